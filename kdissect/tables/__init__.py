@@ -1,0 +1,1 @@
+"""Columns to Arrow tables. Each table is declared once, in `declaration`, with a doc per column."""

@@ -1,0 +1,95 @@
+"""Every table of kdissect, declared once: names, types and the meaning of each column.
+
+`SCHEMAS[name]` is what any surface returns for a table, whole; `doc(name)` and the field metadata are what help, the
+reference and notebooks print. Builders make columns to these types, readers check against them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import pyarrow as pa
+
+from kdissect.problems import UsageError
+from kdissect.tables.declaration.apis import API_VERSIONS, GROUPS, LIST_OFFSETS, PRODUCER_IDS, TOPICS
+from kdissect.tables.declaration.fetching import FETCH_PARTITIONS, FETCHES
+from kdissect.tables.declaration.model import Column, Table
+from kdissect.tables.declaration.quality import CAPTURE_QUALITY, FINDINGS, PROBLEMS
+from kdissect.tables.declaration.recording import RECORD_BATCHES, RECORDS
+from kdissect.tables.declaration.sessions import FETCH_SESSIONS, SESSION_PARTITIONS, SHARE_SESSIONS
+from kdissect.tables.declaration.traffic import CONNECTIONS, EXCHANGES
+from kdissect.tables.suggestion import near
+
+TABLES: Mapping[str, Table] = MappingProxyType(
+    {
+        declared.name: declared
+        for declared in (
+            CONNECTIONS,
+            EXCHANGES,
+            FETCHES,
+            FETCH_PARTITIONS,
+            FETCH_SESSIONS,
+            SESSION_PARTITIONS,
+            SHARE_SESSIONS,
+            RECORD_BATCHES,
+            RECORDS,
+            LIST_OFFSETS,
+            PRODUCER_IDS,
+            GROUPS,
+            API_VERSIONS,
+            TOPICS,
+            FINDINGS,
+            CAPTURE_QUALITY,
+            PROBLEMS,
+        )
+    }
+)
+"""Every table by name, in the order in which they are listed everywhere."""
+
+SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType({name: declared.schema for name, declared in TABLES.items()})
+"""The Arrow schema of each table: plain strings, times as timestamp[us, UTC], a `doc` in each field's metadata."""
+
+
+def declared(name: str) -> Table:
+    """The declaration of a table. Raises UsageError, with the nearest name, when there is none."""
+    try:
+        return TABLES[name]
+    except KeyError:
+        raise UsageError(f"no table {name!r}{near(name, TABLES)}; tables: {', '.join(TABLES)}") from None
+
+
+def doc(name: str) -> str:
+    """A table as text: what a row is, then each column with its type and meaning, a line each."""
+    table = declared(name)
+    width = max(len(column.name) for column in table.columns)
+    lines = [f"{table.name}: one row per {table.row}"]
+    lines += [f"  {column.name:<{width}}  {type_name(column.type)}: {column.doc}" for column in table.columns]
+    return "\n".join(lines)
+
+
+def columns_of(name: str, columns: list[str] | None = None) -> list[str]:
+    """The names asked for, checked; all of the table's when None. Raises UsageError, with the nearest name."""
+    known = [column.name for column in declared(name).columns]
+    for column in columns or ():
+        if column not in known:
+            raise UsageError(f"table {name!r} has no column {column!r}{near(column, known)}")
+    return known if columns is None else list(columns)
+
+
+def type_name(kind: pa.DataType) -> str:
+    """A type as people read it: `timestamp`, `int64`, `list of int64`."""
+    if pa.types.is_timestamp(kind):
+        return "timestamp (UTC)"
+    if pa.types.is_list(kind):
+        return f"list of {type_name(kind.value_type)}"
+    if pa.types.is_struct(kind):
+        return (
+            "("
+            + ", ".join(f"{kind.field(i).name} {type_name(kind.field(i).type)}" for i in range(kind.num_fields))
+            + ")"
+        )
+    return str(kind)
+
+
+__all__ = ["SCHEMAS", "TABLES", "Column", "Table", "columns_of", "declared", "doc", "type_name"]
