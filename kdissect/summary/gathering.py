@@ -1,0 +1,312 @@
+"""Gathers the summary from batches of tables: vectorised counts per batch, small Python objects at the end."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kdissect.problems import UsageError
+from kdissect.summary.model import BrokerLine, ClientLine, LatencyLine, ProblemLine, SessionLine, Summary
+from kdissect.summary.quantiles import Latencies
+
+GROUPINGS: Mapping[str, tuple[str, ...]] = {
+    "api": ("api",),
+    "client": ("client_id",),
+    "broker": ("broker",),
+    "version": ("api", "api_version"),
+}
+"""What the latency block can be grouped by, and the columns of `exchanges` that make a group."""
+
+WANTED: Mapping[str, tuple[str, ...]] = {
+    "exchanges": (
+        "exchange_id", "client_id", "broker", "api", "api_version", "status", "error", "latency_ms", "hold",
+    ),
+    "connections": (
+        "connection_id", "capture", "client_ip", "broker", "broker_ip", "broker_port", "started_at", "ended_at",
+        "is_kafka", "protocol", "client_id", "client_software_name", "client_software_version", "group_id",
+    ),
+    "fetch_sessions": ("broker", "opened_at", "closed_at", "first_epoch", "requests", "end_reason"),
+    "findings": ("id", "severity", "text", "table", "filter", "count", "first_exchange_id"),
+    "capture_quality": ("capture", "file", "measure", "value", "text"),
+    "problems": ("kind", "bytes", "detail"),
+}  # fmt: skip
+"""Tables and columns that the summary reads. Tables that an engine does not make are left out and cost nothing."""
+
+SEVERITIES = ("high", "medium", "low", "info")
+"""Severities of findings, worst first."""
+
+
+@dataclasses.dataclass(slots=True)
+class _Group:
+    latencies: Latencies = dataclasses.field(default_factory=Latencies)
+    exchanges: int = 0
+    versions: set[int] = dataclasses.field(default_factory=set)
+    errors: Counter[str] = dataclasses.field(default_factory=Counter)
+    slowest: str | None = None
+    long_polls: int = 0
+
+
+class Summarizer:
+    """Gathers a `Summary` from batches of tables. `by` says what the latency block is grouped by."""
+
+    def __init__(self, by: str = "api") -> None:
+        if by not in GROUPINGS:
+            raise UsageError(f"cannot group by {by!r}; there are {', '.join(GROUPINGS)}")
+        self.by = by
+        self._groups: dict[tuple[Any, ...], _Group] = defaultdict(_Group)
+        self._statuses: Counter[str] = Counter()
+        self._client_exchanges: Counter[str | None] = Counter()
+        self._client_errors: Counter[str | None] = Counter()
+        self._broker_exchanges: Counter[str | None] = Counter()
+        self._tables: dict[str, list[pa.RecordBatch]] = defaultdict(list)
+        self._problems: dict[str, tuple[int, int | None, str]] = {}
+
+    def feed(self, table: str, batch: pa.RecordBatch) -> None:
+        """Take a batch of one of the tables in `WANTED`; other tables and empty batches are ignored."""
+        if not batch.num_rows or table not in WANTED:
+            return
+        if table == "exchanges":
+            self._exchanges(batch)
+        elif table == "problems":
+            self._problem_rows(batch)
+        else:
+            self._tables[table].append(batch.select([c for c in WANTED[table] if c in batch.schema.names]))
+
+    def _exchanges(self, batch: pa.RecordBatch) -> None:
+        self._count(self._broker_exchanges, batch.column("broker"))
+        self._count(self._client_exchanges, batch.column("client_id"))
+        refused = batch.filter(pc.equal(batch.column("status"), "error"))
+        self._count(self._client_errors, refused.column("client_id"))
+
+        grouping = GROUPINGS[self.by]
+        keys = (*grouping, "api_version", "status", "error", "hold")
+        codes, names = _combined([batch.column(key) for key in keys])
+        latency = _floats(batch.column("latency_ms"))
+        order = np.argsort(codes, kind="stable")
+        edges = np.searchsorted(codes[order], np.arange(len(names) + 1))
+        for code, values in enumerate(names):
+            rows = order[edges[code] : edges[code + 1]]
+            version, status, error, hold = values[len(grouping) :]
+            self._statuses[status] += len(rows)
+            group = self._groups[values[: len(grouping)]]
+            group.exchanges += len(rows)
+            if version is not None:
+                group.versions.add(version)
+            if status == "error":
+                group.errors[error or "error"] += len(rows)
+            if hold == "timeout":
+                group.long_polls += len(rows)
+            known = rows[~np.isnan(latency[rows])]
+            if len(known):
+                top = known[np.argmax(latency[known])]
+                if latency[top] > group.latencies.largest:
+                    group.slowest = batch.column("exchange_id")[int(top)].as_py()
+                group.latencies.add(latency[known])
+
+    def _problem_rows(self, batch: pa.RecordBatch) -> None:
+        rows = pa.table([batch.column(name) for name in ("kind", "bytes", "detail")], ["kind", "bytes", "detail"])
+        grouped = rows.group_by("kind", use_threads=False).aggregate(
+            [("kind", "count"), ("bytes", "sum"), ("detail", "first")]
+        )
+        for row in grouped.to_pylist():
+            count, size, example = self._problems.get(row["kind"]) or (0, None, row["detail_first"] or "")
+            if row["bytes_sum"] is not None:
+                size = (size or 0) + row["bytes_sum"]
+            self._problems[row["kind"]] = (count + row["kind_count"], size, example)
+
+    @staticmethod
+    def _count(counter: Counter[str | None], column: pa.Array) -> None:
+        for entry in pc.value_counts(column).to_pylist():
+            counter[entry["values"]] += entry["counts"]
+
+    def finish(self) -> Summary:
+        """The summary of everything fed so far."""
+        connections = self._rows("connections")
+        quality = self._rows("capture_quality")
+        findings = sorted(self._rows("findings"), key=lambda f: (_severity(f["severity"]), -(f["count"] or 0)))
+        starts = [c["started_at"] for c in connections if c["started_at"] is not None]
+        ends = [c["ended_at"] for c in connections if c["ended_at"] is not None]
+        others = Counter(c["protocol"] or "unknown" for c in connections if not c["is_kafka"])
+        return Summary(
+            captures=list(dict.fromkeys([q["capture"] for q in quality] + [c["capture"] for c in connections])),
+            started_at=min(starts, default=None),
+            ended_at=max(ends, default=None),
+            packets=_measure(quality, "packets"),
+            bytes=_measure(quality, "bytes"),
+            connections=len(connections),
+            kafka_connections=sum(bool(c["is_kafka"]) for c in connections),
+            protocols=dict(others.most_common()),
+            statuses=dict(self._statuses.most_common()),
+            by=self.by,
+            latencies=self._latency_lines(),
+            clients=self._client_lines(connections),
+            brokers=self._broker_lines(connections),
+            sessions=_session_lines(self._rows("fetch_sessions")),
+            findings=findings,
+            quality=quality,
+            problems=sorted(
+                (ProblemLine(kind, *values) for kind, values in self._problems.items()),
+                key=lambda p: (-p.count, p.kind),
+            ),
+            id_digits=_telling_digits([c["connection_id"] for c in connections]),
+        )
+
+    def _rows(self, table: str) -> list[dict[str, Any]]:
+        return [row for batch in self._tables[table] for row in batch.to_pylist()]
+
+    def _latency_lines(self) -> list[LatencyLine]:
+        lines = []
+        for key, group in self._groups.items():
+            p50, p95, p99 = group.latencies.quantiles((0.5, 0.95, 0.99))
+            lines.append(
+                LatencyLine(
+                    name=" v".join("unknown" if part is None else str(part) for part in key),
+                    exchanges=group.exchanges,
+                    versions=sorted(group.versions),
+                    errors=group.errors.total(),
+                    top_error=group.errors.most_common(1)[0][0] if group.errors else None,
+                    answered=group.latencies.count,
+                    p50=p50,
+                    p95=p95,
+                    p99=p99,
+                    max=group.latencies.largest if group.latencies.count else None,
+                    slowest=group.slowest,
+                    long_polls=group.long_polls,
+                )
+            )
+        return sorted(lines, key=lambda line: (-line.exchanges, line.name))
+
+    def _client_lines(self, connections: list[dict[str, Any]]) -> list[ClientLine]:
+        of: dict[str | None, list[dict[str, Any]]] = defaultdict(list)
+        for connection in connections:
+            if connection["is_kafka"]:
+                of[connection["client_id"]].append(connection)
+        clients = [
+            ClientLine(
+                client_id=client,
+                software=_first(of[client], "client_software_name"),
+                version=_first(of[client], "client_software_version"),
+                groups=_distinct(of[client], "group_id"),
+                addresses=_distinct(of[client], "client_ip"),
+                connections=len(of[client]),
+                exchanges=self._client_exchanges[client],
+                errors=self._client_errors[client],
+            )
+            for client in {**dict.fromkeys(self._client_exchanges), **dict.fromkeys(of)}
+            if client is not None or self._client_exchanges[client]
+        ]
+        return sorted(clients, key=lambda c: (-c.exchanges, c.client_id or ""))
+
+    def _broker_lines(self, connections: list[dict[str, Any]]) -> list[BrokerLine]:
+        of: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        for connection in connections:
+            if connection["is_kafka"] and connection["broker"] is not None:
+                of[connection["broker"]].append(connection)
+        brokers = [
+            BrokerLine(
+                broker=broker,
+                addresses=sorted({_endpoint(c["broker_ip"], c["broker_port"]) for c in rows}),
+                connections=len(rows),
+                exchanges=self._broker_exchanges[broker],
+            )
+            for broker, rows in of.items()
+        ]
+        return sorted(brokers, key=lambda b: (len(b.broker), b.broker))
+
+
+def summarize(tables: Mapping[str, pa.Table], by: str = "api") -> Summary:
+    """The summary of whole tables (such as those read back from Parquet), by name; see `WANTED`."""
+    summarizer = Summarizer(by)
+    for name, table in tables.items():
+        for batch in table.to_batches():
+            summarizer.feed(name, batch)
+    return summarizer.finish()
+
+
+def _combined(columns: list[pa.Array]) -> tuple[npt.NDArray[np.int64], list[tuple[Any, ...]]]:
+    """Codes 0..k-1 of the distinct combinations of values, a code a row, and the combinations."""
+    total: npt.NDArray[np.int64] = np.zeros(len(columns[0]), dtype=np.int64)
+    names: list[tuple[Any, ...]] = [()]
+    for column in columns:
+        encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode("encode")
+        if encoded.null_count:  # a column that came encoded keeps its nulls outside the dictionary
+            encoded = pc.cast(encoded, encoded.type.value_type).dictionary_encode("encode")
+        values = encoded.dictionary.to_pylist()
+        joint = total * len(values) + encoded.indices.to_numpy(zero_copy_only=False)
+        distinct, inverse = np.unique(joint, return_inverse=True)
+        total = inverse.astype(np.int64)
+        names = [(*names[int(code) // len(values)], values[int(code) % len(values)]) for code in distinct]
+    return total, names
+
+
+def _floats(column: pa.Array) -> npt.NDArray[np.float64]:
+    values: npt.NDArray[np.float64] = pc.fill_null(pc.cast(column, pa.float64()), float("nan")).to_numpy(
+        zero_copy_only=False
+    )
+    return values
+
+
+def _session_lines(rows: list[dict[str, Any]]) -> list[SessionLine]:
+    of: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for row in rows:
+        of[row["broker"] or "unknown"].append(row)
+    lines = []
+    for broker, sessions in of.items():
+        steps = sorted(
+            [(s["opened_at"], 1) for s in sessions if s["opened_at"]]
+            + [(s["closed_at"], -1) for s in sessions if s["closed_at"]]
+        )
+        live = np.cumsum([step for _, step in steps]) if steps else np.zeros(1, dtype=np.int64)
+        lines.append(
+            SessionLine(
+                broker=broker,
+                sessions=len(sessions),
+                created=sum(s["first_epoch"] == 0 for s in sessions),
+                evicted=sum(s["end_reason"] == "evicted" for s in sessions),
+                open=sum(s["end_reason"] == "open" for s in sessions),
+                peak=max(0, int(live.max())),
+                requests=sum(s["requests"] or 0 for s in sessions),
+            )
+        )
+    return sorted(lines, key=lambda line: (len(line.broker), line.broker))
+
+
+def _measure(quality: list[dict[str, Any]], measure: str) -> int | None:
+    """A measure of all captures: the rows of whole captures where there are any, else the sum over files."""
+    rows = [q for q in quality if q["measure"] == measure and q["value"] is not None]
+    whole = [q for q in rows if q["file"] is None]
+    return int(sum(q["value"] for q in whole or rows)) if rows else None
+
+
+def _severity(name: str) -> int:
+    return SEVERITIES.index(name) if name in SEVERITIES else len(SEVERITIES)
+
+
+def _first(rows: list[dict[str, Any]], column: str) -> str | None:
+    return next((row[column] for row in rows if row[column] is not None), None)
+
+
+def _distinct(rows: list[dict[str, Any]], column: str) -> list[str]:
+    return sorted({row[column] for row in rows if row[column] is not None})
+
+
+def _endpoint(ip: str | None, port: int | None) -> str:
+    return f"[{ip}]:{port}" if ip and ":" in ip else f"{ip}:{port}"
+
+
+def _telling_digits(ids: list[str]) -> int:
+    """How many leading digits tell the ids apart, at least 4."""
+    ordered = sorted(set(ids))
+    digits = 4
+    for left, right in itertools.pairwise(ordered):
+        shared = next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), len(left))
+        digits = max(digits, shared + 1)
+    return digits

@@ -1,0 +1,121 @@
+"""What the first screen holds: frozen dataclasses, a docstring under each field that its name does not explain."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import datetime
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LatencyLine:
+    """One line of the latency block: the exchanges of an API (or client, broker, API and version)."""
+
+    name: str
+    exchanges: int
+    versions: list[int]
+    errors: int
+    top_error: str | None
+    answered: int
+    """Exchanges with a latency."""
+    p50: float | None
+    p95: float | None
+    p99: float | None
+    max: float | None
+    slowest: str | None
+    """Id of the exchange with the largest latency."""
+    long_polls: int
+    """Exchanges whose `hold` is timeout: the broker waited because the client asked it to."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ClientLine:
+    """One client id: its software, its addresses, what it did."""
+
+    client_id: str | None
+    software: str | None
+    version: str | None
+    groups: list[str]
+    addresses: list[str]
+    connections: int
+    exchanges: int
+    errors: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class BrokerLine:
+    """One broker: where it listens, and how many connections and exchanges reached it."""
+
+    broker: str
+    addresses: list[str]
+    connections: int
+    exchanges: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class SessionLine:
+    """Fetch sessions of one broker."""
+
+    broker: str
+    sessions: int
+    created: int
+    """Whose creation was captured."""
+    evicted: int
+    open: int
+    """Still open when the capture ended."""
+    peak: int
+    """Most at the same time."""
+    requests: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ProblemLine:
+    """Problems of one kind: rows, bytes affected (None where none says), one of them in words."""
+
+    kind: str
+    count: int
+    bytes: int | None
+    example: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Summary:
+    """The first screen as data. Times are aware datetimes in UTC, durations milliseconds, None is unknown."""
+
+    captures: list[str]
+    started_at: datetime | None
+    ended_at: datetime | None
+    packets: int | None
+    bytes: int | None
+    connections: int
+    kafka_connections: int
+    protocols: dict[str, int]
+    """Connections that are not Kafka, by what they speak (`unknown` where that is not known)."""
+    statuses: dict[str, int]
+    """Exchanges by status."""
+    by: str
+    latencies: list[LatencyLine]
+    clients: list[ClientLine]
+    brokers: list[BrokerLine]
+    sessions: list[SessionLine]
+    findings: list[dict[str, Any]]
+    """Rows of `findings`, worst first."""
+    quality: list[dict[str, Any]]
+    """Rows of `capture_quality`."""
+    problems: list[ProblemLine]
+    id_digits: int
+    """How many digits of a connection id tell all connections of the capture apart (at least 4)."""
+
+    @property
+    def exchanges(self) -> int:
+        """Number of exchanges, orphan responses included."""
+        return sum(self.statuses.values())
+
+    def short_id(self, exchange_id: str) -> str:
+        """An exchange id with as many digits of its connection as are needed; every command takes it."""
+        connection, _, ordinal = exchange_id.partition(":")
+        return f"{connection[: self.id_digits]}:{ordinal}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as nested dicts and lists."""
+        return dataclasses.asdict(self)
