@@ -1,0 +1,1 @@
+"""Segments to per-direction byte streams with arrival times; bytes that are missing are events."""

@@ -1,0 +1,324 @@
+"""One packet at a time into a direction's byte stream (RFC 9293), with the arrival time of every byte.
+
+The rules, per direction:
+
+- Sequence numbers are compared modulo 2^32 and unwrapped to 64-bit positions around the next one expected.
+- The first copy of a byte wins, and its time is the byte's time. Bytes seen already are retransmissions, unless the packet
+  is a second view of one that was just captured (both ends of a veth, `-i any`, a mirrored port): the same header fields
+  and IP id within DUPLICATE_NS. A keep-alive (at most one byte, just below the next position) is neither.
+- Bytes beyond the next position wait, in order, as nodes. They wait until the hole is filled, or until it will not be:
+  the other side acknowledged it and GAP_PACKETS more packets of the connection went by (captures reorder packets), or more
+  than AHEAD_SEGMENTS or AHEAD_BYTES wait behind it. Then the hole is an event of known length. These limits look at the
+  connection's own packets only, so the result does not depend on what else is in the capture.
+- A segment further ahead than MAX_AHEAD is believed only when the next one continues it, or the other side acknowledged as
+  much: one forged or damaged sequence number must not cost a stream.
+
+Nothing here knows what the bytes mean: `arrive` and `ready` say what comes next in the stream, the caller takes it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kdissect._kernel import kernel
+from kdissect.net.segment import ACK, AT, FLAGS, LEN, PACKET, SEQ, TIME, VIEW, WIRE
+from kdissect.tcp.layout import (
+    C_DUPLICATES,
+    C_PACKETS,
+    D_ACK_RTT,
+    D_ACKED,
+    D_AHEAD,
+    D_AHEAD_BYTES,
+    D_AHEAD_HEAD,
+    D_AHEAD_TAIL,
+    D_BYTES,
+    D_HIGHEST,
+    D_HIGHEST_TIME,
+    D_HOLE_SINCE,
+    D_MISSING_TOTAL,
+    D_NEXT,
+    D_OUT_OF_ORDER,
+    D_PACKETS,
+    D_RECENT,
+    D_RETRANSMITTED,
+    D_STARTED,
+    D_TIMED_AT,
+    D_TIMED_END,
+    D_WILD,
+    D_ZERO_SINCE,
+    D_ZERO_TOTAL,
+    K_NODE_FREE,
+    K_NODES_LEFT,
+    N_AT,
+    N_LENGTH,
+    N_NEXT,
+    N_PACKET,
+    N_POSITION,
+    N_TIME,
+    NULL,
+    RECENT,
+)
+
+FIN, SYN, RST, ACK_FLAG = 1, 2, 4, 16
+
+DUPLICATE_NS = 100_000_000
+"""A second copy with the same non-zero IP id: capture points of one host see it within microseconds, a mirrored port within
+milliseconds; the id of a flow comes back after 65,536 packets, and a retransmission carries a new one."""
+DUPLICATE_BARE_NS = 1_000_000
+"""The same without an IP id (IPv6, some stacks): shorter than any retransmission timer."""
+GAP_PACKETS = 64
+"""How many packets of the connection a captured packet may be late: capture rings of several queues reorder by less."""
+AHEAD_SEGMENTS = 2048
+"""Segments waiting behind one hole when nobody acknowledges: beyond Linux's default of tcp_max_reordering by far."""
+AHEAD_BYTES = 16 << 20
+"""Bytes waiting behind one hole: beyond the largest receive window that Linux gives by default (6 MiB)."""
+MAX_AHEAD = 64 << 20
+"""Largest plausible distance from the next position: ten times the largest default receive window."""
+FILLED_LATE_NS = 3_000_000
+"""A hole filled within this time was reordering, later it was a retransmission (Wireshark's rule of thumb)."""
+
+
+@kernel
+def unwrap(sequence: int, near: int) -> int:
+    """The 64-bit position of a 32-bit sequence number nearest to the position `near`."""
+    return near + ((sequence - near + 0x80000000) & 0xFFFFFFFF) - 0x80000000
+
+
+@kernel
+def take_node(N, K):  # type: ignore[no-untyped-def]
+    """A free node; the caller has made sure that there is one."""
+    node = K[K_NODE_FREE]
+    K[K_NODE_FREE] = N[node, N_NEXT]
+    K[K_NODES_LEFT] -= 1
+    N[node, N_NEXT] = -1
+    return node
+
+
+@kernel
+def give_node(N, K, node):  # type: ignore[no-untyped-def]
+    """Put a node back on the free list."""
+    N[node, N_NEXT] = K[K_NODE_FREE]
+    N[node, N_AT] = -3
+    K[K_NODE_FREE] = node
+    K[K_NODES_LEFT] += 1
+
+
+@kernel
+def duplicate(g, i, s, D, recent):  # type: ignore[no-untyped-def]
+    """Whether the packet is a second view of one just captured; remembers it when it is not."""
+    time = g[i, TIME]
+    word = g[i, FLAGS]
+    wire = g[i, WIRE]
+    mark = (g[i, SEQ] << 32) ^ (g[i, ACK] << 13) ^ (word << 7) ^ wire
+    identified = (word >> 24) & 0xFFFF != 0
+    for q in range(RECENT):
+        if recent[s, q, 0] == mark:
+            apart = abs(time - recent[s, q, 1])
+            if identified:
+                if apart <= DUPLICATE_NS:
+                    return True
+            elif apart <= DUPLICATE_BARE_NS and (wire > 0 or recent[s, q, 2] != g[i, VIEW]):
+                return True
+    q = D[s, D_RECENT]
+    recent[s, q, 0] = mark
+    recent[s, q, 1] = time
+    recent[s, q, 2] = g[i, VIEW]
+    D[s, D_RECENT] = (q + 1) % RECENT
+    return False
+
+
+@kernel
+def observe(g, i, c, s, o, C, D):  # type: ignore[no-untyped-def]
+    """Counters, zero windows and round trips of one packet from direction `s` (the other is `o`)."""
+    time = g[i, TIME]
+    word = g[i, FLAGS]
+    D[s, D_PACKETS] += 1
+    D[s, D_BYTES] += g[i, WIRE]
+    if word & (SYN | RST) == 0:
+        if (word >> 8) & 0xFFFF == 0:
+            if D[s, D_ZERO_SINCE] == NULL:
+                D[s, D_ZERO_SINCE] = time
+        elif D[s, D_ZERO_SINCE] != NULL:
+            D[s, D_ZERO_TOTAL] += max(time - D[s, D_ZERO_SINCE], 0)
+            D[s, D_ZERO_SINCE] = NULL
+    if word & ACK_FLAG and D[o, D_STARTED] > 0:
+        acked = unwrap(g[i, ACK], D[o, D_NEXT])
+        if acked - D[o, D_NEXT] <= MAX_AHEAD and (D[o, D_ACKED] == NULL or acked > D[o, D_ACKED]):
+            D[o, D_ACKED] = acked
+        if D[o, D_TIMED_END] != NULL and acked >= D[o, D_TIMED_END]:
+            trip = time - D[o, D_TIMED_AT]
+            if trip >= 0 and (D[o, D_ACK_RTT] == NULL or trip < D[o, D_ACK_RTT]):
+                D[o, D_ACK_RTT] = trip
+            D[o, D_TIMED_END] = NULL
+
+
+@kernel
+def _wait(s, position, at, captured, wire, time, packet, D, N, K):  # type: ignore[no-untyped-def]
+    """Put what is new of a segment among those that wait; returns how many bytes were new."""
+    end = position + wire
+    begin = position
+    new = 0
+    before = np.int64(-1)
+    tail = D[s, D_AHEAD_TAIL]
+    if tail >= 0 and position >= N[tail, N_POSITION] + (N[tail, N_LENGTH] >> 32):
+        before = tail
+        node = np.int64(-1)
+    else:
+        node = D[s, D_AHEAD_HEAD]
+    while position < end and K[K_NODES_LEFT] > 0:
+        if node >= 0:
+            begins = N[node, N_POSITION]
+            ends = begins + (N[node, N_LENGTH] >> 32)
+            if ends <= position:
+                before = node
+                node = N[node, N_NEXT]
+                continue
+            if begins <= position:
+                position = ends
+                continue
+            stop = min(end, begins)
+        else:
+            stop = end
+        fresh = take_node(N, K)
+        skip = position - begin
+        have = min(max(captured - skip, 0), stop - position)
+        N[fresh, N_AT] = at + skip
+        N[fresh, N_LENGTH] = have | ((stop - position) << 32)
+        N[fresh, N_TIME] = time
+        N[fresh, N_PACKET] = packet
+        N[fresh, N_POSITION] = position
+        N[fresh, N_NEXT] = node
+        if before >= 0:
+            N[before, N_NEXT] = fresh
+        else:
+            D[s, D_AHEAD_HEAD] = fresh
+        if node < 0:
+            D[s, D_AHEAD_TAIL] = fresh
+        before = fresh
+        new += stop - position
+        D[s, D_AHEAD] += 1
+        D[s, D_AHEAD_BYTES] += stop - position
+        position = stop
+    return new
+
+
+@kernel
+def arrive(g, i, c, s, o, C, D, N, K, recent, out):  # type: ignore[no-untyped-def]
+    """Take one packet of direction `s`. True when `out` holds the next bytes of the stream: at, captured, wire, time, packet.
+
+    Otherwise the packet had no new bytes, or they wait for others: ask `ready`.
+    """
+    if duplicate(g, i, s, D, recent):
+        C[c, C_DUPLICATES] += 1
+        return False
+    observe(g, i, c, s, o, C, D)
+    wire = g[i, WIRE]
+    if wire <= 0 or g[i, FLAGS] & RST:
+        return False
+    sequence = g[i, SEQ]
+    if g[i, FLAGS] & SYN:
+        sequence = (sequence + 1) & 0xFFFFFFFF
+    time = g[i, TIME]
+    if D[s, D_STARTED] == 0:
+        D[s, D_NEXT] = sequence
+        D[s, D_STARTED] = 1
+        D[s, D_HIGHEST] = sequence
+        D[s, D_HIGHEST_TIME] = time
+    expected = D[s, D_NEXT]
+    position = unwrap(sequence, expected)
+    end = position + wire
+    at = g[i, AT]
+    captured = g[i, LEN]
+    if end <= expected:
+        if not (wire <= 1 and position == expected - 1):
+            D[s, D_RETRANSMITTED] += wire
+            D[s, D_TIMED_END] = NULL
+        return False
+    if position - expected > MAX_AHEAD:
+        believed = position == D[s, D_WILD] or (D[s, D_ACKED] != NULL and D[s, D_ACKED] >= position - MAX_AHEAD)
+        D[s, D_WILD] = end
+        if not believed:
+            return False
+    if position < expected:
+        skip = expected - position
+        D[s, D_RETRANSMITTED] += skip
+        at += skip
+        captured = max(captured - skip, 0)
+        wire -= skip
+        position = expected
+    if end > D[s, D_HIGHEST]:
+        D[s, D_HIGHEST] = end
+        D[s, D_HIGHEST_TIME] = time
+    elif time - D[s, D_HIGHEST_TIME] <= FILLED_LATE_NS:
+        D[s, D_OUT_OF_ORDER] += 1
+    else:
+        D[s, D_RETRANSMITTED] += wire
+    if position == expected and D[s, D_AHEAD] == 0:
+        if D[s, D_TIMED_END] == NULL:
+            D[s, D_TIMED_END] = end
+            D[s, D_TIMED_AT] = time
+        D[s, D_NEXT] = end
+        out[0] = at
+        out[1] = captured
+        out[2] = wire
+        out[3] = time
+        out[4] = g[i, PACKET]
+        return True
+    new = _wait(s, position, at, captured, wire, time, g[i, PACKET], D, N, K)
+    D[s, D_RETRANSMITTED] += wire - new
+    return False
+
+
+@kernel
+def ready(s, D, N, K, out):  # type: ignore[no-untyped-def]
+    """The next waiting bytes that continue the stream, into `out`; False when there are none."""
+    node = D[s, D_AHEAD_HEAD]
+    if node < 0 or N[node, N_POSITION] > D[s, D_NEXT]:
+        return False
+    D[s, D_AHEAD_HEAD] = N[node, N_NEXT]
+    if D[s, D_AHEAD_HEAD] < 0:
+        D[s, D_AHEAD_TAIL] = -1
+    wire = N[node, N_LENGTH] >> 32
+    D[s, D_AHEAD] -= 1
+    D[s, D_AHEAD_BYTES] -= wire
+    D[s, D_HOLE_SINCE] = -1
+    D[s, D_NEXT] = N[node, N_POSITION] + wire
+    out[0] = N[node, N_AT]
+    out[1] = N[node, N_LENGTH] & 0x7FFFFFFF
+    out[2] = wire
+    out[3] = N[node, N_TIME]
+    out[4] = N[node, N_PACKET]
+    give_node(N, K, node)
+    return True
+
+
+@kernel
+def hole(c, s, C, D, N, final):  # type: ignore[no-untyped-def]
+    """Length of the hole in front of the waiting segments if it is now given up (the stream moves behind it), else 0.
+
+    With `final` nothing more will arrive: bytes that the other side acknowledged without us seeing any after them are a
+    hole too.
+    """
+    node = D[s, D_AHEAD_HEAD]
+    if node < 0:
+        if final and D[s, D_STARTED] > 0 and D[s, D_ACKED] != NULL and D[s, D_ACKED] > D[s, D_NEXT] + 1:
+            length = D[s, D_ACKED] - D[s, D_NEXT]
+            D[s, D_NEXT] += length
+            D[s, D_MISSING_TOTAL] += length
+            return length
+        return 0
+    begins = N[node, N_POSITION]
+    if begins <= D[s, D_NEXT]:
+        return 0
+    if not final and D[s, D_AHEAD] <= AHEAD_SEGMENTS and D[s, D_AHEAD_BYTES] <= AHEAD_BYTES:
+        if D[s, D_ACKED] == NULL or D[s, D_ACKED] < begins:
+            return 0
+        if D[s, D_HOLE_SINCE] < 0:
+            D[s, D_HOLE_SINCE] = C[c, C_PACKETS]
+        if C[c, C_PACKETS] - D[s, D_HOLE_SINCE] < GAP_PACKETS:
+            return 0
+    length = begins - D[s, D_NEXT]
+    D[s, D_NEXT] = begins
+    D[s, D_HOLE_SINCE] = -1
+    D[s, D_MISSING_TOTAL] += length
+    return length
