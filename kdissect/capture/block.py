@@ -1,0 +1,38 @@
+"""One block of packets, the unit in which captures are read."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kdissect.capture.window import Window
+
+if TYPE_CHECKING:
+    from kdissect.capture.captureset import CaptureSet
+
+
+@dataclasses.dataclass(slots=True)
+class Block:
+    """Packets that lie in one slot of the window, in the order of the file.
+
+    `packets`: int64[n, 6], columns in `kdissect.capture.records`, valid until the next block is asked for. `slot`: row of
+    `window.slots`. `start`, `end`: the positions in `window.data` between which the packets lie. logical offset = position +
+    `delta`. An idle block (no packets) comes from following an input that is quiet.
+    """
+
+    capture: CaptureSet
+    file: int
+    window: Window
+    slot: int
+    start: int
+    end: int
+    delta: int
+    packets: NDArray[np.int64]
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing new came."""
+        return len(self.packets) == 0

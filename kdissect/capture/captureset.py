@@ -1,0 +1,252 @@
+"""A capture set: one file, or the files of one rotated capture in order, read as one stream of blocks.
+
+Rules.
+
+- Files are read one after the other, front to back. Logical offsets run on from file to file, without gaps.
+- A damaged place costs a problem row, and reading goes on behind it where records follow one another again.
+- Reports and problem rows are up to date after every block.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kdissect.capture.block import Block
+from kdissect.capture.report import CaptureProblem, FileReport
+from kdissect.capture.streams import Stream, open_stream, wrap
+from kdissect.capture.window import EXTRA, Window
+from kdissect.problems import CaptureUnreadable, Kind, NotACapture
+
+MAX_PROBLEMS = 1000
+"""Problem rows kept for one capture set: more of them tell nobody more."""
+MAX_OPEN = 64
+"""Files of a rotated set kept open for reading again: far below the usual limit of 1024."""
+GAP = 1 << 16
+"""Ranges nearer than this are re-read in one go: a seek costs about as much as reading 64 KiB."""
+BATCH = 4 << 20
+"""Bytes re-read in one go at most."""
+
+
+@dataclasses.dataclass(slots=True)
+class Member:
+    """One file of a set: a path, or a binary file that the caller opened. `name` is what tables call it."""
+
+    name: str
+    path: Path | None = None
+    file: BinaryIO | None = None
+
+    def open(self) -> Stream:
+        """A stream over it; raises CaptureNotFound or CaptureUnreadable."""
+        if self.path is not None:
+            return open_stream(self.path)
+        if self.file is None:
+            raise CaptureUnreadable(f"{self.name}: nothing to open.")
+        return wrap(self.file)
+
+
+def refuse(name: str, head: bytes) -> NotACapture:
+    """The exception for a file that is no capture, with one line that says what to do."""
+    if not head:
+        return NotACapture(f"{name}: the file is empty, not a capture. Check the recording.")
+    if len(head) < 24 and head[:4] in _STARTS:
+        return NotACapture(f"{name}: not a capture: the file header is cut short. Check the recording.")
+    return NotACapture(f"{name}: not a capture. Give a pcap or pcapng file (also as gzip, zstd, lz4 or xz).")
+
+
+_STARTS = {
+    bytes.fromhex(m) for m in ("a1b2c3d4", "d4c3b2a1", "a1b23c4d", "4d3cb2a1", "a1b2cd34", "34cdb2a1", "0a0d0d0a")
+}
+
+
+class CaptureSet:
+    """One capture. `name` is what the `capture` column says; `reports` has one row per file, filled as it is read."""
+
+    def __init__(self, name: str, members: list[Member]) -> None:
+        self.name = name
+        self.members = members
+        self.reports: list[FileReport] = [FileReport(m.name) for m in members]
+        self.problems: list[CaptureProblem] = []
+        self.secrets: list[bytes] = []
+        """TLS key logs from pcapng decryption secrets blocks, as they were met."""
+        self.left_out = ""
+        """What was named together with this capture and is none; becomes a problem row."""
+        self.bases: list[int] = []
+        """Logical offset of the first byte of each file begun."""
+        self._streams: dict[int, Stream] = {}
+        self._window: Window | None = None
+        self._lost_problems = 0
+
+    @property
+    def files(self) -> list[str]:
+        """The names of its files, in order."""
+        return [member.name for member in self.members]
+
+    @property
+    def size(self) -> int | None:
+        """Bytes in all, None where a pipe or compression hides it."""
+        total = 0
+        for i, member in enumerate(self.members):
+            size = self._stream(i).size if member.path is not None else None
+            if size is None:
+                return None
+            total += size
+        return total
+
+    @property
+    def rereadable(self) -> bool:
+        """Whether `read` works for bytes that left the window: plain files only, and never for offsets from EXTRA on."""
+        return all(m.path is not None and self._stream(i).rereadable for i, m in enumerate(self.members))
+
+    def window(self) -> Window:
+        """A ring that suits this capture's size."""
+        return Window.for_size(self.size)
+
+    def blocks(
+        self,
+        window: Window,
+        follow: bool = False,
+        stopped: Callable[[], bool] = lambda: False,
+        wanted: int | None = None,
+    ) -> Iterator[Block]:
+        """Read the capture once, in blocks through `window` (which is reset).
+
+        `follow`: when the last file ends, wait for it to grow until `stopped()`; idle blocks come while it is quiet. `wanted`:
+        stop after that many packets or a few more. Raises NotACapture when a single file turns out to be none, and
+        CaptureUnreadable when the capture was read before and cannot be read again.
+        """
+        from kdissect.capture.reader import MAX_PACKETS, FileReader
+        from kdissect.capture.records import PACKET_COLUMNS
+
+        if self.bases and not all(m.path is not None for m in self.members):
+            raise CaptureUnreadable(f"{self.name}: a pipe can be read only once.")
+        window.reset()
+        self._window = window
+        self._restart()
+        if self.left_out:
+            self.add_problem(0, 0, 0, self.name, self.left_out)
+        rows = np.empty((min(MAX_PACKETS, window.slot_bytes // 16 + 1), PACKET_COLUMNS), np.int64)
+        seen = 0
+        for i, member in enumerate(self.members):
+            self.bases.append(window.end)
+            last = i == len(self.members) - 1
+            try:
+                reader = FileReader(self, i, self._stream(i), window)
+            except CaptureUnreadable as error:
+                if len(self.members) == 1:
+                    raise
+                self.add_problem(i, 0, 0, member.name, str(error))
+                continue
+            for block in reader.blocks(rows, follow and last, stopped):
+                seen += len(block.packets)
+                yield block
+                if wanted is not None and seen >= wanted:
+                    return
+            if reader.recognised is None:
+                if len(self.members) == 1:
+                    raise refuse(member.name, reader.head)
+                self.add_problem(i, 0, 0, member.name, str(refuse(member.name, reader.head)))
+            if not reader.stream.rereadable:
+                reader.stream.close()
+
+    def _restart(self) -> None:
+        """Back to before the first byte. Compressed streams are opened afresh."""
+        self.bases.clear()
+        self.problems.clear()
+        self.secrets.clear()
+        self._lost_problems = 0
+        self.reports[:] = [FileReport(m.name) for m in self.members]
+        for stream in self._streams.values():
+            if any(m.path is not None for m in self.members):
+                stream.close()
+        if all(m.path is not None for m in self.members):
+            self._streams.clear()
+
+    def add_problem(
+        self, file: int, packet: int, at: int, where: str, detail: str, size: int = 0, kind: Kind = Kind.CAPTURE
+    ) -> None:
+        """Add a problem row; beyond MAX_PROBLEMS only the last row's count goes up."""
+        if len(self.problems) < MAX_PROBLEMS:
+            self.problems.append(CaptureProblem(file, packet, at, where, detail, size, kind))
+            return
+        self._lost_problems += 1
+        last = self.problems[-1]
+        last.detail = last.detail.split(" (and ")[0] + f" (and {self._lost_problems} more problems)"
+
+    def _stream(self, i: int) -> Stream:
+        stream = self._streams.get(i)
+        if stream is None:
+            if len(self._streams) >= MAX_OPEN:
+                oldest = next(iter(self._streams))
+                if self._streams[oldest].rereadable:
+                    self._streams.pop(oldest).close()
+            stream = self._streams[i] = self.members[i].open()
+        return stream
+
+    def file_of(self, logical: int) -> tuple[int, int]:
+        """File index and offset in that file (as uncompressed) of a logical offset."""
+        i = bisect.bisect_right(self.bases, logical) - 1
+        return i, logical - self.bases[i]
+
+    def read(self, logical: int, size: int) -> bytes:
+        """`size` bytes at a logical offset, from the window or from the file again.
+
+        Shorter when the file lost them meanwhile; raises LookupError when they are gone (a pipe, compression, reassembled
+        packets) and left the window.
+        """
+        out = np.zeros(size, np.uint8)
+        got = self._read_into(logical, memoryview(out))
+        return out[:got].tobytes()
+
+    def _read_into(self, logical: int, target: memoryview) -> int:
+        window = self._window
+        if window is not None:
+            place = window.locate(logical, len(target))
+            if place >= 0:
+                target[:] = memoryview(window.data)[place : place + len(target)]
+                return len(target)
+        i, offset = self.file_of(logical)
+        if logical >= EXTRA or i < 0 or not self._stream(i).rereadable:
+            raise LookupError(f"{self.name}: bytes at {logical} left the window and cannot be read again")
+        return self._stream(i).pread(target, offset)
+
+    def read_many(
+        self, at: NDArray[np.int64], length: NDArray[np.int64], out: NDArray[np.uint8], place: NDArray[np.int64]
+    ) -> None:
+        """Copy `length[i]` bytes at logical offset `at[i]` to `out[place[i]:]`, for all i, reading near ranges in one go.
+
+        Raises LookupError as `read` does. No range may span two files.
+        """
+        from kdissect.capture.records import scatter
+
+        if not at.size:
+            return
+        order = np.argsort(at, kind="stable")
+        starts, sizes, places = at[order], length[order], place[order]
+        ends = np.maximum.accumulate(starts + sizes)
+        files = np.searchsorted(np.array(self.bases, np.int64), starts, side="right")
+        breaks = (starts[1:] - ends[:-1] > GAP) | (files[1:] != files[:-1])
+        first = 0
+        for stop in [*(np.flatnonzero(breaks) + 1).tolist(), at.size]:
+            while first < stop:
+                until = int(np.searchsorted(ends[first:stop], starts[first] + BATCH, side="right")) + first
+                until = max(until, first + 1)
+                base = int(starts[first])
+                piece = np.empty(int(ends[until - 1]) - base, np.uint8)
+                got = self._read_into(base, memoryview(piece))
+                piece[got:] = 0
+                scatter(piece, starts[first:until] - base, sizes[first:until], out, places[first:until])
+                first = until
+
+    def close(self) -> None:
+        """Close every file that was opened by path."""
+        for i, stream in self._streams.items():
+            if self.members[i].path is not None:
+                stream.close()
+        self._streams.clear()

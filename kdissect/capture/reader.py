@@ -1,0 +1,292 @@
+"""Reading one file of a capture set: fills the window, walks the records, steps over damage.
+
+States of a reader: *walking* (records follow one another), *lost* (after damage, seeking). Walking becomes lost when a walk
+stops as DAMAGED; lost becomes walking when a seek says FOUND. An UNDECIDED seek waits for more bytes. The input's end is
+never damage: what it cuts is reported as cut.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kdissect.capture import records as r
+from kdissect.capture.block import Block
+from kdissect.capture.formats import PCAP_HEADER, Format, recognise
+from kdissect.capture.report import Interface
+from kdissect.capture.streams import OpenFile, PlainFile, Stream
+from kdissect.capture.window import Window
+
+if TYPE_CHECKING:
+    from kdissect.capture.captureset import CaptureSet
+
+MAX_RECORD = 1 << 20
+"""Largest packet record believed: twice the largest packet that Linux builds (BIG TCP, 512 KiB), four times tcpdump's bound."""
+MAX_BLOCK = 4 << 20
+"""Largest pcapng block believed: half a slot; name resolution and secrets stay well below."""
+MAX_PACKETS = 1 << 17
+"""Packet rows of one block: 8 MiB hold 102,300 of the smallest TCP packets (66 bytes and a 16-byte header)."""
+MAX_DAMAGE = 1000
+"""Damaged places after which the rest of a file is given up: each costs a search and is not worth more."""
+MAX_INTERFACES = 1 << 16
+"""pcapng interfaces, all sections together; a thousand files of 64 interfaces each, put one after the other, fit."""
+MAX_NOTES = 256
+"""Interface names and secrets picked up per walk."""
+MAX_NAMED = 64
+"""Interfaces that get a row of their own in the report."""
+MIN_ROOM = 1 << 14
+"""A slot with less room than this is full: a read this small costs more than it brings."""
+POLL_SECONDS = 0.25
+"""How often a growing file or a quiet pipe is looked at while following."""
+
+
+class FileReader:
+    """Reads one file into blocks. `recognised` stays None when the bytes are no capture."""
+
+    def __init__(self, capture: CaptureSet, file: int, stream: Stream, window: Window) -> None:
+        self.capture = capture
+        self.file = file
+        self.stream = stream
+        self.window = window
+        self.report = capture.reports[file]
+        self.report.compression = stream.compression
+        self.state: NDArray[np.int64] = np.zeros(r.STATE_SIZE, np.int64)
+        self.interfaces: NDArray[np.int64] = np.zeros((1, r.INTERFACE_SIZE), np.int64)
+        self.notes: NDArray[np.int64] = np.zeros((MAX_NOTES, 4), np.int64)
+        self.names: dict[int, str] = {}
+        self.recognised: Format | None = None
+        self.base = window.end
+        self.head = b""
+        self._limit = 0
+        self._lost_from = -1  # logical offset where damage began, -1 while walking
+        self._lost_why = ""
+        self._given_up = False
+
+    def blocks(self, rows: NDArray[np.int64], follow: bool, stopped: Callable[[], bool]) -> Iterator[Block]:
+        """The file's blocks. Ends at the end of the input; while following, when `stopped()`."""
+        cursor = self.base  # logical offset of the next byte to walk
+        ended = False
+        while not ended and not self._given_up:
+            got, ended = self._fill(cursor, follow)
+            if got == 0 and follow and not ended:
+                if stopped():
+                    break
+                yield self._block(rows[:0], cursor)
+                continue
+            if self.recognised is None:
+                if self.window.end - self.base < PCAP_HEADER and not ended:
+                    continue
+                if not self._recognise():
+                    return
+                assert self.recognised is not None
+                cursor = self.base + self.recognised.start
+            while True:
+                if self._lost_from >= 0:
+                    cursor = self._seek(cursor, ended)
+                    if self._lost_from >= 0:
+                        break
+                first = cursor
+                n, cursor, why = self._walk(cursor, rows)
+                self._update()
+                if n:
+                    yield self._block(rows[:n], first, cursor)
+                if why == r.MORE:
+                    break
+                if why == r.DAMAGED:
+                    self._damage(cursor)
+                    if self._given_up:
+                        break
+        self._finish(cursor)
+
+    def _fill(self, cursor: int, follow: bool) -> tuple[int, bool]:
+        """Read on into the window; bytes read and whether the input ended."""
+        window = self.window
+        if window.room < MIN_ROOM:
+            start = window.position(cursor) if cursor < window.end else 0
+            size = window.end - cursor
+            if size > window.slot_bytes - MIN_ROOM:  # only an undecided seek in a small ring gets here: let it go
+                size = 0
+                cursor = window.end
+            window.advance(cursor, start, start + size)
+        target = window.target()
+        if not follow or isinstance(self.stream, PlainFile):
+            got = self.stream.readinto(target)
+            ended = got < len(target)
+            if follow and ended:
+                ended = False
+                if got == 0:
+                    time.sleep(POLL_SECONDS)
+        elif isinstance(self.stream, OpenFile):
+            if not self.stream.waiting(POLL_SECONDS):
+                return 0, False
+            got = self.stream.read_some(target)
+            ended = got == 0
+        else:
+            got = self.stream.readinto(target)
+            ended = got < len(target)
+        window.grow(got)
+        return got, ended
+
+    def _recognise(self) -> bool:
+        start = self.window.position(self.base)
+        head = self.window.data[start : start + min(PCAP_HEADER, self.window.end - self.base)].tobytes()
+        self.head = head
+        form = self.recognised = recognise(head)
+        if form is None:
+            return False
+        self.report.format = form.name
+        if form.name == "pcap":
+            self._limit = min(MAX_RECORD, self.window.slot_bytes - 2 * MIN_ROOM)
+            self.interfaces[0, r.LINK_TYPE] = form.link_type
+            self.interfaces[0, r.SNAP] = form.snap_length
+            self.interfaces[0, r.RECEIVED : r.OS_DROPPED + 1] = -1
+            self.state[r.INTERFACES] = 1
+        else:
+            self._limit = min(MAX_BLOCK, self.window.slot_bytes - 2 * MIN_ROOM)
+            self.interfaces = np.zeros((MAX_INTERFACES, r.INTERFACE_SIZE), np.int64)
+        return True
+
+    def _walk(self, cursor: int, rows: NDArray[np.int64]) -> tuple[int, int, int]:
+        window, form = self.window, self.recognised
+        assert form is not None
+        at = window.position(cursor)
+        end = at + window.end - cursor
+        if form.name == "pcap":
+            n, stop, why = r.walk_pcap(
+                window.data, at, end, form.big, form.header, form.tick, self._limit, self.interfaces, self.state, rows
+            )
+        else:
+            n, stop, why = r.walk_pcapng(
+                window.data, at, end, self._limit, self.interfaces, self.state, self.notes, rows
+            )
+            self._read_notes()
+        return n, cursor + stop - at, why
+
+    def _block(self, rows: NDArray[np.int64], first: int, end: int | None = None) -> Block:
+        window = self.window
+        delta = int(window.slots[window.current, 0] - window.slots[window.current, 2])
+        stop = first if end is None else end
+        return Block(self.capture, self.file, window, window.current, first - delta, stop - delta, delta, rows)
+
+    def _damage(self, cursor: int) -> None:
+        """Note where and why the walk lost its way."""
+        self.report.damaged_places += 1
+        at = self.window.position(cursor)
+        form = self.recognised
+        assert form is not None
+        if form.name == "pcap":
+            size = int(r.u32(self.window.data, at + 8, form.big))
+            self._lost_why = f"the record claims {size} bytes" if size else "the record header holds only zeros"
+        else:
+            big = bool(self.state[r.BIG])
+            kind, size = (int(r.u32(self.window.data, at + o, big)) for o in (0, 4))
+            self._lost_why = f"the block of type {kind:#x} claims {size} bytes"
+        self._lost_from = cursor
+        if self.report.damaged_places > MAX_DAMAGE:
+            self._given_up = True
+            self._lost_why += f"; more than {MAX_DAMAGE} damaged places, the rest of the file is not read"
+
+    def _seek(self, cursor: int, final: bool) -> int:
+        """Look for the next place where records follow one another; the cursor to go on from."""
+        window, form, state = self.window, self.recognised, self.state
+        assert form is not None
+        cursor = max(cursor, self._lost_from + 1)
+        if cursor >= window.end:
+            return window.end
+        at = window.position(cursor)
+        end = at + window.end - cursor
+        if form.name == "pcap":
+            fractions = 1_000_000_000 // form.tick
+            last = int(state[r.LAST]) // 1_000_000_000 if state[r.TIMED] else 0
+            stop, found = r.seek_pcap(window.data, at, end, form.big, form.header, fractions, last, final)
+        else:
+            stop, found = r.seek_pcapng(window.data, at, end, self._limit, bool(state[r.BIG]), final)
+        cursor += stop - at
+        if found == r.FOUND:
+            self._regain(cursor, "reading went on")
+        return cursor
+
+    def _regain(self, cursor: int, outcome: str) -> None:
+        skipped = cursor - self._lost_from
+        self.report.skipped_bytes += skipped
+        detail = f"{self._lost_why}; {outcome} after {skipped} bytes"
+        self._problem(self._lost_from, detail, skipped)
+        self._lost_from = -1
+
+    def _problem(self, logical: int, detail: str, size: int = 0) -> None:
+        state = self.state
+        at = int(state[r.LAST]) if state[r.TIMED] else 0
+        where = f"byte {logical - self.base}" if logical >= 0 else self.report.name
+        self.capture.add_problem(self.file, int(state[r.NUMBERED]) + 1 if logical >= 0 else 0, at, where, detail, size)
+
+    def _read_notes(self) -> None:
+        """Interface names and TLS secrets that the walk came by."""
+        for kind, at, size, value in self.notes[: self.state[r.NOTES]].tolist():
+            body = self.window.data[at : at + size].tobytes()
+            order = "big" if self.state[r.BIG] else "little"
+            if kind == 10:
+                length = value & 0xFFFFFFFF
+                if value >> 32 == 0x544C534B:  # "TLSK": an SSLKEYLOGFILE
+                    self.capture.secrets.append(body[16 : 16 + min(length, size - 20)])
+            elif len(self.names) < MAX_NAMED:
+                self.names[value] = _interface_name(body, order)
+        self.state[r.NOTES] = 0
+
+    def _update(self) -> None:
+        """Bring the file's report up to date."""
+        state, report = self.state, self.report
+        report.packets, report.timed = int(state[r.COUNT]), int(state[r.TIMED])
+        report.first, report.last = int(state[r.FIRST]), int(state[r.LATEST])
+        report.captured_bytes, report.original_bytes = int(state[r.CAPTURED_BYTES]), int(state[r.ORIGINAL_BYTES])
+        report.snapped, report.over_original = int(state[r.SNAPPED]), int(state[r.OVER])
+        report.backwards, report.clock_steps, report.untimed = (
+            int(state[i]) for i in (r.BACKWARDS, r.STEPS, r.UNTIMED)
+        )
+        count = int(state[r.INTERFACES])
+        drops = self.interfaces[:count, [r.DROPPED, r.OS_DROPPED]].max(axis=1, initial=-1)
+        report.dropped = int(drops[drops >= 0].sum()) if (drops >= 0).any() else -1
+        report.interfaces = [
+            Interface(self.names.get(i, ""), int(row[r.LINK_TYPE]), int(row[r.SNAP]), int(row[r.PACKETS]),
+                      int(row[r.RECEIVED]), int(drops[i]))
+            for i, row in enumerate(self.interfaces[: min(count, MAX_NAMED)])
+        ]  # fmt: skip
+
+    def _finish(self, cursor: int) -> None:
+        """Say what the end of the input cut, and what the file as a whole is odd in."""
+        if self.recognised is None:
+            return
+        left = self.window.end - cursor
+        if self._lost_from >= 0:
+            self._regain(self.window.end, "nothing readable followed; given up")
+        elif left:
+            self.report.cut = True
+            self._problem(cursor, f"the file ends inside a record, of which {left} bytes are there", left)
+        if self.stream.problem:
+            self.report.cut = True
+            self._problem(self.window.end, self.stream.problem)
+        state = self.state
+        for column, text in (
+            (r.UNTIMED, "packets carry no time; they got the time of the packet before them"),
+            (r.UNKNOWN_INTERFACE, "packets name an interface that the file does not describe; they are not decoded"),
+            (r.LOST_NOTES, f"interfaces beyond {MAX_INTERFACES}, or secrets, were not read"),
+        ):
+            if state[column]:
+                self._problem(-1, f"{int(state[column])} {text}")
+        self._update()
+
+
+def _interface_name(body: bytes, order: str) -> str:
+    """if_name (option 2) of an Interface Description Block."""
+    at = 16
+    while at + 4 <= len(body) - 4:
+        code, length = (int.from_bytes(body[at + o : at + o + 2], order) for o in (0, 2))  # type: ignore[arg-type]
+        if code == 0:
+            break
+        if code == 2:
+            return body[at + 4 : at + 4 + length].decode("utf-8", "replace")
+        at += 4 + (length + 3 & ~3)
+    return ""

@@ -1,0 +1,78 @@
+"""What a capture file turned out to be: one `FileReport` a file, and `CaptureProblem` rows for what was wrong with it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from kdissect.problems import Kind
+
+LINK_NAMES = {
+    0: "NULL", 1: "EN10MB", 9: "PPP", 12: "RAW", 14: "RAW", 101: "RAW", 105: "IEEE802_11", 108: "LOOP", 113: "LINUX_SLL",
+    127: "IEEE802_11_RADIOTAP", 192: "PPI", 228: "IPV4", 229: "IPV6", 276: "LINUX_SLL2",
+}  # fmt: skip
+"""Names of link types (tcpdump.org/linktypes.html) without their LINKTYPE_ prefix."""
+
+
+def link_name(link_type: int) -> str:
+    """The name of a link type, `LINKTYPE n` for those we have no name for."""
+    return LINK_NAMES.get(link_type, f"LINKTYPE {link_type}")
+
+
+@dataclasses.dataclass(slots=True)
+class CaptureProblem:
+    """One thing wrong with a capture file or its packets. `packet` 0: none; `at` 0 ns: no time; `bytes` lost, 0 unknown."""
+
+    file: int
+    packet: int
+    at: int
+    where: str
+    detail: str
+    bytes: int = 0
+    kind: Kind = Kind.CAPTURE
+
+
+@dataclasses.dataclass(slots=True)
+class Interface:
+    """A pcapng interface (pcap files have one without a name). Counts are -1 where the file does not tell them."""
+
+    name: str
+    link_type: int
+    snap_length: int
+    packets: int
+    received: int
+    dropped: int
+
+
+@dataclasses.dataclass(slots=True)
+class FileReport:
+    """Facts about one file, up to date after every block. Times in ns, sizes in bytes; times are 0 while `timed` is 0."""
+
+    name: str
+    format: str = ""
+    compression: str = ""
+    packets: int = 0
+    timed: int = 0
+    first: int = 0
+    last: int = 0
+    captured_bytes: int = 0
+    original_bytes: int = 0
+    snapped: int = 0
+    over_original: int = 0
+    backwards: int = 0
+    clock_steps: int = 0
+    untimed: int = 0
+    dropped: int = -1
+    damaged_places: int = 0
+    skipped_bytes: int = 0
+    cut: bool = False
+    interfaces: list[Interface] = dataclasses.field(default_factory=list)
+
+    @property
+    def link_types(self) -> list[str]:
+        """Names of the link types, each once, in order of appearance."""
+        return list(dict.fromkeys(link_name(i.link_type) for i in self.interfaces))
+
+    @property
+    def snap_length(self) -> int:
+        """The smallest snap length of its interfaces; 0 where none is stated."""
+        return min((i.snap_length for i in self.interfaces if i.snap_length), default=0)

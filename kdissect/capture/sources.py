@@ -1,0 +1,221 @@
+"""From what the user names (paths, globs, directories, open files, `-`) to capture sets.
+
+Rules.
+
+- A capture is recognised by its content. Files that a directory or a glob brings in and that are no captures are left out, with
+  one problem row; a file named by itself that is none is an error.
+- A rotated set is one capture: files of one folder whose names are the same but for what rotation puts there. That is a number
+  behind the extension (`tcpdump -C`: `a.pcap`, `a.pcap1`), or a date and time before it (`-G` with strftime: `a-20260131-2359.pcap`,
+  ISO forms, seconds since the epoch; `dumpcap -b`: `a_00001_20260131235900.pcapng`). Plain numbers before the extension do not
+  make a set: `node1.pcap` and `node2.pcap` are two captures.
+- The files of a set are ordered by the time of their first packet, then by name.
+- `capture` is the file's name; of a set, the common stem (`a.pcap`; for times the part before them); where two captures share
+  a name, as much of their folder as tells them apart; `-` for standard input and for open files without a name.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import stat
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from kdissect.capture.captureset import CaptureSet, Member, refuse
+from kdissect.capture.formats import recognise
+from kdissect.capture.streams import open_stream
+from kdissect.capture.window import Window
+from kdissect.problems import CaptureError, CaptureNotFound, NotACapture
+
+_COMPRESSED = re.compile(r"\.(gz|zst|zstd|lz4|xz)$", re.IGNORECASE)
+_EXTENSION = re.compile(r"^(?P<stem>.*?)(?P<ext>\.(?:pcapng|pcap|ntar|cap|dmp|trc))(?P<count>\d*)$", re.IGNORECASE)
+_DATE = r"(?:19|20)\d\d[-_.]?[01]\d[-_.]?[0-3]\d"
+_TIME = r"[0-2]\d[-_.:h]?[0-5]\d(?:[-_.:m]?[0-6]\d)?"
+_CLOCK = r"[0-2]\d[-_.:h]?[0-5]\d[-_.:m]?[0-6]\d"  # without a date: to the second, or any number would pass
+_WHEN = re.compile(
+    rf"^(?P<stem>.*?)[-_.]?(?:(?:\d{{5}}[-_])?{_DATE}(?:[-_.T ]*{_TIME}(?:\.\d+)?Z?)?|1\d{{9}}|(?<=[-_.]){_CLOCK})$"
+)
+
+Source = str | os.PathLike[str] | BinaryIO
+
+
+def stem_of(name: str) -> tuple[str, str] | None:
+    """The key under which a file name belongs to a rotated set, and the set's name; None for names that rotation does not make.
+
+    A name without a count can be the first of a `-C` set, so it has a key too; it stays alone unless a numbered one joins it.
+    """
+    bare = _COMPRESSED.sub("", name)
+    match = _EXTENSION.match(bare)
+    if match is None:
+        return None
+    stem, ext = match.group("stem"), match.group("ext")
+    when = _WHEN.match(stem)
+    if when is not None:
+        start = when.group("stem")
+        return f"{start}*{ext}", start or ext.lstrip(".")
+    return f"{stem}{ext}", f"{stem}{ext}"
+
+
+def open_captures(sources: Source | Iterable[Source]) -> list[CaptureSet]:
+    """Capture sets for what the user named, in the order named.
+
+    `sources`: a path, a glob pattern, a directory, `-`, an open binary file, or a list of these. Regular files are recognised
+    here, pipes and open files when they are read. Raises CaptureNotFound, CaptureUnreadable or NotACapture.
+    """
+    if isinstance(sources, str | os.PathLike) or hasattr(sources, "read"):
+        sources = [cast(Source, sources)]
+    found: list[Member] = []
+    skipped: list[str] = []
+    for source in sources:
+        _collect(source, found, skipped)
+    if not found:
+        raise CaptureNotFound("No capture given. Name a file, a directory or a glob pattern.")
+    groups = _group(found)
+    for _, members in groups:
+        _check(members)
+    sets = _name(groups)
+    if skipped:
+        names = ", ".join(skipped[:5]) + (", ..." if len(skipped) > 5 else "")
+        sets[0].left_out = f"{len(skipped)} files are no captures and were left out: {names}"
+    return sets
+
+
+def _collect(source: Any, found: list[Member], skipped: list[str]) -> None:
+    """The members which one source names."""
+    if hasattr(source, "read"):
+        name = getattr(source, "name", "-")
+        found.append(Member(Path(name).name if isinstance(name, str) and name[:1] != "<" else "-", file=source))
+        return
+    text = os.fspath(source)
+    if text == "-":
+        found.append(Member("-", file=sys.stdin.buffer))
+        return
+    path = Path(text)
+    if path.is_dir():
+        try:
+            names = sorted(p for p in path.iterdir() if not p.name.startswith(".") and p.is_file())
+        except OSError as error:
+            raise CaptureNotFound(f"{text}: the directory cannot be read ({error.strerror}).") from None
+        _several(
+            names, f"{text}: no captures in this directory. Name one that holds pcap or pcapng files.", found, skipped
+        )
+    elif not path.exists() and any(c in text for c in "*?["):
+        names = [Path(p) for p in sorted(glob.glob(text, recursive=True)) if Path(p).is_file()]
+        if not names:
+            raise CaptureNotFound(f"{text}: no file matches. Check the pattern.")
+        _several(names, f"{text}: none of the {len(names)} files that match is a capture.", found, skipped)
+    else:
+        _add(found, path)
+
+
+def _several(paths: list[Path], complaint: str, found: list[Member], skipped: list[str]) -> None:
+    some = False
+    for path in paths:
+        try:
+            check(path)
+        except CaptureError:
+            skipped.append(path.name)
+        else:
+            some = True
+            _add(found, path)
+    if not some:
+        raise CaptureNotFound(complaint)
+
+
+def _add(found: list[Member], path: Path) -> None:
+    """Add a file once, however it was named."""
+    real = path.resolve()
+    if all(m.path is None or m.path.resolve() != real for m in found):
+        found.append(Member(path.name, path))
+
+
+def check(path: Path) -> None:
+    """Raise what is wrong with a path as a capture; pipes are believed until they are read."""
+    stream = open_stream(path)
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return
+        head = bytearray(24)
+        got = stream.readinto(memoryview(head))
+        if recognise(bytes(head[:got])) is None:
+            raise refuse(str(path), bytes(head[:got]))
+    finally:
+        stream.close()
+
+
+def _check(members: list[Member]) -> None:
+    """Raise when none of a set's files is a capture, or one cannot be opened. A file of a set that was only just begun is fine."""
+    refused: NotACapture | None = None
+    for member in members:
+        if member.path is None:
+            return
+        try:
+            check(member.path)
+        except NotACapture as error:
+            refused = refused or error
+        else:
+            refused = None
+            break
+    if refused is not None:
+        raise refused
+
+
+def _group(members: list[Member]) -> list[tuple[str, list[Member]]]:
+    """Members put together into rotated sets: (set name, members in order)."""
+    groups: dict[tuple[Any, ...], tuple[str, list[Member]]] = {}
+    for i, member in enumerate(members):
+        stem = stem_of(member.name) if member.path is not None else None
+        if member.path is None or stem is None:
+            groups[(i,)] = (member.name, [member])
+            continue
+        groups.setdefault((member.path.resolve().parent, stem[0]), (stem[1], []))[1].append(member)
+    out: list[tuple[str, list[Member]]] = []
+    for name, group in groups.values():
+        bare = {_COMPRESSED.sub("", m.name) for m in group}
+        if len(bare) < len(group):  # the same file plain and compressed, or compressed twice: captures of their own
+            out.extend((m.name, [m]) for m in group)
+        elif len(group) == 1:
+            out.append((group[0].name, group))
+        else:
+            out.append((name, sorted(group, key=_order)))
+    return out
+
+
+def _order(member: Member) -> tuple[float, list[tuple[int, int | str]]]:
+    """First packet's time (a file without packets comes last), then the name with its numbers read as numbers."""
+    parts = re.split(r"(\d+)", member.name)
+    name: list[tuple[int, int | str]] = [(0, int(p)) if p.isdigit() else (1, p) for p in parts if p]
+    probe = CaptureSet(member.name, [Member(member.name, member.path)])
+    first = float("inf")
+    try:
+        for block in probe.blocks(Window(slot_bytes=1 << 18, slots=2), wanted=1):
+            first = float(block.packets[0, 0])
+            break
+    except NotACapture:
+        pass
+    finally:
+        probe.close()
+    return first, name
+
+
+def _name(groups: list[tuple[str, list[Member]]]) -> list[CaptureSet]:
+    """Sets with names that differ: folders are put before those that clash, as many as are needed."""
+    names = [name for name, _ in groups]
+    for depth in range(1, 64):
+        clashes = {name for name in names if names.count(name) > 1}
+        if not clashes:
+            break
+        for i, (name, members) in enumerate(groups):
+            path = members[0].path
+            if names[i] in clashes and path is not None:
+                folders = path.resolve().parent.parts[1:]
+                names[i] = "/".join([*folders[-depth:], name])
+    seen: dict[str, int] = {}
+    for i, name in enumerate(names):  # open files can share a name and have no folder
+        seen[name] = seen.get(name, 0) + 1
+        if seen[name] > 1:
+            names[i] = f"{name}#{seen[name]}"
+    return [CaptureSet(name, members) for name, (_, members) in zip(names, groups, strict=True)]

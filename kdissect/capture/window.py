@@ -1,0 +1,134 @@
+"""The ring of recent input bytes which every later stage reads from.
+
+Rules.
+
+- The input of a capture set is one logical byte stream: a position in it is a *logical offset* (int64).
+- `Window.data` is one uint8 array made of equal slots, filled one after the other, round and round. Each slot holds one
+  contiguous range of logical offsets. A record that a slot's end cuts is copied to the front of the next slot, so that every
+  record lies in one piece somewhere; the ranges of neighbouring slots may therefore overlap.
+- Bytes that exist nowhere in the input in one piece (reassembled IP packets) live in extra slots behind the others, with
+  logical offsets from `EXTRA` on. They rotate by themselves, by how much is put there.
+- `slots` (int64, one row a slot) holds logical start, logical end and the position in `data` of the logical start; a row
+  whose start equals its end is empty. A logical offset is addressable while some row covers it.
+
+Memory is reserved, not touched, until bytes arrive.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+SLOT_BYTES = 8 << 20
+"""Blocks of 4-8 MiB fit the processor's cache and keep the cost of Python per block negligible."""
+SLOTS = 8
+"""64 MiB of look-back: more than any TCP receive window that Linux grants by default (6 MiB per direction)."""
+EXTRA_BYTES = 2 << 20
+"""One extra slot: thirty IP packets of the largest size."""
+EXTRA_SLOTS = 8
+EXTRA = 1 << 56
+"""First logical offset of bytes that were put together here: 72 PB, beyond any input."""
+WORK_BYTES = 32 << 20
+"""Room behind the slots in which later stages put frames together that lie in several pieces (untouched memory is free)."""
+
+
+class Window:
+    """One ring. Parameters in bytes and slots; `slot_bytes` bounds the largest record that can be read."""
+
+    def __init__(self, slot_bytes: int = SLOT_BYTES, slots: int = SLOTS, extra_bytes: int = EXTRA_BYTES) -> None:
+        self.slot_bytes = slot_bytes
+        self.extra_bytes = extra_bytes
+        self.work = slot_bytes * slots + extra_bytes * EXTRA_SLOTS
+        """Position in `data` of the room for work; it reaches to the end of `data` and belongs to no slot."""
+        self.data: NDArray[np.uint8] = np.empty(self.work + WORK_BYTES, np.uint8)
+        self.slots: NDArray[np.int64] = np.zeros((slots + EXTRA_SLOTS, 3), np.int64)
+        self._ring = slots
+        self.slots[:slots, 2] = np.arange(slots) * slot_bytes
+        self.slots[slots:, 2] = slots * slot_bytes + np.arange(EXTRA_SLOTS) * extra_bytes
+        self.slots[slots:, :2] = EXTRA
+        self.current = slots - 1
+        self._extra = slots + EXTRA_SLOTS - 1
+        self._extra_end = EXTRA
+
+    @classmethod
+    def for_size(cls, size: int | None) -> Window:
+        """A ring for an input of `size` bytes (None: unknown): small inputs get a ring that holds them whole."""
+        if size is None or size + (1 << 16) > SLOT_BYTES:
+            return cls()
+        return cls(slot_bytes=size + (1 << 16) & ~0xFFF, slots=2)
+
+    def reset(self) -> None:
+        """Forget everything, to use the ring for another capture set."""
+        self.slots[: self._ring, :2] = 0
+        self.slots[self._ring :, :2] = EXTRA
+        self.current = self._ring - 1
+        self._extra = len(self.slots) - 1
+        self._extra_end = EXTRA
+
+    @property
+    def ring(self) -> int:
+        """How many of the slots hold input; extra slots follow them."""
+        return self._ring
+
+    @property
+    def end(self) -> int:
+        """Logical offset after the newest byte."""
+        return int(self.slots[self.current, 1])
+
+    @property
+    def room(self) -> int:
+        """Bytes that the current slot can still take."""
+        row = self.slots[self.current]
+        return self.slot_bytes - int(row[1] - row[0])
+
+    def target(self) -> memoryview:
+        """The free part of the current slot, to read into."""
+        row = self.slots[self.current]
+        place = int(row[2] + row[1] - row[0])
+        return memoryview(self.data)[place : int(row[2]) + self.slot_bytes]
+
+    def grow(self, size: int) -> None:
+        """`size` bytes were put into the target."""
+        self.slots[self.current, 1] += size
+
+    def position(self, logical: int) -> int:
+        """Position in `data` of a logical offset of the current slot."""
+        row = self.slots[self.current]
+        return int(row[2] + logical - row[0])
+
+    def advance(self, logical: int, start: int, end: int) -> int:
+        """Go to the next slot, which starts with the bytes at data[start:end] of logical offset `logical`; its position."""
+        self.current = (self.current + 1) % self._ring
+        place = int(self.slots[self.current, 2])
+        self.data[place : place + end - start] = self.data[start:end]
+        self.slots[self.current, 0] = logical
+        self.slots[self.current, 1] = logical + end - start
+        return place
+
+    def extra(self, payload: bytes) -> int:
+        """Put bytes into the extra region; their logical offset, or -1 when they are larger than an extra slot."""
+        size = len(payload)
+        if size > self.extra_bytes:
+            return -1
+        row = self.slots[self._extra]
+        if row[1] - row[0] + size > self.extra_bytes or row[0] == row[1]:
+            self._extra = self._ring + (self._extra + 1 - self._ring) % EXTRA_SLOTS
+            row = self.slots[self._extra]
+            row[0] = row[1] = self._extra_end
+        place = int(row[2] + row[1] - row[0])
+        self.data[place : place + size] = np.frombuffer(payload, np.uint8)
+        logical = int(row[1])
+        row[1] += size
+        self._extra_end = int(row[1])
+        return logical
+
+    def locate(self, logical: int, size: int) -> int:
+        """Position in `data` of `size` bytes at a logical offset, -1 when they are not (or no longer) all there."""
+        inside = (
+            (self.slots[:, 0] <= logical) & (logical + size <= self.slots[:, 1]) & (self.slots[:, 0] < self.slots[:, 1])
+        )
+        found = np.flatnonzero(inside)
+        if not found.size:
+            return -1
+        row = self.slots[found[0]]
+        return int(row[2] + logical - row[0])

@@ -1,0 +1,1 @@
+"""Link and IP headers: blocks of packets become TCP segment rows."""

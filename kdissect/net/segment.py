@@ -1,0 +1,37 @@
+"""Columns of a segment row, int64[SEGMENT_COLUMNS]: one TCP packet each, pure acknowledgements too."""
+
+from __future__ import annotations
+
+TIME = 0
+"""ns since the epoch."""
+FLOW = 1
+"""Flow * 2 + direction; direction 0 is from the flow's first endpoint (the smaller address and port) to its second."""
+SEQ = 2
+"""Sequence number, unsigned 32 bits, as on the wire (SYN takes one)."""
+ACK = 3
+"""Acknowledgement number, unsigned 32 bits; 0 without the ACK flag."""
+FLAGS = 4
+"""TCP flags, bits 0-7; window (unscaled) bits 8-23; IP identification bits 24-39 (0 for IPv6); SYN only: window scale + 1
+bits 40-47 and maximum segment size bits 48-62, 0 where the option is absent."""
+AT = 5
+"""Logical offset of the payload's first byte."""
+LEN = 6
+"""Captured payload bytes."""
+WIRE = 7
+"""Payload bytes on the wire, from the IP length; never less than LEN."""
+PACKET = 8
+"""Number in its file (Wireshark's) | file << 40."""
+VIEW = 9
+"""Where and how the packet was seen: a fingerprint of interface, VLANs and tunnels; 0 for the first interface and plain IP.
+Copies of one packet with different views were captured at different places."""
+SEGMENT_COLUMNS = 10
+
+FIN, SYN, RST, PSH, ACK_FLAG = 1, 2, 4, 8, 16
+WINDOW_SHIFT, IPID_SHIFT, SCALE_SHIFT, MSS_SHIFT = 8, 24, 40, 48
+FILE_SHIFT = 40
+"""Shift of the file index in PACKET: files of up to 10**12 packets, up to 8 million files."""
+
+# Columns of a flow row, int64[FLOW_COLUMNS]: addresses as 16 bytes (IPv4 mapped, RFC 4291), big-endian, in two words.
+A_HIGH, A_LOW, B_HIGH, B_LOW, PORTS = range(5)
+"""PORTS: first endpoint's port << 16 | second's; -1: the row is free."""
+FLOW_COLUMNS = 5
