@@ -1,0 +1,1 @@
+"""The command line: `kdissect CAPTURE` and its commands. No logic of its own: it asks the engine and prints."""

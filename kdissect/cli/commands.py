@@ -1,0 +1,225 @@
+"""The commands. `kdissect CAPTURE...` needs none: whatever does not start with a command's name is read as captures."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.shell_completion import CompletionItem, get_completion_class
+
+from kdissect.cli.opening import named, open_capture
+from kdissect.cli.options import capture_arguments, comma_list, engine_options, output_options, time_options
+from kdissect.problems import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from rich.text import Text
+
+PROGRAM = "kdissect"
+READ = "CAPTURE..."
+"""Name of the command that needs no name; no file is called like this by accident."""
+EXAMPLES = """\
+Examples:
+  kdissect --demo                                    the first screen of a capture that ships with kdissect
+  kdissect broker.pcap                               who, what, how slow, what went wrong
+  kdissect broker.pcap --table exchanges --where "latency_ms > 500"
+  kdissect broker.pcap --table fetches --columns client_id,latency_ms,hold --format csv -o fetches.csv
+  kdissect broker.pcap --messages Fetch.response --format jsonl
+  kdissect broker.pcap -o tables/                    every table as Parquet
+  kdissect show broker.pcap --frame 42               every byte of an exchange explained
+  kdissect schema Fetch 12 request                   a layout on the wire
+  tcpdump -i eth0 -w - port 9092 | kdissect -        a capture from standard input
+"""
+
+
+class Main(click.Group):
+    """The command group: without a command's name, arguments belong to the reading command."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the nameless command in front of captures and options."""
+        if not args or args[0] not in self.commands:
+            args = [READ, *args]
+        return super().parse_args(ctx, args)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Commands in the order in which they were added, without the nameless one."""
+        return [name for name in self.commands if name != READ]
+
+
+class Read(click.Command):
+    """The nameless command: its help is the program's help, and its completion offers the commands too."""
+
+    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Both ways to start."""
+        formatter.write_usage(PROGRAM, "CAPTURE... [OPTIONS]")
+        formatter.write_usage(PROGRAM, "COMMAND ...", prefix="       ")
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The commands, then examples as they are."""
+        with formatter.section("Commands (a file of such a name is reached as ./NAME)"):
+            formatter.write_dl([(name, main.commands[name].get_short_help_str(60)) for name in main.list_commands(ctx)])
+        formatter.write_paragraph()
+        formatter.write(EXAMPLES)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Options and files, and command names where the first word is wanted."""
+        items = super().shell_complete(ctx, incomplete)
+        if not ctx.params.get("captures") and not ctx.params.get("demo"):
+            items += [
+                CompletionItem(name, help=main.commands[name].get_short_help_str())
+                for name in main.list_commands(ctx)
+                if name.startswith(incomplete)
+            ]
+        return items
+
+
+@click.group(cls=Main, add_help_option=False)
+def main() -> None:
+    """Turn captures of Kafka traffic into tables."""
+
+
+@main.command(READ, cls=Read)
+@capture_arguments
+@click.option("--table", metavar="NAME", help="Print one table (see: kdissect tables).")
+@click.option("--columns", metavar="A,B", callback=comma_list, help="Only these columns.")
+@click.option("--where", metavar="EXPRESSION", help="Only rows like this: \"api = 'Fetch' and latency_ms > 500\".")
+@click.option("--messages", metavar="API.SIDE", help="Print full messages, such as Fetch.response.")
+@output_options
+@click.option("--top", type=click.IntRange(0), metavar="N", help="Rows of each block of the first screen.")
+@click.option("--by", type=click.Choice(["api", "client", "broker", "version"]), help="Group latencies by this.")
+@time_options
+@click.option("--version", is_flag=True, help="Versions of kdissect and of what it rests on.")
+def read(
+    captures: tuple[str, ...],
+    demo: bool,
+    table: str | None,
+    columns: list[str] | None,
+    where: str | None,
+    messages: str | None,
+    form: str | None,
+    output: str | None,
+    top: int | None,
+    by: str | None,
+    local: bool,
+    version: bool,
+    **settings: Any,
+) -> None:
+    """Read captures of Kafka traffic: pcap or pcapng, compressed or not, - for standard input.
+
+    Without --table, --messages or -o it prints the first screen: findings, who talked to whom with which API versions,
+    how slow, and what could not be read.
+    """
+    if version:
+        from kdissect.cli.about import versions
+
+        _lines(versions())
+        return
+    if table is not None and messages is not None:
+        raise click.UsageError("--table and --messages exclude each other")
+    if table is None and (columns is not None or where is not None):
+        raise click.UsageError("--columns and --where need --table NAME")
+    if table is None and messages is None:
+        if form is not None:
+            raise click.UsageError("--format needs --table NAME or --messages API.SIDE")
+        if output is not None:
+            from kdissect.cli.reading import save
+
+            save(open_capture(captures, demo=demo, **settings), output)
+            return
+        from kdissect.cli.reading import first_screen
+
+        capture = open_capture(captures, demo=demo, **settings)
+        first_screen(capture, named(captures, demo), by=by or "api", top=top, local=local)
+        return
+    from kdissect.cli import reading
+
+    if table is not None:
+        chosen = reading.table_columns(table, columns, form or "table", output)
+        reading.print_table(
+            open_capture(captures, demo=demo, **settings), table, chosen, where, form or "table", output
+        )
+    elif messages is not None:
+        api, direction = reading.message_name(messages)
+        reading.print_messages(open_capture(captures, demo=demo, **settings), api, direction, form or "jsonl", output)
+
+
+@main.command(short_help="Every byte of one exchange explained.")
+@click.argument("words", nargs=-1, metavar="CAPTURE... EXCHANGE_ID")
+@click.option("--demo", is_flag=True, help="Use the capture that ships with kdissect.")
+@click.option(
+    "--frame", type=click.IntRange(1), metavar="N", help="The exchange whose request or response ends in frame N."
+)
+@time_options
+@engine_options
+def show(words: tuple[str, ...], demo: bool, frame: int | None, local: bool, **settings: Any) -> None:
+    """Explain every byte of one exchange, request and response.
+
+    EXCHANGE_ID is as the first screen or a table prints it; a unique beginning of the connection's id is enough.
+    """
+    wanted = list(words)
+    exchange_id = wanted.pop() if frame is None and wanted else None
+    if exchange_id is not None and ":" not in exchange_id:
+        raise click.UsageError(f"{exchange_id!r} is no exchange id (such as 3f2a:12); or use --frame N")
+    if exchange_id is None and frame is None:
+        raise click.UsageError("say which exchange: an id such as 3f2a:12, or --frame N")
+    from kdissect.cli.reading import show_exchange
+
+    show_exchange(open_capture(wanted, demo=demo, **settings), exchange_id, frame, local=local)
+
+
+@main.command(short_help="The layout of messages on the wire.")
+@click.argument("words", nargs=-1, metavar="[API [VERSION [request|response]]]")
+@click.option("--diff", is_flag=True, help="What changed between two versions: --diff API A B.")
+def schema(words: tuple[str, ...], diff: bool) -> None:
+    """Print the layout of messages on the wire; without an API, all APIs with their versions."""
+    from kdissect.cli.layouts import difference, layout
+
+    _lines(difference(words) if diff else layout(words))
+
+
+@main.command(short_help="The tables and their columns.")
+@click.argument("name", required=False)
+def tables(name: str | None) -> None:
+    """Print the tables, or one table's columns with their types and meanings."""
+    from kdissect.tables import declaration
+
+    if name is not None:
+        _lines(declaration.doc(name).split("\n"))
+        return
+    width = max(map(len, declaration.TABLES))
+    _lines([f"{table.name:<{width}}  one row per {table.row}" for table in declaration.TABLES.values()])
+
+
+@main.command(short_help="Many captures with Spark.", context_settings={"ignore_unknown_options": True, "help_option_names": []})
+@click.argument("words", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def spark(ctx: click.Context, /, words: tuple[str, ...]) -> None:
+    """Read many captures with Spark: kdissect spark CAPTURES... -o DIR/ (needs the extra kdissect[spark] and Java)."""
+    import importlib
+    import os
+    import shutil
+
+    try:
+        import pyspark  # noqa: F401
+    except ImportError:
+        raise UsageError("kdissect spark needs pyspark: pip install 'kdissect[spark]'") from None
+    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
+        raise UsageError("kdissect spark needs Java 17 or newer: no java on the PATH and JAVA_HOME is not set")
+    job = importlib.import_module("kdissect.spark.job")
+    ctx.exit(job.main(list(words)) or 0)
+
+
+@main.command(short_help="Completion for bash, zsh or fish.")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the completion script of a shell: eval "$(kdissect completion bash)"."""
+    made = get_completion_class(shell)
+    if made is None:
+        raise click.UsageError(f"no completion for {shell}")
+    _lines(made(main, {}, PROGRAM, "_KDISSECT_COMPLETE").source().split("\n"))
+
+
+def _lines(lines: Iterable[str | Text]) -> None:
+    sys.stdout.write("".join(f"{line}\n" for line in lines))

@@ -1,0 +1,67 @@
+"""Rows in aligned columns, within a width: less important columns go first when it gets narrow."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from rich.cells import cell_len, set_cell_size
+from rich.text import Text
+
+GAP = 2
+"""Blanks between columns."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Header:
+    """A column: its title, its alignment, and how soon it is left out when the width is short (0 never)."""
+
+    title: str
+    right: bool = False
+    drop: int = 0
+    style: str = ""
+
+
+def fit(text: str, cells: int) -> str:
+    """The text in at most so many terminal cells; `..` marks what was cut."""
+    return text if cell_len(text) <= cells else set_cell_size(text, max(0, cells - 2)).rstrip() + ".."
+
+
+def pad(text: str, cells: int, *, right: bool = False) -> str:
+    """The text filled with blanks to so many terminal cells."""
+    blanks = " " * max(0, cells - cell_len(text))
+    return blanks + text if right else text + blanks
+
+
+def grid(headers: Sequence[Header], rows: Sequence[Sequence[str]], width: int, *, titles: bool = True) -> list[Text]:
+    """Lines of a table at most `width` cells wide: the titles, then a line a row.
+
+    Columns are dropped, the highest `drop` first, until the rest fits; then the widest column is cut.
+    """
+    kept = list(range(len(headers)))
+    widths = [
+        max([cell_len(header.title) if titles else 0, *(cell_len(row[i]) for row in rows)])
+        for i, header in enumerate(headers)
+    ]
+
+    def total() -> int:
+        return sum(widths[i] for i in kept) + GAP * (len(kept) - 1)
+
+    while total() > width and any(headers[i].drop for i in kept):
+        kept.remove(max(kept, key=lambda i: (headers[i].drop, i)))
+    if total() > width:
+        widest = max(kept, key=lambda i: widths[i])
+        widths[widest] = max(4, widths[widest] - (total() - width))
+
+    def line(cells: Sequence[str], style: str | None) -> Text:
+        text = Text()
+        for place, i in enumerate(kept):
+            last = place == len(kept) - 1
+            cell = fit(cells[i], widths[i])
+            shown = pad(cell, widths[i], right=headers[i].right) if headers[i].right or not last else cell
+            text.append(shown, headers[i].style if style is None else style)
+            text.append("" if last else " " * GAP)
+        return text
+
+    lines = [line([header.title for header in headers], "dim")] if titles else []
+    return lines + [line(row, None) for row in rows]

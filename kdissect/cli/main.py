@@ -1,0 +1,96 @@
+"""The entry point: runs a command and turns whatever stops it into one line and an exit code.
+
+0: read, whatever the findings. 1: a capture could not be read at all. 2: bad arguments, or output that cannot be
+written. 130: interrupted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+
+import click
+
+from kdissect.cli import terminal
+from kdissect.cli.files import OutputError
+from kdissect.problems import CaptureError, CaptureNotFound, KdissectError
+
+READ, UNREADABLE, BAD_ARGUMENTS, INTERRUPTED = 0, 1, 2, 130
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code; `arguments` are those after the program's name."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    _readable_streams()
+    try:
+        code = _run(given)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _forget_output()
+        return READ
+    return code
+
+
+def _run(given: list[str]) -> int:
+    from kdissect.cli.commands import PROGRAM
+    from kdissect.cli.commands import main as commands
+
+    try:
+        ended = commands.main(args=given, prog_name=PROGRAM, standalone_mode=False)
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        terminal.say("kdissect: interrupted; no output file was left half-written")
+        return INTERRUPTED
+    except click.ClickException as error:
+        terminal.say(f"kdissect: {_one_line(error.format_message())}")
+        return BAD_ARGUMENTS
+    except CaptureError as error:
+        terminal.say(f"kdissect: {_one_line(str(error))}{_meant(error, given)}")
+        return UNREADABLE
+    except (KdissectError, OutputError) as error:
+        terminal.say(f"kdissect: {_one_line(str(error))}")
+        return BAD_ARGUMENTS
+    except BrokenPipeError:
+        raise
+    except OSError as error:  # standard output on a full disk
+        terminal.say(f"kdissect: cannot write: {error.strerror or error}")
+        _forget_output()
+        return BAD_ARGUMENTS
+    return ended if isinstance(ended, int) else READ
+
+
+def _meant(error: CaptureError, given: list[str]) -> str:
+    """Whether a capture that does not exist was meant as a command."""
+    if not isinstance(error, CaptureNotFound) or not given:
+        return ""
+    from difflib import get_close_matches
+
+    from kdissect.cli.commands import main as commands
+
+    near = get_close_matches(given[0], list(commands.commands), n=1, cutoff=0.7)
+    return f" (did you mean the command {near[0]!r}?)" if near else ""
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _readable_streams() -> None:
+    """Escape what the locale cannot encode instead of failing on it."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+
+
+def _forget_output() -> None:
+    """Point standard output at nothing, so that Python's own flush at exit stays quiet."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""What the command line needs of an open capture, and how it opens one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import click
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kdissect.summary import Summary
+
+STDIN = "-"
+
+
+class Shown(Protocol):
+    """One exchange, byte by byte."""
+
+    @property
+    def exchange(self) -> Mapping[str, Any]:
+        """Its row of `exchanges`."""
+
+    @property
+    def request(self) -> pa.Table | None:
+        """Explanation of the request (offset, length, path, type, value, meaning); None when it was not captured."""
+
+    @property
+    def response(self) -> pa.Table | None:
+        """Explanation of the response."""
+
+    @property
+    def request_data(self) -> bytes:
+        """Captured bytes of the request, from its length prefix; offsets count from there."""
+
+    @property
+    def response_data(self) -> bytes:
+        """Captured bytes of the response."""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What else is known of it, a sentence each: bytes missing, partitions implied."""
+
+
+class Capture(Protocol):
+    """What `kdissect.open` returns, as far as the command line uses it."""
+
+    analysis: Any
+
+    def summary(self, by: str = "api") -> Summary:
+        """The first screen, as data."""
+
+    def batches(
+        self, name: str, columns: Sequence[str] | None = None, where: str | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """A table in pieces; memory stays flat."""
+
+    def message_batches(self, api: str, direction: str) -> Iterator[pa.RecordBatch]:
+        """Messages of one API and direction in pieces of one schema."""
+
+    def save(self, directory: str | Path) -> Mapping[str, int]:
+        """Every table as Parquet; returns rows by table."""
+
+    def show(self, exchange_id: str | None = None, frame: int | None = None) -> Sequence[Shown]:
+        """Exchanges by id (or unique prefix) or by frame number, with their bytes explained."""
+
+
+def open_capture(captures: Sequence[str], *, demo: bool = False, **settings: Any) -> Capture:
+    """Open what was named on the command line. `-` is standard input; settings left at None or False are not passed."""
+    import kdissect
+
+    if demo and captures:
+        raise click.UsageError("--demo is a capture of its own; leave out the others")
+    if not demo and not captures:
+        raise click.UsageError("no capture given: try kdissect --demo, or kdissect --help")
+    given = {name: value for name, value in settings.items() if value not in (None, False, ())}
+    source: Any
+    if demo:
+        from kdissect.demo import CAPTURE
+
+        source = str(CAPTURE)
+    elif STDIN in captures:
+        if len(captures) > 1:
+            raise click.UsageError("standard input (-) cannot be read together with other captures")
+        source = sys.stdin.buffer
+    else:
+        source = list(captures)
+    opener = cast("Callable[..., Capture]", getattr(kdissect, "open"))  # noqa: B009  (resolved on first use)
+    return opener(source, **given)
+
+
+def named(captures: Sequence[str], demo: bool) -> list[str]:
+    """How to name the same captures in another command, quoted for a shell."""
+    import shlex
+
+    return ["--demo"] if demo else [shlex.quote(capture) for capture in captures]

@@ -1,0 +1,78 @@
+"""Options that several commands share, and which of them the engine stands behind.
+
+An option is advertised only when it works: `AVAILABLE` names the engine options that `kdissect.open` takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+FORMATS = ("table", "jsonl", "csv", "arrow")
+
+ENGINE: dict[str, Callable[[F], F]] = {
+    "keylog": click.option(
+        "--keylog", type=click.Path(), metavar="FILE", help="TLS keys (SSLKEYLOGFILE format) to decrypt with."
+    ),
+    "start": click.option(
+        "--from", "start", metavar="TIME", help="Leave out what came before (ISO 8601, UTC unless it says)."
+    ),
+    "end": click.option("--to", "end", metavar="TIME", help="Leave out what came after."),
+    "client": click.option("--client", multiple=True, metavar="ID|IP", help="Only these clients; may be repeated."),
+    "broker": click.option(
+        "--broker", multiple=True, metavar="ID|IP:PORT", help="Only these brokers; may be repeated."
+    ),
+    "topic": click.option("--topic", multiple=True, metavar="NAME", help="Only these topics; may be repeated."),
+    "verify": click.option("--verify", is_flag=True, help="Decompress record batches and check their checksums."),
+    "reveal": click.option("--reveal", is_flag=True, help="Show keys and values of records."),
+    "jobs": click.option("--jobs", type=click.IntRange(1), metavar="N", help="Processor cores to use."),
+    "timings": click.option("--timings", is_flag=True, help="Say on standard error where the time went."),
+    "follow": click.option("--follow", is_flag=True, help="Go on reading a capture that is still being written."),
+}
+AVAILABLE: frozenset[str] = frozenset()
+"""The engine options that are backed."""
+
+
+def engine_options(function: F) -> F:
+    """Add the available engine options; they arrive as keyword arguments, for `open_capture`."""
+    for name in reversed(ENGINE):
+        if name in AVAILABLE:
+            function = ENGINE[name](function)
+    return function
+
+
+def capture_arguments(function: F) -> F:
+    """CAPTURE... or --demo, with the engine options."""
+    function = click.argument("captures", nargs=-1, type=click.Path(), metavar="CAPTURE...")(function)
+    function = click.option("--demo", is_flag=True, help="Use the capture that ships with kdissect.")(function)
+    return engine_options(function)
+
+
+def output_options(function: F) -> F:
+    """--format and -o for rows."""
+    function = click.option(
+        "--format", "form", type=click.Choice(FORMATS), help="How rows are written; table is the default."
+    )(function)
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Path(),
+        metavar="FILE|DIR/",
+        help="Write there; a directory gets every table as Parquet.",
+    )(function)
+
+
+def time_options(function: F) -> F:
+    """--utc and --local."""
+    return click.option(
+        "--local/--utc", "local", default=False, help="Times in the local zone, or in UTC (the default)."
+    )(function)
+
+
+def comma_list(context: click.Context, parameter: click.Parameter, value: str | None) -> list[str] | None:
+    """`a,b` as a list of names."""
+    return None if value is None else [name.strip() for name in value.split(",") if name.strip()]

@@ -1,0 +1,79 @@
+"""What the commands do with an open capture: the first screen, tables, messages, Parquet, one exchange."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kdissect.cli import rows, screen, terminal, tree
+from kdissect.cli.files import whole_directory
+from kdissect.cli.words import number_of
+from kdissect.problems import UsageError
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from kdissect.cli.opening import Capture
+
+
+def first_screen(capture: Capture, target: Sequence[str], *, by: str, top: int | None, local: bool) -> None:
+    """Print the first screen. `target` names the captures in the commands that it proposes."""
+    summary = capture.summary(by=by)
+    _print(screen.render(summary, target, terminal.width(), top=top, local=local))
+
+
+def table_columns(table: str, asked: Sequence[str] | None, form: str, output: str | None) -> list[str]:
+    """The columns to print of a table. Raises UsageError for an unknown table or column."""
+    from kdissect.tables import declaration
+
+    known = declaration.columns_of(table, None if asked is None else list(asked))
+    return rows.choose(table, known, asked, form, output)
+
+
+def print_table(
+    capture: Capture, table: str, columns: Sequence[str], where: str | None, form: str, output: str | None
+) -> None:
+    """Print a table, or write it to a file."""
+    rows.write(capture.batches(table, columns=columns, where=where), form, output)
+
+
+def message_name(text: str) -> tuple[str, str]:
+    """`Fetch.response` as (API, direction). Raises UsageError."""
+    api, _, direction = text.rpartition(".")
+    if not api or direction not in ("request", "response"):
+        raise UsageError(f"{text!r} names no messages: say API.request or API.response, such as Fetch.response")
+    return api, direction
+
+
+def print_messages(capture: Capture, api: str, direction: str, form: str, output: str | None) -> None:
+    """Print all messages of one API and direction, a row each."""
+    rows.write(capture.message_batches(api, direction), form, output)
+
+
+def save(capture: Capture, output: str) -> None:
+    """Write every table as Parquet into a directory and say so."""
+    if Path(output).suffix and not output.endswith("/") and not Path(output).is_dir():
+        raise UsageError(f"-o {output}: without --table or --messages, -o names a directory; did you mean {output}/ ?")
+    with whole_directory(output) as aside:
+        written = capture.save(aside)
+    filled = sum(1 for count in written.values() if count)
+    terminal.say(
+        f"{number_of(sum(written.values()), 'row')} in {number_of(len(written), 'table')} ({filled} with rows) "
+        f"written to {output.rstrip('/')}/"
+    )
+
+
+def show_exchange(capture: Capture, exchange_id: str | None, frame: int | None, *, local: bool) -> None:
+    """Print one exchange byte by byte; a frame may complete several."""
+    for i, shown in enumerate(capture.show(exchange_id=exchange_id, frame=frame)):
+        if i:
+            sys.stdout.write("\n")
+        _print(tree.render(shown, terminal.width() if sys.stdout.isatty() else 1000, local=local))
+
+
+def _print(lines: Iterable[Text]) -> None:
+    out = terminal.console()
+    for line in lines:
+        out.print(line)

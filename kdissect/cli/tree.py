@@ -1,0 +1,100 @@
+"""`show`: one exchange as a tree, as Wireshark users know it: offset, bytes, field, type, value, meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from kdissect.cli import words
+from kdissect.cli.grid import Header, fit, grid
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kdissect.cli.opening import Shown
+
+HEX_BYTES = 8
+"""Bytes of a field shown in hexadecimal; the rest is in `value`."""
+
+
+def render(shown: Shown, width: int, *, local: bool = False) -> Iterator[Text]:
+    """Lines of one exchange: what it is, its times, then both messages byte by byte."""
+    row = shown.exchange
+    version = "" if row["api_version"] is None else f" v{row['api_version']}"
+    yield Text(f"{row['exchange_id']}  {row['api']}{version}  {row['status']}", "bold")
+    for label, value in _facts(row, local):
+        yield Text.assemble((f"  {label:<12}", "dim"), value)
+    for note in shown.notes:
+        yield Text.assemble(("  note        ", "dim"), note)
+    for side, explained, data in (
+        ("Request", shown.request, shown.request_data),
+        ("Response", shown.response, shown.response_data),
+    ):
+        yield Text()
+        if explained is None:
+            yield Text(f"{side}: not captured", "bold")
+            continue
+        yield Text(f"{side}, {words.number_of(len(data), 'byte')}", "bold")
+        yield from _message(explained, data, width)
+
+
+def _facts(row: Mapping[str, Any], local: bool) -> Iterator[tuple[str, str]]:
+    yield "client", f"{_end(row, 'client')}  {row['client_id'] if row['client_id'] is not None else '(no client id)'}"
+    yield "broker", f"{_end(row, 'broker')}  {row['broker'] or ''}".rstrip()
+    yield "correlation", str(row["correlation_id"])
+    yield "requested", words.moment(row["request_first_at"], local=local)
+    if row["latency_ms"] is not None:
+        parts = [
+            f"{name} {words.milliseconds(row[column])}"
+            for name, column in (
+                ("request", "request_transfer_ms"),
+                ("queued", "queued_ms"),
+                ("broker", "broker_ms"),
+                ("response", "response_transfer_ms"),
+            )
+        ]
+        yield "latency", f"{words.milliseconds(row['latency_ms'])}  ({', '.join(parts)})"
+    if row.get("hold"):
+        yield "hold", row["hold"]
+    if row["error"]:
+        yield "error", f"{row['error']} ({row['error_code']})"
+    for side in ("request", "response"):
+        if row[f"{side}_frame"] is not None:
+            yield f"{side}", f"frame {row[f'{side}_frame']} of {row[f'{side}_file']}"
+
+
+def _end(row: Mapping[str, Any], side: str) -> str:
+    ip = row[f"{side}_ip"] or "?"
+    return f"{f'[{ip}]' if ':' in ip else ip}:{row[f'{side}_port']}"
+
+
+def _message(explained: pa.Table, data: bytes, width: int) -> list[Text]:
+    rows: list[Sequence[str]] = []
+    for field in explained.to_pylist():
+        path, offset, length = field["path"], field["offset"], field["length"]
+        depth = path.count(".") + path.count("[")
+        name = path.rsplit(".", 1)[-1]
+        raw = data[offset : offset + length] if offset is not None and length else b""
+        shown = raw[:HEX_BYTES].hex(" ") + (" .." if len(raw) > HEX_BYTES else "")
+        value = "" if field["value"] is None else str(field["value"])
+        rows.append(
+            (
+                "" if offset is None else f"{offset}",
+                shown,
+                "  " * min(depth, 12) + name,
+                field["type"] or "",
+                fit(value if value.isprintable() else value.encode("unicode_escape").decode("ascii"), 80),
+                field["meaning"] or "",
+            )
+        )
+    headers = [
+        Header("offset", right=True, style="dim"),
+        Header("bytes", drop=2, style="dim"),
+        Header("field", style="cyan"),
+        Header("type", drop=1, style="dim"),
+        Header("value"),
+        Header("meaning", drop=3, style="green"),
+    ]
+    return grid(headers, rows, width)

@@ -1,0 +1,85 @@
+"""Figures and times as people read them: three significant digits, the unit that fits, null as a dash."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+UNKNOWN = "-"
+
+
+def count(number: int | None) -> str:
+    """A whole number with separators: 12,345."""
+    return UNKNOWN if number is None else f"{number:,}"
+
+
+def number_of(number: int | None, noun: str, plural: str | None = None) -> str:
+    """A number with its noun: `1 packet`, `12,345 packets`."""
+    return f"{count(number)} {noun if number == 1 else plural or noun + 's'}"
+
+
+def milliseconds(value: float | None) -> str:
+    """A duration given in milliseconds, in the unit that fits: 85 us, 1.42 ms, 512 ms, 3.2 s, 5 min 3 s."""
+    if value is None:
+        return UNKNOWN
+    if abs(value) < 0.9995:
+        return f"{value * 1000:.0f} us"
+    if abs(value) < 999.5:
+        return f"{_three(value)} ms"
+    seconds = value / 1000
+    if abs(seconds) < 99.95:
+        return f"{_three(seconds)} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 100:
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours:,} h {minutes} min" if minutes else f"{hours:,} h"
+
+
+def size(number: float | None) -> str:
+    """A number of bytes: 512 B, 12.3 kB, 4.56 MB (powers of ten)."""
+    if number is None:
+        return UNKNOWN
+    for unit in ("B", "kB", "MB", "GB", "TB"):
+        if abs(number) < 999.5 or unit == "TB":
+            return f"{number:.0f} {unit}" if unit == "B" else f"{_three(number)} {unit}"
+        number /= 1000
+    raise AssertionError("unreachable")
+
+
+def moment(time: datetime | None, *, local: bool = False) -> str:
+    """A time with its day: 2026-11-21 04:20:01.123 UTC, or in local time with its offset."""
+    if time is None:
+        return UNKNOWN
+    shown = _zoned(time, local)
+    zone = "UTC" if not local else shown.strftime("%z")
+    return f"{shown:%Y-%m-%d %H:%M:%S}.{shown.microsecond // 1000:03d} {zone}"
+
+
+def span(start: datetime | None, end: datetime | None, *, local: bool = False) -> str:
+    """A stretch of time: the day once where both ends share it."""
+    if start is None or end is None:
+        return UNKNOWN
+    first, last = _zoned(start, local), _zoned(end, local)
+    zone = "UTC" if not local else first.strftime("%z")
+    tail = f"{last:%H:%M:%S}" if first.date() == last.date() else f"{last:%Y-%m-%d %H:%M:%S}"
+    return f"{first:%Y-%m-%d %H:%M:%S} to {tail} {zone}"
+
+
+def versions(numbers: list[int]) -> str:
+    """Version numbers in short: v0-4,7."""
+    parts: list[str] = []
+    for number in numbers:
+        if parts and int(parts[-1].split("-")[-1]) == number - 1:
+            parts[-1] = f"{parts[-1].split('-')[0]}-{number}"
+        else:
+            parts.append(str(number))
+    return f"v{','.join(parts)}" if parts else UNKNOWN
+
+
+def _zoned(time: datetime, local: bool) -> datetime:
+    return time.astimezone(None if local else UTC)
+
+
+def _three(value: float) -> str:
+    """Three significant digits for 1 <= value < 999.5: 1.42, 14.2, 142."""
+    return f"{value:.2f}" if abs(value) < 9.995 else f"{value:.1f}" if abs(value) < 99.95 else f"{value:.0f}"
