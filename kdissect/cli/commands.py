@@ -192,7 +192,9 @@ def tables(name: str | None) -> None:
     _lines([f"{table.name:<{width}}  one row per {table.row}" for table in declaration.TABLES.values()])
 
 
-@main.command(short_help="Many captures with Spark.", context_settings={"ignore_unknown_options": True, "help_option_names": []})
+@main.command(
+    short_help="Many captures with Spark.", context_settings={"ignore_unknown_options": True, "help_option_names": []}
+)
 @click.argument("words", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def spark(ctx: click.Context, /, words: tuple[str, ...]) -> None:

@@ -64,4 +64,7 @@ def grid(headers: Sequence[Header], rows: Sequence[Sequence[str]], width: int, *
         return text
 
     lines = [line([header.title for header in headers], "dim")] if titles else []
-    return lines + [line(row, None) for row in rows]
+    lines += [line(row, None) for row in rows]
+    for shown in lines:
+        shown.rstrip()
+    return lines

@@ -7,6 +7,7 @@ the others, in the order in which they stand. Sentences wrap, tables drop column
 from __future__ import annotations
 
 import dataclasses
+import math
 import textwrap
 from collections.abc import Sequence
 
@@ -21,26 +22,26 @@ LINES = 50
 STYLES = {"high": "bold red", "medium": "yellow", "low": "cyan", "info": "dim"}
 MEANINGS = {
     "missing_bytes": "bytes that were sent and never captured",
-    "resynchronised": "places where the next frame was lost and found again",
-    "not_resynchronised": "streams whose frames were lost and not found again",
-    "bad_length": "length prefixes that no Kafka frame can have",
-    "unfinished_frame": "frames cut off by the end of their stream",
-    "orphan_response": "responses whose request was not captured",
-    "body_misfit": "bodies that do not fit the layout of their API and version",
-    "unknown_version": "messages of a version newer than known",
-    "unknown_api": "messages of an API that is not known",
-    "conflicting_retransmission": "retransmissions that differ from the first copy",
-    "snapped": "connections cut by the snap length",
-    "ambiguous": "bodies that fit more than one layout",
-    "buffer_limit": "streams that reached a limit on carried data",
-    "bad_header": "request headers that cannot be read",
-    "tls": "encrypted connections that were not decrypted",
-    "capture": "damages of the capture file itself",
-    "records": "record batches or records that are not right",
-    "timestamp": "timestamps outside years 1-9999",
-    "not_kafka": "streams of another protocol",
+    "resynchronised": "the next frame's place was lost and found again",
+    "not_resynchronised": "the next frame's place was lost for good",
+    "bad_length": "a length prefix that no Kafka frame can have",
+    "unfinished_frame": "the stream ended inside a frame",
+    "orphan_response": "a response whose request was not captured",
+    "body_misfit": "a body does not fit its API and version",
+    "unknown_version": "a version newer than known",
+    "unknown_api": "an API that is not known",
+    "conflicting_retransmission": "a retransmission differs from the first copy",
+    "snapped": "cut by the capture's snap length",
+    "ambiguous": "more than one layout fits",
+    "buffer_limit": "more waiting data than the limit allows",
+    "bad_header": "a request header that cannot be read",
+    "tls": "encrypted, not decrypted",
+    "capture": "the capture file is cut or damaged",
+    "records": "a record batch or record is not right",
+    "timestamp": "a timestamp outside years 1-9999",
+    "not_kafka": "another protocol",
 }
-"""Kinds of problem as the end of a sentence that starts with their number."""
+"""What each kind of problem is, in a few words."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -70,6 +71,7 @@ def render(
         for block in (
             _findings(summary, width),
             _latencies(summary, width),
+            _errors(summary, width),
             _clients(summary, width),
             _brokers(summary, width),
             _sessions(summary, width),
@@ -185,7 +187,6 @@ def _latencies(summary: Summary, width: int) -> Block:
         Header("max", right=True, drop=2),
         *([Header("long poll", right=True, drop=5)] if polls else []),
         Header("errors", right=True, style="red"),
-        Header("", drop=6, style="red"),
     ]
     rows = [
         [
@@ -195,12 +196,18 @@ def _latencies(summary: Summary, width: int) -> Block:
             *(words.milliseconds(value) for value in (line.p50, line.p95, line.p99, line.max)),
             *([f"{line.long_polls / line.exchanges:.0%}" if line.long_polls else ""] if polls else []),
             words.count(line.errors) if line.errors else "",
-            line.top_error or "",
         ]
         for line in summary.latencies
     ]
     lines = grid(headers, rows, width)
     return Block("APIs", lines[:1], lines[1:], 6, "{} more: --top N")
+
+
+def _errors(summary: Summary, width: int) -> Block:
+    headers = [Header("Error", style="red"), Header("count", right=True), Header("from")]
+    rows = [[line.error, words.count(line.count), line.name] for line in summary.errors]
+    lines = grid(headers, rows, width)
+    return Block("Errors", lines[:1] if rows else [], lines[1:], 2, "{} more: --table exchanges", 6)
 
 
 def _clients(summary: Summary, width: int) -> Block:
@@ -294,13 +301,23 @@ def _quality(summary: Summary, width: int) -> Block:
 
 
 def _problems(summary: Summary, width: int) -> Block:
-    rows = []
-    for problem in summary.problems:
-        meaning = MEANINGS.get(problem.kind, problem.kind.replace("_", " "))
-        bytes_ = f" ({words.size(problem.bytes)})" if problem.bytes else ""
-        rows += _sentence(f"{words.count(problem.count)} {meaning}{bytes_}", width)
-    head = [Text("Not read, or not right", "bold")] if rows else []
-    return Block("Problems", head, rows, 2, "{} more lines: --table problems", 8)
+    headers = [
+        Header("Not read or not right", style="yellow"),
+        Header("count", right=True),
+        Header("bytes", right=True, drop=1),
+        Header("meaning", drop=2),
+    ]
+    rows = [
+        [
+            problem.kind,
+            words.count(problem.count),
+            words.size(problem.bytes) if problem.bytes else "",
+            MEANINGS.get(problem.kind, problem.example),
+        ]
+        for problem in summary.problems
+    ]
+    lines = grid(headers, rows, width)
+    return Block("Problems", lines[:1] if rows else [], lines[1:], 2, "{} more kinds: --table problems", 8)
 
 
 def _next_steps(summary: Summary, target: Sequence[str]) -> list[str]:
@@ -308,17 +325,22 @@ def _next_steps(summary: Summary, target: Sequence[str]) -> list[str]:
     named = " ".join(target)
     steps = []
     slowest = max(
-        (line for line in summary.latencies if line.slowest and line.max is not None),
-        key=lambda line: (line.long_polls < line.exchanges / 2, line.max),
+        (line for line in summary.latencies if line.slowest_ms is not None),
+        key=lambda line: line.slowest_ms or 0.0,
         default=None,
     )
-    if slowest is not None and slowest.slowest:
+    if slowest is not None and slowest.slowest is not None and slowest.slowest_ms is not None:
         steps.append(f"kdissect show {named} {summary.short_id(slowest.slowest)}")
+        steps.append(f'kdissect {named} --table exchanges --where "latency_ms >= {_floor(slowest.slowest_ms / 2)}"')
     if summary.statuses.get("error"):
         steps.append(f"kdissect {named} --table exchanges --where \"status = 'error'\"")
-    elif slowest is not None and slowest.max is not None:
-        steps.append(f'kdissect {named} --table exchanges --where "latency_ms > {slowest.max / 2:.3g}"')
     if summary.problems:
         steps.append(f"kdissect {named} --table problems")
     steps.append(f"kdissect {named} -o tables/")
     return steps
+
+
+def _floor(value: float) -> str:
+    """A round number not above the value, with two significant digits."""
+    digits = 1 - math.floor(math.log10(value)) if value > 0 else 0
+    return f"{math.floor(value * 10**digits) / 10**digits:g}"

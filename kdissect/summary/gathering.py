@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.problems import UsageError
-from kdissect.summary.model import BrokerLine, ClientLine, LatencyLine, ProblemLine, SessionLine, Summary
+from kdissect.summary.model import BrokerLine, ClientLine, ErrorLine, LatencyLine, ProblemLine, SessionLine, Summary
 from kdissect.summary.quantiles import Latencies
 
 GROUPINGS: Mapping[str, tuple[str, ...]] = {
@@ -51,6 +51,7 @@ class _Group:
     versions: set[int] = dataclasses.field(default_factory=set)
     errors: Counter[str] = dataclasses.field(default_factory=Counter)
     slowest: str | None = None
+    slowest_ms: float | None = None
     long_polls: int = 0
 
 
@@ -107,7 +108,8 @@ class Summarizer:
             known = rows[~np.isnan(latency[rows])]
             if len(known):
                 top = known[np.argmax(latency[known])]
-                if latency[top] > group.latencies.largest:
+                if hold != "timeout" and (group.slowest_ms is None or latency[top] > group.slowest_ms):
+                    group.slowest_ms = float(latency[top])
                     group.slowest = batch.column("exchange_id")[int(top)].as_py()
                 group.latencies.add(latency[known])
 
@@ -147,6 +149,7 @@ class Summarizer:
             statuses=dict(self._statuses.most_common()),
             by=self.by,
             latencies=self._latency_lines(),
+            errors=self._error_lines(),
             clients=self._client_lines(connections),
             brokers=self._broker_lines(connections),
             sessions=_session_lines(self._rows("fetch_sessions")),
@@ -168,21 +171,29 @@ class Summarizer:
             p50, p95, p99 = group.latencies.quantiles((0.5, 0.95, 0.99))
             lines.append(
                 LatencyLine(
-                    name=" v".join("unknown" if part is None else str(part) for part in key),
+                    name=_name(key),
                     exchanges=group.exchanges,
                     versions=sorted(group.versions),
                     errors=group.errors.total(),
-                    top_error=group.errors.most_common(1)[0][0] if group.errors else None,
                     answered=group.latencies.count,
                     p50=p50,
                     p95=p95,
                     p99=p99,
                     max=group.latencies.largest if group.latencies.count else None,
                     slowest=group.slowest,
+                    slowest_ms=group.slowest_ms,
                     long_polls=group.long_polls,
                 )
             )
         return sorted(lines, key=lambda line: (-line.exchanges, line.name))
+
+    def _error_lines(self) -> list[ErrorLine]:
+        lines = [
+            ErrorLine(error, _name(key), count)
+            for key, group in self._groups.items()
+            for error, count in group.errors.items()
+        ]
+        return sorted(lines, key=lambda line: (-line.count, line.error, line.name))
 
     def _client_lines(self, connections: list[dict[str, Any]]) -> list[ClientLine]:
         of: dict[str | None, list[dict[str, Any]]] = defaultdict(list)
@@ -229,6 +240,10 @@ def summarize(tables: Mapping[str, pa.Table], by: str = "api") -> Summary:
         for batch in table.to_batches():
             summarizer.feed(name, batch)
     return summarizer.finish()
+
+
+def _name(key: tuple[Any, ...]) -> str:
+    return " v".join("unknown" if part is None else str(part) for part in key)
 
 
 def _combined(columns: list[pa.Array]) -> tuple[npt.NDArray[np.int64], list[tuple[Any, ...]]]:

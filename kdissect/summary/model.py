@@ -15,7 +15,6 @@ class LatencyLine:
     exchanges: int
     versions: list[int]
     errors: int
-    top_error: str | None
     answered: int
     """Exchanges with a latency."""
     p50: float | None
@@ -23,9 +22,20 @@ class LatencyLine:
     p99: float | None
     max: float | None
     slowest: str | None
-    """Id of the exchange with the largest latency."""
+    """Id of the exchange with the largest latency that was no long poll."""
+    slowest_ms: float | None
+    """Its latency."""
     long_polls: int
     """Exchanges whose `hold` is timeout: the broker waited because the client asked it to."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ErrorLine:
+    """One error of one API (or of whatever the latency block is grouped by)."""
+
+    error: str
+    name: str
+    count: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -95,6 +105,7 @@ class Summary:
     """Exchanges by status."""
     by: str
     latencies: list[LatencyLine]
+    errors: list[ErrorLine]
     clients: list[ClientLine]
     brokers: list[BrokerLine]
     sessions: list[SessionLine]
