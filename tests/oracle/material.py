@@ -1,0 +1,74 @@
+"""The committed captures as the oracles need them: each dissected once, with its TOML, log and keys."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import kdissect
+from tests.oracle.request_log import Entry, read
+
+CAPTURES = Path(__file__).resolve().parents[2] / "captures"
+LOGGED = sorted(path.name.removesuffix(".requests.log.zst") for path in CAPTURES.glob("*.requests.log.zst"))
+ENCRYPTED = frozenset({"tls12", "tls13"})
+DIRECTIONS = ("request", "response")
+
+API_ALIASES = {"ListClientMetricsResources": "ListConfigResources", "AlterIsr": "AlterPartition"}
+"""Names that a release had for an API before its present one."""
+
+
+@dataclass(slots=True)
+class Material:
+    """One capture."""
+
+    name: str
+    path: Path
+    toml: dict[str, Any]
+    capture: Any
+    _messages: dict[tuple[str, str], dict[str, dict[str, Any]]] = field(default_factory=dict)
+    _exchanges: list[dict[str, Any]] | None = None
+
+    @property
+    def exchanges(self) -> list[dict[str, Any]]:
+        """Rows of `exchanges`."""
+        if self._exchanges is None:
+            self._exchanges = self.capture.table("exchanges").to_pylist()
+        return self._exchanges
+
+    @property
+    def entries(self) -> list[Entry]:
+        """The request log."""
+        return read(CAPTURES / f"{self.name}.requests.log.zst")
+
+    @property
+    def ports(self) -> frozenset[int]:
+        """Ports of its brokers: those that its TOML and its log name."""
+        named = {int(port) for port in re.findall(r"port (\d+)", " ".join(self.toml["brokers"]))}
+        logged = {e.broker[1] for e in self.entries if e.broker} if self.name in LOGGED else set()
+        return frozenset(named | logged)
+
+    def messages(self, api: str, direction: str) -> dict[str, dict[str, Any]]:
+        """Rows of `messages` by exchange id, without the three columns that every API has."""
+        if (api, direction) not in self._messages:
+            rows = self.capture.messages(api, direction).to_pylist()
+            self._messages[api, direction] = {
+                row.pop("exchange_id"): {
+                    k: v for k, v in row.items() if k not in ("api_version", "correlation_id")
+                }
+                for row in rows
+            }  # fmt: skip
+        return self._messages[api, direction]
+
+
+@cache
+def material(name: str) -> Material:
+    """The capture of that name, opened once in a test run."""
+    toml = tomllib.loads((CAPTURES / f"{name}.toml").read_text())
+    path = next(p for p in sorted(CAPTURES.glob(f"{name}.pcap*")))
+    keys = CAPTURES / f"{name}.keys.log"
+    options = {"keylog": keys} if keys.exists() else {}
+    return Material(name, path, toml, kdissect.open(path, **options))
