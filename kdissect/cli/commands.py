@@ -49,7 +49,7 @@ class Main(click.Group):
 
 
 class Read(click.Command):
-    """The nameless command: its help is the program's help, and its completion offers the commands too."""
+    """The nameless command: its help is the program's help."""
 
     def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Both ways to start."""
@@ -63,16 +63,20 @@ class Read(click.Command):
         formatter.write_paragraph()
         formatter.write(EXAMPLES)
 
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Options and files, and command names where the first word is wanted."""
-        items = super().shell_complete(ctx, incomplete)
-        if not ctx.params.get("captures") and not ctx.params.get("demo"):
-            items += [
-                CompletionItem(name, help=main.commands[name].get_short_help_str())
-                for name in main.list_commands(ctx)
-                if name.startswith(incomplete)
-            ]
-        return items
+
+def captures_or_commands(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """For shell completion: files, and command names where the first word is wanted."""
+    items = [CompletionItem(incomplete, type="file")]
+    if not ctx.params.get("captures") and not ctx.params.get("demo"):
+        items += [CompletionItem(name) for name in main.list_commands(ctx) if name.startswith(incomplete)]
+    return items
+
+
+def table_names(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Tables whose names begin so, for shell completion."""
+    from kdissect.tables.declaration import TABLES
+
+    return [name for name in TABLES if name.startswith(incomplete)]
 
 
 @click.group(cls=Main, add_help_option=False)
@@ -81,8 +85,8 @@ def main() -> None:
 
 
 @main.command(READ, cls=Read)
-@capture_arguments
-@click.option("--table", metavar="NAME", help="Print one table (see: kdissect tables).")
+@capture_arguments(captures_or_commands)
+@click.option("--table", metavar="NAME", shell_complete=table_names, help="Print one table (see: kdissect tables).")
 @click.option("--columns", metavar="A,B", callback=comma_list, help="Only these columns.")
 @click.option("--where", metavar="EXPRESSION", help="Only rows like this: \"api = 'Fetch' and latency_ms > 500\".")
 @click.option("--messages", metavar="API.SIDE", help="Print full messages, such as Fetch.response.")

@@ -45,11 +45,17 @@ def engine_options(function: F) -> F:
     return function
 
 
-def capture_arguments(function: F) -> F:
-    """CAPTURE... or --demo, with the engine options."""
-    function = click.argument("captures", nargs=-1, type=click.Path(), metavar="CAPTURE...")(function)
-    function = click.option("--demo", is_flag=True, help="Use the capture that ships with kdissect.")(function)
-    return engine_options(function)
+def capture_arguments(complete: Callable[..., Any] | None = None) -> Callable[[F], F]:
+    """CAPTURE... or --demo, with the engine options; `complete` answers shell completion of CAPTURE."""
+
+    def add(function: F) -> F:
+        function = click.argument(
+            "captures", nargs=-1, type=click.Path(), metavar="CAPTURE...", shell_complete=complete
+        )(function)
+        function = click.option("--demo", is_flag=True, help="Use the capture that ships with kdissect.")(function)
+        return engine_options(function)
+
+    return add
 
 
 def output_options(function: F) -> F:

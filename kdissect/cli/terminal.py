@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import shutil
 import sys
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
-from rich.console import Console
+if TYPE_CHECKING:
+    from rich.console import Console
 
 PIPED_WIDTH = 100
 """Columns of the first screen where no terminal says how wide it is."""
@@ -23,7 +24,13 @@ def width() -> int:
 
 def console(stream: IO[str] | None = None) -> Console:
     """A console on a stream (standard output by default) that wraps nothing and guesses nothing about the text."""
-    return Console(file=stream or sys.stdout, width=width(), highlight=False, markup=False, emoji=False, soft_wrap=True)
+    from rich.console import Console
+
+    class Output(Console):
+        def on_broken_pipe(self) -> None:
+            raise  # where rich would end the program
+
+    return Output(file=stream or sys.stdout, width=width(), highlight=False, markup=False, emoji=False, soft_wrap=True)
 
 
 def ascii_only(stream: IO[str] | None = None) -> bool:
