@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 PROGRAM = "kdissect"
+COMPLETION = "_KDISSECT_COMPLETE"
+"""Environment variable by which a shell asks for completions."""
 READ = "CAPTURE..."
 """Name of the command that needs no name; no file is called like this by accident."""
 EXAMPLES = """\
@@ -224,7 +226,7 @@ def completion(shell: str) -> None:
     made = get_completion_class(shell)
     if made is None:
         raise click.UsageError(f"no completion for {shell}")
-    _lines(made(main, {}, PROGRAM, "_KDISSECT_COMPLETE").source().split("\n"))
+    _lines(made(main, {}, PROGRAM, COMPLETION).source().split("\n"))
 
 
 def _lines(lines: Iterable[str | Text]) -> None:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 
 import click
+from click.shell_completion import shell_complete
 
 from kdissect.cli import terminal
 from kdissect.cli.files import OutputError
@@ -34,11 +35,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(given: list[str]) -> int:
-    from kdissect.cli.commands import PROGRAM
+    from kdissect.cli.commands import COMPLETION, PROGRAM
     from kdissect.cli.commands import main as commands
 
+    if COMPLETION in os.environ:  # a shell asks what could come next
+        return shell_complete(commands, {}, PROGRAM, COMPLETION, os.environ[COMPLETION])
     try:
-        ended = commands.main(args=given, prog_name=PROGRAM, standalone_mode=False)
+        with commands.make_context(PROGRAM, given) as context:
+            commands.invoke(context)
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except (click.Abort, KeyboardInterrupt):
@@ -59,7 +63,7 @@ def _run(given: list[str]) -> int:
         terminal.say(f"kdissect: cannot write: {error.strerror or error}")
         _forget_output()
         return BAD_ARGUMENTS
-    return ended if isinstance(ended, int) else READ
+    return READ
 
 
 def _meant(error: CaptureError, given: list[str]) -> str:
