@@ -36,6 +36,8 @@ class Frame:
     first: int
     last: int
     last_packet: int
+    packets: frozenset[int]
+    """Every packet that brought bytes of it first."""
 
     @property
     def size(self) -> int:
@@ -91,8 +93,14 @@ class Stream:
                 if later[0] >= end:
                     break
                 runs.append(later)
-            latest = max(runs, key=lambda run: (run[1], run[2]))
-            yield Frame(bytes(self.data[at + 4 : end]), runs[0][1], latest[1], max(run[2] for run in runs))
+            latest = max(run[1] for run in runs)
+            yield Frame(
+                bytes(self.data[at + 4 : end]),
+                runs[0][1],
+                latest,
+                max(run[2] for run in runs),
+                frozenset(run[2] for run in runs),
+            )
             at = end
 
 
