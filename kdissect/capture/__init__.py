@@ -7,5 +7,14 @@ from kdissect.capture.sources import open_captures
 from kdissect.capture.window import EXTRA, Window
 
 __all__ = [
-    "EXTRA", "Block", "CaptureProblem", "CaptureSet", "FileReport", "Interface", "Member", "Window", "link_name", "open_captures",
-]  # fmt: skip
+    "EXTRA",
+    "Block",
+    "CaptureProblem",
+    "CaptureSet",
+    "FileReport",
+    "Interface",
+    "Member",
+    "Window",
+    "link_name",
+    "open_captures",
+]

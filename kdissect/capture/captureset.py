@@ -101,7 +101,8 @@ class CaptureSet:
 
     @property
     def rereadable(self) -> bool:
-        """Whether `read` works for bytes that left the window: plain files only, and never for offsets from EXTRA on."""
+        """Whether `read` works for bytes that left the window: plain files only, and never for offsets from EXTRA
+        on."""
         return all(m.path is not None and self._stream(i).rereadable for i, m in enumerate(self.members))
 
     def window(self) -> Window:
@@ -117,9 +118,9 @@ class CaptureSet:
     ) -> Iterator[Block]:
         """Read the capture once, in blocks through `window` (which is reset).
 
-        `follow`: when the last file ends, wait for it to grow until `stopped()`; idle blocks come while it is quiet. `wanted`:
-        stop after that many packets or a few more. Raises NotACapture when a single file turns out to be none, and
-        CaptureUnreadable when the capture was read before and cannot be read again.
+        `follow`: when the last file ends, wait for it to grow until `stopped()`; idle blocks come while it is quiet.
+        `wanted`: stop after that many packets or a few more. Raises NotACapture when a single file turns out to be
+        none, and CaptureUnreadable when the capture was read before and cannot be read again.
         """
         from kdissect.capture.reader import MAX_PACKETS, FileReader
         from kdissect.capture.records import PACKET_COLUMNS
@@ -197,8 +198,8 @@ class CaptureSet:
     def read(self, logical: int, size: int) -> bytes:
         """`size` bytes at a logical offset, from the window or from the file again.
 
-        Shorter when the file lost them meanwhile; raises LookupError when they are gone (a pipe, compression, reassembled
-        packets) and left the window.
+        Shorter when the file lost them meanwhile; raises LookupError when they are gone (a pipe, compression,
+        reassembled packets) and left the window.
         """
         out = np.zeros(size, np.uint8)
         got = self._read_into(logical, memoryview(out))
@@ -219,7 +220,8 @@ class CaptureSet:
     def read_many(
         self, at: NDArray[np.int64], length: NDArray[np.int64], out: NDArray[np.uint8], place: NDArray[np.int64]
     ) -> None:
-        """Copy `length[i]` bytes at logical offset `at[i]` to `out[place[i]:]`, for all i, reading near ranges in one go.
+        """Copy `length[i]` bytes at logical offset `at[i]` to `out[place[i]:]`, for all i, reading near ranges in one
+        go.
 
         Raises LookupError as `read` does. No range may span two files.
         """

@@ -40,8 +40,8 @@ def recognise(head: bytes) -> Format | None:
     if len(head) < PCAP_HEADER:
         return None
     for order in ("big", "little"):
-        known = PCAP_MAGICS.get(int.from_bytes(head[:4], order))  # type: ignore[arg-type]
+        known = PCAP_MAGICS.get(int.from_bytes(head[:4], order))
         if known is not None:
-            number = [int.from_bytes(head[at : at + 4], order) for at in (16, 20)]  # type: ignore[arg-type]
+            number = [int.from_bytes(head[at : at + 4], order) for at in (16, 20)]
             return Format("pcap", order == "big", known[0], known[1], number[1] & 0xFFFF, number[0])
     return None

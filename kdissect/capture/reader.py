@@ -1,8 +1,8 @@
 """Reading one file of a capture set: fills the window, walks the records, steps over damage.
 
-States of a reader: *walking* (records follow one another), *lost* (after damage, seeking). Walking becomes lost when a walk
-stops as DAMAGED; lost becomes walking when a seek says FOUND. An UNDECIDED seek waits for more bytes. The input's end is
-never damage: what it cuts is reported as cut.
+States of a reader: *walking* (records follow one another), *lost* (after damage, seeking). Walking becomes lost when a
+walk stops as DAMAGED; lost becomes walking when a seek says FOUND. An UNDECIDED seek waits for more bytes. The input's
+end is never damage: what it cuts is reported as cut.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from kdissect.capture.captureset import CaptureSet
 
 MAX_RECORD = 1 << 20
-"""Largest packet record believed: twice the largest packet that Linux builds (BIG TCP, 512 KiB), four times tcpdump's bound."""
+"""Largest packet record believed: twice the largest packet that Linux builds (BIG TCP, 512 KiB), four times tcpdump's
+bound."""
 MAX_BLOCK = 4 << 20
 """Largest pcapng block believed: half a slot; name resolution and secrets stay well below."""
 MAX_PACKETS = 1 << 17

@@ -1,16 +1,18 @@
 """Kernels that walk capture file records, pcap and pcapng, into packet rows, and find the next record after damage.
 
-A packet row is int64[6]: time (ns since the epoch), position of the packet's first byte in the window's data, captured bytes,
-original bytes (never less than captured), link type | interface within the section << 16, number in the file (1-based, as
-Wireshark counts).
+A packet row is int64[6]: time (ns since the epoch), position of the packet's first byte in the window's data, captured
+bytes, original bytes (never less than captured), link type | interface within the section << 16, number in the file
+(1-based, as Wireshark counts).
 
 Rules. pcap: draft-ietf-opsawg-pcap; pcapng: draft-ietf-opsawg-pcapng. A record is believed when its length is at most
-`limit` bytes (pcapng: and its two lengths agree). Anything else is damage: the walk stops there and says so, and the seek
-kernels look for the next place where records follow one another. Kernels never raise on data; every read is checked against
-`end` first.
+`limit` bytes (pcapng: and its two lengths agree). Anything else is damage: the walk stops there and says so, and the
+seek kernels look for the next place where records follow one another. Kernels never raise on data; every read is
+checked against `end` first.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,15 +64,19 @@ DAY = 86_400
 CHAIN = 4
 """Records which must follow one another before a place is believed after damage: four headers of 12 checked bytes."""
 SEEK_CAPTURED = 262_144
-"""Largest record accepted while seeking: tcpdump's and Wireshark's own bound (MAXIMUM_SNAPLEN, WTAP_MAX_PACKET_SIZE)."""
+"""Largest record accepted while seeking: tcpdump's and Wireshark's own bound (MAXIMUM_SNAPLEN,
+WTAP_MAX_PACKET_SIZE)."""
 UNKNOWN_LINK = 0xFFFF
 
+Int = Any
+"""An integer: Python's where Python calls, int64 inside kernels."""
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]
 
 
 @kernel
-def u16(b: Bytes, o: int, big: bool) -> int:
+def u16(b: Bytes, o: Int, big: bool) -> Int:
+    """Two bytes in the given order; the caller has checked that they are there."""
     i = np.uint64(o)
     if big:
         return (np.int64(b[i]) << 8) | np.int64(b[i + np.uint64(1)])
@@ -78,7 +84,8 @@ def u16(b: Bytes, o: int, big: bool) -> int:
 
 
 @kernel
-def u32(b: Bytes, o: int, big: bool) -> int:
+def u32(b: Bytes, o: Int, big: bool) -> Int:
+    """Four bytes in the given order; the caller has checked that they are there."""
     i = np.uint64(o)
     w = (
         np.int64(b[i])
@@ -92,7 +99,7 @@ def u32(b: Bytes, o: int, big: bool) -> int:
 
 
 @kernel
-def note_time(state: Ints, time: int) -> None:
+def note_time(state: Ints, time: Int) -> None:
     """Count a packet's time into the file's state."""
     if state[TIMED] == 0:
         state[FIRST] = time
@@ -113,16 +120,16 @@ def note_time(state: Ints, time: int) -> None:
 @kernel
 def walk_pcap(
     data: Bytes,
-    at: int,
-    end: int,
+    at: Int,
+    end: Int,
     big: bool,
-    header: int,
-    tick: int,
-    limit: int,
+    header: Int,
+    tick: Int,
+    limit: Int,
     interfaces: Ints,
     state: Ints,
     rows: Ints,
-) -> tuple[int, int, int]:
+) -> tuple[Int, Int, Int]:
     """Records from data[at:end] into rows. Returns rows written, where it stopped, and why (MORE, FULL, DAMAGED)."""
     n = 0
     capacity = rows.shape[0]
@@ -164,7 +171,7 @@ def walk_pcap(
 
 
 @kernel
-def nanoseconds(high: int, low: int, interface: Ints) -> int:
+def nanoseconds(high: Int, low: Int, interface: Ints) -> Int:
     """64-bit ticks of a pcapng interface as ns since the epoch; -1 when they are outside what int64 ns can hold."""
     if high > 0x7FFFFFFF:
         return -1
@@ -194,7 +201,7 @@ def nanoseconds(high: int, low: int, interface: Ints) -> int:
 
 
 @kernel
-def describe(data: Bytes, at: int, size: int, big: bool, interface: Ints) -> None:
+def describe(data: Bytes, at: Int, size: Int, big: bool, interface: Ints) -> None:
     """An Interface Description Block into an interface row."""
     interface[:] = 0
     interface[LINK_TYPE] = u16(data, at + 8, big)
@@ -214,7 +221,7 @@ def describe(data: Bytes, at: int, size: int, big: bool, interface: Ints) -> Non
         if code == 9 and length >= 1:
             value = np.int64(data[o + 4])
             if value & 0x80:
-                power = min(value & 0x7F, 63)
+                power: Int = min(value & 0x7F, 63)
                 interface[RULE] = BINARY
                 interface[FACTOR] = power
                 interface[MASK] = (1 << power) - 1 if power < 63 else 0x7FFFFFFFFFFFFFFF
@@ -232,7 +239,7 @@ def describe(data: Bytes, at: int, size: int, big: bool, interface: Ints) -> Non
 
 
 @kernel
-def count_drops(data: Bytes, at: int, size: int, big: bool, interface: Ints) -> None:
+def count_drops(data: Bytes, at: Int, size: Int, big: bool, interface: Ints) -> None:
     """An Interface Statistics Block into an interface row: packets received and dropped so far."""
     o = at + 20
     end = at + size - 4
@@ -252,8 +259,8 @@ def count_drops(data: Bytes, at: int, size: int, big: bool, interface: Ints) -> 
 
 @kernel
 def walk_pcapng(
-    data: Bytes, at: int, end: int, limit: int, interfaces: Ints, state: Ints, notes: Ints, rows: Ints
-) -> tuple[int, int, int]:
+    data: Bytes, at: Int, end: Int, limit: Int, interfaces: Ints, state: Ints, notes: Ints, rows: Ints
+) -> tuple[Int, Int, Int]:
     """Blocks from data[at:end] into rows, as `walk_pcap`. Interface descriptions and secrets also leave a note row
     (block type, position, size, interface row) for the caller."""
     n = 0
@@ -280,11 +287,11 @@ def walk_pcapng(
         if u32(data, at + size - 4, big) != size:
             why = DAMAGED
             break
-        interface = np.int64(-1)
-        captured = np.int64(-1)
-        original = np.int64(0)
+        interface: Int = np.int64(-1)
+        captured: Int = np.int64(-1)
+        original: Int = np.int64(0)
         body = at
-        time = np.int64(-1)
+        time: Int = np.int64(-1)
         if kind == 6 and size >= 32:
             interface = u32(data, at + 8, big)
             captured = u32(data, at + 20, big)
@@ -336,7 +343,7 @@ def walk_pcapng(
             state[COUNT] += 1
             state[NUMBERED] += 1
             row = interface + state[SECTION]
-            link = np.int64(UNKNOWN_LINK)
+            link: Int = np.int64(UNKNOWN_LINK)
             if row < state[INTERFACES]:
                 link = interfaces[row, LINK_TYPE]
                 interfaces[row, PACKETS] += 1
@@ -376,13 +383,13 @@ def walk_pcapng(
 
 @kernel
 def seek_pcap(
-    data: Bytes, at: int, end: int, big: bool, header: int, fractions: int, last: int, final: bool
-) -> tuple[int, int]:
+    data: Bytes, at: Int, end: Int, big: bool, header: Int, fractions: Int, last: Int, final: bool
+) -> tuple[Int, Int]:
     """The next place in data[at:end] where CHAIN plausible records follow one another.
 
-    Plausible: at most SEEK_CAPTURED bytes, not more than the original length, a fraction of a second below `fractions`, and
-    within a day of `last` (seconds; 0: any). Each byte is looked at a bounded number of times. `final`: no bytes follow `end`,
-    where a chain that ends exactly, or has two whole records, is enough.
+    Plausible: at most SEEK_CAPTURED bytes, not more than the original length, a fraction of a second below
+    `fractions`, and within a day of `last` (seconds; 0: any). Each byte is looked at a bounded number of times.
+    `final`: no bytes follow `end`, where a chain that ends exactly, or has two whole records, is enough.
     """
     while end - at >= header:
         o = at
@@ -409,7 +416,7 @@ def seek_pcap(
 
 
 @kernel
-def seek_pcapng(data: Bytes, at: int, end: int, limit: int, big: bool, final: bool) -> tuple[int, int]:
+def seek_pcapng(data: Bytes, at: Int, end: Int, limit: Int, big: bool, final: bool) -> tuple[Int, Int]:
     """The next place in data[at:end] where a known block stands whose two lengths agree, as `seek_pcap`."""
     while end - at >= 12:
         kind = u32(data, at, big)

@@ -1,4 +1,4 @@
-"""What a capture file turned out to be: one `FileReport` a file, and `CaptureProblem` rows for what was wrong with it."""
+"""What a capture file turned out to be, and what was wrong with it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,21 @@ import dataclasses
 from kdissect.problems import Kind
 
 LINK_NAMES = {
-    0: "NULL", 1: "EN10MB", 9: "PPP", 12: "RAW", 14: "RAW", 101: "RAW", 105: "IEEE802_11", 108: "LOOP", 113: "LINUX_SLL",
-    127: "IEEE802_11_RADIOTAP", 192: "PPI", 228: "IPV4", 229: "IPV6", 276: "LINUX_SLL2",
-}  # fmt: skip
+    0: "NULL",
+    1: "EN10MB",
+    9: "PPP",
+    12: "RAW",
+    14: "RAW",
+    101: "RAW",
+    105: "IEEE802_11",
+    108: "LOOP",
+    113: "LINUX_SLL",
+    127: "IEEE802_11_RADIOTAP",
+    192: "PPI",
+    228: "IPV4",
+    229: "IPV6",
+    276: "LINUX_SLL2",
+}
 """Names of link types (tcpdump.org/linktypes.html) without their LINKTYPE_ prefix."""
 
 
@@ -20,7 +32,7 @@ def link_name(link_type: int) -> str:
 
 @dataclasses.dataclass(slots=True)
 class CaptureProblem:
-    """One thing wrong with a capture file or its packets. `packet` 0: none; `at` 0 ns: no time; `bytes` lost, 0 unknown."""
+    """One thing wrong with a capture file. `packet` 0: none; `at` (ns) 0: no time; `bytes` lost, 0: unknown."""
 
     file: int
     packet: int
@@ -45,7 +57,7 @@ class Interface:
 
 @dataclasses.dataclass(slots=True)
 class FileReport:
-    """Facts about one file, up to date after every block. Times in ns, sizes in bytes; times are 0 while `timed` is 0."""
+    """Facts about one file, up to date after every block. Times in ns (0 while `timed` is 0), sizes in bytes."""
 
     name: str
     format: str = ""

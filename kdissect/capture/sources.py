@@ -2,15 +2,16 @@
 
 Rules.
 
-- A capture is recognised by its content. Files that a directory or a glob brings in and that are no captures are left out, with
-  one problem row; a file named by itself that is none is an error.
-- A rotated set is one capture: files of one folder whose names are the same but for what rotation puts there. That is a number
-  behind the extension (`tcpdump -C`: `a.pcap`, `a.pcap1`), or a date and time before it (`-G` with strftime: `a-20260131-2359.pcap`,
-  ISO forms, seconds since the epoch; `dumpcap -b`: `a_00001_20260131235900.pcapng`). Plain numbers before the extension do not
-  make a set: `node1.pcap` and `node2.pcap` are two captures.
+- A capture is recognised by its content. Files that a directory or a glob brings in and that are no captures are left
+  out, with one problem row; a file named by itself that is none is an error.
+- A rotated set is one capture: files of one folder whose names are the same but for what rotation puts there. That is
+  a number behind the extension (`tcpdump -C`: `a.pcap`, `a.pcap1`), or a date and time before it (`-G` with strftime:
+  `a-20260131-2359.pcap`, ISO forms, seconds since the epoch; `dumpcap -b`: `a_00001_20260131235900.pcapng`). Plain
+  numbers before the extension do not make a set: `node1.pcap` and `node2.pcap` are two captures.
 - The files of a set are ordered by the time of their first packet, then by name.
-- `capture` is the file's name; of a set, the common stem (`a.pcap`; for times the part before them); where two captures share
-  a name, as much of their folder as tells them apart; `-` for standard input and for open files without a name.
+- `capture` is the file's name; of a set, the common stem (`a.pcap`; for times the part before them); where two
+  captures share a name, as much of their folder as tells them apart; `-` for standard input and for open files without
+  a name.
 """
 
 from __future__ import annotations
@@ -43,9 +44,11 @@ Source = str | os.PathLike[str] | BinaryIO
 
 
 def stem_of(name: str) -> tuple[str, str] | None:
-    """The key under which a file name belongs to a rotated set, and the set's name; None for names that rotation does not make.
+    """The key under which a file name belongs to a rotated set, and the set's name; None for names that rotation does
+    not make.
 
-    A name without a count can be the first of a `-C` set, so it has a key too; it stays alone unless a numbered one joins it.
+    A name without a count can be the first of a `-C` set, so it has a key too; it stays alone unless a numbered one
+    joins it.
     """
     bare = _COMPRESSED.sub("", name)
     match = _EXTENSION.match(bare)
@@ -62,8 +65,8 @@ def stem_of(name: str) -> tuple[str, str] | None:
 def open_captures(sources: Source | Iterable[Source]) -> list[CaptureSet]:
     """Capture sets for what the user named, in the order named.
 
-    `sources`: a path, a glob pattern, a directory, `-`, an open binary file, or a list of these. Regular files are recognised
-    here, pipes and open files when they are read. Raises CaptureNotFound, CaptureUnreadable or NotACapture.
+    `sources`: a path, a glob pattern, a directory, `-`, an open binary file, or a list of these. Regular files are
+    recognised here, pipes and open files when they are read. Raises CaptureNotFound, CaptureUnreadable or NotACapture.
     """
     if isinstance(sources, str | os.PathLike) or hasattr(sources, "read"):
         sources = [cast(Source, sources)]
@@ -147,7 +150,8 @@ def check(path: Path) -> None:
 
 
 def _check(members: list[Member]) -> None:
-    """Raise when none of a set's files is a capture, or one cannot be opened. A file of a set that was only just begun is fine."""
+    """Raise when none of a set's files is a capture, or one cannot be opened. A file of a set that was only just begun
+    is fine."""
     refused: NotACapture | None = None
     for member in members:
         if member.path is None:

@@ -1,8 +1,8 @@
 """Byte streams under a capture: plain files, pipes, open binary files, and what gzip, zstd, lz4 and xz make of them.
 
 A `Stream` fills buffers in order (`readinto`) and, where the input can be read again, re-reads any range (`pread`).
-Compression is recognised by content. A damaged or cut compressed input gives every byte that came before the damage; `problem`
-then says what happened.
+Compression is recognised by content. A damaged or cut compressed input gives every byte that came before the damage;
+`problem` then says what happened.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from kdissect.problems import CaptureNotFound, CaptureUnreadable
 PIECE = 1 << 16
 """Compressed bytes handed to a decompressor at once."""
 ZSTD_PIECE = 1 << 12
-"""The same for zstd, which cannot be told to stop: a hostile piece of 4 KiB makes at most 128 MiB (128 KiB from each 4 bytes)."""
+"""The same for zstd, which cannot be told to stop: a hostile 4 KiB make at most 128 MiB (128 KiB from each 4 bytes)."""
 HEAD = 64
 """Bytes looked at to recognise compression and format."""
 
@@ -27,7 +27,7 @@ MAGICS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"\x04\x22\x4d\x18":
 
 
 class Stream(Protocol):
-    """What every kind of input gives. `size`: bytes in all, None where that is unknown; `compression`: its name or ''."""
+    """What every kind of input gives. `size`: bytes in all, None where unknown; `compression`: its name or ''."""
 
     size: int | None
     rereadable: bool
@@ -35,7 +35,7 @@ class Stream(Protocol):
     problem: str
 
     def readinto(self, target: memoryview) -> int:
-        """Fill `target` from the front; fewer bytes only at the end of the input or, for a pipe, when none wait; 0: no more."""
+        """Fill `target` from the front; bytes read, fewer than asked for only at the end of the input."""
 
     def pread(self, target: memoryview, offset: int) -> int:
         """Read again from `offset`; bytes read."""
@@ -63,11 +63,13 @@ class PlainFile:
         return self._fd
 
     def readinto(self, target: memoryview) -> int:
+        """As `Stream.readinto`."""
         got = self.pread(target, self._at)
         self._at += got
         return got
 
     def pread(self, target: memoryview, offset: int) -> int:
+        """As `Stream.pread`."""
         done = 0
         try:
             while done < len(target):
@@ -80,6 +82,7 @@ class PlainFile:
         return done
 
     def close(self) -> None:
+        """As `Stream.close`."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -103,6 +106,7 @@ class OpenFile:
             self._fd = None
 
     def readinto(self, target: memoryview) -> int:
+        """As `Stream.readinto`."""
         return self._read(target, whole=True)
 
     def read_some(self, target: memoryview) -> int:
@@ -138,9 +142,11 @@ class OpenFile:
         return done
 
     def pread(self, target: memoryview, offset: int) -> int:
+        """As `Stream.pread`."""
         raise CaptureUnreadable("A pipe cannot be read again.")
 
     def close(self) -> None:
+        """As `Stream.close`."""
         if self._own:
             self.file.close()
 
@@ -162,6 +168,7 @@ class Decompressed:
         self._make, self._bounded = _decompressor(compression)
 
     def readinto(self, target: memoryview) -> int:
+        """As `Stream.readinto`."""
         done = 0
         while done < len(target):
             if self._output:
@@ -208,7 +215,7 @@ class Decompressed:
         if self._engine.eof:
             self._input = self._engine.unused_data or self._input
             self._engine = None
-            # What follows a whole member and is none itself is padding (gzip allows zeros) or rubbish: ignored by all tools.
+            # What follows a whole member and is none itself is padding (gzip allows zeros) or rubbish.
             if self._input and not self._input.startswith(_magic_of(self.compression)):
                 self._ended = True
                 if self._input.strip(b"\0"):
@@ -222,9 +229,11 @@ class Decompressed:
         return bool(getattr(self._engine, "needs_input", True))
 
     def pread(self, target: memoryview, offset: int) -> int:
+        """As `Stream.pread`."""
         raise CaptureUnreadable("Compressed input cannot be read again.")
 
     def close(self) -> None:
+        """As `Stream.close`."""
         self.source.close()
 
 

@@ -3,13 +3,13 @@
 Rules.
 
 - The input of a capture set is one logical byte stream: a position in it is a *logical offset* (int64).
-- `Window.data` is one uint8 array made of equal slots, filled one after the other, round and round. Each slot holds one
-  contiguous range of logical offsets. A record that a slot's end cuts is copied to the front of the next slot, so that every
-  record lies in one piece somewhere; the ranges of neighbouring slots may therefore overlap.
-- Bytes that exist nowhere in the input in one piece (reassembled IP packets) live in extra slots behind the others, with
-  logical offsets from `EXTRA` on. They rotate by themselves, by how much is put there.
-- `slots` (int64, one row a slot) holds logical start, logical end and the position in `data` of the logical start; a row
-  whose start equals its end is empty. A logical offset is addressable while some row covers it.
+- `Window.data` is one uint8 array made of equal slots, filled one after the other, round and round. Each slot holds
+  one contiguous range of logical offsets. A record that a slot's end cuts is copied to the front of the next slot, so
+  that every record lies in one piece somewhere; the ranges of neighbouring slots may therefore overlap.
+- Bytes that exist nowhere in the input in one piece (reassembled IP packets) live in extra slots behind the others,
+  with logical offsets from `EXTRA` on. They rotate by themselves, by how much is put there.
+- `slots` (int64, one row a slot) holds logical start, logical end and the position in `data` of the logical start; a
+  row whose start equals its end is empty. A logical offset is addressable while some row covers it.
 
 Memory is reserved, not touched, until bytes arrive.
 """
@@ -29,7 +29,8 @@ EXTRA_SLOTS = 8
 EXTRA = 1 << 56
 """First logical offset of bytes that were put together here: 72 PB, beyond any input."""
 WORK_BYTES = 32 << 20
-"""Room behind the slots in which later stages put frames together that lie in several pieces (untouched memory is free)."""
+"""Room behind the slots in which later stages put frames together that lie in several pieces (untouched memory is
+free)."""
 
 
 class Window:
@@ -97,7 +98,8 @@ class Window:
         return int(row[2] + logical - row[0])
 
     def advance(self, logical: int, start: int, end: int) -> int:
-        """Go to the next slot, which starts with the bytes at data[start:end] of logical offset `logical`; its position."""
+        """Go to the next slot, which starts with the bytes at data[start:end] of logical offset `logical`; its
+        position."""
         self.current = (self.current + 1) % self._ring
         place = int(self.slots[self.current, 2])
         self.data[place : place + end - start] = self.data[start:end]

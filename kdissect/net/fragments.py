@@ -1,9 +1,9 @@
 """IP fragments put together again (RFC 791, RFC 8200 section 4.5).
 
-Rules. Pieces belong together by view, addresses, protocol (IPv4) and identification. The first copy of a byte wins. A packet is
-whole when its last piece and everything before it has come; it then counts as seen at the time and number of the piece that
-completed it, as Wireshark shows it. Pieces cut by a snap length leave a packet that is cut at the first missing byte. What is
-not whole after `LIFETIME`, or when the bounds are reached, is dropped and counted.
+Rules. Pieces belong together by view, addresses, protocol (IPv4) and identification. The first copy of a byte wins. A
+packet is whole when its last piece and everything before it has come; it then counts as seen at the time and number of
+the piece that completed it, as Wireshark shows it. Pieces cut by a snap length leave a packet that is cut at the first
+missing byte. What is not whole after `LIFETIME`, or when the bounds are reached, is dropped and counted.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ class Reassembler:
         self._bytes = 0
 
     def add(self, packet: bytes, view: int, time: int) -> tuple[bytes, int] | None:
-        """Add one fragment (from its IP header on, as captured); the whole IP packet and its true length when it is complete."""
+        """Add one fragment (from its IP header on, as captured); the whole IP packet and its true length when it is
+        complete."""
         piece = _piece_of(packet)
         if piece is None:
             return None
@@ -87,7 +88,7 @@ def _piece_of(packet: bytes) -> tuple[tuple[object, ...], bytes, int, int, bool,
         start = (packet[0] & 15) * 4
         total = int.from_bytes(packet[2:4], "big")
         word = int.from_bytes(packet[6:8], "big")
-        identity = (packet[12:20], packet[9], packet[4:6])
+        identity: tuple[object, ...] = (packet[12:20], packet[9], packet[4:6])
         length = (total or len(packet)) - start
         return (
             identity,

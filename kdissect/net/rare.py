@@ -10,7 +10,8 @@ import logging
 from typing import Any
 
 MAX_RARE = 20_000
-"""Packets given to scapy in one capture: at 0.2-1 ms each that is up to 20 s, the longest we let it take. The rest is counted."""
+"""Packets given to scapy in one capture: at 0.2-1 ms each that is up to 20 s, the longest we let it take. The rest is
+counted."""
 
 
 class Rare:
@@ -36,17 +37,18 @@ class Rare:
             self._links = {}
 
     def ip_header(self, packet: bytes, link_type: int) -> bytes | None:
-        """The innermost IP packet (header to end, as captured) in a packet of this link type; None where scapy sees none."""
+        """The innermost IP packet (header to end, as captured) in a packet of this link type; None where scapy sees
+        none."""
         if self._links is None:
             self._load()
         layer = self._links.get(link_type)
         if layer is None:
             return None
         try:
-            parsed = layer(packet)
+            parsed: Any = layer(packet)
             found = None
             while parsed is not None and parsed.name != "NoPayload":
-                if isinstance(parsed, self._ip):
+                if type(parsed) in self._ip:
                     found = bytes(parsed.original)
                 parsed = parsed.payload
         except Exception:  # hostile bytes bring out errors of every kind

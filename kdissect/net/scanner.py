@@ -1,8 +1,8 @@
 """Blocks of packets become TCP segment rows; flows get their numbers here.
 
-Rules. Every TCP packet gives one row, in the order of the file. Packets that the kernel hands back are IP fragments, which are
-joined, and layers that it does not know, which scapy looks at; both come back to the kernel as plain IP packets and their rows
-take the place of the packet that completed them. Everything else is counted by kind, per file.
+Rules. Every TCP packet gives one row, in the order of the file. Packets that the kernel hands back are IP fragments,
+which are joined, and layers that it does not know, which scapy looks at; both come back to the kernel as plain IP
+packets and their rows take the place of the packet that completed them. Everything else is counted by kind, per file.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from kdissect.capture import Block, CaptureSet, link_name
 from kdissect.capture import records as r
 from kdissect.net import packets as k
 from kdissect.net.fragments import Reassembler
+from kdissect.net.headers import seen_through
 from kdissect.net.rare import MAX_RARE, Rare
 from kdissect.net.segment import FLOW_COLUMNS, PACKET, PORTS, SEGMENT_COLUMNS
-from kdissect.problems import Kind
+from kdissect.net.tunnels import IP_LINK, unwrap
 
 MAX_FRAGMENTS = 200_000
 """Fragments looked at in one capture: at about 20 µs each that is 4 s. More of them are counted only."""
@@ -24,7 +25,6 @@ ODD_ROWS = 4096
 """Packets that the kernel hands back at once."""
 MAX_DEPTH = 4
 """Fragmented packets inside fragmented packets: two happen (a tunnel with a small MTU), four end it."""
-IP_LINK = 101
 BEGIN, END = -(1 << 63), (1 << 63) - 1
 
 
@@ -45,6 +45,7 @@ class Scanner:
         self._state: NDArray[np.int64] = np.zeros(k.SCAN_SIZE, np.int64)
         self._rows: NDArray[np.int64] = np.empty((0, SEGMENT_COLUMNS), np.int64)
         self._odd: NDArray[np.int64] = np.empty((ODD_ROWS, k.ODD_COLUMNS), np.int64)
+        self._tunnels = False  # whether packets in tunnels were met
         self._reassembler = Reassembler()
         self._rare = Rare()
         self._rare_seen = self._fragments_seen = 0
@@ -67,62 +68,74 @@ class Scanner:
         self._flows[flows, PORTS] = -1
 
     def scan(self, block: Block) -> NDArray[np.int64]:
-        """The block's segment rows, int64[n, 10], columns in `kdissect.net.segment`; valid until the next scan."""
-        count = len(block.packets)
-        if len(self._rows) < count:
-            self._rows = np.empty((count, SEGMENT_COLUMNS), np.int64)
-        first = n = 0
-        late: list[NDArray[np.int64]] = []
-        while first < count:
-            first, n, odd = self._take_apart(block, block.packets, first, block.delta, self._rows, n)
-            if odd:
-                late += self._odd_packets(block, block.packets, self._odd[:odd].tolist(), block.delta)
-        rows = self._rows[:n]
-        if late:
-            rows = np.concatenate([rows, *late])
-            rows = rows[np.argsort(rows[:, PACKET], kind="stable")]
-        return rows
+        """The block's segment rows, int64[n, 10], columns in `kdissect.net.segment`; valid until the next scan.
+
+        Rows of the block's packets which lead through tunnels are rewritten on the way.
+        """
+        if len(self._rows) < len(block.packets):
+            self._rows = np.empty((len(block.packets), SEGMENT_COLUMNS), np.int64)
+        return self._scan(block, block.packets, block.delta, self._rows, 0)
 
     def finish(self) -> None:
         """The capture was read to its end: report what stayed unread."""
         self._reassembler.finish()
-        if self._reassembler.given_up:
-            self.capture.add_problem(
-                0,
-                0,
-                0,
-                "IP fragments",
-                f"{self._reassembler.given_up} fragmented IP packets never became whole",
-                kind=Kind.CAPTURE,
-            )
+        given_up = self._reassembler.given_up
+        if given_up:
+            self._problem(0, "IP fragments", f"{given_up} fragmented IP packets never became whole")
         if self._fragments_seen > MAX_FRAGMENTS:
-            self.capture.add_problem(
-                0,
-                0,
-                0,
-                "IP fragments",
-                f"{self._fragments_seen - MAX_FRAGMENTS} IP fragments beyond {MAX_FRAGMENTS} were not joined",
-            )
+            left = self._fragments_seen - MAX_FRAGMENTS
+            self._problem(0, "IP fragments", f"{left} IP fragments beyond {MAX_FRAGMENTS} were not joined")
         for (file, link), packets in self._unknown.items():
-            why = self._rare.missing or (
-                "too many for scapy" if self._rare_seen > MAX_RARE else "scapy finds no IP in them"
-            )
+            why = self._rare.missing or "scapy finds no IP in them"
+            if self._rare_seen > MAX_RARE:
+                why = f"only {MAX_RARE} packets of a capture go to scapy"
             name = "an interface that is not described" if link == r.UNKNOWN_LINK else link_name(link)
-            self.capture.add_problem(file, 0, 0, "link layer", f"{packets} packets of {name} were not decoded: {why}")
+            self._problem(file, "link layer", f"{packets} packets of {name} were not decoded: {why}")
 
-    def _take_apart(
-        self, block: Block, packets: NDArray[np.int64], first: int, delta: int, rows: NDArray[np.int64], n: int
-    ) -> tuple[int, int, int]:
-        """Run the kernel until it is done or has odd packets; next packet, rows, odd packets."""
-        while True:
+    def _problem(self, file: int, where: str, detail: str) -> None:
+        self.capture.add_problem(file, 0, 0, where, detail)
+
+    def _scan(
+        self, block: Block, packets: NDArray[np.int64], delta: int, rows: NDArray[np.int64], depth: int
+    ) -> NDArray[np.int64]:
+        """Segment rows of packet rows, in their order; `rows` is where the kernel puts those it makes."""
+        data = block.window.data
+        unwrapped = self._tunnels
+        if unwrapped:
+            unwrap(data, packets, 0)
+        first = n = 0
+        why = k.ODD_FULL
+        late: list[NDArray[np.int64]] = []
+        while why != k.DONE:
             first, n, odd, why = k.take_apart(
-                block.window.data, packets, first, delta, block.file, self.after, self.before, self._flows, self._table,
-                self._free, self._state, self.kinds[block.file], rows, n, self._odd,
-            )  # fmt: skip
+                data,
+                packets,
+                first,
+                unwrapped,
+                delta,
+                block.file,
+                self.after,
+                self.before,
+                self._flows,
+                self._table,
+                self._free,
+                self._state,
+                self.kinds[block.file],
+                rows,
+                n,
+                self._odd,
+            )
+            if odd:
+                late += self._hand_back(block, packets, self._odd[:odd].tolist(), delta, depth)
             if why == k.FLOWS_FULL:
                 self._grow()
-            if odd or why != k.FLOWS_FULL:
-                return first, n, odd
+            elif why == k.TUNNELS:
+                unwrapped = self._tunnels = True
+                unwrap(data, packets, first)
+        if not late:
+            return rows[:n]
+        together = np.concatenate([rows[:n], *late])
+        return together[np.argsort(together[:, PACKET], kind="stable")]
 
     def _grow(self) -> None:
         """Room for twice the flows in use; dead entries of the table go."""
@@ -137,11 +150,14 @@ class Scanner:
         self._state[k.TOMBS] = 0
         k.rehash(self._flows, used, self._table)
 
-    def _odd_packets(
-        self, block: Block, packets: NDArray[np.int64], odd: list[list[int]], delta: int, depth: int = 0
+    def _hand_back(
+        self, block: Block, packets: NDArray[np.int64], odd: list[list[int]], delta: int, depth: int
     ) -> list[NDArray[np.int64]]:
         """Rows of fragments that became whole and of packets that scapy could read."""
         out: list[NDArray[np.int64]] = []
+        if depth > MAX_DEPTH:
+            return out
+        data = block.window.data
         kinds = self.kinds[block.file]
         for i, verdict, header, view in odd:
             time, at, captured, original, link, number = packets[i].tolist()
@@ -150,46 +166,40 @@ class Scanner:
                 self._fragments_seen += 1
                 if self._fragments_seen > MAX_FRAGMENTS:
                     continue
-                whole = self._reassembler.add(block.window.data[header:end].tobytes(), view, time)
-                if whole is None:
-                    continue
-                kinds[k.REJOINED] += 1
-                out += self._again(block, whole[0], whole[1], view, time, number, depth)
+                whole = self._reassembler.add(data[header:end].tobytes(), view, time)
+                if whole is not None:
+                    kinds[k.REJOINED] += 1
+                    out.append(self._loose(block, whole[0], whole[1], view, time, number, depth))
                 continue
             self._rare_seen += 1
             inner = None
-            if depth == 0 and self._rare_seen <= MAX_RARE:
-                inner = self._rare.ip_header(block.window.data[at:end].tobytes(), link & 0xFFFF)
-            if inner is None:
+            packet = data[at:end].tobytes()
+            if self._rare_seen <= MAX_RARE:
+                inner = self._rare.ip_header(packet, link & 0xFFFF)
+            if not inner:
                 key = block.file, link & 0xFFFF
                 self._unknown[key] = self._unknown.get(key, 0) + 1
                 continue
             kinds[k.UNDECODED] -= 1
             kinds[k.BY_SCAPY] += 1
-            view = k.seen_through(view, 13, 0)
-            start = block.window.data[at:end].tobytes().rfind(inner)
+            view = seen_through(view, 13, 0)
+            start = packet.rfind(inner)
             if start < 0:  # scapy undid an encoding: the bytes stand nowhere in the file
-                out += self._again(block, inner, len(inner), view, time, number, depth)
+                out.append(self._loose(block, inner, len(inner), view, time, number, depth))
                 continue
             row = [time, at + start, len(inner), max(original - start, len(inner)), IP_LINK | view << 16, number]
-            out += self._once_more(block, np.array([row], np.int64), delta, depth)
+            out.append(self._single(block, row, delta, depth))
         return out
 
-    def _again(
+    def _loose(
         self, block: Block, packet: bytes, original: int, view: int, time: int, number: int, depth: int
-    ) -> list[NDArray[np.int64]]:
+    ) -> NDArray[np.int64]:
         """Rows of an IP packet that stands nowhere in the input in one piece."""
         logical = block.window.extra(packet)
-        if logical < 0:
-            self.kinds[block.file, k.MALFORMED] += 1
-            return []
         place = block.window.locate(logical, len(packet))
         row = [time, place, len(packet), original, IP_LINK | view << 16, number]
-        return self._once_more(block, np.array([row], np.int64), logical - place, depth)
+        return self._single(block, row, logical - place, depth)
 
-    def _once_more(self, block: Block, packets: NDArray[np.int64], delta: int, depth: int) -> list[NDArray[np.int64]]:
+    def _single(self, block: Block, packet: list[int], delta: int, depth: int) -> NDArray[np.int64]:
         rows = np.empty((1, SEGMENT_COLUMNS), np.int64)
-        _, n, odd = self._take_apart(block, packets, 0, delta, rows, 0)
-        if odd and depth < MAX_DEPTH:
-            return self._odd_packets(block, packets, self._odd[:odd].tolist(), delta, depth + 1)
-        return [rows[:n]] if n else []
+        return self._scan(block, np.array([packet], np.int64), delta, rows, depth + 1)

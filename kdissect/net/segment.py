@@ -11,8 +11,8 @@ SEQ = 2
 ACK = 3
 """Acknowledgement number, unsigned 32 bits; 0 without the ACK flag."""
 FLAGS = 4
-"""TCP flags, bits 0-7; window (unscaled) bits 8-23; IP identification bits 24-39 (0 for IPv6); SYN only: window scale + 1
-bits 40-47 and maximum segment size bits 48-62, 0 where the option is absent."""
+"""TCP flags, bits 0-7; window (unscaled) bits 8-23; IP identification bits 24-39 (0 for IPv6); SYN only: window scale
++ 1 bits 40-47 and maximum segment size bits 48-62, 0 where the option is absent."""
 AT = 5
 """Logical offset of the payload's first byte."""
 LEN = 6
@@ -22,8 +22,8 @@ WIRE = 7
 PACKET = 8
 """Number in its file (Wireshark's) | file << 40."""
 VIEW = 9
-"""Where and how the packet was seen: a fingerprint of interface, VLANs and tunnels; 0 for the first interface and plain IP.
-Copies of one packet with different views were captured at different places."""
+"""Where and how the packet was seen: a fingerprint of interface, VLANs and tunnels; 0 for the first interface and
+plain IP. Copies of one packet with different views were captured at different places."""
 SEGMENT_COLUMNS = 10
 
 FIN, SYN, RST, PSH, ACK_FLAG = 1, 2, 4, 8, 16
