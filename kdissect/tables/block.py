@@ -1,0 +1,172 @@
+"""One block of finished exchanges, with the columns that several tables share made once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kdissect.kafka.completed import FILE_SHIFT, NULL_TIME, STATUS, Completed, Connections
+from kdissect.tables.declaration import SCHEMAS
+from kdissect.tables.declaration.model import CODE, COUNT, FLAG, MS, TIME
+from kdissect.tables.identity import Directory, dictionary, exchange_ids
+from kdissect.tables.nest import Level, optional
+
+Int64s = npt.NDArray[np.int64]
+Column = Callable[[], pa.Array]
+
+TIME_KEY = "_time"
+"""Helper column of unresolved rows: request's first time in µs (int64), by which `order` sorts; never shown."""
+PACKET_MASK = (1 << FILE_SHIFT) - 1
+
+
+class Block:
+    """One `Completed` and what its tables have in common. Columns are per exchange; tables take the rows they need."""
+
+    def __init__(self, completed: Completed, directory: Directory) -> None:
+        self.done = completed
+        self.directory = directory
+        self.connections: Connections = directory.connections
+        self._nests: dict[tuple[int, int], Level] = {}
+
+    def __len__(self) -> int:
+        return len(self.done)
+
+    @cached_property
+    def exchange_id(self) -> pa.Array:
+        """Exchange ids of all rows."""
+        return exchange_ids(self.connections.id[self.done.conn], self.done.n, self.done.is_orphan)
+
+    @cached_property
+    def client_id(self) -> pa.Array:
+        """Client ids of all rows."""
+        return dictionary(self.done.client, self.done.client_ids)
+
+    @cached_property
+    def status(self) -> pa.Array:
+        """Status names of all rows."""
+        return dictionary(self.done.status, STATUS)
+
+    @cached_property
+    def answered(self) -> npt.NDArray[np.bool_]:
+        """A response, or a part of one, was captured."""
+        flags: npt.NDArray[np.bool_] = (self.done.response_bytes >= 0) | (self.done.response_first != NULL_TIME)
+        return flags
+
+    @cached_property
+    def queued(self) -> tuple[Int64s, npt.NDArray[np.bool_]]:
+        """Nanoseconds that each request lay behind its predecessor, and where that is known (contract, section 4)."""
+        done = self.done
+        known = self.answered & (done.request_last != NULL_TIME)
+        behind = np.where(
+            known & (done.queued_from != NULL_TIME), np.maximum(done.queued_from - done.request_last, 0), 0
+        ).astype(np.int64)
+        return behind, known
+
+    def latency_ms(self) -> pa.Array:
+        """Response's last byte - request's first byte."""
+        return elapsed(self.done.request_first, self.done.response_last)
+
+    def queued_ms(self) -> pa.Array:
+        """Milliseconds behind the predecessor."""
+        behind, known = self.queued
+        return optional(behind / 1e6, known, MS)
+
+    def broker_ms(self) -> pa.Array:
+        """Response's first byte - request's last byte - the time queued."""
+        behind, known = self.queued
+        done = self.done
+        present = known & (done.response_first != NULL_TIME)
+        return optional((done.response_first - done.request_last - behind) / 1e6, present, MS)
+
+    @cached_property
+    def sort_time(self) -> pa.Array:
+        """Request's first time in µs, the helper column that `order` sorts by."""
+        first = self.done.request_first
+        return optional(first // 1000, first != NULL_TIME, COUNT)
+
+    def rows(self, *api_keys: int) -> Int64s:
+        """Rows of these APIs."""
+        mask = self.done.api_key == api_keys[0]
+        for key in api_keys[1:]:
+            mask |= self.done.api_key == key
+        return np.flatnonzero(mask).astype(np.int64)
+
+    def nest(self, key: int, side: int) -> Level:
+        """The decoded bodies of an API's side; none when nothing of it was decoded in this block."""
+        where = (key, side)
+        if where not in self._nests:
+            message = self.done.messages.get(where)
+            batch = pa.record_batch({}) if message is None else message.batch
+            self._nests[where] = Level.root(batch)
+        return self._nests[where]
+
+    def bodies(self, key: int, side: int) -> Int64s:
+        """For each body of an API's side, its row in this block."""
+        message = self.done.messages.get((key, side))
+        return np.zeros(0, np.int64) if message is None else np.asarray(message.rows, np.int64)
+
+    def body_of(self, key: int, side: int) -> Int64s:
+        """For each row of this block its body in `nest(key, side)`, -1 where there is none."""
+        index = np.full(len(self), -1, np.int64)
+        bodies = self.bodies(key, side)
+        index[bodies] = np.arange(len(bodies))
+        return index
+
+
+def elapsed(begin: Int64s, end: Int64s) -> pa.Array:
+    """Milliseconds from begin to end (int64 ns), null where either is unknown."""
+    return optional((end - begin) / 1e6, (begin != NULL_TIME) & (end != NULL_TIME), MS)
+
+
+def instant(ns: Int64s) -> pa.Array:
+    """Nanoseconds since the epoch as timestamps of microseconds (rounded down), null where NULL_TIME."""
+    return optional(ns // 1000, ns != NULL_TIME, COUNT).cast(TIME)
+
+
+def code(values: npt.NDArray[Any], null: int = -1) -> pa.Array:
+    """A small-number column, null where the value is `null`."""
+    return optional(values, values != null, CODE)
+
+
+def count(values: npt.NDArray[Any], null: int = -1) -> pa.Array:
+    """An int64 column, null where the value is `null`."""
+    return optional(values, values != null, COUNT)
+
+
+def flag(values: npt.NDArray[np.bool_], present: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+    """A boolean column."""
+    return pa.array(values, FLAG, mask=None if present is None else ~present)
+
+
+def packet_file(block: Block, packet: Int64s, rows: Int64s | slice = slice(None)) -> pa.Array:
+    """File that a packet is in."""
+    picked = packet[rows]
+    file = np.where(picked >= 0, picked >> FILE_SHIFT, -1)
+    return block.directory.file(block.connections.capture[block.done.conn[rows]], file)
+
+
+def packet_number(packet: Int64s) -> pa.Array:
+    """Packet's number in its file."""
+    return optional(packet & PACKET_MASK, packet >= 0, COUNT)
+
+
+def assemble(name: str, columns: Mapping[str, Column], wanted: Sequence[str], rows: int) -> pa.RecordBatch:
+    """The wanted columns of a table as a record batch; declared columns that nobody makes here are null.
+
+    Strings may be dictionary-encoded; `finished` makes them plain. Columns beginning with `_` are helpers.
+    """
+    schema = SCHEMAS[name]
+    arrays = []
+    for column in wanted:
+        make = columns.get(column)
+        if make is None:
+            arrays.append(pa.nulls(rows, schema.field(column).type))
+            continue
+        array = make()
+        arrays.append(array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array)
+    return pa.RecordBatch.from_arrays(arrays, names=list(wanted))

@@ -1,0 +1,201 @@
+"""From finished exchanges to tables: what an engine calls.
+
+    builder = TableBuilder(connections, {"exchanges": None, "fetches": ["exchange_id", "latency_ms"]})
+    decoder = Decoder(builder.wanted)
+    for each block:
+        rows = builder.feed(completed)              # table -> RecordBatch, unresolved
+    tables = builder.finish(problems, quality)      # the tables made at the end
+    builder.finished("exchanges", [batches...])     # resolved, in order, plain: what `table()` returns
+    builder.resolved("exchanges", batch)            # with what is known now, plain: what `batches()` yields
+
+Rows of a block are *unresolved*: brokers and topic ids may be named by a message that comes later, strings are
+dictionaries, and helper columns (`_time`, and whatever ordering, resolving or filtering needs) stand among them.
+Nothing shows unresolved rows to anybody.
+
+What a run learns (claims about brokers, names of topics, offers of APIs) is in `brokers`, `topics` and `offered`;
+parts of one work that ran apart `merge` theirs before resolving.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kdissect.kafka.completed import Completed, Connections, Problems, Quality
+from kdissect.tables import quality as qualities
+from kdissect.tables.block import TIME_KEY, Block
+from kdissect.tables.brokers import Brokers
+from kdissect.tables.clients import Clients
+from kdissect.tables.connections import connections as connections_table
+from kdissect.tables.declaration import SCHEMAS, columns_of
+from kdissect.tables.exchanges import exchanges
+from kdissect.tables.fetches import fetches
+from kdissect.tables.groups import groups
+from kdissect.tables.identity import Directory
+from kdissect.tables.offsets import list_offsets
+from kdissect.tables.order import order, sort_columns
+from kdissect.tables.partitions import fetch_partitions
+from kdissect.tables.producers import producer_ids
+from kdissect.tables.projection import needs_brokers, needs_topics, wanted
+from kdissect.tables.timestamps import OddTimes
+from kdissect.tables.topics import Topics
+from kdissect.tables.versions import Offered
+
+PER_BLOCK: Mapping[str, Callable[[Block, Sequence[str]], pa.RecordBatch]] = {
+    "exchanges": exchanges,
+    "fetches": fetches,
+    "producer_ids": producer_ids,
+    "groups": groups,
+}
+"""Tables made from each block alone; `fetch_partitions` and `list_offsets` take or tell something more."""
+
+AT_THE_END = ("connections", "api_versions", "topics", "capture_quality", "problems")
+"""Tables made by `finish`."""
+
+
+class TableBuilder:
+    """Tables of a run. `tables`: name -> columns that will be read (None: all), filters included."""
+
+    def __init__(self, connections: Connections, tables: Mapping[str, Sequence[str] | None]) -> None:
+        self.columns = {
+            name: columns_of(name, None if asked is None else list(asked)) for name, asked in tables.items()
+        }
+        self.directory = Directory(connections)
+        self.brokers = Brokers()
+        self.topics = Topics(mentions="topics" in tables)
+        self.clients = Clients()
+        self.offered = Offered()
+        self._brokers = any(needs_brokers(name, columns) for name, columns in self.columns.items())
+        self._topics = any(needs_topics(name, columns) for name, columns in self.columns.items())
+        self._odd: list[Problems] = []
+
+    @property
+    def wanted(self) -> dict[tuple[int, int], frozenset[str]]:
+        """The message paths to decode: (API key, side: 0 request, 1 response) -> dotted snake_case paths."""
+        return wanted(self.columns, self.columns)
+
+    def feed(self, completed: Completed, batches: np.ndarray | None = None) -> dict[str, pa.RecordBatch]:
+        """Rows of a block, unresolved, for the tables asked for that come block by block.
+
+        `batches`: number of record batches of each partition in the block's Fetch responses, in wire order, when known.
+        """
+        block = Block(completed, self.directory)
+        if self._brokers:
+            self.brokers.feed(block)
+        if self._topics:
+            self.topics.feed(block)
+        if "connections" in self.columns:
+            self.clients.feed(block)
+        if "api_versions" in self.columns:
+            self.offered.feed(block)
+        out = {}
+        for name in self.columns:
+            columns = self.working_columns(name)
+            if name in PER_BLOCK:
+                out[name] = PER_BLOCK[name](block, columns)
+            elif name == "fetch_partitions":
+                out[name] = fetch_partitions(block, columns, batches)
+            elif name == "list_offsets":
+                odd = OddTimes()
+                out[name] = list_offsets(block, columns, odd)
+                if odd.rows:
+                    self._odd.append(qualities.odd_times(odd, block, name))
+        return out
+
+    def working_columns(self, name: str) -> list[str]:
+        """The columns that unresolved rows of a table have: those asked for, and what ordering and resolving need."""
+        columns = list(self.columns[name])
+        extra = [*sort_columns(name)]
+        if "topic" in columns and "topic_id" in SCHEMAS[name].names:
+            extra.append("topic_id")
+        return columns + [column for column in dict.fromkeys(extra) if column not in columns]
+
+    def finish(self, problems: Problems | None = None, quality: Iterable[Quality] = ()) -> dict[str, pa.Table]:
+        """The tables asked for that are made at the end, whole, resolved and in order."""
+        made: dict[str, pa.Table] = {}
+        for name in self.columns:
+            if name == "connections":
+                made[name] = connections_table(self.directory, self.clients)
+            elif name == "api_versions":
+                made[name] = self.offered.table(self.brokers)
+            elif name == "topics":
+                made[name] = self.topics.table()
+            elif name == "capture_quality":
+                made[name] = qualities.capture_quality(quality)
+            elif name == "problems":
+                parts = [*([] if problems is None else [problems]), *self._odd]
+                made[name] = pa.Table.from_batches(
+                    [qualities.problems(part, self.directory).cast(SCHEMAS[name]) for part in parts], SCHEMAS[name]
+                )
+        return {name: self.finished(name, [table]) for name, table in made.items()}
+
+    def finished(
+        self,
+        name: str,
+        parts: Iterable[pa.RecordBatch | pa.Table],
+        where: pc.Expression | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> pa.Table:
+        """A whole table: resolved, filtered, in order, with the columns asked for (or `columns` of them), plain."""
+        made = [self.resolve(name, part) for part in parts]
+        schema = self._schema(name, columns)
+        if not made:
+            return schema.empty_table()
+        table = pa.concat_tables(made, promote_options="none").unify_dictionaries()
+        if where is not None:
+            table = filtered(name, table, where)
+        return shown(order(name, table), schema)
+
+    def resolved(
+        self,
+        name: str,
+        batch: pa.RecordBatch,
+        where: pc.Expression | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> pa.RecordBatch:
+        """One block's rows with what is known now: for reading a table batch by batch, in order of completion."""
+        table = self.resolve(name, batch)
+        if where is not None:
+            table = filtered(name, table, where)
+        table = shown(table, self._schema(name, columns))
+        batches = table.combine_chunks().to_batches()
+        return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
+
+    def resolve(self, name: str, part: pa.RecordBatch | pa.Table) -> pa.Table:
+        """Rows with brokers and topics by what is known now. Idempotent; helpers and dictionaries stay."""
+        table = pa.Table.from_batches([part]) if isinstance(part, pa.RecordBatch) else part
+        names = table.column_names
+        if "broker" in names and name != "api_versions":
+            table = table.set_column(names.index("broker"), "broker", self.brokers.resolve(table["broker"]))
+        if "topic" in names and "topic_id" in names and name != "topics":
+            topic = self.topics.resolve(table["topic"], table["topic_id"])
+            table = table.set_column(names.index("topic"), "topic", topic)
+        if "assigned_partitions" in names:
+            column = self.topics.resolve_assignments(table["assigned_partitions"])
+            table = table.set_column(names.index("assigned_partitions"), "assigned_partitions", column)
+        return table
+
+    def _schema(self, name: str, columns: Sequence[str] | None) -> pa.Schema:
+        whole = SCHEMAS[name]
+        names = self.columns[name] if columns is None else columns
+        return pa.schema([whole.field(column) for column in names], metadata=whole.metadata)
+
+
+def filtered(name: str, table: pa.Table, where: pc.Expression) -> pa.Table:
+    """The rows for which the filter holds; it may name any of the table's columns that is there."""
+    declared = SCHEMAS[name]
+    for place, column in enumerate(table.column_names):
+        if pa.types.is_dictionary(table.schema.field(column).type) and column in declared.names:
+            table = table.set_column(place, column, table[column].cast(declared.field(column).type))
+    return table.filter(where)
+
+
+def shown(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Exactly the columns and types of a declared schema: plain strings, no helpers."""
+    return pa.table([table[name].cast(schema.field(name).type) for name in schema.names], schema=schema)
+
+
+__all__ = ["AT_THE_END", "PER_BLOCK", "TIME_KEY", "TableBuilder", "filtered", "shown"]

@@ -1,0 +1,84 @@
+"""The `exchanges` table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from kdissect.kafka.completed import NO_CODE
+from kdissect.tables.apinames import api_column, error_column
+from kdissect.tables.block import (
+    TIME_KEY,
+    Block,
+    Column,
+    assemble,
+    code,
+    count,
+    elapsed,
+    flag,
+    instant,
+    packet_file,
+    packet_number,
+)
+from kdissect.tables.declaration.model import CODE, MS
+from kdissect.tables.nest import Int64s, optional
+
+
+def exchanges(block: Block, wanted: Sequence[str]) -> pa.RecordBatch:
+    """The wanted columns of `exchanges`, one row per row of the block, in its order. `broker` is not resolved yet."""
+    done, directory, connections = block.done, block.directory, block.connections
+    errors, known = error_codes(block)
+    columns: dict[str, Column] = {
+        "exchange_id": lambda: block.exchange_id,
+        "connection_id": lambda: directory.connection_id(done.conn),
+        "capture": lambda: directory.capture(done.conn),
+        "client_ip": lambda: directory.client_ip(done.conn),
+        "client_port": lambda: code(connections.client_port[done.conn]),
+        "broker_ip": lambda: directory.broker_ip(done.conn),
+        "broker_port": lambda: code(connections.broker_port[done.conn]),
+        "broker": lambda: directory.broker(done.conn),
+        "api_key": lambda: code(done.api_key),
+        "api": lambda: api_column(done.api_key),
+        "api_version": lambda: code(done.api_version),
+        "correlation_id": lambda: pa.array(done.correlation_id, CODE),
+        "client_id": lambda: block.client_id,
+        "status": lambda: block.status,
+        "error_code": lambda: optional(errors, known, CODE),
+        "error": lambda: error_column(errors, known),
+        "error_count": lambda: optional(np.asarray(done.error_count), known, CODE),
+        "request_first_at": lambda: instant(done.request_first),
+        "request_last_at": lambda: instant(done.request_last),
+        "response_first_at": lambda: instant(done.response_first),
+        "response_last_at": lambda: instant(done.response_last),
+        "latency_ms": block.latency_ms,
+        "request_transfer_ms": lambda: elapsed(done.request_first, done.request_last),
+        "queued_ms": block.queued_ms,
+        "broker_ms": block.broker_ms,
+        "response_transfer_ms": lambda: elapsed(done.response_first, done.response_last),
+        "throttle_ms": lambda: optional(np.asarray(done.throttle_ms), done.throttle_ms >= 0, MS),
+        "request_bytes": lambda: count(done.request_bytes),
+        "response_bytes": lambda: count(done.response_bytes),
+        "in_flight": lambda: code(done.in_flight),
+        "request_file": lambda: packet_file(block, done.request_packet),
+        "request_frame": lambda: packet_number(done.request_packet),
+        "response_file": lambda: packet_file(block, done.response_packet),
+        "response_frame": lambda: packet_number(done.response_packet),
+        "api_inferred": lambda: flag(done.api_inferred),
+        "decoded": lambda: flag(done.decoded),
+        TIME_KEY: lambda: block.sort_time,
+    }
+    return assemble("exchanges", columns, wanted, len(block))
+
+
+def error_codes(block: Block) -> tuple[Int64s, np.ndarray]:
+    """Error code of each exchange, and where it is known.
+
+    The response's top-level code where that is set, else its first in wire order, else 0. Known where the response was
+    decoded.
+    """
+    done = block.done
+    top = np.asarray(done.error_code, np.int64)
+    codes = np.where((top != NO_CODE) & (top != 0), top, done.error_first)
+    return codes, np.asarray(done.error_count) >= 0

@@ -1,0 +1,199 @@
+"""Tables as files: JSON lines, CSV, Arrow IPC stream, Parquet.
+
+Writers take record batches one after the other, so that memory stays flat, and write to an open binary file; Parquet
+goes to a path, aside first and renamed when whole, so that nothing half-written is ever found under the name.
+
+JSON lines: one object a row, times as ISO 8601 in UTC with microseconds, null for unknown, binary as base64, floats
+that are no number as null. CSV: the same texts, nothing for null, lists and structs as JSON. Arrow and Parquet keep
+the types of the declaration.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet
+
+from kdissect.tables.nest import numbers
+
+_ESCAPED = r'["\\\x00-\x1f]'
+"""What cannot stand in a JSON string as it is."""
+
+
+def write_jsonl(schema: pa.Schema, batches: Iterable[pa.RecordBatch], sink: BinaryIO) -> int:
+    """JSON lines. Returns the number of rows."""
+    heads = [f"{'{' if i == 0 else ','}{json.dumps(name)}:" for i, name in enumerate(schema.names)]
+    rows = 0
+    for batch in _conforming(schema, batches):
+        if not batch.num_rows or not schema.names:
+            continue
+        parts: list[Any] = []
+        for head, column in zip(heads, batch.columns, strict=True):
+            parts += [head, json_texts(column)]
+        lines = pc.binary_join_element_wise(*parts, "}\n", "")
+        sink.write(_bytes(lines))
+        rows += batch.num_rows
+    return rows
+
+
+def write_csv(schema: pa.Schema, batches: Iterable[pa.RecordBatch], sink: BinaryIO) -> int:
+    """CSV with a header line. Returns the number of rows."""
+    flat = pa.schema([pa.field(item.name, _csv_type(item.type)) for item in schema])
+    rows = 0
+    with pa.csv.CSVWriter(sink, flat) as writer:
+        for batch in _conforming(schema, batches):
+            writer.write_batch(
+                pa.RecordBatch.from_arrays([_csv_column(column) for column in batch.columns], schema=flat)
+            )
+            rows += batch.num_rows
+    return rows
+
+
+def write_arrow(schema: pa.Schema, batches: Iterable[pa.RecordBatch], sink: BinaryIO) -> int:
+    """The Arrow IPC stream format. Returns the number of rows."""
+    rows = 0
+    with pa.ipc.new_stream(sink, schema) as writer:
+        for batch in _conforming(schema, batches):
+            writer.write_batch(batch)
+            rows += batch.num_rows
+    return rows
+
+
+WRITERS: Mapping[str, Callable[[pa.Schema, Iterable[pa.RecordBatch], BinaryIO], int]] = MappingProxyType(
+    {"jsonl": write_jsonl, "csv": write_csv, "arrow": write_arrow}
+)
+"""Writers to an open file, by format name."""
+
+
+class ParquetFile:
+    """A Parquet file in the making: `write` batches inside a `with`; it appears under its name when that ends well.
+
+    Files of a run are read together (pandas, Spark, DuckDB), so an empty table still gives a file with its columns.
+    """
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self.path = path
+        self.schema = schema
+        self.rows = 0
+        self._aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+        self._writer = pa.parquet.ParquetWriter(self._aside, schema, compression="zstd")
+
+    def __enter__(self) -> ParquetFile:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            self._writer.close()
+            if kind is None:
+                self._aside.replace(self.path)
+        finally:
+            self._aside.unlink(missing_ok=True)
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Append rows. Batches of a few thousand rows or more make good row groups."""
+        for part in _conforming(self.schema, [batch]):
+            self._writer.write_batch(part)
+            self.rows += part.num_rows
+
+
+def write_parquet(schema: pa.Schema, batches: Iterable[pa.RecordBatch], path: Path) -> int:
+    """A whole Parquet file. Returns the number of rows."""
+    with ParquetFile(path, schema) as file:
+        for batch in batches:
+            file.write(batch)
+    return file.rows
+
+
+def json_texts(column: pa.Array) -> pa.Array:
+    """Each value as JSON text, never null."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        return json_texts(column.dictionary).take(column.indices).fill_null("null")
+    if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
+        return column.cast(pa.string()).fill_null("null")
+    if pa.types.is_floating(kind):
+        finite = pc.if_else(pc.is_finite(column), column, pa.scalar(None, kind))
+        return finite.cast(pa.string()).fill_null("null")
+    if pa.types.is_timestamp(kind):
+        return _quoted(_iso(column)).fill_null("null")
+    if pa.types.is_string(kind):
+        return _json_strings(column)
+    if pa.types.is_null(kind):
+        return pa.array(["null"] * len(column), pa.string())
+    return pa.array([json.dumps(_plain(value), ensure_ascii=False) for value in column.to_pylist()], pa.string())
+
+
+def _conforming(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Batches with exactly the columns and types of the schema, dictionaries made plain."""
+    for batch in batches:
+        arrays = [batch.column(name) for name in schema.names]
+        arrays = [
+            array if array.type == item.type else array.cast(item.type)
+            for array, item in zip(arrays, schema, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _json_strings(column: pa.Array) -> pa.Array:
+    special = pc.match_substring_regex(column, _ESCAPED)
+    if not pc.any(special).as_py():
+        return _quoted(column).fill_null("null")
+    encoded = column.dictionary_encode()
+    texts = [json.dumps(text, ensure_ascii=False) for text in encoded.dictionary.to_pylist()]
+    return pa.array(texts, pa.string()).take(encoded.indices).fill_null("null")
+
+
+def _quoted(texts: pa.Array) -> pa.Array:
+    return pc.binary_join_element_wise('"', texts, '"', "")
+
+
+def _iso(column: pa.Array) -> pa.Array:
+    """ISO 8601 with microseconds and Z (needs no time zone database: the values are UTC already)."""
+    texts = column.cast(pa.timestamp("us")).cast(pa.string())
+    return pc.binary_join_element_wise(pc.replace_substring(texts, " ", "T"), "Z", "")
+
+
+def _plain(value: Any) -> Any:
+    """A nested value as JSON has it."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, float) and (value != value or abs(value) == float("inf")):
+        return None
+    return value.isoformat() if hasattr(value, "isoformat") else value
+
+
+def _csv_type(kind: pa.DataType) -> pa.DataType:
+    plain = pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)
+    return kind if plain else pa.string()
+
+
+def _csv_column(column: pa.Array) -> pa.Array:
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        return _iso(column)
+    if pa.types.is_binary(kind):
+        return pa.array([value and base64.b64encode(value).decode() for value in column.to_pylist()], pa.string())
+    if pa.types.is_nested(kind):
+        return pc.if_else(column.is_valid(), json_texts(column), pa.scalar(None, pa.string()))
+    return column
+
+
+def _bytes(texts: pa.Array) -> memoryview:
+    """The texts of a string column one after the other, without a copy."""
+    offsets = numbers(
+        pa.Array.from_buffers(pa.int32(), len(texts) + 1, [None, texts.buffers()[1]], offset=texts.offset)
+    )
+    return memoryview(texts.buffers()[2])[int(offsets[0]) : int(offsets[-1])]

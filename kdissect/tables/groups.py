@@ -1,0 +1,282 @@
+"""The `groups` table: what happens to consumer, share and streams groups, one row an event.
+
+An event is an exchange of a group API; an OffsetFetch for several groups (v8 and later) and a LeaveGroup of several
+members (v3 and later) give a row for each. Heartbeats of classic groups come every few seconds and say nothing
+unless they carry an error, so only those are events; the heartbeats of the newer protocols carry the group's whole
+life and are all events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kdissect.kafka.completed import NULL_TIME
+from kdissect.tables.apinames import error_column
+from kdissect.tables.assignment import read_assignment
+from kdissect.tables.block import TIME_KEY, Block, Column, assemble, instant
+from kdissect.tables.declaration.model import ASSIGNMENT, CODE, TEXT
+from kdissect.tables.exchanges import error_codes
+from kdissect.tables.identity import dictionary
+from kdissect.tables.nest import Int64s, Level, numbers, optional, pick
+from kdissect.tables.partitions import Side, keys, locate
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """How the event of one API is read. Paths are of the request, those in `answer_*` of the response; "" none.
+
+    With `each`, the request holds a list of such name whose elements are the events (in versions that have it); its own
+    fields are read first, the request's where they are null. `match` is the element field that the response repeats.
+    """
+
+    key: int
+    name: str
+    protocol: str
+    group: str = "group_id"
+    member: str = "member_id"
+    generation: str = ""
+    protocol_type: str = ""
+    assignor: str = ""
+    answer_member: str = ""
+    answer_generation: str = ""
+    answer_type: str = ""
+    answer_assignor: str = ""
+    answer_assignment: str = ""
+    each: str = ""
+    match: str = ""
+    only_errors: bool = False
+
+
+EVENTS: tuple[Event, ...] = (
+    Event(
+        11,
+        "join",
+        "classic",
+        protocol_type="protocol_type",
+        answer_member="member_id",
+        answer_generation="generation_id",
+        answer_type="protocol_type",
+        answer_assignor="protocol_name",
+    ),
+    Event(
+        14,
+        "sync",
+        "classic",
+        generation="generation_id",
+        protocol_type="protocol_type",
+        assignor="protocol_name",
+        answer_type="protocol_type",
+        answer_assignor="protocol_name",
+        answer_assignment="assignment",
+    ),
+    Event(12, "heartbeat", "classic", generation="generation_id", only_errors=True),
+    Event(13, "leave", "classic", each="members", match="member_id"),
+    Event(8, "offset_commit", "", generation="generation_id_or_member_epoch"),
+    Event(28, "txn_offset_commit", "", generation="generation_id_or_member_epoch"),
+    Event(9, "offset_fetch", "", member="", generation="", each="groups", match="group_id"),
+    Event(
+        68,
+        "consumer_heartbeat",
+        "consumer",
+        generation="member_epoch",
+        assignor="server_assignor",
+        answer_member="member_id",
+        answer_generation="member_epoch",
+        answer_assignment="assignment.topic_partitions",
+    ),
+    Event(
+        76,
+        "share_heartbeat",
+        "share",
+        generation="member_epoch",
+        answer_member="member_id",
+        answer_generation="member_epoch",
+        answer_assignment="assignment.topic_partitions",
+    ),
+    Event(
+        88,
+        "streams_heartbeat",
+        "streams",
+        generation="member_epoch",
+        answer_member="member_id",
+        answer_generation="member_epoch",
+    ),
+)
+
+ELEMENT_FIELDS: dict[int, tuple[str, ...]] = {
+    13: ("member_id",),
+    9: ("group_id", "member_id", "member_epoch"),
+}
+"""Fields of the elements of `Event.each`."""
+
+
+def wanted() -> dict[tuple[int, int], set[str]]:
+    """The message paths that group events are read from."""
+    paths: dict[tuple[int, int], set[str]] = {}
+    for event in EVENTS:
+        asked = {event.group, event.member, event.generation, event.protocol_type, event.assignor} - {""}
+        given = {event.answer_member, event.answer_generation, event.answer_type, event.answer_assignor} - {""}
+        if event.each:
+            asked |= {f"{event.each}.{name}" for name in ELEMENT_FIELDS[event.key]}
+            given |= {f"{event.each}.{event.match}", f"{event.each}.error_code"}
+        if event.answer_assignment.endswith("topic_partitions"):
+            given |= {f"{event.answer_assignment}.{name}" for name in ("topic_id", "partitions")}
+        elif event.answer_assignment:
+            given.add(event.answer_assignment)
+        paths[event.key, 0] = asked
+        if given:
+            paths[event.key, 1] = given
+    return paths
+
+
+def groups(block: Block, columns: Sequence[str]) -> pa.RecordBatch:
+    """The wanted columns of `groups`, exchanges in the block's order. Topics of assignments are not resolved yet."""
+    parts = [part for event in EVENTS if len((part := _Part(block, event)).row)]
+    row = np.concatenate([part.row for part in parts]) if parts else np.zeros(0, np.int64)
+    order = np.argsort(row, kind="stable")
+    row = row[order]
+
+    def gather(read: Any, kind: pa.DataType) -> Column:
+        def make() -> pa.Array:
+            arrays = [read(part) for part in parts]
+            return pa.concat_arrays(arrays).take(pa.array(order)) if arrays else pa.nulls(0, kind)
+
+        return make
+
+    def errors() -> tuple[Int64s, npt.NDArray[np.bool_]]:
+        if not parts:
+            return np.zeros(0, np.int64), np.zeros(0, np.bool_)
+        codes, known = zip(*(part.errors() for part in parts), strict=True)
+        return np.concatenate(codes)[order], np.concatenate(known)[order]
+
+    done = block.done
+    makers: dict[str, Column] = {
+        "exchange_id": lambda: block.exchange_id.take(pa.array(row)),
+        "at": lambda: instant(
+            np.where(done.request_first[row] != NULL_TIME, done.request_first[row], done.response_first[row])
+        ),
+        "group_id": gather(lambda part: part.asked(part.event.group), TEXT),
+        "member_id": gather(lambda part: part.member(), TEXT),
+        "client_id": lambda: dictionary(done.client[row], done.client_ids),
+        "protocol": gather(lambda part: part.constant(part.event.protocol or None), TEXT),
+        "protocol_type": gather(lambda part: part.either(part.event.answer_type, part.event.protocol_type), TEXT),
+        "assignor": gather(lambda part: part.either(part.event.answer_assignor, part.event.assignor), TEXT),
+        "generation": gather(lambda part: part.generation(), CODE),
+        "event": gather(lambda part: part.constant(part.event.name), TEXT),
+        "error_code": lambda: optional(*errors(), CODE),
+        "error": lambda: error_column(*errors()),
+        "assigned_partitions": gather(lambda part: part.assignment(), ASSIGNMENT),
+        TIME_KEY: lambda: block.sort_time.take(pa.array(row)),
+    }
+    return assemble("groups", makers, columns, len(row))
+
+
+class _Part:
+    """Rows of one event: for each its row of the block and, where the event is an element of a list, which one."""
+
+    def __init__(self, block: Block, event: Event) -> None:
+        self.block = block
+        self.event = event
+        rows = block.rows(event.key)
+        self.request: Level = block.nest(event.key, 0)
+        self.response: Level = block.nest(event.key, 1)
+        self.element = np.full(len(rows), -1, np.int64)
+        self.level: Level | None = None
+        if event.only_errors:
+            codes, known = error_codes(block)
+            rows = rows[(known & (codes != 0))[rows]]
+            self.element = self.element[: len(rows)]
+        elif event.each and len(rows):
+            self.level = self.request.each(event.each)
+            inner = block.bodies(event.key, 0)[self.level.body]
+            bare = np.setdiff1d(rows, inner)
+            rows = np.concatenate([inner, bare])
+            self.element = np.concatenate([np.arange(len(inner)), np.full(len(bare), -1)])
+        self.row = rows
+
+    def asked(self, path: str, kind: pa.DataType = TEXT) -> pa.Array:
+        """A field of the request, or of the list element."""
+        if not path:
+            return pa.nulls(len(self.row), kind)
+        whole = pick(self.request.column(path, kind), self.block.body_of(self.event.key, 0)[self.row])
+        if self.level is None:
+            return whole
+        return pc.coalesce(pick(self.level.column(path, kind), self.element), whole)
+
+    def given(self, path: str, kind: pa.DataType = TEXT) -> pa.Array:
+        """A field of the response."""
+        if not path:
+            return pa.nulls(len(self.row), kind)
+        return pick(self.response.column(path, kind), self.block.body_of(self.event.key, 1)[self.row])
+
+    def either(self, answer: str, request: str, kind: pa.DataType = TEXT) -> pa.Array:
+        """What the response says, else what the request says."""
+        return pc.coalesce(self.given(answer, kind), self.asked(request, kind))
+
+    def member(self) -> pa.Array:
+        """The member: the request's word, or the answer's where the request leaves it empty (a new member)."""
+        own = self.asked(self.event.member or ("member_id" if self.event.each else ""))
+        own = pc.if_else(pc.equal(own, "").fill_null(True), pa.scalar(None, TEXT), own)
+        told = self.given(self.event.answer_member)
+        told = pc.if_else(pc.equal(told, "").fill_null(True), pa.scalar(None, TEXT), told)
+        return pc.coalesce(own, told)
+
+    def generation(self) -> pa.Array:
+        """The answer's generation or member epoch, unless it is an error (-1 or nothing), else the request's."""
+        if self.event.key == 9:
+            return self.asked("member_epoch", CODE)
+        codes, known = self.errors()
+        told = self.given(self.event.answer_generation, CODE)
+        told = pc.if_else(pa.array(known & (codes == 0)), told, pa.scalar(None, CODE))
+        return pc.coalesce(told, self.asked(self.event.generation, CODE))
+
+    def constant(self, text: str | None) -> pa.Array:
+        """One text for all rows."""
+        return pa.array([text], TEXT).take(pa.array(np.zeros(len(self.row), np.int64)))
+
+    def errors(self) -> tuple[Int64s, npt.NDArray[np.bool_]]:
+        """Error code of each row, and where it is known: the element's own, else the exchange's."""
+        codes, known = error_codes(self.block)
+        codes, known = codes[self.row].astype(np.int64), known[self.row]
+        if self.level is None:
+            return codes, known
+        event = self.event
+        answers = self.response.each(event.each)
+        inner = self.element >= 0
+        ours = Side(self.row[inner], self.asked(event.match).filter(pa.array(inner)), *_blank(int(inner.sum())))
+        theirs_rows = self.block.bodies(event.key, 1)[answers.body]
+        theirs = Side(theirs_rows, answers.column(event.match, TEXT), *_blank(len(answers)))
+        own_key, their_key = keys(ours, theirs)
+        place = locate(own_key, their_key)
+        own = (
+            np.where(place >= 0, answers.ints("error_code", 0)[place], -1) if len(answers) else np.full(len(place), -1)
+        )
+        top = np.asarray(self.block.done.error_code, np.int64)[self.row[inner]]
+        codes[inner] = np.where(place >= 0, np.where(top > 0, top, own), codes[inner])
+        return codes, known
+
+    def assignment(self) -> pa.Array:
+        """Assigned partitions that the answer carries."""
+        out: list[Any] = [None] * len(self.row)
+        body = self.block.body_of(self.event.key, 1)[self.row]
+        path = self.event.answer_assignment
+        found = self.response.get(path) if path else None
+        if found is not None and pa.types.is_list(found.type):
+            for i in np.flatnonzero((body >= 0) & np.asarray(pick(found.is_valid(), body).fill_null(False))).tolist():
+                out[i] = [{"topic": None, **item} for item in found[int(body[i])].as_py()]
+        elif found is not None and pa.types.is_binary(found.type):
+            encoded = pick(found, body).dictionary_encode()
+            values = [read_assignment(data) for data in encoded.dictionary.to_pylist()]
+            out = [None if code < 0 else values[code] for code in numbers(encoded.indices, -1).tolist()]
+        return pa.array(out, ASSIGNMENT)
+
+
+def _blank(size: int) -> tuple[pa.Array, Int64s]:
+    return pa.nulls(size, TEXT), np.zeros(size, np.int64)

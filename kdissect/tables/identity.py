@@ -1,0 +1,240 @@
+"""Names of things: connection ids, exchange ids, addresses, files, brokers, and dictionary columns made of them.
+
+Connections, addresses and brokers are few and their rows many, so their columns are dictionaries whose values are made
+once per distinct thing. Exchange ids are all different; a kernel writes their text.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kdissect._kernel import kernel
+from kdissect.kafka.completed import Connections
+
+Int64s = npt.NDArray[np.int64]
+
+HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
+ID_BYTES = 16
+"""Hex digits of a connection id."""
+
+
+@kernel
+def _measure(n: Int64s, orphan: npt.NDArray[np.bool_], offsets: npt.NDArray[np.int32]) -> None:
+    """Offsets of `<16 digits>:<n>` and `<16 digits>:r<n>`."""
+    at = np.int64(0)
+    for i in range(len(n)):
+        offsets[i] = at
+        at += ID_BYTES + 2 + np.int64(orphan[i])
+        rest = n[i]
+        while rest >= 10:
+            rest //= 10
+            at += 1
+    offsets[len(n)] = at
+
+
+@kernel
+def _write(
+    ids: npt.NDArray[np.uint64],
+    n: Int64s,
+    orphan: npt.NDArray[np.bool_],
+    offsets: npt.NDArray[np.int32],
+    out: npt.NDArray[np.uint8],
+) -> None:
+    """The text; offsets as `_measure` made them."""
+    for i in range(len(n)):
+        at = np.int64(offsets[i])
+        rest = ids[i]
+        for j in range(ID_BYTES):
+            digit = (rest >> np.uint64(60 - 4 * j)) & np.uint64(15)
+            out[at + j] = HEX[np.int64(digit)]
+        out[at + ID_BYTES] = 58
+        if orphan[i]:
+            out[at + ID_BYTES + 1] = 114
+        end = np.int64(offsets[i + 1]) - 1
+        number = n[i]
+        while True:
+            out[end] = np.uint8(48 + number % 10)
+            number //= 10
+            end -= 1
+            if number <= 0:
+                break
+
+
+def exchange_ids(ids: npt.NDArray[np.uint64], n: Int64s, orphan: npt.NDArray[np.bool_]) -> pa.Array:
+    """`<connection id>:<n>` (orphans `:r<n>`) as a string column; `ids` are the connections' ids, `n` >= 0."""
+    count = np.ascontiguousarray(n, np.int64)
+    offsets = np.empty(len(count) + 1, np.int32)
+    flags = np.ascontiguousarray(orphan, np.bool_)
+    _measure(count, flags, offsets)
+    out = np.empty(int(offsets[-1]), np.uint8)
+    _write(np.ascontiguousarray(ids, np.uint64), count, flags, offsets, out)
+    return pa.StringArray.from_buffers(len(count), pa.py_buffer(offsets), pa.py_buffer(out))
+
+
+def connection_ids(ids: npt.NDArray[np.uint64]) -> pa.Array:
+    """Connection ids as 16 hex digits."""
+    shifts = np.arange(60, -1, -4, dtype=np.uint64)
+    digits = HEX[((np.asarray(ids, np.uint64)[:, None] >> shifts) & np.uint64(15)).astype(np.int64)]
+    offsets = np.arange(len(ids) + 1, dtype=np.int32) * ID_BYTES
+    return pa.StringArray.from_buffers(len(ids), pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(digits)))
+
+
+def address(high: int, low: int) -> str:
+    """An address from its two halves; IPv4-mapped ones as IPv4."""
+    if high == 0 and low >> 32 == 0xFFFF:
+        return str(ipaddress.IPv4Address(low & 0xFFFFFFFF))
+    return str(ipaddress.IPv6Address(high << 64 | low))
+
+
+def endpoint(ip: str, port: int) -> str:
+    """`ip:port`, IPv6 in brackets."""
+    return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+
+
+def dictionary(codes: npt.NDArray[Any], values: Sequence[str] | pa.Array) -> pa.Array:
+    """A dictionary column: code -> value, null for negative codes. Only values that occur go into the dictionary.
+
+    `values` must be distinct; a list may be long (all client ids of a run), so nothing here is linear in it but one
+    mask.
+    """
+    codes = np.asarray(codes)
+    used = np.zeros(len(values) + 1, np.bool_)
+    used[codes] = True  # a negative code (-1) marks the spare last place
+    used[-1] = False
+    kept = np.flatnonzero(used)
+    place = np.full(len(used), -1, np.int32)
+    place[kept] = np.arange(len(kept), dtype=np.int32)
+    short = place[codes]
+    if isinstance(values, pa.Array):
+        texts = values.take(pa.array(kept))
+    else:
+        texts = pa.array([values[i] for i in kept.tolist()], pa.string())
+    missing = short < 0
+    indices = pa.array(short, mask=missing) if missing.any() else pa.array(short)
+    return pa.DictionaryArray.from_arrays(indices, texts)
+
+
+class Interned:
+    """Distinct texts with their codes, in order of first appearance."""
+
+    __slots__ = ("codes", "texts")
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.codes: dict[str, int] = {}
+
+    def code(self, text: str) -> int:
+        """The code of a text, a new one for a new text."""
+        found = self.codes.get(text)
+        if found is None:
+            found = self.codes[text] = len(self.texts)
+            self.texts.append(text)
+        return found
+
+
+SEPARATOR = "\t"
+"""Between capture and `ip:port` in a broker that has not been resolved yet. No address holds it."""
+
+
+class Directory:
+    """Codes of addresses, brokers and files per connection, made when a connection is first used."""
+
+    def __init__(self, connections: Connections) -> None:
+        self.connections = connections
+        self.ips = Interned()
+        self.brokers = Interned()
+        """`capture<TAB>ip:port`: what `Brokers.resolve` turns into node ids."""
+        self.files = Interned()
+        self._codes = np.full((3, 0), -1, np.int32)
+
+    def _ensure(self, rows: npt.NDArray[Any]) -> None:
+        size = len(self.connections)
+        if self._codes.shape[1] < size:
+            grown = np.full((3, max(size, 2 * self._codes.shape[1])), -1, np.int32)
+            grown[:, : self._codes.shape[1]] = self._codes
+            self._codes = grown
+        fresh = np.zeros(size, np.bool_)
+        fresh[rows] = True
+        fresh &= self._codes[0, :size] < 0
+        new = np.flatnonzero(fresh)
+        if len(new):
+            table = self.connections
+            self._codes[0, new] = self._addresses(table.client_hi[new], table.client_lo[new])
+            self._codes[1, new] = self._addresses(table.broker_hi[new], table.broker_lo[new])
+            key = np.stack([table.capture[new], self._codes[1, new], table.broker_port[new]], axis=1).astype(np.int64)
+            distinct, inverse = np.unique(key, axis=0, return_inverse=True)
+            codes = [
+                self.brokers.code(f"{table.captures[capture]}{SEPARATOR}{endpoint(self.ips.texts[ip], port)}")
+                for capture, ip, port in distinct.tolist()
+            ]
+            self._codes[2, new] = np.array(codes, np.int32)[inverse.reshape(-1)]
+
+    def _addresses(self, high: npt.NDArray[Any], low: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+        pairs = np.stack([high.astype(np.uint64), low.astype(np.uint64)], axis=1)
+        distinct, inverse = np.unique(pairs, axis=0, return_inverse=True)
+        codes = [self.ips.code(address(int(a), int(b))) for a, b in distinct.tolist()]
+        return np.array(codes, np.int32)[inverse.reshape(-1)]
+
+    def client_ip(self, conn: npt.NDArray[Any]) -> pa.Array:
+        """Client address of each row's connection."""
+        return dictionary(self.client_codes(conn), self.ips.texts)
+
+    def broker_ip(self, conn: npt.NDArray[Any]) -> pa.Array:
+        """Broker address of each row's connection."""
+        return dictionary(self._code(1, conn), self.ips.texts)
+
+    def broker(self, conn: npt.NDArray[Any]) -> pa.Array:
+        """The broker, not resolved yet: `capture<TAB>ip:port`."""
+        return dictionary(self.broker_codes(conn), self.brokers.texts)
+
+    def broker_codes(self, conn: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+        """Codes into `brokers`."""
+        return self._code(2, conn)
+
+    def client_codes(self, conn: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+        """Codes of client addresses into `ips`."""
+        return self._code(0, conn)
+
+    def capture(self, conn: npt.NDArray[Any]) -> pa.Array:
+        """Name of the capture of each row's connection."""
+        return dictionary(self.connections.capture[conn], self.connections.captures)
+
+    def connection_id(self, conn: npt.NDArray[Any]) -> pa.Array:
+        """Connection id of each row, as a dictionary column."""
+        used = np.zeros(len(self.connections) + 1, np.bool_)
+        used[conn] = True
+        used[-1] = False
+        kept = np.flatnonzero(used)
+        place = np.full(len(used), -1, np.int32)
+        place[kept] = np.arange(len(kept), dtype=np.int32)
+        short = place[conn]
+        indices = pa.array(short, mask=short < 0)
+        return pa.DictionaryArray.from_arrays(indices, connection_ids(self.connections.id[kept]))
+
+    def file(self, capture: npt.NDArray[Any], file: npt.NDArray[Any]) -> pa.Array:
+        """File names from capture and file index (negative: null)."""
+        known = (file >= 0) & (capture >= 0)
+        pair = np.where(known, capture.astype(np.int64) << 24 | file, -1)
+        distinct, inverse = (pair[:1], np.zeros(len(pair), np.int64))
+        if len(pair) and not (pair == pair[0]).all():
+            distinct, inverse = np.unique(pair, return_inverse=True)
+        codes = [self._file_code(value) for value in distinct.tolist()]
+        return dictionary(np.array(codes, np.int64)[inverse], self.files.texts)
+
+    def _file_code(self, pair: int) -> int:
+        if pair < 0:
+            return -1
+        files = self.connections.files[pair >> 24]
+        place = pair & 0xFFFFFF
+        return self.files.code(files[place]) if place < len(files) else -1
+
+    def _code(self, which: int, conn: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+        self._ensure(conn)
+        codes: npt.NDArray[np.int32] = self._codes[which][conn]
+        return codes

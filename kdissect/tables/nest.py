@@ -1,0 +1,116 @@
+"""Nested message columns as flat arrays.
+
+A decoded message type is a record batch with lists of structs inside lists of structs. A `Level` is one list depth
+of it: all elements of all bodies one after the other, and for each the body that it belongs to. Levels and columns
+that a projection left out, or that no version in the block has, are empty and null, so that readers need not care.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Int64s = npt.NDArray[np.int64]
+
+
+class Level:
+    """Elements of one list depth: `body[i]` is the row of the message of element i, `parent[i]` the element above."""
+
+    __slots__ = ("_children", "_data", "body", "parent")
+
+    def __init__(self, data: Any, body: Int64s, parent: Int64s) -> None:
+        self._data = data
+        self.body = body
+        self.parent = parent
+        self._children: dict[str, Level] = {}
+
+    @classmethod
+    def root(cls, batch: pa.RecordBatch) -> Level:
+        """The bodies themselves: one element each."""
+        rows = np.arange(batch.num_rows, dtype=np.int64)
+        return cls(batch, rows, rows)
+
+    def __len__(self) -> int:
+        return len(self.body)
+
+    def get(self, path: str) -> pa.Array | None:
+        """The column at a dotted path of structs below this level, None when there is none. Null structs give nulls."""
+        data = self._data
+        for name in path.split("."):
+            if data is None:
+                return None
+            if isinstance(data, pa.RecordBatch):
+                at = data.schema.get_field_index(name)
+                data = data.column(at) if at >= 0 else None
+            else:
+                at = data.type.get_field_index(name) if pa.types.is_struct(data.type) else -1
+                data = pc.struct_field(data, at) if at >= 0 else None
+        return data
+
+    def column(self, path: str, kind: pa.DataType) -> pa.Array:
+        """The column at a dotted path, cast to `kind`; all null when there is none."""
+        found = self.get(path)
+        if found is None:
+            return pa.nulls(len(self), kind)
+        return found if found.type == kind else found.cast(kind)
+
+    def ints(self, path: str, null: int = -1) -> Int64s:
+        """The column at a dotted path as int64, with `null` where it is null."""
+        found = self.get(path)
+        if found is None:
+            return np.full(len(self), null, np.int64)
+        return numbers(found, null)
+
+    def each(self, path: str) -> Level:
+        """The elements of the list at a dotted path (null lists have none). Lists of scalars: read with `values`."""
+        if path not in self._children:
+            found = self.get(path)
+            if found is None:
+                none = np.zeros(0, np.int64)
+                self._children[path] = Level(None, none, none)
+            else:
+                parent = np.repeat(np.arange(len(self), dtype=np.int64), lengths(found))
+                self._children[path] = Level(found.flatten(), self.body[parent], parent)
+        return self._children[path]
+
+    @property
+    def values(self) -> pa.Array | None:
+        """The elements themselves, of a list of scalars; None when the list is absent."""
+        return self._data
+
+    def up(self, array: pa.Array) -> pa.Array:
+        """A column of the level above, repeated for each element here."""
+        return array.take(pa.array(self.parent))
+
+
+def lengths(array: pa.Array) -> Int64s:
+    """Number of elements of each list, 0 for a null one."""
+    return numbers(pc.list_value_length(array), 0)
+
+
+def numbers(array: pa.Array, null: int = -1) -> Int64s:
+    """An integer or boolean column as int64, with `null` where it is null."""
+    if array.null_count:
+        array = array.cast(pa.int64()).fill_null(null)
+    return np.asarray(array.to_numpy(zero_copy_only=False)).astype(np.int64, copy=False)
+
+
+def pick(array: pa.Array, index: Int64s) -> pa.Array:
+    """`array[index]`, null where the index is negative."""
+    missing = index < 0
+    if not missing.any():
+        return array.take(pa.array(index))
+    if not len(array):
+        return pa.nulls(len(index), array.type)
+    return array.take(pa.array(index, mask=missing))
+
+
+def optional(values: npt.NDArray[Any], present: npt.NDArray[np.bool_], kind: pa.DataType) -> pa.Array:
+    """A numpy array as a column, null where not `present`."""
+    if present.all():
+        return pa.array(values).cast(kind, safe=False)
+    return pa.array(values, mask=~present).cast(kind, safe=False)

@@ -1,0 +1,79 @@
+"""The order of rows: the request's first time, then exchange id as text; rows of one exchange stay as they are.
+
+Tables that are about something else have an order of their own, below. Times compare in microseconds, as they are
+shown, so that sorting a shown table gives the same order. Nulls come last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kdissect.tables.block import TIME_KEY
+
+KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "connections": ("started_at", "connection_id"),
+        "fetch_sessions": ("opened_at", "session_key"),
+        "session_partitions": ("session_key", "topic", "topic_id", "partition", "from_epoch"),
+        "share_sessions": ("opened_at", "session_key"),
+        "groups": ("at", "exchange_id"),
+        "api_versions": (),
+        "topics": (),
+        "findings": (),
+        "capture_quality": (),
+        "problems": ("at", "exchange_id", "connection_id", "kind"),
+    }
+)
+"""Tables not ordered by request time; () for those that are made in order."""
+
+
+def sort_columns(name: str) -> tuple[str, ...]:
+    """The columns by which rows of a table are ordered; needed by `order`, whatever else is asked for."""
+    return KEYS.get(name, (TIME_KEY, "exchange_id"))
+
+
+def order(name: str, table: pa.Table) -> pa.Table:
+    """The table in the contract's order. Stable."""
+    keys = [key for key in sort_columns(name) if key in table.column_names]
+    if not keys or table.num_rows < 2:
+        return table
+    first, *rest = keys
+    times = table[first]
+    if pa.types.is_timestamp(times.type):
+        times = times.cast(pa.int64())
+    if pa.types.is_integer(times.type):
+        values = times.fill_null(np.iinfo(np.int64).max).to_numpy()
+        if (values[1:] > values[:-1]).all():
+            return table
+        if name not in KEYS:
+            return table.take(pa.array(_by_time(values, table[rest[0]])))
+    indices = pc.sort_indices(_plain(table.select(keys)), sort_keys=[(key, "ascending") for key in keys])
+    return table.take(indices)
+
+
+def _by_time(times: np.ndarray, ids: pa.ChunkedArray) -> np.ndarray:
+    """Indices by (time, id): ids are looked at only where times are equal, for they are long and ties rare."""
+    found = np.argsort(times, kind="stable")
+    ordered = times[found]
+    same = np.zeros(len(found), np.bool_)
+    same[1:] = ordered[1:] == ordered[:-1]
+    tied = same.copy()
+    tied[:-1] |= same[1:]
+    if tied.any():
+        places = np.flatnonzero(tied)
+        part = pa.table({"time": ordered[places], "id": _plain_column(ids.take(pa.array(found[places])))})
+        found[places] = found[places][pc.sort_indices(part, sort_keys=[("time", "ascending"), ("id", "ascending")])]
+    return found
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    return pa.table({name: _plain_column(table[name]) for name in table.column_names})
+
+
+def _plain_column(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column

@@ -1,0 +1,40 @@
+"""The `producer_ids` table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from kdissect.tables.block import TIME_KEY, Block, Column, assemble
+from kdissect.tables.declaration.model import CODE, COUNT, TEXT
+from kdissect.tables.nest import pick
+
+INIT_PRODUCER_ID = 22
+
+
+def producer_ids(block: Block, wanted: Sequence[str]) -> pa.RecordBatch:
+    """The wanted columns of `producer_ids`, one row per InitProducerId exchange of the block."""
+    rows = block.rows(INIT_PRODUCER_ID)
+    asked, given = block.body_of(INIT_PRODUCER_ID, 0)[rows], block.body_of(INIT_PRODUCER_ID, 1)[rows]
+    request, response = block.nest(INIT_PRODUCER_ID, 0), block.nest(INIT_PRODUCER_ID, 1)
+
+    def ask(path: str, kind: pa.DataType) -> Column:
+        return lambda: pick(request.column(path, kind), asked)
+
+    def give(path: str, kind: pa.DataType) -> Column:
+        return lambda: pick(response.column(path, kind), given)
+
+    columns: dict[str, Column] = {
+        "exchange_id": lambda: block.exchange_id.take(pa.array(rows)),
+        "transactional_id": ask("transactional_id", TEXT),
+        "transaction_timeout_ms": ask("transaction_timeout_ms", CODE),
+        "producer_id_asked": ask("producer_id", COUNT),
+        "producer_epoch_asked": ask("producer_epoch", CODE),
+        "producer_id": give("producer_id", COUNT),
+        "producer_epoch": give("producer_epoch", CODE),
+        "error_code": give("error_code", CODE),
+        "latency_ms": lambda: block.latency_ms().take(pa.array(rows)),
+        TIME_KEY: lambda: block.sort_time.take(pa.array(rows)),
+    }
+    return assemble("producer_ids", columns, wanted, len(rows))

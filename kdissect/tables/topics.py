@@ -1,0 +1,198 @@
+"""Topic ids and names: the map between them, the `topics` table, and filling names in.
+
+A topic id is unique in the world (KIP-516), so the map is shared by all captures of a run. Names are not: a topic
+deleted and made again has a new id under its old name, therefore ids become names but never names ids. A message
+that carries both tells the name of an id; messages with one of them only add rows of `topics`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kdissect.kafka.completed import NULL_TIME
+from kdissect.tables.apinames import api_name
+from kdissect.tables.block import Block, instant
+from kdissect.tables.declaration import SCHEMAS
+from kdissect.tables.declaration.model import ASSIGNMENT, COUNT, TEXT
+from kdissect.tables.nest import Int64s, Level, lengths, numbers
+
+ZERO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+"""Uuid.ZERO_UUID: "no id" wherever a topic id may be left out."""
+
+SOURCES: tuple[tuple[int, int, str, str, str], ...] = (
+    # API key, side, path of the list of topics, field of a topic's name, its list of partitions ("" none)
+    (3, 1, "topics", "name", "partitions"),  # Metadata
+    (19, 1, "topics", "name", ""),  # CreateTopics
+    (75, 1, "topics", "name", "partitions"),  # DescribeTopicPartitions
+    (4, 0, "topic_states", "topic_name", ""),  # LeaderAndIsr
+    (6, 0, "topic_states", "topic_name", ""),  # UpdateMetadata
+    (20, 1, "responses", "name", ""),  # DeleteTopics
+    (56, 0, "topics", "topic_name", ""),  # AlterPartition
+    (69, 1, "groups/members/assignment.topic_partitions", "topic_name", ""),  # ConsumerGroupDescribe
+    (69, 1, "groups/members/target_assignment.topic_partitions", "topic_name", ""),
+    (77, 1, "groups/members/assignment.topic_partitions", "topic_name", ""),  # ShareGroupDescribe
+    (90, 1, "groups/topics", "topic_name", ""),  # DescribeShareGroupOffsets
+    (91, 1, "responses", "topic_name", ""),  # AlterShareGroupOffsets
+    (92, 1, "responses", "topic_name", ""),  # DeleteShareGroupOffsets
+)
+"""Every place where a message can name a topic's id and its name together."""
+
+MENTIONS: tuple[tuple[int, int, str, str, str], ...] = (
+    (0, 0, "topic_data", "name", ""),  # Produce
+    (1, 0, "topics", "topic", ""),  # Fetch
+    (1, 1, "responses", "topic", ""),
+    (2, 0, "topics", "name", ""),  # ListOffsets
+    (78, 0, "topics", "", ""),  # ShareFetch: ids only
+)
+"""Places where the id or the name of a topic stands alone; read only for the `topics` table itself."""
+
+
+def wanted(mentions: bool = False) -> dict[tuple[int, int], set[str]]:
+    """The message paths that the map (and with `mentions` the whole `topics` table) is read from."""
+    paths: dict[tuple[int, int], set[str]] = {}
+    for key, side, levels, name, partitions in (*SOURCES, *(MENTIONS if mentions else ())):
+        base = levels.replace("/", ".")
+        some = paths.setdefault((key, side), set())
+        some.add(f"{base}.topic_id")
+        if name:
+            some.add(f"{base}.{name}")
+        if partitions:
+            some.add(f"{base}.{partitions}.error_code")
+    return paths
+
+
+@dataclass(slots=True)
+class Seen:
+    """What is known of one topic id, or of one name without an id."""
+
+    topic_id: str | None
+    topic: str | None
+    first: int
+    partitions: int
+    source: int
+    named: bool
+
+
+@dataclass(slots=True)
+class Topics:
+    """The map of a run."""
+
+    seen: dict[tuple[str | None, str | None], Seen] = field(default_factory=dict)
+    """(id, None) or (None, name) -> what is known."""
+    mentions: bool = False
+    """Also collect ids and names that stand alone."""
+
+    def feed(self, block: Block) -> None:
+        """Collect the topics of a block's messages."""
+        for sources, both in ((SOURCES, True), (MENTIONS if self.mentions else (), False)):
+            for key, side, levels, name, partitions in sources:
+                if (key, side) in block.done.messages:
+                    self._feed(block, key, side, levels, name, partitions, both)
+
+    def _feed(self, block: Block, key: int, side: int, levels: str, name: str, partitions: str, both: bool) -> None:
+        level: Level = block.nest(key, side)
+        for step in levels.split("/"):
+            level = level.each(step)
+        if not len(level):
+            return
+        done = block.done
+        at = (done.response_last, done.response_first) if side else (done.request_last, done.request_first)
+        moment = np.where(at[0] != NULL_TIME, at[0], at[1])[block.bodies(key, side)[level.body]]
+        ids = level.column("topic_id", TEXT).dictionary_encode()
+        names = level.column(name or "topic", TEXT).dictionary_encode()
+        found = level.get(partitions) if partitions else None
+        counted = np.zeros(len(level), np.int64) if found is None else lengths(found)
+        for topic_id, topic, first, most in grouped(ids, names, moment, counted):
+            self.note(topic_id, topic, first, most, key, both)
+
+    def note(
+        self, topic_id: str | None, topic: str | None, first: int, partitions: int, source: int, both: bool
+    ) -> None:
+        """One message at time `first` (ns) mentions this id, this name, or both."""
+        topic_id = None if topic_id == ZERO_ID else topic_id
+        topic = topic or None
+        if topic_id is None and topic is None:
+            return
+        key = (topic_id, None if topic_id else topic)
+        known = self.seen.get(key)
+        if known is None:
+            self.seen[key] = Seen(topic_id, topic, first, partitions, source, both and topic is not None)
+            return
+        known.first = min(known.first, first)
+        known.partitions = max(known.partitions, partitions)
+        if known.topic is None and topic is not None:
+            known.topic, known.source, known.named = topic, source, both
+
+    def merge(self, other: Topics) -> None:
+        """Add what another part of the same work has collected."""
+        for item in other.seen.values():
+            self.note(item.topic_id, item.topic, item.first, item.partitions, item.source, item.named)
+
+    def names(self) -> dict[str, str]:
+        """Topic id -> name, as far as known now."""
+        return {item.topic_id: item.topic for item in self.seen.values() if item.topic_id and item.topic}
+
+    def resolve(
+        self, topic: pa.Array | pa.ChunkedArray, topic_id: pa.Array | pa.ChunkedArray
+    ) -> pa.Array | pa.ChunkedArray:
+        """A `topic` column with names filled in for ids whose name is known now, as plain strings."""
+        if isinstance(topic, pa.ChunkedArray):
+            topic, topic_id = topic.combine_chunks(), topic_id.combine_chunks()
+        topic = topic.cast(TEXT)
+        if topic.null_count == 0:
+            return topic
+        ids = topic_id if pa.types.is_dictionary(topic_id.type) else topic_id.dictionary_encode()
+        names = self.names()
+        texts = pa.array([text and names.get(text) for text in ids.dictionary.to_pylist()], TEXT)
+        return pc.coalesce(topic, pc.take(texts, ids.indices))
+
+    def resolve_assignments(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
+        """An `assigned_partitions` column with names filled in for topic ids whose name is known now."""
+        chunks = []
+        for chunk in column.chunks:
+            items = chunk.values
+            topic = self.resolve(pc.struct_field(items, "topic"), pc.struct_field(items, "topic_id"))
+            rest = [pc.struct_field(items, name) for name in ("topic_id", "partitions")]
+            filled = pa.StructArray.from_arrays([topic, *rest], fields=list(items.type))
+            chunks.append(
+                pa.ListArray.from_arrays(chunk.offsets, filled, type=ASSIGNMENT, mask=chunk.is_null())
+                if not chunk.offset
+                else chunk
+            )
+        return pa.chunked_array(chunks, ASSIGNMENT)
+
+    def table(self) -> pa.Table:
+        """The `topics` table, in order of first appearance. Names with an id known for them have no row of their
+        own."""
+        named = {item.topic for item in self.seen.values() if item.topic_id}
+        rows = [item for item in self.seen.values() if item.topic_id or item.topic not in named]
+        rows.sort(key=lambda item: (item.first, item.topic_id or "", item.topic or ""))
+        columns = {
+            "topic_id": pa.array([item.topic_id for item in rows], TEXT),
+            "topic": pa.array([item.topic for item in rows], TEXT),
+            "first_seen_at": instant(np.array([item.first for item in rows], np.int64)),
+            "partitions": pa.array([item.partitions or None for item in rows], COUNT),
+            "source": pa.array([api_name(item.source) for item in rows], TEXT),
+        }
+        return pa.table(columns, schema=SCHEMAS["topics"])
+
+
+def grouped(
+    ids: pa.Array, names: pa.Array, moment: Int64s, partitions: Int64s
+) -> list[tuple[str | None, str | None, int, int]]:
+    """Distinct (id, name) pairs with their first moment and largest number of partitions."""
+    pair = numbers(ids.indices, -1) + 1 << 32 | numbers(names.indices, -1) + 1
+    distinct, inverse = np.unique(pair, return_inverse=True)
+    first = np.full(len(distinct), np.iinfo(np.int64).max)
+    np.minimum.at(first, inverse, moment)
+    most = np.zeros(len(distinct), np.int64)
+    np.maximum.at(most, inverse, partitions)
+    id_texts, name_texts = [*ids.dictionary.to_pylist(), None], [*names.dictionary.to_pylist(), None]
+    return [
+        (id_texts[(key >> 32) - 1], name_texts[(key & 0xFFFFFFFF) - 1], int(begin), int(size))
+        for key, begin, size in zip(distinct.tolist(), first.tolist(), most.tolist(), strict=True)
+    ]

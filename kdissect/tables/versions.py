@@ -1,0 +1,122 @@
+"""The `api_versions` table: what each broker offers and what its clients use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from kdissect.kafka.completed import NULL_TIME
+from kdissect.tables.apinames import api_name
+from kdissect.tables.block import Block
+from kdissect.tables.brokers import Brokers
+from kdissect.tables.declaration import SCHEMAS
+
+API_VERSIONS = 18
+KEYS, VERSIONS = 128, 64
+"""API keys and versions counted in one table per block; stranger ones (an unknown API, a hostile header) one by one."""
+
+
+def wanted() -> dict[tuple[int, int], set[str]]:
+    """The message paths that offers are read from."""
+    return {
+        (API_VERSIONS, 1): {"error_code", "api_keys.api_key", "api_keys.min_version", "api_keys.max_version"},
+    }
+
+
+@dataclass(slots=True)
+class Offered:
+    """Offers and uses of a run, by unresolved broker (`capture<TAB>ip:port`) and API key."""
+
+    offers: dict[tuple[str, int], tuple[int, int, int]] = field(default_factory=dict)
+    """(time ns, lowest, highest version) of the latest answer."""
+    uses: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+
+    def feed(self, block: Block) -> None:
+        """Count a block's requests and read its ApiVersions answers."""
+        done, texts = block.done, block.directory.brokers.texts
+        broker = block.directory.broker_codes(done.conn).astype(np.int64)
+        texts = block.directory.brokers.texts
+        known = (done.api_key >= 0) & (done.api_version >= 0) & ~done.is_orphan
+        key, version, where = (a[known].astype(np.int64) for a in (done.api_key, done.api_version, broker))
+        small = (key < KEYS) & (version < VERSIONS)
+        if small.all() and len(key):
+            low = int(where.min())
+            counts = np.bincount(((where - low) * KEYS + key) * VERSIONS + version)
+            packed = np.flatnonzero(counts)
+            rows = np.stack([packed // VERSIONS // KEYS + low, packed // VERSIONS % KEYS, packed % VERSIONS], axis=1)
+        else:
+            rows = np.unique(np.stack([where, key, version], axis=1), axis=0)
+        for place, api, used in rows.tolist():
+            self.use(texts[place], api, used, used)
+        self._offers(block, broker)
+
+    def _offers(self, block: Block, broker: np.ndarray) -> None:
+        rows = block.bodies(API_VERSIONS, 1)
+        if not len(rows):
+            return
+        answers = block.nest(API_VERSIONS, 1)
+        done, texts = block.done, block.directory.brokers.texts
+        level = answers.each("api_keys")
+        moment = np.where(done.response_last != NULL_TIME, done.response_last, done.response_first)[rows]
+        good = answers.ints("error_code", 0)[level.body] == 0
+        columns = np.stack(
+            [
+                broker[rows][level.body],
+                level.ints("api_key"),
+                moment[level.body],
+                level.ints("min_version"),
+                level.ints("max_version"),
+            ],
+            axis=1,
+        )[good]
+        order = np.lexsort((columns[:, 2], columns[:, 1], columns[:, 0]))
+        columns = columns[order]
+        last = np.ones(len(columns), np.bool_)
+        last[:-1] = (columns[1:, :2] != columns[:-1, :2]).any(axis=1)
+        for place, api, at, lowest, highest in columns[last].tolist():
+            self.offer(texts[place], api, at, lowest, highest)
+
+    def use(self, broker: str, api: int, lowest: int, highest: int) -> None:
+        """Requests of these versions went to a broker."""
+        known = self.uses.get((broker, api), (lowest, highest))
+        self.uses[broker, api] = (min(known[0], lowest), max(known[1], highest))
+
+    def offer(self, broker: str, api: int, at: int, lowest: int, highest: int) -> None:
+        """A broker said at this time what it offers."""
+        known = self.offers.get((broker, api))
+        if known is None or known < (at, lowest, highest):
+            self.offers[broker, api] = (at, lowest, highest)
+
+    def merge(self, other: Offered) -> None:
+        """Add what another part of the same work has collected."""
+        for (broker, api), (lowest, highest) in other.uses.items():
+            self.use(broker, api, lowest, highest)
+        for (broker, api), offered in other.offers.items():
+            self.offer(broker, api, *offered)
+
+    def table(self, brokers: Brokers) -> pa.Table:
+        """The `api_versions` table, brokers resolved, in order of (broker, API key)."""
+        names = brokers.names()
+        merged = Offered()
+        for (broker, api), used in self.uses.items():
+            merged.use(names.get(broker, broker), api, *used)
+        for (broker, api), offered in self.offers.items():
+            merged.offer(names.get(broker, broker), api, *offered)
+        keys = sorted(merged.uses.keys() | merged.offers.keys(), key=lambda item: (_natural(item[0]), item[1]))
+        rows = []
+        for broker, api in keys:
+            _, lowest, highest = merged.offers.get((broker, api), (None, None, None))
+            used_min, used_max = merged.uses.get((broker, api), (None, None))
+            rows.append((broker, api, api_name(api), lowest, highest, used_min, used_max))
+        schema = SCHEMAS["api_versions"]
+        columns = zip(*rows, strict=True) if rows else [[] for _ in schema]
+        return pa.table(
+            [pa.array(list(column), kind) for column, kind in zip(columns, schema.types, strict=True)], schema=schema
+        )
+
+
+def _natural(broker: str) -> tuple[bool, int, str]:
+    """Node ids by number, then addresses."""
+    return (False, int(broker), "") if broker.isdigit() else (True, 0, broker)

@@ -1,0 +1,284 @@
+"""Row filters as people write them, `api = 'Fetch' and latency_ms > 500`, as Arrow expressions.
+
+    expression := and-term { OR and-term }
+    and-term   := not-term { AND not-term }
+    not-term   := NOT not-term | '(' expression ')' | predicate
+    predicate  := operand comparison operand | operand IS [NOT] NULL | operand [NOT] IN '(' literal {',' literal} ')'
+                | operand [NOT] LIKE string | operand [NOT] BETWEEN operand AND operand | column (boolean ones)
+    comparison := = | == | != | <> | < | <= | > | >=
+    operand    := column | literal            literal := number | 'text' | TRUE | FALSE | NULL
+
+Words are case-insensitive, columns are not; `"order"` quotes a column, '' is a quote inside a text. Texts compared
+with a timestamp column are times in ISO 8601, UTC unless they say otherwise. As in SQL, null compares with nothing:
+a comparison with a null value selects no row, `is null` finds them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kdissect.tables.suggestion import near
+
+_TOKEN = re.compile(
+    r"""\s*(?:
+        (?P<number>[-+]?(?:\d+\.\d*|\.\d+|\d+)(?:[eE][-+]?\d+)?)
+      | (?P<text>'(?:[^']|'')*')
+      | "(?P<quoted>[^"]+)"
+      | (?P<word>[A-Za-z_][A-Za-z_0-9]*)
+      | (?P<operator><>|<=|>=|==|!=|[=<>(),])
+    )""",
+    re.VERBOSE,
+)
+_WORDS = frozenset({"and", "or", "not", "is", "null", "in", "like", "between", "true", "false"})
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "=": lambda a, b: a == b,
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+    "<>": lambda a, b: a != b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    ">": lambda a, b: a > b,
+    ">=": lambda a, b: a >= b,
+}
+MAX_DEPTH = 100
+"""Nested parentheses and NOTs; more is no question that anybody asks, and the parser recurses."""
+
+
+class Filter(NamedTuple):
+    """A parsed filter: for `Table.filter`, and the columns that it reads."""
+
+    expression: pc.Expression
+    columns: frozenset[str]
+
+
+class _Operand(NamedTuple):
+    """A column (then `name` is set) or a literal value."""
+
+    name: str | None
+    value: Any
+    place: int
+
+
+def parse(text: str, schema: pa.Schema) -> Filter:
+    """A filter over the columns of `schema`.
+
+    Raises ValueError, saying where, for anything that is no expression, for an unknown column (with the nearest
+    name), and for a value that its column cannot be compared with.
+    """
+    return _Parser(text, schema).parse()
+
+
+class _Parser:
+    def __init__(self, text: str, schema: pa.Schema) -> None:
+        self.text = text
+        self.schema = schema
+        self.columns: set[str] = set()
+        self.tokens = list(_tokens(text))
+        self.at = 0
+        self.depth = 0
+
+    def parse(self) -> Filter:
+        expression = self.either()
+        kind, value, place = self.tokens[self.at]
+        if kind != "end":
+            raise self.error(f"unexpected {value!r}", place)
+        return Filter(expression, frozenset(self.columns))
+
+    def either(self) -> pc.Expression:
+        found = self.both()
+        while self.word("or"):
+            found = found | self.both()
+        return found
+
+    def both(self) -> pc.Expression:
+        found = self.negated()
+        while self.word("and"):
+            found = found & self.negated()
+        return found
+
+    def negated(self) -> pc.Expression:
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise self.error("nested too deeply", self.tokens[self.at][2])
+        try:
+            if self.word("not"):
+                return ~self.negated()
+            if self.sign("("):
+                found = self.either()
+                self.expect(")")
+                return found
+            return self.predicate()
+        finally:
+            self.depth -= 1
+
+    def predicate(self) -> pc.Expression:
+        left = self.operand()
+        kind, value, place = self.tokens[self.at]
+        if kind == "operator" and value in _COMPARE:
+            self.at += 1
+            return self.compare(value, left, self.operand(), place)
+        if self.word("is"):
+            negative = self.word("not")
+            if not self.word("null"):
+                raise self.error("expected NULL", self.tokens[self.at][2])
+            found = self.field(left).is_null()
+            return ~found if negative else found
+        negative = self.word("not")
+        if self.word("in"):
+            found = self.member(left)
+        elif self.word("like"):
+            found = self.like(left)
+        elif self.word("between"):
+            low = self.operand()
+            if not self.word("and"):
+                raise self.error("expected AND", self.tokens[self.at][2])
+            high = self.operand()
+            found = self.compare(">=", left, low, place) & self.compare("<=", left, high, place)
+        elif not negative and left.name is not None and pa.types.is_boolean(self.schema.field(left.name).type):
+            return pc.field(left.name)
+        else:
+            raise self.error("expected a comparison, IS, IN, LIKE or BETWEEN", place)
+        return ~found if negative else found
+
+    def operand(self) -> _Operand:
+        kind, value, place = self.tokens[self.at]
+        self.at += 1
+        if kind == "number":
+            return _Operand(None, float(value) if re.search(r"[.eE]", value) else int(value), place)
+        if kind == "text":
+            return _Operand(None, value[1:-1].replace("''", "'"), place)
+        if kind == "word" and value.lower() in ("true", "false", "null"):
+            return _Operand(None, {"true": True, "false": False, "null": None}[value.lower()], place)
+        if kind == "quoted" or (kind == "word" and value.lower() not in _WORDS):
+            if value not in self.schema.names:
+                raise self.error(f"no column {value!r}{near(value, self.schema.names)}", place)
+            self.columns.add(value)
+            return _Operand(value, None, place)
+        raise self.error("the expression ends early" if kind == "end" else f"unexpected {value!r}", place)
+
+    def field(self, operand: _Operand) -> pc.Expression:
+        if operand.name is None:
+            raise self.error("expected a column", operand.place)
+        return pc.field(operand.name)
+
+    def compare(self, operator: str, left: _Operand, right: _Operand, place: int) -> pc.Expression:
+        if left.name is None and right.name is None:
+            raise self.error("a comparison needs a column", place)
+        sides = []
+        for one, other in ((left, right), (right, left)):
+            if one.name is not None:
+                sides.append(pc.field(one.name))
+            else:
+                sides.append(pc.scalar(self.literal(one, str(other.name))))
+        if left.name is not None and right.name is not None:
+            self.comparable(left, right)
+        return _COMPARE[operator](*sides)
+
+    def member(self, operand: _Operand) -> pc.Expression:
+        column = self.field(operand)
+        self.expect("(")
+        values = [self.literal(self.constant(), str(operand.name))]
+        while self.sign(","):
+            values.append(self.literal(self.constant(), str(operand.name)))
+        self.expect(")")
+        kind = self.schema.field(str(operand.name)).type
+        if pa.types.is_integer(kind) and any(value.type == pa.float64() for value in values):
+            column, kind = column.cast(pa.float64()), pa.float64()
+        elif pa.types.is_integer(kind):
+            column, kind = column.cast(pa.int64()), pa.int64()
+        wanted = pa.array([value.as_py() for value in values if value.is_valid], kind)
+        return pc.if_else(column.is_valid(), column.isin(wanted), pa.scalar(None, pa.bool_()))
+
+    def like(self, operand: _Operand) -> pc.Expression:
+        column = self.field(operand)
+        pattern = self.constant()
+        if not isinstance(pattern.value, str) or not pa.types.is_string(self.schema.field(str(operand.name)).type):
+            raise self.error("LIKE compares text with a pattern in quotes", pattern.place)
+        return pc.match_like(column, pattern.value)
+
+    def constant(self) -> _Operand:
+        found = self.operand()
+        if found.name is not None:
+            raise self.error("expected a value", found.place)
+        return found
+
+    def literal(self, operand: _Operand, column: str) -> pa.Scalar:
+        """A value in a type that its column compares with."""
+        kind, value = self.schema.field(column).type, operand.value
+        if value is None:
+            return pa.scalar(None, kind)
+        if pa.types.is_timestamp(kind) and isinstance(value, str):
+            return pa.scalar(self.moment(value, operand.place), kind)
+        if pa.types.is_boolean(kind) and isinstance(value, bool):
+            return pa.scalar(value)
+        if pa.types.is_string(kind) and isinstance(value, str):
+            return pa.scalar(value)
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if number and (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+            if isinstance(value, int) and abs(value) < 2**63:
+                return pa.scalar(value, pa.int64())
+            return pa.scalar(float(value), pa.float64())
+        raise self.error(f"column {column!r} is {_kind(kind)}, it cannot be compared with {value!r}", operand.place)
+
+    def moment(self, text: str, place: int) -> datetime:
+        try:
+            found = datetime.fromisoformat(text)
+        except ValueError:
+            raise self.error(f"{text!r} is no time such as '2026-01-31 12:00:00'", place) from None
+        return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+    def comparable(self, left: _Operand, right: _Operand) -> None:
+        kinds = [_kind(self.schema.field(str(operand.name)).type) for operand in (left, right)]
+        if kinds[0] != kinds[1]:
+            raise self.error(f"{left.name!r} is {kinds[0]}, {right.name!r} is {kinds[1]}", right.place)
+
+    def word(self, wanted: str) -> bool:
+        kind, value, _ = self.tokens[self.at]
+        if kind == "word" and value.lower() == wanted:
+            self.at += 1
+            return True
+        return False
+
+    def sign(self, wanted: str) -> bool:
+        kind, value, _ = self.tokens[self.at]
+        if kind == "operator" and value == wanted:
+            self.at += 1
+            return True
+        return False
+
+    def expect(self, wanted: str) -> None:
+        if not self.sign(wanted):
+            raise self.error(f"expected {wanted!r}", self.tokens[self.at][2])
+
+    def error(self, what: str, place: int) -> ValueError:
+        return ValueError(f"{what} at character {place + 1} of {self.text!r}")
+
+
+def _tokens(text: str) -> Any:
+    at = 0
+    end = len(text.rstrip())
+    while at < end:
+        found = _TOKEN.match(text, at)
+        if found is None:
+            place = at + len(text[at:]) - len(text[at:].lstrip())
+            raise ValueError(f"unexpected {text[place]!r} at character {place + 1} of {text!r}")
+        kind = str(found.lastgroup)
+        yield kind, found.group(kind), found.start(kind)
+        at = found.end()
+    yield "end", "", end
+
+
+def _kind(kind: pa.DataType) -> str:
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+        return "a number"
+    if pa.types.is_timestamp(kind):
+        return "a time"
+    if pa.types.is_boolean(kind):
+        return "true or false"
+    return "text" if pa.types.is_string(kind) else str(kind)
