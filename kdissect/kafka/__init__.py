@@ -1,0 +1,1 @@
+"""From TCP streams to Kafka exchanges and decoded messages."""

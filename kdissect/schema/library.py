@@ -1,0 +1,136 @@
+"""Every layout of every message as a checking program, under dense ids, kept compiled between runs.
+
+A layout is (API key, version, side, variant); variant 0 is the newest release's, others are what the same version number
+once meant. Compiling all of them takes about a tenth of a second, so the result is kept in the user's cache folder under
+a digest of the schema and the compiler's version; without a writable folder it is compiled again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import marshal
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kdissect.schema import opcodes as k
+from kdissect.schema.model import NEVER, REQUEST, RESPONSE, Api, Field
+from kdissect.schema.program import COMPILER, Rows, compile_layout
+
+Ints = npt.NDArray[Any]
+
+API_KEYS = 128
+"""Keys that a layout can have: Kafka's largest is 94 (4.5). Unknown keys are not an error, they have no layout."""
+VERSIONS = 32
+"""Versions that a layout can have: Kafka's largest is 18 (Fetch)."""
+_API_VERSIONS = 18
+_SHAPES = {"rows": (-1,), "tags": (-1,), "programs": (-1, 4), "identity": (-1, 4), "alternative": (-1,),
+           "table": (API_KEYS, VERSIONS, 2), "newest": (API_KEYS, 2), "flexible": (API_KEYS, 2)}  # fmt: skip
+
+
+@dataclass(slots=True)
+class Library:
+    """All layouts, by id. Arrays are int32.
+
+    `table` [key, version, side]: id of the main layout, -1 none. `identity` [id]: key, version, side, variant.
+    `alternative` [id]: id of the next variant, -1 none. `programs` [id]: count address, -1, 0, 0. `newest` [key, side]:
+    newest version, -1 none. `flexible` [key, side]: the first version whose header has tags (request header v2, response
+    header v1), NEVER for none; ApiVersions responses never have any (KIP-511), so that a client of any age reads them.
+    """
+
+    rows: Ints
+    tags: Ints
+    programs: Ints
+    identity: Ints
+    alternative: Ints
+    table: Ints
+    newest: Ints
+    flexible: Ints
+
+
+def fields_of(api: Api, side: int, version: int, variant: int) -> tuple[Field, ...]:
+    """The fields of one layout: the message's own, or those of the variant-th variant which has this version."""
+    message = api.message(side)
+    if variant == 0:
+        return message.fields
+    return [item.fields for item in message.variants if version in item.versions][variant - 1]
+
+
+def compile_library(apis: Mapping[int, Api]) -> Library:
+    """Compile the check programs of all layouts. Keys and versions beyond `API_KEYS` and `VERSIONS` are an error."""
+    rows = Rows()
+    programs: list[tuple[int, int, int, int]] = []
+    identity: list[tuple[int, int, int, int]] = []
+    alternative: list[int] = []
+    table = np.full(_SHAPES["table"], -1, np.int32)
+    newest = np.full(_SHAPES["newest"], -1, np.int32)
+    flexible = np.full(_SHAPES["flexible"], NEVER, np.int32)
+    for key, api in sorted(apis.items()):
+        for side in (REQUEST, RESPONSE):
+            message = api.message(side)
+            if message.flexible.first <= message.flexible.last and (key, side) != (_API_VERSIONS, RESPONSE):
+                flexible[key, side] = message.flexible.first
+            newest[key, side] = message.versions.last
+            for version in range(message.versions.first, message.versions.last + 1):
+                table[key, version, side] = len(programs)
+                layouts = 1 + sum(version in item.versions for item in message.variants)
+                for variant in range(layouts):
+                    fields = fields_of(api, side, version, variant)
+                    program = compile_layout(message, side, version, fields, None, rows)
+                    programs.append((program.count, -1, 0, 0))
+                    identity.append((key, version, side, variant))
+                    alternative.append(len(programs) if variant + 1 < layouts else -1)
+
+    def ints(values: Any, name: str) -> Ints:
+        return np.array(values, np.int32).reshape(_SHAPES[name])
+
+    return Library(
+        ints(rows.rows, "rows"), ints(rows.tags or [0] * k.TAG_STRIDE, "tags"), ints(programs, "programs"),
+        ints(identity, "identity"), ints(alternative, "alternative"), table, newest, flexible,
+    )  # fmt: skip
+
+
+def load_library(digest: str, apis: Callable[[], Mapping[int, Api]]) -> Library:
+    """The library for a schema with this digest: from the cache, else compiled (only then `apis` is called)."""
+    name = hashlib.sha256(f"{digest} {COMPILER} {k.STRIDE}".encode()).hexdigest()[:24]
+    path = _cache_folder() / f"layouts-{name}.bin"
+    library = _read(path)
+    if library is None:
+        library = compile_library(apis())
+        _write(path, library)
+    return library
+
+
+def _cache_folder() -> Path:
+    """The user's cache folder for kdissect, by the XDG base directory rules."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "kdissect"
+
+
+def _read(path: Path) -> Library | None:
+    """The library in a cache file; None where there is none or it is damaged."""
+    try:
+        data = path.read_bytes()
+        if hashlib.sha256(data[32:]).digest() != data[:32]:
+            return None
+        parts: dict[str, bytes] = marshal.loads(data[32:])
+        return Library(**{name: np.frombuffer(parts[name], np.int32).reshape(_SHAPES[name]) for name in _SHAPES})
+    except (OSError, ValueError, TypeError, EOFError, KeyError):
+        return None
+
+
+def _write(path: Path, library: Library) -> None:
+    """Keep the library for the next run, whole or not at all; a folder that cannot be written is no error."""
+    payload = marshal.dumps({name: getattr(library, name).tobytes() for name in _SHAPES})
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
+            file.write(hashlib.sha256(payload).digest() + payload)
+        os.replace(file.name, path)
+    except OSError:
+        return

@@ -1,0 +1,430 @@
+"""From a layout of the wire format to the rows of its two programs (see `opcodes` for the two languages).
+
+`compile_layout` takes the fields of one (API, side, version, variant). With a `Layout` it also makes the fill program for
+the columns of that layout, and its count program counts them; without, the count program only checks and tracks (skim).
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+
+from kdissect.schema import opcodes as k
+from kdissect.schema.layout import TAGS_NAME, WIDTHS, Column, Layout
+from kdissect.schema.model import RESPONSE, SCALARS, Field, Message
+from kdissect.schema.names import snake_case
+
+COMPILER = 1
+"""Counted up whenever the rows made from the same schema change: compiled programs are cached."""
+
+_FILL = {"int32": k.F_INT32, "int64": k.F_INT64, "float64": k.F_INT64, "uuid": k.F_UUID}
+"""Types with an op-code of their own; the others share F_INTEGER."""
+
+
+@dataclass(slots=True)
+class Rows:
+    """Program rows, tag rows and constants, growing. `first_*` is where they will stand in a larger table."""
+
+    first_row: int = 0
+    first_tag: int = 0
+    first_constant: int = 0
+    rows: list[int] = field(default_factory=list)
+    tags: list[int] = field(default_factory=list)
+    constants: list[int] = field(default_factory=list)
+    _label: int = -1
+
+    def here(self) -> int:
+        """The next row's address, as something jumps to: nothing is merged across it."""
+        self._label = len(self.rows)
+        return self.first_row + self._label // k.STRIDE
+
+    def next(self) -> int:
+        """The address behind the row that comes next."""
+        return self.first_row + len(self.rows) // k.STRIDE + 1
+
+    def op(self, *operands: int) -> int:
+        """Append a row; its place in `rows`, for `patch`."""
+        place = len(self.rows)
+        self.rows += operands
+        self.rows += [0] * (k.STRIDE - len(operands))
+        return place
+
+    def skip(self, *skip: int) -> None:
+        """Append a skip row (its last operand is the size), or lengthen the one before where nothing jumps between them."""
+        last = len(self.rows) - k.STRIDE
+        if last >= 0 and self._label != len(self.rows) and self.rows[last] == skip[0]:
+            self.rows[last + len(skip) - 1] += skip[-1]
+        else:
+            self.op(*skip)
+
+    def patch(self, place: int, operand: int, value: int) -> None:
+        self.rows[place + operand] = value
+
+    def reserve_tags(self, number: int) -> tuple[int, int]:
+        """Room for the known tags of one struct: (row of the tag table, place in `tags`)."""
+        place = len(self.tags)
+        self.tags += [0] * (number * k.TAG_STRIDE)
+        return self.first_tag + place // k.TAG_STRIDE, place
+
+    def constant(self, value: int) -> int:
+        if value not in self.constants:
+            self.constants.append(value)
+        return self.first_constant + self.constants.index(value)
+
+
+@dataclass(slots=True)
+class Program:
+    """Where the two programs of one layout start in the rows; `fill` is -1 without columns.
+
+    `has` are the columns which a value can reach, `null` those which can be null: a column that no program of a batch
+    can make null needs no validity bitmap, one that none has needs no memory at all.
+    """
+
+    count: int = 0
+    fill: int = -1
+    has: set[int] = field(default_factory=set)
+    null: set[int] = field(default_factory=set)
+
+
+def compile_layout(
+    message: Message, side: int, version: int, fields: tuple[Field, ...], layout: Layout | None, rows: Rows
+) -> Program:
+    """Compile one version into `rows`. `fields` are the message's own or a variant's; `side` is REQUEST or RESPONSE."""
+    compiler = _Compiler(message, side, version, rows)
+    program = compiler.program
+    program.count = rows.here()
+    compiler.count_struct(fields, layout.root if layout else None, top=True)
+    rows.op(k.STOP)
+    if layout is not None:
+        program.fill = rows.here()
+        compiler.fill_root(fields, layout.root)
+    return program
+
+
+class _Compiler:
+    def __init__(self, message: Message, side: int, version: int, rows: Rows) -> None:
+        self.message = message
+        self.side = side
+        self.version = version
+        self.flexible = version in message.flexible
+        self.program = Program()
+        self.rows = rows
+        self.depth = 0
+        self.effect = 0
+
+    # what a version has -----------------------------------------------------------------------------------------------
+
+    def split(self, fields: tuple[Field, ...]) -> tuple[list[Field], list[Field]]:
+        """(plain, tagged) fields of this version, in wire order."""
+        here = [item for item in fields if self.version in item.versions]
+        tagged = [item for item in here if item.tag is not None and self.version in item.tagged]
+        if len(tagged) > k.MAX_KNOWN_TAGS:
+            raise ValueError(f"{self.message.name}: more than {k.MAX_KNOWN_TAGS} tags in one struct")
+        return [item for item in here if item not in tagged] if tagged else here, tagged
+
+    def compact(self, item: Field) -> bool:
+        return self.version in item.flexible if item.flexible is not None else self.flexible
+
+    def form(self, item: Field, kind: str) -> int:
+        return k.COMPACT if self.compact(item) else k.SHORT_FORM if kind == "string" else k.LONG_FORM
+
+    def nullable(self, item: Field) -> bool:
+        return self.version in item.nullable
+
+    def is_error(self, item: Field) -> bool:
+        return self.side == RESPONSE and item.kind == "int16" and item.name.endswith("ErrorCode")
+
+    def least(self, item: Field) -> int:
+        """The fewest bytes that a field takes."""
+        if item.kind in SCALARS:
+            return SCALARS[item.kind]
+        if item.kind == "struct":
+            return 1 if self.nullable(item) else self.least_struct(item.fields)
+        return (2, 4, 1)[self.form(item, item.kind)]
+
+    def least_struct(self, fields: tuple[Field, ...]) -> int:
+        return sum(self.least(item) for item in self.split(fields)[0]) + self.flexible
+
+    def exact(self, fields: tuple[Field, ...]) -> int | None:
+        """Bytes of a struct of fixed size without error codes, else None."""
+        if self.flexible:
+            return None
+        size = 0
+        for item in self.split(fields)[0]:
+            if item.kind in SCALARS and not self.is_error(item):
+                size += SCALARS[item.kind]
+            elif item.kind == "struct" and not self.nullable(item) and (inner := self.exact(item.fields)) is not None:
+                size += inner
+            else:
+                return None
+        return size
+
+    def element(self, item: Field) -> tuple[int, int | None]:
+        """(least, exact or None) bytes of an array's element."""
+        if item.element == "struct":
+            return self.least_struct(item.fields), self.exact(item.fields)
+        if item.element in SCALARS:
+            return SCALARS[item.element], SCALARS[item.element]
+        return (2, 4, 1)[self.form(item, item.element or "")], None
+
+    def deeper(self, step: int) -> None:
+        self.depth += step
+        if self.depth > k.MAX_DEPTH:
+            raise ValueError(f"{self.message.name} nests deeper than {k.MAX_DEPTH}")
+
+    # the count program ------------------------------------------------------------------------------------------------
+
+    def count_struct(self, fields: tuple[Field, ...], column: Column | None, top: bool = False) -> None:
+        plain, tagged = self.split(fields)
+        for item in plain:
+            self.count_field(item, _child(column, item), top)
+        if not self.flexible:
+            return
+        first, place = self.rows.reserve_tags(len(tagged))
+        unknown = column.children.get(TAGS_NAME) if column else None
+        row = self.rows.op(k.TAGS, k.COMPACT, unknown.sub if unknown else 0, 0, first, len(tagged))
+        self.deeper(1)
+        for item in tagged:
+            self.rows.tags[place : place + 2] = (item.tag or 0, self.rows.here())
+            place += k.TAG_STRIDE
+            self.count_field(item, _child(column, item), top, tagged=True)
+            self.rows.op(k.TAGEND)
+        self.deeper(-1)
+        self.rows.patch(row, 3, self.rows.here())
+
+    def count_field(self, item: Field, column: Column | None, top: bool, tagged: bool = False) -> None:
+        rows = self.rows
+        if self.is_error(item):
+            rows.op(k.ERROR, 2, int(top and item.name == "ErrorCode"))
+        elif self.side == RESPONSE and top and item.name == "ThrottleTimeMs" and item.kind == "int32":
+            rows.op(k.THROTTLE, 4)
+        elif item.kind in SCALARS:
+            rows.skip(k.SKIP, SCALARS[item.kind])
+        elif item.kind == "struct":
+            if self.nullable(item):
+                _no_tagged_null(self.message, item, tagged)
+                row = rows.op(k.MAYBE, 1)
+                self.count_struct(item.fields, column)
+                rows.patch(row, 2, rows.here())
+            else:
+                self.count_struct(item.fields, column)
+        elif item.kind == "array":
+            form, nullable, counter = self.form(item, "array"), int(self.nullable(item)), column.sub if column else 0
+            least, exact = self.element(item)
+            text = item.element in ("string", "bytes")
+            if exact:
+                rows.op(k.MULT, form, nullable, counter, exact)
+                return
+            row = rows.op(k.LIST, form, nullable, counter, max(least, 1))
+            rows.here()
+            self.deeper(1)
+            if text:
+                bytes_of = column.element.sub if column else 0
+                rows.op(k.TEXT, self.form(item, item.element or ""), 0, bytes_of)
+            else:
+                self.count_struct(item.fields, column.element if column else None)
+            self.deeper(-1)
+            rows.op(k.NEXT)
+            rows.patch(row, 5, rows.here())
+        else:
+            counter = column.sub if column and column.kind in ("string", "bytes") else 0
+            rows.op(k.TEXT, self.form(item, item.kind), int(self.nullable(item)), counter)
+
+    # the fill program -------------------------------------------------------------------------------------------------
+
+    def fill_root(self, fields: tuple[Field, ...], root: Column) -> None:
+        """The whole body; rows behind the last one that writes something are cut off (the count program went there)."""
+        rows = self.rows
+        self.effect = len(rows.rows)
+        self.fill_struct(fields, root, top=True)
+        del rows.rows[self.effect :]
+        rows.here()
+        rows.op(k.F_STOP, root.level, -1)
+
+    def fill_struct(self, fields: tuple[Field, ...], column: Column | None, top: bool = False) -> None:
+        rows = self.rows
+        plain, tagged = self.split(fields)
+        if column:
+            present = {snake_case(item.name) for item in (*plain, *tagged)}
+            absent = [child for name, child in column.children.items() if name not in present and name != TAGS_NAME]
+            unknown = column.children.get(TAGS_NAME)
+            if unknown is not None and not self.flexible:
+                absent.append(unknown)
+            for child in absent:
+                self.fill_absent(child)
+            if top:
+                self.effect = len(rows.rows)
+        for item in plain:
+            child = _child(column, item)
+            self.fill_field(item, child)
+            if top and child:
+                self.effect = len(rows.rows)
+        if not self.flexible:
+            return
+        unknown = column.children.get(TAGS_NAME) if column else None
+        children = [(item, _child(column, item)) for item in tagged]
+        asked = [(item, child) for item, child in children if child or unknown]  # all, to know which are unknown
+        if not asked and unknown is None:
+            rows.op(k.F_TAGS, 0, -1, k.COMPACT, 0, rows.next(), 0, 0)
+            return
+        self.fill_tags(asked, unknown, column)
+        if top:
+            self.effect = len(rows.rows)
+
+    def fill_tags(self, asked: list[tuple[Field, Column | None]], unknown: Column | None, column: Column | None) -> None:
+        rows = self.rows
+        first, place = rows.reserve_tags(len(asked))
+        level = column.level if column else 0
+        if unknown is not None:
+            self.mark(unknown, null=True)
+        index, counter = (unknown.index, unknown.sub) if unknown else (-1, 0)
+        row = rows.op(k.F_TAGS, level, index, k.COMPACT, counter, 0, first, len(asked))
+        for item, child in asked:
+            value = rows.here()
+            self.fill_field(item, child)
+            rows.op(k.F_TAGEND, 0, -1, 1)
+            rows.tags[place : place + 3] = (item.tag or 0, value, rows.here())
+            place += k.TAG_STRIDE
+            if child:
+                self.fill_default(item, child)
+            rows.op(k.F_TAGEND, 0, -1, 0)
+        rows.patch(row, 5, rows.here())
+
+    def mark(self, column: Column, null: bool = False) -> None:
+        """A value can stand in this column; with `null`, a null too."""
+        self.program.has.add(column.index)
+        if column.at >= 0:
+            self.program.has.add(column.at)
+        if null:
+            self.program.null.add(column.index)
+        if column.name == TAGS_NAME:
+            self.program.has.update((column.index + 1, column.index + 2))
+
+    def fill_field(self, item: Field, column: Column | None) -> None:
+        if column is None:
+            self.fill_pass(item)
+            return
+        rows = self.rows
+        self.mark(column, self.nullable(item))
+        level, index, kind = column.level, column.index, column.kind
+        if kind == "struct":
+            row = -1
+            if self.nullable(item):
+                row = rows.op(k.F_MAYBE, level, index)
+            if column.ever_null:
+                rows.op(k.F_VALID, level, index)
+            self.fill_struct(item.fields, column)
+            if row >= 0:
+                over = rows.op(k.F_JUMP, 0, -1)
+                rows.patch(row, 3, rows.here())
+                for child in column.children.values():
+                    self.fill_absent(child)
+                rows.patch(over, 3, rows.here())
+        elif kind == "list":
+            element = column.element
+            form = self.form(item, "array")
+            if item.element == element.kind == "int32":
+                self.mark(element)
+                rows.op(k.F_INT32S, level, index, form, column.sub, element.index)
+                return
+            row = rows.op(k.F_LIST, level, index, form, column.sub)
+            rows.here()
+            if element.kind == "struct":
+                self.fill_struct(item.fields, element)
+            else:
+                self.mark(element)
+                self.fill_scalar(element, item.element or "", self.form(item, item.element or ""))
+            rows.op(k.F_NEXT, 0, -1)
+            rows.patch(row, 5, rows.here())
+        elif kind in ("secret", "records"):
+            rows.op(k.F_SIZE, level, index, self.form(item, item.kind), column.at)
+        else:
+            self.fill_scalar(column, item.kind, self.form(item, item.kind))
+
+    def fill_scalar(self, column: Column, kind: str, form: int) -> None:
+        rows, level, index = self.rows, column.level, column.index
+        if kind in ("string", "bytes"):
+            rows.op(k.F_TEXT, level, index, form, column.sub)
+        elif kind == column.kind and kind in _FILL:
+            rows.op(_FILL[kind], level, index)
+        else:
+            rows.op(k.F_INTEGER, level, index, SCALARS[kind], _width(column), int(not kind.startswith("u")))
+
+    def fill_pass(self, item: Field) -> None:
+        """A field that nobody asked for."""
+        rows = self.rows
+        if item.kind in SCALARS:
+            rows.skip(k.F_SKIP, 0, -1, SCALARS[item.kind])
+        elif item.kind == "struct":
+            row = rows.op(k.F_MAYBE, 0, -1) if self.nullable(item) else -1
+            self.fill_struct(item.fields, None)
+            if row >= 0:
+                rows.patch(row, 3, rows.here())
+        elif item.kind == "array":
+            form = self.form(item, "array")
+            size = SCALARS.get(item.element or "") or (self.fixed(item.fields) if item.element == "struct" else None)
+            if size:
+                rows.op(k.F_PASS, 0, -1, form, size)
+                return
+            row = rows.op(k.F_LIST, 0, -1, form, 0)
+            rows.here()
+            if item.element == "struct":
+                self.fill_struct(item.fields, None)
+            else:
+                rows.op(k.F_PASS, 0, -1, self.form(item, item.element or ""), 1)
+            rows.op(k.F_NEXT, 0, -1)
+            rows.patch(row, 5, rows.here())
+        else:
+            rows.op(k.F_PASS, 0, -1, self.form(item, item.kind), 1)
+
+    def fixed(self, fields: tuple[Field, ...]) -> int | None:
+        """Bytes of a struct of fixed size; error codes are nothing special to a fill program."""
+        plain = self.split(fields)[0]
+        return None if self.flexible or any(i.kind not in SCALARS for i in plain) else sum(map(self.least, plain))
+
+    def fill_absent(self, column: Column) -> None:
+        """Null, for a field which this version does not have or whose struct is null."""
+        self.program.null.add(column.index)
+        if column.kind in ("string", "bytes", "list"):
+            self.rows.op(k.F_EMPTY, column.level, column.index, column.sub, 0)
+        elif column.kind == "struct":
+            for child in column.children.values():
+                self.fill_absent(child)
+
+    def fill_default(self, item: Field, column: Column) -> None:
+        """What an absent tagged field means: its default, by Kafka's rules zero or empty where none is given."""
+        rows, level, index = self.rows, column.level, column.index
+        if item.has_default and item.default is None:
+            self.fill_absent(column)
+        elif column.kind == "struct":
+            rows.op(k.F_VALID, level, index)
+            present = {snake_case(below.name): below for below in item.fields if self.version in below.versions}
+            for name, child in column.children.items():
+                if name in present:
+                    self.mark(child)
+                    self.fill_default(present[name], child)
+                else:
+                    self.fill_absent(child)
+        elif column.kind in ("string", "bytes", "list"):
+            if item.default:
+                raise ValueError(f"{self.message.name}.{item.name}: a tagged field's default can only be empty or null")
+            rows.op(k.F_EMPTY, level, index, column.sub, 1)
+        elif column.kind == "uuid":
+            rows.op(k.F_UUID, level, index, 1)
+        else:
+            value = item.default or 0
+            bits = struct.unpack("<q", struct.pack("<d", float(value)))[0] if column.kind == "float64" else int(value)
+            rows.op(k.F_CONST, level, index, rows.constant(bits), _width(column))
+
+
+def _width(column: Column) -> int:
+    return k.BOOL_WIDTH if column.kind == "bool" else WIDTHS[column.kind]
+
+
+def _child(column: Column | None, item: Field) -> Column | None:
+    return column.children.get(snake_case(item.name)) if column else None
+
+
+def _no_tagged_null(message: Message, item: Field, tagged: bool) -> None:
+    if tagged:
+        raise ValueError(f"{message.name}.{item.name}: Kafka has no nullable struct in a tag, its encoding is unknown")
