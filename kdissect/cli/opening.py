@@ -59,7 +59,7 @@ class Capture(Protocol):
         """A table in pieces; memory stays flat."""
 
     def message_batches(self, api: str, direction: str) -> Iterator[pa.RecordBatch]:
-        """Messages of one API and direction in pieces of one schema."""
+        """Messages of one API and direction in pieces of one schema, at least one."""
 
     def save(self, directory: str | Path) -> Mapping[str, int]:
         """Every table as Parquet; returns rows by table."""

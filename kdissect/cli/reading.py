@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -36,7 +37,12 @@ def print_table(
     capture: Capture, table: str, columns: Sequence[str], where: str | None, form: str, output: str | None
 ) -> None:
     """Print a table, or write it to a file."""
-    rows.write(capture.batches(table, columns=columns, where=where), form, output)
+    import pyarrow as pa
+
+    from kdissect.tables.declaration import SCHEMAS
+
+    schema = pa.schema([SCHEMAS[table].field(column) for column in columns])
+    rows.write(schema, capture.batches(table, columns=columns, where=where), form, output)
 
 
 def message_name(text: str) -> tuple[str, str]:
@@ -49,7 +55,9 @@ def message_name(text: str) -> tuple[str, str]:
 
 def print_messages(capture: Capture, api: str, direction: str, form: str, output: str | None) -> None:
     """Print all messages of one API and direction, a row each."""
-    rows.write(capture.message_batches(api, direction), form, output)
+    batches = capture.message_batches(api, direction)
+    first = next(batches)
+    rows.write(first.schema, itertools.chain([first], batches), form, output)
 
 
 def save(capture: Capture, output: str) -> None:

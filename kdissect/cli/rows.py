@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, BinaryIO, cast
 
 from kdissect.cli import terminal
 from kdissect.cli.files import whole_file
@@ -53,45 +53,44 @@ def choose(table: str, known: Sequence[str], asked: Sequence[str] | None, form: 
     return list(known)
 
 
-def write(batches: Iterable[pa.RecordBatch], form: str, output: str | None) -> None:
-    """Write batches of one schema as `form` to a file, or to standard output."""
+def write(schema: pa.Schema, batches: Iterable[pa.RecordBatch], form: str, output: str | None) -> None:
+    """Write batches of a schema as `form` to a file, or to standard output."""
     if output is not None:
         with whole_file(output) as stream:
-            _write(batches, form, stream)
+            _write(schema, batches, form, stream)
     elif form == "table" and sys.stdout.isatty():
-        _aligned(batches, sys.stdout, terminal.width())
+        _aligned(schema, batches, sys.stdout, terminal.width())
     else:
-        _write(batches, form, sys.stdout.buffer)
+        _write(schema, batches, form, sys.stdout.buffer)
         sys.stdout.buffer.flush()
 
 
-def _write(batches: Iterable[pa.RecordBatch], form: str, stream: IO[bytes]) -> None:
+def _write(schema: pa.Schema, batches: Iterable[pa.RecordBatch], form: str, stream: IO[bytes]) -> None:
     if form == "table":
         import io
 
         text = io.TextIOWrapper(stream, encoding="utf-8", write_through=True)
-        _aligned(batches, text, None)
+        _aligned(schema, batches, text, None)
         text.detach()
         return
     from kdissect.tables import formats
 
-    formats.write(batches, form, stream)
+    formats.WRITERS[form](schema, batches, cast("BinaryIO", stream))
 
 
-def _aligned(batches: Iterable[pa.RecordBatch], stream: IO[str], width: int | None) -> None:
+def _aligned(schema: pa.Schema, batches: Iterable[pa.RecordBatch], stream: IO[str], width: int | None) -> None:
     """Rows under their titles; with a width, cut columns to `WIDEST` and leave out those that do not fit."""
     source = iter(batches)
     first: list[pa.RecordBatch] = []
-    names: list[str] = []
+    names = schema.names
     sampled = 0
     for batch in source:
-        names = batch.schema.names
         first.append(batch)
         sampled += batch.num_rows
         if sampled >= SAMPLE:
             break
     sample = [row for batch in first for row in _cells(batch.slice(0, SAMPLE))][:SAMPLE]
-    right = _right_aligned(first[0].schema) if first else []
+    right = _right_aligned(schema)
     widths = [max([len(name), *(len(row[i]) for row in sample)]) for i, name in enumerate(names)]
     kept = list(range(len(names)))
     if width is not None:
@@ -105,8 +104,7 @@ def _aligned(batches: Iterable[pa.RecordBatch], stream: IO[str], width: int | No
         cells = [pad(row[i] if width is None else fit(row[i], widths[i]), widths[i], right=right[i]) for i in kept]
         return (" " * GAP).join(cells).rstrip() + "\n"
 
-    if names:
-        stream.write(line(names))
+    stream.write(line(names))
     for batch in itertools.chain(first, source):
         stream.write("".join(line(row) for row in _cells(batch)))
 

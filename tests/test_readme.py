@@ -1,0 +1,119 @@
+"""README and docs do what they say: every command and example runs, every shown output is the real one.
+
+Blocks in `sh` and `python` are run, `text` blocks are not. Two commands of the README install into a new environment;
+CI runs those as they stand (`.ci/run`). After a wanted change of output:
+
+    KDISSECT_UPDATE_DOCS=1 pytest tests/test_readme.py
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kdissect.tables.declaration import TABLES
+from tests.conftest import ROOT
+
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+UPDATE = os.environ.get("KDISSECT_UPDATE_DOCS") == "1"
+
+
+def blocks(language: str) -> list[tuple[str, str]]:
+    """Blocks of a language in all pages, as (place, text); those marked as CI's commands left out."""
+    found = []
+    for page in PAGES:
+        text = re.sub(r"<!-- command: .*? -->\n```sh\n.*?```", "", page.read_text(), flags=re.DOTALL)
+        for i, block in enumerate(re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)):
+            found.append((f"{page.name}-{language}-{i}", block))
+    return found
+
+
+@pytest.fixture
+def workplace(tmp_path: Path) -> Path:
+    """A folder to run examples in: the captures under their path, `kdissect` on the PATH."""
+    (tmp_path / "captures").symlink_to(ROOT / "captures")
+    program = tmp_path / "bin" / "kdissect"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m kdissect "$@"\n')
+    program.chmod(0o755)
+    return tmp_path
+
+
+def run(command: list[str], workplace: Path) -> str:
+    environment = {
+        **os.environ,
+        "PATH": f"{workplace / 'bin'}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "COLUMNS": "100",
+    }
+    done = subprocess.run(command, cwd=workplace, env=environment, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        pytest.param(line, id=f"{place}-{i}")
+        for place, block in blocks("sh")
+        for i, line in enumerate(block.splitlines())
+        if line.strip() and not line.startswith("#")
+    ],
+)
+def test_commands(line: str, workplace: Path) -> None:
+    run(["bash", "-euo", "pipefail", "-c", line], workplace)
+
+
+@pytest.mark.parametrize("block", [pytest.param(block, id=place) for place, block in blocks("python")])
+def test_python_examples(block: str, workplace: Path) -> None:
+    run([sys.executable, "-W", "error::UserWarning", "-c", block], workplace)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_shown_outputs(page: Path, workplace: Path) -> None:
+    pattern = re.compile(r"(<!-- output: (?P<command>.*?) -->\n```text\n)(?P<output>.*?)(```)", re.DOTALL)
+
+    def real(match: re.Match[str]) -> str:
+        return match.group(1) + run(shlex.split(match.group("command")), workplace) + match.group(4)
+
+    text = page.read_text()
+    _compare(page, text, pattern.sub(real, text))
+
+
+def test_the_list_of_tables() -> None:
+    text = README.read_text()
+    rows = "".join(f"| `{table.name}` | {table.row} |\n" for table in TABLES.values())
+    made = re.sub(
+        r"(\| --- \| --- \|\n)<!-- tables -->\n.*?<!-- /tables -->", lambda m: m.group(1) + rows.rstrip(), text
+    )
+    listed = re.search(r"\| table \| one row per \|\n\| --- \| --- \|\n((?:\|.*\n)+)", made)
+    assert listed is not None
+    _compare(README, text, made.replace(listed.group(1), rows))
+
+
+def test_links_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_ci_runs_both_commands_of_the_readme() -> None:
+    marked = re.findall(r"<!-- command: (.*?) -->\n```sh\n(.*?)\n```", README.read_text())
+    assert [name for name, _ in marked] == ["install and read", "install and test"]
+    script = (ROOT / ".ci" / "run").read_text()
+    for name, _ in marked:
+        assert f'readme "{name}"' in script
+
+
+def _compare(page: Path, written: str, made: str) -> None:
+    if UPDATE and written != made:
+        page.write_text(made)
+    else:
+        assert written == made, f"{page.name} shows something else than what comes out"
