@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from kdissect.tables.declaration import TABLES
+from kdissect.tables.declaration import TABLES, type_name
 from tests.conftest import ROOT
 
 README = ROOT / "README.md"
@@ -90,12 +90,22 @@ def test_shown_outputs(page: Path, workplace: Path) -> None:
 def test_the_list_of_tables() -> None:
     text = README.read_text()
     rows = "".join(f"| `{table.name}` | {table.row} |\n" for table in TABLES.values())
-    made = re.sub(
-        r"(\| --- \| --- \|\n)<!-- tables -->\n.*?<!-- /tables -->", lambda m: m.group(1) + rows.rstrip(), text
-    )
-    listed = re.search(r"\| table \| one row per \|\n\| --- \| --- \|\n((?:\|.*\n)+)", made)
+    listed = re.search(r"\| table \| one row per \|\n\| --- \| --- \|\n((?:\|.*\n)+)", text)
     assert listed is not None
-    _compare(README, text, made.replace(listed.group(1), rows))
+    _compare(README, text, text.replace(listed.group(1), rows))
+
+
+def test_the_table_reference() -> None:
+    parts = [
+        "# The tables\n\nGenerated from the declaration that every surface uses; `kdissect tables NAME` prints the same.\n"
+    ]
+    for table in TABLES.values():
+        parts.append(
+            f"\n## {table.name}\n\nOne row per {table.row}.\n\n| column | type | meaning |\n| --- | --- | --- |\n"
+        )
+        parts += [f"| `{c.name}` | {type_name(c.type)} | {_cell(c.doc)} |\n" for c in table.columns]
+    page = ROOT / "docs" / "tables.md"
+    _compare(page, page.read_text() if page.exists() else "", "".join(parts))
 
 
 def test_links_lead_somewhere() -> None:
@@ -110,6 +120,10 @@ def test_ci_runs_both_commands_of_the_readme() -> None:
     script = (ROOT / ".ci" / "run").read_text()
     for name, _ in marked:
         assert f'readme "{name}"' in script
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
 
 
 def _compare(page: Path, written: str, made: str) -> None:
