@@ -97,7 +97,8 @@ def test_the_list_of_tables() -> None:
 
 def test_the_table_reference() -> None:
     parts = [
-        "# The tables\n\nGenerated from the declaration that every surface uses; `kdissect tables NAME` prints the same.\n"
+        "# The tables\n\n",
+        "Generated from the declaration that every surface uses; `kdissect tables NAME` prints the same.\n",
     ]
     for table in TABLES.values():
         parts.append(
