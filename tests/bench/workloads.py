@@ -1,0 +1,111 @@
+"""The workloads: what traffic each large capture holds."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.bench import frames as f
+from tests.bench.packets import ACK, FIN, SYN, Cycle, Made, Packet, write
+
+SEGMENT = 16384
+"""Payload of a packet of a large response: what a receiver's offload makes of a stream."""
+VALUE = b"an event of forty bytes, as small as any"
+"""A small record's value."""
+
+
+def chatter() -> Cycle:
+    """Small frames: a fetch with one small batch, a produce, a heartbeat."""
+    cycle = Cycle()
+    cycle.ask(f.fetch_request(2))
+    cycle.answer(f.fetch_response([f.batch([VALUE])]))
+    cycle.ask(f.produce_request(f.batch([VALUE])))
+    cycle.answer(f.produce_response())
+    cycle.ask(f.heartbeat_request())
+    cycle.answer(f.heartbeat_response())
+    return cycle
+
+
+def bulk(codec: str = "none") -> Cycle:
+    """Large fetches: responses of about 1 MB, four partitions of batches of a thousand 100-byte values."""
+    one = f.batch(_values(1000), codec)
+    cycle = Cycle()
+    cycle.ask(f.fetch_request(4))
+    cycle.answer(f.fetch_response([one * max(1, (256 << 10) // len(one))] * 4), SEGMENT)
+    return cycle
+
+
+def _values(count: int) -> list[bytes]:
+    """Values of 100 bytes that compress as events in JSON do: about threefold."""
+    rng = random.Random(1)
+    return [
+        b'{"event":"page_view","user":"%08x","item":%9d,"session":"%012x","price":%6d,"note":"%-9s"}'
+        % (rng.getrandbits(32), rng.randrange(10**9), rng.getrandbits(48), rng.randrange(10**6), b"n%d" % (n % 17))
+        for n in range(count)
+    ]
+
+
+def mixed() -> Cycle:
+    """Half chatter, half bulk, by bytes."""
+    cycle = Cycle()
+    small, large = chatter(), bulk()
+    for _ in range(large.size // small.size):
+        cycle.packets += small.packets
+        cycle.exchanges += small.exchanges
+    cycle.packets += large.packets
+    cycle.exchanges += large.exchanges
+    return cycle
+
+
+def metadata() -> Cycle:
+    """Responses that describe 10,000 partitions."""
+    cycle = Cycle()
+    cycle.ask(f.metadata_request(100))
+    cycle.answer(f.metadata_response(100, 100), SEGMENT)
+    return cycle
+
+
+def sessions() -> Cycle:
+    """Fetch sessions of 3,000 partitions: the full request, then twenty incremental ones."""
+    cycle = Cycle()
+    small = f.batch([VALUE])
+    cycle.ask(f.fetch_request(3000, 0, 0), SEGMENT)
+    cycle.answer(f.fetch_response([b""] * 3000, 77), SEGMENT)
+    for epoch in range(1, 21):
+        cycle.ask(f.fetch_request(50, 77, epoch))
+        cycle.answer(f.fetch_response([small] * 50, 77))
+    return cycle
+
+
+def short() -> Cycle:
+    """A whole short connection: handshake, ApiVersions, Metadata of one topic, FIN both ways."""
+    cycle = Cycle([Packet(0, b"", SYN), Packet(1, b"", SYN | ACK), Packet(0, b"")])
+    cycle.ask(f.api_versions_request())
+    cycle.answer(f.api_versions_response())
+    cycle.ask(f.metadata_request(1))
+    cycle.answer(f.metadata_response(1, 3, 3))
+    cycle.packets += [Packet(0, b"", FIN | ACK), Packet(1, b"", FIN | ACK), Packet(0, b"")]
+    return cycle
+
+
+def _many(cycle: Callable[[], Cycle], connections: int, loss: float = 0.0) -> Callable[[Path, int], Made]:
+    return lambda path, size: write(path, cycle(), size, connections, loss=loss)
+
+
+WORKLOADS: dict[str, tuple[str, Callable[[Path, int], Made]]] = {
+    "chatter": ("small frames over 4,000 connections", _many(chatter, 4000)),
+    "bulk": ("fetch responses of 1 MB, uncompressed", _many(bulk, 16)),
+    "bulk-lz4": ("the same, lz4", _many(lambda: bulk("lz4"), 16)),
+    "bulk-zstd": ("the same, zstd", _many(lambda: bulk("zstd"), 16)),
+    "mixed": ("half chatter, half bulk by bytes", _many(mixed, 16)),
+    "metadata": ("Metadata responses of 10,000 partitions", _many(metadata, 16)),
+    "sessions": ("fetch sessions of 3,000 partitions", _many(sessions, 16)),
+    "loss": ("chatter with 1 % of the packets missing", _many(chatter, 4000, 0.01)),
+    "giant": ("chatter on one connection", _many(chatter, 1)),
+    "short": (
+        "short connections, 1 KB each",
+        lambda path, size: write(path, short(), size, 1, fresh=True),
+    ),
+}
+"""Name -> what it is, and what writes about so many bytes of it."""
