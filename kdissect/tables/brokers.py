@@ -169,7 +169,7 @@ class Brokers:
         if not pa.types.is_dictionary(column.type):
             column = column.dictionary_encode()
         names = self.names()
-        texts = [text and names.get(text, text.partition(SEPARATOR)[2]) for text in column.dictionary.to_pylist()]
+        texts = [text and names.get(text, text.rpartition(SEPARATOR)[2]) for text in column.dictionary.to_pylist()]
         return pc.take(pa.array(texts, TEXT), column.indices)
 
 

@@ -49,7 +49,7 @@ class Level:
             else:
                 at = data.type.get_field_index(name) if pa.types.is_struct(data.type) else -1
                 data = pc.struct_field(data, at) if at >= 0 else None
-        return data
+        return None if data is None or pa.types.is_null(data.type) else data
 
     def column(self, path: str, kind: pa.DataType) -> pa.Array:
         """The column at a dotted path, cast to `kind`; all null when there is none."""

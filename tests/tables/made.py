@@ -84,7 +84,14 @@ def connections(*rows: dict[str, Any], **more: Any) -> Connections:
         ends[f"{side}_hi"] = np.zeros(size, np.uint64)
         ends[f"{side}_lo"] = np.array([ipv4(ip) for ip, _ in found], np.uint64)
         ends[f"{side}_port"] = np.array([port for _, port in found], np.int32)
-    counters = ("packets", "bytes", "retransmitted_bytes", "duplicated_packets", "out_of_order_packets", "missing_bytes")
+    counters = (
+        "packets",
+        "bytes",
+        "retransmitted_bytes",
+        "duplicated_packets",
+        "out_of_order_packets",
+        "missing_bytes",
+    )
     fields: dict[str, Any] = {
         "captures": ["a.pcap"],
         "files": [["a.pcap"]],

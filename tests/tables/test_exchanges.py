@@ -156,7 +156,12 @@ def test_order_is_first_time_then_exchange_id_as_text():
         {"n": 9, "request_first": START + 1999},  # the same microsecond as 10
         {"n": 0, "is_orphan": True},
     )
-    assert [row["exchange_id"].split(":")[1] for row in rows_of(done, columns=["exchange_id"])] == ["10", "9", "3", "r0"]
+    assert [row["exchange_id"].split(":")[1] for row in rows_of(done, columns=["exchange_id"])] == [
+        "10",
+        "9",
+        "3",
+        "r0",
+    ]
 
 
 def test_only_the_columns_asked_for():
@@ -171,7 +176,9 @@ def test_ids_of_many_connections():
     ids = np.random.default_rng(1).integers(0, 2**64, size, dtype=np.uint64)
     made = connections(*[{"id": int(value), "client": (f"10.0.{i % 7}.1", i)} for i, value in enumerate(ids)])
     order = np.random.default_rng(2).integers(0, size, 2000)
-    done = completed(*[{"conn": int(c), "n": 10 ** (i % 18), "request_first": START + i * 1000} for i, c in enumerate(order)])
+    done = completed(
+        *[{"conn": int(c), "n": 10 ** (i % 18), "request_first": START + i * 1000} for i, c in enumerate(order)]
+    )
     rows = rows_of(done, made, ["exchange_id", "client_ip", "client_port", "connection_id"])
     for i, (conn, row) in enumerate(zip(order.tolist(), rows, strict=True)):
         assert row["exchange_id"] == f"{ids[conn]:016x}:{10 ** (i % 18)}"

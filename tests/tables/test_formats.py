@@ -1,0 +1,96 @@
+import base64
+import csv
+import io
+import json
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from kdissect.tables.formats import ParquetFile, write_arrow, write_csv, write_jsonl, write_parquet
+
+MOMENT = datetime(2026, 1, 2, 3, 4, 5, 60, tzinfo=UTC)
+TABLE = pa.table(
+    {
+        "text": pa.array(['a"b\\c\n', "é", None, "x\ty"]),
+        "word": pa.array(["plain", None, "plain", ""]).dictionary_encode(),
+        "n": pa.array([1, None, -3, 2**31 - 1], pa.int32()),
+        "big": pa.array([2**63 - 1, None, 0, -(2**63)], pa.int64()),
+        "ms": pa.array([0.1, None, float("nan"), 1e300]),
+        "ok": pa.array([True, None, False, True]),
+        "at": pa.array(
+            [MOMENT, None, datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)], pa.timestamp("us", "UTC")
+        ),
+        "raw": pa.array([b"\x00\xff", None, b"", b"k"]),
+        "offsets": pa.array([[1, 2], None, [], [3]], pa.list_(pa.int64())),
+        "pairs": pa.array([[{"key": "k", "value": b"v"}], None, [], [{"key": None, "value": None}]]),
+    }
+)
+PLAIN = TABLE.cast(pa.schema([pa.field(f.name, pa.string() if f.name == "word" else f.type) for f in TABLE.schema]))
+SCHEMA = PLAIN.schema
+
+
+def test_json_lines():
+    sink = io.BytesIO()
+    assert write_jsonl(SCHEMA, TABLE.to_batches(max_chunksize=3), sink) == 4
+    rows = [json.loads(line) for line in sink.getvalue().decode().splitlines()]
+    expected = PLAIN.to_pylist()
+    assert [list(row) for row in rows] == [SCHEMA.names] * 4
+    for row, want in zip(rows, expected, strict=True):
+        for name in ("text", "word", "n", "big", "ok", "offsets"):
+            assert row[name] == want[name]
+    assert [row["ms"] for row in rows] == [0.1, None, None, 1e300]
+    assert [row["at"] for row in rows] == [
+        "2026-01-02T03:04:05.000060Z",
+        None,
+        "0001-01-01T00:00:00.000000Z",
+        "9999-12-31T00:00:00.000000Z",
+    ]
+    assert [row["raw"] for row in rows] == [base64.b64encode(b"\x00\xff").decode(), None, "", "aw=="]
+    assert [row["pairs"] for row in rows] == [[{"key": "k", "value": "dg=="}], None, [], [{"key": None, "value": None}]]
+
+
+def test_csv():
+    sink = io.BytesIO()
+    assert write_csv(SCHEMA, TABLE.to_batches(max_chunksize=3), sink) == 4
+    rows = list(csv.DictReader(io.StringIO(sink.getvalue().decode(), newline="")))
+    assert [row["text"] for row in rows] == ['a"b\\c\n', "é", "", "x\ty"]
+    assert [row["n"] for row in rows] == ["1", "", "-3", str(2**31 - 1)]
+    assert [row["ok"] for row in rows] == ["true", "", "false", "true"]
+    assert rows[0]["at"] == "2026-01-02T03:04:05.000060Z"
+    assert [row["offsets"] for row in rows] == ["[1, 2]", "", "[]", "[3]"]
+    assert json.loads(rows[0]["pairs"]) == [{"key": "k", "value": "dg=="}]
+    assert [row["raw"] for row in rows] == ["AP8=", "", "", "aw=="]
+
+
+def test_arrow_stream():
+    sink = io.BytesIO()
+    assert write_arrow(SCHEMA, TABLE.to_batches(max_chunksize=3), sink) == 4
+    found = pa.ipc.open_stream(sink.getvalue()).read_all()
+    assert found.schema == SCHEMA
+    assert found.drop(["ms"]).equals(PLAIN.drop(["ms"]))
+
+
+def test_parquet_appears_when_it_is_whole(tmp_path):
+    path = tmp_path / "fetches.parquet"
+    assert write_parquet(SCHEMA, TABLE.to_batches(max_chunksize=3), path) == 4
+    found = pa.parquet.read_table(path)
+    assert found.schema.names == SCHEMA.names
+    assert found.drop(["ms", "pairs"]).equals(PLAIN.drop(["ms", "pairs"]))
+    with pytest.raises(RuntimeError), ParquetFile(tmp_path / "half.parquet", SCHEMA) as half:
+        half.write(TABLE.to_batches()[0])
+        assert not (tmp_path / "half.parquet").exists()
+        raise RuntimeError
+    assert [item.name for item in tmp_path.iterdir()] == ["fetches.parquet"]
+
+
+def test_empty_tables(tmp_path):
+    empty = TABLE.slice(0, 0)
+    sink = io.BytesIO()
+    assert write_jsonl(SCHEMA, empty.to_batches(), sink) == 0
+    assert sink.getvalue() == b""
+    assert write_csv(SCHEMA, [], sink) == 0
+    assert sink.getvalue().decode().strip() == ",".join(f'"{name}"' for name in SCHEMA.names)
+    assert write_parquet(SCHEMA, [], tmp_path / "e.parquet") == 0
+    assert pa.parquet.read_table(tmp_path / "e.parquet").num_rows == 0

@@ -1,0 +1,97 @@
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+
+from kdissect.tables.where import parse
+
+TABLE = pa.table(
+    {
+        "api": ["Fetch", "Produce", "Fetch", None],
+        "latency_ms": [1.5, 700.0, None, 20.0],
+        "n": pa.array([1, 2, 3, None], pa.int32()),
+        "ok": [True, False, None, True],
+        "at": pa.array([datetime(2026, 1, d, tzinfo=UTC) for d in (1, 2, 3, 4)], pa.timestamp("us", "UTC")),
+        "where": ["it's", "a_b", "axb", ""],
+        "m": pa.array([1, 5, 3, 4], pa.int64()),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("api = 'Fetch'", [0, 2]),
+        ("api == 'Fetch' AND latency_ms > 1", [0]),
+        ("api != 'Fetch'", [1]),
+        ("api <> 'Fetch' or latency_ms = 20", [1, 3]),
+        ("'Fetch' = api", [0, 2]),
+        ("500 < latency_ms", [1]),
+        ("n = 2.0", [1]),
+        ("n >= 2", [1, 2]),
+        ("n < 2.5", [0, 1]),
+        ("n in (1, 3)", [0, 2]),
+        ("n in (1.0, 3)", [0, 2]),
+        ("n not in (1)", [1, 2]),
+        ("api in ('Produce', 'x')", [1]),
+        ("latency_ms is null", [2]),
+        ("latency_ms IS NOT NULL", [0, 1, 3]),
+        ("not api = 'Fetch'", [1]),
+        ("not (api = 'Fetch' or n = 2)", []),
+        ("not not ok", [0, 3]),
+        ("ok", [0, 3]),
+        ("ok = false", [1]),
+        ("ok and n = 1", [0]),
+        ("api like 'F%'", [0, 2]),
+        ("api not like 'F%'", [1]),
+        ("where like 'a\\_b'", [1]),
+        ("where = 'it''s'", [0]),
+        ("\"where\" = ''", [3]),
+        ("at >= '2026-01-03'", [2, 3]),
+        ("at < '2026-01-02T01:00:00+01:00'", [0]),
+        ("at between '2026-01-02' and '2026-01-03 00:00:00'", [1, 2]),
+        ("latency_ms between 1 and 20", [0, 3]),
+        ("n = m", [0, 2]),
+        ("n = 1 or n = 2 and api = 'Fetch'", [0]),
+        ("n = -1", []),
+        ("latency_ms > 1e2", [1]),
+        ("n < 99999999999999999999", [0, 1, 2]),
+        ("n=1", [0]),
+    ],
+)
+def test_rows(text, rows):
+    found = parse(text, TABLE.schema)
+    numbered = TABLE.append_column("row", pa.array(range(4)))
+    assert numbered.filter(found.expression)["row"].to_pylist() == rows
+
+
+def test_columns():
+    assert parse("n = 1 or (latency_ms > 2 and n < 5)", TABLE.schema).columns == {"n", "latency_ms"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("latencyms > 1", r"no column 'latencyms' \(did you mean 'latency_ms'\?\) at character 1"),
+        ("n = ", "the expression ends early"),
+        ("", "the expression ends early"),
+        ("n = 1 n", "unexpected 'n' at character 7"),
+        ("n = 'x'", "column 'n' is a number, it cannot be compared with 'x'"),
+        ("api = 5", "column 'api' is text"),
+        ("at > 'yesterday'", "'yesterday' is no time"),
+        ("(n = 1", r"expected '\)'"),
+        ("n", "expected a comparison"),
+        ("1 = 1", "a comparison needs a column"),
+        ("n = 1; drop table", "unexpected ';' at character 6"),
+        ("n like 'x'", "LIKE compares text"),
+        ("n is 5", "expected NULL"),
+        ("n in 5", r"expected '\('"),
+        ("api = n", "'api' is text, 'n' is a number"),
+        ("api = 'unfinished", "unexpected"),
+        ("(" * 5000 + "n", "nested too deeply"),
+        ("not " * 5000 + "ok", "nested too deeply"),
+    ],
+)
+def test_what_is_no_expression(text, message):
+    with pytest.raises(ValueError, match=message):
+        parse(text, TABLE.schema)
