@@ -1,0 +1,91 @@
+"""What tshark says of a capture: each Kafka message it shows, in one pass of `tshark -T fields`, or through pyshark."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+FIELDS = (
+    "frame.number", "tcp.srcport", "tcp.dstport", "kafka.len", "kafka.request_key", "kafka.request.version",
+    "kafka.correlation_id", "kafka.client_id", "kafka.response_key", "kafka.response.version", "kafka.request_frame",
+    "_ws.malformed", "kafka.request_missing",
+)  # fmt: skip
+JOIN = "\x1f"
+"""Between the values of several messages in a frame: no client id has it."""
+
+KNOWS = {
+    0: 8, 1: 11, 2: 5, 3: 9, 4: 4, 5: 2, 6: 6, 7: 3, 8: 8, 9: 7, 10: 3, 11: 7, 12: 4, 13: 4, 14: 5, 15: 5, 16: 3, 17: 1,
+    18: 3, 19: 5, 20: 4, 21: 1, 22: 3, 23: 3, 24: 1, 25: 1, 26: 1, 27: 0, 28: 3, 29: 2, 30: 2, 31: 2, 32: 2, 33: 1,
+    34: 1, 35: 1, 36: 2, 37: 2, 38: 2, 39: 2, 40: 2, 41: 2, 42: 2, 43: 2, 44: 1, 45: 0, 46: 0, 47: 0,
+}  # fmt: skip
+"""API key -> newest version that tshark 4.0 decodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A message as tshark shows it. `request_frame` is set where it paired a response."""
+
+    frame: int
+    ports: tuple[int, int]
+    size: int
+    is_request: bool
+    key: int | None
+    version: int | None
+    correlation_id: int
+    client_id: str | None
+    request_frame: int | None
+
+
+def tshark() -> str:
+    """Its path; skips the test where it is not installed, but not in CI (`CI=true`)."""
+    path = shutil.which("tshark")
+    if path is None:
+        if os.environ.get("CI") == "true":
+            pytest.fail("tshark is not installed: CI must have it (apt install tshark)")
+        pytest.skip("tshark is not installed (apt install tshark)")
+    return path
+
+
+def decode_as(ports: Iterable[int]) -> list[str]:
+    """Arguments that make tshark read these ports as Kafka, whatever they are."""
+    return [word for port in sorted(ports) for word in ("-d", f"tcp.port=={port},kafka")]
+
+
+def shown(path: Path, ports: Iterable[int], *options: str) -> tuple[list[Shown], set[int]]:
+    """Messages that tshark shows whole, and the frames in which it gave up on something (malformed, unknown)."""
+    fields = [word for field in FIELDS for word in ("-e", field)]
+    command = [
+        tshark(), "-r", str(path), *decode_as(ports), *options, "-Y", "kafka", "-T", "fields",
+        "-E", f"aggregator={JOIN}", *fields,
+    ]  # fmt: skip
+    text = subprocess.run(command, capture_output=True, check=True).stdout.decode("utf-8", "replace")
+    messages: list[Shown] = []
+    trouble: set[int] = set()
+    for line in text.split("\n"):
+        if line:
+            messages += _messages(line.split("\t"), trouble)
+    return messages, trouble
+
+
+def _messages(cells: list[str], trouble: set[int]) -> Iterator[Shown]:
+    frame, ports = int(cells[0]), (int(cells[1]), int(cells[2]))
+    sizes, keys, versions, ids, clients, answered, answers, asked = (
+        cell.split(JOIN) if cell else [] for cell in cells[3:11]
+    )
+    if cells[11] or cells[12] or len(sizes) != len(ids):
+        trouble.add(frame)
+    if keys and len(keys) == len(versions) == len(ids) == len(sizes):
+        several = clients if len(clients) == len(keys) else [None] * len(keys)  # type: ignore[list-item]
+        for size, key, version, number, client in zip(sizes, keys, versions, ids, several, strict=True):
+            yield Shown(frame, ports, int(size), True, int(key), int(version), int(number), client, None)
+    elif answered and len(answered) == len(ids) == len(asked) == len(sizes):
+        for size, key, version, number, request in zip(sizes, answered, answers, ids, asked, strict=True):
+            yield Shown(frame, ports, int(size), False, int(key), int(version), int(number), None, int(request))
+    else:
+        trouble.add(frame)

@@ -1,0 +1,144 @@
+"""tshark, the field's dissector, against `exchanges`: every request's header, and every pair of the versions it knows.
+
+tshark 4.0 decodes keys 0 to 47 at the versions of `dissector.KNOWS`. Where it and we differ, the difference must be one
+of those listed here, each with its reason; the request logs (`test_request_logs`) say who is right.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.oracle.dissector import KNOWS, Shown, decode_as, shown, tshark
+from tests.oracle.material import ENCRYPTED, LOGGED, Material, material
+
+pytestmark = pytest.mark.oracle
+
+MALFORMED: dict[int, str] = {
+    0: "Produce v0-2: null keys in message sets of magic 0 and 1, and compressed ones",
+    1: "Fetch v0-3: the same",
+    6: "UpdateMetadata: it reads the live brokers as more replicas",
+    19: "CreateTopics: it takes the configurations for replica assignments",
+    37: "CreatePartitions: it loses its place in the assignments",
+    43: "ElectLeaders: it takes the next topic for partitions",
+    45: "AlterPartitionReassignments v0: it loses its place in the topics",
+    46: "ListPartitionReassignments v0: the same, where the topics are null",
+}  # fmt: skip
+"""API key -> what tshark 4.0 calls malformed though it is not. It drops the pair, and what follows in that packet."""
+
+BEHIND_MALFORMED = frozenset({"raw_ids"})
+"""Captures with many requests in one packet, where tshark gives up on all that follow the one it cannot pair."""
+
+TOKENS = {"sasl_old": "bare SASL tokens after SaslHandshake v0 are read as requests of unknown APIs"}
+
+CLEAR = [name for name in LOGGED if name not in ENCRYPTED]
+
+
+@pytest.mark.parametrize("name", CLEAR)
+def test_headers_of_every_request(name: str) -> None:
+    """Key, version, correlation id and client id, in the frame where tshark shows the message; all versions."""
+    it = material(name)
+    messages, _ = shown(it.path, it.ports)
+    theirs = Counter((*_header(m), m.client_id) for m in messages if m.is_request and not _token(name, m))
+    ours = Counter(
+        (r["request_frame"], r["api_key"], r["api_version"], r["correlation_id"], r["request_bytes"] - 4, _as_shown(r))
+        for r in it.exchanges
+        if r["status"] != "orphan" and r["request_last_at"] is not None
+    )  # fmt: skip
+    if name == "raw_ids":  # a client id with NUL ends there for tshark; one that is no text has other marks for that
+        theirs, ours = _without_clients(theirs), _without_clients(ours)
+    assert not theirs - ours, f"tshark alone: {list((theirs - ours).items())[:5]}"
+    assert not ours - theirs, f"we alone: {list((ours - theirs).items())[:5]}"
+
+
+def _header(message: Shown) -> tuple[Any, ...]:
+    return message.frame, message.key, message.version, message.correlation_id, message.size
+
+
+def _as_shown(row: dict[str, Any]) -> str | None:
+    """tshark prints a null client id in brackets, an empty one as nothing; ControlledShutdown v0 has none."""
+    if row["client_id"] is None:
+        return None if (row["api_key"], row["api_version"]) == (7, 0) else "[ Null ]"
+    return row["client_id"] or None
+
+
+def _without_clients(counts: Counter[tuple[Any, ...]]) -> Counter[tuple[Any, ...]]:
+    out: Counter[tuple[Any, ...]] = Counter()
+    for key, n in counts.items():
+        out[key[:-1]] += n
+    return out
+
+
+def _token(name: str, message: Shown) -> bool:
+    return name in TOKENS and message.key is not None and message.key > 94
+
+
+@pytest.mark.parametrize("name", CLEAR)
+def test_pairs_of_known_versions(name: str) -> None:
+    it = material(name)
+    messages, trouble = shown(it.path, it.ports)
+    theirs = Counter(
+        (m.frame, m.correlation_id, m.request_frame, m.key, m.version) for m in messages if not m.is_request
+    )
+    rows = [r for r in it.exchanges if r["status"] != "orphan" and r["response_last_at"] is not None]
+    ours = Counter(_pair(r) for r in rows)
+    repeated = _repeated(it)
+    ids_twice = {
+        r["correlation_id"] for r in rows if repeated[r["connection_id"], r["correlation_id"]] > 1
+    }  # fmt: skip
+    alone = [
+        pair
+        for pair in ours - theirs
+        if KNOWS.get(pair[3], -1) >= pair[4]
+        and pair[1] not in ids_twice  # it takes the latest request with that id, even one that is answered already
+        and not (trouble & {pair[0], pair[2]} and (pair[3] in MALFORMED or name in BEHIND_MALFORMED))
+    ]
+    assert not alone, f"we alone: {alone[:5]}"
+    invented = [pair for pair in theirs - ours if pair[1] not in ids_twice]
+    assert not invented, f"tshark alone: {invented[:5]}"
+
+
+def _pair(row: dict[str, Any]) -> tuple[Any, ...]:
+    return row["response_frame"], row["correlation_id"], row["request_frame"], row["api_key"], row["api_version"]
+
+
+def _repeated(it: Material) -> Counter[tuple[str, int]]:
+    return Counter((r["connection_id"], r["correlation_id"]) for r in it.exchanges)
+
+
+@pytest.mark.parametrize("name", ["raw_ids", "raw_reuse", "raw_cuts", "zoo_kafkajs", "zoo_sarama_010"])
+def test_pyshark_shows_the_same_requests(name: str) -> None:
+    """pyshark reads tshark's full decoding: its layers, message by message."""
+    tshark()
+    it = material(name)
+    theirs = Counter((m.frame, m.key, m.version, m.correlation_id) for m in layers(it))
+    ours = Counter(
+        (r["request_frame"], r["api_key"], r["api_version"], r["correlation_id"])
+        for r in it.exchanges
+        if r["status"] != "orphan" and r["request_last_at"] is not None
+    )
+    assert theirs == ours
+
+
+def layers(it: Material) -> Iterator[Shown]:
+    """Requests of a capture as pyshark has them."""
+    pyshark = pytest.importorskip("pyshark")
+    ports = {f"tcp.port=={port}": "kafka" for port in it.ports}
+    assert decode_as(it.ports)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # its event loop handling is of an older Python
+        capture = pyshark.FileCapture(str(it.path), decode_as=ports, display_filter="kafka", keep_packets=False)
+        try:
+            for packet in capture:
+                for layer in packet.layers:
+                    if layer.layer_name == "kafka" and layer.get_field("request_key") is not None:
+                        ports_of = int(packet.tcp.srcport), int(packet.tcp.dstport)
+                        key, version = int(layer.request_key), int(layer.request_version)
+                        number, size = int(layer.correlation_id), int(layer.len)
+                        yield Shown(int(packet.number), ports_of, size, True, key, version, number, None, None)
+        finally:
+            capture.close()
