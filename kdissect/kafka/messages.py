@@ -265,8 +265,8 @@ class Decoder:
             program.null.discard(-1)
             program.has.discard(-1)
             state.compiled[which] = _Compiled(shape.mask(program.has), shape.mask(program.null))
-        state.rows = np.concatenate([old.rows, np.array(rows.rows, np.int32)])
-        state.tags = np.concatenate([old.tags, np.array(rows.tags, np.int32)])
+        state.rows = np.concatenate([old.rows, np.array(rows.rows, np.int64)])
+        state.tags = np.concatenate([old.tags, np.array(rows.tags, np.int64)])
         state.constants = np.concatenate([old.constants, np.array(rows.constants, np.int64)])
         return state
 
@@ -397,7 +397,7 @@ def schema_for(key: int, side: int, wanted: Wanted = None) -> pa.Schema:
 
 def _stack() -> Ints:
     """What is open while a program runs: lists and tag buffers (address, left, limit or counter, tags seen)."""
-    return np.zeros(4 * k.MAX_DEPTH, np.int64)
+    return np.zeros(4 * k.MAX_DEPTH + 4, np.int64)
 
 
 def _unseen(n: int) -> Ints:

@@ -36,7 +36,7 @@ _SHAPES = {"rows": (-1,), "tags": (-1,), "programs": (-1, 4), "identity": (-1, 4
 
 @dataclass(slots=True)
 class Library:
-    """All layouts, by id. Arrays are int32.
+    """All layouts, by id. Arrays are int64 where kernels run them (rows, tags, programs), int32 elsewhere.
 
     `table` [key, version, side]: id of the main layout, -1 none. `identity` [id]: key, version, side, variant.
     `alternative` [id]: id of the next variant, -1 none. `programs` [id]: count address, -1, 0, 0. `newest` [key, side]:
@@ -88,12 +88,16 @@ def compile_library(apis: Mapping[int, Api]) -> Library:
                     alternative.append(len(programs) if variant + 1 < layouts else -1)
 
     def ints(values: Any, name: str) -> Ints:
-        return np.array(values, np.int32).reshape(_SHAPES[name])
+        return np.array(values, _dtype(name)).reshape(_SHAPES[name])
 
     return Library(
         ints(rows.rows, "rows"), ints(rows.tags or [0] * k.TAG_STRIDE, "tags"), ints(programs, "programs"),
         ints(identity, "identity"), ints(alternative, "alternative"), table, newest, flexible,
     )  # fmt: skip
+
+
+def _dtype(name: str) -> type[np.signedinteger[Any]]:
+    return np.int64 if name in ("rows", "tags", "programs") else np.int32
 
 
 def load_library(digest: str, apis: Callable[[], Mapping[int, Api]]) -> Library:
@@ -119,7 +123,7 @@ def _read(path: Path) -> Library | None:
         if hashlib.sha256(data[32:]).digest() != data[:32]:
             return None
         parts: dict[str, bytes] = marshal.loads(data[32:])
-        return Library(**{name: np.frombuffer(parts[name], np.int32).reshape(_SHAPES[name]) for name in _SHAPES})
+        return Library(**{name: np.frombuffer(parts[name], _dtype(name)).reshape(_SHAPES[name]) for name in _SHAPES})
     except (OSError, ValueError, TypeError, EOFError, KeyError):
         return None
 

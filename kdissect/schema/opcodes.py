@@ -1,6 +1,6 @@
 """The two small languages that schemas are compiled to, and what can be wrong with a body.
 
-A program is a run of rows of `STRIDE` int32 each: an op-code and its operands. Each layout has up to two programs:
+A program is a run of rows of `STRIDE` int64 each: an op-code and its operands. Each layout has up to two programs:
 
 * its **count program** walks a body and checks everything (every length, count, tag and null against the frame's end and
   the schema), adds up what columns will hold, and tracks error codes and the throttle time. Fixed-size fields fold into
@@ -9,7 +9,7 @@ A program is a run of rows of `STRIDE` int32 each: an op-code and its operands. 
   only where something was asked for.
 
 Operands are listed beside each op-code. `form` is how a length or count is written (SHORT_FORM int16, LONG_FORM int32,
-COMPACT unsigned varint of n + 1, KIP-482); `counter` is a row of the counters (0 is a counter that nobody reads);
+COMPACT unsigned varint of n + 1, KIP-482), its fewest bytes; `counter` is a row of the counters (0 is a counter that nobody reads);
 `level` is the counter that numbers rows; `exit` is the row to go on with.
 """
 
@@ -18,14 +18,14 @@ from __future__ import annotations
 from typing import Final
 
 STRIDE: Final = 8
-"""int32 operands a row, the op-code included: half a cache line."""
+"""int64 operands a row, the op-code included: a cache line."""
 
 TAG_STRIDE: Final = 3
-"""int32 a row of the tag table: tag, address of its value's rows, address of its default's rows."""
+"""int64 a row of the tag table: tag, address of its value's rows, address of its default's rows."""
 
-SHORT_FORM: Final = 0
-LONG_FORM: Final = 1
-COMPACT: Final = 2
+SHORT_FORM: Final = 2
+LONG_FORM: Final = 4
+COMPACT: Final = 1
 
 # Count programs: op-code, then a, b, c, d -------------------------------------------------------------------------------
 # The first four consume a bytes, the next four begin with a length or count in form a: the kernel tests for ranges.

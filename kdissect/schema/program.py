@@ -140,7 +140,7 @@ class _Compiler:
             return SCALARS[item.kind]
         if item.kind == "struct":
             return 1 if self.nullable(item) else self.least_struct(item.fields)
-        return (2, 4, 1)[self.form(item, item.kind)]
+        return self.form(item, item.kind)
 
     def least_struct(self, fields: tuple[Field, ...]) -> int:
         return sum(self.least(item) for item in self.split(fields)[0]) + self.flexible
@@ -165,7 +165,7 @@ class _Compiler:
             return self.least_struct(item.fields), self.exact(item.fields)
         if item.element in SCALARS:
             return SCALARS[item.element], SCALARS[item.element]
-        return (2, 4, 1)[self.form(item, item.element or "")], None
+        return self.form(item, item.element or ""), None
 
     def deeper(self, step: int) -> None:
         self.depth += step
@@ -279,6 +279,10 @@ class _Compiler:
             self.mark(unknown, null=True)
         index, counter = (unknown.index, unknown.sub) if unknown else (-1, 0)
         row = rows.op(k.F_TAGS, level, index, k.COMPACT, counter, 0, first, len(asked))
+        for item, child in asked:  # what follows the row when there are no tags at all
+            if child:
+                self.fill_default(item, child)
+        over = rows.op(k.F_JUMP, 0, -1) if asked else -1
         for item, child in asked:
             value = rows.here()
             self.fill_field(item, child)
@@ -289,6 +293,8 @@ class _Compiler:
                 self.fill_default(item, child)
             rows.op(k.F_TAGEND, 0, -1, 0)
         rows.patch(row, 5, rows.here())
+        if asked:
+            rows.patch(over, 3, rows.here())
 
     def mark(self, column: Column, null: bool = False) -> None:
         """A value can stand in this column; with `null`, a null too."""

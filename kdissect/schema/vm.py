@@ -25,17 +25,17 @@ from kdissect.schema.opcodes import (
 Array = Any
 """numba types its arguments; mypy need not."""
 
-_U1, _U2, _U3 = np.uint64(1), np.uint64(2), np.uint64(3)
+_U1, _U2, _U3, _U4, _U5, _U6, _U7 = (np.uint64(i) for i in range(1, 8))
+_ROW = np.uint64(STRIDE)
 _ALPHABET = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_", np.uint8).copy()
 NULL = -1
-_TOO_NEGATIVE = -2
 
 
 class Skim(NamedTuple):
     """What `consumes` needs: the programs of every layout without columns, and room to work in (one per thread)."""
 
     programs: Array
-    """int32 [n, 4]: count address, fill address, first counter, end of counters."""
+    """int64 [n, 4]: count address, fill address, first counter, end of counters."""
     rows: Array
     tags: Array
     alternative: Array
@@ -72,11 +72,17 @@ def be32(s: Array, o: Any) -> Any:
 
 
 @kernel
-def uvarint(s: Array, o: Any, limit: Any) -> Any:
-    """(value, next offset) of an unsigned varint of at most five bytes; the offset is -SHORT or -BAD_VARINT where it is
-    none."""
-    value = np.int64(0)
-    shift = np.int64(0)
+def row_at(address: Any) -> Any:
+    """Where a row starts in the flat table."""
+    return np.uint64(address * STRIDE)
+
+
+@kernel
+def more(s: Array, o: Any, limit: Any, c: Any) -> Any:
+    """(value, next offset) of an unsigned varint whose first byte c, just before o, is not its last. It has five bytes
+    at most; else the offset is -SHORT or -BAD_VARINT."""
+    value = c & 127
+    shift = np.int64(7)
     while o < limit:
         c = np.int64(s[np.uint64(o)])
         o += 1
@@ -90,24 +96,14 @@ def uvarint(s: Array, o: Any, limit: Any) -> Any:
 
 
 @kernel
-def length(s: Array, o: Any, limit: Any, form: Any) -> Any:
-    """(n, next offset) of a length or count in front of something: n is -1 for null. A negative offset is a status."""
-    if form == COMPACT:
-        n, o = uvarint(s, o, limit)
-        return n - 1, o
-    if form == SHORT_FORM:
-        if limit - o < 2:
-            return np.int64(0), np.int64(-SHORT)
-        n = be16(s, o)
-        o += 2
-    else:
-        if limit - o < 4:
-            return np.int64(0), np.int64(-SHORT)
-        n = be32(s, o)
-        o += 4
-    if n < NULL:
-        return n, np.int64(-BAD_LENGTH)
-    return n, o
+def uvarint(s: Array, o: Any, limit: Any) -> Any:
+    """(value, next offset) of an unsigned varint; the offset is a negative status where it is none."""
+    if o >= limit:
+        return np.int64(0), np.int64(-SHORT)
+    c = np.int64(s[np.uint64(o)])
+    if c < 128:
+        return c, o + 1
+    return more(s, o + 1, limit, c)
 
 
 @kernel
@@ -134,34 +130,34 @@ def count(
         if which < 0:
             status[f] = NO_PROGRAM
             continue
-        o = np.int64(begin[f])
-        stop = np.int64(end[f])
+        o = begin[f]
+        stop = end[f]
         if o < 0 or stop > s.size or o > stop:
             status[f] = SHORT
             continue
         limit = stop
-        q = np.int64(programs[which, 0]) * STRIDE
-        first = np.int64(programs[which, 2])
-        last = np.int64(programs[which, 3])
+        q = row_at(programs[which, 0])
+        first = programs[which, 2]
+        last = programs[which, 3]
         for i in range(first, last):
             saved[i] = counters[i]
-        top = np.int64(-4)  # the stack's last entry: address, left, outer limit, tags seen
-        bad = np.int64(OK)
-        code = np.int64(NO_CODE)
+        top = np.uint64(0)  # the stack's last entry: address, left, outer limit, tags seen
+        bad = OK
+        code = NO_CODE
         error = np.int64(0)
         errors = np.int64(0)
         throttle = np.int64(-1)
         while True:
             op = rows[q]
-            a = np.int64(rows[q + 1])
-            b = np.int64(rows[q + 2])
-            c = np.int64(rows[q + 3])
-            d = np.int64(rows[q + 4])
-            e = np.int64(rows[q + 5])
-            q += STRIDE
+            a = rows[q + _U1]
+            b = rows[q + _U2]
+            c = rows[q + _U3]
+            d = rows[q + _U4]
+            e = rows[q + _U5]
+            q += _ROW
             if op <= LAST_FIXED:
                 if a > limit - o:
-                    bad = np.int64(SHORT)
+                    bad = SHORT
                     break
                 if op == ERROR:
                     n = be16(s, o)
@@ -176,76 +172,93 @@ def count(
                 elif op == MAYBE:
                     marker = s[np.uint64(o)]
                     if marker == 255:
-                        q = b * STRIDE
+                        q = row_at(b)
                     elif marker != 1:
-                        bad = np.int64(BAD_LENGTH)
+                        bad = BAD_LENGTH
                         break
                 o += a
                 continue
             if op <= LAST_SIZED:
-                n, o = length(s, o, limit, a)
-                if o < 0:
-                    bad = -o
+                if a > limit - o:
+                    bad = SHORT
                     break
+                if a == COMPACT:
+                    n = np.int64(s[np.uint64(o)])
+                    o += 1
+                    if n >= 128:
+                        n, o = more(s, o, limit, n)
+                        if o < 0:
+                            bad = -o
+                            break
+                    n -= 1
+                else:
+                    n = be16(s, o) if a == SHORT_FORM else be32(s, o)
+                    o += a
+                    if n < NULL:
+                        bad = BAD_LENGTH
+                        break
                 if op != TAGS:
                     if n < 0:
                         if b == 0:
-                            bad = np.int64(BAD_NULL)
+                            bad = BAD_NULL
                             break
                         if op == LIST:
-                            q = e * STRIDE
+                            q = row_at(e)
                         continue
                     if op == TEXT:
                         if n > limit - o:
-                            bad = np.int64(SHORT)
+                            bad = SHORT
                             break
                         o += n
                     else:
-                        if n > (limit - o) // d:
-                            bad = np.int64(BAD_COUNT)
+                        if n * d > limit - o:
+                            bad = BAD_COUNT
                             break
                         if op == MULT:
                             o += n * d
                         elif n == 0:
-                            q = e * STRIDE
+                            q = row_at(e)
                         else:
-                            top += 4
-                            stack[top] = q
-                            stack[top + 1] = n
-                    counters[c] += n
+                            top += _U4
+                            stack[top] = np.int64(q)
+                            stack[top + _U1] = n
+                    counters[np.uint64(c)] += n
+                    continue
+                if n < 0:  # no tags at all, nearly always
+                    q = row_at(c)
                     continue
                 if n + 1 > (limit - o) >> 1:  # a tag takes two bytes at least
-                    bad = np.int64(BAD_COUNT)
+                    bad = BAD_COUNT
                     break
-                top += 4
-                stack[top] = q - STRIDE
-                stack[top + 1] = n + 1
-                stack[top + 2] = limit
-                stack[top + 3] = 0
+                top += _U4
+                stack[top] = np.int64(q - _ROW)
+                stack[top + _U1] = n + 1
+                stack[top + _U2] = limit
+                stack[top + _U3] = 0
             elif op == NEXT:
-                stack[top + 1] -= 1
-                if stack[top + 1] > 0:
-                    q = stack[top]
+                stack[top + _U1] -= 1
+                if stack[top + _U1] > 0:
+                    q = np.uint64(stack[top])
                 else:
-                    top -= 4
+                    top -= _U4
                 continue
             elif op == TAGEND:
                 if o != limit:
-                    bad = np.int64(BAD_TAG)
+                    bad = BAD_TAG
                     break
-                limit = stack[top + 2]
-                q = stack[top]
-                b = np.int64(rows[q + 2])
-                c = np.int64(rows[q + 3])
-                d = np.int64(rows[q + 4])
-                e = np.int64(rows[q + 5])
+                limit = stack[top + _U2]
+                q = np.uint64(stack[top])
+                b = rows[q + _U2]
+                c = rows[q + _U3]
+                d = rows[q + _U4]
+                e = rows[q + _U5]
             else:
                 if o != stop:
-                    bad = np.int64(TRAILING)
+                    bad = TRAILING
                 break
             # inside a tag buffer (TAGS, TAGEND): on to the next tag whose value the schema knows, or behind the last one
-            q = c * STRIDE
-            left = stack[top + 1]
+            q = row_at(c)
+            left = stack[top + _U1]
             while left > 0:
                 left -= 1
                 tag, o = uvarint(s, o, limit)
@@ -255,17 +268,17 @@ def count(
                     bad = -o
                     break
                 if n > limit - o:
-                    bad = np.int64(SHORT)
+                    bad = SHORT
                     break
                 known = find_tag(tags, d, e, tag)
                 if known >= 0:
                     bit = np.int64(1) << known
-                    if stack[top + 3] & bit != 0:
-                        bad = np.int64(BAD_TAG)
+                    if stack[top + _U3] & bit != 0:
+                        bad = BAD_TAG
                         break
-                    stack[top + 1] = left
-                    stack[top + 3] |= bit
-                    q = np.int64(tags[(d + known) * TAG_STRIDE + 1]) * STRIDE
+                    stack[top + _U1] = left
+                    stack[top + _U3] |= bit
+                    q = row_at(tags[(d + known) * TAG_STRIDE + 1])
                     limit = o + n
                     left = np.int64(-1)
                     break
@@ -276,7 +289,7 @@ def count(
             if bad != OK:
                 break
             if left == 0:
-                top -= 4
+                top -= _U4
         status[f] = bad
         if bad != OK:
             for i in range(first, last):
@@ -367,24 +380,24 @@ def fill(
         which = program[f]
         if which < 0 or status[f] != OK or programs[which, 1] < 0:
             continue
-        o = np.int64(begin[f])
-        limit = np.int64(end[f])
-        q = np.int64(programs[which, 1]) * STRIDE
-        top = np.int64(-4)  # the stack's last entry: address, left, counter or outer limit, tags seen
+        o = begin[f]
+        limit = end[f]
+        q = row_at(programs[which, 1])
+        top = np.uint64(0)  # the stack's last entry: address, left, counter or outer limit, tags seen
         while o <= limit:
             op = rows[q]
-            level = np.int64(rows[q + 1])
-            column = np.int64(rows[q + 2])
-            a = np.int64(rows[q + 3])
-            b = np.int64(rows[q + 4])
-            c = np.int64(rows[q + 5])
-            row = counters[level]
+            level = rows[q + _U1]
+            column = rows[q + _U2]
+            a = rows[q + _U3]
+            b = rows[q + _U4]
+            c = rows[q + _U5]
+            row = counters[np.uint64(level)]
             base = np.int64(-1)
             valid = np.int64(-1)
             if column >= 0:
-                base = columns[3 * column]
-                valid = columns[3 * column + 1]
-            q += STRIDE
+                base = columns[np.uint64(3 * column)]
+                valid = columns[np.uint64(3 * column + 1)]
+            q += _ROW
             if op == F_INT32:
                 out32[np.uint64(base + row)] = be32(s, o)
                 o += 4
@@ -415,7 +428,15 @@ def fill(
                 else:
                     out64[np.uint64(base + row)] = value
             elif op >= F_TEXT and op <= F_TAGS:
-                n, o = length(s, o, limit, a)
+                if a == COMPACT:
+                    n = np.int64(s[np.uint64(o)])
+                    o += 1
+                    if n >= 128:
+                        n, o = more(s, o, limit, n)
+                    n -= 1
+                else:
+                    n = be16(s, o) if a == SHORT_FORM else be32(s, o)
+                    o += a
                 if o < 0 or n > limit - o:
                     break
                 if op == F_TEXT:
@@ -442,11 +463,15 @@ def fill(
                         valid = np.int64(-1)
                 elif op == F_TAGS:
                     valid = np.int64(-1)
-                    top += 4
-                    stack[top] = q - STRIDE
-                    stack[top + 1] = n + 1
-                    stack[top + 2] = limit
-                    stack[top + 3] = 0
+                    if n < 0:  # none at all, nearly always: the rows that follow write every tag's default
+                        if base >= 0:
+                            out32[np.uint64(base + row + 1)] = counters[b]
+                        continue
+                    top += _U4
+                    stack[top] = np.int64(q - _ROW)
+                    stack[top + _U1] = n + 1
+                    stack[top + _U2] = limit
+                    stack[top + _U3] = 0
                 else:
                     to = counters[b]
                     if base >= 0:
@@ -460,19 +485,19 @@ def fill(
                             o += 4
                         counters[b] = to + max(n, 0)
                     elif n > 0:
-                        top += 4
-                        stack[top] = q
-                        stack[top + 1] = n
-                        stack[top + 2] = b
+                        top += _U4
+                        stack[top] = np.int64(q)
+                        stack[top + _U1] = n
+                        stack[top + _U2] = b
                     else:
-                        q = c * STRIDE
+                        q = row_at(c)
             elif op == F_NEXT:
-                counters[stack[top + 2]] += 1
-                stack[top + 1] -= 1
-                if stack[top + 1] > 0:
-                    q = stack[top]
+                counters[stack[top + _U2]] += 1
+                stack[top + _U1] -= 1
+                if stack[top + _U1] > 0:
+                    q = np.uint64(stack[top])
                 else:
-                    top -= 4
+                    top -= _U4
             elif op == F_UUID:
                 if a == 0:
                     uuid_text(s, o, out8, base + row * 22)
@@ -486,15 +511,15 @@ def fill(
                 if b == 0:
                     valid = np.int64(-1)
             elif op == F_JUMP:
-                q = a * STRIDE
+                q = row_at(a)
             elif op == F_MAYBE:
                 valid = np.int64(-1)
                 if s[np.uint64(o)] != 1:
-                    q = a * STRIDE
+                    q = row_at(a)
                 o += 1
             elif op == F_TAGEND:
                 if a != 0:
-                    limit = stack[top + 2]
+                    limit = stack[top + _U2]
             elif op == F_STOP:
                 counters[level] += 1
                 break
@@ -503,17 +528,17 @@ def fill(
             if op != F_TAGS and op != F_TAGEND:
                 continue
             # inside a tag buffer: the next tag that is asked for, then the defaults of those that did not come, one by one
-            q = stack[top]
-            row = counters[rows[q + 1]]
-            column = np.int64(rows[q + 2])
-            sub = np.int64(rows[q + 4])
-            first = np.int64(rows[q + 6])
-            known = np.int64(rows[q + 7])
+            q = np.uint64(stack[top])
+            row = counters[np.uint64(rows[q + _U1])]
+            column = rows[q + _U2]
+            sub = rows[q + _U4]
+            first = rows[q + _U6]
+            known = rows[q + _U7]
             base = columns[3 * column] if column >= 0 else np.int64(-1)
             place = np.int64(-1)
             address = 1
-            while stack[top + 1] > 0 and place < 0:
-                stack[top + 1] -= 1
+            while stack[top + _U1] > 0 and place < 0:
+                stack[top + _U1] -= 1
                 tag, o = uvarint(s, o, limit)
                 n, o = uvarint(s, o, limit)
                 place = find_tag(tags, first, known, tag)
@@ -532,16 +557,16 @@ def fill(
             if place < 0:
                 address = 2
                 for i in range(known):
-                    if place < 0 and stack[top + 3] & (np.int64(1) << i) == 0:
+                    if place < 0 and stack[top + _U3] & (np.int64(1) << i) == 0:
                         place = np.int64(i)
             if place >= 0:
-                stack[top + 3] |= np.int64(1) << place
-                q = np.int64(tags[(first + place) * TAG_STRIDE + address]) * STRIDE
+                stack[top + _U3] |= np.int64(1) << place
+                q = row_at(tags[(first + place) * TAG_STRIDE + address])
             else:
                 if base >= 0:
                     out32[np.uint64(base + row + 1)] = counters[sub]
-                top -= 4
-                q = np.int64(rows[q + 5]) * STRIDE
+                top -= _U4
+                q = row_at(rows[q + _U5])
         if op != F_STOP:
             failed += 1
     return failed
