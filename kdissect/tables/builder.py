@@ -77,12 +77,17 @@ class TableBuilder:
         """The message paths to decode: (API key, side: 0 request, 1 response) -> dotted snake_case paths."""
         return wanted(self.columns, self.columns)
 
-    def feed(self, completed: Completed, batches: np.ndarray | None = None) -> dict[str, pa.RecordBatch]:
+    def block(self, completed: Completed) -> Block:
+        """The block that `feed` and `recordsets` work on: make it once where both are used."""
+        return Block(completed, self.directory)
+
+    def feed(self, completed: Completed | Block, batches: np.ndarray | None = None) -> dict[str, pa.RecordBatch]:
         """Rows of a block, unresolved, for the tables asked for that come block by block.
 
-        `batches`: number of record batches of each partition in the block's Fetch responses, in wire order, when known.
+        `batches`: number of record batches of each partition in the block's Fetch responses, in wire order
+        (`recordsets.fetch_batches`), when known. The rows of `record_batches` and `records` come from `recordsets`.
         """
-        block = Block(completed, self.directory)
+        block = completed if isinstance(completed, Block) else self.block(completed)
         if self._brokers:
             self.brokers.feed(block)
         if self._topics:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kdissect.tables import brokers, clients, groups, topics, versions
+from kdissect.tables import brokers, clients, groups, recordsets, topics, versions
 from kdissect.tables.declaration import SCHEMAS
 
 Paths = dict[tuple[int, int], set[str]]
@@ -40,6 +40,8 @@ ROWS: Mapping[str, Paths] = {
     "api_versions": versions.wanted(),
     "topics": topics.wanted(mentions=True),
     "connections": clients.wanted(),
+    "record_batches": recordsets.wanted(),
+    "records": recordsets.wanted(),
 }
 
 COLUMNS: Mapping[str, Mapping[str, Paths]] = {
@@ -75,6 +77,7 @@ COLUMNS: Mapping[str, Mapping[str, Paths]] = {
         "broker_log_start_offset": {_GIVE: {_BACK + "log_start_offset"}},
         "lag": {_ASK: {_PART + "fetch_offset"}, _GIVE: {_BACK + "high_watermark", _BACK + "error_code"}},
         "record_bytes": {_GIVE: {_BACK + "records"}},
+        "batches": {_GIVE: {_BACK + "records", _BACK + "records@"}},
         "aborted_transactions": {_GIVE: {_BACK + "aborted_transactions.producer_id"}},
         "preferred_read_replica": {_GIVE: {_BACK + "preferred_read_replica"}},
         "diverging_epoch": {_GIVE: {_BACK + "diverging_epoch.epoch"}},

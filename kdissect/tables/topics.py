@@ -23,30 +23,41 @@ from kdissect.tables.nest import Int64s, Level, lengths, numbers
 ZERO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 """Uuid.ZERO_UUID: "no id" wherever a topic id may be left out."""
 
-SOURCES: tuple[tuple[int, int, str, str, str], ...] = (
-    # API key, side, path of the list of topics, field of a topic's name, its list of partitions ("" none)
-    (3, 1, "topics", "name", "partitions"),  # Metadata
-    (19, 1, "topics", "name", ""),  # CreateTopics
-    (75, 1, "topics", "name", "partitions"),  # DescribeTopicPartitions
-    (4, 0, "topic_states", "topic_name", ""),  # LeaderAndIsr
-    (6, 0, "topic_states", "topic_name", ""),  # UpdateMetadata
-    (20, 1, "responses", "name", ""),  # DeleteTopics
-    (56, 0, "topics", "topic_name", ""),  # AlterPartition
-    (69, 1, "groups/members/assignment.topic_partitions", "topic_name", ""),  # ConsumerGroupDescribe
-    (69, 1, "groups/members/target_assignment.topic_partitions", "topic_name", ""),
-    (77, 1, "groups/members/assignment.topic_partitions", "topic_name", ""),  # ShareGroupDescribe
-    (90, 1, "groups/topics", "topic_name", ""),  # DescribeShareGroupOffsets
-    (91, 1, "responses", "topic_name", ""),  # AlterShareGroupOffsets
-    (92, 1, "responses", "topic_name", ""),  # DeleteShareGroupOffsets
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A list of topics in a message: its path ("/" between lists), and the fields of its elements ("" none)."""
+
+    key: int
+    side: int
+    path: str
+    name: str = "name"
+    topic_id: str = "topic_id"
+    partitions: str = ""
+
+
+SOURCES: tuple[Source, ...] = (
+    Source(3, 1, "topics", partitions="partitions"),  # Metadata
+    Source(19, 1, "topics"),  # CreateTopics
+    Source(75, 1, "topics", partitions="partitions"),  # DescribeTopicPartitions
+    Source(4, 0, "topic_states", "topic_name"),  # LeaderAndIsr
+    Source(6, 0, "topic_states", "topic_name"),  # UpdateMetadata
+    Source(20, 1, "responses"),  # DeleteTopics
+    Source(69, 1, "groups/members/assignment.topic_partitions", "topic_name"),  # ConsumerGroupDescribe
+    Source(69, 1, "groups/members/target_assignment.topic_partitions", "topic_name"),
+    Source(77, 1, "groups/members/assignment.topic_partitions", "topic_name"),  # ShareGroupDescribe
+    Source(90, 1, "groups/topics", "topic_name"),  # DescribeShareGroupOffsets
+    Source(91, 1, "responses", "topic_name"),  # AlterShareGroupOffsets
+    Source(92, 1, "responses", "topic_name"),  # DeleteShareGroupOffsets
 )
 """Every place where a message can name a topic's id and its name together."""
 
-MENTIONS: tuple[tuple[int, int, str, str, str], ...] = (
-    (0, 0, "topic_data", "name", ""),  # Produce
-    (1, 0, "topics", "topic", ""),  # Fetch
-    (1, 1, "responses", "topic", ""),
-    (2, 0, "topics", "name", ""),  # ListOffsets
-    (78, 0, "topics", "", ""),  # ShareFetch: ids only
+MENTIONS: tuple[Source, ...] = (
+    Source(0, 0, "topic_data"),  # Produce
+    Source(1, 0, "topics", "topic"),  # Fetch
+    Source(1, 1, "responses", "topic"),
+    Source(2, 0, "topics", topic_id=""),  # ListOffsets
+    Source(78, 0, "topics", name=""),  # ShareFetch
 )
 """Places where the id or the name of a topic stands alone; read only for the `topics` table itself."""
 
@@ -54,14 +65,10 @@ MENTIONS: tuple[tuple[int, int, str, str, str], ...] = (
 def wanted(mentions: bool = False) -> dict[tuple[int, int], set[str]]:
     """The message paths that the map (and with `mentions` the whole `topics` table) is read from."""
     paths: dict[tuple[int, int], set[str]] = {}
-    for key, side, levels, name, partitions in (*SOURCES, *(MENTIONS if mentions else ())):
-        base = levels.replace("/", ".")
-        some = paths.setdefault((key, side), set())
-        some.add(f"{base}.topic_id")
-        if name:
-            some.add(f"{base}.{name}")
-        if partitions:
-            some.add(f"{base}.{partitions}.error_code")
+    for source in (*SOURCES, *(MENTIONS if mentions else ())):
+        base = source.path.replace("/", ".")
+        fields = {source.name, source.topic_id, source.partitions and f"{source.partitions}.error_code"} - {""}
+        paths.setdefault((source.key, source.side), set()).update(f"{base}.{field}" for field in fields)
     return paths
 
 
@@ -72,14 +79,15 @@ class Seen:
     topic_id: str | None
     topic: str | None
     first: int
+    """ns of the first message that names it."""
     partitions: int
-    source: int
-    named: bool
+    told: tuple[bool, int, int]
+    """(it did not tell the name of the id, ns, API key) of the message that counts as source: the smallest."""
 
 
 @dataclass(slots=True)
 class Topics:
-    """The map of a run."""
+    """The map of a run. What it ends up with does not depend on the order in which messages come."""
 
     seen: dict[tuple[str | None, str | None], Seen] = field(default_factory=dict)
     """(id, None) or (None, name) -> what is known."""
@@ -88,49 +96,49 @@ class Topics:
 
     def feed(self, block: Block) -> None:
         """Collect the topics of a block's messages."""
-        for sources, both in ((SOURCES, True), (MENTIONS if self.mentions else (), False)):
-            for key, side, levels, name, partitions in sources:
-                if (key, side) in block.done.messages:
-                    self._feed(block, key, side, levels, name, partitions, both)
+        for source in (*SOURCES, *(MENTIONS if self.mentions else ())):
+            if (source.key, source.side) in block.done.messages:
+                self._feed(block, source)
 
-    def _feed(self, block: Block, key: int, side: int, levels: str, name: str, partitions: str, both: bool) -> None:
-        level: Level = block.nest(key, side)
-        for step in levels.split("/"):
+    def _feed(self, block: Block, source: Source) -> None:
+        level: Level = block.nest(source.key, source.side)
+        for step in source.path.split("/"):
             level = level.each(step)
         if not len(level):
             return
         done = block.done
-        at = (done.response_last, done.response_first) if side else (done.request_last, done.request_first)
-        moment = np.where(at[0] != NULL_TIME, at[0], at[1])[block.bodies(key, side)[level.body]]
-        ids = level.column("topic_id", TEXT).dictionary_encode()
-        names = level.column(name or "topic", TEXT).dictionary_encode()
-        found = level.get(partitions) if partitions else None
+        at = (done.response_last, done.response_first) if source.side else (done.request_last, done.request_first)
+        rows = block.bodies(source.key, source.side)[level.body]
+        moment = np.where(at[0] != NULL_TIME, at[0], at[1])[rows]
+        ids, names = (
+            (level.column(name, TEXT) if name else pa.nulls(len(level), TEXT)).dictionary_encode()
+            for name in (source.topic_id, source.name)
+        )
+        found = level.get(source.partitions) if source.partitions else None
         counted = np.zeros(len(level), np.int64) if found is None else lengths(found)
         for topic_id, topic, first, most in grouped(ids, names, moment, counted):
-            self.note(topic_id, topic, first, most, key, both)
+            self.note(topic_id, topic, first, most, (False, first, source.key))
 
     def note(
-        self, topic_id: str | None, topic: str | None, first: int, partitions: int, source: int, both: bool
+        self, topic_id: str | None, topic: str | None, first: int, partitions: int, told: tuple[bool, int, int]
     ) -> None:
-        """One message at time `first` (ns) mentions this id, this name, or both."""
+        """A message at time `first` (ns) mentions this id, this name, or both."""
         topic_id = None if topic_id == ZERO_ID else topic_id
         topic = topic or None
         if topic_id is None and topic is None:
             return
+        told = (topic_id is not None and topic is None, *told[1:])
         key = (topic_id, None if topic_id else topic)
-        known = self.seen.get(key)
-        if known is None:
-            self.seen[key] = Seen(topic_id, topic, first, partitions, source, both and topic is not None)
-            return
+        known = self.seen.setdefault(key, Seen(topic_id, topic, first, partitions, told))
+        known.topic = known.topic or topic
         known.first = min(known.first, first)
         known.partitions = max(known.partitions, partitions)
-        if known.topic is None and topic is not None:
-            known.topic, known.source, known.named = topic, source, both
+        known.told = min(known.told, told)
 
     def merge(self, other: Topics) -> None:
         """Add what another part of the same work has collected."""
         for item in other.seen.values():
-            self.note(item.topic_id, item.topic, item.first, item.partitions, item.source, item.named)
+            self.note(item.topic_id, item.topic, item.first, item.partitions, item.told)
 
     def names(self) -> dict[str, str]:
         """Topic id -> name, as far as known now."""
@@ -176,7 +184,7 @@ class Topics:
             "topic": pa.array([item.topic for item in rows], TEXT),
             "first_seen_at": instant(np.array([item.first for item in rows], np.int64)),
             "partitions": pa.array([item.partitions or None for item in rows], COUNT),
-            "source": pa.array([api_name(item.source) for item in rows], TEXT),
+            "source": pa.array([api_name(item.told[2]) for item in rows], TEXT),
         }
         return pa.table(columns, schema=SCHEMAS["topics"])
 

@@ -5,38 +5,50 @@ from kdissect.problems import UsageError
 from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of, declared, doc, type_name
 
 CONTRACT = {
-    "connections": "connection_id, capture, client_ip, client_port, broker_ip, broker_port, broker, started_at, ended_at, "
+    "connections": "connection_id, capture, client_ip, client_port, broker_ip, broker_port, broker, "
+    "started_at, ended_at, "
     "start_seen, end_reason, is_kafka, protocol, client_id, client_software_name, client_software_version, group_id, "
     "sasl_mechanism, principal, tls, packets, bytes, retransmitted_bytes, duplicated_packets, out_of_order_packets, "
     "missing_bytes, zero_window_ms, rtt_ms, exchanges, problems",
-    "exchanges": "exchange_id, connection_id, capture, client_ip, client_port, broker_ip, broker_port, broker, api_key, api, "
-    "api_version, correlation_id, client_id, status, error_code, error, error_count, request_first_at, request_last_at, "
+    "exchanges": "exchange_id, connection_id, capture, client_ip, client_port, broker_ip, broker_port, broker, "
+    "api_key, api, "
+    "api_version, correlation_id, client_id, status, error_code, error, error_count, request_first_at, "
+    "request_last_at, "
     "response_first_at, response_last_at, latency_ms, request_transfer_ms, queued_ms, broker_ms, response_transfer_ms, "
     "throttle_ms, hold, request_bytes, response_bytes, in_flight, request_file, request_frame, response_file, "
     "response_frame, api_inferred, decoded",
     "fetches": "exchange_id, connection_id, broker, client_id, api_version, replica_id, is_follower, requested_at, "
-    "max_wait_ms, min_bytes, max_bytes, isolation_level, request_session_id, session_epoch, expected_epoch, epoch_status, "
+    "max_wait_ms, min_bytes, max_bytes, isolation_level, request_session_id, session_epoch, expected_epoch, "
+    "epoch_status, "
     "response_session_id, request_kind, session_outcome, session_key, partitions_sent, partitions_added, "
     "partitions_altered, partitions_replaced, partitions_forgotten, implied_partitions, partitions_returned, "
     "partitions_with_records, record_bytes, latency_ms, queued_ms, broker_ms, hold, excess_ms, throttle_ms, error_code",
-    "fetch_partitions": "exchange_id, topic, topic_id, partition, position, in_request, in_response, forgotten, implied, "
+    "fetch_partitions": "exchange_id, topic, topic_id, partition, position, in_request, in_response, "
+    "forgotten, implied, "
     "fetch_offset, current_leader_epoch, log_start_offset, partition_max_bytes, error_code, high_watermark, "
     "last_stable_offset, lag, record_bytes, batches, preferred_read_replica, reason",
-    "fetch_sessions": "session_key, broker, session_id, shard, client_ids, connections, opened_at, closed_at, first_epoch, "
-    "last_epoch, left_censored, requests, epoch_gaps, epoch_repeats, wraps, max_partitions, churn, max_idle_ms, end_reason, "
+    "fetch_sessions": "session_key, broker, session_id, shard, client_ids, connections, opened_at, closed_at, "
+    "first_epoch, "
+    "last_epoch, left_censored, requests, epoch_gaps, epoch_repeats, wraps, max_partitions, churn, "
+    "max_idle_ms, end_reason, "
     "predecessor, request_bytes, full_request_bytes_avoided",
     "session_partitions": "session_key, topic, topic_id, partition, from_epoch, to_epoch, last_fetch_offset",
-    "share_sessions": "session_key, group_id, member_id, first_epoch, last_epoch, requests, records_acquired, accepted, "
+    "share_sessions": "session_key, group_id, member_id, first_epoch, last_epoch, requests, records_acquired, "
+    "accepted, "
     "released, rejected, renewed, end_reason",
-    "record_batches": "exchange_id, topic, partition, base_offset, last_offset, magic, codec, is_transactional, is_control, "
-    "timestamp_type, first_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, leader_epoch, records, "
+    "record_batches": "exchange_id, topic, partition, base_offset, last_offset, magic, codec, "
+    "is_transactional, is_control, "
+    "timestamp_type, first_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, leader_epoch, "
+    "records, "
     "compressed_bytes, uncompressed_bytes, crc_ok, truncated",
-    "records": "exchange_id, topic, partition, offset, timestamp, key_bytes, value_bytes, headers, key, value, control_type",
+    "records": "exchange_id, topic, partition, offset, timestamp, key_bytes, value_bytes, headers, key, value, "
+    "control_type",
     "list_offsets": "exchange_id, topic, partition, timestamp_asked, asked, offset, offsets, timestamp, leader_epoch, "
     "error_code, isolation_level, replica_id, latency_ms",
     "producer_ids": "exchange_id, transactional_id, transaction_timeout_ms, producer_id_asked, producer_epoch_asked, "
     "producer_id, producer_epoch, error_code, latency_ms",
-    "groups": "exchange_id, at, group_id, member_id, client_id, protocol, generation, event, error, assigned_partitions",
+    "groups": "exchange_id, at, group_id, member_id, client_id, protocol, generation, event, error, "
+    "assigned_partitions",
     "api_versions": "broker, api_key, api, min_version, max_version, used_min, used_max",
     "topics": "topic_id, topic, first_seen_at, partitions, source",
     "findings": "id, severity, text, table, filter, count, first_exchange_id",

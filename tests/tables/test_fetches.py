@@ -313,3 +313,30 @@ def test_nothing_at_all():
 def test_projection_asks_only_for_what_is_read():
     builder = TableBuilder(connections(), {"fetches": ["exchange_id", "record_bytes", "max_wait_ms"]})
     assert builder.wanted == {(1, 0): frozenset({"max_wait_ms"}), (1, 1): frozenset({"responses.partitions.records"})}
+
+
+def test_any_split_into_blocks_gives_the_same_tables():
+    count = 6
+    rows = [answered(i, client=i % 2) for i in range(count)]
+    asked = {i: request([("a", [part(0), part(i)])], (7, i)) for i in range(count)}
+    given = {i: response([("a", [back(i)])], 7) for i in range(count)}
+    made = []
+    for size in (1, 2, 5, 6):
+        builder = TableBuilder(connections(), {"exchanges": None, "fetches": None, "fetch_partitions": None})
+        parts: dict[str, list[pa.RecordBatch]] = {name: [] for name in builder.columns}
+        for start in reversed(range(0, count, size)):
+            inside = range(start, min(start + size, count))
+            done = completed(
+                *[rows[i] for i in inside],
+                client_ids=("x", "y"),
+                messages={
+                    (1, 0): {i - start: asked[i] for i in inside},
+                    (1, 1): {i - start: given[i] for i in inside},
+                },
+            )
+            for name, batch in builder.feed(done).items():
+                parts[name].append(batch)
+        made.append({name: builder.finished(name, found) for name, found in parts.items()})
+    for other in made[1:]:
+        for name, table in made[0].items():
+            assert table.equals(other[name]), name

@@ -63,7 +63,7 @@ RECORDS = table(
     ("timestamp", TIME, "Timestamp of the record; null for none."),
     ("key_bytes", COUNT, "Size of the key; null for a null key."),
     ("value_bytes", COUNT, "Size of the value; null for a null value."),
-    ("headers", HEADERS, "Headers as (key, value) pairs; values null unless revealed."),
+    ("headers", HEADERS, "Headers as (key, value) pairs; null unless revealed."),
     ("key", BINARY, "The key; null unless revealed."),
     ("value", BINARY, "The value; null unless revealed."),
     (
