@@ -1,37 +1,37 @@
 """Bodies of requests and responses to nested Arrow columns, many at a time.
 
-A `Decoder` knows every layout and which fields are wanted. `decode` takes bodies (without their headers) as positions in
-one byte array and returns their status, the error codes and throttle times of responses, and for the wanted message types
-one `Message` each. Layouts are compiled when the first frame of theirs comes. Where one version number once had two
-layouts, the first that fits exactly wins, the newest release's before older ones.
+A `Decoder` knows every layout and which fields are wanted. `decode` takes bodies (without their headers) as positions
+in one byte array and returns their status, the error codes and throttle times of responses, and for the wanted
+message types one `Message` each. Layouts are compiled when the first frame of theirs comes. Where one version number
+once had two layouts, the first that fits exactly wins, the newest release's before older ones.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from kdissect.kafka.bodies import Decoded, Message, Type
 from kdissect.problems import UsageError
 from kdissect.schema import opcodes as k
 from kdissect.schema.columns import Shape, Used, place, record_batch, schema_of
+from kdissect.schema.filling import fill
 from kdissect.schema.layout import Layout, Wanted
 from kdissect.schema.library import Library, compile_library, fields_of, load_library
 from kdissect.schema.model import Api
 from kdissect.schema.program import Rows, compile_layout
-from kdissect.schema.vm import Skim, count, fill
+from kdissect.schema.vm import Skim, count
 
 Ints = npt.NDArray[Any]
 Flags = npt.NDArray[np.bool_]
-Type = tuple[int, int]
-"""(API key, side: 0 request, 1 response)."""
+
+__all__ = ["Decoded", "Decoder", "Message", "Type", "schema_for"]
 
 MAX_BATCH_BYTES = 1 << 28
 """Columns of one record batch. Frames are split into several batches above it, so that int32 offsets hold and memory
@@ -41,86 +41,6 @@ MAX_BODY_BYTES = 1 << 30
 over in empty elements) is hostile: TOO_LARGE."""
 MAX_OFFSET = 2**31 - 2
 """Elements or bytes that int32 offsets can count, with the end offset."""
-
-
-class Message:
-    """Decoded bodies of one API and side: `rows[i]` (int64) is the frame that row i came from, in rising order."""
-
-    def __init__(self, rows: Ints, batches: list[pa.RecordBatch]) -> None:
-        self.rows = rows
-        self.batches = batches
-
-    @cached_property
-    def batch(self) -> pa.RecordBatch:
-        """All rows as one batch: the union of the versions' fields, absent ones null."""
-        return self.batches[0] if len(self.batches) == 1 else pa.concat_batches(self.batches)
-
-    def table(self) -> pa.Table:
-        """All rows, in as many chunks as were decoded."""
-        return pa.Table.from_batches(self.batches)
-
-    def flat(self, path: str) -> pa.Array:
-        """The values at a dotted path through all lists on the way and at its end: `flat("topics.partitions")` has a row
-        for each partition of each topic of each message, `flat("topics.partitions.fetch_offset")` their offsets.
-
-        Raises KeyError for a path that was not decoded."""
-        return self._levels(path)[0]
-
-    def parents(self, path: str) -> Ints:
-        """int64, for each element of the list at `path` the row of its parent: the element of the next list above, in
-        the order of `flat`, or the message."""
-        lists = self._levels(path)[1]
-        if not lists:
-            raise KeyError(f"{path} has no list on its way")
-        return lists[-1]
-
-    def owners(self, path: str) -> Ints:
-        """int64, for each element of the list at `path` the row of its message in `batch`."""
-        lists = self._levels(path)[1]
-        owner: Ints = np.arange(len(self.rows), dtype=np.int64)
-        for parents in lists:
-            owner = owner[parents]
-        return owner
-
-    def _levels(self, path: str) -> tuple[pa.Array, list[Ints]]:
-        """(flattened values, for each list on the way its elements' parents)."""
-        names = path.split(".")
-        array: pa.Array | None = None
-        lists: list[Ints] = []
-        for name in names:
-            if array is None:
-                array = self.batch.column(name)
-            elif pa.types.is_struct(array.type) and array.type.get_field_index(name) >= 0:
-                array = array.field(name)
-            else:
-                raise KeyError(f"{path}: no {name}")
-            if pa.types.is_list(array.type):
-                lists.append(pc.list_parent_indices(array).to_numpy().astype(np.int64, copy=False))
-                array = array.flatten()
-        return array, lists
-
-
-@dataclass(slots=True)
-class Decoded:
-    """What `Decoder.decode` found, arrays of one row a frame. A frame whose `status` is not OK (0) has no row in any
-    message, and null error codes and throttle time."""
-
-    status: Ints
-    """int8: OK or why not (`opcodes.STATUS_TEXT`)."""
-    error_code: Ints
-    """int32: the response's own ErrorCode, NO_CODE where its layout has none."""
-    error_first: Ints
-    """int32: the first field named ...ErrorCode, in wire order, that is not zero; 0 none."""
-    error_count: Ints
-    """int32: how many fields named ...ErrorCode are not zero."""
-    throttle_ms: Ints
-    """int32: the response's ThrottleTimeMs, -1 where its layout has none."""
-    variant: Ints
-    """int8: which layout of the version fitted, 0 the newest release's."""
-    ambiguous: Flags
-    """More than one layout of the version fits exactly, and they say different things."""
-    messages: dict[Type, Message] = field(default_factory=dict)
-    """Bodies of the wanted message types that occurred."""
 
 
 @dataclass(slots=True)
@@ -149,15 +69,13 @@ class _State:
 class Decoder:
     """Decodes bodies; see the module. Safe to share between threads.
 
-    `wanted` maps (API key, side) to None (every field and unknown tags) or to dotted snake_case paths, each with all below it
-    ("topics.partitions.fetch_offset"; "responses.partitions.records@" adds the position of records in the byte array as
-    `records_at`; "*" is everything). Other message types are only checked. Raises UsageError for an unknown API or path
-    (when the first such frame comes for paths).
+    `wanted` maps (API key, side) to None (every field and unknown tags) or to dotted snake_case paths, each with all
+    below it ("topics.partitions.fetch_offset"; "responses.partitions.records@" adds the position of records in the
+    byte array as `records_at`; "*" is everything). Other message types are only checked. Raises UsageError for an
+    unknown API or path (when the first such frame comes for paths).
     """
 
-    def __init__(
-        self, wanted: Mapping[Type, Wanted] | None = None, apis: Mapping[int, Api] | None = None
-    ) -> None:
+    def __init__(self, wanted: Mapping[Type, Wanted] | None = None, apis: Mapping[int, Api] | None = None) -> None:
         self.wanted: dict[Type, Wanted] = dict(wanted or {})
         self._given = apis
         if apis is None:
@@ -175,9 +93,7 @@ class Decoder:
         self.flexible: Ints = library.flexible.astype(np.int16)
         """int16 [key, side]: first version with tags in its header, 32767 never."""
         self._lock = threading.Lock()
-        self._state = _State(
-            library.programs, library.rows, library.tags, np.zeros(1, np.int64), {}, {}, {}, 1, 0
-        )
+        self._state = _State(library.programs, library.rows, library.tags, np.zeros(1, np.int64), {}, {}, {}, 1, 0)
 
     @property
     def _apis(self) -> Mapping[int, Api]:
@@ -278,8 +194,9 @@ class Decoder:
         counters = np.zeros(state.counters, np.int64)
         stack = _stack()
         count(
-            s, begin, end, program, state.programs, state.rows, state.tags, counters, counters.copy(), stack, status, seen
-        )
+            s, begin, end, program, state.programs, state.rows, state.tags, counters, counters.copy(), stack, status,
+            seen,
+        )  # fmt: skip
         good = program[(status == k.OK) & (program >= 0)]
         used = self._used(state, good)
         if not used:
@@ -304,8 +221,8 @@ class Decoder:
         done = np.zeros(state.counters, np.int64)
         high = np.zeros(state.counters, np.uint8)
         failed = fill(
-            s, begin, end, program, state.programs, state.rows, state.tags, state.constants, columns.ravel(), done, stack, status,
-            high, buffer, buffer.view(np.int16), buffer.view(np.int32), buffer.view(np.int64),
+            s, begin, end, program, state.programs, state.rows, state.tags, state.constants, columns.ravel(), done,
+            stack, status, high, buffer, buffer.view(np.int16), buffer.view(np.int32), buffer.view(np.int64),
         )  # fmt: skip
         done[0] = 0
         if failed or not np.array_equal(done, counters):
@@ -328,9 +245,7 @@ class Decoder:
                 out[kind].has |= compiled.has
                 out[kind].null |= compiled.null
             else:
-                out[kind] = Used(
-                    state.layouts[kind], state.shapes[kind], compiled.has.copy(), compiled.null.copy()
-                )
+                out[kind] = Used(state.layouts[kind], state.shapes[kind], compiled.has.copy(), compiled.null.copy())
         return list(out.values())
 
     def _rows(self, state: _State, program: Ints, status: Ints, used: list[Used]) -> list[tuple[Type, Ints]]:
@@ -345,7 +260,7 @@ class Decoder:
         ends = np.cumsum(np.bincount(of, minlength=len(kinds) + 1)).tolist()
         return [(kind, order[start:end]) for kind, start, end in zip(kinds, [0, *ends], ends, strict=False)]
 
-    # versions that had more than one layout ------------------------------------------------------------------------------
+    # versions that had more than one layout
 
     def _choose(self, s: Ints, begin: Ints, end: Ints, program: Ints) -> tuple[Ints, Flags]:
         """(programs with the layout that fits where a version had several, ambiguous)."""

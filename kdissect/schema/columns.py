@@ -1,8 +1,8 @@
 """Where the columns of a batch stand in one buffer, and Arrow arrays as slices of it, without a copy.
 
-`place` lays out one buffer for given counts (64-byte aligned: validity bitmaps, values, offsets, text); the fill kernel
-writes it; `record_batch` wraps it. Columns that no version in the batch has take no memory: they are null arrays over one
-shared block of zeros.
+`place` lays out one buffer for given counts (64-byte aligned: validity bitmaps, values, offsets, text); the fill
+kernel writes it; `record_batch` wraps it. Columns that no version in the batch has take no memory: they are null
+arrays over one shared block of zeros.
 """
 
 from __future__ import annotations
@@ -192,7 +192,7 @@ def _zeros(size: int) -> pa.Buffer:
 
 def _uuid_offsets(n: int) -> pa.Buffer:
     if _shared["uuids"].size < 4 * (n + 1):
-        _shared["uuids"] = pa.py_buffer(np.arange(0, 2 * _UUID_CHARS * (n + 1), _UUID_CHARS, np.int32))
+        _shared["uuids"] = pa.py_buffer(np.arange(2 * (n + 1), dtype=np.int32) * np.int32(_UUID_CHARS))
     return _shared["uuids"].slice(0, 4 * (n + 1))
 
 

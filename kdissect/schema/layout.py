@@ -1,9 +1,10 @@
 """Which columns a message has: the union of its versions' fields, less what nobody asked for.
 
-A `Layout` numbers columns and counters of one (API, side). A counter says how many rows something has: counter `level` of
-the root counts messages, that of a list its elements, that of a text column its bytes. Names are Kafka's in snake_case.
-Fields of the same name in one struct (another type in another version, a variant) share a column, integers the widest;
-unsigned integers take the next wider signed type, because Spark and Parquet readers have no unsigned ones.
+A `Layout` numbers columns and counters of one (API, side). A counter says how many rows something has: counter
+`level` of the root counts messages, that of a list its elements, that of a text column its bytes. Names are Kafka's
+in snake_case. Fields of the same name in one struct (another type in another version, a variant) share a column,
+integers the widest; unsigned integers take the next wider signed type, because Spark and Parquet readers have no
+unsigned ones.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from kdissect.schema.model import Field, Message, Versions
 from kdissect.schema.names import snake_case
 
 Wanted = Collection[str] | None
-"""None: every field and unknown tags. Else dotted snake_case paths, each with all that is below it; "*" stands for None,
-"<path>@" adds the position of a records field."""
+"""None: every field and unknown tags. Else dotted snake_case paths, each with all that is below it; "*" stands for
+None, "<path>@" adds the position of a records field."""
 
 WIDTHS = {"int8": 0, "int16": 1, "int32": 2, "int64": 3, "float64": 3, "records": 2, "secret": 2}
 """log2 of the bytes of a fixed-size column."""
@@ -32,8 +33,8 @@ TAGS_NAME = "_tags"
 class Column:
     """One node of the tree of columns.
 
-    `kind`: a type of `WIDTHS`, "bool", "uuid", "string", "bytes", "struct", "list", "records" (only the size is kept, as
-    `<name>_bytes`, with `at` the column of positions) or "secret" (a null column of type `text`, and its size).
+    `kind`: a type of `WIDTHS`, "bool", "uuid", "string", "bytes", "struct", "list", "records" (only the size is kept,
+    as `<name>_bytes`, with `at` the column of positions) or "secret" (a null column of type `text`, and its size).
     `index` is its row of the column table, `level` the counter of its rows, `sub` that of its elements or bytes.
     """
 
@@ -76,6 +77,7 @@ class Layout:
 
     @property
     def end_column(self) -> int:
+        """Number of the first column behind this layout's."""
         return self.first_column + len(self.columns)
 
     def _counter(self) -> int:

@@ -1,8 +1,8 @@
 """Every layout of every message as a checking program, under dense ids, kept compiled between runs.
 
-A layout is (API key, version, side, variant); variant 0 is the newest release's, others are what the same version number
-once meant. Compiling all of them takes about a tenth of a second, so the result is kept in the user's cache folder under
-a digest of the schema and the compiler's version; without a writable folder it is compiled again.
+A layout is (API key, version, side, variant); variant 0 is the newest release's, others are what the same version
+number once meant. Compiling all of them takes about a tenth of a second, so the result is kept in the user's cache
+folder under a digest of the schema and the compiler's version; without a writable folder it is compiled again.
 """
 
 from __future__ import annotations
@@ -39,9 +39,10 @@ class Library:
     """All layouts, by id. Arrays are int64 where kernels run them (rows, tags, programs), int32 elsewhere.
 
     `table` [key, version, side]: id of the main layout, -1 none. `identity` [id]: key, version, side, variant.
-    `alternative` [id]: id of the next variant, -1 none. `programs` [id]: count address, -1, 0, 0. `newest` [key, side]:
-    newest version, -1 none. `flexible` [key, side]: the first version whose header has tags (request header v2, response
-    header v1), NEVER for none; ApiVersions responses never have any (KIP-511), so that a client of any age reads them.
+    `alternative` [id]: id of the next variant, -1 none. `programs` [id]: count address, -1, 0, 0. `newest` [key,
+    side]: newest version, -1 none. `flexible` [key, side]: the first version whose header has tags (request header
+    v2, response header v1), NEVER for none; ApiVersions responses never have any (KIP-511), so that a client of any
+    age reads them.
     """
 
     rows: Ints

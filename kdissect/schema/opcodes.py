@@ -2,15 +2,16 @@
 
 A program is a run of rows of `STRIDE` int64 each: an op-code and its operands. Each layout has up to two programs:
 
-* its **count program** walks a body and checks everything (every length, count, tag and null against the frame's end and
+* its **count program** walks a body and checks everything (every length, count, tag and null against the frame's end
+and
   the schema), adds up what columns will hold, and tracks error codes and the throttle time. Fixed-size fields fold into
   one skip. It checks the whole layout whatever was asked for, so that a body's status never depends on the projection.
 * its **fill program** writes the columns that were asked for, of bodies that its count program found to fit; it exists
   only where something was asked for.
 
-Operands are listed beside each op-code. `form` is how a length or count is written (SHORT_FORM int16, LONG_FORM int32,
-COMPACT unsigned varint of n + 1, KIP-482), its fewest bytes; `counter` is a row of the counters (0 is a counter that nobody reads);
-`level` is the counter that numbers rows; `exit` is the row to go on with.
+Operands are listed beside each op-code. `form` is how a length or count is written (SHORT_FORM int16, LONG_FORM
+int32, COMPACT unsigned varint of n + 1, KIP-482), its fewest bytes; `counter` is a row of the counters (0 is a
+counter that nobody reads); `level` is the counter that numbers rows; `exit` is the row to go on with.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ SHORT_FORM: Final = 2
 LONG_FORM: Final = 4
 COMPACT: Final = 1
 
-# Count programs: op-code, then a, b, c, d -------------------------------------------------------------------------------
+# Count programs: op-code, then a, b, c, d
 # The first four consume a bytes, the next four begin with a length or count in form a: the kernel tests for ranges.
 SKIP: Final = 0  # size
 ERROR: Final = 1  # 2, 1 where it is the response's own ErrorCode
@@ -36,7 +37,7 @@ MAYBE: Final = 3  # 1, exit: a nullable struct's marker; go to exit where it is 
 TEXT: Final = 4  # form, nullable, counter of bytes
 LIST: Final = 5  # form, nullable, counter of elements, least size of an element, exit
 MULT: Final = 6  # form, nullable, counter of elements, exact size of an element: an array in one step
-TAGS: Final = 7  # COMPACT, counter of unknown tags (of their bytes: the one after), exit, first row of the tag table, known tags
+TAGS: Final = 7  # COMPACT, counter of unknown tags (their bytes: the one after), exit, first row of tags, known tags
 TAGEND: Final = 8  # end of a known tag's value
 NEXT: Final = 9  # end of a list's element
 STOP: Final = 10  # the body must end here
@@ -44,7 +45,7 @@ STOP: Final = 10  # the body must end here
 LAST_FIXED: Final = MAYBE
 LAST_SIZED: Final = TAGS
 
-# Fill programs: op-code, level, column (row of the column table, -1 none), then a, b, c, d -------------------------------
+# Fill programs: op-code, level, column (row of the column table, -1 none), then a, b, c, d
 F_INT32: Final = 0
 F_INT64: Final = 1
 F_INTEGER: Final = 2  # size on the wire, log2 of the column's width (BOOL_WIDTH: one bit), 1 where signed
@@ -60,7 +61,7 @@ F_SIZE: Final = 11  # form, column of the value's position (-1 none): a length i
 F_PASS: Final = 12  # form, size of an element: a text (1) or fixed-size array that nobody asked for
 F_LIST: Final = 13  # form, counter, exit
 F_INT32S: Final = 14  # form, counter, column of the elements: list<int32> in one step
-F_TAGS: Final = 15  # COMPACT, counter of unknown tags, exit, first row of the tag table, known tags; columns: list, tag, bytes
+F_TAGS: Final = 15  # COMPACT, counter of unknown tags, exit, first row of tags, known tags; columns: list, tag, bytes
 F_TAGEND: Final = 16  # 1 after a tag's value, 0 after a default
 F_NEXT: Final = 17
 F_STOP: Final = 18
@@ -68,11 +69,12 @@ F_STOP: Final = 18
 BOOL_WIDTH: Final = 4
 
 MAX_DEPTH: Final = 24
-"""Rows of the kernels' stack: lists and tag buffers open at once. Kafka's deepest schema needs 8; the compiler checks."""
+"""Rows of the kernels' stack: lists and tag buffers open at once. Kafka's deepest schema needs 8, the compiler
+checks."""
 MAX_KNOWN_TAGS: Final = 62
 """Known tags of one struct: those seen are bits of an int64. Kafka's largest number is 4; the compiler checks."""
 
-# What a body's status can be --------------------------------------------------------------------------------------------
+# What a body's status can be
 OK: Final = 0
 SHORT: Final = 1
 BAD_VARINT: Final = 2

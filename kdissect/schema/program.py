@@ -1,7 +1,8 @@
 """From a layout of the wire format to the rows of its two programs (see `opcodes` for the two languages).
 
-`compile_layout` takes the fields of one (API, side, version, variant). With a `Layout` it also makes the fill program for
-the columns of that layout, and its count program counts them; without, the count program only checks and tracks (skim).
+`compile_layout` takes the fields of one (API, side, version, variant). With a `Layout` it also makes the fill program
+for the columns of that layout, and its count program counts them; without, the count program only checks and tracks
+(skim).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from kdissect.schema import opcodes as k
 from kdissect.schema.layout import TAGS_NAME, WIDTHS, Column, Layout
 from kdissect.schema.model import RESPONSE, SCALARS, Field, Message
 from kdissect.schema.names import snake_case
+from kdissect.schema.rules import Rules
 
 COMPILER = 1
 """Counted up whenever the rows made from the same schema change: compiled programs are cached."""
@@ -50,7 +52,8 @@ class Rows:
         return place
 
     def skip(self, *skip: int) -> None:
-        """Append a skip row (its last operand is the size), or lengthen the one before where nothing jumps between them."""
+        """Append a skip row (its last operand is the size), or lengthen the one before where nothing jumps between
+        them."""
         last = len(self.rows) - k.STRIDE
         if last >= 0 and self._label != len(self.rows) and self.rows[last] == skip[0]:
             self.rows[last + len(skip) - 1] += skip[-1]
@@ -58,6 +61,7 @@ class Rows:
             self.op(*skip)
 
     def patch(self, place: int, operand: int, value: int) -> None:
+        """Set an operand of the row that `op` put at `place`."""
         self.rows[place + operand] = value
 
     def reserve_tags(self, number: int) -> tuple[int, int]:
@@ -67,6 +71,7 @@ class Rows:
         return self.first_tag + place // k.TAG_STRIDE, place
 
     def constant(self, value: int) -> int:
+        """The row of the constants that holds a value."""
         if value not in self.constants:
             self.constants.append(value)
         return self.first_constant + self.constants.index(value)
@@ -101,71 +106,13 @@ def compile_layout(
     return program
 
 
-class _Compiler:
+class _Compiler(Rules):
     def __init__(self, message: Message, side: int, version: int, rows: Rows) -> None:
-        self.message = message
-        self.side = side
-        self.version = version
-        self.flexible = version in message.flexible
+        super().__init__(message, side, version)
         self.program = Program()
         self.rows = rows
         self.depth = 0
         self.effect = 0
-
-    # what a version has -----------------------------------------------------------------------------------------------
-
-    def split(self, fields: tuple[Field, ...]) -> tuple[list[Field], list[Field]]:
-        """(plain, tagged) fields of this version, in wire order."""
-        here = [item for item in fields if self.version in item.versions]
-        tagged = [item for item in here if item.tag is not None and self.version in item.tagged]
-        if len(tagged) > k.MAX_KNOWN_TAGS:
-            raise ValueError(f"{self.message.name}: more than {k.MAX_KNOWN_TAGS} tags in one struct")
-        return [item for item in here if item not in tagged] if tagged else here, tagged
-
-    def compact(self, item: Field) -> bool:
-        return self.version in item.flexible if item.flexible is not None else self.flexible
-
-    def form(self, item: Field, kind: str) -> int:
-        return k.COMPACT if self.compact(item) else k.SHORT_FORM if kind == "string" else k.LONG_FORM
-
-    def nullable(self, item: Field) -> bool:
-        return self.version in item.nullable
-
-    def is_error(self, item: Field) -> bool:
-        return self.side == RESPONSE and item.kind == "int16" and item.name.endswith("ErrorCode")
-
-    def least(self, item: Field) -> int:
-        """The fewest bytes that a field takes."""
-        if item.kind in SCALARS:
-            return SCALARS[item.kind]
-        if item.kind == "struct":
-            return 1 if self.nullable(item) else self.least_struct(item.fields)
-        return self.form(item, item.kind)
-
-    def least_struct(self, fields: tuple[Field, ...]) -> int:
-        return sum(self.least(item) for item in self.split(fields)[0]) + self.flexible
-
-    def exact(self, fields: tuple[Field, ...]) -> int | None:
-        """Bytes of a struct of fixed size without error codes, else None."""
-        if self.flexible:
-            return None
-        size = 0
-        for item in self.split(fields)[0]:
-            if item.kind in SCALARS and not self.is_error(item):
-                size += SCALARS[item.kind]
-            elif item.kind == "struct" and not self.nullable(item) and (inner := self.exact(item.fields)) is not None:
-                size += inner
-            else:
-                return None
-        return size
-
-    def element(self, item: Field) -> tuple[int, int | None]:
-        """(least, exact or None) bytes of an array's element."""
-        if item.element == "struct":
-            return self.least_struct(item.fields), self.exact(item.fields)
-        if item.element in SCALARS:
-            return SCALARS[item.element], SCALARS[item.element]
-        return self.form(item, item.element or ""), None
 
     def deeper(self, step: int) -> None:
         self.depth += step
@@ -250,8 +197,8 @@ class _Compiler:
             unknown = column.children.get(TAGS_NAME)
             if unknown is not None and not self.flexible:
                 absent.append(unknown)
-            for child in absent:
-                self.fill_absent(child)
+            for missing in absent:
+                self.fill_absent(missing)
             if top:
                 self.effect = len(rows.rows)
         for item in plain:
@@ -271,7 +218,9 @@ class _Compiler:
         if top:
             self.effect = len(rows.rows)
 
-    def fill_tags(self, asked: list[tuple[Field, Column | None]], unknown: Column | None, column: Column | None) -> None:
+    def fill_tags(
+        self, asked: list[tuple[Field, Column | None]], unknown: Column | None, column: Column | None
+    ) -> None:
         rows = self.rows
         first, place = rows.reserve_tags(len(asked))
         level = column.level if column else 0
@@ -405,12 +354,12 @@ class _Compiler:
         elif column.kind == "struct":
             rows.op(k.F_VALID, level, index)
             present = {snake_case(below.name): below for below in item.fields if self.version in below.versions}
-            for name, child in column.children.items():
+            for name, part in column.children.items():
                 if name in present:
-                    self.mark(child)
-                    self.fill_default(present[name], child)
+                    self.mark(part)
+                    self.fill_default(present[name], part)
                 else:
-                    self.fill_absent(child)
+                    self.fill_absent(part)
         elif column.kind in ("string", "bytes", "list"):
             if item.default:
                 raise ValueError(f"{self.message.name}.{item.name}: a tagged field's default can only be empty or null")

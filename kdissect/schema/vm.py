@@ -1,4 +1,4 @@
-"""The kernels which run programs over bodies: one pass counts and checks, one fills columns.
+"""The kernel which runs count programs over bodies: it checks them and counts what their columns will hold.
 
 `opcodes` says what the rows mean. Bytes come from the network, so every read is checked against the frame's limit here,
 whatever numba's own check would do; a body that does not fit gets a status and leaves the counters as it found them.
@@ -16,18 +16,39 @@ import numpy as np
 
 from kdissect._kernel import kernel
 from kdissect.schema.opcodes import (
-    BAD_COUNT, BAD_LENGTH, BAD_NULL, BAD_TAG, BAD_VARINT, BOOL_WIDTH, COMPACT, ERROR, F_CONST, F_EMPTY, F_INT32, F_INT32S,
-    F_INT64, F_INTEGER, F_JUMP, F_LIST, F_MAYBE, F_NEXT, F_PASS, F_SIZE, F_SKIP, F_STOP, F_TAGEND, F_TAGS, F_TEXT, F_UUID,
-    LAST_FIXED, LAST_SIZED, LIST, MAYBE, MULT, NEXT, NO_CODE, NO_PROGRAM, OK, SHORT, SHORT_FORM, STRIDE, TAG_STRIDE,
-    TAGS, TEXT, THROTTLE, TAGEND, TRAILING,
+    BAD_COUNT,
+    BAD_LENGTH,
+    BAD_NULL,
+    BAD_TAG,
+    BAD_VARINT,
+    COMPACT,
+    ERROR,
+    LAST_FIXED,
+    LAST_SIZED,
+    LIST,
+    MAYBE,
+    MULT,
+    NEXT,
+    NO_CODE,
+    NO_PROGRAM,
+    OK,
+    SHORT,
+    SHORT_FORM,
+    STRIDE,
+    TAG_STRIDE,
+    TAGEND,
+    TAGS,
+    TEXT,
+    THROTTLE,
+    TRAILING,
 )  # fmt: skip
 
 Array = Any
 """numba types its arguments; mypy need not."""
 
-_U1, _U2, _U3, _U4, _U5, _U6, _U7 = (np.uint64(i) for i in range(1, 8))
-_ROW = np.uint64(STRIDE)
-_ALPHABET = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_", np.uint8).copy()
+U1, U2, U3, U4, U5, U6, U7 = (np.uint64(i) for i in range(1, 8))
+"""Positions are unsigned: a signed one next to them would make a float."""
+ROW = np.uint64(STRIDE)
 NULL = -1
 
 
@@ -54,7 +75,7 @@ class Skim(NamedTuple):
 def be16(s: Array, o: Any) -> Any:
     """Signed 16-bit big endian."""
     p = np.uint64(o)
-    x = (np.int64(s[p]) << 8) | np.int64(s[p + _U1])
+    x = (np.int64(s[p]) << 8) | np.int64(s[p + U1])
     return x - 65536 if x >= 32768 else x
 
 
@@ -62,12 +83,7 @@ def be16(s: Array, o: Any) -> Any:
 def be32(s: Array, o: Any) -> Any:
     """Signed 32-bit big endian."""
     p = np.uint64(o)
-    x = (
-        (np.int64(s[p]) << 24)
-        | (np.int64(s[p + _U1]) << 16)
-        | (np.int64(s[p + _U2]) << 8)
-        | np.int64(s[p + _U3])
-    )
+    x = (np.int64(s[p]) << 24) | (np.int64(s[p + U1]) << 16) | (np.int64(s[p + U2]) << 8) | np.int64(s[p + U3])
     return x - 4294967296 if x >= 2147483648 else x
 
 
@@ -149,12 +165,12 @@ def count(
         throttle = np.int64(-1)
         while True:
             op = rows[q]
-            a = rows[q + _U1]
-            b = rows[q + _U2]
-            c = rows[q + _U3]
-            d = rows[q + _U4]
-            e = rows[q + _U5]
-            q += _ROW
+            a = rows[q + U1]
+            b = rows[q + U2]
+            c = rows[q + U3]
+            d = rows[q + U4]
+            e = rows[q + U5]
+            q += ROW
             if op <= LAST_FIXED:
                 if a > limit - o:
                     bad = SHORT
@@ -219,9 +235,9 @@ def count(
                         elif n == 0:
                             q = row_at(e)
                         else:
-                            top += _U4
+                            top += U4
                             stack[top] = np.int64(q)
-                            stack[top + _U1] = n
+                            stack[top + U1] = n
                     counters[np.uint64(c)] += n
                     continue
                 if n < 0:  # no tags at all, nearly always
@@ -230,35 +246,35 @@ def count(
                 if n + 1 > (limit - o) >> 1:  # a tag takes two bytes at least
                     bad = BAD_COUNT
                     break
-                top += _U4
-                stack[top] = np.int64(q - _ROW)
-                stack[top + _U1] = n + 1
-                stack[top + _U2] = limit
-                stack[top + _U3] = 0
+                top += U4
+                stack[top] = np.int64(q - ROW)
+                stack[top + U1] = n + 1
+                stack[top + U2] = limit
+                stack[top + U3] = 0
             elif op == NEXT:
-                stack[top + _U1] -= 1
-                if stack[top + _U1] > 0:
+                stack[top + U1] -= 1
+                if stack[top + U1] > 0:
                     q = np.uint64(stack[top])
                 else:
-                    top -= _U4
+                    top -= U4
                 continue
             elif op == TAGEND:
                 if o != limit:
                     bad = BAD_TAG
                     break
-                limit = stack[top + _U2]
+                limit = stack[top + U2]
                 q = np.uint64(stack[top])
-                b = rows[q + _U2]
-                c = rows[q + _U3]
-                d = rows[q + _U4]
-                e = rows[q + _U5]
+                b = rows[q + U2]
+                c = rows[q + U3]
+                d = rows[q + U4]
+                e = rows[q + U5]
             else:
                 if o != stop:
                     bad = TRAILING
                 break
-            # inside a tag buffer (TAGS, TAGEND): on to the next tag whose value the schema knows, or behind the last one
+            # inside a tag buffer: on to the next tag whose value the schema knows, or behind the last one
             q = row_at(c)
-            left = stack[top + _U1]
+            left = stack[top + U1]
             while left > 0:
                 left -= 1
                 tag, o = uvarint(s, o, limit)
@@ -273,11 +289,11 @@ def count(
                 known = find_tag(tags, d, e, tag)
                 if known >= 0:
                     bit = np.int64(1) << known
-                    if stack[top + _U3] & bit != 0:
+                    if stack[top + U3] & bit != 0:
                         bad = BAD_TAG
                         break
-                    stack[top + _U1] = left
-                    stack[top + _U3] |= bit
+                    stack[top + U1] = left
+                    stack[top + U3] |= bit
                     q = row_at(tags[(d + known) * TAG_STRIDE + 1])
                     limit = o + n
                     left = np.int64(-1)
@@ -289,7 +305,7 @@ def count(
             if bad != OK:
                 break
             if left == 0:
-                top -= _U4
+                top -= U4
         status[f] = bad
         if bad != OK:
             for i in range(first, last):
@@ -313,8 +329,8 @@ def consumes(s: Array, begin: Any, end: Any, program: Any, skim: Any) -> Any:
     skim.end[0] = end
     skim.program[0] = program
     count(
-        s, skim.begin, skim.end, skim.program, skim.programs, skim.rows, skim.tags, skim.counters, skim.saved, skim.stack,
-        skim.status, skim.seen,
+        s, skim.begin, skim.end, skim.program, skim.programs, skim.rows, skim.tags, skim.counters, skim.saved,
+        skim.stack, skim.status, skim.seen,
     )  # fmt: skip
     first = skim.status[0]
     while skim.status[0] != OK and skim.program[0] >= 0 and skim.alternative[skim.program[0]] >= 0:
@@ -324,249 +340,3 @@ def consumes(s: Array, begin: Any, end: Any, program: Any, skim: Any) -> Any:
             skim.stack, skim.status, skim.seen,
         )  # fmt: skip
     return OK if skim.status[0] == OK else first
-
-
-@kernel
-def set_bit(out: Array, base: Any, row: Any) -> None:
-    """Set bit `row` of the bitmap which starts at byte `base`."""
-    out[np.uint64(base + (row >> 3))] |= np.uint8(1 << (row & 7))
-
-
-@kernel
-def uuid_text(s: Array, o: Any, out: Array, at: Any) -> None:
-    """16 bytes as the 22 characters of Kafka's own form (base64url without padding, Uuid.toString)."""
-    p = np.uint64(o)
-    w = np.uint64(at)
-    for group in range(6):  # three bytes are four characters; the last byte is two
-        x = np.int64(s[p]) << 16
-        characters = 2
-        if group < 5:
-            x |= (np.int64(s[p + _U1]) << 8) | np.int64(s[p + _U2])
-            characters = 4
-        for i in range(characters):
-            out[w + np.uint64(i)] = _ALPHABET[np.uint64((x >> (18 - 6 * i)) & 63)]
-        p += _U3
-        w += np.uint64(4)
-
-
-@kernel
-def copy(s: Array, o: Any, out: Array, at: Any, n: Any) -> Any:
-    """Copy n bytes; all their bits together (more than 127: not ASCII)."""
-    p = np.uint64(o)
-    w = np.uint64(at)
-    bits = np.uint8(0)
-    for i in range(np.uint64(n)):
-        x = s[p + i]
-        out[w + i] = x
-        bits |= x
-    return bits
-
-
-@kernel
-def fill(
-    s: Array, begin: Array, end: Array, program: Array, programs: Array, rows: Array, tags: Array, constants: Array,
-    columns: Array, counters: Array, stack: Array, status: Array, high: Array, out8: Array, out16: Array, out32: Array,
-    out64: Array,
-) -> Any:  # fmt: skip
-    """Write the columns of every frame which `count` found to fit, in the same order, with counters from zero.
-
-    `columns` int64 [3 n]: where column i starts (in elements of its width; offsets for lists and text; -1: no version in
-    this batch has it), its validity bitmap (bytes, -1: none is null), its text (bytes). `high[counter]` is set where text
-    holds a byte above 127. Lengths are not checked again one by one: `count` did, for the same bytes and the same
-    layout. Returns how many frames were left at another place than their end (0 but for a bug of the compiler).
-    """
-    failed = 0
-    for f in range(begin.size):
-        which = program[f]
-        if which < 0 or status[f] != OK or programs[which, 1] < 0:
-            continue
-        o = begin[f]
-        limit = end[f]
-        q = row_at(programs[which, 1])
-        top = np.uint64(0)  # the stack's last entry: address, left, counter or outer limit, tags seen
-        while o <= limit:
-            op = rows[q]
-            level = rows[q + _U1]
-            column = rows[q + _U2]
-            a = rows[q + _U3]
-            b = rows[q + _U4]
-            c = rows[q + _U5]
-            row = counters[np.uint64(level)]
-            base = np.int64(-1)
-            valid = np.int64(-1)
-            if column >= 0:
-                base = columns[np.uint64(3 * column)]
-                valid = columns[np.uint64(3 * column + 1)]
-            q += _ROW
-            if op == F_INT32:
-                out32[np.uint64(base + row)] = be32(s, o)
-                o += 4
-            elif op == F_INT64:
-                out64[np.uint64(base + row)] = (be32(s, o) << 32) | (be32(s, o + 4) & 0xFFFFFFFF)
-                o += 8
-            elif op == F_SKIP:
-                o += a
-            elif op == F_INTEGER or op == F_CONST:
-                value = np.int64(0)
-                if op == F_CONST:
-                    value = constants[a]
-                else:
-                    for _ in range(a):
-                        value = (value << 8) | np.int64(s[np.uint64(o)])
-                        o += 1
-                    if c != 0:
-                        value = (value << (64 - 8 * a)) >> (64 - 8 * a)
-                if b == BOOL_WIDTH:
-                    if value != 0:
-                        set_bit(out8, base, row)
-                elif b == 0:
-                    out8[np.uint64(base + row)] = np.uint8(value & 255)
-                elif b == 1:
-                    out16[np.uint64(base + row)] = value
-                elif b == 2:
-                    out32[np.uint64(base + row)] = value
-                else:
-                    out64[np.uint64(base + row)] = value
-            elif op >= F_TEXT and op <= F_TAGS:
-                if a == COMPACT:
-                    n = np.int64(s[np.uint64(o)])
-                    o += 1
-                    if n >= 128:
-                        n, o = more(s, o, limit, n)
-                    n -= 1
-                else:
-                    n = be16(s, o) if a == SHORT_FORM else be32(s, o)
-                    o += a
-                if o < 0 or n > limit - o:
-                    break
-                if op == F_TEXT:
-                    to = counters[b]
-                    if n >= 0:
-                        if copy(s, o, out8, columns[3 * column + 2] + to, n) >= 128:
-                            high[b] = 1
-                        o += n
-                        to += n
-                        counters[b] = to
-                    else:
-                        valid = np.int64(-1)
-                    out32[np.uint64(base + row + 1)] = to
-                elif op == F_PASS:
-                    if n > 0:
-                        o += n * b
-                elif op == F_SIZE:
-                    if n >= 0:
-                        out32[np.uint64(base + row)] = n
-                        if b >= 0:
-                            out64[np.uint64(columns[3 * b] + row)] = o
-                        o += n
-                    else:
-                        valid = np.int64(-1)
-                elif op == F_TAGS:
-                    valid = np.int64(-1)
-                    if n < 0:  # none at all, nearly always: the rows that follow write every tag's default
-                        if base >= 0:
-                            out32[np.uint64(base + row + 1)] = counters[b]
-                        continue
-                    top += _U4
-                    stack[top] = np.int64(q - _ROW)
-                    stack[top + _U1] = n + 1
-                    stack[top + _U2] = limit
-                    stack[top + _U3] = 0
-                else:
-                    to = counters[b]
-                    if base >= 0:
-                        out32[np.uint64(base + row + 1)] = to + max(n, 0)
-                    if n < 0:
-                        valid = np.int64(-1)
-                    if op == F_INT32S:
-                        w = np.uint64(columns[3 * c] + to)
-                        for i in range(np.uint64(max(n, 0))):
-                            out32[w + i] = be32(s, o)
-                            o += 4
-                        counters[b] = to + max(n, 0)
-                    elif n > 0:
-                        top += _U4
-                        stack[top] = np.int64(q)
-                        stack[top + _U1] = n
-                        stack[top + _U2] = b
-                    else:
-                        q = row_at(c)
-            elif op == F_NEXT:
-                counters[stack[top + _U2]] += 1
-                stack[top + _U1] -= 1
-                if stack[top + _U1] > 0:
-                    q = np.uint64(stack[top])
-                else:
-                    top -= _U4
-            elif op == F_UUID:
-                if a == 0:
-                    uuid_text(s, o, out8, base + row * 22)
-                    o += 16
-                else:
-                    for i in range(22):
-                        out8[np.uint64(base + row * 22 + i)] = np.uint8(65)
-            elif op == F_EMPTY:
-                if base >= 0:
-                    out32[np.uint64(base + row + 1)] = counters[a]
-                if b == 0:
-                    valid = np.int64(-1)
-            elif op == F_JUMP:
-                q = row_at(a)
-            elif op == F_MAYBE:
-                valid = np.int64(-1)
-                if s[np.uint64(o)] != 1:
-                    q = row_at(a)
-                o += 1
-            elif op == F_TAGEND:
-                if a != 0:
-                    limit = stack[top + _U2]
-            elif op == F_STOP:
-                counters[level] += 1
-                break
-            if valid >= 0:
-                set_bit(out8, valid, row)
-            if op != F_TAGS and op != F_TAGEND:
-                continue
-            # inside a tag buffer: the next tag that is asked for, then the defaults of those that did not come, one by one
-            q = np.uint64(stack[top])
-            row = counters[np.uint64(rows[q + _U1])]
-            column = rows[q + _U2]
-            sub = rows[q + _U4]
-            first = rows[q + _U6]
-            known = rows[q + _U7]
-            base = columns[3 * column] if column >= 0 else np.int64(-1)
-            place = np.int64(-1)
-            address = 1
-            while stack[top + _U1] > 0 and place < 0:
-                stack[top + _U1] -= 1
-                tag, o = uvarint(s, o, limit)
-                n, o = uvarint(s, o, limit)
-                place = find_tag(tags, first, known, tag)
-                if place >= 0:
-                    limit = o + n
-                else:
-                    if base >= 0:
-                        to = counters[sub + 1]
-                        copy(s, o, out8, columns[3 * column + 8] + to, n)
-                        out32[np.uint64(columns[3 * column + 3] + counters[sub])] = tag
-                        counters[sub] += 1
-                        counters[sub + 1] = to + n
-                        out32[np.uint64(columns[3 * column + 6] + counters[sub])] = to + n
-                        set_bit(out8, columns[3 * column + 1], row)
-                    o += n
-            if place < 0:
-                address = 2
-                for i in range(known):
-                    if place < 0 and stack[top + _U3] & (np.int64(1) << i) == 0:
-                        place = np.int64(i)
-            if place >= 0:
-                stack[top + _U3] |= np.int64(1) << place
-                q = row_at(tags[(first + place) * TAG_STRIDE + address])
-            else:
-                if base >= 0:
-                    out32[np.uint64(base + row + 1)] = counters[sub]
-                top -= _U4
-                q = row_at(rows[q + _U5])
-        if op != F_STOP:
-            failed += 1
-    return failed

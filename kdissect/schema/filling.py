@@ -1,0 +1,290 @@
+"""The kernel which runs fill programs: it writes the columns of bodies that `vm.count` found to fit.
+
+It walks the same bytes by the same layout, counters start from zero again, and each value goes to where its column
+starts plus its row. What nobody asked for is passed over. Lengths need no second check; that every body is left
+exactly at its end is checked all the same, as a net below the compiler.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kdissect._kernel import kernel
+from kdissect.schema.opcodes import (
+    BOOL_WIDTH,
+    COMPACT,
+    F_CONST,
+    F_EMPTY,
+    F_INT32,
+    F_INT32S,
+    F_INT64,
+    F_INTEGER,
+    F_JUMP,
+    F_MAYBE,
+    F_NEXT,
+    F_PASS,
+    F_SIZE,
+    F_SKIP,
+    F_STOP,
+    F_TAGEND,
+    F_TAGS,
+    F_TEXT,
+    F_UUID,
+    OK,
+    SHORT_FORM,
+    TAG_STRIDE,
+)  # fmt: skip
+from kdissect.schema.vm import ROW, U1, U2, U3, U4, U5, U6, U7, Array, be16, be32, find_tag, more, row_at, uvarint
+
+_ALPHABET = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_", np.uint8).copy()
+
+
+@kernel
+def set_bit(out: Array, base: Any, row: Any) -> None:
+    """Set bit `row` of the bitmap which starts at byte `base`."""
+    out[np.uint64(base + (row >> 3))] |= np.uint8(1 << (row & 7))
+
+
+@kernel
+def uuid_text(s: Array, o: Any, out: Array, at: Any) -> None:
+    """16 bytes as the 22 characters of Kafka's own form (base64url without padding, Uuid.toString)."""
+    p = np.uint64(o)
+    w = np.uint64(at)
+    for group in range(6):  # three bytes are four characters; the last byte is two
+        x = np.int64(s[p]) << 16
+        characters = 2
+        if group < 5:
+            x |= (np.int64(s[p + U1]) << 8) | np.int64(s[p + U2])
+            characters = 4
+        for i in range(characters):
+            out[w + np.uint64(i)] = _ALPHABET[np.uint64((x >> (18 - 6 * i)) & 63)]
+        p += U3
+        w += np.uint64(4)
+
+
+@kernel
+def copy(s: Array, o: Any, out: Array, at: Any, n: Any) -> Any:
+    """Copy n bytes; all their bits together (more than 127: not ASCII)."""
+    p = np.uint64(o)
+    w = np.uint64(at)
+    bits = np.uint8(0)
+    for i in range(np.uint64(n)):
+        x = s[p + i]
+        out[w + i] = x
+        bits |= x
+    return bits
+
+
+@kernel
+def fill(
+    s: Array, begin: Array, end: Array, program: Array, programs: Array, rows: Array, tags: Array, constants: Array,
+    columns: Array, counters: Array, stack: Array, status: Array, high: Array, out8: Array, out16: Array, out32: Array,
+    out64: Array,
+) -> Any:  # fmt: skip
+    """Write the columns of every frame which `count` found to fit, in the same order, with counters from zero.
+
+    `columns` int64 [3 n]: where column i starts (in elements of its width; offsets for lists and text; -1: no version
+    in this batch has it), its validity bitmap (bytes, -1: none is null), its text (bytes). `high[counter]` is set
+    where text holds a byte above 127. Lengths are not checked again one by one: `count` did, for the same bytes and
+    the same layout. Returns how many frames were left at another place than their end (0 but for a bug of the
+    compiler).
+    """
+    failed = 0
+    for f in range(begin.size):
+        which = program[f]
+        if which < 0 or status[f] != OK or programs[which, 1] < 0:
+            continue
+        o = begin[f]
+        limit = end[f]
+        q = row_at(programs[which, 1])
+        top = np.uint64(0)  # the stack's last entry: address, left, counter or outer limit, tags seen
+        while o <= limit:
+            op = rows[q]
+            level = rows[q + U1]
+            column = rows[q + U2]
+            a = rows[q + U3]
+            b = rows[q + U4]
+            c = rows[q + U5]
+            row = counters[np.uint64(level)]
+            base = np.int64(-1)
+            valid = np.int64(-1)
+            if column >= 0:
+                base = columns[np.uint64(3 * column)]
+                valid = columns[np.uint64(3 * column + 1)]
+            q += ROW
+            if op == F_INT32:
+                out32[np.uint64(base + row)] = be32(s, o)
+                o += 4
+            elif op == F_INT64:
+                out64[np.uint64(base + row)] = (be32(s, o) << 32) | (be32(s, o + 4) & 0xFFFFFFFF)
+                o += 8
+            elif op == F_SKIP:
+                o += a
+            elif op == F_INTEGER or op == F_CONST:  # noqa: SIM109  (numba compiles this faster)
+                value = np.int64(0)
+                if op == F_CONST:
+                    value = constants[a]
+                else:
+                    for _ in range(a):
+                        value = (value << 8) | np.int64(s[np.uint64(o)])
+                        o += 1
+                    if c != 0:
+                        value = (value << (64 - 8 * a)) >> (64 - 8 * a)
+                if b == BOOL_WIDTH:
+                    if value != 0:
+                        set_bit(out8, base, row)
+                elif b == 0:
+                    out8[np.uint64(base + row)] = np.uint8(value & 255)
+                elif b == 1:
+                    out16[np.uint64(base + row)] = value
+                elif b == 2:
+                    out32[np.uint64(base + row)] = value
+                else:
+                    out64[np.uint64(base + row)] = value
+            elif op >= F_TEXT and op <= F_TAGS:
+                if a == COMPACT:
+                    n = np.int64(s[np.uint64(o)])
+                    o += 1
+                    if n >= 128:
+                        n, o = more(s, o, limit, n)
+                    n -= 1
+                else:
+                    n = be16(s, o) if a == SHORT_FORM else be32(s, o)
+                    o += a
+                if o < 0 or n > limit - o:
+                    break
+                if op == F_TEXT:
+                    to = counters[b]
+                    if n >= 0:
+                        if copy(s, o, out8, columns[3 * column + 2] + to, n) >= 128:
+                            high[b] = 1
+                        o += n
+                        to += n
+                        counters[b] = to
+                    else:
+                        valid = np.int64(-1)
+                    out32[np.uint64(base + row + 1)] = to
+                elif op == F_PASS:
+                    if n > 0:
+                        o += n * b
+                elif op == F_SIZE:
+                    if n >= 0:
+                        out32[np.uint64(base + row)] = n
+                        if b >= 0:
+                            out64[np.uint64(columns[3 * b] + row)] = o
+                        o += n
+                    else:
+                        valid = np.int64(-1)
+                elif op == F_TAGS:
+                    valid = np.int64(-1)
+                    if n < 0:  # none at all, nearly always: the rows that follow write every tag's default
+                        if base >= 0:
+                            out32[np.uint64(base + row + 1)] = counters[b]
+                        continue
+                    top += U4
+                    stack[top] = np.int64(q - ROW)
+                    stack[top + U1] = n + 1
+                    stack[top + U2] = limit
+                    stack[top + U3] = 0
+                else:
+                    to = counters[b]
+                    if base >= 0:
+                        out32[np.uint64(base + row + 1)] = to + max(n, 0)
+                    if n < 0:
+                        valid = np.int64(-1)
+                    if op == F_INT32S:
+                        if n > 0:
+                            w = np.uint64(columns[3 * c] + to)
+                            for _ in range(n):
+                                out32[w] = be32(s, o)
+                                w += U1
+                                o += 4
+                            counters[b] = to + n
+                    elif n > 0:
+                        top += U4
+                        stack[top] = np.int64(q)
+                        stack[top + U1] = n
+                        stack[top + U2] = b
+                    else:
+                        q = row_at(c)
+            elif op == F_NEXT:
+                counters[stack[top + U2]] += 1
+                stack[top + U1] -= 1
+                if stack[top + U1] > 0:
+                    q = np.uint64(stack[top])
+                else:
+                    top -= U4
+            elif op == F_UUID:
+                if a == 0:
+                    uuid_text(s, o, out8, base + row * 22)
+                    o += 16
+                else:
+                    for i in range(22):
+                        out8[np.uint64(base + row * 22 + i)] = np.uint8(65)
+            elif op == F_EMPTY:
+                if base >= 0:
+                    out32[np.uint64(base + row + 1)] = counters[a]
+                if b == 0:
+                    valid = np.int64(-1)
+            elif op == F_JUMP:
+                q = row_at(a)
+            elif op == F_MAYBE:
+                valid = np.int64(-1)
+                if s[np.uint64(o)] != 1:
+                    q = row_at(a)
+                o += 1
+            elif op == F_TAGEND:
+                if a != 0:
+                    limit = stack[top + U2]
+            elif op == F_STOP:
+                counters[level] += 1
+                break
+            if valid >= 0:
+                set_bit(out8, valid, row)
+            if op != F_TAGS and op != F_TAGEND:
+                continue
+            # inside a tag buffer: the next tag that is asked for, then the defaults of those that did not come
+            q = np.uint64(stack[top])
+            row = counters[np.uint64(rows[q + U1])]
+            column = rows[q + U2]
+            sub = rows[q + U4]
+            first = rows[q + U6]
+            known = rows[q + U7]
+            base = columns[3 * column] if column >= 0 else np.int64(-1)
+            place = np.int64(-1)
+            address = 1
+            while stack[top + U1] > 0 and place < 0:
+                stack[top + U1] -= 1
+                tag, o = uvarint(s, o, limit)
+                n, o = uvarint(s, o, limit)
+                place = find_tag(tags, first, known, tag)
+                if place >= 0:
+                    limit = o + n
+                else:
+                    if base >= 0:
+                        to = counters[sub + 1]
+                        copy(s, o, out8, columns[3 * column + 8] + to, n)
+                        out32[np.uint64(columns[3 * column + 3] + counters[sub])] = tag
+                        counters[sub] += 1
+                        counters[sub + 1] = to + n
+                        out32[np.uint64(columns[3 * column + 6] + counters[sub])] = to + n
+                        set_bit(out8, columns[3 * column + 1], row)
+                    o += n
+            if place < 0:
+                address = 2
+                for i in range(known):
+                    if place < 0 and stack[top + U3] & (np.int64(1) << i) == 0:
+                        place = np.int64(i)
+            if place >= 0:
+                stack[top + U3] |= np.int64(1) << place
+                q = row_at(tags[(first + place) * TAG_STRIDE + address])
+            else:
+                if base >= 0:
+                    out32[np.uint64(base + row + 1)] = counters[sub]
+                top -= U4
+                q = row_at(rows[q + U5])
+        if op != F_STOP:
+            failed += 1
+    return failed
