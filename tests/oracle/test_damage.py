@@ -1,125 +1,30 @@
 """Damaged copies of a capture against the whole: what survived is read unchanged, nothing is invented, loss is said.
 
 `base` is loss-free and its exchanges are known frame by frame. Each `field_*` copy of it lacks packets, an end, a
-beginning or a direction. An exchange whose packets all survived must come out as in `base`; every other row must be
-explained by a frame that really was there; what was lost must show in `problems` or in a status.
+beginning or a direction, or stands in another wrapping.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
-from functools import cache
+import io
+import random
+import struct
 from typing import Any
 
 import pytest
 
-from tests.oracle import wire
-from tests.oracle.material import CAPTURES, Material, material
+import kdissect
+from tests.oracle.damage import SAME, drawn, outcome, records, removed, spans, without
+from tests.oracle.material import Material, material
 
 pytestmark = pytest.mark.oracle
-
-BROKER_PORT = 39098
-SAME = (
-    "client_ip", "client_port", "broker_ip", "broker_port", "api_key", "api", "api_version", "correlation_id",
-    "client_id", "status", "error_code", "error", "error_count", "request_first_at", "request_last_at",
-    "response_first_at", "response_last_at", "latency_ms", "request_transfer_ms", "response_transfer_ms", "throttle_ms",
-    "request_bytes", "response_bytes", "decoded", "api_inferred",
-)  # fmt: skip
-"""Columns that the loss of other packets must not change (queueing and in-flight counts depend on the neighbours)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Span:
-    """The packets of `base` that carry one exchange."""
-
-    request: frozenset[int]
-    response: frozenset[int]
-
-
-@dataclass(slots=True)
-class Outcome:
-    """What became of base's exchanges in a damaged copy."""
-
-    whole: int = 0
-    same: int = 0
-    touched: int = 0
-    rows: int = 0
-    invented: int = 0
-
-
-@cache
-def spans() -> dict[tuple[int, int], Span]:
-    """(client port, correlation id) -> packets, from a plain reading of base: first arrivals only."""
-    out: dict[tuple[int, int], Span] = {}
-    for request in wire.requests(CAPTURES / "base.pcap", frozenset({BROKER_PORT})):
-        assert request.response is not None
-        out[request.client[1], request.correlation_id] = Span(request.frame.packets, request.response.packets)
-    return out
-
-
-def removed(name: str) -> frozenset[int]:
-    """Frame numbers of base that the copy lacks."""
-    total = material("base").toml["packets"]
-    if name == "field_midstream":
-        return frozenset(range(1, 389))
-    if name == "field_endmid":
-        return frozenset(range(775, total + 1))
-    return frozenset(json.loads((CAPTURES / f"{name}.removed.json").read_text())["removed_frames"])
-
-
-def outcome(name: str) -> tuple[Outcome, list[str]]:
-    gone, it, base = removed(name), material(name), material("base")
-    want = {(r["client_port"], r["correlation_id"]): r for r in base.exchanges}
-    have: dict[tuple[int, int], list[dict[str, Any]]] = {}
-    for row in it.exchanges:
-        have.setdefault((row["client_port"], row["correlation_id"]), []).append(row)
-    result, wrong = Outcome(rows=len(it.exchanges)), []
-    for key, span in spans().items():
-        rows = have.pop(key, [])
-        if not gone & (span.request | span.response):
-            result.whole += 1
-            if len(rows) == 1 and all(rows[0][c] == want[key][c] for c in SAME):
-                result.same += 1
-            else:
-                unlike = [(c, rows[0][c], want[key][c]) for c in SAME if rows and rows[0][c] != want[key][c]]
-                wrong.append(f"{key}: whole, but {len(rows)} rows, unlike {unlike}")
-            continue
-        result.touched += 1
-        wrong += [f"{key}: {text}" for row in rows for text in untrue(row, want[key], span, gone)]
-        if len(rows) > 2:
-            wrong.append(f"{key}: {len(rows)} rows of one exchange")
-    for key, rows in have.items():
-        result.invented += len(rows)
-        wrong.append(f"{key}: invented {rows[0]}")
-    return result, wrong
-
-
-def untrue(row: dict[str, Any], want: dict[str, Any], span: Span, gone: frozenset[int]) -> list[str]:
-    """What a row says of a damaged exchange that is not so: an unknown value is null, a given one is true."""
-    said = []
-    columns = ("api_key", "api_version", "client_id", "request_bytes", "response_bytes")
-    columns += tuple(f"{side}_{when}_at" for side in ("request", "response") for when in ("first", "last"))
-    for column in columns:
-        if row[column] is not None and row[column] != want[column]:
-            said.append(f"{column} {row[column]!r}, really {want[column]!r}")
-    if not gone & span.request and row["status"] != "orphan" and row["api_key"] is None:
-        said.append("its request survived whole, its API is not told")
-    if gone & (span.request | span.response) and row["status"] == want["status"] and span_needed(row, span, gone):
-        said.append(f"status {row['status']} although bytes are missing")
-    return said
-
-
-def span_needed(row: dict[str, Any], span: Span, gone: frozenset[int]) -> bool:
-    return bool(gone & span.request and gone & span.response) and row["status"] == "ok"
-
 
 DAMAGED = ["field_loss1", "field_loss5", "field_burst20", "field_burst20_many", "field_midstream", "field_endmid"]
 
 
 @pytest.mark.parametrize("name", DAMAGED)
 def test_what_survived_is_read_and_nothing_is_invented(name: str) -> None:
-    result, wrong = outcome(name)
+    result, wrong = outcome(material(name).exchanges, removed(name))
     print(f"{name}: {result}")
     assert not wrong, f"{result}: {len(wrong)} wrong\n" + "\n".join(wrong[:8])
     assert result.same == result.whole
@@ -222,3 +127,76 @@ def test_the_same_answer_in_another_wrapping(name: str) -> None:
 def differ(one: float | None, other: float | None) -> bool:
     """Nanoseconds below the microsecond are the only difference that a rewritten file may make."""
     return (one is None) != (other is None) or (one is not None and other is not None and abs(one - other) > 0.0021)
+
+
+def read(data: bytes) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = kdissect.open(io.BytesIO(data)).table("exchanges").to_pylist()
+    return rows
+
+
+def lose(seeds: range) -> None:
+    lines, wrong = [], []
+    for seed in seeds:
+        kind, gone = drawn(seed)
+        result, untruths = outcome(read(without(gone)), gone)
+        lines.append(f"{seed:5} {kind:45} {len(gone):5} packets lost, {result.same} of {result.whole} untouched "
+                     f"exchanges the same, {result.touched} touched, {result.invented} invented")  # fmt: skip
+        wrong += [f"seed {seed} ({kind}): {text}" for text in untruths]
+    print("\n".join(lines))
+    assert not wrong, f"{len(wrong)}: " + "\n".join(wrong[:8])
+
+
+def test_drawn_losses() -> None:
+    """Losses drawn by seed: what they left whole is read whole, nothing is invented."""
+    lose(range(24))
+
+
+@pytest.mark.exhaustive
+def test_many_drawn_losses() -> None:
+    lose(range(1000, 1600))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_reordering_changes_nothing(seed: int) -> None:
+    """Records out of order in the file, each with its own time."""
+    draw = random.Random(seed)
+    header, packets = records()
+    order = sorted(range(len(packets)), key=lambda n: n + draw.uniform(0, (1, 3, 8, 20)[seed]))
+    check_same(read(header + b"".join(packets[n] for n in order)))
+
+
+@pytest.mark.parametrize("share", [0.05, 0.5, 1.0])
+def test_duplicates_change_nothing(share: float) -> None:
+    """Packets captured twice, the copy 20 microseconds later."""
+    draw = random.Random(1)
+    header, packets = records()
+    timed = [(struct.unpack_from("<II", p), p) for p in packets]
+    copies = [((s, u + 20), struct.pack("<II", s + (u + 20) // 10**6, (u + 20) % 10**6) + p[8:])
+              for (s, u), p in timed if draw.random() < share]  # fmt: skip
+    merged = sorted(timed + copies, key=lambda item: item[0])
+    check_same(read(header + b"".join(p for _, p in merged)))
+
+
+@pytest.mark.parametrize("snap", [60, 70, 80, 120, 500, 1400])
+def test_any_snap_length(snap: int) -> None:
+    """From the first payload bytes on, sizes, pairing and times hold; below, nothing is invented."""
+    header, packets = records()
+    cut = b"".join(p[:8] + struct.pack("<I", min(snap, len(p) - 16)) + p[12 : 16 + snap] for p in packets)
+    rows = read(header[:16] + struct.pack("<I", snap) + header[20:] + cut)
+    want = {(r["client_port"], r["correlation_id"]): r for r in material("base").exchanges}
+    for row in rows:
+        true = want[row["client_port"], row["correlation_id"]]
+        for column in ("request_bytes", "response_bytes", "request_first_at", "response_last_at", "latency_ms"):
+            assert row[column] is None or row[column] == true[column]
+    if snap >= 80:
+        assert len(rows) == len(want)
+        assert all(r["latency_ms"] is not None for r in rows)
+
+
+def check_same(rows: list[dict[str, Any]]) -> None:
+    want = {(r["client_port"], r["correlation_id"]): r for r in material("base").exchanges}
+    have = {(r["client_port"], r["correlation_id"]): r for r in rows}
+    assert len(rows) == len(want)
+    wrong = [f"{key} {c}: {have[key][c]!r}, in base {want[key][c]!r}" for key in want for c in SAME
+             if have[key][c] != want[key][c]]  # fmt: skip
+    assert not wrong, f"{len(wrong)}: " + "\n".join(wrong[:8])

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.oracle.agreement import Matched, differences, match
+from tests.oracle.envelopes import Inner, inner
 from tests.oracle.material import API_ALIASES, DIRECTIONS, LOGGED, Material, material
 from tests.oracle.silence import LOGIN_APIS, SLACK, why_not_logged, why_not_on_wire
 
@@ -95,6 +96,28 @@ def test_every_message_equals_the_log_field_by_field(logged: Material) -> None:
     assert not wrong, f"{sum(wrong.values())} of {compared} messages differ\n" + "\n".join(
         f"{n} x {place}; {first[place]}" for place, n in wrong.most_common(25)
     )
+
+
+def test_forwarded_requests_are_inside_envelopes(logged: Material) -> None:
+    forwarded = [e for e in logged.entries if e.forwarded]
+    if not forwarded:
+        pytest.skip("nothing is forwarded here")
+    names = {r["api_key"]: r["api"] for name in LOGGED for r in material(name).exchanges if r["api"]}
+    inside: dict[tuple[Any, ...], list[Inner]] = {}
+    for one in inner(logged, names):
+        inside.setdefault((one.client, one.key, one.version, one.correlation_id, one.client_id), []).append(one)
+    wrong = []
+    for entry in forwarded:
+        queue = inside.get((entry.client, entry.key, entry.version, entry.correlation_id, entry.client_id))
+        if not queue:
+            wrong.append(f"not in an Envelope: {entry.line[:200]}")
+            continue
+        one = queue.pop(0)
+        wrong += differences(entry.request, one.request, entry.key, "request")
+        if entry.response is not None:
+            wrong += differences(entry.response, one.response, entry.key, "response")
+    assert not wrong, f"{len(wrong)}: " + "\n".join(wrong[:10])
+    assert not any(inside.values()), f"never logged: {inside}"
 
 
 def test_the_message_tables_hold_nothing_else(logged: Material) -> None:
