@@ -42,6 +42,11 @@ class Member:
     path: Path | None = None
     file: BinaryIO | None = None
 
+    @property
+    def regular(self) -> bool:
+        """Whether it is an ordinary file, which can be opened again and again."""
+        return self.path is not None and self.path.is_file()
+
     def open(self) -> Stream:
         """A stream over it; raises CaptureNotFound or CaptureUnreadable."""
         if self.path is not None:
@@ -93,7 +98,7 @@ class CaptureSet:
         """Bytes in all, None where a pipe or compression hides it."""
         total = 0
         for i, member in enumerate(self.members):
-            size = self._stream(i).size if member.path is not None else None
+            size = self._stream(i).size if member.regular else None
             if size is None:
                 return None
             total += size
@@ -103,7 +108,7 @@ class CaptureSet:
     def rereadable(self) -> bool:
         """Whether `read` works for bytes that left the window: plain files only, and never for offsets from EXTRA
         on."""
-        return all(m.path is not None and self._stream(i).rereadable for i, m in enumerate(self.members))
+        return all(m.regular and self._stream(i).rereadable for i, m in enumerate(self.members))
 
     def window(self) -> Window:
         """A ring that suits this capture's size."""
@@ -125,7 +130,7 @@ class CaptureSet:
         from kdissect.capture.reader import MAX_PACKETS, FileReader
         from kdissect.capture.records import PACKET_COLUMNS
 
-        if self.bases and not all(m.path is not None for m in self.members):
+        if self.bases and not all(m.regular for m in self.members):
             raise CaptureUnreadable(f"{self.name}: a pipe can be read only once.")
         window.reset()
         self._window = window
@@ -163,11 +168,8 @@ class CaptureSet:
         self.secrets.clear()
         self._lost_problems = 0
         self.reports[:] = [FileReport(m.name) for m in self.members]
-        for stream in self._streams.values():
-            if any(m.path is not None for m in self.members):
-                stream.close()
-        if all(m.path is not None for m in self.members):
-            self._streams.clear()
+        for i in [i for i in self._streams if self.members[i].regular]:
+            self._streams.pop(i).close()
 
     def add_problem(
         self, file: int, packet: int, at: int, where: str, detail: str, size: int = 0, kind: Kind = Kind.CAPTURE

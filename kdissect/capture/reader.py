@@ -228,8 +228,8 @@ class FileReader:
         """Interface names and TLS secrets that the walk came by."""
         for kind, at, size, value in self.notes[: self.state[r.NOTES]].tolist():
             body = self.window.data[at : at + size].tobytes()
-            order = "big" if self.state[r.BIG] else "little"
-            if kind == 10:
+            order = "big" if kind >> 40 else "little"
+            if kind & 0xFFFFFFFF == 10:
                 length = value & 0xFFFFFFFF
                 if value >> 32 == 0x544C534B:  # "TLSK": an SSLKEYLOGFILE
                     self.capture.secrets.append(body[16 : 16 + min(length, size - 20)])

@@ -228,7 +228,8 @@ def describe(data: Bytes, at: Int, size: Int, big: bool, interface: Ints) -> Non
             else:
                 interface[RULE] = MULTIPLY if value <= 9 else DIVIDE
                 factor = 1
-                for _ in range(min(abs(9 - value), 18)):
+                steps: Int = min(abs(9 - value), 18)
+                for _ in range(steps):
                     factor *= 10
                 interface[FACTOR] = factor
         elif code == 14 and length >= 8:
@@ -262,7 +263,7 @@ def walk_pcapng(
     data: Bytes, at: Int, end: Int, limit: Int, interfaces: Ints, state: Ints, notes: Ints, rows: Ints
 ) -> tuple[Int, Int, Int]:
     """Blocks from data[at:end] into rows, as `walk_pcap`. Interface descriptions and secrets also leave a note row
-    (block type, position, size, interface row) for the caller."""
+    (block type | big-endian << 40, position, size, interface row) for the caller."""
     n = 0
     capacity = rows.shape[0]
     why = MORE
@@ -314,7 +315,7 @@ def walk_pcapng(
             if state[INTERFACES] < interfaces.shape[0]:
                 describe(data, at, size, big, interfaces[state[INTERFACES]])
                 if state[NOTES] < notes.shape[0]:
-                    notes[state[NOTES], 0] = kind
+                    notes[state[NOTES], 0] = kind | (np.int64(1) << 40 if big else 0)
                     notes[state[NOTES], 1] = at
                     notes[state[NOTES], 2] = size
                     notes[state[NOTES], 3] = state[INTERFACES]
@@ -328,7 +329,7 @@ def walk_pcapng(
                 count_drops(data, at, size, big, interfaces[row])
         elif kind == 10 and size >= 20:
             if state[NOTES] < notes.shape[0]:
-                notes[state[NOTES], 0] = kind
+                notes[state[NOTES], 0] = kind | (np.int64(1) << 40 if big else 0)
                 notes[state[NOTES], 1] = at
                 notes[state[NOTES], 2] = size
                 notes[state[NOTES], 3] = u32(data, at + 8, big) << 32 | u32(data, at + 12, big)

@@ -19,7 +19,6 @@ from __future__ import annotations
 import glob
 import os
 import re
-import stat
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -137,10 +136,10 @@ def _add(found: list[Member], path: Path) -> None:
 
 def check(path: Path) -> None:
     """Raise what is wrong with a path as a capture; pipes are believed until they are read."""
+    if path.exists() and not path.is_file():
+        return
     stream = open_stream(path)
     try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            return
         head = bytearray(24)
         got = stream.readinto(memoryview(head))
         if recognise(bytes(head[:got])) is None:

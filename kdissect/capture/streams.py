@@ -18,8 +18,8 @@ from kdissect.problems import CaptureNotFound, CaptureUnreadable
 
 PIECE = 1 << 16
 """Compressed bytes handed to a decompressor at once."""
-ZSTD_PIECE = 1 << 12
-"""The same for zstd, which cannot be told to stop: a hostile 4 KiB make at most 128 MiB (128 KiB from each 4 bytes)."""
+ZSTD_PIECE = 1 << 10
+"""The same for zstd, which cannot be told to stop: a hostile 1 KiB make at most 32 MiB (128 KiB from each 4 bytes)."""
 HEAD = 64
 """Bytes looked at to recognise compression and format."""
 
