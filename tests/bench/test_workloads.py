@@ -1,0 +1,47 @@
+"""The generated captures are what they claim, by the plain reader and by kdissect. No clock is asserted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import kdissect
+from tests.bench.measure import forget, memory_bandwidth, run
+from tests.bench.workloads import WORKLOADS
+from tests.oracle import wire
+
+SMALL = 3_000_000
+
+
+@pytest.mark.parametrize("name", [name for name in WORKLOADS if name != "loss"])
+def test_what_is_generated(name: str, tmp_path: Path) -> None:
+    made = WORKLOADS[name][1](tmp_path / "made.pcap", SMALL)
+    assert made.size == made.path.stat().st_size
+    there = wire.requests(made.path, frozenset({9092}))
+    assert len(there) == made.exchanges
+    assert all(r.response for r in there)
+    assert len({r.conversation for r in there}) == made.connections
+    rows = kdissect.open(made.path).table("exchanges")
+    assert rows.num_rows == made.exchanges
+    assert set(rows["status"].to_pylist()) == {"ok"}
+    assert all(rows["decoded"].to_pylist())
+
+
+def test_loss(tmp_path: Path) -> None:
+    """About one packet in a hundred is left out, and no exchange is invented."""
+    whole = WORKLOADS["chatter"][1](tmp_path / "whole.pcap", SMALL)
+    made = WORKLOADS["loss"][1](tmp_path / "made.pcap", SMALL)
+    assert 0.005 < 1 - made.packets / whole.packets < 0.015
+    rows = kdissect.open(made.path).table("exchanges")
+    assert 0.9 * made.exchanges < rows.num_rows <= made.exchanges
+
+
+def test_measuring(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 100_000)
+    forget(path)
+    cost = run(["cat", str(path)], cold=path, times=2)
+    assert cost.code == 0
+    assert cost.peak > 0
+    assert memory_bandwidth(1 << 20) > 0
