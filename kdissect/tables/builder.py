@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kdissect.kafka.completed import Completed, Connections, Problems, Quality
 from kdissect.tables import quality as qualities
@@ -43,6 +42,7 @@ from kdissect.tables.projection import needs_brokers, needs_topics, wanted
 from kdissect.tables.timestamps import OddTimes
 from kdissect.tables.topics import Topics
 from kdissect.tables.versions import Offered
+from kdissect.tables.where import Filter
 
 PER_BLOCK: Mapping[str, Callable[[Block, Sequence[str]], pa.RecordBatch]] = {
     "exchanges": exchanges,
@@ -51,6 +51,25 @@ PER_BLOCK: Mapping[str, Callable[[Block, Sequence[str]], pa.RecordBatch]] = {
     "groups": groups,
 }
 """Tables made from each block alone; `fetch_partitions` and `list_offsets` take or tell something more."""
+
+LATE = frozenset(
+    {
+        *("broker", "topic", "assigned_partitions"),  # resolved
+        *(
+            "hold",
+            "excess_ms",
+            "reason",
+            "expected_epoch",
+            "epoch_status",
+            "session_outcome",
+            "session_key",
+        ),  # analysed
+        *("partitions_added", "partitions_altered", "partitions_replaced", "implied_partitions"),
+    }
+)
+"""Columns whose values are not final in unresolved rows."""
+
+ROW = "_row"
 
 AT_THE_END = ("connections", "api_versions", "topics", "capture_quality", "problems")
 """Tables made by `finish`."""
@@ -119,8 +138,16 @@ class TableBuilder:
         return columns + [column for column in dict.fromkeys(extra) if column not in columns]
 
     def finish(self, problems: Problems | None = None, quality: Iterable[Quality] = ()) -> dict[str, pa.Table]:
-        """The tables asked for that are made at the end, whole, resolved and in order."""
+        """The tables asked for that are made at the end, whole, resolved and in order. To be called once.
+
+        Problems found while tables were made (times outside the calendar) are added to `problems` and to the connections'
+        counts; `problems` holds those of everybody else, who have counted theirs.
+        """
         made: dict[str, pa.Table] = {}
+        parts = [*([] if problems is None else [problems]), *self._odd]
+        for part in self._odd:
+            rows = part.conn[part.conn >= 0]
+            np.add.at(self.directory.connections.problems, rows, 1)
         for name in self.columns:
             if name == "connections":
                 made[name] = connections_table(self.directory, self.clients)
@@ -131,7 +158,6 @@ class TableBuilder:
             elif name == "capture_quality":
                 made[name] = qualities.capture_quality(quality)
             elif name == "problems":
-                parts = [*([] if problems is None else [problems]), *self._odd]
                 made[name] = pa.Table.from_batches(
                     [qualities.problems(part, self.directory).cast(SCHEMAS[name]) for part in parts], SCHEMAS[name]
                 )
@@ -141,7 +167,7 @@ class TableBuilder:
         self,
         name: str,
         parts: Iterable[pa.RecordBatch | pa.Table],
-        where: pc.Expression | None = None,
+        where: Filter | None = None,
         columns: Sequence[str] | None = None,
     ) -> pa.Table:
         """A whole table: resolved, filtered, in order, with the columns asked for (or `columns` of them), plain."""
@@ -158,7 +184,7 @@ class TableBuilder:
         self,
         name: str,
         batch: pa.RecordBatch,
-        where: pc.Expression | None = None,
+        where: Filter | None = None,
         columns: Sequence[str] | None = None,
     ) -> pa.RecordBatch:
         """One block's rows with what is known now: for reading a table batch by batch, in order of completion."""
@@ -166,8 +192,17 @@ class TableBuilder:
         if where is not None:
             table = filtered(name, table, where)
         table = shown(table, self._schema(name, columns))
-        batches = table.combine_chunks().to_batches()
-        return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
+        return _one_batch(table)
+
+    def kept(self, name: str, batch: pa.RecordBatch, where: Filter) -> pa.RecordBatch:
+        """Unresolved rows without those that the filter will drop, where that can be said before the end.
+
+        A filter on a column that is resolved or analysed later keeps all rows. Not for tables that an analysis still
+        reads whole. `finished` and `resolved` apply the whole filter anyway: this only saves memory.
+        """
+        if not where.columns.isdisjoint(LATE):
+            return batch
+        return _one_batch(filtered(name, pa.Table.from_batches([batch]), where))
 
     def resolve(self, name: str, part: pa.RecordBatch | pa.Table) -> pa.Table:
         """Rows with brokers and topics by what is known now. Idempotent; helpers and dictionaries stay."""
@@ -189,13 +224,18 @@ class TableBuilder:
         return pa.schema([whole.field(column) for column in names], metadata=whole.metadata)
 
 
-def filtered(name: str, table: pa.Table, where: pc.Expression) -> pa.Table:
-    """The rows for which the filter holds; it may name any of the table's columns that is there."""
+def filtered(name: str, table: pa.Table, where: Filter) -> pa.Table:
+    """The rows for which the filter holds. Only the columns that it reads are looked at."""
     declared = SCHEMAS[name]
-    for place, column in enumerate(table.column_names):
-        if pa.types.is_dictionary(table.schema.field(column).type) and column in declared.names:
-            table = table.set_column(place, column, table[column].cast(declared.field(column).type))
-    return table.filter(where)
+    read = {column: table[column].cast(declared.field(column).type) for column in where.columns}
+    rows = pa.array(np.arange(table.num_rows))
+    kept = pa.table({**read, ROW: rows}).filter(where.expression)[ROW]
+    return table if len(kept) == table.num_rows else table.take(kept)
+
+
+def _one_batch(table: pa.Table) -> pa.RecordBatch:
+    batches = table.combine_chunks().to_batches()
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], table.schema)
 
 
 def shown(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -203,4 +243,4 @@ def shown(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table([table[name].cast(schema.field(name).type) for name in schema.names], schema=schema)
 
 
-__all__ = ["AT_THE_END", "PER_BLOCK", "TIME_KEY", "TableBuilder", "filtered", "shown"]
+__all__ = ["AT_THE_END", "LATE", "PER_BLOCK", "TIME_KEY", "TableBuilder", "filtered", "shown"]

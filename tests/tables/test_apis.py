@@ -109,12 +109,14 @@ def test_a_time_outside_the_calendar_is_null_and_a_problem():
             "topics": [{"name": "t", "partitions": [{"partition_index": 0, "timestamp": ms}]}],
         }
 
-    builder = TableBuilder(connections(), {"list_offsets": None, "problems": None})
+    builder = TableBuilder(connections(), {"list_offsets": None, "problems": None, "connections": None})
     done = completed({"api_key": 2, "request_last": START, "request_packet": 4}, messages={(2, 0): {0: body(2**62)}})
     batch = builder.feed(done)["list_offsets"]
     (row,) = builder.finished("list_offsets", [batch]).to_pylist()
     assert (row["timestamp_asked"], row["asked"]) == (None, "timestamp")
-    (problem,) = builder.finish()["problems"].to_pylist()
+    made = builder.finish()
+    assert made["connections"]["problems"].to_pylist() == [1]
+    (problem,) = made["problems"].to_pylist()
     assert (problem["kind"], problem["exchange_id"], problem["frame"]) == ("timestamp", "000000000000abc0:0", 4)
     assert problem["where"] == "list_offsets.timestamp_asked"
     assert str(2**62) in problem["detail"]
