@@ -140,8 +140,8 @@ class TableBuilder:
     def finish(self, problems: Problems | None = None, quality: Iterable[Quality] = ()) -> dict[str, pa.Table]:
         """The tables asked for that are made at the end, whole, resolved and in order. To be called once.
 
-        Problems found while tables were made (times outside the calendar) are added to `problems` and to the connections'
-        counts; `problems` holds those of everybody else, who have counted theirs.
+        Problems found while tables were made (times outside the calendar) are added to `problems` and to the counts of
+        connections; `problems` holds those of everybody else, who have counted theirs.
         """
         made: dict[str, pa.Table] = {}
         parts = [*([] if problems is None else [problems]), *self._odd]
