@@ -12,9 +12,23 @@ import numpy as np
 
 from kdissect._kernel import kernel
 from kdissect.capture.window import EXTRA
-from kdissect.kafka.pairing import HEAD_BYTES
-from kdissect.kafka.state import KEPT, R_AT, R_BYTES, R_HEAD, R_LENGTH, copy_out
-from kdissect.tcp.layout import C_NUMBER, CUT, D_AHEAD_HEAD, D_AT, D_HEAD, D_LENGTH, D_MODE, MODE_SEARCH, N_AT, N_LENGTH, N_NEXT
+from kdissect.kafka.state import HEAD_BYTES, KEPT, KEPT_BASE, R_AT, R_BYTES, R_HEAD, R_LENGTH, copy_out
+from kdissect.tcp.layout import (
+    C_NUMBER,
+    C_WIDTH,
+    CONNECTION_WIDTH,
+    CUT,
+    D_AHEAD_HEAD,
+    D_AT,
+    D_HEAD,
+    D_LENGTH,
+    D_MODE,
+    D_WIDTH,
+    MODE_SEARCH,
+    N_AT,
+    N_LENGTH,
+    N_NEXT,
+)
 
 SMALL_REQUEST = 4096
 """Waiting requests up to this size are kept: cheaper than reading each of them again."""
@@ -27,62 +41,59 @@ def _leaving(at, low, high):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _move(st, at, n, fresh, w, fill):  # type: ignore[no-untyped-def]
+def _move(M, b, A, at, n, fresh, w, fill):  # type: ignore[no-untyped-def]
     """Copy a piece to the new `kept`; its new address, CUT when its bytes are gone or there is no room."""
     if not fill:
         return np.int64(KEPT)
-    return np.int64(KEPT + w) if copy_out(st, at, n, fresh, w) else np.int64(CUT)
+    return np.int64(KEPT + w) if copy_out(M, b, A, at, n, fresh, KEPT_BASE + w) else np.int64(CUT)
 
 
 @kernel
-def _nodes(st, node, everything, low, high, fresh, w, fill):  # type: ignore[no-untyped-def]
+def _nodes(M, b, A, node, everything, low, high, fresh, w, fill):  # type: ignore[no-untyped-def]
     """Move the pieces of one list; all of them, or only those within the first HEAD_BYTES."""
-    N = st.N
     seen = np.int64(0)
     while node >= 0 and (everything or seen < HEAD_BYTES):
-        n = N[node, N_LENGTH] & 0x7FFFFFFF
-        at = N[node, N_AT]
+        n = M[node + N_LENGTH] & 0x7FFFFFFF
+        at = M[node + N_AT]
         if at >= 0 and n > 0 and _leaving(at, low, high):
             if fill:
-                N[node, N_AT] = _move(st, at, n, fresh, w, fill)
+                M[node + N_AT] = _move(M, b, A, at, n, fresh, w, fill)
             w += n
         seen += n
-        node = N[node, N_NEXT]
+        node = M[node + N_NEXT]
     return w
 
 
 @kernel
-def keep(st, low, high, all_of_it, fresh, fill):  # type: ignore[no-untyped-def]
+def keep(M, b, A, connections, requests, low, high, all_of_it, fresh, fill):  # type: ignore[no-untyped-def]
     """Move (or, without `fill`, only measure) what has to leave the window; returns the bytes.
 
+    `connections` and `requests` are the addresses of all such structs, free ones too. `fresh` becomes the new `A`.
     `all_of_it`: the input cannot be read again, so the bulk of large frames moves too.
     """
-    C = st.C
-    D = st.D
-    R = st.R
     w = np.int64(0)
-    for c in range(C.shape[0]):
-        if C[c, C_NUMBER] < 0:
+    for c in connections:
+        if M[c + C_NUMBER] < 0:
             continue
-        for s in range(2 * c, 2 * c + 2):
-            at = D[s, D_AT]
+        for s in range(c + C_WIDTH, c + CONNECTION_WIDTH, D_WIDTH):
+            at = M[s + D_AT]
             if at >= 0 and _leaving(at, low, high):
                 if fill:
-                    D[s, D_AT] = _move(st, at, D[s, D_LENGTH], fresh, w, fill)
-                w += D[s, D_LENGTH]
-            if D[s, D_HEAD] >= 0:
-                everything = D[s, D_MODE] == MODE_SEARCH or all_of_it
-                w = _nodes(st, D[s, D_HEAD], everything, low, high, fresh, w, fill)
-            if D[s, D_AHEAD_HEAD] >= 0:
-                w = _nodes(st, D[s, D_AHEAD_HEAD], True, low, high, fresh, w, fill)
-    for r in range(R.shape[0]):
-        if R[r, R_BYTES] <= 0:
+                    M[s + D_AT] = _move(M, b, A, at, M[s + D_LENGTH], fresh, w, fill)
+                w += M[s + D_LENGTH]
+            if M[s + D_HEAD] >= 0:
+                everything = M[s + D_MODE] == MODE_SEARCH or all_of_it
+                w = _nodes(M, b, A, M[s + D_HEAD], everything, low, high, fresh, w, fill)
+            if M[s + D_AHEAD_HEAD] >= 0:
+                w = _nodes(M, b, A, M[s + D_AHEAD_HEAD], True, low, high, fresh, w, fill)
+    for r in requests:
+        if M[r + R_BYTES] <= 0:
             continue
-        at = R[r, R_AT]
-        if at >= 0 and _leaving(at, low, high) and (R[r, R_BYTES] <= SMALL_REQUEST or all_of_it):
+        at = M[r + R_AT]
+        if at >= 0 and _leaving(at, low, high) and (M[r + R_BYTES] <= SMALL_REQUEST or all_of_it):
             if fill:
-                R[r, R_AT] = _move(st, at, R[r, R_LENGTH], fresh, w, fill)
-            w += R[r, R_LENGTH]
-        if R[r, R_HEAD] >= 0:
-            w = _nodes(st, R[r, R_HEAD], all_of_it, low, high, fresh, w, fill)
+                M[r + R_AT] = _move(M, b, A, at, M[r + R_LENGTH], fresh, w, fill)
+            w += M[r + R_LENGTH]
+        if M[r + R_HEAD] >= 0:
+            w = _nodes(M, b, A, M[r + R_HEAD], all_of_it, low, high, fresh, w, fill)
     return w

@@ -1,17 +1,29 @@
-"""The arrays that the stream kernels share, and how bytes are found in them.
+"""What the stream kernels share above TCP: the layout of requests and finished exchanges, and how bytes are found.
 
-`State` bundles them so that a kernel takes one argument. Rows of requests (`R`) wait for their response in the order in
-which they were sent; rows of `X` are finished exchanges, read by the engine after each block.
+Three arrays make up the state: the heap `M` of int64 words (see `kdissect.tcp.layout`), the window `b` of recent input, and
+`A`, bytes of our own: the beginning of a frame that lies in several pieces, a search window in one piece, the client ids
+seen, and bytes kept from before the window. Requests (R_*) wait in the order in which they were sent; rows of exchanges
+(X_*) are read by the engine after each call.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
-
 import numpy as np
 
 from kdissect._kernel import kernel
-from kdissect.tcp.layout import C_PROBLEMS, K_PROBLEMS, K_SLOT
+from kdissect.tcp.layout import (
+    C_NUMBER,
+    C_PROBLEMS,
+    C_WIDTH,
+    CONNECTION_WIDTH,
+    D_WIDTH,
+    HEAP,
+    K_PROBLEMS,
+    K_SLOT,
+    MAX_SLOTS,
+    P_WIDTH,
+    SLOTS,
+)
 
 KEPT = 1 << 58
 """Logical offsets from here on lie in `kept`: bytes moved out of the window before it forgot them."""
@@ -63,44 +75,62 @@ TOKEN = 20
 """Status of a bare SASL token, which is no exchange; the engine reads mechanism and user from it and drops it."""
 
 
-class State(NamedTuple):
-    """Arrays of the stream kernels (all int64 matrices unless said)."""
+# ---- the heap above TCP
+KEYS = 128
+VERSIONS = 32
+"""Keys and versions that programs are looked up for; Kafka has 95 keys and 19 versions of the busiest."""
+FLEXIBLE = HEAP
+"""First version with a flexible header: [KEYS, 2]."""
+TABLE = FLEXIBLE + 2 * KEYS
+"""Program of each message: [KEYS, VERSIONS, 2], -1 unknown."""
+MAX_NAMES = 1 << 16
+"""Distinct client ids that are told apart; later ones are shown as null. Fleets have thousands."""
+NAME_SLOTS = 1 << 17
+NAME_TABLE = TABLE + 2 * KEYS * VERSIONS
+"""Open addressing: code of a client id, or -1."""
+NAME_ENDS = NAME_TABLE + NAME_SLOTS
+"""Where each client id ends in `A`."""
+MARGIN = 48 << 10
+"""Rows of output that one step can produce at most: a full search window of the smallest frames, and all that wait."""
+X_ROWS = 3 * MARGIN
+X_BASE = NAME_ENDS + MAX_NAMES + 2
+P_ROWS = 2 * MARGIN
+P_BASE = X_BASE + X_ROWS * X_WIDTH
+E_ROWS = 4096
+"""Finished connections per call of a kernel."""
+E_BASE = P_BASE + P_ROWS * P_WIDTH
+STRUCTS = E_BASE + E_ROWS * CONNECTION_WIDTH
+"""Where the heap's structs begin."""
 
-    C: Any
-    D: Any
-    N: Any
-    R: Any
-    K: Any
-    P: Any
-    X: Any
-    recent: Any
-    """int64 [directions, RECENT, 3]."""
-    conn_of: Any
-    """int64 [flows]: row of C, -1 none."""
-    b: Any
-    """uint8: the window."""
-    slots: Any
-    """int64 [slots, 3]: logical start, logical end, place of the start in `b`."""
-    kept: Any
-    """uint8."""
-    head: Any
-    """uint8 [HEAD_BYTES]: the first bytes of a frame that lies in several pieces."""
-    scratch: Any
-    """uint8: a search window in one piece."""
-    names: Any
-    """uint8: client ids one behind the other."""
-    name_ends: Any
-    """int64 [codes + 1]: where each begins."""
-    name_table: Any
-    """int64: open addressing, code or -1."""
-    table: Any
-    """int32 [keys, versions, 2]: program of each message, -1 unknown."""
-    flexible: Any
-    """int16 [keys, 2]: first version with a flexible header."""
-    programs: Any
-    """The arrays that `fits` needs, see `kdissect.schema.vm`."""
-    out: Any
-    """int64 [8]: scratch of `arrive` and `ready`."""
+# ---- bytes of our own
+HEAD = 0
+HEAD_BYTES = 1280
+"""Bytes of a frame that are looked at to read its header: an id of 1,024 bytes and its tags fit (Kafka's own clients send
+far shorter ones; a longer id is shown as null and the body is not decoded)."""
+SCRATCH = HEAD + HEAD_BYTES
+WINDOW = 256 << 10
+"""Bytes searched at a time: larger frames are taken on their header and the part of the body that is there."""
+SCRATCH_BYTES = WINDOW + (128 << 10)
+"""A window may overshoot by one segment (64 KiB, more with segmentation offload)."""
+NAMES = SCRATCH + SCRATCH_BYTES
+NAME_BYTES = 4 << 20
+"""Room for client ids: 64 bytes for each that is told apart."""
+KEPT_BASE = NAMES + NAME_BYTES
+"""Bytes from before the window begin here; `KEPT` is the logical offset of the first."""
+
+
+@kernel
+def program_of(M, api, version, side):  # type: ignore[no-untyped-def]
+    """The skim program of a message, -1 when the API or version is not known."""
+    if api < 0 or api >= KEYS or version < 0 or version >= VERSIONS:
+        return np.int64(-1)
+    return M[TABLE + (api * VERSIONS + version) * 2 + side]
+
+
+@kernel
+def direction_of(c, side):  # type: ignore[no-untyped-def]
+    """Address of one direction of the connection at `c`."""
+    return c + C_WIDTH + side * D_WIDTH
 
 
 @kernel
@@ -134,52 +164,51 @@ def uvarint(b, o, e):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def place(st, at):  # type: ignore[no-untyped-def]
+def place(M, at):  # type: ignore[no-untyped-def]
     """Where a logical offset lies in the window, -1 when the window no longer holds it."""
-    slots = st.slots
-    q = st.K[K_SLOT]
-    if slots[q, 0] <= at < slots[q, 1]:
-        return slots[q, 2] + at - slots[q, 0]
-    for q in range(slots.shape[0]):
-        if slots[q, 0] <= at < slots[q, 1]:
-            return slots[q, 2] + at - slots[q, 0]
+    q = M[K_SLOT]
+    if M[q] <= at < M[q + 1]:
+        return M[q + 2] + at - M[q]
+    for q in range(SLOTS, SLOTS + 3 * MAX_SLOTS, 3):
+        if M[q] <= at < M[q + 1]:
+            return M[q + 2] + at - M[q]
     return np.int64(-1)
 
 
 @kernel
-def copy_out(st, at, n, to, w):  # type: ignore[no-untyped-def]
+def copy_out(M, b, A, at, n, to, w):  # type: ignore[no-untyped-def]
     """Copy `n` bytes at a logical offset to `to[w:]`; False when they are gone or do not fit."""
     if n > to.size - w:
         return False
     if at >= KEPT:
-        o = at - KEPT
-        if n > st.kept.size - o:
+        o = at - KEPT + KEPT_BASE
+        if n > A.size - o:
             return False
         for q in range(n):
-            to[w + q] = st.kept[o + q]
+            to[w + q] = A[o + q]
         return True
-    o = place(st, at)
-    if o < 0 or n > st.b.size - o:
+    o = place(M, at)
+    if o < 0 or n > b.size - o:
         return False
     for q in range(n):
-        to[w + q] = st.b[o + q]
+        to[w + q] = b[o + q]
     return True
 
 
 @kernel
-def problem(st, kind, c, number, time, packet, direction, position, size, detail):  # type: ignore[no-untyped-def]
-    """A row of problems; the engine keeps room for them."""
-    row = st.K[K_PROBLEMS]
-    if row >= st.P.shape[0]:
+def problem(M, kind, c, direction, time, packet, position, size, detail):  # type: ignore[no-untyped-def]
+    """A row of problems about the connection at `c`; the engine keeps room for them."""
+    row = M[K_PROBLEMS]
+    if row >= P_ROWS:
         return
-    P = st.P
-    P[row, 0] = kind
-    P[row, 1] = number
-    P[row, 2] = time
-    P[row, 3] = packet
-    P[row, 4] = direction
-    P[row, 5] = position
-    P[row, 6] = size
-    P[row, 7] = detail
-    st.K[K_PROBLEMS] = row + 1
-    st.C[c, C_PROBLEMS] += 1
+    p = P_BASE + row * P_WIDTH
+    M[p] = kind
+    M[p + 1] = M[c + C_NUMBER]
+    M[p + 2] = time
+    M[p + 3] = packet
+    M[p + 4] = direction
+    M[p + 5] = position
+    M[p + 6] = size
+    M[p + 7] = detail
+    M[K_PROBLEMS] = row + 1
+    M[c + C_PROBLEMS] += 1

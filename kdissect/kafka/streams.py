@@ -20,11 +20,25 @@ from kdissect._kernel import kernel
 from kdissect.kafka.framing import complete, drop_nodes, feed, forget_frame, gap
 from kdissect.kafka.pairing import pop_request, release_held, without_response
 from kdissect.kafka.resync import lost_for_good, settle
-from kdissect.kafka.state import X_F_HEAD, X_REQUEST, X_RESPONSE, problem
+from kdissect.kafka.state import (
+    E_BASE,
+    E_ROWS,
+    MARGIN,
+    P_ROWS,
+    X_BASE,
+    X_F_HEAD,
+    X_REQUEST,
+    X_RESPONSE,
+    X_ROWS,
+    X_WIDTH,
+    direction_of,
+    problem,
+)
 from kdissect.net.segment import ACK, FLAGS, PACKET, SEQ, TIME, WIRE
 from kdissect.net.segment import FLOW as STREAM
 from kdissect.tcp.assembly import ACK_FLAG, FIN, RST, SYN, arrive, give_node, hole, ready, unwrap
 from kdissect.tcp.layout import (
+    C_ANSWERED_LAST,
     C_CLIENT,
     C_CLIENT_ID,
     C_END,
@@ -44,7 +58,8 @@ from kdissect.tcp.layout import (
     C_START_SEEN,
     C_SYN,
     C_WIDTH,
-    C_ANSWERED_LAST,
+    CAPTURE_ENDED,
+    CONNECTION_WIDTH,
     D_ACK_RTT,
     D_ACKED,
     D_AHEAD,
@@ -62,7 +77,10 @@ from kdissect.tcp.layout import (
     D_MODE,
     D_NEED,
     D_NEXT,
+    D_OTHER,
     D_PACKET,
+    D_RING,
+    D_SIDE,
     D_STARTED,
     D_TAIL,
     D_TIMED_END,
@@ -75,8 +93,11 @@ from kdissect.tcp.layout import (
     END_OPEN,
     END_REPLACED,
     END_RST,
+    ENDED,
     K_CONNECTION_FREE,
     K_CONNECTIONS_LEFT,
+    K_ENDED,
+    K_FINAL,
     K_NODES_LEFT,
     K_NUMBER,
     K_OUT,
@@ -84,280 +105,276 @@ from kdissect.tcp.layout import (
     K_PROBLEMS,
     K_REQUESTS_LEFT,
     K_RESUME,
-    K_SINGLE,
     MODE_FRAMES,
     MODE_SEARCH,
     N_NEXT,
     NULL,
+    OUT,
+    RECENT,
+    RUNNING,
 )
 
 LINGER_NS = 120 * 1_000_000_000
 """Late packets still belong to a connection that ended this long ago: twice the maximum segment lifetime of Linux."""
-MARGIN = 48 << 10
-"""Rows of output that one step can produce at most: a full search window of the smallest frames, and all that wait."""
 NODE_MARGIN = 8192
 BUDGET = 8 << 20
 """What a search may spend on trials before it has to earn it (see TRIAL_FACTOR)."""
-KIND_UNFINISHED = 5
-E_WIDTH = C_WIDTH + 2 * D_WIDTH
-"""A finished connection: its row of C and both rows of D."""
+KIND_MISSING, KIND_UNFINISHED = 1, 5
 
 
 @kernel
-def roomy(st, E):  # type: ignore[no-untyped-def]
+def roomy(M):  # type: ignore[no-untyped-def]
     """Whether everything that the next step can produce fits."""
-    K = st.K
     return (
-        K[K_OUT] + MARGIN <= st.X.shape[0]
-        and K[K_PROBLEMS] + MARGIN <= st.P.shape[0]
-        and K[K_REQUESTS_LEFT] >= MARGIN
-        and K[K_NODES_LEFT] >= NODE_MARGIN
-        and K[K_CONNECTIONS_LEFT] >= 2
-        and K[K_SINGLE] + 2 <= E.shape[0]
+        M[K_OUT] + MARGIN <= X_ROWS
+        and M[K_PROBLEMS] + MARGIN <= P_ROWS
+        and M[K_REQUESTS_LEFT] >= MARGIN
+        and M[K_NODES_LEFT] >= NODE_MARGIN
+        and M[K_CONNECTIONS_LEFT] >= 2
+        and M[K_ENDED] + 2 <= E_ROWS
     )
 
 
 @kernel
-def _open(st, g, row):  # type: ignore[no-untyped-def]
+def _open(M, conn_of, g, row):  # type: ignore[no-untyped-def]
     """A new connection that begins with this packet."""
-    K = st.K
-    C = st.C
-    D = st.D
-    c = K[K_CONNECTION_FREE]
-    K[K_CONNECTION_FREE] = C[c, C_FLOW]
-    K[K_CONNECTIONS_LEFT] -= 1
+    c = M[K_CONNECTION_FREE]
+    M[K_CONNECTION_FREE] = M[c + C_FLOW]
+    M[K_CONNECTIONS_LEFT] -= 1
     for q in range(C_WIDTH):
-        C[c, q] = 0
+        M[c + q] = 0
     stream = g[row, STREAM]
     flow = stream >> 1
-    C[c, C_FLOW] = flow
-    C[c, C_FIRST] = g[row, TIME]
-    C[c, C_LAST] = g[row, TIME]
-    C[c, C_SEQUENCE] = g[row, SEQ] | ((stream & 1) << 32)
-    C[c, C_FIRST_PACKET] = g[row, PACKET]
-    C[c, C_CLIENT] = -1
-    C[c, C_REQUEST_HEAD] = -1
-    C[c, C_REQUEST_TAIL] = -1
-    C[c, C_HELD_HEAD] = -1
-    C[c, C_ANSWERED_LAST] = NULL
-    C[c, C_SYN] = NULL
-    C[c, C_RTT] = -1
-    C[c, C_CLIENT_ID] = -1
-    C[c, C_NUMBER] = K[K_NUMBER]
-    K[K_NUMBER] += 1
-    for s in range(2 * c, 2 * c + 2):
+    M[c + C_FLOW] = flow
+    M[c + C_FIRST] = g[row, TIME]
+    M[c + C_LAST] = g[row, TIME]
+    M[c + C_SEQUENCE] = g[row, SEQ] | ((stream & 1) << 32)
+    M[c + C_FIRST_PACKET] = g[row, PACKET]
+    M[c + C_CLIENT] = -1
+    M[c + C_REQUEST_HEAD] = -1
+    M[c + C_REQUEST_TAIL] = -1
+    M[c + C_HELD_HEAD] = -1
+    M[c + C_ANSWERED_LAST] = NULL
+    M[c + C_SYN] = NULL
+    M[c + C_RTT] = -1
+    M[c + C_CLIENT_ID] = -1
+    M[c + C_NUMBER] = M[K_NUMBER]
+    M[K_NUMBER] += 1
+    for side in range(2):
+        s = direction_of(c, side)
         for q in range(D_WIDTH):
-            D[s, q] = 0
+            M[s + q] = 0
+        M[s + D_SIDE] = side
+        M[s + D_OTHER] = direction_of(c, 1 - side)
         for q in (D_AT, D_HEAD, D_TAIL, D_AHEAD_HEAD, D_AHEAD_TAIL, D_NEED, D_FIN, D_HOLE_SINCE, D_WILD):
-            D[s, q] = -1
+            M[s + q] = -1
         for q in (D_ACKED, D_ZERO_SINCE, D_TIMED_END, D_ACK_RTT, D_ISN):
-            D[s, q] = NULL
-        D[s, D_BUDGET] = BUDGET
-        for q in range(st.recent.shape[1]):
-            st.recent[s, q, 0] = 0
-            st.recent[s, q, 1] = NULL >> 1
-    st.conn_of[flow] = c
+            M[s + q] = NULL
+        M[s + D_BUDGET] = BUDGET
+        for q in range(s + D_RING, s + D_RING + 2 * RECENT, 2):
+            M[q + 1] = NULL >> 1
+    conn_of[flow] = c
     return c
 
 
 @kernel
-def _begins_anew(st, g, row, c):  # type: ignore[no-untyped-def]
+def _begins_anew(M, g, row, c):  # type: ignore[no-untyped-def]
     """Why this packet cannot belong to the connection that its 4-tuple had: END_* or END_OPEN when it can."""
-    C = st.C
-    s = 2 * c + (g[row, STREAM] & 1)
+    s = direction_of(c, g[row, STREAM] & 1)
     flags = g[row, FLAGS]
-    ended = C[c, C_END] != END_OPEN
+    ended = M[c + C_END] != END_OPEN
     if flags & SYN and flags & RST == 0:
-        isn = st.D[s, D_ISN]
+        isn = M[s + D_ISN]
         if isn != NULL:
             if isn != g[row, SEQ]:
                 return END_REPLACED
-        elif ended or C[c, C_PACKETS] > 8:
+        elif ended or M[c + C_PACKETS] > 8:
             return END_REPLACED
-    if ended and g[row, TIME] - C[c, C_LAST] > LINGER_NS:
+    if ended and g[row, TIME] - M[c + C_LAST] > LINGER_NS:
         return END_IDLE
     return END_OPEN
 
 
 @kernel
-def _handshake(st, g, row, c, s):  # type: ignore[no-untyped-def]
+def _handshake(M, g, row, c, s):  # type: ignore[no-untyped-def]
     """What a SYN, and the packets around it, say: the exact beginning, the client, the round trip."""
-    C = st.C
-    D = st.D
     flags = g[row, FLAGS]
     time = g[row, TIME]
     if flags & SYN and flags & RST == 0:
-        D[s, D_ISN] = g[row, SEQ]
-        if D[s, D_STARTED] == 0:
-            D[s, D_NEXT] = (g[row, SEQ] + 1) & 0xFFFFFFFF
-            D[s, D_HIGHEST] = D[s, D_NEXT]
-            D[s, D_STARTED] = 2
-            D[s, D_BEGUN] = 1
-        elif D[s, D_STARTED] == 1 and unwrap((g[row, SEQ] + 1) & 0xFFFFFFFF, D[s, D_NEXT]) <= D[s, D_NEXT]:
-            D[s, D_STARTED] = 2
-        if C[c, C_KAFKA] == 0:
-            C[c, C_CLIENT] = 1 - (s & 1) if flags & ACK_FLAG else s & 1
+        M[s + D_ISN] = g[row, SEQ]
+        if M[s + D_STARTED] == 0:
+            M[s + D_NEXT] = (g[row, SEQ] + 1) & 0xFFFFFFFF
+            M[s + D_HIGHEST] = M[s + D_NEXT]
+            M[s + D_STARTED] = 2
+            M[s + D_BEGUN] = 1
+        elif M[s + D_STARTED] == 1 and unwrap((g[row, SEQ] + 1) & 0xFFFFFFFF, M[s + D_NEXT]) <= M[s + D_NEXT]:
+            M[s + D_STARTED] = 2
+        if M[c + C_KAFKA] == 0:
+            M[c + C_CLIENT] = 1 - (M[s + D_SIDE]) if flags & ACK_FLAG else M[s + D_SIDE]
         if flags & ACK_FLAG == 0:
-            C[c, C_START_SEEN] = 1
-            C[c, C_SYN] = time
-    elif C[c, C_RTT] < 0 and C[c, C_SYN] != NULL and flags & ACK_FLAG and flags & RST == 0 and s & 1 == C[c, C_CLIENT]:
-        if D[s ^ 1, D_ISN] != NULL and g[row, ACK] == (D[s ^ 1, D_ISN] + 1) & 0xFFFFFFFF:
-            C[c, C_RTT] = max(time - C[c, C_SYN], 0)
-        C[c, C_SYN] = NULL if C[c, C_RTT] >= 0 else C[c, C_SYN]
+            M[c + C_START_SEEN] = 1
+            M[c + C_SYN] = time
+    elif M[c + C_RTT] < 0 and M[c + C_SYN] != NULL and flags & ACK_FLAG and flags & RST == 0 and M[s + D_SIDE] == M[c + C_CLIENT]:
+        if M[M[s + D_OTHER] + D_ISN] != NULL and g[row, ACK] == (M[M[s + D_OTHER] + D_ISN] + 1) & 0xFFFFFFFF:
+            M[c + C_RTT] = max(time - M[c + C_SYN], 0)
+        M[c + C_SYN] = NULL if M[c + C_RTT] >= 0 else M[c + C_SYN]
 
 
 @kernel
-def _advance(st, c, s, E, final):  # type: ignore[no-untyped-def]
+def _take(M, b, A, sk, c, s):  # type: ignore[no-untyped-def]
+    """What OUT says comes next in direction `s`."""
+    feed(M, b, A, c, s, M[OUT], M[OUT + 1], M[OUT + 2], M[OUT + 3], M[OUT + 4])
+    if M[s + D_MODE] == MODE_SEARCH and M[s + D_WINDOW] > 0:
+        settle(M, b, A, sk, c, s)
+
+
+@kernel
+def _advance(M, b, A, sk, c, s):  # type: ignore[no-untyped-def]
     """Feed what waits and now continues the stream, past holes that are given up; False when room ran out."""
-    out = st.out
     while True:
-        while ready(s, st.D, st.N, st.K, out):
-            feed(st, c, s, out[0], out[1], out[2], out[3], out[4])
-            if st.D[s, D_MODE] == MODE_SEARCH and st.D[s, D_WINDOW] > 0:
-                settle(st, c, s, False)
-            if not roomy(st, E):
+        while ready(M, s):
+            _take(M, b, A, sk, c, s)
+            if not roomy(M):
                 return False
-        length = hole(c, s, st.C, st.D, st.N, final)
+        length = hole(M, c, s)
         if length <= 0:
             return True
-        problem(st, 1, c, st.C[c, C_NUMBER], st.C[c, C_LAST], np.int64(-1), s & 1, st.D[s, D_NEXT] - length, length, -1)
-        gap(st, c, s, length, st.C[c, C_LAST], np.int64(-1))
-        if st.D[s, D_MODE] == MODE_SEARCH and st.D[s, D_WINDOW] > 0:
-            settle(st, c, s, False)
+        problem(M, KIND_MISSING, c, M[s + D_SIDE], M[c + C_LAST], np.int64(-1), M[s + D_NEXT] - length, length, -1)
+        gap(M, b, A, c, s, length, M[c + C_LAST], np.int64(-1))
+        if M[s + D_MODE] == MODE_SEARCH and M[s + D_WINDOW] > 0:
+            settle(M, b, A, sk, c, s)
 
 
 @kernel
-def finish(st, c, reason, E):  # type: ignore[no-untyped-def]
+def _advance_both(M, b, A, sk, c):  # type: ignore[no-untyped-def]
+    """`_advance` for both directions."""
+    for s in range(c + C_WIDTH, c + CONNECTION_WIDTH, D_WIDTH):
+        if not _advance(M, b, A, sk, c, s):
+            return False
+    return True
+
+
+@kernel
+def finish(M, b, A, sk, conn_of, c, reason):  # type: ignore[no-untyped-def]
     """Close a connection's books and free its row; `reason` END_OPEN: the capture ended. False when room ran out."""
-    C = st.C
-    D = st.D
-    for s in range(2 * c, 2 * c + 2):
-        if not _advance(st, c, s, E, True):
-            return False
+    if M[c + C_END] == END_OPEN:
+        M[c + C_END] = reason
+    M[K_FINAL] = CAPTURE_ENDED if M[c + C_END] == END_OPEN else ENDED
+    if not _advance_both(M, b, A, sk, c):
+        M[K_FINAL] = RUNNING
+        return False
     for q in range(2):
-        s = 2 * c + (C[c, C_CLIENT] ^ q if C[c, C_CLIENT] >= 0 else q)
-        if D[s, D_MODE] == MODE_SEARCH and D[s, D_HEAD] >= 0:
-            settle(st, c, s, True)
+        s = direction_of(c, M[c + C_CLIENT] ^ q if M[c + C_CLIENT] >= 0 else q)
+        if M[s + D_MODE] == MODE_SEARCH and M[s + D_HEAD] >= 0:
+            settle(M, b, A, sk, c, s)
     for q in range(2):
-        s = 2 * c + (C[c, C_CLIENT] ^ q if C[c, C_CLIENT] >= 0 else q)
-        lost_for_good(st, c, s)
-        if D[s, D_MODE] == MODE_FRAMES and D[s, D_NEED] > 0:
-            problem(st, KIND_UNFINISHED, c, C[c, C_NUMBER], D[s, D_FIRST], D[s, D_PACKET], s & 1, D[s, D_NEXT],
-                    D[s, D_NEED], -1)
-            complete(st, c, s)
-        drop_nodes(st, s)
-        forget_frame(st, s)
-    if C[c, C_END] == END_OPEN:
-        C[c, C_END] = reason
-    r = pop_request(st, c)
+        s = direction_of(c, M[c + C_CLIENT] ^ q if M[c + C_CLIENT] >= 0 else q)
+        lost_for_good(M, c, s)
+        if M[s + D_MODE] == MODE_FRAMES and M[s + D_NEED] > 0:
+            problem(M, KIND_UNFINISHED, c, M[s + D_SIDE], M[s + D_FIRST], M[s + D_PACKET], M[s + D_NEXT],
+                    M[s + D_NEED], -1)
+            complete(M, b, A, c, s)
+        drop_nodes(M, s)
+        forget_frame(M, s)
+    r = pop_request(M, c)
     while r >= 0:
-        without_response(st, c, r, reason == END_OPEN and C[c, C_END] == END_OPEN)
-        r = pop_request(st, c)
-    release_held(st, c, True)
-    row = st.K[K_SINGLE]
-    st.K[K_SINGLE] += 1
-    for q in range(C_WIDTH):
-        E[row, q] = C[c, q]
-    for s in range(2):
-        for q in range(D_WIDTH):
-            E[row, C_WIDTH + s * D_WIDTH + q] = D[2 * c + s, q]
-    flow = C[c, C_FLOW]
-    if st.conn_of[flow] == c:
-        st.conn_of[flow] = -1
-    C[c, C_FLOW] = st.K[K_CONNECTION_FREE]
-    C[c, C_NUMBER] = -1
-    st.K[K_CONNECTION_FREE] = c
-    st.K[K_CONNECTIONS_LEFT] += 1
+        without_response(M, c, r)
+        r = pop_request(M, c)
+    release_held(M, c)
+    M[K_FINAL] = RUNNING
+    e = E_BASE + M[K_ENDED] * CONNECTION_WIDTH
+    M[K_ENDED] += 1
+    for q in range(CONNECTION_WIDTH):
+        M[e + q] = M[c + q]
+    flow = M[c + C_FLOW]
+    if conn_of[flow] == c:
+        conn_of[flow] = -1
+    M[c + C_FLOW] = M[K_CONNECTION_FREE]
+    M[c + C_NUMBER] = -1
+    M[K_CONNECTION_FREE] = c
+    M[K_CONNECTIONS_LEFT] += 1
     return True
 
 
 @kernel
-def _packet(st, g, row, c, s, E):  # type: ignore[no-untyped-def]
+def _packet(M, b, A, sk, g, row, c, s):  # type: ignore[no-untyped-def]
     """One packet of direction `s`; False when room ran out behind it."""
-    C = st.C
-    D = st.D
-    C[c, C_PACKETS] += 1
-    C[c, C_LAST] = max(C[c, C_LAST], g[row, TIME])
-    _handshake(st, g, row, c, s)
-    if arrive(g, row, c, s, s ^ 1, C, D, st.N, st.K, st.recent, st.out):
-        out = st.out
-        feed(st, c, s, out[0], out[1], out[2], out[3], out[4])
-        if D[s, D_MODE] == MODE_SEARCH and D[s, D_WINDOW] > 0:
-            settle(st, c, s, False)
-    if D[s, D_AHEAD] > 0 or D[s ^ 1, D_AHEAD] > 0:
-        if not _advance(st, c, s, E, False) or not _advance(st, c, s ^ 1, E, False):
+    M[c + C_PACKETS] += 1
+    M[c + C_LAST] = max(M[c + C_LAST], g[row, TIME])
+    _handshake(M, g, row, c, s)
+    if arrive(M, g, row, c, s):
+        _take(M, b, A, sk, c, s)
+    if M[s + D_AHEAD] > 0 or M[M[s + D_OTHER] + D_AHEAD] > 0:
+        if not _advance_both(M, b, A, sk, c):
             return False
-    _endings(st, g, row, c, s)
+    _endings(M, g, row, c, s)
     return True
 
 
 @kernel
-def _endings(st, g, row, c, s):  # type: ignore[no-untyped-def]
+def _endings(M, g, row, c, s):  # type: ignore[no-untyped-def]
     """FIN and RST, and responses that were held long enough."""
-    C = st.C
-    D = st.D
     flags = g[row, FLAGS]
     if flags & RST:
-        if C[c, C_END] == END_OPEN:
-            C[c, C_END] = END_RST
-    elif flags & FIN and D[s, D_STARTED] > 0:
-        D[s, D_FIN] = unwrap((g[row, SEQ] + g[row, WIRE]) & 0xFFFFFFFF, D[s, D_NEXT])
-    if C[c, C_END] == END_OPEN and D[s, D_FIN] >= 0 and D[s ^ 1, D_FIN] >= 0:
-        C[c, C_END] = END_FIN
-    if C[c, C_HELD] > 0:
-        release_held(st, c, False)
+        if M[c + C_END] == END_OPEN:
+            M[c + C_END] = END_RST
+    elif flags & FIN and M[s + D_STARTED] > 0:
+        M[s + D_FIN] = unwrap((g[row, SEQ] + g[row, WIRE]) & 0xFFFFFFFF, M[s + D_NEXT])
+    if M[c + C_END] == END_OPEN and M[s + D_FIN] >= 0 and M[M[s + D_OTHER] + D_FIN] >= 0:
+        M[c + C_END] = END_FIN
+    if M[c + C_HELD] > 0:
+        release_held(M, c)
 
 
 @kernel
-def run(st, g, order, n, E):  # type: ignore[no-untyped-def]
+def run(M, b, A, sk, conn_of, g, order, n):  # type: ignore[no-untyped-def]
     """Drive the first `n` rows of `order` (rows of `g`) from where the last call stopped; True when all are done."""
-    K = st.K
-    i = K[K_RESUME]
+    i = M[K_RESUME]
     while i < n:
-        if not roomy(st, E):
-            K[K_RESUME] = i
+        if not roomy(M):
+            M[K_RESUME] = i
             return False
         row = order[i]
         stream = g[row, STREAM]
-        c = st.conn_of[stream >> 1]
-        if K[K_PHASE] == 1:
-            s = 2 * c + (stream & 1)
-            if not _advance(st, c, s, E, False) or not _advance(st, c, s ^ 1, E, False):
-                K[K_RESUME] = i
+        c = conn_of[stream >> 1]
+        if M[K_PHASE] == 1:
+            s = direction_of(c, stream & 1)
+            if not _advance_both(M, b, A, sk, c):
+                M[K_RESUME] = i
                 return False
-            _endings(st, g, row, c, s)
-            K[K_PHASE] = 0
+            _endings(M, g, row, c, s)
+            M[K_PHASE] = 0
             i += 1
             continue
         if c >= 0:
-            why = _begins_anew(st, g, row, c)
+            why = _begins_anew(M, g, row, c)
             if why != END_OPEN:
-                if not finish(st, c, why, E):
-                    K[K_RESUME] = i
+                if not finish(M, b, A, sk, conn_of, c, why):
+                    M[K_RESUME] = i
                     return False
                 c = np.int64(-1)
-                if not roomy(st, E):
-                    K[K_RESUME] = i
+                if not roomy(M):
+                    M[K_RESUME] = i
                     return False
         if c < 0:
-            c = _open(st, g, row)
-        if not _packet(st, g, row, c, 2 * c + (stream & 1), E):
-            K[K_RESUME] = i
-            K[K_PHASE] = 1
+            c = _open(M, conn_of, g, row)
+        if not _packet(M, b, A, sk, g, row, c, direction_of(c, stream & 1)):
+            M[K_RESUME] = i
+            M[K_PHASE] = 1
             return False
         i += 1
-    K[K_RESUME] = 0
+    M[K_RESUME] = 0
     return True
 
 
 @kernel
-def finish_some(st, which, begin, E, reason):  # type: ignore[no-untyped-def]
-    """Finish the connections `which[begin:]` (rows of C); returns where it stopped."""
+def finish_some(M, b, A, sk, conn_of, which, begin, reason):  # type: ignore[no-untyped-def]
+    """Finish the connections at `which[begin:]`; returns where it stopped."""
     i = begin
     while i < which.size:
-        if not roomy(st, E):
+        if not roomy(M):
             return i
-        if not finish(st, which[i], reason, E):
+        if not finish(M, b, A, sk, conn_of, which[i], reason):
             return i
         i += 1
     return i
@@ -380,13 +397,13 @@ def group(g, n, counts, order):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def release_nodes(st, n):  # type: ignore[no-untyped-def]
+def release_nodes(M, n):  # type: ignore[no-untyped-def]
     """Free the pieces of the first `n` exchanges' frames."""
-    for row in range(n):
+    for row in range(X_BASE, X_BASE + n * X_WIDTH, X_WIDTH):
         for x in (X_REQUEST, X_RESPONSE):
-            node = st.X[row, x + X_F_HEAD]
+            node = M[row + x + X_F_HEAD]
             while node >= 0:
-                following = st.N[node, N_NEXT]
-                give_node(st.N, st.K, node)
+                following = M[node + N_NEXT]
+                give_node(M, node)
                 node = following
-            st.X[row, x + X_F_HEAD] = -1
+            M[row + x + X_F_HEAD] = -1

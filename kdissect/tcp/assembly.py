@@ -21,7 +21,7 @@ from __future__ import annotations
 import numpy as np
 
 from kdissect._kernel import kernel
-from kdissect.net.segment import ACK, AT, FLAGS, LEN, PACKET, SEQ, TIME, VIEW, WIRE
+from kdissect.net.segment import ACK, AT, FLAGS, LEN, PACKET, SEQ, TIME, WIRE
 from kdissect.tcp.layout import (
     C_DUPLICATES,
     C_PACKETS,
@@ -37,16 +37,19 @@ from kdissect.tcp.layout import (
     D_HOLE_SINCE,
     D_MISSING_TOTAL,
     D_NEXT,
+    D_OTHER,
     D_OUT_OF_ORDER,
     D_PACKETS,
     D_RECENT,
     D_RETRANSMITTED,
+    D_RING,
     D_STARTED,
     D_TIMED_AT,
     D_TIMED_END,
     D_WILD,
     D_ZERO_SINCE,
     D_ZERO_TOTAL,
+    K_FINAL,
     K_NODE_FREE,
     K_NODES_LEFT,
     N_AT,
@@ -56,7 +59,9 @@ from kdissect.tcp.layout import (
     N_POSITION,
     N_TIME,
     NULL,
+    OUT,
     RECENT,
+    RUNNING,
 )
 
 FIN, SYN, RST, ACK_FLAG = 1, 2, 4, 16
@@ -85,93 +90,93 @@ def unwrap(sequence: int, near: int) -> int:
 
 
 @kernel
-def take_node(N, K):  # type: ignore[no-untyped-def]
+def take_node(M):  # type: ignore[no-untyped-def]
     """A free node; the caller has made sure that there is one."""
-    node = K[K_NODE_FREE]
-    K[K_NODE_FREE] = N[node, N_NEXT]
-    K[K_NODES_LEFT] -= 1
-    N[node, N_NEXT] = -1
+    node = M[K_NODE_FREE]
+    M[K_NODE_FREE] = M[node + N_NEXT]
+    M[K_NODES_LEFT] -= 1
+    M[node + N_NEXT] = -1
     return node
 
 
 @kernel
-def give_node(N, K, node):  # type: ignore[no-untyped-def]
+def give_node(M, node):  # type: ignore[no-untyped-def]
     """Put a node back on the free list."""
-    N[node, N_NEXT] = K[K_NODE_FREE]
-    N[node, N_AT] = -3
-    K[K_NODE_FREE] = node
-    K[K_NODES_LEFT] += 1
+    M[node + N_NEXT] = M[K_NODE_FREE]
+    M[node + N_AT] = -3
+    M[K_NODE_FREE] = node
+    M[K_NODES_LEFT] += 1
 
 
 @kernel
-def duplicate(g, i, s, D, recent):  # type: ignore[no-untyped-def]
+def duplicate(M, g, i, s):  # type: ignore[no-untyped-def]
     """Whether the packet is a second view of one just captured; remembers it when it is not."""
     time = g[i, TIME]
     word = g[i, FLAGS]
     wire = g[i, WIRE]
     mark = (g[i, SEQ] << 32) ^ (g[i, ACK] << 13) ^ (word << 7) ^ wire
     identified = (word >> 24) & 0xFFFF != 0
-    for q in range(RECENT):
-        if recent[s, q, 0] == mark:
-            apart = abs(time - recent[s, q, 1])
+    for q in range(s + D_RING, s + D_RING + 2 * RECENT, 2):
+        if M[q] == mark:
+            apart = abs(time - M[q + 1])
             if identified:
                 if apart <= DUPLICATE_NS:
                     return True
-            elif apart <= DUPLICATE_BARE_NS and (wire > 0 or recent[s, q, 2] != g[i, VIEW]):
+            elif apart <= DUPLICATE_BARE_NS and wire > 0:
                 return True
-    q = D[s, D_RECENT]
-    recent[s, q, 0] = mark
-    recent[s, q, 1] = time
-    recent[s, q, 2] = g[i, VIEW]
-    D[s, D_RECENT] = (q + 1) % RECENT
+    q = M[s + D_RECENT]
+    M[s + D_RING + 2 * q] = mark
+    M[s + D_RING + 2 * q + 1] = time
+    M[s + D_RECENT] = (q + 1) % RECENT
     return False
 
 
 @kernel
-def observe(g, i, c, s, o, C, D):  # type: ignore[no-untyped-def]
-    """Counters, zero windows and round trips of one packet from direction `s` (the other is `o`)."""
+def observe(M, g, i, s):  # type: ignore[no-untyped-def]
+    """Counters, zero windows and round trips of one packet from direction `s`."""
+    o = M[s + D_OTHER]
     time = g[i, TIME]
     word = g[i, FLAGS]
-    D[s, D_PACKETS] += 1
-    D[s, D_BYTES] += g[i, WIRE]
+    M[s + D_PACKETS] += 1
+    M[s + D_BYTES] += g[i, WIRE]
     if word & (SYN | RST) == 0:
         if (word >> 8) & 0xFFFF == 0:
-            if D[s, D_ZERO_SINCE] == NULL:
-                D[s, D_ZERO_SINCE] = time
-        elif D[s, D_ZERO_SINCE] != NULL:
-            D[s, D_ZERO_TOTAL] += max(time - D[s, D_ZERO_SINCE], 0)
-            D[s, D_ZERO_SINCE] = NULL
-    if word & ACK_FLAG and D[o, D_STARTED] > 0:
-        acked = unwrap(g[i, ACK], D[o, D_NEXT])
-        if acked - D[o, D_NEXT] <= MAX_AHEAD and (D[o, D_ACKED] == NULL or acked > D[o, D_ACKED]):
-            D[o, D_ACKED] = acked
-        if D[o, D_TIMED_END] != NULL and acked >= D[o, D_TIMED_END]:
-            trip = time - D[o, D_TIMED_AT]
-            if trip >= 0 and (D[o, D_ACK_RTT] == NULL or trip < D[o, D_ACK_RTT]):
-                D[o, D_ACK_RTT] = trip
-            D[o, D_TIMED_END] = NULL
+            if M[s + D_ZERO_SINCE] == NULL:
+                M[s + D_ZERO_SINCE] = time
+        elif M[s + D_ZERO_SINCE] != NULL:
+            M[s + D_ZERO_TOTAL] += max(time - M[s + D_ZERO_SINCE], 0)
+            M[s + D_ZERO_SINCE] = NULL
+    if word & ACK_FLAG and M[o + D_STARTED] > 0:
+        acked = unwrap(g[i, ACK], M[o + D_NEXT])
+        if acked - M[o + D_NEXT] <= MAX_AHEAD and (M[o + D_ACKED] == NULL or acked > M[o + D_ACKED]):
+            M[o + D_ACKED] = acked
+        if M[o + D_TIMED_END] != NULL and acked >= M[o + D_TIMED_END]:
+            trip = time - M[o + D_TIMED_AT]
+            if trip >= 0 and (M[o + D_ACK_RTT] == NULL or trip < M[o + D_ACK_RTT]):
+                M[o + D_ACK_RTT] = trip
+            M[o + D_TIMED_END] = NULL
 
 
 @kernel
-def _wait(s, position, at, captured, wire, time, packet, D, N, K):  # type: ignore[no-untyped-def]
+def _wait(M, s, position, at, captured, wire, time, packet):  # type: ignore[no-untyped-def]
     """Put what is new of a segment among those that wait; returns how many bytes were new."""
     end = position + wire
     begin = position
     new = 0
     before = np.int64(-1)
-    tail = D[s, D_AHEAD_TAIL]
-    if tail >= 0 and position >= N[tail, N_POSITION] + (N[tail, N_LENGTH] >> 32):
+    tail = M[s + D_AHEAD_TAIL]
+    if tail >= 0 and position >= M[tail + N_POSITION] + (M[tail + N_LENGTH] >> 32):
         before = tail
         node = np.int64(-1)
     else:
-        node = D[s, D_AHEAD_HEAD]
-    while position < end and K[K_NODES_LEFT] > 0:
+        node = M[s + D_AHEAD_HEAD]
+    while position < end and M[K_NODES_LEFT] > 0:
         if node >= 0:
-            begins = N[node, N_POSITION]
-            ends = begins + (N[node, N_LENGTH] >> 32)
+            begins = M[node + N_POSITION]
+            ends = begins + (M[node + N_LENGTH] >> 32)
             if ends <= position:
                 before = node
-                node = N[node, N_NEXT]
+                node = M[node + N_NEXT]
                 continue
             if begins <= position:
                 position = ends
@@ -179,39 +184,39 @@ def _wait(s, position, at, captured, wire, time, packet, D, N, K):  # type: igno
             stop = min(end, begins)
         else:
             stop = end
-        fresh = take_node(N, K)
+        fresh = take_node(M)
         skip = position - begin
         have = min(max(captured - skip, 0), stop - position)
-        N[fresh, N_AT] = at + skip
-        N[fresh, N_LENGTH] = have | ((stop - position) << 32)
-        N[fresh, N_TIME] = time
-        N[fresh, N_PACKET] = packet
-        N[fresh, N_POSITION] = position
-        N[fresh, N_NEXT] = node
+        M[fresh + N_AT] = at + skip
+        M[fresh + N_LENGTH] = have | ((stop - position) << 32)
+        M[fresh + N_TIME] = time
+        M[fresh + N_PACKET] = packet
+        M[fresh + N_POSITION] = position
+        M[fresh + N_NEXT] = node
         if before >= 0:
-            N[before, N_NEXT] = fresh
+            M[before + N_NEXT] = fresh
         else:
-            D[s, D_AHEAD_HEAD] = fresh
+            M[s + D_AHEAD_HEAD] = fresh
         if node < 0:
-            D[s, D_AHEAD_TAIL] = fresh
+            M[s + D_AHEAD_TAIL] = fresh
         before = fresh
         new += stop - position
-        D[s, D_AHEAD] += 1
-        D[s, D_AHEAD_BYTES] += stop - position
+        M[s + D_AHEAD] += 1
+        M[s + D_AHEAD_BYTES] += stop - position
         position = stop
     return new
 
 
 @kernel
-def arrive(g, i, c, s, o, C, D, N, K, recent, out):  # type: ignore[no-untyped-def]
-    """Take one packet of direction `s`. True when `out` holds the next bytes of the stream: at, captured, wire, time, packet.
+def arrive(M, g, i, c, s):  # type: ignore[no-untyped-def]
+    """Take one packet of direction `s`. True when OUT holds the next bytes of the stream: at, captured, wire, time, packet.
 
     Otherwise the packet had no new bytes, or they wait for others: ask `ready`.
     """
-    if duplicate(g, i, s, D, recent):
-        C[c, C_DUPLICATES] += 1
+    if duplicate(M, g, i, s):
+        M[c + C_DUPLICATES] += 1
         return False
-    observe(g, i, c, s, o, C, D)
+    observe(M, g, i, s)
     wire = g[i, WIRE]
     if wire <= 0 or g[i, FLAGS] & RST:
         return False
@@ -219,106 +224,106 @@ def arrive(g, i, c, s, o, C, D, N, K, recent, out):  # type: ignore[no-untyped-d
     if g[i, FLAGS] & SYN:
         sequence = (sequence + 1) & 0xFFFFFFFF
     time = g[i, TIME]
-    if D[s, D_STARTED] == 0:
-        D[s, D_NEXT] = sequence
-        D[s, D_STARTED] = 1
-        D[s, D_HIGHEST] = sequence
-        D[s, D_HIGHEST_TIME] = time
-    expected = D[s, D_NEXT]
+    if M[s + D_STARTED] == 0:
+        M[s + D_NEXT] = sequence
+        M[s + D_STARTED] = 1
+        M[s + D_HIGHEST] = sequence
+        M[s + D_HIGHEST_TIME] = time
+    expected = M[s + D_NEXT]
     position = unwrap(sequence, expected)
     end = position + wire
     at = g[i, AT]
     captured = g[i, LEN]
     if end <= expected:
         if not (wire <= 1 and position == expected - 1):
-            D[s, D_RETRANSMITTED] += wire
-            D[s, D_TIMED_END] = NULL
+            M[s + D_RETRANSMITTED] += wire
+            M[s + D_TIMED_END] = NULL
         return False
     if position - expected > MAX_AHEAD:
-        believed = position == D[s, D_WILD] or (D[s, D_ACKED] != NULL and D[s, D_ACKED] >= position - MAX_AHEAD)
-        D[s, D_WILD] = end
+        believed = position == M[s + D_WILD] or (M[s + D_ACKED] != NULL and M[s + D_ACKED] >= position - MAX_AHEAD)
+        M[s + D_WILD] = end
         if not believed:
             return False
     if position < expected:
         skip = expected - position
-        D[s, D_RETRANSMITTED] += skip
+        M[s + D_RETRANSMITTED] += skip
         at += skip
         captured = max(captured - skip, 0)
         wire -= skip
         position = expected
-    if end > D[s, D_HIGHEST]:
-        D[s, D_HIGHEST] = end
-        D[s, D_HIGHEST_TIME] = time
-    elif time - D[s, D_HIGHEST_TIME] <= FILLED_LATE_NS:
-        D[s, D_OUT_OF_ORDER] += 1
+    if end > M[s + D_HIGHEST]:
+        M[s + D_HIGHEST] = end
+        M[s + D_HIGHEST_TIME] = time
+    elif time - M[s + D_HIGHEST_TIME] <= FILLED_LATE_NS:
+        M[s + D_OUT_OF_ORDER] += 1
     else:
-        D[s, D_RETRANSMITTED] += wire
-    if position == expected and D[s, D_AHEAD] == 0:
-        if D[s, D_TIMED_END] == NULL:
-            D[s, D_TIMED_END] = end
-            D[s, D_TIMED_AT] = time
-        D[s, D_NEXT] = end
-        out[0] = at
-        out[1] = captured
-        out[2] = wire
-        out[3] = time
-        out[4] = g[i, PACKET]
+        M[s + D_RETRANSMITTED] += wire
+    if position == expected and M[s + D_AHEAD] == 0:
+        if M[s + D_TIMED_END] == NULL:
+            M[s + D_TIMED_END] = end
+            M[s + D_TIMED_AT] = time
+        M[s + D_NEXT] = end
+        M[OUT + 0] = at
+        M[OUT + 1] = captured
+        M[OUT + 2] = wire
+        M[OUT + 3] = time
+        M[OUT + 4] = g[i, PACKET]
         return True
-    new = _wait(s, position, at, captured, wire, time, g[i, PACKET], D, N, K)
-    D[s, D_RETRANSMITTED] += wire - new
+    new = _wait(M, s, position, at, captured, wire, time, g[i, PACKET])
+    M[s + D_RETRANSMITTED] += wire - new
     return False
 
 
 @kernel
-def ready(s, D, N, K, out):  # type: ignore[no-untyped-def]
-    """The next waiting bytes that continue the stream, into `out`; False when there are none."""
-    node = D[s, D_AHEAD_HEAD]
-    if node < 0 or N[node, N_POSITION] > D[s, D_NEXT]:
+def ready(M, s):  # type: ignore[no-untyped-def]
+    """The next waiting bytes that continue the stream, into OUT; False when there are none."""
+    node = M[s + D_AHEAD_HEAD]
+    if node < 0 or M[node + N_POSITION] > M[s + D_NEXT]:
         return False
-    D[s, D_AHEAD_HEAD] = N[node, N_NEXT]
-    if D[s, D_AHEAD_HEAD] < 0:
-        D[s, D_AHEAD_TAIL] = -1
-    wire = N[node, N_LENGTH] >> 32
-    D[s, D_AHEAD] -= 1
-    D[s, D_AHEAD_BYTES] -= wire
-    D[s, D_HOLE_SINCE] = -1
-    D[s, D_NEXT] = N[node, N_POSITION] + wire
-    out[0] = N[node, N_AT]
-    out[1] = N[node, N_LENGTH] & 0x7FFFFFFF
-    out[2] = wire
-    out[3] = N[node, N_TIME]
-    out[4] = N[node, N_PACKET]
-    give_node(N, K, node)
+    M[s + D_AHEAD_HEAD] = M[node + N_NEXT]
+    if M[s + D_AHEAD_HEAD] < 0:
+        M[s + D_AHEAD_TAIL] = -1
+    wire = M[node + N_LENGTH] >> 32
+    M[s + D_AHEAD] -= 1
+    M[s + D_AHEAD_BYTES] -= wire
+    M[s + D_HOLE_SINCE] = -1
+    M[s + D_NEXT] = M[node + N_POSITION] + wire
+    M[OUT + 0] = M[node + N_AT]
+    M[OUT + 1] = M[node + N_LENGTH] & 0x7FFFFFFF
+    M[OUT + 2] = wire
+    M[OUT + 3] = M[node + N_TIME]
+    M[OUT + 4] = M[node + N_PACKET]
+    give_node(M, node)
     return True
 
 
 @kernel
-def hole(c, s, C, D, N, final):  # type: ignore[no-untyped-def]
+def hole(M, c, s):  # type: ignore[no-untyped-def]
     """Length of the hole in front of the waiting segments if it is now given up (the stream moves behind it), else 0.
 
-    With `final` nothing more will arrive: bytes that the other side acknowledged without us seeing any after them are a
+    While a connection is finished nothing more will arrive: bytes that the other side acknowledged without us seeing any after them are a
     hole too.
     """
-    node = D[s, D_AHEAD_HEAD]
+    node = M[s + D_AHEAD_HEAD]
     if node < 0:
-        if final and D[s, D_STARTED] > 0 and D[s, D_ACKED] != NULL and D[s, D_ACKED] > D[s, D_NEXT] + 1:
-            length = D[s, D_ACKED] - D[s, D_NEXT]
-            D[s, D_NEXT] += length
-            D[s, D_MISSING_TOTAL] += length
+        if M[K_FINAL] != RUNNING and M[s + D_STARTED] > 0 and M[s + D_ACKED] != NULL and M[s + D_ACKED] > M[s + D_NEXT] + 1:
+            length = M[s + D_ACKED] - M[s + D_NEXT]
+            M[s + D_NEXT] += length
+            M[s + D_MISSING_TOTAL] += length
             return length
         return 0
-    begins = N[node, N_POSITION]
-    if begins <= D[s, D_NEXT]:
+    begins = M[node + N_POSITION]
+    if begins <= M[s + D_NEXT]:
         return 0
-    if not final and D[s, D_AHEAD] <= AHEAD_SEGMENTS and D[s, D_AHEAD_BYTES] <= AHEAD_BYTES:
-        if D[s, D_ACKED] == NULL or D[s, D_ACKED] < begins:
+    if M[K_FINAL] == RUNNING and M[s + D_AHEAD] <= AHEAD_SEGMENTS and M[s + D_AHEAD_BYTES] <= AHEAD_BYTES:
+        if M[s + D_ACKED] == NULL or M[s + D_ACKED] < begins:
             return 0
-        if D[s, D_HOLE_SINCE] < 0:
-            D[s, D_HOLE_SINCE] = C[c, C_PACKETS]
-        if C[c, C_PACKETS] - D[s, D_HOLE_SINCE] < GAP_PACKETS:
+        if M[s + D_HOLE_SINCE] < 0:
+            M[s + D_HOLE_SINCE] = M[c + C_PACKETS]
+        if M[c + C_PACKETS] - M[s + D_HOLE_SINCE] < GAP_PACKETS:
             return 0
-    length = begins - D[s, D_NEXT]
-    D[s, D_NEXT] = begins
-    D[s, D_HOLE_SINCE] = -1
-    D[s, D_MISSING_TOTAL] += length
+    length = begins - M[s + D_NEXT]
+    M[s + D_NEXT] = begins
+    M[s + D_HOLE_SINCE] = -1
+    M[s + D_MISSING_TOTAL] += length
     return length

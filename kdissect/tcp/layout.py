@@ -1,8 +1,13 @@
-"""What is remembered of a connection between packets: columns of int64 matrices.
+"""What is remembered between packets: one heap of int64 words.
 
-`C` has one row a connection, `D` two (direction 0 is from the endpoint that sorts first, 1 from the other), `N` is a pool of
-nodes: pieces of the frame that is being received, of a window that is being searched for a frame, and segments that arrived
-ahead of a hole. Positions are stream positions: sequence numbers unwrapped to 64 bits. `at` is a logical input offset (see
+The stream kernels share one array `M` (few arguments compile and call much faster than many). It begins with control words
+and small tables at fixed addresses, then room for output rows; behind them come the structs, which are known by the address
+of their first word: `M[c + C_LAST]` is a word of the connection at `c`. A connection (C_*) is followed by its two directions
+(D_*; the first is from the endpoint that sorts first). Nodes (N_*) are pieces of the frame that is being received, of a
+window that is searched for a frame, and segments that arrived ahead of a hole. Free structs are chained through their first
+word. The heap grows at its end only, so addresses stay.
+
+Positions are stream positions: sequence numbers unwrapped to 64 bits. `at` is a logical input offset (see
 `kdissect.capture`); HOLE and CUT stand there for bytes that were never captured and for bytes that a snap length cut off.
 """
 
@@ -14,7 +19,7 @@ NULL = -(2**63)
 HOLE = -1
 CUT = -2
 
-# ---- connection (C)
+# ---- connection
 C_FLOW = 0
 C_FIRST = 1
 """Time of the first packet, ns."""
@@ -67,7 +72,7 @@ SASL_ASKED = 1
 SASL_BARE = 2
 """Its answer arrived: tokens follow as bare length-prefixed frames."""
 
-# ---- direction (D)
+# ---- direction
 D_NEXT = 0
 D_STARTED = 1
 """0 nothing seen, 1 the position of the first data is a guess, 2 known from a SYN."""
@@ -129,7 +134,13 @@ D_RECENT = 44
 D_AHEAD_TAIL = 45
 D_ISN = 46
 """Sequence number of the SYN, NULL unknown."""
-D_WIDTH = 47
+D_SIDE = 47
+"""0 or 1: which direction of the connection this is."""
+D_OTHER = 48
+"""Address of the other direction."""
+D_RING = 49
+"""The ring of recent packets: RECENT pairs of words."""
+D_WIDTH = 65
 
 MODE_SEARCH = 0
 """The place of the next frame is not known (a stream begins like this too)."""
@@ -138,8 +149,9 @@ MODE_IGNORED = 2
 
 RECENT = 8
 """Packets remembered per direction to recognise a second copy: both copies of a burst arrive interleaved, within it."""
+CONNECTION_WIDTH = C_WIDTH + 2 * D_WIDTH
 
-# ---- nodes (N)
+# ---- nodes
 N_NEXT = 0
 N_AT = 1
 N_LENGTH = 2
@@ -148,12 +160,10 @@ N_PACKET = 4
 N_POSITION = 5
 N_WIDTH = 6
 
-# ---- control words (K), one vector
+# ---- control words
 K_NODE_FREE = 0
 """Head of the free list."""
 K_NODES_LEFT = 1
-K_CONNECTIONS = 2
-"""Rows of C in use (free rows are chained through C_FLOW)."""
 K_CONNECTION_FREE = 3
 K_NUMBER = 4
 K_RESUME = 5
@@ -164,13 +174,21 @@ K_REQUEST_FREE = 9
 K_REQUESTS_LEFT = 10
 K_CLIENT_IDS = 11
 K_CLIENT_BYTES = 12
-K_SINGLE = 13
+K_ENDED = 13
 K_CONNECTIONS_LEFT = 14
+K_FINAL = 2
+"""RUNNING, or what is being finished."""
 K_SLOT = 15
-"""Row of the window's slots that is filled now."""
+"""Address of the slot that is filled now."""
 K_WIDTH = 16
 
-# ---- problems (P)
+RUNNING = 0
+ENDED = 1
+"""A connection is finished that ended."""
+CAPTURE_ENDED = 2
+"""A connection is finished because the capture ended."""
+
+# ---- problems
 P_KIND = 0
 P_CONNECTION = 1
 P_TIME = 2
@@ -180,3 +198,12 @@ P_POSITION = 5
 P_BYTES = 6
 P_DETAIL = 7
 P_WIDTH = 8
+
+# ---- the heap
+SLOTS = 32
+"""Copy of the window's slots: MAX_SLOTS triples."""
+MAX_SLOTS = 64
+OUT = SLOTS + 3 * MAX_SLOTS
+"""What comes next in a stream: at, captured, wire, time, packet."""
+HEAP = OUT + 16
+"""First word that layers above may use."""

@@ -1,0 +1,197 @@
+"""The books of a run: its connections and problems, as arrays.
+
+A connection is entered when it is first seen, with what never changes (its id, its endpoints), and closed when the stream
+kernels have finished it, with its times and counters.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+import numpy.typing as npt
+
+from kdissect.kafka.completed import Connections, Problems
+from kdissect.kafka.protocols import KAFKA, NAMES, name_of
+from kdissect.net.segment import A_HIGH, A_LOW, B_HIGH, B_LOW, PORTS
+from kdissect.problems import Kind
+from kdissect.tcp import layout as t
+
+Words = npt.NDArray[np.int64]
+
+_EMPTY: dict[str, type] = {
+    "id": np.uint64, "capture": np.int32, "client_hi": np.uint64, "client_lo": np.uint64, "broker_hi": np.uint64,
+    "broker_lo": np.uint64, "client_port": np.int32, "broker_port": np.int32, "started": np.int64, "ended": np.int64,
+    "start_seen": np.bool_, "end_reason": np.int8, "is_kafka": np.bool_, "protocol": np.int32, "tls": np.int32,
+    "packets": np.int64, "bytes": np.int64, "retransmitted_bytes": np.int64, "duplicated_packets": np.int64,
+    "out_of_order_packets": np.int64, "missing_bytes": np.int64, "zero_window_ns": np.int64, "rtt_ns": np.int64,
+    "exchanges": np.int64, "problems": np.int64,
+}  # fmt: skip
+
+
+def _mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """splitmix64's finaliser: every bit of the input reaches every bit of the result."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def connection_id(capture: str, flows: Words, first: Words, sequence: Words) -> npt.NDArray[np.uint64]:
+    """Ids from what a connection is known by: capture, 4-tuple (rows of flows), time (ns) and sequence number of its first packet."""
+    seed = int.from_bytes(hashlib.blake2b(capture.encode(), digest_size=8).digest(), "big")
+    h = np.full(len(first), seed, np.uint64)
+    for column in (*flows.T, first, sequence):
+        h = _mix(h + np.uint64(0x9E3779B97F4A7C15) + column.astype(np.uint64))
+    return h
+
+
+class Ledger:
+    """Connections and problems of a run over one or more captures."""
+
+    def __init__(self, captures: list[str], files: list[list[str]]) -> None:
+        columns = {name: np.zeros(0, kind) for name, kind in _EMPTY.items()}
+        self.connections = Connections(captures=captures, files=files, protocols=list(NAMES), **columns)
+        self._room = {name: np.zeros(256, kind) for name, kind in _EMPTY.items()}
+        self._first = self._sequence = np.zeros(256, np.int64)
+        self.base = 0
+        """Row of the first connection of the capture that is read now."""
+        self.capture = 0
+        self._problems: list[tuple[Words, int]] = []
+        self._texts: dict[str, int] = {}
+        self._rows: list[tuple[int, int, int, int, bool, int, int, int, int, int]] = []
+
+    def begin(self, capture: int) -> None:
+        """The next capture's connections follow."""
+        self.capture = capture
+        self.base = len(self.connections)
+
+    # ---- connections
+
+    def enter(self, rows: Words, flows: Words) -> None:
+        """Enter the connections among `rows` (structs) that are new; `flows` is the table of flows."""
+        if not len(rows):
+            return
+        number = rows[:, t.C_NUMBER] + self.base
+        size = int(number.max()) + 1
+        known = len(self.connections)
+        if size <= known:
+            return
+        fresh = rows[number >= known]
+        number = number[number >= known]
+        for name, array in self._room.items():
+            if size > len(array):
+                grown = np.zeros(2 * size, array.dtype)
+                grown[: len(array)] = array
+                self._room[name] = grown
+            setattr(self.connections, name, self._room[name][:size])
+        flow = flows[fresh[:, t.C_FLOW]]
+        room = self._room
+        room["id"][number] = connection_id(
+            self.connections.captures[self.capture], flow, fresh[:, t.C_FIRST], fresh[:, t.C_SEQUENCE]
+        )
+        room["capture"][number] = self.capture
+        room["started"][number] = fresh[:, t.C_FIRST]
+        self._sides(number, flow, fresh)
+
+    def _sides(self, number: Words, flow: Words, rows: Words) -> None:
+        """Which endpoint is the client: as found, else (no request was ever seen) the one with the larger port."""
+        room = self._room
+        port_a, port_b = flow[:, PORTS] >> 16, flow[:, PORTS] & 0xFFFF
+        client = rows[:, t.C_CLIENT]
+        a_asks = np.where(client >= 0, client == 0, port_a >= port_b)
+        for name, a, b in (("hi", A_HIGH, B_HIGH), ("lo", A_LOW, B_LOW)):
+            left, right = flow[:, a].astype(np.uint64), flow[:, b].astype(np.uint64)
+            room["client_" + name][number] = np.where(a_asks, left, right)
+            room["broker_" + name][number] = np.where(a_asks, right, left)
+        room["client_port"][number] = np.where(a_asks, port_a, port_b)
+        room["broker_port"][number] = np.where(a_asks, port_b, port_a)
+
+    def refresh(self, rows: Words, flows: Words) -> None:
+        """Client and broker of connections whose direction was found after they were entered."""
+        if len(rows):
+            self._sides(rows[:, t.C_NUMBER] + self.base, flows[rows[:, t.C_FLOW]], rows)
+
+    def close(self, rows: Words, flows: Words) -> None:
+        """Final times and counters of finished connections."""
+        if not len(rows):
+            return
+        self.enter(rows, flows)
+        self.refresh(rows, flows)
+        number = rows[:, t.C_NUMBER] + self.base
+        room = self._room
+        both = rows[:, t.C_WIDTH :].reshape(len(rows), 2, t.D_WIDTH)
+        total = both.sum(axis=1)
+        room["ended"][number] = rows[:, t.C_LAST]
+        room["start_seen"][number] = rows[:, t.C_START_SEEN] == 1
+        room["end_reason"][number] = rows[:, t.C_END]
+        room["is_kafka"][number] = rows[:, t.C_KAFKA] == 1
+        room["packets"][number] = total[:, t.D_PACKETS]
+        room["bytes"][number] = total[:, t.D_BYTES]
+        room["retransmitted_bytes"][number] = total[:, t.D_RETRANSMITTED]
+        room["duplicated_packets"][number] = rows[:, t.C_DUPLICATES]
+        room["out_of_order_packets"][number] = total[:, t.D_OUT_OF_ORDER]
+        room["missing_bytes"][number] = total[:, t.D_MISSING_TOTAL]
+        room["exchanges"][number] = rows[:, t.C_EXCHANGES]
+        room["problems"][number] += rows[:, t.C_PROBLEMS]
+        since = both[:, :, t.D_ZERO_SINCE]
+        still = np.where(since != t.NULL, np.maximum(rows[:, t.C_LAST, None] - since, 0), 0).sum(axis=1)
+        room["zero_window_ns"][number] = total[:, t.D_ZERO_TOTAL] + still
+        trip = both[:, :, t.D_ACK_RTT]
+        measured = np.where(trip != t.NULL, trip, 0).sum(axis=1)
+        room["rtt_ns"][number] = np.where(
+            rows[:, t.C_RTT] >= 0, rows[:, t.C_RTT], np.where((trip != t.NULL).any(axis=1), measured, -1)
+        )
+        protocol = np.full(len(rows), -1, np.int32)
+        protocol[rows[:, t.C_KAFKA] == 1] = KAFKA
+        other = np.flatnonzero(rows[:, t.C_KAFKA] != 1)
+        if len(other):
+            begins = both[other][:, :, [t.D_BEGIN16A, t.D_BEGIN16B]]
+            distinct, inverse = np.unique(begins.reshape(len(other), 4), axis=0, return_inverse=True)
+            names = np.array([name_of(*(int(x) for x in row)) for row in distinct], np.int32)
+            protocol[other] = names[inverse.reshape(-1)]
+        room["protocol"][number] = protocol
+        room["tls"][number] = -1
+
+    # ---- problems
+
+    def text(self, text: str) -> int:
+        """The code of a text."""
+        return self._texts.setdefault(text, len(self._texts))
+
+    def note(
+        self, kind: Kind, where: str, detail: str, *, conn: int = -1, n: int = -1, orphan: bool = False, at: int = t.NULL,
+        packet: int = -1, size: int = -1,
+    ) -> None:  # fmt: skip
+        """One row of problems. `conn` is a row of connections."""
+        self._rows.append((int(kind), self.capture, conn, n, orphan, at, packet, self.text(where), self.text(detail), size))
+        if conn >= 0:
+            self._room["problems"][conn] += 1
+
+    def stream_problems(self, rows: Words, client_of: Words) -> None:
+        """Problem rows of the stream kernels; `client_of[i]` is the direction of requests, -1 unknown."""
+        for row, client in zip(rows.tolist(), client_of.tolist(), strict=True):
+            kind, number, at, packet, direction, position, size, detail = row
+            stream = "stream" if client < 0 else "request stream" if client == direction else "response stream"
+            where = f"{stream}, sequence number {position & 0xFFFFFFFF}"
+            text = _DETAIL.get(kind, "").format(size=size, detail=detail)
+            conn = number + self.base
+            self._rows.append((kind, self.capture, conn, -1, False, at, packet, self.text(where), self.text(text), size))
+
+    def problems(self) -> Problems:
+        """All rows so far."""
+        columns = list(zip(*self._rows, strict=True)) if self._rows else [()] * 10
+        kinds = (np.int8, np.int32, np.int32, np.int64, np.bool_, np.int64, np.int64, np.int32, np.int32, np.int64)
+        arrays = [np.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
+        return Problems(*arrays, texts=list(self._texts))
+
+
+_DETAIL = {
+    Kind.MISSING_BYTES: "{size} bytes were sent but not captured",
+    Kind.RESYNCHRONISED: "the next frame was found {size} bytes later",
+    Kind.NOT_RESYNCHRONISED: "no frame was found in the last {size} bytes",
+    Kind.BAD_LENGTH: "no frame can have length {detail}",
+    Kind.UNFINISHED_FRAME: "the stream ends {size} bytes before its last frame does",
+    Kind.ORPHAN_RESPONSE: "a response of {size} bytes with correlation id {detail}, whose request was not captured",
+    Kind.SNAPPED: "the snap length cut off {size} bytes, a length prefix among them",
+    Kind.BAD_HEADER: "a frame of {size} bytes whose header cannot be read",
+}
