@@ -26,7 +26,8 @@ class Rules:
         tagged = [item for item in here if item.tag is not None and self.version in item.tagged]
         if len(tagged) > k.MAX_KNOWN_TAGS:
             raise ValueError(f"{self.message.name}: more than {k.MAX_KNOWN_TAGS} tags in one struct")
-        return [item for item in here if item not in tagged] if tagged else here, tagged
+        plain = [item for item in here if item not in tagged] if tagged else here
+        return plain, tagged if self.flexible else []
 
     def compact(self, item: Field) -> bool:
         """Whether lengths of this field are varints."""
