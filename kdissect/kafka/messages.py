@@ -72,7 +72,7 @@ class Decoder:
     `wanted` maps (API key, side) to None (every field and unknown tags) or to dotted snake_case paths, each with all
     below it ("topics.partitions.fetch_offset"; "responses.partitions.records@" adds the position of records in the
     byte array as `records_at`; "*" is everything). Other message types are only checked. Raises UsageError for an
-    unknown API or path (when the first such frame comes for paths).
+    unknown API or path.
     """
 
     def __init__(self, wanted: Mapping[Type, Wanted] | None = None, apis: Mapping[int, Api] | None = None) -> None:
@@ -85,9 +85,11 @@ class Decoder:
         else:
             library = compile_library(apis)
         self.library: Library = library
-        for key, side in self.wanted:
+        for (key, side), paths in self.wanted.items():
             if not (0 <= key < library.newest.shape[0] and side in (0, 1)) or library.newest[key, side] < 0:
                 raise UsageError(f"there is no API with key {key}")
+            if paths:
+                Layout(self._apis[key].message(side), paths)  # a wrong path is an error now, not at its first frame
         self.table: Ints = library.table
         """int32 [key, version, side]: program id, -1 unknown. Shape [128, 32, 2]."""
         self.flexible: Ints = library.flexible.astype(np.int16)

@@ -316,7 +316,7 @@ def test_an_address_outside_of_the_program_raises_instead_of_reading() -> None:
             fill(
                 data, one, one + 4, np.zeros(1, np.int32), programs, np.zeros(k.STRIDE, np.int64),
                 np.zeros(3, np.int64), one, np.zeros(3, np.int64), np.zeros(2, np.int64), np.zeros(100, np.int64),
-                np.zeros(1, np.int8), np.zeros(2, np.uint8), data, data.view(np.int16), data.view(np.int32), np.zeros(1, np.int64),
+                np.zeros(1, np.int8), np.zeros(2, np.uint8), data, data.view(np.int16), data.view(np.int32), one,
             )  # fmt: skip
 
 
