@@ -63,7 +63,7 @@ def test_flat_values_and_whose_they_are() -> None:
 def test_columns_that_too_much_would_need_come_in_several_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     bodies = BODIES * 5
     _, whole = decode(TOPICS, *bodies)
-    monkeypatch.setattr(messages, "MAX_BATCH_BYTES", 1000)
+    monkeypatch.setattr(messages, "MAX_BATCH_BYTES", 500)
     found, rows = decode(TOPICS, *bodies, BODIES[0][:-1])
     made = found.messages[KEY, 0]
     assert len(made.batches) > 1
