@@ -1,0 +1,228 @@
+"""`kdissect.open`: captures as tables, in Python."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from kdissect.capture import CaptureSet, open_captures
+from kdissect.capture.sources import Source
+from kdissect.engine.run import Progress, Run, Settings
+from kdissect.problems import UsageError
+from kdissect.tables import formats
+from kdissect.tables.builder import AT_THE_END
+from kdissect.tables.declaration import SCHEMAS, columns_of, declared
+from kdissect.tables.where import Filter, parse
+
+if TYPE_CHECKING:
+    import pandas
+
+    from kdissect.summary import Summary
+
+MADE = (
+    "connections", "exchanges", "fetches", "fetch_partitions", "list_offsets", "producer_ids", "groups", "api_versions",
+    "topics", "capture_quality", "problems",
+)  # fmt: skip
+"""The tables that a run makes, in the order in which they are written."""
+
+
+class Capture:
+    """One or more captures, opened but not read. Every method reads them anew (standard input can be read only once).
+
+    Made by `kdissect.open`. A table has the same name, columns and values here, on the command line, in Parquet and in
+    Spark; see `kdissect.tables.declaration`.
+    """
+
+    def __init__(self, captures: list[CaptureSet], settings: Settings) -> None:
+        self._captures = captures
+        self._settings = settings
+
+    def __repr__(self) -> str:
+        names = ", ".join(capture.name for capture in self._captures)
+        return f"<Capture {names}>"
+
+    @property
+    def names(self) -> list[str]:
+        """What the `capture` column calls each of them."""
+        return [capture.name for capture in self._captures]
+
+    def table(self, name: str, columns: Sequence[str] | None = None, where: str | None = None) -> pa.Table:
+        """A whole table in the contract's order.
+
+        `columns`: names, in the order wanted. `where`: an expression such as "api = 'Fetch' and latency_ms > 500".
+        Raises UsageError for an unknown table or column or a bad expression, CaptureError when nothing can be read.
+        """
+        return self._tables({name: columns}, {name: where})[name]
+
+    def tables(
+        self, names: Sequence[str] | None = None, where: Mapping[str, str] | None = None
+    ) -> dict[str, pa.Table]:
+        """Several tables (all when None) in one pass; `where` has filters by table."""
+        return self._tables(dict.fromkeys(MADE if names is None else names), where or {})
+
+    def pandas(self, name: str, columns: Sequence[str] | None = None, where: str | None = None) -> pandas.DataFrame:
+        """A table as a DataFrame with Arrow-backed dtypes."""
+        import pandas
+
+        return self.table(name, columns, where).to_pandas(types_mapper=pandas.ArrowDtype)
+
+    def batches(
+        self, name: str, columns: Sequence[str] | None = None, where: str | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """A table in pieces, as exchanges complete: memory stays flat. Names that come later are not known yet."""
+        shown = columns_of(name, None if columns is None else list(columns))
+        condition = _condition(name, where)
+        run = self._run({name: _with_filter(shown, condition)})
+        expression = None if condition is None else condition.expression
+        for part in run.rows():
+            if name in part.tables and part.tables[name].num_rows:
+                batch = run.builder.resolved(name, part.tables[name], expression, shown)
+                if batch.num_rows:
+                    yield batch
+        if name in AT_THE_END:
+            table = run.builder.finished(name, [run.finish()[name]], expression, shown)
+            yield from table.to_batches()
+
+    def messages(self, api: str, direction: str) -> pa.Table:
+        """Every message of one API and direction ("request" or "response"), nested as on the wire, a row each.
+
+        The columns are those of all versions together; a field that a message's version does not have is null.
+        """
+        batches = list(self.message_batches(api, direction))
+        return pa.Table.from_batches(batches)
+
+    def message_batches(self, api: str, direction: str) -> Iterator[pa.RecordBatch]:
+        """`messages` in pieces of one schema; at least one, maybe empty."""
+        kind = _message_type(api, direction)
+        schema = _message_schema(kind)
+        none = True
+        for part in self._run({}, kind).rows():
+            if part.messages is not None:
+                none = False
+                yield part.messages.cast(schema)
+        if none:
+            yield pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+
+    def summary(self, by: str = "api") -> Summary:
+        """The first screen as data; `by` groups its latencies: api, client, broker or version."""
+        from kdissect.summary import WANTED, Summarizer
+
+        gathered = Summarizer(by)
+        wanted = {name: list(columns) for name, columns in WANTED.items() if name in MADE}
+        run = self._run(wanted)
+        waiting: list[pa.RecordBatch] = []
+        rows = 0
+        for part in run.rows():
+            waiting.append(part.tables["exchanges"])
+            rows += part.tables["exchanges"].num_rows
+            if rows >= SUMMARY_ROWS:
+                self._summarize(run, gathered, waiting, wanted)
+                rows = 0
+        at_the_end = run.finish()
+        self._summarize(run, gathered, waiting, wanted)
+        for name, table in at_the_end.items():
+            for batch in table.to_batches():
+                gathered.feed(name, batch)
+        return gathered.finish()
+
+    @staticmethod
+    def _summarize(run: Run, gathered: Any, waiting: list[pa.RecordBatch], wanted: dict[str, list[str]]) -> None:
+        for batch in waiting:
+            gathered.feed("exchanges", run.builder.resolved("exchanges", batch, None, wanted["exchanges"]))
+        waiting.clear()
+
+    def save(self, directory: str | Path) -> dict[str, int]:
+        """Every table as Parquet, `directory/TABLE.parquet`; returns rows by table."""
+        folder = Path(directory)
+        folder.mkdir(parents=True, exist_ok=True)
+        return {
+            name: formats.write_parquet(SCHEMAS[name], table.to_batches(), folder / f"{name}.parquet")
+            for name, table in self.tables().items()
+        }
+
+    def _tables(
+        self, asked: Mapping[str, Sequence[str] | None], where: Mapping[str, str | None]
+    ) -> dict[str, pa.Table]:
+        shown = {name: columns_of(name, None if columns is None else list(columns)) for name, columns in asked.items()}
+        conditions = {name: _condition(name, where.get(name)) for name in asked}
+        run = self._run({name: _with_filter(columns, conditions[name]) for name, columns in shown.items()})
+        parts: dict[str, list[pa.RecordBatch | pa.Table]] = {name: [] for name in asked}
+        for part in run.rows():
+            for name, batch in part.tables.items():
+                if batch.num_rows:
+                    parts[name].append(batch)
+        for name, table in run.finish().items():
+            parts[name].append(table)
+        expressions = {name: None if c is None else c.expression for name, c in conditions.items()}
+        return {
+            name: run.builder.finished(name, found, expressions[name], shown[name]) for name, found in parts.items()
+        }
+
+    def _run(self, tables: Mapping[str, Sequence[str] | None], messages: tuple[int, int] | None = None) -> Run:
+        for name in tables:
+            declared(name)
+        return Run(self._captures, tables, self._settings, messages)
+
+
+SUMMARY_ROWS = 200_000
+"""Exchanges that the summary holds back until names of brokers are known: some tens of MB."""
+
+
+def open_capture(
+    source: Source | Sequence[Source],
+    *,
+    start: str | datetime | None = None,
+    end: str | datetime | None = None,
+    progress: Progress | None = None,
+) -> Capture:
+    """Open a capture: a path, a glob, a directory, a list of these, or an open binary file. Nothing is read yet.
+
+    `start`, `end`: leave out packets before and after (ISO 8601, UTC unless it says; or datetimes). `progress` is called
+    with bytes read and bytes in all (None where unknown). Raises CaptureError when there is no such capture, or it is
+    none; UsageError for a time that cannot be read.
+    """
+    settings = Settings(_nanoseconds(start), _nanoseconds(end), progress)
+    return Capture(open_captures(source), settings)
+
+
+def _nanoseconds(time: str | datetime | None) -> int | None:
+    if time is None:
+        return None
+    if isinstance(time, str):
+        try:
+            time = datetime.fromisoformat(time)
+        except ValueError:
+            raise UsageError(f"{time!r} is not a time; say it like 2026-11-21T10:30:00") from None
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=timezone.utc)
+    since = time - datetime(1970, 1, 1, tzinfo=timezone.utc)
+    return (since.days * 86_400 + since.seconds) * 1_000_000_000 + since.microseconds * 1000
+
+
+def _condition(name: str, where: str | None) -> Filter | None:
+    return None if where is None else parse(where, SCHEMAS[name])
+
+
+def _with_filter(columns: list[str], condition: Filter | None) -> list[str]:
+    """The columns to make: those shown and those that the filter reads."""
+    return columns if condition is None else list(dict.fromkeys([*columns, *sorted(condition.columns)]))
+
+
+def _message_type(api: str, direction: str) -> tuple[int, int]:
+    from kdissect.schema import index
+
+    if direction not in ("request", "response"):
+        raise UsageError(f"direction is request or response, not {direction!r}")
+    return index.load().by_name(api).key, 1 if direction == "response" else 0
+
+
+def _message_schema(kind: tuple[int, int]) -> pa.Schema:
+    from kdissect.kafka.messages import schema_for
+
+    fields = schema_for(*kind)
+    head = [("exchange_id", pa.string()), ("api_version", pa.int16()), ("correlation_id", pa.int32())]
+    return pa.schema([*(pa.field(name, kind) for name, kind in head), *fields])

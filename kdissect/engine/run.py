@@ -1,0 +1,161 @@
+"""One pass over captures: blocks through the layers, rows of tables out.
+
+A `Run` reads its captures one after the other. `rows()` yields, block by block, unresolved rows of the tables asked for and
+the messages asked for; then `finish()` gives the tables that are made at the end, and `builder` resolves the others. All
+state that is carried from block to block lives in the layers' own objects (`Scanner`, `Dissector`, `Ledger`,
+`TableBuilder`), whose memory is bounded by what is unfinished, not by what was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from kdissect.capture import CaptureSet
+from kdissect.engine.quality import measures
+from kdissect.kafka.completed import Completed, Quality
+from kdissect.kafka.completion import Completion
+from kdissect.kafka.dissector import Dissector, Harvest
+from kdissect.kafka.fit import Programs
+from kdissect.kafka.ledger import Ledger
+from kdissect.kafka.messages import Decoder, Message
+from kdissect.net.scanner import Scanner
+from kdissect.tables.builder import TableBuilder
+from kdissect.tables.identity import exchange_ids
+from kdissect.tcp import layout as t
+
+Progress = Callable[[int, int | None], None]
+"""Called with bytes read and bytes in all (None where unknown)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What to leave out. Times in ns since the epoch, both inclusive."""
+
+    after: int | None = None
+    before: int | None = None
+    progress: Progress | None = None
+
+
+@dataclass(slots=True)
+class Rows:
+    """What one part of a run made: unresolved table rows by name, and messages of the type asked for."""
+
+    tables: dict[str, pa.RecordBatch]
+    messages: pa.RecordBatch | None = None
+
+
+class Run:
+    """One pass over `captures` for `tables` (name -> columns, None: all) and maybe one type of `messages`."""
+
+    def __init__(
+        self,
+        captures: Sequence[CaptureSet],
+        tables: Mapping[str, Sequence[str] | None],
+        settings: Settings,
+        messages: tuple[int, int] | None = None,
+    ) -> None:
+        self.captures = captures
+        self.settings = settings
+        self.ledger = Ledger([c.name for c in captures], [c.files for c in captures])
+        self.builder = TableBuilder(self.ledger.connections, tables)
+        self.type = messages
+        wanted: dict[tuple[int, int], frozenset[str] | None] = dict(self.builder.wanted)
+        if messages is not None:
+            wanted[messages] = None
+        self.decoder = Decoder(wanted)
+        self.quality: list[Quality] = []
+        self._done = 0
+        sizes = [c.size for c in captures]
+        self._total = None if None in sizes else sum(s for s in sizes if s is not None)
+
+    def completed(self) -> Iterator[Completed]:
+        """Finished exchanges, part by part."""
+        programs = Programs(self.decoder.table, self.decoder.flexible, self.decoder.skim())
+        for number, capture in enumerate(self.captures):
+            self.ledger.begin(number)
+            window = capture.window()
+            scanner = Scanner(capture, self.settings.after, self.settings.before)
+            dissector = Dissector(window, programs)
+            completion = Completion(dissector, self.decoder, self.ledger, capture)
+            rereadable = capture.rereadable
+            for block in capture.blocks(window):
+                segments = scanner.scan(block)
+                for harvest in dissector.feed(segments, len(scanner.flows)):
+                    yield from self._complete(harvest, dissector, scanner, completion)
+                dissector.before_next_block(rereadable)
+                self._progress(window.end)
+            for harvest in dissector.finish():
+                yield from self._complete(harvest, dissector, scanner, completion)
+            self._done += window.end
+            scanner.finish()
+            self._capture_problems(number, capture)
+            self.quality += measures(number, capture, scanner, self.ledger)
+
+    def _complete(
+        self, harvest: Harvest, dissector: Dissector, scanner: Scanner, completion: Completion
+    ) -> Iterator[Completed]:
+        ledger = self.ledger
+        live = dissector.live()
+        flows = scanner.flows
+        ledger.enter(live, flows)
+        ledger.refresh(live, flows)
+        ledger.close(harvest.ended, flows)
+        if len(harvest.problems):
+            client = np.full(int(harvest.problems[:, t.P_CONNECTION].max()) + 1, -1, np.int64)
+            for rows in (live, harvest.ended):
+                number = rows[:, t.C_NUMBER]
+                known = number < len(client)
+                client[number[known]] = rows[known, t.C_CLIENT]
+            ledger.stream_problems(harvest.problems, client[harvest.problems[:, t.P_CONNECTION]])
+        yield from completion.complete(harvest)
+
+    def rows(self) -> Iterator[Rows]:
+        """Unresolved rows, part by part."""
+        for done in self.completed():
+            if len(done):
+                yield Rows(self.builder.feed(done), self._messages(done))
+
+    def _messages(self, done: Completed) -> pa.RecordBatch | None:
+        """The messages asked for, with what identifies them."""
+        if self.type is None:
+            return None
+        message = done.messages.get(self.type)
+        if message is None or not len(message.rows):
+            return None
+        return identified(done, message, self.ledger)
+
+    def finish(self) -> dict[str, pa.Table]:
+        """The tables made at the end, whole and resolved."""
+        return self.builder.finish(self.ledger.problems(), self.quality)
+
+    def _progress(self, end: int) -> None:
+        if self.settings.progress is not None:
+            self.settings.progress(self._done + end, self._total)
+
+    def _capture_problems(self, number: int, capture: CaptureSet) -> None:
+        for problem in capture.problems:
+            packet = (problem.file << 40) | problem.packet
+            self.ledger.note(
+                problem.kind, problem.where, problem.detail, at=problem.at or t.NULL, packet=packet,
+                size=problem.bytes or -1,
+            )  # fmt: skip
+
+
+def identified(done: Completed, message: Message, ledger: Ledger) -> pa.RecordBatch:
+    """Messages with exchange id, API version and correlation id in front of their fields."""
+    rows = message.rows
+    ids = exchange_ids(ledger.connections.id[done.conn[rows]], done.n[rows], done.is_orphan[rows])
+    head = {
+        "exchange_id": ids,
+        "api_version": pa.array(done.api_version[rows], pa.int16()),
+        "correlation_id": pa.array(done.correlation_id[rows], pa.int32()),
+    }
+    batch = message.batch
+    names = batch.schema.names
+    return pa.RecordBatch.from_arrays(
+        [*head.values(), *(batch.column(name) for name in names)], names=[*head, *names]
+    )
