@@ -1,13 +1,13 @@
 """The wire format as data: what a parsed `.kmsg` file is made of.
 
-A message (one direction of one API) is a tree of fields. Every field says in which versions it is on the wire, in which it
-may be null, and, where it is tagged (KIP-482), from which version on and under which tag. Names are Kafka's own.
+A message (one direction of one API) is a tree of fields. Every field says in which versions it is on the wire, in which
+it may be null, and, where it is tagged (KIP-482), from which version on and under which tag. Names are Kafka's own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 SCALARS: dict[str, int] = {
     "bool": 1, "int8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8, "float64": 8, "uuid": 16,
@@ -41,8 +41,8 @@ class Field:
     """One field of a struct, at every version.
 
     `kind` is a scalar, "string", "bytes", "records", "struct" or "array". An array's element is described by `element`
-    (a scalar, string, bytes or "struct"); structs, and arrays of them, have `fields`. A tagged field has `tag` and is on
-    the wire only in versions of `tagged` (all of `versions` in Kafka so far).
+    (a scalar, string, bytes or "struct"); structs, and arrays of them, have `fields`. A tagged field has `tag` and is
+    on the wire only in versions of `tagged` (all of `versions` in Kafka so far).
     """
 
     name: str
@@ -59,6 +59,12 @@ class Field:
     flexible: Versions | None = None
     secret: bool = False
     """A credential: its value is never shown, only its length."""
+    secret_by: str | None = None
+    """A credential only where the sibling field of this name holds the name of a secret configuration."""
+    values: tuple[tuple[int, str], ...] = ()
+    """What certain numbers mean."""
+    former: tuple[str, ...] = ()
+    """Names that older releases gave the same field."""
     doc: str = ""
     line: int = 0
 
@@ -74,8 +80,8 @@ class Field:
 class Message:
     """One direction of one API (or a header, or a payload such as ConsumerProtocolSubscription).
 
-    `flexible` is the range in which strings and arrays are compact and structs end with tags. `variants` are other layouts
-    that the same version number once had: (versions, release, fields), to be tried when `fields` does not consume a body.
+    `flexible` is the range in which strings and arrays are compact and structs end with tags. `variants` are other
+    layouts that the same version number once had, to be tried when `fields` does not consume a body.
     """
 
     name: str
@@ -84,6 +90,8 @@ class Message:
     fields: tuple[Field, ...]
     variants: tuple[Variant, ...] = ()
     file: str = ""
+    headers: tuple[tuple[Versions, int], ...] = ()
+    """Exceptions from Kafka's rule of header versions: (versions of the message, version of its header)."""
 
     def walk(self) -> Iterator[tuple[tuple[str, ...], Field]]:
         """Every field with its path of Kafka names, depth first."""
@@ -113,9 +121,9 @@ class Api:
     """Versions that the newest release no longer accepts."""
     unstable: Versions = NONE
     doc: str = ""
-    since: str = field(default="")
 
     def message(self, side: int) -> Message:
+        """The request or the response."""
         return self.response if side == RESPONSE else self.request
 
 

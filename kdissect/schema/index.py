@@ -1,0 +1,147 @@
+"""Every message that we know: the `.kmsg` files, read once per process on first use.
+
+Reading and parsing all of them takes about 20 ms. Names are found in any case, with or without underscores, and by what
+older releases called the API.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from kdissect.problems import UsageError
+from kdissect.schema.grammar import GrammarError, parse
+from kdissect.schema.model import REQUEST, RESPONSE, Api, Field, Message
+
+NEWEST_RELEASE = "4.5"
+"""The newest Kafka release whose messages are known."""
+
+SIDES = {"request": REQUEST, "response": RESPONSE}
+
+_HERE = Path(__file__).parent
+_API_FILES = _HERE / "api"
+_ERRORS = _HERE / "errors.txt"
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """All APIs by key, and all messages by Kafka's name: `FetchRequest`, headers and payloads too."""
+
+    apis: Mapping[int, Api]
+    messages: Mapping[str, Message]
+    names: Mapping[str, int]
+    """Keys by every name of an API, in lower case without underscores."""
+
+    def find(self, api: str | int) -> Api:
+        """An API by key or by name. Raises UsageError that names what is alike."""
+        key = api if isinstance(api, int) else self.names.get(_plain(api))
+        if key is None and str(api).isdigit():
+            key = int(api)
+        if key is None or key not in self.apis:
+            alike = difflib.get_close_matches(_plain(str(api)), self.names, n=1)
+            hint = f"; did you mean {self.apis[self.names[alike[0]]].name}?" if alike else ""
+            raise UsageError(f"there is no API {api!r}{hint}")
+        return self.apis[key]
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "").replace("-", "")
+
+
+def side_of(direction: str) -> int:
+    """REQUEST or RESPONSE for the words "request" and "response". Raises UsageError."""
+    side = SIDES.get(direction.lower())
+    if side is None:
+        raise UsageError(f"a direction is request or response, not {direction!r}")
+    return side
+
+
+@cache
+def _files() -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(_API_FILES.glob("*.kmsg"))}
+
+
+@cache
+def digest() -> str:
+    """A digest of the schema's text: equal digests mean equal layouts."""
+    hashed = hashlib.sha256()
+    for name, text in _files().items():
+        hashed.update(f"{name}\0{len(text)}\0".encode() + text)
+    return hashed.hexdigest()
+
+
+@cache
+def load() -> Index:
+    """The index of all files. Raises GrammarError (file:line) for a line that is not in the grammar."""
+    return build({name: text.decode() for name, text in _files().items()})
+
+
+def build(files: Mapping[str, str]) -> Index:
+    """An index of these files, text by file name."""
+    apis: dict[int, Api] = {}
+    messages: dict[str, Message] = {}
+    names: dict[str, int] = {}
+    for file, text in files.items():
+        parsed = parse(text, file)
+        messages.update(parsed.messages)
+        api = parsed.api
+        if api is None:
+            continue
+        if api.key in apis:
+            raise GrammarError(f"{file}:1: {apis[api.key].name} has key {api.key} already")
+        apis[api.key] = api
+        messages[api.request.name], messages[api.response.name] = api.request, api.response
+        for name in (api.name, *api.former_names):
+            if names.setdefault(_plain(name), api.key) != api.key:
+                raise GrammarError(f"{file}:1: {apis[names[_plain(name)]].name} is called {name} too")
+    return Index(dict(sorted(apis.items())), messages, names)
+
+
+def layouts(message: Message, version: int) -> list[tuple[Field, ...]]:
+    """The layouts that this version had: the newest release's first, then what the same number once meant."""
+    if version not in message.versions:
+        return []
+    return [message.fields, *(variant.fields for variant in message.variants if version in variant.versions)]
+
+
+def request_header_version(key: int, version: int) -> int:
+    """Version of a request's header: 2 if the body is flexible, else 1, with Kafka's one exception; 1 for a key that
+    we do not know (versions 1 and 2 agree up to the client id)."""
+    api = load().apis.get(key)
+    return 1 if api is None else _header_version(api.request, version, 1)
+
+
+def response_header_version(key: int, version: int) -> int:
+    """Version of a response's header: 1 if the body is flexible, else 0. ApiVersions always has 0 (KIP-511), so that a
+    client of any age can read it."""
+    api = load().apis.get(key)
+    return 0 if api is None else _header_version(api.response, version, 0)
+
+
+def _header_version(message: Message, version: int, plain: int) -> int:
+    for versions, header in message.headers:
+        if version in versions:
+            return header
+    return plain + (version in message.flexible)
+
+
+def api_name(key: int) -> str:
+    """Kafka's name of an API key; `key N` when there is none."""
+    api = load().apis.get(key)
+    return f"key {key}" if api is None else api.name
+
+
+@cache
+def error_names() -> Mapping[int, str]:
+    """All error codes by number: -1 to 136."""
+    lines = (line for line in _ERRORS.read_text("ascii").splitlines() if not line.startswith("#"))
+    return {int(code): name for code, name in (line.split(" ") for line in lines)}
+
+
+def error_name(code: int) -> str:
+    """Kafka's name of an error code; `error N` when there is none."""
+    return error_names().get(code, f"error {code}")
