@@ -217,7 +217,7 @@ def _message_type(api: str, direction: str) -> tuple[int, int]:
 
     if direction not in ("request", "response"):
         raise UsageError(f"direction is request or response, not {direction!r}")
-    return index.load().by_name(api).key, 1 if direction == "response" else 0
+    return index.load().find(api).key, 1 if direction == "response" else 0
 
 
 def _message_schema(kind: tuple[int, int]) -> pa.Schema:
