@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from kdissect.kafka.bodies import Decoded, Message, Type
 from kdissect.problems import UsageError
+from kdissect.schema import index
 from kdissect.schema import opcodes as k
 from kdissect.schema.columns import Shape, Used, place, record_batch, schema_of
 from kdissect.schema.filling import fill
@@ -79,8 +80,6 @@ class Decoder:
         self.wanted: dict[Type, Wanted] = dict(wanted or {})
         self._given = apis
         if apis is None:
-            from kdissect.schema import index
-
             library = load_library(index.digest(), lambda: index.load().apis)
         else:
             library = compile_library(apis)
@@ -99,11 +98,7 @@ class Decoder:
 
     @property
     def _apis(self) -> Mapping[int, Api]:
-        if self._given is not None:
-            return self._given
-        from kdissect.schema import index
-
-        return index.load().apis
+        return self._given if self._given is not None else index.load().apis
 
     def newest(self, key: int, side: int) -> int:
         """The newest version with a known layout, -1 for an unknown API: what to try for a version newer than that."""
@@ -307,8 +302,6 @@ class Decoder:
 
 def schema_for(key: int, side: int, wanted: Wanted = None) -> pa.Schema:
     """The Arrow schema of an API's messages: the union of all versions' fields, without decoding anything."""
-    from kdissect.schema import index
-
     return schema_of(Layout(index.load().apis[key].message(side), wanted))
 
 

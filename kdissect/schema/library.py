@@ -29,7 +29,6 @@ API_KEYS = 128
 """Keys that a layout can have: Kafka's largest is 94 (4.5). Unknown keys are not an error, they have no layout."""
 VERSIONS = 32
 """Versions that a layout can have: Kafka's largest is 18 (Fetch)."""
-_API_VERSIONS = 18
 _SHAPES = {"rows": (-1,), "tags": (-1,), "programs": (-1, 4), "identity": (-1, 4), "alternative": (-1,),
            "table": (API_KEYS, VERSIONS, 2), "newest": (API_KEYS, 2), "flexible": (API_KEYS, 2)}  # fmt: skip
 
@@ -75,10 +74,11 @@ def compile_library(apis: Mapping[int, Api]) -> Library:
     for key, api in sorted(apis.items()):
         for side in (REQUEST, RESPONSE):
             message = api.message(side)
-            if message.flexible.first <= message.flexible.last and (key, side) != (_API_VERSIONS, RESPONSE):
-                flexible[key, side] = message.flexible.first
+            versions = range(message.versions.first, message.versions.last + 1)
+            with_tags = [v for v in versions if v in message.flexible and not any(v in h for h, _ in message.headers)]
+            flexible[key, side] = with_tags[0] if with_tags else NEVER
             newest[key, side] = message.versions.last
-            for version in range(message.versions.first, message.versions.last + 1):
+            for version in versions:
                 table[key, version, side] = len(programs)
                 layouts = 1 + sum(version in item.versions for item in message.variants)
                 for variant in range(layouts):
