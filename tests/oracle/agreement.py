@@ -78,9 +78,9 @@ def _struct(logged: Row, ours: Row, key: int, side: str, path: str) -> Iterator[
                     yield f"{here}: a secret of {_length(value, here)} bytes, ours {ours.get(f'{name}_bytes')!r}"
                 continue
         if name not in ours:
-            if name == "records" and value is None and "records_bytes" in ours:
+            if name == "records" and value in (None, "") and "records_bytes" in ours:
                 explained.add("records_bytes")
-                if ours["records_bytes"] is not None:
+                if value is None and ours["records_bytes"] is not None:
                     yield f"{here}: logged null, ours {ours['records_bytes']} bytes"
                 continue
             yield f"{here}: no such column"

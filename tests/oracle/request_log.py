@@ -82,12 +82,22 @@ RENAMED: dict[tuple[int, str], dict[str, str]] = {
         "results.results.error_code": "partition_error_code",
         "errors": "results_by_topic_v3_and_below",
     },
+    (28, "request"): {"generation_id": "generation_id_or_member_epoch"},
     (35, "request"): {"topics.partition_index": "partitions"},
     (43, "request"): {"topic_partitions.partition_id": "partitions"},
+    (52, "request"): {
+        "topics.partitions.candidate_epoch": "replica_epoch",
+        "topics.partitions.candidate_id": "replica_id",
+        "topics.partitions.candidate_directory_id": "replica_directory_id",
+    },
     (56, "request"): {"topics.name": "topic_name", "topics.partitions.current_isr_version": "partition_epoch"},
     (56, "response"): {"topics.name": "topic_name", "topics.partitions.current_isr_version": "partition_epoch"},
+    (74, "response"): {
+        "client_metrics_resources": "config_resources",
+        "client_metrics_resources.name": "resource_name",
+    },
 }
-"""Fields that 2.8 logged under another name: (API key, side) -> path -> present name of its last part."""
+"""Fields that older releases logged under another name: (API key, side) -> path -> present name of its last part."""
 
 
 @dataclass(slots=True)

@@ -12,6 +12,9 @@ Values:
 
 * tagged fields at their default are left out: `DEFAULTS`;
 * records are sizes only (`<name>_bytes`);
+* a ShareFetch answer's records are shown as empty text, whatever they are;
+* the body of an ApiVersions request of a version that the broker does not know is not read (`UNPARSED`);
+* bytes behind a request's body are ignored by the broker, and undecodable to us (`SURPLUS`);
 * a null client id is shown as an empty one;
 * secrets compare by length; a configuration's value may be `[hidden]`.
 """
@@ -86,6 +89,17 @@ SECRETS: dict[tuple[int, str], frozenset[str]] = {
 """Fields that may be null with their length beside them. Configurations only where their name is a secret one."""
 
 HIDDEN = "[hidden]"
+SURPLUS = frozenset({("raw_errors", 3, 5)})
+"""(Capture, API key, version) of requests sent with bytes behind their body."""
+
+
+def why_body_differs(capture: str, entry: Entry, row: dict[str, Any], side: str) -> str | None:
+    """The excuse for a logged body that is not a row of the messages' table, or None."""
+    if side == "request" and entry.key == 18 and entry.request == {} and (entry.response or {}).get("error_code") == 35:
+        return "UNPARSED"
+    if side == "request" and (capture, entry.key, entry.version) in SURPLUS and row["status"] == "undecodable":
+        return "SURPLUS"
+    return None
 
 
 def why_not_on_wire(entry: Entry, began: datetime, ended: datetime, endpoints: frozenset[Any]) -> str | None:
