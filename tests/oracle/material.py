@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import tomllib
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 import kdissect
 from tests.oracle.request_log import Entry, read
@@ -71,4 +74,6 @@ def material(name: str) -> Material:
     path = next(p for p in sorted(CAPTURES.glob(f"{name}.pcap*")))
     keys = CAPTURES / f"{name}.keys.log"
     options = {"keylog": keys} if keys.exists() else {}
+    if options and "keylog" not in inspect.signature(kdissect.open).parameters:
+        pytest.skip("kdissect.open takes no key log yet: encrypted captures stay closed")
     return Material(name, path, toml, kdissect.open(path, **options))
