@@ -37,7 +37,7 @@ CONNECTIONS = table(
         "capture ended).",
     ),
     ("is_kafka", FLAG, "Kafka was recognised by content."),
-    ("protocol", TEXT, "What it speaks: `Kafka`, another protocol's name, or null when unknown."),
+    ("protocol", TEXT, "What it speaks: `kafka`, another protocol's name, or null when unknown."),
     ("client_id", TEXT, "First client id seen in a request header."),
     ("client_software_name", TEXT, "ClientSoftwareName of the first ApiVersions request (v3 and later)."),
     ("client_software_version", TEXT, "ClientSoftwareVersion of that request."),
