@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import tomllib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,6 @@ class Material:
     path: Path
     toml: dict[str, Any]
     capture: Any
-    _messages: dict[tuple[str, str], dict[str, dict[str, Any]]] = field(default_factory=dict)
     _exchanges: list[dict[str, Any]] | None = None
 
     @property
@@ -55,16 +54,27 @@ class Material:
         return frozenset(named | logged)
 
     def messages(self, api: str, direction: str) -> dict[str, dict[str, Any]]:
-        """Rows of `messages` by exchange id, without the three columns that every API has."""
-        if (api, direction) not in self._messages:
-            rows = self.capture.messages(api, direction).to_pylist()
-            self._messages[api, direction] = {
-                row.pop("exchange_id"): {
-                    k: v for k, v in row.items() if k not in ("api_version", "correlation_id")
-                }
-                for row in rows
-            }  # fmt: skip
-        return self._messages[api, direction]
+        """Rows of `messages` by exchange id, without the three columns that every API has.
+
+        The clean captures are read together, once for each type of message: an exchange's id does not depend on what
+        else is read.
+        """
+        return _by_exchange(self.capture, api, direction) if self.name in ENCRYPTED else together(api, direction)
+
+
+@cache
+def together(api: str, direction: str) -> dict[str, dict[str, Any]]:
+    """The messages of all clean captures that have a log."""
+    paths = [next(iter(sorted(CAPTURES.glob(f"{name}.pcap*")))) for name in LOGGED if name not in ENCRYPTED]
+    return _by_exchange(kdissect.open(paths), api, direction)
+
+
+def _by_exchange(capture: Any, api: str, direction: str) -> dict[str, dict[str, Any]]:
+    rows = capture.messages(api, direction).to_pylist()
+    return {
+        row.pop("exchange_id"): {k: v for k, v in row.items() if k not in ("api_version", "correlation_id")}
+        for row in rows
+    }
 
 
 @cache
