@@ -9,6 +9,7 @@ The rules:
 - A response can be captured before its own request. Unmatched ones are held for HOLD_PACKETS packets of the connection
   before they are called orphans.
 - After SaslHandshake v0 was answered, frames are bare tokens of the mechanism until one reads as a Kafka request again.
+- A request that was not answered before bytes of the other direction were lost is `partial`: its answer may be among them.
 - A frame with bytes missing is `partial`; its last byte's time is unknown when bytes were never captured, but known when a
   snap length cut them (they did arrive).
 """
@@ -95,6 +96,7 @@ from kdissect.tcp.layout import (
     D_HEAD,
     D_LATEST,
     D_LENGTH,
+    D_LOST,
     D_MISSING,
     D_NEED,
     D_NEXT,
@@ -339,7 +341,7 @@ def without_response(M, c, r):  # type: ignore[no-untyped-def]
     answering = direction_of(c, 1 - M[c + C_CLIENT])
     if M[answering + D_PACKETS] == 0:
         status = ONE_WAY
-    elif M[r + R_MISSING] > 0 or M[r + R_CUT] > 0:
+    elif M[r + R_MISSING] > 0 or M[r + R_CUT] > 0 or M[answering + D_LOST] >= M[r + R_PACKETS]:
         status = PARTIAL
     elif M[K_FINAL] == CAPTURE_ENDED and M[c + C_END] == END_OPEN:
         status = PENDING

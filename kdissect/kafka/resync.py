@@ -6,7 +6,8 @@ tried in order; each is rejected, accepted, or waits for more bytes:
 - A request: a plausible size, a known key and version, a client id that is text, and a body that its layout consumes
   exactly.
 - A response: the correlation id of a request that waits, and a body that the layout of that request's version consumes
-  exactly. Just before the first request that was captured, an id just below it is taken too (its request came earlier).
+  exactly. Where the connection began before the capture, the first response may also have an id just below that of the
+  first request captured (its own request came earlier).
 - A frame that the window cannot hold whole (too large, cut by the snap length, or with a hole in it) is taken when all of
   it that is there fits, and a waiting id or the connection's own client id vouches for it.
 - Where the first bytes of a connection are there, its first frame must be a request: anything else is not Kafka, and the
@@ -36,6 +37,7 @@ from kdissect.kafka.state import (
     KEYS,
     R_API,
     R_CORRELATION,
+    R_N,
     R_VERSION,
     SCRATCH,
     SCRATCH_BYTES,
@@ -53,13 +55,13 @@ from kdissect.tcp.layout import (
     C_KAFKA,
     C_LAST,
     C_REQUEST_HEAD,
-    C_REQUESTS,
     C_WIDTH,
     CONNECTION_WIDTH,
     D_BEGIN16A,
     D_BEGIN16B,
     D_BEGUN,
     D_BUDGET,
+    D_FRAMES,
     D_HEAD,
     D_MODE,
     D_NEED,
@@ -68,6 +70,7 @@ from kdissect.tcp.layout import (
     D_SEARCHED,
     D_SIDE,
     D_SKIPPED,
+    D_STARTED,
     D_TAIL,
     D_WIDTH,
     D_WINDOW,
@@ -189,7 +192,8 @@ def _response_candidate(M, A, sk, c, s, o, n, closed, at_start):  # type: ignore
         if at_start:
             return ACCEPT if whole or closed or size > WINDOW - 4 else WAIT
         first = M[c + C_REQUEST_HEAD]
-        if first < 0 or M[c + C_REQUESTS] > NEAR or size < 6 or not whole or n - o - 4 != size:
+        late = M[s + D_STARTED] != 2 and M[s + D_FRAMES] == 0 and first >= 0 and M[first + R_N] == 0
+        if not late or size < 6 or not whole or n - o - 4 != size:
             return REJECT
         below = M[first + R_CORRELATION] - correlation
         return ACCEPT if 0 < below <= NEAR else REJECT

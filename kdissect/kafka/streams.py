@@ -74,6 +74,7 @@ from kdissect.tcp.layout import (
     D_HIGHEST,
     D_HOLE_SINCE,
     D_ISN,
+    D_LOST,
     D_MODE,
     D_NEED,
     D_NEXT,
@@ -166,7 +167,7 @@ def _open(M, conn_of, g, row):  # type: ignore[no-untyped-def]
             M[s + q] = 0
         M[s + D_SIDE] = side
         M[s + D_OTHER] = direction_of(c, 1 - side)
-        for q in (D_AT, D_HEAD, D_TAIL, D_AHEAD_HEAD, D_AHEAD_TAIL, D_NEED, D_FIN, D_HOLE_SINCE, D_WILD):
+        for q in (D_AT, D_HEAD, D_TAIL, D_AHEAD_HEAD, D_AHEAD_TAIL, D_NEED, D_FIN, D_HOLE_SINCE, D_WILD, D_LOST):
             M[s + q] = -1
         for q in (D_ACKED, D_ZERO_SINCE, D_TIMED_END, D_ACK_RTT, D_ISN):
             M[s + q] = NULL

@@ -35,6 +35,7 @@ from kdissect.tcp.layout import (
     D_HIGHEST,
     D_HIGHEST_TIME,
     D_HOLE_SINCE,
+    D_LOST,
     D_MISSING_TOTAL,
     D_NEXT,
     D_OTHER,
@@ -310,6 +311,7 @@ def hole(M, c, s):  # type: ignore[no-untyped-def]
             length = M[s + D_ACKED] - M[s + D_NEXT]
             M[s + D_NEXT] += length
             M[s + D_MISSING_TOTAL] += length
+            M[s + D_LOST] = M[c + C_PACKETS]
             return length
         return 0
     begins = M[node + N_POSITION]
@@ -326,4 +328,5 @@ def hole(M, c, s):  # type: ignore[no-untyped-def]
     M[s + D_NEXT] = begins
     M[s + D_HOLE_SINCE] = -1
     M[s + D_MISSING_TOTAL] += length
+    M[s + D_LOST] = M[c + C_PACKETS]
     return length

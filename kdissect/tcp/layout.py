@@ -138,9 +138,11 @@ D_SIDE = 47
 """0 or 1: which direction of the connection this is."""
 D_OTHER = 48
 """Address of the other direction."""
-D_RING = 49
+D_LOST = 49
+"""Value of C_PACKETS when bytes of this direction were last given up, -1 never."""
+D_RING = 50
 """The ring of recent packets: RECENT pairs of words."""
-D_WIDTH = 65
+D_WIDTH = 66
 
 MODE_SEARCH = 0
 """The place of the next frame is not known (a stream begins like this too)."""
