@@ -17,7 +17,7 @@
 
 Indentation (two spaces a level) is nesting. A field is
 
-    Name  type  [versions]  [attributes]  [= default]  [{number meaning, ...}]  [# meaning]
+    Name  type  [versions]  [attributes]  [= default]  [{value meaning, ...}]  [# meaning]
 
 * Name: Kafka's own. The order of fields is their order on the wire.
 * type: bool, int8, int16, uint16, int32, uint32, int64, float64, uuid, string, bytes, records, the name of a struct, or
@@ -29,9 +29,10 @@ Indentation (two spaces a level) is nesting. A field is
 * inflexible: keeps its int16 length in flexible versions too.
 * secret: a credential, shown as its length only. `secret by Field`: only where that field, beside this one, names a
   configuration that Kafka treats as secret.
+* holds Message: bytes with another message in them, behind its version as an int16; `holds request`: a whole request.
 * default: what an absent tagged field means, and what Kafka writes when it has nothing to say. Without one it is 0,
   false, empty, or Kafka's null UUID.
-* A line of `{...}` alone, indented below a field, goes on with the meanings of its numbers.
+* value: a number, `null`, or `empty`. A line of `{...}` alone, indented below a field, goes on with its values.
 
 `flexible` is the range in which lengths are varints and structs end with tags. `header H for V` is an exception from
 the rule that flexible requests have header 2, others 1, flexible responses 1, others 0. `request 0 as in 3.5-3.6` is
@@ -43,6 +44,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from dataclasses import field as dataclass_field
 
 from kdissect.schema.model import NEVER, NONE, SCALARS, VARIABLE, Api, Field, Message, Variant, Versions
 
@@ -88,6 +90,19 @@ class Parsed:
 def parse(text: str, file: str) -> Parsed:
     """Parse one file; `file` is the name for error messages and for `Message.file`. Raises GrammarError."""
     return _Parser(text, file).parse()
+
+
+@dataclass(slots=True)
+class _Attributes:
+    """What the words behind a field's versions say."""
+
+    nullable: Versions = NONE
+    tag: int | None = None
+    inflexible: bool = False
+    secret: bool = False
+    secret_by: str | None = None
+    holds: str | None = None
+    former: list[str] = dataclass_field(default_factory=list)
 
 
 class _Parser:
@@ -220,18 +235,16 @@ class _Parser:
             raise self.error(f"{name}: unknown type {kind!r}")
         rest = words[2:]
         versions = self._versions(rest.pop(0)) if rest and rest[0][0].isdigit() else around
-        nullable, tag, inflexible, secret, secret_by, former = self._attributes(name, rest, versions)
-        values = self._values(name, found["values"]) if found["values"] is not None else ()
+        said = self._attributes(name, rest, versions)
+        values = self._values(name, base, found["values"]) if found["values"] is not None else ()
         while self.at < len(self.lines) and self.lines[self.at].text[0] == "{":
             more = self.lines[self.at]
             self.number = more.number
             if more.level != line.level + 1 or more.text[-1] != "}":
-                raise self.error("expected `{number meaning, ...}` below its field")
-            values += self._values(name, more.text[1:-1])
+                raise self.error("expected `{value meaning, ...}` below its field")
+            values += self._values(name, base, more.text[1:-1])
             self.at += 1
         self.number = line.number
-        if values and base not in _INTEGERS:
-            raise self.error(f"{name}: only whole numbers have meanings")
         fields: tuple[Field, ...] = ()
         if base not in _PRIMITIVE:
             fields = self._fields(line.level + 1, versions) or self.structs.get(base, ())
@@ -242,42 +255,60 @@ class _Parser:
         array = kind != base
         shape = "array" if array else base if base in _PRIMITIVE else "struct"
         return Field(
-            name, shape, versions, nullable, tag, versions if tag is not None else NONE,
-            None if given is None else self._default(name, shape, given, nullable), given is not None,
-            (base if base in _PRIMITIVE else "struct") if array else None, None if base in _PRIMITIVE else base, fields,
-            NONE if inflexible else None, secret, secret_by, values, former, found["doc"] or "", line.number,
-        )  # fmt: skip
+            name=name,
+            kind=shape,
+            versions=versions,
+            nullable=said.nullable,
+            tag=said.tag,
+            tagged=versions if said.tag is not None else NONE,
+            default=None if given is None else self._default(name, shape, given, said.nullable),
+            has_default=given is not None,
+            element=(base if base in _PRIMITIVE else "struct") if array else None,
+            type_name=None if base in _PRIMITIVE else base,
+            fields=fields,
+            flexible=NONE if said.inflexible else None,
+            secret=said.secret,
+            secret_by=said.secret_by,
+            values=values,
+            former=tuple(said.former),
+            holds=said.holds,
+            doc=found["doc"] or "",
+            line=line.number,
+        )
 
-    def _attributes(
-        self, name: str, words: list[str], versions: Versions
-    ) -> tuple[Versions, int | None, bool, bool, str | None, tuple[str, ...]]:
-        nullable, tag, inflexible, secret, secret_by, former = NONE, None, False, False, None, []
+    def _attributes(self, name: str, words: list[str], versions: Versions) -> _Attributes:
+        said = _Attributes()
         while words:
             word = words.pop(0)
-            if word == "nullable" and nullable == NONE:
-                nullable = self._versions(words.pop(0)) if words and words[0][0].isdigit() else versions
-            elif word == "tag" and tag is None and words and words[0].isdigit():
-                tag = int(words.pop(0))
+            if word == "nullable" and said.nullable == NONE:
+                said.nullable = self._versions(words.pop(0)) if words and words[0][0].isdigit() else versions
+            elif word == "tag" and said.tag is None and words and words[0].isdigit():
+                said.tag = int(words.pop(0))
             elif word == "was" and words:
-                former.append(words.pop(0))
+                said.former.append(words.pop(0))
+            elif word == "holds" and words:
+                said.holds = words.pop(0)
             elif word == "inflexible":
-                inflexible = True
+                said.inflexible = True
             elif word == "secret" and len(words) > 1 and words[0] == "by":
-                secret_by = words[1]
+                said.secret_by = words[1]
                 del words[:2]
             elif word == "secret":
-                secret = True
+                said.secret = True
             else:
                 raise self.error(f"{name}: what does {word!r} mean here?")
-        return nullable, tag, inflexible, secret, secret_by, tuple(former)
+        return said
 
-    def _values(self, name: str, text: str) -> tuple[tuple[int, str], ...]:
-        out = []
+    def _values(self, name: str, kind: str, text: str) -> tuple[tuple[int | str, str], ...]:
+        out: list[tuple[int | str, str]] = []
         for part in text.split(","):
-            number, _, meaning = part.strip().partition(" ")
-            if not number.removeprefix("-").isdigit() or not meaning:
-                raise self.error(f"{name}: expected `{{number meaning, ...}}`, not {part.strip()!r}")
-            out.append((int(number), meaning))
+            value, _, meaning = part.strip().partition(" ")
+            number = value.removeprefix("-").isdigit()
+            if not (number or value in ("null", "empty")) or not meaning:
+                raise self.error(f"{name}: expected `{{value meaning, ...}}`, not {part.strip()!r}")
+            if number and kind not in _INTEGERS:
+                raise self.error(f"{name}: a {kind} is never {value}")
+            out.append((int(value) if number else value, meaning))
         return tuple(out)
 
     def _default(self, name: str, kind: str, text: str, nullable: Versions) -> int | float | bool | str | None:

@@ -1,14 +1,15 @@
-"""Every message that we know: the `.kmsg` files, read once per process on first use.
+"""Every message that we know: the `.kmsg` files, read once per process, each parsed when it is first asked for.
 
-Reading and parsing all of them takes about 20 ms. Names are found in any case, with or without underscores, and by what
-older releases called the API.
+Reading takes a few milliseconds, parsing all of them about 30. Names are found in any case, with or without underscores, and by
+what older releases called the API.
 """
 
 from __future__ import annotations
 
 import difflib
 import hashlib
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -25,14 +26,39 @@ SIDES = {"request": REQUEST, "response": RESPONSE}
 _HERE = Path(__file__).parent
 _API_FILES = _HERE / "api"
 _ERRORS = _HERE / "errors.txt"
+_FORMERLY = re.compile(r"^formerly (.*)$", re.MULTILINE)
+
+
+class Apis(Mapping[int, Api]):
+    """All APIs by key, in order of their keys; each file is parsed when its API is first asked for."""
+
+    def __init__(self, files: Mapping[int, tuple[str, str]]) -> None:
+        self._files = files
+        self._parsed: dict[int, Api] = {}
+
+    def __getitem__(self, key: int) -> Api:
+        found = self._parsed.get(key)
+        if found is None:
+            file, text = self._files[key]
+            found = parse(text, file).api
+            if found is None or found.key != key:
+                raise GrammarError(f"{file}:1: the file's name says `api {key}`")
+            self._parsed[key] = found
+        return found
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._files)
+
+    def __len__(self) -> int:
+        return len(self._files)
 
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """All APIs by key, and all messages by Kafka's name: `FetchRequest`, headers and payloads too."""
+    """All APIs by key, all other messages (headers and payloads) by Kafka's name."""
 
     apis: Mapping[int, Api]
-    messages: Mapping[str, Message]
+    payloads: Mapping[str, Message]
     names: Mapping[str, int]
     """Keys by every name of an API, in lower case without underscores."""
 
@@ -46,6 +72,13 @@ class Index:
             hint = f"; did you mean {self.apis[self.names[alike[0]]].name}?" if alike else ""
             raise UsageError(f"there is no API {api!r}{hint}")
         return self.apis[key]
+
+    def messages(self) -> Iterator[Message]:
+        """Every message: requests and responses by key, then headers and payloads."""
+        for api in self.apis.values():
+            yield api.request
+            yield api.response
+        yield from self.payloads.values()
 
 
 def _plain(name: str) -> str:
@@ -81,24 +114,24 @@ def load() -> Index:
 
 
 def build(files: Mapping[str, str]) -> Index:
-    """An index of these files, text by file name."""
-    apis: dict[int, Api] = {}
-    messages: dict[str, Message] = {}
+    """An index of these files, text by file name: `001_fetch.kmsg` holds API 1, one without a number what is no API."""
+    apis: dict[int, tuple[str, str]] = {}
+    payloads: dict[str, Message] = {}
     names: dict[str, int] = {}
-    for file, text in files.items():
-        parsed = parse(text, file)
-        messages.update(parsed.messages)
-        api = parsed.api
-        if api is None:
+    for file, text in sorted(files.items()):
+        number, _, name = file.removesuffix(".kmsg").partition("_")
+        if not number.isdigit():
+            payloads.update(parse(text, file).messages)
             continue
-        if api.key in apis:
-            raise GrammarError(f"{file}:1: {apis[api.key].name} has key {api.key} already")
-        apis[api.key] = api
-        messages[api.request.name], messages[api.response.name] = api.request, api.response
-        for name in (api.name, *api.former_names):
-            if names.setdefault(_plain(name), api.key) != api.key:
-                raise GrammarError(f"{file}:1: {apis[names[_plain(name)]].name} is called {name} too")
-    return Index(dict(sorted(apis.items())), messages, names)
+        key = int(number)
+        if key in apis:
+            raise GrammarError(f"{file}:1: {apis[key][0]} has key {key} already")
+        apis[key] = (file, text)
+        former = _FORMERLY.search(text)
+        for other in (name, *(former[1].split(", ") if former else ())):
+            if names.setdefault(_plain(other), key) != key:
+                raise GrammarError(f"{file}:1: {apis[names[_plain(other)]][0]} is called {other} too")
+    return Index(Apis(apis), payloads, names)
 
 
 def layouts(message: Message, version: int) -> list[tuple[Field, ...]]:

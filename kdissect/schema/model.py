@@ -61,8 +61,10 @@ class Field:
     """A credential: its value is never shown, only its length."""
     secret_by: str | None = None
     """A credential only where the sibling field of this name holds the name of a secret configuration."""
-    values: tuple[tuple[int, str], ...] = ()
-    """What certain numbers mean."""
+    values: tuple[tuple[int | str, str], ...] = ()
+    """What certain values mean: numbers, "null", "empty"."""
+    holds: str | None = None
+    """The message inside these bytes, behind an int16 with its version; "request" is a whole request."""
     former: tuple[str, ...] = ()
     """Names that older releases gave the same field."""
     doc: str = ""
