@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kdissect.schema.layout import TAGS_NAME, WIDTHS, Column, Layout, outputs
+from kdissect.schema.secrets import is_secret_config
 
 Ints = npt.NDArray[Any]
 
@@ -93,8 +95,7 @@ def place(used: list[Used], counts: Ints, columns: int) -> tuple[Ints, int]:
 def record_batch(layout: Layout, buffer: Any, counts: Ints, columns: Ints, high: Ints) -> pa.RecordBatch:
     """The layout's columns over `buffer` (a `pyarrow.Buffer`). `high` marks text that needs a UTF-8 check: what is no
     UTF-8 shows U+FFFD in the place of its bad bytes."""
-    maker = _Maker(buffer, counts, columns, high)
-    named = [pair for column in layout.root.children.values() for pair in maker.named(column)]
+    named = _Maker(buffer, counts, columns, high).fields(layout.root)
     return pa.RecordBatch.from_arrays([array for _, array in named], [name for name, _ in named])
 
 
@@ -126,7 +127,16 @@ class _Maker:
         self.columns = columns
         self.high = high
 
-    def named(self, column: Column) -> list[tuple[str, pa.Array]]:
+    def fields(self, struct: Column) -> list[tuple[str, pa.Array]]:
+        """A struct's fields by name, in order."""
+        return [pair for child in struct.children.values() for pair in self.named(child, struct)]
+
+    def named(self, column: Column, struct: Column) -> list[tuple[str, pa.Array]]:
+        """(name, array) of all that a field shows as."""
+        if column.by:
+            values = self.array(column)
+            shown = _without_secrets(values, self.array(struct.children[column.by]))
+            return [(column.name, shown), (column.name + "_bytes", pc.binary_length(values))]
         out = []
         for name, shown in outputs(column):
             if shown is None:
@@ -151,7 +161,7 @@ class _Maker:
         kind = column.kind
         make = pa.Array.from_buffers
         if kind == "struct":
-            named = [pair for child in column.children.values() for pair in self.named(child)]
+            named = self.fields(column)
             struct = pa.struct([(name, array.type) for name, array in named])
             return make(struct, n, [bitmap], known, children=[array for _, array in named])
         if kind == "list":
@@ -169,6 +179,15 @@ class _Maker:
             return make(pa.bool_(), n, [bitmap, self.buffer.slice(base, (n + 7) >> 3)], known)
         width = WIDTHS[kind]
         return make(_TYPES[kind], n, [bitmap, self.buffer.slice(base << width, n << width)], known)
+
+
+def _without_secrets(values: pa.Array, names: pa.Array) -> pa.Array:
+    """The values, null where the name beside them is that of a secret configuration."""
+    coded = names.dictionary_encode()
+    secret = pa.array([is_secret_config(name) for name in coded.dictionary.to_pylist()], pa.bool_())
+    if not pc.any(secret).as_py():
+        return values
+    return pc.if_else(secret.take(coded.indices).fill_null(False), pa.scalar(None, values.type), values)
 
 
 def _utf8(array: pa.Array) -> pa.Array:

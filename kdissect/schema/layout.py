@@ -35,7 +35,8 @@ class Column:
 
     `kind`: a type of `WIDTHS`, "bool", "uuid", "string", "bytes", "struct", "list", "records" (only the size is kept,
     as `<name>_bytes`, with `at` the column of positions) or "secret" (a null column of type `text`, and its size).
-    `index` is its row of the column table, `level` the counter of its rows, `sub` that of its elements or bytes.
+    `index` is its row of the column table, `level` the counter of its rows, `sub` that of its elements or bytes. `by`
+    names the sibling that says which of its values are credentials; `hidden` is such a sibling that nobody asked for.
     """
 
     name: str
@@ -45,6 +46,8 @@ class Column:
     sub: int = 0
     at: int = -1
     text: str = ""
+    by: str = ""
+    hidden: bool = False
     ever_null: bool = False
     children: dict[str, Column] = field(default_factory=dict)
 
@@ -109,6 +112,11 @@ class Layout:
             column = self._field(name, items, level, path + name, whole, ever_null)
             if column is not None:
                 out[name] = column
+        for by in [column.by for column in out.values() if column.by and column.by not in out]:
+            found = self._field(by, named[by], level, path + by, True, True)
+            if found is not None:
+                found.hidden = True
+                out[by] = found
         here = path + TAGS_NAME
         self._known.add(here)
         if (self._all or here in self._wanted) and self.message.flexible.first <= self.message.flexible.last:
@@ -130,7 +138,8 @@ class Layout:
         kind = _one_kind([item.kind for item in items], path)
         secret = any(item.secret for item in items)
         sized = kind == "records" or secret
-        names = (path + "_bytes", path + "_at") if sized else ()
+        by = next((snake_case(item.secret_by) for item in items if item.secret_by), "")
+        names = (path + "_bytes", path + "_at") if sized else (path + "_bytes",) if by else ()
         whole, some = self._is_wanted(path, names, inherited)
         at = path + "@" in self._wanted or (sized and path + "_at" in self._wanted)
         if not (some or at):
@@ -156,7 +165,9 @@ class Layout:
                 element = self._scalar("item", below_kind, column.sub, False)
             column.children["item"] = element
             return column
-        return self._scalar(name, kind, level, ever_null)
+        scalar = self._scalar(name, kind, level, ever_null)
+        scalar.by = by
+        return scalar
 
     def _scalar(self, name: str, kind: str, level: int, ever_null: bool) -> Column:
         sub = self._counter() if kind in ("string", "bytes") else 0
@@ -165,7 +176,9 @@ class Layout:
 
 def outputs(column: Column) -> Iterator[tuple[str, Column | None]]:
     """(name, column) of what a field shows as: usually itself; sizes and positions of records and secrets; None where
-    the value of a secret would stand."""
+    the value of a secret would stand. A value that may be a credential has its length beside it."""
+    if column.hidden:
+        return
     if column.kind == "secret":
         yield column.name, None
     if column.kind in ("secret", "records"):
@@ -174,6 +187,8 @@ def outputs(column: Column) -> Iterator[tuple[str, Column | None]]:
             yield column.name + "_at", Column(column.name, "int64", column.level, column.at)
     else:
         yield column.name, column
+        if column.by:
+            yield column.name + "_bytes", Column(column.name, "int32", column.level)
 
 
 def _one_kind(kinds: list[str], path: str) -> str:

@@ -40,6 +40,7 @@ def field(name: str, kind: str, here: str = "0+", *fields: Field, **more: Any) -
         base if array else None,
         fields=fields,
         secret=more.get("secret", False),
+        secret_by=more.get("secret_by"),
     )
 
 
