@@ -10,7 +10,9 @@ Only kernel modules import this one: numba takes longer to load than everything 
 
 from __future__ import annotations
 
+import hashlib
 import os
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +24,10 @@ if os.environ.get("NUMBA_BOUNDSCHECK") == "0":
     raise RuntimeError("kdissect does not run with NUMBA_BOUNDSCHECK=0: its kernels read untrusted bytes. Unset it.")
 
 
+_PACKAGE = Path(__file__).parent
+_PREFIX = "kernels-"
+
+
 def _writable(path: Path) -> bool:
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -30,25 +36,48 @@ def _writable(path: Path) -> bool:
         return False
 
 
-def _cache_directory() -> str | None:
-    """Where compiled kernels go when neither the package's own folder nor the user's cache folder can be written.
+def _digest() -> str:
+    """A digest of the package's sources.
 
-    numba raises at import when it finds no place at all, so a last resort under the system's temporary folder is named
-    here, private to the user.
+    numba looks at the file that a kernel stands in only, while kernels share layouts and call each other across files: a
+    folder of its own for each state of the sources keeps stale code from being loaded.
     """
-    if "NUMBA_CACHE_DIR" in os.environ or _writable(Path(__file__).parent / "__pycache__"):
-        return None
-    user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "numba"
-    if _writable(user):
-        return str(user)
-    return str(Path(tempfile.gettempdir()) / f"kdissect-kernels-{os.getuid() if hasattr(os, 'getuid') else 'user'}")
+    digest = hashlib.blake2b(digest_size=8)
+    for path in sorted(_PACKAGE.rglob("*.py")):
+        digest.update(path.relative_to(_PACKAGE).as_posix().encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _cache_directory() -> Path:
+    """Where compiled kernels go: `NUMBA_CACHE_DIR`, the package's own folder, the user's cache, or a private temporary one.
+
+    numba raises at import when it finds no place that it can write to.
+    """
+    asked = os.environ.get("NUMBA_CACHE_DIR")
+    user = os.getuid() if hasattr(os, "getuid") else "user"
+    places = [Path(asked)] if asked else []
+    places += [
+        _PACKAGE / "__pycache__",
+        Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kdissect",
+        Path(tempfile.gettempdir()) / f"kdissect-{user}",
+    ]
+    place = next((place for place in places if _writable(place)), places[-1])
+    mine = place / f"{_PREFIX}{_digest()}"
+    if not mine.exists():
+        for old in place.glob(f"{_PREFIX}*"):
+            shutil.rmtree(old, ignore_errors=True)
+    return mine
+
+
+def compiled_before() -> bool:
+    """Whether kernels were compiled on this machine before (else the first run takes some seconds longer)."""
+    return Path(numba.config.CACHE_DIR).exists()
 
 
 import numba  # noqa: E402  (after the environment was looked at)
 
-_place = _cache_directory()
-if _place is not None:
-    numba.config.CACHE_DIR = _place
+numba.config.CACHE_DIR = str(_cache_directory())
 
 
 def kernel(function: F) -> F:
