@@ -118,7 +118,7 @@ class _Parser:
         return GrammarError(f"{self.file}:{self.number}: {text}")
 
     def _split(self, text: str) -> list[Line]:
-        lines = []
+        lines: list[Line] = []
         for number, raw in enumerate(text.split("\n"), 1):
             words = raw.lstrip(" ")
             if not words:

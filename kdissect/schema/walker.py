@@ -118,10 +118,12 @@ class _Walker:
         return WalkError(text, path, self.at, f"{self.file}:{line}" if line else self.file)
 
     def piece(
-        self, start: int, path: str, kind: str, value: Any, item: Field | None, line: int, note: str = ""
+        self, start: int, path: str, kind: str, value: Any, item: Field | None, line: int = 0, note: str = ""
     ) -> None:
+        """Explain the bytes from `start` to here; a tag buffer has no line of its own."""
         if self.explain:
-            self.pieces.append(Piece(start, self.at - start, path, kind, value, f"{self.file}:{line}", item, note))
+            source = f"{self.file}:{line}" if line else self.file
+            self.pieces.append(Piece(start, self.at - start, path, kind, value, source, item, note))
 
     # what is there ----------------------------------------------------------------------------------------------------
 
