@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -37,15 +38,18 @@ def _writable(path: Path) -> bool:
 
 
 def _digest() -> str:
-    """A digest of the package's sources.
+    """A digest of the kernels' sources and of the modules whose constants they use.
 
     numba looks at the file that a kernel stands in only, while kernels share layouts and call each other across files: a
     folder of its own for each state of the sources keeps stale code from being loaded.
     """
+    sources = {path.relative_to(_PACKAGE).as_posix(): path.read_bytes() for path in _PACKAGE.rglob("*.py")}
+    kernels = {name for name, text in sources.items() if b"\n@kernel\n" in text}
+    used = {module for name in kernels for module in re.findall(rb"from kdissect\.([\w.]+) import", sources[name])}
+    kernels |= {module.decode().replace(".", "/") + ".py" for module in used}
     digest = hashlib.blake2b(digest_size=8)
-    for path in sorted(_PACKAGE.rglob("*.py")):
-        digest.update(path.relative_to(_PACKAGE).as_posix().encode())
-        digest.update(path.read_bytes())
+    for name in sorted(kernels & sources.keys()):
+        digest.update(name.encode() + sources[name])
     return digest.hexdigest()
 
 
