@@ -7,7 +7,7 @@ arrays over one shared block of zeros.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -136,7 +136,8 @@ class _Maker:
         if column.by:
             values = self.array(column)
             shown = _without_secrets(values, self.array(struct.children[column.by]))
-            return [(column.name, shown), (column.name + "_bytes", pc.binary_length(values))]
+            lengths = pc.binary_length(self.array(replace(column, kind="bytes")))  # on the wire, UTF-8 or not
+            return [(column.name, shown), (column.name + "_bytes", lengths)]
         out = []
         for name, shown in outputs(column):
             if shown is None:
