@@ -151,7 +151,7 @@ def syn_options(b: Bytes, p: Int, e: Int) -> Int:
         if size < 2 or size > e - p:
             break
         if kind == 2 and size == 4:
-            out |= (be16(b, p + 2) & 0x7FFF) << 48
+            out |= min(be16(b, p + 2), 0x7FFF) << 48
         elif kind == 3 and size == 3:
             out |= (np.int64(b[p + 2]) + 1) << 40
         p += size

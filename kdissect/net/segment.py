@@ -12,7 +12,7 @@ ACK = 3
 """Acknowledgement number, unsigned 32 bits; 0 without the ACK flag."""
 FLAGS = 4
 """TCP flags, bits 0-7; window (unscaled) bits 8-23; IP identification bits 24-39 (0 for IPv6); SYN only: window scale
-+ 1 bits 40-47 and maximum segment size bits 48-62, 0 where the option is absent."""
++ 1 bits 40-47 and maximum segment size bits 48-62 (at most 32767), 0 where the option is absent."""
 AT = 5
 """Logical offset of the payload's first byte."""
 LEN = 6

@@ -159,6 +159,7 @@ def unwrap(b: Bytes, packets: NDArray[np.int64], first: Int) -> None:
             if layer == TUNNEL:
                 through = True
                 if kind == 0x6558:
+                    view = seen_through(view, 12, 1)
                     layer = ETHERNET
                 elif kind != 0x8864:
                     layer = MPLS
