@@ -1,0 +1,149 @@
+"""Arrow columns as integer arrays, and back: what every analysis does before and after its kernels.
+
+Columns may be plain or dictionary-encoded, chunked or not; a column that is missing counts as all null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Int64s = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+NULL_TIME = -(2**63)
+"""No such instant (microseconds as int64)."""
+MILLI = 1000
+"""Microseconds in a millisecond."""
+
+
+def whole(data: pa.Table | pa.RecordBatch | None, like: pa.Schema | None = None) -> pa.Table:
+    """The data as a table; an empty one of that schema for None."""
+    if data is None:
+        return (like or pa.schema([])).empty_table()
+    return pa.Table.from_batches([data]) if isinstance(data, pa.RecordBatch) else data
+
+
+def one(table: pa.Table, name: str) -> pa.Array | None:
+    """A column in one piece, None where the table has none of that name."""
+    at = table.schema.get_field_index(name)
+    if at < 0:
+        return None
+    column = table.column(at)
+    if pa.types.is_dictionary(column.type) and column.num_chunks > 1:
+        column = column.unify_dictionaries()
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def ints(table: pa.Table, name: str, null: int = -1) -> Int64s:
+    """An integer, boolean or timestamp column (in its own unit) as int64; `null` where null or missing."""
+    column = one(table, name)
+    if column is None:
+        return np.full(table.num_rows, null, np.int64)
+    return numbers(column, null)
+
+
+def numbers(column: pa.Array, null: int = -1) -> Int64s:
+    """An integer, boolean or timestamp array as int64, `null` where null."""
+    kind = column.type
+    if pa.types.is_null(kind):
+        return np.full(len(column), null, np.int64)
+    if pa.types.is_boolean(kind):
+        column = column.cast(pa.int8())
+    elif pa.types.is_timestamp(kind):
+        column = column.cast(pa.timestamp("us", tz=kind.tz), safe=False).cast(pa.int64())
+    missing = column.null_count
+    if not missing:
+        found: Int64s = column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+        return found
+    width = np.dtype(column.type.to_pandas_dtype())
+    raw = np.frombuffer(column.buffers()[1], width, len(column) + column.offset)[column.offset :].astype(np.int64)
+    raw[~valid(column)] = null
+    return raw
+
+
+def valid(column: pa.Array) -> Flags:
+    """Where a column is not null."""
+    if not column.null_count:
+        return np.ones(len(column), np.bool_)
+    flags: Flags = column.is_valid().to_numpy(zero_copy_only=False)
+    return flags
+
+
+def times(table: pa.Table, name: str) -> Int64s:
+    """A timestamp column as microseconds, NULL_TIME where null."""
+    return ints(table, name, NULL_TIME)
+
+
+def reals(table: pa.Table, name: str) -> npt.NDArray[np.float64]:
+    """A number column as float64, NaN where null."""
+    column = one(table, name)
+    if column is None or pa.types.is_null(column.type):
+        return np.full(table.num_rows, np.nan)
+    found: npt.NDArray[np.float64] = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    return found
+
+
+def encoded(column: pa.Array) -> tuple[Int64s, list[Any]]:
+    """A text column as codes into its distinct values; -1 where null."""
+    if not pa.types.is_dictionary(column.type):
+        column = pc.dictionary_encode(column)
+    return numbers(column.indices), column.dictionary.to_pylist()
+
+
+class Coder:
+    """Distinct texts with lasting codes, in order of first appearance."""
+
+    __slots__ = ("codes", "texts")
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.codes: dict[str, int] = {}
+
+    def code(self, text: str) -> int:
+        """The code of a text, a new one for a new text."""
+        found = self.codes.setdefault(text, len(self.texts))
+        if found == len(self.texts):
+            self.texts.append(text)
+        return found
+
+    def column(self, table: pa.Table, name: str) -> Int64s:
+        """Codes of a text column; -1 where null or missing."""
+        column = one(table, name)
+        if column is None or pa.types.is_null(column.type):
+            return np.full(table.num_rows, -1, np.int64)
+        local, values = encoded(column)
+        lasting = np.array([*(-1 if text is None else self.code(str(text)) for text in values), -1], np.int64)
+        return lasting[local]
+
+
+def words(codes: npt.NDArray[Any], names: Sequence[str]) -> pa.Array:
+    """A text column from codes (negative: null), dictionary-encoded."""
+    short = codes.astype(np.int32)
+    return pa.DictionaryArray.from_arrays(pa.array(short, mask=short < 0), pa.array(names, pa.string()))
+
+
+def optional(values: npt.NDArray[Any], kind: pa.DataType, null: int = -1) -> pa.Array:
+    """An array of `kind`, null where the value is `null`."""
+    missing = values == null
+    if not missing.any():
+        return pa.array(values).cast(kind, safe=False)
+    return pa.array(np.where(missing, 0, values), mask=missing).cast(kind, safe=False)
+
+
+def instants(microseconds: Int64s) -> pa.Array:
+    """Microseconds as timestamps in UTC, null where NULL_TIME."""
+    return optional(microseconds, pa.int64(), NULL_TIME).cast(pa.timestamp("us", tz="UTC"))
+
+
+def with_columns(table: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:
+    """The table with these columns in place of those of their names, new ones at the end."""
+    for name, column in columns.items():
+        at = table.schema.get_field_index(name)
+        table = table.append_column(name, column) if at < 0 else table.set_column(at, name, column)
+    return table

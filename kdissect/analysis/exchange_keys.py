@@ -1,0 +1,136 @@
+"""Exchange ids as pairs of integers, so that tables about exchanges can be joined without comparing texts.
+
+`<16 hex digits>:<n>` is (digits, n), `<16 hex digits>:r<n>` (digits, -1 - n). Any other text has the pair of its
+hash and NOT_AN_ID: it still equals itself.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kdissect._kernel import kernel
+from kdissect.analysis.columns import Int64s
+
+NOT_AN_ID = -(2**62)
+DIGITS = 16
+"""Hex digits of a connection id."""
+
+
+@kernel
+def _hex(byte: int) -> int:
+    if 48 <= byte <= 57:
+        return byte - 48
+    if 97 <= byte <= 102:
+        return byte - 87
+    return -1
+
+
+@kernel
+def _parse(offsets: npt.NDArray[np.int32], text: npt.NDArray[np.uint8], high: Int64s, n: Int64s) -> None:
+    for i in range(len(high)):
+        begin, end = np.int64(offsets[i]), np.int64(offsets[i + 1])
+        value = np.uint64(0)
+        good = end - begin > DIGITS + 1 and text[begin + DIGITS] == 58
+        if good:
+            for j in range(DIGITS):
+                digit = _hex(text[begin + j])
+                if digit < 0:
+                    good = False
+                    break
+                value = (value << np.uint64(4)) | np.uint64(digit)
+        number = np.int64(0)
+        orphan = False
+        if good:
+            at = begin + DIGITS + 1
+            if text[at] == 114:
+                orphan = True
+                at += 1
+            good = at < end and end - at < 19
+            while at < end and good:
+                digit = np.int64(text[at]) - 48
+                good = 0 <= digit <= 9
+                number = number * 10 + digit
+                at += 1
+        if good:
+            high[i] = np.int64(value)
+            n[i] = -1 - number if orphan else number
+        else:
+            value = np.uint64(14695981039346656037)  # FNV-1a
+            for at in range(begin, end):
+                value = (value ^ np.uint64(text[at])) * np.uint64(1099511628211)
+            high[i] = np.int64(value)
+            n[i] = NOT_AN_ID
+
+
+def exchange_keys(column: pa.Array | pa.ChunkedArray) -> tuple[Int64s, Int64s]:
+    """(connection id as int64, ordinal) of each exchange id; orphans have ordinals below 0."""
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
+    if pa.types.is_dictionary(column.type):
+        high, n = exchange_keys(column.dictionary)
+        at = column.indices.to_numpy(zero_copy_only=False)
+        return high[at], n[at]
+    column = column.cast(pa.string())
+    size = len(column)
+    high, n = np.empty(size, np.int64), np.empty(size, np.int64)
+    if size:
+        _, offsets, data = column.buffers()
+        starts = np.frombuffer(offsets, np.int32, size + 1 + column.offset)[column.offset :]
+        text = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8)
+        _parse(starts, text, high, n)
+    return high, n
+
+
+@kernel
+def _mix(high: int, n: int) -> int:
+    value = np.uint64(high) ^ (np.uint64(n) * np.uint64(0x9E3779B97F4A7C15))
+    value = (value ^ (value >> np.uint64(31))) * np.uint64(0xBF58476D1CE4E5B9)
+    return np.int64((value ^ (value >> np.uint64(29))) >> np.uint64(1))
+
+
+@kernel
+def _locate(high: Int64s, n: Int64s, among_high: Int64s, among_n: Int64s, table: Int64s, found: Int64s) -> None:
+    """Row of each key in the other list, -1 where it is not there. Runs and lists in the same order cost no lookup."""
+    mask = len(table) - 1
+    built = False
+    guess = np.int64(0)
+    for i in range(len(high)):
+        if i > 0 and high[i] == high[i - 1] and n[i] == n[i - 1]:
+            found[i] = found[i - 1]
+            continue
+        found[i] = -1
+        for step in range(4):
+            at = guess + step
+            if at < len(among_high) and among_high[at] == high[i] and among_n[at] == n[i]:
+                found[i] = at
+                guess = at + 1
+                break
+        if found[i] >= 0:
+            continue
+        if not built:
+            built = True
+            for row in range(len(among_high)):
+                place = _mix(among_high[row], among_n[row]) & mask
+                while table[place] >= 0:
+                    place = (place + 1) & mask
+                table[place] = row
+        place = _mix(high[i], n[i]) & mask
+        while table[place] >= 0:
+            row = table[place]
+            if among_high[row] == high[i] and among_n[row] == n[i]:
+                found[i] = row
+                guess = row + 1
+                break
+            place = (place + 1) & mask
+
+
+def locate(keys: tuple[Int64s, Int64s], among: tuple[Int64s, Int64s]) -> Int64s:
+    """For each key its row among the others, -1 for none."""
+    size = 16
+    while size < 2 * len(among[0]):
+        size *= 2
+    found = np.empty(len(keys[0]), np.int64)
+    _locate(keys[0], keys[1], among[0], among[1], np.full(size, -1, np.int64), found)
+    return found

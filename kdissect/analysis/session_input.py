@@ -1,0 +1,262 @@
+"""Rows of fetches and their partitions as the tracker's kernel reads them, held back until nothing earlier can come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kdissect.analysis import session_layout as c
+from kdissect.analysis import session_rules as r
+from kdissect.analysis.columns import NULL_TIME, Coder, Flags, Int64s, ints, reals, times, whole
+from kdissect.analysis.exchange_keys import exchange_keys, locate
+
+if TYPE_CHECKING:
+    from kdissect.analysis.sessions import Topics
+
+
+@dataclass(slots=True)
+class Waiting:
+    """Fetches that are not settled yet, with their partitions behind one another."""
+
+    fetches: pa.Table
+    partitions: pa.Table
+    rows: Int64s
+    """[n, R_WIDTH]"""
+    ordinals: Int64s
+    """[n] of the request in its connection."""
+    firsts: Int64s
+    """[n + 1] rows of `partition_rows`."""
+    partition_rows: Int64s
+    """[m, Q_WIDTH], in the order of fetches."""
+    order: Int64s | None
+    """[m] row of `partitions` for each of `partition_rows`; None where they are the same."""
+    out: Int64s
+    """[n, O_WIDTH]"""
+    reasons: npt.NDArray[np.int8]
+    offsets: Int64s
+    """[m] the session's offset for the partition, -1."""
+    used: Flags
+    created: Flags
+    """[n] whether the use, and the creation, have been worked on (or there is none)."""
+
+    def joined(self, new: Waiting) -> Waiting:
+        """These and new ones behind them."""
+        if not len(self.rows):
+            return new
+        shift = self.partitions.num_rows
+        orders = None
+        if self.order is not None or new.order is not None:
+            orders = np.concatenate([_order(self), _order(new) + shift])
+        return Waiting(
+            pa.concat_tables([self.fetches, new.fetches], promote_options="default"),
+            pa.concat_tables([self.partitions, new.partitions], promote_options="default"),
+            np.concatenate([self.rows, new.rows]),
+            np.concatenate([self.ordinals, new.ordinals]),
+            np.concatenate([self.firsts, new.firsts[1:] + self.firsts[-1]]),
+            np.concatenate([self.partition_rows, new.partition_rows]),
+            orders,
+            np.concatenate([self.out, new.out]),
+            np.concatenate([self.reasons, new.reasons]),
+            np.concatenate([self.offsets, new.offsets]),
+            np.concatenate([self.used, new.used]),
+            np.concatenate([self.created, new.created]),
+        )
+
+    def due(self, watermark: int) -> Int64s:
+        """Events before the watermark, in order: 2 * row for uses, 2 * row + 1 for creations; they count as done."""
+        uses = np.flatnonzero(~self.used & (self.rows[:, c.R_USED] < watermark))
+        creations = np.flatnonzero(~self.created & (self.rows[:, c.R_CREATED] < watermark))
+        self.used[uses] = True
+        self.created[creations] = True
+        row = np.concatenate([creations, uses])
+        when = np.concatenate([self.rows[creations, c.R_CREATED], self.rows[uses, c.R_USED]])
+        is_creation = np.arange(len(row)) < len(creations)
+        found = np.argsort(when, kind="stable")
+        ordered = when[found]
+        tied = np.zeros(len(found), np.bool_)
+        same = ordered[1:] == ordered[:-1]
+        tied[1:] |= same
+        tied[:-1] |= same
+        if tied.any():
+            places = np.flatnonzero(tied)
+            at = found[places]
+            keys = (self.ordinals[row[at]], self.rows[row[at], c.R_CONN], ~is_creation[at], when[at])
+            found[places] = at[np.lexsort(keys)]
+        return (2 * row + is_creation)[found]
+
+    def split(self) -> tuple[Waiting, Waiting | None]:
+        """Those that are settled, and the others."""
+        done = self.used & self.created
+        if done.all():
+            return self, None
+        return self._part(done), self._part(~done)
+
+    def _part(self, wanted: Flags) -> Waiting:
+        at = np.flatnonzero(wanted)
+        sizes = np.diff(self.firsts)
+        members = np.flatnonzero(np.repeat(wanted, sizes))
+        partitions = self.partitions.take(pa.array(_order(self)[members]))
+        firsts = np.concatenate([[0], np.cumsum(sizes[at])]).astype(np.int64)
+        return replace(
+            self,
+            fetches=self.fetches.take(pa.array(at)),
+            partitions=partitions,
+            rows=self.rows[at],
+            ordinals=self.ordinals[at],
+            firsts=firsts,
+            partition_rows=self.partition_rows[members],
+            order=None,
+            out=self.out[at],
+            reasons=self.reasons[members],
+            offsets=self.offsets[members],
+            used=self.used[at],
+            created=self.created[at],
+        )
+
+
+def _order(waiting: Waiting) -> Int64s:
+    if waiting.order is not None:
+        return waiting.order
+    return np.arange(waiting.partitions.num_rows, dtype=np.int64)
+
+
+def read(
+    fetches: pa.Table | pa.RecordBatch,
+    partitions: pa.Table | pa.RecordBatch | None,
+    brokers: Coder,
+    clients: Coder,
+    topics: Topics,
+) -> Waiting:
+    """Rows as the kernel reads them. Partitions of exchanges that are not among the fetches are left out."""
+    asked, named = whole(fetches), whole(partitions)
+    n = asked.num_rows
+    if not n:
+        asked, named = asked.slice(0, 0), named.slice(0, 0)
+    if n:
+        keys = exchange_keys(asked["exchange_id"])
+    else:
+        keys = (np.zeros(0, np.int64), np.zeros(0, np.int64))
+    rows = fetch_rows(asked, keys[0], brokers, clients)
+    order: Int64s | None = None
+    if named.num_rows:
+        owner = locate(exchange_keys(named["exchange_id"]), keys)
+        if (owner < 0).any() or (owner[1:] < owner[:-1]).any():
+            kept = np.flatnonzero(owner >= 0)
+            order = kept[np.argsort(owner[kept], kind="stable")]
+            owner = owner[order]
+        firsts = np.searchsorted(owner, np.arange(n + 1)).astype(np.int64)
+    else:
+        firsts = np.zeros(n + 1, np.int64)
+    body = partition_rows(named, topics)
+    if order is not None:
+        body = body[order]
+    kind, outcome = rows[:, c.R_KIND], rows[:, c.R_OUTCOME]
+    out = np.full((n, c.O_WIDTH), -1, np.int64)
+    settled = (kind >= 0) & (kind != r.INCREMENTAL)
+    out[settled, c.O_IMPLIED] = 0
+    unchanged = settled & ((kind == r.SESSIONLESS) | ((outcome != r.NO_OUTCOME) & (outcome != r.CREATED)))
+    for column in (c.O_ADDED, c.O_ALTERED, c.O_REPLACED):
+        out[unchanged, column] = 0
+    given = (body[:, c.Q_FLAGS] & c.GIVEN) > 0
+    owner_kind = np.repeat(kind, np.diff(firsts))
+    reasons = np.where(given, np.where(owner_kind < 0, r.UNKNOWN_REASON, r.FULL), -1).astype(np.int8)
+    reasons[given & (owner_kind == r.INCREMENTAL)] = r.UNKNOWN_REASON
+    return Waiting(
+        asked,
+        named,
+        rows,
+        keys[1],
+        firsts,
+        body,
+        order,
+        out,
+        reasons,
+        np.full(len(body), -1, np.int64),
+        (kind < r.REPLACE) | (rows[:, c.R_USED] == NULL_TIME),
+        (outcome != r.CREATED) | (rows[:, c.R_CREATED] == NULL_TIME),
+    )
+
+
+def fetch_rows(fetches: pa.Table, connections: Int64s, brokers: Coder, clients: Coder) -> Int64s:
+    """[n, R_WIDTH]. Kinds and outcomes as in `session_rules`; kind -1 where the request was not read."""
+    rows = np.empty((fetches.num_rows, c.R_WIDTH), np.int64)
+    rows[:, c.R_BROKER] = brokers.column(fetches, "broker")
+    rows[:, c.R_CONN] = connections
+    rows[:, c.R_CLIENT] = clients.column(fetches, "client_id")
+    rows[:, c.R_VERSION] = version = ints(fetches, "api_version")
+    no_number = -(2**40)
+    rows[:, c.R_ID] = session = ints(fetches, "request_session_id", no_number)
+    rows[:, c.R_EPOCH] = epoch = ints(fetches, "session_epoch", no_number)
+    rows[:, c.R_RESPONSE_ID] = answered = ints(fetches, "response_session_id", 0)
+    rows[:, c.R_BYTES] = ints(fetches, "request_bytes")
+    rows[:, c.R_USED] = used = times(fetches, "request_last_at")
+    rows[:, c.R_CREATED] = times(fetches, "response_first_at")
+    rows[:, c.R_RETURNED] = returned = ints(fetches, "partitions_returned", 0)
+    error = ints(fetches, "error_code", no_number)
+    throttled = np.nan_to_num(reals(fetches, "throttle_ms")) > 0
+    old = (version >= 0) & (version < r.FIRST_SESSION_VERSION)
+    unread = (session == no_number) | (epoch == no_number)
+    rows[:, c.R_KIND] = kind = np.select(
+        [
+            old & (used != NULL_TIME),
+            unread,
+            (session == 0) & (epoch == -1),
+            (session == 0) & (epoch == 0),
+            epoch == 0,
+            epoch == -1,
+        ],
+        [r.SESSIONLESS, -1, r.SESSIONLESS, r.CREATE, r.REPLACE, r.CLOSE],
+        r.INCREMENTAL,
+    )
+    full = (kind == r.CREATE) | (kind == r.REPLACE)
+    rows[:, c.R_OUTCOME] = np.select(
+        [
+            (error == no_number) | (kind <= r.SESSIONLESS),
+            error == r.SESSION_ID_NOT_FOUND,
+            error == r.INVALID_SESSION_EPOCH,
+            error == r.SESSION_TOPIC_ID_ERROR,
+            error != 0,
+            full & (answered != 0),
+            full & (returned == 0) & throttled,
+            full,
+            (kind == r.CLOSE) | (answered == 0),
+        ],
+        [
+            r.NO_OUTCOME,
+            r.EVICTED_OR_UNKNOWN,
+            r.EPOCH_ERROR,
+            r.TOPIC_ID_ERROR,
+            r.ERROR,
+            r.CREATED,
+            r.THROTTLED,
+            r.REFUSED,
+            r.CLOSED,
+        ],
+        r.CONTINUED,
+    )
+    return rows
+
+
+def partition_rows(partitions: pa.Table, topics: Topics) -> Int64s:
+    """[m, Q_WIDTH]."""
+    rows = np.empty((partitions.num_rows, c.Q_WIDTH), np.int64)
+    names, ids = topics.by_name.column(partitions, "topic"), topics.by_id.column(partitions, "topic_id")
+    rows[:, c.Q_TOPIC] = topics.codes(names, ids)
+    rows[:, c.Q_PARTITION] = ints(partitions, "partition")
+    rows[:, c.Q_FLAGS] = (
+        (ints(partitions, "in_request") > 0) * c.ASKED
+        + (ints(partitions, "in_response") > 0) * c.GIVEN
+        + (ints(partitions, "forgotten") > 0) * c.FORGOTTEN
+    )
+    rows[:, c.Q_OFFSET] = ints(partitions, "fetch_offset")
+    rows[:, c.Q_ERROR] = ints(partitions, "error_code", 0)
+    rows[:, c.Q_HIGH] = ints(partitions, "high_watermark", c.NOT_SENT)
+    rows[:, c.Q_START] = ints(partitions, "broker_log_start_offset", c.NOT_SENT)
+    rows[:, c.Q_RECORDS] = ints(partitions, "record_bytes", 0)
+    rows[:, c.Q_PREFERRED] = ints(partitions, "preferred_read_replica")
+    rows[:, c.Q_DIVERGING] = ints(partitions, "diverging_epoch")
+    return rows
