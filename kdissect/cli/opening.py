@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import click
+
+from kdissect.cli import terminal
+from kdissect.cli.progress import Progress
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -88,8 +92,18 @@ def open_capture(captures: Sequence[str], *, demo: bool = False, **settings: Any
         source = sys.stdin.buffer
     else:
         source = list(captures)
-    opener = cast("Callable[..., Capture]", getattr(kdissect, "open"))  # noqa: B009  (resolved on first use)
-    return opener(source, **given)
+    opened = kdissect.open(source, progress=Progress(), **given)
+    if not _compiled_before():
+        terminal.say("compiling kernels (once; takes some seconds)")
+    return cast("Capture", opened)
+
+
+def _compiled_before() -> bool:
+    """Whether any kernel was ever compiled here: beside the package's code, or where numba keeps what it may not."""
+    package = Path(__file__).parents[1]
+    user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "numba"
+    places = [os.environ.get("NUMBA_CACHE_DIR"), package, user]
+    return any(next(Path(place).rglob("*.nbi"), None) is not None for place in places if place)
 
 
 def named(captures: Sequence[str], demo: bool) -> list[str]:

@@ -33,7 +33,7 @@ ENGINE: dict[str, Callable[[F], F]] = {
     "timings": click.option("--timings", is_flag=True, help="Say on standard error where the time went."),
     "follow": click.option("--follow", is_flag=True, help="Go on reading a capture that is still being written."),
 }
-AVAILABLE: frozenset[str] = frozenset()
+AVAILABLE = frozenset({"start", "end"})
 """The engine options that are backed."""
 
 

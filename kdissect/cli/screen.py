@@ -44,6 +44,19 @@ MEANINGS = {
 """What each kind of problem is, in a few words."""
 
 
+MEASURES = {
+    "missing_bytes": "{} of the Kafka streams never captured.",
+    "dropped_packets": "{} packets dropped by the capturing program.",
+    "snapped_packets": "{} packets cut by the snap length.",
+    "cut_short": "{} of the files cut short.",
+    "damaged_places": "{} damaged places in the files.",
+    "clock_steps_back": "The clock stepped back {} times.",
+    "duplicated_packets": "{} packets captured more than once.",
+    "connections_without_start": "{} Kafka connections began before the capture.",
+}
+"""Measures of `capture_quality` that the screen mentions when they are not zero, worst first."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Block:
     """A part of the screen: fixed lines, then rows of which as many are shown as there is room for."""
@@ -140,7 +153,10 @@ def _header(summary: Summary, width: int, local: bool) -> list[Text]:
         when = words.span(summary.started_at, summary.ended_at, local=local)
         lines += _sentence(f"{when} ({words.milliseconds(length)})", width, 0)
     facts = [
-        words.number_of(summary.packets, "packet") if summary.packets is not None else "",
+        words.number_of(summary.packets, "packet")
+        + (f" ({words.size(summary.bytes)})" if summary.bytes is not None else "")
+        if summary.packets is not None
+        else "",
         words.number_of(summary.connections, "connection")
         + (
             f" ({words.count(summary.kafka_connections)} Kafka)"
@@ -294,6 +310,14 @@ def _quality(summary: Summary, width: int) -> Block:
             + (f" ({', '.join(parts)})" if parts else "")
             + "."
         )
+    measured = {
+        measure: sum(row["value"] or 0 for row in summary.quality if row["measure"] == measure) for measure in MEASURES
+    }
+    sentences += [
+        MEASURES[measure].format(words.size(value) if measure.endswith("_bytes") else words.count(int(value)))
+        for measure, value in measured.items()
+        if value
+    ]
     if others:
         sentences.append(f"Connections of other protocols: {', '.join(others)}.")
     lines = _sentence(" ".join(sentences), width) if sentences else []

@@ -142,7 +142,7 @@ class Summarizer:
             started_at=min(starts, default=None),
             ended_at=max(ends, default=None),
             packets=_measure(quality, "packets"),
-            bytes=_measure(quality, "bytes"),
+            bytes=_measure(quality, "original_bytes"),
             connections=len(connections),
             kafka_connections=sum(bool(c["is_kafka"]) for c in connections),
             protocols=dict(others.most_common()),
@@ -243,7 +243,7 @@ def summarize(tables: Mapping[str, pa.Table], by: str = "api") -> Summary:
 
 
 def _name(key: tuple[Any, ...]) -> str:
-    return " v".join("unknown" if part is None else str(part) for part in key)
+    return " v".join("(unknown)" if part is None else str(part) for part in key)
 
 
 def _combined(columns: list[pa.Array]) -> tuple[npt.NDArray[np.int64], list[tuple[Any, ...]]]:

@@ -97,6 +97,7 @@ class Summary:
     ended_at: datetime | None
     packets: int | None
     bytes: int | None
+    """Bytes of all packets as they were on the wire."""
     connections: int
     kafka_connections: int
     protocols: dict[str, int]

@@ -160,7 +160,7 @@ def test_show_is_a_tree(opened: list[Any], capsys: pytest.CaptureFixture[str]) -
     assert "Response: not captured" in out
     assert "1 partition is implied" in out
     assert "\x1b" not in out, "control characters from the wire are not obeyed"
-    assert opened == [(["a.pcap"], {})]
+    assert [source for source, _ in opened] == [["a.pcap"]]
 
 
 def test_tables_lists_and_explains(capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,7 +28,7 @@ def test_dictionary_encoded_columns_with_nulls() -> None:
     i = table.schema.get_field_index("client_id")
     encoded = table.set_column(i, "client_id", table.column("client_id").combine_chunks().dictionary_encode())
     assert summarize({"exchanges": encoded}, by="client") == plain
-    assert [(line.name, line.exchanges) for line in plain.latencies] == [("unknown", 2), ("a", 1)]
+    assert [(line.name, line.exchanges) for line in plain.latencies] == [("(unknown)", 2), ("a", 1)]
     assert [(c.client_id, c.exchanges) for c in plain.clients] == [(None, 2), ("a", 1)]
 
 
