@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 
-from kdissect.cli.words import versions
 from kdissect.problems import UsageError
 
+HOW = "say: kdissect schema [API [VERSION [request|response]]]"
+HOW_DIFF = "say: kdissect schema --diff API OLD NEW"
 
-def apis() -> Iterator[str]:
-    """All APIs: key, name, versions, and from which version on they are flexible (KIP-482)."""
-    from kdissect.schema import index
-    from kdissect.schema.model import NEVER
 
-    known = index.load().apis.values()
-    width = max(len(api.name) for api in known)
-    yield f"{'key':>3}  {'API':<{width}}  {'versions':<9}  flexible from"
-    for api in known:
-        request = api.request
-        span = versions(list(range(request.versions.first, request.versions.last + 1)))
-        flexible = "-" if request.flexible.first == NEVER else f"v{request.flexible.first}"
-        yield f"{api.key:>3}  {api.name:<{width}}  {span:<9}  {flexible}"
+def layout(words: Sequence[str]) -> list[str]:
+    """Lines for `[API [VERSION [DIRECTION]]]`: all APIs; the newest version; both directions unless one is named."""
+    from kdissect.schema import bnf, index
+
+    if not words:
+        return bnf.apis().split("\n")
+    if len(words) > 3:
+        raise UsageError(HOW)
+    version = _version(words[1]) if len(words) > 1 else index.load().find(words[0]).request.versions.last
+    directions = [words[2]] if len(words) > 2 else ["request", "response"]
+    return "\n\n".join(bnf.layout(words[0], version, direction) for direction in directions).split("\n")
+
+
+def difference(words: Sequence[str]) -> list[str]:
+    """Lines for `API OLD NEW`."""
+    from kdissect.schema import bnf
+
+    if len(words) != 3:
+        raise UsageError(HOW_DIFF)
+    return bnf.diff(words[0], _version(words[1]), _version(words[2])).split("\n")
 
 
 def _version(text: str) -> int:
-    if not text.lstrip("v").isdigit():
-        raise UsageError(f"{text!r} is not a version number")
-    return int(text.lstrip("v"))
+    number = text.removeprefix("v")
+    if not (number.isascii() and number.isdigit()):
+        raise UsageError(f"{text!r} is not a version number; {HOW}")
+    return int(number)

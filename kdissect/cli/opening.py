@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -93,17 +92,11 @@ def open_capture(captures: Sequence[str], *, demo: bool = False, **settings: Any
     else:
         source = list(captures)
     opened = kdissect.open(source, progress=Progress(), **given)
-    if not _compiled_before():
+    from kdissect._kernel import compiled_before
+
+    if not compiled_before():
         terminal.say("compiling kernels (once; takes some seconds)")
     return cast("Capture", opened)
-
-
-def _compiled_before() -> bool:
-    """Whether any kernel was ever compiled here: beside the package's code, or where numba keeps what it may not."""
-    package = Path(__file__).parents[1]
-    user = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "numba"
-    places = [os.environ.get("NUMBA_CACHE_DIR"), package, user]
-    return any(next(Path(place).rglob("*.nbi"), None) is not None for place in places if place)
 
 
 def named(captures: Sequence[str], demo: bool) -> list[str]:

@@ -78,6 +78,8 @@ def _message(explained: pa.Table, data: bytes, width: int) -> list[Text]:
         name = path.rsplit(".", 1)[-1]
         raw = data[offset : offset + length] if offset is not None and length else b""
         shown = raw[:HEX_BYTES].hex(" ") + (" .." if len(raw) > HEX_BYTES else "")
+        if field.get("hidden"):
+            shown = "(hidden)"
         value = "" if field["value"] is None else str(field["value"])
         rows.append(
             (

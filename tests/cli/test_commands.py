@@ -163,6 +163,22 @@ def test_show_is_a_tree(opened: list[Any], capsys: pytest.CaptureFixture[str]) -
     assert [source for source, _ in opened] == [["a.pcap"]]
 
 
+def test_layouts(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "ListOffsets" in run(capsys, "schema")[1]
+    assert "Request (Version: 12)" in run(capsys, "schema", "Fetch", "12", "request")[1]
+    assert "Response (Version: 18)" in run(capsys, "schema", "fetch")[1]
+    assert "+" in run(capsys, "schema", "--diff", "Fetch", "11", "12")[1]
+    for words in (["Fetsh"], ["Fetch", "x"], ["Fetch", "99"], ["Fetch", "1", "both"], ["--diff", "Fetch"]):
+        code, out, err = run(capsys, "schema", *words)
+        assert (code, out, err.count("\n")) == (2, "", 1)
+
+
+def test_version_says_what_it_rests_on(capsys: pytest.CaptureFixture[str]) -> None:
+    out = run(capsys, "--version")[1]
+    assert out.startswith(f"kdissect {kdissect.__version__}\nknows Kafka up to 4.")
+    assert "numba " in out
+
+
 def test_tables_lists_and_explains(capsys: pytest.CaptureFixture[str]) -> None:
     assert "fetch_sessions" in run(capsys, "tables")[1]
     assert "latency_ms" in run(capsys, "tables", "exchanges")[1]
