@@ -1,0 +1,79 @@
+"""What kdissect says of every committed capture, kept as text: the first screen and a digest of each table.
+
+A change that is meant is written with `UPDATE_GOLDEN=1 pytest tests/golden`; the difference then shows in review. Files
+of captures that are no more fail.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kdissect
+
+HERE = Path(__file__).resolve().parent
+CAPTURES = HERE.parents[1] / "captures"
+NAMES = sorted(path.stem for path in CAPTURES.glob("*.toml"))
+UPDATE = bool(os.environ.get("UPDATE_GOLDEN"))
+WIDTH = "118"
+
+
+def source(name: str) -> Path:
+    """The capture file, or the folder of a rotated set."""
+    folder = CAPTURES / name
+    return folder if folder.is_dir() else next(iter(sorted(CAPTURES.glob(f"{name}.pcap*"))))
+
+
+def account(name: str) -> str:
+    """The first screen and the tables' digests, as kept."""
+    screen = subprocess.run(
+        [sys.executable, "-m", "kdissect", source(name).relative_to(CAPTURES).as_posix()],
+        cwd=CAPTURES,
+        env=os.environ | {"COLUMNS": WIDTH, "NO_COLOR": "1", "PYTHONPATH": str(CAPTURES.parent)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    lines = [f"$ kdissect {source(name).name}", *(line.rstrip() for line in screen.stdout.splitlines())]
+    if screen.returncode:
+        lines += [f"exit code {screen.returncode}", *screen.stderr.splitlines()[-1:]]
+    else:
+        lines.append("")
+        tables = kdissect.open(source(name)).tables()
+        lines += [f"{table:18} {len(rows):6} rows {digest(rows)}" for table, rows in sorted(plain(tables).items())]
+    return "\n".join(lines) + "\n"
+
+
+def plain(tables: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    return {name: table.to_pylist() for name, table in tables.items()}
+
+
+def digest(rows: list[dict[str, Any]]) -> str:
+    """Of all values, in order; doubles to the nanosecond."""
+    text = "\n".join(json.dumps(row, default=str, sort_keys=True) for row in map(rounded, rows))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def rounded(row: dict[str, Any]) -> dict[str, Any]:
+    return {k: round(v, 6) if isinstance(v, float) else v for k, v in row.items()}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_said_of(name: str) -> None:
+    kept = HERE / f"{name}.txt"
+    now = account(name)
+    if UPDATE:
+        kept.write_text(now)
+    assert kept.exists(), f"no golden file for {name}: UPDATE_GOLDEN=1 pytest tests/golden"
+    assert now == kept.read_text(), "meant? UPDATE_GOLDEN=1 pytest tests/golden"
+
+
+def test_no_strays() -> None:
+    assert {path.stem for path in HERE.glob("*.txt")} <= set(NAMES)
