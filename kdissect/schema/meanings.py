@@ -20,6 +20,7 @@ _OPERATIONS = {
     15: "two-phase commit",
 }  # fmt: skip
 """Bits of a set of authorized operations: Kafka's AclOperation codes."""
+_EMPTY: dict[bool, tuple[Any, ...]] = {True: (0,), False: ("", b"")}
 _NOT_ASKED = -(2**31)
 
 
@@ -30,16 +31,19 @@ def meaning(piece: Piece) -> str:
     item = piece.item
     if item is None:
         return piece.note
-    constant = _constant(item, piece.value, piece.note)
+    constant = _constant(item, piece.value, piece.note, piece.kind.startswith("[]"))
     return constant or (piece.note if piece.note == "null" else "") or item.doc
 
 
-def _constant(item: Field, value: Any, note: str) -> str:
+def _constant(item: Field, value: Any, note: str, whole: bool) -> str:
+    """The meaning of this very value; of an array as a whole only null and empty have one."""
     for known, text in item.values:
-        if value == known and not isinstance(value, bool):
+        if known == note == "null" or (known == "empty" and value in _EMPTY[whole]):
             return text
-        if known == note == "null" or (known == "empty" and value in ("", b"", 0)):
+        if value == known and not whole:
             return text
+    if whole:
+        return ""
     if item.kind == "int16" and item.name.endswith("ErrorCode"):
         return error_name(value) if value else ""
     if value == ZERO_UUID:
