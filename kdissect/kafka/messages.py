@@ -120,6 +120,8 @@ class Decoder:
 
     def decode(self, s: Ints, begin: Ints, end: Ints, program: Ints) -> Decoded:
         """Decode the bodies s[begin[i]:end[i]] (`s` uint8, positions int64) by program ids (int32, -1: none known)."""
+        if not s.flags.writeable:
+            s = s.copy()  # kernels would be compiled once more for read-only arrays
         begin = np.ascontiguousarray(begin, np.int64)
         end = np.ascontiguousarray(end, np.int64)
         program = np.ascontiguousarray(program, np.int32)

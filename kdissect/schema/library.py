@@ -124,7 +124,10 @@ def _read(path: Path) -> Library | None:
         if hashlib.sha256(data[32:]).digest() != data[:32]:
             return None
         parts: dict[str, bytes] = marshal.loads(data[32:])
-        return Library(**{name: np.frombuffer(parts[name], _dtype(name)).reshape(_SHAPES[name]) for name in _SHAPES})
+        # Copies, because kernels would be compiled once more for read-only arrays.
+        return Library(
+            **{name: np.frombuffer(parts[name], _dtype(name)).reshape(_SHAPES[name]).copy() for name in _SHAPES}
+        )
     except (OSError, ValueError, TypeError, EOFError, KeyError):
         return None
 

@@ -1,8 +1,8 @@
 """Bodies that kio encodes, for every API and version it has, with what they should decode to.
 
 kio generates its classes from Kafka's own message definitions; its fields stand in the order of those, so that they
-pair with ours by position (tagged ones by tag). Values are random, by a seed: extremes, empty and longer arrays, nulls, tags
-there and not.
+pair with ours by position (tagged ones by tag). Values are random, by a seed: extremes, empty and longer arrays, nulls,
+tags there and not.
 """
 
 from __future__ import annotations
