@@ -44,6 +44,7 @@ def test_every_request_on_the_wire_is_an_exchange(name: str) -> None:
             instant(r.response.last) if r.response else None,
         )
         for r in wire.requests(it.path, it.ports)
+        if not r.begun
     )
     rows = [r for r in it.exchanges if r["status"] not in ("orphan", "partial")]
     have = Counter(
@@ -70,6 +71,18 @@ def test_every_request_on_the_wire_is_an_exchange(name: str) -> None:
         f"\nwire {key}\nours {near(key, have)}" for key in list(missing)[:3]
     )
     assert not invented, f"{sum(invented.values())} invented, first: {next(iter(invented))}"
+
+
+@pytest.mark.parametrize("name", CLEAN)
+def test_answers_begun_and_not_finished_are_partial(name: str) -> None:
+    """And nothing else is, where no packet was lost, but requests that were cut off themselves."""
+    it = material(name)
+    begun = Counter((r.client, r.correlation_id) for r in wire.requests(it.path, it.ports) if r.begun)
+    rows = [r for r in it.exchanges if r["status"] == "partial" and r["request_last_at"] is not None]
+    assert Counter(((r["client_ip"], r["client_port"]), r["correlation_id"]) for r in rows) == begun
+    for row in rows:
+        assert row["response_first_at"] is not None
+        assert row["response_last_at"] is None
 
 
 def near(key: tuple[Any, ...], rows: Counter[tuple[Any, ...]]) -> tuple[Any, ...] | None:

@@ -78,6 +78,10 @@ class Stream:
                 self.marks.append((len(self.data), time, number))
                 self.data += fresh
 
+    def rest(self) -> bytes:
+        """What stands behind the last whole frame."""
+        return bytes(self.data[sum(frame.size for frame in self.frames()) :])
+
     def frames(self) -> Iterator[Frame]:
         """Whole frames, until one is cut or its length is not one."""
         at, mark = 0, 0
@@ -127,6 +131,8 @@ class Request:
     client_id: str | None
     frame: Frame
     response: Frame | None = None
+    begun: bool = False
+    """Some bytes of a response came, but not all: the broker was stopped, or the client left."""
 
 
 def packets(path: Path) -> Iterator[Packet]:
@@ -215,4 +221,9 @@ def requests(path: Path, ports: frozenset[int]) -> list[Request]:
             queue = [r for r in waiting.get(correlation, []) if r.response is None and r.frame.first <= frame.last]
             if queue:
                 queue[0].response = frame
+        rest = talk.responses.rest()
+        if len(rest) >= 8:
+            queue = [r for r in waiting.get(struct.unpack_from(">i", rest, 4)[0], []) if r.response is None]
+            if queue:
+                queue[0].begun = True
     return out
