@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from kdissect.capture import records as r
 from kdissect.capture.block import Block
 from kdissect.capture.formats import PCAP_HEADER, Format, recognise
+from kdissect.capture.pcapng import seek_pcapng, walk_pcapng
 from kdissect.capture.report import Interface
 from kdissect.capture.streams import OpenFile, PlainFile, Stream
 from kdissect.capture.window import Window
@@ -161,9 +162,7 @@ class FileReader:
                 window.data, at, end, form.big, form.header, form.tick, self._limit, self.interfaces, self.state, rows
             )
         else:
-            n, stop, why = r.walk_pcapng(
-                window.data, at, end, self._limit, self.interfaces, self.state, self.notes, rows
-            )
+            n, stop, why = walk_pcapng(window.data, at, end, self._limit, self.interfaces, self.state, self.notes, rows)
             self._read_notes()
         return n, cursor + stop - at, why
 
@@ -205,7 +204,7 @@ class FileReader:
             last = int(state[r.LAST]) // 1_000_000_000 if state[r.TIMED] else 0
             stop, found = r.seek_pcap(window.data, at, end, form.big, form.header, fractions, last, final)
         else:
-            stop, found = r.seek_pcapng(window.data, at, end, self._limit, bool(state[r.BIG]), final)
+            stop, found = seek_pcapng(window.data, at, end, self._limit, bool(state[r.BIG]), final)
         cursor += stop - at
         if found == r.FOUND:
             self._regain(cursor, "reading went on")

@@ -10,7 +10,9 @@ from __future__ import annotations
 import os
 import select
 import stat
+import threading
 import zlib
+from io import FileIO
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -45,7 +47,7 @@ class Stream(Protocol):
 
 
 class PlainFile:
-    """A regular file, read with pread so that reading on and reading again do not disturb each other."""
+    """A regular file. Reading on and reading again do not disturb each other; a closed one opens itself when needed."""
 
     compression = ""
     rereadable = True
@@ -53,14 +55,15 @@ class PlainFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._fd = -1
+        self._file: FileIO | None = None
         self._at = 0
-        self.size: int | None = os.fstat(self._descriptor()).st_size
+        self._lock = threading.Lock()
+        self.size: int | None = os.fstat(self._opened().fileno()).st_size
 
-    def _descriptor(self) -> int:
-        if self._fd < 0:
-            self._fd = os.open(self.path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
-        return self._fd
+    def _opened(self) -> FileIO:
+        if self._file is None:
+            self._file = FileIO(self.path)
+        return self._file
 
     def readinto(self, target: memoryview) -> int:
         """As `Stream.readinto`."""
@@ -72,20 +75,27 @@ class PlainFile:
         """As `Stream.pread`."""
         done = 0
         try:
-            while done < len(target):
-                got = os.preadv(self._descriptor(), [target[done:]], offset + done)
-                if got == 0:
-                    break
-                done += got
+            with self._lock:
+                file = self._opened()
+                file.seek(offset)
+                while done < len(target):
+                    got = file.readinto(target[done:])
+                    if not got:
+                        break
+                    done += got
         except OSError as error:
             self.problem = f"reading stopped: {error.strerror}"
         return done
 
     def close(self) -> None:
         """As `Stream.close`."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def __del__(self) -> None:
+        if hasattr(self, "_file"):
+            self.close()
 
 
 class OpenFile:

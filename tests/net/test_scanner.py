@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import io
 import ipaddress
 import logging
@@ -186,8 +187,10 @@ def scapy_rows(path: Path) -> list[tuple[object, ...]]:
     from scapy.utils import RawPcapReader
 
     out: list[tuple[object, ...]] = []
-    with RawPcapReader(str(path)) as reader:
-        packets = list(reader)
+    packets = []
+    with RawPcapReader(str(path)) as reader, contextlib.suppress(EOFError):
+        while True:
+            packets.append(reader._read_packet(size=1 << 20))  # iterating would cut packets of more than 65,535 bytes
     for i, (data, meta) in enumerate(packets):
         packet = Ether(data)
         ip = packet.getlayer(IP) or packet.getlayer(IPv6)

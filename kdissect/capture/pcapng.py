@@ -1,0 +1,296 @@
+"""Kernels that walk pcapng blocks into packet rows, as `kdissect.capture.records` does for pcap.
+
+Rules: draft-ietf-opsawg-pcapng. A block is believed when its two lengths agree and are at most `limit` bytes.
+Packets come from enhanced, simple and old packet blocks; interface descriptions, statistics and decryption secrets
+are read; name resolution, custom and unknown blocks are skipped.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kdissect._kernel import kernel
+from kdissect.capture.records import (
+    AT,
+    BIG,
+    CAPTURED,
+    CAPTURED_BYTES,
+    COUNT,
+    DAMAGED,
+    DROPPED,
+    FACTOR,
+    FOUND,
+    FULL,
+    INTERFACES,
+    LAST,
+    LINK,
+    LINK_TYPE,
+    LOST_NOTES,
+    MASK,
+    MORE,
+    NOTES,
+    NOTHING,
+    NUMBER,
+    NUMBERED,
+    OFFSET,
+    ORIGINAL,
+    ORIGINAL_BYTES,
+    OS_DROPPED,
+    OVER,
+    PACKETS,
+    RECEIVED,
+    RULE,
+    SECTION,
+    SKIPPED,
+    SNAP,
+    SNAPPED,
+    TIME,
+    UNDECIDED,
+    UNKNOWN_INTERFACE,
+    UNKNOWN_LINK,
+    UNTIMED,
+    Bytes,
+    Int,
+    Ints,
+    note_time,
+    u16,
+    u32,
+)
+
+MULTIPLY, DIVIDE, BINARY = 0, 1, 2
+"""RULE of an interface: how its ticks become nanoseconds."""
+
+
+@kernel
+def nanoseconds(high: Int, low: Int, interface: Ints) -> Int:
+    """64-bit ticks of a pcapng interface as ns since the epoch; -1 when they are outside what int64 ns can hold."""
+    if high > 0x7FFFFFFF:
+        return -1
+    ticks = high << 32 | low
+    factor = interface[FACTOR]
+    offset = interface[OFFSET]
+    if interface[RULE] == MULTIPLY:
+        if ticks > 9_000_000_000_000_000_000 // factor:
+            return -1
+        time = ticks * factor
+    elif interface[RULE] == DIVIDE:
+        time = ticks // factor
+    else:
+        seconds = ticks >> factor if factor < 63 else 0
+        if seconds > 9_000_000_000:
+            return -1
+        part = ticks & interface[MASK]
+        shift = factor
+        if shift > 32:  # keep the product below 2**63
+            part >>= shift - 32
+            shift = 32
+        time = seconds * 1_000_000_000 + ((part * 1_000_000_000) >> shift)
+    if offset > 4_000_000_000 or offset < -9_000_000_000:
+        return -1
+    time += offset * 1_000_000_000
+    return time if time >= 0 else -1
+
+
+@kernel
+def describe(data: Bytes, at: Int, size: Int, big: bool, interface: Ints) -> None:
+    """An Interface Description Block into an interface row."""
+    interface[:] = 0
+    interface[LINK_TYPE] = u16(data, at + 8, big)
+    interface[SNAP] = u32(data, at + 12, big)
+    interface[RULE] = MULTIPLY
+    interface[FACTOR] = 1000  # microseconds unless if_tsresol says otherwise
+    interface[RECEIVED] = -1
+    interface[DROPPED] = -1
+    interface[OS_DROPPED] = -1
+    o = at + 16
+    end = at + size - 4
+    while end - o >= 4:
+        code = u16(data, o, big)
+        length = u16(data, o + 2, big)
+        if code == 0 or length > end - o - 4:
+            break
+        if code == 9 and length >= 1:
+            value = np.int64(data[o + 4])
+            if value & 0x80:
+                power: Int = min(value & 0x7F, 63)
+                interface[RULE] = BINARY
+                interface[FACTOR] = power
+                interface[MASK] = (1 << power) - 1 if power < 63 else 0x7FFFFFFFFFFFFFFF
+            else:
+                interface[RULE] = MULTIPLY if value <= 9 else DIVIDE
+                factor = 1
+                steps: Int = min(abs(9 - value), 18)
+                for _ in range(steps):
+                    factor *= 10
+                interface[FACTOR] = factor
+        elif code == 14 and length >= 8:
+            first = u32(data, o + 4, big)
+            second = u32(data, o + 8, big)
+            interface[OFFSET] = first << 32 | second if big else second << 32 | first
+        o += 4 + ((length + 3) & ~3)
+
+
+@kernel
+def count_drops(data: Bytes, at: Int, size: Int, big: bool, interface: Ints) -> None:
+    """An Interface Statistics Block into an interface row: packets received and dropped so far."""
+    o = at + 20
+    end = at + size - 4
+    while end - o >= 4:
+        code = u16(data, o, big)
+        length = u16(data, o + 2, big)
+        if code == 0 or length > end - o - 4:
+            break
+        if (code == 4 or code == 5 or code == 7) and length >= 8:
+            first = u32(data, o + 4, big)
+            second = u32(data, o + 8, big)
+            value = (first & 0x7FFFFFFF) << 32 | second if big else (second & 0x7FFFFFFF) << 32 | first
+            column = RECEIVED if code == 4 else DROPPED if code == 5 else OS_DROPPED
+            interface[column] = max(interface[column], value)
+        o += 4 + ((length + 3) & ~3)
+
+
+@kernel
+def walk_pcapng(
+    data: Bytes, at: Int, end: Int, limit: Int, interfaces: Ints, state: Ints, notes: Ints, rows: Ints
+) -> tuple[Int, Int, Int]:
+    """Blocks from data[at:end] into rows, as `walk_pcap`. Interface descriptions and secrets also leave a note row
+    (block type | big-endian << 40, position, size, interface row) for the caller."""
+    n = 0
+    capacity = rows.shape[0]
+    why = MORE
+    while end - at >= 12:
+        if n == capacity:
+            why = FULL
+            break
+        big = state[BIG] == 1
+        kind = u32(data, at, big)
+        if kind == 0x0A0D0D0A:
+            magic = u32(data, at + 8, True)
+            if magic != 0x1A2B3C4D and magic != 0x4D3C2B1A:
+                why = DAMAGED
+                break
+            big = magic == 0x1A2B3C4D
+        size = u32(data, at + 4, big)
+        if size < 12 or size & 3 or size > limit:
+            why = DAMAGED
+            break
+        if size > end - at:
+            break
+        if u32(data, at + size - 4, big) != size:
+            why = DAMAGED
+            break
+        interface: Int = np.int64(-1)
+        captured: Int = np.int64(-1)
+        original: Int = np.int64(0)
+        body = at
+        time: Int = np.int64(-1)
+        if kind == 6 and size >= 32:
+            interface = u32(data, at + 8, big)
+            captured = u32(data, at + 20, big)
+            original = u32(data, at + 24, big)
+            body = at + 28
+        elif kind == 3 and size >= 16:
+            interface = np.int64(0)
+            original = u32(data, at + 8, big)
+            captured = min(original, size - 16)
+            body = at + 12
+        elif kind == 2 and size >= 32:
+            interface = u16(data, at + 8, big)
+            captured = u32(data, at + 20, big)
+            original = u32(data, at + 24, big)
+            body = at + 28
+        elif kind == 0x0A0D0D0A:
+            state[BIG] = 1 if big else 0
+            state[SECTION] = state[INTERFACES]
+        elif kind == 1 and size >= 20:
+            if state[INTERFACES] < interfaces.shape[0]:
+                describe(data, at, size, big, interfaces[state[INTERFACES]])
+                if state[NOTES] < notes.shape[0]:
+                    notes[state[NOTES], 0] = kind | (np.int64(1) << 40 if big else 0)
+                    notes[state[NOTES], 1] = at
+                    notes[state[NOTES], 2] = size
+                    notes[state[NOTES], 3] = state[INTERFACES]
+                    state[NOTES] += 1
+                state[INTERFACES] += 1
+            else:
+                state[LOST_NOTES] += 1
+        elif kind == 5 and size >= 24:
+            row = u32(data, at + 8, big) + state[SECTION]
+            if row < state[INTERFACES]:
+                count_drops(data, at, size, big, interfaces[row])
+        elif kind == 10 and size >= 20:
+            if state[NOTES] < notes.shape[0]:
+                notes[state[NOTES], 0] = kind | (np.int64(1) << 40 if big else 0)
+                notes[state[NOTES], 1] = at
+                notes[state[NOTES], 2] = size
+                notes[state[NOTES], 3] = u32(data, at + 8, big) << 32 | u32(data, at + 12, big)
+                state[NOTES] += 1
+            else:
+                state[LOST_NOTES] += 1
+        else:
+            state[SKIPPED] += 1
+            if kind == 9 or kind & 0xBFFFFFFF == 0xBAD:  # journal entries and custom blocks: Wireshark numbers them
+                state[NUMBERED] += 1
+        if captured >= 0:
+            state[COUNT] += 1
+            state[NUMBERED] += 1
+            row = interface + state[SECTION]
+            link: Int = np.int64(UNKNOWN_LINK)
+            if row < state[INTERFACES]:
+                link = interfaces[row, LINK_TYPE]
+                interfaces[row, PACKETS] += 1
+                if kind != 3:
+                    time = nanoseconds(u32(data, at + 12, big), u32(data, at + 16, big), interfaces[row])
+                elif 0 < interfaces[row, SNAP] < captured:
+                    captured = interfaces[row, SNAP]
+                if kind == 2 and u16(data, at + 10, big) != 0xFFFF:
+                    interfaces[row, DROPPED] = max(interfaces[row, DROPPED], 0) + u16(data, at + 10, big)
+            else:
+                state[UNKNOWN_INTERFACE] += 1
+            if captured > at + size - 4 - body:
+                captured = at + size - 4 - body
+                state[OVER] += 1
+            elif captured > original:
+                state[OVER] += 1
+            elif captured < original:
+                state[SNAPPED] += 1
+            original = max(original, captured)
+            if time >= 0:
+                note_time(state, time)
+            else:
+                state[UNTIMED] += 1
+                time = state[LAST]
+            state[ORIGINAL_BYTES] += original
+            state[CAPTURED_BYTES] += captured
+            rows[n, TIME] = time
+            rows[n, AT] = body
+            rows[n, CAPTURED] = captured
+            rows[n, ORIGINAL] = original
+            rows[n, LINK] = link | interface << 16
+            rows[n, NUMBER] = state[NUMBERED]
+            n += 1
+        at += size
+    return n, at, why
+
+
+@kernel
+def seek_pcapng(data: Bytes, at: Int, end: Int, limit: Int, big: bool, final: bool) -> tuple[Int, Int]:
+    """The next place in data[at:end] where a known block stands whose two lengths agree, as `seek_pcap`."""
+    while end - at >= 12:
+        kind = u32(data, at, big)
+        order = big
+        good = kind == 6 or kind == 3 or kind == 2 or kind == 1 or kind == 5
+        if kind == 0x0A0D0D0A:
+            magic = u32(data, at + 8, True)
+            good = magic == 0x1A2B3C4D or magic == 0x4D3C2B1A
+            order = magic == 0x1A2B3C4D
+        if good:
+            size = u32(data, at + 4, order)
+            if size >= 16 and size & 3 == 0 and size <= limit:
+                if size > end - at:
+                    if not final:
+                        return at, UNDECIDED
+                elif u32(data, at + size - 4, order) == size:
+                    return at, FOUND
+        at += 1
+    return at, NOTHING
