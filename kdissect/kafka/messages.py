@@ -250,11 +250,12 @@ class Decoder:
     def _rows(self, state: _State, program: Ints, status: Ints, used: list[Used]) -> list[tuple[Type, Ints]]:
         """For each used message type the frames that it has rows of, in order."""
         kinds = [kind for kind, layout in state.layouts.items() if any(item.layout is layout for item in used)]
-        number = np.full((self.library.newest.shape[0], 2), len(kinds), np.int16)
+        identity = self.library.identity
+        number = np.full(len(identity) + 1, len(kinds), np.int16)  # the last is for frames without a program
         for at, (key, side) in enumerate(kinds):
-            number[key, side] = at
-        identity = self.library.identity[program]
-        of = np.where((status == k.OK) & (program >= 0), number[identity[:, 0], identity[:, 2]], len(kinds))
+            number[:-1][(identity[:, 0] == key) & (identity[:, 2] == side)] = at
+        of = number[program]
+        of[status != k.OK] = len(kinds)
         order = np.argsort(of, kind="stable")
         ends = np.cumsum(np.bincount(of, minlength=len(kinds) + 1)).tolist()
         return [(kind, order[start:end]) for kind, start, end in zip(kinds, [0, *ends], ends, strict=False)]
