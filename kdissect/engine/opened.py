@@ -204,7 +204,10 @@ def _nanoseconds(time: str | datetime | None) -> int | None:
 
 
 def _condition(name: str, where: str | None) -> Filter | None:
-    return None if where is None else parse(where, SCHEMAS[name])
+    try:
+        return None if where is None else parse(where, SCHEMAS[name])
+    except ValueError as error:
+        raise UsageError(str(error)) from None
 
 
 def _with_filter(columns: list[str], condition: Filter | None) -> list[str]:
