@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from kdissect.cli.opening import named, open_capture
+from kdissect.cli.opening import named, open_capture, small
 from kdissect.cli.options import capture_arguments, comma_list, engine_options, output_options, time_options
 from kdissect.problems import UsageError
 
@@ -143,9 +143,8 @@ def read(
 
     if table is not None:
         chosen = reading.table_columns(table, columns, form or "table", output)
-        reading.print_table(
-            open_capture(captures, demo=demo, **settings), table, chosen, where, form or "table", output
-        )
+        capture = open_capture(captures, demo=demo, **settings)
+        reading.print_table(capture, table, chosen, where, form or "table", output, small(captures, demo))
     elif messages is not None:
         api, direction = reading.message_name(messages)
         reading.print_messages(open_capture(captures, demo=demo, **settings), api, direction, form or "jsonl", output)

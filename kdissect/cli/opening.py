@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from kdissect.summary import Summary
 
 STDIN = "-"
+SMALL = 64 << 20
+"""Bytes of input up to which rows are printed in order of time: their tables take some tens of MB. Beyond, rows are
+printed as their exchanges complete, so that memory stays flat."""
 
 
 class Shown(Protocol):
@@ -55,6 +58,9 @@ class Capture(Protocol):
 
     def summary(self, by: str = "api") -> Summary:
         """The first screen, as data."""
+
+    def table(self, name: str, columns: Sequence[str] | None = None, where: str | None = None) -> pa.Table:
+        """A whole table, in order."""
 
     def batches(
         self, name: str, columns: Sequence[str] | None = None, where: str | None = None
@@ -97,6 +103,14 @@ def open_capture(captures: Sequence[str], *, demo: bool = False, **settings: Any
     if not compiled_before():
         terminal.say("compiling kernels (once; takes some seconds)")
     return cast("Capture", opened)
+
+
+def small(captures: Sequence[str], demo: bool) -> bool:
+    """Whether the input is known to be at most `SMALL` bytes, so that its tables can be held and put in order."""
+    try:
+        return demo or (STDIN not in captures and sum(Path(name).stat().st_size for name in captures) <= SMALL)
+    except OSError:
+        return False
 
 
 def named(captures: Sequence[str], demo: bool) -> list[str]:

@@ -34,15 +34,19 @@ def table_columns(table: str, asked: Sequence[str] | None, form: str, output: st
 
 
 def print_table(
-    capture: Capture, table: str, columns: Sequence[str], where: str | None, form: str, output: str | None
+    capture: Capture, table: str, columns: Sequence[str], where: str | None, form: str, output: str | None, small: bool
 ) -> None:
-    """Print a table, or write it to a file."""
+    """Print a table, or write it to a file: in the contract's order where the input is `small`, as read otherwise."""
     import pyarrow as pa
 
     from kdissect.tables.declaration import SCHEMAS
 
     schema = pa.schema([SCHEMAS[table].field(column) for column in columns])
-    rows.write(schema, capture.batches(table, columns=columns, where=where), form, output)
+    if small:
+        batches = iter(capture.table(table, columns=columns, where=where).to_batches())
+    else:
+        batches = capture.batches(table, columns=columns, where=where)
+    rows.write(schema, batches, form, output)
 
 
 def message_name(text: str) -> tuple[str, str]:

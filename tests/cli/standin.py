@@ -129,6 +129,9 @@ class StandIn:
     def summary(self, by: str = "api") -> Summary:
         return summarize(self.made, by)
 
+    def table(self, name: str, columns: Any = None, where: str | None = None) -> pa.Table:
+        return self.made[name].select(columns or self.made[name].column_names)
+
     def batches(self, name: str, columns: Any = None, where: str | None = None) -> Any:
         table = self.made[name]
         yield from (table.select(columns) if columns else table).to_batches() or [

@@ -39,8 +39,8 @@ def test_a_missing_file(tmp_path: Path) -> None:
     refused(kdissect(str(tmp_path / "none.pcap")), 1, "none.pcap")
 
 
-def test_a_command_misspelt(tmp_path: Path) -> None:
-    refused(kdissect("shema", cwd=tmp_path), 1, "did you mean the command 'schema'?")
+def test_a_command_misspelt() -> None:
+    refused(kdissect("shema"), 1, "did you mean the command 'schema'?")
 
 
 def test_a_directory_without_captures(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_unknown_things(captures: Path) -> None:
     refused(kdissect(capture, "--table", "exchange"), 2, "did you mean 'exchanges'?")
     refused(kdissect(capture, "--table", "exchanges", "--where", "latancy_ms > 1"), 2, "did you mean 'latency_ms'?")
     refused(kdissect(capture, "--table", "exchanges", "--where", "latency_ms >"), 2, "latency_ms")
-    refused(kdissect(capture, "--messages", "Fetsh.request"), 2, "did you mean 'Fetch'?")
+    refused(kdissect(capture, "--messages", "Fetsh.request"), 2, "did you mean Fetch?")
     refused(kdissect("show", capture, "0:999999"), 2, "0:999999")
     refused(kdissect("show", capture, "--frame", "999999"), 2, "999999")
 
@@ -121,8 +121,11 @@ def test_the_same_from_a_pipe(captures: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     piped = [json.loads(line) for line in done.stdout.splitlines()]
-    told = ("connection_id", "exchange_id", "capture", "request_file", "response_file")
-    assert [{k: v for k, v in row.items() if k not in told} for row in piped] == [
-        {k: v for k, v in row.items() if k not in told} for row in exchanges(capture)
-    ]
     assert {row["capture"] for row in piped} == {"-"}
+    told = ("connection_id", "exchange_id", "capture", "request_file", "response_file")
+
+    def essence(rows: list[dict[str, object]]) -> list[str]:
+        """Rows without what names the capture, in an order that does not depend on it."""
+        return sorted(json.dumps({k: v for k, v in row.items() if k not in told}, sort_keys=True) for row in rows)
+
+    assert essence(piped) == essence(exchanges(capture))
