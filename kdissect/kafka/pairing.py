@@ -6,8 +6,8 @@ The rules:
   waiting request with its correlation id; requests in front of that one will not be answered any more (`unanswered`).
 - Ids repeat (0.8's SimpleConsumer always sends 0), so order decides, never the id alone.
 - Produce with acks=0 is never answered: it is finished at once (`no_response`).
-- A response can be captured before its own request. Unmatched ones are held for HOLD_PACKETS packets of the connection
-  before they are called orphans.
+- A response can be captured before its own request. Unmatched ones are held for HOLD_PACKETS packets of the connection,
+  and while requests wait behind a hole, before they are called orphans.
 - After SaslHandshake v0 was answered, frames are bare tokens of the mechanism until one reads as a Kafka request again.
 - A request that was not answered before bytes of the other direction were lost is `partial`: its answer may be among them.
 - A frame with bytes missing is `partial`; its last byte's time is unknown when bytes were never captured, but known when a
@@ -90,6 +90,7 @@ from kdissect.tcp.layout import (
     C_SASL,
     C_TOKENS,
     CAPTURE_ENDED,
+    D_AHEAD,
     D_AT,
     D_CUT,
     D_FIRST,
@@ -123,11 +124,13 @@ from kdissect.tcp.layout import (
 
 HOLD_PACKETS = 64
 """How many packets of its connection a response waits for a request that was captured late; see GAP_PACKETS."""
-HELD = 64
+HELD = 256
 """Responses held per connection at most; the oldest becomes an orphan."""
 MAX_WAITING = 8192
 """Requests waiting per connection at most (Kafka's clients keep 5 in flight, librdkafka up to 1,000,000 by setting but a
 broker reads one at a time); the oldest is finished as never answered."""
+NEXT_FEW = 16
+"""Waiting requests that are looked at for captures out of order: packets change places over short distances only."""
 MAX_SKIPPED = 1024
 """How far behind the oldest waiting request a response's id is looked for."""
 
@@ -420,6 +423,7 @@ def release_held(M, c):  # type: ignore[no-untyped-def]
     while M[c + C_HELD_HEAD] >= 0:
         h = M[c + C_HELD_HEAD]
         late = M[c + C_PACKETS] - M[h + R_PACKETS] >= HOLD_PACKETS
+        late = late and M[direction_of(c, M[c + C_CLIENT]) + D_AHEAD] == 0
         if not (M[K_FINAL] != RUNNING or late or M[c + C_HELD] > HELD):
             return
         M[c + C_HELD_HEAD] = M[h + R_NEXT]
@@ -582,6 +586,18 @@ def waiting_with(M, c, correlation):  # type: ignore[no-untyped-def]
 
 
 @kernel
+def _not_in_flight(M, c, answered):  # type: ignore[no-untyped-def]
+    """Requests that were captured before this answer but sent after it (a capture out of order) did not overlap it."""
+    r = M[c + C_REQUEST_HEAD]
+    steps = 0
+    while r >= 0 and steps < NEXT_FEW:
+        if M[r + R_FIRST] > answered:
+            M[r + R_IN_FLIGHT] -= 1
+        r = M[r + R_NEXT]
+        steps += 1
+
+
+@kernel
 def response_complete(M, b, A, c, s):  # type: ignore[no-untyped-def]
     """The direction's current frame is a response (as much of it as will ever come)."""
     have = frame_head(M, b, A, s)
@@ -623,6 +639,7 @@ def response_complete(M, b, A, c, s):  # type: ignore[no-untyped-def]
         if first == r:
             break
         without_response(M, c, first)
+    _not_in_flight(M, c, M[s + D_LATEST])
     api = M[r + R_API]
     version = M[r + R_VERSION]
     row = _new_row(M, c)

@@ -69,6 +69,10 @@ HIDDEN_WIDTH, REVEALED_WIDTH = 6, 10
 """Rows of `out`: batch row, offset, µs since the epoch or NULL, sizes (-1 null), control type (-1 none); where keys and
 values are to be shown also where they are, and where the headers are and how many."""
 
+GIANT = 1 << 20
+"""A record of an open segment larger than this is not waited for where only its sizes are asked: the row is made from
+its beginning, and `S_BEGIN` lies behind `S_END` by as much as is to be thrown away of what follows."""
+LONGEST_VARINT = 10
 DONE, FULL = 0, 1
 SEGMENT, ROWS = 0, 1
 """Places in `state`: the next segment, rows filled."""
@@ -161,7 +165,8 @@ def read_records(
                     problems |= P_COUNT
                 break
             length, q = varint(s, p, end)
-            if q == -1 or (q >= 0 and length >= LEAST_RECORD - 1 and length > end - q):
+            giant = kind == OPEN and not reveal and q >= 0 and length > GIANT and length > end - q
+            if q == -1 or (q >= 0 and length >= LEAST_RECORD - 1 and length > end - q and not giant):
                 if kind == OPEN:
                     segments[i, S_NEED] = q - p + length if q >= 0 else end - p + 1
                 elif kind == CLOSED:
@@ -171,41 +176,50 @@ def read_records(
                 problems |= P_RECORD_LENGTH
                 over = True
                 break
-            p = q + length  # the next record
+            this = p
+            p = q + length  # the next record; of a giant beyond the bytes
+            stop = min(p, end)
             done += 1
             if s[np.uint64(q)] != 0:
                 problems |= P_RECORD_BITS
-            time, q = varint(s, q + 1, p)
+            time, q = varint(s, q + 1, stop)
             if q < 0:
                 problems |= P_RECORD
                 continue
-            delta, q = varint(s, q, p)
+            delta, q = varint(s, q, stop)
             if q < 0:
                 problems |= P_RECORD
                 continue
-            key, q = varint(s, q, p)
+            key, q = varint(s, q, stop)
             if q < 0 or key < -1 or key > p - q:
                 problems |= P_RECORD
                 continue
             key_at = q
             q += max(key, 0)
-            value, q = varint(s, q, p)
+            if giant and q > end - LONGEST_VARINT:
+                segments[i, S_NEED] = p - this
+                p = this
+                done -= 1
+                break
+            value, q = varint(s, q, stop)
             if q < 0 or value < -1 or value > p - q:
                 problems |= P_RECORD
                 continue
             value_at = q
             q += max(value, 0)
-            headers, q = varint(s, q, p)
-            if q < 0 or headers < 0 or headers > (p - q) >> 1:
-                problems |= P_RECORD
-                continue
-            headers_at = q
-            if headers > 0:
-                q = skip_headers(s, q, p, headers)
-            if q != p:
-                problems |= P_RECORD
-                if q < 0:
+            headers, headers_at = np.int64(0), q
+            if not giant:
+                headers, q = varint(s, q, stop)
+                if q < 0 or headers < 0 or headers > (p - q) >> 1:
+                    problems |= P_RECORD
                     continue
+                headers_at = q
+                if headers > 0:
+                    q = skip_headers(s, q, p, headers)
+                if q != p:
+                    problems |= P_RECORD
+                    if q < 0:
+                        continue
             if delta < least_delta or delta > most_delta:
                 problems |= P_OFFSET
             offset = base + delta
@@ -234,7 +248,7 @@ def read_records(
                 out[O_HEADERS_AT, n] = headers_at
                 out[O_HEADERS, n] = headers
             n += 1
-        if done >= count:
+        if done >= count and p <= end:
             over = True
             if p < end:
                 problems |= P_TRAILING
@@ -279,7 +293,8 @@ def read_messages(
                 state[ROWS] = n
                 return FULL
             size = int32_at(s, p + 8) if end - p >= PREFIX else 0
-            if end - p < PREFIX or (size >= LEAST_LENGTH and size > end - p - PREFIX):
+            giant = kind == OPEN and not reveal and size > GIANT and size > end - p - PREFIX
+            if end - p < PREFIX or (size >= LEAST_LENGTH and size > end - p - PREFIX and not giant):
                 if kind == OPEN:
                     segments[i, S_NEED] = PREFIX + size
                 elif kind == CLOSED:
@@ -312,6 +327,11 @@ def read_messages(
                 problems |= P_RECORD
                 continue
             value_at = key_at + max(key, 0) + 4
+            if giant and value_at > end:
+                segments[i, S_NEED] = p - q
+                p = q
+                done -= 1
+                break
             value = int32_at(s, value_at - 4)
             if value < -1 or value > p - value_at:
                 problems |= P_RECORD

@@ -32,10 +32,10 @@ from kdissect.kafka.batch_layout import (
     WHOLE,
 )
 from kdissect.kafka.batches import Batches
-from kdissect.kafka.codecs import CodecError, Reader, reader
+from kdissect.kafka.codecs import Bomb, CodecError, Reader, reader
 from kdissect.kafka.packing import compressed, failure, inner_span, note_inner, openable, wrapper_base
 from kdissect.kafka.record_columns import chunk
-from kdissect.kafka.record_kernels import CLOSED, DONE, FINISHED, LOST, OPEN, S_BEGIN, S_END, S_NEED, S_STATE
+from kdissect.kafka.record_kernels import CLOSED, DONE, FINISHED, LOST, OPEN, S_BEGIN, S_END, S_STATE
 
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -46,6 +46,10 @@ CHUNK = 1 << 17
 BUFFER = 4 << 20
 """Bytes of the buffer that compressed batches flow through: some hundred ordinary batches, and within a processor's
 cache."""
+GROWTH = 64 << 20
+PLAUSIBLE_EXPANSION = 1032
+"""The buffer grows beyond GROWTH for one record (whose value is asked for) only as far as DEFLATE could have packed
+it, the densest of the codecs that do not repeat a block at will: a small batch cannot make it take gigabytes."""
 ALL_OFFSETS = (-(2**63), 2**63 - 1)
 
 
@@ -170,10 +174,15 @@ class Records:
                     array = np.array(segments, np.int64)
                     segments.clear()
                     yield from self._run(self.buffer, array, old)
-                    fill, done, over = self._carry(array[-1])
-                    begin = 0
-                    if over:
-                        fill_state = FINISHED
+                    begin, done = 0, int(array[-1, record_kernels.S_DONE])
+                    if array[-1, S_STATE] == FINISHED:
+                        fill, fill_state = 0, FINISHED
+                        break
+                    try:
+                        fill = self._carry(array[-1], source, len(data))
+                    except CodecError as error:
+                        failure(self.batches, row, error)
+                        fill, fill_state = 0, FINISHED
                         break
                 try:
                     got = source.readinto(memoryview(self.buffer)[fill:])
@@ -188,21 +197,28 @@ class Records:
         if segments:
             yield from self._run(self.buffer, np.array(segments, np.int64), old)
 
-    def _carry(self, segment: Int64s) -> tuple[int, int, bool]:
-        """Move what was not read of an open segment to the buffer's front: (its bytes, records read, nothing more to
-        read).
+    def _carry(self, segment: Int64s, source: Reader, size: int) -> int:
+        """Move what was not read of an open segment to the buffer's front; returns how many bytes.
 
-        A record larger than the buffer makes it grow.
+        Throws away what follows of a record that was too large to wait for. A record that must be whole makes the
+        buffer grow; `size` is that of the compressed bytes. Raises CodecError.
         """
-        if segment[S_STATE] == FINISHED:
-            return 0, 0, True
         begin, end = int(segment[S_BEGIN]), int(segment[S_END])
+        surplus = begin - end
+        while surplus > 0:
+            done = source.readinto(memoryview(self.buffer)[: min(surplus, len(self.buffer))])
+            if done == 0:
+                raise CodecError("the data end inside a record")
+            surplus -= done
         rest = self.buffer[begin:end]
-        if segment[S_NEED] > len(self.buffer) - len(rest) and len(rest) * 2 > len(self.buffer):
-            self.buffer = np.concatenate([rest, np.empty(len(self.buffer) * 2 - len(rest), np.uint8)])
+        if 2 * len(rest) > len(self.buffer):
+            room = 2 * len(self.buffer)
+            if room > GROWTH and room > size * PLAUSIBLE_EXPANSION:
+                raise Bomb("a record larger than its compressed bytes can explain")
+            self.buffer = np.concatenate([rest, np.empty(room - len(rest), np.uint8)])
         else:
             self.buffer[: len(rest)] = rest.copy()
-        return len(rest), int(segment[record_kernels.S_DONE]), False
+        return len(rest)
 
     def _relative_base(self, codec: int, data: memoryview, row: int) -> int | None:
         """Base of a magic-1 wrapper's inner offsets, which only the last inner message tells; None if it cannot be

@@ -8,8 +8,8 @@ tried in order; each is rejected, accepted, or waits for more bytes:
 - A response: the correlation id of a request that waits, and a body that the layout of that request's version consumes
   exactly. Where the connection began before the capture, the first response may also have an id just below that of the
   first request captured (its own request came earlier).
-- A frame that the window cannot hold whole (too large, cut by the snap length, or with a hole in it) is taken when all of
-  it that is there fits, and a waiting id or the connection's own client id vouches for it.
+- A frame that the window cannot hold whole (too large, cut by the snap length, or with a hole in it) is taken when it
+  begins a segment, all of it that is there fits, and a waiting id or a client id vouches for it.
 - Where the first bytes of a connection are there, its first frame must be a request: anything else is not Kafka, and the
   connection is left alone. A body that fits no layout is still believed there if its frame ends where the segment ends.
 
@@ -57,6 +57,7 @@ from kdissect.tcp.layout import (
     C_REQUEST_HEAD,
     C_WIDTH,
     CONNECTION_WIDTH,
+    D_AHEAD,
     D_BEGIN16A,
     D_BEGIN16B,
     D_BEGUN,
@@ -92,6 +93,9 @@ ENOUGH = 512
 MAX_FRAME = 1 << 30
 """No broker accepts a request beyond socket.request.max.bytes (100 MiB by default), no client a response beyond 2 GiB;
 tuned clusters stay far below this."""
+LIKELY_FRAME = 128 << 20
+"""The largest frame that is believed without seeing all of it: above Kafka's default limit of a request (100 MiB) and of a
+fetch (50 MiB)."""
 GIVE_UP = 1 << 20
 """Bytes searched in vain after which a connection that never showed a Kafka frame is left alone."""
 NEAR = 256
@@ -116,6 +120,17 @@ def gather(M, b, A, s):  # type: ignore[no-untyped-def]
         w += n
         node = M[node + N_NEXT]
     return w, False
+
+
+@kernel
+def _begins_segment(M, s, o):  # type: ignore[no-untyped-def]
+    """Whether a captured segment begins at offset `o` of the window: where a peer that writes a message begins it."""
+    w = np.int64(SCRATCH)
+    node = M[s + D_HEAD]
+    while node >= 0 and w < o:
+        w += M[node + N_LENGTH]
+        node = M[node + N_NEXT]
+    return w == o
 
 
 @kernel
@@ -169,7 +184,8 @@ def _request_candidate(M, A, sk, c, s, o, n, closed, at_start):  # type: ignore[
         return WAIT
     if at_start or vouched:
         return ACCEPT
-    if body < 0 or have < 64:
+    named = 0 < be16(A, o + 12) < 0x8000
+    if body < 0 or not named or size > LIKELY_FRAME or not _begins_segment(M, s, o):
         return REJECT
     return ACCEPT if _trial(M, A, sk, s, body, o + 4 + have, program) > FITS else REJECT
 
@@ -192,6 +208,8 @@ def _response_candidate(M, A, sk, c, s, o, n, closed, at_start):  # type: ignore
         if at_start:
             return ACCEPT if whole or closed or size > WINDOW - 4 else WAIT
         first = M[c + C_REQUEST_HEAD]
+        if M[M[s + D_OTHER] + D_AHEAD] > 0 and n - SCRATCH < WINDOW:
+            return WAIT
         late = M[s + D_STARTED] != 2 and M[s + D_FRAMES] == 0 and first >= 0 and M[first + R_N] == 0
         if not late or size < 6 or not whole or n - o - 4 != size:
             return REJECT
@@ -202,7 +220,7 @@ def _response_candidate(M, A, sk, c, s, o, n, closed, at_start):  # type: ignore
     known = program_of(M, api, version, 1) >= 0
     if whole:
         if not known:
-            return ACCEPT
+            return ACCEPT if _begins_segment(M, s, o) else REJECT
         program = program_of(M, api, version, 1)
         body = response_body(M, A, o + 4, o + 4 + size, api, version)
         if _trial(M, A, sk, s, body, o + 4 + size, program) == FITS:
@@ -212,10 +230,12 @@ def _response_candidate(M, A, sk, c, s, o, n, closed, at_start):  # type: ignore
         return ACCEPT if at_start else REJECT
     if not closed and (size <= WINDOW - 4 or have < ENOUGH):
         return WAIT
-    if at_start or not known:
+    if at_start:
         return ACCEPT
+    if not known:
+        return REJECT
     body = response_body(M, A, o + 4, o + 4 + have, api, version)
-    if body < 0:
+    if body < 0 or size > LIKELY_FRAME or not _begins_segment(M, s, o):
         return REJECT
     return ACCEPT if _trial(M, A, sk, s, body, o + 4 + have, program_of(M, api, version, 1)) > FITS else REJECT
 

@@ -36,7 +36,7 @@ from kdissect.kafka.state import (
 )
 from kdissect.net.segment import ACK, FLAGS, PACKET, SEQ, TIME, WIRE
 from kdissect.net.segment import FLOW as STREAM
-from kdissect.tcp.assembly import ACK_FLAG, FIN, RST, SYN, arrive, give_node, hole, ready, unwrap
+from kdissect.tcp.assembly import ACK_FLAG, FIN, RST, SETTLE_PACKETS, SYN, arrive, give_node, hole, ready, unwrap
 from kdissect.tcp.layout import (
     C_ANSWERED_LAST,
     C_CLIENT,
@@ -85,6 +85,7 @@ from kdissect.tcp.layout import (
     D_STARTED,
     D_TAIL,
     D_TIMED_END,
+    D_UNSETTLED,
     D_WIDTH,
     D_WILD,
     D_WINDOW,
@@ -189,7 +190,7 @@ def _begins_anew(M, g, row, c):  # type: ignore[no-untyped-def]
         if isn != NULL:
             if isn != g[row, SEQ]:
                 return END_REPLACED
-        elif ended or M[c + C_PACKETS] > 8:
+        elif ended or M[c + C_PACKETS] > SETTLE_PACKETS:
             return END_REPLACED
     if ended and g[row, TIME] - M[c + C_LAST] > LINGER_NS:
         return END_IDLE
@@ -208,8 +209,11 @@ def _handshake(M, g, row, c, s):  # type: ignore[no-untyped-def]
             M[s + D_HIGHEST] = M[s + D_NEXT]
             M[s + D_STARTED] = 2
             M[s + D_BEGUN] = 1
-        elif M[s + D_STARTED] == 1 and unwrap((g[row, SEQ] + 1) & 0xFFFFFFFF, M[s + D_NEXT]) <= M[s + D_NEXT]:
+        elif M[s + D_UNSETTLED] == 1:
+            M[s + D_NEXT] = unwrap((g[row, SEQ] + 1) & 0xFFFFFFFF, M[s + D_NEXT])
+            M[s + D_UNSETTLED] = 0
             M[s + D_STARTED] = 2
+            M[s + D_BEGUN] = 1
         if M[c + C_KAFKA] == 0:
             M[c + C_CLIENT] = 1 - (M[s + D_SIDE]) if flags & ACK_FLAG else M[s + D_SIDE]
         if flags & ACK_FLAG == 0:
@@ -238,8 +242,10 @@ def _advance(M, b, A, sk, c, s):  # type: ignore[no-untyped-def]
             if not roomy(M):
                 return False
         length = hole(M, c, s)
-        if length <= 0:
+        if length == 0:
             return True
+        if length < 0:
+            continue
         problem(M, KIND_MISSING, c, M[s + D_SIDE], M[c + C_LAST], np.int64(-1), M[s + D_NEXT] - length, length, -1)
         gap(M, b, A, c, s, length, M[c + C_LAST], np.int64(-1))
         if M[s + D_MODE] == MODE_SEARCH and M[s + D_WINDOW] > 0:
@@ -248,9 +254,10 @@ def _advance(M, b, A, sk, c, s):  # type: ignore[no-untyped-def]
 
 @kernel
 def _advance_both(M, b, A, sk, c):  # type: ignore[no-untyped-def]
-    """`_advance` for both directions."""
-    for s in range(c + C_WIDTH, c + CONNECTION_WIDTH, D_WIDTH):
-        if not _advance(M, b, A, sk, c, s):
+    """`_advance` for both directions, requests first: responses are recognised by the requests that wait."""
+    first = max(M[c + C_CLIENT], 0)
+    for q in range(2):
+        if not _advance(M, b, A, sk, c, direction_of(c, first ^ q)):
             return False
     return True
 

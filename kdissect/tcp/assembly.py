@@ -47,6 +47,7 @@ from kdissect.tcp.layout import (
     D_STARTED,
     D_TIMED_AT,
     D_TIMED_END,
+    D_UNSETTLED,
     D_WILD,
     D_ZERO_SINCE,
     D_ZERO_TOTAL,
@@ -78,6 +79,11 @@ AHEAD_SEGMENTS = 2048
 """Segments waiting behind one hole when nobody acknowledges: beyond Linux's default of tcp_max_reordering by far."""
 AHEAD_BYTES = 16 << 20
 """Bytes waiting behind one hole: beyond the largest receive window that Linux gives by default (6 MiB)."""
+SETTLE_PACKETS = 32
+"""A stream that is met in its middle begins with the lowest position among this many packets of its connection: a SYN or
+earlier bytes may have been captured late."""
+EARLIER = 1 << 20
+"""How far below the first bytes seen earlier ones may lie."""
 MAX_AHEAD = 64 << 20
 """Largest plausible distance from the next position: ten times the largest default receive window."""
 FILLED_LATE_NS = 3_000_000
@@ -226,8 +232,9 @@ def arrive(M, g, i, c, s):  # type: ignore[no-untyped-def]
         sequence = (sequence + 1) & 0xFFFFFFFF
     time = g[i, TIME]
     if M[s + D_STARTED] == 0:
-        M[s + D_NEXT] = sequence
+        M[s + D_NEXT] = sequence - EARLIER
         M[s + D_STARTED] = 1
+        M[s + D_UNSETTLED] = 1
         M[s + D_HIGHEST] = sequence
         M[s + D_HIGHEST_TIME] = time
     expected = M[s + D_NEXT]
@@ -301,6 +308,7 @@ def ready(M, s):  # type: ignore[no-untyped-def]
 @kernel
 def hole(M, c, s):  # type: ignore[no-untyped-def]
     """Length of the hole in front of the waiting segments if it is now given up (the stream moves behind it), else 0.
+    -1: the stream begins with them, nothing is missing.
 
     While a connection is finished nothing more will arrive: bytes that the other side acknowledged without us seeing any after them are a
     hole too.
@@ -317,6 +325,12 @@ def hole(M, c, s):  # type: ignore[no-untyped-def]
     begins = M[node + N_POSITION]
     if begins <= M[s + D_NEXT]:
         return 0
+    if M[s + D_UNSETTLED] == 1:
+        if M[K_FINAL] == RUNNING and M[c + C_PACKETS] < SETTLE_PACKETS:
+            return 0
+        M[s + D_UNSETTLED] = 0
+        M[s + D_NEXT] = begins
+        return -1
     if M[K_FINAL] == RUNNING and M[s + D_AHEAD] <= AHEAD_SEGMENTS and M[s + D_AHEAD_BYTES] <= AHEAD_BYTES:
         if M[s + D_ACKED] == NULL or M[s + D_ACKED] < begins:
             return 0

@@ -140,9 +140,11 @@ D_OTHER = 48
 """Address of the other direction."""
 D_LOST = 49
 """Value of C_PACKETS when bytes of this direction were last given up, -1 never."""
-D_RING = 50
+D_UNSETTLED = 50
+"""1 while the first bytes may still come: the stream was met in its middle, and captures reorder."""
+D_RING = 51
 """The ring of recent packets: RECENT pairs of words."""
-D_WIDTH = 66
+D_WIDTH = 67
 
 MODE_SEARCH = 0
 """The place of the next frame is not known (a stream begins like this too)."""
