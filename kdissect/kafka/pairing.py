@@ -424,7 +424,7 @@ def release_held(M, c):  # type: ignore[no-untyped-def]
         h = M[c + C_HELD_HEAD]
         late = M[c + C_PACKETS] - M[h + R_PACKETS] >= HOLD_PACKETS
         late = late and M[direction_of(c, M[c + C_CLIENT]) + D_AHEAD] == 0
-        if not (M[K_FINAL] != RUNNING or late or M[c + C_HELD] > HELD):
+        if not (M[K_FINAL] > RUNNING or late or M[c + C_HELD] > HELD):
             return
         M[c + C_HELD_HEAD] = M[h + R_NEXT]
         M[c + C_HELD] -= 1

@@ -339,7 +339,7 @@ def _search(M, b, A, sk, c, s):  # type: ignore[no-untyped-def]
                 else:
                     M[s + D_BEGIN16B] |= np.int64(A[SCRATCH + q]) << (8 * (15 - q))
         full = n - SCRATCH >= WINDOW
-        closed = stopped or M[K_FINAL] != RUNNING
+        closed = stopped or M[K_FINAL] > RUNNING
         side = -1
         if M[c + C_CLIENT] >= 0:
             side = 0 if M[c + C_CLIENT] == M[s + D_SIDE] else 1
@@ -375,7 +375,7 @@ def _search(M, b, A, sk, c, s):  # type: ignore[no-untyped-def]
                 _drop_before(M, s, o - SCRATCH)
                 M[s + D_SEARCHED] = 0
             return False
-        if stopped or M[K_FINAL] != RUNNING:
+        if stopped or M[K_FINAL] > RUNNING:
             _drop_before(M, s, n - SCRATCH)
             _drop_gaps(M, s)
             M[s + D_SEARCHED] = 0
@@ -389,7 +389,7 @@ def _search(M, b, A, sk, c, s):  # type: ignore[no-untyped-def]
                 M[s + D_SEARCHED] = 0
         if M[c + C_KAFKA] == 0 and M[s + D_SKIPPED] > GIVE_UP:
             ignore(M, c)
-        if not (stopped or M[K_FINAL] != RUNNING):
+        if not (stopped or M[K_FINAL] > RUNNING):
             return False
     return False
 

@@ -90,6 +90,7 @@ from kdissect.tcp.layout import (
     D_WILD,
     D_WINDOW,
     D_ZERO_SINCE,
+    DRAINING,
     END_FIN,
     END_IDLE,
     END_OPEN,
@@ -267,10 +268,11 @@ def finish(M, b, A, sk, conn_of, c, reason):  # type: ignore[no-untyped-def]
     """Close a connection's books and free its row; `reason` END_OPEN: the capture ended. False when room ran out."""
     if M[c + C_END] == END_OPEN:
         M[c + C_END] = reason
-    M[K_FINAL] = CAPTURE_ENDED if M[c + C_END] == END_OPEN else ENDED
+    M[K_FINAL] = DRAINING
     if not _advance_both(M, b, A, sk, c):
         M[K_FINAL] = RUNNING
         return False
+    M[K_FINAL] = CAPTURE_ENDED if M[c + C_END] == END_OPEN else ENDED
     for q in range(2):
         s = direction_of(c, M[c + C_CLIENT] ^ q if M[c + C_CLIENT] >= 0 else q)
         if M[s + D_MODE] == MODE_SEARCH and M[s + D_HEAD] >= 0:

@@ -191,6 +191,8 @@ ENDED = 1
 """A connection is finished that ended."""
 CAPTURE_ENDED = 2
 """A connection is finished because the capture ended."""
+DRAINING = -1
+"""Before either: what waits behind holes is taken, while searches still hope for more."""
 
 # ---- problems
 P_KIND = 0
