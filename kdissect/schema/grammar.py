@@ -195,6 +195,7 @@ class _Parser:
             raise self.error("a message's versions have an end")
         what = found["name"] or found["what"]
         fields = self._fields(1, Versions(versions.first))
+        self.number = line.number
         if found["release"]:
             known = messages.get(what)
             if known is None or versions.first not in known.versions or versions.last not in known.versions:

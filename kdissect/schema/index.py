@@ -1,7 +1,7 @@
 """Every message that we know: the `.kmsg` files, read once per process, each parsed when it is first asked for.
 
-Reading takes a few milliseconds, parsing all of them about 30. Names are found in any case, with or without underscores, and by
-what older releases called the API.
+Reading takes a few milliseconds, parsing all of them about 30. Names are found in any case, with or without
+underscores, and by what older releases called the API.
 """
 
 from __future__ import annotations

@@ -159,9 +159,7 @@ class _Walker:
         start = self.at
         if count > self.limit - start:
             left = self.limit - start
-            raise self.error(
-                f"{what} needs {_bytes(count)}, {'none is' if left == 0 else f'{left} are'} left", path, line
-            )
+            raise self.error(f"{what} needs {_bytes(count)}, {left or 'none'} left", path, line)
         self.at += count
         return start
 
