@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 HEX_BYTES = 8
 """Bytes of a field shown in hexadecimal; the rest is in `value`."""
+HEADER = "header."
+"""Paths of the header's fields begin so; they stand beside those of the body."""
 
 
 def render(shown: Shown, width: int, *, local: bool = False) -> Iterator[Text]:
@@ -74,7 +76,7 @@ def _message(explained: pa.Table, data: bytes, width: int) -> list[Text]:
     rows: list[Sequence[str]] = []
     for field in explained.to_pylist():
         path, offset, length = field["path"], field["offset"], field["length"]
-        depth = path.count(".") + path.count("[")
+        depth = 0 if path.startswith(HEADER) else path.count(".") + path.count("[")
         name = path.rsplit(".", 1)[-1]
         raw = data[offset : offset + length] if offset is not None and length else b""
         shown = raw[:HEX_BYTES].hex(" ") + (" .." if len(raw) > HEX_BYTES else "")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from kdissect.tables.where import Filter, parse
 if TYPE_CHECKING:
     import pandas
 
+    from kdissect.engine.showing import Shown
     from kdissect.summary import Summary
 
 MADE = (
@@ -77,14 +78,13 @@ class Capture:
         shown = columns_of(name, None if columns is None else list(columns))
         condition = _condition(name, where)
         run = self._run({name: _with_filter(shown, condition)})
-        expression = None if condition is None else condition.expression
         for part in run.rows():
             if name in part.tables and part.tables[name].num_rows:
-                batch = run.builder.resolved(name, part.tables[name], expression, shown)
+                batch = run.builder.resolved(name, part.tables[name], condition, shown)
                 if batch.num_rows:
                     yield batch
         if name in AT_THE_END:
-            table = run.builder.finished(name, [run.finish()[name]], expression, shown)
+            table = run.builder.finished(name, [run.finish()[name]], condition, shown)
             yield from table.to_batches()
 
     def messages(self, api: str, direction: str) -> pa.Table:
@@ -135,6 +135,16 @@ class Capture:
             gathered.feed("exchanges", run.builder.resolved("exchanges", batch, None, wanted["exchanges"]))
         waiting.clear()
 
+    def show(self, exchange_id: str | None = None, frame: int | None = None) -> list[Shown]:
+        """One exchange with every byte of its request and response explained; by frame, all that this frame completed.
+
+        `exchange_id` may name its connection by the beginning of its id ("3f2a:12"), `frame` is Wireshark's number.
+        Raises UsageError when there is no such exchange, or when the beginning fits several connections.
+        """
+        from kdissect.engine.showing import show, wanted
+
+        return show(self._captures, self._settings, wanted(exchange_id, frame))
+
     def save(self, directory: str | Path) -> dict[str, int]:
         """Every table as Parquet, `directory/TABLE.parquet`; returns rows by table."""
         folder = Path(directory)
@@ -157,9 +167,8 @@ class Capture:
                     parts[name].append(batch)
         for name, table in run.finish().items():
             parts[name].append(table)
-        expressions = {name: None if c is None else c.expression for name, c in conditions.items()}
         return {
-            name: run.builder.finished(name, found, expressions[name], shown[name]) for name, found in parts.items()
+            name: run.builder.finished(name, found, conditions[name], shown[name]) for name, found in parts.items()
         }
 
     def _run(self, tables: Mapping[str, Sequence[str] | None], messages: tuple[int, int] | None = None) -> Run:
@@ -198,8 +207,8 @@ def _nanoseconds(time: str | datetime | None) -> int | None:
         except ValueError:
             raise UsageError(f"{time!r} is not a time; say it like 2026-11-21T10:30:00") from None
     if time.tzinfo is None:
-        time = time.replace(tzinfo=timezone.utc)
-    since = time - datetime(1970, 1, 1, tzinfo=timezone.utc)
+        time = time.replace(tzinfo=UTC)
+    since = time - datetime(1970, 1, 1, tzinfo=UTC)
     return (since.days * 86_400 + since.seconds) * 1_000_000_000 + since.microseconds * 1000
 
 

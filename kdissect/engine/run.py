@@ -101,7 +101,7 @@ class Run:
         ledger = self.ledger
         live = dissector.live()
         flows = scanner.flows
-        ledger.enter(live, flows)
+        ledger.enter(np.concatenate([live, harvest.ended]), flows)
         ledger.refresh(live, flows)
         ledger.close(harvest.ended, flows)
         if len(harvest.problems):
