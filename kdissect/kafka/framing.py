@@ -48,6 +48,7 @@ from kdissect.tcp.layout import (
     N_LENGTH,
     N_NEXT,
     N_PACKET,
+    N_POSITION,
     N_TIME,
     SASL_BARE,
 )
@@ -72,6 +73,7 @@ def push(M, s, at, length, time, packet):  # type: ignore[no-untyped-def]
     M[node + N_LENGTH] = length
     M[node + N_TIME] = time
     M[node + N_PACKET] = packet
+    M[node + N_POSITION] = 0
     if M[s + D_TAIL] >= 0:
         M[M[s + D_TAIL] + N_NEXT] = node
     else:
@@ -241,7 +243,8 @@ def gap(M, b, A, c, s, length, time, packet):  # type: ignore[no-untyped-def]
 @kernel
 def feed(M, b, A, c, s, at, captured, wire, time, packet):  # type: ignore[no-untyped-def]
     """The next bytes of a direction, whatever is known of it."""
-    if M[s + D_MODE] == MODE_FRAMES:
+    whole = M[s + D_MODE] != MODE_FRAMES
+    if not whole:
         taken = consume(M, b, A, c, s, at, captured, wire, time, packet)
         if taken == wire:
             return
@@ -253,6 +256,7 @@ def feed(M, b, A, c, s, at, captured, wire, time, packet):  # type: ignore[no-un
         M[s + D_WINDOW] += captured
         if captured > 0:
             push(M, s, at, captured, time, packet)
+            M[M[s + D_TAIL] + N_POSITION] = 1 if whole else 0
         if wire > captured:
             M[s + D_CUT_TOTAL] += wire - captured
             if M[s + D_HEAD] >= 0:

@@ -13,7 +13,8 @@ tried in order; each is rejected, accepted, or waits for more bytes:
 - Where the first bytes of a connection are there, its first frame must be a request: anything else is not Kafka, and the
   connection is left alone. A body that fits no layout is still believed there if its frame ends where the segment ends.
 
-What lies before an accepted offset is skipped. Trials may read TRIAL_FACTOR bytes for each byte searched and no more, so
+While one offset waits, later ones are tried too, and taken if they fit exactly where a segment begins: data may look like
+a length for a while. What lies before an accepted offset is skipped. Trials may read TRIAL_FACTOR bytes for each byte searched and no more, so
 any input is searched in linear time. Limits look at the direction's own bytes only.
 """
 
@@ -84,6 +85,7 @@ from kdissect.tcp.layout import (
     N_LENGTH,
     N_NEXT,
     N_PACKET,
+    N_POSITION,
     N_TIME,
     RUNNING,
 )
@@ -130,7 +132,7 @@ def _begins_segment(M, s, o):  # type: ignore[no-untyped-def]
     while node >= 0 and w < o:
         w += M[node + N_LENGTH]
         node = M[node + N_NEXT]
-    return w == o
+    return w == o and node >= 0 and M[node + N_POSITION] == 1
 
 
 @kernel
@@ -248,6 +250,7 @@ def _drop_before(M, s, n):  # type: ignore[no-untyped-def]
         length = M[node + N_LENGTH]
         if M[node + N_AT] >= 0 and length > n:
             M[node + N_AT] += n
+            M[node + N_POSITION] = 0
             M[node + N_LENGTH] = length - n
             M[s + D_WINDOW] -= n
             M[s + D_SKIPPED] += n
@@ -347,6 +350,7 @@ def _search(M, b, A, sk, c, s):  # type: ignore[no-untyped-def]
             return False
         o = SCRATCH + M[s + D_SEARCHED]
         verdict = REJECT
+        waits = np.int64(-1)
         while o < n:
             if A[o] < 0x40:
                 begins = at_start and o == SCRATCH
@@ -354,8 +358,13 @@ def _search(M, b, A, sk, c, s):  # type: ignore[no-untyped-def]
                     verdict = _response_candidate(M, A, sk, c, s, o, n, closed, begins)
                 else:
                     verdict = _request_candidate(M, A, sk, c, s, o, n, closed, begins and side == 0)
-                if verdict != REJECT:
+                if verdict == WAIT and waits < 0:
+                    waits = o
+                if verdict == ACCEPT and (waits < 0 or _begins_segment(M, s, o)):
                     break
+                if verdict == WAIT and begins:
+                    break
+                verdict = REJECT
             if at_start and side == 0:
                 ignore(M, c)
                 return False
@@ -369,11 +378,14 @@ def _search(M, b, A, sk, c, s):  # type: ignore[no-untyped-def]
             if side != 1:
                 return True
             continue
-        if verdict == WAIT:
-            M[s + D_SEARCHED] = o - SCRATCH
-            if side >= 0 and o > SCRATCH:
-                _drop_before(M, s, o - SCRATCH)
-                M[s + D_SEARCHED] = 0
+        if waits >= 0:
+            # The first that waits stays; offsets behind it are tried again with more bytes, while that is affordable.
+            M[s + D_BUDGET] -= n - waits
+            again = waits if M[s + D_BUDGET] > 0 else n
+            if side >= 0 and waits > SCRATCH:
+                _drop_before(M, s, waits - SCRATCH)
+                again -= waits - SCRATCH
+            M[s + D_SEARCHED] = again - SCRATCH
             return False
         if stopped or M[K_FINAL] > RUNNING:
             _drop_before(M, s, n - SCRATCH)

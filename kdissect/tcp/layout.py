@@ -162,6 +162,7 @@ N_LENGTH = 2
 N_TIME = 3
 N_PACKET = 4
 N_POSITION = 5
+"""Stream position (segments that wait behind a hole), or 1 where a segment begins (pieces of a search window)."""
 N_WIDTH = 6
 
 # ---- control words
