@@ -4,7 +4,8 @@ Whole requests:
 
 * FORWARDED: a controller logs the request inside an Envelope, with the Envelope's connection; Envelopes are not logged.
 * LOGIN: ApiVersions, SaslHandshake and SaslAuthenticate before a login ends are not logged.
-* EARLY, LATE: the log's span is a little wider than the capture's; long polls that began before it end inside it.
+* EARLY, LATE: the log's span is a little wider than the capture's; long polls that began before it end inside it, and
+  answers that the log has leave after its end, or to a client that has gone.
 * ELSEWHERE: connections that the capture filter left out.
 * STOPPED: a broker that stops or is killed does not log what it sent last; what it never answered is not logged.
 
@@ -21,6 +22,7 @@ Values:
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -31,6 +33,9 @@ LOGIN_APIS = frozenset({17, 18, 36})
 ENVELOPE = 58
 SLACK = timedelta(milliseconds=60)
 """Between the instant at which a broker had sent an answer and the time of its log line."""
+
+STOP = timedelta(seconds=1)
+"""A running broker of these captures is never silent for so long: there are its followers' fetches."""
 
 DEFAULTS: dict[tuple[int, str], dict[str, tuple[Any, ...]]] = {
     (0, "response"): {
@@ -97,6 +102,8 @@ def why_body_differs(capture: str, entry: Entry, row: dict[str, Any], side: str)
     """The excuse for a logged body that is not a row of the messages' table, or None."""
     if side == "request" and entry.key == 18 and entry.request == {} and (entry.response or {}).get("error_code") == 35:
         return "UNPARSED"
+    if side == "response" and row["response_last_at"] is None:
+        return "LATE"
     if side == "request" and (capture, entry.key, entry.version) in SURPLUS and row["status"] == "undecodable":
         return "SURPLUS"
     return None
@@ -115,8 +122,8 @@ def why_not_on_wire(entry: Entry, began: datetime, ended: datetime, endpoints: f
     return None
 
 
-def why_not_logged(row: dict[str, Any], logins: frozenset[str], last: dict[tuple[str, int], datetime]) -> str | None:
-    """The excuse for an exchange that the log does not have, or None. `last`: last log line of each broker's port."""
+def why_not_logged(row: dict[str, Any], logins: frozenset[str], lines: dict[Any, list[datetime]]) -> str | None:
+    """The excuse for an exchange that the log does not have, or None. `lines`: times of each broker's lines, sorted."""
     if row["status"] == "orphan":
         return "EARLY"
     if row["response_last_at"] is None:
@@ -125,6 +132,8 @@ def why_not_logged(row: dict[str, Any], logins: frozenset[str], last: dict[tuple
         return "FORWARDED"
     if row["api_key"] in LOGIN_APIS and row["connection_id"] in logins:
         return "LOGIN"
-    if row["response_last_at"] > last[row["broker_ip"], row["broker_port"]] - SLACK:
+    times = lines[row["broker_ip"], row["broker_port"]]
+    after = bisect_left(times, row["response_last_at"])
+    if after == len(times) or times[after] > row["response_last_at"] + STOP:
         return "STOPPED"
     return None
