@@ -5,8 +5,9 @@ pieces cover the body from its first byte to the last that could be read, in ord
 has a piece without bytes, for its place in the tree.
 
 A body that does not fit raises WalkError, which says where (path, byte, line of the schema), what was needed, and
-holds everything read so far. Work is bounded by the body: a count is believed only when the rest of the body could hold
-that many elements, and elements of no size count as one byte. Depth is bounded by the schema, which has no cycles.
+holds everything read so far. Work is bounded by the body: a count is never larger than the bytes that are left, not
+even for elements of no size, and the first element that is not there ends it. Depth is bounded by the schema, which
+has no cycles.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Piece:
     note: str = ""
 
 
-class WalkError(KdissectError):
+class WalkError(KdissectError, ValueError):
     """A body does not fit its layout. `values` and `pieces` are what was read before `at`."""
 
     def __init__(self, text: str, path: str, at: int, source: str) -> None:
@@ -141,17 +142,6 @@ class _Walker:
     def compact(self, item: Field) -> bool:
         return self.flexible if item.flexible is None else self.version in item.flexible
 
-    def least(self, item: Field, kind: str) -> int:
-        """The fewest bytes that a field of this kind takes."""
-        if kind in SCALARS:
-            return SCALARS[kind]
-        if kind == "struct":
-            if item.kind == "struct" and self.version in item.nullable:
-                return 1
-            plain, _ = self.split(item.fields)
-            return sum(self.least(child, child.kind) for child in plain) + self.flexible
-        return 1 if self.compact(item) else 2 if kind == "string" else 4
-
     # reading ----------------------------------------------------------------------------------------------------------
 
     def take(self, count: int, path: str, line: int, what: str) -> int:
@@ -232,7 +222,7 @@ class _Walker:
             self.piece(start, path, kind, None, item, item.line, "null")
             return
         room = self.limit - self.at
-        if count * max(self.least(item, element), 1) > room:
+        if count > room:
             self.at = start
             raise self.error(f"a count of {count}, which {_bytes(room)} cannot hold", path, item.line)
         self.piece(start, path, kind, count, item, item.line)
