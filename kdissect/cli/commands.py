@@ -9,7 +9,7 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from kdissect.cli.opening import named, open_capture, small
-from kdissect.cli.options import capture_arguments, comma_list, engine_options, output_options, time_options
+from kdissect.cli.options import COMMANDS, capture_arguments, comma_list, engine_options, output_options, time_options
 from kdissect.problems import UsageError
 
 if TYPE_CHECKING:
@@ -197,7 +197,7 @@ def tables(name: str | None) -> None:
     _lines([f"{table.name:<{width}}  one row per {table.row}" for table in declaration.TABLES.values()])
 
 
-@main.command(
+@click.command(
     short_help="Many captures with Spark.", context_settings={"ignore_unknown_options": True, "help_option_names": []}
 )
 @click.argument("words", nargs=-1, type=click.UNPROCESSED)
@@ -216,6 +216,10 @@ def spark(ctx: click.Context, /, words: tuple[str, ...]) -> None:
         raise UsageError("kdissect spark needs Java 17 or newer: no java on the PATH and JAVA_HOME is not set")
     job = importlib.import_module("kdissect.spark.job")
     ctx.exit(job.main(list(words)) or 0)
+
+
+if "spark" in COMMANDS:
+    main.add_command(spark)
 
 
 @main.command(short_help="Completion for bash, zsh or fish.")

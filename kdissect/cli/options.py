@@ -35,6 +35,8 @@ ENGINE: dict[str, Callable[[F], F]] = {
 }
 AVAILABLE = frozenset({"start", "end"})
 """The engine options that are backed."""
+COMMANDS: frozenset[str] = frozenset()
+"""The commands that are backed by a part of their own: "spark" by `kdissect.spark`."""
 
 
 def engine_options(function: F) -> F:

@@ -6,6 +6,7 @@ in any other format, all of them. Rows are written as they are read, so that `| 
 
 from __future__ import annotations
 
+import codecs
 import itertools
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -67,18 +68,16 @@ def write(schema: pa.Schema, batches: Iterable[pa.RecordBatch], form: str, outpu
 
 def _write(schema: pa.Schema, batches: Iterable[pa.RecordBatch], form: str, stream: IO[bytes]) -> None:
     if form == "table":
-        import io
-
-        text = io.TextIOWrapper(stream, encoding="utf-8", write_through=True)
-        _aligned(schema, batches, text, None)
-        text.detach()
+        _aligned(schema, batches, codecs.getwriter("utf-8")(stream), None)
         return
     from kdissect.tables import formats
 
     formats.WRITERS[form](schema, batches, cast("BinaryIO", stream))
 
 
-def _aligned(schema: pa.Schema, batches: Iterable[pa.RecordBatch], stream: IO[str], width: int | None) -> None:
+def _aligned(
+    schema: pa.Schema, batches: Iterable[pa.RecordBatch], stream: IO[str] | codecs.StreamWriter, width: int | None
+) -> None:
     """Rows under their titles; with a width, cut columns to `WIDEST` and leave out those that do not fit."""
     source = iter(batches)
     first: list[pa.RecordBatch] = []

@@ -70,7 +70,7 @@ def test_what_is_not_there(demo: Any) -> None:
 def test_a_beginning_that_fits_several(demo: Any, rows: list[dict[str, Any]]) -> None:
     firsts = [row["exchange_id"][0] for row in rows if row["exchange_id"].endswith(":0")]
     shared = next(digit for digit in firsts if firsts.count(digit) > 1)
-    with pytest.raises(UsageError, match="fits .* connections"):
+    with pytest.raises(UsageError, match=r"fits .* connections"):
         demo.show(f"{shared}:0")
 
 
