@@ -15,6 +15,8 @@ import pyarrow.compute as pc
 
 Int64s = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
+Scalar = Any
+"""An integer or flag inside a kernel: Python's there, numpy's where it was read from an array."""
 
 NULL_TIME = -(2**63)
 """No such instant (microseconds as int64)."""

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect._kernel import kernel
-from kdissect.analysis.columns import Int64s
+from kdissect.analysis.columns import Int64s, Scalar
 
 NOT_AN_ID = -(2**62)
 DIGITS = 16
@@ -19,7 +19,7 @@ DIGITS = 16
 
 
 @kernel
-def _hex(byte: int) -> int:
+def _hex(byte: Scalar) -> Scalar:
     if 48 <= byte <= 57:
         return byte - 48
     if 97 <= byte <= 102:
@@ -40,7 +40,7 @@ def _parse(offsets: npt.NDArray[np.int32], text: npt.NDArray[np.uint8], high: In
                     good = False
                     break
                 value = (value << np.uint64(4)) | np.uint64(digit)
-        number = np.int64(0)
+        number: Scalar = np.int64(0)
         orphan = False
         if good:
             at = begin + DIGITS + 1
@@ -49,13 +49,13 @@ def _parse(offsets: npt.NDArray[np.int32], text: npt.NDArray[np.uint8], high: In
                 at += 1
             good = at < end and end - at < 19
             while at < end and good:
-                digit = np.int64(text[at]) - 48
-                good = 0 <= digit <= 9
-                number = number * 10 + digit
+                figure = np.int64(text[at]) - 48
+                good = 0 <= figure <= 9
+                number = number * 10 + figure
                 at += 1
         if good:
             high[i] = np.int64(value)
-            n[i] = -1 - number if orphan else number
+            n[i] = -np.int64(1) - number if orphan else number
         else:
             value = np.uint64(14695981039346656037)  # FNV-1a
             for at in range(begin, end):
@@ -84,7 +84,7 @@ def exchange_keys(column: pa.Array | pa.ChunkedArray) -> tuple[Int64s, Int64s]:
 
 
 @kernel
-def _mix(high: int, n: int) -> int:
+def _mix(high: Scalar, n: Scalar) -> Scalar:
     value = np.uint64(high) ^ (np.uint64(n) * np.uint64(0x9E3779B97F4A7C15))
     value = (value ^ (value >> np.uint64(31))) * np.uint64(0xBF58476D1CE4E5B9)
     return np.int64((value ^ (value >> np.uint64(29))) >> np.uint64(1))
@@ -95,7 +95,7 @@ def _locate(high: Int64s, n: Int64s, among_high: Int64s, among_n: Int64s, table:
     """Row of each key in the other list, -1 where it is not there. Runs and lists in the same order cost no lookup."""
     mask = len(table) - 1
     built = False
-    guess = np.int64(0)
+    guess: Scalar = np.int64(0)
     for i in range(len(high)):
         if i > 0 and high[i] == high[i - 1] and n[i] == n[i - 1]:
             found[i] = found[i - 1]

@@ -88,6 +88,11 @@ class Waiting:
             found[places] = at[np.lexsort(keys)]
         return (2 * row + is_creation)[found]
 
+    def earliest(self) -> int:
+        """First among the instants at which these requests were complete."""
+        used = self.rows[:, c.R_USED]
+        return int(used[used != NULL_TIME].min(initial=2**63 - 1))
+
     def split(self) -> tuple[Waiting, Waiting | None]:
         """Those that are settled, and the others."""
         done = self.used & self.created

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from kdissect._kernel import kernel
 from kdissect.analysis import session_layout as c
 from kdissect.analysis import session_rules as r
-from kdissect.analysis.columns import NULL_TIME, Int64s
+from kdissect.analysis.columns import NULL_TIME, Int64s, Scalar
 from kdissect.analysis.session_pools import (
     Int32s,
     add_partition,
@@ -30,7 +30,9 @@ TRANSITIONS = r.TRANSITIONS
 
 
 @kernel
-def named_bytes(version: int, topics: int, plain: int, compact: int, counts: int, partitions: int) -> int:
+def named_bytes(
+    version: Scalar, topics: Scalar, plain: Scalar, compact: Scalar, counts: Scalar, partitions: Scalar
+) -> Scalar:
     """Bytes of the Topics field of a Fetch request: so many topics, bytes of their names, partitions."""
     if version >= r.FIRST_TOPIC_ID_VERSION:
         return varint_bytes(topics + 1) + topics * 17 + counts + partitions * 33
@@ -40,13 +42,13 @@ def named_bytes(version: int, topics: int, plain: int, compact: int, counts: int
 
 
 @kernel
-def next_epoch(epoch: int) -> int:
+def next_epoch(epoch: Scalar) -> Scalar:
     """The epoch that the broker expects after this one."""
     return 1 if epoch >= r.LAST_EPOCH else epoch + 1
 
 
 @kernel
-def compare(epoch: int, expected: int, last: int, wraps: int) -> int:
+def compare(epoch: Scalar, expected: Scalar, last: Scalar, wraps: Scalar) -> Scalar:
     """Status of an epoch where another (or the same) was expected."""
     if epoch == expected:
         return r.WRAPPED if epoch == 1 and last > 0 else r.OK
@@ -59,8 +61,8 @@ def compare(epoch: int, expected: int, last: int, wraps: int) -> int:
 @kernel
 def open_session(
     S: Int64s, P: Int32s, V: Int64s, T: Int32s, SH: Int32s, PH: Int32s, TH: Int32s, D: Int64s, M: Int64s,
-    broker: int, number: int, when: int, epoch: int, name_bytes: Int64s,
-) -> int:  # fmt: skip
+    broker: Scalar, number: Scalar, when: Scalar, epoch: Scalar, name_bytes: Int64s,
+) -> Scalar:  # fmt: skip
     """A new session; that of the same id, should there be one, must have been evicted. Its row."""
     same = find_session(S, SH, broker, number)
     if same >= 0:
@@ -90,8 +92,8 @@ def open_session(
 
 @kernel
 def make_room(
-    S: Int64s, P: Int32s, T: Int32s, PH: Int32s, TH: Int32s, M: Int64s, keep: int, need: int, name_bytes: Int64s
-) -> bool:
+    S: Int64s, P: Int32s, T: Int32s, PH: Int32s, TH: Int32s, M: Int64s, keep: Scalar, need: Scalar, name_bytes: Int64s
+) -> Scalar:
     """See to it that `need` partitions may enter; sets unused for longest are given up, never that of `keep`."""
     if M[c.M_LIVE_P] + need <= M[c.M_MAX_P]:
         return True
@@ -108,8 +110,8 @@ def make_room(
 
 @kernel
 def note_forgotten(
-    Q: Int64s, begin: int, end: int, session: int, P: Int32s, PH: Int32s, X: Int64s, name_of: Int64s
-) -> int:
+    Q: Int64s, begin: Scalar, end: Scalar, session: Scalar, P: Int32s, PH: Int32s, X: Int64s, name_of: Int64s
+) -> Scalar:
     """Put the session's forgotten partitions of a request into the scratch table by name; its size, 0 when none."""
     count = 0
     for q in range(begin, end):
@@ -133,7 +135,7 @@ def note_forgotten(
 
 
 @kernel
-def was_forgotten(X: Int64s, size: int, name: int, partition: int, topic: int) -> bool:
+def was_forgotten(X: Int64s, size: Scalar, name: Scalar, partition: Scalar, topic: Scalar) -> Scalar:
     """The same request forgets a partition of that name and number under another topic id."""
     if size == 0 or name < 0:
         return False
@@ -147,8 +149,8 @@ def was_forgotten(X: Int64s, size: int, name: int, partition: int, topic: int) -
 
 @kernel
 def update_set(
-    S: Int64s, P: Int32s, V: Int64s, T: Int32s, PH: Int32s, TH: Int32s, X: Int64s, M: Int64s, Q: Int64s, begin: int,
-    end: int, session: int, epoch: int, version: int, name_of: Int64s, name_bytes: Int64s, out: Int64s,
+    S: Int64s, P: Int32s, V: Int64s, T: Int32s, PH: Int32s, TH: Int32s, X: Int64s, M: Int64s, Q: Int64s, begin: Scalar,
+    end: Scalar, session: Scalar, epoch: Scalar, version: Scalar, name_of: Int64s, name_bytes: Int64s, out: Int64s,
 ) -> None:  # fmt: skip
     """What an accepted request does to the set, and what it leaves unnamed: ADDED, ALTERED, REPLACED, IMPLIED of `out`.
 
@@ -231,9 +233,9 @@ def update_set(
 
 @kernel
 def read_answer(
-    S: Int64s, P: Int32s, V: Int64s, T: Int32s, PH: Int32s, TH: Int32s, M: Int64s, Q: Int64s, begin: int, end: int,
-    session: int, full: bool, name_bytes: Int64s, reasons: Int8s, offsets: Int64s,
-) -> int:  # fmt: skip
+    S: Int64s, P: Int32s, V: Int64s, T: Int32s, PH: Int32s, TH: Int32s, M: Int64s, Q: Int64s, begin: Scalar,
+    end: Scalar, session: Scalar, full: Scalar, name_bytes: Int64s, reasons: Int8s, offsets: Int64s,
+) -> Scalar:  # fmt: skip
     """What an answer returns and, when it is not a full one, why; it is remembered as sent. How many it returned."""
     returned = 0
     for q in range(begin, end):
@@ -272,7 +274,7 @@ def read_answer(
 
 
 @kernel
-def touch(S: Int64s, M: Int64s, at: int, when: int) -> None:
+def touch(S: Int64s, M: Int64s, at: Scalar, when: Scalar) -> None:
     """An accepted use."""
     S[at, c.S_IDLE] = max(S[at, c.S_IDLE], when - S[at, c.S_USED])
     S[at, c.S_USED] = when
@@ -282,13 +284,13 @@ def touch(S: Int64s, M: Int64s, at: int, when: int) -> None:
 
 
 @kernel
-def identify(S: Int64s, at: int, out: Int64s) -> None:
+def identify(S: Int64s, at: Scalar, out: Int64s) -> None:
     """The fetch belongs to this session."""
     out[c.O_SERIAL], out[c.O_ID], out[c.O_INCARNATION] = S[at, c.S_SERIAL], S[at, c.S_ID], S[at, c.S_INCARNATION]
 
 
 @kernel
-def count_request(S: Int64s, N: Int64s, M: Int64s, at: int, row: Int64s) -> None:
+def count_request(S: Int64s, N: Int64s, M: Int64s, at: Scalar, row: Int64s) -> None:
     """A request names (or created) the session."""
     S[at, c.S_REQUESTS] += 1
     S[at, c.S_BYTES] += max(row[c.R_BYTES], 0)
@@ -300,17 +302,17 @@ def count_request(S: Int64s, N: Int64s, M: Int64s, at: int, row: Int64s) -> None
 
 @kernel
 def run(
-    events: Int64s, R: Int64s, firsts: Int64s, Q: Int64s, O: Int64s, reasons: Int8s, offsets: Int64s, S: Int64s,
+    events: Int64s, R: Int64s, firsts: Int64s, Q: Int64s, out_rows: Int64s, reasons: Int8s, offsets: Int64s, S: Int64s,
     P: Int32s, V: Int64s, T: Int32s, N: Int64s, SH: Int32s, PH: Int32s, TH: Int32s, D: Int64s, X: Int64s, M: Int64s,
-    name_of: Int64s, name_bytes: Int64s, partitions_known: bool,
+    name_of: Int64s, name_bytes: Int64s, partitions_known: Scalar,
 ) -> None:  # fmt: skip
     """Uses (2 * row) and creations (2 * row + 1) in order. Partitions of row i are Q[firsts[i]:firsts[i + 1]].
 
-    Outputs: O per row; per partition its reason in an incremental answer and the offset that the session has for it.
+    Outputs: `out_rows` per row; per partition its reason in an answer and the offset that the session has.
     """
     for event in events:
         i = event >> 1
-        row, out = R[i], O[i]
+        row, out = R[i], out_rows[i]
         broker, outcome = row[c.R_BROKER], row[c.R_OUTCOME]
         begin, end = firsts[i], firsts[i + 1]
         if event & 1:

@@ -8,6 +8,7 @@ need at most is free.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -72,8 +73,8 @@ N_WIDTH = 2
 M_WIDTH = 23
 
 
-def _pool(rows: int, width: int, link: int, dtype: type) -> npt.NDArray[np.int64]:
-    matrix = np.full((rows, width), -1, dtype)
+def _pool(rows: int, width: int, link: int, dtype: type) -> Any:
+    matrix: npt.NDArray[Any] = np.full((rows, width), -1, dtype)
     matrix[:-1, link] = np.arange(1, rows)
     return matrix
 
@@ -122,8 +123,8 @@ def _meta() -> Int64s:
 
 
 def _grown(
-    pool: npt.NDArray[np.int64], meta: Int64s, free: int, left: int, link: int, need: int
-) -> npt.NDArray[np.int64]:
+    pool: npt.NDArray[Any], meta: Int64s, free: int, left: int, link: int, need: int
+) -> npt.NDArray[Any]:
     missing = need - int(meta[left])
     if missing <= 0:
         return pool

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kdissect.analysis import session_layout as c
 from kdissect.analysis import session_rules as r
-from kdissect.analysis.columns import MILLI, Coder, Int64s, instants, one, optional, words
+from kdissect.analysis.columns import MILLI, Coder, Int64s, instants, optional, words
 from kdissect.analysis.session_input import Waiting
 from kdissect.analysis.session_pools import chain
 from kdissect.tables.declaration import SCHEMAS
@@ -182,10 +181,8 @@ def sharded_brokers(api_versions: pa.Table) -> dict[str, bool]:
     advertise Fetch and neither. Brokers that advertised nothing are left out.
     """
     found: dict[str, bool] = {}
-    columns = [one(api_versions, name) for name in ("broker", "api_key", "max_version")]
-    if any(column is None for column in columns):
-        return found
-    for broker, key, most in zip(*(pc.cast(column, column.type).to_pylist() for column in columns), strict=True):
+    for row in api_versions.select(["broker", "api_key", "max_version"]).to_pylist():
+        broker, key, most = row["broker"], row["api_key"], row["max_version"]
         if broker is None or most is None:
             continue
         if key == r.DESCRIBE_TOPIC_PARTITIONS or (key == 1 and most >= r.FIRST_SHARDED_FETCH_VERSION):

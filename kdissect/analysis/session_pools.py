@@ -7,14 +7,14 @@ import numpy.typing as npt
 
 from kdissect._kernel import kernel
 from kdissect.analysis import session_layout as c
-from kdissect.analysis.columns import Int64s
+from kdissect.analysis.columns import Int64s, Scalar
 from kdissect.analysis.session_rules import MAX_NAMES, MAX_REMEMBERED
 
 Int32s = npt.NDArray[np.int32]
 
 
 @kernel
-def hashed(a: int, b: int, d: int) -> int:
+def hashed(a: Scalar, b: Scalar, d: Scalar) -> Scalar:
     """A well-mixed non-negative integer out of three."""
     value = np.uint64(a) * np.uint64(0x9E3779B97F4A7C15) ^ np.uint64(b) * np.uint64(0xC2B2AE3D27D4EB4F)
     value ^= np.uint64(d) * np.uint64(0x165667B19E3779F9)
@@ -23,7 +23,7 @@ def hashed(a: int, b: int, d: int) -> int:
 
 
 @kernel
-def varint_bytes(value: int) -> int:
+def varint_bytes(value: Scalar) -> Scalar:
     """Bytes of an unsigned varint."""
     size = 1
     while value >= 128:
@@ -33,7 +33,7 @@ def varint_bytes(value: int) -> int:
 
 
 @kernel
-def find_session(S: Int64s, SH: Int32s, broker: int, number: int) -> int:
+def find_session(S: Int64s, SH: Int32s, broker: Scalar, number: Scalar) -> Scalar:
     """Row of a live session, -1."""
     at = np.int64(SH[hashed(broker, number, 1) % len(SH)])
     while at >= 0:
@@ -44,7 +44,7 @@ def find_session(S: Int64s, SH: Int32s, broker: int, number: int) -> int:
 
 
 @kernel
-def find_partition(P: Int32s, PH: Int32s, session: int, topic: int, partition: int) -> int:
+def find_partition(P: Int32s, PH: Int32s, session: Scalar, topic: Scalar, partition: Scalar) -> Scalar:
     """Row of a partition in a session, -1."""
     at = np.int64(PH[hashed(session, topic, partition) % len(PH)])
     while at >= 0:
@@ -55,7 +55,7 @@ def find_partition(P: Int32s, PH: Int32s, session: int, topic: int, partition: i
 
 
 @kernel
-def unchain(pool: Int32s | Int64s, H: Int32s, column: int, bucket: int, at: int) -> None:
+def unchain(pool: Int32s | Int64s, H: Int32s, column: Scalar, bucket: Scalar, at: Scalar) -> None:
     """Take a row out of its bucket."""
     here = np.int64(H[bucket])
     if here == at:
@@ -120,7 +120,7 @@ def rehash_remembered(old: Int64s, new: Int64s) -> None:
 
 
 @kernel
-def incarnations(D: Int64s, broker: int, number: int) -> int:
+def incarnations(D: Int64s, broker: Scalar, number: Scalar) -> Scalar:
     """How many sessions of that broker and id have ended, as far as remembered."""
     key = broker << 32 | (number & 0xFFFFFFFF)
     at = hashed(key, 0, 3) % len(D)
@@ -132,7 +132,7 @@ def incarnations(D: Int64s, broker: int, number: int) -> int:
 
 
 @kernel
-def remember(D: Int64s, M: Int64s, broker: int, number: int, incarnation: int) -> None:
+def remember(D: Int64s, M: Int64s, broker: Scalar, number: Scalar, incarnation: Scalar) -> None:
     """A session has ended."""
     if M[c.M_REMEMBERED] >= MAX_REMEMBERED:
         D[:, 0] = -1
@@ -149,10 +149,10 @@ def remember(D: Int64s, M: Int64s, broker: int, number: int, incarnation: int) -
 
 
 @kernel
-def note_member(S: Int64s, N: Int64s, M: Int64s, session: int, column: int, value: int) -> None:
+def note_member(S: Int64s, N: Int64s, M: Int64s, session: Scalar, column: Scalar, value: Scalar) -> None:
     """Add a client or connection to a session's list, once, in order of appearance."""
     at = S[session, column]
-    last = np.int64(-1)
+    last: Scalar = np.int64(-1)
     length = 0
     while at >= 0:
         if N[at, c.N_VALUE] == value:
@@ -173,7 +173,7 @@ def note_member(S: Int64s, N: Int64s, M: Int64s, session: int, column: int, valu
 
 
 @kernel
-def unlink_session(S: Int64s, M: Int64s, at: int) -> None:
+def unlink_session(S: Int64s, M: Int64s, at: Scalar) -> None:
     """Take a session out of the list that is ordered by last use."""
     older, newer = S[at, c.S_OLDER], S[at, c.S_NEWER]
     if older >= 0:
@@ -187,7 +187,7 @@ def unlink_session(S: Int64s, M: Int64s, at: int) -> None:
 
 
 @kernel
-def link_newest(S: Int64s, M: Int64s, at: int) -> None:
+def link_newest(S: Int64s, M: Int64s, at: Scalar) -> None:
     """Put a session at the recent end of that list."""
     S[at, c.S_OLDER], S[at, c.S_NEWER] = M[c.M_NEWEST], -1
     if M[c.M_NEWEST] >= 0:
@@ -198,7 +198,7 @@ def link_newest(S: Int64s, M: Int64s, at: int) -> None:
 
 
 @kernel
-def topic_of(S: Int64s, T: Int32s, TH: Int32s, M: Int64s, session: int, topic: int, name_bytes: int) -> int:
+def topic_of(S: Int64s, T: Int32s, TH: Int32s, M: Int64s, session: Scalar, topic: Scalar, name_bytes: Scalar) -> Scalar:
     """The session's row for a topic, a new one when it has none."""
     bucket = hashed(session, topic, 2) % len(TH)
     at = np.int64(TH[bucket])
@@ -220,7 +220,7 @@ def topic_of(S: Int64s, T: Int32s, TH: Int32s, M: Int64s, session: int, topic: i
 
 
 @kernel
-def leave_topic(S: Int64s, T: Int32s, TH: Int32s, M: Int64s, at: int, name_bytes: int) -> None:
+def leave_topic(S: Int64s, T: Int32s, TH: Int32s, M: Int64s, at: Scalar, name_bytes: Scalar) -> None:
     """One partition less of a topic; its row goes with the last."""
     session, count = np.int64(T[at, c.T_SESSION]), np.int64(T[at, c.T_COUNT])
     T[at, c.T_COUNT] = count - 1
@@ -240,8 +240,8 @@ def leave_topic(S: Int64s, T: Int32s, TH: Int32s, M: Int64s, at: int, name_bytes
 @kernel
 def add_partition(
     S: Int64s, P: Int32s, V: Int64s, T: Int32s, PH: Int32s, TH: Int32s, M: Int64s,
-    session: int, topic: int, partition: int, epoch: int, name_bytes: int,
-) -> int:  # fmt: skip
+    session: Scalar, topic: Scalar, partition: Scalar, epoch: Scalar, name_bytes: Scalar,
+) -> Scalar:  # fmt: skip
     """A partition enters a session (epoch -1: when is not known). Its row."""
     of_topic = topic_of(S, T, TH, M, session, topic, name_bytes)
     count = np.int64(T[of_topic, c.T_COUNT])
@@ -268,7 +268,7 @@ def add_partition(
 
 @kernel
 def remove_partition(
-    S: Int64s, P: Int32s, T: Int32s, PH: Int32s, TH: Int32s, M: Int64s, at: int, epoch: int, name_bytes: int
+    S: Int64s, P: Int32s, T: Int32s, PH: Int32s, TH: Int32s, M: Int64s, at: Scalar, epoch: Scalar, name_bytes: Scalar
 ) -> None:
     """A partition leaves its session by the request of that epoch (-1: with the session); its stay has ended."""
     session = np.int64(P[at, c.P_SESSION])
@@ -294,7 +294,7 @@ def remove_partition(
 
 @kernel
 def release_set(
-    S: Int64s, P: Int32s, T: Int32s, PH: Int32s, TH: Int32s, M: Int64s, session: int, name_bytes: Int64s
+    S: Int64s, P: Int32s, T: Int32s, PH: Int32s, TH: Int32s, M: Int64s, session: Scalar, name_bytes: Int64s
 ) -> None:
     """All partitions leave a session."""
     at = S[session, c.S_FIRST_PARTITION]
@@ -307,7 +307,7 @@ def release_set(
 @kernel
 def end_session(
     S: Int64s, P: Int32s, T: Int32s, SH: Int32s, PH: Int32s, TH: Int32s, D: Int64s, M: Int64s,
-    at: int, reason: int, when: int, name_bytes: Int64s,
+    at: Scalar, reason: Scalar, when: Scalar, name_bytes: Int64s,
 ) -> None:  # fmt: skip
     """A session is over: its row waits to be collected."""
     release_set(S, P, T, PH, TH, M, at, name_bytes)
@@ -324,7 +324,7 @@ def end_session(
 
 
 @kernel
-def chain(pool: Int32s | Int64s, first: int, column: int) -> Int64s:
+def chain(pool: Int32s | Int64s, first: Scalar, column: Scalar) -> Int64s:
     """Rows of a linked list."""
     count = 0
     at = np.int64(first)

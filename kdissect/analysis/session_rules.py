@@ -80,7 +80,7 @@ NOTHING, ACCEPT, ACCEPT_EMPTY, ASSUME, REFUSE, END_CLOSED, END_REPLACED, END_EVI
 
 TRANSITIONS = np.array(
     [
-        # created        refused       continued  closed        70           71      106     throttled     error         no answer
+        # created, refused, continued, closed, 70, 71, 106, throttled, error, no answer
         [NOTHING] * 10,
         [NOTHING] * 10,
         [END_REPLACED] * 10,
@@ -113,7 +113,7 @@ DEFAULT_SLOTS = 1000
 
 MAX_LIVE_SESSIONS = 1 << 18
 """Sessions followed at once, about 80 MB: a broker has 1,000 slots by default, so this is a fleet of 260 brokers with
-full caches. Beyond it the session unused for longest is let go as `open`; should it be used again it is left-censored."""
+full caches. Beyond it the session unused for longest is let go as `open`; used again, it is left-censored."""
 MAX_LIVE_PARTITIONS = 1 << 20
 """Partitions in all sets together, about 80 MB: 1,000 sessions of 1,000 partitions. Beyond it the session unused for
 longest loses its set (which is then unknown): clients that never reuse sessions leave sets behind that nobody needs."""

@@ -29,9 +29,9 @@ from kdissect.analysis.session_output import Ended, fetch_columns, partition_col
 
 NO_WATERMARK = 2**63 - 1
 """Everything may be worked on: nothing more will come."""
-EVENTS_AT_ONCE = 1 << 16
+EVENTS_AT_ONCE = 1 << 14
 """Events per kernel call: what a call may need is reserved before it, so this bounds the slack of the pools."""
-PARTITIONS_AT_ONCE = 1 << 18
+PARTITIONS_AT_ONCE = 1 << 17
 """Rows of partitions per kernel call, likewise (a single request may have more)."""
 
 
@@ -44,6 +44,8 @@ class Tracked:
     partitions: pa.Table
     sessions: pa.Table
     stays: pa.Table
+    watermark: int
+    """Microseconds: no row of a later call has its request's last byte before it."""
 
 
 class SessionTracker:
@@ -100,6 +102,7 @@ class SessionTracker:
             found.partitions,
             pa.concat_tables([found.sessions, sessions]),
             pa.concat_tables([found.stays, stays]),
+            NO_WATERMARK,
         )
 
     def _work(self, waiting: Waiting, watermark: int) -> Tracked:
@@ -117,6 +120,7 @@ class SessionTracker:
             with_columns(done.partitions, partition_columns(done)),
             sessions,
             stays,
+            watermark if self._waiting is None else min(watermark, self._waiting.earliest()),
         )
 
     def _run(self, events: Int64s, w: Waiting) -> None:

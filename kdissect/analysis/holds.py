@@ -1,0 +1,417 @@
+"""Why a broker answered a fetch when it did (`hold`), and what of its time was not agreed to (`excess_ms`).
+
+A fetch may wait on purpose: until min_bytes are there, at most max_wait_ms. The first of these that applies names the
+hold of an answered fetch:
+
+- error: the response's top-level error is set (then nothing was waited for);
+- throttled: the request came inside the throttle window that the connection's previous response announced (since
+  KIP-219 a broker answers at once and mutes the channel, so the next request waits); or this response was throttled
+  itself: emptied before the wait was over, or, by brokers before 2.0, delayed by the time that it tells;
+- error: a partition's error (a broker answers as soon as it meets one);
+- immediate: nothing to wait for: max_wait_ms or min_bytes are 0 (KRaft's own fetches say min_bytes 0 and wait all the
+  same), no partitions, a preferred replica or a diverging epoch to tell, or data known to be there when asked;
+- data: records came back before the time was over, min_bytes of them or what max_bytes let through; to KRaft's own
+  fetches also a new high watermark;
+- timeout: about max_wait_ms went by;
+- unknown: none of these.
+
+Data was there when a partition's offset lay below an earlier high watermark (read_committed: last stable offset) that
+the same broker had told in a Fetch or ListOffsets answer by then. If the watermark has not moved since, all its bytes
+were there; if it has, at least one. `excess_ms` is all of `broker_ms` for immediate holds and top-level errors, what
+goes beyond max_wait_ms for timeouts, and null otherwise: when data arrives, or a mute ends, cannot be seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kdissect.analysis.columns import (
+    MILLI,
+    NULL_TIME,
+    Coder,
+    Flags,
+    Int64s,
+    ints,
+    one,
+    reals,
+    times,
+    whole,
+    with_columns,
+    words,
+)
+from kdissect.analysis.exchange_keys import exchange_keys, locate
+from kdissect.analysis.hold_kernels import H_WIDTH, run
+from kdissect.analysis.session_rules import MAX_WAITING
+
+HOLDS = ("data", "timeout", "throttled", "error", "immediate", "unknown", "replication", "rebalance")
+DATA, TIMEOUT, THROTTLED, ERROR, IMMEDIATE, UNKNOWN, REPLICATION, REBALANCE = range(8)
+
+EARLY_MS = 2.0
+"""A wait this much shorter than max_wait_ms is still a timeout: timers of brokers tick in milliseconds, and both ends
+of the interval are read off packets."""
+READ_COMMITTED = 1
+MAX_KNOWN = 1 << 20
+"""Partitions whose watermarks are remembered, 64 MB; then all are forgotten, which makes holds less certain, not
+wrong."""
+MAX_THROTTLED = 1 << 16
+"""Connections whose throttle windows are remembered; then all are forgotten."""
+
+
+@dataclass(slots=True)
+class _Part:
+    """Rows held back for the watermark."""
+
+    fetches: pa.Table
+    partitions: pa.Table
+    others: pa.Table
+    offsets: pa.Table
+
+
+class HoldTracker:
+    """Follows watermarks and throttle windows, and says of each fetch why it was answered when it was."""
+
+    def __init__(self) -> None:
+        self.brokers, self.topics = Coder(), Coder()
+        self.known = np.full((64, H_WIDTH), -1, np.int64)
+        self.windows = np.full((64, 2), -1, np.int64)
+        self.counts = np.zeros(2, np.int64)
+        self._waiting: _Part | None = None
+
+    def feed(
+        self,
+        fetches: pa.Table | pa.RecordBatch,
+        partitions: pa.Table | pa.RecordBatch | None = None,
+        throttles: pa.Table | pa.RecordBatch | None = None,
+        list_offsets: pa.Table | pa.RecordBatch | None = None,
+        watermark: int = 2**63 - 1,
+    ) -> pa.Table:
+        """The fetches whose instants lie before the watermark (microseconds), with `hold` and `excess_ms`.
+
+        `partitions`: their rows of `fetch_partitions`, best with the helper column `_session_offset` of `Tracked`.
+        `throttles`: rows of `exchanges` (any API); only those with a throttle time matter. `list_offsets`: rows of that
+        table with the helper columns `broker` and `response_first_at` (`with_instants` joins them). Fetches without a
+        response have neither value.
+        """
+        new = _Part(whole(fetches), whole(partitions), _throttling(whole(throttles)), whole(list_offsets))
+        if self._waiting is not None:
+            new = _joined(self._waiting, new)
+        used = times(new.fetches, "request_last_at")
+        if watermark != 2**63 - 1 and new.fetches.num_rows > MAX_WAITING:
+            watermark = max(watermark, int(np.median(used)))
+        self._waiting = None
+        if watermark == 2**63 - 1:
+            return self._settle(new)
+        answered = times(new.fetches, "response_first_at")
+        early = (used < watermark) & (answered < watermark)
+        due, kept = _split(new, early, watermark)
+        self._waiting = kept
+        return self._settle(due)
+
+    def finish(self) -> pa.Table:
+        """The fetches that were held back."""
+        last, self._waiting = self._waiting, None
+        return self._settle(last or _Part(*(pa.table({}),) * 4))
+
+    def _settle(self, part: _Part) -> pa.Table:
+        fetches, named = part.fetches, part.partitions
+        n = fetches.num_rows
+        keys = exchange_keys(fetches["exchange_id"]) if n else (np.zeros(0, np.int64),) * 2
+        owner, rows = np.zeros(0, np.int64), np.zeros((0, 9), np.int64)
+        if named.num_rows and n:
+            owner = locate(exchange_keys(named["exchange_id"]), keys)
+            kept = np.flatnonzero(owner >= 0)
+            kept = kept[np.argsort(owner[kept], kind="stable")]
+            owner, rows = owner[kept], self._partition_rows(named)[kept]
+        firsts = np.searchsorted(owner, np.arange(n + 1)).astype(np.int64)
+        broker = self.brokers.column(fetches, "broker")
+        used, answered = times(fetches, "request_last_at"), times(fetches, "response_first_at")
+        isolation = ints(fetches, "isolation_level", 0)
+        sighted = self._sightings(part.offsets)
+        throttle = np.nan_to_num(reals(fetches, "throttle_ms"))
+        windows = self._windows(part.others, keys, answered, throttle)
+        begun = used + np.nan_to_num(reals(fetches, "queued_ms") * MILLI).astype(np.int64)
+        order = _ordered(used, begun, answered, sighted, windows)
+        sure, until = np.zeros(n, np.int64), np.full(n, NULL_TIME, np.int64)
+        self._reserve(len(rows) + len(sighted), len(windows))
+        run(
+            order, broker, keys[0], used, isolation, firsts, rows, sighted, windows, sure, until, self.known,
+            self.windows, self.counts, MAX_KNOWN, MAX_THROTTLED,
+        )  # fmt: skip
+        prompt = np.zeros(n, np.bool_)
+        prompt[owner[(rows[:, 7] >= 0) | (rows[:, 8] >= 0)]] = True
+        hold, excess = _classify(fetches, sure, begun < until, prompt)
+        return with_columns(fetches, {"hold": words(hold, HOLDS), "excess_ms": excess})
+
+    def _partition_rows(self, named: pa.Table) -> Int64s:
+        """[m, 9]: topic, number, offset, high watermark, last stable offset, records, given, preferred, diverging."""
+        rows = np.empty((named.num_rows, 9), np.int64)
+        names, ids = self.topics.column(named, "topic"), self.topics.column(named, "topic_id")
+        rows[:, 0] = np.where(names >= 0, names, ids)
+        rows[:, 1] = ints(named, "partition")
+        offset = ints(named, "fetch_offset")
+        rows[:, 2] = np.where(offset >= 0, offset, ints(named, "_session_offset"))
+        good = ints(named, "error_code", 0) == 0
+        rows[:, 3] = np.where(good, ints(named, "high_watermark"), -1)
+        rows[:, 4] = np.where(good, ints(named, "last_stable_offset"), -1)
+        rows[:, 5] = ints(named, "record_bytes", 0)
+        rows[:, 6] = ints(named, "in_response", 0)
+        rows[:, 7] = ints(named, "preferred_read_replica")
+        rows[:, 8] = ints(named, "diverging_epoch")
+        return rows
+
+    def _sightings(self, offsets: pa.Table) -> Int64s:
+        """[k, 6]: time, broker, topic, partition, high watermark, last stable offset, out of ListOffsets answers."""
+        if not offsets.num_rows:
+            return np.zeros((0, 6), np.int64)
+        latest = np.asarray(
+            [word == "latest" for word in (one(offsets, "asked") or pa.nulls(offsets.num_rows)).to_pylist()]
+        )
+        found, isolation = ints(offsets, "offset"), ints(offsets, "isolation_level", 0)
+        when = times(offsets, "response_first_at")
+        good = latest & (found >= 0) & (when != NULL_TIME) & (ints(offsets, "error_code", 0) == 0)
+        topic = self.topics.column(offsets, "topic")
+        committed = isolation == READ_COMMITTED
+        rows = np.stack(
+            [
+                when,
+                self.brokers.column(offsets, "broker"),
+                topic,
+                ints(offsets, "partition"),
+                np.where(committed, -1, found),
+                np.where(committed, found, -1),
+            ],
+            axis=1,
+        )
+        picked: Int64s = rows[good & (topic >= 0)]
+        return picked
+
+    def _windows(
+        self, others: pa.Table, keys: tuple[Int64s, Int64s], answered: Int64s, throttle: npt.NDArray[np.float64]
+    ) -> Int64s:
+        """[k, 3]: time, connection, end of the throttle window."""
+        own = np.flatnonzero((throttle > 0) & (answered != NULL_TIME))
+        rows = [np.stack([answered[own], keys[0][own], answered[own] + (throttle[own] * MILLI).astype(np.int64)], 1)]
+        if others.num_rows:
+            when = times(others, "response_first_at")
+            length = (np.nan_to_num(reals(others, "throttle_ms")) * MILLI).astype(np.int64)
+            rows.append(np.stack([when, exchange_keys(others["exchange_id"])[0], when + length], 1)[when != NULL_TIME])
+        found: Int64s = np.unique(np.concatenate(rows), axis=0)
+        return found
+
+    def _reserve(self, partitions: int, windows: int) -> None:
+        """Open addressing, at most half full whatever this call brings."""
+        need = 2 * min(MAX_KNOWN, int(self.counts[0]) + partitions) + 2
+        if len(self.known) < need:
+            old, self.known = self.known, np.full((2 * need, H_WIDTH), -1, np.int64)
+            _refill(old, self.known, 3)
+        need = 2 * min(MAX_THROTTLED, int(self.counts[1]) + windows) + 2
+        if len(self.windows) < need:
+            old, self.windows = self.windows, np.full((2 * need, 2), -1, np.int64)
+            _refill(old, self.windows, 1)
+
+
+def _refill(old: Int64s, new: Int64s, key: int) -> None:
+    from kdissect.analysis.hold_kernels import refill
+
+    refill(old, new, key)
+
+
+def _ordered(used: Int64s, begun: Int64s, answered: Int64s, sighted: Int64s, windows: Int64s) -> Int64s:
+    """Events in order of time, what is told before what is asked.
+
+    index * 8 + kind: 0 throttle window, 1 offset, 2 answer, 3 request, 4 request that is next in its connection.
+    """
+    requests = np.flatnonzero(used != NULL_TIME)
+    answers = np.flatnonzero(answered != NULL_TIME)
+    when = np.concatenate([windows[:, 0], sighted[:, 0], answered[answers], used[requests], begun[requests]])
+    codes = np.concatenate(
+        [
+            np.arange(len(windows)) * 8,
+            np.arange(len(sighted)) * 8 + 1,
+            answers * 8 + 2,
+            requests * 8 + 3,
+            requests * 8 + 4,
+        ]
+    ).astype(np.int64)
+    found: Int64s = codes[np.argsort(when, kind="stable")]
+    return found
+
+
+def _classify(
+    fetches: pa.Table, sure: Int64s, muted: Flags, prompt: Flags
+) -> tuple[npt.NDArray[np.int8], pa.Array]:
+    """Hold codes (-1: no response) and `excess_ms`, by the rules of the module's head."""
+    broker_ms = reals(fetches, "broker_ms")
+    wait = ints(fetches, "max_wait_ms")
+    least = ints(fetches, "min_bytes", 1)
+    records = ints(fetches, "record_bytes", 0)
+    error = ints(fetches, "error_code", 0)
+    throttle = np.nan_to_num(reals(fetches, "throttle_ms"))
+    raft = ints(fetches, "is_raft", 0) > 0
+    sent, implied = ints(fetches, "partitions_sent"), ints(fetches, "implied_partitions")
+    late = (wait > 0) & (broker_ms >= wait - EARLY_MS)
+    unread = ints(fetches, "error_code", -(2**40)) == -(2**40)
+    enough = records >= np.maximum(least, 1)
+    there = enough & (sure >= np.maximum(least, 1))
+    delayed = (throttle > 0) & (records > 0) & (broker_ms >= throttle - EARLY_MS)
+    nothing = (wait == 0) | ((least == 0) & ~raft) | ((sent == 0) & (implied == 0)) | prompt
+    hold = np.select(
+        [
+            np.isnan(broker_ms),
+            unread,
+            error != 0,
+            muted,
+            (throttle > 0) & (records == 0) & ~late,
+            delayed,
+            ints(fetches, "partitions_with_error", 0) > 0,
+            nothing & (wait >= 0),
+            there & ~raft,
+            enough,
+            late,
+            (records > 0) | raft,
+        ],
+        [-1, UNKNOWN, ERROR, THROTTLED, THROTTLED, THROTTLED, ERROR, IMMEDIATE, IMMEDIATE, DATA, TIMEOUT, DATA],
+        UNKNOWN,
+    ).astype(np.int8)
+    beyond = np.where(
+        (hold == IMMEDIATE) | ((hold == ERROR) & (error != 0)),
+        broker_ms,
+        np.where(hold == TIMEOUT, np.maximum(broker_ms - wait, 0), np.nan),
+    )
+    return hold, pa.array(beyond, pa.float64(), mask=np.isnan(beyond))
+
+
+def _throttling(exchanges: pa.Table) -> pa.Table:
+    """The exchanges with a throttle time, and of them what matters."""
+    if "throttle_ms" not in exchanges.column_names or not exchanges.num_rows:
+        return pa.table({})
+    names = ["exchange_id", "response_first_at", "throttle_ms"]
+    kept = np.flatnonzero(np.nan_to_num(reals(exchanges, "throttle_ms")) > 0)
+    return exchanges.select(names).take(pa.array(kept))
+
+
+def _joined(before: _Part, after: _Part) -> _Part:
+    def both(one: pa.Table, two: pa.Table) -> pa.Table:
+        if not one.num_rows:
+            return two
+        return pa.concat_tables([one, two], promote_options="default") if two.num_rows else one
+
+    return _Part(
+        both(before.fetches, after.fetches),
+        both(before.partitions, after.partitions),
+        both(before.others, after.others),
+        both(before.offsets, after.offsets),
+    )
+
+
+def _split(part: _Part, due: Flags, watermark: int) -> tuple[_Part, _Part]:
+    """What is due, and what has to wait; watermarks that are told go by their own instants."""
+    here, rest = np.flatnonzero(due), np.flatnonzero(~due)
+    fetches, kept = part.fetches.take(pa.array(here)), part.fetches.take(pa.array(rest))
+    mine = np.zeros(part.partitions.num_rows, np.bool_)
+    if len(mine):
+        mine = locate(exchange_keys(part.partitions["exchange_id"]), exchange_keys(fetches["exchange_id"])) >= 0
+
+    def told(table: pa.Table) -> tuple[pa.Table, pa.Table]:
+        if not table.num_rows:
+            return table, table
+        early = times(table, "response_first_at") < watermark
+        return table.filter(pa.array(early)), table.filter(pa.array(~early))
+
+    others, offsets = told(part.others), told(part.offsets)
+    return (
+        _Part(fetches, part.partitions.filter(pa.array(mine)), others[0], offsets[0]),
+        _Part(kept, part.partitions.filter(pa.array(~mine)), others[1], offsets[1]),
+    )
+
+
+def with_instants(rows: pa.Table, exchanges: pa.Table) -> pa.Table:
+    """Rows of a table of exchanges (`list_offsets`) with `broker` and `response_first_at` of their exchange."""
+    at = locate(exchange_keys(rows["exchange_id"]), exchange_keys(exchanges["exchange_id"]))
+    where = pa.array(at, mask=at < 0)
+    more = {name: exchanges[name].take(where) for name in ("broker", "response_first_at")}
+    return with_columns(rows, more)
+
+
+def exchange_holds(
+    exchanges: pa.Table, fetches: pa.Table, messages: Mapping[tuple[str, str], pa.Table] | None = None
+) -> pa.Array:
+    """`exchanges.hold`, a column as long as `exchanges`.
+
+    Fetches have what `fetches` (out of a `HoldTracker`) says. Produce with acks=all waits for `replication`, JoinGroup
+    and SyncGroup for the `rebalance`; ShareFetch is judged by its own wait. `messages`: nested tables by API and side,
+    read where they are there: ("Produce", "request"): acks; ("ShareFetch", "request"): max_wait_ms, min_bytes;
+    ("ShareFetch", "response"): responses. Without them those APIs have no hold. APIs that wait for nothing have none.
+    """
+    messages = messages or {}
+    n = exchanges.num_rows
+    hold = np.full(n, -1, np.int8)
+    if not n:
+        return words(hold, HOLDS)
+    keys = exchange_keys(exchanges["exchange_id"])
+    key, error = ints(exchanges, "api_key"), ints(exchanges, "error_code", 0)
+    broker_ms = reals(exchanges, "broker_ms")
+    answered = ~np.isnan(broker_ms)
+    muted = _muted(exchanges, keys[0])
+    usual = np.where(error != 0, ERROR, np.where(muted, THROTTLED, -1)).astype(np.int8)
+    if fetches.num_rows:
+        at = locate(keys, exchange_keys(fetches["exchange_id"]))
+        column = one(fetches, "hold")
+        found = np.array([*(HOLDS.index(word) if word else -1 for word in (column or pa.nulls(0)).to_pylist()), -1])
+        hold[at >= 0] = found[at[at >= 0]] if column is not None else -1
+    waits = ((key == 11) | (key == 14)) & answered
+    hold[waits] = np.where(usual[waits] >= 0, usual[waits], REBALANCE)
+    produce = messages.get(("Produce", "request"))
+    if produce is not None and produce.num_rows:
+        at = locate(keys, exchange_keys(produce["exchange_id"]))
+        every = (at >= 0) & answered
+        every[every] = ints(produce, "acks")[at[every]] == -1
+        hold[every] = np.where(usual[every] >= 0, usual[every], REPLICATION)
+    share = messages.get(("ShareFetch", "request"))
+    if share is not None and share.num_rows:
+        at = locate(keys, exchange_keys(share["exchange_id"]))
+        rows = np.flatnonzero((at >= 0) & answered)
+        wait, least = ints(share, "max_wait_ms")[at[rows]], ints(share, "min_bytes")[at[rows]]
+        acquired = _acquired(messages.get(("ShareFetch", "response")), (keys[0][rows], keys[1][rows]))
+        own = np.select(
+            [(wait == 0) | (least == 0), acquired > 0, broker_ms[rows] >= wait - EARLY_MS],
+            [IMMEDIATE, DATA, TIMEOUT],
+            UNKNOWN,
+        )
+        hold[rows] = np.where(usual[rows] >= 0, usual[rows], own)
+    return words(hold, HOLDS)
+
+
+def _muted(exchanges: pa.Table, connections: Int64s) -> Flags:
+    """Requests that came inside the throttle window of the response before them on their connection."""
+    used, answered = times(exchanges, "request_last_at"), times(exchanges, "response_first_at")
+    throttle = np.nan_to_num(reals(exchanges, "throttle_ms"))
+    muted = np.zeros(exchanges.num_rows, np.bool_)
+    for i in np.flatnonzero((throttle > 0) & (answered != NULL_TIME)).tolist():
+        end = answered[i] + int(throttle[i] * MILLI)
+        same = connections == connections[i]
+        muted |= same & (used >= answered[i]) & (used < end)
+    return muted
+
+
+def _acquired(response: pa.Table | None, keys: tuple[Int64s, Int64s]) -> Int64s:
+    """Bytes of records per exchange of ShareFetch responses."""
+    found = np.zeros(len(keys[0]), np.int64)
+    if response is None or not response.num_rows:
+        return found
+    at = locate(keys, exchange_keys(response["exchange_id"]))
+    column = response["responses"].to_pylist()
+    sizes = np.array(
+        [
+            sum(max(part.get("records_bytes") or 0, 0) for topic in topics or () for part in topic["partitions"] or ())
+            for topics in column
+        ]
+        + [0],
+        np.int64,
+    )
+    return sizes[at]

@@ -1,0 +1,140 @@
+"""Latency as tables: exact quantiles by API, client, broker and topic, and over time.
+
+All durations are the contract's (milliseconds): `latency_ms` from the request's first byte to the response's last,
+`broker_ms` without transfer and queueing, `excess_ms` (fetches) without the wait that was agreed to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from kdissect.analysis.columns import NULL_TIME, instants, ints, reals, times, with_columns
+from kdissect.analysis.exchange_keys import exchange_keys, locate
+from kdissect.analysis.groups import Float64s, figures, group
+from kdissect.problems import UsageError
+
+DIMENSIONS = {
+    "api": "api",
+    "version": "api_version",
+    "client": "client_id",
+    "broker": "broker",
+    "topic": "topic",
+    "status": "status",
+    "hold": "hold",
+    "capture": "capture",
+}
+"""What latencies can be grouped by, and the column that it stands for."""
+SHARES = (("p50_ms", 0.5), ("p90_ms", 0.9), ("p99_ms", 0.99), ("p999_ms", 0.999))
+"""Quantile columns; their counts stand beside them, so that a p999 of ten values is seen for what it is."""
+SECOND = 1_000_000
+"""In microseconds."""
+
+
+def latency(
+    exchanges: pa.Table,
+    fetch_partitions: pa.Table | None = None,
+    by: Sequence[str] = ("api",),
+    every: float | None = None,
+    fetches: pa.Table | None = None,
+) -> pa.Table:
+    """Counts, quantiles and rates of exchanges, one row per group (and bucket of time).
+
+    `exchanges`: rows of that table. `by`: any of DIMENSIONS; with "topic" an exchange counts once for each topic that
+    `fetch_partitions` names with it (null for exchanges without). `every`: length of time buckets in seconds, by when
+    the request began; column `at` is the bucket's begin, buckets without exchanges have no row. `fetches`: gives
+    `excess_ms`.
+
+    Columns: those grouped by, `at`, exchanges, answered, errors, p50_ms, p90_ms, p99_ms, p999_ms, max_ms, mean_ms (of
+    latency_ms), broker_p50_ms, broker_p99_ms, excess_count, excess_p50_ms, excess_p99_ms, excess_max_ms, throttled_ms
+    (sum), request_bytes, response_bytes, per_second (exchanges, over the bucket or the whole time that was seen).
+    Quantiles are exact, by linear interpolation; null where nothing is known. Raises UsageError for an unknown
+    dimension.
+    """
+    unknown = [name for name in by if name not in DIMENSIONS]
+    if unknown:
+        raise UsageError(f"cannot group latencies by {unknown[0]!r}; choose from: {', '.join(DIMENSIONS)}")
+    if every is not None and every <= 0:
+        raise UsageError("time buckets must be longer than nothing, such as 1 (second)")
+    columns = [DIMENSIONS[name] for name in dict.fromkeys(by)]
+    table = exchanges
+    excess = np.full(table.num_rows, np.nan)
+    if fetches is not None and fetches.num_rows and table.num_rows:
+        at = locate(exchange_keys(table["exchange_id"]), exchange_keys(fetches["exchange_id"]))
+        excess = np.append(reals(fetches, "excess_ms"), np.nan)[at]
+    if "topic" in columns:
+        table, excess = _per_topic(table, fetch_partitions, excess)
+    begun = times(table, "request_first_at")
+    begun = np.where(begun == NULL_TIME, times(table, "response_first_at"), begun)
+    known = begun[begun != NULL_TIME]
+    span = (int(known.max()) - int(known.min())) / SECOND if len(known) else 0.0
+    if every is not None:
+        width = max(1, round(every * SECOND))
+        table = with_columns(table, {"at": pa.array(np.where(begun == NULL_TIME, NULL_TIME, begun // width * width))})
+        columns = [*columns, "at"]
+        span = every
+    return _figures(table, columns, excess, span)
+
+
+def _per_topic(table: pa.Table, partitions: pa.Table | None, excess: Float64s) -> tuple[pa.Table, Float64s]:
+    """A row for each topic of an exchange."""
+    if partitions is None or not partitions.num_rows or not table.num_rows:
+        return with_columns(table, {"topic": pa.nulls(table.num_rows, pa.string())}), excess
+    at = locate(exchange_keys(partitions["exchange_id"]), exchange_keys(table["exchange_id"]))
+    named = group(partitions, ["topic"])
+    pairs = np.unique(np.stack([at, named.code], 1)[at >= 0], axis=0)
+    without = np.setdiff1d(np.arange(table.num_rows), pairs[:, 0])
+    rows = np.concatenate([pairs[:, 0], without])
+    topic = np.concatenate([pairs[:, 1], np.full(len(without), -1)])
+    names = named.keys["topic"].take(pa.array(topic, mask=topic < 0))
+    return with_columns(table.take(pa.array(rows)), {"topic": names.combine_chunks()}), excess[rows]
+
+
+def _figures(table: pa.Table, columns: Sequence[str], excess: Float64s, span: float) -> pa.Table:
+    groups = group(table, columns)
+    size = len(groups) if columns else min(table.num_rows, 1)
+    durations, broker = reals(table, "latency_ms"), reals(table, "broker_ms")
+    answered = ~np.isnan(durations)
+    out: dict[str, pa.Array] = {name: groups.keys[name].combine_chunks() for name in columns}
+    if "at" in out:
+        out["at"] = instants(np.asarray(out["at"]))
+    counts = groups.count()[:size]
+    known = groups.count(answered)
+    out["exchanges"] = pa.array(counts)
+    out["answered"] = pa.array(known[:size])
+    out["errors"] = pa.array(groups.count(ints(table, "error_code", 0) != 0)[:size])
+    shares = [share for _, share in SHARES]
+    for (name, _), values in zip(SHARES, groups.quantiles(durations, shares), strict=True):
+        out[name] = figures(values[:size])
+    out["max_ms"] = figures(groups.quantiles(durations, [1.0])[0][:size])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        out["mean_ms"] = figures((groups.total(durations) / np.where(known > 0, known, np.nan))[:size])
+    for name, values in zip(("broker_p50_ms", "broker_p99_ms"), groups.quantiles(broker, [0.5, 0.99]), strict=True):
+        out[name] = figures(values[:size])
+    out["excess_count"] = pa.array(groups.count(~np.isnan(excess))[:size])
+    names = ("excess_p50_ms", "excess_p99_ms", "excess_max_ms")
+    for name, values in zip(names, groups.quantiles(excess, [0.5, 0.99, 1.0]), strict=True):
+        out[name] = figures(values[:size])
+    out["throttled_ms"] = pa.array(groups.total(reals(table, "throttle_ms"))[:size])
+    for name in ("request_bytes", "response_bytes"):
+        out[name] = pa.array(groups.total(np.maximum(ints(table, name, 0), 0)).astype(np.int64)[:size])
+    out["per_second"] = figures(counts / span if span > 0 else np.full(size, np.nan))
+    return pa.table(out)
+
+
+def broker_estimate(exchanges: pa.Table, connections: pa.Table) -> pa.Table:
+    """`exchanges` with `broker_estimate_ms`: `broker_ms` less the connection's network round trip, not below 0.
+
+    An ESTIMATE of what the broker itself took: the round trip is the connection's typical one (`rtt_ms`, from its
+    handshake or from acknowledgements, seen from where the capture was made), not that of this exchange. Near the
+    broker the round trip is next to nothing and so is the difference. Null where either is unknown.
+    """
+    names = connections["connection_id"].to_pylist()
+    round_trips = dict(zip(names, reals(connections, "rtt_ms").tolist(), strict=True))
+    groups = group(exchanges, ["connection_id"])
+    each = np.array([round_trips.get(name, np.nan) for name in groups.keys["connection_id"].to_pylist()] + [np.nan])
+    estimate = np.maximum(reals(exchanges, "broker_ms") - each[groups.code], 0.0)
+    return with_columns(exchanges, {"broker_estimate_ms": figures(estimate)})
+

@@ -1,0 +1,201 @@
+"""The analysis as one stage behind the tables: what it reads, and what it fills in and adds.
+
+    stage = Stage(asked)                      # table -> columns asked for (None: all)
+    stage.tables, stage.messages              # what has to be read for it
+    for each block (or once, with everything):
+        done = stage.feed(tables, messages, watermark)
+    done = stage.finish(connections, api_versions...)
+
+`feed` and `finish` return rows of the tables asked for that the analysis takes part in; rows of an exchange are given
+back once nothing earlier can come any more. Brokers and topics of the rows are resolved already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from kdissect.analysis.columns import ints, one, whole, with_columns
+from kdissect.tables.declaration import SCHEMAS
+
+SESSION_COLUMNS = frozenset(
+    {
+        "expected_epoch", "epoch_status", "session_outcome", "session_key", "partitions_added", "partitions_altered",
+        "partitions_replaced", "implied_partitions", "hidden_partitions",
+    }
+)  # fmt: skip
+HOLD_COLUMNS = frozenset({"hold", "excess_ms"})
+ADDED = ("fetch_sessions", "session_partitions", "share_sessions", "findings")
+"""Tables that only the analysis makes."""
+FOLLOWED = ("fetch_sessions", "session_partitions")
+
+FETCHES_READ = frozenset(
+    {
+        "exchange_id", "broker", "client_id", "api_version", "request_last_at", "response_first_at",
+        "request_session_id", "session_epoch", "response_session_id", "error_code", "throttle_ms",
+        "partitions_returned", "partitions_sent", "request_bytes",
+    }
+)  # fmt: skip
+PARTITIONS_READ = frozenset(
+    {
+        "exchange_id", "topic", "topic_id", "partition", "in_request", "in_response", "forgotten", "fetch_offset",
+        "error_code", "high_watermark", "broker_log_start_offset", "record_bytes", "preferred_read_replica",
+        "diverging_epoch",
+    }
+)  # fmt: skip
+HOLD_FETCHES_READ = FETCHES_READ | {
+    "queued_ms", "broker_ms", "max_wait_ms", "min_bytes", "isolation_level", "is_raft", "record_bytes",
+    "partitions_with_error",
+}  # fmt: skip
+HOLD_PARTITIONS_READ = PARTITIONS_READ | {"last_stable_offset"}
+HOLD_EXCHANGES_READ = frozenset(
+    {
+        "exchange_id", "api_key", "broker", "error_code", "request_last_at", "response_first_at", "broker_ms",
+        "throttle_ms",
+    }
+)  # fmt: skip
+OFFSETS_READ = frozenset(
+    {"exchange_id", "topic", "partition", "asked", "offset", "error_code", "isolation_level"}
+)
+Messages = Mapping[tuple[int, int], pa.Table]
+"""(API key, side: 0 request, 1 response) -> nested messages with `exchange_id`, of which only the paths asked for."""
+PRODUCE, SHARE_FETCH, SHARE_ACKNOWLEDGE = 0, 78, 79
+HOLD_MESSAGES = {
+    (PRODUCE, 0): frozenset({"acks"}),
+    (SHARE_FETCH, 0): frozenset({"max_wait_ms", "min_bytes"}),
+    (SHARE_FETCH, 1): frozenset({"responses.partitions.records"}),
+}
+SHARE_MESSAGES = {
+    (SHARE_FETCH, 0): frozenset(
+        {
+            "group_id", "member_id", "share_session_epoch", "topics.partitions.acknowledgement_batches.first_offset",
+            "topics.partitions.acknowledgement_batches.last_offset",
+            "topics.partitions.acknowledgement_batches.acknowledge_types",
+        }
+    ),
+    (SHARE_ACKNOWLEDGE, 0): frozenset(
+        {
+            "group_id", "member_id", "share_session_epoch", "topics.partitions.acknowledgement_batches.first_offset",
+            "topics.partitions.acknowledgement_batches.last_offset",
+            "topics.partitions.acknowledgement_batches.acknowledge_types",
+        }
+    ),
+    (SHARE_FETCH, 1): frozenset(
+        {
+            "error_code", "responses.partitions.acquired_records.first_offset",
+            "responses.partitions.acquired_records.last_offset",
+        }
+    ),
+    (SHARE_ACKNOWLEDGE, 1): frozenset({"error_code"}),
+}  # fmt: skip
+
+
+class Stage:
+    """What the tables asked for need of the analysis. `asked`: table -> columns that will be read (None: all)."""
+
+    def __init__(self, asked: Mapping[str, Sequence[str] | None]) -> None:
+        self.asked = {name: frozenset(SCHEMAS[name].names if c is None else c) for name, c in asked.items()}
+        everything = "findings" in asked
+        columns = {name: self.asked.get(name, frozenset()) for name in ("fetches", "fetch_partitions", "exchanges")}
+        self.holds_exchanges = everything or "hold" in columns["exchanges"]
+        self.holds = self.holds_exchanges or not HOLD_COLUMNS.isdisjoint(columns["fetches"])
+        self.follows = (
+            self.holds
+            or not SESSION_COLUMNS.isdisjoint(columns["fetches"])
+            or "reason" in columns["fetch_partitions"]
+            or any(name in asked for name in FOLLOWED)
+        )
+        self.shares = "share_sessions" in asked
+        self.finds = everything
+        self._session_tables = not SESSION_COLUMNS.isdisjoint(columns["fetches"])
+
+    @property
+    def idle(self) -> bool:
+        """Nothing that was asked for concerns the analysis."""
+        return not (self.follows or self.shares or self.finds)
+
+    @property
+    def tables(self) -> dict[str, frozenset[str]]:
+        """Tables and columns to read for it, besides what was asked for."""
+        from kdissect.analysis.findings import READ
+
+        found: dict[str, frozenset[str]] = {}
+
+        def add(name: str, columns: frozenset[str]) -> None:
+            found[name] = found.get(name, frozenset()) | columns
+
+        if self.follows:
+            add("fetches", HOLD_FETCHES_READ if self.holds else FETCHES_READ)
+            add("fetch_partitions", HOLD_PARTITIONS_READ if self.holds else PARTITIONS_READ)
+            if not self.asked.keys().isdisjoint(FOLLOWED) or self.finds:
+                add("api_versions", frozenset({"broker", "api_key", "max_version"}))
+        if self.holds or self.shares:
+            add("exchanges", HOLD_EXCHANGES_READ | {"connection_id", "client_id"})
+        if self.holds:
+            add("list_offsets", OFFSETS_READ)
+        if self.finds:
+            for name, columns in READ.items():
+                add(name, columns - SESSION_COLUMNS - HOLD_COLUMNS)
+        return found
+
+    @property
+    def messages(self) -> dict[tuple[int, int], frozenset[str]]:
+        """Messages and paths to decode for it."""
+        found: dict[tuple[int, int], frozenset[str]] = {}
+        for needed, paths in ((self.holds_exchanges, HOLD_MESSAGES), (self.shares, SHARE_MESSAGES)):
+            for message, names in paths.items() if needed else ():
+                found[message] = found.get(message, frozenset()) | names
+        return found
+
+    def whole(self, tables: Mapping[str, pa.Table], messages: Messages | None = None) -> dict[str, pa.Table]:
+        """All at once: the tables given, with the analysis' columns filled in, and those which it adds.
+
+        `tables`: whole and resolved, those that `tables` names (and any others, given back as they are).
+        """
+        from kdissect.analysis.holds import HoldTracker, exchange_holds, with_instants
+        from kdissect.analysis.session_output import sharded_brokers
+        from kdissect.analysis.sessions import SessionTracker
+        from kdissect.analysis.shares import share_sessions
+
+        out = dict(tables)
+        if self.follows:
+            offered = out.get("api_versions")
+            tracker = SessionTracker(None if offered is None else sharded_brokers(offered))
+            found = tracker.feed(out["fetches"], out["fetch_partitions"])
+            rest = tracker.finish()
+            out["fetches"], out["fetch_partitions"] = found.fetches, found.partitions
+            out["fetch_sessions"] = pa.concat_tables([found.sessions, rest.sessions])
+            out["session_partitions"] = pa.concat_tables([found.stays, rest.stays])
+        if self.holds:
+            offsets = out.get("list_offsets")
+            if offsets is not None and offsets.num_rows:
+                offsets = with_instants(offsets, out["exchanges"])
+            holder = HoldTracker()
+            out["fetches"] = holder.feed(out["fetches"], out["fetch_partitions"], out["exchanges"], offsets)
+        if self.holds_exchanges:
+            hold = exchange_holds(out["exchanges"], out["fetches"], named(messages or {}))
+            out["exchanges"] = with_columns(out["exchanges"], {"hold": hold})
+        if self.shares:
+            out["share_sessions"] = share_sessions(out["exchanges"], named(messages or {}))
+        if self.finds:
+            from kdissect.analysis.findings import findings
+
+            out["findings"] = findings(out)
+        return out
+
+
+NAMES = {PRODUCE: "Produce", SHARE_FETCH: "ShareFetch", SHARE_ACKNOWLEDGE: "ShareAcknowledge"}
+
+
+def named(messages: Messages) -> dict[tuple[str, str], pa.Table]:
+    """Messages by API name and "request" or "response", as a notebook has them."""
+    return {
+        (NAMES[key], ("request", "response")[side]): whole(table)
+        for (key, side), table in messages.items()
+        if key in NAMES
+    }
+
+
+__all__ = ["ADDED", "Stage", "ints", "np", "one"]
