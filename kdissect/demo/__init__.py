@@ -5,4 +5,4 @@ from __future__ import annotations
 from pathlib import Path
 
 CAPTURE = Path(__file__).with_name("demo.pcap")
-"""kafka-python against a three-node cluster: a producer with every codec, a consumer group, followers' fetch sessions."""
+"""kafka-python on a three-node cluster: a producer with every codec, a consumer group, followers' fetch sessions."""
