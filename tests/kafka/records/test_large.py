@@ -17,11 +17,11 @@ from tests.kafka.records.building import batch, opened, record, varint
 
 
 def _xerial(data: bytes) -> bytes:
-    out = b"\x82SNAPPY\x00\0\0\0\1\0\0\0\1"
+    out = bytearray(b"\x82SNAPPY\x00\0\0\0\1\0\0\0\1")
     for at in range(0, len(data), 32 << 10):
         block = bytes(cramjam.snappy.compress_raw(data[at : at + (32 << 10)]))
         out += len(block).to_bytes(4, "big") + block
-    return out
+    return bytes(out)
 
 
 def _gzip(data: bytes) -> bytes:
