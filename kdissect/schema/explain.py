@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _API_VERSIONS = 18
+_ENVELOPE = 58
 _UNSUPPORTED_VERSION = b"\x00\x23"
 """Error 35, where an ApiVersions response of version 0 begins."""
 _VERSION_BYTES = 2
@@ -43,7 +44,10 @@ def decode(body: bytes, api: str | int, version: int, direction: str) -> Row:
     KdissectError) for a body that does not fit: with path, byte, line of the schema, and `values` read before.
     """
     known, side = index.load().find(api), index.side_of(direction)
-    return _fit(known, side, version, bytes(body), pieces=False).values
+    values = _fit(known, side, version, bytes(body), pieces=False).values
+    if (known.key, side) == (_ENVELOPE, REQUEST):
+        values["request_data"] = masked_request(values["request_data"])
+    return values
 
 
 def explain(body: bytes, api: str | int, version: int, direction: str) -> pa.Table:
@@ -119,6 +123,52 @@ def table(rows: list[Row]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema)
 
 
+# what a broker forwards -----------------------------------------------------------------------------------------------
+
+
+def masked_request(request: bytes) -> bytes:
+    """A request as it stands in an Envelope (header and body, KIP-590) with zeros for its credentials.
+
+    Where its body does not fit, and could hold a credential, all of the body is zeros.
+    """
+    header = index.load().payloads["RequestHeader"]
+    try:
+        key, version = struct.unpack_from(">hh", request)
+        form = index.request_header_version(key, version)
+        start = walk(header, _shape(header), form, request, exact=False).end
+    except (WalkError, struct.error):
+        return request
+    return request[:start] + _masked(request[start:], REQUEST, key, version)
+
+
+def masked_response(response: bytes, request: bytes) -> bytes:
+    """The response in an Envelope, likewise; `request` is the one that it answers, whose header names the API."""
+    header = index.load().payloads["ResponseHeader"]
+    try:
+        key, version = struct.unpack_from(">hh", request)
+        form = index.response_header_version(key, version)
+        start = walk(header, _shape(header), form, response, exact=False).end
+    except (WalkError, struct.error):
+        return response
+    return response[:start] + _masked(response[start:], RESPONSE, key, version)
+
+
+def _masked(body: bytes, side: int, key: int, version: int) -> bytes:
+    api = index.load().apis.get(key)
+    if api is None or not _has_secrets(api.message(side).fields):
+        return body
+    try:
+        pieces = _fit(api, side, version, body, pieces=True).pieces
+    except (WalkError, UsageError):
+        return bytes(len(body))
+    out = bytearray(body)
+    for piece in pieces:
+        if piece.note == "hidden":
+            end = piece.offset + piece.length
+            out[end - piece.size : end] = bytes(piece.size)
+    return bytes(out)
+
+
 # which layout ---------------------------------------------------------------------------------------------------------
 
 
@@ -174,8 +224,8 @@ def _nested(pieces: list[Piece], body: bytes) -> Iterator[Piece]:
         if inner is None:
             yield piece
             continue
-        start = piece.offset + piece.length - len(piece.value)
-        yield replace(piece, length=start - piece.offset, value=len(piece.value), kind="size")
+        start = piece.offset + piece.length - piece.size
+        yield replace(piece, length=start - piece.offset, value=piece.size, kind="size")
         for each in inner:
             yield replace(each, offset=each.offset + start, path=f"{piece.path}.{each.path}")
 

@@ -34,9 +34,9 @@ Indentation (two spaces a level) is nesting. A field is
   false, empty, or Kafka's null UUID.
 * value: a number, `null`, or `empty`. A line of `{...}` alone, indented below a field, goes on with its values.
 
-`flexible` is the range in which lengths are varints and structs end with tags. `header H for V` is an exception from
-the rule that flexible requests have header 2, others 1, flexible responses 1, others 0. `request 0 as in 3.5-3.6` is
-another layout which the same version number had in those releases. A payload which is no API is `message Name 0-3`.
+`flexible` says from which version on lengths are varints and structs end with tags. `header H for V` is an exception
+from the rule that flexible requests have header 2, others 1, flexible responses 1, others 0. `request 0 as in 3.5-3.6`
+is another layout which the same version number had in those releases. A payload which is no API is `message Name 0-3`.
 """
 
 from __future__ import annotations
@@ -207,6 +207,8 @@ class _Parser:
         if what in messages:
             raise self.error(f"a second {what}")
         flexible = self._versions(found["flexible"]) if found["flexible"] else NONE
+        if flexible.first <= flexible.last < NEVER:
+            raise self.error("once flexible, always: write `flexible N+`")
         headers = ((self._versions(found["for"]), int(found["header"])),) if found["header"] else ()
         self._check(fields, range(versions.first, versions.last + 1), flexible, line)
         messages[what] = Message(what, versions, flexible, fields, (), self.file, headers)

@@ -145,21 +145,22 @@ def request_header_version(key: int, version: int) -> int:
     """Version of a request's header: 2 if the body is flexible, else 1, with Kafka's one exception; 1 for a key that
     we do not know (versions 1 and 2 agree up to the client id)."""
     api = load().apis.get(key)
-    return 1 if api is None else _header_version(api.request, version, 1)
+    return 1 if api is None else header_version(api.request, REQUEST, version)
 
 
 def response_header_version(key: int, version: int) -> int:
     """Version of a response's header: 1 if the body is flexible, else 0. ApiVersions always has 0 (KIP-511), so that a
     client of any age can read it."""
     api = load().apis.get(key)
-    return 0 if api is None else _header_version(api.response, version, 0)
+    return 0 if api is None else header_version(api.response, RESPONSE, version)
 
 
-def _header_version(message: Message, version: int, plain: int) -> int:
+def header_version(message: Message, side: int, version: int) -> int:
+    """Version of the header that a message's body follows: by its own exceptions, else by Kafka's rule."""
     for versions, header in message.headers:
         if version in versions:
             return header
-    return plain + (version in message.flexible)
+    return (1 if side == REQUEST else 0) + (version in message.flexible)
 
 
 def api_name(key: int) -> str:

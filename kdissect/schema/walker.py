@@ -48,6 +48,8 @@ class Piece:
     item: Field | None = None
     """None for what is no field: a tag buffer and its tags."""
     note: str = ""
+    size: int = 0
+    """Of a text: bytes of its value, the last ones of the piece."""
 
 
 class WalkError(KdissectError, ValueError):
@@ -261,7 +263,10 @@ class _Walker:
         begin = self.take(size, path, item.line, kind)
         raw = bytes(self.data[begin : self.at])
         value = raw.decode("utf-8", "replace") if kind == "string" else raw
-        self.piece(start, path, kind, None if item.secret else value, item, item.line, "hidden" if item.secret else "")
+        if self.explain:
+            shown, note = (None, "hidden") if item.secret else (value, "")
+            source = f"{self.file}:{item.line}"
+            self.pieces.append(Piece(start, self.at - start, path, kind, shown, source, item, note, size))
         return value, size
 
     def text(self, item: Field, path: str, nullable: bool, into: dict[str, Any]) -> None:

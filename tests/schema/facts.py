@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from kdissect.schema.index import Index, request_header_version, response_header_version
+from kdissect.schema.index import Index, header_version
 from kdissect.schema.model import NEVER, REQUEST, RESPONSE, Field, Message
 
 FILE = Path(__file__).with_name("facts.txt")
@@ -68,10 +68,7 @@ def of(message: Message, which: str, direction: str) -> dict[Id, Layout]:
     """Every layout of one message."""
     out: dict[Id, Layout] = {}
     for version in range(message.versions.first, message.versions.last + 1):
-        header = None
-        if direction in SIDES:
-            rule = request_header_version if direction == "request" else response_header_version
-            header = rule(int(which), version)
+        header = header_version(message, SIDES[direction], version) if direction in SIDES else None
         flexible = version in message.flexible
         out[which, direction, version, ""] = Layout(flexible, header, tuple(_fields(message.fields, version)))
         for variant in message.variants:

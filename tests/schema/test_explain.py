@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import struct
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,11 +11,12 @@ import pytest
 import kdissect
 from kdissect.problems import KdissectError, UsageError
 from kdissect.schema import index
-from kdissect.schema.explain import decode, explain, explain_body, explain_frame
+from kdissect.schema.explain import decode, explain, explain_body, explain_frame, masked_request, masked_response
 from kdissect.schema.meanings import instant, operations
 from kdissect.schema.model import REQUEST, RESPONSE
 from kdissect.schema.walker import WalkError
 from tests.oracle import kio_messages
+from tests.schema import meanings
 from tests.schema.made import pack
 
 FETCH = (
@@ -236,6 +236,40 @@ def test_a_request_inside_of_an_envelope() -> None:
     assert by_path["request_principal.name"]["value"] == "alice"
 
 
+def test_credentials_in_what_a_broker_forwards() -> None:
+    inner, says = kio_messages.generate(51, REQUEST, 0, 0)
+    request = pack("hhih", 51, 0, 77, 2) + b"me" + b"\0" + inner
+    masked = masked_request(request)
+    assert len(masked) == len(request) != 0
+    assert masked != request
+    found = decode(masked[13:], 51, 0, "request")
+    assert not list(kio_messages.differences(says, found)), "all else is as it was"
+    (row,) = {bytes(len(row["value"]) // 2).hex() == row["value"] for row in _raw(masked[13:]) if row["value"]}
+    assert row, "and the credentials are zeros"
+    size = (
+        bytes([128 | len(request) + 1 & 127, len(request) + 1 >> 7])
+        if len(request) > 126
+        else bytes([len(request) + 1])
+    )
+    envelope = size + request + b"\0" + b"\1" + b"\0"
+    assert decode(envelope, "Envelope", 0, "request")["request_data"] == masked
+    assert masked_request(request[:-1])[13:] == bytes(len(inner) - 1), "nor where it does not fit"
+    harmless = pack("hhih", 20, 1, 77, 2) + b"me" + b"anything"
+    assert masked_request(harmless) == harmless
+    assert masked_request(b"\0") == b"\0"
+    token, _ = kio_messages.generate(38, RESPONSE, 1, 0)
+    response = masked_response(pack("i", 5) + token, pack("hhih", 38, 1, 5, -1))
+    assert len(response) == len(token) + 4
+    assert response != pack("i", 5) + token
+
+
+def _raw(body: bytes) -> list[dict[str, Any]]:
+    """Credentials of AlterUserScramCredentials, in hexadecimal."""
+    found = explain(body, 51, 0, "request").to_pylist()
+    ends = [(row["offset"] + row["length"], row["length"]) for row in found if row["hidden"]]
+    return [{"value": body[end - size + (1 if size < 128 else 2) : end].hex()} for end, size in ends]
+
+
 @pytest.mark.parametrize("seed", [0, 1, 3])
 def test_pieces_cover_every_body(seed: int) -> None:
     for key, side, version in sorted(kio_messages.classes()):
@@ -267,35 +301,9 @@ def test_frames() -> None:
     assert (orphan[-1]["length"], orphan[-1]["meaning"]) == (8, "whose API is unknown")
 
 
-GOLDEN = Path(__file__).with_name("meanings.txt")
-
-
 def test_what_the_schema_says_beside_the_layouts() -> None:
     """Meanings, credentials, former names, listeners: whatever `facts.txt` does not hold, line by line."""
-    lines = []
-    for api in index.load().apis.values():
-        spans = [
-            f"{word} {r.first}-{r.last}"
-            for word, r in (("removed", api.removed), ("unstable", api.unstable))
-            if r.last >= 0
-        ]
-        about = [", ".join(api.listeners) or "none", *spans, *(f"formerly {name}" for name in api.former_names)]
-        lines.append(f"{api.key} {api.name}: {'; '.join(about)}. {api.doc}")
-    for message in index.load().messages():
-        everything = [*message.walk(), *((path, item) for v in message.variants for path, item in _walk(v.fields))]
-        for path, item in everything:
-            said = [f"{value} {text}" for value, text in item.values] + [f"was {name}" for name in item.former]
-            said += ["secret"] * item.secret + [f"secret by {item.secret_by}"] * bool(item.secret_by)
-            said += [f"holds {item.holds}"] * bool(item.holds)
-            if said:
-                lines.append(f"{message.name}.{'.'.join(path)}: {'; '.join(said)}")
-    now = "\n".join(dict.fromkeys(lines)) + "\n"
+    now = "\n".join(meanings.said(index.load())) + "\n"
     if os.environ.get("UPDATE_GOLDEN"):
-        GOLDEN.write_text(now)
-    assert now == GOLDEN.read_text(), "meant? UPDATE_GOLDEN=1 pytest tests/schema/test_explain.py"
-
-
-def _walk(fields: Any, above: tuple[str, ...] = ()) -> Any:
-    for item in fields:
-        yield (*above, item.name), item
-        yield from _walk(item.fields, (*above, item.name))
+        meanings.FILE.write_text(now)
+    assert now == meanings.FILE.read_text(), "meant? UPDATE_GOLDEN=1 pytest tests/schema/test_explain.py"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ import kdissect.schema
 from kdissect.schema import index
 from kdissect.schema.grammar import GrammarError
 from kdissect.schema.model import REQUEST, RESPONSE
-from tests.schema import facts
+from tests.schema import facts, meanings
 
 FILES = {path.name: path.read_text() for path in (Path(kdissect.schema.__file__).parent / "api").glob("*.kmsg")}
 RELEASES = {"3.5-3.6": "3.6.0", "3.7": "3.7.0", "2.7": "2.7.0", "4.0": "4.0.2"}
@@ -54,7 +54,12 @@ def test_other_layouts_are_tried_after_the_main_one() -> None:
 
 
 def mutations(line: str) -> Iterator[str | None]:
-    """A field's line with one thing changed; None for the line taken out."""
+    """A line with one thing changed; None for the line taken out."""
+    if line[0] != " " or line.strip()[0] == "{":
+        yield None
+        yield line[:-1]
+        yield re.sub(r"\d", lambda found: str((int(found[0]) + 1) % 10), line) if re.search(r"\d", line) else line + "x"
+        return
     body, _, _ = line.partition("#")
     body = re.sub(r"\{[^}]*\}", "", body).rstrip()
     words = body.split()
@@ -106,17 +111,36 @@ def field_lines() -> list[tuple[str, int]]:
     ]
 
 
+def other_lines() -> list[tuple[str, int]]:
+    """(file, line from 0) of every line that is no field: heads, listeners, structs, constants, what the API is for."""
+    fields = set(field_lines())
+    return [
+        (name, number)
+        for name, text in sorted(FILES.items())
+        for number, line in enumerate(text.split("\n"))
+        if line and (name, number) not in fields and not (line[0] == "#" and not name[0].isdigit())
+    ]
+
+
 def noticed(name: str, text: str) -> bool:
-    """Whether the facts, or the grammar, notice that this file is not as it was."""
+    """Whether the facts, the meanings or the grammar notice that this file is not as it was."""
     try:
         changed = index.build({name: text})
         found = renamed(facts.ours(changed))
+        said = meanings.said(changed)
     except GrammarError:
         return True
-    known = facts.facts()
-    return any(known.get(which) != layout for which, layout in found.items()) or len(found) < sum(
-        which[0] in {w[0] for w in found} for which in known
-    )
+    which = {known[0] for known in found} | ({str(int(name[:3]))} if name[0].isdigit() else set(said_by(name)))
+    expected = {known: layout for known, layout in facts.facts().items() if known[0] in which}
+    return found != expected or not set(said) <= MEANT or len(said) != SAID[name]
+
+
+def said_by(name: str) -> Iterable[str]:
+    return index.build({name: FILES[name]}).payloads
+
+
+MEANT = set(meanings.FILE.read_text().splitlines())
+SAID = {name: len(meanings.said(index.build({name: text}))) for name, text in FILES.items()}
 
 
 def check(places: list[tuple[str, int]]) -> int:
@@ -137,9 +161,11 @@ def test_unchanged_files_are_not_noticed() -> None:
 
 
 def test_a_changed_line_is_noticed() -> None:
-    check(random.Random(1).sample(field_lines(), 120))
+    check(random.Random(1).sample(field_lines(), 100))
+    check(random.Random(2).sample(other_lines(), 50))
 
 
 @pytest.mark.exhaustive
 def test_any_changed_line_is_noticed() -> None:
     assert check(field_lines()) > 6000
+    assert check(other_lines()) > 1800

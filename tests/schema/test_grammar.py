@@ -170,6 +170,7 @@ BAD_FILES = {
     "message M 0+\n": (1, "have an end"),
     "message M\n": (1, "expected `request"),
     "message M 0\nmessage M 1\n": (2, "a second M"),
+    "message M 0-3, flexible 2-3\n": (1, "once flexible, always"),
     "message M 0 as in 1.0\n": (1, "is not there"),
     "message M 0-1\n  A int8\nmessage M 2 as in 1.0\n  A int8\n": (3, "is not there"),
     "message M 0\n  A int8\n  A int8\n": (3, "twice in one version"),
