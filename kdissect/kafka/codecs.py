@@ -112,6 +112,8 @@ def _snappy(data: memoryview) -> Iterator[memoryview]:
         yield _snappy_block(data)
         return
     at = XERIAL_HEADER
+    if at > len(data):
+        raise CodecError("snappy: data end early")
     while at < len(data):
         if data[at : at + 8] == XERIAL_MAGIC:  # streams may be concatenated
             at += XERIAL_HEADER

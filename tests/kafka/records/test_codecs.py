@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import random
 import zlib
@@ -24,10 +25,10 @@ FORMS = {
     "xerial snappy": (SNAPPY, _xerial(TEXT)),
     "two xerial streams": (SNAPPY, _xerial(TEXT[:40_000]) + _xerial(TEXT[40_000:])),
     "lz4 with linked blocks": (LZ4, lz4.frame.compress(TEXT, block_linked=True)),
-    "lz4 with checksums": (LZ4, lz4.frame.compress(TEXT, block_linked=False, content_checksum=True, block_checksum=True)),
+    "lz4 with checksums": (LZ4, lz4.frame.compress(TEXT, content_checksum=True, block_checksum=True)),
     "lz4 of 4 MB blocks, size not said": (LZ4, lz4.frame.compress(TEXT, block_size=7, store_size=False)),
     "zstd": (ZSTD, zstandard.compress(TEXT)),
-    "zstd, size not said": (ZSTD, zstandard.ZstdCompressor(write_content_size=False, write_checksum=True).compress(TEXT)),
+    "zstd, size not said": (ZSTD, zstandard.ZstdCompressor(write_content_size=False).compress(TEXT)),
     "zstd in two frames": (ZSTD, zstandard.compress(TEXT[:9]) + zstandard.compress(TEXT[9:])),
 }  # fmt: skip
 
@@ -59,10 +60,8 @@ def test_cut_and_damaged(form: str) -> None:
     for _ in range(60):
         damaged = bytearray(data)
         damaged[chance.randrange(min(len(data), 200))] = chance.randrange(256)
-        try:
+        with contextlib.suppress(CodecError):
             unpacked(codec, bytes(damaged), limit=8 << 20)
-        except CodecError:
-            pass
 
 
 @pytest.mark.parametrize("form", FORMS)
