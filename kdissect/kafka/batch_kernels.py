@@ -109,7 +109,7 @@ def _known64(s: Bytes, p: Number, end: Number) -> Number:
 
 
 @kernel
-def _odd_time(time: Number) -> bool:
+def _odd_time(time: Number) -> Number:
     return time != NULL and (time < FIRST_MS or time > LAST_MS)
 
 
