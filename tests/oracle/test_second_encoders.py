@@ -82,7 +82,8 @@ def alike(values: list[Any], row: dict[str, Any]) -> bool:
 def leaves(value: Any) -> Any:
     if isinstance(value, dict):
         for name, item in value.items():
-            if name != "_tags":
+            shown = value.get(name.removesuffix("_bytes")) is not None and name.endswith("_bytes")
+            if name != "_tags" and not shown:  # a length beside the value itself
                 yield from leaves(item)
     elif isinstance(value, list):
         for item in value:

@@ -56,7 +56,8 @@ def test_headers_of_every_request(name: str) -> None:
 
 
 def _header(message: Shown) -> tuple[Any, ...]:
-    return message.frame, message.key, message.version, message.correlation_id, message.size
+    key = message.key if message.key is not None and message.key >= 0 else None  # a negative key is no API: unknown
+    return message.frame, key, message.version, message.correlation_id, message.size
 
 
 def _as_shown(row: dict[str, Any]) -> str | None:

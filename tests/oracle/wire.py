@@ -38,6 +38,8 @@ class Frame:
     last_packet: int
     packets: frozenset[int]
     """Every packet that brought bytes of it first."""
+    again: bool
+    """Some of its bytes came more than once."""
 
     @property
     def size(self) -> int:
@@ -52,6 +54,8 @@ class Stream:
     data: bytearray = field(default_factory=bytearray)
     marks: list[tuple[int, int, int]] = field(default_factory=list)
     """(start, time, packet) of each run of new bytes."""
+    repeats: list[tuple[int, int]] = field(default_factory=list)
+    """[start, end) of bytes that came again."""
     ahead: dict[int, tuple[bytes, int, int]] = field(default_factory=dict)
 
     def add(self, packet: Packet) -> None:
@@ -65,6 +69,8 @@ class Stream:
         at = (packet.seq - self.base) & 0xFFFFFFFF
         if at < 1 << 31:
             known = self.ahead.get(at)
+            if known is not None:
+                self.repeats.append((at, at + min(len(known[0]), len(packet.payload))))
             if known is None or len(known[0]) < len(packet.payload):
                 self.ahead[at] = (packet.payload, packet.time, packet.number)
         while True:
@@ -74,6 +80,8 @@ class Stream:
             start = min(ready)
             payload, time, number = self.ahead.pop(start)
             fresh = payload[len(self.data) - start :]
+            if start < len(self.data):
+                self.repeats.append((start, min(len(self.data), start + len(payload))))
             if fresh:
                 self.marks.append((len(self.data), time, number))
                 self.data += fresh
@@ -98,12 +106,14 @@ class Stream:
                     break
                 runs.append(later)
             latest = max(run[1] for run in runs)
+            again = any(first < end and last > at for first, last in self.repeats)
             yield Frame(
                 bytes(self.data[at + 4 : end]),
                 runs[0][1],
                 latest,
                 max(run[2] for run in runs),
                 frozenset(run[2] for run in runs),
+                again,
             )
             at = end
 
