@@ -480,9 +480,14 @@ def known_header(M, A, o, have, size):  # type: ignore[no-untyped-def]
     if have < 10:
         return False
     n = be16(A, o + 8)
-    if n >= 0x8000:
-        return n == 0xFFFF
-    return n <= size - 10 and text_like(A, o + 10, min(n, have - 10))
+    return n == 0xFFFF if n >= 0x8000 else n <= size - 10
+
+
+@kernel
+def clean_client(A, o, have):  # type: ignore[no-untyped-def]
+    """Whether the client id of a request header (or as much of it as is there) is text."""
+    n = be16(A, o + 8)
+    return n >= 0x8000 or text_like(A, o + 10, min(n, have - 10))
 
 
 @kernel
@@ -511,7 +516,7 @@ def request_complete(M, b, A, c, s):  # type: ignore[no-untyped-def]
     size = M[s + D_SIZE]
     have = frame_head(M, b, A, s)
     if M[c + C_SASL] == SASL_BARE:
-        if not known_header(M, A, HEAD, have, size):
+        if not known_header(M, A, HEAD, have, size) or not clean_client(A, HEAD, have):
             _token(M, c, s)
             return
         M[c + C_SASL] = SASL_NONE

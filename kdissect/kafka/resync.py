@@ -26,6 +26,8 @@ from kdissect._kernel import kernel
 from kdissect.kafka.fit import FITS, UNREADABLE, fits
 from kdissect.kafka.framing import drop_nodes, feed, forget_frame, gap
 from kdissect.kafka.pairing import (
+    CONTROLLED_SHUTDOWN,
+    clean_client,
     client_matches,
     known_header,
     request_body,
@@ -163,10 +165,9 @@ def _request_candidate(M, A, sk, c, s, o, n, closed, at_start):  # type: ignore[
     vouched = M[c + C_KAFKA] == 1 and client_matches(M, A, c, o + 4, have)
     if not known_header(M, A, o + 4, have, size):
         length = be16(A, o + 12)
-        api = be16(A, o + 4)
         readable = size >= 10 and length <= min(size - 10, HEAD_BYTES) and length > 0
         readable = readable and text_like(A, o + 14, min(length, have - 10))
-        if not readable or not (vouched or (at_start and api < KEYS)):
+        if not readable or not (vouched or at_start):
             return REJECT
         if whole:
             return ACCEPT if vouched or n - o - 4 == size else REJECT
@@ -175,11 +176,14 @@ def _request_candidate(M, A, sk, c, s, o, n, closed, at_start):  # type: ignore[
     version = be16(A, o + 6)
     program = program_of(M, api, version, 0)
     body = request_body(M, A, o + 4, o + 4 + have, api, version)
+    clean = clean_client(A, o + 4, have) or (api == CONTROLLED_SHUTDOWN and version == 0)
+    if not clean and not (at_start and whole):
+        return REJECT
     if whole:
         if _trial(M, A, sk, s, body, o + 4 + size, program) == FITS:
             return ACCEPT
         named = 0 < be16(A, o + 12) < 0x8000
-        return ACCEPT if vouched or (at_start and named and n - o - 4 == size) else REJECT
+        return ACCEPT if vouched or (at_start and clean and named and n - o - 4 == size) else REJECT
     if not closed and size <= WINDOW - 4:
         return WAIT
     if not closed and have < ENOUGH:

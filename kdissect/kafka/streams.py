@@ -174,8 +174,8 @@ def _open(M, conn_of, g, row):  # type: ignore[no-untyped-def]
         for q in (D_ACKED, D_ZERO_SINCE, D_TIMED_END, D_ACK_RTT, D_ISN):
             M[s + q] = NULL
         M[s + D_BUDGET] = BUDGET
-        for q in range(s + D_RING, s + D_RING + 2 * RECENT, 2):
-            M[q + 1] = NULL >> 1
+        for q in range(s + D_RING, s + D_RING + 3 * RECENT, 3):
+            M[q + 2] = NULL >> 1
     conn_of[flow] = c
     return c
 

@@ -121,20 +121,23 @@ def duplicate(M, g, i, s):  # type: ignore[no-untyped-def]
     time = g[i, TIME]
     word = g[i, FLAGS]
     wire = g[i, WIRE]
-    mark = (g[i, SEQ] << 32) ^ (g[i, ACK] << 13) ^ (word << 7) ^ wire
+    numbers = (g[i, SEQ] << 32) | g[i, ACK]
+    rest = (word & 0xFFFFFFFFFF) | (wire << 40)
     identified = (word >> 24) & 0xFFFF != 0
-    for q in range(s + D_RING, s + D_RING + 2 * RECENT, 2):
-        if M[q] == mark:
-            apart = abs(time - M[q + 1])
+    for q in range(s + D_RING, s + D_RING + 3 * RECENT, 3):
+        if M[q] == numbers and M[q + 1] == rest:
+            apart = abs(time - M[q + 2])
             if identified:
                 if apart <= DUPLICATE_NS:
                     return True
             elif apart <= DUPLICATE_BARE_NS and wire > 0:
                 return True
-    q = M[s + D_RECENT]
-    M[s + D_RING + 2 * q] = mark
-    M[s + D_RING + 2 * q + 1] = time
-    M[s + D_RECENT] = (q + 1) % RECENT
+    turn = M[s + D_RECENT]
+    M[s + D_RECENT] = (turn + 1) % RECENT
+    q = s + D_RING + 3 * turn
+    M[q] = numbers
+    M[q + 1] = rest
+    M[q + 2] = time
     return False
 
 

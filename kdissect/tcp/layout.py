@@ -143,8 +143,8 @@ D_LOST = 49
 D_UNSETTLED = 50
 """1 while the first bytes may still come: the stream was met in its middle, and captures reorder."""
 D_RING = 51
-"""The ring of recent packets: RECENT pairs of words."""
-D_WIDTH = 67
+"""The ring of recent packets: RECENT times three words."""
+D_WIDTH = 75
 
 MODE_SEARCH = 0
 """The place of the next frame is not known (a stream begins like this too)."""
