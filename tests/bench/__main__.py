@@ -1,6 +1,6 @@
 """`python -m tests.bench`: make large captures, measure kdissect beside tshark, print the ratios, delete the captures.
 
-    python -m tests.bench                                 chatter, bulk and mixed at 100 MB
+    python -m tests.bench                                 chatter, bulk and mixed at 400 MB
     python -m tests.bench chatter bulk --size 1GB --cold
     python -m tests.bench --all --size 100MB --what exchanges screen parquet --json out.json
     python -m tests.bench chatter --size 1GB --no-tshark
@@ -63,11 +63,18 @@ class Line:
     tshark_size: int | None = None
     tshark_slope: float | None = None
     tshark_peak: int | None = None
+    cpu_slope: float = 0.0
+    tshark_cpu_slope: float | None = None
 
     @property
     def ratio(self) -> float | None:
         """How many times tshark's slope ours is."""
         return self.slope / self.tshark_slope if self.tshark_slope else None
+
+    @property
+    def cpu_ratio(self) -> float | None:
+        """The same by CPU seconds: what a machine that does other things too can still tell."""
+        return self.cpu_slope / self.tshark_cpu_slope if self.tshark_cpu_slope else None
 
 
 def size_of(text: str) -> int:
@@ -82,7 +89,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("workloads", nargs="*", help=f"of: {', '.join(WORKLOADS)}")
     parser.add_argument("--all", action="store_true", help="every workload")
-    parser.add_argument("--size", type=size_of, default=size_of("100MB"))
+    parser.add_argument("--size", type=size_of, default=size_of("400MB"))
     parser.add_argument("--tshark-size", type=size_of, default=size_of("60MB"), help="size of tshark's larger file")
     parser.add_argument("--what", nargs="+", choices=OURS, default=["exchanges"])
     parser.add_argument("--times", type=int, default=2, help="runs of each, the best counts (kdissect only)")
@@ -132,7 +139,8 @@ def bench(name: str, folder: Path, options: argparse.Namespace) -> list[Line]:
             max(0.0, less.wall - small.size / slope), slope,
         )  # fmt: skip
         if tshark:
-            line.tshark_wall, line.tshark_size, line.tshark_slope, line.tshark_peak = tshark
+            line.tshark_wall, line.tshark_size, line.tshark_slope, line.tshark_peak, line.tshark_cpu_slope = tshark
+        line.cpu_slope = (large.size - small.size) / max(cost.cpu - less.cpu, 1e-6)
         if cost.code:
             print(f"{name} {what}: kdissect ended with {cost.code}", file=sys.stderr)
         out.append(line)
@@ -149,8 +157,8 @@ def ours(made: Made, what: str, folder: Path, options: argparse.Namespace, *, co
     return cost
 
 
-def tshark_of(name: str, folder: Path, options: argparse.Namespace) -> tuple[float, int, float, int]:
-    """tshark's seconds, size, slope and memory on a pair of files of its own."""
+def tshark_of(name: str, folder: Path, options: argparse.Namespace) -> tuple[float, int, float, int, float]:
+    """tshark's seconds, size, slope, memory and slope by CPU seconds on a pair of files of its own."""
     make = WORKLOADS[name][1]
     costs: list[tuple[Made, Cost]] = []
     for size in (options.tshark_size, options.tshark_size // 4):
@@ -160,7 +168,8 @@ def tshark_of(name: str, folder: Path, options: argparse.Namespace) -> tuple[flo
         made.path.unlink()
     (large, more), (small, less) = costs
     slope = (large.size - small.size) / max(more.wall - less.wall, 1e-6)
-    return more.wall, large.size, slope, more.peak
+    by_cpu = (large.size - small.size) / max(more.cpu - less.cpu, 1e-6)
+    return more.wall, large.size, slope, more.peak, by_cpu
 
 
 def report(lines: list[Line], bandwidth: float) -> None:
@@ -168,17 +177,18 @@ def report(lines: list[Line], bandwidth: float) -> None:
     print(
         f"Python {platform.python_version()}, {platform.machine()}; memory {bandwidth / 1e9:.1f} GB/s copied by a core"
     )
-    print("| workload | what | size | wall | cold | start-up | slope | M packets/s | peak | tshark slope | ratio |")
-    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    print("| workload | what | size | wall | cold | start-up | slope | M packets/s | peak | tshark | ratio | by CPU |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|---|")
     for line in lines:
         rate = line.slope / line.size * line.packets / 1e6
         cold = f"{line.cold:.2f} s" if line.cold else "-"
         tshark = f"{line.tshark_slope / 1e6:.0f} MB/s" if line.tshark_slope else "-"
         ratio = f"{line.ratio:.0f}x" if line.ratio else "-"
+        by_cpu = f"{line.cpu_ratio:.0f}x" if line.cpu_ratio else "-"
         print(
             f"| {line.workload} | {line.what} | {line.size / 1e6:.0f} MB | {line.wall:.2f} s | {cold} "
             f"| {line.startup:.2f} s | {line.slope / 1e9:.2f} GB/s | {rate:.2f} | {line.peak / 1e6:.0f} MB "
-            f"| {tshark} | {ratio} |"
+            f"| {tshark} | {ratio} | {by_cpu} |"
         )
 
 
@@ -188,7 +198,7 @@ def document(lines: list[Line], bandwidth: float) -> dict[str, Any]:
         "python": platform.python_version(),
         "machine": platform.machine(),
         "memory_bytes_per_second": bandwidth,
-        "lines": [asdict(line) | {"ratio": line.ratio} for line in lines],
+        "lines": [asdict(line) | {"ratio": line.ratio, "cpu_ratio": line.cpu_ratio} for line in lines],
     }
 
 
