@@ -58,8 +58,8 @@ def _parse(offsets: npt.NDArray[np.int32], text: npt.NDArray[np.uint8], high: In
             n[i] = -np.int64(1) - number if orphan else number
         else:
             value = np.uint64(14695981039346656037)  # FNV-1a
-            for at in range(begin, end):
-                value = (value ^ np.uint64(text[at])) * np.uint64(1099511628211)
+            for place in range(begin, end):
+                value = (value ^ np.uint64(text[place])) * np.uint64(1099511628211)
             high[i] = np.int64(value)
             n[i] = NOT_AN_ID
 

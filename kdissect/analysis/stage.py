@@ -14,10 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import pyarrow as pa
 
-from kdissect.analysis.columns import ints, one, whole, with_columns
+from kdissect.analysis.columns import whole, with_columns
 from kdissect.tables.declaration import SCHEMAS
 
 SESSION_COLUMNS = frozenset(
@@ -154,7 +153,8 @@ class Stage:
 
         `tables`: whole and resolved, those that `tables` names (and any others, given back as they are).
         """
-        from kdissect.analysis.holds import HoldTracker, exchange_holds, with_instants
+        from kdissect.analysis.exchange_holds import exchange_holds
+        from kdissect.analysis.holds import HoldTracker, with_instants
         from kdissect.analysis.session_output import sharded_brokers
         from kdissect.analysis.sessions import SessionTracker
         from kdissect.analysis.shares import share_sessions
@@ -197,5 +197,3 @@ def named(messages: Messages) -> dict[tuple[str, str], pa.Table]:
         if key in NAMES
     }
 
-
-__all__ = ["ADDED", "Stage", "ints", "np", "one"]

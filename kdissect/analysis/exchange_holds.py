@@ -1,0 +1,104 @@
+"""`exchanges.hold`: why a broker answered when it did, for every API that may wait."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from kdissect.analysis.columns import MILLI, NULL_TIME, Flags, Int64s, ints, one, reals, times, words
+from kdissect.analysis.exchange_keys import exchange_keys, locate
+from kdissect.analysis.holds import (
+    DATA,
+    EARLY_MS,
+    ERROR,
+    HOLDS,
+    IMMEDIATE,
+    REBALANCE,
+    REPLICATION,
+    THROTTLED,
+    TIMEOUT,
+    UNKNOWN,
+)
+
+JOIN_GROUP, SYNC_GROUP = 11, 14
+
+
+def exchange_holds(
+    exchanges: pa.Table, fetches: pa.Table, messages: Mapping[tuple[str, str], pa.Table] | None = None
+) -> pa.Array:
+    """`exchanges.hold`, a column as long as `exchanges`.
+
+    Fetches have what `fetches` (out of a `HoldTracker`) says. Produce with acks=all waits for `replication`, JoinGroup
+    and SyncGroup for the `rebalance`; ShareFetch is judged by its own wait. `messages`: nested tables by API and side,
+    read where they are there: ("Produce", "request"): acks; ("ShareFetch", "request"): max_wait_ms, min_bytes;
+    ("ShareFetch", "response"): responses. Without them those APIs have no hold. APIs that wait for nothing have none.
+    """
+    messages = messages or {}
+    n = exchanges.num_rows
+    hold = np.full(n, -1, np.int8)
+    if not n:
+        return words(hold, HOLDS)
+    keys = exchange_keys(exchanges["exchange_id"])
+    key, error = ints(exchanges, "api_key"), ints(exchanges, "error_code", 0)
+    broker_ms = reals(exchanges, "broker_ms")
+    answered = ~np.isnan(broker_ms)
+    muted = _muted(exchanges, keys[0])
+    usual = np.where(error != 0, ERROR, np.where(muted, THROTTLED, -1)).astype(np.int8)
+    if fetches.num_rows:
+        at = locate(keys, exchange_keys(fetches["exchange_id"]))
+        column = one(fetches, "hold")
+        found = np.array([*(HOLDS.index(word) if word else -1 for word in (column or pa.nulls(0)).to_pylist()), -1])
+        hold[at >= 0] = found[at[at >= 0]] if column is not None else -1
+    waits = ((key == JOIN_GROUP) | (key == SYNC_GROUP)) & answered
+    hold[waits] = np.where(usual[waits] >= 0, usual[waits], REBALANCE)
+    produce = messages.get(("Produce", "request"))
+    if produce is not None and produce.num_rows:
+        at = locate(keys, exchange_keys(produce["exchange_id"]))
+        every = (at >= 0) & answered
+        every[every] = ints(produce, "acks")[at[every]] == -1
+        hold[every] = np.where(usual[every] >= 0, usual[every], REPLICATION)
+    share = messages.get(("ShareFetch", "request"))
+    if share is not None and share.num_rows:
+        at = locate(keys, exchange_keys(share["exchange_id"]))
+        rows = np.flatnonzero((at >= 0) & answered)
+        wait, least = ints(share, "max_wait_ms")[at[rows]], ints(share, "min_bytes")[at[rows]]
+        acquired = _acquired(messages.get(("ShareFetch", "response")), (keys[0][rows], keys[1][rows]))
+        own = np.select(
+            [(wait == 0) | (least == 0), acquired > 0, broker_ms[rows] >= wait - EARLY_MS],
+            [IMMEDIATE, DATA, TIMEOUT],
+            UNKNOWN,
+        )
+        hold[rows] = np.where(usual[rows] >= 0, usual[rows], own)
+    return words(hold, HOLDS)
+
+
+def _muted(exchanges: pa.Table, connections: Int64s) -> Flags:
+    """Requests that came inside the throttle window of the response before them on their connection."""
+    used, answered = times(exchanges, "request_last_at"), times(exchanges, "response_first_at")
+    throttle = np.nan_to_num(reals(exchanges, "throttle_ms"))
+    muted = np.zeros(exchanges.num_rows, np.bool_)
+    for i in np.flatnonzero((throttle > 0) & (answered != NULL_TIME)).tolist():
+        end = answered[i] + int(throttle[i] * MILLI)
+        same = connections == connections[i]
+        muted |= same & (used >= answered[i]) & (used < end)
+    return muted
+
+
+def _acquired(response: pa.Table | None, keys: tuple[Int64s, Int64s]) -> Int64s:
+    """Bytes of records per exchange of ShareFetch responses."""
+    found = np.zeros(len(keys[0]), np.int64)
+    if response is None or not response.num_rows:
+        return found
+    at = locate(keys, exchange_keys(response["exchange_id"]))
+    column = response["responses"].to_pylist()
+    sizes = np.array(
+        [
+            sum(max(part.get("records_bytes") or 0, 0) for topic in topics or () for part in topic["partitions"] or ())
+            for topics in column
+        ]
+        + [0],
+        np.int64,
+    )
+    return sizes[at]

@@ -1,0 +1,77 @@
+"""Findings: what stands out in a capture, each a sentence with the query that shows its evidence.
+
+`findings(tables)` runs every finder over the tables of the contract and returns the table `findings`, worst first.
+A finder is a plain function over tables; `FINDERS` lists them. Thresholds are constants beside the finders that use
+them. `count` and `first_exchange_id` come from running `filter` over `table`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from kdissect.analysis.findings import client_findings, fetch_findings, session_findings
+from kdissect.analysis.findings.evidence import SEVERITIES, Finder, Finding, Tables
+from kdissect.tables.declaration import SCHEMAS
+
+FINDERS: tuple[Finder, ...] = (*session_findings.FINDERS, *fetch_findings.FINDERS, *client_findings.FINDERS)
+MOST_OF_A_KIND = 20
+"""Findings of one kind that are listed; the worst stand first and the others say the same of smaller cases."""
+
+READ: Mapping[str, frozenset[str]] = {
+    "exchanges": frozenset(
+        {
+            "exchange_id", "connection_id", "api_key", "api", "client_id", "error_code", "error", "throttle_ms",
+            "request_first_at", "request_transfer_ms", "response_transfer_ms", "request_frame", "request_file",
+            "response_frame", "response_file",
+        }
+    ),
+    "fetches": frozenset(
+        {
+            "exchange_id", "connection_id", "broker", "client_id", "requested_at", "request_last_at",
+            "response_first_at", "request_kind", "session_outcome", "session_key", "request_session_id", "excess_ms",
+            "broker_ms", "latency_ms", "record_bytes", "error_code", "max_bytes", "isolation_level", "is_follower",
+        }
+    ),
+    "fetch_partitions": frozenset(
+        {
+            "exchange_id", "topic", "partition", "record_bytes", "partition_max_bytes", "last_stable_offset",
+            "high_watermark", "error_code", "lag",
+        }
+    ),
+    "connections": frozenset(
+        {
+            "connection_id", "client_ip", "client_port", "client_id", "start_seen", "is_kafka", "end_reason",
+            "exchanges", "started_at", "ended_at", "zero_window_ms", "retransmitted_bytes",
+        }
+    ),
+}  # fmt: skip
+"""Tables and columns that the finders read. `record_batches` is read where it is there."""
+
+
+def findings(tables: Tables) -> pa.Table:
+    """The table `findings` for these tables (missing ones count as empty), worst first, then in order of `FINDERS`."""
+    found: list[Finding] = []
+    for finder in FINDERS:
+        found += finder(tables)
+    found.sort(key=lambda one: SEVERITIES.index(one.severity))  # stable: rankings keep their order
+    kept: list[Finding] = []
+    seen: dict[str, int] = {}
+    for one in found:
+        seen[one.id] = seen.get(one.id, 0) + 1
+        if seen[one.id] <= MOST_OF_A_KIND:
+            kept.append(one)
+    schema = SCHEMAS["findings"]
+    return pa.Table.from_arrays(
+        [pa.array([_sentence(one, name) for one in kept], schema.field(name).type) for name in schema.names],
+        schema=schema,
+    )
+
+
+def _sentence(one: Finding, name: str) -> object:
+    value = getattr(one, name)
+    return value[:1].upper() + value[1:] if name == "text" else value
+
+
+__all__ = ["FINDERS", "READ", "Finding", "findings"]

@@ -1,0 +1,199 @@
+"""Findings about fetch sessions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from kdissect.analysis.columns import NULL_TIME, Coder, Flags, ints, times
+from kdissect.analysis.findings.evidence import (
+    HIGH,
+    INFO,
+    LOW,
+    MEDIUM,
+    Finding,
+    Tables,
+    both,
+    equals,
+    finding,
+    get,
+    many,
+    who,
+)
+from kdissect.analysis.groups import group
+from kdissect.analysis.session_rules import DEFAULT_SLOTS, SHARDS
+from kdissect.analysis.slots import evictors, slot_demand
+
+NEVER_REUSED = 10
+"""Sessions a client opens on one broker without ever using one again: some tools fetch once and go, ten times is a
+habit (and the field's case: a client that sends epoch 0 at every poll)."""
+LEFT_OPEN = 20
+"""Sessions a client leaves open on one broker: an honest consumer holds one, after failures a few."""
+LEFT_OPEN_SHARE = 0.5
+"""Of the sessions it opened: a client that closes most of them is only busy."""
+NAMED_EVICTORS = 5
+"""How many clients the ranking of evictors names."""
+EVICTIONS = 1.0
+"""Share in others' losses from which a client is named: one whole session."""
+DEMAND_SHARE = 0.8
+"""Of the default slots of a broker or shard: above, one more group of consumers makes evictions likely."""
+REFUSALS = 3
+"""Refused sessions of a broker worth a line: one or two happen while a cache is being cleaned up."""
+
+
+def of_outcome(fetches: pa.Table, outcome: str) -> Flags:
+    """Rows with that session outcome."""
+    coder = Coder()
+    flags: Flags = coder.column(fetches, "session_outcome") == coder.codes.get(outcome, -2)
+    return flags
+
+
+def reuse(tables: Tables) -> list[Finding]:
+    """Clients that never reuse sessions, and clients that open them faster than they close them."""
+    fetches = get(tables, "fetches")
+    created = of_outcome(fetches, "created")
+    kinds = Coder()
+    kind = kinds.column(fetches, "request_kind")
+    incremental = kind == kinds.codes.get("incremental", -2)
+    ended = (
+        ((kind == kinds.codes.get("replace", -2)) | (kind == kinds.codes.get("close", -2)))
+        & (ints(fetches, "request_session_id", 0) != 0)
+    ) | (incremental & of_outcome(fetches, "closed"))
+    groups = group(fetches, ["client_id", "broker"])
+    opened, again, over = groups.count(created), groups.count(incremental), groups.count(ended)
+    found = []
+    for code in np.argsort(-opened, kind="stable").tolist():
+        client, broker = groups.keys["client_id"][code].as_py(), groups.keys["broker"][code].as_py()
+        condition = both(equals("client_id", client), equals("broker", broker), "session_outcome = 'created'")
+        left = int(opened[code] - over[code])
+        if opened[code] >= NEVER_REUSED and not again[code]:
+            text = (
+                f"{who(client)} never reuses its fetch sessions: it opened {many(int(opened[code]), 'session')} on "
+                f"broker {broker} and sent no incremental fetch. Each takes a slot that others lose."
+            )
+            found += finding(tables, "sessions_never_reused", HIGH, text, "fetches", condition)
+        elif left >= LEFT_OPEN and left >= LEFT_OPEN_SHARE * opened[code]:
+            text = (
+                f"{who(client)} opens fetch sessions faster than it closes them: {many(int(opened[code]), 'session')} "
+                f"opened on broker {broker}, {over[code]:,} closed or replaced."
+            )
+            found += finding(tables, "sessions_left_open", MEDIUM, text, "fetches", condition)
+    return found
+
+
+def evictions(tables: Tables) -> list[Finding]:
+    """Ranking of evictors."""
+    ranked = evictors(get(tables, "fetches")).to_pylist()
+    found = []
+    for place, row in enumerate([row for row in ranked if row["evictions"] >= EVICTIONS][:NAMED_EVICTORS], start=1):
+        text = (
+            f"{who(row['client_id'])} is number {place} among those whose new sessions push out others': its "
+            f"{many(row['sessions_created'], 'session')} on broker {row['broker']} account for about "
+            f"{row['evictions']:,.0f} of {many(row['victims'], 'session')} that other clients lost there."
+        )
+        condition = both(
+            equals("client_id", row["client_id"]), equals("broker", row["broker"]), "session_outcome = 'created'"
+        )
+        severity = HIGH if row["share"] >= LEFT_OPEN_SHARE else MEDIUM
+        found += finding(tables, "session_evictor", severity, text, "fetches", condition)
+    fetches = get(tables, "fetches")
+    lost = of_outcome(fetches, "evicted_or_unknown")
+    groups = group(fetches, ["broker"])
+    for code in np.flatnonzero(groups.count(lost)).tolist():
+        broker = groups.keys["broker"][code].as_py()
+        count = int(groups.count(lost)[code])
+        text = f"Broker {broker} said {many(count, 'time')} that it does not know a client's fetch session (any more)."
+        condition = both(equals("broker", broker), "session_outcome = 'evicted_or_unknown'")
+        found += finding(tables, "sessions_lost", MEDIUM, text, "fetches", condition)
+    return found
+
+
+def refusals(tables: Tables) -> list[Finding]:
+    """Brokers that answer requests for a session without one."""
+    fetches = get(tables, "fetches")
+    refused = of_outcome(fetches, "refused")
+    groups = group(fetches, ["broker"])
+    found = []
+    for code, count in enumerate(groups.count(refused).tolist()):
+        if count < REFUSALS:
+            continue
+        broker = groups.keys["broker"][code].as_py()
+        text = (
+            f"Broker {broker} refused {many(count, 'fetch session')}: its session cache was full. Fetches without a "
+            f"session name every partition each time."
+        )
+        condition = both(equals("broker", broker), "session_outcome = 'refused'")
+        found += finding(tables, "sessions_refused", MEDIUM, text, "fetches", condition)
+    return found
+
+
+def demand(tables: Tables) -> list[Finding]:
+    """Session slots needed per broker, and per shard, against what Kafka ships."""
+    sessions = get(tables, "fetch_sessions")
+    found = []
+    for by, slots, what in ((("broker",), DEFAULT_SLOTS, ""), (("broker", "shard"), DEFAULT_SLOTS // SHARDS, " shard")):
+        rows = sessions
+        if by == ("broker",):
+            at = rows.schema.get_field_index("shard")
+            rows = rows.set_column(at, "shard", pa.nulls(rows.num_rows, pa.int32()))
+        else:
+            rows = rows.filter(pa.array(ints(rows, "shard") >= 0))
+        table = slot_demand(rows)
+        groups = group(table, list(by))
+        most = np.zeros(len(groups), np.int64)
+        np.maximum.at(most, groups.code, ints(table, "live", 0))
+        for code in np.flatnonzero(most >= DEMAND_SHARE * slots).tolist():
+            values = {name: groups.keys[name][code].as_py() for name in by}
+            place = f"broker {values['broker']}" + (f", shard {values['shard']}" if what else "")
+            text = (
+                f"Up to {most[code]:,} fetch sessions were alive at once on {place}; Kafka's default is {slots:,} "
+                f"slots a {what.strip() or 'broker'} (max.incremental.fetch.session.cache.slots)."
+            )
+            condition = both(*(equals(name, value) for name, value in values.items()))
+            severity = HIGH if most[code] > slots else MEDIUM
+            found += finding(tables, "session_slots", severity, text, "fetch_sessions", condition)
+    return found
+
+
+def epoch_errors(tables: Tables) -> list[Finding]:
+    """Epoch errors, and how many of them follow a reconnect."""
+    fetches = get(tables, "fetches")
+    wrong = of_outcome(fetches, "epoch_error")
+    if not wrong.any():
+        return []
+    keys, connections = Coder(), Coder()
+    owner, connection = keys.column(fetches, "session_key"), connections.column(fetches, "connection_id")
+    when = times(fetches, "request_last_at")
+    order = np.lexsort((when, owner))
+    order = order[(owner[order] >= 0) & (when[order] != NULL_TIME)]
+    moved = np.zeros(len(wrong), np.bool_)
+    same = owner[order][1:] == owner[order][:-1]
+    moved[order[1:][same & (connection[order][1:] != connection[order][:-1])]] = True
+    groups = group(fetches, ["client_id"])
+    found = []
+    all_wrong, after = groups.count(wrong), groups.count(wrong & moved)
+    for code in np.flatnonzero(all_wrong).tolist():
+        client = groups.keys["client_id"][code].as_py()
+        text = f"{who(client)} used a wrong session epoch {many(int(all_wrong[code]), 'time')}"
+        if after[code]:
+            text += f", {after[code]:,} of them right after a reconnect (a session goes on where it was)"
+        condition = both(equals("client_id", client), "session_outcome = 'epoch_error'")
+        severity = MEDIUM if after[code] else LOW
+        found += finding(tables, "session_epoch_errors", severity, text + ".", "fetches", condition)
+    return found
+
+
+def savings(tables: Tables) -> list[Finding]:
+    """What sessions saved."""
+    sessions = get(tables, "fetch_sessions")
+    saved = int(ints(sessions, "full_request_bytes_avoided", 0).sum())
+    if saved <= 0:
+        return []
+    text = (
+        f"{many(sessions.num_rows, 'fetch session')} saved clients from sending {saved:,} bytes of requests, "
+        f"beside {int(ints(sessions, 'request_bytes', 0).sum()):,} that were sent."
+    )
+    return finding(tables, "session_savings", INFO, text, "fetch_sessions", "full_request_bytes_avoided > 0")
+
+
+FINDERS = (reuse, evictions, refusals, demand, epoch_errors, savings)
