@@ -85,6 +85,29 @@ def test_answers_begun_and_not_finished_are_partial(name: str) -> None:
         assert row["response_last_at"] is None
 
 
+@pytest.mark.parametrize("name", [name for name in CLEAN if name != "sasl_old"])  # there tokens are answered too
+def test_responses_without_a_request_are_orphans(name: str) -> None:
+    """Connections that were open before the capture began: the answers to earlier requests come first."""
+    it = material(name)
+    there = Counter(
+        (client, number, frame.size, frame.last_packet, instant(frame.first), instant(frame.last))
+        for client, number, frame in wire.orphans(it.path, it.ports)
+    )
+    have = Counter(
+        (
+            (r["client_ip"], r["client_port"]),
+            r["correlation_id"],
+            r["response_bytes"],
+            r["response_frame"],
+            r["response_first_at"],
+            r["response_last_at"],
+        )
+        for r in it.exchanges
+        if r["status"] == "orphan"
+    )
+    assert have == there
+
+
 def near(key: tuple[Any, ...], rows: Counter[tuple[Any, ...]]) -> tuple[Any, ...] | None:
     return next((row for row in rows if row[:5] == key[:5]), None)
 

@@ -237,3 +237,14 @@ def requests(path: Path, ports: frozenset[int]) -> list[Request]:
             if queue:
                 queue[0].begun = True
     return out
+
+
+def orphans(path: Path, ports: frozenset[int]) -> list[tuple[Endpoint, int, Frame]]:
+    """Responses whose request the capture does not have: client, correlation id, frame."""
+    out = []
+    for talk in conversations(path, ports):
+        asked = {frame.body[4:8] for frame in talk.requests.frames()}
+        for frame in talk.responses.frames():
+            if len(frame.body) >= 4 and frame.body[:4] not in asked:
+                out.append((talk.client, struct.unpack_from(">i", frame.body)[0], frame))
+    return out
