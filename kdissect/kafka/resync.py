@@ -7,7 +7,7 @@ tried in order; each is rejected, accepted, or waits for more bytes:
   exactly.
 - A response: the correlation id of a request that waits, and a body that the layout of that request's version consumes
   exactly. Where the connection began before the capture, the first response may also have an id just below that of the
-  first request captured (its own request came earlier).
+  first request captured (its own request came earlier), if the next response follows it.
 - A frame that the window cannot hold whole (too large, cut by the snap length, or with a hole in it) is taken when it
   begins a segment, all of it that is there fits, and a waiting id or a client id vouches for it.
 - Where the first bytes of a connection are there, its first frame must be a request: anything else is not Kafka, and the
@@ -105,7 +105,8 @@ GIVE_UP = 1 << 20
 NEAR = 256
 """How far below the first captured correlation id a response may lie whose request came before the capture began."""
 
-REJECT, ACCEPT, WAIT = 0, 1, 2
+REJECT, ACCEPT, WAIT, HOLD = 0, 1, 2, 3
+"""HOLD: requests wait behind a hole, among them perhaps the one that is answered here."""
 
 KIND_RESYNCHRONISED, KIND_NOT_RESYNCHRONISED = 2, 3
 
@@ -215,10 +216,17 @@ def _response_candidate(M, A, sk, c, s, o, n, closed, at_start):  # type: ignore
             return ACCEPT if whole or closed or size > WINDOW - 4 else WAIT
         first = M[c + C_REQUEST_HEAD]
         if M[M[s + D_OTHER] + D_AHEAD] > 0 and n - SCRATCH < WINDOW:
-            return WAIT
+            return HOLD
         late = M[s + D_STARTED] != 2 and M[s + D_FRAMES] == 0 and first >= 0 and M[first + R_N] == 0
-        if not late or size < 6 or not whole or n - o - 4 != size:
+        if not late or size < 6 or not whole or not _begins_segment(M, s, o):
             return REJECT
+        after = o + 4 + size
+        if after != n:
+            if n - after < 8:
+                return REJECT if closed else WAIT
+            following = signed32(A, after + 4)
+            if waiting_with(M, c, following) < 0 and not 0 < following - correlation <= NEAR:
+                return REJECT
         below = M[first + R_CORRELATION] - correlation
         return ACCEPT if 0 < below <= NEAR else REJECT
     api = M[r + R_API]
@@ -362,8 +370,10 @@ def _search(M, b, A, sk, c, s):  # type: ignore[no-untyped-def]
                     verdict = _response_candidate(M, A, sk, c, s, o, n, closed, begins)
                 else:
                     verdict = _request_candidate(M, A, sk, c, s, o, n, closed, begins and side == 0)
-                if verdict == WAIT and waits < 0:
+                if verdict >= WAIT and waits < 0:
                     waits = o
+                if verdict == HOLD:
+                    break
                 if verdict == ACCEPT and (waits < 0 or _begins_segment(M, s, o)):
                     break
                 if verdict == WAIT and begins:
@@ -390,6 +400,9 @@ def _search(M, b, A, sk, c, s):  # type: ignore[no-untyped-def]
                 _drop_before(M, s, waits - SCRATCH)
                 again -= waits - SCRATCH
             M[s + D_SEARCHED] = again - SCRATCH
+            return False
+        if stopped and side < 0 and M[K_FINAL] <= RUNNING and M[s + D_WINDOW] < WINDOW:
+            # Perhaps responses: the other direction may soon tell.
             return False
         if stopped or M[K_FINAL] > RUNNING:
             _drop_before(M, s, n - SCRATCH)
