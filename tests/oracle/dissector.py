@@ -57,11 +57,22 @@ def decode_as(ports: Iterable[int]) -> list[str]:
     return [word for port in sorted(ports) for word in ("-d", f"tcp.port=={port},kafka")]
 
 
+def decrypt(keys: Path, ports: Iterable[int]) -> list[str]:
+    """Arguments that make tshark read these ports as Kafka through TLS, with a key log."""
+    out = ["-o", f"tls.keylog_file:{keys}"]
+    for port in sorted(ports):
+        out += ["-d", f"tcp.port=={port},tls", "-d", f"tls.port=={port},kafka"]
+    return out
+
+
 def shown(path: Path, ports: Iterable[int], *options: str) -> tuple[list[Shown], set[int]]:
-    """Messages that tshark shows whole, and the frames in which it gave up on something (malformed, unknown)."""
+    """Messages that tshark shows whole, and the frames in which it gave up on something (malformed, unknown).
+
+    `options` go before everything else, in place of reading `ports` as Kafka.
+    """
     fields = [word for field in FIELDS for word in ("-e", field)]
     command = [
-        tshark(), "-r", str(path), *decode_as(ports), *options, "-Y", "kafka", "-T", "fields",
+        tshark(), "-r", str(path), *(options or decode_as(ports)), "-Y", "kafka", "-T", "fields",
         "-E", f"aggregator={JOIN}", *fields,
     ]  # fmt: skip
     text = subprocess.run(command, capture_output=True, check=True).stdout.decode("utf-8", "replace")
