@@ -26,7 +26,10 @@ JOIN_GROUP, SYNC_GROUP = 11, 14
 
 
 def exchange_holds(
-    exchanges: pa.Table, fetches: pa.Table, messages: Mapping[tuple[str, str], pa.Table] | None = None
+    exchanges: pa.Table,
+    fetches: pa.Table,
+    messages: Mapping[tuple[str, str], pa.Table] | None = None,
+    throttled: pa.Table | None = None,
 ) -> pa.Array:
     """`exchanges.hold`, a column as long as `exchanges`.
 
@@ -34,6 +37,7 @@ def exchange_holds(
     and SyncGroup for the `rebalance`; ShareFetch is judged by its own wait. `messages`: nested tables by API and side,
     read where they are there: ("Produce", "request"): acks; ("ShareFetch", "request"): max_wait_ms, min_bytes;
     ("ShareFetch", "response"): responses. Without them those APIs have no hold. APIs that wait for nothing have none.
+    `throttled`: exchanges whose throttle windows count, `exchanges` themselves when None.
     """
     messages = messages or {}
     n = exchanges.num_rows
@@ -44,7 +48,7 @@ def exchange_holds(
     key, error = ints(exchanges, "api_key"), ints(exchanges, "error_code", 0)
     broker_ms = reals(exchanges, "broker_ms")
     answered = ~np.isnan(broker_ms)
-    muted = _muted(exchanges, keys[0])
+    muted = _muted(exchanges, keys[0], exchanges if throttled is None else throttled)
     usual = np.where(error != 0, ERROR, np.where(muted, THROTTLED, -1)).astype(np.int8)
     if fetches.num_rows:
         at = locate(keys, exchange_keys(fetches["exchange_id"]))
@@ -74,15 +78,33 @@ def exchange_holds(
     return words(hold, HOLDS)
 
 
-def _muted(exchanges: pa.Table, connections: Int64s) -> Flags:
-    """Requests that came inside the throttle window of the response before them on their connection."""
-    used, answered = times(exchanges, "request_last_at"), times(exchanges, "response_first_at")
-    throttle = np.nan_to_num(reals(exchanges, "throttle_ms"))
+def _muted(exchanges: pa.Table, connections: Int64s, throttled: pa.Table) -> Flags:
+    """Requests that a broker could begin with only inside the throttle window of the response before them."""
+    used, begun = times(exchanges, "request_last_at"), times(exchanges, "request_last_at")
+    begun = begun + np.nan_to_num(reals(exchanges, "queued_ms") * MILLI).astype(np.int64)
+    start = times(throttled, "response_first_at")
+    length = (np.nan_to_num(reals(throttled, "throttle_ms")) * MILLI).astype(np.int64)
+    kept = np.flatnonzero((start != NULL_TIME) & (length > 0))
     muted = np.zeros(exchanges.num_rows, np.bool_)
-    for i in np.flatnonzero((throttle > 0) & (answered != NULL_TIME)).tolist():
-        end = answered[i] + int(throttle[i] * MILLI)
-        same = connections == connections[i]
-        muted |= same & (used >= answered[i]) & (used < end)
+    if not len(kept):
+        return muted
+    start, length = start[kept], length[kept]
+    owner = exchange_keys(throttled["exchange_id"])[0][kept]
+    distinct, owner = np.unique(owner, return_inverse=True)
+    place = np.minimum(np.searchsorted(distinct, connections), len(distinct) - 1)
+    mine = np.flatnonzero((distinct[place] == connections) & (used != NULL_TIME))
+    if not len(mine):
+        return muted
+    # (connection, time) as one number: connections are few, times small once counted from the earliest.
+    low = min(int(start.min()), int(begun[mine].min()))
+    width = max(int(start.max()), int(begun[mine].max())) - low + 2
+    order = np.lexsort((start, owner))
+    windows = owner[order] * width + (start[order] - low)
+    asked = place[mine] * width + (begun[mine] - low)
+    last = np.searchsorted(windows, asked, side="right") - 1
+    window = order[np.maximum(last, 0)]
+    inside = (last >= 0) & (owner[window] == place[mine]) & (begun[mine] < start[window] + length[window])
+    muted[mine] = inside
     return muted
 
 

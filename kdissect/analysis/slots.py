@@ -82,7 +82,8 @@ def evictors(fetches: pa.Table) -> pa.Table:
     them share it equally, those of the session's own client left out: `evictions` is the sum of a client's shares. A
     client that creates a thousand sessions while others create one each stands out, whoever loses.
 
-    Reads exchange_id, broker, client_id, session_outcome, session_key, request_session_id, request_last_at, response_first_at of fetches.
+    Reads exchange_id, broker, client_id, session_outcome, session_key, request_last_at and response_first_at of
+    fetches.
 
     Columns: broker, client_id, sessions_created, evictions, victims (losses of other clients on that broker),
     share (evictions / victims), first_exchange_id (of its creations). Clients without any share are left out.

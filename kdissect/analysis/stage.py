@@ -2,23 +2,36 @@
 
     stage = Stage(asked)                      # table -> columns asked for (None: all)
     stage.tables, stage.messages              # what has to be read for it
-    for each block (or once, with everything):
-        done = stage.feed(tables, messages, watermark)
-    done = stage.finish(connections, api_versions...)
+    out = stage.whole(tables, messages)       # all at once; or, block by block:
+    done = stage.feed(tables, messages, watermark)
+    done = stage.finish()
 
-`feed` and `finish` return rows of the tables asked for that the analysis takes part in; rows of an exchange are given
-back once nothing earlier can come any more. Brokers and topics of the rows are resolved already.
+`feed` and `finish` return rows of `exchanges`, `fetches`, `fetch_partitions`, `fetch_sessions` and
+`session_partitions`, as far as they were fed and the analysis takes part in them; rows of an exchange come back once
+nothing earlier can come any more. Share sessions and findings need everything and come from `whole` alone. Brokers and
+topics of the rows are resolved already.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
-from kdissect.analysis.columns import whole, with_columns
+from kdissect.analysis.columns import ints, reals, whole, with_columns
 from kdissect.tables.declaration import SCHEMAS
 
+if TYPE_CHECKING:
+    from kdissect.analysis.holds import HoldTracker
+    from kdissect.analysis.sessions import SessionTracker
+
+Tables = Mapping[str, pa.Table]
+NO_WATERMARK = 2**63 - 1
+FETCH = 1
+MOST_WINDOWS = 1 << 16
+"""Throttle windows kept for requests of later blocks, the last ones."""
 SESSION_COLUMNS = frozenset(
     {
         "expected_epoch", "epoch_status", "session_outcome", "session_key", "partitions_added", "partitions_altered",
@@ -52,7 +65,7 @@ HOLD_PARTITIONS_READ = PARTITIONS_READ | {"last_stable_offset"}
 HOLD_EXCHANGES_READ = frozenset(
     {
         "exchange_id", "api_key", "broker", "error_code", "request_last_at", "response_first_at", "broker_ms",
-        "throttle_ms",
+        "throttle_ms", "queued_ms",
     }
 )  # fmt: skip
 OFFSETS_READ = frozenset(
@@ -108,7 +121,11 @@ class Stage:
         )
         self.shares = "share_sessions" in asked
         self.finds = everything
-        self._session_tables = not SESSION_COLUMNS.isdisjoint(columns["fetches"])
+        self._tracker: SessionTracker | None = None
+        self._holder: HoldTracker | None = None
+        self._exchanges: pa.Table | None = None
+        self._messages: dict[tuple[int, int], pa.Table] = {}
+        self._throttled: pa.Table | None = None
 
     @property
     def idle(self) -> bool:
@@ -148,42 +165,101 @@ class Stage:
                 found[message] = found.get(message, frozenset()) | names
         return found
 
+    def feed(self, tables: Tables, messages: Messages | None = None, watermark: int = NO_WATERMARK) -> Tables:
+        """Rows of a block, and what is settled by them.
+
+        `tables`: those that `tables` names, rows of one block, resolved; all rows of an exchange together. `watermark`:
+        microseconds since the epoch; no later row has its request's last byte or its response's first one before it.
+        """
+        return self._work(tables, messages or {}, watermark, last=False)
+
+    def finish(self) -> Tables:
+        """The rows that were held back, and the sessions that are open."""
+        none = {name: SCHEMAS[name].empty_table() for name in ("fetches", "fetch_partitions", "exchanges")}
+        return self._work(none, {}, NO_WATERMARK, last=True)
+
+    def _work(self, tables: Tables, messages: Messages, watermark: int, last: bool) -> dict[str, pa.Table]:
+        from kdissect.analysis.holds import HoldTracker, with_instants
+        from kdissect.analysis.session_output import sharded_brokers
+        from kdissect.analysis.sessions import SessionTracker
+
+        out: dict[str, pa.Table] = {}
+        if self.follows:
+            if self._tracker is None:
+                offered = tables.get("api_versions")
+                self._tracker = SessionTracker(None if offered is None else sharded_brokers(offered))
+            found = self._tracker.feed(tables["fetches"], tables["fetch_partitions"], watermark)
+            out["fetches"], out["fetch_partitions"] = found.fetches, found.partitions
+            out["fetch_sessions"], out["session_partitions"] = found.sessions, found.stays
+            watermark = found.watermark
+            if last:
+                rest = self._tracker.finish()
+                for name, more in (("fetch_sessions", rest.sessions), ("session_partitions", rest.stays)):
+                    out[name] = pa.concat_tables([out[name], more])
+        if self.holds:
+            if self._holder is None:
+                self._holder = HoldTracker()
+            offsets = tables.get("list_offsets")
+            if offsets is not None and offsets.num_rows:
+                offsets = with_instants(whole(offsets), whole(tables["exchanges"]))
+            fetches = self._holder.feed(
+                out["fetches"], out["fetch_partitions"], tables["exchanges"], offsets, watermark
+            )
+            if last:
+                fetches = _both(fetches, self._holder.finish())
+            out["fetches"] = fetches
+        if self.holds_exchanges:
+            out["exchanges"] = self._exchange_holds(whole(tables["exchanges"]), messages, out["fetches"], last)
+        return out
+
+    def _exchange_holds(self, new: pa.Table, messages: Messages, fetches: pa.Table, last: bool) -> pa.Table:
+        """The exchanges whose hold is known: a Fetch waits for its row of `fetches`."""
+        from kdissect.analysis.exchange_holds import exchange_holds
+        from kdissect.analysis.exchange_keys import exchange_keys, locate
+
+        waiting = _both(self._exchanges, new)
+        for key, table in messages.items():
+            self._messages[key] = _both(self._messages.get(key), whole(table))
+        fresh = new.filter(pa.array(np.nan_to_num(reals(new, "throttle_ms")) > 0, pa.bool_()))
+        self._throttled = _both(self._throttled, fresh.select(["exchange_id", "response_first_at", "throttle_ms"]))
+        held = fetches.select(["exchange_id", "hold"])
+        settled = locate(exchange_keys(waiting["exchange_id"]), exchange_keys(held["exchange_id"])) >= 0
+        ready = pa.array((ints(waiting, "api_key") != FETCH) | settled | last, pa.bool_())
+        done = waiting.filter(ready)
+        self._exchanges = waiting.filter(pa.array(~np.asarray(ready), pa.bool_()))
+        hold = exchange_holds(done, held, named(self._messages), self._throttled)
+        # Messages of exchanges that are done are not needed again; throttle windows of the last ones may be.
+        self._messages = {}
+        self._throttled = self._throttled.slice(max(0, self._throttled.num_rows - MOST_WINDOWS))
+        return with_columns(done, {"hold": hold})
+
     def whole(self, tables: Mapping[str, pa.Table], messages: Messages | None = None) -> dict[str, pa.Table]:
         """All at once: the tables given, with the analysis' columns filled in, and those which it adds.
 
         `tables`: whole and resolved, those that `tables` names (and any others, given back as they are).
         """
-        from kdissect.analysis.exchange_holds import exchange_holds
-        from kdissect.analysis.holds import HoldTracker, with_instants
-        from kdissect.analysis.session_output import sharded_brokers
-        from kdissect.analysis.sessions import SessionTracker
-        from kdissect.analysis.shares import share_sessions
-
         out = dict(tables)
         if self.follows:
-            offered = out.get("api_versions")
-            tracker = SessionTracker(None if offered is None else sharded_brokers(offered))
-            found = tracker.feed(out["fetches"], out["fetch_partitions"])
-            rest = tracker.finish()
-            out["fetches"], out["fetch_partitions"] = found.fetches, found.partitions
-            out["fetch_sessions"] = pa.concat_tables([found.sessions, rest.sessions])
-            out["session_partitions"] = pa.concat_tables([found.stays, rest.stays])
-        if self.holds:
-            offsets = out.get("list_offsets")
-            if offsets is not None and offsets.num_rows:
-                offsets = with_instants(offsets, out["exchanges"])
-            holder = HoldTracker()
-            out["fetches"] = holder.feed(out["fetches"], out["fetch_partitions"], out["exchanges"], offsets)
-        if self.holds_exchanges:
-            hold = exchange_holds(out["exchanges"], out["fetches"], named(messages or {}))
-            out["exchanges"] = with_columns(out["exchanges"], {"hold": hold})
+            found, rest = self.feed(out, messages), self.finish()
+            for name, part in found.items():
+                more = rest.get(name)
+                out[name] = _both(part, more) if more is not None else part
         if self.shares:
+            from kdissect.analysis.shares import share_sessions
+
             out["share_sessions"] = share_sessions(out["exchanges"], named(messages or {}))
         if self.finds:
             from kdissect.analysis.findings import findings
 
             out["findings"] = findings(out)
         return out
+
+
+def _both(a: pa.Table | None, b: pa.Table) -> pa.Table:
+    """One behind the other."""
+    if a is None or (b.num_rows and not a.num_rows):
+        return b
+    return pa.concat_tables([a, b], promote_options="permissive").unify_dictionaries() if b.num_rows else a
 
 
 NAMES = {PRODUCE: "Produce", SHARE_FETCH: "ShareFetch", SHARE_ACKNOWLEDGE: "ShareAcknowledge"}

@@ -201,7 +201,8 @@ def stalls(tables: Tables) -> list[Finding]:
         side = "response" if response else "request"
         text = (
             f"{many(len(rows), 'message')} on connection {connection} took {duration(STALL_MS)} or more to get "
-            f"through, with {causes[connection]} on it; the worst is the {side} of {worst['api']} {worst['exchange_id']} "
+            f"through, with {causes[connection]} on it; the worst is the {side} of {worst['api']} "
+            f"{worst['exchange_id']} "
             f"({duration(float(slow[rows].max()))}, complete in frame {worst[side + '_frame']} of "
             f"{worst[side + '_file']})."
         )

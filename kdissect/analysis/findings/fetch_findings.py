@@ -206,10 +206,10 @@ def held_back(tables: Tables) -> list[Finding]:
     for length, first, where, still in held[:MOST_PARTITIONS]:
         topic, partition = partitions["topic"][first].as_py(), partitions["partition"][first].as_py()
         since = pa.scalar(int(when[first]), pa.timestamp("us", "UTC")).as_py()
-        end = ", to the end of the capture" if still else ""
+        whole = ", to the end of the capture" if still else ""
         text = (
             f"read_committed consumers of partition {partition} of topic {topic} were held back at offset {where:,} "
-            f"for {duration(length)} (since {since:%Y-%m-%d %H:%M:%S} UTC{end}) by an open transaction"
+            f"for {duration(length)} (since {since:%Y-%m-%d %H:%M:%S} UTC{whole}) by an open transaction"
             f"{_producer(tables, topic, partition, where)}."
         )
         condition = both(
