@@ -1,9 +1,9 @@
 """How every numba kernel of the project is compiled.
 
-`kernel` is numba's `njit` with one set of options: the result is cached on disk, the GIL is released, integer division by
-zero gives numpy's answer instead of raising, and numba's own bounds check stays on as a second net below the checks which
-every kernel makes itself (numba's check lets negative indices through). `NUMBA_BOUNDSCHECK=0` would switch that net off
-behind our back, so importing this module under it is refused.
+`kernel` is numba's `njit` with one set of options: the result is cached on disk, the GIL is released, integer
+division by zero gives numpy's answer instead of raising, and numba's own bounds check stays on as a second net below
+the checks which every kernel makes itself (numba's check lets negative indices through). `NUMBA_BOUNDSCHECK=0` would
+switch that net off behind our back, so importing this module under it is refused.
 
 Only kernel modules import this one: numba takes longer to load than everything else together.
 """
@@ -40,8 +40,8 @@ def _writable(path: Path) -> bool:
 def _digest() -> str:
     """A digest of the kernels' sources and of the modules whose constants they use.
 
-    numba looks at the file that a kernel stands in only, while kernels share layouts and call each other across files: a
-    folder of its own for each state of the sources keeps stale code from being loaded.
+    numba looks at the file that a kernel stands in only, while kernels share layouts and call each other across
+    files: a folder of its own for each state of the sources keeps stale code from being loaded.
     """
     sources = {path.relative_to(_PACKAGE).as_posix(): path.read_bytes() for path in _PACKAGE.rglob("*.py")}
     kernels = {name for name, text in sources.items() if b"\n@kernel\n" in text}
@@ -54,7 +54,8 @@ def _digest() -> str:
 
 
 def _cache_directory() -> Path:
-    """Where compiled kernels go: `NUMBA_CACHE_DIR`, the package's own folder, the user's cache, or a private temporary one.
+    """Where compiled kernels go: `NUMBA_CACHE_DIR`, the package's own folder, the user's cache, or a private
+    temporary one.
 
     numba raises at import when it finds no place that it can write to.
     """

@@ -1,7 +1,7 @@
 """What went wrong, in two families that never mix.
 
-Anything wrong *with the data* is a row of the `problems` table, made from a `Kind` and a place; reading goes on. Anything
-that keeps the program from reading at all is an exception of this tree:
+Anything wrong *with the data* is a row of the `problems` table, made from a `Kind` and a place; reading goes on.
+Anything that keeps the program from reading at all is an exception of this tree:
 
     KdissectError
     ├── CaptureError            the input cannot be read as a capture (exit code 1)

@@ -93,4 +93,3 @@ def _plain(table: pa.Table, name: str) -> pa.Array:
 def figures(values: Float64s) -> pa.Array:
     """A float column, null where NaN."""
     return pa.array(values, pa.float64(), mask=np.isnan(values))
-

@@ -241,9 +241,7 @@ def _ordered(used: Int64s, begun: Int64s, answered: Int64s, sighted: Int64s, win
     return found
 
 
-def _classify(
-    fetches: pa.Table, sure: Int64s, muted: Flags, prompt: Flags
-) -> tuple[npt.NDArray[np.int8], pa.Array]:
+def _classify(fetches: pa.Table, sure: Int64s, muted: Flags, prompt: Flags) -> tuple[npt.NDArray[np.int8], pa.Array]:
     """Hold codes (-1: no response) and `excess_ms`, by the rules of the module's head."""
     broker_ms = reals(fetches, "broker_ms")
     wait = ints(fetches, "max_wait_ms")

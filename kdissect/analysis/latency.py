@@ -137,4 +137,3 @@ def broker_estimate(exchanges: pa.Table, connections: pa.Table) -> pa.Table:
     each = np.array([round_trips.get(name, np.nan) for name in groups.keys["connection_id"].to_pylist()] + [np.nan])
     estimate = np.maximum(reals(exchanges, "broker_ms") - each[groups.code], 0.0)
     return with_columns(exchanges, {"broker_estimate_ms": figures(estimate)})
-

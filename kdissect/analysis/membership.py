@@ -11,9 +11,7 @@ from kdissect.problems import UsageError
 from kdissect.tables.declaration import SCHEMAS
 
 
-def implied(
-    exchange_id: str, fetches: pa.Table, fetch_partitions: pa.Table, session_partitions: pa.Table
-) -> pa.Table:
+def implied(exchange_id: str, fetches: pa.Table, fetch_partitions: pa.Table, session_partitions: pa.Table) -> pa.Table:
     """The partitions of its session that a Fetch request did not name: session_key, topic, topic_id, partition,
     from_epoch, to_epoch, last_fetch_offset, as in `session_partitions`, ordered by topic and partition.
 

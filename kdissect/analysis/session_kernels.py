@@ -295,9 +295,7 @@ def run(
                 S[at, c.S_UNKNOWN] = 1
             if out[c.O_SERIAL] >= 0:
                 S[at, c.S_OLD_ID], S[at, c.S_OLD_INCARNATION] = out[c.O_ID], out[c.O_INCARNATION]
-            update_set(
-                S, P, V, T, PH, TH, X, M, Q, begin, end, at, 0, row[c.R_VERSION], name_of, name_bytes, out
-            )
+            update_set(S, P, V, T, PH, TH, X, M, Q, begin, end, at, 0, row[c.R_VERSION], name_of, name_bytes, out)
             out[c.O_IMPLIED] = 0
             read_answer(S, P, V, T, PH, TH, M, Q, begin, end, at, True, name_bytes, reasons, offsets)
             count_request(S, N, M, at, row)
@@ -317,9 +315,7 @@ def run(
                     if action != r.ASSUME:
                         out[c.O_ADDED], out[c.O_ALTERED], out[c.O_REPLACED] = 0, 0, 0
                     continue
-                at = open_session(
-                    S, P, V, T, SH, PH, TH, D, M, broker, row[c.R_ID], row[c.R_USED], epoch, name_bytes
-                )
+                at = open_session(S, P, V, T, SH, PH, TH, D, M, broker, row[c.R_ID], row[c.R_USED], epoch, name_bytes)
                 S[at, c.S_UNKNOWN], S[at, c.S_CENSORED] = 1, 1
             else:
                 status = compare(epoch, S[at, c.S_EXPECTED], S[at, c.S_LAST], S[at, c.S_WRAPS])

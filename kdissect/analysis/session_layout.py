@@ -122,9 +122,7 @@ def _meta() -> Int64s:
     return meta
 
 
-def _grown(
-    pool: npt.NDArray[Any], meta: Int64s, free: int, left: int, link: int, need: int
-) -> npt.NDArray[Any]:
+def _grown(pool: npt.NDArray[Any], meta: Int64s, free: int, left: int, link: int, need: int) -> npt.NDArray[Any]:
     missing = need - int(meta[left])
     if missing <= 0:
         return pool

@@ -68,9 +68,7 @@ HOLD_EXCHANGES_READ = frozenset(
         "throttle_ms", "queued_ms",
     }
 )  # fmt: skip
-OFFSETS_READ = frozenset(
-    {"exchange_id", "topic", "partition", "asked", "offset", "error_code", "isolation_level"}
-)
+OFFSETS_READ = frozenset({"exchange_id", "topic", "partition", "asked", "offset", "error_code", "isolation_level"})
 Messages = Mapping[tuple[int, int], pa.Table]
 """(API key, side: 0 request, 1 response) -> nested messages with `exchange_id`, of which only the paths asked for."""
 PRODUCE, SHARE_FETCH, SHARE_ACKNOWLEDGE = 0, 78, 79
@@ -272,4 +270,3 @@ def named(messages: Messages) -> dict[tuple[str, str], pa.Table]:
         for (key, side), table in messages.items()
         if key in NAMES
     }
-

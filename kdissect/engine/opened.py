@@ -59,9 +59,7 @@ class Capture:
         """
         return self._tables({name: columns}, {name: where})[name]
 
-    def tables(
-        self, names: Sequence[str] | None = None, where: Mapping[str, str] | None = None
-    ) -> dict[str, pa.Table]:
+    def tables(self, names: Sequence[str] | None = None, where: Mapping[str, str] | None = None) -> dict[str, pa.Table]:
         """Several tables (all when None) in one pass; `where` has filters by table."""
         return self._tables(dict.fromkeys(MADE if names is None else names), where or {})
 
@@ -69,7 +67,8 @@ class Capture:
         """A table as a DataFrame with Arrow-backed dtypes."""
         import pandas
 
-        return self.table(name, columns, where).to_pandas(types_mapper=pandas.ArrowDtype)
+        frame: pandas.DataFrame = self.table(name, columns, where).to_pandas(types_mapper=pandas.ArrowDtype)
+        return frame
 
     def batches(
         self, name: str, columns: Sequence[str] | None = None, where: str | None = None
@@ -167,9 +166,7 @@ class Capture:
                     parts[name].append(batch)
         for name, table in run.finish().items():
             parts[name].append(table)
-        return {
-            name: run.builder.finished(name, found, conditions[name], shown[name]) for name, found in parts.items()
-        }
+        return {name: run.builder.finished(name, found, conditions[name], shown[name]) for name, found in parts.items()}
 
     def _run(self, tables: Mapping[str, Sequence[str] | None], messages: tuple[int, int] | None = None) -> Run:
         for name in tables:
@@ -190,9 +187,9 @@ def open_capture(
 ) -> Capture:
     """Open a capture: a path, a glob, a directory, a list of these, or an open binary file. Nothing is read yet.
 
-    `start`, `end`: leave out packets before and after (ISO 8601, UTC unless it says; or datetimes). `progress` is called
-    with bytes read and bytes in all (None where unknown). Raises CaptureError when there is no such capture, or it is
-    none; UsageError for a time that cannot be read.
+    `start`, `end`: leave out packets before and after (ISO 8601, UTC unless it says; or datetimes). `progress` is
+    called with bytes read and bytes in all (None where unknown). Raises CaptureError when there is no such capture,
+    or it is none; UsageError for a time that cannot be read.
     """
     settings = Settings(_nanoseconds(start), _nanoseconds(end), progress)
     return Capture(open_captures(source), settings)

@@ -31,7 +31,9 @@ def measures(number: int, capture: CaptureSet, scanner: Scanner, ledger: Ledger)
         yield Quality(name, file, "longer_than_original", float(report.over_original))
         yield Quality(name, file, "damaged_places", float(report.damaged_places))
         yield Quality(name, file, "skipped_bytes", float(report.skipped_bytes))
-        yield Quality(name, file, "cut_short", float(report.cut), "the file ends inside a packet" if report.cut else None)
+        yield Quality(
+            name, file, "cut_short", float(report.cut), "the file ends inside a packet" if report.cut else None
+        )
         for kind, count in zip(KINDS, scanner.kinds[index].tolist(), strict=True):
             yield Quality(name, file, f"{kind}_packets", float(count))
     table = ledger.connections

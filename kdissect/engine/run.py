@@ -1,9 +1,9 @@
 """One pass over captures: blocks through the layers, rows of tables out.
 
-A `Run` reads its captures one after the other. `rows()` yields, block by block, unresolved rows of the tables asked for and
-the messages asked for; then `finish()` gives the tables that are made at the end, and `builder` resolves the others. All
-state that is carried from block to block lives in the layers' own objects (`Scanner`, `Dissector`, `Ledger`,
-`TableBuilder`), whose memory is bounded by what is unfinished, not by what was read.
+A `Run` reads its captures one after the other. `rows()` yields, block by block, unresolved rows of the tables asked
+for and the messages asked for; then `finish()` gives the tables that are made at the end, and `builder` resolves the
+others. All state that is carried from block to block lives in the layers' own objects (`Scanner`, `Dissector`,
+`Ledger`, `TableBuilder`), whose memory is bounded by what is unfinished, not by what was read.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import pyarrow as pa
 
 from kdissect.capture import CaptureSet
 from kdissect.engine.quality import measures
-from kdissect.kafka.completed import Completed, Quality
+from kdissect.kafka.completed import Completed, Message, Quality
 from kdissect.kafka.completion import Completion
 from kdissect.kafka.dissector import Dissector, Harvest
 from kdissect.kafka.fit import Programs
 from kdissect.kafka.ledger import Ledger
-from kdissect.kafka.messages import Decoder, Message
+from kdissect.kafka.messages import Decoder
 from kdissect.net.scanner import Scanner
 from kdissect.tables.builder import TableBuilder
 from kdissect.tables.identity import exchange_ids
@@ -156,6 +156,4 @@ def identified(done: Completed, message: Message, ledger: Ledger) -> pa.RecordBa
     }
     batch = message.batch
     names = batch.schema.names
-    return pa.RecordBatch.from_arrays(
-        [*head.values(), *(batch.column(name) for name in names)], names=[*head, *names]
-    )
+    return pa.RecordBatch.from_arrays([*head.values(), *(batch.column(name) for name in names)], names=[*head, *names])

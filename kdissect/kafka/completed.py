@@ -49,6 +49,10 @@ class Message(Protocol):
     def batch(self) -> Any:
         """A `pyarrow.RecordBatch`, nested as on the wire."""
 
+    @property
+    def batches(self) -> list[Any]:
+        """The same rows in as many record batches as were decoded."""
+
 
 @dataclass(slots=True)
 class Completed:

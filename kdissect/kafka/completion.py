@@ -1,14 +1,16 @@
 """From what the stream kernels finished to decoded exchanges.
 
-The frames of a harvest are brought together (`gathering`), their bodies decoded with the layout of the request's version,
-and what the bodies say completes each exchange: its error codes, its throttle time, whether it could be decoded, its final
-status. A version newer than any known layout is tried with the newest one, and believed if that consumes the body exactly.
-An answer with error 35 to an ApiVersions request has the layout of version 0, whatever version was asked for.
+The frames of a harvest are brought together (`gathering`), their bodies decoded with the layout of the request's
+version, and what the bodies say completes each exchange: its error codes, its throttle time, whether it could be
+decoded, its final status. A version newer than any known layout is tried with the newest one, and believed if that
+consumes the body exactly. An answer with error 35 to an ApiVersions request has the layout of version 0, whatever
+version was asked for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +22,7 @@ from kdissect.kafka.gathering import Reader, bodies, collect
 from kdissect.kafka.ledger import Ledger
 from kdissect.kafka.messages import Decoded, Decoder, Message
 from kdissect.problems import Kind
-from kdissect.schema.opcodes import NO_PROGRAM, STATUS_TEXT
-from kdissect.tcp.layout import NULL
+from kdissect.schema.opcodes import STATUS_TEXT
 
 Words = npt.NDArray[np.int64]
 
@@ -113,7 +114,13 @@ class Completion:
             target[place : place + size] = 0
 
     def _completed(
-        self, rows: Words, program: Words, unknown: npt.NDArray[np.bool_], s: npt.NDArray[np.uint8], begin: Words, end: Words
+        self,
+        rows: Words,
+        program: Words,
+        unknown: npt.NDArray[np.bool_],
+        s: npt.NDArray[np.uint8],
+        begin: Words,
+        end: Words,
     ) -> Completed:
         n = len(rows)
         refused = (rows[:, x.X_API] == API_VERSIONS) & (rows[:, x.X_VERSION] > 0) & (program[:, 1] >= 0)
@@ -124,9 +131,7 @@ class Completion:
                 program[i, 1] = self.decoder.table[API_VERSIONS, 0, 1]
                 unknown[i, 1] = False
         order = np.arange(2 * n).reshape(n, 2).T.ravel()
-        flat = self.decoder.decode(
-            s, begin.ravel()[order], end.ravel()[order], program.ravel()[order].astype(np.int32)
-        )
+        flat = self.decoder.decode(s, begin.ravel()[order], end.ravel()[order], program.ravel()[order].astype(np.int32))
         decoded = _Sides(flat, n)
         status = rows[:, x.X_STATUS].astype(np.int8)
         captured = np.stack([rows[:, x.X_REQUEST + x.X_F_BYTES] >= 0, rows[:, x.X_RESPONSE + x.X_F_BYTES] >= 0], axis=1)
@@ -184,7 +189,11 @@ class Completion:
         for i in np.flatnonzero(misfit.any(axis=1) | unknown.any(axis=1) | strange).tolist():
             row = rows[i]
             key, version = int(row[x.X_API]), int(row[x.X_VERSION])
-            place = {"conn": int(row[x.X_CONNECTION]) + ledger.base, "n": int(row[x.X_N]), "orphan": bool(row[x.X_ORPHAN])}
+            place: dict[str, Any] = {
+                "conn": int(row[x.X_CONNECTION]) + ledger.base,
+                "n": int(row[x.X_N]),
+                "orphan": bool(row[x.X_ORPHAN]),
+            }
             for side, f in ((0, x.X_REQUEST), (1, x.X_RESPONSE)):
                 name = "response" if side else "request"
                 at, packet, size = int(row[f]), int(row[f + x.X_F_PACKET]), int(row[f + x.X_F_BYTES])
@@ -244,7 +253,3 @@ def _only(done: Completed, rows: npt.NDArray[np.intp]) -> Completed:
         else:
             messages[kind] = Message(at, message.batches)
     return Completed(**columns, client_ids=done.client_ids, messages=messages)
-
-
-NULL_TIME = NULL
-__all__ = ["NO_PROGRAM", "Completion"]

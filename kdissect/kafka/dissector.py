@@ -1,8 +1,8 @@
 """Segments in, finished exchanges out: the host of the stream kernels.
 
 A `Dissector` follows all connections of one capture. `feed` takes the segment rows of a block and yields `Harvest`s:
-exchanges with the places of their frames, connections that ended, problems. It owns the arrays, makes them larger when a
-kernel asks for room, and moves bytes that are still needed out of the window before the window forgets them.
+exchanges with the places of their frames, connections that ended, problems. It owns the arrays, makes them larger
+when a kernel asks for room, and moves bytes that are still needed out of the window before the window forgets them.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ from kdissect.tcp.layout import (
 Words = npt.NDArray[np.int64]
 
 KEPT_LIMIT = 256 << 20
-"""Bytes moved out of the window at most: half of the memory that a run may use. What is beyond is treated as cut off."""
+"""Bytes moved out of the window at most: half of the memory that a run may use. What is beyond is treated as cut
+off."""
 
 
 @dataclass(slots=True)
@@ -127,7 +128,9 @@ class Dissector:
     def _make_room(self) -> None:
         """More of whatever a kernel may have run out of. The output rows must be empty."""
         if self.M[K_CONNECTIONS_LEFT] < 2:
-            made = self._structs(max(256, len(self._connections)), CONNECTION_WIDTH, K_CONNECTION_FREE, K_CONNECTIONS_LEFT)
+            made = self._structs(
+                max(256, len(self._connections)), CONNECTION_WIDTH, K_CONNECTION_FREE, K_CONNECTIONS_LEFT
+            )
             self.M[made + C_NUMBER] = -1
             self._connections = np.concatenate([self._connections, made])
         while self.M[K_NODES_LEFT] < 2 * NODE_MARGIN:
@@ -151,7 +154,8 @@ class Dissector:
     def live(self) -> Words:
         """The structs of connections that are followed now, a row each (a copy)."""
         rows = self._connections[self.M[self._connections + C_NUMBER] >= 0]
-        return self.M[rows[:, None] + np.arange(CONNECTION_WIDTH)]
+        found: Words = self.M[rows[:, None] + np.arange(CONNECTION_WIDTH)]
+        return found
 
     # ---- work
 
@@ -187,7 +191,9 @@ class Dissector:
         now = int(segments[:, TIME].max())
         rows = self._connections
         M = self.M
-        yield from self._finish(rows[(M[rows + C_NUMBER] >= 0) & (M[rows + C_END] != END_OPEN) & (now - M[rows + C_LAST] > LINGER_NS)])
+        yield from self._finish(
+            rows[(M[rows + C_NUMBER] >= 0) & (M[rows + C_END] != END_OPEN) & (now - M[rows + C_LAST] > LINGER_NS)]
+        )
 
     def finish(self) -> Iterator[Harvest]:
         """The capture ended: finish every connection."""

@@ -34,6 +34,4 @@ def fits(A, begin, end, program, sk):  # type: ignore[no-untyped-def]
     status = consumes(A, begin, end, program, sk)
     if status == OK:
         return FITS
-    if status == SHORT or status == BAD_COUNT:
-        return RAN_OUT
-    return UNREADABLE
+    return RAN_OUT if status in (SHORT, BAD_COUNT) else UNREADABLE

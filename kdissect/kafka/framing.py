@@ -1,9 +1,9 @@
 """Bytes of a direction, in order, into frames.
 
-A frame is a 4-byte length and that many bytes. Bytes missing inside a frame cost that frame alone: the length says where
-the next one begins (`gap` counts through). Only when a length itself is missing, or is one that no frame can have, the
-place is lost and the direction is searched (`kdissect.kafka.resync`). A stream whose protocol is not known yet is a stream
-whose place is lost, at its very beginning.
+A frame is a 4-byte length and that many bytes. Bytes missing inside a frame cost that frame alone: the length says
+where the next one begins (`gap` counts through). Only when a length itself is missing, or is one that no frame can
+have, the place is lost and the direction is searched (`kdissect.kafka.resync`). A stream whose protocol is not known
+yet is a stream whose place is lost, at its very beginning.
 
 While a direction is searched its bytes are nodes of a window; afterwards nodes are the pieces of the current frame.
 """
@@ -58,8 +58,8 @@ KIND_SNAPPED = 11
 
 LEAST_REQUEST = 8
 LEAST_RESPONSE = 4
-"""A request has at least key, version and correlation id, a response its correlation id. (An empty frame is a legal answer
-to a bare SASL token; as a request it makes the broker close the connection.)"""
+"""A request has at least key, version and correlation id, a response its correlation id. (An empty frame is a legal
+answer to a bare SASL token; as a request it makes the broker close the connection.)"""
 
 TRIAL_FACTOR = 32
 """How many bytes trials may read for each byte that is searched, so that searching stays linear."""

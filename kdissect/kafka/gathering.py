@@ -1,7 +1,7 @@
 """Frames of finished exchanges as contiguous bytes, ready to decode.
 
-Most frames lie in one piece of the window and are decoded where they are. The others are put together in the window's room
-for work; pieces that the window no longer holds are read again from the input, many at a time.
+Most frames lie in one piece of the window and are decoded where they are. The others are put together in the window's
+room for work; pieces that the window no longer holds are read again from the input, many at a time.
 """
 
 from __future__ import annotations
@@ -31,16 +31,18 @@ from kdissect.kafka.state import (
 )
 from kdissect.tcp.layout import N_AT, N_LENGTH, N_NEXT
 
+Words = npt.NDArray[np.int64]
+
 
 class Reader(Protocol):
     """Input that can be read again at logical offsets."""
 
     @property
-    def rereadable(self) -> bool: ...
+    def rereadable(self) -> bool:
+        """Whether `read_many` works."""
 
-    def read_many(
-        self, at: npt.NDArray[np.int64], length: npt.NDArray[np.int64], out: npt.NDArray[np.uint8], place: npt.NDArray[np.int64]
-    ) -> Any: ...
+    def read_many(self, at: Words, length: Words, out: npt.NDArray[np.uint8], place: Words) -> Any:
+        """Copy `length[i]` bytes at logical offset `at[i]` to `out[place[i]:]`."""
 
 
 @kernel
@@ -69,9 +71,9 @@ def _pieces(M, row, x):  # type: ignore[no-untyped-def]
 def collect(M, b, A, first, n, need, together, target, w, limit, begin, end, absent):  # type: ignore[no-untyped-def]
     """Find the frames of the exchanges first..n-1 that `need` asks for (one column a side).
 
-    `begin` and `end` get the places of the messages behind their headers: in the window where they are in one piece there
-    (unless `together`), else in `target` from `w` on, up to `limit`. Rows of `absent` (at, length, place) have to be read
-    again. Returns the exchange it stopped at for want of room, and the number of rows of `absent`.
+    `begin` and `end` get the places of the messages behind their headers: in the window where they are in one piece
+    there (unless `together`), else in `target` from `w` on, up to `limit`. Rows of `absent` (at, length, place) have
+    to be read again. Returns the exchange it stopped at for want of room, and the number of rows of `absent`.
     """
     missing = np.int64(0)
     for i in range(first, n):

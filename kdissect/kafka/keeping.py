@@ -1,9 +1,9 @@
 """Bytes that must outlive the window.
 
-The window forgets its oldest slot before it reads on. What the stream kernels may still look at then moves to `kept`: the
-beginnings of frames that are being received, windows that are being searched, and segments ahead of a hole. The bulk of a
-large frame stays where it is, as extents of the file, where the input can be read again; where it cannot (a pipe, a
-compressed file) it moves too. `kept` is packed anew each time, so it holds live bytes only.
+The window forgets its oldest slot before it reads on. What the stream kernels may still look at then moves to `kept`:
+the beginnings of frames that are being received, windows that are being searched, and segments ahead of a hole. The
+bulk of a large frame stays where it is, as extents of the file, where the input can be read again; where it cannot (a
+pipe, a compressed file) it moves too. `kept` is packed anew each time, so it holds live bytes only.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ SMALL_REQUEST = 4096
 
 @kernel
 def _leaving(at, low, high):  # type: ignore[no-untyped-def]
-    """Whether bytes at `at` have to move: the window forgets [low, high); bytes put together by us rotate on their own."""
+    """Whether bytes at `at` have to move: the window forgets [low, high); bytes put together by us rotate on their
+    own."""
     return low <= at < high or at >= EXTRA
 
 

@@ -1,12 +1,13 @@
 """The books of a run: its connections and problems, as arrays.
 
-A connection is entered when it is first seen, with what never changes (its id, its endpoints), and closed when the stream
-kernels have finished it, with its times and counters.
+A connection is entered when it is first seen, with what never changes (its id, its endpoints), and closed when the
+stream kernels have finished it, with its times and counters.
 """
 
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +38,8 @@ def _mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 
 
 def connection_id(capture: str, flows: Words, first: Words, sequence: Words) -> npt.NDArray[np.uint64]:
-    """Ids from what a connection is known by: capture, 4-tuple (rows of flows), time (ns) and sequence number of its first packet."""
+    """Ids from what a connection is known by: capture, 4-tuple (rows of flows), time (ns) and sequence number of its
+    first packet."""
     seed = int.from_bytes(hashlib.blake2b(capture.encode(), digest_size=8).digest(), "big")
     h = np.full(len(first), seed, np.uint64)
     for column in (*flows.T, first, sequence):
@@ -49,9 +51,9 @@ class Ledger:
     """Connections and problems of a run over one or more captures."""
 
     def __init__(self, captures: list[str], files: list[list[str]]) -> None:
-        columns = {name: np.zeros(0, kind) for name, kind in _EMPTY.items()}
+        columns: dict[str, Any] = {name: np.zeros(0, kind) for name, kind in _EMPTY.items()}
         self.connections = Connections(captures=captures, files=files, protocols=list(NAMES), **columns)
-        self._room = {name: np.zeros(256, kind) for name, kind in _EMPTY.items()}
+        self._room: dict[str, npt.NDArray[Any]] = {name: np.zeros(256, kind) for name, kind in _EMPTY.items()}
         self._first = self._sequence = np.zeros(256, np.int64)
         self.base = 0
         """Row of the first connection of the capture that is read now."""
@@ -159,11 +161,13 @@ class Ledger:
         return self._texts.setdefault(text, len(self._texts))
 
     def note(
-        self, kind: Kind, where: str, detail: str, *, conn: int = -1, n: int = -1, orphan: bool = False, at: int = t.NULL,
-        packet: int = -1, size: int = -1,
+        self, kind: Kind, where: str, detail: str, *, conn: int = -1, n: int = -1, orphan: bool = False,
+        at: int = t.NULL, packet: int = -1, size: int = -1,
     ) -> None:  # fmt: skip
         """One row of problems. `conn` is a row of connections."""
-        self._rows.append((int(kind), self.capture, conn, n, orphan, at, packet, self.text(where), self.text(detail), size))
+        self._rows.append(
+            (int(kind), self.capture, conn, n, orphan, at, packet, self.text(where), self.text(detail), size)
+        )
         if conn >= 0:
             self._room["problems"][conn] += 1
 
@@ -175,14 +179,19 @@ class Ledger:
             where = f"{stream}, sequence number {position & 0xFFFFFFFF}"
             text = _DETAIL.get(kind, "").format(size=size, detail=detail)
             conn = number + self.base
-            self._rows.append((kind, self.capture, conn, -1, False, at, packet, self.text(where), self.text(text), size))
+            self._rows.append(
+                (kind, self.capture, conn, -1, False, at, packet, self.text(where), self.text(text), size)
+            )
 
     def problems(self) -> Problems:
         """All rows so far."""
-        columns = list(zip(*self._rows, strict=True)) if self._rows else [()] * 10
+        columns: list[Any] = list(zip(*self._rows, strict=True)) if self._rows else [()] * 10
         kinds = (np.int8, np.int32, np.int32, np.int64, np.bool_, np.int64, np.int64, np.int32, np.int32, np.int64)
-        arrays = [np.array(column, kind) for column, kind in zip(columns, kinds, strict=True)]
-        return Problems(*arrays, texts=list(self._texts))
+        names = ("kind", "capture", "conn", "n", "is_orphan", "at", "packet", "where", "detail", "bytes")
+        arrays: dict[str, Any] = {
+            name: np.array(column, kind) for name, column, kind in zip(names, columns, kinds, strict=True)
+        }
+        return Problems(**arrays, texts=list(self._texts))
 
 
 _DETAIL = {

@@ -9,9 +9,10 @@ The rules:
 - A response can be captured before its own request. Unmatched ones are held for HOLD_PACKETS packets of the connection,
   and while requests wait behind a hole, before they are called orphans.
 - After SaslHandshake v0 was answered, frames are bare tokens of the mechanism until one reads as a Kafka request again.
-- A request that was not answered before bytes of the other direction were lost is `partial`: its answer may be among them.
-- A frame with bytes missing is `partial`; its last byte's time is unknown when bytes were never captured, but known when a
-  snap length cut them (they did arrive).
+- A request that was not answered before bytes of the other direction were lost is `partial`: its answer may be among
+  them.
+- A frame with bytes missing is `partial`; its last byte's time is unknown when bytes were never captured, but known
+  when a snap length cut them (they did arrive).
 """
 
 from __future__ import annotations
@@ -127,8 +128,8 @@ HOLD_PACKETS = 64
 HELD = 256
 """Responses held per connection at most; the oldest becomes an orphan."""
 MAX_WAITING = 8192
-"""Requests waiting per connection at most (Kafka's clients keep 5 in flight, librdkafka up to 1,000,000 by setting but a
-broker reads one at a time); the oldest is finished as never answered."""
+"""Requests waiting per connection at most (Kafka's clients keep 5 in flight, librdkafka up to 1,000,000 by setting
+but a broker reads one at a time); the oldest is finished as never answered."""
 NEXT_FEW = 16
 """Waiting requests that are looked at for captures out of order: packets change places over short distances only."""
 MAX_SKIPPED = 1024
@@ -412,8 +413,17 @@ def orphan(M, c, h):  # type: ignore[no-untyped-def]
     if M[h + R_LAST] != NULL:
         M[c + C_ANSWERED_LAST] = M[h + R_LAST]
     direction = 1 - M[c + C_CLIENT]
-    problem(M, KIND_ORPHAN, c, direction, M[h + R_FIRST], M[h + R_PACKET],
-            M[direction_of(c, direction) + D_NEXT], M[h + R_BYTES], M[h + R_CORRELATION])
+    problem(
+        M,
+        KIND_ORPHAN,
+        c,
+        direction,
+        M[h + R_FIRST],
+        M[h + R_PACKET],
+        M[direction_of(c, direction) + D_NEXT],
+        M[h + R_BYTES],
+        M[h + R_CORRELATION],
+    )
     _free_request(M, h)
 
 
@@ -607,8 +617,9 @@ def response_complete(M, b, A, c, s):  # type: ignore[no-untyped-def]
     """The direction's current frame is a response (as much of it as will ever come)."""
     have = frame_head(M, b, A, s)
     if have < 4:
-        problem(M, KIND_BAD_HEADER, c, M[s + D_SIDE], M[s + D_FIRST], M[s + D_PACKET], M[s + D_NEXT],
-                M[s + D_SIZE] + 4, -1)
+        problem(
+            M, KIND_BAD_HEADER, c, M[s + D_SIDE], M[s + D_FIRST], M[s + D_PACKET], M[s + D_NEXT], M[s + D_SIZE] + 4, -1
+        )
         _token(M, c, s)
         return
     correlation = signed32(A, HEAD)
@@ -669,7 +680,7 @@ def client_matches(M, A, c, o, have):  # type: ignore[no-untyped-def]
     a = M[NAME_ENDS + code]
     if n >= 0x8000 or n == 0 or n > have - 10 or M[NAME_ENDS + code + 1] - a != n:
         return False
+    same = True
     for q in range(n):
-        if A[NAMES + a + q] != A[o + 10 + q]:
-            return False
-    return True
+        same = same and A[NAMES + a + q] == A[o + 10 + q]
+    return same

@@ -54,13 +54,13 @@ def _recognise(start: bytes) -> str | None:
         return "mqtt"
     if start[:8] == b"\x00\x00\x00\x2d\x00\x00\x00\x00" or start[:4] in (b"ruok", b"stat", b"mntr", b"srvr"):
         return "zookeeper"
-    if start.startswith((b"EHLO", b"HELO")) or start.startswith(b"220 ") and b"SMTP" in start:
+    if start.startswith((b"EHLO", b"HELO")) or (start.startswith(b"220 ") and b"SMTP" in start):
         return "smtp"
     if start.startswith((b"USER ", b"220 ", b"220-")):
         return "ftp"
     if start[0] == 0x30 and start[2:4] == b"\x02\x01":
         return "ldap"
-    if start.startswith((b"get ", b"set ", b"stats", b"version\r\n")) or start[0] in (0x80, 0x81) and start[3] == 0:
+    if start.startswith((b"get ", b"set ", b"stats", b"version\r\n")) or (start[0] in (0x80, 0x81) and start[3] == 0):
         return "memcached"
     if start[12:16] in (b"\xdd\x07\x00\x00", b"\xd4\x07\x00\x00", b"\x01\x00\x00\x00") and start[2:4] == b"\x00\x00":
         return "mongodb"

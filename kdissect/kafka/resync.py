@@ -1,7 +1,7 @@
 """Finding where frames begin: by trial, then confirmation.
 
-A direction is searched when its stream begins and whenever a length prefix was lost. Its bytes are the window. Offsets are
-tried in order; each is rejected, accepted, or waits for more bytes:
+A direction is searched when its stream begins and whenever a length prefix was lost. Its bytes are the window.
+Offsets are tried in order; each is rejected, accepted, or waits for more bytes:
 
 - A request: a plausible size, a known key and version, a client id that is text, and a body that its layout consumes
   exactly.
@@ -10,12 +10,13 @@ tried in order; each is rejected, accepted, or waits for more bytes:
   first request captured (its own request came earlier), if the next response follows it.
 - A frame that the window cannot hold whole (too large, cut by the snap length, or with a hole in it) is taken when it
   begins a segment, all of it that is there fits, and a waiting id or a client id vouches for it.
-- Where the first bytes of a connection are there, its first frame must be a request: anything else is not Kafka, and the
-  connection is left alone. A body that fits no layout is still believed there if its frame ends where the segment ends.
+- Where the first bytes of a connection are there, its first frame must be a request: anything else is not Kafka, and
+  the connection is left alone. A body that fits no layout is still believed there if its frame ends where the segment
+  ends.
 
-While one offset waits, later ones are tried too, and taken if they fit exactly where a segment begins: data may look like
-a length for a while. What lies before an accepted offset is skipped. Trials may read TRIAL_FACTOR bytes for each byte searched and no more, so
-any input is searched in linear time. Limits look at the direction's own bytes only.
+While one offset waits, later ones are tried too, and taken if they fit exactly where a segment begins: data may look
+like a length for a while. What lies before an accepted offset is skipped. Trials may read TRIAL_FACTOR bytes for each
+byte searched and no more, so any input is searched in linear time. Limits look at the direction's own bytes only.
 """
 
 from __future__ import annotations
@@ -98,8 +99,8 @@ MAX_FRAME = 1 << 30
 """No broker accepts a request beyond socket.request.max.bytes (100 MiB by default), no client a response beyond 2 GiB;
 tuned clusters stay far below this."""
 LIKELY_FRAME = 128 << 20
-"""The largest frame that is believed without seeing all of it: above Kafka's default limit of a request (100 MiB) and of a
-fetch (50 MiB)."""
+"""The largest frame that is believed without seeing all of it: above Kafka's default limit of a request (100 MiB) and
+of a fetch (50 MiB)."""
 GIVE_UP = 1 << 20
 """Bytes searched in vain after which a connection that never showed a Kafka frame is left alone."""
 NEAR = 256
@@ -149,7 +150,8 @@ def _trial(M, A, sk, s, begin, end, program):  # type: ignore[no-untyped-def]
 
 @kernel
 def _request_candidate(M, A, sk, c, s, o, n, closed, at_start):  # type: ignore[no-untyped-def]
-    """Judge offset `o` of the window, which ends at `n`, as the beginning of a request; `closed` when no more bytes will follow."""
+    """Judge offset `o` of the window, which ends at `n`, as the beginning of a request; `closed` when no more bytes
+    will follow."""
     if n - o < 14:
         if closed:
             return REJECT
@@ -305,8 +307,17 @@ def _adopt(M, b, A, c, s, o):  # type: ignore[no-untyped-def]
     if o > 0 or M[s + D_SKIPPED] > 0:
         _drop_before(M, s, o)
         node = M[s + D_HEAD]
-        problem(M, KIND_RESYNCHRONISED, c, M[s + D_SIDE], M[node + N_TIME], M[node + N_PACKET], M[s + D_NEXT],
-                M[s + D_SKIPPED], -1)
+        problem(
+            M,
+            KIND_RESYNCHRONISED,
+            c,
+            M[s + D_SIDE],
+            M[node + N_TIME],
+            M[node + N_PACKET],
+            M[s + D_NEXT],
+            M[s + D_SKIPPED],
+            -1,
+        )
     node = M[s + D_HEAD]
     M[s + D_HEAD] = -1
     M[s + D_TAIL] = -1
@@ -434,5 +445,14 @@ def settle(M, b, A, sk, c, s):  # type: ignore[no-untyped-def]
 def lost_for_good(M, c, s):  # type: ignore[no-untyped-def]
     """At the end: a direction that is still searched is a problem of its own, if the connection is Kafka at all."""
     if M[s + D_MODE] == MODE_SEARCH and M[c + C_KAFKA] == 1 and M[s + D_SKIPPED] > 0:
-        problem(M, KIND_NOT_RESYNCHRONISED, c, M[s + D_SIDE], M[c + C_LAST], np.int64(-1), M[s + D_NEXT],
-                M[s + D_SKIPPED], -1)
+        problem(
+            M,
+            KIND_NOT_RESYNCHRONISED,
+            c,
+            M[s + D_SIDE],
+            M[c + C_LAST],
+            np.int64(-1),
+            M[s + D_NEXT],
+            M[s + D_SKIPPED],
+            -1,
+        )

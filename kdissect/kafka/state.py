@@ -1,9 +1,9 @@
 """What the stream kernels share above TCP: the layout of requests and finished exchanges, and how bytes are found.
 
-Three arrays make up the state: the heap `M` of int64 words (see `kdissect.tcp.layout`), the window `b` of recent input, and
-`A`, bytes of our own: the beginning of a frame that lies in several pieces, a search window in one piece, the client ids
-seen, and bytes kept from before the window. Requests (R_*) wait in the order in which they were sent; rows of exchanges
-(X_*) are read by the engine after each call.
+Three arrays make up the state: the heap `M` of int64 words (see `kdissect.tcp.layout`), the window `b` of recent
+input, and `A`, bytes of our own: the beginning of a frame that lies in several pieces, a search window in one piece,
+the client ids seen, and bytes kept from before the window. Requests (R_*) wait in the order in which they were sent;
+rows of exchanges (X_*) are read by the engine after each call.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ STRUCTS = E_BASE + E_ROWS * CONNECTION_WIDTH
 # ---- bytes of our own
 HEAD = 0
 HEAD_BYTES = 1280
-"""Bytes of a frame that are looked at to read its header: an id of 1,024 bytes and its tags fit (Kafka's own clients send
-far shorter ones; a longer id is shown as null and the body is not decoded)."""
+"""Bytes of a frame that are looked at to read its header: an id of 1,024 bytes and its tags fit (Kafka's own clients
+send far shorter ones; a longer id is shown as null and the body is not decoded)."""
 SCRATCH = HEAD + HEAD_BYTES
 WINDOW = 256 << 10
 """Bytes searched at a time: larger frames are taken on their header and the part of the body that is there."""
@@ -135,16 +135,19 @@ def direction_of(c, side):  # type: ignore[no-untyped-def]
 
 @kernel
 def be16(b, o):  # type: ignore[no-untyped-def]
+    """Unsigned 16-bit big endian."""
     return (np.int64(b[o]) << 8) | np.int64(b[o + 1])
 
 
 @kernel
 def be32(b, o):  # type: ignore[no-untyped-def]
+    """Unsigned 32-bit big endian."""
     return (np.int64(b[o]) << 24) | (np.int64(b[o + 1]) << 16) | (np.int64(b[o + 2]) << 8) | np.int64(b[o + 3])
 
 
 @kernel
 def signed32(b, o):  # type: ignore[no-untyped-def]
+    """Signed 32-bit big endian."""
     return ((be32(b, o) + 0x80000000) & 0xFFFFFFFF) - 0x80000000
 
 

@@ -2,14 +2,14 @@
 
 `run` takes the segments of a block, grouped by flow and in the order of capture within each, and drives every packet
 through `kdissect.tcp` (what is next in the stream), `framing` (frames), `resync` (where frames begin) and `pairing`
-(requests and responses). All state is per connection and changes only with that connection's own packets, so the rows are
-the same however the input is cut into blocks.
+(requests and responses). All state is per connection and changes only with that connection's own packets, so the rows
+are the same however the input is cut into blocks.
 
 A 4-tuple begins a new connection with a SYN of another sequence number, or with any packet more than LINGER_NS after it
 ended. `finish` closes a connection's books: holes that will not be filled, frames that were begun, requests that wait.
 
-The kernels never grow an array. Before each step they check that everything it can produce fits (`MARGIN` rows), and stop
-in front of it otherwise; the caller makes room and calls again.
+The kernels never grow an array. Before each step they check that everything it can produce fits (`MARGIN` rows), and
+stop in front of it otherwise; the caller makes room and calls again.
 """
 
 from __future__ import annotations
@@ -220,7 +220,13 @@ def _handshake(M, g, row, c, s):  # type: ignore[no-untyped-def]
         if flags & ACK_FLAG == 0:
             M[c + C_START_SEEN] = 1
             M[c + C_SYN] = time
-    elif M[c + C_RTT] < 0 and M[c + C_SYN] != NULL and flags & ACK_FLAG and flags & RST == 0 and M[s + D_SIDE] == M[c + C_CLIENT]:
+    elif (
+        M[c + C_RTT] < 0
+        and M[c + C_SYN] != NULL
+        and flags & ACK_FLAG
+        and flags & RST == 0
+        and M[s + D_SIDE] == M[c + C_CLIENT]
+    ):
         if M[M[s + D_OTHER] + D_ISN] != NULL and g[row, ACK] == (M[M[s + D_OTHER] + D_ISN] + 1) & 0xFFFFFFFF:
             M[c + C_RTT] = max(time - M[c + C_SYN], 0)
         M[c + C_SYN] = NULL if M[c + C_RTT] >= 0 else M[c + C_SYN]
@@ -257,10 +263,9 @@ def _advance(M, b, A, sk, c, s):  # type: ignore[no-untyped-def]
 def _advance_both(M, b, A, sk, c):  # type: ignore[no-untyped-def]
     """`_advance` for both directions, requests first: responses are recognised by the requests that wait."""
     first = max(M[c + C_CLIENT], 0)
-    for q in range(2):
-        if not _advance(M, b, A, sk, c, direction_of(c, first ^ q)):
-            return False
-    return True
+    if not _advance(M, b, A, sk, c, direction_of(c, first)):
+        return False
+    return _advance(M, b, A, sk, c, direction_of(c, 1 - first))
 
 
 @kernel
@@ -281,8 +286,9 @@ def finish(M, b, A, sk, conn_of, c, reason):  # type: ignore[no-untyped-def]
         s = direction_of(c, M[c + C_CLIENT] ^ q if M[c + C_CLIENT] >= 0 else q)
         lost_for_good(M, c, s)
         if M[s + D_MODE] == MODE_FRAMES and M[s + D_NEED] > 0:
-            problem(M, KIND_UNFINISHED, c, M[s + D_SIDE], M[s + D_FIRST], M[s + D_PACKET], M[s + D_NEXT],
-                    M[s + D_NEED], -1)
+            problem(
+                M, KIND_UNFINISHED, c, M[s + D_SIDE], M[s + D_FIRST], M[s + D_PACKET], M[s + D_NEXT], M[s + D_NEED], -1
+            )
             complete(M, b, A, c, s)
         drop_nodes(M, s)
         forget_frame(M, s)
@@ -314,9 +320,9 @@ def _packet(M, b, A, sk, g, row, c, s):  # type: ignore[no-untyped-def]
     _handshake(M, g, row, c, s)
     if arrive(M, g, row, c, s):
         _take(M, b, A, sk, c, s)
-    if M[s + D_AHEAD] > 0 or M[M[s + D_OTHER] + D_AHEAD] > 0:
-        if not _advance_both(M, b, A, sk, c):
-            return False
+    waiting = M[s + D_AHEAD] > 0 or M[M[s + D_OTHER] + D_AHEAD] > 0
+    if waiting and not _advance_both(M, b, A, sk, c):
+        return False
     _endings(M, g, row, c, s)
     return True
 

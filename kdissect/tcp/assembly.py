@@ -3,15 +3,17 @@
 The rules, per direction:
 
 - Sequence numbers are compared modulo 2^32 and unwrapped to 64-bit positions around the next one expected.
-- The first copy of a byte wins, and its time is the byte's time. Bytes seen already are retransmissions, unless the packet
-  is a second view of one that was just captured (both ends of a veth, `-i any`, a mirrored port): the same header fields
-  and IP id within DUPLICATE_NS. A keep-alive (at most one byte, just below the next position) is neither.
-- Bytes beyond the next position wait, in order, as nodes. They wait until the hole is filled, or until it will not be:
-  the other side acknowledged it and GAP_PACKETS more packets of the connection went by (captures reorder packets), or more
-  than AHEAD_SEGMENTS or AHEAD_BYTES wait behind it. Then the hole is an event of known length. These limits look at the
-  connection's own packets only, so the result does not depend on what else is in the capture.
-- A segment further ahead than MAX_AHEAD is believed only when the next one continues it, or the other side acknowledged as
-  much: one forged or damaged sequence number must not cost a stream.
+- The first copy of a byte wins, and its time is the byte's time. Bytes seen already are retransmissions, unless the
+  packet is a second view of one that was just captured (both ends of a veth, `-i any`, a mirrored port): the same
+  header fields and IP id within DUPLICATE_NS. A keep-alive (at most one byte, just below the next position) is
+  neither.
+- Bytes beyond the next position wait, in order, as nodes. They wait until the hole is filled, or until it will not
+  be: the other side acknowledged it and GAP_PACKETS more packets of the connection went by (captures reorder
+  packets), or more than AHEAD_SEGMENTS or AHEAD_BYTES wait behind it. Then the hole is an event of known length.
+  These limits look at the connection's own packets only, so the result does not depend on what else is in the
+  capture.
+- A segment further ahead than MAX_AHEAD is believed only when the next one continues it, or the other side
+  acknowledged as much: one forged or damaged sequence number must not cost a stream.
 
 Nothing here knows what the bytes mean: `arrive` and `ready` say what comes next in the stream, the caller takes it.
 """
@@ -69,8 +71,8 @@ from kdissect.tcp.layout import (
 FIN, SYN, RST, ACK_FLAG = 1, 2, 4, 16
 
 DUPLICATE_NS = 100_000_000
-"""A second copy with the same non-zero IP id: capture points of one host see it within microseconds, a mirrored port within
-milliseconds; the id of a flow comes back after 65,536 packets, and a retransmission carries a new one."""
+"""A second copy with the same non-zero IP id: capture points of one host see it within microseconds, a mirrored port
+within milliseconds; the id of a flow comes back after 65,536 packets, and a retransmission carries a new one."""
 DUPLICATE_BARE_NS = 1_000_000
 """The same without an IP id (IPv6, some stacks): shorter than any retransmission timer."""
 GAP_PACKETS = 64
@@ -80,8 +82,8 @@ AHEAD_SEGMENTS = 2048
 AHEAD_BYTES = 16 << 20
 """Bytes waiting behind one hole: beyond the largest receive window that Linux gives by default (6 MiB)."""
 SETTLE_PACKETS = 32
-"""A stream that is met in its middle begins with the lowest position among this many packets of its connection: a SYN or
-earlier bytes may have been captured late."""
+"""A stream that is met in its middle begins with the lowest position among this many packets of its connection: a SYN
+or earlier bytes may have been captured late."""
 EARLIER = 1 << 20
 """How far below the first bytes seen earlier ones may lie."""
 MAX_AHEAD = 64 << 20
@@ -219,7 +221,8 @@ def _wait(M, s, position, at, captured, wire, time, packet):  # type: ignore[no-
 
 @kernel
 def arrive(M, g, i, c, s):  # type: ignore[no-untyped-def]
-    """Take one packet of direction `s`. True when OUT holds the next bytes of the stream: at, captured, wire, time, packet.
+    """Take one packet of direction `s`. True when OUT holds the next bytes of the stream: at, captured, wire, time,
+    packet.
 
     Otherwise the packet had no new bytes, or they wait for others: ask `ready`.
     """
@@ -313,12 +316,17 @@ def hole(M, c, s):  # type: ignore[no-untyped-def]
     """Length of the hole in front of the waiting segments if it is now given up (the stream moves behind it), else 0.
     -1: the stream begins with them, nothing is missing.
 
-    While a connection is finished nothing more will arrive: bytes that the other side acknowledged without us seeing any after them are a
-    hole too.
+    While a connection is finished nothing more will arrive: bytes that the other side acknowledged without us seeing
+    any after them are a hole too.
     """
     node = M[s + D_AHEAD_HEAD]
     if node < 0:
-        if M[K_FINAL] != RUNNING and M[s + D_STARTED] > 0 and M[s + D_ACKED] != NULL and M[s + D_ACKED] > M[s + D_NEXT] + 1:
+        if (
+            M[K_FINAL] != RUNNING
+            and M[s + D_STARTED] > 0
+            and M[s + D_ACKED] != NULL
+            and M[s + D_ACKED] > M[s + D_NEXT] + 1
+        ):
             length = M[s + D_ACKED] - M[s + D_NEXT]
             M[s + D_NEXT] += length
             M[s + D_MISSING_TOTAL] += length

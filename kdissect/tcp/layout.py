@@ -1,14 +1,15 @@
 """What is remembered between packets: one heap of int64 words.
 
-The stream kernels share one array `M` (few arguments compile and call much faster than many). It begins with control words
-and small tables at fixed addresses, then room for output rows; behind them come the structs, which are known by the address
-of their first word: `M[c + C_LAST]` is a word of the connection at `c`. A connection (C_*) is followed by its two directions
-(D_*; the first is from the endpoint that sorts first). Nodes (N_*) are pieces of the frame that is being received, of a
-window that is searched for a frame, and segments that arrived ahead of a hole. Free structs are chained through their first
-word. The heap grows at its end only, so addresses stay.
+The stream kernels share one array `M` (few arguments compile and call much faster than many). It begins with control
+words and small tables at fixed addresses, then room for output rows; behind them come the structs, which are known by
+the address of their first word: `M[c + C_LAST]` is a word of the connection at `c`. A connection (C_*) is followed by
+its two directions (D_*; the first is from the endpoint that sorts first). Nodes (N_*) are pieces of the frame that is
+being received, of a window that is searched for a frame, and segments that arrived ahead of a hole. Free structs are
+chained through their first word. The heap grows at its end only, so addresses stay.
 
 Positions are stream positions: sequence numbers unwrapped to 64 bits. `at` is a logical input offset (see
-`kdissect.capture`); HOLE and CUT stand there for bytes that were never captured and for bytes that a snap length cut off.
+`kdissect.capture`); HOLE and CUT stand there for bytes that were never captured and for bytes that a snap length cut
+off.
 """
 
 from __future__ import annotations
