@@ -83,7 +83,8 @@ class Summarizer:
 
     def _exchanges(self, batch: pa.RecordBatch) -> None:
         self._count(self._broker_exchanges, batch.column("broker"))
-        self._count(self._client_exchanges, batch.column("client_id"))
+        asked = batch.filter(pc.not_equal(batch.column("status"), "orphan"))
+        self._count(self._client_exchanges, asked.column("client_id"))
         refused = batch.filter(pc.equal(batch.column("status"), "error"))
         self._count(self._client_errors, refused.column("client_id"))
 
@@ -243,7 +244,7 @@ def summarize(tables: Mapping[str, pa.Table], by: str = "api") -> Summary:
 
 
 def _name(key: tuple[Any, ...]) -> str:
-    return " v".join("(unknown)" if part is None else str(part) for part in key)
+    return " v".join("(request unseen)" if part is None else str(part) for part in key)
 
 
 def _combined(columns: list[pa.Array]) -> tuple[npt.NDArray[np.int64], list[tuple[Any, ...]]]:
