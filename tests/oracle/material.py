@@ -64,8 +64,9 @@ class Material:
 
 @cache
 def together(api: str, direction: str) -> dict[str, dict[str, Any]]:
-    """The messages of all clean captures that have a log."""
-    paths = [next(iter(sorted(CAPTURES.glob(f"{name}.pcap*")))) for name in LOGGED if name not in ENCRYPTED]
+    """The messages of all clean captures that have a log and such messages."""
+    them = [material(name) for name in LOGGED if name not in ENCRYPTED]
+    paths = [it.path for it in them if any(r["api"] == api for r in it.exchanges)]
     return _by_exchange(kdissect.open(paths), api, direction)
 
 
