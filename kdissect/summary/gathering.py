@@ -244,7 +244,7 @@ def summarize(tables: Mapping[str, pa.Table], by: str = "api") -> Summary:
 
 
 def _name(key: tuple[Any, ...]) -> str:
-    return " v".join("(request unseen)" if part is None else str(part) for part in key)
+    return " v".join("(unknown)" if part is None else str(part) for part in key)
 
 
 def _combined(columns: list[pa.Array]) -> tuple[npt.NDArray[np.int64], list[tuple[Any, ...]]]:
