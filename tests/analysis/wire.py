@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -27,7 +28,7 @@ class Rows:
         """Cut before these rows of fetches."""
         edges = [0, *sorted(cuts), len(self.fetches)]
         found = []
-        for begin, end in zip(edges, edges[1:], strict=False):
+        for begin, end in pairwise(edges):
             rows = self.fetches[begin:end]
             names = {row["exchange_id"] for row in rows}
             kept = [row for row in self.partitions if row["exchange_id"] in names]
