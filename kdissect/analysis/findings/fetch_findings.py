@@ -248,6 +248,8 @@ def growing_lag(tables: Tables) -> list[Finding]:
     groups = group(partitions, ["client_id", "topic", "partition"])
     rows = np.flatnonzero((lag >= 0) & (when != NULL_TIME) & ~follower)
     rows = rows[np.lexsort((when[rows], groups.code[rows]))]
+    if not len(rows):
+        return []
     edges = np.flatnonzero(np.append(groups.code[rows][1:] != groups.code[rows][:-1], True)) + 1
     grown: list[tuple[int, int, int, int]] = []
     begin = 0
