@@ -8,6 +8,7 @@ Anything that keeps the program from reading at all is an exception of this tree
     │   ├── CaptureNotFound     no such file, or nothing matches
     │   ├── CaptureUnreadable   permission, I/O error
     │   └── NotACapture         the bytes are no capture format we know
+    ├── OutputError             an output cannot be written (`kdissect.output`; exit code 2)
     └── UsageError              a bad argument: unknown table, column, API, exchange id (exit code 2)
 
 Every message is one line that says what to do.

@@ -15,7 +15,6 @@ import click
 from click.shell_completion import shell_complete
 
 from kdissect.cli import terminal
-from kdissect.cli.files import OutputError
 from kdissect.problems import CaptureError, CaptureNotFound, KdissectError
 
 READ, UNREADABLE, BAD_ARGUMENTS, INTERRUPTED = 0, 1, 2, 130
@@ -54,7 +53,7 @@ def _run(given: list[str]) -> int:
     except CaptureError as error:
         terminal.say(f"kdissect: {_one_line(str(error))}{_meant(error, given)}")
         return UNREADABLE
-    except (KdissectError, OutputError) as error:
+    except KdissectError as error:
         terminal.say(f"kdissect: {_one_line(str(error))}")
         return BAD_ARGUMENTS
     except BrokenPipeError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 
 import click
 
@@ -15,6 +15,7 @@ from kdissect.cli.progress import Progress
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kdissect.engine.cutting import Written
     from kdissect.summary import Summary
 
 STDIN = "-"
@@ -72,6 +73,19 @@ class Capture(Protocol):
 
     def save(self, directory: str | Path) -> Mapping[str, int]:
         """Every table as Parquet; returns rows by table."""
+
+    def cut(
+        self,
+        target: str | Path | BinaryIO,
+        *,
+        exchange: str | None = None,
+        connection: str | None = None,
+        frame: int | None = None,
+        start: str | None = None,
+        end: str | None = None,
+        alone: bool = False,
+    ) -> Written:
+        """Write a smaller capture."""
 
     def show(self, exchange_id: str | None = None, frame: int | None = None) -> Sequence[Shown]:
         """Exchanges by id (or unique prefix) or by frame number, with their bytes explained."""

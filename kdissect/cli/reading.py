@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kdissect.cli import rows, screen, terminal, tree
-from kdissect.cli.files import whole_directory
 from kdissect.cli.words import number_of
+from kdissect.output import whole_directory
 from kdissect.problems import UsageError
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, TYPE_CHECKING, BinaryIO, cast
 
 from kdissect.cli import terminal
-from kdissect.cli.files import whole_file
 from kdissect.cli.grid import GAP, fit, pad
+from kdissect.output import whole_file
 
 if TYPE_CHECKING:
     import pyarrow as pa

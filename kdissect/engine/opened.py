@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
 
@@ -21,6 +21,7 @@ from kdissect.tables.where import Filter, parse
 if TYPE_CHECKING:
     import pandas
 
+    from kdissect.engine.cutting import Written
     from kdissect.engine.showing import Shown
     from kdissect.summary import Summary
 
@@ -143,6 +144,30 @@ class Capture:
         from kdissect.engine.showing import show, wanted
 
         return show(self._captures, self._settings, wanted(exchange_id, frame))
+
+    def cut(
+        self,
+        target: str | Path | BinaryIO,
+        *,
+        exchange: str | None = None,
+        connection: str | None = None,
+        frame: int | None = None,
+        start: str | datetime | None = None,
+        end: str | datetime | None = None,
+        alone: bool = False,
+    ) -> Written:
+        """Write a smaller capture which Wireshark opens: pcap, or pcapng where link types differ or TLS keys come
+        along.
+
+        `exchange`, or the exchange that `frame` completes: its connection from the start up to the acknowledgement of
+        its response, so that ordinals, logins and sessions stay; `alone`: only the handshake and its own packets.
+        `connection`: all of its packets. `start`, `end`: only packets of that time. Ids may be given by their
+        beginning. Raises UsageError for what is not there, OutputError.
+        """
+        from kdissect.engine.cutting import Part, cut
+
+        part = Part(exchange, frame, connection, _nanoseconds(start), _nanoseconds(end), alone)
+        return cut(self._captures, self._settings, part, target)
 
     def save(self, directory: str | Path) -> dict[str, int]:
         """Every table as Parquet, `directory/TABLE.parquet`; returns rows by table."""

@@ -8,10 +8,12 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, BinaryIO, cast
+
+from kdissect.problems import KdissectError
 
 
-class OutputError(Exception):
+class OutputError(KdissectError):
     """An output that cannot be written; the message is one line."""
 
     def __init__(self, path: str | os.PathLike[str], error: OSError) -> None:
@@ -31,7 +33,7 @@ def whole_file(path: str) -> Iterator[IO[bytes]]:
     except OSError as error:
         raise OutputError(path, error) from None
     try:
-        with os.fdopen(handle, "wb") as stream:
+        with os.fdopen(handle, "w+b") as stream:
             yield stream
         os.chmod(aside, 0o666 & ~_umask())
         os.replace(aside, target)
@@ -40,6 +42,26 @@ def whole_file(path: str) -> Iterator[IO[bytes]]:
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(aside)
+
+
+@contextlib.contextmanager
+def whole_seekable(target: str | os.PathLike[str] | BinaryIO) -> Iterator[BinaryIO]:
+    """A binary file to write, seek and read back, which reaches `target` (a path, or a file open for writing) only when
+    the block ends well. Raises OutputError."""
+    if isinstance(target, (str, os.PathLike)):
+        path = Path(target)
+        if not path.exists() or path.is_file():
+            with whole_file(str(path)) as stream:
+                yield cast("BinaryIO", stream)
+            return
+        with whole_file(str(path)) as device, whole_seekable(cast("BinaryIO", device)) as stream:
+            yield stream
+        return
+    with tempfile.TemporaryFile() as aside:
+        yield cast("BinaryIO", aside)
+        aside.seek(0)
+        shutil.copyfileobj(aside, target, 1 << 20)
+        target.flush()
 
 
 @contextlib.contextmanager

@@ -1,0 +1,112 @@
+"""A capture file being written: pcap with nanoseconds as long as one interface is enough, else pcapng.
+
+Wireshark, tcpdump and everything else read both. Rows are written a block at a time.
+"""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import tempfile
+from collections.abc import Sequence
+from typing import BinaryIO, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kdissect.capture import CaptureSet, Member
+from kdissect.capture.records import CAPTURED, LINK, TIME
+from kdissect.rewriting.record_kernels import BLOCK, PADDING, SECOND, write_records
+
+SNAP_LENGTH = 262_144
+"""Written as snap length: Wireshark's and tcpdump's own bound, which says that nothing was cut here."""
+LAST_TIME = (1 << 32) * SECOND
+"""Times from here on (the year 2106) do not fit pcap."""
+SECRETS_TLS = 0x544C534B
+
+
+class PacketFile:
+    """Writes packet rows to `stream`, which can be sought and read back. `secrets` (TLS key logs) make it pcapng."""
+
+    def __init__(self, stream: BinaryIO, secrets: Sequence[bytes] = ()) -> None:
+        self.stream = stream
+        self.packets = 0
+        self.bytes = 0
+        """Captured bytes."""
+        self.pcapng = False
+        self._interfaces: dict[int, int] = {}
+        self._secrets = list(secrets)
+        self._written = 0
+        self._out: NDArray[np.uint8] = np.empty(0, np.uint8)
+
+    def write(self, data: NDArray[np.uint8], packets: NDArray[np.int64]) -> None:
+        """Write packet rows (`kdissect.capture.records`) whose bytes are in `data`."""
+        if not len(packets):
+            return
+        links = np.unique(packets[:, LINK]).tolist()
+        late = bool((packets[:, TIME] >= LAST_TIME).any())
+        if not self.pcapng and (self._secrets or late or len({*links, *self._interfaces}) > 1):
+            self._to_pcapng()
+        if self.pcapng:
+            self._describe(links)
+        elif not self._interfaces:
+            self._interfaces[links[0]] = 0
+            self._put(struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, SNAP_LENGTH, links[0] & 0xFFFF))
+        number = {link: i for link, i in self._interfaces.items() if link in links}
+        interface = np.zeros(len(packets), np.int64)
+        for link, i in number.items():
+            interface[packets[:, LINK] == link] = i
+        size = int(packets[:, CAPTURED].sum())
+        need = size + len(packets) * (BLOCK + PADDING)
+        if need > len(self._out):
+            self._out = np.empty(need, np.uint8)
+        self._put(memoryview(self._out)[: write_records(data, packets, interface, self.pcapng, self._out)])
+        self.packets += len(packets)
+        self.bytes += size
+
+    def finish(self) -> None:
+        """Nothing more follows; an empty capture gets its header."""
+        if not self._written:
+            self._put(struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, SNAP_LENGTH, 1))
+        self.stream.flush()
+
+    def _put(self, data: bytes | memoryview) -> None:
+        self.stream.write(data)
+        self._written += len(data)
+
+    def _describe(self, links: Sequence[int]) -> None:
+        """Interface blocks for those that are new."""
+        for link in links:
+            if link not in self._interfaces:
+                self._interfaces[link] = len(self._interfaces)
+                options = struct.pack("<HHB3xHH", 9, 1, 9, 0, 0)  # if_tsresol: 10**-9
+                self._block(1, struct.pack("<HHI", link & 0xFFFF, 0, SNAP_LENGTH) + options)
+
+    def _block(self, kind: int, body: bytes) -> None:
+        body += bytes(-len(body) % 4)
+        size = struct.pack("<I", len(body) + 12)
+        self._put(struct.pack("<I", kind) + size + body + size)
+
+    def _to_pcapng(self) -> None:
+        """Go on as pcapng; what was written so far is written again."""
+        self.pcapng = True
+        links = list(self._interfaces)
+        self._interfaces.clear()
+        with tempfile.TemporaryFile() as before:
+            if self._written:
+                self.stream.seek(0)
+                shutil.copyfileobj(self.stream, before, 1 << 20)
+                before.seek(0)
+                self.stream.seek(0)
+                self.stream.truncate()
+            again = bool(self._written)
+            self._written = self.packets = self.bytes = 0
+            self._block(0x0A0D0D0A, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1))
+            for secret in self._secrets:
+                self._block(10, struct.pack("<II", SECRETS_TLS, len(secret)) + secret)
+            if again:
+                source = CaptureSet("", [Member("", file=cast("BinaryIO", before))])
+                window = source.window()
+                for block in source.blocks(window):
+                    block.packets[:, LINK] = links[0]
+                    self.write(window.data, block.packets)
