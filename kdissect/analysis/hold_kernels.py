@@ -57,12 +57,19 @@ def tell(
 def run(
     order: Int64s, broker: Int64s, connection: Int64s, used: Int64s, isolation: Int64s, firsts: Int64s, rows: Int64s,
     sighted: Int64s, windows: Int64s, sure: Int64s, until: Int64s, known: Int64s, muted: Int64s, counts: Int64s,
-    most_known: Scalar, most_muted: Scalar,
-) -> None:  # fmt: skip
-    """Events as `holds._ordered` makes them. Out: per fetch the bytes that were there for sure, and the end of the
-    throttle window that it came into."""
-    for event in order:
-        kind, i = event & 7, event >> 3
+    most_known: Scalar, most_muted: Scalar, begin: Scalar,
+) -> Scalar:  # fmt: skip
+    """Events as `holds._ordered` makes them, from place `begin` on. Out: per fetch the bytes that were there for sure,
+    and the end of the throttle window that it came into. Returns where it stopped for want of room in a table."""
+    for at_event in range(begin, len(order)):
+        kind, i = order[at_event] & 7, order[at_event] >> 3
+        new = 0
+        if kind == 1:
+            new = 1
+        elif kind == 2:
+            new = firsts[i + 1] - firsts[i]
+        if 2 * (min(counts[0] + new, most_known) + 1) > len(known) or 2 * (counts[1] + 2) > len(muted):
+            return at_event
         if kind == 0:
             at = place_of(muted, 1, windows[i, 1], 0, 0)
             if muted[at, 0] == -1:
@@ -98,3 +105,4 @@ def run(
                     now = rows[q, 4] if isolation[i] == 1 else rows[q, 3]
                     total += rows[q, 5] if now == limit else 1
             sure[i] = total
+    return len(order)

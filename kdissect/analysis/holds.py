@@ -44,7 +44,7 @@ from kdissect.analysis.columns import (
     words,
 )
 from kdissect.analysis.exchange_keys import exchange_keys, locate
-from kdissect.analysis.hold_kernels import H_WIDTH, run
+from kdissect.analysis.hold_kernels import H_WIDTH, refill, run
 from kdissect.analysis.session_rules import MAX_WAITING
 
 HOLDS = ("data", "timeout", "throttled", "error", "immediate", "unknown", "replication", "rebalance")
@@ -88,13 +88,15 @@ class HoldTracker:
         throttles: pa.Table | pa.RecordBatch | None = None,
         list_offsets: pa.Table | pa.RecordBatch | None = None,
         watermark: int = 2**63 - 1,
+        firsts: Int64s | None = None,
     ) -> pa.Table:
         """The fetches whose instants lie before the watermark (microseconds), with `hold` and `excess_ms`.
 
         `partitions`: their rows of `fetch_partitions`, best with the helper column `_session_offset` of `Tracked`.
         `throttles`: rows of `exchanges` (any API); only those with a throttle time matter. `list_offsets`: rows of that
         table with the helper columns `broker` and `response_first_at` (`with_instants` joins them). Fetches without a
-        response have neither value.
+        response have neither value. `firsts`: where the partitions of each fetch begin, when they stand in order
+        (`Tracked.firsts`): saves a join.
         """
         new = _Part(whole(fetches), whole(partitions), _throttling(whole(throttles)), whole(list_offsets))
         if self._waiting is not None:
@@ -104,7 +106,11 @@ class HoldTracker:
             watermark = max(watermark, int(np.median(used)))
         self._waiting = None
         if watermark == 2**63 - 1:
-            return self._settle(new)
+            if firsts is not None and (
+                len(firsts) != new.fetches.num_rows + 1 or firsts[-1] != new.partitions.num_rows
+            ):
+                firsts = None
+            return self._settle(new, firsts)
         answered = times(new.fetches, "response_first_at")
         early = (used < watermark) & (answered < watermark)
         due, kept = _split(new, early, watermark)
@@ -116,17 +122,21 @@ class HoldTracker:
         last, self._waiting = self._waiting, None
         return self._settle(last or _Part(*(pa.table({}),) * 4))
 
-    def _settle(self, part: _Part) -> pa.Table:
+    def _settle(self, part: _Part, firsts: Int64s | None = None) -> pa.Table:
         fetches, named = part.fetches, part.partitions
         n = fetches.num_rows
         keys = exchange_keys(fetches["exchange_id"]) if n else (np.zeros(0, np.int64),) * 2
-        owner, rows = np.zeros(0, np.int64), np.zeros((0, 9), np.int64)
-        if named.num_rows and n:
+        rows = np.zeros((0, 9), np.int64)
+        if firsts is not None:
+            rows = self._partition_rows(named)
+        elif named.num_rows and n:
             owner = locate(exchange_keys(named["exchange_id"]), keys)
             kept = np.flatnonzero(owner >= 0)
             kept = kept[np.argsort(owner[kept], kind="stable")]
-            owner, rows = owner[kept], self._partition_rows(named)[kept]
-        firsts = np.searchsorted(owner, np.arange(n + 1)).astype(np.int64)
+            rows = self._partition_rows(named)[kept]
+            firsts = np.searchsorted(owner[kept], np.arange(n + 1)).astype(np.int64)
+        else:
+            firsts = np.zeros(n + 1, np.int64)
         broker = self.brokers.column(fetches, "broker")
         used, answered = times(fetches, "request_last_at"), times(fetches, "response_first_at")
         isolation = ints(fetches, "isolation_level", 0)
@@ -136,13 +146,18 @@ class HoldTracker:
         begun = used + np.nan_to_num(reals(fetches, "queued_ms") * MILLI).astype(np.int64)
         order = _ordered(used, begun, answered, sighted, windows)
         sure, until = np.zeros(n, np.int64), np.full(n, NULL_TIME, np.int64)
-        self._reserve(len(rows) + len(sighted), len(windows))
-        run(
-            order, broker, keys[0], used, isolation, firsts, rows, sighted, windows, sure, until, self.known,
-            self.windows, self.counts, MAX_KNOWN, MAX_THROTTLED,
-        )  # fmt: skip
+        at = 0
+        while at < len(order):
+            at = run(
+                order, broker, keys[0], used, isolation, firsts, rows, sighted, windows, sure, until, self.known,
+                self.windows, self.counts, MAX_KNOWN, MAX_THROTTLED, at,
+            )  # fmt: skip
+            if at < len(order):
+                kind, i = int(order[at]) & 7, int(order[at]) >> 3
+                self._reserve(int(firsts[i + 1] - firsts[i]) if kind == 2 else 1)
         prompt = np.zeros(n, np.bool_)
-        prompt[owner[(rows[:, 7] >= 0) | (rows[:, 8] >= 0)]] = True
+        told = np.flatnonzero((rows[:, 7] >= 0) | (rows[:, 8] >= 0))
+        prompt[np.searchsorted(firsts, told, side="right") - 1] = True
         hold, excess = _classify(fetches, sure, begun < until, prompt)
         return with_columns(fetches, {"hold": words(hold, HOLDS), "excess_ms": excess})
 
@@ -202,22 +217,16 @@ class HoldTracker:
         found: Int64s = np.unique(np.concatenate(rows), axis=0)
         return found
 
-    def _reserve(self, partitions: int, windows: int) -> None:
-        """Open addressing, at most half full whatever this call brings."""
-        need = 2 * min(MAX_KNOWN, int(self.counts[0]) + partitions) + 2
+    def _reserve(self, partitions: int) -> None:
+        """Make room for so many partitions and one throttled connection: tables are at most half full."""
+        need = 2 * (min(MAX_KNOWN, int(self.counts[0]) + partitions) + 1)
         if len(self.known) < need:
             old, self.known = self.known, np.full((2 * need, H_WIDTH), -1, np.int64)
-            _refill(old, self.known, 3)
-        need = 2 * min(MAX_THROTTLED, int(self.counts[1]) + windows) + 2
+            refill(old, self.known, 3)
+        need = 2 * (int(self.counts[1]) + 2)
         if len(self.windows) < need:
             old, self.windows = self.windows, np.full((2 * need, 2), -1, np.int64)
-            _refill(old, self.windows, 1)
-
-
-def _refill(old: Int64s, new: Int64s, key: int) -> None:
-    from kdissect.analysis.hold_kernels import refill
-
-    refill(old, new, key)
+            refill(old, self.windows, 1)
 
 
 def _ordered(used: Int64s, begun: Int64s, answered: Int64s, sighted: Int64s, windows: Int64s) -> Int64s:

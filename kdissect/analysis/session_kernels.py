@@ -55,7 +55,7 @@ def open_session(
     S[at, c.S_FIRST], S[at, c.S_LAST], S[at, c.S_EXPECTED] = epoch, epoch, next_epoch(epoch)
     S[at, c.S_IDLE], S[at, c.S_END], S[at, c.S_OLD_ID], S[at, c.S_NEXT] = -1, -1, -1, -1
     S[at, c.S_FIRST_PARTITION], S[at, c.S_CLIENTS], S[at, c.S_CONNECTIONS] = -1, -1, -1
-    bucket = hashed(broker, number, 1) % len(SH)
+    bucket = hashed(broker, number, 1) & (len(SH) - 1)
     S[at, c.S_CHAIN] = SH[bucket]
     SH[bucket] = at
     link_newest(S, M, at)

@@ -1,8 +1,8 @@
 """State of the session tracker: pools of rows as matrices, linked by indices, which its kernels work on.
 
 Rows of a pool are free, live or ended; a row's NEXT links it in its list, -1 ends a list. Hash tables are arrays of
-first rows, rows of one bucket linked by CHAIN. Kernels never grow anything: `reserve` sees to it that what a call can
-need at most is free.
+first rows, rows of one bucket linked by CHAIN; their lengths are powers of two. Kernels never grow anything: `reserve`
+sees to it that what a call can need at most is free.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _pool(rows: int, width: int, link: int, dtype: type) -> Any:
 
 
 FIRST_ROWS = 256
-"""Rows of a new pool; it doubles when full."""
+"""Rows of a new pool, and of hash tables; it doubles when full."""
 
 
 @dataclass(slots=True)

@@ -53,16 +53,20 @@ def partition_columns(done: Waiting) -> dict[str, pa.Array]:
 class Ended:
     """Rows of sessions and stays that are over, until they are asked for."""
 
-    def __init__(self, brokers: Coder, clients: Coder, topics: Topics, sharded: dict[str, bool]) -> None:
+    def __init__(
+        self, brokers: Coder, clients: Coder, topics: Topics, sharded: dict[str, bool], with_stays: bool
+    ) -> None:
         self.brokers, self.clients, self.topics, self.sharded = brokers, clients, topics, sharded
+        self._with_stays = with_stays
         self._sessions: list[pa.Table] = []
         self._stays: list[pa.Table] = []
 
     def take(self, state: c.State) -> None:
         """Take down what has ended since the last time."""
-        gone = chain(state.P, state.M[c.M_ENDED_P], c.P_NEXT)
-        if len(gone):
-            self._stays.append(self._stay_rows(state, gone))
+        if self._with_stays:
+            gone = chain(state.P, state.M[c.M_ENDED_P], c.P_NEXT)
+            if len(gone):
+                self._stays.append(self._stay_rows(state, gone))
         ended = chain(state.S, state.M[c.M_ENDED_S], c.S_NEXT)
         if len(ended):
             self._sessions.append(self._session_rows(state, state.S[ended]))

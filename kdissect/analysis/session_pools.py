@@ -35,7 +35,7 @@ def varint_bytes(value: Scalar) -> Scalar:
 @kernel
 def find_session(S: Int64s, SH: Int32s, broker: Scalar, number: Scalar) -> Scalar:
     """Row of a live session, -1."""
-    at = np.int64(SH[hashed(broker, number, 1) % len(SH)])
+    at = np.int64(SH[hashed(broker, number, 1) & (len(SH) - 1)])
     while at >= 0:
         if S[at, c.S_ID] == number and S[at, c.S_BROKER] == broker:
             return at
@@ -46,7 +46,7 @@ def find_session(S: Int64s, SH: Int32s, broker: Scalar, number: Scalar) -> Scala
 @kernel
 def find_partition(P: Int32s, PH: Int32s, session: Scalar, topic: Scalar, partition: Scalar) -> Scalar:
     """Row of a partition in a session, -1."""
-    at = np.int64(PH[hashed(session, topic, partition) % len(PH)])
+    at = np.int64(PH[hashed(session, topic, partition) & (len(PH) - 1)])
     while at >= 0:
         if P[at, c.P_SESSION] == session and P[at, c.P_PARTITION] == partition and P[at, c.P_TOPIC] == topic:
             return at
@@ -76,7 +76,7 @@ def rehash_sessions(S: Int64s, old: Int32s, new: Int32s) -> None:
         at = np.int64(old[bucket])
         while at >= 0:
             following = S[at, c.S_CHAIN]
-            place = hashed(S[at, c.S_BROKER], S[at, c.S_ID], 1) % len(new)
+            place = hashed(S[at, c.S_BROKER], S[at, c.S_ID], 1) & (len(new) - 1)
             S[at, c.S_CHAIN] = new[place]
             new[place] = at
             at = following
@@ -89,7 +89,7 @@ def rehash_partitions(P: Int32s, old: Int32s, new: Int32s) -> None:
         at = np.int64(old[bucket])
         while at >= 0:
             following = np.int64(P[at, c.P_CHAIN])
-            place = hashed(P[at, c.P_SESSION], P[at, c.P_TOPIC], P[at, c.P_PARTITION]) % len(new)
+            place = hashed(P[at, c.P_SESSION], P[at, c.P_TOPIC], P[at, c.P_PARTITION]) & (len(new) - 1)
             P[at, c.P_CHAIN] = new[place]
             new[place] = at
             at = following
@@ -102,7 +102,7 @@ def rehash_topics(T: Int32s, old: Int32s, new: Int32s) -> None:
         at = np.int64(old[bucket])
         while at >= 0:
             following = np.int64(T[at, c.T_CHAIN])
-            place = hashed(T[at, c.T_SESSION], T[at, c.T_TOPIC], 2) % len(new)
+            place = hashed(T[at, c.T_SESSION], T[at, c.T_TOPIC], 2) & (len(new) - 1)
             T[at, c.T_CHAIN] = new[place]
             new[place] = at
             at = following
@@ -113,9 +113,9 @@ def rehash_remembered(old: Int64s, new: Int64s) -> None:
     """Move the remembered ids to a larger table."""
     for i in range(len(old)):
         if old[i, 0] >= 0:
-            at = hashed(old[i, 0], 0, 3) % len(new)
+            at = hashed(old[i, 0], 0, 3) & (len(new) - 1)
             while new[at, 0] >= 0:
-                at = (at + 1) % len(new)
+                at = (at + 1) & (len(new) - 1)
             new[at, 0], new[at, 1] = old[i, 0], old[i, 1]
 
 
@@ -123,11 +123,11 @@ def rehash_remembered(old: Int64s, new: Int64s) -> None:
 def incarnations(D: Int64s, broker: Scalar, number: Scalar) -> Scalar:
     """How many sessions of that broker and id have ended, as far as remembered."""
     key = broker << 32 | (number & 0xFFFFFFFF)
-    at = hashed(key, 0, 3) % len(D)
+    at = hashed(key, 0, 3) & (len(D) - 1)
     while D[at, 0] >= 0:
         if D[at, 0] == key:
             return D[at, 1]
-        at = (at + 1) % len(D)
+        at = (at + 1) & (len(D) - 1)
     return 0
 
 
@@ -138,12 +138,12 @@ def remember(D: Int64s, M: Int64s, broker: Scalar, number: Scalar, incarnation: 
         D[:, 0] = -1
         M[c.M_REMEMBERED] = 0
     key = broker << 32 | (number & 0xFFFFFFFF)
-    at = hashed(key, 0, 3) % len(D)
+    at = hashed(key, 0, 3) & (len(D) - 1)
     while D[at, 0] >= 0:
         if D[at, 0] == key:
             D[at, 1] = incarnation
             return
-        at = (at + 1) % len(D)
+        at = (at + 1) & (len(D) - 1)
     D[at, 0], D[at, 1] = key, incarnation
     M[c.M_REMEMBERED] += 1
 
@@ -200,7 +200,7 @@ def link_newest(S: Int64s, M: Int64s, at: Scalar) -> None:
 @kernel
 def topic_of(S: Int64s, T: Int32s, TH: Int32s, M: Int64s, session: Scalar, topic: Scalar, name_bytes: Scalar) -> Scalar:
     """The session's row for a topic, a new one when it has none."""
-    bucket = hashed(session, topic, 2) % len(TH)
+    bucket = hashed(session, topic, 2) & (len(TH) - 1)
     at = np.int64(TH[bucket])
     while at >= 0:
         if T[at, c.T_SESSION] == session and T[at, c.T_TOPIC] == topic:
@@ -227,7 +227,7 @@ def leave_topic(S: Int64s, T: Int32s, TH: Int32s, M: Int64s, at: Scalar, name_by
     S[session, c.S_COUNTS] += varint_bytes(count) - varint_bytes(count + 1)
     if count > 1:
         return
-    unchain(T, TH, c.T_CHAIN, hashed(session, T[at, c.T_TOPIC], 2) % len(TH), at)
+    unchain(T, TH, c.T_CHAIN, hashed(session, T[at, c.T_TOPIC], 2) & (len(TH) - 1), at)
     T[at, c.T_NEXT] = M[c.M_FREE_T]
     M[c.M_FREE_T] = at
     M[c.M_LEFT_T] += 1
@@ -243,7 +243,11 @@ def add_partition(
     session: Scalar, topic: Scalar, partition: Scalar, epoch: Scalar, name_bytes: Scalar,
 ) -> Scalar:  # fmt: skip
     """A partition enters a session (epoch -1: when is not known). Its row."""
-    of_topic = topic_of(S, T, TH, M, session, topic, name_bytes)
+    newest = S[session, c.S_FIRST_PARTITION]
+    if newest >= 0 and P[newest, c.P_TOPIC] == topic:  # partitions of a topic come together
+        of_topic = np.int64(P[newest, c.P_OF_TOPIC])
+    else:
+        of_topic = topic_of(S, T, TH, M, session, topic, name_bytes)
     count = np.int64(T[of_topic, c.T_COUNT])
     T[of_topic, c.T_COUNT] = count + 1
     S[session, c.S_COUNTS] += varint_bytes(count + 2) - varint_bytes(count + 1)
@@ -251,7 +255,7 @@ def add_partition(
     M[c.M_FREE_P] = np.int64(P[at, c.P_NEXT])
     M[c.M_LEFT_P] -= 1
     M[c.M_LIVE_P] += 1
-    bucket = hashed(session, topic, partition) % len(PH)
+    bucket = hashed(session, topic, partition) & (len(PH) - 1)
     P[at, c.P_SESSION], P[at, c.P_TOPIC], P[at, c.P_PARTITION] = session, topic, partition
     P[at, c.P_FROM], P[at, c.P_TO], P[at, c.P_OF_TOPIC], P[at, c.P_STAMP] = epoch, -1, of_topic, -1
     P[at, c.P_CHAIN] = PH[bucket]
@@ -272,7 +276,7 @@ def remove_partition(
 ) -> None:
     """A partition leaves its session by the request of that epoch (-1: with the session); its stay has ended."""
     session = np.int64(P[at, c.P_SESSION])
-    bucket = hashed(session, P[at, c.P_TOPIC], P[at, c.P_PARTITION]) % len(PH)
+    bucket = hashed(session, P[at, c.P_TOPIC], P[at, c.P_PARTITION]) & (len(PH) - 1)
     unchain(P, PH, c.P_CHAIN, bucket, at)
     before, following = np.int64(P[at, c.P_PREVIOUS]), np.int64(P[at, c.P_NEXT])
     if before >= 0:
@@ -311,7 +315,7 @@ def end_session(
 ) -> None:  # fmt: skip
     """A session is over: its row waits to be collected."""
     release_set(S, P, T, PH, TH, M, at, name_bytes)
-    unchain(S, SH, c.S_CHAIN, hashed(S[at, c.S_BROKER], S[at, c.S_ID], 1) % len(SH), at)
+    unchain(S, SH, c.S_CHAIN, hashed(S[at, c.S_BROKER], S[at, c.S_ID], 1) & (len(SH) - 1), at)
     unlink_session(S, M, at)
     remember(D, M, S[at, c.S_BROKER], S[at, c.S_ID], S[at, c.S_INCARNATION])
     S[at, c.S_END], S[at, c.S_CLOSED], S[at, c.S_NEXT] = reason, when, -1

@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.analysis import session_kernels as kernels
@@ -46,21 +47,23 @@ class Tracked:
     stays: pa.Table
     watermark: int
     """Microseconds: no row of a later call has its request's last byte before it."""
+    firsts: Int64s | None
+    """[fetches + 1] where the partitions of each fetch begin; None where they do not stand in the order of fetches."""
 
 
 class SessionTracker:
     """Follows the fetch sessions of all brokers.
 
     `sharded`: whether a broker's session cache has shards (Kafka 3.8 and later) by broker, where that is known, as
-    `sharded_brokers` tells it from `api_versions`.
+    `sharded_brokers` tells it from `api_versions`. `stays`: whether rows of `session_partitions` are wanted.
     """
 
-    def __init__(self, sharded: Mapping[str, bool] | None = None) -> None:
+    def __init__(self, sharded: Mapping[str, bool] | None = None, stays: bool = True) -> None:
         self.state = c.State()
         self.brokers = Coder()
         self.clients = Coder()
         self.topics = Topics()
-        self._ended = Ended(self.brokers, self.clients, self.topics, dict(sharded or {}))
+        self._ended = Ended(self.brokers, self.clients, self.topics, dict(sharded or {}), stays)
         self._waiting: Waiting | None = None
         self._partitions_known = True
 
@@ -103,6 +106,7 @@ class SessionTracker:
             pa.concat_tables([found.sessions, sessions]),
             pa.concat_tables([found.stays, stays]),
             NO_WATERMARK,
+            found.firsts,
         )
 
     def _work(self, waiting: Waiting, watermark: int) -> Tracked:
@@ -121,6 +125,7 @@ class SessionTracker:
             sessions,
             stays,
             watermark if self._waiting is None else min(watermark, self._waiting.earliest()),
+            done.firsts if done.order is None else None,
         )
 
     def _run(self, events: Int64s, w: Waiting) -> None:
@@ -138,20 +143,20 @@ class SessionTracker:
         """Make hash tables as long as their pools, and those with open addressing at most half full."""
         s = self.state
         if len(s.SH) < len(s.S):
-            new = np.full(2 * len(s.S), -1, np.int32)
+            new = _buckets(len(s.S))
             pools.rehash_sessions(s.S, s.SH, new)
             s.SH = new
         if len(s.PH) < len(s.P):
-            new = np.full(2 * len(s.P), -1, np.int32)
+            new = _buckets(len(s.P))
             pools.rehash_partitions(s.P, s.PH, new)
             s.PH = new
         if len(s.TH) < len(s.T):
-            new = np.full(2 * len(s.T), -1, np.int32)
+            new = _buckets(len(s.T))
             pools.rehash_topics(s.T, s.TH, new)
             s.TH = new
         most = min(r.MAX_REMEMBERED, int(s.M[c.M_REMEMBERED] + s.M[c.M_LIVE_S]) + events)
         if len(s.D) < 2 * most:
-            remembered = np.full((4 * most, 2), -1, np.int64)
+            remembered = np.full((1 << (2 * most).bit_length(), 2), -1, np.int64)
             pools.rehash_remembered(s.D, remembered)
             s.D = remembered
         if len(s.X) < 2 * partitions:
@@ -195,6 +200,11 @@ class Topics:
         name = int(self.names[code])
         topic = self.by_name.texts[name] if name >= 0 else None
         return topic, self.by_id.texts[code // 2] if code & 1 else None
+
+
+def _buckets(rows: int) -> npt.NDArray[np.int32]:
+    """An empty hash table for a pool of so many rows; its length is a power of two."""
+    return np.full(1 << rows.bit_length(), -1, np.int32)
 
 
 def _parts(events: Int64s, firsts: Int64s) -> list[Int64s]:

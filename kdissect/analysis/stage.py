@@ -182,14 +182,16 @@ class Stage:
         from kdissect.analysis.sessions import SessionTracker
 
         out: dict[str, pa.Table] = {}
+        firsts = None
         if self.follows:
             if self._tracker is None:
                 offered = tables.get("api_versions")
-                self._tracker = SessionTracker(None if offered is None else sharded_brokers(offered))
+                sharded = None if offered is None else sharded_brokers(offered)
+                self._tracker = SessionTracker(sharded, stays="session_partitions" in self.asked)
             found = self._tracker.feed(tables["fetches"], tables["fetch_partitions"], watermark)
             out["fetches"], out["fetch_partitions"] = found.fetches, found.partitions
             out["fetch_sessions"], out["session_partitions"] = found.sessions, found.stays
-            watermark = found.watermark
+            watermark, firsts = found.watermark, found.firsts
             if last:
                 rest = self._tracker.finish()
                 for name, more in (("fetch_sessions", rest.sessions), ("session_partitions", rest.stays)):
@@ -201,7 +203,7 @@ class Stage:
             if offsets is not None and offsets.num_rows:
                 offsets = with_instants(whole(offsets), whole(tables["exchanges"]))
             fetches = self._holder.feed(
-                out["fetches"], out["fetch_partitions"], tables["exchanges"], offsets, watermark
+                out["fetches"], out["fetch_partitions"], tables["exchanges"], offsets, watermark, firsts
             )
             if last:
                 fetches = _both(fetches, self._holder.finish())

@@ -119,7 +119,7 @@ FETCH_PARTITIONS = table(
     (
         "reason",
         TEXT,
-        "Why it was returned: full (not incremental), records, error, diverging, preferred_replica, "
-        "high_watermark, log_start.",
+        "Why it was returned: full (not incremental), records, error, diverging_epoch, preferred_replica, "
+        "high_watermark or log_start_offset (other than told last), unknown.",
     ),
 )

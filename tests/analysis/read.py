@@ -1,0 +1,41 @@
+"""Recorded captures through the engine and the analysis, once each."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pyarrow as pa
+
+import kdissect
+from kdissect.analysis.stage import Stage
+
+CAPTURES = Path(__file__).resolve().parents[2] / "captures"
+READ = ("exchanges", "fetches", "fetch_partitions", "list_offsets", "connections", "api_versions")
+TYPES = (("Produce", 0), ("ShareFetch", 78), ("ShareAcknowledge", 79))
+ASKED = dict.fromkeys(("exchanges", "fetches", "fetch_sessions", "session_partitions", "share_sessions", "findings"))
+
+
+@cache
+def raw(name: str) -> dict[str, pa.Table]:
+    """The tables as the engine makes them."""
+    return dict(kdissect.open(CAPTURES / f"{name}.pcap").tables(list(READ)))
+
+
+@cache
+def messages(name: str) -> dict[tuple[int, int], pa.Table]:
+    capture = kdissect.open(CAPTURES / f"{name}.pcap")
+    sides = ("request", "response")
+    return {(key, side): capture.messages(api, sides[side]) for api, key in TYPES for side in (0, 1)}
+
+
+@cache
+def analysed(name: str) -> dict[str, pa.Table]:
+    """All tables, with everything that the analysis adds."""
+    return Stage(ASKED).whole(raw(name), messages(name))
+
+
+def rows(name: str, table: str, **where: object) -> list[dict[str, object]]:
+    """Rows of an analysed table with these values."""
+    found = analysed(name)[table].to_pylist()
+    return [row for row in found if all(row[key] == value for key, value in where.items())]

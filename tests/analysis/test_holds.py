@@ -1,0 +1,169 @@
+"""Holds and excess, one rule at a time, and however rows are cut."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kdissect.analysis.holds import HoldTracker, with_instants
+from kdissect.analysis.stage import Stage
+from tests.analysis.read import ASKED, analysed, messages, raw
+from tests.analysis.wire import START, made
+
+A = "00000000000000aa"
+
+
+def fetch(n: int, at: float, broker_ms: float | None, connection: str = A, **more: Any) -> dict[str, Any]:
+    """A Fetch exchange whose request is complete `at` ms after the start."""
+    used = START + int(at * 1000)
+    row = {
+        "exchange_id": f"{connection}:{n}", "broker": "1", "client_id": "c", "api_version": 13,
+        "request_last_at": used, "max_wait_ms": 500, "min_bytes": 1, "isolation_level": 0, "queued_ms": 0.0,
+        "is_raft": False, "partitions_sent": 1, "implied_partitions": 0, "request_session_id": 0, "session_epoch": -1,
+    }  # fmt: skip
+    if broker_ms is not None:
+        row |= {
+            "broker_ms": broker_ms, "response_first_at": used + int(broker_ms * 1000), "record_bytes": 0,
+            "error_code": 0, "partitions_with_error": 0, "throttle_ms": 0.0, "response_session_id": 0,
+        }  # fmt: skip
+    return row | more
+
+
+def part(n: int, connection: str = A, **more: Any) -> dict[str, Any]:
+    return {
+        "exchange_id": f"{connection}:{n}", "topic": "t", "partition": 0, "in_request": True, "in_response": True,
+        "fetch_offset": 0, "error_code": 0, "high_watermark": 10, "last_stable_offset": 10, "record_bytes": 0,
+        "preferred_read_replica": -1, "diverging_epoch": -1,
+    } | more  # fmt: skip
+
+
+def held(rows: list[dict[str, Any]], parts: list[dict[str, Any]] = []) -> list[tuple[str | None, float | None]]:  # noqa: B006
+    table = HoldTracker().feed(made("fetches", rows), made("fetch_partitions", parts))
+    return list(zip(table["hold"].to_pylist(), table["excess_ms"].to_pylist(), strict=True))
+
+
+@pytest.mark.parametrize(
+    ("row", "hold", "excess"),
+    [
+        (fetch(0, 0, None), None, None),
+        (fetch(0, 0, 501.5), "timeout", 1.5),
+        (fetch(0, 0, 499.0), "timeout", 0.0),
+        (fetch(0, 0, 120.0), "unknown", None),
+        (fetch(0, 0, 120.0, record_bytes=70), "data", None),
+        (fetch(0, 0, 120.0, record_bytes=70, min_bytes=100), "data", None),
+        (fetch(0, 0, 3.0, error_code=70), "error", 3.0),
+        (fetch(0, 0, 3.0, partitions_with_error=1), "error", None),
+        (fetch(0, 0, 3.0, max_wait_ms=0), "immediate", 3.0),
+        (fetch(0, 0, 3.0, min_bytes=0), "immediate", 3.0),
+        (fetch(0, 0, 500.0, min_bytes=0, is_raft=True), "timeout", 0.0),
+        (fetch(0, 0, 3.0, partitions_sent=0), "immediate", 3.0),
+        (fetch(0, 0, 3.0, throttle_ms=200.0), "throttled", None),
+        (fetch(0, 0, 230.0, throttle_ms=200.0, record_bytes=70), "throttled", None),
+        (fetch(0, 0, 3.0, error_code=None), "unknown", None),
+    ],
+)
+def test_one_fetch(row: dict[str, Any], hold: str | None, excess: float | None) -> None:
+    assert held([row]) == [(hold, excess)]
+
+
+def test_the_request_after_a_throttled_response_waits() -> None:
+    """KIP-219: the response leaves at once, the channel is muted; another connection is not."""
+    other = "00000000000000bb"
+    rows = [
+        fetch(0, 0, 3.0, throttle_ms=1000.0),
+        fetch(1, 10, 993.0, record_bytes=9),
+        fetch(0, 10, 40.0, connection=other, record_bytes=9),
+        fetch(2, 2000, 40.0, record_bytes=9),
+    ]
+    assert [hold for hold, _ in held(rows)] == ["throttled", "throttled", "data", "data"]
+
+
+def test_a_pipelined_request_behind_a_throttled_response_waits_too() -> None:
+    rows = [fetch(0, 0, 10.0, throttle_ms=1000.0), fetch(1, 2, 1000.0, queued_ms=8.0, record_bytes=9)]
+    assert held(rows)[1][0] == "throttled"
+
+
+def test_data_that_was_there_is_all_excess() -> None:
+    """A watermark told before: the fetch below it had nothing to wait for."""
+    rows = [fetch(0, 0, 500.0), fetch(1, 600, 80.0, record_bytes=700)]
+    assert held(rows, [part(0, fetch_offset=10), part(1, record_bytes=700)])[1] == ("immediate", 80.0)
+    # It moved meanwhile: at least a record was there, but 100 bytes?
+    moved = [part(0, fetch_offset=10), part(1, record_bytes=700, high_watermark=11)]
+    assert held(rows, moved)[1] == ("immediate", 80.0)
+    rows[1]["min_bytes"] = 100
+    assert held(rows, moved)[1] == ("data", None)
+    assert held(rows, [part(0, fetch_offset=10), part(1, record_bytes=700)])[1] == ("immediate", 80.0)
+
+
+def test_read_committed_goes_by_the_last_stable_offset() -> None:
+    rows = [fetch(0, 0, 500.0, isolation_level=1), fetch(1, 600, 80.0, record_bytes=70, isolation_level=1)]
+    parts = [part(0, last_stable_offset=5), part(1, record_bytes=70, fetch_offset=5)]
+    assert held(rows, parts)[1] == ("data", None)
+    parts[1]["fetch_offset"] = 4
+    assert held(rows, parts)[1] == ("immediate", 80.0)
+
+
+def test_list_offsets_tells_watermarks_too() -> None:
+    fetches = made("fetches", [fetch(1, 600, 80.0, record_bytes=70)])
+    exchanges = made("exchanges", [{"exchange_id": f"{A}:0", "broker": "1", "response_last_at": START}])
+    asked = {"exchange_id": f"{A}:0", "topic": "t", "partition": 0, "asked": "latest", "offset": 10, "error_code": 0}
+    offsets = made("list_offsets", [asked | {"isolation_level": 0}])
+    at = pa.array([START], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    place = exchanges.schema.get_field_index("response_first_at")
+    told = with_instants(offsets, exchanges.set_column(place, "response_first_at", at))
+    parts = made("fetch_partitions", [part(1, record_bytes=70)])
+    assert HoldTracker().feed(fetches, parts, None, told)["hold"].to_pylist() == ["immediate"]
+
+
+@given(st.lists(st.integers(0, 60_000_000), max_size=6))
+def test_any_cut_gives_the_same_holds(cuts: list[int]) -> None:
+    """A recorded capture, block by block under a watermark."""
+    name = "k4_slow_and_throttled"
+    tables, types = raw(name), messages(name)
+    stage = Stage({key: ASKED[key] for key in ("exchanges", "fetches", "fetch_sessions")})
+    exchanges = tables["exchanges"]
+    used = exchanges["request_last_at"].cast(pa.int64()).to_pylist()
+    back = exchanges["response_first_at"].cast(pa.int64()).to_pylist()
+    done = [back[i] if back[i] is not None else used[i] for i in range(len(used))]
+    begin = min(at for at in done if at is not None)
+    edges = [*sorted(begin + cut for cut in cuts), None]
+    parts: dict[str, list[pa.Table]] = {}
+    earlier = None
+    for edge in edges:
+        mine = {
+            name
+            for name, at in zip(exchanges["exchange_id"].to_pylist(), done, strict=True)
+            if (earlier is None or at >= earlier) and (edge is None or at < edge)
+        }
+        rest = [
+            at
+            for at, end in zip(used, done, strict=True)
+            if edge is not None and end is not None and end >= edge and at is not None
+        ]
+        mark = min([*rest, edge]) if edge is not None else 2**63 - 1
+        block = {
+            key: table.filter(pa.array([name in mine for name in table["exchange_id"].to_pylist()], pa.bool_()))
+            for key, table in tables.items()
+            if key in ("exchanges", "fetches", "fetch_partitions", "list_offsets")
+        }
+        some = {
+            key: table.filter(pa.array([name in mine for name in table["exchange_id"].to_pylist()], pa.bool_()))
+            for key, table in types.items()
+        }
+        for key, found in stage.feed(block, some, mark).items():
+            parts.setdefault(key, []).append(found)
+        earlier = edge
+    for key, found in stage.finish().items():
+        parts.setdefault(key, []).append(found)
+    whole = analysed(name)
+    for key, order in (("exchanges", "exchange_id"), ("fetches", "exchange_id"), ("fetch_sessions", "session_key")):
+        got = pa.concat_tables([part for part in parts[key] if part.num_rows], promote_options="permissive")
+        columns = [column for column in whole[key].column_names if column != "shard"]
+        rows = [
+            sorted(table.select(columns).to_pylist(), key=lambda row: str(row[order])) for table in (got, whole[key])
+        ]
+        assert rows[0] == rows[1], key
