@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,9 @@ class Material:
     path: Path
     toml: dict[str, Any]
     capture: Any
+    log: Path
     _exchanges: list[dict[str, Any]] | None = None
+    _messages: dict[tuple[str, str], dict[str, dict[str, Any]]] = field(default_factory=dict)
 
     @property
     def exchanges(self) -> list[dict[str, Any]]:
@@ -44,7 +46,7 @@ class Material:
     @property
     def entries(self) -> list[Entry]:
         """The request log."""
-        return read(CAPTURES / f"{self.name}.requests.log.zst")
+        return read(self.log)
 
     @property
     def ports(self) -> frozenset[int]:
@@ -59,7 +61,11 @@ class Material:
         The clean captures are read together, once for each type of message: an exchange's id does not depend on what
         else is read.
         """
-        return _by_exchange(self.capture, api, direction) if self.name in ENCRYPTED else together(api, direction)
+        if self.name in LOGGED and self.name not in ENCRYPTED:
+            return together(api, direction)
+        if (api, direction) not in self._messages:
+            self._messages[api, direction] = _by_exchange(self.capture, api, direction)
+        return self._messages[api, direction]
 
 
 @cache
@@ -87,4 +93,4 @@ def material(name: str) -> Material:
     options = {"keylog": keys} if keys.exists() else {}
     if options and "keylog" not in inspect.signature(kdissect.open).parameters:
         pytest.skip("kdissect.open takes no key log yet: encrypted captures stay closed")
-    return Material(name, path, toml, kdissect.open(path, **options))
+    return Material(name, path, toml, kdissect.open(path, **options), CAPTURES / f"{name}.requests.log.zst")

@@ -122,10 +122,11 @@ class Entry:
 
 
 def read(path: Path) -> list[Entry]:
-    """All entries of a log, in its order (by time). Raises ValueError on a line it does not understand."""
-    with path.open("rb") as source:
-        text = zstandard.ZstdDecompressor().stream_reader(source).read().decode("utf-8", "replace")
-    return list(_entries(text))
+    """All entries of a log (plain or .zst), in its order (by time). Raises ValueError where it is not understood."""
+    data = path.read_bytes()
+    if path.suffix == ".zst":
+        data = zstandard.ZstdDecompressor().stream_reader(data).read()
+    return list(_entries(data.decode("utf-8", "replace")))
 
 
 def _entries(text: str) -> Iterator[Entry]:

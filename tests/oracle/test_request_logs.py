@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kdissect.schema import index
 from tests.oracle.agreement import Matched, differences, match
 from tests.oracle.envelopes import Inner, inner
 from tests.oracle.material import API_ALIASES, DIRECTIONS, LOGGED, Material, material
@@ -96,7 +97,7 @@ def test_forwarded_requests_are_inside_envelopes(logged: Material) -> None:
     forwarded = [e for e in logged.entries if e.forwarded]
     if not forwarded:
         pytest.skip("nothing is forwarded here")
-    names = {r["api_key"]: r["api"] for name in LOGGED for r in material(name).exchanges if r["api"]}
+    names = {key: api.name for key, api in index.load().apis.items()}
     inside: dict[tuple[Any, ...], list[Inner]] = {}
     for one in inner(logged, names):
         inside.setdefault((one.client, one.key, one.version, one.correlation_id, one.client_id), []).append(one)
