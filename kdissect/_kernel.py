@@ -44,7 +44,7 @@ def _digest() -> str:
     files: a folder of its own for each state of the sources keeps stale code from being loaded.
     """
     sources = {path.relative_to(_PACKAGE).as_posix(): path.read_bytes() for path in _PACKAGE.rglob("*.py")}
-    kernels = {name for name, text in sources.items() if b"\n@kernel\n" in text}
+    kernels = {name for name, text in sources.items() if b"\n@kernel\n" in text or b"\n@part\n" in text}
     used = {module for name in kernels for module in re.findall(rb"from kdissect\.([\w.]+) import", sources[name])}
     kernels |= {module.decode().replace(".", "/") + ".py" for module in used}
     digest = hashlib.blake2b(digest_size=8)
@@ -84,8 +84,37 @@ import numba  # noqa: E402  (after the environment was looked at)
 
 numba.config.CACHE_DIR = str(_cache_directory())
 
+from kdissect._compiler import KernelCompiler, PartCompiler  # noqa: E402
+
+_OPTIONS: dict[str, Any] = {"nogil": True, "boundscheck": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+
+
+def _without_literals(dispatcher: Any) -> Any:
+    """Make the calls of other kernels compile one specialisation, whether arguments are constants or not."""
+    template = dispatcher.get_call_template
+    dispatcher.get_call_template = lambda args, kws: template([numba.types.unliteral(arg) for arg in args], kws)
+    return dispatcher
+
 
 def kernel(function: F) -> F:
     """Compile `function` with the project's options on first call; later processes load it from the cache."""
-    compiled: F = numba.njit(cache=True, nogil=True, boundscheck=True, error_model="numpy")(function)
+    compiled: F = _without_literals(numba.njit(cache=True, pipeline_class=KernelCompiler, **_OPTIONS)(function))
+    return compiled
+
+
+def part(function: F) -> F:
+    """Compile `function` as a part of the kernels which call it; from Python it cannot be called."""
+    dispatcher: Any = numba.njit(pipeline_class=PartCompiler, no_cpython_wrapper=True, **_OPTIONS)(function)
+
+    def add_overload(result: Any) -> None:
+        key = object()
+        dispatcher.targetctx.insert_user_function(key, result.fndesc, [result.library])
+        dispatcher.overloads[tuple(result.signature.args)] = result._replace(entry_point=key)
+
+    def compile_for_args(*args: Any, **kws: Any) -> Any:
+        raise TypeError(f"{function.__name__} is a part of kernels and cannot be called from Python")
+
+    dispatcher.add_overload = add_overload
+    dispatcher._compile_for_args = compile_for_args
+    compiled: F = _without_literals(dispatcher)
     return compiled

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kdissect._kernel import kernel
+from kdissect._kernel import kernel, part
 from kdissect.capture.records import (
     AT,
     BIG,
@@ -61,7 +61,7 @@ MULTIPLY, DIVIDE, BINARY = 0, 1, 2
 """RULE of an interface: how its ticks become nanoseconds."""
 
 
-@kernel
+@part
 def nanoseconds(high: Int, low: Int, interface: Ints) -> Int:
     """64-bit ticks of a pcapng interface as ns since the epoch; -1 when they are outside what int64 ns can hold."""
     if high > 0x7FFFFFFF:
@@ -91,7 +91,7 @@ def nanoseconds(high: Int, low: Int, interface: Ints) -> Int:
     return time if time >= 0 else -1
 
 
-@kernel
+@part
 def describe(data: Bytes, at: Int, size: Int, big: bool, interface: Ints) -> None:
     """An Interface Description Block into an interface row."""
     interface[:] = 0
@@ -130,7 +130,7 @@ def describe(data: Bytes, at: Int, size: Int, big: bool, interface: Ints) -> Non
         o += 4 + ((length + 3) & ~3)
 
 
-@kernel
+@part
 def count_drops(data: Bytes, at: Int, size: Int, big: bool, interface: Ints) -> None:
     """An Interface Statistics Block into an interface row: packets received and dropped so far."""
     o = at + 20

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kdissect._kernel import kernel
+from kdissect._kernel import kernel, part
 
 TIME, AT, CAPTURED, ORIGINAL, LINK, NUMBER = range(6)
 PACKET_COLUMNS = 6
@@ -73,7 +73,7 @@ Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]
 
 
-@kernel
+@part
 def u16(b: Bytes, o: Int, big: bool) -> Int:
     """Two bytes in the given order; the caller has checked that they are there."""
     i = np.uint64(o)
@@ -97,7 +97,7 @@ def u32(b: Bytes, o: Int, big: bool) -> Int:
     return w
 
 
-@kernel
+@part
 def note_time(state: Ints, time: Int) -> None:
     """Count a packet's time into the file's state."""
     if state[TIMED] == 0:

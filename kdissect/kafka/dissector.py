@@ -34,8 +34,8 @@ from kdissect.kafka.state import (
     X_BASE,
     X_WIDTH,
 )
-from kdissect.kafka.streams import LINGER_NS, NODE_MARGIN, finish_some, group, release_nodes, run
-from kdissect.net.segment import FLOW, TIME
+from kdissect.kafka.streams import LINGER_NS, NODE_MARGIN, group, release_nodes, run
+from kdissect.net.segment import FLOW, SEGMENT_COLUMNS, TIME
 from kdissect.tcp.layout import (
     C_END,
     C_LAST,
@@ -63,6 +63,8 @@ from kdissect.tcp.layout import (
 )
 
 Words = npt.NDArray[np.int64]
+
+NO_SEGMENTS: Words = np.zeros((0, SEGMENT_COLUMNS), np.int64)
 
 KEPT_LIMIT = 256 << 20
 """Bytes moved out of the window at most: half of the memory that a run may use. What is beyond is treated as cut
@@ -184,10 +186,7 @@ class Dissector:
         self.M[K_RESUME] = 0
         self.M[K_PHASE] = 0
         self._aim()
-        done = False
-        while not done:
-            done = run(self.M, self.window.data, self.A, self.programs.arrays, self.conn_of, segments, order, n)
-            yield self._harvest()
+        yield from self._drive(segments, order, False)
         now = int(segments[:, TIME].max())
         rows = self._connections
         M = self.M
@@ -202,11 +201,18 @@ class Dissector:
         yield from self._finish(rows[np.argsort(self.M[rows + C_NUMBER], kind="stable")])
 
     def _finish(self, which: Words) -> Iterator[Harvest]:
-        begin = 0
-        while begin < len(which):
-            begin = finish_some(
-                self.M, self.window.data, self.A, self.programs.arrays, self.conn_of, which, begin, END_OPEN
-            )
+        if len(which):
+            self.M[K_RESUME] = 0
+            self.M[K_PHASE] = 0
+            yield from self._drive(NO_SEGMENTS, which, True)
+
+    def _drive(self, segments: Words, order: Words, finishing: bool) -> Iterator[Harvest]:
+        done = False
+        while not done:
+            done = run(
+                self.M, self.window.data, self.A, self.programs.arrays, self.conn_of, segments, order, len(order),
+                finishing,
+            )  # fmt: skip
             yield self._harvest()
 
     def _harvest(self) -> Harvest:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kdissect._kernel import kernel
+from kdissect._kernel import part
 from kdissect.schema.opcodes import BAD_COUNT, OK, SHORT
 from kdissect.schema.vm import consumes
 
@@ -28,7 +28,7 @@ class Programs:
     """The `Skim` of `kdissect.schema.vm`."""
 
 
-@kernel
+@part
 def fits(A, begin, end, program, sk):  # type: ignore[no-untyped-def]
     """FITS, RAN_OUT or UNREADABLE for `A[begin:end]` against one program."""
     status = consumes(A, begin, end, program, sk)

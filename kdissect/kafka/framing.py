@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kdissect._kernel import kernel
+from kdissect._kernel import part
 from kdissect.kafka.pairing import request_complete, response_complete
 from kdissect.kafka.state import KEPT, KEPT_BASE, place, problem
 from kdissect.tcp.assembly import give_node, take_node
@@ -65,7 +65,7 @@ TRIAL_FACTOR = 32
 """How many bytes trials may read for each byte that is searched, so that searching stays linear."""
 
 
-@kernel
+@part
 def push(M, s, at, length, time, packet):  # type: ignore[no-untyped-def]
     """Append a piece (or a gap) to the direction's list of nodes."""
     node = take_node(M)
@@ -81,7 +81,7 @@ def push(M, s, at, length, time, packet):  # type: ignore[no-untyped-def]
     M[s + D_TAIL] = node
 
 
-@kernel
+@part
 def _piece(M, s, at, length, time, packet):  # type: ignore[no-untyped-def]
     """Bytes of the current frame. The first piece needs no node, which is all that most frames have."""
     if at >= 0 and M[s + D_AT] < 0 and M[s + D_HEAD] < 0:
@@ -94,7 +94,7 @@ def _piece(M, s, at, length, time, packet):  # type: ignore[no-untyped-def]
     push(M, s, at, length, time, packet)
 
 
-@kernel
+@part
 def forget_frame(M, s):  # type: ignore[no-untyped-def]
     """The direction owns no pieces any more (they were handed on)."""
     M[s + D_AT] = -1
@@ -106,7 +106,7 @@ def forget_frame(M, s):  # type: ignore[no-untyped-def]
     M[s + D_CUT] = 0
 
 
-@kernel
+@part
 def drop_nodes(M, s):  # type: ignore[no-untyped-def]
     """Free the direction's nodes."""
     node = M[s + D_HEAD]
@@ -118,7 +118,7 @@ def drop_nodes(M, s):  # type: ignore[no-untyped-def]
     M[s + D_TAIL] = -1
 
 
-@kernel
+@part
 def complete(M, b, A, c, s):  # type: ignore[no-untyped-def]
     """Hand the current frame on."""
     M[s + D_FRAMES] += 1
@@ -129,7 +129,7 @@ def complete(M, b, A, c, s):  # type: ignore[no-untyped-def]
     forget_frame(M, s)
 
 
-@kernel
+@part
 def lose(M, s):  # type: ignore[no-untyped-def]
     """The place of the next frame is not known any more."""
     drop_nodes(M, s)
@@ -139,7 +139,7 @@ def lose(M, s):  # type: ignore[no-untyped-def]
     M[s + D_SEARCHED] = 0
 
 
-@kernel
+@part
 def _prefix_byte(M, b, A, at):  # type: ignore[no-untyped-def]
     if at >= KEPT:
         o = at - KEPT + KEPT_BASE
@@ -148,7 +148,7 @@ def _prefix_byte(M, b, A, at):  # type: ignore[no-untyped-def]
     return np.int64(b[o]) if o >= 0 else np.int64(-1)
 
 
-@kernel
+@part
 def consume(M, b, A, c, s, at, captured, wire, time, packet):  # type: ignore[no-untyped-def]
     """The next bytes of a direction whose frames are known: `captured` of them at `at`, the rest of `wire` was cut off.
 
@@ -217,7 +217,7 @@ def consume(M, b, A, c, s, at, captured, wire, time, packet):  # type: ignore[no
     return wire
 
 
-@kernel
+@part
 def gap(M, b, A, c, s, length, time, packet):  # type: ignore[no-untyped-def]
     """`length` bytes of the direction were never captured."""
     if M[s + D_MODE] == MODE_SEARCH:
@@ -240,7 +240,7 @@ def gap(M, b, A, c, s, length, time, packet):  # type: ignore[no-untyped-def]
         lose(M, s)
 
 
-@kernel
+@part
 def feed(M, b, A, c, s, at, captured, wire, time, packet):  # type: ignore[no-untyped-def]
     """The next bytes of a direction, whatever is known of it."""
     whole = M[s + D_MODE] != MODE_FRAMES

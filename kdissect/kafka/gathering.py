@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from kdissect._kernel import kernel
+from kdissect._kernel import kernel, part
 from kdissect.kafka.pairing import request_body, response_body
 from kdissect.kafka.state import (
     KEPT,
@@ -45,7 +45,7 @@ class Reader(Protocol):
         """Copy `length[i]` bytes at logical offset `at[i]` to `out[place[i]:]`."""
 
 
-@kernel
+@part
 def _copy_piece(M, b, A, at, n, target, w, absent, missing):  # type: ignore[no-untyped-def]
     """Copy one piece to `target[w:]`, or note that it has to be read again; returns the number of such notes."""
     if not copy_out(M, b, A, at, n, target, w) and missing < absent.shape[0]:
@@ -56,7 +56,7 @@ def _copy_piece(M, b, A, at, n, target, w, absent, missing):  # type: ignore[no-
     return missing
 
 
-@kernel
+@part
 def _pieces(M, row, x):  # type: ignore[no-untyped-def]
     """Number of pieces of a frame."""
     count = np.int64(1)

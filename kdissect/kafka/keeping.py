@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kdissect._kernel import kernel
+from kdissect._kernel import kernel, part
 from kdissect.capture.window import EXTRA
 from kdissect.kafka.state import HEAD_BYTES, KEPT, KEPT_BASE, R_AT, R_BYTES, R_HEAD, R_LENGTH, copy_out
 from kdissect.tcp.layout import (
@@ -34,14 +34,14 @@ SMALL_REQUEST = 4096
 """Waiting requests up to this size are kept: cheaper than reading each of them again."""
 
 
-@kernel
+@part
 def _leaving(at, low, high):  # type: ignore[no-untyped-def]
     """Whether bytes at `at` have to move: the window forgets [low, high); bytes put together by us rotate on their
     own."""
     return low <= at < high or at >= EXTRA
 
 
-@kernel
+@part
 def _move(M, b, A, at, n, fresh, w, fill):  # type: ignore[no-untyped-def]
     """Copy a piece to the new `kept`; its new address, CUT when its bytes are gone or there is no room."""
     if not fill:
@@ -49,7 +49,7 @@ def _move(M, b, A, at, n, fresh, w, fill):  # type: ignore[no-untyped-def]
     return np.int64(KEPT + w) if copy_out(M, b, A, at, n, fresh, KEPT_BASE + w) else np.int64(CUT)
 
 
-@kernel
+@part
 def _nodes(M, b, A, node, everything, low, high, fresh, w, fill):  # type: ignore[no-untyped-def]
     """Move the pieces of one list; all of them, or only those within the first HEAD_BYTES."""
     seen = np.int64(0)

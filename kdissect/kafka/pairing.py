@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kdissect._kernel import kernel
+from kdissect._kernel import part
 from kdissect.kafka.state import (
     FLEXIBLE,
     HEAD,
@@ -143,7 +143,7 @@ KIND_ORPHAN, KIND_BAD_HEADER, KIND_UNKNOWN_VERSION, KIND_UNKNOWN_API = 6, 14, 8,
 PRODUCE, CONTROLLED_SHUTDOWN, SASL_HANDSHAKE, API_VERSIONS = 0, 7, 17, 18
 
 
-@kernel
+@part
 def client_code(M, A, o, n):  # type: ignore[no-untyped-def]
     """The code of the client id at `A[o:o + n]`, new ones are added; -1 when there is no room."""
     h = np.int64(1469598103)
@@ -176,7 +176,7 @@ def client_code(M, A, o, n):  # type: ignore[no-untyped-def]
     return code
 
 
-@kernel
+@part
 def after_tags(buf, o, e):  # type: ignore[no-untyped-def]
     """Offset behind a tag buffer (KIP-482), -1 when it does not end before `e`."""
     count, o = uvarint(buf, o, e)
@@ -192,7 +192,7 @@ def after_tags(buf, o, e):  # type: ignore[no-untyped-def]
     return o
 
 
-@kernel
+@part
 def request_body(M, buf, o, e, api, version):  # type: ignore[no-untyped-def]
     """Offset in `buf` of the message behind a request's header (`o` is the frame without its prefix), -1 unknown."""
     if api == CONTROLLED_SHUTDOWN and version == 0:
@@ -210,7 +210,7 @@ def request_body(M, buf, o, e, api, version):  # type: ignore[no-untyped-def]
     return np.int64(p)
 
 
-@kernel
+@part
 def response_body(M, buf, o, e, api, version):  # type: ignore[no-untyped-def]
     """Offset in `buf` of the message behind a response's header, -1 unknown."""
     if e - o < 4:
@@ -220,7 +220,7 @@ def response_body(M, buf, o, e, api, version):  # type: ignore[no-untyped-def]
     return np.int64(o + 4)
 
 
-@kernel
+@part
 def acks_of(buf, o, e, version):  # type: ignore[no-untyped-def]
     """The acks of a Produce request whose message begins at `o`; 1 when they are out of reach."""
     if version >= 9:
@@ -241,7 +241,7 @@ def acks_of(buf, o, e, version):  # type: ignore[no-untyped-def]
     return be16(buf, o)
 
 
-@kernel
+@part
 def frame_head(M, b, A, s):  # type: ignore[no-untyped-def]
     """The first bytes of the direction's current frame at `A[HEAD:]`; how many there are."""
     if M[s + D_AT] >= 0:
@@ -260,7 +260,7 @@ def frame_head(M, b, A, s):  # type: ignore[no-untyped-def]
     return w
 
 
-@kernel
+@part
 def _frame_columns(M, s, f, body):  # type: ignore[no-untyped-def]
     """Write the direction's current frame into ten columns of X; the frame's nodes now belong to that row."""
     M[f] = M[s + D_FIRST]
@@ -276,7 +276,7 @@ def _frame_columns(M, s, f, body):  # type: ignore[no-untyped-def]
     M[f + 9] = M[s + D_CUT]
 
 
-@kernel
+@part
 def _no_frame(M, f):  # type: ignore[no-untyped-def]
     M[f] = NULL
     M[f + 1] = NULL
@@ -286,7 +286,7 @@ def _no_frame(M, f):  # type: ignore[no-untyped-def]
     M[f + 9] = 0
 
 
-@kernel
+@part
 def _request_columns(M, r, row):  # type: ignore[no-untyped-def]
     x = X_REQUEST
     M[row + x] = M[r + R_FIRST]
@@ -308,7 +308,7 @@ def _request_columns(M, r, row):  # type: ignore[no-untyped-def]
     M[row + X_IN_FLIGHT] = M[r + R_IN_FLIGHT]
 
 
-@kernel
+@part
 def _new_row(M, c):  # type: ignore[no-untyped-def]
     row = X_BASE + M[K_OUT] * X_WIDTH
     M[K_OUT] += 1
@@ -319,7 +319,7 @@ def _new_row(M, c):  # type: ignore[no-untyped-def]
     return row
 
 
-@kernel
+@part
 def _free_request(M, r):  # type: ignore[no-untyped-def]
     M[r + R_BYTES] = 0
     M[r + R_NEXT] = M[K_REQUEST_FREE]
@@ -327,7 +327,7 @@ def _free_request(M, r):  # type: ignore[no-untyped-def]
     M[K_REQUESTS_LEFT] += 1
 
 
-@kernel
+@part
 def _take_request(M):  # type: ignore[no-untyped-def]
     r = M[K_REQUEST_FREE]
     M[K_REQUEST_FREE] = M[r + R_NEXT]
@@ -336,7 +336,7 @@ def _take_request(M):  # type: ignore[no-untyped-def]
     return r
 
 
-@kernel
+@part
 def without_response(M, c, r):  # type: ignore[no-untyped-def]
     """Finish the oldest waiting request `r` (already off the list) as never answered."""
     row = _new_row(M, c)
@@ -355,7 +355,7 @@ def without_response(M, c, r):  # type: ignore[no-untyped-def]
     _free_request(M, r)
 
 
-@kernel
+@part
 def pop_request(M, c):  # type: ignore[no-untyped-def]
     """Take the oldest waiting request off the list, -1 when there is none."""
     r = M[c + C_REQUEST_HEAD]
@@ -367,7 +367,7 @@ def pop_request(M, c):  # type: ignore[no-untyped-def]
     return r
 
 
-@kernel
+@part
 def _answer_columns(M, c, row, answered_last):  # type: ignore[no-untyped-def]
     """Queueing and status of a row that has a response."""
     M[row + X_QUEUED_FROM] = M[c + C_ANSWERED_LAST]
@@ -379,7 +379,7 @@ def _answer_columns(M, c, row, answered_last):  # type: ignore[no-untyped-def]
         M[c + C_ANSWERED_LAST] = answered_last
 
 
-@kernel
+@part
 def _held_columns(M, h, row):  # type: ignore[no-untyped-def]
     """A held response's frame into X."""
     x = X_RESPONSE
@@ -394,7 +394,7 @@ def _held_columns(M, h, row):  # type: ignore[no-untyped-def]
     M[row + x + 9] = M[h + R_CUT]
 
 
-@kernel
+@part
 def orphan(M, c, h):  # type: ignore[no-untyped-def]
     """Finish a held response (already off the list) as one whose request was not captured."""
     row = _new_row(M, c)
@@ -427,7 +427,7 @@ def orphan(M, c, h):  # type: ignore[no-untyped-def]
     _free_request(M, h)
 
 
-@kernel
+@part
 def release_held(M, c):  # type: ignore[no-untyped-def]
     """Responses held too long become orphans."""
     while M[c + C_HELD_HEAD] >= 0:
@@ -441,7 +441,7 @@ def release_held(M, c):  # type: ignore[no-untyped-def]
         orphan(M, c, h)
 
 
-@kernel
+@part
 def _meet_held(M, c, r):  # type: ignore[no-untyped-def]
     """A request that was captured after its response; True when one was waiting for it."""
     before = np.int64(-1)
@@ -466,7 +466,7 @@ def _meet_held(M, c, r):  # type: ignore[no-untyped-def]
     return False
 
 
-@kernel
+@part
 def text_like(buf, o, n):  # type: ignore[no-untyped-def]
     """No control characters: what a client id looks like."""
     for q in range(n):
@@ -476,7 +476,7 @@ def text_like(buf, o, n):  # type: ignore[no-untyped-def]
     return True
 
 
-@kernel
+@part
 def known_header(M, A, o, have, size):  # type: ignore[no-untyped-def]
     """Whether the first bytes of a frame read as the header of a request whose API and version we know."""
     if have < 8 or size < 8:
@@ -493,14 +493,14 @@ def known_header(M, A, o, have, size):  # type: ignore[no-untyped-def]
     return n == 0xFFFF if n >= 0x8000 else n <= size - 10
 
 
-@kernel
+@part
 def clean_client(A, o, have):  # type: ignore[no-untyped-def]
     """Whether the client id of a request header (or as much of it as is there) is text."""
     n = be16(A, o + 8)
     return n >= 0x8000 or text_like(A, o + 10, min(n, have - 10))
 
 
-@kernel
+@part
 def _token(M, c, s):  # type: ignore[no-untyped-def]
     """A bare SASL token: kept apart from exchanges."""
     direction = 0 if M[s + D_SIDE] == M[c + C_CLIENT] else 1
@@ -520,7 +520,7 @@ def _token(M, c, s):  # type: ignore[no-untyped-def]
     M[c + C_TOKENS] += 1
 
 
-@kernel
+@part
 def request_complete(M, b, A, c, s):  # type: ignore[no-untyped-def]
     """The direction's current frame is a request (as much of it as will ever come)."""
     size = M[s + D_SIZE]
@@ -587,7 +587,7 @@ def request_complete(M, b, A, c, s):  # type: ignore[no-untyped-def]
     M[c + C_REQUESTS_OPEN] += 1
 
 
-@kernel
+@part
 def waiting_with(M, c, correlation):  # type: ignore[no-untyped-def]
     """The oldest waiting request with a correlation id, -1 when there is none near the front."""
     r = M[c + C_REQUEST_HEAD]
@@ -600,7 +600,7 @@ def waiting_with(M, c, correlation):  # type: ignore[no-untyped-def]
     return np.int64(-1)
 
 
-@kernel
+@part
 def _not_in_flight(M, c, answered):  # type: ignore[no-untyped-def]
     """Requests that were captured before this answer but sent after it (a capture out of order) did not overlap it."""
     r = M[c + C_REQUEST_HEAD]
@@ -612,7 +612,7 @@ def _not_in_flight(M, c, answered):  # type: ignore[no-untyped-def]
         steps += 1
 
 
-@kernel
+@part
 def response_complete(M, b, A, c, s):  # type: ignore[no-untyped-def]
     """The direction's current frame is a response (as much of it as will ever come)."""
     have = frame_head(M, b, A, s)
@@ -670,7 +670,7 @@ def response_complete(M, b, A, c, s):  # type: ignore[no-untyped-def]
     _free_request(M, r)
 
 
-@kernel
+@part
 def client_matches(M, A, c, o, have):  # type: ignore[no-untyped-def]
     """Whether a request header (frame without prefix at `o`) carries the client id that this connection is known by."""
     code = M[c + C_CLIENT_ID]

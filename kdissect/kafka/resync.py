@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kdissect._kernel import kernel
+from kdissect._kernel import part
 from kdissect.kafka.fit import FITS, UNREADABLE, fits
 from kdissect.kafka.framing import drop_nodes, feed, forget_frame, gap
 from kdissect.kafka.pairing import (
@@ -112,7 +112,7 @@ REJECT, ACCEPT, WAIT, HOLD = 0, 1, 2, 3
 KIND_RESYNCHRONISED, KIND_NOT_RESYNCHRONISED = 2, 3
 
 
-@kernel
+@part
 def gather(M, b, A, s):  # type: ignore[no-untyped-def]
     """The window up to its first gap at `A[SCRATCH:]`: where it ends, and whether a gap (or the limit) ends them."""
     w = np.int64(SCRATCH)
@@ -128,7 +128,7 @@ def gather(M, b, A, s):  # type: ignore[no-untyped-def]
     return w, False
 
 
-@kernel
+@part
 def _begins_segment(M, s, o):  # type: ignore[no-untyped-def]
     """Whether a captured segment begins at offset `o` of the window: where a peer that writes a message begins it."""
     w = np.int64(SCRATCH)
@@ -139,7 +139,7 @@ def _begins_segment(M, s, o):  # type: ignore[no-untyped-def]
     return w == o and node >= 0 and M[node + N_POSITION] == 1
 
 
-@kernel
+@part
 def _trial(M, A, sk, s, begin, end, program):  # type: ignore[no-untyped-def]
     """`fits` within the direction's budget."""
     M[s + D_BUDGET] -= 64 + end - begin
@@ -148,7 +148,7 @@ def _trial(M, A, sk, s, begin, end, program):  # type: ignore[no-untyped-def]
     return fits(A, begin, end, program, sk)
 
 
-@kernel
+@part
 def _request_candidate(M, A, sk, c, s, o, n, closed, at_start):  # type: ignore[no-untyped-def]
     """Judge offset `o` of the window, which ends at `n`, as the beginning of a request; `closed` when no more bytes
     will follow."""
@@ -199,7 +199,7 @@ def _request_candidate(M, A, sk, c, s, o, n, closed, at_start):  # type: ignore[
     return ACCEPT if _trial(M, A, sk, s, body, o + 4 + have, program) > FITS else REJECT
 
 
-@kernel
+@part
 def _response_candidate(M, A, sk, c, s, o, n, closed, at_start):  # type: ignore[no-untyped-def]
     """Judge offset `o` as the beginning of a response."""
     if n - o < 8:
@@ -256,7 +256,7 @@ def _response_candidate(M, A, sk, c, s, o, n, closed, at_start):  # type: ignore
     return ACCEPT if _trial(M, A, sk, s, body, o + 4 + have, program_of(M, api, version, 1)) > FITS else REJECT
 
 
-@kernel
+@part
 def _drop_before(M, s, n):  # type: ignore[no-untyped-def]
     """Forget the first `n` captured bytes of the window, and gaps among them."""
     while n > 0 and M[s + D_HEAD] >= 0:
@@ -279,7 +279,7 @@ def _drop_before(M, s, n):  # type: ignore[no-untyped-def]
         M[s + D_TAIL] = -1
 
 
-@kernel
+@part
 def _drop_gaps(M, s):  # type: ignore[no-untyped-def]
     """Forget gaps at the window's beginning."""
     while M[s + D_HEAD] >= 0 and M[M[s + D_HEAD] + N_AT] < 0:
@@ -290,7 +290,7 @@ def _drop_gaps(M, s):  # type: ignore[no-untyped-def]
         M[s + D_TAIL] = -1
 
 
-@kernel
+@part
 def ignore(M, c):  # type: ignore[no-untyped-def]
     """The connection is not Kafka: leave it alone."""
     M[c + C_KAFKA] = -1
@@ -301,7 +301,7 @@ def ignore(M, c):  # type: ignore[no-untyped-def]
         M[s + D_MODE] = MODE_IGNORED
 
 
-@kernel
+@part
 def _adopt(M, b, A, c, s, o):  # type: ignore[no-untyped-def]
     """Frames begin at offset `o` of the window: feed what is there again, as frames."""
     if o > 0 or M[s + D_SKIPPED] > 0:
@@ -349,7 +349,7 @@ def _adopt(M, b, A, c, s, o):  # type: ignore[no-untyped-def]
         node = following
 
 
-@kernel
+@part
 def _search(M, b, A, sk, c, s):  # type: ignore[no-untyped-def]
     """Search one direction's window; True when frames were found (the other direction may then know more)."""
     while M[s + D_MODE] == MODE_SEARCH:
@@ -434,14 +434,14 @@ def _search(M, b, A, sk, c, s):  # type: ignore[no-untyped-def]
     return False
 
 
-@kernel
+@part
 def settle(M, b, A, sk, c, s):  # type: ignore[no-untyped-def]
     """Search the direction `s`, and the other one when what was found helps there."""
     if _search(M, b, A, sk, c, s) and M[M[s + D_OTHER] + D_MODE] == MODE_SEARCH:
         _search(M, b, A, sk, c, M[s + D_OTHER])
 
 
-@kernel
+@part
 def lost_for_good(M, c, s):  # type: ignore[no-untyped-def]
     """At the end: a direction that is still searched is a problem of its own, if the connection is Kafka at all."""
     if M[s + D_MODE] == MODE_SEARCH and M[c + C_KAFKA] == 1 and M[s + D_SKIPPED] > 0:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kdissect._kernel import kernel
+from kdissect._kernel import part
 from kdissect.tcp.layout import (
     C_NUMBER,
     C_PROBLEMS,
@@ -119,7 +119,7 @@ KEPT_BASE = NAMES + NAME_BYTES
 """Bytes from before the window begin here; `KEPT` is the logical offset of the first."""
 
 
-@kernel
+@part
 def program_of(M, api, version, side):  # type: ignore[no-untyped-def]
     """The skim program of a message, -1 when the API or version is not known."""
     if api < 0 or api >= KEYS or version < 0 or version >= VERSIONS:
@@ -127,31 +127,31 @@ def program_of(M, api, version, side):  # type: ignore[no-untyped-def]
     return M[TABLE + (api * VERSIONS + version) * 2 + side]
 
 
-@kernel
+@part
 def direction_of(c, side):  # type: ignore[no-untyped-def]
     """Address of one direction of the connection at `c`."""
     return c + C_WIDTH + side * D_WIDTH
 
 
-@kernel
+@part
 def be16(b, o):  # type: ignore[no-untyped-def]
     """Unsigned 16-bit big endian."""
     return (np.int64(b[o]) << 8) | np.int64(b[o + 1])
 
 
-@kernel
+@part
 def be32(b, o):  # type: ignore[no-untyped-def]
     """Unsigned 32-bit big endian."""
     return (np.int64(b[o]) << 24) | (np.int64(b[o + 1]) << 16) | (np.int64(b[o + 2]) << 8) | np.int64(b[o + 3])
 
 
-@kernel
+@part
 def signed32(b, o):  # type: ignore[no-untyped-def]
     """Signed 32-bit big endian."""
     return ((be32(b, o) + 0x80000000) & 0xFFFFFFFF) - 0x80000000
 
 
-@kernel
+@part
 def uvarint(b, o, e):  # type: ignore[no-untyped-def]
     """Unsigned varint at `o`: value and next offset, which is -1 when it runs past `e` or past five bytes."""
     value = np.int64(0)
@@ -166,7 +166,7 @@ def uvarint(b, o, e):  # type: ignore[no-untyped-def]
     return value, np.int64(-1)
 
 
-@kernel
+@part
 def place(M, at):  # type: ignore[no-untyped-def]
     """Where a logical offset lies in the window, -1 when the window no longer holds it."""
     q = M[K_SLOT]
@@ -178,7 +178,7 @@ def place(M, at):  # type: ignore[no-untyped-def]
     return np.int64(-1)
 
 
-@kernel
+@part
 def copy_out(M, b, A, at, n, to, w):  # type: ignore[no-untyped-def]
     """Copy `n` bytes at a logical offset to `to[w:]`; False when they are gone or do not fit."""
     if n > to.size - w:
@@ -198,7 +198,7 @@ def copy_out(M, b, A, at, n, to, w):  # type: ignore[no-untyped-def]
     return True
 
 
-@kernel
+@part
 def problem(M, kind, c, direction, time, packet, position, size, detail):  # type: ignore[no-untyped-def]
     """A row of problems about the connection at `c`; the engine keeps room for them."""
     row = M[K_PROBLEMS]

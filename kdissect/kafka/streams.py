@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kdissect._kernel import kernel
+from kdissect._kernel import kernel, part
 from kdissect.kafka.framing import complete, drop_nodes, feed, forget_frame, gap
 from kdissect.kafka.pairing import pop_request, release_held, without_response
 from kdissect.kafka.resync import lost_for_good, settle
@@ -125,7 +125,7 @@ BUDGET = 8 << 20
 KIND_MISSING, KIND_UNFINISHED = 1, 5
 
 
-@kernel
+@part
 def roomy(M):  # type: ignore[no-untyped-def]
     """Whether everything that the next step can produce fits."""
     return (
@@ -138,7 +138,7 @@ def roomy(M):  # type: ignore[no-untyped-def]
     )
 
 
-@kernel
+@part
 def _open(M, conn_of, g, row):  # type: ignore[no-untyped-def]
     """A new connection that begins with this packet."""
     c = M[K_CONNECTION_FREE]
@@ -180,7 +180,7 @@ def _open(M, conn_of, g, row):  # type: ignore[no-untyped-def]
     return c
 
 
-@kernel
+@part
 def _begins_anew(M, g, row, c):  # type: ignore[no-untyped-def]
     """Why this packet cannot belong to the connection that its 4-tuple had: END_* or END_OPEN when it can."""
     s = direction_of(c, g[row, STREAM] & 1)
@@ -198,7 +198,7 @@ def _begins_anew(M, g, row, c):  # type: ignore[no-untyped-def]
     return END_OPEN
 
 
-@kernel
+@part
 def _handshake(M, g, row, c, s):  # type: ignore[no-untyped-def]
     """What a SYN, and the packets around it, say: the exact beginning, the client, the round trip."""
     flags = g[row, FLAGS]
@@ -232,7 +232,7 @@ def _handshake(M, g, row, c, s):  # type: ignore[no-untyped-def]
         M[c + C_SYN] = NULL if M[c + C_RTT] >= 0 else M[c + C_SYN]
 
 
-@kernel
+@part
 def _take(M, b, A, sk, c, s):  # type: ignore[no-untyped-def]
     """What OUT says comes next in direction `s`."""
     feed(M, b, A, c, s, M[OUT], M[OUT + 1], M[OUT + 2], M[OUT + 3], M[OUT + 4])
@@ -240,7 +240,7 @@ def _take(M, b, A, sk, c, s):  # type: ignore[no-untyped-def]
         settle(M, b, A, sk, c, s)
 
 
-@kernel
+@part
 def _advance(M, b, A, sk, c, s):  # type: ignore[no-untyped-def]
     """Feed what waits and now continues the stream, past holes that are given up; False when room ran out."""
     while True:
@@ -259,7 +259,7 @@ def _advance(M, b, A, sk, c, s):  # type: ignore[no-untyped-def]
             settle(M, b, A, sk, c, s)
 
 
-@kernel
+@part
 def _advance_both(M, b, A, sk, c):  # type: ignore[no-untyped-def]
     """`_advance` for both directions, requests first: responses are recognised by the requests that wait."""
     first = max(M[c + C_CLIENT], 0)
@@ -268,7 +268,7 @@ def _advance_both(M, b, A, sk, c):  # type: ignore[no-untyped-def]
     return _advance(M, b, A, sk, c, direction_of(c, 1 - first))
 
 
-@kernel
+@part
 def finish(M, b, A, sk, conn_of, c, reason):  # type: ignore[no-untyped-def]
     """Close a connection's books and free its row; `reason` END_OPEN: the capture ended. False when room ran out."""
     if M[c + C_END] == END_OPEN:
@@ -312,7 +312,7 @@ def finish(M, b, A, sk, conn_of, c, reason):  # type: ignore[no-untyped-def]
     return True
 
 
-@kernel
+@part
 def _packet(M, b, A, sk, g, row, c, s):  # type: ignore[no-untyped-def]
     """One packet of direction `s`; False when room ran out behind it."""
     M[c + C_PACKETS] += 1
@@ -327,7 +327,7 @@ def _packet(M, b, A, sk, g, row, c, s):  # type: ignore[no-untyped-def]
     return True
 
 
-@kernel
+@part
 def _endings(M, g, row, c, s):  # type: ignore[no-untyped-def]
     """FIN and RST, and responses that were held long enough."""
     flags = g[row, FLAGS]
@@ -342,58 +342,51 @@ def _endings(M, g, row, c, s):  # type: ignore[no-untyped-def]
         release_held(M, c)
 
 
-@kernel
-def run(M, b, A, sk, conn_of, g, order, n):  # type: ignore[no-untyped-def]
-    """Drive the first `n` rows of `order` (rows of `g`) from where the last call stopped; True when all are done."""
-    i = M[K_RESUME]
-    while i < n:
-        if not roomy(M):
-            M[K_RESUME] = i
+@part
+def _step(M, b, A, sk, conn_of, g, row):  # type: ignore[no-untyped-def]
+    """One segment row; False when room ran out, to be called again with the same row."""
+    stream = g[row, STREAM]
+    c = conn_of[stream >> 1]
+    if M[K_PHASE] == 1:
+        if not _advance_both(M, b, A, sk, c):
             return False
-        row = order[i]
-        stream = g[row, STREAM]
-        c = conn_of[stream >> 1]
-        if M[K_PHASE] == 1:
-            s = direction_of(c, stream & 1)
-            if not _advance_both(M, b, A, sk, c):
-                M[K_RESUME] = i
+        _endings(M, g, row, c, direction_of(c, stream & 1))
+        M[K_PHASE] = 0
+        return True
+    if c >= 0:
+        why = _begins_anew(M, g, row, c)
+        if why != END_OPEN:
+            if not finish(M, b, A, sk, conn_of, c, why) or not roomy(M):
                 return False
-            _endings(M, g, row, c, s)
-            M[K_PHASE] = 0
-            i += 1
-            continue
-        if c >= 0:
-            why = _begins_anew(M, g, row, c)
-            if why != END_OPEN:
-                if not finish(M, b, A, sk, conn_of, c, why):
-                    M[K_RESUME] = i
-                    return False
-                c = np.int64(-1)
-                if not roomy(M):
-                    M[K_RESUME] = i
-                    return False
-        if c < 0:
-            c = _open(M, conn_of, g, row)
-        if not _packet(M, b, A, sk, g, row, c, direction_of(c, stream & 1)):
-            M[K_RESUME] = i
-            M[K_PHASE] = 1
-            return False
-        i += 1
-    M[K_RESUME] = 0
+            c = np.int64(-1)
+    if c < 0:
+        c = _open(M, conn_of, g, row)
+    if not _packet(M, b, A, sk, g, row, c, direction_of(c, stream & 1)):
+        M[K_PHASE] = 1
+        return False
     return True
 
 
 @kernel
-def finish_some(M, b, A, sk, conn_of, which, begin, reason):  # type: ignore[no-untyped-def]
-    """Finish the connections at `which[begin:]`; returns where it stopped."""
-    i = begin
-    while i < which.size:
-        if not roomy(M):
-            return i
-        if not finish(M, b, A, sk, conn_of, which[i], reason):
-            return i
+def run(M, b, A, sk, conn_of, g, order, n, finishing):  # type: ignore[no-untyped-def]
+    """Drive the first `n` of `order`: rows of `g`, or (`finishing`) connections to finish, from where the last call
+    stopped. True when all are done.
+
+    One kernel for both, because almost all of it is the same code, and compiling it takes seconds.
+    """
+    i = M[K_RESUME]
+    while i < n:
+        done = roomy(M)
+        if done and finishing:
+            done = finish(M, b, A, sk, conn_of, order[i], END_OPEN)
+        elif done:
+            done = _step(M, b, A, sk, conn_of, g, order[i])
+        if not done:
+            M[K_RESUME] = i
+            return False
         i += 1
-    return i
+    M[K_RESUME] = 0
+    return True
 
 
 @kernel

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kdissect._kernel import kernel
+from kdissect._kernel import kernel, part
 
 Int = Any
 """An integer: Python's where Python calls, int64 inside kernels."""
@@ -33,14 +33,14 @@ MAX_EXTENSIONS = 16
 VIEW_MASK = (1 << 46) - 1
 
 
-@kernel
+@part
 def be16(b: Bytes, o: Int) -> Int:
     """Two bytes, big-endian; the caller has checked that they are there."""
     i = np.uint64(o)
     return (np.int64(b[i]) << 8) | np.int64(b[i + np.uint64(1)])
 
 
-@kernel
+@part
 def be32(b: Bytes, o: Int) -> Int:
     """Four bytes, big-endian; the caller has checked that they are there."""
     i = np.uint64(o)
@@ -54,7 +54,7 @@ def seen_through(view: Int, layer: Int, name: Int) -> Int:
     return (((view * 31 + layer) * 0x9E3779B1 + name * 0x85EBCA77 + 1) & VIEW_MASK) | (1 << 46)
 
 
-@kernel
+@part
 def link_layer(b: Bytes, p: Int, e: Int, link: Int, view: Int) -> tuple[Int, Int, Int, Int]:
     """The layer under a link-layer header: (layer, cursor, ethertype, view)."""
     if link == 1:
@@ -89,7 +89,7 @@ def link_layer(b: Bytes, p: Int, e: Int, link: Int, view: Int) -> tuple[Int, Int
     return UNKNOWN, p, 0, view
 
 
-@kernel
+@part
 def under_ethertype(b: Bytes, p: Int, e: Int, kind: Int, view: Int) -> tuple[Int, Int, Int, Int]:
     """The layer that an ethertype names, after any VLAN tags and SNAP headers, as `link_layer`; TUNNEL for more than
     that."""
@@ -114,7 +114,7 @@ def under_ethertype(b: Bytes, p: Int, e: Int, kind: Int, view: Int) -> tuple[Int
     return NO_IP, p, kind, view
 
 
-@kernel
+@part
 def ip_header(b: Bytes, p: Int, e: Int, w: Int) -> tuple[Int, Int, Int, Int]:
     """An IP header and its extensions: (protocol or a negative verdict, cursor behind it, captured end, end on the
     wire).
@@ -168,7 +168,7 @@ def ip_header(b: Bytes, p: Int, e: Int, w: Int) -> tuple[Int, Int, Int, Int]:
     return BROKEN, p, e, w
 
 
-@kernel
+@part
 def tunnel_port(b: Bytes, p: Int, e: Int) -> Any:
     """Whether a UDP header's destination port is a tunnel's: VXLAN, VXLAN-GPE, Geneve, MPLS in UDP."""
     if e - p < 8:
@@ -177,7 +177,7 @@ def tunnel_port(b: Bytes, p: Int, e: Int) -> Any:
     return port == 4789 or port == 8472 or port == 6081 or port == 4790 or port == 6635
 
 
-@kernel
+@part
 def is_tunnel(protocol: Int) -> Any:
     """Whether an IP protocol carries packets: GRE, IP in IP, MPLS in IP, EtherIP."""
     return protocol == 47 or protocol == 4 or protocol == 41 or protocol == 94 or protocol == 137 or protocol == 97

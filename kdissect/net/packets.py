@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kdissect._kernel import kernel
+from kdissect._kernel import kernel, part
 from kdissect.capture.records import AT, CAPTURED, LINK, NUMBER, ORIGINAL, TIME
 from kdissect.net.headers import (
     BROKEN,
@@ -72,7 +72,7 @@ MAPPED = 0xFFFF << 32
 """The high half of an IPv4-mapped address's low word (::ffff:0:0/96)."""
 
 
-@kernel
+@part
 def mixed(a: Int, b: Int, c: Int, d: Int, ports: Int) -> Int:
     """A hash of a flow's key; wraps modulo 2**64."""
     h = (a ^ (c * 31)) * 0x1E3779B97F4A7C15
@@ -94,7 +94,7 @@ def rehash(flows: NDArray[np.int64], count: Int, table: NDArray[np.int32]) -> No
             table[h] = f
 
 
-@kernel
+@part
 def flow_of(
     a: Int,
     b: Int,
@@ -134,7 +134,7 @@ def flow_of(
     return new
 
 
-@kernel
+@part
 def syn_options(b: Bytes, p: Int, e: Int) -> Int:
     """Window scale + 1 and maximum segment size of a SYN's options, in their bits of FLAGS."""
     out = np.int64(0)
@@ -158,7 +158,7 @@ def syn_options(b: Bytes, p: Int, e: Int) -> Int:
     return out
 
 
-@kernel
+@part
 def worth_joining(b: Bytes, header: Int, p: Int, e: Int, state: NDArray[np.int64]) -> Any:
     """Whether a fragment can hold TCP: TCP itself and tunnels, UDP only once a first fragment went to a tunnel's
     port."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from kdissect._kernel import kernel
+from kdissect._kernel import kernel, part
 from kdissect.capture.records import AT, CAPTURED, LINK, ORIGINAL
 from kdissect.net.headers import (
     ETHERNET,
@@ -41,7 +41,7 @@ MAX_LAYERS = 24
 """Layers of one packet: TCP in two nested tunnels with VLAN tags and MPLS takes 14; loops end here."""
 
 
-@kernel
+@part
 def under_gre(b: Bytes, p: Int, e: Int, view: Int) -> tuple[Int, Int, Int, Int]:
     """The layer under a GRE header, as `link_layer`."""
     if e - p < 4:
@@ -79,7 +79,7 @@ def under_gre(b: Bytes, p: Int, e: Int, view: Int) -> tuple[Int, Int, Int, Int]:
     return ETHERTYPE, o, kind, seen_through(view, 3, key)
 
 
-@kernel
+@part
 def under_udp(b: Bytes, p: Int, e: Int, view: Int) -> tuple[Int, Int, Int, Int]:
     """The layer under a UDP header to a tunnel's port, as `link_layer`; NOTHING where it is none."""
     if e - p < 16:
@@ -103,7 +103,7 @@ def under_udp(b: Bytes, p: Int, e: Int, view: Int) -> tuple[Int, Int, Int, Int]:
     return NOTHING, p, 0, view
 
 
-@kernel
+@part
 def under_ppp(b: Bytes, p: Int, e: Int, view: Int) -> tuple[Int, Int, Int, Int]:
     """The layer under a PPP header, with or without address and control, its protocol in one byte or two."""
     if e - p >= 2 and be16(b, p) == 0xFF03:
@@ -122,7 +122,7 @@ def under_ppp(b: Bytes, p: Int, e: Int, view: Int) -> tuple[Int, Int, Int, Int]:
     return NOTHING, p, 0, view
 
 
-@kernel
+@part
 def under_mpls(b: Bytes, p: Int, e: Int, view: Int) -> tuple[Int, Int, Int, Int]:
     """The layer under one MPLS label."""
     if e - p < 5:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from kdissect._kernel import kernel
+from kdissect._kernel import kernel, part
 from kdissect.schema.opcodes import (
     BOOL_WIDTH,
     COMPACT,
@@ -41,13 +41,13 @@ from kdissect.schema.vm import ROW, U1, U2, U3, U4, U5, U6, U7, Array, be16, be3
 _ALPHABET = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_", np.uint8).copy()
 
 
-@kernel
+@part
 def set_bit(out: Array, base: Any, row: Any) -> None:
     """Set bit `row` of the bitmap which starts at byte `base`."""
     out[np.uint64(base + (row >> 3))] |= np.uint8(1 << (row & 7))
 
 
-@kernel
+@part
 def uuid_text(s: Array, o: Any, out: Array, at: Any) -> None:
     """16 bytes as the 22 characters of Kafka's own form (base64url without padding, Uuid.toString)."""
     p = np.uint64(o)
@@ -64,7 +64,7 @@ def uuid_text(s: Array, o: Any, out: Array, at: Any) -> None:
         w += np.uint64(4)
 
 
-@kernel
+@part
 def copy(s: Array, o: Any, out: Array, at: Any, n: Any) -> Any:
     """Copy n bytes; all their bits together (more than 127: not ASCII)."""
     p = np.uint64(o)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kdissect._kernel import kernel
+from kdissect._kernel import kernel, part
 from kdissect.schema.opcodes import (
     BAD_COUNT,
     BAD_LENGTH,
@@ -71,7 +71,7 @@ class Skim(NamedTuple):
     seen: Array
 
 
-@kernel
+@part
 def be16(s: Array, o: Any) -> Any:
     """Signed 16-bit big endian."""
     p = np.uint64(o)
@@ -79,7 +79,7 @@ def be16(s: Array, o: Any) -> Any:
     return x - 65536 if x >= 32768 else x
 
 
-@kernel
+@part
 def be32(s: Array, o: Any) -> Any:
     """Signed 32-bit big endian."""
     p = np.uint64(o)
@@ -87,13 +87,13 @@ def be32(s: Array, o: Any) -> Any:
     return x - 4294967296 if x >= 2147483648 else x
 
 
-@kernel
+@part
 def row_at(address: Any) -> Any:
     """Where a row starts in the flat table."""
     return np.uint64(address * STRIDE)
 
 
-@kernel
+@part
 def more(s: Array, o: Any, limit: Any, c: Any) -> Any:
     """(value, next offset) of an unsigned varint whose first byte c, just before o, is not its last. It has five bytes
     at most; else the offset is -SHORT or -BAD_VARINT."""
@@ -111,7 +111,7 @@ def more(s: Array, o: Any, limit: Any, c: Any) -> Any:
     return value, np.int64(-SHORT)
 
 
-@kernel
+@part
 def uvarint(s: Array, o: Any, limit: Any) -> Any:
     """(value, next offset) of an unsigned varint; the offset is a negative status where it is none."""
     if o >= limit:
@@ -122,7 +122,7 @@ def uvarint(s: Array, o: Any, limit: Any) -> Any:
     return more(s, o + 1, limit, c)
 
 
-@kernel
+@part
 def find_tag(tags: Array, first: Any, known: Any, tag: Any) -> Any:
     """Which of the `known` tags from row `first` of the tag table it is, -1 none."""
     for t in range(known):
@@ -318,7 +318,7 @@ def count(
             seen[4 * f + 3] = throttle
 
 
-@kernel
+@part
 def consumes(s: Array, begin: Any, end: Any, program: Any, skim: Any) -> Any:
     """The status of one body against one program (OK 0: it fits exactly), or any other layout its version once had.
 

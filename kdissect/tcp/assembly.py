@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kdissect._kernel import kernel
+from kdissect._kernel import part
 from kdissect.net.segment import ACK, AT, FLAGS, LEN, PACKET, SEQ, TIME, WIRE
 from kdissect.tcp.layout import (
     C_DUPLICATES,
@@ -92,13 +92,13 @@ FILLED_LATE_NS = 3_000_000
 """A hole filled within this time was reordering, later it was a retransmission (Wireshark's rule of thumb)."""
 
 
-@kernel
+@part
 def unwrap(sequence: int, near: int) -> int:
     """The 64-bit position of a 32-bit sequence number nearest to the position `near`."""
     return near + ((sequence - near + 0x80000000) & 0xFFFFFFFF) - 0x80000000
 
 
-@kernel
+@part
 def take_node(M):  # type: ignore[no-untyped-def]
     """A free node; the caller has made sure that there is one."""
     node = M[K_NODE_FREE]
@@ -108,7 +108,7 @@ def take_node(M):  # type: ignore[no-untyped-def]
     return node
 
 
-@kernel
+@part
 def give_node(M, node):  # type: ignore[no-untyped-def]
     """Put a node back on the free list."""
     M[node + N_NEXT] = M[K_NODE_FREE]
@@ -117,7 +117,7 @@ def give_node(M, node):  # type: ignore[no-untyped-def]
     M[K_NODES_LEFT] += 1
 
 
-@kernel
+@part
 def duplicate(M, g, i, s):  # type: ignore[no-untyped-def]
     """Whether the packet is a second view of one just captured; remembers it when it is not."""
     time = g[i, TIME]
@@ -143,7 +143,7 @@ def duplicate(M, g, i, s):  # type: ignore[no-untyped-def]
     return False
 
 
-@kernel
+@part
 def observe(M, g, i, s):  # type: ignore[no-untyped-def]
     """Counters, zero windows and round trips of one packet from direction `s`."""
     o = M[s + D_OTHER]
@@ -169,7 +169,7 @@ def observe(M, g, i, s):  # type: ignore[no-untyped-def]
             M[o + D_TIMED_END] = NULL
 
 
-@kernel
+@part
 def _wait(M, s, position, at, captured, wire, time, packet):  # type: ignore[no-untyped-def]
     """Put what is new of a segment among those that wait; returns how many bytes were new."""
     end = position + wire
@@ -219,7 +219,7 @@ def _wait(M, s, position, at, captured, wire, time, packet):  # type: ignore[no-
     return new
 
 
-@kernel
+@part
 def arrive(M, g, i, c, s):  # type: ignore[no-untyped-def]
     """Take one packet of direction `s`. True when OUT holds the next bytes of the stream: at, captured, wire, time,
     packet.
@@ -288,7 +288,7 @@ def arrive(M, g, i, c, s):  # type: ignore[no-untyped-def]
     return False
 
 
-@kernel
+@part
 def ready(M, s):  # type: ignore[no-untyped-def]
     """The next waiting bytes that continue the stream, into OUT; False when there are none."""
     node = M[s + D_AHEAD_HEAD]
@@ -311,7 +311,7 @@ def ready(M, s):  # type: ignore[no-untyped-def]
     return True
 
 
-@kernel
+@part
 def hole(M, c, s):  # type: ignore[no-untyped-def]
     """Length of the hole in front of the waiting segments if it is now given up (the stream moves behind it), else 0.
     -1: the stream begins with them, nothing is missing.
