@@ -98,20 +98,14 @@ class Run:
     def _complete(
         self, harvest: Harvest, dissector: Dissector, scanner: Scanner, completion: Completion
     ) -> Iterator[Completed]:
-        ledger = self.ledger
-        live = dissector.live()
-        flows = scanner.flows
-        ledger.enter(np.concatenate([live, harvest.ended]), flows)
-        ledger.refresh(live, flows)
-        ledger.close(harvest.ended, flows)
-        if len(harvest.problems):
-            client = np.full(int(harvest.problems[:, t.P_CONNECTION].max()) + 1, -1, np.int64)
-            for rows in (live, harvest.ended):
-                number = rows[:, t.C_NUMBER]
-                known = number < len(client)
-                client[number[known]] = rows[known, t.C_CLIENT]
-            ledger.stream_problems(harvest.problems, client[harvest.problems[:, t.P_CONNECTION]])
+        self._enter(harvest, dissector, scanner)
         yield from completion.complete(harvest)
+
+    def _enter(self, harvest: Harvest, dissector: Dissector, scanner: Scanner) -> None:
+        """Connections and problems into the books."""
+        self.ledger.enter(np.concatenate([dissector.news(), harvest.ended]), scanner.flows)
+        self.ledger.close(harvest.ended)
+        self.ledger.stream_problems(harvest.problems)
 
     def rows(self) -> Iterator[Rows]:
         """Unresolved rows, part by part."""

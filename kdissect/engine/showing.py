@@ -121,10 +121,10 @@ class _Showing(Run):
     def _complete(
         self, harvest: Harvest, dissector: Dissector, scanner: Scanner, completion: Completion
     ) -> Iterator[Completed]:
+        self._enter(harvest, dissector, scanner)
         if len(harvest.exchanges):
-            self.ledger.enter(np.concatenate([dissector.live(), harvest.ended]), scanner.flows)
             self._copy(harvest.exchanges, dissector, completion)
-        yield from super()._complete(harvest, dissector, scanner, completion)
+        yield from completion.complete(harvest)
 
     def _copy(self, rows: npt.NDArray[np.int64], dissector: Dissector, completion: Completion) -> None:
         """Copy the frames of those rows that are asked for."""

@@ -39,6 +39,7 @@ from kdissect.net.segment import FLOW, SEGMENT_COLUMNS, TIME
 from kdissect.tcp.layout import (
     C_END,
     C_LAST,
+    C_NEWS,
     C_NUMBER,
     CONNECTION_WIDTH,
     END_OPEN,
@@ -66,6 +67,8 @@ Words = npt.NDArray[np.int64]
 
 NO_SEGMENTS: Words = np.zeros((0, SEGMENT_COLUMNS), np.int64)
 
+ROOM = 8 << 20
+"""Words for structs at first: enough for some thousand connections. Pages that nobody writes to cost nothing."""
 KEPT_LIMIT = 256 << 20
 """Bytes moved out of the window at most: half of the memory that a run may use. What is beyond is treated as cut
 off."""
@@ -93,7 +96,7 @@ class Dissector:
         self.window = window
         self.programs = programs
         self._end = STRUCTS
-        self.M: Words = np.zeros(STRUCTS + (1 << 20), np.int64)
+        self.M: Words = np.zeros(STRUCTS + ROOM, np.int64)
         self.A: npt.NDArray[np.uint8] = np.zeros(KEPT_BASE + 1, np.uint8)
         self.conn_of: Words = np.full(1024, -1, np.int64)
         self._connections: Words = np.zeros(0, np.int64)
@@ -153,10 +156,13 @@ class Dissector:
             self._names.append(self.A[NAMES + a : NAMES + e].tobytes().decode("utf-8", "replace"))
         return self._names
 
-    def live(self) -> Words:
-        """The structs of connections that are followed now, a row each (a copy)."""
-        rows = self._connections[self.M[self._connections + C_NUMBER] >= 0]
-        found: Words = self.M[rows[:, None] + np.arange(CONNECTION_WIDTH)]
+    def news(self) -> Words:
+        """The structs of connections that are new, or whose client was found, since the last call (copies)."""
+        M = self.M
+        rows = self._connections
+        rows = rows[(M[rows + C_NUMBER] >= 0) & (M[rows + C_NEWS] == 1)]
+        M[rows + C_NEWS] = 0
+        found: Words = M[rows[:, None] + np.arange(CONNECTION_WIDTH)]
         return found
 
     # ---- work

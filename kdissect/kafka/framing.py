@@ -14,7 +14,7 @@ import numpy as np
 
 from kdissect._kernel import part
 from kdissect.kafka.pairing import request_complete, response_complete
-from kdissect.kafka.state import KEPT, KEPT_BASE, place, problem
+from kdissect.kafka.state import KEPT, KEPT_BASE, be32, place, problem
 from kdissect.tcp.assembly import give_node, take_node
 from kdissect.tcp.layout import (
     C_CLIENT,
@@ -168,6 +168,12 @@ def consume(M, b, A, c, s, at, captured, wire, time, packet):  # type: ignore[no
                 M[s + D_LATEST] = time
                 M[s + D_PACKET] = packet
                 M[s + D_PREFIX] = 0
+            o = place(M, at) if left >= 4 and at < KEPT and M[s + D_PREFIX_BYTES] == 0 else np.int64(-1)
+            if o >= 0:
+                M[s + D_PREFIX] = be32(b, o)
+                M[s + D_PREFIX_BYTES] = 4
+                at += 4
+                left -= 4
             while left > 0 and M[s + D_PREFIX_BYTES] < 4:
                 x = _prefix_byte(M, b, A, at)
                 if x < 0:

@@ -47,6 +47,15 @@ def connection_id(capture: str, flows: Words, first: Words, sequence: Words) -> 
     return h
 
 
+def _grown(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
+    """The array, or a larger one that begins with it, with room for `size` rows."""
+    if size <= len(array):
+        return array
+    grown = np.zeros(2 * size, array.dtype)
+    grown[: len(array)] = array
+    return grown
+
+
 class Ledger:
     """Connections and problems of a run over one or more captures."""
 
@@ -54,7 +63,8 @@ class Ledger:
         columns: dict[str, Any] = {name: np.zeros(0, kind) for name, kind in _EMPTY.items()}
         self.connections = Connections(captures=captures, files=files, protocols=list(NAMES), **columns)
         self._room: dict[str, npt.NDArray[Any]] = {name: np.zeros(256, kind) for name, kind in _EMPTY.items()}
-        self._first = self._sequence = np.zeros(256, np.int64)
+        self._client = np.full(256, -1, np.int64)
+        """Direction of requests by connection, -1 unknown."""
         self.base = 0
         """Row of the first connection of the capture that is read now."""
         self.capture = 0
@@ -70,36 +80,34 @@ class Ledger:
     # ---- connections
 
     def enter(self, rows: Words, flows: Words) -> None:
-        """Enter the connections among `rows` (structs) that are new; `flows` is the table of flows."""
+        """Enter the connections among `rows` (structs), new ones and ones whose client was found since; `flows` is the
+        table of flows."""
         if not len(rows):
             return
         number = rows[:, t.C_NUMBER] + self.base
         size = int(number.max()) + 1
         known = len(self.connections)
-        if size <= known:
-            return
-        fresh = rows[number >= known]
-        number = number[number >= known]
-        for name, array in self._room.items():
-            if size > len(array):
-                grown = np.zeros(2 * size, array.dtype)
-                grown[: len(array)] = array
-                self._room[name] = grown
-            setattr(self.connections, name, self._room[name][:size])
-        flow = flows[fresh[:, t.C_FLOW]]
-        room = self._room
-        room["id"][number] = connection_id(
-            self.connections.captures[self.capture], flow, fresh[:, t.C_FIRST], fresh[:, t.C_SEQUENCE]
-        )
-        room["capture"][number] = self.capture
-        room["started"][number] = fresh[:, t.C_FIRST]
-        self._sides(number, flow, fresh)
+        flow = flows[rows[:, t.C_FLOW]]
+        if size > known:
+            for name, array in self._room.items():
+                self._room[name] = array = _grown(array, size)
+                setattr(self.connections, name, array[:size])
+            self._client = _grown(self._client, size)
+            fresh = number >= known
+            first, sequence = rows[fresh, t.C_FIRST], rows[fresh, t.C_SEQUENCE]
+            capture = self.connections.captures[self.capture]
+            room = self._room
+            room["id"][number[fresh]] = connection_id(capture, flow[fresh], first, sequence)
+            room["capture"][number[fresh]] = self.capture
+            room["started"][number[fresh]] = first
+        self._sides(number, flow, rows)
 
     def _sides(self, number: Words, flow: Words, rows: Words) -> None:
         """Which endpoint is the client: as found, else (no request was ever seen) the one with the larger port."""
         room = self._room
         port_a, port_b = flow[:, PORTS] >> 16, flow[:, PORTS] & 0xFFFF
         client = rows[:, t.C_CLIENT]
+        self._client[number] = client
         a_asks = np.where(client >= 0, client == 0, port_a >= port_b)
         for name, a, b in (("hi", A_HIGH, B_HIGH), ("lo", A_LOW, B_LOW)):
             left, right = flow[:, a].astype(np.uint64), flow[:, b].astype(np.uint64)
@@ -108,17 +116,10 @@ class Ledger:
         room["client_port"][number] = np.where(a_asks, port_a, port_b)
         room["broker_port"][number] = np.where(a_asks, port_b, port_a)
 
-    def refresh(self, rows: Words, flows: Words) -> None:
-        """Client and broker of connections whose direction was found after they were entered."""
-        if len(rows):
-            self._sides(rows[:, t.C_NUMBER] + self.base, flows[rows[:, t.C_FLOW]], rows)
-
-    def close(self, rows: Words, flows: Words) -> None:
-        """Final times and counters of finished connections."""
+    def close(self, rows: Words) -> None:
+        """Final times and counters of finished connections, which were entered."""
         if not len(rows):
             return
-        self.enter(rows, flows)
-        self.refresh(rows, flows)
         number = rows[:, t.C_NUMBER] + self.base
         room = self._room
         both = rows[:, t.C_WIDTH :].reshape(len(rows), 2, t.D_WIDTH)
@@ -171,9 +172,10 @@ class Ledger:
         if conn >= 0:
             self._room["problems"][conn] += 1
 
-    def stream_problems(self, rows: Words, client_of: Words) -> None:
-        """Problem rows of the stream kernels; `client_of[i]` is the direction of requests, -1 unknown."""
-        for row, client in zip(rows.tolist(), client_of.tolist(), strict=True):
+    def stream_problems(self, rows: Words) -> None:
+        """Problem rows of the stream kernels, whose connections were entered."""
+        clients = self._client[rows[:, t.P_CONNECTION] + self.base]
+        for row, client in zip(rows.tolist(), clients.tolist(), strict=True):
             kind, number, at, packet, direction, position, size, detail = row
             stream = "stream" if client < 0 else "request stream" if client == direction else "response stream"
             where = f"{stream}, sequence number {position & 0xFFFFFFFF}"

@@ -24,6 +24,7 @@ from kdissect.kafka.state import (
     FLEXIBLE,
     HEAD,
     HEAD_BYTES,
+    KEPT,
     KEYS,
     MAX_NAMES,
     NAME_BYTES,
@@ -68,6 +69,7 @@ from kdissect.kafka.state import (
     be16,
     copy_out,
     direction_of,
+    place,
     problem,
     program_of,
     signed32,
@@ -144,31 +146,39 @@ PRODUCE, CONTROLLED_SHUTDOWN, SASL_HANDSHAKE, API_VERSIONS = 0, 7, 17, 18
 
 
 @part
-def client_code(M, A, o, n):  # type: ignore[no-untyped-def]
-    """The code of the client id at `A[o:o + n]`, new ones are added; -1 when there is no room."""
+def _is_name(M, A, code, buf, o, n):  # type: ignore[no-untyped-def]
+    """Whether the client id of this code is `buf[o:o + n]`."""
+    a = M[NAME_ENDS + code]
+    if M[NAME_ENDS + code + 1] - a != n:
+        return False
+    q = 0
+    while q < n and A[NAMES + a + q] == buf[o + q]:
+        q += 1
+    return q == n
+
+
+@part
+def client_code(M, A, c, buf, o, n):  # type: ignore[no-untyped-def]
+    """The code of the client id at `buf[o:o + n]`, new ones are added; -1 when there is no room."""
+    code = M[c + C_CLIENT_ID]
+    if code >= 0 and _is_name(M, A, code, buf, o, n):
+        return code
     h = np.int64(1469598103)
     for q in range(n):
-        h = ((h ^ np.int64(A[o + q])) * 16777619) & 0x7FFFFFFF
+        h = ((h ^ np.int64(buf[o + q])) * 16777619) & 0x7FFFFFFF
     mask = NAME_SLOTS - 1
     h &= mask
     while M[NAME_TABLE + h] >= 0:
         code = M[NAME_TABLE + h]
-        a = M[NAME_ENDS + code]
-        if M[NAME_ENDS + code + 1] - a == n:
-            same = True
-            for q in range(n):
-                if A[NAMES + a + q] != A[o + q]:
-                    same = False
-                    break
-            if same:
-                return code
+        if _is_name(M, A, code, buf, o, n):
+            return code
         h = (h + 1) & mask
     code = M[K_CLIENT_IDS]
     a = M[K_CLIENT_BYTES]
     if code >= MAX_NAMES or a + n > NAME_BYTES:
         return np.int64(-1)
     for q in range(n):
-        A[NAMES + a + q] = A[o + q]
+        A[NAMES + a + q] = buf[o + q]
     M[NAME_ENDS + code + 1] = a + n
     M[NAME_TABLE + h] = code
     M[K_CLIENT_IDS] = code + 1
@@ -239,6 +249,13 @@ def acks_of(buf, o, e, version):  # type: ignore[no-untyped-def]
     if o + 2 > e:
         return np.int64(1)
     return be16(buf, o)
+
+
+@part
+def _head_place(M, s):  # type: ignore[no-untyped-def]
+    """Where the direction's current frame lies in the window, -1 when it does not lie there in one piece."""
+    at = M[s + D_AT]
+    return place(M, at) if 0 <= at < KEPT else np.int64(-1)
 
 
 @part
@@ -523,10 +540,19 @@ def _token(M, c, s):  # type: ignore[no-untyped-def]
 @part
 def request_complete(M, b, A, c, s):  # type: ignore[no-untyped-def]
     """The direction's current frame is a request (as much of it as will ever come)."""
+    o = _head_place(M, s)
+    if o >= 0:
+        _request(M, A, c, s, b, o, min(M[s + D_LENGTH], HEAD_BYTES))
+    else:
+        _request(M, A, c, s, A, HEAD, frame_head(M, b, A, s))
+
+
+@part
+def _request(M, A, c, s, buf, o, have):  # type: ignore[no-untyped-def]
+    """A request whose first `have` bytes are at `buf[o:]`."""
     size = M[s + D_SIZE]
-    have = frame_head(M, b, A, s)
     if M[c + C_SASL] == SASL_BARE:
-        if not known_header(M, A, HEAD, have, size) or not clean_client(A, HEAD, have):
+        if not known_header(M, buf, o, have, size) or not clean_client(buf, o, have):
             _token(M, c, s)
             return
         M[c + C_SASL] = SASL_NONE
@@ -534,16 +560,16 @@ def request_complete(M, b, A, c, s):  # type: ignore[no-untyped-def]
         problem(M, KIND_BAD_HEADER, c, M[s + D_SIDE], M[s + D_FIRST], M[s + D_PACKET], M[s + D_NEXT], size + 4, -1)
         _token(M, c, s)
         return
-    api = be16(A, HEAD)
-    version = be16(A, HEAD + 2)
-    body = request_body(M, A, HEAD, HEAD + have, api, version)
+    api = be16(buf, o)
+    version = be16(buf, o + 2)
+    body = request_body(M, buf, o, o + have, api, version)
     if body >= 0:
-        body -= HEAD
+        body -= o
     client = np.int64(-1)
     if have >= 10 and not (api == CONTROLLED_SHUTDOWN and version == 0):
-        n = be16(A, HEAD + 8)
+        n = be16(buf, o + 8)
         if n < 0x8000 and n <= have - 10:
-            client = client_code(M, A, HEAD + 10, n)
+            client = client_code(M, A, c, buf, o + 10, n)
     if M[c + C_CLIENT_ID] < 0:
         M[c + C_CLIENT_ID] = client
     if M[c + C_REQUESTS_OPEN] >= MAX_WAITING:
@@ -551,7 +577,7 @@ def request_complete(M, b, A, c, s):  # type: ignore[no-untyped-def]
     r = _take_request(M)
     M[r + R_API] = api
     M[r + R_VERSION] = version
-    M[r + R_CORRELATION] = signed32(A, HEAD + 4)
+    M[r + R_CORRELATION] = signed32(buf, o + 4)
     M[r + R_CLIENT] = client
     M[r + R_FIRST] = M[s + D_FIRST]
     M[r + R_LAST] = NULL if M[s + D_MISSING] > 0 or M[s + D_NEED] > 0 else M[s + D_LATEST]
@@ -569,7 +595,7 @@ def request_complete(M, b, A, c, s):  # type: ignore[no-untyped-def]
     M[r + R_PACKETS] = M[c + C_PACKETS]
     if api == SASL_HANDSHAKE and version == 0:
         M[c + C_SASL] = SASL_ASKED
-    if api == PRODUCE and body >= 0 and acks_of(A, HEAD + body, HEAD + have, version) == 0:
+    if api == PRODUCE and body >= 0 and acks_of(buf, o + body, o + have, version) == 0:
         row = _new_row(M, c)
         _request_columns(M, r, row)
         _no_frame(M, row + X_RESPONSE)
@@ -615,14 +641,23 @@ def _not_in_flight(M, c, answered):  # type: ignore[no-untyped-def]
 @part
 def response_complete(M, b, A, c, s):  # type: ignore[no-untyped-def]
     """The direction's current frame is a response (as much of it as will ever come)."""
-    have = frame_head(M, b, A, s)
+    o = _head_place(M, s)
+    if o >= 0:
+        _response(M, c, s, b, o, min(M[s + D_LENGTH], HEAD_BYTES))
+    else:
+        _response(M, c, s, A, HEAD, frame_head(M, b, A, s))
+
+
+@part
+def _response(M, c, s, buf, o, have):  # type: ignore[no-untyped-def]
+    """A response whose first `have` bytes are at `buf[o:]`."""
     if have < 4:
         problem(
             M, KIND_BAD_HEADER, c, M[s + D_SIDE], M[s + D_FIRST], M[s + D_PACKET], M[s + D_NEXT], M[s + D_SIZE] + 4, -1
         )
         _token(M, c, s)
         return
-    correlation = signed32(A, HEAD)
+    correlation = signed32(buf, o)
     r = waiting_with(M, c, correlation)
     if r < 0 and M[c + C_SASL] == SASL_BARE:
         _token(M, c, s)
@@ -660,12 +695,12 @@ def response_complete(M, b, A, c, s):  # type: ignore[no-untyped-def]
     version = M[r + R_VERSION]
     row = _new_row(M, c)
     _request_columns(M, r, row)
-    body = response_body(M, A, HEAD, HEAD + have, api, version)
+    body = response_body(M, buf, o, o + have, api, version)
     if body >= 0:
-        body -= HEAD
+        body -= o
     _frame_columns(M, s, row + X_RESPONSE, body)
     _answer_columns(M, c, row, M[row + X_RESPONSE + 1])
-    if M[c + C_SASL] == SASL_ASKED and api == SASL_HANDSHAKE and have >= 6 and be16(A, HEAD + 4) == 0:
+    if M[c + C_SASL] == SASL_ASKED and api == SASL_HANDSHAKE and have >= 6 and be16(buf, o + 4) == 0:
         M[c + C_SASL] = SASL_BARE
     _free_request(M, r)
 
@@ -677,10 +712,4 @@ def client_matches(M, A, c, o, have):  # type: ignore[no-untyped-def]
     if code < 0 or have < 10:
         return False
     n = be16(A, o + 8)
-    a = M[NAME_ENDS + code]
-    if n >= 0x8000 or n == 0 or n > have - 10 or M[NAME_ENDS + code + 1] - a != n:
-        return False
-    same = True
-    for q in range(n):
-        same = same and A[NAMES + a + q] == A[o + 10 + q]
-    return same
+    return 0 < n < 0x8000 and n <= have - 10 and _is_name(M, A, code, A, o + 10, n)

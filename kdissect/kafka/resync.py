@@ -58,6 +58,7 @@ from kdissect.tcp.layout import (
     C_CLIENT,
     C_KAFKA,
     C_LAST,
+    C_NEWS,
     C_REQUEST_HEAD,
     C_WIDTH,
     CONNECTION_WIDTH,
@@ -397,6 +398,7 @@ def _search(M, b, A, sk, c, s):  # type: ignore[no-untyped-def]
         if verdict == ACCEPT:
             if side != 1:
                 M[c + C_CLIENT] = M[s + D_SIDE]
+                M[c + C_NEWS] = 1
                 M[c + C_KAFKA] = 1
                 M[M[s + D_OTHER] + D_SEARCHED] = 0
             _adopt(M, b, A, c, s, o - SCRATCH)

@@ -49,6 +49,7 @@ from kdissect.tcp.layout import (
     C_HELD_HEAD,
     C_KAFKA,
     C_LAST,
+    C_NEWS,
     C_NUMBER,
     C_PACKETS,
     C_REQUEST_HEAD,
@@ -80,7 +81,6 @@ from kdissect.tcp.layout import (
     D_NEXT,
     D_OTHER,
     D_PACKET,
-    D_RING,
     D_SIDE,
     D_STARTED,
     D_TAIL,
@@ -113,7 +113,6 @@ from kdissect.tcp.layout import (
     N_NEXT,
     NULL,
     OUT,
-    RECENT,
     RUNNING,
 )
 
@@ -154,6 +153,7 @@ def _open(M, conn_of, g, row):  # type: ignore[no-untyped-def]
     M[c + C_SEQUENCE] = g[row, SEQ] | ((stream & 1) << 32)
     M[c + C_FIRST_PACKET] = g[row, PACKET]
     M[c + C_CLIENT] = -1
+    M[c + C_NEWS] = 1
     M[c + C_REQUEST_HEAD] = -1
     M[c + C_REQUEST_TAIL] = -1
     M[c + C_HELD_HEAD] = -1
@@ -174,8 +174,6 @@ def _open(M, conn_of, g, row):  # type: ignore[no-untyped-def]
         for q in (D_ACKED, D_ZERO_SINCE, D_TIMED_END, D_ACK_RTT, D_ISN):
             M[s + q] = NULL
         M[s + D_BUDGET] = BUDGET
-        for q in range(s + D_RING, s + D_RING + 3 * RECENT, 3):
-            M[q + 2] = NULL >> 1
     conn_of[flow] = c
     return c
 
@@ -217,6 +215,7 @@ def _handshake(M, g, row, c, s):  # type: ignore[no-untyped-def]
             M[s + D_BEGUN] = 1
         if M[c + C_KAFKA] == 0:
             M[c + C_CLIENT] = 1 - (M[s + D_SIDE]) if flags & ACK_FLAG else M[s + D_SIDE]
+            M[c + C_NEWS] = 1
         if flags & ACK_FLAG == 0:
             M[c + C_START_SEEN] = 1
             M[c + C_SYN] = time

@@ -66,6 +66,7 @@ from kdissect.tcp.layout import (
     OUT,
     RECENT,
     RUNNING,
+    TICK,
 )
 
 FIN, SYN, RST, ACK_FLAG = 1, 2, 4, 16
@@ -75,6 +76,8 @@ DUPLICATE_NS = 100_000_000
 within milliseconds; the id of a flow comes back after 65,536 packets, and a retransmission carries a new one."""
 DUPLICATE_BARE_NS = 1_000_000
 """The same without an IP id (IPv6, some stacks): shorter than any retransmission timer."""
+MARK = (1 << 40) - 1
+"""What is remembered of a packet besides its time."""
 GAP_PACKETS = 64
 """How many packets of the connection a captured packet may be late: capture rings of several queues reorder by less."""
 AHEAD_SEGMENTS = 2048
@@ -119,27 +122,42 @@ def give_node(M, node):  # type: ignore[no-untyped-def]
 
 @part
 def duplicate(M, g, i, s):  # type: ignore[no-untyped-def]
-    """Whether the packet is a second view of one just captured; remembers it when it is not."""
+    """Whether the packet is a second view of one just captured; remembers it when it is not.
+
+    A packet that carries bytes or acknowledges bytes beyond all before it is not looked for: it has no first view.
+    """
     time = g[i, TIME]
     word = g[i, FLAGS]
     wire = g[i, WIRE]
     numbers = (g[i, SEQ] << 32) | g[i, ACK]
     rest = (word & 0xFFFFFFFFFF) | (wire << 40)
-    identified = (word >> 24) & 0xFFFF != 0
-    for q in range(s + D_RING, s + D_RING + 3 * RECENT, 3):
-        if M[q] == numbers and M[q + 1] == rest:
-            apart = abs(time - M[q + 2])
-            if identified:
-                if apart <= DUPLICATE_NS:
-                    return True
-            elif apart <= DUPLICATE_BARE_NS and wire > 0:
-                return True
+    mixed = (numbers * -7046029254386353131) ^ (rest * -4417276706812531889)
+    mark = (mixed ^ (mixed >> 29)) & MARK
+    now = (time >> TICK) & 0xFFFFFF
+    if not _advances(M, g, i, s):
+        limit = DUPLICATE_NS if (word >> 24) & 0xFFFF != 0 else DUPLICATE_BARE_NS
+        if limit == DUPLICATE_NS or wire > 0:
+            for q in range(s + D_RING, s + D_RING + RECENT):
+                if M[q] & MARK == mark and M[q] != 0:
+                    apart = (now - (M[q] >> 40)) & 0xFFFFFF
+                    if min(apart, 0x1000000 - apart) << TICK <= limit:
+                        return True
     turn = M[s + D_RECENT]
     M[s + D_RECENT] = (turn + 1) % RECENT
-    q = s + D_RING + 3 * turn
-    M[q] = numbers
-    M[q + 1] = rest
-    M[q + 2] = time
+    M[s + D_RING + turn] = mark | (now << 40)
+    return False
+
+
+@part
+def _advances(M, g, i, s):  # type: ignore[no-untyped-def]
+    """Whether the packet ends, or acknowledges, beyond all that its direction sent before."""
+    if M[s + D_STARTED] == 0:
+        return M[s + D_PACKETS] == 0
+    if unwrap(g[i, SEQ], M[s + D_NEXT]) + g[i, WIRE] > M[s + D_HIGHEST]:
+        return True
+    o = M[s + D_OTHER]
+    if g[i, FLAGS] & ACK_FLAG and M[o + D_STARTED] > 0 and M[o + D_ACKED] != NULL:
+        return unwrap(g[i, ACK], M[o + D_NEXT]) > M[o + D_ACKED]
     return False
 
 

@@ -57,6 +57,8 @@ C_HELD = 23
 C_FIRST_PACKET = 24
 C_TOKENS = 25
 C_DUPLICATES = 26
+C_NEWS = 27
+"""1 when its endpoints' roles are not told to the host yet."""
 C_WIDTH = 28
 
 END_OPEN = 0
@@ -144,16 +146,19 @@ D_LOST = 49
 D_UNSETTLED = 50
 """1 while the first bytes may still come: the stream was met in its middle, and captures reorder."""
 D_RING = 51
-"""The ring of recent packets: RECENT times three words."""
-D_WIDTH = 75
+"""The ring of recent packets, a word each: 40 bits of what tells the packet from others, 24 bits of time in units of
+2**TICK ns (they come round after 18 minutes; a packet is looked for that was seen within 0.1 s)."""
+D_WIDTH = 51 + 48
+TICK = 16
 
 MODE_SEARCH = 0
 """The place of the next frame is not known (a stream begins like this too)."""
 MODE_FRAMES = 1
 MODE_IGNORED = 2
 
-RECENT = 8
-"""Packets remembered per direction to recognise a second copy: both copies of a burst arrive interleaved, within it."""
+RECENT = 48
+"""Packets remembered per direction to recognise a second copy: both copies of a burst arrive interleaved, within it,
+or one burst after the other; the initial window of Linux is 10 segments, and 44 is what offload makes of 64 KiB."""
 CONNECTION_WIDTH = C_WIDTH + 2 * D_WIDTH
 
 # ---- nodes
