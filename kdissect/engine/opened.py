@@ -90,7 +90,8 @@ class Capture:
     def messages(self, api: str, direction: str) -> pa.Table:
         """Every message of one API and direction ("request" or "response"), nested as on the wire, a row each.
 
-        The columns are those of all versions together; a field that a message's version does not have is null.
+        The columns are those of all versions together; a field that a message's version does not have is null. Bytes
+        that hold another message stand beside it as `<name>_decoded`.
         """
         batches = list(self.message_batches(api, direction))
         return pa.Table.from_batches(batches)
@@ -256,7 +257,8 @@ def _message_type(api: str, direction: str) -> tuple[int, int]:
 
 def _message_schema(kind: tuple[int, int]) -> pa.Schema:
     from kdissect.kafka.messages import schema_for
+    from kdissect.kafka.payloads import unfolded_schema
 
-    fields = schema_for(*kind)
+    fields = unfolded_schema(schema_for(*kind), kind)
     head = [("exchange_id", pa.string()), ("api_version", pa.int16()), ("correlation_id", pa.int32())]
     return pa.schema([*(pa.field(name, kind) for name, kind in head), *fields])

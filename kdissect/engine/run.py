@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.capture import CaptureSet
 from kdissect.engine.quality import measures
-from kdissect.kafka.completed import Completed, Message, Quality
+from kdissect.kafka import payloads
+from kdissect.kafka.completed import Completed, Quality
 from kdissect.kafka.completion import Completion
 from kdissect.kafka.dissector import Dissector, Harvest
 from kdissect.kafka.fit import Programs
@@ -65,7 +67,8 @@ class Run:
         self.type = messages
         wanted: dict[tuple[int, int], frozenset[str] | None] = dict(self.builder.wanted)
         if messages is not None:
-            wanted[messages] = None
+            for kind in (messages, *payloads.asked_too(messages)):
+                wanted[kind] = None
         self.decoder = Decoder(wanted)
         self.quality: list[Quality] = []
         self._done = 0
@@ -120,7 +123,8 @@ class Run:
         message = done.messages.get(self.type)
         if message is None or not len(message.rows):
             return None
-        return identified(done, message, self.ledger)
+        requests = payloads.forwarded(done.messages, message.rows) if payloads.asked_too(self.type) else None
+        return identified(done, message.rows, payloads.unfolded(message.batch, self.type, requests), self.ledger)
 
     def finish(self) -> dict[str, pa.Table]:
         """The tables made at the end, whole and resolved."""
@@ -139,15 +143,13 @@ class Run:
             )  # fmt: skip
 
 
-def identified(done: Completed, message: Message, ledger: Ledger) -> pa.RecordBatch:
-    """Messages with exchange id, API version and correlation id in front of their fields."""
-    rows = message.rows
+def identified(done: Completed, rows: npt.NDArray[np.int64], batch: pa.RecordBatch, ledger: Ledger) -> pa.RecordBatch:
+    """Messages of some exchanges with exchange id, API version and correlation id in front of their fields."""
     ids = exchange_ids(ledger.connections.id[done.conn[rows]], done.n[rows], done.is_orphan[rows])
     head = {
         "exchange_id": ids,
         "api_version": pa.array(done.api_version[rows], pa.int16()),
         "correlation_id": pa.array(done.correlation_id[rows], pa.int32()),
     }
-    batch = message.batch
     names = batch.schema.names
     return pa.RecordBatch.from_arrays([*head.values(), *(batch.column(name) for name in names)], names=[*head, *names])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -49,7 +49,7 @@ class Shown:
     whole."""
     response: pa.Table | None = None
     request_data: bytes = b""
-    """Bytes of the request with its length prefix, as on the wire, credentials too."""
+    """Bytes of the request with its length prefix, as on the wire, zeros for credentials."""
     response_data: bytes = b""
     notes: list[str] = field(default_factory=list)
     """What else is to be said of it, a sentence each."""
@@ -110,6 +110,15 @@ def show(captures: Sequence[CaptureSet], settings: Settings, asked: Wanted) -> l
     return [run.found[row["exchange_id"]] for row in rows]
 
 
+def _without_secrets(data: bytes, explained: Sequence[Mapping[str, Any]]) -> bytes:
+    """The frame with zeros where credentials are."""
+    out = bytearray(data)
+    for row in explained:
+        if row["hidden"]:
+            out[row["offset"] : row["offset"] + row["length"]] = bytes(row["length"])
+    return bytes(out)
+
+
 class _Showing(Run):
     """A run that copies the frames of the exchanges asked for as they are finished."""
 
@@ -136,11 +145,14 @@ class _Showing(Run):
             ].as_py()
             shown = Shown({})
             key, version = (int(row[k]) if row[k] >= 0 else None for k in (x.X_API, x.X_VERSION))
+            asked: bytes | None = None
             for side, f, word in ((0, x.X_REQUEST, "request"), (1, x.X_RESPONSE, "response")):
                 data = self._frame(row, i, side, f, word, shown, dissector, completion)
                 if data is not None:
-                    setattr(shown, word, table(explain_frame(data, side, key, version)))
-                    setattr(shown, f"{word}_data", data)
+                    explained = explain_frame(data, side, key, version, asked)
+                    setattr(shown, word, table(explained))
+                    setattr(shown, f"{word}_data", _without_secrets(data, explained))
+                asked = data
             self.found[name] = shown
 
     def _frame(

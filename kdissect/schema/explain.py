@@ -10,23 +10,23 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from kdissect.problems import UsageError
 from kdissect.schema import index
+from kdissect.schema.fitting import fit, shape
+from kdissect.schema.masking import FORWARDED, has_secrets, masked_request, masked_response
 from kdissect.schema.meanings import meaning
-from kdissect.schema.model import REQUEST, RESPONSE, Api, Field, Message
-from kdissect.schema.shape import Shape, shape_of
+from kdissect.schema.model import REQUEST, RESPONSE, Api, Field
 from kdissect.schema.walker import Piece, Walked, WalkError, walk
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_API_VERSIONS = 18
 _ENVELOPE = 58
-_UNSUPPORTED_VERSION = b"\x00\x23"
-"""Error 35, where an ApiVersions response of version 0 begins."""
+PROTOCOL_TYPE, CONSUMER = "protocol_type", "consumer"
+"""Where a struct says what its members speak, only the consumer protocol is read."""
+DECODED = "_decoded"
 _VERSION_BYTES = 2
 _PREFIX_BYTES = 4
 _SHOWN_BYTES = 256
@@ -40,14 +40,50 @@ def decode(body: bytes, api: str | int, version: int, direction: str) -> Row:
 
     `api` is a name or key, `direction` "request" or "response". Fields that the version does not have are None, absent
     tagged fields have their defaults, credentials are None with their length beside them, UUIDs are 22 characters of
-    base64url, bytes are bytes. Raises UsageError for an unknown API, version or direction, WalkError (both are
-    KdissectError) for a body that does not fit: with path, byte, line of the schema, and `values` read before.
+    base64url, bytes are bytes; beside bytes that hold another message stands `<name>_decoded`, None where they hold
+    something else. Raises UsageError for an unknown API, version or direction, WalkError (both are KdissectError) for a
+    body that does not fit: with path, byte, line of the schema, and `values` read before.
     """
     known, side = index.load().find(api), index.side_of(direction)
-    values = _fit(known, side, version, bytes(body), pieces=False).values
-    if (known.key, side) == (_ENVELOPE, REQUEST):
-        values["request_data"] = masked_request(values["request_data"])
-    return values
+    fields = known.message(side).fields
+    try:
+        values = fit(known, side, version, bytes(body), pieces=False).values
+    except WalkError as error:
+        error.values = _unfolded(error.values, fields)
+        raise
+    return _unfolded(values, fields)
+
+
+def _unfolded(values: Row, fields: tuple[Field, ...], allowed: bool = True) -> Row:
+    """The values with those inside of them, credentials masked. Not `allowed`: another protocol's bytes."""
+    allowed = allowed and values.get(PROTOCOL_TYPE) in (None, CONSUMER)
+    by_name = {field.snake: field for field in fields}
+    out: Row = {}
+    for name, value in values.items():
+        field = by_name.get(name)
+        out[name] = value
+        if field is None:
+            continue
+        if field.holds in FORWARDED:
+            mask = masked_request if field.holds == FORWARDED[REQUEST] else masked_response
+            out[name] = None if value is None else mask(value)
+        elif field.holds is not None:
+            out[name + DECODED] = _payload(field.holds, value) if value and allowed else None
+        elif field.kind == "array" and field.fields and isinstance(value, list):
+            out[name] = [_unfolded(item, field.fields, allowed) for item in value]
+    return out
+
+
+def _payload(name: str, data: bytes) -> Row | None:
+    """The values of a message behind its version, None where the bytes are something else."""
+    message = index.load().payloads[name]
+    try:
+        number = struct.unpack_from(">h", data)[0]
+        form = min(number, message.versions.last)
+        walked = walk(message, shape(message), form, data, offset=_VERSION_BYTES)
+    except (WalkError, struct.error):
+        return None
+    return {"version": number, **walked.values} if number >= 0 else None
 
 
 def explain(body: bytes, api: str | int, version: int, direction: str) -> pa.Table:
@@ -61,23 +97,31 @@ def explain(body: bytes, api: str | int, version: int, direction: str) -> pa.Tab
     return table(explain_body(known, side, version, bytes(body)))
 
 
-def explain_body(api: Api, side: int, version: int, body: bytes, offset: int = 0) -> list[Row]:
-    """As `explain`, as dicts; offsets begin at `offset`."""
+def explain_body(
+    api: Api, side: int, version: int, body: bytes, offset: int = 0, forwarded: bytes | None = None
+) -> list[Row]:
+    """As `explain`, as dicts; offsets begin at `offset`.
+
+    `forwarded` is the request in the Envelope that this response answers: with it, the response inside is taken apart.
+    """
     try:
-        pieces = _fit(api, side, version, body, pieces=True).pieces
+        pieces = fit(api, side, version, body, pieces=True).pieces
     except WalkError as error:
         message = api.message(side)
-        rows = [*_rows(_nested(error.pieces, body)), _complaint(error, body, _has_secrets(message.fields))]
+        rows = [*_rows(_nested(error.pieces, forwarded)), _complaint(error, body, has_secrets(message.fields))]
     else:
-        rows = list(_rows(_nested(pieces, body)))
+        rows = list(_rows(_nested(pieces, forwarded)))
     return _moved(rows, offset)
 
 
-def explain_frame(frame: bytes, side: int, key: int | None = None, version: int | None = None) -> list[Row]:
+def explain_frame(
+    frame: bytes, side: int, key: int | None = None, version: int | None = None, request: bytes | None = None
+) -> list[Row]:
     """Every byte of a whole frame: length prefix, header, body. Offsets count from the prefix.
 
-    A response names neither its API nor its version, so these are given; a request's own are used. A frame that is cut
-    short, or whose API or version is unknown, is explained as far as it goes. Paths of the header begin with `header.`.
+    A response names neither its API nor its version, so these are given; a request's own are used. `request` is the
+    frame that a response answers, which tells what is inside the answer to an Envelope. A frame that is cut short, or
+    whose API or version is unknown, is explained as far as it goes. Paths of the header begin with `header.`.
     """
     if len(frame) < _PREFIX_BYTES:
         return [_rest(0, frame, "size", "the length prefix is cut short")]
@@ -93,7 +137,7 @@ def explain_frame(frame: bytes, side: int, key: int | None = None, version: int 
     else:
         header, form = index.load().payloads["ResponseHeader"], index.response_header_version(key, version)
     try:
-        walked = walk(header, _shape(header), form, rest, pieces=True, exact=False)
+        walked = walk(header, shape(header), form, rest, pieces=True, exact=False)
     except WalkError as error:
         found = [*_rows(error.pieces), _complaint(error, rest, False)]
         return rows + [row | {"path": f"header.{row['path']}"} for row in _moved(found, _PREFIX_BYTES)]
@@ -103,10 +147,26 @@ def explain_frame(frame: bytes, side: int, key: int | None = None, version: int 
         rows.append(row | {"path": f"header.{row['path']}"})
     start = _PREFIX_BYTES + walked.end
     body = frame[start:]
+    forwarded = _forwarded(request) if key == _ENVELOPE and request is not None else None
     try:
-        return rows + explain_body(index.load().find(key), side, version, body, start)
+        return rows + explain_body(index.load().find(key), side, version, body, start, forwarded)
     except UsageError as error:
-        return [*rows, _rest(start, body, "body", str(error))]
+        api = index.load().apis.get(key)
+        hidden = api is not None and has_secrets(api.message(side).fields)
+        return [*rows, _rest(start, body, "body", str(error)) | {"hidden": hidden}]
+
+
+def _forwarded(frame: bytes) -> bytes | None:
+    """The request inside an Envelope, given with its length prefix; None where it cannot be read."""
+    header = index.load().payloads["RequestHeader"]
+    try:
+        key, version = struct.unpack_from(">hh", frame, _PREFIX_BYTES)
+        form = index.request_header_version(key, version)
+        start = walk(header, shape(header), form, frame[_PREFIX_BYTES:], exact=False).end + _PREFIX_BYTES
+        data = fit(index.load().find(key), REQUEST, version, frame[start:], pieces=False).values.get("request_data")
+    except (WalkError, UsageError, struct.error):
+        return None
+    return data if isinstance(data, bytes) else None
 
 
 def table(rows: list[Row]) -> pa.Table:
@@ -123,106 +183,17 @@ def table(rows: list[Row]) -> pa.Table:
     return pa.Table.from_pylist(rows, schema)
 
 
-# what a broker forwards -----------------------------------------------------------------------------------------------
-
-
-def masked_request(request: bytes) -> bytes:
-    """A request as it stands in an Envelope (header and body, KIP-590) with zeros for its credentials.
-
-    Where its body does not fit, and could hold a credential, all of the body is zeros.
-    """
-    header = index.load().payloads["RequestHeader"]
-    try:
-        key, version = struct.unpack_from(">hh", request)
-        form = index.request_header_version(key, version)
-        start = walk(header, _shape(header), form, request, exact=False).end
-    except (WalkError, struct.error):
-        return request
-    return request[:start] + _masked(request[start:], REQUEST, key, version)
-
-
-def masked_response(response: bytes, request: bytes) -> bytes:
-    """The response in an Envelope, likewise; `request` is the one that it answers, whose header names the API."""
-    header = index.load().payloads["ResponseHeader"]
-    try:
-        key, version = struct.unpack_from(">hh", request)
-        form = index.response_header_version(key, version)
-        start = walk(header, _shape(header), form, response, exact=False).end
-    except (WalkError, struct.error):
-        return response
-    return response[:start] + _masked(response[start:], RESPONSE, key, version)
-
-
-def _masked(body: bytes, side: int, key: int, version: int) -> bytes:
-    api = index.load().apis.get(key)
-    if api is None or not _has_secrets(api.message(side).fields):
-        return body
-    try:
-        pieces = _fit(api, side, version, body, pieces=True).pieces
-    except (WalkError, UsageError):
-        return bytes(len(body))
-    out = bytearray(body)
-    for piece in pieces:
-        if piece.note == "hidden":
-            end = piece.offset + piece.length
-            out[end - piece.size : end] = bytes(piece.size)
-    return bytes(out)
-
-
-# which layout ---------------------------------------------------------------------------------------------------------
-
-
-@cache
-def _shapes() -> dict[str, Shape]:
-    return {}
-
-
-def _shape(message: Message) -> Shape:
-    known = _shapes()
-    if message.name not in known:
-        known[message.name] = shape_of(message)
-    return known[message.name]
-
-
-def _candidates(api: Api, side: int, version: int, body: bytes) -> Iterator[tuple[int, tuple[Field, ...]]]:
-    """Layouts to try, best first, each with the version that it belongs to."""
-    message = api.message(side)
-    newest = message.versions.last
-    if version < message.versions.first:
-        raise UsageError(f"{api.name} has versions {message.versions.first} to {newest}, not {version}")
-    if api.key == _API_VERSIONS and side == RESPONSE and version > 0 and body[:2] == _UNSUPPORTED_VERSION:
-        yield 0, message.fields
-    for fields in index.layouts(message, min(version, newest)):
-        yield min(version, newest), fields
-
-
-def _fit(api: Api, side: int, version: int, body: bytes, *, pieces: bool) -> Walked:
-    """The first layout that fits exactly. Raises the WalkError of the layout that went furthest."""
-    message = api.message(side)
-    failed: WalkError | None = None
-    for number, fields in _candidates(api, side, version, body):
-        try:
-            return walk(message, _shape(message), number, body, fields=fields, pieces=pieces)
-        except WalkError as error:
-            if failed is None or error.at > failed.at:
-                failed = error
-    if version > message.versions.last:
-        newest = message.versions.last
-        raise UsageError(f"{api.name} is known up to version {newest}; version {version} does not fit it") from failed
-    assert failed is not None
-    raise failed
-
-
 # pieces as rows -------------------------------------------------------------------------------------------------------
 
 
-def _nested(pieces: list[Piece], body: bytes) -> Iterator[Piece]:
+def _nested(pieces: list[Piece], forwarded: bytes | None = None) -> Iterator[Piece]:
     """The pieces, with those that hold another message taken apart where it fits exactly."""
     for piece in pieces:
         holds = piece.item.holds if piece.item is not None else None
-        inner = _inner(holds, piece.value) if holds and piece.value else None
+        inner = _inner(holds, piece.value, forwarded) if holds and piece.value else None
         if inner is None:
-            yield piece
+            hidden = holds in FORWARDED and piece.value and _is_masked(holds, piece.value, forwarded)
+            yield replace(piece, note="hidden", value=None) if hidden else piece
             continue
         start = piece.offset + piece.length - piece.size
         yield replace(piece, length=start - piece.offset, value=piece.size, kind="size")
@@ -230,15 +201,22 @@ def _nested(pieces: list[Piece], body: bytes) -> Iterator[Piece]:
             yield replace(each, offset=each.offset + start, path=f"{piece.path}.{each.path}")
 
 
-def _inner(holds: str, data: bytes) -> list[Piece] | None:
+def _is_masked(holds: str | None, data: bytes, forwarded: bytes | None) -> bool:
+    masked = masked_request(data) if holds == FORWARDED[REQUEST] else masked_response(data, forwarded)
+    return masked != data
+
+
+def _inner(holds: str, data: bytes, forwarded: bytes | None) -> list[Piece] | None:
     """The message inside some bytes, taken apart; None where they hold something else."""
     try:
-        if holds == "request":
+        if holds == FORWARDED[REQUEST]:
             return _inner_request(data)
+        if holds == FORWARDED[RESPONSE]:
+            return None if forwarded is None else _inner_response(data, forwarded)
         message = index.load().payloads[holds]
         number = struct.unpack_from(">h", data)[0]
         form = min(number, message.versions.last)
-        walked = walk(message, _shape(message), form, data, offset=_VERSION_BYTES, pieces=True)
+        walked = walk(message, shape(message), form, data, offset=_VERSION_BYTES, pieces=True)
     except (WalkError, UsageError, struct.error):
         return None
     head = Piece(0, _VERSION_BYTES, "version", "int16", number, message.file, None, f"of {message.name}")
@@ -250,8 +228,20 @@ def _inner_request(data: bytes) -> list[Piece]:
     header = index.load().payloads["RequestHeader"]
     key, version = struct.unpack_from(">hh", data)
     form = index.request_header_version(key, version)
-    head = walk(header, _shape(header), form, data, pieces=True, exact=False)
-    body = _fit(index.load().find(key), REQUEST, version, data[head.end :], pieces=True)
+    head = walk(header, shape(header), form, data, pieces=True, exact=False)
+    return _framed(head, fit(index.load().find(key), REQUEST, version, data[head.end :], pieces=True))
+
+
+def _inner_response(data: bytes, request: bytes) -> list[Piece]:
+    """The response inside the answer to an Envelope; the request inside the Envelope names its API and version."""
+    header = index.load().payloads["ResponseHeader"]
+    key, version = struct.unpack_from(">hh", request)
+    form = index.response_header_version(key, version)
+    head = walk(header, shape(header), form, data, pieces=True, exact=False)
+    return _framed(head, fit(index.load().find(key), RESPONSE, version, data[head.end :], pieces=True))
+
+
+def _framed(head: Walked, body: Walked) -> list[Piece]:
     return [
         *(replace(piece, path=f"header.{piece.path}") for piece in head.pieces),
         *(replace(piece, offset=piece.offset + head.end) for piece in body.pieces),
@@ -293,10 +283,6 @@ def _complaint(error: WalkError, body: bytes, secret: bool) -> Row:
     text = error.text if error.at == read else f"{error.text} (at byte {error.at})"
     row = _row(read, len(body) - read, error.path, None, None, text)
     return row | {"schema": error.source, "hidden": secret}
-
-
-def _has_secrets(fields: tuple[Field, ...]) -> bool:
-    return any(item.secret or item.secret_by or _has_secrets(item.fields) for item in fields)
 
 
 def _moved(rows: list[Row], offset: int) -> list[Row]:

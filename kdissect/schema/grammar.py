@@ -29,7 +29,8 @@ Indentation (two spaces a level) is nesting. A field is
 * inflexible: keeps its int16 length in flexible versions too.
 * secret: a credential, shown as its length only. `secret by Field`: only where that field, beside this one, names a
   configuration that Kafka treats as secret.
-* holds Message: bytes with another message in them, behind its version as an int16; `holds request`: a whole request.
+* holds Message: bytes with another message in them, behind its version as an int16; `holds request`: a whole request,
+  `holds response`: the answer to that.
 * default: what an absent tagged field means, and what Kafka writes when it has nothing to say. Without one it is 0,
   false, empty, or Kafka's null UUID.
 * value: a number, `null`, or `empty`. A line of `{...}` alone, indented below a field, goes on with its values.

@@ -64,7 +64,7 @@ class Field:
     values: tuple[tuple[int | str, str], ...] = ()
     """What certain values mean: numbers, "null", "empty"."""
     holds: str | None = None
-    """The message inside these bytes, behind an int16 with its version; "request" is a whole request."""
+    """The message inside these bytes, behind an int16 with its version; "request" and "response" are whole ones."""
     former: tuple[str, ...] = ()
     """Names that older releases gave the same field."""
     doc: str = ""

@@ -9,10 +9,20 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tests.oracle import kio_payloads
 from tests.oracle.request_log import Entry
 from tests.oracle.silence import DEFAULTS, HIDDEN, SECRETS
 
 Row = dict[str, Any]
+DECODED = "_decoded"
+PAYLOADS = {
+    (11, "request", "metadata"): "ConsumerProtocolSubscription",
+    (11, "response", "metadata"): "ConsumerProtocolSubscription",
+    (15, "response", "member_metadata"): "ConsumerProtocolSubscription",
+    (15, "response", "member_assignment"): "ConsumerProtocolAssignment",
+    (14, "request", "assignment"): "ConsumerProtocolAssignment",
+    (14, "response", "assignment"): "ConsumerProtocolAssignment",
+}
 
 
 @dataclass(slots=True)
@@ -88,11 +98,23 @@ def _struct(logged: Row, ours: Row, key: int, side: str, path: str) -> Iterator[
         yield from differences(value, ours[name], key, side, here)
     for name, value in ours.items():
         here = f"{path}.{name}" if path else name
-        if name in explained or value is None:
+        if name in explained or (value is None and not name.endswith(DECODED)):
+            continue
+        if name.endswith(DECODED):
+            yield from _payload(ours, name, value, key, side, path)
             continue
         if any(_default(value, default) for default in defaults.get(here, ())):
             continue
         yield f"{here}: not logged, ours {value!r}"
+
+
+def _payload(ours: Row, name: str, value: Any, key: int, side: str, path: str) -> Iterator[str]:
+    """Bytes that hold another message, against kio's reading of the same bytes."""
+    field = name.removesuffix(DECODED)
+    data = ours[field]
+    entity = kio_payloads.read(PAYLOADS[key, side, field], data) if data else None
+    if entity is None or value is not None:  # null is right beside another protocol type too
+        yield from kio_payloads.differences(entity, value, f"{path}.{name}")
 
 
 def _default(ours: Any, default: Any) -> bool:

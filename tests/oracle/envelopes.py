@@ -22,6 +22,8 @@ class Inner:
     client_id: str
     request: dict[str, Any]
     response: dict[str, Any] | None
+    error: int | None
+    """The Envelope's own: where it has one, there is nothing inside."""
 
 
 def inner(it: Material, names: dict[int, str]) -> Iterator[Inner]:
@@ -35,11 +37,13 @@ def inner(it: Material, names: dict[int, str]) -> Iterator[Inner]:
         key, version, correlation, length = struct.unpack_from(">hhih", data)
         at = 10 + max(length, 0)
         client_id = data[10:at].decode()
-        reply = answered.get(exchange, {}).get("response_data")
+        answer = answered.get(exchange, {})
+        reply = answer.get("response_data")
         yield Inner(
             (row["client_ip"], row["client_port"]), key, version, correlation, client_id,
             body(data[at:], names[key], version, "request"),
             None if reply is None else body(reply[4:], names[key], version, "response"),
+            answer.get("error_code"),
         )  # fmt: skip
 
 

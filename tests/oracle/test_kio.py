@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from kdissect.kafka.messages import Decoder
+from kdissect.kafka.payloads import unfolded
 from kdissect.schema.explain import decode
 from tests.oracle import kio_messages
 from tests.oracle.kio_messages import Sample, differences
@@ -37,8 +38,8 @@ def by_kernel(samples: list[Sample]) -> list[dict[str, Any] | None]:
     it = decoder()
     programs = np.array([it.table[sample.key, sample.version, sample.side] for sample in samples], np.int32)
     rows: list[dict[str, Any] | None] = [None] * len(samples)
-    for message in it.decode(stream, end - sizes, end, programs).messages.values():
-        for row, value in zip(message.rows.tolist(), message.batch.to_pylist(), strict=True):
+    for kind, message in it.decode(stream, end - sizes, end, programs).messages.items():
+        for row, value in zip(message.rows.tolist(), unfolded(message.batch, kind).to_pylist(), strict=True):
             rows[row] = value
     return rows
 

@@ -16,6 +16,7 @@ from tests.oracle.silence import SLACK, why_body_differs, why_not_logged, why_no
 
 pytestmark = pytest.mark.oracle
 
+NOT_CONTROLLER = 41
 SERVER_TIME_TOLERANCE_MS = 40.0
 """A broker's clock runs on after the packet is out: until its thread writes the log line."""
 
@@ -109,6 +110,8 @@ def test_forwarded_requests_are_inside_envelopes(logged: Material) -> None:
             continue
         one = queue.pop(0)
         wrong += differences(entry.request, one.request, entry.key, "request")
+        if one.error == NOT_CONTROLLER and one.response is None:
+            continue  # said by the Envelope, for the broker to ask another controller
         if entry.response is not None:
             wrong += differences(entry.response, one.response, entry.key, "response")
     assert not wrong, f"{len(wrong)}: " + "\n".join(wrong[:10])

@@ -11,7 +11,8 @@ import pytest
 import kdissect
 from kdissect.problems import KdissectError, UsageError
 from kdissect.schema import index
-from kdissect.schema.explain import decode, explain, explain_body, explain_frame, masked_request, masked_response
+from kdissect.schema.explain import decode, explain, explain_body, explain_frame
+from kdissect.schema.masking import masked_request, masked_response
 from kdissect.schema.meanings import instant, operations
 from kdissect.schema.model import REQUEST, RESPONSE
 from kdissect.schema.walker import WalkError

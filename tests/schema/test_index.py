@@ -71,7 +71,7 @@ def test_payloads() -> None:
         index.load().payloads
     )
     held = {item.holds for message in index.load().messages() for _, item in message.walk() if item.holds}
-    assert held - {"request"} <= set(index.load().payloads)
+    assert held - {"request", "response"} <= set(index.load().payloads)
 
 
 def test_credentials_are_marked() -> None:
