@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem, get_completion_class
 
 from kdissect.cli.opening import named, open_capture, small
 from kdissect.cli.options import COMMANDS, capture_arguments, comma_list, engine_options, output_options, time_options
-from kdissect.cli.writing import cut
+from kdissect.cli.writing import cut, redact
 from kdissect.problems import UsageError
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ Examples:
   kdissect broker.pcap -o tables/                    every table as Parquet
   kdissect show broker.pcap --frame 42               every byte of an exchange explained
   kdissect cut broker.pcap --frame 42 -o small.pcap  a smaller capture with that exchange, for Wireshark
+  kdissect redact broker.pcap -o safe.pcap           a copy without records, credentials, addresses of clients
   kdissect schema Fetch 12 request                   a layout on the wire
   tcpdump -i eth0 -w - port 9092 | kdissect -        a capture from standard input
 """
@@ -221,6 +222,7 @@ def spark(ctx: click.Context, /, words: tuple[str, ...]) -> None:
 
 
 main.add_command(cut)
+main.add_command(redact)
 if "spark" in COMMANDS:
     main.add_command(spark)
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kdissect.engine.cutting import Written
+    from kdissect.engine.redacting import Redacted
     from kdissect.summary import Summary
 
 STDIN = "-"
@@ -86,6 +87,9 @@ class Capture(Protocol):
         alone: bool = False,
     ) -> Written:
         """Write a smaller capture."""
+
+    def redact(self, target: str | Path | BinaryIO) -> Redacted:
+        """Write a copy that can be shown to others."""
 
     def show(self, exchange_id: str | None = None, frame: int | None = None) -> Sequence[Shown]:
         """Exchanges by id (or unique prefix) or by frame number, with their bytes explained."""

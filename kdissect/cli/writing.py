@@ -1,4 +1,4 @@
-"""The commands that write captures: `cut`."""
+"""The commands that write captures: `cut` and `redact`."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from kdissect.cli.words import number_of, size
 
 if TYPE_CHECKING:
     from kdissect.engine.cutting import Written
+    from kdissect.engine.redacting import Redacted
 
 output_option = click.option(
     "-o",
@@ -59,11 +60,33 @@ def cut(
     _say(written, name)
 
 
+@click.command(short_help="A copy without records, credentials and addresses of clients.")
+@capture_arguments()
+@output_option
+def redact(captures: tuple[str, ...], demo: bool, output: str, **settings: Any) -> None:
+    """Write a copy of a capture that can be shown to others.
+
+    Keys, values and headers of records, credentials, addresses of clients, and everything that is not Kafka or cannot
+    be read as Kafka are replaced by stand-ins of the same length. Names of topics, groups and clients stay, and so do
+    the addresses of brokers; the same exchanges come out.
+    """
+    capture = open_capture(captures, demo=demo, **settings)
+    target, name = _target(output)
+    written = capture.redact(target)
+    _say(written, name)
+    terminal.say(
+        f"{number_of(written.addresses, 'address', 'addresses')} replaced; names of topics, groups, users in ACLs and "
+        "clients were kept: look whether they may be shown"
+    )
+    if written.lost:
+        terminal.say(f"{number_of(written.lost, 'message')} could not be put together and were blanked")
+
+
 def _target(output: str) -> tuple[str | BinaryIO, str]:
     return (sys.stdout.buffer, "standard output") if output == STDIN else (output, output)
 
 
-def _say(written: Written, name: str) -> None:
+def _say(written: Written | Redacted, name: str) -> None:
     terminal.say(
         f"{number_of(written.packets, 'packet')} ({size(written.bytes)}) written to {name} as {written.format}"
     )

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pandas
 
     from kdissect.engine.cutting import Written
+    from kdissect.engine.redacting import Redacted
     from kdissect.engine.showing import Shown
     from kdissect.summary import Summary
 
@@ -169,6 +170,17 @@ class Capture:
 
         part = Part(exchange, frame, connection, _nanoseconds(start), _nanoseconds(end), alone)
         return cut(self._captures, self._settings, part, target)
+
+    def redact(self, target: str | Path | BinaryIO) -> Redacted:
+        """Write a copy that can be shown to others: record keys, values and headers, credentials, addresses of clients
+        and everything that is not Kafka are replaced by stand-ins of the same length.
+
+        The same exchanges come out of it, but for their clients' addresses and the ids made of these. Raises
+        UsageError for several captures and for pipes, OutputError.
+        """
+        from kdissect.engine.redacting import redact
+
+        return redact(self._captures, self._settings, target)
 
     def save(self, directory: str | Path) -> dict[str, int]:
         """Every table as Parquet, `directory/TABLE.parquet`; returns rows by table."""

@@ -332,7 +332,7 @@ def runs_ok(s: Bytes, rows: Int64s, table: npt.NDArray[np.uint32], ok: npt.NDArr
             if length < LEAST_LENGTH or length > end - p - PREFIX:
                 good = False
                 break
-            crc = _crc32(s, p + 16, p + PREFIX + length, table)
+            crc = crc32(s, p + 16, p + PREFIX + length, table)
             if np.int64(crc) != (int32_at(s, p + 12) & 0xFFFFFFFF):
                 good = False
                 break
@@ -341,7 +341,8 @@ def runs_ok(s: Bytes, rows: Int64s, table: npt.NDArray[np.uint32], ok: npt.NDArr
 
 
 @kernel
-def _crc32(s: Bytes, p: Number, end: Number, table: npt.NDArray[np.uint32]) -> Number:
+def crc32(s: Bytes, p: Number, end: Number, table: npt.NDArray[np.uint32]) -> Number:
+    """A reflected CRC-32 of s[p:end], eight bytes at a time; `table` makes it CRC-32 or CRC-32C."""
     crc = np.uint32(0xFFFFFFFF)
     i = np.uint64(p)
     stop = np.uint64(end)

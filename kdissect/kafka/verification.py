@@ -44,13 +44,18 @@ PIECE = 1 << 20
 """Bytes decompressed in one go when only their number is asked."""
 
 
+CRC32, CRC32C = 0xEDB88320, 0x82F63B78
+"""Polynomials, reflected: of magic 0 and 1, of magic 2."""
+
+
 @cache
-def _crc32_table() -> npt.NDArray[np.uint32]:
+def crc32_table(polynomial: int) -> npt.NDArray[np.uint32]:
+    """uint32[8, 256] for `batch_kernels.crc32`."""
     table = np.empty((8, 256), np.uint32)
     for byte in range(256):
         value = byte
         for _ in range(8):
-            value = (value >> 1) ^ (0xEDB88320 if value & 1 else 0)
+            value = (value >> 1) ^ (polynomial if value & 1 else 0)
         table[0, byte] = value
     for k in range(1, 8):
         table[k] = table[0][table[k - 1] & 0xFF] ^ (table[k - 1] >> np.uint32(8))
@@ -73,7 +78,7 @@ def verify(batches: Batches) -> None:
         computed = [checksum(view[first:end]) for first, end in places]
         ok[picked] = np.asarray(computed, np.int64) == rows[picked, CRC]
     if (rows[:, KIND] == RUN).any():
-        batch_kernels.runs_ok(batches.s, rows, _crc32_table(), ok)
+        batch_kernels.runs_ok(batches.s, rows, crc32_table(CRC32), ok)
     rows[ok == 0, PROBLEMS] |= P_CRC
     _find_long_lengths(batches)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 import struct
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import BinaryIO, cast
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from kdissect.capture import CaptureSet, Member
 from kdissect.capture.records import CAPTURED, LINK, TIME
-from kdissect.rewriting.record_kernels import BLOCK, PADDING, SECOND, write_records
+from kdissect.rewriting.record_kernels import BLOCK, PADDING, PCAP_RECORD, SECOND, write_records
 
 SNAP_LENGTH = 262_144
 """Written as snap length: Wireshark's and tcpdump's own bound, which says that nothing was cut here."""
@@ -25,10 +25,20 @@ LAST_TIME = (1 << 32) * SECOND
 SECRETS_TLS = 0x544C534B
 
 
+Change = Callable[[NDArray[np.uint8], NDArray[np.int64], int], None]
+
+
+def _places(packets: NDArray[np.int64], pcapng: bool) -> NDArray[np.int64]:
+    """Where each packet's bytes begin among their records."""
+    size = packets[:, CAPTURED] if not pcapng else (packets[:, CAPTURED] + 3) & ~3
+    ends: NDArray[np.int64] = np.cumsum(size + (BLOCK if pcapng else PCAP_RECORD))
+    return ends - size - (4 if pcapng else 0)
+
+
 class PacketFile:
     """Writes packet rows to `stream`, which can be sought and read back. `secrets` (TLS key logs) make it pcapng."""
 
-    def __init__(self, stream: BinaryIO, secrets: Sequence[bytes] = ()) -> None:
+    def __init__(self, stream: BinaryIO, secrets: Sequence[bytes] = (), pcapng: bool = False) -> None:
         self.stream = stream
         self.packets = 0
         self.bytes = 0
@@ -38,9 +48,15 @@ class PacketFile:
         self._secrets = list(secrets)
         self._written = 0
         self._out: NDArray[np.uint8] = np.empty(0, np.uint8)
+        if pcapng:
+            self._to_pcapng()
 
-    def write(self, data: NDArray[np.uint8], packets: NDArray[np.int64]) -> None:
-        """Write packet rows (`kdissect.capture.records`) whose bytes are in `data`."""
+    def write(self, data: NDArray[np.uint8], packets: NDArray[np.int64], change: Change | None = None) -> None:
+        """Write packet rows (`kdissect.capture.records`) whose bytes are in `data`.
+
+        `change` may change the packets' bytes before they are written: it gets the records, the place of each packet
+        in them, and the position of the records in the stream.
+        """
         if not len(packets):
             return
         links = np.unique(packets[:, LINK]).tolist()
@@ -60,7 +76,10 @@ class PacketFile:
         need = size + len(packets) * (BLOCK + PADDING)
         if need > len(self._out):
             self._out = np.empty(need, np.uint8)
-        self._put(memoryview(self._out)[: write_records(data, packets, interface, self.pcapng, self._out)])
+        written = write_records(data, packets, interface, self.pcapng, self._out)
+        if change is not None:
+            change(self._out[:written], _places(packets, self.pcapng), self._written)
+        self._put(memoryview(self._out)[:written])
         self.packets += len(packets)
         self.bytes += size
 

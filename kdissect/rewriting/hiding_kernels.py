@@ -1,0 +1,304 @@
+"""Kernels that hide what packets say below and beside TCP: addresses, payloads, everything that is not TCP.
+
+Addresses (IPv4, IPv6, MAC) become stand-ins by order of appearance, the same one for the same address everywhere:
+198.18.0.0/15 (RFC 2544) and then 240.0.0.0/4, 2001:db8::/32 (RFC 3849), 02:00:00:00:00:00. Those that are to be kept
+are in the table from the start.
+
+Checksums: IPv4 headers are summed anew (RFC 791); UDP around a tunnel gets 0, none (RFC 768, RFC 6935); TCP is summed
+when its bytes are final.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kdissect._kernel import kernel
+from kdissect.capture.records import AT, CAPTURED, LINK, ORIGINAL, Bytes, Int, Ints
+from kdissect.net.headers import (
+    ETHERNET,
+    ETHERTYPE,
+    IP,
+    MPLS,
+    NO_IP,
+    NOTHING,
+    PIECE,
+    PPP,
+    SHORT,
+    TUNNEL,
+    be16,
+    be32,
+    ip_header,
+    is_tunnel,
+    link_layer,
+    under_ethertype,
+)
+from kdissect.net.tunnels import MAX_LAYERS, under_gre, under_mpls, under_ppp, under_udp
+
+IPV4, IPV6, MAC = range(3)
+KIND, HIGH, LOW, NEW_HIGH, NEW_LOW = range(5)
+NAME_COLUMNS = 5
+"""Of the table of addresses: what kind, the address, its stand-in."""
+EXPERIMENT = 0x88B5
+"""IEEE 802's local experimental ethertype: what blanked packets say they carry."""
+BENCHMARK = 198 << 24 | 18 << 16
+BENCHMARK_SIZE = (1 << 17) - 2
+RESERVED = 240 << 24
+DOCUMENTATION = 0x20010DB8 << 32
+
+
+@kernel
+def stand_in(kind: Int, high: Int, low: Int, names: Ints, state: Ints) -> Int:
+    """The row of `names` (open addressing, a power of two of them) of an address; state[kind] counts, state[3] is how
+    many rows are used.
+
+    -1 when the table is three quarters full.
+    """
+    mask = names.shape[0] - 1
+    h = (high * 0x1E3779B97F4A7C15) ^ ((low + kind) * 0x2545F4914F6CDD1D)
+    h = (h ^ (h >> 29)) & mask
+    while names[h, KIND] >= 0:
+        if names[h, LOW] == low and names[h, HIGH] == high and names[h, KIND] == kind:
+            return h
+        h = (h + 1) & mask
+    if state[3] * 4 >= names.shape[0] * 3:
+        return np.int64(-1)
+    state[3] += 1
+    state[kind] += 1
+    n = state[kind]
+    names[h, KIND] = kind
+    names[h, HIGH] = high
+    names[h, LOW] = low
+    names[h, NEW_HIGH] = DOCUMENTATION if kind == IPV6 else 0
+    names[h, NEW_LOW] = n
+    if kind == IPV4:
+        names[h, NEW_LOW] = BENCHMARK + n if n <= BENCHMARK_SIZE else RESERVED + n
+    elif kind == MAC:
+        names[h, NEW_LOW] = (2 << 40) | n
+    return h
+
+
+@kernel
+def put_be(b: Bytes, o: Int, value: Int, size: Int) -> None:
+    """`size` bytes, big-endian; the caller has checked that they are there."""
+    for k in range(size):
+        b[o + k] = (value >> (8 * (size - 1 - k))) & 0xFF
+
+
+@kernel
+def rename_mac(b: Bytes, o: Int, names: Ints, state: Ints) -> None:
+    """Replace the MAC address at `o`; group addresses say nothing of anybody."""
+    low = be16(b, o) << 32 | be32(b, o + 2)
+    if low == 0 or b[o] & 1:
+        return
+    row = stand_in(MAC, np.int64(0), low, names, state)
+    put_be(b, o, names[row, NEW_LOW] if row >= 0 else np.int64(0), 6)
+
+
+@kernel
+def rename_ip(b: Bytes, o: Int, version: Int, names: Ints, state: Ints) -> None:
+    """Replace the IP address at `o`."""
+    if version == 4:
+        row = stand_in(IPV4, np.int64(0), be32(b, o), names, state)
+        put_be(b, o, names[row, NEW_LOW] if row >= 0 else np.int64(0), 4)
+        return
+    row = stand_in(IPV6, be32(b, o) << 32 | be32(b, o + 4), be32(b, o + 8) << 32 | be32(b, o + 12), names, state)
+    put_be(b, o, names[row, NEW_HIGH] if row >= 0 else np.int64(0), 8)
+    put_be(b, o + 8, names[row, NEW_LOW] if row >= 0 else np.int64(0), 8)
+
+
+@kernel
+def folded(b: Bytes, o: Int, e: Int, total: Int) -> Int:
+    """The Internet checksum's sum (RFC 1071) of b[o:e] on top of `total`, folded to 16 bits."""
+    while o + 1 < e:
+        total += be16(b, o)
+        o += 2
+    if o < e:
+        total += np.int64(b[o]) << 8
+    while total >> 16:
+        total = (total & 0xFFFF) + (total >> 16)
+    return total
+
+
+@kernel
+def rename_header(b: Bytes, p: Int, e: Int, names: Ints, state: Ints) -> None:
+    """Replace the addresses of the IP header at `p`, and fix its checksum. Options are wiped: routes are addresses."""
+    if b[p] >> 4 == 4:
+        length = (np.int64(b[p]) & 15) * 4
+        rename_ip(b, p + 12, 4, names, state)
+        rename_ip(b, p + 16, 4, names, state)
+        for k in range(p + 20, min(p + length, e)):
+            b[k] = 0
+        put_be(b, p + 10, np.int64(0), 2)
+        if p + length <= e:
+            put_be(b, p + 10, folded(b, p, p + length, np.int64(0)) ^ 0xFFFF, 2)
+    else:
+        rename_ip(b, p + 8, 6, names, state)
+        rename_ip(b, p + 24, 6, names, state)
+
+
+@kernel
+def rename(b: Bytes, start: Int, e: Int, link: Int, names: Ints, state: Ints) -> Any:
+    """Replace every address of a packet, through tunnels as `kdissect.net.tunnels.unwrap` goes; whether that led to
+    TCP."""
+    if link == 1 and e - start >= 14:
+        rename_mac(b, start, names, state)
+        rename_mac(b, start + 6, names, state)
+    elif link == 113 and e - start >= 16:
+        rename_mac(b, start + 6, names, state)
+        put_be(b, start + 12, np.int64(0), 2)
+    elif link == 276 and e - start >= 20:
+        rename_mac(b, start + 12, names, state)
+        put_be(b, start + 18, np.int64(0), 2)
+    w = e
+    tcp = False
+    layer, p, kind, view = link_layer(b, start, e, link, np.int64(0))
+    for _ in range(MAX_LAYERS):
+        if layer == ETHERNET:
+            if e - p >= 14:
+                rename_mac(b, p, names, state)
+                rename_mac(b, p + 6, names, state)
+            layer, p, kind, view = link_layer(b, p, e, 1, view)
+        if layer == ETHERTYPE:
+            layer, p, kind, view = under_ethertype(b, p, e, kind, view)
+        if layer == TUNNEL:
+            if kind == 0x6558:
+                layer = ETHERNET
+            elif kind != 0x8864:
+                layer = MPLS
+            elif e - p < 6:
+                layer = SHORT
+            else:
+                p += 6
+                layer = PPP
+        elif layer == MPLS:
+            layer, p, kind, view = under_mpls(b, p, e, view)
+        elif layer == PPP:
+            layer, p, kind, view = under_ppp(b, p, e, view)
+        elif layer == IP:
+            header = p
+            protocol, p, e, w = ip_header(b, p, e, w)
+            if protocol < 0 and protocol != PIECE:
+                break
+            tcp = protocol == 6
+            rename_header(b, header, e, names, state)
+            layer = NO_IP
+            if protocol == 17:
+                udp = p
+                layer, p, kind, view = under_udp(b, p, e, view)
+                if layer >= 0 and layer != NOTHING:
+                    put_be(b, udp + 6, np.int64(0), 2)
+            elif protocol == 47:
+                layer, p, kind, view = under_gre(b, p, e, view)
+            elif is_tunnel(protocol):
+                layer = IP
+                if protocol == 137:
+                    layer = MPLS
+                elif protocol == 97:
+                    p += 2
+                    layer = ETHERNET
+        if layer < 0 or layer == NOTHING:
+            break
+    return tcp
+
+
+@kernel
+def blank(b: Bytes, start: Int, e: Int, link: Int) -> None:
+    """Nothing of a packet stays but its size and time."""
+    for k in range(start, e):
+        b[k] = 0
+    if link == 1 and e - start >= 14:
+        put_be(b, start + 12, np.int64(EXPERIMENT), 2)
+    elif link == 113 and e - start >= 16:
+        put_be(b, start + 14, np.int64(EXPERIMENT), 2)
+    elif link == 276 and e - start >= 20:
+        put_be(b, start, np.int64(EXPERIMENT), 2)
+
+
+@kernel
+def hide(out: Bytes, packets: Ints, place: Ints, payload: Ints, first: Int, names: Ints, state: Ints) -> Int:
+    """Hide packets that were copied to `out` at `place`, from row `first` on; the row it stopped at (`names` is full).
+
+    `packets` are rows of `kdissect.capture.records`; `payload[i]`: bytes of the packet before its TCP payload, -1 where
+    it is not TCP, or becomes so where no way leads to its addresses.
+    """
+    for i in range(first, packets.shape[0]):
+        if state[3] * 2 >= names.shape[0]:
+            return i
+        start = place[i]
+        e = start + packets[i, CAPTURED]
+        link = packets[i, LINK] & 0xFFFF
+        if payload[i] < 0:
+            blank(out, start, e, link)
+            continue
+        for k in range(start + payload[i], e):
+            out[k] = 0
+        if not rename(out, start, e, link, names, state):
+            blank(out, start, e, link)
+            payload[i] = -1
+    return packets.shape[0]
+
+
+@kernel
+def sum_segments(b: Bytes, packets: Ints, delta: Int) -> None:
+    """TCP checksums of packet rows (taken out of their tunnels), whose bytes are in b[AT + delta:].
+
+    A packet that was cut gets 0: what is not there cannot be summed, and the old sum would tell of what was replaced.
+    """
+    for i in range(packets.shape[0]):
+        p = packets[i, AT] + delta
+        e = p + packets[i, CAPTURED]
+        w = p + packets[i, ORIGINAL]
+        layer, p, kind, view = link_layer(b, p, e, packets[i, LINK] & 0xFFFF, np.int64(0))
+        if layer == ETHERTYPE:
+            layer, p, kind, view = under_ethertype(b, p, e, kind, view)
+        if layer != IP:
+            continue
+        h = p
+        protocol, p, e, w = ip_header(b, p, e, w)
+        if protocol != 6 or e - p < 18:
+            continue
+        put_be(b, p + 16, np.int64(0), 2)
+        if e != w:
+            continue
+        total = np.int64(6) + (e - p)
+        first, last = (h + 12, h + 20) if b[h] >> 4 == 4 else (h + 8, h + 40)
+        total = folded(b, first, last, total)
+        put_be(b, p + 16, folded(b, p, e, total) ^ 0xFFFF, 2)
+
+
+def table(size: int) -> NDArray[np.int64]:
+    """An empty table of `size` (a power of two) addresses."""
+    names = np.zeros((size, NAME_COLUMNS), np.int64)
+    names[:, KIND] = -1
+    return names
+
+
+def grown(names: NDArray[np.int64]) -> NDArray[np.int64]:
+    """A table of twice the size with the same rows."""
+    wider = table(2 * len(names))
+    copy_names(names, wider)
+    return wider
+
+
+@kernel
+def copy_names(names: Ints, wider: Ints) -> Any:
+    """Put the rows of one table into a larger, empty one."""
+    for i in range(names.shape[0]):
+        if names[i, KIND] >= 0:
+            keep_name(names[i], wider)
+    return wider.shape[0]
+
+
+@kernel
+def keep_name(row: Ints, names: Ints) -> None:
+    """Put one row into a table that has room for it."""
+    mask = names.shape[0] - 1
+    h = (row[HIGH] * 0x1E3779B97F4A7C15) ^ ((row[LOW] + row[KIND]) * 0x2545F4914F6CDD1D)
+    h = (h ^ (h >> 29)) & mask
+    while names[h, KIND] >= 0:
+        h = (h + 1) & mask
+    for k in range(NAME_COLUMNS):
+        names[h, k] = row[k]

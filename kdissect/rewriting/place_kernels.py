@@ -1,0 +1,220 @@
+"""Kernels that know where the payload of every recent segment went: from input offsets and stream positions to places
+in the output.
+
+The index is an int64 matrix, a row a segment with payload, in the order of the file: offset of its payload in the
+input, captured bytes, sequence number, place in the output, the row before it of the same direction (-1 none), its
+direction, and the highest sequence number that the direction reached with it. Rows are named by their number since the
+beginning; `base` is the number of the first one still there.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kdissect._kernel import kernel
+from kdissect.capture.records import Bytes, Int, Ints
+from kdissect.capture.window import EXTRA
+from kdissect.kafka.state import (
+    X_BASE,
+    X_F_AT,
+    X_F_BYTES,
+    X_F_HEAD,
+    X_F_LENGTH,
+    X_REQUEST,
+    X_RESPONSE,
+    X_WIDTH,
+    copy_out,
+)
+from kdissect.net.segment import AT, FLAGS, FLOW, LEN, SEQ, SYN
+from kdissect.tcp.layout import N_AT, N_LENGTH, N_NEXT
+
+I_AT, I_LENGTH, I_SEQUENCE, I_PLACE, I_BEFORE, I_FLOW, I_HIGHEST = range(7)
+INDEX_COLUMNS = 7
+LOOK_BACK = 2048
+"""Segments of a direction looked back at: more than a window of 2 MB in packets of 1,500 bytes, twice over."""
+HEAD = 1100
+"""Bytes of a frame in which its header is looked for, as the stream kernels do."""
+
+
+@kernel
+def ahead(one: Int, other: Int) -> Int:
+    """How far one sequence number is ahead of another (RFC 9293, 3.4), negative when it is behind."""
+    return ((one - other + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
+
+
+@kernel
+def enter(segments: Ints, place: Ints, index: Ints, count: Int, base: Int, last: Ints) -> Int:
+    """Add segment rows whose payload went to `place` (-1: nowhere). `last[flow]` is the newest row of a direction.
+    Returns the new count of rows; `index` has room for all."""
+    for i in range(segments.shape[0]):
+        flow = segments[i, FLOW]
+        if segments[i, FLAGS] & SYN:
+            last[flow] = -1
+        if segments[i, LEN] <= 0 or place[i] < 0:
+            continue
+        index[count, I_AT] = segments[i, AT]
+        index[count, I_LENGTH] = segments[i, LEN]
+        index[count, I_SEQUENCE] = segments[i, SEQ]
+        index[count, I_PLACE] = place[i]
+        index[count, I_BEFORE] = last[flow]
+        index[count, I_FLOW] = flow
+        end = (segments[i, SEQ] + segments[i, LEN]) & 0xFFFFFFFF
+        before = last[flow] - base
+        if before >= 0 and ahead(index[before, I_HIGHEST], end) > 0:
+            end = index[before, I_HIGHEST]
+        index[count, I_HIGHEST] = end
+        last[flow] = base + count
+        count += 1
+    return count
+
+
+@kernel
+def segment_at(index: Ints, count: Int, at: Int) -> Int:
+    """The row whose payload holds input offset `at`, -1 none."""
+    low = np.int64(0)
+    high = np.int64(count)
+    while low < high:
+        middle = (low + high) // 2
+        if index[middle, I_AT] <= at:
+            low = middle + 1
+        else:
+            high = middle
+    row = low - 1
+    if row < 0 or at >= index[row, I_AT] + index[row, I_LENGTH]:
+        return np.int64(-1)
+    return row
+
+
+@kernel
+def place_of(index: Ints, base: Int, row: Int, sequence: Int, hops: Int) -> Int:
+    """Place of the byte with a sequence number, in `row` or those before it of its direction; -1 not found."""
+    for _ in range(hops):
+        if row < 0:
+            break
+        distance = (sequence - index[row, I_SEQUENCE]) & 0xFFFFFFFF
+        if distance < index[row, I_LENGTH]:
+            return index[row, I_PLACE] + distance
+        row = index[row, I_BEFORE] - base
+    return np.int64(-1)
+
+
+@kernel
+def write_prefix(out: Bytes, index: Ints, base: Int, row: Int, at: Int, size: Int, last: Ints) -> None:
+    """Write the length prefix of a frame whose first byte behind it stands at input offset `at`, in `row`."""
+    body = index[row, I_SEQUENCE] + at - index[row, I_AT]
+    newest = last[index[row, I_FLOW]] - base
+    for k in range(4):
+        sequence = (body - 4 + k) & 0xFFFFFFFF
+        place = place_of(index, base, row, sequence, 64)
+        if place < 0:
+            place = place_of(index, base, newest, sequence, LOOK_BACK)
+        if place >= 0 and place < out.size:
+            out[place] = (size >> (8 * (3 - k))) & 0xFF
+
+
+@kernel
+def spread(
+    M: Ints, first: Int, n: Int, source: Bytes, start: Ints, keep: Ints, index: Ints, count: Int, base: Int, last: Ints,
+    out: Bytes,
+) -> Int:  # fmt: skip
+    """Write the frames of exchanges first..n-1 to where their bytes stand in the output.
+
+    `keep[i, side]` bytes of the frame behind its prefix come from source[start[i, side]:]; the rest stays as it is;
+    -1: no such frame. Returns the number of frames of which some kept byte had no place.
+    """
+    lost = np.int64(0)
+    for i in range(first, n):
+        for side in range(2):
+            if keep[i, side] < 0:
+                continue
+            x = X_BASE + i * X_WIDTH + (X_REQUEST if side == 0 else X_RESPONSE)
+            wanted = keep[i, side]
+            done = np.int64(0)
+            at = M[x + X_F_AT]
+            length = M[x + X_F_LENGTH]
+            node = M[x + X_F_HEAD]
+            if at < 0 and node >= 0:
+                at = M[node + N_AT]
+                length = M[node + N_LENGTH]
+                node = M[node + N_NEXT]
+            good = True
+            while True:
+                if at >= 0:
+                    row = segment_at(index, count, at) if at < EXTRA else np.int64(-1)
+                    if row < 0 or at + length > index[row, I_AT] + index[row, I_LENGTH]:
+                        good = False
+                    else:
+                        if done == 0:
+                            write_prefix(out, index, base, row, at, M[x + X_F_BYTES] - 4, last)
+                        place = index[row, I_PLACE] + at - index[row, I_AT]
+                        size = min(length, wanted - done)
+                        if size > 0 and place >= 0 and place + size <= out.size:
+                            p = start[i, side] + done
+                            for k in range(size):
+                                out[place + k] = source[p + k]
+                elif done < wanted:
+                    good = False
+                done += length
+                if node < 0 or done >= wanted:
+                    break
+                at = M[node + N_AT]
+                length = M[node + N_LENGTH]
+                node = M[node + N_NEXT]
+            if not good:
+                lost += 1
+    return lost
+
+
+@kernel
+def gather_heads(M, b, A, first, n, wanted, heads, got):  # type: ignore[no-untyped-def]
+    """The first bytes (HEAD at most, up to a hole) behind the prefixes of the frames that `wanted` names: row
+    2 * (i - first) + side of `heads` and `got`."""
+    for i in range(first, n):
+        for side in range(2):
+            row = 2 * (i - first) + side
+            got[row] = 0
+            if not wanted[i, side]:
+                continue
+            x = X_BASE + i * X_WIDTH + (X_REQUEST if side == 0 else X_RESPONSE)
+            at = M[x + X_F_AT]
+            length = M[x + X_F_LENGTH]
+            node = M[x + X_F_HEAD]
+            if at < 0 and node >= 0:
+                at = M[node + N_AT]
+                length = M[node + N_LENGTH]
+                node = M[node + N_NEXT]
+            while at >= 0 and got[row] < HEAD:
+                size = min(length, HEAD - got[row])
+                if not copy_out(M, b, A, at, size, heads, row * HEAD + got[row]):  # type: ignore[no-untyped-call]
+                    break
+                got[row] += size
+                if node < 0:
+                    break
+                at = M[node + N_AT]
+                length = M[node + N_LENGTH]
+                node = M[node + N_NEXT]
+
+
+@kernel
+def repeat(out: Bytes, index: Ints, first: Int, count: Int, base: Int) -> None:
+    """Give retransmitted bytes what their first copy has: rows first..count-1 of the index, in order.
+
+    Bytes of a row that stand in earlier rows of its direction are copied from there.
+    """
+    for i in range(first, count):
+        length = index[i, I_LENGTH]
+        place = index[i, I_PLACE]
+        row = index[i, I_BEFORE] - base
+        if row < 0 or ahead(index[i, I_SEQUENCE], index[row, I_HIGHEST]) >= 0:
+            continue
+        for _ in range(LOOK_BACK):
+            if row < 0:
+                break
+            distance = ahead(index[i, I_SEQUENCE], index[row, I_SEQUENCE])
+            low = max(-distance, 0)
+            high = min(index[row, I_LENGTH] - distance, length)
+            for k in range(low, high):
+                out[place + k] = out[index[row, I_PLACE] + distance + k]
+            if low == 0 and high == length:
+                break
+            row = index[row, I_BEFORE] - base
