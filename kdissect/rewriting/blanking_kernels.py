@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kdissect._kernel import kernel
+from kdissect._kernel import kernel, part
 from kdissect.capture.records import Bytes, Int, Ints
 from kdissect.kafka.batch_kernels import crc32, int16_at, int32_at
 from kdissect.kafka.batch_layout import (
@@ -27,19 +27,19 @@ from kdissect.kafka.batch_layout import (
     PREFIX,
 )
 from kdissect.rewriting.hiding_kernels import put_be
+from kdissect.rewriting.place_kernels import FILLER
 
-FILLER = ord("x")
 Tables = NDArray[np.uint32]
 
 
-@kernel
+@part
 def fill(s: Bytes, p: Int, end: Int, value: Int) -> None:
     """s[p:end] = value; the caller has checked the bounds."""
     for k in range(p, end):
         s[k] = value
 
 
-@kernel
+@part
 def varint(s: Bytes, p: Int, end: Int) -> tuple[Int, Int]:
     """A zigzag varint (up to 64 bits) and the next position, -1 when it does not end before `end`."""
     value = np.uint64(0)
@@ -54,7 +54,7 @@ def varint(s: Bytes, p: Int, end: Int) -> tuple[Int, Int]:
     return np.int64(0), np.int64(-1)
 
 
-@kernel
+@part
 def fill_sized(s: Bytes, p: Int, end: Int) -> Int:
     """Replace bytes behind their varint length; the next position, -1 when they do not fit."""
     size, p = varint(s, p, end)
@@ -66,7 +66,7 @@ def fill_sized(s: Bytes, p: Int, end: Int) -> Int:
     return p
 
 
-@kernel
+@part
 def blank_record(s: Bytes, p: Int, end: Int) -> Any:
     """Replace key, value and headers of the record in s[p:end]; whether it has its form."""
     p += 1
@@ -89,7 +89,7 @@ def blank_record(s: Bytes, p: Int, end: Int) -> Any:
     return p == end
 
 
-@kernel
+@part
 def blank_records(s: Bytes, p: Int, end: Int) -> None:
     """Replace what the records of an uncompressed magic-2 batch hold; zeros from the first that has not its form."""
     while p < end:
@@ -100,12 +100,12 @@ def blank_records(s: Bytes, p: Int, end: Int) -> None:
         p = q + size
 
 
-@kernel
+@part
 def blank_message(s: Bytes, p: Int, end: Int, magic: Int) -> None:
     """Replace key and value of the message of magic 0 or 1 in s[p:end]; of a wrapper, zeros."""
     packed = s[p + 17] & CODEC_MASK != NONE
     q = p + 18 + 8 * magic
-    for part in range(2):
+    for field in range(2):
         if q + 4 > end:
             fill(s, min(q, end), end, 0)
             return
@@ -115,12 +115,12 @@ def blank_message(s: Bytes, p: Int, end: Int, magic: Int) -> None:
             fill(s, q, end, 0)
             return
         if size > 0:
-            fill(s, q, q + size, 0 if packed and part == 1 else FILLER)
+            fill(s, q, q + size, 0 if packed and field == 1 else FILLER)
             q += size
     fill(s, q, end, 0)
 
 
-@kernel
+@part
 def blank_set(s: Bytes, p: Int, end: Int, crc: Tables, crc32c: Tables) -> None:
     """Replace what the batches of the record set in s[p:end] hold."""
     while end - p > MAGIC_AT:

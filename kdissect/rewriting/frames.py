@@ -16,11 +16,9 @@ from kdissect.kafka import state as x
 from kdissect.kafka.dissector import Dissector
 from kdissect.kafka.gathering import Reader, bodies, collect
 from kdissect.kafka.messages import Decoded, Decoder
-from kdissect.kafka.pairing import request_body, response_body
-from kdissect.kafka.state import uvarint
 from kdissect.kafka.verification import CRC32, CRC32C, crc32_table
-from kdissect.rewriting.blanking_kernels import FILLER, blank_sets
-from kdissect.rewriting.place_kernels import HEAD, gather_heads, spread
+from kdissect.rewriting.blanking_kernels import blank_sets
+from kdissect.rewriting.place_kernels import FILLER, HEAD, gather_heads, spread
 from kdissect.rewriting.places import Places
 from kdissect.schema import index
 from kdissect.schema.explain import explain_frame
@@ -48,7 +46,7 @@ that are no whole batches."""
 ROOM = 16 << 20
 """Bytes of frames worked on at a time; a larger frame gets room of its own."""
 PIECES = 1 << 16
-PRODUCE, API_VERSIONS, UNSUPPORTED_VERSION = 0, 18, b"\0\x23"
+API_VERSIONS, UNSUPPORTED_VERSION = 18, b"\0\x23"
 
 
 @cache
@@ -68,19 +66,6 @@ def _is_delicate(fields: tuple[Field, ...]) -> bool:
         item.secret or item.secret_by or snake_case(item.name) in HIDDEN_PATHS or _is_delicate(item.fields)
         for item in fields
     )
-
-
-def _behind_acks(s: Bytes, p: int, end: int, version: int) -> int:
-    """The position behind the acks of a Produce request, which say whether an answer follows; `p` where the message
-    begins."""
-    begin = p
-    if version >= 9:
-        size, p = uvarint(s, p, end)  # type: ignore[no-untyped-call]
-        p += max(int(size) - 1, 0) if p >= 0 else end
-    elif version >= 3:
-        size = int.from_bytes(s[p : p + 2].tobytes(), "big", signed=True)
-        p += 2 + max(size, 0)
-    return int(p) + 2 if p + 2 <= end else begin
 
 
 def _prefix(data: bytes) -> int:
@@ -131,7 +116,7 @@ class Frames:
         program = self._programs(rows)
         whole &= program >= 0
         self._whole(rows, whole, program)
-        self._heads(rows, there & ~whole, tokens)
+        self._heads(rows, there & ~whole)
 
     def _programs(self, rows: Words) -> Words:
         """Programs of the bodies, as the engine chooses them; -1 unknown."""
@@ -157,7 +142,7 @@ class Frames:
         while first < n:
             room = self._room
             absent = np.zeros((PIECES, 3), np.int64)
-            upto, again, _ = collect(  # type: ignore[no-untyped-call]
+            upto, again, _ = collect(
                 d.M, d.window.data, d.A, first, n, need, True, room, 0, len(room), begin, end, absent
             )
             if upto == first:
@@ -165,12 +150,12 @@ class Frames:
                 size = int(sum(rows[first, f + x.X_F_BYTES] for side, f in enumerate(frames) if need[first, side]))
                 room = np.zeros(size, np.uint8)
                 absent = np.zeros((max(PIECES, size // 64), 3), np.int64)
-                upto, again, _ = collect(  # type: ignore[no-untyped-call]
+                upto, again, _ = collect(
                     d.M, d.window.data, d.A, first, first + 1, need, True, room, 0, size, begin, end, absent
                 )
             self.reader.read_many(absent[:again, 0], absent[:again, 1], room, absent[:again, 2])
             start = begin.copy()
-            bodies(d.M, first, upto, need, room, begin, end)  # type: ignore[no-untyped-call]
+            bodies(d.M, first, upto, need, room, begin, end)
             part = slice(first, upto)
             keep = np.full((n, 2), -1, np.int64)
             keep[part] = self._clean(rows[part], need[part], program[part], room, start[part], begin[part], end[part])
@@ -224,7 +209,7 @@ class Frames:
                 skip = 0 if inside else _prefix(frame[offset : offset + length])
                 s[start + offset - 4 + skip : start + offset - 4 + length] = FILLER
 
-    def _heads(self, rows: Words, wanted: Flags, tokens: Flags) -> None:
+    def _heads(self, rows: Words, wanted: Flags) -> None:
         """Of the other frames, the length prefix and what their headers say; of bare tokens, the prefix."""
         some = np.flatnonzero(wanted.any(axis=1))
         if not len(some):
@@ -233,27 +218,10 @@ class Frames:
         for first in range(int(some[0]), int(some[-1]) + 1, 4096):
             upto = min(first + 4096, int(some[-1]) + 1)
             heads = np.zeros(2 * (upto - first) * HEAD, np.uint8)
-            got = np.zeros(2 * (upto - first), np.int64)
-            gather_heads(d.M, d.window.data, d.A, first, upto, wanted, heads, got)  # type: ignore[no-untyped-call]
             start = np.zeros((len(rows), 2), np.int64)
             start[first:upto] = (np.arange(2 * (upto - first)) * HEAD).reshape(-1, 2)
             keep = np.full((len(rows), 2), -1, np.int64)
-            for i, side in np.argwhere(wanted[first:upto]).tolist():
-                row, size = rows[first + i], int(got[2 * i + side])
-                begin = (2 * i + side) * HEAD
-                body = (response_body if side else request_body)(  # type: ignore[no-untyped-call]
-                    d.M, heads, begin, begin + size, int(row[x.X_API]), int(row[x.X_VERSION])
-                )
-                head = int(body) - begin
-                if tokens[first + i]:  # zeros would look like a request
-                    heads[begin : begin + size] = FILLER
-                    head = size
-                elif body < 0:
-                    head = 4 if side else 10
-                    heads[begin + 8 : begin + 10] = 0xFF  # no client id could be read: none
-                elif row[x.X_API] == PRODUCE and side == 0:
-                    head = _behind_acks(heads, int(body), begin + size, int(row[x.X_VERSION])) - begin
-                keep[first + i, side] = min(head, size)
+            gather_heads(d.M, d.window.data, d.A, first, upto, wanted, heads, keep)
             self._spread(first, upto, heads, start, keep)
 
     def _spread(self, first: int, upto: int, source: Bytes, start: Words, keep: Words) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kdissect._kernel import kernel
+from kdissect._kernel import kernel, part
 from kdissect.capture.records import AT, CAPTURED, LINK, ORIGINAL, Bytes, Int, Ints
 from kdissect.net.headers import (
     ETHERNET,
@@ -80,14 +80,14 @@ def stand_in(kind: Int, high: Int, low: Int, names: Ints, state: Ints) -> Int:
     return h
 
 
-@kernel
+@part
 def put_be(b: Bytes, o: Int, value: Int, size: Int) -> None:
     """`size` bytes, big-endian; the caller has checked that they are there."""
     for k in range(size):
         b[o + k] = (value >> (8 * (size - 1 - k))) & 0xFF
 
 
-@kernel
+@part
 def rename_mac(b: Bytes, o: Int, names: Ints, state: Ints) -> None:
     """Replace the MAC address at `o`; group addresses say nothing of anybody."""
     low = be16(b, o) << 32 | be32(b, o + 2)
@@ -97,7 +97,7 @@ def rename_mac(b: Bytes, o: Int, names: Ints, state: Ints) -> None:
     put_be(b, o, names[row, NEW_LOW] if row >= 0 else np.int64(0), 6)
 
 
-@kernel
+@part
 def rename_ip(b: Bytes, o: Int, version: Int, names: Ints, state: Ints) -> None:
     """Replace the IP address at `o`."""
     if version == 4:
@@ -109,7 +109,7 @@ def rename_ip(b: Bytes, o: Int, version: Int, names: Ints, state: Ints) -> None:
     put_be(b, o + 8, names[row, NEW_LOW] if row >= 0 else np.int64(0), 8)
 
 
-@kernel
+@part
 def folded(b: Bytes, o: Int, e: Int, total: Int) -> Int:
     """The Internet checksum's sum (RFC 1071) of b[o:e] on top of `total`, folded to 16 bits."""
     while o + 1 < e:
@@ -122,7 +122,7 @@ def folded(b: Bytes, o: Int, e: Int, total: Int) -> Int:
     return total
 
 
-@kernel
+@part
 def rename_header(b: Bytes, p: Int, e: Int, names: Ints, state: Ints) -> None:
     """Replace the addresses of the IP header at `p`, and fix its checksum. Options are wiped: routes are addresses."""
     if b[p] >> 4 == 4:
@@ -139,7 +139,7 @@ def rename_header(b: Bytes, p: Int, e: Int, names: Ints, state: Ints) -> None:
         rename_ip(b, p + 24, 6, names, state)
 
 
-@kernel
+@part
 def rename(b: Bytes, start: Int, e: Int, link: Int, names: Ints, state: Ints) -> Any:
     """Replace every address of a packet, through tunnels as `kdissect.net.tunnels.unwrap` goes; whether that led to
     TCP."""
@@ -204,7 +204,7 @@ def rename(b: Bytes, start: Int, e: Int, link: Int, names: Ints, state: Ints) ->
     return tcp
 
 
-@kernel
+@part
 def blank(b: Bytes, start: Int, e: Int, link: Int) -> None:
     """Nothing of a packet stays but its size and time."""
     for k in range(start, e):
@@ -292,7 +292,7 @@ def copy_names(names: Ints, wider: Ints) -> Any:
     return wider.shape[0]
 
 
-@kernel
+@part
 def keep_name(row: Ints, names: Ints) -> None:
     """Put one row into a table that has room for it."""
     mask = names.shape[0] - 1

@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from kdissect._kernel import kernel
+from kdissect._kernel import kernel, part
 from kdissect.capture.records import Bytes, Int, Ints
 from kdissect.capture.window import EXTRA
+from kdissect.kafka.pairing import request_body, response_body
 from kdissect.kafka.state import (
+    TOKEN,
+    X_API,
     X_BASE,
     X_F_AT,
     X_F_BYTES,
@@ -22,8 +25,12 @@ from kdissect.kafka.state import (
     X_F_LENGTH,
     X_REQUEST,
     X_RESPONSE,
+    X_STATUS,
+    X_VERSION,
     X_WIDTH,
+    be16,
     copy_out,
+    uvarint,
 )
 from kdissect.net.segment import AT, FLAGS, FLOW, LEN, SEQ, SYN
 from kdissect.tcp.layout import N_AT, N_LENGTH, N_NEXT
@@ -32,11 +39,14 @@ I_AT, I_LENGTH, I_SEQUENCE, I_PLACE, I_BEFORE, I_FLOW, I_HIGHEST = range(7)
 INDEX_COLUMNS = 7
 LOOK_BACK = 2048
 """Segments of a direction looked back at: more than a window of 2 MB in packets of 1,500 bytes, twice over."""
+FILLER = ord("x")
+"""What stands for what must not be shown, where zeros would mean something."""
+PRODUCE = 0
 HEAD = 1100
 """Bytes of a frame in which its header is looked for, as the stream kernels do."""
 
 
-@kernel
+@part
 def ahead(one: Int, other: Int) -> Int:
     """How far one sequence number is ahead of another (RFC 9293, 3.4), negative when it is behind."""
     return ((one - other + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
@@ -68,7 +78,7 @@ def enter(segments: Ints, place: Ints, index: Ints, count: Int, base: Int, last:
     return count
 
 
-@kernel
+@part
 def segment_at(index: Ints, count: Int, at: Int) -> Int:
     """The row whose payload holds input offset `at`, -1 none."""
     low = np.int64(0)
@@ -85,7 +95,7 @@ def segment_at(index: Ints, count: Int, at: Int) -> Int:
     return row
 
 
-@kernel
+@part
 def place_of(index: Ints, base: Int, row: Int, sequence: Int, hops: Int) -> Int:
     """Place of the byte with a sequence number, in `row` or those before it of its direction; -1 not found."""
     for _ in range(hops):
@@ -98,7 +108,7 @@ def place_of(index: Ints, base: Int, row: Int, sequence: Int, hops: Int) -> Int:
     return np.int64(-1)
 
 
-@kernel
+@part
 def write_prefix(out: Bytes, index: Ints, base: Int, row: Int, at: Int, size: Int, last: Ints) -> None:
     """Write the length prefix of a frame whose first byte behind it stands at input offset `at`, in `row`."""
     body = index[row, I_SEQUENCE] + at - index[row, I_AT]
@@ -165,17 +175,47 @@ def spread(
     return lost
 
 
+@part
+def behind_acks(s, p, end, version):  # type: ignore[no-untyped-def]
+    """The position behind the acks of a Produce request whose message begins at `p`; `p` where they are not there.
+
+    They say whether an answer follows.
+    """
+    o = p
+    if version >= 9:
+        size, o = uvarint(s, o, end)
+        if o < 0:
+            return p
+        o += max(size - 1, 0)
+    elif version >= 3:
+        if o + 2 > end:
+            return p
+        size = be16(s, o)
+        o += 2
+        if size < 0x8000:
+            o += size
+    return o + 2 if o + 2 <= end else p
+
+
 @kernel
-def gather_heads(M, b, A, first, n, wanted, heads, got):  # type: ignore[no-untyped-def]
-    """The first bytes (HEAD at most, up to a hole) behind the prefixes of the frames that `wanted` names: row
-    2 * (i - first) + side of `heads` and `got`."""
+def gather_heads(M, b, A, first, n, wanted, heads, keep):  # type: ignore[no-untyped-def]
+    """What may stay of frames that cannot be read: the beginning of the frame of exchange `i` and side `s` into
+    heads[((i - first) * 2 + s) * HEAD:], and how many bytes of that into keep[i, s].
+
+    That is the header, which names API, version, correlation id and client, and of a Produce request its acks. A bare
+    SASL token becomes filler (zeros would look like a request).
+    """
     for i in range(first, n):
         for side in range(2):
-            row = 2 * (i - first) + side
-            got[row] = 0
             if not wanted[i, side]:
                 continue
-            x = X_BASE + i * X_WIDTH + (X_REQUEST if side == 0 else X_RESPONSE)
+            x = X_BASE + i * X_WIDTH
+            token = M[x + X_STATUS] == TOKEN
+            api = M[x + X_API]
+            version = M[x + X_VERSION]
+            x += X_REQUEST if side == 0 else X_RESPONSE
+            begin = ((i - first) * 2 + side) * HEAD
+            got = np.int64(0)
             at = M[x + X_F_AT]
             length = M[x + X_F_LENGTH]
             node = M[x + X_F_HEAD]
@@ -183,16 +223,34 @@ def gather_heads(M, b, A, first, n, wanted, heads, got):  # type: ignore[no-unty
                 at = M[node + N_AT]
                 length = M[node + N_LENGTH]
                 node = M[node + N_NEXT]
-            while at >= 0 and got[row] < HEAD:
-                size = min(length, HEAD - got[row])
-                if not copy_out(M, b, A, at, size, heads, row * HEAD + got[row]):  # type: ignore[no-untyped-call]
+            while at >= 0 and got < HEAD:
+                size = min(length, HEAD - got)
+                if not copy_out(M, b, A, at, size, heads, begin + got):
                     break
-                got[row] += size
+                got += size
                 if node < 0:
                     break
                 at = M[node + N_AT]
                 length = M[node + N_LENGTH]
                 node = M[node + N_NEXT]
+            end = begin + got
+            if token:
+                for k in range(begin, end):
+                    heads[k] = FILLER
+                keep[i, side] = got
+            elif side == 1:
+                body = response_body(M, heads, begin, end, max(api, 0), version)
+                keep[i, side] = body - begin if body >= 0 else min(got, 4)
+            else:
+                body = request_body(M, heads, begin, end, api, version)
+                if body < 0:  # no client id can be read: none
+                    for k in range(begin + 8, min(begin + 10, end)):
+                        heads[k] = 0xFF
+                    keep[i, side] = min(got, 10)
+                elif api == PRODUCE:
+                    keep[i, side] = behind_acks(heads, body, end, version) - begin
+                else:
+                    keep[i, side] = body - begin
 
 
 @kernel

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kdissect._kernel import kernel
+from kdissect._kernel import kernel, part
 from kdissect.capture.records import AT, CAPTURED, ORIGINAL, TIME, Bytes, Int, Ints
 
 PCAP_RECORD = 16
@@ -18,7 +18,7 @@ PADDING = 3
 SECOND = 1_000_000_000
 
 
-@kernel
+@part
 def put32(out: Bytes, w: Int, value: Int) -> None:
     """Four bytes, little-endian; the caller has checked that they are there."""
     for k in range(4):

@@ -101,10 +101,11 @@ def test_secrets_are_gone(name: str, redacted: Any) -> None:
         assert not left, left[:5]
 
 
-def test_record_values_are_gone(redacted: Any) -> None:
+@pytest.mark.parametrize("name", ["k4_java_classic.pcap", "era_2_8_2.pcap", "k4_python_kafka.pcap"])
+def test_record_values_are_gone(name: str, redacted: Any) -> None:
     """Taken from the original by kafka-python's own reader of batches; where they were, it reads batches again whose
     checksums are right, with the same sizes."""
-    before, after = plain(CAPTURES / "base.pcap"), plain(redacted("base.pcap"))
+    before, after = plain(CAPTURES / name), plain(redacted(name))
     assert len(before) == len(after)
     said: set[bytes] = set()
     batches = 0
@@ -124,11 +125,13 @@ def test_record_values_are_gone(redacted: Any) -> None:
             continue
         for old, new in zip(was, now, strict=True):
             assert (old.offset, old.timestamp) == (new.offset, new.timestamp)
+            if before[start + 22] & 0x20:  # a transaction's marker
+                continue
             for x, y in ((old.key, new.key), (old.value, new.value)):
                 assert (y is None) if x is None else bytes(y) == b"x" * len(x)
-            said |= {bytes(x) for x in (old.key, old.value) if x and len(x) >= 5}
-    assert batches > 20
-    assert len(said) > 20
+            said |= {bytes(x) for x in (old.key, old.value) if x and re.search(rb"[a-z]{5}", x)}
+    assert batches > 10
+    assert len(said) > 10
     assert not [text for text in said if text in after]
 
 
