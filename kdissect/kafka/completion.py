@@ -19,7 +19,7 @@ from kdissect.kafka import state as x
 from kdissect.kafka.completed import ERROR, NO_CODE, OK, UNDECODABLE, Completed
 from kdissect.kafka.dissector import Dissector, Harvest
 from kdissect.kafka.gathering import Reader, bodies, collect
-from kdissect.kafka.ledger import Ledger
+from kdissect.kafka.ledger import Ledger, timed
 from kdissect.kafka.messages import Decoded, Decoder, Message
 from kdissect.problems import Kind
 from kdissect.schema.opcodes import STATUS_TEXT
@@ -154,16 +154,16 @@ class Completion:
             api_version=rows[:, x.X_VERSION].astype(np.int16),
             correlation_id=rows[:, x.X_CORRELATION].astype(np.int32),
             client=rows[:, x.X_CLIENT].astype(np.int32),
-            request_first=rows[:, x.X_REQUEST].copy(),
-            request_last=rows[:, x.X_REQUEST + x.X_F_LAST].copy(),
-            response_first=rows[:, x.X_RESPONSE].copy(),
-            response_last=rows[:, x.X_RESPONSE + x.X_F_LAST].copy(),
+            request_first=timed(rows[:, x.X_REQUEST].copy()),
+            request_last=timed(rows[:, x.X_REQUEST + x.X_F_LAST].copy()),
+            response_first=timed(rows[:, x.X_RESPONSE].copy()),
+            response_last=timed(rows[:, x.X_RESPONSE + x.X_F_LAST].copy()),
             request_bytes=rows[:, x.X_REQUEST + x.X_F_BYTES].copy(),
             response_bytes=rows[:, x.X_RESPONSE + x.X_F_BYTES].copy(),
             request_packet=rows[:, x.X_REQUEST + x.X_F_PACKET].copy(),
             response_packet=rows[:, x.X_RESPONSE + x.X_F_PACKET].copy(),
             status=status,
-            queued_from=rows[:, x.X_QUEUED_FROM].copy(),
+            queued_from=timed(rows[:, x.X_QUEUED_FROM].copy()),
             in_flight=rows[:, x.X_IN_FLIGHT].astype(np.int32),
             throttle_ms=np.where(fits[:, 1], decoded.throttle_ms, -1).astype(np.int32),
             error_code=np.where(fits[:, 1], decoded.error_code, NO_CODE).astype(np.int32),

@@ -61,6 +61,11 @@ LEAST_RESPONSE = 4
 """A request has at least key, version and correlation id, a response its correlation id. (An empty frame is a legal
 answer to a bare SASL token; as a request it makes the broker close the connection.)"""
 
+MAX_REQUEST = 128 << 20
+"""No broker accepts a request beyond socket.request.max.bytes, 100 MiB by default and hardly ever raised."""
+MAX_RESPONSE = 1 << 30
+"""Clients ask for 50 MiB (fetch.max.bytes) by default and cannot take 2 GiB; tuned ones stay far below this."""
+
 TRIAL_FACTOR = 32
 """How many bytes trials may read for each byte that is searched, so that searching stays linear."""
 
@@ -195,7 +200,8 @@ def consume(M, b, A, c, s, at, captured, wire, time, packet):  # type: ignore[no
                     problem(M, KIND_BAD_LENGTH, c, M[s + D_SIDE], time, packet, M[s + D_NEXT], 4, 0)
                 M[s + D_PREFIX_BYTES] = 0
                 continue
-            if size >= 0x80000000 or (size < least and M[c + C_SASL] != SASL_BARE):
+            most = MAX_REQUEST if is_request else MAX_RESPONSE
+            if size > most or (size < least and M[c + C_SASL] != SASL_BARE):
                 signed = size if size < 0x80000000 else size - (1 << 32)
                 problem(M, KIND_BAD_LENGTH, c, M[s + D_SIDE], time, packet, M[s + D_NEXT], 4, signed)
                 lose(M, s)

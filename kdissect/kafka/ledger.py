@@ -47,6 +47,11 @@ def connection_id(capture: str, flows: Words, first: Words, sequence: Words) -> 
     return h
 
 
+def timed(times: Words) -> Words:
+    """The times, NULL where a packet carried none (pcapng's simple packets): the reader leaves those at the epoch."""
+    return np.where(times == 0, t.NULL, times) if (times == 0).any() else times
+
+
 def _grown(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
     """The array, or a larger one that begins with it, with room for `size` rows."""
     if size <= len(array):
@@ -99,7 +104,7 @@ class Ledger:
             room = self._room
             room["id"][number[fresh]] = connection_id(capture, flow[fresh], first, sequence)
             room["capture"][number[fresh]] = self.capture
-            room["started"][number[fresh]] = first
+            room["started"][number[fresh]] = timed(first)
         self._sides(number, flow, rows)
 
     def _sides(self, number: Words, flow: Words, rows: Words) -> None:
@@ -124,7 +129,7 @@ class Ledger:
         room = self._room
         both = rows[:, t.C_WIDTH :].reshape(len(rows), 2, t.D_WIDTH)
         total = both.sum(axis=1)
-        room["ended"][number] = rows[:, t.C_LAST]
+        room["ended"][number] = timed(rows[:, t.C_LAST])
         room["start_seen"][number] = rows[:, t.C_START_SEEN] == 1
         room["end_reason"][number] = rows[:, t.C_END]
         room["is_kafka"][number] = rows[:, t.C_KAFKA] == 1
@@ -177,6 +182,7 @@ class Ledger:
         clients = self._client[rows[:, t.P_CONNECTION] + self.base]
         for row, client in zip(rows.tolist(), clients.tolist(), strict=True):
             kind, number, at, packet, direction, position, size, detail = row
+            at = at or t.NULL
             stream = "stream" if client < 0 else "request stream" if client == direction else "response stream"
             where = f"{stream}, sequence number {position & 0xFFFFFFFF}"
             text = _DETAIL.get(kind, "").format(size=size, detail=detail)

@@ -25,7 +25,16 @@ import numpy as np
 
 from kdissect._kernel import part
 from kdissect.kafka.fit import FITS, UNREADABLE, fits
-from kdissect.kafka.framing import drop_nodes, feed, forget_frame, gap
+from kdissect.kafka.framing import (
+    LEAST_REQUEST,
+    LEAST_RESPONSE,
+    MAX_REQUEST,
+    MAX_RESPONSE,
+    drop_nodes,
+    feed,
+    forget_frame,
+    gap,
+)
 from kdissect.kafka.pairing import (
     CONTROLLED_SHUTDOWN,
     clean_client,
@@ -96,12 +105,6 @@ from kdissect.tcp.layout import (
 
 ENOUGH = 512
 """Bytes of a frame too large for the window that must be there before it is judged."""
-MAX_FRAME = 1 << 30
-"""No broker accepts a request beyond socket.request.max.bytes (100 MiB by default), no client a response beyond 2 GiB;
-tuned clusters stay far below this."""
-LIKELY_FRAME = 128 << 20
-"""The largest frame that is believed without seeing all of it: above Kafka's default limit of a request (100 MiB) and
-of a fetch (50 MiB)."""
 GIVE_UP = 1 << 20
 """Bytes searched in vain after which a connection that never showed a Kafka frame is left alone."""
 NEAR = 256
@@ -150,6 +153,23 @@ def _trial(M, A, sk, s, begin, end, program):  # type: ignore[no-untyped-def]
 
 
 @part
+def _seconded(M, A, s, o, n, closed, correlation):  # type: ignore[no-untyped-def]
+    """Judge a first request that fits but does not name its client, as small numbers in any protocol might: the other
+    direction must begin with an answer to it, or the frame behind it (at `o`) read as a request too."""
+    other = M[s + D_OTHER]
+    begins = M[other + D_BEGIN16A]
+    if M[other + D_BEGUN] == 1 and begins != 0:
+        size = (begins >> 32) & 0xFFFFFFFF
+        answers = ((begins + 0x80000000) & 0xFFFFFFFF) - 0x80000000 == correlation
+        return ACCEPT if answers and LEAST_RESPONSE <= size <= MAX_RESPONSE else REJECT
+    if n - o >= 14:
+        size = be32(A, o)
+        follows = LEAST_REQUEST <= size <= MAX_REQUEST and known_header(M, A, o + 4, min(n - o - 4, size), size)
+        return ACCEPT if follows else REJECT
+    return ACCEPT if closed else WAIT
+
+
+@part
 def _request_candidate(M, A, sk, c, s, o, n, closed, at_start):  # type: ignore[no-untyped-def]
     """Judge offset `o` of the window, which ends at `n`, as the beginning of a request; `closed` when no more bytes
     will follow."""
@@ -162,7 +182,7 @@ def _request_candidate(M, A, sk, c, s, o, n, closed, at_start):  # type: ignore[
             return REJECT
         return WAIT
     size = be32(A, o)
-    if size < 8 or size > MAX_FRAME:
+    if size < LEAST_REQUEST or size > MAX_REQUEST:
         return REJECT
     have = min(n - o - 4, size)
     whole = have == size
@@ -184,9 +204,11 @@ def _request_candidate(M, A, sk, c, s, o, n, closed, at_start):  # type: ignore[
     if not clean and not (at_start and whole):
         return REJECT
     if whole:
-        if _trial(M, A, sk, s, body, o + 4 + size, program) == FITS:
-            return ACCEPT
         named = 0 < be16(A, o + 12) < 0x8000
+        if _trial(M, A, sk, s, body, o + 4 + size, program) == FITS:
+            if named or M[c + C_KAFKA] == 1:
+                return ACCEPT
+            return _seconded(M, A, s, o + 4 + size, n, closed, signed32(A, o + 8))
         return ACCEPT if vouched or (at_start and clean and named and n - o - 4 == size) else REJECT
     if not closed and size <= WINDOW - 4:
         return WAIT
@@ -195,7 +217,7 @@ def _request_candidate(M, A, sk, c, s, o, n, closed, at_start):  # type: ignore[
     if at_start or vouched:
         return ACCEPT
     named = 0 < be16(A, o + 12) < 0x8000
-    if body < 0 or not named or size > LIKELY_FRAME or not _begins_segment(M, s, o):
+    if body < 0 or not named or not _begins_segment(M, s, o):
         return REJECT
     return ACCEPT if _trial(M, A, sk, s, body, o + 4 + have, program) > FITS else REJECT
 
@@ -208,7 +230,7 @@ def _response_candidate(M, A, sk, c, s, o, n, closed, at_start):  # type: ignore
             return REJECT
         return WAIT
     size = be32(A, o)
-    if size < 4 or size > MAX_FRAME:
+    if size < LEAST_RESPONSE or size > MAX_RESPONSE:
         return REJECT
     correlation = signed32(A, o + 4)
     have = min(n - o - 4, size)
@@ -252,7 +274,7 @@ def _response_candidate(M, A, sk, c, s, o, n, closed, at_start):  # type: ignore
     if not known:
         return REJECT
     body = response_body(M, A, o + 4, o + 4 + have, api, version)
-    if body < 0 or size > LIKELY_FRAME or not _begins_segment(M, s, o):
+    if body < 0 or size > MAX_REQUEST or not _begins_segment(M, s, o):
         return REJECT
     return ACCEPT if _trial(M, A, sk, s, body, o + 4 + have, program_of(M, api, version, 1)) > FITS else REJECT
 
@@ -439,8 +461,15 @@ def _search(M, b, A, sk, c, s):  # type: ignore[no-untyped-def]
 @part
 def settle(M, b, A, sk, c, s):  # type: ignore[no-untyped-def]
     """Search the direction `s`, and the other one when what was found helps there."""
-    if _search(M, b, A, sk, c, s) and M[M[s + D_OTHER] + D_MODE] == MODE_SEARCH:
-        _search(M, b, A, sk, c, M[s + D_OTHER])
+    undecided = M[c + C_KAFKA] == 0
+    found = _search(M, b, A, sk, c, s)
+    o = M[s + D_OTHER]
+    if M[o + D_MODE] != MODE_SEARCH or M[o + D_HEAD] < 0:
+        return
+    if found:
+        _search(M, b, A, sk, c, o)
+    elif undecided and M[c + C_CLIENT] == M[o + D_SIDE] and _search(M, b, A, sk, c, o):
+        _search(M, b, A, sk, c, s)
 
 
 @part

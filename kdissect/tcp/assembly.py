@@ -136,7 +136,7 @@ def duplicate(M, g, i, s):  # type: ignore[no-untyped-def]
     now = (time >> TICK) & 0xFFFFFF
     if not _advances(M, g, i, s):
         limit = DUPLICATE_NS if (word >> 24) & 0xFFFF != 0 else DUPLICATE_BARE_NS
-        if limit == DUPLICATE_NS or wire > 0:
+        if limit == DUPLICATE_NS or wire > 0 or word & (SYN | FIN):
             for q in range(s + D_RING, s + D_RING + RECENT):
                 if M[q] & MARK == mark and M[q] != 0:
                     apart = (now - (M[q] >> 40)) & 0xFFFFFF
@@ -153,7 +153,8 @@ def _advances(M, g, i, s):  # type: ignore[no-untyped-def]
     """Whether the packet ends, or acknowledges, beyond all that its direction sent before."""
     if M[s + D_STARTED] == 0:
         return M[s + D_PACKETS] == 0
-    if unwrap(g[i, SEQ], M[s + D_NEXT]) + g[i, WIRE] > M[s + D_HIGHEST]:
+    wire = g[i, WIRE]
+    if wire > 0 and unwrap(g[i, SEQ], M[s + D_NEXT]) + wire > M[s + D_HIGHEST]:
         return True
     o = M[s + D_OTHER]
     if g[i, FLAGS] & ACK_FLAG and M[o + D_STARTED] > 0 and M[o + D_ACKED] != NULL:

@@ -83,13 +83,11 @@ def test_measures() -> None:
     assert quality("field_burst20")["missing_bytes"] == 23732
 
 
-@pytest.mark.xfail(reason="copies more than eight packets apart are not recognised yet", strict=True)
 def test_duplicates_are_counted_and_disturb_nothing() -> None:
     assert quality("field_duplicates")["duplicated_packets"] == 254
     assert quality("field_duplicates")["retransmitted_bytes"] == quality("base_short")["retransmitted_bytes"]
 
 
-@pytest.mark.xfail(reason="packets without a time are shown at the epoch yet", strict=True)
 def test_no_times() -> None:
     rows = material("field_simple_packets").exchanges
     assert len(rows) == len(material("base_tiny").exchanges)

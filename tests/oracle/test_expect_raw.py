@@ -60,7 +60,6 @@ def test_cuts() -> None:
     assert any(p["kind"] == "unfinished_frame" for p in table("raw_cuts", "problems")) or gone
 
 
-@pytest.mark.xfail(reason="a request length above the limit of a broker is believed yet", strict=True)
 def test_errors() -> None:
     rows = exchanges("raw_errors")
     connections = table("raw_errors", "connections")
@@ -132,7 +131,6 @@ def test_zero_window() -> None:
     assert connection["retransmitted_bytes"] > 0
 
 
-@pytest.mark.xfail(reason="length-prefixed small integers that fit a layout are believed yet", strict=True)
 def test_not_kafka() -> None:
     connections = table("not_kafka", "connections")
     assert len(connections) == 40
