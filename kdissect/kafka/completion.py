@@ -22,6 +22,7 @@ from kdissect.kafka.gathering import Reader, bodies, collect
 from kdissect.kafka.ledger import Ledger, timed
 from kdissect.kafka.messages import Decoded, Decoder, Message
 from kdissect.problems import Kind
+from kdissect.schema import index
 from kdissect.schema.opcodes import STATUS_TEXT
 
 Words = npt.NDArray[np.int64]
@@ -186,9 +187,11 @@ class Completion:
         limit = self.decoder.table.shape[0]
         keys = rows[:, x.X_API]
         strange = (keys >= limit) | ((keys >= 0) & (self._newest[np.clip(keys, 0, limit - 1), 0] < 0))
-        for i in np.flatnonzero(misfit.any(axis=1) | unknown.any(axis=1) | strange).tolist():
+        there = misfit | unknown | decoded.ambiguous
+        for i in np.flatnonzero(there.any(axis=1) | strange).tolist():
             row = rows[i]
             key, version = int(row[x.X_API]), int(row[x.X_VERSION])
+            what = f"{index.api_name(key)} version {version}"
             place: dict[str, Any] = {
                 "conn": int(row[x.X_CONNECTION]) + ledger.base,
                 "n": int(row[x.X_N]),
@@ -200,17 +203,17 @@ class Completion:
                 where = f"{name} body"
                 if misfit[i, side]:
                     text = STATUS_TEXT[decoded.status[i, side]]
-                    detail = f"API key {key} version {version}: {text}"
+                    detail = f"{what}: {text}"
                     ledger.note(Kind.BODY_MISFIT, where, detail, **place, at=at, packet=packet, size=size)
                 elif unknown[i, side]:
                     how = "its newest known layout fits" if fits[i, side] else "no known layout fits, header only"
-                    detail = f"API key {key} version {version} is newer than version {self._newest[key, side]}: {how}"
+                    detail = f"{what} is newer than version {self._newest[key, side]}: {how}"
                     ledger.note(Kind.UNKNOWN_VERSION, where, detail, **place, at=at, packet=packet, size=size)
                 elif strange[i] and side == 0:
                     detail = f"API key {key} is not known: header only"
                     ledger.note(Kind.UNKNOWN_API, where, detail, **place, at=at, packet=packet, size=size)
                 if decoded.ambiguous[i, side]:
-                    detail = f"API key {key} version {version} had two layouts, and both fit"
+                    detail = f"{what} had two layouts, and both fit"
                     ledger.note(Kind.AMBIGUOUS, where, detail, **place, at=at, packet=packet, size=size)
 
 
