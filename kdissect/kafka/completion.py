@@ -225,7 +225,7 @@ class _Sides:
             return a.reshape(2, n).T
 
         self.status = sides(flat.status)
-        self.ambiguous = sides(flat.ambiguous)
+        self.ambiguous: npt.NDArray[np.bool_] = flat.ambiguous.reshape(2, n).T
         self.error_code = flat.error_code[n:]
         self.error_first = flat.error_first[n:]
         self.error_count = flat.error_count[n:]
