@@ -43,6 +43,7 @@ from kdissect.tcp.layout import (
     C_NUMBER,
     CONNECTION_WIDTH,
     END_OPEN,
+    K_CLIENT_BYTES,
     K_CLIENT_IDS,
     K_CONNECTION_FREE,
     K_CONNECTIONS_LEFT,
@@ -254,7 +255,8 @@ class Dissector:
         places = (self._connections, self._requests, low, high, not rereadable or extra)
         size = keep(self.M, window.data, self.A, *places, self.A, False)
         fresh = np.zeros(KEPT_BASE + 1 + min(size, KEPT_LIMIT), np.uint8)
-        fresh[:KEPT_BASE] = self.A[:KEPT_BASE]
+        names = NAMES + int(self.M[K_CLIENT_BYTES])
+        fresh[NAMES:names] = self.A[NAMES:names]
         if size:
             keep(self.M, window.data, self.A, *places, fresh, True)
         self.A = fresh

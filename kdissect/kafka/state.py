@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from kdissect._kernel import part
+from kdissect._memory import copy_bytes
 from kdissect.tcp.layout import (
     C_NUMBER,
     C_PROBLEMS,
@@ -187,14 +188,12 @@ def copy_out(M, b, A, at, n, to, w):  # type: ignore[no-untyped-def]
         o = at - KEPT + KEPT_BASE
         if n > A.size - o:
             return False
-        for q in range(n):
-            to[w + q] = A[o + q]
+        copy_bytes(to, w, A, o, n)
         return True
     o = place(M, at)
     if o < 0 or n > b.size - o:
         return False
-    for q in range(n):
-        to[w + q] = b[o + q]
+    copy_bytes(to, w, b, o, n)
     return True
 
 
