@@ -10,6 +10,7 @@ from click.shell_completion import CompletionItem, get_completion_class
 
 from kdissect.cli.opening import named, open_capture, small
 from kdissect.cli.options import COMMANDS, capture_arguments, comma_list, engine_options, output_options, time_options
+from kdissect.cli.second import crosscheck
 from kdissect.cli.writing import cut, redact
 from kdissect.problems import UsageError
 
@@ -223,6 +224,7 @@ def spark(ctx: click.Context, /, words: tuple[str, ...]) -> None:
 
 main.add_command(cut)
 main.add_command(redact)
+main.add_command(crosscheck)
 if "spark" in COMMANDS:
     main.add_command(spark)
 

@@ -64,6 +64,9 @@ class Capture(Protocol):
     def table(self, name: str, columns: Sequence[str] | None = None, where: str | None = None) -> pa.Table:
         """A whole table, in order."""
 
+    def tables(self, names: Sequence[str] | None = None) -> dict[str, pa.Table]:
+        """Several tables in one pass."""
+
     def batches(
         self, name: str, columns: Sequence[str] | None = None, where: str | None = None
     ) -> Iterator[pa.RecordBatch]:

@@ -19,13 +19,6 @@ FIELDS = (
 JOIN = "\x1f"
 """Between the values of several messages in a frame: no client id has it."""
 
-KNOWS = {
-    0: 8, 1: 11, 2: 5, 3: 9, 4: 4, 5: 2, 6: 6, 7: 3, 8: 8, 9: 7, 10: 3, 11: 7, 12: 4, 13: 4, 14: 5, 15: 5, 16: 3, 17: 1,
-    18: 3, 19: 5, 20: 4, 21: 1, 22: 3, 23: 3, 24: 1, 25: 1, 26: 1, 27: 0, 28: 3, 29: 2, 30: 2, 31: 2, 32: 2, 33: 1,
-    34: 1, 35: 1, 36: 2, 37: 2, 38: 2, 39: 2, 40: 2, 41: 2, 42: 2, 43: 2, 44: 1, 45: 0, 46: 0, 47: 0,
-}  # fmt: skip
-"""API key -> newest version that tshark 4.0 decodes."""
-
 
 @dataclass(frozen=True, slots=True)
 class Shown:

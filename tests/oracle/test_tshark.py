@@ -1,7 +1,8 @@
 """tshark, the field's dissector, against `exchanges`: every request's header, and every pair of the versions it knows.
 
-tshark 4.0 decodes keys 0 to 47 at the versions of `dissector.KNOWS`. Where it and we differ, the difference must be one
-of those listed here, each with its reason; the request logs (`test_request_logs`) say who is right.
+tshark 4.0 decodes keys 0 to 47 at the versions of `kdissect.crosscheck.KNOWS`. Where it and we differ, the difference
+must be one of those listed here or there, each with its reason; the request logs (`test_request_logs`) say who is
+right.
 """
 
 from __future__ import annotations
@@ -15,23 +16,12 @@ from typing import Any
 import pytest
 
 import kdissect
+from kdissect.crosscheck import KNOWS, MALFORMED
 from tests.oracle.damage import drawn, spans, without
-from tests.oracle.dissector import KNOWS, Shown, decode_as, decrypt, shown, tshark
+from tests.oracle.dissector import Shown, decode_as, decrypt, shown, tshark
 from tests.oracle.material import CAPTURES, ENCRYPTED, LOGGED, Material, material
 
 pytestmark = pytest.mark.oracle
-
-MALFORMED: dict[int, str] = {
-    0: "Produce v0-2: null keys in message sets of magic 0 and 1, and compressed ones",
-    1: "Fetch v0-3: the same",
-    6: "UpdateMetadata: it reads the live brokers as more replicas",
-    19: "CreateTopics: it takes the configurations for replica assignments",
-    37: "CreatePartitions: it loses its place in the assignments",
-    43: "ElectLeaders: it takes the next topic for partitions",
-    45: "AlterPartitionReassignments v0: it loses its place in the topics",
-    46: "ListPartitionReassignments v0: the same, where the topics are null",
-}  # fmt: skip
-"""API key -> what tshark 4.0 calls malformed though it is not. It drops the pair, and what follows in that packet."""
 
 BEHIND_MALFORMED = frozenset({"raw_ids"})
 """Captures with many requests in one packet, where tshark gives up on all that follow the one it cannot pair."""
