@@ -7,7 +7,6 @@ takes for malformed though it is not (each checked against brokers' own request 
 
 from __future__ import annotations
 
-import contextlib
 import shutil
 import warnings
 from collections import Counter
@@ -164,11 +163,13 @@ def _shown(path: Path, ports: Sequence[int]) -> tuple[list[Seen], set[int], str]
         raise UsageError("crosscheck needs tshark on the PATH: apt install tshark")
     try:
         import pyshark
+        from pyshark.capture.capture import TSharkCrashException as Crash
         from pyshark.tshark.tshark import get_tshark_version
     except ImportError:
         raise UsageError("crosscheck needs pyshark: pip install 'kdissect[crosscheck]'") from None
     messages: list[Seen] = []
     trouble: set[int] = set()
+    crashed: Exception | None = None
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # its event loop handling is of an older Python
         version = str(get_tshark_version())
@@ -187,14 +188,16 @@ def _shown(path: Path, ports: Sequence[int]) -> tuple[list[Seen], set[int], str]
                             trouble.add(frame)
                     elif layer.layer_name.startswith("_ws"):
                         trouble.add(frame)
-        except pyshark.capture.capture.TSharkCrashException as error:
-            if not messages:  # else the capture is cut short, which tshark exits with an error for
-                why = " ".join(str(getattr(capture, "_last_error_line", "") or error).split())[:200]
-                raise UsageError(f"tshark cannot read {path}: {why.removeprefix('tshark: ')}") from None
-        finally:
-            with contextlib.suppress(pyshark.capture.capture.TSharkCrashException):
-                capture.close()
-            capture._running_processes.clear()  # or it complains once more when it is collected
+        except Crash as error:
+            crashed = error
+        try:
+            capture.close()
+        except Crash as error:
+            crashed = crashed or error
+        why = getattr(capture, "_last_error_line", None) or crashed
+        capture._running_processes.clear()  # or it complains once more when it is collected
+    if crashed is not None and not messages:  # else the capture is cut short, which tshark exits with an error for
+        raise UsageError(f"tshark cannot read {path}: {' '.join(str(why).split())[:200].removeprefix('tshark: ')}")
     return messages, trouble, version
 
 
