@@ -53,12 +53,7 @@ def latency(
     Quantiles are exact, by linear interpolation; null where nothing is known. Raises UsageError for an unknown
     dimension.
     """
-    unknown = [name for name in by if name not in DIMENSIONS]
-    if unknown:
-        raise UsageError(f"cannot group latencies by {unknown[0]!r}; choose from: {', '.join(DIMENSIONS)}")
-    if every is not None and every <= 0:
-        raise UsageError("time buckets must be longer than nothing, such as 1 (second)")
-    columns = [DIMENSIONS[name] for name in dict.fromkeys(by)]
+    columns = checked(by, every)
     table = exchanges
     excess = np.full(table.num_rows, np.nan)
     if fetches is not None and fetches.num_rows and table.num_rows:
@@ -76,6 +71,16 @@ def latency(
         columns = [*columns, "at"]
         span = every
     return _figures(table, columns, excess, span)
+
+
+def checked(by: Sequence[str], every: float | None = None) -> list[str]:
+    """The columns to group by. Raises UsageError for an unknown dimension, or buckets of no length."""
+    unknown = [name for name in by if name not in DIMENSIONS]
+    if unknown:
+        raise UsageError(f"cannot group latencies by {unknown[0]!r}; choose from: {', '.join(DIMENSIONS)}")
+    if every is not None and not every > 0:
+        raise UsageError("time buckets must be longer than nothing, such as 1 (second)")
+    return [DIMENSIONS[name] for name in dict.fromkeys(by)]
 
 
 def _per_topic(table: pa.Table, partitions: pa.Table | None, excess: Float64s) -> tuple[pa.Table, Float64s]:

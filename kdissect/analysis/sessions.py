@@ -67,6 +67,10 @@ class SessionTracker:
         self._waiting: Waiting | None = None
         self._partitions_known = True
 
+    def learn(self, sharded: Mapping[str, bool]) -> None:
+        """What has become known of brokers' session caches; sessions that end from now on have their shards by it."""
+        self._ended.sharded.update(sharded)
+
     def feed(
         self,
         fetches: pa.Table | pa.RecordBatch,

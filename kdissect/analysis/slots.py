@@ -10,19 +10,24 @@ from kdissect.analysis.groups import figures, group
 
 SECOND = 1_000_000
 """In microseconds."""
+FEW_BUCKETS = 600
+"""Enough to draw: ten for each cell of a line on a terminal."""
 MOST_BUCKETS = 100_000
 """Rows of slot demand per broker and shard at most; the buckets get longer instead."""
 
 
-def slot_demand(fetch_sessions: pa.Table, every: float = 1.0, until: int | None = None) -> pa.Table:
+def slot_demand(
+    fetch_sessions: pa.Table, every: float | None = 1.0, until: int | None = None, by_shard: bool = True
+) -> pa.Table:
     """Sessions alive at once, per broker, shard and bucket of time: broker, shard, at, live, created.
 
     A session is alive from its creation until it was closed, replaced, became empty or was found evicted; sessions
     whose creation was not captured are alive from the capture's first session on, open ones until its end. So `live` is
     the number of slots that nobody would have been evicted with (a client that forgets its sessions keeps them alive:
-    that is its demand). `every`: length of a bucket in seconds; `live` is the maximum within it, `created` counts
-    creations. Shard is null where a broker's version is not known. `until`: end of the capture in microseconds since
-    the epoch, the last instant of the sessions when None.
+    that is its demand). `every`: length of a bucket in seconds, None for FEW_BUCKETS in all; `live` is the maximum
+    within it, `created` counts creations. Shard is null where a broker's version is not known, and without `by_shard`,
+    where all shards of a broker count together. `until`: end of the capture in microseconds since the epoch, the last
+    instant of the sessions when None.
     """
     opened, closed = times(fetch_sessions, "opened_at"), times(fetch_sessions, "closed_at")
     known = np.concatenate([opened[opened != NULL_TIME], closed[closed != NULL_TIME]])
@@ -33,11 +38,13 @@ def slot_demand(fetch_sessions: pa.Table, every: float = 1.0, until: int | None 
     if not len(known):
         return schema.empty_table()
     begin, end = int(known.min()), max(int(known.max()), until or 0)
-    width = max(1, round(every * SECOND), (end - begin) // MOST_BUCKETS)
+    least = (end - begin) // FEW_BUCKETS if every is None else round(every * SECOND)
+    width = max(1, least, (end - begin) // MOST_BUCKETS)
     origin = begin // width
     censored = ints(fetch_sessions, "left_censored", 0) > 0
     births = np.where(censored | (opened == NULL_TIME), begin, opened)
-    groups = group(fetch_sessions, ["broker", "shard"])
+    groups = group(fetch_sessions, ["broker", "shard"] if by_shard else ["broker"])
+    shards = groups.keys["shard"].to_pylist() if by_shard else [None] * len(groups)
     rows = []
     for code in range(len(groups)):
         mine = groups.code == code
@@ -63,7 +70,7 @@ def slot_demand(fetch_sessions: pa.Table, every: float = 1.0, until: int | None 
             pa.table(
                 {
                     "broker": pa.array([groups.keys["broker"][code].as_py()] * count, pa.string()),
-                    "shard": pa.array([groups.keys["shard"][code].as_py()] * count, pa.int32()),
+                    "shard": pa.array([shards[code]] * count, pa.int32()),
                     "at": pa.array((np.arange(count) + origin) * width).cast(schema.field("at").type),
                     "live": pa.array(live),
                     "created": pa.array(created.astype(np.int64)),

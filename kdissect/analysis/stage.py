@@ -41,6 +41,7 @@ SESSION_COLUMNS = frozenset(
 HOLD_COLUMNS = frozenset({"hold", "excess_ms"})
 ADDED = ("fetch_sessions", "session_partitions", "share_sessions", "findings")
 """Tables that only the analysis makes."""
+FED = ("exchanges", "fetches", "fetch_partitions")
 FOLLOWED = ("fetch_sessions", "session_partitions")
 
 FETCHES_READ = frozenset(
@@ -119,6 +120,7 @@ class Stage:
         )
         self.shares = "share_sessions" in asked
         self.finds = everything
+        self._like: dict[str, pa.Schema] = {}
         self._tracker: SessionTracker | None = None
         self._holder: HoldTracker | None = None
         self._exchanges: pa.Table | None = None
@@ -169,11 +171,12 @@ class Stage:
         `tables`: those that `tables` names, rows of one block, resolved; all rows of an exchange together. `watermark`:
         microseconds since the epoch; no later row has its request's last byte or its response's first one before it.
         """
+        self._like = {name: tables[name].schema for name in FED if name in tables}
         return self._work(tables, messages or {}, watermark, last=False)
 
     def finish(self) -> Tables:
         """The rows that were held back, and the sessions that are open."""
-        none = {name: SCHEMAS[name].empty_table() for name in ("fetches", "fetch_partitions", "exchanges")}
+        none = {name: self._like.get(name, schema).empty_table() for name, schema in SCHEMAS.items() if name in FED}
         return self._work(none, {}, NO_WATERMARK, last=True)
 
     def _work(self, tables: Tables, messages: Messages, watermark: int, last: bool) -> dict[str, pa.Table]:
@@ -185,9 +188,9 @@ class Stage:
         firsts = None
         if self.follows:
             if self._tracker is None:
-                offered = tables.get("api_versions")
-                sharded = None if offered is None else sharded_brokers(offered)
-                self._tracker = SessionTracker(sharded, stays="session_partitions" in self.asked)
+                self._tracker = SessionTracker(stays="session_partitions" in self.asked)
+            if (offered := tables.get("api_versions")) is not None:
+                self._tracker.learn(sharded_brokers(offered))
             found = self._tracker.feed(tables["fetches"], tables["fetch_partitions"], watermark)
             out["fetches"], out["fetch_partitions"] = found.fetches, found.partitions
             out["fetch_sessions"], out["session_partitions"] = found.sessions, found.stays

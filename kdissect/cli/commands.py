@@ -9,7 +9,15 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from kdissect.cli.opening import named, open_capture, small
-from kdissect.cli.options import COMMANDS, capture_arguments, comma_list, engine_options, output_options, time_options
+from kdissect.cli.options import (
+    COMMANDS,
+    capture_arguments,
+    comma_list,
+    engine_options,
+    output_options,
+    seconds,
+    time_options,
+)
 from kdissect.cli.second import crosscheck
 from kdissect.cli.writing import cut, redact
 from kdissect.problems import UsageError
@@ -35,6 +43,9 @@ Examples:
   kdissect show broker.pcap --frame 42               every byte of an exchange explained
   kdissect cut broker.pcap --frame 42 -o small.pcap  a smaller capture with that exchange, for Wireshark
   kdissect redact broker.pcap -o safe.pcap           a copy without records, credentials, addresses of clients
+  kdissect sessions broker.pcap                      whose fetch sessions push out whose
+  kdissect latency broker.pcap --by client,topic     exact quantiles; long polls told from slow brokers
+  kdissect diff before.pcap after.pcap               what got slower
   kdissect schema Fetch 12 request                   a layout on the wire
   tcpdump -i eth0 -w - port 9092 | kdissect -        a capture from standard input
 """
@@ -176,6 +187,63 @@ def show(words: tuple[str, ...], demo: bool, frame: int | None, local: bool, **s
     from kdissect.cli.reading import show_exchange
 
     show_exchange(open_capture(wanted, demo=demo, **settings), exchange_id, frame, local=local)
+
+
+@main.command(short_help="Fetch sessions: alive, created, evicted, refused.")
+@capture_arguments()
+@click.option("--top", type=click.IntRange(0), metavar="N", help="Clients of each broker that are listed.")
+def sessions(captures: tuple[str, ...], demo: bool, top: int | None, **settings: Any) -> None:
+    """Print what happened to fetch sessions (KIP-227), broker by broker.
+
+    How many were alive over time, who created them and who reused them, whose new sessions pushed out those of others,
+    which requests were refused; share sessions (KIP-932) too. The sessions themselves: --table fetch_sessions.
+    """
+    from kdissect.cli.reading import print_sessions
+
+    print_sessions(open_capture(captures, demo=demo, **settings), top)
+
+
+@main.command(short_help="Latencies by API, client, broker, topic, over time.")
+@capture_arguments()
+@click.option(
+    "--by",
+    metavar="A,B",
+    callback=comma_list,
+    help="Group by any of api, version, client, broker, topic, status, hold, capture; api when not given.",
+)
+@click.option("--every", metavar="TIME", callback=seconds, help="A row for each stretch of time: 1s, 500ms, 5m.")
+@click.option("--where", metavar="EXPRESSION", help="Only exchanges like this: \"api = 'Fetch'\".")
+@output_options
+@time_options
+def latency(
+    captures: tuple[str, ...], demo: bool, by: list[str] | None, every: float | None, where: str | None,
+    form: str | None, output: str | None, local: bool, **settings: Any,
+) -> None:  # fmt: skip
+    """Print counts, exact quantiles and rates of exchanges.
+
+    excess is what brokers took beyond the wait that a fetch had agreed to: a long poll is not a slow broker.
+    """
+    from kdissect.cli.reading import print_latency
+
+    opened = open_capture(captures, demo=demo, **settings)
+    print_latency(opened, by or ["api"], every, where, form, output, local)
+
+
+@main.command(short_help="Two captures compared.")
+@click.argument("a", type=click.Path(), metavar="A")
+@click.argument("b", type=click.Path(), metavar="B")
+@click.option("--by", metavar="A,B", callback=comma_list, help="Group latencies by this, as in latency.")
+@click.option("--top", type=click.IntRange(0), metavar="N", help="Rows of each block.")
+@engine_options
+def diff(a: str, b: str, by: list[str] | None, top: int | None, **settings: Any) -> None:
+    """Compare two captures: before and after a change, or the same traffic at the client and at the broker.
+
+    What got slower, which API versions and errors changed, and, for exchanges found in both, the network's time
+    between the two places.
+    """
+    from kdissect.cli.reading import print_diff
+
+    print_diff(open_capture([a], **settings), open_capture([b], **settings), by or ["api"], top)
 
 
 @main.command(short_help="The layout of messages on the wire.")

@@ -50,7 +50,15 @@ class Shown(Protocol):
 
     @property
     def notes(self) -> Sequence[str]:
-        """What else is known of it, a sentence each: bytes missing, partitions implied."""
+        """What else is known of it, a sentence each: bytes missing."""
+
+    @property
+    def session(self) -> Mapping[str, Any] | None:
+        """Of an incremental Fetch of a known session: session_key, session_epoch, implied_partitions."""
+
+    @property
+    def implied(self) -> pa.Table | None:
+        """The partitions that such a Fetch covers without naming them."""
 
 
 class Capture(Protocol):

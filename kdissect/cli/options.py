@@ -5,6 +5,7 @@ An option is advertised only when it works: `AVAILABLE` names the engine options
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -79,6 +80,19 @@ def time_options(function: F) -> F:
     return click.option(
         "--local/--utc", "local", default=False, help="Times in the local zone, or in UTC (the default)."
     )(function)
+
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
+def seconds(context: click.Context, parameter: click.Parameter, value: str | None) -> float | None:
+    """`1s`, `500ms`, `5m` or a bare number of seconds."""
+    if value is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|min|m|h)?", value.strip())
+    if found is None or float(found[1]) <= 0:
+        raise click.BadParameter(f"{value!r} is no length of time; say it like 1s, 500ms or 5m")
+    return float(found[1]) * _UNITS[found[2] or "s"]
 
 
 def comma_list(context: click.Context, parameter: click.Parameter, value: str | None) -> list[str] | None:

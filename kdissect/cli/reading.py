@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kdissect.cli import rows, screen, terminal, tree
+from kdissect.cli import analyses, rows, screen, terminal, tree
 from kdissect.cli.words import number_of
 from kdissect.output import whole_directory
 from kdissect.problems import UsageError
@@ -83,6 +83,36 @@ def show_exchange(capture: Capture, exchange_id: str | None, frame: int | None, 
         if i:
             sys.stdout.write("\n")
         _print(tree.render(shown, terminal.width() if sys.stdout.isatty() else 1000, local=local))
+
+
+def print_sessions(capture: Capture, top: int | None) -> None:
+    """Print what happened to fetch and share sessions."""
+    _print(
+        analyses.sessions(capture.analysis.sessions(every=None), terminal.width(), top=top, plain=terminal.ascii_only())
+    )
+
+
+def print_latency(
+    capture: Capture, by: Sequence[str], every: float | None, where: str | None, form: str | None, output: str | None,
+    local: bool,
+) -> None:  # fmt: skip
+    """Print latencies by group as text, or write them with all their columns."""
+    from kdissect.analysis.latency import checked
+
+    columns = checked(by, every)
+    table = capture.analysis.latency(by, every, where)
+    if form in (None, "table") and output is None:
+        _print(analyses.latency(table, columns, terminal.width(), local=local))
+    else:
+        rows.write(table.schema, table.to_batches(), form or "table", output)
+
+
+def print_diff(a: Capture, b: Capture, by: Sequence[str], top: int | None) -> None:
+    """Print how two captures differ."""
+    from kdissect.analysis.latency import checked
+
+    columns = checked(by)
+    _print(analyses.diff(a.analysis.diff(b, by), columns, terminal.width(), top=top))
 
 
 def _print(lines: Iterable[Text]) -> None:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, TYPE_CHECKING, BinaryIO, cast
 
-from kdissect.cli import terminal
+from kdissect.cli import terminal, words
 from kdissect.cli.grid import GAP, fit, pad
 from kdissect.output import whole_file
 
@@ -130,16 +130,11 @@ def _texts(column: pa.Array) -> list[str]:
         import json
 
         return [UNKNOWN if v is None else json.dumps(v, default=_plain, ensure_ascii=False) for v in values]
-    return [UNKNOWN if v is None else _printable(str(v)) for v in values]
+    return [UNKNOWN if v is None else words.printable(str(v)) for v in values]
 
 
 def _plain(value: object) -> str:
     return value.hex() if isinstance(value, bytes) else str(value)
-
-
-def _printable(text: str) -> str:
-    """Text from the wire may hold control characters; a terminal must not obey them."""
-    return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
 
 
 def _right_aligned(schema: pa.Schema) -> list[bool]:

@@ -69,6 +69,8 @@ class Block:
     more: str
     """What to say of the rows left out; `{}` is their number."""
     most: int = 1000
+    least: int = 0
+    """Rows that it keeps over blocks which have fewer, when the screen is full."""
 
 
 def render(
@@ -126,7 +128,10 @@ def _shares(blocks: list[Block], room: int) -> list[int]:
                 if taken(tried) <= room:
                     shown, grown = tried, True
     while taken(shown) > room and any(shown):
-        shown[max(range(len(shown)), key=lambda i: shown[i])] -= 1
+        longest = max(range(len(shown)), key=lambda i: (shown[i] - blocks[i].least, shown[i]))
+        if shown[longest] == 0:
+            longest = max(range(len(shown)), key=lambda i: shown[i])
+        shown[longest] -= 1
     return shown
 
 
@@ -181,7 +186,10 @@ def _findings(summary: Summary, width: int) -> Block:
         first.append(text[0])
         rows.append(_joined([first, *(Text(" " * 10 + line) for line in text[1:])]))
     flat = [line for row in rows for line in row.split("\n")]
-    return Block("Findings", [Text("Findings", "bold")] if flat else [], flat, 8, "{} more lines: --table findings", 16)
+    title = Text("Findings", "bold")
+    if summary.findings_of is not None:
+        title.append(f" (of the first {words.number_of(summary.findings_of, 'exchange')}; --table findings has all)")
+    return Block("Findings", [title] if flat else [], flat, 8, "{} more lines: --table findings", 16, 5)
 
 
 def _joined(lines: list[Text]) -> Text:

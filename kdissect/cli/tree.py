@@ -40,6 +40,26 @@ def render(shown: Shown, width: int, *, local: bool = False) -> Iterator[Text]:
             continue
         yield Text(f"{side}, {words.number_of(len(data), 'byte')}", "bold")
         yield from _message(explained, data, width)
+        if side == "Request" and shown.implied is not None and shown.session is not None:
+            yield from _implied(shown.session, shown.implied, width)
+
+
+def _implied(session: Mapping[str, Any], partitions: pa.Table, width: int) -> Iterator[Text]:
+    """Partitions that an incremental fetch covers without naming them, a line a topic."""
+    count = session["implied_partitions"]
+    yield Text()
+    if count is None:
+        yield Text(f"Implied by session {session['session_key']}: how many partitions is not known", "bold")
+        note = "its set was not captured from the beginning, or this request was not accepted; known members:"
+        yield from (Text(f"  {line}", "dim") for line in words.wrapped(note, width - 2))
+    else:
+        yield Text(f"Implied by session {session['session_key']}: {words.number_of(count, 'partition')}", "bold")
+    numbers: dict[str, list[int]] = {}
+    for row in partitions.to_pylist():
+        numbers.setdefault(row["topic"] or row["topic_id"] or "?", []).append(row["partition"])
+    for topic, found in numbers.items():
+        lines = words.wrapped(f"{words.printable(topic)}: {words.ranges(sorted(found))}", width - 4)
+        yield from (Text(f"  {'  ' if i else ''}{line}") for i, line in enumerate(lines))
 
 
 def _facts(row: Mapping[str, Any], local: bool) -> Iterator[tuple[str, str]]:
@@ -89,7 +109,7 @@ def _message(explained: pa.Table, data: bytes, width: int) -> list[Text]:
                 shown,
                 "  " * min(depth, 12) + name,
                 field["type"] or "",
-                fit(value if value.isprintable() else value.encode("unicode_escape").decode("ascii"), 80),
+                fit(words.printable(value), 80),
                 field["meaning"] or "",
             )
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from datetime import UTC, datetime
 
 UNKNOWN = "-"
@@ -67,13 +68,28 @@ def span(start: datetime | None, end: datetime | None, *, local: bool = False) -
 
 def versions(numbers: list[int]) -> str:
     """Version numbers in short: v0-4,7."""
-    parts: list[str] = []
+    return f"v{ranges(numbers, ',')}" if numbers else UNKNOWN
+
+
+def ranges(numbers: list[int], between: str = ", ") -> str:
+    """Ordered numbers in short: 0-4, 7."""
+    runs: list[list[int]] = []
     for number in numbers:
-        if parts and int(parts[-1].split("-")[-1]) == number - 1:
-            parts[-1] = f"{parts[-1].split('-')[0]}-{number}"
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
         else:
-            parts.append(str(number))
-    return f"v{','.join(parts)}" if parts else UNKNOWN
+            runs.append([number, number])
+    return between.join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def wrapped(text: str, cells: int) -> list[str]:
+    """The text in lines of at most so many characters, at least 20."""
+    return textwrap.wrap(text, max(20, cells), break_on_hyphens=False) or [""]
+
+
+def printable(text: str) -> str:
+    """Text from the wire may hold control characters; a terminal must not obey them."""
+    return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
 
 
 def _zoned(time: datetime, local: bool) -> datetime:

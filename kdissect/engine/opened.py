@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import pyarrow as pa
 
+from kdissect.analysis.stage import Stage
 from kdissect.capture import CaptureSet, open_captures
 from kdissect.capture.sources import Source
+from kdissect.engine.analysed import PROGRESSIVE, AnalysedRun
 from kdissect.engine.run import Progress, Run, Settings
 from kdissect.problems import UsageError
 from kdissect.tables import formats
@@ -21,6 +23,7 @@ from kdissect.tables.where import Filter, parse
 if TYPE_CHECKING:
     import pandas
 
+    from kdissect.engine.analysis import Analysis
     from kdissect.engine.cutting import Written
     from kdissect.engine.redacting import Redacted
     from kdissect.engine.showing import Shown
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
 
 MADE = (
     "connections", "exchanges", "fetches", "fetch_partitions", "list_offsets", "producer_ids", "groups", "api_versions",
-    "topics", "capture_quality", "problems",
+    "topics", "fetch_sessions", "session_partitions", "share_sessions", "findings", "capture_quality", "problems",
 )  # fmt: skip
 """The tables that a run makes, in the order in which they are written."""
 
@@ -61,9 +64,24 @@ class Capture:
         """
         return self._tables({name: columns}, {name: where})[name]
 
-    def tables(self, names: Sequence[str] | None = None, where: Mapping[str, str] | None = None) -> dict[str, pa.Table]:
-        """Several tables (all when None) in one pass; `where` has filters by table."""
-        return self._tables(dict.fromkeys(MADE if names is None else names), where or {})
+    def tables(
+        self,
+        names: Sequence[str] | Mapping[str, Sequence[str] | None] | None = None,
+        where: Mapping[str, str] | None = None,
+    ) -> dict[str, pa.Table]:
+        """Several tables (all when None) in one pass; a mapping also says their columns (None: all).
+
+        `where` has filters by table.
+        """
+        asked = names if isinstance(names, Mapping) else dict.fromkeys(MADE if names is None else names)
+        return self._tables(asked, where or {})
+
+    @property
+    def analysis(self) -> Analysis:
+        """Sessions, latency, findings, and comparison with another capture."""
+        from kdissect.engine.analysis import Analysis
+
+        return Analysis(self)
 
     def pandas(self, name: str, columns: Sequence[str] | None = None, where: str | None = None) -> pandas.DataFrame:
         """A table as a DataFrame with Arrow-backed dtypes."""
@@ -78,7 +96,11 @@ class Capture:
         """A table in pieces, as exchanges complete: memory stays flat. Names that come later are not known yet."""
         shown = columns_of(name, None if columns is None else list(columns))
         condition = _condition(name, where)
-        run = self._run({name: _with_filter(shown, condition)})
+        made = _with_filter(shown, condition)
+        if not Stage({name: made}).idle:
+            yield from self._analysed_batches(name, made, condition, shown)
+            return
+        run = self._run({name: made})
         for part in run.rows():
             if name in part.tables and part.tables[name].num_rows:
                 batch = run.builder.resolved(name, part.tables[name], condition, shown)
@@ -87,6 +109,18 @@ class Capture:
         if name in AT_THE_END:
             table = run.builder.finished(name, [run.finish()[name]], condition, shown)
             yield from table.to_batches()
+
+    def _analysed_batches(
+        self, name: str, made: list[str], condition: Filter | None, shown: list[str]
+    ) -> Iterator[pa.RecordBatch]:
+        if name not in PROGRESSIVE:
+            yield from self._tables({name: shown}, {}, {name: condition})[name].to_batches()
+            return
+        run = AnalysedRun(self._captures, {name: made}, self._settings)
+        for part in run.parts():
+            if name in part and part[name].num_rows:
+                table = run.builder.finished(name, [part[name]], condition, shown)
+                yield from table.to_batches()
 
     def messages(self, api: str, direction: str) -> pa.Table:
         """Every message of one API and direction ("request" or "response"), nested as on the wire, a row each.
@@ -111,31 +145,9 @@ class Capture:
 
     def summary(self, by: str = "api") -> Summary:
         """The first screen as data; `by` groups its latencies: api, client, broker or version."""
-        from kdissect.summary import WANTED, Summarizer
+        from kdissect.engine.overview import overview
 
-        gathered = Summarizer(by)
-        wanted = {name: list(columns) for name, columns in WANTED.items() if name in MADE}
-        run = self._run(wanted)
-        waiting: list[pa.RecordBatch] = []
-        rows = 0
-        for part in run.rows():
-            waiting.append(part.tables["exchanges"])
-            rows += part.tables["exchanges"].num_rows
-            if rows >= SUMMARY_ROWS:
-                self._summarize(run, gathered, waiting, wanted)
-                rows = 0
-        at_the_end = run.finish()
-        self._summarize(run, gathered, waiting, wanted)
-        for name, table in at_the_end.items():
-            for batch in table.to_batches():
-                gathered.feed(name, batch)
-        return gathered.finish()
-
-    @staticmethod
-    def _summarize(run: Run, gathered: Any, waiting: list[pa.RecordBatch], wanted: dict[str, list[str]]) -> None:
-        for batch in waiting:
-            gathered.feed("exchanges", run.builder.resolved("exchanges", batch, None, wanted["exchanges"]))
-        waiting.clear()
+        return overview(self._captures, self._settings, by)
 
     def show(self, exchange_id: str | None = None, frame: int | None = None) -> list[Shown]:
         """One exchange with every byte of its request and response explained; by frame, all that this frame completed.
@@ -192,28 +204,23 @@ class Capture:
         }
 
     def _tables(
-        self, asked: Mapping[str, Sequence[str] | None], where: Mapping[str, str | None]
+        self,
+        asked: Mapping[str, Sequence[str] | None],
+        where: Mapping[str, str | None],
+        conditions: Mapping[str, Filter | None] | None = None,
     ) -> dict[str, pa.Table]:
         shown = {name: columns_of(name, None if columns is None else list(columns)) for name, columns in asked.items()}
-        conditions = {name: _condition(name, where.get(name)) for name in asked}
-        run = self._run({name: _with_filter(columns, conditions[name]) for name, columns in shown.items()})
-        parts: dict[str, list[pa.RecordBatch | pa.Table]] = {name: [] for name in asked}
-        for part in run.rows():
-            for name, batch in part.tables.items():
-                if batch.num_rows:
-                    parts[name].append(batch)
-        for name, table in run.finish().items():
-            parts[name].append(table)
-        return {name: run.builder.finished(name, found, conditions[name], shown[name]) for name, found in parts.items()}
+        found = conditions or {name: _condition(name, where.get(name)) for name in asked}
+        columns = {name: _with_filter(names, found[name]) for name, names in shown.items()}
+        run = AnalysedRun(self._captures, columns, self._settings)
+        return {
+            name: run.builder.finished(name, parts, found[name], shown[name]) for name, parts in run.whole().items()
+        }
 
     def _run(self, tables: Mapping[str, Sequence[str] | None], messages: tuple[int, int] | None = None) -> Run:
         for name in tables:
             declared(name)
         return Run(self._captures, tables, self._settings, messages)
-
-
-SUMMARY_ROWS = 200_000
-"""Exchanges that the summary holds back until names of brokers are known: some tens of MB."""
 
 
 def open_capture(

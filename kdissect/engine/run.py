@@ -9,7 +9,7 @@ others. All state that is carried from block to block lives in the layers' own o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from kdissect.capture import CaptureSet
 from kdissect.engine.quality import measures
+from kdissect.engine.watermark import NOTHING_YET, watermark
 from kdissect.kafka import payloads
 from kdissect.kafka.completed import Completed, Quality
 from kdissect.kafka.completion import Completion
@@ -25,6 +26,7 @@ from kdissect.kafka.fit import Programs
 from kdissect.kafka.ledger import Ledger
 from kdissect.kafka.messages import Decoder
 from kdissect.net.scanner import Scanner
+from kdissect.net.segment import TIME
 from kdissect.tables.builder import TableBuilder
 from kdissect.tables.identity import exchange_ids
 from kdissect.tcp import layout as t
@@ -48,10 +50,14 @@ class Rows:
 
     tables: dict[str, pa.RecordBatch]
     messages: pa.RecordBatch | None = None
+    beside: dict[tuple[int, int], pa.RecordBatch] = field(default_factory=dict)
 
 
 class Run:
-    """One pass over `captures` for `tables` (name -> columns, None: all) and maybe one type of `messages`."""
+    """One pass over `captures` for `tables` (name -> columns, None: all) and maybe one type of `messages`.
+
+    `beside`: paths of further messages that are wanted, for whoever works on the rows.
+    """
 
     def __init__(
         self,
@@ -59,6 +65,7 @@ class Run:
         tables: Mapping[str, Sequence[str] | None],
         settings: Settings,
         messages: tuple[int, int] | None = None,
+        beside: Mapping[tuple[int, int], frozenset[str]] | None = None,
     ) -> None:
         self.captures = captures
         self.settings = settings
@@ -66,11 +73,17 @@ class Run:
         self.builder = TableBuilder(self.ledger.connections, tables)
         self.type = messages
         wanted: dict[tuple[int, int], frozenset[str] | None] = dict(self.builder.wanted)
+        self.beside = dict(beside or {})
+        for message, paths in self.beside.items():
+            wanted[message] = (wanted.get(message) or frozenset()) | paths
         if messages is not None:
             for kind in (messages, *payloads.asked_too(messages)):
                 wanted[kind] = None
         self.decoder = Decoder(wanted)
         self.quality: list[Quality] = []
+        self.watermark = NOTHING_YET
+        """Microseconds since the epoch: no row of a part that has not been yielded yet has its request's last byte, or
+        its response's first one, before it."""
         self._done = 0
         sizes = [c.size for c in captures]
         self._total = None if None in sizes else sum(s for s in sizes if s is not None)
@@ -85,10 +98,14 @@ class Run:
             dissector = Dissector(window, programs)
             completion = Completion(dissector, self.decoder, self.ledger, capture)
             rereadable = capture.rereadable
+            latest = NOTHING_YET
             for block in capture.blocks(window):
                 segments = scanner.scan(block)
                 for harvest in dissector.feed(segments, len(scanner.flows)):
                     yield from self._complete(harvest, dissector, scanner, completion)
+                if len(segments) and number == len(self.captures) - 1:  # another capture may begin earlier
+                    latest = max(latest, int(segments[:, TIME].max()))
+                    self.watermark = watermark(dissector, latest)
                 dissector.before_next_block(rereadable)
                 self._progress(window.end)
             for harvest in dissector.finish():
@@ -114,7 +131,7 @@ class Run:
         """Unresolved rows, part by part."""
         for done in self.completed():
             if len(done):
-                yield Rows(self.builder.feed(done), self._messages(done))
+                yield Rows(self.builder.feed(done), self._messages(done), self._beside(done))
 
     def _messages(self, done: Completed) -> pa.RecordBatch | None:
         """The messages asked for, with what identifies them."""
@@ -125,6 +142,15 @@ class Run:
             return None
         requests = payloads.forwarded(done.messages, message.rows) if payloads.asked_too(self.type) else None
         return identified(done, message.rows, payloads.unfolded(message.batch, self.type, requests), self.ledger)
+
+    def _beside(self, done: Completed) -> dict[tuple[int, int], pa.RecordBatch]:
+        """The further messages that are wanted."""
+        found = {kind: done.messages[kind] for kind in self.beside if kind in done.messages}
+        return {
+            kind: identified(done, message.rows, message.batch, self.ledger)
+            for kind, message in found.items()
+            if len(message.rows)
+        }
 
     def finish(self) -> dict[str, pa.Table]:
         """The tables made at the end, whole and resolved."""

@@ -11,14 +11,17 @@ import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cached_property
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kdissect.analysis.membership import implied
 from kdissect.capture import CaptureSet
+from kdissect.engine.analysed import AnalysedRun
 from kdissect.engine.run import Run, Settings
 from kdissect.kafka import state as x
 from kdissect.kafka.completed import FILE_SHIFT, Completed
@@ -28,12 +31,20 @@ from kdissect.kafka.gathering import collect
 from kdissect.net.scanner import Scanner
 from kdissect.problems import UsageError
 from kdissect.schema.explain import explain_frame, table
+from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.identity import exchange_ids
 
 MOST = 64
 """Exchanges shown at most: one frame rarely completes more, and a prefix that fits more tells nothing."""
 PIECES = 1 << 16
 """Pieces of a frame that are read again at a time: a frame of 100 MB in packets of 1,500 bytes has as many."""
+
+IMPLYING = {
+    "fetches": ("exchange_id", "request_kind", "session_key", "session_epoch", "implied_partitions"),
+    "fetch_partitions": ("exchange_id", "topic", "topic_id", "partition", "in_request"),
+    "session_partitions": tuple(SCHEMAS["session_partitions"].names),
+}
+"""Tables and columns from which the implied partitions of a Fetch are read."""
 
 _ID = re.compile(r"(?P<connection>[0-9a-fA-F]{1,16}):(?P<orphan>r?)(?P<n>\d{1,18})")
 
@@ -53,6 +64,10 @@ class Shown:
     response_data: bytes = b""
     notes: list[str] = field(default_factory=list)
     """What else is to be said of it, a sentence each."""
+    session: dict[str, Any] | None = None
+    """Of an incremental Fetch of a known session, its row of `fetches` (the columns in IMPLYING)."""
+    implied: pa.Table | None = None
+    """The partitions that it covers without naming them, as `kdissect.analysis.membership.implied` has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,21 +107,43 @@ def show(captures: Sequence[CaptureSet], settings: Settings, asked: Wanted) -> l
 
     Raises UsageError when there is none, or when the beginning of an id fits several connections.
     """
-    run = _Showing(captures, settings, asked)
-    parts = []
-    for part in run.rows():
-        batch = part.tables["exchanges"]
-        keep = pc.is_in(batch.column("exchange_id"), pa.array(list(run.found), pa.string()))
-        parts.append(batch.filter(keep))
-    rows = run.builder.finished("exchanges", [part for part in parts if part.num_rows]).to_pylist()
+    read = {"exchanges": SCHEMAS["exchanges"].names, **{name: list(columns) for name, columns in IMPLYING.items()}}
+    analysed = AnalysedRun(captures, read, settings, _Showing)
+    run = cast("_Showing", analysed.run)
+    run.asked = asked
+    parts: dict[str, list[pa.Table]] = {}
+    sessions: set[str | None] = set()
+    for part in analysed.parts():
+        for table_name, key, values in (
+            ("exchanges", "exchange_id", run.found),
+            ("fetches", "exchange_id", run.found),
+            ("fetch_partitions", "exchange_id", run.found),
+            ("session_partitions", "session_key", sessions),
+        ):
+            wanted_rows = pc.is_in(part[table_name][key], pa.array(list(values), pa.string()))
+            kept = part[table_name].filter(wanted_rows)
+            if kept.num_rows:
+                parts.setdefault(table_name, []).append(kept)
+            if table_name == "fetches":
+                sessions.update(kept["session_key"].to_pylist())
+    tables = {key: run.builder.finished(key, parts.get(key, [])) for key in read}
+    rows = tables["exchanges"].to_pylist()
     name = f"frame {asked.frame}" if asked.frame >= 0 else f"{asked.connection}:{'r' if asked.orphan else ''}{asked.n}"
     if not rows:
         what = "completes no Kafka request or response" if asked.frame >= 0 else "is no exchange of this capture"
         raise UsageError(f"{name} {what}")
     if asked.frame < 0 and len(rows) > 1:
         raise UsageError(f"{name} fits {len(rows)} connections: {', '.join(row['exchange_id'] for row in rows[:4])}")
+    incremental = {row["exchange_id"]: row for row in tables["fetches"].to_pylist() if row["session_key"]}
     for row in rows:
-        run.found[row["exchange_id"]].exchange = row
+        shown = run.found[row["exchange_id"]]
+        shown.exchange = row
+        fetch = incremental.get(row["exchange_id"])
+        if fetch is not None and fetch["request_kind"] == "incremental":
+            shown.session = fetch
+            shown.implied = implied(
+                row["exchange_id"], tables["fetches"], tables["fetch_partitions"], tables["session_partitions"]
+            )
     return [run.found[row["exchange_id"]] for row in rows]
 
 
@@ -122,10 +159,12 @@ def _without_secrets(data: bytes, explained: Sequence[Mapping[str, Any]]) -> byt
 class _Showing(Run):
     """A run that copies the frames of the exchanges asked for as they are finished."""
 
-    def __init__(self, captures: Sequence[CaptureSet], settings: Settings, asked: Wanted) -> None:
-        super().__init__(captures, {"exchanges": None}, settings)
-        self.asked = asked
-        self.found: dict[str, Shown] = {}
+    asked: Wanted
+
+    @cached_property
+    def found(self) -> dict[str, Shown]:
+        """The exchanges copied so far, by id."""
+        return {}
 
     def _complete(
         self, harvest: Harvest, dissector: Dissector, scanner: Scanner, completion: Completion

@@ -130,11 +130,11 @@ class Summarizer:
         for entry in pc.value_counts(column).to_pylist():
             counter[entry["values"]] += entry["counts"]
 
-    def finish(self) -> Summary:
-        """The summary of everything fed so far."""
+    def finish(self, looked_at: int | None = None) -> Summary:
+        """The summary of everything fed so far. `looked_at`: exchanges that findings come from, None for all."""
         connections = self._rows("connections")
         quality = self._rows("capture_quality")
-        findings = sorted(self._rows("findings"), key=lambda f: (_severity(f["severity"]), -(f["count"] or 0)))
+        findings = sorted(self._rows("findings"), key=lambda f: _severity(f["severity"]))
         starts = [c["started_at"] for c in connections if c["started_at"] is not None]
         ends = [c["ended_at"] for c in connections if c["ended_at"] is not None]
         others = Counter(c["protocol"] or "unknown" for c in connections if not c["is_kafka"])
@@ -155,6 +155,7 @@ class Summarizer:
             brokers=self._broker_lines(connections),
             sessions=_session_lines(self._rows("fetch_sessions")),
             findings=findings,
+            findings_of=looked_at,
             quality=quality,
             problems=sorted(
                 (ProblemLine(kind, *values) for kind, values in self._problems.items()),

@@ -112,6 +112,8 @@ class Summary:
     sessions: list[SessionLine]
     findings: list[dict[str, Any]]
     """Rows of `findings`, worst first."""
+    findings_of: int | None
+    """Exchanges that findings come from, the first ones, where the capture has more; None for all."""
     quality: list[dict[str, Any]]
     """Rows of `capture_quality`."""
     problems: list[ProblemLine]

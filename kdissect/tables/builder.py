@@ -183,7 +183,7 @@ class TableBuilder:
     def resolved(
         self,
         name: str,
-        batch: pa.RecordBatch,
+        batch: pa.RecordBatch | pa.Table,
         where: Filter | None = None,
         columns: Sequence[str] | None = None,
     ) -> pa.RecordBatch:

@@ -37,10 +37,11 @@ def logged(name: str) -> list[tuple[dict[str, Any], Entry, dict[str, Any]]]:
     entries = fetch_entries(name)
     exchanges = analysed(name)["exchanges"].select(["exchange_id", "client_ip", "client_port", "correlation_id"])
     place = {row["exchange_id"]: row for row in exchanges.to_pylist()}
+    fetched = {row["exchange_id"] for row in rows(name, "fetches")}
     seen = Counter(
         ((row["client_ip"], row["client_port"]), row["correlation_id"])
         for row in place.values()
-        if row["exchange_id"] in {fetch["exchange_id"] for fetch in rows(name, "fetches")}
+        if row["exchange_id"] in fetched
     )
     found = []
     for row in rows(name, "fetches"):

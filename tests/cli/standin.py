@@ -177,5 +177,10 @@ class StandIn:
             response=None,
             request_data=bytes(16),
             response_data=b"",
-            notes=("1 partition is implied",),
+            notes=("3 bytes were cut off",),
+            session={"session_key": "1/77/1", "session_epoch": 4, "implied_partitions": 3},
+            implied=rows(
+                "session_partitions",
+                [{"session_key": "1/77/1", "topic": "t", "partition": n, "from_epoch": 0} for n in (0, 1, 7)],
+            ),
         )

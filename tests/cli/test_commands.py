@@ -158,7 +158,8 @@ def test_show_is_a_tree(opened: list[Any], capsys: pytest.CaptureFixture[str]) -
     assert "3f2a0123456789ab:1  Fetch v12  ok" in out
     assert "api_key" in out
     assert "Response: not captured" in out
-    assert "1 partition is implied" in out
+    assert "3 bytes were cut off" in out
+    assert "Implied by session 1/77/1: 3 partitions\n  t: 0-1, 7\n" in out
     assert "\x1b" not in out, "control characters from the wire are not obeyed"
     assert [source for source, _ in opened] == [["a.pcap"]]
 

@@ -132,13 +132,9 @@ def demand(tables: Tables) -> list[Finding]:
     sessions = get(tables, "fetch_sessions")
     found = []
     for by, slots, what in ((("broker",), DEFAULT_SLOTS, ""), (("broker", "shard"), DEFAULT_SLOTS // SHARDS, " shard")):
-        rows = sessions
-        if by == ("broker",):
-            at = rows.schema.get_field_index("shard")
-            rows = rows.set_column(at, "shard", pa.nulls(rows.num_rows, pa.int32()))
-        else:
-            rows = rows.filter(pa.array(ints(rows, "shard") >= 0))
-        table = slot_demand(rows)
+        by_shard = "shard" in by
+        rows = sessions.filter(pa.array(ints(sessions, "shard") >= 0)) if by_shard else sessions
+        table = slot_demand(rows, every=None, by_shard=by_shard)
         groups = group(table, list(by))
         most = np.zeros(len(groups), np.int64)
         np.maximum.at(most, groups.code, ints(table, "live", 0))

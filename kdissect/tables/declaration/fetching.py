@@ -66,6 +66,11 @@ FETCHES = table(
     ("partitions_forgotten", COUNT, "Partitions named in ForgottenTopicsData."),
     ("implied_partitions", COUNT, "Partitions which the request covers without naming them; null while unknown."),
     ("partitions_returned", COUNT, "Partitions in the response."),
+    (
+        "hidden_partitions",
+        COUNT,
+        "Partitions of the session that the response left out, for nothing about them was new; null while unknown.",
+    ),
     ("partitions_with_records", COUNT, "Of those, with records."),
     ("partitions_with_error", COUNT, "Of those, with a non-zero error code of their own."),
     ("record_bytes", COUNT, "Bytes of record data in the response."),

@@ -1,0 +1,257 @@
+"""What `sessions`, `latency` and `diff` print: the analysis of a capture as blocks of aligned text.
+
+Pure functions from Arrow tables to lines. Figures for machines are in the tables (`--table fetch_sessions`), and
+`latency --format` writes its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from kdissect.cli import words
+from kdissect.cli.grid import Header, grid
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ROWS = 12
+"""Rows of a block unless --top says otherwise."""
+CELLS = 60
+"""Cells of a sparkline."""
+BARS, PLAIN_BARS = " \u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588", " .:-=+*#%"
+Tables = Mapping[str, "pa.Table"]
+
+
+def sparkline(values: Sequence[int], cells: int, *, plain: bool) -> str:
+    """Values over time as bars, the largest as high as a line; several values share a cell by their largest."""
+    count = min(cells, len(values))
+    if not count:
+        return ""
+    edges = [len(values) * i // count for i in range(count + 1)]
+    heights = [max(values[a:b]) for a, b in itertools.pairwise(edges)]
+    bars = PLAIN_BARS if plain else BARS
+    most = max(max(heights), 1)
+    return "".join(bars[-(-height * (len(bars) - 1) // most)] for height in heights)
+
+
+def sessions(tables: Tables, width: int, *, top: int | None = None, plain: bool = False) -> list[Text]:
+    """Per broker: what its session cache went through, sessions alive over time, who creates and who evicts."""
+    top = ROWS if top is None else top
+    brokers = tables["brokers"].to_pylist()
+    lines: list[Text] = []
+    for row in brokers:
+        lines += [*([Text()] if lines else []), *_broker(row, tables, width, top, plain)]
+    if not brokers:
+        lines.append(Text("No fetch with a session in this capture."))
+    shares = _shares(tables["share_sessions"].to_pylist(), width, top)
+    return [*lines, *([Text(), *shares] if shares else [])]
+
+
+def _broker(row: Mapping[str, Any], tables: Tables, width: int, top: int, plain: bool) -> list[Text]:
+    name = row["broker"]
+    lines = [Text(f"Broker {_name(name)}", "bold")]
+    seen = words.number_of(row["sessions"], "fetch session")
+    before = f", {words.count(row['left_censored'])} of them begun before the capture" if row["left_censored"] else ""
+    ends = [f"{words.count(row[end])} {end}" for end in ("closed", "replaced", "empty", "evicted", "open") if row[end]]
+    bound = "At least" if row["left_censored"] else "At most"
+    facts = [
+        f"{seen}{before}" + (f": {', '.join(ends)}." if ends else "."),
+        f"{bound} {words.count(row['peak_live'])} were alive at once.",
+    ]
+    trouble = [
+        f"{words.count(row[column])} {text}"
+        for column, text in (
+            ("refused", "requests for a session refused"),
+            ("lost", "answers that a session is not known"),
+            ("epoch_errors", "wrong epochs"),
+            ("topic_id_errors", "changes between names and topic ids"),
+        )
+        if row[column]
+    ]
+    if trouble:
+        facts.append(f"{'; '.join(trouble)}.")
+    if row["requests"]:
+        size, saved = words.size(row["request_bytes"]), words.size(row["full_request_bytes_avoided"])
+        facts.append(
+            f"{words.number_of(row['requests'], 'request')} of {size} in them, {saved} saved; "
+            f"{words.number_of(row['churn'], 'partition')} came or went."
+        )
+    lines += [Text(f"  {line}") for fact in facts for line in words.wrapped(fact, width - 2)]
+    lines += _demand(name, tables, width, plain)
+    mine = [one for one in tables["creators"].to_pylist() if one["broker"] == name]
+    headers = [
+        Header("  Client", style="cyan"), Header("created", right=True), Header("reused", right=True),
+        Header("ended", right=True, drop=1), Header("left open", right=True), Header("refused", right=True, drop=2),
+        Header("lost", right=True), Header("wrong epoch", right=True, drop=3), Header("first created by", drop=4),
+    ]  # fmt: skip
+    columns = ("created", "reused", "ended", "left_open", "refused", "lost", "epoch_errors")
+    rows = [
+        [f"  {_client(one['client_id'])}", *(words.count(one[c]) if one[c] else "" for c in columns),
+         one["first_exchange_id"] or ""]
+        for one in mine[:top]
+    ]  # fmt: skip
+    lines += grid(headers, rows, width) if rows else []
+    lines += _more(len(mine) - top, "clients")
+    evictors = [one for one in tables["evictors"].to_pylist() if one["broker"] == name]
+    headers = [
+        Header("  Evictor", style="red"), Header("created", right=True), Header("evictions", right=True),
+        Header("of", right=True),
+    ]  # fmt: skip
+    rows = [
+        [f"  {_client(one['client_id'])}", words.count(one["sessions_created"]), f"{one['evictions']:,.1f}",
+         words.count(one["victims"])]
+        for one in evictors[:top]
+    ]  # fmt: skip
+    lines += grid(headers, rows, width) if rows else []
+    return lines + _more(len(evictors) - top, "evictors")
+
+
+def _demand(broker: str | None, tables: Tables, width: int, plain: bool) -> list[Text]:
+    """Sessions alive over time: the broker's, and of its fullest shard where it has shards."""
+    every = [row["live"] for row in tables["demand"].to_pylist() if row["broker"] == broker]
+    if not every:
+        return []
+    lines = [("alive", every)]
+    of: dict[int, list[int]] = {}
+    for row in tables["shards"].to_pylist():
+        if row["broker"] == broker and row["shard"] is not None:
+            of.setdefault(row["shard"], []).append(row["live"])
+    if of:
+        shard = max(of, key=lambda number: max(of[number]))
+        lines.append((f"shard {shard}", of[shard]))
+    cells = max(10, min(CELLS, width - 32))
+    return [
+        Text.assemble(
+            (f"  {label:<8}", "dim"), (sparkline(levels, cells, plain=plain), "cyan"),
+            f"  {words.count(min(levels))} to {words.count(max(levels))}",
+        )
+        for label, levels in lines
+    ]  # fmt: skip
+
+
+def _shares(rows: list[dict[str, Any]], width: int, top: int) -> list[Text]:
+    headers = [
+        Header("Share sessions", style="cyan"), Header("member", drop=2), Header("requests", right=True),
+        Header("acquired", right=True), Header("accepted", right=True), Header("released", right=True),
+        Header("rejected", right=True), Header("renewed", right=True, drop=3), Header("end", drop=1),
+    ]  # fmt: skip
+    columns = ("requests", "records_acquired", "accepted", "released", "rejected", "renewed")
+    cells = [
+        [f"{_name(row['group_id'])} on broker {_name(row['broker'])}", row["member_id"] or "-",
+         *(words.count(row[column]) for column in columns), row["end_reason"]]
+        for row in rows[:top]
+    ]  # fmt: skip
+    return [*grid(headers, cells, width), *_more(len(rows) - top, "share sessions")] if rows else []
+
+
+def _more(count: int, what: str) -> list[Text]:
+    return [Text(f"  {words.count(count)} more {what}: --top N", "dim")] if count > 0 else []
+
+
+def _name(text: str | None) -> str:
+    return "(unknown)" if text is None else words.printable(text)
+
+
+def _client(text: str | None) -> str:
+    return "(none)" if text is None else words.printable(text) or '""'
+
+
+TITLES = {
+    "client_id": "client", "api_version": "version", "exchanges": "count", "p50_ms": "p50", "p90_ms": "p90",
+    "p99_ms": "p99", "p999_ms": "p99.9", "max_ms": "max", "mean_ms": "mean", "broker_p50_ms": "broker p50",
+    "broker_p99_ms": "broker p99", "excess_p50_ms": "excess p50", "excess_p99_ms": "excess p99",
+    "excess_max_ms": "excess max", "throttled_ms": "throttled", "per_second": "per s", "request_bytes": "asked",
+    "response_bytes": "answered", "change_p50_ms": "p50 change", "change_p99_ms": "p99 change", "ratio_p50": "ratio",
+    "round_trip_p50_ms": "round trip p50", "round_trip_p99_ms": "p99", "round_trip_max_ms": "max",
+    "latency_p50_ms": "latency p50", "clock_offset_ms": "clocks apart", "nearer_to_client": "nearer to client",
+}  # fmt: skip
+"""Titles of columns where they are shorter than their names."""
+LATENCY = (
+    "exchanges", "errors", "p50_ms", "p90_ms", "p99_ms", "p999_ms", "max_ms", "broker_p50_ms", "broker_p99_ms",
+    "excess_p99_ms", "excess_max_ms", "throttled_ms", "per_second",
+)  # fmt: skip
+"""Columns of `latency` on the screen, after those grouped by."""
+DROPPED = (
+    "per_second", "throttled_ms", "excess_max_ms", "p999_ms", "broker_p50_ms", "p90_ms", "broker_p99_ms",
+    "excess_p99_ms", "errors",
+)  # fmt: skip
+"""In this order columns go when the width is short."""
+
+
+def latency(table: pa.Table, by: Sequence[str], width: int, *, local: bool = False) -> list[Text]:
+    """Latencies by group; `by` are the columns grouped by."""
+    if not table.num_rows:
+        return [Text("No Kafka exchange in this capture.")]
+    columns = [*by, *(["at"] if "at" in table.column_names else []), *LATENCY]
+    shown = [name for name in columns if name not in ("throttled_ms", "errors") or any(table[name].to_pylist())]
+    return rows_of(table, shown, width, DROPPED, local=local)
+
+
+def rows_of(
+    table: pa.Table, columns: Sequence[str], width: int, dropped: Sequence[str] = (), *, local: bool = False
+) -> list[Text]:
+    """A table's columns as people read them: durations in the unit that fits, lists of versions in short."""
+    headers: list[Header] = []
+    cells: list[list[str]] = []
+    for name in columns:
+        drop = len(dropped) - dropped.index(name) if name in dropped else 0
+        values = table[name].to_pylist()
+        number = any(isinstance(value, int | float) for value in values)
+        base = name.removesuffix("_a").removesuffix("_b")
+        title = TITLES.get(base, base.replace("_", " ")) + (f" {name[-1]}" if base != name else "")
+        style = "cyan" if not number and not cells else ""
+        headers.append(Header(title, right=number, drop=drop, style=style))
+        cells.append([_cell(name, value, local) for value in values])
+    return grid(headers, list(zip(*cells, strict=True)), width)
+
+
+def _cell(name: str, value: Any, local: bool) -> str:
+    if value is None:
+        return words.UNKNOWN
+    if isinstance(value, list):
+        return words.versions(value)
+    if isinstance(value, str):
+        return words.printable(value)
+    if name.startswith("change_") or name in ("clock_offset_ms", "latency_p50_ms"):
+        return ("+" if value > 0 else "") + words.milliseconds(value)
+    if "_ms" in name:
+        return words.milliseconds(value)
+    if isinstance(value, float):
+        return f"{value:,.3g}" if value < 100 else f"{value:,.0f}"
+    return words.count(value) if isinstance(value, int) else words.moment(value, local=local)
+
+
+def diff(tables: Tables, by: Sequence[str], width: int, *, top: int | None = None) -> list[Text]:
+    """Two captures, a and b: latencies side by side, versions and errors that differ, and the network between."""
+    top = ROWS if top is None else top
+    blocks: list[list[Text]] = []
+    network = tables["network"]
+    if network.num_rows:
+        columns = [
+            "client_id", "broker", "exchanges", "nearer_to_client", "round_trip_p50_ms", "round_trip_p99_ms",
+            "round_trip_max_ms", "clock_offset_ms",
+        ]  # fmt: skip
+        title = f"The same traffic: {words.number_of(sum(network['exchanges'].to_pylist()), 'exchange')} in both"
+        lines = rows_of(network.slice(0, top), columns, width, ("clock_offset_ms", "round_trip_max_ms"))
+        blocks.append([Text(title, "bold"), *lines, *_more(network.num_rows - top, "connections")])
+    slower = tables["latency"]
+    sides = [f"{name}_{side}" for name in ("exchanges", "p50_ms", "p99_ms") for side in "ab"]
+    columns = [*by, *sides, "change_p50_ms", "change_p99_ms", "ratio_p50"]
+    lines = rows_of(slower.slice(0, top), columns, width, ("ratio_p50", "exchanges_a", "exchanges_b", "change_p99_ms"))
+    title = "Latency, what got slower first" if slower.num_rows else "No Kafka exchange in either capture"
+    blocks.append([Text(title, "bold"), *(lines if slower.num_rows else []), *_more(slower.num_rows - top, "rows")])
+    for name, title, same in (
+        ("versions", "API versions that differ", "Clients use the same API versions in both"),
+        ("errors", "Errors", "No errors in either"),
+    ):
+        table = tables[name]
+        if not table.num_rows:
+            blocks.append([Text(same, "dim")])
+            continue
+        lines = rows_of(table.slice(0, top), table.column_names, width)
+        blocks.append([Text(title, "bold"), *lines, *_more(table.num_rows - top, "rows")])
+    return [line for i, block in enumerate(blocks) for line in ([Text()] if i else []) + block]

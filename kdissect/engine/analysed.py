@@ -1,0 +1,114 @@
+"""A run whose rows go through the analysis: sessions, holds, share sessions and findings join what was on the wire.
+
+What was asked for decides: where nothing of it concerns the analysis, nothing more is read or worked on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pyarrow as pa
+
+from kdissect.analysis.stage import ADDED, NO_WATERMARK, Stage
+from kdissect.capture import CaptureSet
+from kdissect.engine.run import Rows, Run, Settings
+from kdissect.tables.builder import AT_THE_END
+
+PROGRESSIVE = ("exchanges", "fetches", "fetch_partitions", "fetch_sessions", "session_partitions")
+"""Tables that `AnalysedRun.parts` makes part by part; the others that the analysis adds need everything at once."""
+
+
+class AnalysedRun:
+    """One pass over captures for the tables asked for (name -> columns), analysed where they have to be.
+
+    `whole` or `parts` may be called, once. `run`: the kind of run that reads.
+    """
+
+    def __init__(
+        self,
+        captures: Sequence[CaptureSet],
+        tables: Mapping[str, Sequence[str]],
+        settings: Settings,
+        run: type[Run] = Run,
+    ) -> None:
+        self.asked = tables
+        self.stage = Stage(tables)
+        read: dict[str, Sequence[str]] = dict(tables)
+        for name, columns in ({} if self.stage.idle else self.stage.tables).items():
+            read[name] = list(dict.fromkeys([*read.get(name, ()), *sorted(columns)]))
+        self.run = run(captures, read, settings, beside=self.stage.messages)
+        self.builder = self.run.builder
+
+    def whole(self) -> dict[str, list[pa.RecordBatch | pa.Table]]:
+        """Every table asked for, in pieces, unfiltered and in no order: what `TableBuilder.finished` takes."""
+        pieces = _Pieces(self.run)
+        for part in self.run.rows():
+            pieces.take(part)
+        at_the_end = self.run.finish()
+        if self.stage.idle:
+            return {name: [*pieces.rows.get(name, ()), *_listed(at_the_end, name)] for name in self.asked}
+        tables = self.stage.whole({**pieces.tables(), **at_the_end}, pieces.messages())
+        return {name: _listed(tables, name) for name in self.asked}
+
+    def parts(self, held: int = 0) -> Iterator[dict[str, pa.Table]]:
+        """Rows of the tables in PROGRESSIVE and of those read for them, as they are settled: memory stays flat.
+
+        Brokers and topics have the names that are known by then; nothing is worked on before `held` rows were read.
+        """
+        pieces = _Pieces(self.run)
+        mark = self.run.watermark
+        for part in self.run.rows():
+            if self.run.watermark != mark and pieces.count >= held:
+                held = 0
+                mark = self.run.watermark
+                yield self._feed(pieces, mark)
+                pieces = _Pieces(self.run)
+            pieces.take(part)
+        yield self._feed(pieces, NO_WATERMARK)
+        yield dict(self.stage.finish())
+
+    def _feed(self, pieces: _Pieces, mark: int) -> dict[str, pa.Table]:
+        tables = pieces.tables()
+        if "api_versions" in self.builder.columns:
+            tables["api_versions"] = self.builder.offered.table(self.builder.brokers)
+        return {**tables, **self.stage.feed(tables, pieces.messages(), mark)}
+
+
+class _Pieces:
+    """Rows taken from a run, until they are worked on."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.rows: dict[str, list[pa.RecordBatch | pa.Table]] = {}
+        self.count = 0
+        self._messages: dict[tuple[int, int], list[pa.RecordBatch]] = {}
+
+    def take(self, part: Rows) -> None:
+        for name, batch in part.tables.items():
+            if batch.num_rows:
+                self.rows.setdefault(name, []).append(batch)
+                self.count += batch.num_rows
+        for kind, batch in part.beside.items():
+            self._messages.setdefault(kind, []).append(batch)
+
+    def tables(self) -> dict[str, pa.Table]:
+        """Resolved tables: all that the run makes part by part."""
+        builder = self.run.builder
+        found = {}
+        for name in builder.columns:
+            if name in AT_THE_END or name in ADDED:
+                continue
+            made = [builder.resolve(name, piece) for piece in self.rows.get(name, ())]
+            found[name] = (
+                pa.concat_tables(made, promote_options="none").unify_dictionaries()
+                if made
+                else builder.finished(name, [])
+            )
+        return found
+
+    def messages(self) -> dict[tuple[int, int], pa.Table]:
+        return {kind: pa.Table.from_batches(batches) for kind, batches in self._messages.items()}
+
+
+def _listed(tables: Mapping[str, pa.Table], name: str) -> list[pa.RecordBatch | pa.Table]:
+    return [tables[name]] if name in tables else []

@@ -1,0 +1,68 @@
+"""The first screen's data in one pass: `Capture.summary`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+
+from kdissect.analysis.findings import READ, findings
+from kdissect.capture import CaptureSet
+from kdissect.engine.analysed import AnalysedRun
+from kdissect.engine.run import Settings
+from kdissect.summary import WANTED, Summarizer, Summary
+
+HELD_BACK = 400_000
+"""Rows held back until names of brokers are known: some tens of MB. Of a smaller capture every name is known."""
+EVIDENCE = 1_500_000
+"""Rows of exchanges, fetches and partitions that findings are looked for in: about 200 MB. What comes after them in a
+larger capture is counted everywhere else on the screen; the table `findings` looks at everything."""
+
+
+def overview(captures: Sequence[CaptureSet], settings: Settings, by: str) -> Summary:
+    """The summary of captures; `by` groups its latencies. Memory is bounded by the constants above."""
+    gathered = Summarizer(by)
+    wanted = {name: list(columns) for name, columns in WANTED.items()}
+    run = AnalysedRun(captures, wanted, settings)
+    evidence = _Evidence()
+    for part in run.parts(HELD_BACK):
+        for name in ("exchanges", "fetch_sessions"):
+            if part[name].num_rows:
+                gathered.feed(name, run.builder.resolved(name, part[name], None, wanted[name]))
+        evidence.take(part)
+    at_the_end = run.run.finish()
+    for name, table in {**at_the_end, "findings": findings({**evidence.tables(), **at_the_end})}.items():
+        for batch in table.to_batches():
+            gathered.feed(name, batch)
+    return gathered.finish(None if evidence.whole else evidence.exchanges)
+
+
+class _Evidence:
+    """The rows that findings are looked for in."""
+
+    def __init__(self) -> None:
+        self.whole = True
+        self.exchanges = 0
+        self._rows = 0
+        self._parts: dict[str, list[pa.Table]] = {}
+
+    def take(self, part: dict[str, pa.Table]) -> None:
+        """Keep the columns that findings read, as long as there is room."""
+        names = [name for name in READ if name in part and part[name].num_rows]
+        if self._rows < EVIDENCE:
+            for name in names:
+                columns = [column for column in part[name].column_names if column in READ[name]]
+                self._parts.setdefault(name, []).append(part[name].select(columns))
+                self._rows += part[name].num_rows
+            self.exchanges += part["exchanges"].num_rows
+        elif names:
+            self.whole = False
+        if part["fetch_sessions"].num_rows:
+            self._parts.setdefault("fetch_sessions", []).append(part["fetch_sessions"])
+
+    def tables(self) -> dict[str, pa.Table]:
+        """What was kept, by table."""
+        return {
+            name: pa.concat_tables(parts, promote_options="permissive").unify_dictionaries()
+            for name, parts in self._parts.items()
+        }

@@ -1,0 +1,77 @@
+"""Up to which instant the rows of a run are complete: what an analysis that goes by time may settle between blocks.
+
+Exchanges finish when they are answered, so rows come in another order than requests did. Whatever is still to come is
+a request that waits, a frame that is being received, bytes that are searched for a frame or wait behind a hole, or a
+packet not read yet. The watermark is the earliest instant among all of these.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kdissect._kernel import kernel
+from kdissect.analysis.columns import Int64s, Scalar
+from kdissect.kafka.dissector import Dissector
+from kdissect.kafka.state import R_FIRST, R_LAST, R_NEXT
+from kdissect.tcp.layout import (
+    C_HELD_HEAD,
+    C_KAFKA,
+    C_REQUEST_HEAD,
+    C_WIDTH,
+    CONNECTION_WIDTH,
+    D_AHEAD_HEAD,
+    D_FIRST,
+    D_HEAD,
+    D_MODE,
+    D_NEED,
+    D_PREFIX_BYTES,
+    D_WIDTH,
+    MODE_IGNORED,
+    N_NEXT,
+    N_TIME,
+    NULL,
+)
+
+LATENESS = 1_000_000_000
+"""Packets of several interfaces or cores are written out of order, by fractions of a second; ns."""
+COMPLETE = 2**63 - 1
+"""Nothing more will come."""
+NOTHING_YET = -(2**63)
+"""More may come from any time."""
+
+
+@kernel
+def _earliest(M: Int64s, live: Int64s) -> Scalar:
+    """Earliest instant (ns) at which anything arrived that is not finished; COMPLETE when nothing is open."""
+    first: Scalar = np.int64(COMPLETE)
+    for c in range(len(live)):
+        if live[c, C_KAFKA] < 0:
+            continue
+        for head in (C_REQUEST_HEAD, C_HELD_HEAD):
+            r = live[c, head]
+            while r >= 0:
+                # A request counts from its last byte, a held response from its first.
+                when = M[r + R_LAST] if head == C_REQUEST_HEAD else M[r + R_FIRST]
+                if when == NULL:
+                    when = M[r + R_FIRST]
+                if when != NULL:
+                    first = min(first, when)
+                r = M[r + R_NEXT]
+        for s in range(C_WIDTH, CONNECTION_WIDTH, D_WIDTH):
+            if live[c, s + D_MODE] == MODE_IGNORED:
+                continue
+            if live[c, s + D_NEED] >= 0 or live[c, s + D_PREFIX_BYTES] > 0:
+                first = min(first, live[c, s + D_FIRST])
+            for head in (D_HEAD, D_AHEAD_HEAD):
+                node = live[c, s + head]
+                while node >= 0:
+                    first = min(first, M[node + N_TIME])
+                    node = M[node + N_NEXT]
+    return first
+
+
+def watermark(dissector: Dissector, latest: int) -> int:
+    """Microseconds since the epoch: no row that comes later has its request's last byte, or its response's first one,
+    before it. To be asked between blocks. `latest`: time of the last packet read, ns."""
+    first = int(_earliest(dissector.M, dissector.live()))
+    return min(first, latest - LATENESS) // 1000

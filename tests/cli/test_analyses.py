@@ -1,0 +1,84 @@
+"""`sessions`, `latency` and `diff` as users run them, on recorded captures."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from kdissect.cli.analyses import sparkline
+from kdissect.cli.main import main
+from tests.conftest import ROOT
+
+EVICTION = str(ROOT / "captures" / "k4_session_eviction.pcap")
+THROTTLED = str(ROOT / "captures" / "k4_slow_and_throttled.pcap")
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(arguments) == 0
+    seen = capsys.readouterr()
+    return seen.out
+
+
+def test_sparkline() -> None:
+    assert sparkline([0, 1, 2, 4, 8], 60, plain=True) == " .:=%"
+    assert sparkline([0, 9, 0, 0, 1, 0], 3, plain=True) == "% ."
+    assert sparkline([0, 0], 60, plain=False) == "  "
+    assert sparkline([], 60, plain=False) == ""
+    assert len(sparkline(list(range(1000)), 60, plain=False)) == 60
+
+
+def test_sessions(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    out = run(capsys, "sessions", EVICTION)
+    first = out.partition("Broker 2")[0]
+    assert "18 fetch sessions: 8 evicted, 10 open." in first
+    assert "8 to 16" in first
+    row = next(line.split() for line in first.splitlines() if "raw-evict-more" in line)
+    assert row[:6] == ["raw-evict-more", "8", "8", "6", "8", "87fc22b24c49b596:1"]
+    assert first.splitlines()[-2].split() == ["raw-evict-more", "8", "8.0", "8"]
+    assert "begun before the capture" in out
+    shares = run(capsys, "sessions", str(ROOT / "captures" / "k4_share_group.pcap"))
+    assert "sh-group on broker 1" in shares
+    assert "No fetch with a session" in run(capsys, "sessions", str(ROOT / "captures" / "field_header_only.pcap"))
+
+
+def test_latency(capsys: pytest.CaptureFixture[str]) -> None:
+    out = run(capsys, "latency", THROTTLED, "--by", "client,topic", "--where", "api = 'Fetch'", "--format", "jsonl")
+    rows = [json.loads(line) for line in out.splitlines()]
+    poll = next(row for row in rows if row["client_id"] == "sl-longpoll-500" and row["topic"] is None)
+    assert poll["p50_ms"] > 500
+    assert poll["excess_p50_ms"] < 50
+    assert sum(row["exchanges"] for row in rows if row["topic"] is None) < 788
+    text = run(capsys, "latency", THROTTLED, "--every", "10s")
+    assert text.splitlines()[0].split()[:3] == ["api", "at", "count"]
+    assert "2026-11-21 02:40:10.000 UTC" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["latency", THROTTLED, "--by", "colour"], "cannot group latencies by 'colour'"),
+        (["latency", THROTTLED, "--every", "soon"], "'soon' is no length of time"),
+        (["latency", THROTTLED, "--every", "0s"], "no length of time"),
+        (["latency", THROTTLED, "--where", "nothing = 1"], "nothing"),
+        (["diff", THROTTLED], "Missing argument"),
+        (["diff", THROTTLED, EVICTION, "--by", "x"], "cannot group"),
+        (["sessions"], "no capture given"),
+    ],
+)
+def test_bad_arguments(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(arguments) == 2
+    seen = capsys.readouterr()
+    assert seen.out == ""
+    assert said in seen.err
+    assert seen.err.count("\n") == 1
+
+
+def test_diff(capsys: pytest.CaptureFixture[str]) -> None:
+    out = run(capsys, "diff", THROTTLED, THROTTLED)
+    assert "The same traffic: 942 exchanges in both" in out
+    assert "Clients use the same API versions in both" in out
+    other = run(capsys, "diff", THROTTLED, EVICTION, "--top", "3")
+    assert "API versions that differ" in other
+    assert "more rows: --top N" in other

@@ -1,0 +1,159 @@
+"""The analysis behind the tables: the same rows however the input is cut, and nothing done that nobody asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import kdissect
+from kdissect.analysis import session_figures
+from kdissect.analysis.findings import findings
+from kdissect.analysis.latency import latency
+from kdissect.analysis.membership import implied
+from kdissect.analysis.stage import Stage
+from kdissect.capture.captureset import CaptureSet
+from kdissect.capture.window import Window
+from kdissect.engine import overview
+from kdissect.engine.analysed import PROGRESSIVE
+from kdissect.problems import UsageError
+from kdissect.tables.declaration import SCHEMAS
+from tests.conftest import ROOT
+
+CAPTURES = ROOT / "captures"
+
+
+def opened(name: str) -> Any:
+    return kdissect.open(str(CAPTURES / f"{name}.pcap"))
+
+
+@pytest.mark.parametrize("name", ["k4_slow_and_throttled", "k4_follower_sessions", "k4_share_group", "field_loss5"])
+def test_small_blocks_give_the_same_rows(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Block by block under the engine's watermark, against everything at once."""
+    whole = opened(name).tables(list(PROGRESSIVE))
+    monkeypatch.setattr(CaptureSet, "window", lambda self: Window(1 << 17))
+    several = False
+    for table in PROGRESSIVE:
+        parts = list(opened(name).batches(table))
+        several |= len(parts) > 1
+        got = pa.Table.from_batches(parts, SCHEMAS[table])
+        assert sorted(map(str, got.to_pylist())) == sorted(map(str, whole[table].to_pylist())), table
+    assert several
+
+
+def test_two_captures_are_one_work(tmp_path: Path) -> None:
+    """A session that goes on in another capture: rows wait until the last one is read."""
+    names = ["k4_follower_sessions", "k4_slow_and_throttled"]
+    both = kdissect.open([str(CAPTURES / f"{name}.pcap") for name in names])
+    whole = both.table("fetch_sessions")
+    parts = pa.Table.from_batches(list(both.batches("fetch_sessions")), whole.schema)
+    assert sorted(map(str, parts.to_pylist())) == sorted(map(str, whole.to_pylist()))
+    times = whole["opened_at"].to_pylist()
+    assert times == sorted(times)
+
+
+def test_what_nobody_asked_for_is_not_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(self: Stage, *_: Any, **__: Any) -> None:
+        raise AssertionError("the analysis ran")
+
+    monkeypatch.setattr(Stage, "_work", never)
+    capture = opened("base")
+    columns = [name for name in SCHEMAS["exchanges"].names if name != "hold"]
+    assert capture.table("exchanges", columns).num_rows
+    assert capture.table("fetches", ["exchange_id", "request_kind", "latency_ms"]).num_rows
+    assert capture.table("fetch_partitions", ["exchange_id", "topic", "lag"]).num_rows
+    assert capture.table("connections").num_rows
+    with pytest.raises(AssertionError, match="the analysis ran"):
+        capture.table("exchanges", ["hold"])
+    with pytest.raises(AssertionError, match="the analysis ran"):
+        capture.table("exchanges", ["exchange_id"], where="hold = 'timeout'")
+
+
+def test_filters_and_columns_go_by_the_analysed_values() -> None:
+    capture = opened("k4_slow_and_throttled")
+    rows = capture.table("fetches", ["exchange_id", "hold"], where="hold = 'throttled'").to_pylist()
+    everything = capture.table("fetches").to_pylist()
+    assert rows == [
+        {"exchange_id": row["exchange_id"], "hold": "throttled"} for row in everything if row["hold"] == "throttled"
+    ]
+    assert rows
+    held = {row["exchange_id"]: row["hold"] for row in capture.table("exchanges").to_pylist()}
+    assert all(held[row["exchange_id"]] == row["hold"] for row in everything)
+    kinds = {row["api"]: set() for row in capture.table("exchanges").to_pylist()}
+    for row in capture.table("exchanges").to_pylist():
+        kinds[row["api"]].add(row["hold"])
+    assert "rebalance" in kinds["JoinGroup"]
+    assert "replication" in kinds["Produce"]
+    assert kinds["ApiVersions"] == {None}
+
+
+def test_the_same_from_parquet(tmp_path: Path) -> None:
+    """The analysis in a notebook, on tables read back."""
+    capture = opened("k4_session_eviction")
+    capture.save(tmp_path)
+    tables = {path.stem: pq.read_table(path) for path in tmp_path.glob("*.parquet")}
+    live = capture.analysis.sessions()
+    assert session_figures.brokers(tables["fetches"], tables["fetch_sessions"]).equals(live["brokers"])
+    assert session_figures.creators(tables["fetches"]).equals(live["creators"])
+    assert findings(tables).to_pylist() == capture.analysis.findings().to_pylist()
+    figures = latency(tables["exchanges"], tables["fetch_partitions"], ["api", "topic"], 1.0, tables["fetches"])
+    assert figures.to_pylist() == capture.analysis.latency(["api", "topic"], 1.0).to_pylist()
+    again = Stage({"fetch_sessions": None, "fetches": None}).whole(tables)
+    for name in ("fetch_sessions", "fetches"):
+        got, want = again[name].select(SCHEMAS[name].names).to_pylist(), tables[name].to_pylist()
+        assert sorted(map(str, got)) == sorted(map(str, want))
+
+
+def test_session_figures() -> None:
+    """k4_session_eviction: eight slots; refusals and evictions are those of the clients' own logs."""
+    found = opened("k4_session_eviction").analysis.sessions(every=10)
+    broker = next(row for row in found["brokers"].to_pylist() if row["broker"] == "1")
+    assert (broker["created"], broker["evicted"], broker["open"], broker["lost"]) == (18, 8, 10, 8)
+    clients = {(row["broker"], row["client_id"]): row for row in found["creators"].to_pylist()}
+    more = clients["1", "raw-evict-more"]
+    assert (more["created"], more["refused"], more["reused"], more["lost"]) == (8, 6, 0, 8)
+    assert found["evictors"].to_pylist()[0]["client_id"] == "raw-evict-more"
+    levels = [row["live"] for row in found["demand"].to_pylist() if row["broker"] == "1"]
+    assert max(levels) == broker["peak_live"] == 16
+
+
+def test_implied_partitions_of_one_request() -> None:
+    capture = opened("raw_sessions")
+    rows = capture.table("fetches", ["exchange_id", "session_epoch", "implied_partitions"]).to_pylist()
+    (request,) = [row for row in rows if row["session_epoch"] == 5]
+    found = capture.analysis.implied(request["exchange_id"])
+    assert found.num_rows == request["implied_partitions"] == 2989
+    assert [n for n in range(3000) if n not in set(found["partition"].to_pylist())] == [3, *range(500, 510)]
+    (shown,) = capture.show(request["exchange_id"])
+    assert shown.implied.to_pylist() == found.to_pylist()
+    tables = capture.tables(["fetches", "fetch_partitions", "session_partitions"])
+    plain = implied(request["exchange_id"], *tables.values())
+    assert plain.to_pylist() == found.to_pylist()
+    assert capture.analysis.implied(rows[0]["exchange_id"]).num_rows == 0
+    with pytest.raises(UsageError, match="no Fetch"):
+        capture.analysis.implied("0000:1")
+
+
+def test_the_first_screen_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With room for less than the capture, findings come from its beginning and say so; sessions are all counted."""
+    whole = opened("k4_session_eviction").summary()
+    assert whole.findings_of is None
+    assert whole.findings == opened("k4_session_eviction").table("findings").to_pylist()
+    monkeypatch.setattr(overview, "HELD_BACK", 0)
+    monkeypatch.setattr(overview, "EVIDENCE", 100)
+    monkeypatch.setattr(CaptureSet, "window", lambda self: Window(1 << 17))
+    cut = opened("k4_session_eviction").summary()
+    assert cut.findings_of is not None
+    assert 0 < cut.findings_of < cut.exchanges == whole.exchanges
+    assert sum(line.sessions for line in cut.sessions) == sum(line.sessions for line in whole.sessions)
+
+
+def test_bad_arguments() -> None:
+    capture = opened("base")
+    with pytest.raises(UsageError, match="cannot group latencies by 'colour'"):
+        capture.analysis.latency(["colour"])
+    with pytest.raises(UsageError, match="time buckets"):
+        capture.analysis.latency(every=0)
