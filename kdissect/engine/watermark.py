@@ -16,6 +16,7 @@ from kdissect.kafka.state import R_FIRST, R_LAST, R_NEXT
 from kdissect.tcp.layout import (
     C_HELD_HEAD,
     C_KAFKA,
+    C_NUMBER,
     C_REQUEST_HEAD,
     C_WIDTH,
     CONNECTION_WIDTH,
@@ -41,14 +42,14 @@ NOTHING_YET = -(2**63)
 
 
 @kernel
-def _earliest(M: Int64s, live: Int64s) -> Scalar:
+def _earliest(M: Int64s, connections: Int64s) -> Scalar:
     """Earliest instant (ns) at which anything arrived that is not finished; COMPLETE when nothing is open."""
     first: Scalar = np.int64(COMPLETE)
-    for c in range(len(live)):
-        if live[c, C_KAFKA] < 0:
+    for c in connections:
+        if M[c + C_NUMBER] < 0 or M[c + C_KAFKA] < 0:
             continue
         for head in (C_REQUEST_HEAD, C_HELD_HEAD):
-            r = live[c, head]
+            r = M[c + head]
             while r >= 0:
                 # A request counts from its last byte, a held response from its first.
                 when = M[r + R_LAST] if head == C_REQUEST_HEAD else M[r + R_FIRST]
@@ -57,13 +58,13 @@ def _earliest(M: Int64s, live: Int64s) -> Scalar:
                 if when != NULL:
                     first = min(first, when)
                 r = M[r + R_NEXT]
-        for s in range(C_WIDTH, CONNECTION_WIDTH, D_WIDTH):
-            if live[c, s + D_MODE] == MODE_IGNORED:
+        for s in range(c + C_WIDTH, c + CONNECTION_WIDTH, D_WIDTH):
+            if M[s + D_MODE] == MODE_IGNORED:
                 continue
-            if live[c, s + D_NEED] >= 0 or live[c, s + D_PREFIX_BYTES] > 0:
-                first = min(first, live[c, s + D_FIRST])
+            if M[s + D_NEED] >= 0 or M[s + D_PREFIX_BYTES] > 0:
+                first = min(first, M[s + D_FIRST])
             for head in (D_HEAD, D_AHEAD_HEAD):
-                node = live[c, s + head]
+                node = M[s + head]
                 while node >= 0:
                     first = min(first, M[node + N_TIME])
                     node = M[node + N_NEXT]
@@ -73,5 +74,5 @@ def _earliest(M: Int64s, live: Int64s) -> Scalar:
 def watermark(dissector: Dissector, latest: int) -> int:
     """Microseconds since the epoch: no row that comes later has its request's last byte, or its response's first one,
     before it. To be asked between blocks. `latest`: time of the last packet read, ns."""
-    first = int(_earliest(dissector.M, dissector.live()))
+    first = int(_earliest(dissector.M, dissector.connections))
     return min(first, latest - LATENESS) // 1000

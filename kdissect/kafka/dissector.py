@@ -166,6 +166,11 @@ class Dissector:
         found: Words = M[rows[:, None] + np.arange(CONNECTION_WIDTH)]
         return found
 
+    @property
+    def connections(self) -> Words:
+        """Addresses in `M` of the structs of connections, free ones (C_NUMBER below 0) too."""
+        return self._connections
+
     # ---- work
 
     def _aim(self) -> None:
