@@ -171,9 +171,10 @@ def read(
 @click.option(
     "--frame", type=click.IntRange(1), metavar="N", help="The exchange whose request or response ends in frame N."
 )
+@click.option("--wireshark", is_flag=True, help="Print how to find the exchange in Wireshark and tshark instead.")
 @time_options
 @engine_options
-def show(words: tuple[str, ...], demo: bool, frame: int | None, local: bool, **settings: Any) -> None:
+def show(words: tuple[str, ...], demo: bool, frame: int | None, wireshark: bool, local: bool, **settings: Any) -> None:
     """Explain every byte of one exchange, request and response.
 
     EXCHANGE_ID is as the first screen or a table prints it; a unique beginning of the connection's id is enough.
@@ -184,9 +185,15 @@ def show(words: tuple[str, ...], demo: bool, frame: int | None, local: bool, **s
         raise click.UsageError(f"{exchange_id!r} is no exchange id (such as 3f2a:12); or use --frame N")
     if exchange_id is None and frame is None:
         raise click.UsageError("say which exchange: an id such as 3f2a:12, or --frame N")
+    capture = open_capture(wanted, demo=demo, **settings)
+    if wireshark:
+        from kdissect.cli.wireshark import lines
+
+        _lines(line for shown in capture.show(exchange_id, frame) for line in lines(capture, shown.exchange))
+        return
     from kdissect.cli.reading import show_exchange
 
-    show_exchange(open_capture(wanted, demo=demo, **settings), exchange_id, frame, local=local)
+    show_exchange(capture, exchange_id, frame, local=local)
 
 
 @main.command(short_help="Fetch sessions: alive, created, evicted, refused.")

@@ -66,6 +66,9 @@ class Capture(Protocol):
 
     analysis: Any
 
+    def path(self, capture: str, file: str) -> Path | None:
+        """Where a file that tables name lies."""
+
     def summary(self, by: str = "api") -> Summary:
         """The first screen, as data."""
 

@@ -56,6 +56,14 @@ class Capture:
         """What the `capture` column calls each of them."""
         return [capture.name for capture in self._captures]
 
+    def path(self, capture: str, file: str) -> Path | None:
+        """Where a file that tables name (`capture` and, say, `request_file`) lies; None for an open file."""
+        for one in self._captures:
+            for member in one.members:
+                if one.name == capture and member.name == file:
+                    return member.path
+        return None
+
     def table(self, name: str, columns: Sequence[str] | None = None, where: str | None = None) -> pa.Table:
         """A whole table in the contract's order.
 
