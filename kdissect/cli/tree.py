@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 HEX_BYTES = 8
 """Bytes of a field shown in hexadecimal; the rest is in `value`."""
 HEADER = "header."
-"""Paths of the header's fields begin so; they stand beside those of the body."""
+"""Paths of a header's fields have this; they stand beside those of the body."""
 
 
 def render(shown: Shown, width: int, *, local: bool = False) -> Iterator[Text]:
@@ -96,7 +96,7 @@ def _message(explained: pa.Table, data: bytes, width: int) -> list[Text]:
     rows: list[Sequence[str]] = []
     for field in explained.to_pylist():
         path, offset, length = field["path"], field["offset"], field["length"]
-        depth = 0 if path.startswith(HEADER) else path.count(".") + path.count("[")
+        depth = path.count(".") + path.count("[") - path.count(HEADER)
         name = path.rsplit(".", 1)[-1]
         raw = data[offset : offset + length] if offset is not None and length else b""
         shown = raw[:HEX_BYTES].hex(" ") + (" .." if len(raw) > HEX_BYTES else "")

@@ -29,6 +29,7 @@ PROTOCOL_TYPE, CONSUMER = "protocol_type", "consumer"
 DECODED = "_decoded"
 _VERSION_BYTES = 2
 _PREFIX_BYTES = 4
+_API_KEY = "request_api_key"
 _SHOWN_BYTES = 256
 """Bytes of a value in hexadecimal; more help nobody, and the piece says where the others are."""
 
@@ -141,10 +142,7 @@ def explain_frame(
     except WalkError as error:
         found = [*_rows(error.pieces), _complaint(error, rest, False)]
         return rows + [row | {"path": f"header.{row['path']}"} for row in _moved(found, _PREFIX_BYTES)]
-    for row in _moved(list(_rows(walked.pieces)), _PREFIX_BYTES):
-        if row["path"] == "request_api_key":
-            row["meaning"] = index.api_name(key)
-        rows.append(row | {"path": f"header.{row['path']}"})
+    rows += [row | {"path": f"header.{row['path']}"} for row in _moved(list(_rows(walked.pieces)), _PREFIX_BYTES)]
     start = _PREFIX_BYTES + walked.end
     body = frame[start:]
     forwarded = _forwarded(request) if key == _ENVELOPE and request is not None else None
@@ -250,7 +248,8 @@ def _framed(head: Walked, body: Walked) -> list[Piece]:
 
 def _rows(pieces: list[Piece] | Iterator[Piece]) -> Iterator[Row]:
     for piece in pieces:
-        row = _row(piece.offset, piece.length, piece.path, piece.kind, _text(piece), meaning(piece))
+        said = index.api_name(piece.value) if piece.path.endswith(_API_KEY) else meaning(piece)
+        row = _row(piece.offset, piece.length, piece.path, piece.kind, _text(piece), said)
         yield row | {"schema": piece.source, "hidden": piece.note == "hidden"}
 
 

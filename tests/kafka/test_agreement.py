@@ -10,7 +10,9 @@ import pytest
 
 from kdissect.kafka.messages import Decoder
 from kdissect.schema import index
+from kdissect.schema.filling import fill
 from kdissect.schema.shape import shape_of
+from kdissect.schema.vm import count
 from kdissect.schema.walker import WalkError, walk
 from tests.kafka.kio_bodies import Kind, classes, generate
 from tests.schema.made import laid
@@ -84,6 +86,13 @@ def compare(decoder: Decoder, seeds: range) -> None:
 def test_every_message_as_kio_encodes_it(decoder: Decoder) -> None:
     assert len(classes()) == 604
     compare(decoder, range(1))
+
+
+def test_one_kernel_serves_every_api(decoder: Decoder) -> None:
+    """However many APIs there are, two kernels are compiled, once: layouts are data to them."""
+    kinds = list(classes())
+    rows_of(decoder, kinds, [generate(kind, 1)[0] for kind in kinds])
+    assert (len(count.signatures), len(fill.signatures)) == (1, 1)
 
 
 @pytest.mark.exhaustive
