@@ -58,17 +58,12 @@ def run(command: list[str], workplace: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        pytest.param(line, id=f"{place}-{i}")
-        for place, block in blocks("sh")
-        for i, line in enumerate(block.splitlines())
-        if line.strip() and not line.startswith("#")
-    ],
-)
-def test_commands(line: str, workplace: Path) -> None:
-    run(["bash", "-euo", "pipefail", "-c", line], workplace)
+@pytest.mark.parametrize("block", [pytest.param(block, id=place) for place, block in blocks("sh")])
+def test_commands(block: str, workplace: Path) -> None:
+    """A block's lines one after the other: a later one may read what an earlier one wrote."""
+    for line in block.splitlines():
+        if line.strip() and not line.startswith("#"):
+            run(["bash", "-euo", "pipefail", "-c", line], workplace)
 
 
 @pytest.mark.parametrize("block", [pytest.param(block, id=place) for place, block in blocks("python")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -50,6 +51,15 @@ class Capture:
     def __repr__(self) -> str:
         names = ", ".join(capture.name for capture in self._captures)
         return f"<Capture {names}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the captures, and how to go on. Nothing is read."""
+        names = "".join(f"<li><code>{escape(one.name)}</code>{_sized(one)}</li>" for one in self._captures)
+        tables = ", ".join(f"<code>{name}</code>" for name in SCHEMAS)
+        return (
+            f"<div><p><b>kdissect.Capture</b></p><ul>{names}</ul>"
+            f"<p>Tables for <code>.table(name)</code> and <code>.pandas(name)</code>: {tables}</p></div>"
+        )
 
     @property
     def names(self) -> list[str]:
@@ -129,6 +139,12 @@ class Capture:
             if name in part and part[name].num_rows:
                 table = run.builder.finished(name, [part[name]], condition, shown)
                 yield from table.to_batches()
+
+    def stream(self, name: str, columns: Sequence[str] | None = None, where: str | None = None) -> pa.RecordBatchReader:
+        """`batches` as a stream with the Arrow PyCapsule interface, which other libraries take as it is."""
+        shown = columns_of(name, None if columns is None else list(columns))
+        schema = pa.schema([SCHEMAS[name].field(column) for column in shown])
+        return pa.RecordBatchReader.from_batches(schema, self.batches(name, columns, where))
 
     def messages(self, api: str, direction: str) -> pa.Table:
         """Every message of one API and direction ("request" or "response"), nested as on the wire, a row each.
@@ -229,6 +245,13 @@ class Capture:
         for name in tables:
             declared(name)
         return Run(self._captures, tables, self._settings, messages)
+
+
+def _sized(capture: CaptureSet) -> str:
+    """How many files and bytes a capture has, where that is known without reading it."""
+    files = len(capture.members)
+    several = f", {files} files" if files > 1 else ""
+    return several + (f", {capture.size:,} bytes" if capture.size is not None else "")
 
 
 def open_capture(
