@@ -196,10 +196,16 @@ class _Part:
         elif event.each and len(rows):
             self.level = self.request.each(event.each)
             inner = block.bodies(event.key, 0)[self.level.body]
-            bare = np.setdiff1d(rows, inner)
+            bare = self._named(np.setdiff1d(rows, inner))
             rows = np.concatenate([inner, bare])
             self.element = np.concatenate([np.arange(len(inner)), np.full(len(bare), -1)])
         self.row = rows
+
+    def _named(self, rows: Int64s) -> Int64s:
+        """Those whose request names a group itself, or was not captured; a list of no groups is about none."""
+        body = self.block.body_of(self.event.key, 0)[rows]
+        group = pick(self.request.column(self.event.group, TEXT), body)
+        return rows[(body < 0) | np.asarray(group.is_valid())]
 
     def asked(self, path: str, kind: pa.DataType = TEXT) -> pa.Array:
         """A field of the request, or of the list element."""
