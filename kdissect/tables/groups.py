@@ -205,7 +205,8 @@ class _Part:
         """Those whose request names a group itself, or was not captured; a list of no groups is about none."""
         body = self.block.body_of(self.event.key, 0)[rows]
         group = pick(self.request.column(self.event.group, TEXT), body)
-        return rows[(body < 0) | np.asarray(group.is_valid())]
+        kept: Int64s = rows[(body < 0) | np.asarray(group.is_valid())]
+        return kept
 
     def asked(self, path: str, kind: pa.DataType = TEXT) -> pa.Array:
         """A field of the request, or of the list element."""
