@@ -24,7 +24,7 @@ from tests.oracle.material import CAPTURES, LOGGED, material
 pytestmark = pytest.mark.oracle
 
 CAPTURED = ("k4_admin_sweep", "sasl_logins", "sasl_old", "sweep_231", "sweep_391_kraft", "sweep_440_kraft")
-PASSWORDS = (b"test-password", b"test-secret", b"alice-test", b"bob-test", b"live-test-salt", b"live-test-salted-password")
+PASSWORDS = (b"test-password", b"test-secret", b"alice-test", b"bob-test", b"live-test-salt")
 SASL = re.compile(
     rb"n,,n=[\x21-\x7e]+|[cr]=[\x21-\x7e]+,[rs]=[\x21-\x7e]+|v=[A-Za-z0-9+/]{20,}=*|auth=Bearer [\x21-\x7e]+"
 )
