@@ -18,13 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.kafka.completed import NULL_TIME
+from kdissect.kafka.payloads import decoded
 from kdissect.tables.apinames import error_column
-from kdissect.tables.assignment import read_assignment
 from kdissect.tables.block import TIME_KEY, Block, Column, assemble, instant
 from kdissect.tables.declaration.model import ASSIGNMENT, CODE, TEXT
 from kdissect.tables.exchanges import error_codes
 from kdissect.tables.identity import dictionary
-from kdissect.tables.nest import Int64s, Level, numbers, optional, pick
+from kdissect.tables.nest import Int64s, Level, optional, pick
 from kdissect.tables.partitions import Side, keys, locate
 
 
@@ -270,19 +270,28 @@ class _Part:
         return codes, known
 
     def assignment(self) -> pa.Array:
-        """Assigned partitions that the answer carries."""
-        out: list[Any] = [None] * len(self.row)
-        body = self.block.body_of(self.event.key, 1)[self.row]
+        """Assigned partitions that the answer carries: as they are, or inside of bytes (consumer protocol)."""
         path = self.event.answer_assignment
         found = self.response.get(path) if path else None
-        if found is not None and pa.types.is_list(found.type):
-            for i in np.flatnonzero((body >= 0) & np.asarray(pick(found.is_valid(), body).fill_null(False))).tolist():
-                out[i] = [{"topic": None, **item} for item in found[int(body[i])].as_py()]
-        elif found is not None and pa.types.is_binary(found.type):
-            encoded = pick(found, body).dictionary_encode()
-            values = [read_assignment(data) for data in encoded.dictionary.to_pylist()]
-            out = [None if code < 0 else values[code] for code in numbers(encoded.indices, -1).tolist()]
-        return pa.array(out, ASSIGNMENT)
+        if found is not None and pa.types.is_binary(found.type):
+            found = pc.struct_field(decoded(found, "ConsumerProtocolAssignment"), "assigned_partitions")
+        if found is None:
+            return pa.nulls(len(self.row), ASSIGNMENT)
+        return pick(_assignments(found), self.block.body_of(self.event.key, 1)[self.row])
+
+
+def _assignments(lists: pa.Array) -> pa.Array:
+    """Lists of topics (by name or by id) with their partitions, as ASSIGNMENT."""
+    values = lists.values
+    there = {values.type.field(i).name for i in range(values.type.num_fields)}
+    fields = list(ASSIGNMENT.value_type)
+    parts = [
+        pc.struct_field(values, f.name).cast(f.type) if f.name in there else pa.nulls(len(values), f.type)
+        for f in fields
+    ]
+    items = pa.StructArray.from_arrays(parts, fields=fields)
+    buffers = lists.buffers()[:2]
+    return pa.Array.from_buffers(ASSIGNMENT, len(lists), buffers, offset=lists.offset, children=[items])
 
 
 def _blank(size: int) -> tuple[pa.Array, Int64s]:

@@ -7,7 +7,6 @@ import numpy as np
 
 from kdissect.kafka.completed import FILE_SHIFT, NULL_TIME, Problems, Quality
 from kdissect.problems import Kind
-from kdissect.tables.assignment import read_assignment
 from kdissect.tables.builder import TableBuilder
 from tests.tables.made import START, completed, connections
 
@@ -165,19 +164,6 @@ def assignment(*topics, user=b"", version=1):
     for name, parts in topics:
         out += struct.pack(">h", len(name)) + name.encode() + struct.pack(f">i{len(parts)}i", len(parts), *parts)
     return out + struct.pack(">i", len(user)) + user
-
-
-def test_embedded_assignments():
-    data = assignment(("orders", [0, 2]), ("p", []), user=b"xy")
-    assert read_assignment(data) == [
-        {"topic": "orders", "topic_id": None, "partitions": [0, 2]},
-        {"topic": "p", "topic_id": None, "partitions": []},
-    ]
-    for cut in range(len(data)):
-        assert read_assignment(data[:cut]) is None
-    assert read_assignment(data + b"x") is None
-    assert read_assignment(struct.pack(">hi", 0, 2**31 - 1)) is None
-    assert read_assignment(assignment(("t", [1]), version=9)) is None
 
 
 def test_group_events():
