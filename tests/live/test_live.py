@@ -22,6 +22,8 @@ pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
 
 REFUSED = {(0, 0), (0, 1), (0, 2)}
 """Produce v0 to v2 are advertised only because a client of old would give up otherwise (KAFKA-18659)."""
+AMBIGUOUS = ["EndQuorumEpoch version 0 had two layouts, and both fit"]
+"""One partition with one preferred successor is, byte for byte, also one with a replica id and no successor (2.7)."""
 ENVELOPE = 58
 """Never logged; what is inside is."""
 
@@ -54,4 +56,4 @@ def test_the_broker_answered_everything_that_it_advertises(sent_and_logged: tupl
 def test_every_answer_was_read(logged: Material) -> None:
     answered = [r for r in logged.exchanges if r["response_last_at"] is not None]
     assert all(r["decoded"] and r["status"] in ("ok", "error") for r in answered)
-    assert not logged.capture.table("problems").num_rows
+    assert [problem["detail"] for problem in logged.capture.table("problems").to_pylist()] == AMBIGUOUS
