@@ -86,7 +86,10 @@ numba.config.CACHE_DIR = str(_cache_directory())
 
 from kdissect._compiler import KernelCompiler, PartCompiler  # noqa: E402
 
-_OPTIONS: dict[str, Any] = {"nogil": True, "boundscheck": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+_OPTIONS: dict[str, Any] = {
+    "nogil": True, "boundscheck": True, "error_model": "numpy", "no_cfunc_wrapper": True,
+    "_nrt": False,
+}  # fmt: skip
 
 
 def _without_literals(dispatcher: Any) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kdissect._kernel import kernel
+from kdissect._kernel import kernel, part
 from kdissect.analysis.columns import Int64s, Scalar
 
 NOT_AN_ID = -(2**62)
@@ -18,7 +18,7 @@ DIGITS = 16
 """Hex digits of a connection id."""
 
 
-@kernel
+@part
 def _hex(byte: Scalar) -> Scalar:
     if 48 <= byte <= 57:
         return byte - 48
@@ -83,7 +83,7 @@ def exchange_keys(column: pa.Array | pa.ChunkedArray) -> tuple[Int64s, Int64s]:
     return high, n
 
 
-@kernel
+@part
 def _mix(high: Scalar, n: Scalar) -> Scalar:
     value = np.uint64(high) ^ (np.uint64(n) * np.uint64(0x9E3779B97F4A7C15))
     value = (value ^ (value >> np.uint64(31))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kdissect._kernel import kernel
+from kdissect._kernel import kernel, part
 from kdissect.analysis.columns import Int64s, Scalar
 from kdissect.analysis.session_pools import hashed
 
@@ -10,7 +10,7 @@ from kdissect.analysis.session_pools import hashed
 H_WIDTH = 5
 
 
-@kernel
+@part
 def place_of(table: Int64s, key: Scalar, a: Scalar, b: Scalar, d: Scalar) -> Scalar:
     """Row of the key (its first `key` columns), or the free one where it would stand."""
     at = hashed(a, b, d) % len(table)
@@ -28,10 +28,12 @@ def refill(old: Int64s, new: Int64s, key: Scalar) -> None:
         if old[i, 0] != -1:
             b = old[i, 1] if key > 1 else 0
             d = old[i, 2] if key > 1 else 0
-            new[place_of(new, key, old[i, 0], b, d)] = old[i]
+            at = place_of(new, key, old[i, 0], b, d)
+            for q in range(old.shape[1]):
+                new[at, q] = old[i, q]
 
 
-@kernel
+@part
 def tell(
     known: Int64s, counts: Int64s, most: Scalar, broker: Scalar, topic: Scalar, partition: Scalar, high: Scalar,
     stable: Scalar,

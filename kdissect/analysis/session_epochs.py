@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from kdissect._kernel import kernel
+from kdissect._kernel import part
 from kdissect.analysis import session_rules as r
 from kdissect.analysis.columns import Scalar
 from kdissect.analysis.session_pools import varint_bytes
 
 
-@kernel
+@part
 def named_bytes(
     version: Scalar, topics: Scalar, plain: Scalar, compact: Scalar, counts: Scalar, partitions: Scalar
 ) -> Scalar:
@@ -20,13 +20,13 @@ def named_bytes(
     return 4 + plain + topics * 6 + partitions * (28 if version >= 9 else 24)
 
 
-@kernel
+@part
 def next_epoch(epoch: Scalar) -> Scalar:
     """The epoch that the broker expects after this one."""
     return 1 if epoch >= r.LAST_EPOCH else epoch + 1
 
 
-@kernel
+@part
 def compare(epoch: Scalar, expected: Scalar, last: Scalar, wraps: Scalar) -> Scalar:
     """Status of an epoch where another (or the same) was expected."""
     if epoch == expected:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from kdissect._kernel import kernel
+from kdissect._kernel import kernel, part
 from kdissect.analysis import session_layout as c
 from kdissect.analysis import session_rules as r
 from kdissect.analysis.columns import NULL_TIME, Int64s, Scalar
@@ -30,7 +30,7 @@ Int8s = npt.NDArray[np.int8]
 TRANSITIONS = r.TRANSITIONS
 
 
-@kernel
+@part
 def open_session(
     S: Int64s, P: Int32s, V: Int64s, T: Int32s, SH: Int32s, PH: Int32s, TH: Int32s, D: Int64s, M: Int64s,
     broker: Scalar, number: Scalar, when: Scalar, epoch: Scalar, name_bytes: Int64s,
@@ -62,7 +62,7 @@ def open_session(
     return at
 
 
-@kernel
+@part
 def make_room(
     S: Int64s, P: Int32s, T: Int32s, PH: Int32s, TH: Int32s, M: Int64s, keep: Scalar, need: Scalar, name_bytes: Int64s
 ) -> Scalar:
@@ -80,7 +80,7 @@ def make_room(
     return M[c.M_LIVE_P] + need <= M[c.M_MAX_P]
 
 
-@kernel
+@part
 def note_forgotten(
     Q: Int64s, begin: Scalar, end: Scalar, session: Scalar, P: Int32s, PH: Int32s, X: Int64s, name_of: Int64s
 ) -> Scalar:
@@ -106,7 +106,7 @@ def note_forgotten(
     return size
 
 
-@kernel
+@part
 def was_forgotten(X: Int64s, size: Scalar, name: Scalar, partition: Scalar, topic: Scalar) -> Scalar:
     """The same request forgets a partition of that name and number under another topic id."""
     if size == 0 or name < 0:
@@ -119,7 +119,7 @@ def was_forgotten(X: Int64s, size: Scalar, name: Scalar, partition: Scalar, topi
     return False
 
 
-@kernel
+@part
 def update_set(
     S: Int64s, P: Int32s, V: Int64s, T: Int32s, PH: Int32s, TH: Int32s, X: Int64s, M: Int64s, Q: Int64s, begin: Scalar,
     end: Scalar, session: Scalar, epoch: Scalar, version: Scalar, name_of: Int64s, name_bytes: Int64s, out: Int64s,
@@ -203,7 +203,7 @@ def update_set(
         out[c.O_IMPLIED] = S[session, c.S_SIZE] - distinct
 
 
-@kernel
+@part
 def read_answer(
     S: Int64s, P: Int32s, V: Int64s, T: Int32s, PH: Int32s, TH: Int32s, M: Int64s, Q: Int64s, begin: Scalar,
     end: Scalar, session: Scalar, full: Scalar, name_bytes: Int64s, reasons: Int8s, offsets: Int64s,
@@ -245,7 +245,7 @@ def read_answer(
     return returned
 
 
-@kernel
+@part
 def touch(S: Int64s, M: Int64s, at: Scalar, when: Scalar) -> None:
     """An accepted use."""
     S[at, c.S_IDLE] = max(S[at, c.S_IDLE], when - S[at, c.S_USED])
@@ -255,13 +255,13 @@ def touch(S: Int64s, M: Int64s, at: Scalar, when: Scalar) -> None:
         link_newest(S, M, at)
 
 
-@kernel
+@part
 def identify(S: Int64s, at: Scalar, out: Int64s) -> None:
     """The fetch belongs to this session."""
     out[c.O_SERIAL], out[c.O_ID], out[c.O_INCARNATION] = S[at, c.S_SERIAL], S[at, c.S_ID], S[at, c.S_INCARNATION]
 
 
-@kernel
+@part
 def count_request(S: Int64s, N: Int64s, M: Int64s, at: Scalar, row: Int64s) -> None:
     """A request names (or created) the session."""
     S[at, c.S_REQUESTS] += 1

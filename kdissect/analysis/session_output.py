@@ -11,7 +11,7 @@ from kdissect.analysis import session_layout as c
 from kdissect.analysis import session_rules as r
 from kdissect.analysis.columns import MILLI, Coder, Int64s, instants, optional, words
 from kdissect.analysis.session_input import Waiting
-from kdissect.analysis.session_pools import chain
+from kdissect.analysis.session_pools import Int32s, chain
 from kdissect.tables.declaration import SCHEMAS
 
 if TYPE_CHECKING:
@@ -50,6 +50,14 @@ def partition_columns(done: Waiting) -> dict[str, pa.Array]:
     return {"reason": words(reasons, r.REASONS), "_session_offset": optional(offsets, COUNT)}
 
 
+def _listed(pool: Int32s | Int64s, first: int, column: int) -> Int64s:
+    """The rows of a linked list of a pool, int64[n]."""
+    rows: Int64s = np.empty(64, np.int64)
+    while (count := chain(pool, first, column, rows)) > len(rows):
+        rows = np.empty(count, np.int64)
+    return rows[:count]
+
+
 class Ended:
     """Rows of sessions and stays that are over, until they are asked for."""
 
@@ -64,10 +72,10 @@ class Ended:
     def take(self, state: c.State) -> None:
         """Take down what has ended since the last time."""
         if self._with_stays:
-            gone = chain(state.P, state.M[c.M_ENDED_P], c.P_NEXT)
+            gone = _listed(state.P, int(state.M[c.M_ENDED_P]), c.P_NEXT)
             if len(gone):
                 self._stays.append(self._stay_rows(state, gone))
-        ended = chain(state.S, state.M[c.M_ENDED_S], c.S_NEXT)
+        ended = _listed(state.S, int(state.M[c.M_ENDED_S]), c.S_NEXT)
         if len(ended):
             self._sessions.append(self._session_rows(state, state.S[ended]))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from kdissect._kernel import kernel
+from kdissect._kernel import kernel, part
 from kdissect.analysis import session_layout as c
 from kdissect.analysis.columns import Int64s, Scalar
 from kdissect.analysis.session_rules import MAX_NAMES, MAX_REMEMBERED
@@ -13,7 +13,7 @@ from kdissect.analysis.session_rules import MAX_NAMES, MAX_REMEMBERED
 Int32s = npt.NDArray[np.int32]
 
 
-@kernel
+@part
 def hashed(a: Scalar, b: Scalar, d: Scalar) -> Scalar:
     """A well-mixed non-negative integer out of three."""
     value = np.uint64(a) * np.uint64(0x9E3779B97F4A7C15) ^ np.uint64(b) * np.uint64(0xC2B2AE3D27D4EB4F)
@@ -22,7 +22,7 @@ def hashed(a: Scalar, b: Scalar, d: Scalar) -> Scalar:
     return np.int64((value ^ (value >> np.uint64(29))) >> np.uint64(1))
 
 
-@kernel
+@part
 def varint_bytes(value: Scalar) -> Scalar:
     """Bytes of an unsigned varint."""
     size = 1
@@ -32,7 +32,7 @@ def varint_bytes(value: Scalar) -> Scalar:
     return size
 
 
-@kernel
+@part
 def find_session(S: Int64s, SH: Int32s, broker: Scalar, number: Scalar) -> Scalar:
     """Row of a live session, -1."""
     at = np.int64(SH[hashed(broker, number, 1) & (len(SH) - 1)])
@@ -43,7 +43,7 @@ def find_session(S: Int64s, SH: Int32s, broker: Scalar, number: Scalar) -> Scala
     return -1
 
 
-@kernel
+@part
 def find_partition(P: Int32s, PH: Int32s, session: Scalar, topic: Scalar, partition: Scalar) -> Scalar:
     """Row of a partition in a session, -1."""
     at = np.int64(PH[hashed(session, topic, partition) & (len(PH) - 1)])
@@ -54,7 +54,7 @@ def find_partition(P: Int32s, PH: Int32s, session: Scalar, topic: Scalar, partit
     return -1
 
 
-@kernel
+@part
 def unchain(pool: Int32s | Int64s, H: Int32s, column: Scalar, bucket: Scalar, at: Scalar) -> None:
     """Take a row out of its bucket."""
     here = np.int64(H[bucket])
@@ -119,7 +119,7 @@ def rehash_remembered(old: Int64s, new: Int64s) -> None:
             new[at, 0], new[at, 1] = old[i, 0], old[i, 1]
 
 
-@kernel
+@part
 def incarnations(D: Int64s, broker: Scalar, number: Scalar) -> Scalar:
     """How many sessions of that broker and id have ended, as far as remembered."""
     key = broker << 32 | (number & 0xFFFFFFFF)
@@ -131,7 +131,7 @@ def incarnations(D: Int64s, broker: Scalar, number: Scalar) -> Scalar:
     return 0
 
 
-@kernel
+@part
 def remember(D: Int64s, M: Int64s, broker: Scalar, number: Scalar, incarnation: Scalar) -> None:
     """A session has ended."""
     if M[c.M_REMEMBERED] >= MAX_REMEMBERED:
@@ -148,7 +148,7 @@ def remember(D: Int64s, M: Int64s, broker: Scalar, number: Scalar, incarnation: 
     M[c.M_REMEMBERED] += 1
 
 
-@kernel
+@part
 def note_member(S: Int64s, N: Int64s, M: Int64s, session: Scalar, column: Scalar, value: Scalar) -> None:
     """Add a client or connection to a session's list, once, in order of appearance."""
     at = S[session, column]
@@ -172,7 +172,7 @@ def note_member(S: Int64s, N: Int64s, M: Int64s, session: Scalar, column: Scalar
         N[last, c.N_NEXT] = new
 
 
-@kernel
+@part
 def unlink_session(S: Int64s, M: Int64s, at: Scalar) -> None:
     """Take a session out of the list that is ordered by last use."""
     older, newer = S[at, c.S_OLDER], S[at, c.S_NEWER]
@@ -186,7 +186,7 @@ def unlink_session(S: Int64s, M: Int64s, at: Scalar) -> None:
         M[c.M_NEWEST] = older
 
 
-@kernel
+@part
 def link_newest(S: Int64s, M: Int64s, at: Scalar) -> None:
     """Put a session at the recent end of that list."""
     S[at, c.S_OLDER], S[at, c.S_NEWER] = M[c.M_NEWEST], -1
@@ -197,7 +197,7 @@ def link_newest(S: Int64s, M: Int64s, at: Scalar) -> None:
     M[c.M_NEWEST] = at
 
 
-@kernel
+@part
 def topic_of(S: Int64s, T: Int32s, TH: Int32s, M: Int64s, session: Scalar, topic: Scalar, name_bytes: Scalar) -> Scalar:
     """The session's row for a topic, a new one when it has none."""
     bucket = hashed(session, topic, 2) & (len(TH) - 1)
@@ -219,7 +219,7 @@ def topic_of(S: Int64s, T: Int32s, TH: Int32s, M: Int64s, session: Scalar, topic
     return at
 
 
-@kernel
+@part
 def leave_topic(S: Int64s, T: Int32s, TH: Int32s, M: Int64s, at: Scalar, name_bytes: Scalar) -> None:
     """One partition less of a topic; its row goes with the last."""
     session, count = np.int64(T[at, c.T_SESSION]), np.int64(T[at, c.T_COUNT])
@@ -237,7 +237,7 @@ def leave_topic(S: Int64s, T: Int32s, TH: Int32s, M: Int64s, at: Scalar, name_by
     S[session, c.S_COUNTS] -= 1
 
 
-@kernel
+@part
 def add_partition(
     S: Int64s, P: Int32s, V: Int64s, T: Int32s, PH: Int32s, TH: Int32s, M: Int64s,
     session: Scalar, topic: Scalar, partition: Scalar, epoch: Scalar, name_bytes: Scalar,
@@ -270,7 +270,7 @@ def add_partition(
     return at
 
 
-@kernel
+@part
 def remove_partition(
     S: Int64s, P: Int32s, T: Int32s, PH: Int32s, TH: Int32s, M: Int64s, at: Scalar, epoch: Scalar, name_bytes: Scalar
 ) -> None:
@@ -296,7 +296,7 @@ def remove_partition(
     M[c.M_ENDED_P_LAST] = at
 
 
-@kernel
+@part
 def release_set(
     S: Int64s, P: Int32s, T: Int32s, PH: Int32s, TH: Int32s, M: Int64s, session: Scalar, name_bytes: Int64s
 ) -> None:
@@ -308,7 +308,7 @@ def release_set(
         at = following
 
 
-@kernel
+@part
 def end_session(
     S: Int64s, P: Int32s, T: Int32s, SH: Int32s, PH: Int32s, TH: Int32s, D: Int64s, M: Int64s,
     at: Scalar, reason: Scalar, when: Scalar, name_bytes: Int64s,
@@ -328,19 +328,16 @@ def end_session(
 
 
 @kernel
-def chain(pool: Int32s | Int64s, first: Scalar, column: Scalar) -> Int64s:
-    """Rows of a linked list."""
+def chain(pool: Int32s | Int64s, first: Scalar, column: Scalar, rows: Int64s) -> int:
+    """Write the rows of a linked list to `rows`, as many as there is room for; returns how many there are."""
     count = 0
     at = np.int64(first)
     while at >= 0:
+        if count < rows.size:
+            rows[count] = at
         count += 1
         at = np.int64(pool[at, column])
-    rows = np.empty(count, np.int64)
-    at = np.int64(first)
-    for i in range(count):
-        rows[i] = at
-        at = np.int64(pool[at, column])
-    return rows
+    return count
 
 
 @kernel

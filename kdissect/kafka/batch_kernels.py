@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kdissect._kernel import kernel
+from kdissect._kernel import kernel, part
 from kdissect.kafka.batch_layout import (
     AT,
     ATTRIBUTES,
@@ -74,46 +74,46 @@ Number = Any
 """An int64 of numba, whatever Python makes of it."""
 
 
-@kernel
+@part
 def int16_at(s: Bytes, p: Number) -> Number:
     """Big-endian int16; the caller has checked the bounds (so for all readers here)."""
     return np.int64(np.int16((np.int64(s[p]) << 8) | np.int64(s[p + 1])))
 
 
-@kernel
+@part
 def int32_at(s: Bytes, p: Number) -> Number:
     """Big-endian int32."""
     value = (np.int64(s[p]) << 24) | (np.int64(s[p + 1]) << 16) | (np.int64(s[p + 2]) << 8) | np.int64(s[p + 3])
     return np.int64(np.int32(value))
 
 
-@kernel
+@part
 def int64_at(s: Bytes, p: Number) -> Number:
     """Big-endian int64."""
     return (int32_at(s, p) << 32) | (int32_at(s, p + 4) & 0xFFFFFFFF)
 
 
-@kernel
+@part
 def _known16(s: Bytes, p: Number, end: Number) -> Number:
     return int16_at(s, p) if p + 2 <= end else NULL
 
 
-@kernel
+@part
 def _known32(s: Bytes, p: Number, end: Number) -> Number:
     return int32_at(s, p) if p + 4 <= end else NULL
 
 
-@kernel
+@part
 def _known64(s: Bytes, p: Number, end: Number) -> Number:
     return int64_at(s, p) if p + 8 <= end else NULL
 
 
-@kernel
+@part
 def _odd_time(time: Number) -> Number:
     return time != NULL and (time < FIRST_MS or time > LAST_MS)
 
 
-@kernel
+@part
 def _blank(s: Bytes, p: Number, end: Number) -> Number:
     blank = True
     for k in range(p, end):
@@ -121,7 +121,7 @@ def _blank(s: Bytes, p: Number, end: Number) -> Number:
     return blank
 
 
-@kernel
+@part
 def _start(
     rows: Int64s, n: Number, owner: Number, at: Number, length: Number, wire: Number, kind: Number, cut: Number
 ) -> None:
@@ -136,7 +136,7 @@ def _start(
     rows[n, PROBLEMS] = 0
 
 
-@kernel
+@part
 def _batch(s: Bytes, rows: Int64s, n: Number, end: Number) -> None:
     """The fields of a magic-2 header; `end` is where the bytes of the batch end."""
     p = rows[n, AT]
@@ -175,7 +175,7 @@ def _batch(s: Bytes, rows: Int64s, n: Number, end: Number) -> None:
     rows[n, PROBLEMS] = problems
 
 
-@kernel
+@part
 def _message(s: Bytes, rows: Int64s, n: Number, end: Number, magic: Number) -> None:
     """The fields of one message of magic 0 or 1: a wrapper, or the first of a run."""
     p = rows[n, AT]
@@ -209,7 +209,7 @@ def _message(s: Bytes, rows: Int64s, n: Number, end: Number, magic: Number) -> N
     rows[n, PROBLEMS] = problems
 
 
-@kernel
+@part
 def _join(s: Bytes, rows: Int64s, n: Number, p: Number, total: Number, magic: Number) -> None:
     """Take a further plain message into the run of row n."""
     rows[n, LENGTH] += total
@@ -340,7 +340,7 @@ def runs_ok(s: Bytes, rows: Int64s, table: npt.NDArray[np.uint32], ok: npt.NDArr
         ok[n] = 1 if good else 0
 
 
-@kernel
+@part
 def crc32(s: Bytes, p: Number, end: Number, table: npt.NDArray[np.uint32]) -> Number:
     """A reflected CRC-32 of s[p:end], eight bytes at a time; `table` makes it CRC-32 or CRC-32C."""
     crc = np.uint32(0xFFFFFFFF)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kdissect._kernel import kernel
+from kdissect._kernel import kernel, part
 from kdissect.kafka.batch_kernels import int16_at, int32_at, int64_at
 from kdissect.kafka.batch_layout import (
     ATTRIBUTES,
@@ -79,7 +79,7 @@ SEGMENT, ROWS = 0, 1
 KNOWN_CONTROLS = len(CONTROL_TYPES)
 
 
-@kernel
+@part
 def varint(s: Bytes, p: Number, end: Number) -> tuple[Number, Number]:
     """(value, position behind it) of a zigzag varint; position -1 where the bytes end inside it, -2 where it has no
     end."""
@@ -102,7 +102,7 @@ def varint(s: Bytes, p: Number, end: Number) -> tuple[Number, Number]:
     return 0, -1
 
 
-@kernel
+@part
 def _micros(time: Number) -> Number:
     """µs of milliseconds; NULL for none (-1) and for what is outside years 1-9999."""
     if time == -1 or time < FIRST_MS or time > LAST_MS:
@@ -110,7 +110,7 @@ def _micros(time: Number) -> Number:
     return time * 1000
 
 
-@kernel
+@part
 def skip_headers(s: Bytes, p: Number, end: Number, count: Number) -> Number:
     """Position behind `count` headers, -1 where they do not fit."""
     for _ in range(count):
