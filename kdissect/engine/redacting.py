@@ -12,6 +12,7 @@ cannot be read again (compressed input) is first written to a temporary file.
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -40,8 +41,10 @@ from kdissect.rewriting.places import Places
 from kdissect.rewriting.record_kernels import BLOCK, PADDING
 
 Words = npt.NDArray[np.int64]
-SLOTS = 24
-"""Window slots: frames that wait longer than 192 MB of input for their end stay blank."""
+SLOTS = 12
+"""Window slots: frames that wait longer than 96 MB of input for their end stay blank."""
+RELEASE = 3
+"""Blocks after which the pages of the output are given back: they would count as this process's memory."""
 SPOOL = 1 << 20
 FILE_MASK = (1 << 40) - 1
 
@@ -71,10 +74,7 @@ def redact(captures: Sequence[CaptureSet], settings: Settings, target: str | Pat
     with contextlib.ExitStack() as stack:
         if not capture.rereadable:
             capture = stack.enter_context(_spooled(capture))
-        run = Run([capture], {}, replace(settings, after=None, before=None))
-        for _ in run.completed():
-            pass
-        names, state = _kept(run)
+        names, state = _kept(capture, settings)
         stream = stack.enter_context(whole_seekable(target))
         return _Redaction(capture, names, state, stream).write()
 
@@ -98,8 +98,11 @@ def _spooled(capture: CaptureSet) -> Iterator[CaptureSet]:
         plain.close()
 
 
-def _kept(run: Run) -> tuple[Words, Words]:
+def _kept(capture: CaptureSet, settings: Settings) -> tuple[Words, Words]:
     """A table of addresses with those of brokers in it, which stay."""
+    run = Run([capture], {}, replace(settings, after=None, before=None))
+    for _ in run.completed():
+        pass
     table = run.ledger.connections
     kafka = table.is_kafka | (table.exchanges > 0)
     brokers = np.unique(np.stack([table.broker_hi[kafka], table.broker_lo[kafka]], axis=1), axis=0).view(np.int64)
@@ -120,6 +123,8 @@ def _kept(run: Run) -> tuple[Words, Words]:
 class _Redaction:
     """The passes that write."""
 
+    pages: mmap.mmap
+
     def __init__(self, capture: CaptureSet, names: Words, state: Words, stream: BinaryIO) -> None:
         self.capture = capture
         self.names = names
@@ -127,6 +132,7 @@ class _Redaction:
         self.stream = stream
         self.places = Places()
         self.lost = 0
+        self._blocks = 0
 
     def write(self) -> Redacted:
         """Packets and frames, then checksums."""
@@ -136,17 +142,20 @@ class _Redaction:
         file = PacketFile(self.stream, pcapng=len({i for report in reports for i in report.link_types}) > 1
                           or any(len(report.interfaces) > 1 for report in reports))  # fmt: skip
         interfaces = sum(max(1, len(report.interfaces)) for report in reports)
-        start = self.stream.tell()
-        os.posix_fallocate(self.stream.fileno(), 0, room + 64 * (interfaces + 2))  # a full disk is known now
-        out = np.memmap(self.stream, np.uint8, "r+")
-        self.stream.seek(start)
+        room += 64 * (interfaces + 2)
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(self.stream.fileno(), 0, room)  # a full disk is an error now, not a signal later
+        else:
+            self.stream.truncate(room)
+        self.pages = mmap.mmap(self.stream.fileno(), 0)
+        out = np.frombuffer(self.pages, np.uint8)
         self._packets(file, out)
         file.finish()
         size = self.stream.tell()
         self.stream.truncate(size)
+        self.places = Places()
         self._seal(out[:size])
-        out.flush()
-        del out
+        self.pages.flush()
         self.stream.seek(size)
         addresses = int(self.state[hiding.IPV4] + self.state[hiding.IPV6])
         return Redacted(file.packets, file.bytes, "pcapng" if file.pcapng else "pcap", addresses, self.lost)
@@ -179,6 +188,7 @@ class _Redaction:
                 frames.write(harvest.exchanges)
                 dissector.used()
             dissector.before_next_block(True)
+            self._release()
         if dissector is not None and frames is not None:
             for harvest in dissector.finish():
                 frames.write(harvest.exchanges)
@@ -204,12 +214,19 @@ class _Redaction:
         """Repeat what was sent twice, then sum."""
         self.stream.seek(0)
         again = CaptureSet("", [Member("", file=self.stream)])
-        window = again.window()
+        window = Window(slots=2)  # nothing here looks back
         scanner = Scanner(again)
-        places = Places()
+        places = self.places
         for block in again.blocks(window):
             segments = scanner.scan(block)
             before = places.base + places.count
             places.add(segments, np.where(segments[:, AT] < EXTRA, segments[:, AT], -1))
             repeat(out, places.index, max(before - places.base, 0), places.count, places.base)
             hiding.sum_segments(out, block.packets, block.delta)
+            self._release()
+
+    def _release(self) -> None:
+        """Now and then, let go of the output's pages; the file keeps what was written to them."""
+        self._blocks += 1
+        if self._blocks % RELEASE == 0:
+            self.pages.madvise(mmap.MADV_DONTNEED)

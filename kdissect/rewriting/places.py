@@ -10,8 +10,8 @@ from kdissect.rewriting.place_kernels import INDEX_COLUMNS, enter
 
 Words = NDArray[np.int64]
 
-MOST = 2_000_000
-"""Segments remembered: 112 MB. The window of input that frames are read from holds fewer."""
+MOST = 1_000_000
+"""Segments with payload that are remembered, in 56 MB: more than the window holds."""
 
 
 class Places:
