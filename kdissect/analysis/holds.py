@@ -102,7 +102,7 @@ class HoldTracker:
         if self._waiting is not None:
             new = _joined(self._waiting, new)
         used = times(new.fetches, "request_last_at")
-        if watermark != 2**63 - 1 and new.fetches.num_rows > MAX_WAITING:
+        if watermark != 2**63 - 1 and new.fetches.num_rows + new.partitions.num_rows > MAX_WAITING:
             watermark = max(watermark, int(np.median(used)))
         self._waiting = None
         if watermark == 2**63 - 1:

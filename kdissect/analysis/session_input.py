@@ -43,6 +43,11 @@ class Waiting:
     created: Flags
     """[n] whether the use, and the creation, have been worked on (or there is none)."""
 
+    @property
+    def size(self) -> int:
+        """Rows of fetches and of partitions."""
+        return len(self.rows) + len(self.partition_rows)
+
     def joined(self, new: Waiting) -> Waiting:
         """These and new ones behind them."""
         if not len(self.rows):

@@ -113,8 +113,13 @@ class SessionTracker:
             found.firsts,
         )
 
+    @property
+    def waiting(self) -> int:
+        """Rows of fetches and partitions held back for the watermark."""
+        return 0 if self._waiting is None else self._waiting.size
+
     def _work(self, waiting: Waiting, watermark: int) -> Tracked:
-        if len(waiting.rows) > r.MAX_WAITING and watermark != NO_WATERMARK:
+        if waiting.size > r.MAX_WAITING and watermark != NO_WATERMARK:
             # Half of what waits is worked on, so that this does not happen at every call.
             watermark = max(watermark, int(np.median(waiting.rows[:, c.R_USED])))
         events = waiting.due(watermark)

@@ -165,6 +165,12 @@ class Stage:
                 found[message] = found.get(message, frozenset()) | names
         return found
 
+    @property
+    def waiting(self) -> int:
+        """Rows held back for the watermark."""
+        waiting = 0 if self._tracker is None else self._tracker.waiting
+        return waiting + (0 if self._exchanges is None else int(self._exchanges.num_rows))
+
     def feed(self, tables: Tables, messages: Messages | None = None, watermark: int = NO_WATERMARK) -> Tables:
         """Rows of a block, and what is settled by them.
 

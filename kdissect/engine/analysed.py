@@ -58,7 +58,8 @@ class AnalysedRun:
         pieces = _Pieces(self.run)
         mark = self.run.watermark
         for part in self.run.rows():
-            if self.run.watermark != mark and pieces.count >= held:
+            # As many new rows as wait already: so rows that wait long are moved a few times, not at every block.
+            if self.run.watermark != mark and pieces.count >= max(held, self.stage.waiting):
                 held = 0
                 mark = self.run.watermark
                 yield self._feed(pieces, mark)

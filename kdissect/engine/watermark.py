@@ -33,8 +33,9 @@ from kdissect.tcp.layout import (
     NULL,
 )
 
-LATENESS = 1_000_000_000
-"""Packets of several interfaces or cores are written out of order, by fractions of a second; ns."""
+LATENESS = 20_000_000
+"""Packets of several queues or interfaces are written out of order by some milliseconds; ns. What comes later still is
+worked on when it comes, which matters only to a session that two connections use in that very moment."""
 COMPLETE = 2**63 - 1
 """Nothing more will come."""
 NOTHING_YET = -(2**63)
