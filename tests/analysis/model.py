@@ -155,6 +155,10 @@ class Broker:
         order = ["error", "records", "diverging_epoch", "preferred_replica", "high_watermark", "log_start_offset"]
         return next((word for word in order if word in why), None)
 
+    def request_size(self, q: dict[str, Any], client: str, n: int) -> int:
+        """Bytes of the n-th request of its connection."""
+        return 60 + topics_bytes(q["version"], list(q["named"]))
+
     def handle(self, q: dict[str, Any]) -> tuple[int, int, list[dict[str, Any]], dict[Key, str]]:
         """(error, session id, partitions, reasons)."""
         number, epoch = q["id"], q["epoch"]
@@ -232,7 +236,7 @@ class Broker:
         n = self.ordinals.get(connection, 0)
         self.ordinals[connection] = n + 1
         exchange = f"{connection}:{n}"
-        size = 60 + topics_bytes(version, list(named))
+        size = self.request_size(q, client, n)
         self.rows.fetches.append(
             {
                 "exchange_id": exchange, "connection_id": connection, "broker": self.name, "client_id": client,

@@ -38,8 +38,8 @@ operation = st.one_of(
 class Clients:
     """Runs operations against the model broker: eight session slots, used by four clients."""
 
-    def __init__(self) -> None:
-        self.broker = Broker()
+    def __init__(self, broker: Broker | None = None) -> None:
+        self.broker = broker or Broker()
         self.ids = [0] * 8
         """Session id per slot as its client believes."""
         self.epochs = [0] * 8
@@ -52,7 +52,7 @@ class Clients:
         found = []
         for topic, partition in sorted(chosen):
             number = max(0, self.topic_ids[topic] - old)
-            name = f"{topic}{number}".ljust(22, "T") if version >= 13 else None
+            name = f"{topic}{number}".ljust(22, "A") if version >= 13 else None
             found.append((TOPICS[topic], name, partition))
         return found
 
