@@ -124,11 +124,9 @@ class EncodedBroker(Broker):
     def __init__(self) -> None:
         super().__init__(ADDRESS)
         self.requests: list[bytes] = []
-        self.topic_names: dict[str, str] = {}
 
     def request_size(self, q: dict[str, Any], client: str, n: int) -> int:
         self.requests.append(fetch_request(q, client, n))
-        self.topic_names |= {key[1]: key[0] for key in [*q["named"], *q["forgotten"]] if key[1] is not None}
         return len(self.requests[-1])
 
     def capture(self) -> tuple[bytes, dict[int, str]]:
@@ -145,7 +143,8 @@ class EncodedBroker(Broker):
             sent[connection, side] = at + len(data)
             talks[connection].put(ms, side, at, data)
 
-        for side, data in enumerate(metadata(self.topic_names)):
+        names = {part["topic_id"]: part["topic"] for part in self.rows.partitions if part["topic_id"] is not None}
+        for side, data in enumerate(metadata(names)):
             say("names", begin + 1 + side, side, data)
         given: dict[str, list[dict[str, Any]]] = {}
         for part in self.rows.partitions:

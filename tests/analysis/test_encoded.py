@@ -59,8 +59,8 @@ def read(broker: EncodedBroker) -> dict[str, pa.Table]:
     }
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(operation, min_size=1, max_size=40), st.booleans())
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(operation, min_size=25, max_size=50), st.booleans())
 def test_every_column_of_a_capture_is_the_models(steps: list[tuple[Any, ...]], newest: bool) -> None:
     clients = EncodedClients(newest)
     clients.run(steps)
