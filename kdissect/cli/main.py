@@ -15,6 +15,7 @@ import click
 from click.shell_completion import shell_complete
 
 from kdissect.cli import terminal
+from kdissect.cli.progress import clear_all
 from kdissect.problems import CaptureError, CaptureNotFound, KdissectError
 
 READ, UNREADABLE, BAD_ARGUMENTS, INTERRUPTED = 0, 1, 2, 130
@@ -25,7 +26,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     _readable_streams()
     try:
-        code = _run(given)
+        try:
+            code = _run(given)
+        finally:
+            clear_all()
         sys.stdout.flush()
     except BrokenPipeError:
         _forget_output()

@@ -18,6 +18,7 @@ class Progress:
         self._watched = sys.stderr.isatty()
         self._bar: object | None = None
         self._task = 0
+        SHOWN.append(self)
 
     def __call__(self, done: int, total: int | None) -> None:
         """Show how far reading is."""
@@ -39,6 +40,8 @@ class Progress:
             self._task = self._bar.add_task("reading", total=total)
             self._bar.start()
         self._bar.update(bars.TaskID(self._task), completed=done, total=total)
+        if total is not None and done >= total:
+            self._stop()
 
     def __enter__(self) -> Progress:
         return self
@@ -50,7 +53,21 @@ class Progress:
 
     def clear(self) -> None:
         """Take the bar away (before data is written to the same terminal)."""
+        self._stop()
+        self._watched = False
+
+    def _stop(self) -> None:
         stop = getattr(self._bar, "stop", None)
         if stop is not None:
             stop()
-        self._watched = False
+        self._bar = None
+
+
+SHOWN: list[Progress] = []
+"""Every bar of this process."""
+
+
+def clear_all() -> None:
+    """Take all bars away: a bar that is left behind hides the terminal's cursor."""
+    while SHOWN:
+        SHOWN.pop().clear()

@@ -1,0 +1,44 @@
+"""Every example of `--help` runs as it stands."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kdissect.cli.commands import EXAMPLES
+from tests.conftest import ROOT
+
+COMMANDS = [
+    re.split(r" {2,}", line.strip())[0].strip()
+    for line in EXAMPLES.splitlines()
+    if "kdissect" in line and not line.startswith("Examples")
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_it_runs(command: str, tmp_path: Path) -> None:
+    for name in ("broker.pcap", "before.pcap", "after.pcap"):
+        shutil.copy(ROOT / "captures" / "k4_java_classic.pcap", tmp_path / name)
+    if "spark" in command.split()[:2] and shutil.which("java") is None:
+        pytest.skip("needs Java")
+    line = command.replace("tcpdump -i eth0 -w - port 9092", "cat broker.pcap")  # no live interface in tests
+    program = tmp_path / "kdissect"
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m kdissect "$@"\n')
+    program.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", line], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout or any(word in line for word in (" -o ",))
+
+
+def test_there_are_examples() -> None:
+    assert len(COMMANDS) >= 10
