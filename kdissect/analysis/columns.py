@@ -5,7 +5,7 @@ Columns may be plain or dictionary-encoded, chunked or not; a column that is mis
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -122,6 +122,20 @@ class Coder:
         local, values = encoded(column)
         lasting = np.array([*(-1 if text is None else self.code(str(text)) for text in values), -1], np.int64)
         return lasting[local]
+
+
+PIECE = 1 << 14
+"""Rows worked on at a time: what is made of them stays in the processor's cache, and its memory is used again."""
+
+
+def matrix(table: pa.Table, width: int, columns: Callable[[pa.Table], Sequence[Int64s]]) -> Int64s:
+    """[n, width] of int64: `columns` makes them of a part of the table, as many as `width`."""
+    rows = np.empty((table.num_rows, width), np.int64)
+    for begin in range(0, len(rows), PIECE):
+        piece = rows[begin : begin + PIECE]
+        for at, column in enumerate(columns(table.slice(begin, PIECE))):
+            piece[:, at] = column
+    return rows
 
 
 def words(codes: npt.NDArray[Any], names: Sequence[str]) -> pa.Array:

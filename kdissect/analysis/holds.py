@@ -36,6 +36,7 @@ from kdissect.analysis.columns import (
     Flags,
     Int64s,
     ints,
+    matrix,
     one,
     reals,
     times,
@@ -163,20 +164,23 @@ class HoldTracker:
 
     def _partition_rows(self, named: pa.Table) -> Int64s:
         """[m, 9]: topic, number, offset, high watermark, last stable offset, records, given, preferred, diverging."""
-        rows = np.empty((named.num_rows, 9), np.int64)
+        return matrix(named, 9, self._partition_columns)
+
+    def _partition_columns(self, named: pa.Table) -> list[Int64s]:
         names, ids = self.topics.column(named, "topic"), self.topics.column(named, "topic_id")
-        rows[:, 0] = np.where(names >= 0, names, ids)
-        rows[:, 1] = ints(named, "partition")
         offset = ints(named, "fetch_offset")
-        rows[:, 2] = np.where(offset >= 0, offset, ints(named, "_session_offset"))
         good = ints(named, "error_code", 0) == 0
-        rows[:, 3] = np.where(good, ints(named, "high_watermark"), -1)
-        rows[:, 4] = np.where(good, ints(named, "last_stable_offset"), -1)
-        rows[:, 5] = ints(named, "record_bytes", 0)
-        rows[:, 6] = ints(named, "in_response", 0)
-        rows[:, 7] = ints(named, "preferred_read_replica")
-        rows[:, 8] = ints(named, "diverging_epoch")
-        return rows
+        return [
+            np.where(names >= 0, names, ids),
+            ints(named, "partition"),
+            np.where(offset >= 0, offset, ints(named, "_session_offset")),
+            np.where(good, ints(named, "high_watermark"), -1),
+            np.where(good, ints(named, "last_stable_offset"), -1),
+            ints(named, "record_bytes", 0),
+            ints(named, "in_response", 0),
+            ints(named, "preferred_read_replica"),
+            ints(named, "diverging_epoch"),
+        ]
 
     def _sightings(self, offsets: pa.Table) -> Int64s:
         """[k, 6]: time, broker, topic, partition, high watermark, last stable offset, out of ListOffsets answers."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from kdissect.analysis import session_layout as c
 from kdissect.analysis import session_rules as r
-from kdissect.analysis.columns import NULL_TIME, Coder, Flags, Int64s, ints, reals, times, whole
+from kdissect.analysis.columns import NULL_TIME, Coder, Flags, Int64s, ints, matrix, reals, times, whole
 from kdissect.analysis.exchange_keys import exchange_keys, locate
 
 if TYPE_CHECKING:
@@ -253,20 +253,26 @@ def fetch_rows(fetches: pa.Table, connections: Int64s, brokers: Coder, clients: 
 
 def partition_rows(partitions: pa.Table, topics: Topics) -> Int64s:
     """[m, Q_WIDTH]."""
-    rows = np.empty((partitions.num_rows, c.Q_WIDTH), np.int64)
+    return matrix(partitions, c.Q_WIDTH, lambda part: _partition_columns(part, topics))
+
+
+def _partition_columns(partitions: pa.Table, topics: Topics) -> list[Int64s]:
+    """The columns Q_*, in their order."""
     names, ids = topics.by_name.column(partitions, "topic"), topics.by_id.column(partitions, "topic_id")
-    rows[:, c.Q_TOPIC] = topics.codes(names, ids)
-    rows[:, c.Q_PARTITION] = ints(partitions, "partition")
-    rows[:, c.Q_FLAGS] = (
-        (ints(partitions, "in_request") > 0) * c.ASKED
-        + (ints(partitions, "in_response") > 0) * c.GIVEN
-        + (ints(partitions, "forgotten") > 0) * c.FORGOTTEN
+    flags = (
+        (ints(partitions, "in_request") > 0) * np.int64(c.ASKED)
+        + (ints(partitions, "in_response") > 0) * np.int64(c.GIVEN)
+        + (ints(partitions, "forgotten") > 0) * np.int64(c.FORGOTTEN)
     )
-    rows[:, c.Q_OFFSET] = ints(partitions, "fetch_offset")
-    rows[:, c.Q_ERROR] = ints(partitions, "error_code", 0)
-    rows[:, c.Q_HIGH] = ints(partitions, "high_watermark", c.NOT_SENT)
-    rows[:, c.Q_START] = ints(partitions, "broker_log_start_offset", c.NOT_SENT)
-    rows[:, c.Q_RECORDS] = ints(partitions, "record_bytes", 0)
-    rows[:, c.Q_PREFERRED] = ints(partitions, "preferred_read_replica")
-    rows[:, c.Q_DIVERGING] = ints(partitions, "diverging_epoch")
-    return rows
+    return [
+        topics.codes(names, ids),
+        ints(partitions, "partition"),
+        flags,
+        ints(partitions, "fetch_offset"),
+        ints(partitions, "error_code", 0),
+        ints(partitions, "high_watermark", c.NOT_SENT),
+        ints(partitions, "broker_log_start_offset", c.NOT_SENT),
+        ints(partitions, "record_bytes", 0),
+        ints(partitions, "preferred_read_replica"),
+        ints(partitions, "diverging_epoch"),
+    ]
