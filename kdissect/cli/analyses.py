@@ -57,11 +57,13 @@ def _broker(row: Mapping[str, Any], tables: Tables, width: int, top: int, plain:
     seen = words.number_of(row["sessions"], "fetch session")
     before = f", {words.count(row['left_censored'])} of them begun before the capture" if row["left_censored"] else ""
     ends = [f"{words.count(row[end])} {end}" for end in ("closed", "replaced", "empty", "evicted", "open") if row[end]]
-    bound = "At least" if row["left_censored"] else "At most"
-    facts = [
-        f"{seen}{before}" + (f": {', '.join(ends)}." if ends else "."),
-        f"{bound} {words.count(row['peak_live'])} were alive at once.",
-    ]
+    facts = [f"{seen}{before}" + (f": {', '.join(ends)}." if ends else ".")]
+    if row["sessions"]:
+        facts.append(f"Up to {words.count(row['peak_live'])} were alive at once, as far as the capture shows.")
+    elif row["refused"]:
+        facts = ["No fetch session seen: requests for one were refused."]
+    else:
+        facts = ["No fetch session seen: no answer that tells of one was captured."]
     trouble = [
         f"{words.count(row[column])} {text}"
         for column, text in (

@@ -77,6 +77,8 @@ def _meant(error: CaptureError, given: list[str]) -> str:
 
     from kdissect.cli.commands import main as commands
 
+    if given[0] in commands.commands:
+        return ""
     near = get_close_matches(given[0], list(commands.commands), n=1, cutoff=0.7)
     return f" (did you mean the command {near[0]!r}?)" if near else ""
 

@@ -38,6 +38,9 @@ def test_sessions(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
     assert row[:6] == ["raw-evict-more", "8", "8", "6", "8", "87fc22b24c49b596:1"]
     assert first.splitlines()[-2].split() == ["raw-evict-more", "8", "8.0", "8"]
     assert "begun before the capture" in out
+    assert "Up to 16 were alive at once" in first
+    blind = run(capsys, "sessions", str(ROOT / "captures" / "field_to_broker.pcap"))
+    assert "No fetch session seen: no answer that tells of one was captured." in blind
     shares = run(capsys, "sessions", str(ROOT / "captures" / "k4_share_group.pcap"))
     assert "sh-group on broker 1" in shares
     assert "No fetch with a session" in run(capsys, "sessions", str(ROOT / "captures" / "field_header_only.pcap"))
@@ -73,6 +76,11 @@ def test_bad_arguments(arguments: list[str], said: str, capsys: pytest.CaptureFi
     assert seen.out == ""
     assert said in seen.err
     assert seen.err.count("\n") == 1
+
+
+def test_a_missing_capture_is_no_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sessions", "nosuch.pcap"]) == 1
+    assert "did you mean" not in capsys.readouterr().err
 
 
 def test_diff(capsys: pytest.CaptureFixture[str]) -> None:
