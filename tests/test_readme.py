@@ -49,7 +49,7 @@ def workplace(tmp_path: Path) -> Path:
 def run(command: list[str], workplace: Path) -> str:
     environment = {
         **os.environ,
-        "PATH": f"{workplace / 'bin'}:{os.environ['PATH']}",
+        "PATH": f"{workplace / 'bin'}:{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
         "COLUMNS": "100",
     }

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from kdissect.analysis.columns import MILLI, NULL_TIME, Flags, Int64s, ints, one, reals, times, words
-from kdissect.analysis.exchange_keys import exchange_keys, locate
+from kdissect.analysis.columns import MILLI, NULL_TIME, Flags, Int64s, encoded, ints, one, reals, times, words
+from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.analysis.holds import (
     DATA,
     EARLY_MS,
@@ -39,33 +40,46 @@ def exchange_holds(
     ("ShareFetch", "response"): responses. Without them those APIs have no hold. APIs that wait for nothing have none.
     `throttled`: exchanges whose throttle windows count, `exchanges` themselves when None.
     """
-    messages = messages or {}
-    n = exchanges.num_rows
-    hold = np.full(n, -1, np.int8)
-    if not n:
-        return words(hold, HOLDS)
-    keys = exchange_keys(exchanges["exchange_id"])
+    codes = hold_codes(exchanges, messages or {}, exchanges if throttled is None else throttled)
+    column = one(fetches, "hold")
+    if column is not None and len(column) and len(codes):
+        at = locate(keys_of(exchanges), keys_of(fetches))
+        codes[at >= 0] = coded(column)[at[at >= 0]]
+    return words(codes, HOLDS)
+
+
+def coded(column: pa.Array) -> npt.NDArray[np.int8]:
+    """A column of words of HOLDS as places in it, -1 where null."""
+    codes, used = encoded(column)
+    place = np.array([*(HOLDS.index(word) for word in used), -1], np.int8)
+    found: npt.NDArray[np.int8] = place[codes]
+    return found
+
+
+def hold_codes(
+    exchanges: pa.Table, messages: Mapping[tuple[str, str], pa.Table], throttled: pa.Table
+) -> npt.NDArray[np.int8]:
+    """`exchange_holds` as places in HOLDS, -1 for none; without those of Fetches, which are told elsewhere."""
+    hold = np.full(exchanges.num_rows, -1, np.int8)
+    if not len(hold):
+        return hold
+    keys = keys_of(exchanges)
     key, error = ints(exchanges, "api_key"), ints(exchanges, "error_code", 0)
     broker_ms = reals(exchanges, "broker_ms")
     answered = ~np.isnan(broker_ms)
-    muted = _muted(exchanges, keys[0], exchanges if throttled is None else throttled)
+    muted = _muted(exchanges, keys[0], throttled)
     usual = np.where(error != 0, ERROR, np.where(muted, THROTTLED, -1)).astype(np.int8)
-    if fetches.num_rows:
-        at = locate(keys, exchange_keys(fetches["exchange_id"]))
-        column = one(fetches, "hold")
-        found = np.array([*(HOLDS.index(word) if word else -1 for word in (column or pa.nulls(0)).to_pylist()), -1])
-        hold[at >= 0] = found[at[at >= 0]] if column is not None else -1
     waits = ((key == JOIN_GROUP) | (key == SYNC_GROUP)) & answered
     hold[waits] = np.where(usual[waits] >= 0, usual[waits], REBALANCE)
     produce = messages.get(("Produce", "request"))
     if produce is not None and produce.num_rows:
-        at = locate(keys, exchange_keys(produce["exchange_id"]))
+        at = locate(keys, keys_of(produce))
         every = (at >= 0) & answered
         every[every] = ints(produce, "acks")[at[every]] == -1
         hold[every] = np.where(usual[every] >= 0, usual[every], REPLICATION)
     share = messages.get(("ShareFetch", "request"))
     if share is not None and share.num_rows:
-        at = locate(keys, exchange_keys(share["exchange_id"]))
+        at = locate(keys, keys_of(share))
         rows = np.flatnonzero((at >= 0) & answered)
         wait, least = ints(share, "max_wait_ms")[at[rows]], ints(share, "min_bytes")[at[rows]]
         acquired = _acquired(messages.get(("ShareFetch", "response")), (keys[0][rows], keys[1][rows]))
@@ -75,7 +89,7 @@ def exchange_holds(
             UNKNOWN,
         )
         hold[rows] = np.where(usual[rows] >= 0, usual[rows], own)
-    return words(hold, HOLDS)
+    return hold
 
 
 def _muted(exchanges: pa.Table, connections: Int64s, throttled: pa.Table) -> Flags:
@@ -89,7 +103,7 @@ def _muted(exchanges: pa.Table, connections: Int64s, throttled: pa.Table) -> Fla
     if not len(kept):
         return muted
     start, length = start[kept], length[kept]
-    owner = exchange_keys(throttled["exchange_id"])[0][kept]
+    owner = keys_of(throttled)[0][kept]
     distinct, owner = np.unique(owner, return_inverse=True)
     place = np.minimum(np.searchsorted(distinct, connections), len(distinct) - 1)
     mine = np.flatnonzero((distinct[place] == connections) & (used != NULL_TIME))
@@ -113,7 +127,7 @@ def _acquired(response: pa.Table | None, keys: tuple[Int64s, Int64s]) -> Int64s:
     found = np.zeros(len(keys[0]), np.int64)
     if response is None or not response.num_rows:
         return found
-    at = locate(keys, exchange_keys(response["exchange_id"]))
+    at = locate(keys, keys_of(response))
     column = response["responses"].to_pylist()
     sizes = np.array(
         [

@@ -11,7 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect._kernel import kernel, part
-from kdissect.analysis.columns import Int64s, Scalar
+from kdissect.analysis.columns import Int64s, Scalar, numbers, one
+from kdissect.tables.block import KEYS
 
 NOT_AN_ID = -(2**62)
 DIGITS = 16
@@ -81,6 +82,19 @@ def exchange_keys(column: pa.Array | pa.ChunkedArray) -> tuple[Int64s, Int64s]:
         text = np.frombuffer(data, np.uint8) if data is not None and data.size else np.zeros(1, np.uint8)
         _parse(starts, text, high, n)
     return high, n
+
+
+def keys_of(table: pa.Table | pa.RecordBatch) -> tuple[Int64s, Int64s]:
+    """`exchange_keys` of a table's rows, from the helper columns that rows fresh from a run have, else from the ids."""
+    if KEYS[0] in table.schema.names:
+        high, n = (numbers(one(table, name)) for name in KEYS)
+        return high, n
+    return exchange_keys(table["exchange_id"])
+
+
+def key_names(table: pa.Table) -> list[str]:
+    """The columns that `keys_of` reads."""
+    return list(KEYS) if KEYS[0] in table.schema.names else ["exchange_id"]
 
 
 @part

@@ -44,7 +44,7 @@ from kdissect.analysis.columns import (
     with_columns,
     words,
 )
-from kdissect.analysis.exchange_keys import exchange_keys, locate
+from kdissect.analysis.exchange_keys import key_names, keys_of, locate
 from kdissect.analysis.hold_kernels import H_WIDTH, refill, run
 from kdissect.analysis.session_rules import MAX_WAITING
 
@@ -126,12 +126,12 @@ class HoldTracker:
     def _settle(self, part: _Part, firsts: Int64s | None = None) -> pa.Table:
         fetches, named = part.fetches, part.partitions
         n = fetches.num_rows
-        keys = exchange_keys(fetches["exchange_id"]) if n else (np.zeros(0, np.int64),) * 2
+        keys = keys_of(fetches) if n else (np.zeros(0, np.int64),) * 2
         rows = np.zeros((0, 9), np.int64)
         if firsts is not None:
             rows = self._partition_rows(named)
         elif named.num_rows and n:
-            owner = locate(exchange_keys(named["exchange_id"]), keys)
+            owner = locate(keys_of(named), keys)
             kept = np.flatnonzero(owner >= 0)
             kept = kept[np.argsort(owner[kept], kind="stable")]
             rows = self._partition_rows(named)[kept]
@@ -217,7 +217,7 @@ class HoldTracker:
         if others.num_rows:
             when = times(others, "response_first_at")
             length = (np.nan_to_num(reals(others, "throttle_ms")) * MILLI).astype(np.int64)
-            rows.append(np.stack([when, exchange_keys(others["exchange_id"])[0], when + length], 1)[when != NULL_TIME])
+            rows.append(np.stack([when, keys_of(others)[0], when + length], 1)[when != NULL_TIME])
         found: Int64s = np.unique(np.concatenate(rows), axis=0)
         return found
 
@@ -300,7 +300,7 @@ def _throttling(exchanges: pa.Table) -> pa.Table:
     """The exchanges with a throttle time, and of them what matters."""
     if "throttle_ms" not in exchanges.column_names or not exchanges.num_rows:
         return pa.table({})
-    names = ["exchange_id", "response_first_at", "throttle_ms"]
+    names = [*key_names(exchanges), "response_first_at", "throttle_ms"]
     kept = np.flatnonzero(np.nan_to_num(reals(exchanges, "throttle_ms")) > 0)
     return exchanges.select(names).take(pa.array(kept))
 
@@ -325,7 +325,7 @@ def _split(part: _Part, due: Flags, watermark: int) -> tuple[_Part, _Part]:
     fetches, kept = part.fetches.take(pa.array(here)), part.fetches.take(pa.array(rest))
     mine = np.zeros(part.partitions.num_rows, np.bool_)
     if len(mine):
-        mine = locate(exchange_keys(part.partitions["exchange_id"]), exchange_keys(fetches["exchange_id"])) >= 0
+        mine = locate(keys_of(part.partitions), keys_of(fetches)) >= 0
 
     def told(table: pa.Table) -> tuple[pa.Table, pa.Table]:
         if not table.num_rows:
@@ -342,7 +342,7 @@ def _split(part: _Part, due: Flags, watermark: int) -> tuple[_Part, _Part]:
 
 def with_instants(rows: pa.Table, exchanges: pa.Table) -> pa.Table:
     """Rows of a table of exchanges (`list_offsets`) with `broker` and `response_first_at` of their exchange."""
-    at = locate(exchange_keys(rows["exchange_id"]), exchange_keys(exchanges["exchange_id"]))
+    at = locate(keys_of(rows), keys_of(exchanges))
     where = pa.array(at, mask=at < 0)
     more = {name: exchanges[name].take(where) for name in ("broker", "response_first_at")}
     return with_columns(rows, more)

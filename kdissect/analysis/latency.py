@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from kdissect.analysis.columns import NULL_TIME, instants, ints, reals, times, with_columns
-from kdissect.analysis.exchange_keys import exchange_keys, locate
+from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.analysis.groups import Float64s, figures, group
 from kdissect.problems import UsageError
 
@@ -57,7 +57,7 @@ def latency(
     table = exchanges
     excess = np.full(table.num_rows, np.nan)
     if fetches is not None and fetches.num_rows and table.num_rows:
-        at = locate(exchange_keys(table["exchange_id"]), exchange_keys(fetches["exchange_id"]))
+        at = locate(keys_of(table), keys_of(fetches))
         excess = np.append(reals(fetches, "excess_ms"), np.nan)[at]
     if "topic" in columns:
         table, excess = _per_topic(table, fetch_partitions, excess)
@@ -87,7 +87,7 @@ def _per_topic(table: pa.Table, partitions: pa.Table | None, excess: Float64s) -
     """A row for each topic of an exchange."""
     if partitions is None or not partitions.num_rows or not table.num_rows:
         return with_columns(table, {"topic": pa.nulls(table.num_rows, pa.string())}), excess
-    at = locate(exchange_keys(partitions["exchange_id"]), exchange_keys(table["exchange_id"]))
+    at = locate(keys_of(partitions), keys_of(table))
     named = group(partitions, ["topic"])
     pairs = np.unique(np.stack([at, named.code], 1)[at >= 0], axis=0)
     without = np.setdiff1d(np.arange(table.num_rows), pairs[:, 0])

@@ -12,7 +12,7 @@ import pyarrow as pa
 from kdissect.analysis import session_layout as c
 from kdissect.analysis import session_rules as r
 from kdissect.analysis.columns import NULL_TIME, Coder, Flags, Int64s, ints, matrix, reals, times, whole
-from kdissect.analysis.exchange_keys import exchange_keys, locate
+from kdissect.analysis.exchange_keys import keys_of, locate
 
 if TYPE_CHECKING:
     from kdissect.analysis.sessions import Topics
@@ -147,13 +147,13 @@ def read(
     if not n:
         asked, named = asked.slice(0, 0), named.slice(0, 0)
     if n:
-        keys = exchange_keys(asked["exchange_id"])
+        keys = keys_of(asked)
     else:
         keys = (np.zeros(0, np.int64), np.zeros(0, np.int64))
     rows = fetch_rows(asked, keys[0], brokers, clients)
     order: Int64s | None = None
     if named.num_rows:
-        owner = locate(exchange_keys(named["exchange_id"]), keys)
+        owner = locate(keys_of(named), keys)
         if (owner < 0).any() or (owner[1:] < owner[:-1]).any():
             kept = np.flatnonzero(owner >= 0)
             order = kept[np.argsort(owner[kept], kind="stable")]

@@ -14,13 +14,16 @@ topics of the rows are resolved already.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from kdissect.analysis.columns import ints, reals, whole, with_columns
+from kdissect.analysis.columns import Int64s, ints, one, reals, whole, with_columns, words
 from kdissect.tables.declaration import SCHEMAS
 
 if TYPE_CHECKING:
@@ -32,6 +35,9 @@ NO_WATERMARK = 2**63 - 1
 FETCH = 1
 MOST_WINDOWS = 1 << 16
 """Throttle windows kept for requests of later blocks, the last ones."""
+HELD_ROWS = 1 << 17
+"""Exchanges that wait in whole blocks for their Fetches; beyond that only the Fetches themselves wait, which costs
+copies."""
 SESSION_COLUMNS = frozenset(
     {
         "expected_epoch", "epoch_status", "session_outcome", "session_key", "partitions_added", "partitions_altered",
@@ -123,8 +129,7 @@ class Stage:
         self._like: dict[str, pa.Schema] = {}
         self._tracker: SessionTracker | None = None
         self._holder: HoldTracker | None = None
-        self._exchanges: pa.Table | None = None
-        self._messages: dict[tuple[int, int], pa.Table] = {}
+        self._exchanges: deque[_Held] = deque()
         self._throttled: pa.Table | None = None
 
     @property
@@ -169,7 +174,7 @@ class Stage:
     def waiting(self) -> int:
         """Rows held back for the watermark."""
         waiting = 0 if self._tracker is None else self._tracker.waiting
-        return waiting + (0 if self._exchanges is None else int(self._exchanges.num_rows))
+        return waiting + sum(len(block.codes) for block in self._exchanges)
 
     def feed(self, tables: Tables, messages: Messages | None = None, watermark: int = NO_WATERMARK) -> Tables:
         """Rows of a block, and what is settled by them.
@@ -223,24 +228,41 @@ class Stage:
 
     def _exchange_holds(self, new: pa.Table, messages: Messages, fetches: pa.Table, last: bool) -> pa.Table:
         """The exchanges whose hold is known: a Fetch waits for its row of `fetches`."""
-        from kdissect.analysis.exchange_holds import exchange_holds
-        from kdissect.analysis.exchange_keys import exchange_keys, locate
+        from kdissect.analysis.exchange_holds import coded, hold_codes
+        from kdissect.analysis.exchange_keys import key_names, keys_of, locate
+        from kdissect.analysis.holds import HOLDS
 
-        waiting = _both(self._exchanges, new)
-        for key, table in messages.items():
-            self._messages[key] = _both(self._messages.get(key), whole(table))
         fresh = new.filter(pa.array(np.nan_to_num(reals(new, "throttle_ms")) > 0, pa.bool_()))
-        self._throttled = _both(self._throttled, fresh.select(["exchange_id", "response_first_at", "throttle_ms"]))
-        held = fetches.select(["exchange_id", "hold"])
-        settled = locate(exchange_keys(waiting["exchange_id"]), exchange_keys(held["exchange_id"])) >= 0
-        ready = pa.array((ints(waiting, "api_key") != FETCH) | settled | last, pa.bool_())
-        done = waiting.filter(ready)
-        self._exchanges = waiting.filter(pa.array(~np.asarray(ready), pa.bool_()))
-        hold = exchange_holds(done, held, named(self._messages), self._throttled)
-        # Messages of exchanges that are done are not needed again; throttle windows of the last ones may be.
-        self._messages = {}
+        fresh = fresh.select([*key_names(new), "response_first_at", "throttle_ms"])
+        self._throttled = _both(self._throttled, fresh)
+        given = {key: whole(table) for key, table in messages.items()}
+        queue = self._exchanges
+        if new.num_rows:
+            codes = hold_codes(new, named(given), self._throttled)
+            queue.append(_Held(new, keys_of(new), codes, np.flatnonzero(ints(new, "api_key") == FETCH)))
+        # Throttle windows of the last responses may still matter to what comes.
         self._throttled = self._throttled.slice(max(0, self._throttled.num_rows - MOST_WINDOWS))
-        return with_columns(done, {"hold": hold})
+        if fetches.num_rows:
+            keys, holds = keys_of(fetches), coded(one(fetches, "hold"))
+            for block in queue:
+                if len(block.waiting):
+                    block.settle(locate(block.waiting_keys, keys), holds)
+        done = []
+        while queue and (last or not len(queue[0].waiting)):
+            done.append(queue.popleft().table_with(HOLDS))
+        rows = sum(len(block.codes) for block in queue)
+        for i in range(len(queue)):
+            if rows <= HELD_ROWS:
+                break
+            rows -= len(queue[i].codes) - len(queue[i].waiting)
+            settled, queue[i] = queue[i].split()
+            done.append(settled.table_with(HOLDS))
+        if not done:
+            return with_columns(new.slice(0, 0), {"hold": words(np.zeros(0, np.int8), HOLDS)})
+        made = done[0]
+        for more in done[1:]:
+            made = _both(made, more)
+        return made
 
     def whole(self, tables: Mapping[str, pa.Table], messages: Messages | None = None) -> dict[str, pa.Table]:
         """All at once: the tables given, with the analysis' columns filled in, and those which it adds.
@@ -262,6 +284,42 @@ class Stage:
 
             out["findings"] = findings(out)
         return out
+
+
+@dataclass(slots=True)
+class _Held:
+    """The exchanges of a block, until the holds of all its Fetches are told."""
+
+    table: pa.Table
+    keys: tuple[Int64s, Int64s]
+    codes: npt.NDArray[np.int8]
+    waiting: Int64s
+    """Rows of Fetches whose hold is not told yet."""
+
+    @property
+    def waiting_keys(self) -> tuple[Int64s, Int64s]:
+        """Their keys."""
+        return self.keys[0][self.waiting], self.keys[1][self.waiting]
+
+    def settle(self, at: Int64s, holds: npt.NDArray[np.int8]) -> None:
+        """Take over what is told: for each that waits its place in `holds`, -1 where it is not among them."""
+        told = at >= 0
+        self.codes[self.waiting[told]] = holds[at[told]]
+        self.waiting = self.waiting[~told]
+
+    def table_with(self, names: Sequence[str]) -> pa.Table:
+        """The rows with their hold."""
+        return with_columns(self.table, {"hold": words(self.codes, names)})
+
+    def split(self) -> tuple[_Held, _Held]:
+        """The rows that are settled, and those that wait."""
+        at = np.arange(len(self.codes))
+        rest = np.isin(at, self.waiting)
+        parts = [
+            _Held(self.table.take(pa.array(rows)), (self.keys[0][rows], self.keys[1][rows]), self.codes[rows], none)
+            for rows, none in ((at[~rest], at[:0]), (at[rest], np.arange(len(self.waiting))))
+        ]
+        return parts[0], parts[1]
 
 
 def _both(a: pa.Table | None, b: pa.Table) -> pa.Table:

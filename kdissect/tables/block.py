@@ -20,6 +20,8 @@ Int64s = npt.NDArray[np.int64]
 Column = Callable[[], pa.Array]
 
 TIME_KEY = "_time"
+KEYS = ("_connection", "_ordinal")
+"""Helper columns that name an exchange as its id does, by numbers (see `Block.keys`): for joining tables."""
 """Helper column of unresolved rows: request's first time in µs (int64), by which `order` sorts; never shown."""
 PACKET_MASK = (1 << FILE_SHIFT) - 1
 
@@ -40,6 +42,16 @@ class Block:
     def exchange_id(self) -> pa.Array:
         """Exchange ids of all rows."""
         return exchange_ids(self.connections.id[self.done.conn], self.done.n, self.done.is_orphan)
+
+    @cached_property
+    def keys(self) -> tuple[Int64s, Int64s]:
+        """Exchange ids of all rows as numbers: the connection's id as int64, the ordinal; -1 - ordinal of orphans."""
+        done = self.done
+        return self.connections.id[done.conn].view(np.int64), np.where(done.is_orphan, -1 - done.n, done.n)
+
+    def key_columns(self, rows: Int64s | slice = slice(None)) -> dict[str, Column]:
+        """The columns KEYS of these rows."""
+        return {name: lambda i=i: pa.array(self.keys[i][rows], COUNT) for i, name in enumerate(KEYS)}  # type: ignore[misc]
 
     @cached_property
     def client_id(self) -> pa.Array:

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from kdissect.kafka.completed import Completed, Connections, Problems, Quality
 from kdissect.tables import quality as qualities
-from kdissect.tables.block import TIME_KEY, Block
+from kdissect.tables.block import KEYS, TIME_KEY, Block
 from kdissect.tables.brokers import Brokers
 from kdissect.tables.clients import Clients
 from kdissect.tables.connections import connections as connections_table
@@ -71,6 +71,8 @@ LATE = frozenset(
 
 ROW = "_row"
 
+KEYED = ("exchanges", "fetches", "fetch_partitions")
+
 AT_THE_END = ("connections", "api_versions", "topics", "capture_quality", "problems")
 """Tables made by `finish`."""
 
@@ -90,6 +92,8 @@ class TableBuilder:
         self._brokers = any(needs_brokers(name, columns) for name, columns in self.columns.items())
         self._topics = any(needs_topics(name, columns) for name, columns in self.columns.items())
         self._odd: list[Problems] = []
+        self.keyed = False
+        """Whether rows of KEYED tables have the helper columns by which an analysis joins them."""
 
     @property
     def wanted(self) -> dict[tuple[int, int], frozenset[str]]:
@@ -133,6 +137,8 @@ class TableBuilder:
         """The columns that unresolved rows of a table have: those asked for, and what ordering and resolving need."""
         columns = list(self.columns[name])
         extra = [*sort_columns(name)]
+        if self.keyed and name in KEYED:
+            extra += KEYS
         if "topic" in columns and "topic_id" in SCHEMAS[name].names:
             extra.append("topic_id")
         return columns + [column for column in dict.fromkeys(extra) if column not in columns]

@@ -68,6 +68,7 @@ def exchanges(block: Block, wanted: Sequence[str]) -> pa.RecordBatch:
         "api_inferred": lambda: flag(done.api_inferred),
         "decoded": lambda: flag(done.decoded),
         TIME_KEY: lambda: block.sort_time,
+        **block.key_columns(),
     }
     return assemble("exchanges", columns, wanted, len(block))
 

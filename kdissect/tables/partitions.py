@@ -202,6 +202,7 @@ class Joined:
             "leader_id": give("current_leader.leader_id", CODE),
             "leader_epoch": give("current_leader.leader_epoch", CODE),
             TIME_KEY: lambda: block.sort_time.take(pa.array(row)),
+            **block.key_columns(row),
         }
         counted = self.batches
         if counted is not None:

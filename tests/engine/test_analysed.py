@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import kdissect
-from kdissect.analysis import session_figures
+from kdissect.analysis import session_figures, stage
 from kdissect.analysis.findings import findings
 from kdissect.analysis.latency import latency
 from kdissect.analysis.membership import implied
@@ -144,6 +144,7 @@ def test_the_first_screen_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert whole.findings == opened("k4_session_eviction").table("findings").to_pylist()
     monkeypatch.setattr(overview, "HELD_BACK", 0)
     monkeypatch.setattr(overview, "EVIDENCE", 100)
+    monkeypatch.setattr(stage, "HELD_ROWS", 0)
     monkeypatch.setattr(CaptureSet, "window", lambda self: Window(1 << 17))
     cut = opened("k4_session_eviction").summary()
     assert cut.findings_of is not None
