@@ -77,12 +77,14 @@ def _cache_directory() -> Path:
 
 def compiled_before() -> bool:
     """Whether kernels were compiled on this machine before (else the first run takes some seconds longer)."""
-    return Path(numba.config.CACHE_DIR).exists()
+    return _BEFORE
 
 
 import numba  # noqa: E402  (after the environment was looked at)
 
-numba.config.CACHE_DIR = str(_cache_directory())
+_DIRECTORY = _cache_directory()
+_BEFORE = _DIRECTORY.exists()
+numba.config.CACHE_DIR = str(_DIRECTORY)
 
 from kdissect._compiler import KernelCompiler, PartCompiler  # noqa: E402
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kdissect import _ahead
 from kdissect.capture import CaptureSet
 from kdissect.engine.quality import measures
 from kdissect.engine.watermark import NOTHING_YET, watermark
@@ -90,6 +91,7 @@ class Run:
 
     def completed(self) -> Iterator[Completed]:
         """Finished exchanges, part by part."""
+        _ahead.begin()
         programs = Programs(self.decoder.table, self.decoder.flexible, self.decoder.skim())
         for number, capture in enumerate(self.captures):
             self.ledger.begin(number)
