@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
+from kdissect.cli.entry import run
 
-from kdissect.cli.main import main
-
-sys.exit(main())
+run()

@@ -107,19 +107,41 @@ def kernel(function: F) -> F:
     return compiled
 
 
+class _Part:
+    """A part of kernels. What numba makes of it is made when a kernel that calls it is compiled, not when loaded."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.__doc__, self.__module__ = function.__doc__, function.__module__
+        self.__name__ = self.__qualname__ = function.__name__
+        self.py_func = function
+        self._dispatcher: Any = None
+
+    def __call__(self, *args: Any) -> Any:
+        """Refuses: there is no code but inside kernels."""
+        raise TypeError(f"{self.__name__} is a part of kernels and cannot be called from Python")
+
+    @property
+    def _numba_type_(self) -> Any:
+        """How numba asks what a name stands for."""
+        if self._dispatcher is None:
+            self._dispatcher = self._made()
+        return numba.types.Dispatcher(self._dispatcher)
+
+    def _made(self) -> Any:
+        options = {**_OPTIONS, "no_cpython_wrapper": True}
+        dispatcher: Any = numba.njit(pipeline_class=PartCompiler, **options)(self.py_func)
+
+        def add_overload(result: Any) -> None:
+            key = object()
+            dispatcher.targetctx.insert_user_function(key, result.fndesc, [result.library])
+            dispatcher.overloads[tuple(result.signature.args)] = result._replace(entry_point=key)
+
+        dispatcher.add_overload = add_overload
+        return _without_literals(dispatcher)
+
+
 def part(function: F) -> F:
     """Compile `function` as a part of the kernels which call it; from Python it cannot be called."""
-    dispatcher: Any = numba.njit(pipeline_class=PartCompiler, no_cpython_wrapper=True, **_OPTIONS)(function)
-
-    def add_overload(result: Any) -> None:
-        key = object()
-        dispatcher.targetctx.insert_user_function(key, result.fndesc, [result.library])
-        dispatcher.overloads[tuple(result.signature.args)] = result._replace(entry_point=key)
-
-    def compile_for_args(*args: Any, **kws: Any) -> Any:
-        raise TypeError(f"{function.__name__} is a part of kernels and cannot be called from Python")
-
-    dispatcher.add_overload = add_overload
-    dispatcher._compile_for_args = compile_for_args
-    compiled: F = _without_literals(dispatcher)
+    made: Any = _Part(function)
+    compiled: F = made
     return compiled

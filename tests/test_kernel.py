@@ -1,0 +1,95 @@
+"""How kernels are compiled: parts, one specialisation each, checks that stay on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kdissect import _ahead
+from kdissect._kernel import kernel, part
+from kdissect._memory import copy_bytes
+
+LIMIT = 7
+
+
+@part
+def _at(a: Any, i: Any) -> Any:
+    return a[i]
+
+
+@part
+def _sum(a: Any, i: Any) -> Any:
+    return _at(a, i) + _at(a, 0) + _at(a, LIMIT)
+
+
+@kernel
+def _total(a: Any, i: Any) -> Any:
+    return _sum(a, i) + _at(a, 1)
+
+
+@kernel
+def _copied(to: Any, w: Any, source: Any, o: Any, n: Any) -> None:
+    copy_bytes(to, w, source, o, n)
+
+
+def test_parts_are_linked_into_kernels() -> None:
+    a = np.arange(10)
+    assert _total(a, 3) == 3 + 0 + 7 + 1
+    kind: Any = _at
+    assert len(kind._dispatcher.overloads) == 1, "constants make no further specialisations"
+
+
+def test_bounds_checks_are_on() -> None:
+    """numba's own net, below the checks which kernels make themselves, is there in parts too."""
+    with pytest.raises(IndexError):
+        _total(np.arange(10), 10)
+    with pytest.raises(IndexError):
+        _total(np.arange(5), 1)
+
+
+def test_a_part_is_not_called_from_python() -> None:
+    with pytest.raises(TypeError, match="_at is a part of kernels"):
+        _at(np.arange(3), 1)
+
+
+@pytest.mark.parametrize(
+    ("w", "o", "n"), [(0, 0, 9), (1, 0, 8), (-1, 0, 2), (0, -1, 2), (0, 5, 4), (0, 0, -1), (0, 1 << 62, 1)]
+)
+def test_bytes_out_of_range_are_not_copied(w: int, o: int, n: int) -> None:
+    source, to = np.arange(8, dtype=np.uint8), np.zeros(8, np.uint8)
+    with pytest.raises(IndexError):
+        _copied(to, w, source, o, n)
+    assert not to.any()
+    _copied(to, 2, source, 3, 5)
+    assert to.tolist() == [0, 0, 3, 4, 5, 6, 7, 0]
+
+
+def test_nothing_runs_without_bounds_checks() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "import kdissect._kernel"],
+        env={**os.environ, "NUMBA_BOUNDSCHECK": "0"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert "does not run with NUMBA_BOUNDSCHECK=0" in done.stderr
+
+
+def test_what_is_compiled_ahead_is_what_a_run_needs() -> None:
+    """The second process of the first run leaves kernels that the first process then finds."""
+    program = (
+        "from kdissect import _ahead; _ahead.decode(); _ahead.analyse();"
+        "from kdissect.schema.vm import count; from kdissect.schema.filling import fill;"
+        "from kdissect.analysis.session_kernels import run;"
+        "print(*(len(kernel.signatures) for kernel in (count, fill, run)));"
+        "import kdissect; kdissect.open(kdissect.demo.CAPTURE).table('exchanges');"
+        "print(*(len(kernel.signatures) for kernel in (count, fill, run)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", "import kdissect.demo;" + program], capture_output=True, text=True, check=False,
+        env={**os.environ, _ahead.MARK: "1"},
+    )  # fmt: skip
+    assert done.stdout.split() == ["1"] * 6, done.stderr
