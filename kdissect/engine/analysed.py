@@ -18,6 +18,10 @@ PROGRESSIVE = ("exchanges", "fetches", "fetch_partitions", "fetch_sessions", "se
 """Tables that `AnalysedRun.parts` makes part by part; the others that the analysis adds need everything at once."""
 
 
+ROWS_A_TIME = 8192
+"""Rows that are worth working on: what is done once for each lot costs as much as some thousand rows."""
+
+
 class AnalysedRun:
     """One pass over captures for the tables asked for (name -> columns), analysed where they have to be.
 
