@@ -23,6 +23,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from kdissect.tables.declaration import columns_of
 from tests.bench.measure import Cost, memory_bandwidth, run
 from tests.bench.packets import Made
 from tests.bench.workloads import WORKLOADS
@@ -32,8 +33,11 @@ TSHARK_FIELDS = (
 )  # fmt: skip
 """Five Kafka fields, the nearest to what `exchanges` tells."""
 
+WIRE = ",".join(column for column in columns_of("exchanges") if column != "hold")
+"""All of `exchanges` but why an answer was held back, which takes the analysis of every fetch."""
 OURS: dict[str, list[str]] = {
-    "exchanges": ["--table", "exchanges", "--format", "arrow", "-o", "/dev/null"],
+    "exchanges": ["--table", "exchanges", "--columns", WIRE, "--format", "arrow", "-o", "/dev/null"],
+    "analysed": ["--table", "exchanges", "--format", "arrow", "-o", "/dev/null"],
     "screen": [],
     "fetches": ["--table", "fetches", "--format", "arrow", "-o", "/dev/null"],
     "batches": ["--table", "record_batches", "--format", "arrow", "-o", "/dev/null"],
