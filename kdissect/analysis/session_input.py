@@ -99,11 +99,35 @@ class Waiting:
         return int(used[used != NULL_TIME].min(initial=2**63 - 1))
 
     def split(self) -> tuple[Waiting, Waiting | None]:
-        """Those that are settled, and the others."""
+        """Those that are settled, up to the first that is not, and the others.
+
+        A slice costs nothing, while picking rows copies all their columns: that is done only when most of what waits
+        is settled behind one that is not, or partitions are out of order.
+        """
         done = self.used & self.created
         if done.all():
             return self, None
-        return self._part(done), self._part(~done)
+        first = int(np.argmin(done))
+        if self.order is not None or int(done.sum()) - first > len(done) // 2:
+            return self._part(done), self._part(~done)
+        return self._slice(0, first), self._slice(first, len(done))
+
+    def _slice(self, begin: int, end: int) -> Waiting:
+        inner, outer = int(self.firsts[begin]), int(self.firsts[end])
+        return Waiting(
+            self.fetches.slice(begin, end - begin),
+            self.partitions.slice(inner, outer - inner),
+            self.rows[begin:end],
+            self.ordinals[begin:end],
+            self.firsts[begin : end + 1] - inner,
+            self.partition_rows[inner:outer],
+            None,
+            self.out[begin:end],
+            self.reasons[inner:outer],
+            self.offsets[inner:outer],
+            self.used[begin:end],
+            self.created[begin:end],
+        )
 
     def _part(self, wanted: Flags) -> Waiting:
         at = np.flatnonzero(wanted)

@@ -17,7 +17,7 @@ from kdissect.analysis.membership import implied
 from kdissect.analysis.stage import Stage
 from kdissect.capture.captureset import CaptureSet
 from kdissect.capture.window import Window
-from kdissect.engine import overview
+from kdissect.engine import analysed, overview
 from kdissect.engine.analysed import PROGRESSIVE
 from kdissect.problems import UsageError
 from kdissect.tables.declaration import SCHEMAS
@@ -143,8 +143,9 @@ def test_the_first_screen_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert whole.findings_of is None
     assert whole.findings == opened("k4_session_eviction").table("findings").to_pylist()
     monkeypatch.setattr(overview, "HELD_BACK", 0)
-    monkeypatch.setattr(overview, "EVIDENCE", 100)
+    monkeypatch.setattr(overview, "EVIDENCE", 50)
     monkeypatch.setattr(stage, "HELD_ROWS", 0)
+    monkeypatch.setattr(analysed, "ROWS_A_TIME", 0)
     monkeypatch.setattr(CaptureSet, "window", lambda self: Window(1 << 17))
     cut = opened("k4_session_eviction").summary()
     assert cut.findings_of is not None
