@@ -89,6 +89,11 @@ class CaptureSet:
         self._lost_problems = 0
 
     @property
+    def lost_problems(self) -> int:
+        """How many problem rows were left out beyond MAX_PROBLEMS."""
+        return self._lost_problems
+
+    @property
     def files(self) -> list[str]:
         """The names of its files, in order."""
         return [member.name for member in self.members]
@@ -178,7 +183,13 @@ class CaptureSet:
         if len(self.problems) < MAX_PROBLEMS:
             self.problems.append(CaptureProblem(file, packet, at, where, detail, size, kind))
             return
-        self._lost_problems += 1
+        self.lose_problems(1)
+
+    def lose_problems(self, count: int) -> None:
+        """So many more problem rows were left out; the last one says how many."""
+        if not count:
+            return
+        self._lost_problems += count
         last = self.problems[-1]
         last.detail = last.detail.split(" (and ")[0] + f" (and {self._lost_problems} more problems)"
 
@@ -220,10 +231,15 @@ class CaptureSet:
         return self._stream(i).pread(target, offset)
 
     def read_many(
-        self, at: NDArray[np.int64], length: NDArray[np.int64], out: NDArray[np.uint8], place: NDArray[np.int64]
+        self,
+        at: NDArray[np.int64],
+        length: NDArray[np.int64],
+        out: NDArray[np.uint8],
+        place: NDArray[np.int64],
+        gap: int = GAP,
     ) -> None:
-        """Copy `length[i]` bytes at logical offset `at[i]` to `out[place[i]:]`, for all i, reading near ranges in one
-        go.
+        """Copy `length[i]` bytes at logical offset `at[i]` to `out[place[i]:]`, for all i, reading ranges at most `gap`
+        bytes apart in one go.
 
         Raises LookupError as `read` does. No range may span two files.
         """
@@ -235,7 +251,7 @@ class CaptureSet:
         starts, sizes, places = at[order], length[order], place[order]
         ends = np.maximum.accumulate(starts + sizes)
         files = np.searchsorted(np.array(self.bases, np.int64), starts, side="right")
-        breaks = (starts[1:] - ends[:-1] > GAP) | (files[1:] != files[:-1])
+        breaks = (starts[1:] - ends[:-1] > gap) | (files[1:] != files[:-1])
         first = 0
         for stop in [*(np.flatnonzero(breaks) + 1).tolist(), at.size]:
             while first < stop:

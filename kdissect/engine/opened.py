@@ -204,7 +204,7 @@ class Capture:
         """
         from kdissect.engine.cutting import Part, cut
 
-        part = Part(exchange, frame, connection, _nanoseconds(start), _nanoseconds(end), alone)
+        part = Part(exchange, frame, connection, nanoseconds(start), nanoseconds(end), alone)
         return cut(self._captures, self._settings, part, target)
 
     def redact(self, target: str | Path | BinaryIO) -> Redacted:
@@ -267,11 +267,12 @@ def open_capture(
     called with bytes read and bytes in all (None where unknown). Raises CaptureError when there is no such capture,
     or it is none; UsageError for a time that cannot be read.
     """
-    settings = Settings(_nanoseconds(start), _nanoseconds(end), progress)
+    settings = Settings(nanoseconds(start), nanoseconds(end), progress)
     return Capture(open_captures(source), settings)
 
 
-def _nanoseconds(time: str | datetime | None) -> int | None:
+def nanoseconds(time: str | datetime | None) -> int | None:
+    """A point in time as ns since the epoch. Raises UsageError for a text that is none."""
     if time is None:
         return None
     if isinstance(time, str):

@@ -89,14 +89,18 @@ class Run:
         sizes = [c.size for c in captures]
         self._total = None if None in sizes else sum(s for s in sizes if s is not None)
 
+    def readings(self) -> Iterator[tuple[int, CaptureSet, Scanner]]:
+        """The captures to read, with their numbers, each with a scanner of its own."""
+        for number, capture in enumerate(self.captures):
+            yield number, capture, Scanner(capture, self.settings.after, self.settings.before)
+
     def completed(self) -> Iterator[Completed]:
         """Finished exchanges, part by part."""
         _ahead.begin()
         programs = Programs(self.decoder.table, self.decoder.flexible, self.decoder.skim())
-        for number, capture in enumerate(self.captures):
+        for number, capture, scanner in self.readings():
             self.ledger.begin(number)
             window = capture.window()
-            scanner = Scanner(capture, self.settings.after, self.settings.before)
             dissector = Dissector(window, programs)
             completion = Completion(dissector, self.decoder, self.ledger, capture)
             rereadable = capture.rereadable
@@ -114,7 +118,7 @@ class Run:
                 yield from self._complete(harvest, dissector, scanner, completion)
             self._done += window.end
             scanner.finish()
-            self._capture_problems(number, capture)
+            self.capture_problems(number, capture)
             self.quality += measures(number, capture, scanner, self.ledger)
 
     def _complete(
@@ -162,7 +166,9 @@ class Run:
         if self.settings.progress is not None:
             self.settings.progress(self._done + end, self._total)
 
-    def _capture_problems(self, number: int, capture: CaptureSet) -> None:
+    def capture_problems(self, number: int, capture: CaptureSet) -> None:
+        """Problem rows of the capture itself into the books."""
+        self.ledger.begin(number)
         for problem in capture.problems:
             packet = (problem.file << 40) | problem.packet
             self.ledger.note(

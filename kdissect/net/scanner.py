@@ -7,6 +7,8 @@ packets and their rows take the place of the packet that completed them. Everyth
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,6 +28,18 @@ ODD_ROWS = 4096
 MAX_DEPTH = 4
 """Fragmented packets inside fragmented packets: two happen (a tunnel with a small MTU), four end it."""
 BEGIN, END = -(1 << 63), (1 << 63) - 1
+
+
+@dataclass(slots=True)
+class Tally:
+    """What a scan of some files has counted, so that scans of a capture's files apart from one another can be put
+    together. `kinds` as in `Scanner`; `unknown`: (file, link type) -> packets that nothing could read."""
+
+    kinds: NDArray[np.int64]
+    fragments: int
+    given_up: int
+    rare: int
+    unknown: dict[tuple[int, int], int]
 
 
 class Scanner:
@@ -50,6 +64,7 @@ class Scanner:
         self._rare = Rare()
         self._rare_seen = self._fragments_seen = 0
         self._unknown: dict[tuple[int, int], int] = {}  # (file, link type): packets that nothing could read
+        self._given_up_elsewhere = 0
 
     @property
     def flows(self) -> NDArray[np.int64]:
@@ -78,8 +93,8 @@ class Scanner:
 
     def finish(self) -> None:
         """The capture was read to its end: report what stayed unread."""
-        self._reassembler.finish()
-        given_up = self._reassembler.given_up
+        tally = self.tally()
+        given_up = tally.given_up + self._given_up_elsewhere
         if given_up:
             self._problem(0, "IP fragments", f"{given_up} fragmented IP packets never became whole")
         if self._fragments_seen > MAX_FRAGMENTS:
@@ -91,6 +106,22 @@ class Scanner:
                 why = f"only {MAX_RARE} packets of a capture go to scapy"
             name = "an interface that is not described" if link == r.UNKNOWN_LINK else link_name(link)
             self._problem(file, "link layer", f"{packets} packets of {name} were not decoded: {why}")
+
+    def tally(self) -> Tally:
+        """What was counted, once every packet was seen."""
+        self._reassembler.finish()
+        return Tally(
+            self.kinds, self._fragments_seen, self._reassembler.given_up, self._rare_seen, dict(self._unknown)
+        )
+
+    def add(self, tally: Tally, file: int) -> None:
+        """Count what was counted in one file elsewhere; `file` is its index here."""
+        self.kinds[file] += tally.kinds[0]
+        self._fragments_seen += tally.fragments
+        self._given_up_elsewhere += tally.given_up
+        self._rare_seen += tally.rare
+        for (_, link), packets in tally.unknown.items():
+            self._unknown[file, link] = self._unknown.get((file, link), 0) + packets
 
     def _problem(self, file: int, where: str, detail: str) -> None:
         self.capture.add_problem(file, 0, 0, where, detail)

@@ -149,6 +149,10 @@ class TableBuilder:
         Problems found while tables were made (times outside the calendar) are added to `problems` and to the counts of
         connections; `problems` holds those of everybody else, who have counted theirs.
         """
+        return {name: self.finished(name, [table]) for name, table in self.at_the_end(problems, quality).items()}
+
+    def at_the_end(self, problems: Problems | None = None, quality: Iterable[Quality] = ()) -> dict[str, pa.Table]:
+        """What `finish` gives, not resolved yet. To be called once."""
         made: dict[str, pa.Table] = {}
         parts = [*([] if problems is None else [problems]), *self._odd]
         for part in self._odd:
@@ -167,7 +171,7 @@ class TableBuilder:
                 made[name] = pa.Table.from_batches(
                     [qualities.problems(part, self.directory).cast(SCHEMAS[name]) for part in parts], SCHEMAS[name]
                 )
-        return {name: self.finished(name, [table]) for name, table in made.items()}
+        return made
 
     def finished(
         self,

@@ -1,0 +1,14 @@
+"""Captures that do not fit one machine: the same tables from Spark, through PySpark.
+
+    import kdissect.spark
+    tables = kdissect.spark.dissect(spark, "/captures/*.pcap")
+    tables["exchanges"].where("latency_ms > 500").show()
+
+Needs `pip install 'kdissect[spark]'`, Java, and kdissect on the executors.
+"""
+
+from __future__ import annotations
+
+from kdissect.spark.dataset import Dataset, dissect
+
+__all__ = ["Dataset", "dissect"]

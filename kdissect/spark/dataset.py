@@ -1,0 +1,233 @@
+"""`kdissect.spark.dissect`: tables of any number of captures as Spark DataFrames."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from kdissect.analysis.stage import Stage
+from kdissect.capture import open_captures
+from kdissect.capture.sources import Source as Named
+from kdissect.engine.opened import MADE as TABLES
+from kdissect.engine.opened import nanoseconds
+from kdissect.engine.run import Settings
+from kdissect.problems import CaptureUnreadable, UsageError
+from kdissect.spark import analysing, decoding
+from kdissect.spark.indexing import index
+from kdissect.spark.plan import INDEX, STAGED, Plan, source_of
+from kdissect.spark.resolving import Names, Outcome, put_together
+from kdissect.spark.schemas import spark_schema
+from kdissect.spark.staging import opened
+from kdissect.tables.builder import AT_THE_END
+from kdissect.tables.declaration import SCHEMAS, columns_of
+from kdissect.tables.suggestion import near
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+DRIVER = ("api_versions", "topics", "capture_quality")
+"""Tables that are small and made on the driver."""
+TRANSPORTS = ("ranges", "payload")
+BYTES_PER_PARTITION = 512 << 20
+"""Capture bytes behind one partition of the decoding stage: some seconds of work."""
+TASK_BYTES = 64 << 20
+"""Small files are read together by one task up to so many bytes: a Python task costs 50 ms before it begins."""
+
+
+def dissect(
+    spark: SparkSession,
+    paths: Named | Sequence[Named],
+    tables: Sequence[str] | Mapping[str, Sequence[str] | None] | None = None,
+    *,
+    start: str | datetime | None = None,
+    end: str | datetime | None = None,
+    transport: str = "ranges",
+    partitions: int | None = None,
+    strict: bool = False,
+) -> Dataset:
+    """Captures as DataFrames, one for each table: a mapping that reads nothing before a table is asked for.
+
+    `paths`: a path, a glob, a directory, or a list of these, which driver and executors see alike. Files of a rotated
+    set are one capture, wherever they are cut. `tables`: names (None: all), or a mapping from names to columns. `start`,
+    `end`: leave out packets before and after. `transport`: "ranges" reads payloads again where they are needed,
+    "payload" shuffles them. `partitions` of the decoding stage (None: by size and cores). `strict`: a file that cannot
+    be read is an error, not a problem row.
+
+    Rows equal those of `kdissect.open`, in no order. Raises UsageError, CaptureError.
+    """
+    if transport not in TRANSPORTS:
+        raise UsageError(f"transport is {' or '.join(TRANSPORTS)}, not {transport!r}")
+    if partitions is not None and partitions < 1:
+        raise UsageError(f"partitions must be 1 or more, not {partitions}")
+    asked = dict(tables) if isinstance(tables, Mapping) else dict.fromkeys(TABLES if tables is None else tables)
+    columns = {name: columns_of(name, None if some is None else list(some)) for name, some in asked.items()}
+    for name in columns:
+        if name not in TABLES:
+            raise UsageError(f"Spark does not make table {name!r}{near(name, TABLES)}; tables: {', '.join(TABLES)}")
+    captures = open_captures(paths)
+    for capture in captures:
+        if not all(member.regular for member in capture.members):
+            raise UsageError(f"{capture.name}: Spark reads files, not pipes or open files")
+    sources = [source_of(capture, transport == "payload") for capture in captures]
+    count = partitions or _partitions(spark, sum(sum(source.sizes) for source in sources))
+    plan = Plan(sources, columns, Settings(nanoseconds(start), nanoseconds(end)), _labels(spark, count))
+    return Dataset(spark, plan, strict)
+
+
+class Dataset(Mapping[str, "DataFrame"]):
+    """Tables by name. The first one that is asked for reads and decodes the captures, once for all of them; what was
+    decoded stays on the executors' disks until `unpersist`, or the session, ends."""
+
+    def __init__(self, spark: SparkSession, plan: Plan, strict: bool) -> None:
+        self.spark = spark
+        self.plan = plan
+        self._strict = strict
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.plan.tables)
+
+    def __len__(self) -> int:
+        return len(self.plan.tables)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.plan.tables
+
+    def __repr__(self) -> str:
+        return f"<Dataset {', '.join(source.name for source in self.plan.sources)}: {', '.join(self)}>"
+
+    def __getitem__(self, name: str) -> DataFrame:
+        if name not in self.plan.tables:
+            raise KeyError(name)
+        if name in DRIVER:
+            return self._small(name)
+        if name == "findings":
+            return self._findings()
+        analysed = not self._idle and name in analysing.MADE
+        staged = (self._analysed if analysed else self._decoded).where(f"table = '{name}'")
+        schema = self._schema(name)
+        names, plan = self._names, self.plan
+        made = staged.mapInArrow(partial(_plain, name=name, plan=plan, names=names), spark_schema(schema))
+        return made.unionByName(self._small(name)) if name == "problems" else made
+
+    def unpersist(self) -> None:
+        """Give back the disk that decoded rows take."""
+        for made in ("_decoded", "_analysed"):
+            frame = self.__dict__.pop(made, None)
+            if frame is not None:
+                frame.unpersist()
+        self.__dict__.pop("_outcome", None)
+
+    @cached_property
+    def _idle(self) -> bool:
+        return Stage(self.plan.tables).idle
+
+    def _schema(self, name: str) -> pa.Schema:
+        return pa.schema([SCHEMAS[name].field(column) for column in self.plan.tables[name]])
+
+    def _index(self) -> DataFrame:
+        """Index rows of all files."""
+        tasks = _tasks(self.plan)
+        plan = self.plan
+
+        def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for batch in batches:
+                for task in batch.column(0).to_pylist():
+                    yield from index(tasks[task], plan)
+
+        return self.spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(read, spark_schema(INDEX))
+
+    @cached_property
+    def _decoded(self) -> DataFrame:
+        from pyspark import StorageLevel
+
+        bucketed = self._index().repartition(len(self.plan.labels), "bucket")
+        ordered = bucketed.sortWithinPartitions("capture", "file", "chunk")
+        decoded = ordered.mapInArrow(partial(decoding.decode, plan=self.plan), spark_schema(STAGED))
+        return decoded.persist(StorageLevel.DISK_ONLY)
+
+    @cached_property
+    def _outcome(self) -> Outcome:
+        notes = self._decoded.where("table like '\\\\_%'").select("table", "data").collect()
+        outcome = put_together(self.plan, [(row[0], bytes(row[1])) for row in notes])
+        if self._strict and outcome.errors:
+            raise CaptureUnreadable(outcome.errors[0])
+        return outcome
+
+    @property
+    def _names(self) -> Names:
+        return self._outcome.names
+
+    @cached_property
+    def _analysed(self) -> DataFrame:
+        from pyspark import StorageLevel
+
+        names, plan = self._names, self.plan
+        brokers = names.brokers.names()
+        count = max(1, min(len(set(brokers.values())), len(plan.labels)))
+        tables = sorted(decoding.split_tables(Stage(plan.tables)))
+        rows = self._decoded.where(self._decoded["table"].isin(tables)).replace(dict(brokers), subset=["broker"])
+        ordered = rows.repartition(count, "broker").sortWithinPartitions("broker")
+        made = ordered.mapInArrow(partial(analysing.analyse, plan=plan, names=names), spark_schema(STAGED))
+        return made.persist(StorageLevel.DISK_ONLY)
+
+    def _findings(self) -> DataFrame:
+        analysed, decoded = self._analysed, self._decoded
+        rows = analysed.where(analysed["table"].isin(list(analysing.FOUND_IN)))
+        rows = rows.unionByName(decoded.where("table = 'connections'")).repartition(1)
+        find = partial(analysing.find, plan=self.plan, names=self._names)
+        return rows.mapInArrow(find, spark_schema(self._schema("findings")))
+
+    def _small(self, name: str) -> DataFrame:
+        schema = self._schema(name)
+        table = self._outcome.tables[name].select(schema.names)
+        if not table.num_rows:
+            return self.spark.createDataFrame([], spark_schema(schema))
+        return self.spark.createDataFrame(table, spark_schema(schema))
+
+
+def _plain(batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:
+    """Staged rows of one table to its rows."""
+    builder = names.builder(plan)
+    schema = pa.schema([SCHEMAS[name].field(column).remove_metadata() for column in plan.tables[name]])
+    for batch in batches:
+        for data in batch.column("data"):
+            table = names.resolved(builder, name, opened(data.as_py()))
+            plain = pa.table([table[field.name].cast(field.type) for field in schema], schema=schema)
+            yield from plain.to_batches()
+
+
+def _tasks(plan: Plan) -> list[list[tuple[int, int]]]:
+    """Files by task: small ones together."""
+    tasks: list[list[tuple[int, int]]] = []
+    room = 0
+    for number, source in enumerate(plan.sources):
+        for file, size in enumerate(source.sizes):
+            size = size or TASK_BYTES  # unknown: alone
+            if size > room or not tasks:
+                tasks.append([])
+                room = TASK_BYTES
+            tasks[-1].append((number, file))
+            room -= size
+    return tasks
+
+
+def _partitions(spark: SparkSession, size: int) -> int:
+    """Partitions of the decoding stage: two for each core, more for many bytes."""
+    cores = int(spark.range(1 << 16).selectExpr("spark_partition_id() as id").distinct().count())
+    return max(2 * cores, -(-size // BYTES_PER_PARTITION))
+
+
+def _labels(spark: SparkSession, count: int) -> list[int]:
+    """For each of `count` partitions a number that `repartition` sends there."""
+    found: dict[int, int] = {}
+    room = 0
+    while len(found) < count:
+        begin, room = room, max(64, 16 * count) + room
+        where = f"pmod(hash(cast(id as int)), {count})"
+        for label, place in spark.range(begin, room).selectExpr("cast(id as int)", where).collect():
+            found.setdefault(int(place), int(label))
+    return [found[place] for place in range(count)]

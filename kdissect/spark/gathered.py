@@ -1,0 +1,188 @@
+"""Connections of one partition as a capture of their own: what the engine reads instead of a file.
+
+The payloads of a partition's packets, one behind the other in capture order, are a byte stream like any capture; its
+logical offsets are ours, and a table leads from them back to the files. The window holds the stream's last megabytes;
+what left it is read from the files again, where they can be read by range, and is kept by the engine where they
+cannot. Packets keep their numbers, so that everything which names packets and files comes out as in a local run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kdissect.capture import CaptureSet
+from kdissect.capture.block import Block
+from kdissect.capture.window import SLOT_BYTES, Window
+from kdissect.net.scanner import Scanner
+from kdissect.net.segment import AT, FILE_SHIFT, FLOW, LEN, PACKET
+from kdissect.spark.flows import Flows
+from kdissect.spark.packing import unpack
+from kdissect.spark.plan import Source
+
+Words = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+BLOCK_BYTES = SLOT_BYTES // 2
+"""Payload of one block, about: with one packet more it must fit a slot."""
+BLOCK_ROWS = 1 << 16
+NEAR = 1 << 12
+"""Ranges of the file nearer than this are read in one go. A partition reads some of each file's packets; to read what
+lies between them would read every file once for each partition."""
+
+
+@dataclass(slots=True)
+class Piece:
+    """Rows of one index row: segments with flows numbered for the partition, and payloads that travelled."""
+
+    rows: Words
+    payload: bytes | None
+
+
+class Gathered(CaptureSet):
+    """The packets of one capture that came to this partition, in capture order. Read once."""
+
+    def __init__(self, source: Source, pieces: Iterator[Piece]) -> None:
+        files = source.capture()
+        super().__init__(files.name, files.members)
+        self.reports = []  # the driver has them
+        self._source = files
+        self._ranged = source.ranged
+        self._pieces = pieces
+        sizes = np.array(source.sizes, np.int64)
+        self._starts = np.cumsum(sizes) - sizes
+        files.bases[:] = self._starts.tolist()
+        self._virtual: list[Words] = []
+        self._places: list[Words] = []
+        self._ends: list[int] = []
+        self.rows: Words = np.zeros((0, 0), np.int64)
+        """Segment rows of the block that was yielded last."""
+
+    @property
+    def size(self) -> int | None:
+        """Not known before it is read."""
+        return None
+
+    @property
+    def rereadable(self) -> bool:
+        """Whether its files can be read by range."""
+        return self._ranged
+
+    def window(self) -> Window:
+        """A ring."""
+        return Window()
+
+    def blocks(
+        self,
+        window: Window,
+        follow: bool = False,
+        stopped: Callable[[], bool] = lambda: False,
+        wanted: int | None = None,
+    ) -> Iterator[Block]:
+        """The packets in blocks, whose rows are in `rows`."""
+        waiting: list[Piece] = []
+        size = count = 0
+        for piece in self._pieces:
+            waiting.append(piece)
+            size += int(piece.rows[:, LEN].sum())
+            count += len(piece.rows)
+            if size >= BLOCK_BYTES or count >= BLOCK_ROWS:
+                yield from self._cut(window, waiting)
+                waiting, size, count = [], 0, 0
+        if waiting:
+            yield from self._cut(window, waiting)
+
+    def _cut(self, window: Window, pieces: list[Piece]) -> Iterator[Block]:
+        rows = np.concatenate([piece.rows for piece in pieces])
+        payload = np.frombuffer(b"".join(piece.payload or b"" for piece in pieces), np.uint8)
+        carried = np.where(rows[:, AT] < 0, rows[:, LEN], 0)
+        carried_from = np.cumsum(carried) - carried
+        ends = np.cumsum(rows[:, LEN])
+        first = 0
+        while first < len(rows):
+            before = int(ends[first - 1]) if first else 0
+            stop = int(np.searchsorted(ends, before + BLOCK_BYTES, side="right"))
+            stop = min(max(stop, first + 1), first + BLOCK_ROWS)
+            self.rows = self._fill(window, rows[first:stop], payload, carried_from[first:stop])
+            yield Block(self, 0, window, window.current, 0, 0, 0, self.rows)
+            first = stop
+
+    def _fill(self, window: Window, rows: Words, payload: Bytes, carried_from: Words) -> Words:
+        """Payloads into the window's next slot; the rows with their logical offsets."""
+        start = window.end
+        window.advance(start, 0, 0)
+        base = int(window.slots[window.current, 2])
+        sizes, inline = rows[:, LEN], rows[:, AT] < 0
+        rows = rows.copy()
+        loose = inline & self._ranged
+        if loose.any():
+            for i in np.flatnonzero(loose).tolist():  # packets put together from fragments: few
+                begin = int(carried_from[i])
+                rows[i, AT] = window.extra(payload[begin : begin + int(sizes[i])].tobytes())
+        streamed = np.where(loose, 0, sizes)
+        offsets = np.cumsum(streamed) - streamed
+        total = int(streamed.sum())
+        target = window.data[base : base + total]
+        if self._ranged:
+            physical = self._starts[rows[:, PACKET] >> FILE_SHIFT] + rows[:, AT]
+            here = np.flatnonzero(streamed > 0)
+            self._source.read_many(physical[here], sizes[here], target, offsets[here], NEAR)
+            self._virtual.append(start + offsets[here])
+            self._places.append(physical[here])
+            self._ends.append(start + total)
+        else:
+            begin = int(carried_from[0])
+            target[:] = payload[begin : begin + total]
+        rows[:, AT] = np.where(loose, rows[:, AT], start + offsets)
+        window.grow(total)
+        return rows
+
+    def read_many(self, at: Words, length: Words, out: Bytes, place: Words, gap: int = NEAR) -> None:
+        """Bytes that left the window, out of the files; a range lies within one packet's payload."""
+        block = np.searchsorted(np.array(self._ends, np.int64), at, side="right")
+        physical = np.empty(len(at), np.int64)
+        for number in np.unique(block).tolist():
+            mine = np.flatnonzero(block == number)
+            virtual = self._virtual[number]
+            row = np.searchsorted(virtual, at[mine], side="right") - 1
+            physical[mine] = self._places[number][row] + at[mine] - virtual[row]
+        self._source.read_many(physical, length, out, place, gap)
+
+    def close(self) -> None:
+        """Close the files."""
+        self._source.close()
+
+
+class GatheredScanner(Scanner):
+    """Hands on the segment rows of a `Gathered`'s blocks."""
+
+    def __init__(self, capture: Gathered, flows: Flows) -> None:
+        super().__init__(capture)
+        self._gathered = capture
+        self._known = flows
+
+    @property
+    def flows(self) -> Words:
+        """The partition's flows of this capture."""
+        return self._known.rows
+
+    def scan(self, block: Block) -> Words:
+        """The block's rows."""
+        return self._gathered.rows
+
+
+def piece(packed: bytes, payload: bytes | None, flows: Flows) -> Piece:
+    """An index row, its flows numbered."""
+    rows, found = unpack(packed)
+    rows[:, FLOW] = flows.number(found)[rows[:, FLOW] >> 1] * 2 + (rows[:, FLOW] & 1)
+    return Piece(rows, payload)
+
+
+def readable(value: Any) -> bytes:
+    """A binary scalar's bytes."""
+    data: bytes = value.as_py()
+    return data

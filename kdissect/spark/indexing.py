@@ -1,0 +1,170 @@
+"""First stage: files become packed segment rows, cut into buckets of connections.
+
+Every TCP packet is a row of the engine's own scanner, which both directions of a 4-tuple share a bucket by. Payloads
+stay in the file where a later stage can read ranges of it; others (compressed files, packets that were put together
+from IP fragments) travel with the rows. What is known of the file as a whole (its report, problems, counts) goes along
+in a row of its own.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kdissect.capture import CaptureSet
+from kdissect.capture.block import Block
+from kdissect.capture.captureset import Member
+from kdissect.capture.records import scatter
+from kdissect.capture.report import CaptureProblem, FileReport
+from kdissect.capture.window import EXTRA
+from kdissect.kafka.ledger import connection_id
+from kdissect.net.scanner import Scanner, Tally
+from kdissect.net.segment import AT, FILE_SHIFT, FLOW, LEN, PACKET
+from kdissect.problems import CaptureError
+from kdissect.spark.packing import pack
+from kdissect.spark.plan import INDEX, Plan, Source
+
+Words = npt.NDArray[np.int64]
+
+ROWS = 1 << 18
+"""Rows collected before they are cut into buckets: 20 MB, and some thousand rows for each of a hundred buckets."""
+PAYLOAD = 16 << 20
+"""Payload bytes collected, likewise."""
+WHOLE_FILE = -1
+INLINE = -1
+"""AT of a row whose payload travels with it."""
+
+
+@dataclass(slots=True)
+class FileFacts:
+    """What was found out about one file."""
+
+    capture: int
+    file: int
+    report: FileReport
+    problems: list[CaptureProblem]
+    lost_problems: int
+    tally: Tally
+    error: str | None
+
+
+def index(files: list[tuple[int, int]], plan: Plan) -> Iterator[pa.RecordBatch]:
+    """Index rows of these files, given as (number of the capture, number of the file in it)."""
+    for capture, file in files:
+        yield from _index_file(plan, capture, file)
+
+
+def _index_file(plan: Plan, number: int, file: int) -> Iterator[pa.RecordBatch]:
+    source = plan.sources[number]
+    name, path = source.files[file]
+    capture = CaptureSet(name, [Member(name, _path(path))])
+    scanner = Scanner(capture, plan.settings.after, plan.settings.before)
+    chunks = _Chunks(plan, number, file, source)
+    window = capture.window()
+    error = None
+    try:
+        for block in capture.blocks(window):
+            chunks.take(block, scanner.scan(block))
+            if chunks.full:
+                yield from chunks.cut(scanner.flows)
+    except CaptureError as wrong:
+        error = str(wrong)
+    yield from chunks.cut(scanner.flows)
+    facts = FileFacts(
+        number, file, capture.reports[0], capture.problems, capture.lost_problems, scanner.tally(), error
+    )
+    capture.close()
+    bucket = plan.labels[(number + file) % len(plan.labels)]
+    yield _batch([(bucket, number, file, WHOLE_FILE, pickle.dumps(facts), None)])
+
+
+def _path(path: str):  # type: ignore[no-untyped-def]
+    from pathlib import Path
+
+    return Path(path)
+
+
+class _Chunks:
+    """Rows of one file on their way into buckets."""
+
+    def __init__(self, plan: Plan, number: int, file: int, source: Source) -> None:
+        self.plan, self.number, self.file, self.source = plan, number, file, source
+        self._rows: list[Words] = []
+        self._payloads: list[npt.NDArray[np.uint8]] = []
+        self._count = self._bytes = self._chunk = 0
+
+    def take(self, block: Block, segments: Words) -> None:
+        """The segment rows of a block."""
+        rows = segments.copy()
+        inline = rows[:, AT] >= EXTRA if self.source.ranged else rows[:, LEN] > 0
+        payload = np.zeros(0, np.uint8)
+        if inline.any():
+            payload = _payload(block, rows[inline])
+            rows[inline, AT] = INLINE
+        rows[:, PACKET] += np.int64(self.file) << FILE_SHIFT
+        self._rows.append(rows)
+        self._payloads.append(payload)
+        self._count += len(rows)
+        self._bytes += len(payload)
+
+    @property
+    def full(self) -> bool:
+        return self._count >= ROWS or self._bytes >= PAYLOAD
+
+    def cut(self, flows: Words) -> Iterator[pa.RecordBatch]:
+        """What was collected, a row for each bucket."""
+        if not self._count:
+            return
+        rows, payload = np.concatenate(self._rows), np.concatenate(self._payloads)
+        self._rows, self._payloads = [], []
+        self._count = self._bytes = 0
+        number = rows[:, FLOW] >> 1
+        used, local = np.unique(number, return_inverse=True)
+        nothing = np.zeros(len(used), np.int64)
+        mixed = connection_id(self.source.name, flows[used], nothing, nothing)
+        bucket = (mixed % np.uint64(len(self.plan.labels))).astype(np.int64)[local]
+        order = np.argsort(bucket, kind="stable")
+        starts = np.flatnonzero(np.diff(bucket[order], prepend=-1))
+        sizes = np.where(rows[:, AT] == INLINE, rows[:, LEN], 0)
+        places = np.cumsum(sizes) - sizes
+        made = []
+        for begin, end in zip(starts.tolist(), [*starts[1:].tolist(), len(order)], strict=True):
+            mine = order[begin:end]
+            part = rows[mine]
+            kept, place = np.unique(part[:, FLOW] >> 1, return_inverse=True)
+            part[:, FLOW] = place * 2 + (part[:, FLOW] & 1)
+            carried = mine[sizes[mine] > 0]
+            data = None
+            if len(carried):
+                length = sizes[carried]
+                out = np.empty(int(length.sum()), np.uint8)
+                scatter(payload, places[carried], length, out, np.cumsum(length) - length)
+                data = out.tobytes()
+            label = self.plan.labels[int(bucket[mine[0]])]
+            made.append((label, self.number, self.file, self._chunk, pack(part, flows[kept]), data))
+        self._chunk += 1
+        yield _batch(made)
+
+
+def _payload(block: Block, rows: Words) -> npt.NDArray[np.uint8]:
+    """Payload bytes of rows of a block, one behind the other."""
+    window = block.window
+    sizes = rows[:, LEN]
+    starts = rows[:, AT] - block.delta
+    for i in np.flatnonzero(rows[:, AT] >= EXTRA).tolist():  # packets put together: few
+        starts[i] = window.locate(int(rows[i, AT]), int(sizes[i]))
+    out = np.empty(int(sizes.sum()), np.uint8)
+    scatter(window.data, starts, sizes, out, np.cumsum(sizes) - sizes)
+    return out
+
+
+def _batch(rows: list[tuple[int, int, int, int, bytes, bytes | None]]) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(list(column), field.type) for column, field in zip(columns, INDEX, strict=True)], schema=INDEX
+    )

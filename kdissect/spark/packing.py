@@ -1,0 +1,106 @@
+"""Segment rows as a few bytes each, for the shuffle.
+
+Columns are stored as differences to what the row before lets expect (the one before in the capture; for sequence
+numbers, acknowledgements and flags the one before of the same direction), each in the smallest integer type that
+holds them, and compressed together. Lossless for any rows: differences wrap around, and so do their sums.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kdissect.net.segment import (
+    ACK,
+    AT,
+    FLAGS,
+    FLOW,
+    FLOW_COLUMNS,
+    LEN,
+    PACKET,
+    SEGMENT_COLUMNS,
+    SEQ,
+    TIME,
+    VIEW,
+    WIRE,
+)
+
+Words = npt.NDArray[np.int64]
+
+CODEC = "zstd"
+TYPES = (np.int8, np.int16, np.int32, np.int64)
+IN_ORDER = (TIME, AT, PACKET)
+"""Columns that differ little from the row before."""
+IN_DIRECTION = (SEQ, ACK, FLAGS)
+"""Columns that differ little from the row before of the same direction."""
+
+
+def pack(rows: Words, flows: Words) -> bytes:
+    """Rows int64[n, 10] in capture order, whose FLOW points into `flows`, int64[k, 5]."""
+    parts: list[bytes] = [np.array([len(rows), len(flows)], np.int64).tobytes()]
+    _put(parts, flows.ravel())
+    _put(parts, rows[:, FLOW])
+    order = np.argsort(rows[:, FLOW], kind="stable")
+    same = _same(rows[order, FLOW])
+    _put(parts, rows[:, LEN])
+    _put(parts, rows[:, WIRE] - rows[:, LEN])
+    _put(parts, rows[:, VIEW])
+    for column in IN_ORDER:
+        _put(parts, np.diff(rows[:, column], prepend=np.int64(0)))
+    for column in IN_DIRECTION:
+        values = rows[order, column]
+        before = np.zeros(len(values), np.int64)
+        before[1:] = values[:-1] + (rows[order[:-1], WIRE] if column == SEQ else 0)
+        _put(parts, np.where(same, values - before, values))
+    whole = b"".join(parts)
+    packed: bytes = pa.compress(whole, codec=CODEC, asbytes=True)
+    return len(whole).to_bytes(8, "little") + packed
+
+
+def unpack(packed: bytes) -> tuple[Words, Words]:
+    """Rows and flows as they were packed."""
+    size = int.from_bytes(packed[:8], "little")
+    data = memoryview(pa.decompress(packed[8:], size, codec=CODEC, asbytes=True))
+    n, k = np.frombuffer(data[:16], np.int64).tolist()
+    at = 16
+    rows = np.empty((n, SEGMENT_COLUMNS), np.int64)
+    flows, at = _get(data, at, k * FLOW_COLUMNS)
+    rows[:, FLOW], at = _get(data, at, n)
+    order = np.argsort(rows[:, FLOW], kind="stable")
+    same = _same(rows[order, FLOW])
+    rows[:, LEN], at = _get(data, at, n)
+    rows[:, WIRE], at = _get(data, at, n)
+    rows[:, WIRE] += rows[:, LEN]
+    rows[:, VIEW], at = _get(data, at, n)
+    for column in IN_ORDER:
+        values, at = _get(data, at, n)
+        rows[:, column] = np.cumsum(values)
+    first = np.flatnonzero(~same)
+    spans = np.diff(np.append(first, n))
+    for column in IN_DIRECTION:
+        values, at = _get(data, at, n)
+        if column == SEQ:
+            values[1:] += np.where(same[1:], rows[order[:-1], WIRE], 0)
+        total = np.cumsum(values)
+        rows[order, column] = total - np.repeat(total[first] - values[first], spans)
+    return rows, flows.reshape(k, FLOW_COLUMNS)
+
+
+def _same(flow: Words) -> npt.NDArray[np.bool_]:
+    """Whether each row, sorted by direction, has the direction of the row before."""
+    same = np.zeros(len(flow), np.bool_)
+    same[1:] = flow[1:] == flow[:-1]
+    return same
+
+
+def _put(parts: list[bytes], values: Words) -> None:
+    low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
+    code = next(i for i, kind in enumerate(TYPES) if np.iinfo(kind).min <= low and high <= np.iinfo(kind).max)
+    parts += [bytes([code]), np.ascontiguousarray(values.astype(TYPES[code])).tobytes()]
+
+
+def _get(data: memoryview, at: int, count: int) -> tuple[Words, int]:
+    kind = np.dtype(TYPES[data[at]])
+    end = at + 1 + count * kind.itemsize
+    return np.frombuffer(data[at + 1 : end], kind).astype(np.int64), end

@@ -1,0 +1,73 @@
+"""What every task of a job knows: the captures and their files, the tables asked for, and how to read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from kdissect.capture import CaptureSet
+from kdissect.capture.captureset import Member
+from kdissect.engine.run import Settings
+
+INDEX = pa.schema(
+    [
+        pa.field("bucket", pa.int32()),
+        pa.field("capture", pa.int32()),
+        pa.field("file", pa.int32()),
+        pa.field("chunk", pa.int32()),
+        pa.field("packed", pa.binary()),
+        pa.field("payload", pa.binary()),
+    ]
+)
+"""Rows of the first shuffle: packed segment rows of one bucket of connections, and payloads that cannot be read by
+range. A negative chunk holds what was found out about the file as a whole."""
+STAGED = pa.schema(
+    [
+        pa.field("table", pa.string()),
+        pa.field("broker", pa.string()),
+        pa.field("data", pa.binary()),
+    ]
+)
+"""Rows between stages: a piece of a table as an Arrow IPC stream; tables that begin with `_` are for the driver."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One capture: its name, and its files in order as (name in tables, path)."""
+
+    name: str
+    files: Sequence[tuple[str, str]]
+    sizes: Sequence[int]
+    """Bytes of each file, uncompressed; 0 where unknown."""
+    ranged: bool
+    """Whether payloads are read again by range; else they travel with the index."""
+    left_out: str
+    """What was named together with it and is no capture."""
+
+    def capture(self) -> CaptureSet:
+        """The capture set."""
+        return CaptureSet(self.name, [Member(name, Path(path)) for name, path in self.files])
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A job."""
+
+    sources: Sequence[Source]
+    tables: dict[str, list[str]]
+    """Table -> columns asked for."""
+    settings: Settings
+    labels: Sequence[int]
+    """One value of `bucket` for each partition: Spark sends the i-th to a partition of its own."""
+
+
+def source_of(capture: CaptureSet, payload: bool) -> Source:
+    """A capture as tasks know it. `payload`: carry payloads whatever the files are."""
+    files = [(member.name, str(member.path.resolve() if member.path else "")) for member in capture.members]
+    ranged = not payload and capture.rereadable
+    sizes = [Path(path).stat().st_size for _, path in files] if ranged else [0] * len(files)
+    capture.close()
+    return Source(capture.name, files, sizes, ranged, capture.left_out)
