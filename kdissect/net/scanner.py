@@ -110,9 +110,7 @@ class Scanner:
     def tally(self) -> Tally:
         """What was counted, once every packet was seen."""
         self._reassembler.finish()
-        return Tally(
-            self.kinds, self._fragments_seen, self._reassembler.given_up, self._rare_seen, dict(self._unknown)
-        )
+        return Tally(self.kinds, self._fragments_seen, self._reassembler.given_up, self._rare_seen, dict(self._unknown))
 
     def add(self, tally: Tally, file: int) -> None:
         """Count what was counted in one file elsewhere; `file` is its index here."""

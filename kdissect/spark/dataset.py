@@ -22,7 +22,6 @@ from kdissect.spark.plan import INDEX, STAGED, Plan, source_of
 from kdissect.spark.resolving import Names, Outcome, put_together
 from kdissect.spark.schemas import spark_schema
 from kdissect.spark.staging import opened
-from kdissect.tables.builder import AT_THE_END
 from kdissect.tables.declaration import SCHEMAS, columns_of
 from kdissect.tables.suggestion import near
 
@@ -52,10 +51,10 @@ def dissect(
     """Captures as DataFrames, one for each table: a mapping that reads nothing before a table is asked for.
 
     `paths`: a path, a glob, a directory, or a list of these, which driver and executors see alike. Files of a rotated
-    set are one capture, wherever they are cut. `tables`: names (None: all), or a mapping from names to columns. `start`,
-    `end`: leave out packets before and after. `transport`: "ranges" reads payloads again where they are needed,
-    "payload" shuffles them. `partitions` of the decoding stage (None: by size and cores). `strict`: a file that cannot
-    be read is an error, not a problem row.
+    set are one capture, wherever they are cut. `tables`: names (None: all), or a mapping from names to columns.
+    `start`, `end`: leave out packets before and after. `transport`: "ranges" reads payloads again where they are
+    needed, "payload" shuffles them. `partitions` of the decoding stage (None: by size and cores). `strict`: a file that
+    cannot be read to its end is an error, not a problem row.
 
     Rows equal those of `kdissect.open`, in no order. Raises UsageError, CaptureError.
     """
@@ -164,12 +163,15 @@ class Dataset(Mapping[str, "DataFrame"]):
     @cached_property
     def _analysed(self) -> DataFrame:
         from pyspark import StorageLevel
+        from pyspark.sql.functions import broadcast
 
         names, plan = self._names, self.plan
         brokers = names.brokers.names()
         count = max(1, min(len(set(brokers.values())), len(plan.labels)))
         tables = sorted(decoding.split_tables(Stage(plan.tables)))
-        rows = self._decoded.where(self._decoded["table"].isin(tables)).replace(dict(brokers), subset=["broker"])
+        rows = self._decoded.where(self._decoded["table"].isin(tables)).withColumnRenamed("broker", "address")
+        known = self.spark.createDataFrame(list(brokers.items()), "address string, broker string")
+        rows = rows.join(broadcast(known), "address").select(*STAGED.names)
         ordered = rows.repartition(count, "broker").sortWithinPartitions("broker")
         made = ordered.mapInArrow(partial(analysing.analyse, plan=plan, names=names), spark_schema(STAGED))
         return made.persist(StorageLevel.DISK_ONLY)

@@ -12,7 +12,7 @@ Words = npt.NDArray[np.int64]
 
 
 @kernel
-def _number(found, flows, table, count, numbers):  # type: ignore[no-untyped-def]
+def _number(found: Words, flows: Words, table: npt.NDArray[np.int32], count: int, numbers: Words) -> int:
     """Numbers of the flows `found`; new ones are appended to `flows`, which has room. `table` is a hash table of
     numbers, at most half full, its length a power of two. Returns how many flows there are now."""
     mask = len(table) - 1
@@ -23,7 +23,7 @@ def _number(found, flows, table, count, numbers):  # type: ignore[no-untyped-def
             h ^= h >> 29
         at = h & mask
         while True:
-            number = np.int64(table[at])
+            number = int(table[at])
             if number < 0:
                 number = count
                 for j in range(FLOW_COLUMNS):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -180,9 +179,3 @@ def piece(packed: bytes, payload: bytes | None, flows: Flows) -> Piece:
     rows, found = unpack(packed)
     rows[:, FLOW] = flows.number(found)[rows[:, FLOW] >> 1] * 2 + (rows[:, FLOW] & 1)
     return Piece(rows, payload)
-
-
-def readable(value: Any) -> bytes:
-    """A binary scalar's bytes."""
-    data: bytes = value.as_py()
-    return data

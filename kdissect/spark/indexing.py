@@ -11,6 +11,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -62,7 +63,7 @@ def index(files: list[tuple[int, int]], plan: Plan) -> Iterator[pa.RecordBatch]:
 def _index_file(plan: Plan, number: int, file: int) -> Iterator[pa.RecordBatch]:
     source = plan.sources[number]
     name, path = source.files[file]
-    capture = CaptureSet(name, [Member(name, _path(path))])
+    capture = CaptureSet(name, [Member(name, Path(path))])
     scanner = Scanner(capture, plan.settings.after, plan.settings.before)
     chunks = _Chunks(plan, number, file, source)
     window = capture.window()
@@ -75,18 +76,10 @@ def _index_file(plan: Plan, number: int, file: int) -> Iterator[pa.RecordBatch]:
     except CaptureError as wrong:
         error = str(wrong)
     yield from chunks.cut(scanner.flows)
-    facts = FileFacts(
-        number, file, capture.reports[0], capture.problems, capture.lost_problems, scanner.tally(), error
-    )
+    facts = FileFacts(number, file, capture.reports[0], capture.problems, capture.lost_problems, scanner.tally(), error)
     capture.close()
     bucket = plan.labels[(number + file) % len(plan.labels)]
     yield _batch([(bucket, number, file, WHOLE_FILE, pickle.dumps(facts), None)])
-
-
-def _path(path: str):  # type: ignore[no-untyped-def]
-    from pathlib import Path
-
-    return Path(path)
 
 
 class _Chunks:

@@ -7,6 +7,8 @@ holds them, and compressed together. Lossless for any rows: differences wrap aro
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -29,7 +31,7 @@ from kdissect.net.segment import (
 Words = npt.NDArray[np.int64]
 
 CODEC = "zstd"
-TYPES = (np.int8, np.int16, np.int32, np.int64)
+TYPES: tuple[type[np.signedinteger[Any]], ...] = (np.int8, np.int16, np.int32, np.int64)
 IN_ORDER = (TIME, AT, PACKET)
 """Columns that differ little from the row before."""
 IN_DIRECTION = (SEQ, ACK, FLAGS)

@@ -53,7 +53,7 @@ class Outcome:
     tables: Mapping[str, pa.Table]
     """The small tables, whole; of `problems`, the rows about captures themselves."""
     errors: list[str]
-    """Files that could not be read at all, a line each."""
+    """Files that could not be read, or not to their end, a line each."""
 
 
 def put_together(plan: Plan, notes: Iterable[tuple[str, bytes]]) -> Outcome:
@@ -64,11 +64,11 @@ def put_together(plan: Plan, notes: Iterable[tuple[str, bytes]]) -> Outcome:
         if name == "_file":
             facts.append(pickle.loads(data))
             continue
-        one: Learned = pickle.loads(data)
+        more: Learned = pickle.loads(data)
         if learned is None:
-            learned = one
+            learned = more
         else:
-            learned.merge(one)
+            learned.merge(more)
     captures = [source.capture() for source in plan.sources]
     run = AnalysedRun(captures, plan.tables, plan.settings).run
     builder = run.builder
@@ -86,6 +86,7 @@ def put_together(plan: Plan, notes: Iterable[tuple[str, bytes]]) -> Outcome:
     for number, capture in enumerate(captures):
         scanner = Scanner(capture)
         if plan.sources[number].left_out:
+            errors.append(plan.sources[number].left_out)
             capture.add_problem(0, 0, 0, capture.name, plan.sources[number].left_out)
         for one in by_capture.get(number, ()):
             capture.reports[one.file] = one.report
@@ -93,6 +94,8 @@ def put_together(plan: Plan, notes: Iterable[tuple[str, bytes]]) -> Outcome:
             if one.error is not None:
                 errors.append(one.error)
                 capture.add_problem(one.file, 0, 0, one.report.name, one.error)
+            elif one.report.cut:
+                errors.append(f"{one.report.name}: the file ends inside a packet.")
             for problem in one.problems:
                 capture.add_problem(
                     one.file, problem.packet, problem.at, problem.where, problem.detail, problem.bytes, problem.kind

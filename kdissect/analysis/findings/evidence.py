@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from kdissect.tables.block import TIME_KEY
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.order import order
 from kdissect.tables.where import parse
@@ -67,15 +68,15 @@ def finding(tables: Tables, kind: str, severity: str, text: str, table: str, con
     whole = get(tables, table)
     found = parse(condition, SCHEMAS[table])
     columns = {name: whole[name].cast(SCHEMAS[table].field(name).type) for name in found.columns}
-    extra = [name for name in ("exchange_id", "request_first_at", "requested_at") if name in whole.column_names]
+    times = [name for name in (TIME_KEY, "request_first_at", "requested_at") if name in whole.column_names]
+    extra = [name for name in ("exchange_id", *times) if name in whole.column_names]
     for name in extra:
-        columns[name] = whole[name].cast(SCHEMAS[table].field(name).type)
+        columns[name] = whole[name].cast(pa.int64() if name == TIME_KEY else SCHEMAS[table].field(name).type)
     rows = pa.table(columns).filter(found.expression)
     if not rows.num_rows:
         return []
     first = None
     if "exchange_id" in extra:
-        times = [name for name in extra if name != "exchange_id"]
         if times:
             rows = rows.sort_by([(times[0], "ascending"), ("exchange_id", "ascending")])
         first = rows["exchange_id"][0].as_py()

@@ -1,0 +1,148 @@
+"""A Spark session for the tests, the stages of a job without Spark, and captures cut into rotated sets."""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kdissect.analysis.stage import Stage
+from kdissect.capture import open_captures
+from kdissect.engine.run import Settings
+from kdissect.spark import analysing, decoding
+from kdissect.spark.indexing import index
+from kdissect.spark.plan import INDEX, Plan, source_of
+from kdissect.spark.resolving import put_together
+from kdissect.spark.staging import opened
+from kdissect.tables.declaration import columns_of
+
+NO_CAPTURES = ("field_empty.pcap", "field_half_header.pcap", "field_wrong_magic.pcap")
+SUFFIXES = (".pcap", ".pcapng", ".pcap.gz", ".pcap.zst", ".pcap.lz4")
+
+
+def rows_of(table: pa.Table) -> Counter[str]:
+    """The rows of a table, whatever their order."""
+    return Counter(map(repr, table.to_pylist()))
+
+
+def assert_equal(found: Mapping[str, pa.Table], expected: Mapping[str, pa.Table]) -> None:
+    assert found.keys() == expected.keys()
+    for name, table in expected.items():
+        assert found[name].schema.names == table.schema.names, name
+        mine, theirs = rows_of(found[name]), rows_of(table)
+        assert mine == theirs, (name, list((mine - theirs).items())[:2], list((theirs - mine).items())[:2])
+
+
+@pytest.fixture(scope="session")
+def equal() -> Callable[[Mapping[str, pa.Table], Mapping[str, pa.Table]], None]:
+    return assert_equal
+
+
+@pytest.fixture(scope="session")
+def all_captures(captures: Path) -> list[Path]:
+    """Every committed capture that is one, rotated sets by their folder."""
+    found = [path for path in sorted(captures.iterdir()) if path.name.endswith(SUFFIXES)]
+    folders = [path for path in sorted(captures.iterdir()) if path.is_dir() and path.name.startswith("field_")]
+    return [path for path in [*found, *folders] if path.name not in NO_CAPTURES]
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    built = SparkSession.builder.master("local[2]").appName("kdissect tests").config("spark.ui.enabled", "false")
+    built = built.config("spark.sql.session.timeZone", "UTC").config("spark.ui.showConsoleProgress", "false")
+    session = built.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    session.stop()
+
+
+def simulated(paths: Any, partitions: int, tables: list[str], transport: str = "ranges") -> dict[str, pa.Table]:
+    """The tables as the stages make them, each partition of which is a list here."""
+    sources = [source_of(capture, transport == "payload") for capture in open_captures(paths)]
+    columns = {name: columns_of(name) for name in tables}
+    plan = Plan(sources, columns, Settings(), list(range(partitions)))
+    files = [(n, f) for n, source in enumerate(sources) for f in range(len(source.files))]
+    buckets: list[list[pa.RecordBatch]] = [[] for _ in range(partitions)]
+    for batch in index(files, plan):
+        for i in range(batch.num_rows):
+            buckets[batch.column("bucket")[i].as_py()].append(batch.slice(i, 1))
+    staged = [row for bucket in buckets for row in _listed(decoding.decode(_sorted(bucket), plan))]
+    outcome = put_together(plan, [(name, data) for name, _, data in staged if name.startswith("_")])
+    names = outcome.names
+    brokers = names.brokers.names()
+    stage = Stage(columns)
+    split = decoding.split_tables(stage)
+    made = staged
+    if not stage.idle:
+        rows = sorted(((brokers.get(b, b), n, d) for n, b, d in staged if n in split), key=lambda row: row[0])
+        batches = [_batch([(name, broker, data)]) for broker, name, data in rows]
+        analysed = _listed(analysing.analyse(batches, plan, names))
+        made = [row for row in staged if row[0] not in analysing.MADE] + analysed
+    builder = names.builder(plan)
+    out = {}
+    for name in tables:
+        schema = pa.schema([field.remove_metadata() for field in builder.finished(name, []).schema])
+        parts = [names.resolved(builder, name, opened(data)) for table, _, data in made if table == name]
+        if name == "findings":
+            batches = [_batch([row]) for row in made if row[0] in analysing.FOUND_IN]
+            out[name] = pa.Table.from_batches(analysing.find(batches, plan, names), schema)
+            continue
+        plain = [pa.table([part[field.name].cast(field.type) for field in schema], schema=schema) for part in parts]
+        small = [outcome.tables[name].cast(schema)] if name in outcome.tables and name != "connections" else []
+        out[name] = pa.concat_tables([schema.empty_table(), *plain, *small])
+    return out
+
+
+@pytest.fixture(scope="session")
+def simulate() -> Callable[..., dict[str, pa.Table]]:
+    return simulated
+
+
+def _sorted(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    if not batches:
+        return []
+    keys = [(name, "ascending") for name in ("capture", "file", "chunk")]
+    whole: list[pa.RecordBatch] = pa.Table.from_batches(batches, INDEX).sort_by(keys).to_batches()
+    return whole
+
+
+def _listed(batches: Iterator[pa.RecordBatch]) -> list[tuple[str, str, bytes]]:
+    return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]  # type: ignore[misc]
+
+
+def _batch(rows: list[tuple[str, str, bytes]]) -> pa.RecordBatch:
+    from kdissect.spark.staging import rows as staged
+
+    return staged(rows)
+
+
+@pytest.fixture(scope="session")
+def rotate(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path, int], Path]:
+    """A classic pcap cut into so many files of a rotated set, in a folder of its own."""
+
+    def cut(path: Path, files: int) -> Path:
+        folder = tmp_path_factory.mktemp(f"{path.stem}_{files}")
+        data = path.read_bytes()
+        order = "<" if data[0] in (0xD4, 0x4D) else ">"
+        records, at = [], 24
+        while at + 16 <= len(data):
+            size = struct.unpack(order + "I", data[at + 8 : at + 12])[0]
+            records.append(data[at : at + 16 + size])
+            at += 16 + size
+        edges = [len(records) * i // files for i in range(files + 1)]
+        for i in range(files):
+            name = "cut.pcap" + (str(i) if i else "")
+            (folder / name).write_bytes(data[:24] + b"".join(records[edges[i] : edges[i + 1]]))
+        return folder
+
+    return cut

@@ -1,0 +1,88 @@
+"""`kdissect.spark.dissect` on Spark itself: tables equal those of the local engine, row for row."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kdissect
+import kdissect.spark
+from kdissect.engine.opened import MADE
+from kdissect.problems import CaptureUnreadable, UsageError
+from kdissect.tables.declaration import SCHEMAS
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
+]
+
+
+def arrow(dataset: kdissect.spark.Dataset) -> dict[str, Any]:
+    return {name: frame.toArrow() for name, frame in dataset.items()}
+
+
+def test_every_capture(spark: Any, all_captures: list[Path], equal: Any) -> None:
+    expected = kdissect.open(all_captures).tables()
+    shuffled = random.Random(5).sample(all_captures, len(all_captures))
+    found = kdissect.spark.dissect(spark, shuffled, partitions=5)
+    equal(arrow(found), expected)
+    assert list(found) == list(MADE)
+    found.unpersist()
+
+
+@pytest.mark.parametrize(("files", "partitions", "transport"), [(7, 2, "ranges"), (50, 3, "ranges"), (2, 2, "payload")])
+def test_connections_cut_across_files(
+    spark: Any, captures: Path, rotate: Any, equal: Any, files: int, partitions: int, transport: str
+) -> None:
+    folder = rotate(captures / "base.pcap", files)
+    names = ["exchanges", "connections", "problems"]
+    found = kdissect.spark.dissect(spark, folder, names, partitions=partitions, transport=transport)
+    equal(arrow(found), kdissect.open(folder).tables(names))
+    found.unpersist()
+
+
+def test_columns_carry_their_meaning_and_type(spark: Any, captures: Path) -> None:
+    found = kdissect.spark.dissect(spark, captures / "base_tiny.pcap", {"fetches": ["latency_ms", "requested_at"]})
+    frame = found["fetches"]
+    assert frame.columns == ["latency_ms", "requested_at"]
+    assert frame.dtypes == [("latency_ms", "double"), ("requested_at", "timestamp")]
+    doc = SCHEMAS["fetches"].field("latency_ms").metadata[b"doc"].decode()
+    assert frame.schema["latency_ms"].metadata["comment"] == doc
+    found.unpersist()
+
+
+def test_times_leave_packets_out(spark: Any, captures: Path, equal: Any) -> None:
+    path = captures / "base.pcap"
+    times = kdissect.open(path).table("exchanges")["request_first_at"].drop_null().to_pylist()
+    middle = sorted(times)[len(times) // 2]
+    found = kdissect.spark.dissect(spark, path, ["exchanges"], start=middle)
+    equal(arrow(found), kdissect.open(path, start=middle).tables(["exchanges"]))
+    found.unpersist()
+
+
+def test_what_is_wrong_is_said_before_anything_is_read(spark: Any, captures: Path, tmp_path: Path) -> None:
+    path = captures / "base_tiny.pcap"
+    with pytest.raises(UsageError, match="exchanges"):
+        kdissect.spark.dissect(spark, path, ["exchangs"])
+    with pytest.raises(UsageError, match="transport"):
+        kdissect.spark.dissect(spark, path, transport="pigeon")
+    with pytest.raises(UsageError, match="partitions"):
+        kdissect.spark.dissect(spark, path, partitions=0)
+    with pytest.raises(kdissect.CaptureNotFound):
+        kdissect.spark.dissect(spark, tmp_path / "*.pcap")
+
+
+def test_strict_stops_at_a_file_that_is_none(spark: Any, captures: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.pcap").write_bytes((captures / "base_tiny.pcap").read_bytes())
+    (tmp_path / "a.pcap1").write_bytes(b"no capture at all, but long enough to be looked at")
+    paths = [tmp_path / "a.pcap", tmp_path / "a.pcap1"]
+    lenient = kdissect.spark.dissect(spark, paths, ["problems"], partitions=1)
+    assert "a.pcap1" in {row.file for row in lenient["problems"].collect()}
+    lenient.unpersist()
+    strict = kdissect.spark.dissect(spark, paths, ["problems"], partitions=1, strict=True)
+    with pytest.raises(CaptureUnreadable, match=r"a\.pcap1"):
+        strict["problems"]
+    strict.unpersist()
