@@ -12,10 +12,10 @@ from kdissect.engine.analysed import AnalysedRun
 from kdissect.engine.run import Settings
 from kdissect.summary import WANTED, Summarizer, Summary
 
-HELD_BACK = 200_000
+HELD_BACK = 100_000
 """Rows held back until names of brokers are known: some tens of MB. Of a smaller capture every name is known."""
-EVIDENCE = 500_000
-"""Rows of exchanges, fetches and partitions that findings are looked for in: about 100 MB. What comes after them in a
+EVIDENCE = 250_000
+"""Rows of exchanges, fetches and partitions that findings are looked for in: some 50 MB. What comes after them in a
 larger capture is counted everywhere else on the screen; the table `findings` looks at everything."""
 
 
