@@ -34,7 +34,7 @@ ENGINE: dict[str, Callable[[F], F]] = {
     "timings": click.option("--timings", is_flag=True, help="Say on standard error where the time went."),
     "follow": click.option("--follow", is_flag=True, help="Go on reading a capture that is still being written."),
 }
-AVAILABLE = frozenset({"start", "end"})
+AVAILABLE = frozenset({"start", "end", "keylog"})
 """The engine options that are backed."""
 COMMANDS: frozenset[str] = frozenset()
 """The commands that are backed by a part of their own: "spark" by `kdissect.spark`."""

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from kdissect.analysis.stage import Stage
 from kdissect.capture import CaptureSet, open_captures
+from kdissect.capture.keys import read_key_log
 from kdissect.capture.sources import Source
 from kdissect.engine.analysed import PROGRESSIVE, AnalysedRun
 from kdissect.engine.run import Progress, Run, Settings
@@ -259,15 +260,18 @@ def open_capture(
     *,
     start: str | datetime | None = None,
     end: str | datetime | None = None,
+    keylog: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Capture:
     """Open a capture: a path, a glob, a directory, a list of these, or an open binary file. Nothing is read yet.
 
-    `start`, `end`: leave out packets before and after (ISO 8601, UTC unless it says; or datetimes). `progress` is
+    `start`, `end`: leave out packets before and after (ISO 8601, UTC unless it says; or datetimes). `keylog`: a file
+    with TLS keys (SSLKEYLOGFILE format) to decrypt with; those that a pcapng carries are used anyway. `progress` is
     called with bytes read and bytes in all (None where unknown). Raises CaptureError when there is no such capture,
-    or it is none; UsageError for a time that cannot be read.
+    or it is none; UsageError for a time that cannot be read, or a file that is no key log.
     """
-    settings = Settings(nanoseconds(start), nanoseconds(end), progress)
+    keys = None if keylog is None else read_key_log(keylog)
+    settings = Settings(nanoseconds(start), nanoseconds(end), progress, keys)
     return Capture(open_captures(source), settings)
 
 

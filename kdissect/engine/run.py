@@ -26,6 +26,7 @@ from kdissect.kafka.dissector import Dissector, Harvest
 from kdissect.kafka.fit import Programs
 from kdissect.kafka.ledger import Ledger
 from kdissect.kafka.messages import Decoder
+from kdissect.kafka.unsealing import Unsealer
 from kdissect.net.scanner import Scanner
 from kdissect.net.segment import TIME
 from kdissect.tables.builder import TableBuilder
@@ -43,6 +44,8 @@ class Settings:
     after: int | None = None
     before: int | None = None
     progress: Progress | None = None
+    keylog: bytes | None = None
+    """TLS keys, as an SSLKEYLOGFILE has them."""
 
 
 @dataclass(slots=True)
@@ -101,7 +104,13 @@ class Run:
         for number, capture, scanner in self.readings():
             self.ledger.begin(number)
             window = capture.window()
+<<<<<<< HEAD
             dissector = Dissector(window, programs)
+=======
+            scanner = Scanner(capture, self.settings.after, self.settings.before)
+            unsealer = Unsealer(self.ledger, self.settings.keylog, capture.secrets)
+            dissector = Dissector(window, programs, unsealer)
+>>>>>>> 7f94a17 (TLS is decrypted with a key log: kdissect.open(keylog=), --keylog, pcapng secrets; version and server name without)
             completion = Completion(dissector, self.decoder, self.ledger, capture)
             rereadable = capture.rereadable
             latest = NOTHING_YET
@@ -132,6 +141,8 @@ class Run:
         self.ledger.enter(np.concatenate([dissector.news(), harvest.ended]), scanner.flows)
         self.ledger.close(harvest.ended)
         self.ledger.stream_problems(harvest.problems)
+        if dissector.unsealer is not None:
+            dissector.unsealer.ended(harvest.ended)
 
     def rows(self) -> Iterator[Rows]:
         """Unresolved rows, part by part."""

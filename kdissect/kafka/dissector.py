@@ -19,6 +19,7 @@ from kdissect.kafka.keeping import keep
 from kdissect.kafka.state import (
     E_BASE,
     FLEXIBLE,
+    KEPT,
     KEPT_BASE,
     MARGIN,
     NAME_ENDS,
@@ -29,12 +30,17 @@ from kdissect.kafka.state import (
     R_BYTES,
     R_HEAD,
     R_WIDTH,
+    S_AT,
+    S_BASE,
+    S_LENGTH,
+    S_WIDTH,
     STRUCTS,
     TABLE,
     X_BASE,
     X_WIDTH,
 )
-from kdissect.kafka.streams import LINGER_NS, NODE_MARGIN, group, release_nodes, run
+from kdissect.kafka.streams import FINISHING, LINGER_NS, NODE_MARGIN, PACKETS, PLAINTEXT, group, release_nodes, run
+from kdissect.kafka.unsealing import Unsealer
 from kdissect.net.segment import FLOW, SEGMENT_COLUMNS, TIME
 from kdissect.tcp.layout import (
     C_END,
@@ -56,6 +62,8 @@ from kdissect.tcp.layout import (
     K_REQUEST_FREE,
     K_REQUESTS_LEFT,
     K_RESUME,
+    K_SEALED,
+    K_SEALING,
     K_SLOT,
     MAX_SLOTS,
     N_AT,
@@ -90,12 +98,14 @@ class Harvest:
 class Dissector:
     """All connections of one capture.
 
-    `programs` are the layouts that bodies are tried against. `window` is where input bytes lie.
+    `programs` are the layouts that bodies are tried against. `window` is where input bytes lie. Without `unsealer` TLS
+    is left alone.
     """
 
-    def __init__(self, window: Window, programs: Programs) -> None:
+    def __init__(self, window: Window, programs: Programs, unsealer: Unsealer | None = None) -> None:
         self.window = window
         self.programs = programs
+        self.unsealer = unsealer
         self._end = STRUCTS
         self.M: Words = np.zeros(STRUCTS + ROOM, np.int64)
         self.A: npt.NDArray[np.uint8] = np.zeros(KEPT_BASE + 1, np.uint8)
@@ -108,6 +118,7 @@ class Dissector:
         M[FLEXIBLE : FLEXIBLE + programs.flexible.size] = programs.flexible.ravel()
         M[TABLE : TABLE + programs.table.size] = programs.table.ravel()
         M[NAME_TABLE : NAME_TABLE + NAME_SLOTS] = -1
+        M[K_SEALING] = unsealer is not None
         for word in (K_NODE_FREE, K_CONNECTION_FREE, K_REQUEST_FREE):
             M[word] = -1
         self._make_room()
@@ -198,7 +209,7 @@ class Dissector:
         self.M[K_RESUME] = 0
         self.M[K_PHASE] = 0
         self._aim()
-        yield from self._drive(segments, order, False)
+        yield from self._drive(segments, order, PACKETS)
         now = int(segments[:, TIME].max())
         rows = self._connections
         M = self.M
@@ -216,16 +227,41 @@ class Dissector:
         if len(which):
             self.M[K_RESUME] = 0
             self.M[K_PHASE] = 0
-            yield from self._drive(NO_SEGMENTS, which, True)
+            yield from self._drive(NO_SEGMENTS, which, FINISHING)
 
-    def _drive(self, segments: Words, order: Words, finishing: bool) -> Iterator[Harvest]:
+    def _drive(self, segments: Words, order: Words, what: int) -> Iterator[Harvest]:
         done = False
         while not done:
             done = run(
-                self.M, self.window.data, self.A, self.programs.arrays, self.conn_of, segments, order, len(order),
-                finishing,
+                self.M, self.window.data, self.A, self.programs.arrays, self.conn_of, segments, order, len(order), what,
             )  # fmt: skip
+            sealed = int(self.M[K_SEALED])
+            self.M[K_SEALED] = 0
+            rows = self.M[S_BASE : S_BASE + sealed * S_WIDTH].reshape(-1, S_WIDTH).copy()
+            pieces = [self._bytes(at, size) for at, size in rows[:, [S_AT, S_LENGTH]].tolist()]
             yield self._harvest()
+            if sealed and self.unsealer is not None:
+                yield from self._opened(self.unsealer, rows, pieces)
+
+    def _opened(self, unsealer: Unsealer, rows: Words, pieces: list[bytes]) -> Iterator[Harvest]:
+        """Drive the plaintext of sealed rows, in the middle of what is driven now."""
+        resume, phase = self.M[[K_RESUME, K_PHASE]].tolist()
+        for plain in unsealer.open(rows, pieces, self.M, self.window):
+            self.M[[K_RESUME, K_PHASE]] = 0
+            self._aim()
+            yield from self._drive(plain, np.arange(len(plain)), PLAINTEXT)
+            self._keep(0, 0, False)
+        self.M[[K_RESUME, K_PHASE]] = resume, phase
+
+    def _bytes(self, at: int, size: int) -> bytes:
+        """Bytes at a logical offset, fewer where they are gone."""
+        if at < 0 or size <= 0:
+            return b""
+        if at >= KEPT:
+            start = at - KEPT + KEPT_BASE
+            return self.A[start : start + size].tobytes()
+        place = self.window.locate(at, size)
+        return self.window.data[place : place + size].tobytes() if place >= 0 else b""
 
     def _harvest(self) -> Harvest:
         M = self.M
@@ -256,12 +292,16 @@ class Dissector:
         extra = bool((window.slots[ring:, 1] > EXTRA).any())
         if low == high and not extra and len(self.A) <= KEPT_BASE + 1:
             return
+        self._keep(low, high, not rereadable or extra)
+
+    def _keep(self, low: int, high: int, everything: bool) -> None:
+        """Move what is needed of logical offsets low..high, and of bytes that we put together, out of the window."""
         self._aim()
-        places = (self._connections, self._requests, low, high, not rereadable or extra)
-        size = keep(self.M, window.data, self.A, *places, self.A, False)
+        places = (self._connections, self._requests, low, high, everything)
+        size = keep(self.M, self.window.data, self.A, *places, self.A, False)
         fresh = np.zeros(KEPT_BASE + 1 + min(size, KEPT_LIMIT), np.uint8)
         names = NAMES + int(self.M[K_CLIENT_BYTES])
         fresh[NAMES:names] = self.A[NAMES:names]
         if size:
-            keep(self.M, window.data, self.A, *places, fresh, True)
+            keep(self.M, self.window.data, self.A, *places, fresh, True)
         self.A = fresh

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kdissect.kafka.completed import Connections, Problems
-from kdissect.kafka.protocols import KAFKA, NAMES, name_of
+from kdissect.kafka.protocols import KAFKA, NAMES, TLS, name_of
 from kdissect.net.segment import A_HIGH, A_LOW, B_HIGH, B_LOW, PORTS
 from kdissect.problems import Kind
 from kdissect.tcp import layout as t
@@ -105,6 +105,7 @@ class Ledger:
             room["id"][number[fresh]] = connection_id(capture, flow[fresh], first, sequence)
             room["capture"][number[fresh]] = self.capture
             room["started"][number[fresh]] = timed(first)
+            room["tls"][number[fresh]] = -1
         self._sides(number, flow, rows)
 
     def _sides(self, number: Words, flow: Words, rows: Words) -> None:
@@ -157,8 +158,19 @@ class Ledger:
             distinct, inverse = np.unique(begins.reshape(len(other), 4), axis=0, return_inverse=True)
             names = np.array([name_of(*(int(x) for x in row)) for row in distinct], np.int32)
             protocol[other] = names[inverse.reshape(-1)]
-        room["protocol"][number] = protocol
-        room["tls"][number] = -1
+        sealed = (rows[:, t.C_SEALED] == 1) & (protocol < 0)
+        room["protocol"][number] = np.where(sealed, TLS, protocol)
+
+    def encrypted(self, conn: int, version: str | None, sni: str | None) -> None:
+        """The connection (a row of connections) is TLS of that version, where it is known, for that server name."""
+        names = self.connections.protocols
+        name = version or "TLS"
+        if self._room["tls"][conn] < 0 or names[self._room["tls"][conn]] != name:
+            if name not in names:
+                names.append(name)
+            self._room["tls"][conn] = names.index(name)
+        if sni is not None:
+            self.connections.sni[conn] = sni
 
     # ---- problems
 

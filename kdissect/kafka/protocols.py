@@ -11,6 +11,7 @@ NAMES = (
 )  # fmt: skip
 """`connections.protocol`."""
 KAFKA = 0
+TLS = 1
 UNKNOWN = len(NAMES) - 1
 
 _HTTP = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC", b"HTTP")

@@ -45,6 +45,7 @@ from kdissect.kafka.pairing import (
     text_like,
     waiting_with,
 )
+from kdissect.kafka.sealing import begins_sealed, seal
 from kdissect.kafka.state import (
     HEAD_BYTES,
     KEYS,
@@ -387,6 +388,9 @@ def _search(M, b, A, sk, c, s):  # type: ignore[no-untyped-def]
                     M[s + D_BEGIN16A] |= np.int64(A[SCRATCH + q]) << (8 * (7 - q))
                 else:
                     M[s + D_BEGIN16B] |= np.int64(A[SCRATCH + q]) << (8 * (15 - q))
+        if begins_sealed(M, A, c, s, n):
+            seal(M, c)
+            return False
         full = n - SCRATCH >= WINDOW
         closed = stopped or M[K_FINAL] > RUNNING
         side = -1

@@ -72,6 +72,22 @@ X_RESPONSE = 21
 X_WIDTH = 31
 X_F_FIRST, X_F_LAST, X_F_BYTES, X_F_PACKET, X_F_AT, X_F_LENGTH, X_F_HEAD, X_F_BODY, X_F_MISSING, X_F_CUT = range(10)
 
+S_CONNECTION = 0
+"""Sealed bytes: address of the connection's struct."""
+S_NUMBER = 1
+S_DIRECTION = 2
+S_AT = 3
+"""Where they lie, or HOLE."""
+S_LENGTH = 4
+"""Bytes captured."""
+S_WIRE = 5
+"""Bytes sent."""
+S_TIME = 6
+S_PACKET = 7
+S_PACKETS = 8
+"""Value of C_PACKETS then."""
+S_WIDTH = 9
+
 TOKEN = 20
 """Status of a bare SASL token, which is no exchange; the engine reads mechanism and user from it and drops it."""
 
@@ -100,7 +116,9 @@ P_BASE = X_BASE + X_ROWS * X_WIDTH
 E_ROWS = 4096
 """Finished connections per call of a kernel."""
 E_BASE = P_BASE + P_ROWS * P_WIDTH
-STRUCTS = E_BASE + E_ROWS * CONNECTION_WIDTH
+S_ROWS = 2 * MARGIN
+S_BASE = E_BASE + E_ROWS * CONNECTION_WIDTH
+STRUCTS = S_BASE + S_ROWS * S_WIDTH
 """Where the heap's structs begin."""
 
 # ---- bytes of our own

@@ -20,11 +20,13 @@ from kdissect._kernel import kernel, part
 from kdissect.kafka.framing import complete, drop_nodes, feed, forget_frame, gap
 from kdissect.kafka.pairing import pop_request, release_held, without_response
 from kdissect.kafka.resync import lost_for_good, settle
+from kdissect.kafka.sealing import seal_row
 from kdissect.kafka.state import (
     E_BASE,
     E_ROWS,
     MARGIN,
     P_ROWS,
+    S_ROWS,
     X_BASE,
     X_F_HEAD,
     X_REQUEST,
@@ -34,7 +36,7 @@ from kdissect.kafka.state import (
     direction_of,
     problem,
 )
-from kdissect.net.segment import ACK, FLAGS, PACKET, SEQ, TIME, WIRE
+from kdissect.net.segment import ACK, AT, FLAGS, LEN, PACKET, SEQ, TIME, WIRE
 from kdissect.net.segment import FLOW as STREAM
 from kdissect.tcp.assembly import ACK_FLAG, FIN, RST, SETTLE_PACKETS, SYN, arrive, give_node, hole, ready, unwrap
 from kdissect.tcp.layout import (
@@ -55,6 +57,7 @@ from kdissect.tcp.layout import (
     C_REQUEST_HEAD,
     C_REQUEST_TAIL,
     C_RTT,
+    C_SEALED,
     C_SEQUENCE,
     C_START_SEEN,
     C_SYN,
@@ -97,6 +100,7 @@ from kdissect.tcp.layout import (
     END_REPLACED,
     END_RST,
     ENDED,
+    HOLE,
     K_CONNECTION_FREE,
     K_CONNECTIONS_LEFT,
     K_ENDED,
@@ -108,6 +112,7 @@ from kdissect.tcp.layout import (
     K_PROBLEMS,
     K_REQUESTS_LEFT,
     K_RESUME,
+    K_SEALED,
     MODE_FRAMES,
     MODE_SEARCH,
     N_NEXT,
@@ -122,6 +127,8 @@ NODE_MARGIN = 8192
 BUDGET = 8 << 20
 """What a search may spend on trials before it has to earn it (see TRIAL_FACTOR)."""
 KIND_MISSING, KIND_UNFINISHED = 1, 5
+PACKETS, FINISHING, PLAINTEXT = 0, 1, 2
+"""What `run` is given."""
 
 
 @part
@@ -134,6 +141,7 @@ def roomy(M):  # type: ignore[no-untyped-def]
         and M[K_NODES_LEFT] >= NODE_MARGIN
         and M[K_CONNECTIONS_LEFT] >= 2
         and M[K_ENDED] + 2 <= E_ROWS
+        and M[K_SEALED] + MARGIN <= S_ROWS
     )
 
 
@@ -233,8 +241,20 @@ def _handshake(M, g, row, c, s):  # type: ignore[no-untyped-def]
 
 @part
 def _take(M, b, A, sk, c, s):  # type: ignore[no-untyped-def]
-    """What OUT says comes next in direction `s`."""
-    feed(M, b, A, c, s, M[OUT], M[OUT + 1], M[OUT + 2], M[OUT + 3], M[OUT + 4])
+    """What OUT says comes next in direction `s`, as TCP brings it."""
+    if M[c + C_SEALED] == 1:
+        seal_row(M, c, s, M[OUT], M[OUT + 1], M[OUT + 2], M[OUT + 3], M[OUT + 4])
+        return
+    _read(M, b, A, sk, c, s)
+
+
+@part
+def _read(M, b, A, sk, c, s):  # type: ignore[no-untyped-def]
+    """What OUT says comes next in direction `s`; at HOLE, bytes that were never captured."""
+    if M[OUT] == HOLE:
+        gap(M, b, A, c, s, M[OUT + 2], M[OUT + 3], M[OUT + 4])
+    else:
+        feed(M, b, A, c, s, M[OUT], M[OUT + 1], M[OUT + 2], M[OUT + 3], M[OUT + 4])
     if M[s + D_MODE] == MODE_SEARCH and M[s + D_WINDOW] > 0:
         settle(M, b, A, sk, c, s)
 
@@ -253,9 +273,12 @@ def _advance(M, b, A, sk, c, s):  # type: ignore[no-untyped-def]
         if length < 0:
             continue
         problem(M, KIND_MISSING, c, M[s + D_SIDE], M[c + C_LAST], np.int64(-1), M[s + D_NEXT] - length, length, -1)
-        gap(M, b, A, c, s, length, M[c + C_LAST], np.int64(-1))
-        if M[s + D_MODE] == MODE_SEARCH and M[s + D_WINDOW] > 0:
-            settle(M, b, A, sk, c, s)
+        M[OUT] = HOLE
+        M[OUT + 1] = 0
+        M[OUT + 2] = length
+        M[OUT + 3] = M[c + C_LAST]
+        M[OUT + 4] = -1
+        _take(M, b, A, sk, c, s)
 
 
 @part
@@ -268,6 +291,12 @@ def _advance_both(M, b, A, sk, c):  # type: ignore[no-untyped-def]
 
 
 @part
+def _unopened(M, c):  # type: ignore[no-untyped-def]
+    """Whether the host has to open sealed bytes before the connection can be finished."""
+    return M[c + C_SEALED] == 1 and M[K_SEALED] > 0
+
+
+@part
 def finish(M, b, A, sk, conn_of, c, reason):  # type: ignore[no-untyped-def]
     """Close a connection's books and free its row; `reason` END_OPEN: the capture ended. False when room ran out."""
     if M[c + C_END] == END_OPEN:
@@ -276,11 +305,17 @@ def finish(M, b, A, sk, conn_of, c, reason):  # type: ignore[no-untyped-def]
     if not _advance_both(M, b, A, sk, c):
         M[K_FINAL] = RUNNING
         return False
+    M[K_FINAL] = RUNNING
+    if _unopened(M, c):
+        return False
     M[K_FINAL] = CAPTURE_ENDED if M[c + C_END] == END_OPEN else ENDED
     for q in range(2):
         s = direction_of(c, M[c + C_CLIENT] ^ q if M[c + C_CLIENT] >= 0 else q)
         if M[s + D_MODE] == MODE_SEARCH and M[s + D_HEAD] >= 0:
             settle(M, b, A, sk, c, s)
+    if _unopened(M, c):
+        M[K_FINAL] = RUNNING
+        return False
     for q in range(2):
         s = direction_of(c, M[c + C_CLIENT] ^ q if M[c + C_CLIENT] >= 0 else q)
         lost_for_good(M, c, s)
@@ -337,8 +372,28 @@ def _endings(M, g, row, c, s):  # type: ignore[no-untyped-def]
         M[s + D_FIN] = unwrap((g[row, SEQ] + g[row, WIRE]) & 0xFFFFFFFF, M[s + D_NEXT])
     if M[c + C_END] == END_OPEN and M[s + D_FIN] >= 0 and M[M[s + D_OTHER] + D_FIN] >= 0:
         M[c + C_END] = END_FIN
+    if M[c + C_HELD] > 0 and M[c + C_SEALED] == 0:
+        release_held(M, c)
+
+
+@part
+def _opened(M, b, A, sk, g, row):  # type: ignore[no-untyped-def]
+    """A row of plaintext, which the host made of sealed bytes: its stream is named by the connection's address, and
+    SEQ is the value of C_PACKETS when those bytes came."""
+    c = g[row, STREAM] >> 1
+    if M[c + C_KAFKA] < 0:
+        return
+    packets = M[c + C_PACKETS]
+    M[c + C_PACKETS] = g[row, SEQ]
+    M[OUT] = g[row, AT]
+    M[OUT + 1] = g[row, LEN]
+    M[OUT + 2] = g[row, WIRE]
+    M[OUT + 3] = g[row, TIME]
+    M[OUT + 4] = g[row, PACKET]
+    _read(M, b, A, sk, c, direction_of(c, g[row, STREAM] & 1))
     if M[c + C_HELD] > 0:
         release_held(M, c)
+    M[c + C_PACKETS] = packets
 
 
 @part
@@ -367,17 +422,19 @@ def _step(M, b, A, sk, conn_of, g, row):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def run(M, b, A, sk, conn_of, g, order, n, finishing):  # type: ignore[no-untyped-def]
-    """Drive the first `n` of `order`: rows of `g`, or (`finishing`) connections to finish, from where the last call
-    stopped. True when all are done.
+def run(M, b, A, sk, conn_of, g, order, n, what):  # type: ignore[no-untyped-def]
+    """Drive the first `n` of `order`, from where the last call stopped: rows of `g` (PACKETS, PLAINTEXT), or
+    connections (FINISHING). True when all are done.
 
-    One kernel for both, because almost all of it is the same code, and compiling it takes seconds.
+    One kernel for all, because almost all of it is the same code, and compiling it takes seconds.
     """
     i = M[K_RESUME]
     while i < n:
         done = roomy(M)
-        if done and finishing:
+        if done and what == FINISHING:
             done = finish(M, b, A, sk, conn_of, order[i], END_OPEN)
+        elif done and what == PLAINTEXT:
+            _opened(M, b, A, sk, g, order[i])
         elif done:
             done = _step(M, b, A, sk, conn_of, g, order[i])
         if not done:

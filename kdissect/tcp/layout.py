@@ -59,7 +59,9 @@ C_TOKENS = 25
 C_DUPLICATES = 26
 C_NEWS = 27
 """1 when its endpoints' roles are not told to the host yet."""
-C_WIDTH = 28
+C_SEALED = 28
+"""1 when it is TLS and its bytes go to the host, which brings plaintext back."""
+C_WIDTH = 29
 
 END_OPEN = 0
 END_FIN = 1
@@ -191,7 +193,11 @@ K_FINAL = 2
 """RUNNING, or what is being finished."""
 K_SLOT = 15
 """Address of the slot that is filled now."""
-K_WIDTH = 16
+K_SEALED = 16
+"""Rows of sealed bytes for the host."""
+K_SEALING = 17
+"""1 when the host takes them."""
+K_WIDTH = 18
 
 RUNNING = 0
 ENDED = 1
