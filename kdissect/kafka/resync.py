@@ -45,7 +45,7 @@ from kdissect.kafka.pairing import (
     text_like,
     waiting_with,
 )
-from kdissect.kafka.sealing import begins_sealed, seal
+from kdissect.kafka.sealing import begins_sealed, looks_sealed, seal
 from kdissect.kafka.state import (
     HEAD_BYTES,
     KEYS,
@@ -382,7 +382,8 @@ def _search(M, b, A, sk, c, s):  # type: ignore[no-untyped-def]
             return False
         n, stopped = gather(M, b, A, s)
         at_start = M[s + D_BEGUN] == 1 and M[s + D_SKIPPED] == 0
-        if at_start and M[s + D_BEGIN16A] == 0 and n - SCRATCH >= 4:
+        named = at_start or looks_sealed(M, A, c, s, n)
+        if named and M[s + D_BEGIN16A] == 0 and n - SCRATCH >= 4:
             for q in range(min(n - SCRATCH, 16)):
                 if q < 8:
                     M[s + D_BEGIN16A] |= np.int64(A[SCRATCH + q]) << (8 * (7 - q))

@@ -70,6 +70,14 @@ def begins_sealed(M, A, c, s, n):  # type: ignore[no-untyped-def]
 
 
 @part
+def looks_sealed(M, A, c, s, n):  # type: ignore[no-untyped-def]
+    """Whether a stream that was met in its middle seems to be TLS, which is only good for a name."""
+    if M[c + C_KAFKA] != 0 or M[s + D_BEGUN] != 0 or M[s + D_SKIPPED] > 0 or n - SCRATCH < HELLO:
+        return False
+    return 0x14 <= A[SCRATCH] <= 0x17 and A[SCRATCH + 1] == 3 and A[SCRATCH + 2] <= 4 and A[SCRATCH + 3] < 0x49
+
+
+@part
 def seal_row(M, c, s, at, captured, wire, time, packet):  # type: ignore[no-untyped-def]
     """What comes next in a sealed direction; `at` HOLE: bytes that were never captured."""
     if M[c + C_KAFKA] < 0:
