@@ -104,13 +104,8 @@ class Run:
         for number, capture, scanner in self.readings():
             self.ledger.begin(number)
             window = capture.window()
-<<<<<<< HEAD
-            dissector = Dissector(window, programs)
-=======
-            scanner = Scanner(capture, self.settings.after, self.settings.before)
             unsealer = Unsealer(self.ledger, self.settings.keylog, capture.secrets)
             dissector = Dissector(window, programs, unsealer)
->>>>>>> 7f94a17 (TLS is decrypted with a key log: kdissect.open(keylog=), --keylog, pcapng secrets; version and server name without)
             completion = Completion(dissector, self.decoder, self.ledger, capture)
             rereadable = capture.rereadable
             latest = NOTHING_YET
