@@ -42,7 +42,7 @@ class AnalysedRun:
             read[name] = list(dict.fromkeys([*read.get(name, ()), *sorted(columns)]))
         self.run = run(captures, read, settings, beside=self.stage.messages)
         self.builder = self.run.builder
-        self.builder.keyed = not self.stage.idle
+        self.builder.keyed = self.run.marks = not self.stage.idle
 
     def whole(self) -> dict[str, list[pa.RecordBatch | pa.Table]]:
         """Every table asked for, in pieces, unfiltered and in no order: what `TableBuilder.finished` takes."""

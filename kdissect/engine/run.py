@@ -85,6 +85,8 @@ class Run:
                 wanted[kind] = None
         self.decoder = Decoder(wanted)
         self.quality: list[Quality] = []
+        self.marks = False
+        """Whether somebody asks for the watermark."""
         self.watermark = NOTHING_YET
         """Microseconds since the epoch: no row of a part that has not been yielded yet has its request's last byte, or
         its response's first one, before it."""
@@ -113,7 +115,7 @@ class Run:
                 segments = scanner.scan(block)
                 for harvest in dissector.feed(segments, len(scanner.flows)):
                     yield from self._complete(harvest, dissector, scanner, completion)
-                if len(segments) and number == len(self.captures) - 1:  # another capture may begin earlier
+                if self.marks and len(segments) and number == len(self.captures) - 1:  # another capture may begin earlier
                     latest = max(latest, int(segments[:, TIME].max()))
                     self.watermark = watermark(dissector, latest)
                 dissector.before_next_block(rereadable)
