@@ -115,7 +115,8 @@ class Run:
                 segments = scanner.scan(block)
                 for harvest in dissector.feed(segments, len(scanner.flows)):
                     yield from self._complete(harvest, dissector, scanner, completion)
-                if self.marks and len(segments) and number == len(self.captures) - 1:  # another capture may begin earlier
+                # Another capture may begin earlier.
+                if self.marks and len(segments) and number == len(self.captures) - 1:
                     latest = max(latest, int(segments[:, TIME].max()))
                     self.watermark = watermark(dissector, latest)
                 dissector.before_next_block(rereadable)
