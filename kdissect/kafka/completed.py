@@ -111,6 +111,8 @@ class Completed:
     """Client ids by code; may be one growing list shared by all blocks of a run."""
     messages: Mapping[tuple[int, int], Message] = field(default_factory=dict)
     """(API key, side: 0 request, 1 response) -> decoded bodies; only for the types that were asked for."""
+    data: npt.NDArray[np.uint8] | None = None
+    """The buffer that positions in `messages` (`records_at`) point into, until the next block is asked for."""
 
     def __len__(self) -> int:
         return len(self.conn)

@@ -175,6 +175,7 @@ class Completion:
             missing_response=rows[x.X_RESPONSE + x.X_F_MISSING],
             client_ids=self.dissector.client_ids,
             messages=decoded.messages,
+            data=s,
         )
         return done if keep.all() else _only(done, np.flatnonzero(keep))
 
@@ -242,7 +243,7 @@ def _only(done: Completed, rows: npt.NDArray[np.intp]) -> Completed:
     columns = {
         name: getattr(done, name)[rows]
         for name in Completed.__dataclass_fields__
-        if name not in ("client_ids", "messages")
+        if name not in ("client_ids", "messages", "data")
     }
     messages = {}
     for kind, message in done.messages.items():
@@ -254,4 +255,4 @@ def _only(done: Completed, rows: npt.NDArray[np.intp]) -> Completed:
             messages[kind] = Message(at[kept], [message.batch.take(pa.array(kept))])
         else:
             messages[kind] = Message(at, message.batches)
-    return Completed(**columns, client_ids=done.client_ids, messages=messages)
+    return Completed(**columns, client_ids=done.client_ids, messages=messages, data=done.data)
