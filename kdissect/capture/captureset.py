@@ -258,6 +258,11 @@ class CaptureSet:
                 until = int(np.searchsorted(ends[first:stop], starts[first] + BATCH, side="right")) + first
                 until = max(until, first + 1)
                 base = int(starts[first])
+                if until == first + 1 and 0 <= places[first] <= out.size - sizes[first]:  # by itself: no detour
+                    target = out[places[first] : places[first] + sizes[first]]
+                    target[self._read_into(base, memoryview(target)) :] = 0
+                    first = until
+                    continue
                 piece = np.empty(int(ends[until - 1]) - base, np.uint8)
                 got = self._read_into(base, memoryview(piece))
                 piece[got:] = 0

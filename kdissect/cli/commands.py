@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
+from kdissect.cli.bulk import spark
 from kdissect.cli.opening import named, open_capture, small
 from kdissect.cli.options import (
-    COMMANDS,
     capture_arguments,
     comma_list,
     engine_options,
@@ -20,7 +20,6 @@ from kdissect.cli.options import (
 )
 from kdissect.cli.second import crosscheck
 from kdissect.cli.writing import cut, redact
-from kdissect.problems import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -46,6 +45,7 @@ Examples:
   kdissect sessions broker.pcap                      whose fetch sessions push out whose
   kdissect latency broker.pcap --by client,topic     exact quantiles; long polls told from slow brokers
   kdissect diff before.pcap after.pcap               what got slower
+  kdissect spark broker.pcap -o tables/              many captures, on all cores or a cluster, with Spark
   kdissect schema Fetch 12 request                   a layout on the wire
   tcpdump -i eth0 -w - port 9092 | kdissect -        a capture from standard input
 """
@@ -276,32 +276,10 @@ def tables(name: str | None) -> None:
     _lines([f"{table.name:<{width}}  one row per {table.row}" for table in declaration.TABLES.values()])
 
 
-@click.command(
-    short_help="Many captures with Spark.", context_settings={"ignore_unknown_options": True, "help_option_names": []}
-)
-@click.argument("words", nargs=-1, type=click.UNPROCESSED)
-@click.pass_context
-def spark(ctx: click.Context, /, words: tuple[str, ...]) -> None:
-    """Read many captures with Spark: kdissect spark CAPTURES... -o DIR/ (needs the extra kdissect[spark] and Java)."""
-    import importlib
-    import os
-    import shutil
-
-    try:
-        import pyspark  # noqa: F401
-    except ImportError:
-        raise UsageError("kdissect spark needs pyspark: pip install 'kdissect[spark]'") from None
-    if shutil.which("java") is None and "JAVA_HOME" not in os.environ:
-        raise UsageError("kdissect spark needs Java 17 or newer: no java on the PATH and JAVA_HOME is not set")
-    job = importlib.import_module("kdissect.spark.job")
-    ctx.exit(job.main(list(words)) or 0)
-
-
 main.add_command(cut)
 main.add_command(redact)
 main.add_command(crosscheck)
-if "spark" in COMMANDS:
-    main.add_command(spark)
+main.add_command(spark)
 
 
 @main.command(short_help="Completion for bash, zsh or fish.")

@@ -36,8 +36,6 @@ ENGINE: dict[str, Callable[[F], F]] = {
 }
 AVAILABLE = frozenset({"start", "end", "keylog"})
 """The engine options that are backed."""
-COMMANDS: frozenset[str] = frozenset()
-"""The commands that are backed by a part of their own: "spark" by `kdissect.spark`."""
 
 
 def engine_options(function: F) -> F:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -18,7 +20,7 @@ from kdissect.engine.run import Settings
 from kdissect.problems import CaptureUnreadable, UsageError
 from kdissect.spark import analysing, decoding
 from kdissect.spark.indexing import index
-from kdissect.spark.plan import INDEX, STAGED, Plan, source_of
+from kdissect.spark.plan import INDEX, STAGED, Plan, Source, source_of
 from kdissect.spark.resolving import Names, Outcome, put_together
 from kdissect.spark.schemas import spark_schema
 from kdissect.spark.staging import opened
@@ -58,23 +60,49 @@ def dissect(
 
     Rows equal those of `kdissect.open`, in no order. Raises UsageError, CaptureError.
     """
+    return prepare(paths, tables, start=start, end=end, transport=transport, strict=strict).on(spark, partitions)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What to read and to make, checked, before there is a session."""
+
+    sources: list[Source]
+    columns: dict[str, list[str]]
+    settings: Settings
+    strict: bool
+
+    def on(self, spark: SparkSession, partitions: int | None = None) -> Dataset:
+        """The job's tables; see `dissect`."""
+        if partitions is not None and partitions < 1:
+            raise UsageError(f"partitions must be 1 or more, not {partitions}")
+        count = partitions or _partitions(spark, sum(sum(source.sizes) for source in self.sources))
+        return Dataset(spark, Plan(self.sources, self.columns, self.settings, _labels(spark, count)), self.strict)
+
+
+def prepare(
+    paths: Named | Sequence[Named],
+    tables: Sequence[str] | Mapping[str, Sequence[str] | None] | None = None,
+    *,
+    start: str | datetime | None = None,
+    end: str | datetime | None = None,
+    transport: str = "ranges",
+    strict: bool = False,
+) -> Job:
+    """Everything about `dissect` that needs no Spark. Raises UsageError, CaptureError."""
     if transport not in TRANSPORTS:
         raise UsageError(f"transport is {' or '.join(TRANSPORTS)}, not {transport!r}")
-    if partitions is not None and partitions < 1:
-        raise UsageError(f"partitions must be 1 or more, not {partitions}")
     asked = dict(tables) if isinstance(tables, Mapping) else dict.fromkeys(TABLES if tables is None else tables)
     columns = {name: columns_of(name, None if some is None else list(some)) for name, some in asked.items()}
     for name in columns:
         if name not in TABLES:
             raise UsageError(f"Spark does not make table {name!r}{near(name, TABLES)}; tables: {', '.join(TABLES)}")
+    settings = Settings(nanoseconds(start), nanoseconds(end))
     captures = open_captures(paths)
     for capture in captures:
         if not all(member.regular for member in capture.members):
             raise UsageError(f"{capture.name}: Spark reads files, not pipes or open files")
-    sources = [source_of(capture, transport == "payload") for capture in captures]
-    count = partitions or _partitions(spark, sum(sum(source.sizes) for source in sources))
-    plan = Plan(sources, columns, Settings(nanoseconds(start), nanoseconds(end)), _labels(spark, count))
-    return Dataset(spark, plan, strict)
+    return Job([source_of(capture, transport == "payload") for capture in captures], columns, settings, strict)
 
 
 class Dataset(Mapping[str, "DataFrame"]):
@@ -111,6 +139,11 @@ class Dataset(Mapping[str, "DataFrame"]):
         names, plan = self._names, self.plan
         made = staged.mapInArrow(partial(_plain, name=name, plan=plan, names=names), spark_schema(schema))
         return made.unionByName(self._small(name)) if name == "problems" else made
+
+    @property
+    def bytes(self) -> list[int]:
+        """Bytes of each capture file."""
+        return [Path(path).stat().st_size for source in self.plan.sources for _, path in source.files]
 
     def unpersist(self) -> None:
         """Give back the disk that decoded rows take."""

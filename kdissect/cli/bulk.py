@@ -1,0 +1,180 @@
+"""The command `spark`: captures to Parquet, on the cores of this machine or on a cluster."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kdissect.cli import terminal, words
+from kdissect.cli.grid import Header, grid
+from kdissect.cli.options import comma_list, engine_options
+from kdissect.output import OutputError
+from kdissect.problems import KdissectError, UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LEAST_JAVA = 17
+"""What Spark 4 runs on."""
+QUIET = Path(__file__).with_name("log4j2.properties")
+UNDER_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"
+"""Environment variable that `spark-submit` sets for the programs that it starts."""
+
+
+class SparkFailed(KdissectError):
+    """A Spark job failed; the message is one line."""
+
+
+@click.command(short_help="Many captures, on all cores or a cluster, with Spark.")
+@click.argument("captures", nargs=-1, type=click.Path(), metavar="CAPTURE...")
+@click.option("-o", "--output", metavar="DIR", required=True, help="A directory for each table is written there.")
+@click.option("--master", metavar="URL", help="Where Spark runs; local[*], all cores of this machine, when not given.")
+@click.option("--tables", metavar="A,B", callback=comma_list, help="Only these tables (see: kdissect tables).")
+@click.option(
+    "--partition-by",
+    metavar="A,B",
+    callback=comma_list,
+    help="Folders by these columns where a table has them; date is the day of a row's first time (UTC).",
+)
+@click.option("--format", "form", metavar="NAME", default="parquet", help="Parquet, or what the session has: delta.")
+@click.option("--partitions", type=click.IntRange(1), metavar="N", help="Parts that connections are spread over.")
+@click.option(
+    "--transport",
+    type=click.Choice(["ranges", "payload"]),
+    default="ranges",
+    help="Read payloads again by ranges (the default), or shuffle them.",
+)
+@click.option("--strict", is_flag=True, help="Stop at a file that cannot be read to its end.")
+@click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
+@engine_options
+def spark(
+    captures: tuple[str, ...],
+    output: str,
+    master: str | None,
+    tables: list[str] | None,
+    partition_by: list[str] | None,
+    form: str,
+    partitions: int | None,
+    transport: str,
+    strict: bool,
+    conf: tuple[str, ...],
+    **settings: Any,
+) -> None:
+    """Read any number of captures with Spark and write every table as a directory of Parquet files.
+
+    Rotated files are one capture: connections that cross them stay whole. Tables are those of kdissect CAPTURE -o DIR/.
+    Needs the extra kdissect[spark] and Java 17 or newer.
+    """
+    if not captures:
+        raise click.UsageError("no capture given: try kdissect spark CAPTURE... -o DIR")
+    from kdissect.spark.dataset import prepare
+    from kdissect.spark.writing import dates, partitioned, target
+
+    columns = partitioned(tables, partition_by or [])
+    confs = [_setting(text) for text in conf]
+    _needs()
+    job = prepare(list(captures), tables, transport=transport, strict=strict, **settings)
+    if "://" not in output:
+        _writable(output)
+    begun = time.monotonic()
+    session = _session(master, confs)
+    from pyspark.errors import PySparkException
+
+    try:
+        made = job.on(session, partitions)
+        rows = []
+        for name in made:
+            frame = dates(made[name], name) if "date" in columns[name] else made[name]
+            place = target(output, name)
+            frame.write.format(form).mode("overwrite").partitionBy(*columns[name]).save(place)
+            written = session.read.format(form).schema(frame.schema).load(place)
+            rows.append((name, words.count(written.count())))
+        size = sum(made.bytes)
+    except PySparkException as error:
+        raise SparkFailed(f"Spark: {_first_line(error)}") from None
+    finally:
+        session.stop()
+    taken = time.monotonic() - begun
+    out = terminal.console()
+    for line in grid([Header("table"), Header("rows", right=True)], rows, terminal.width()):
+        out.print(line)
+    sys.stdout.flush()
+    files = words.number_of(len(made.bytes), "file")
+    terminal.say(f"{output}: {words.number_of(len(rows), 'table')} from {files}, {words.size(size)}, in {taken:.1f} s")
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise click.BadParameter(f"{text!r} is no setting; say it like spark.executor.memory=4g", param_hint="--conf")
+    return name, value
+
+
+def _writable(output: str) -> None:
+    """Raise OutputError when the directory cannot be made or written to."""
+    folder = Path(output)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / ".kdissect-writable"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise OutputError(output, error) from None
+
+
+def _needs() -> None:
+    """Raise UsageError, saying what to install, when pyspark or Java is missing or Java is too old."""
+    try:
+        import pyspark  # noqa: F401
+    except ImportError:
+        raise UsageError("kdissect spark needs pyspark: pip install 'kdissect[spark]'") from None
+    if UNDER_SPARK_SUBMIT in os.environ:
+        return
+    home = os.environ.get("JAVA_HOME")
+    java = str(Path(home, "bin", "java")) if home else shutil.which("java")
+    wanted = f"kdissect spark needs Java {LEAST_JAVA} or newer"
+    if java is None:
+        raise UsageError(f"{wanted}: no java on the PATH and JAVA_HOME is not set")
+    try:
+        told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60).stderr
+    except (OSError, subprocess.TimeoutExpired):
+        raise UsageError(f"{wanted}: {java} cannot be run") from None
+    found = re.search(r'version "(?:1\.)?(\d+)', told)
+    if found is None or int(found[1]) < LEAST_JAVA:
+        raise UsageError(f"{wanted}: {java} is {found[1] if found else 'of a version that it does not tell'}")
+
+
+def _session(master: str | None, confs: list[tuple[str, str]]) -> SparkSession:
+    """A session: the one of `spark-submit`, else one of our own, which says nothing but what goes wrong."""
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+    from pyspark.sql import SparkSession
+
+    built = SparkSession.builder.appName("kdissect").config("spark.sql.session.timeZone", "UTC")
+    built = built.config("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+    if UNDER_SPARK_SUBMIT not in os.environ:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        built = built.master(master or "local[*]").config("spark.ui.enabled", "false")
+        built = built.config("spark.ui.showConsoleProgress", str(sys.stderr.isatty()).lower())
+        built = built.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={QUIET}")
+        built = built.config("spark.python.unix.domain.socket.enabled", "true")
+    elif master is not None:
+        raise UsageError("--master is spark-submit's here: spark-submit --master ...")
+    for name, value in confs:
+        built = built.config(name, value)
+    try:
+        return built.getOrCreate()
+    except Exception as error:
+        raise UsageError(f"Spark did not start: {_first_line(error)}") from None
+
+
+def _first_line(error: Exception) -> str:
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)

@@ -1,0 +1,53 @@
+"""Where tables go: their directories, and the columns that folders are made by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from kdissect.engine.opened import MADE
+from kdissect.problems import UsageError
+from kdissect.tables.declaration import SCHEMAS, declared
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+DATE = "date"
+"""The day (UTC) of a row's first time, as a column to make folders by."""
+
+
+def target(output: str, name: str) -> str:
+    """The directory of a table."""
+    return f"{output.rstrip('/')}/{name}"
+
+
+def partitioned(tables: Sequence[str] | None, by: Sequence[str]) -> dict[str, list[str]]:
+    """For each table asked for (None: all) the columns of `by` that it has. Raises UsageError for a column that none
+    has, and for unknown tables."""
+    names = list(MADE if tables is None else tables)
+    for name in names:
+        declared(name)
+    found = {name: [column for column in by if column in _columns(name)] for name in names}
+    for column in by:
+        if not any(column in columns for columns in found.values()):
+            raise UsageError(f"none of these tables has a column {column!r}, so no folders can be made by it")
+    return found
+
+
+def _columns(name: str) -> list[str]:
+    return [*SCHEMAS[name].names, *([DATE] if _time(name) else [])]
+
+
+def _time(name: str) -> str | None:
+    """The first time among a table's columns."""
+    return next((field.name for field in SCHEMAS[name] if pa.types.is_timestamp(field.type)), None)
+
+
+def dates(frame: DataFrame, name: str) -> DataFrame:
+    """A table with the column `date`."""
+    from pyspark.sql.functions import to_date
+
+    time = _time(name)
+    return frame if time is None else frame.withColumn(DATE, to_date(frame[time]))

@@ -1,0 +1,85 @@
+"""`kdissect spark` as people start it: a process of its own, files afterwards."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pytest
+
+import kdissect
+from tests.conftest import CAPTURES, ROOT
+
+CAPTURE = str(CAPTURES / "base.pcap")
+
+
+def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "kdissect", "spark", *arguments],
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment}, capture_output=True, text=True,
+    )  # fmt: skip
+
+
+@pytest.mark.spark
+def test_tables_as_parquet(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    tables = ["exchanges", "fetch_sessions", "findings"]
+    done = run(
+        CAPTURE, "-o", str(out), "--master", "local[2]", "--tables", ",".join(tables), "--partition-by", "broker"
+    )
+    assert done.returncode == 0, done.stderr
+    assert "exchanges" in done.stdout
+    assert "3 tables from 1 file, 702 kB" in done.stderr
+    local = kdissect.open(CAPTURE).tables(tables)
+    assert (out / "exchanges" / "broker=1").is_dir()
+    for name, expected in local.items():
+        found = ds.dataset(out / name, partitioning=ds.partitioning(flavor="hive"), format="parquet").to_table()
+        if "broker" in found.column_names:
+            at = found.schema.get_field_index("broker")
+            found = found.set_column(at, "broker", found["broker"].cast("string"))
+        found = found.select(expected.column_names) if found.num_rows else found
+        assert Counter(map(repr, found.to_pylist())) == Counter(map(repr, expected.to_pylist())), name
+
+
+@pytest.mark.parametrize(
+    ("arguments", "environment", "code", "said"),
+    [
+        (["-o", "out"], {}, 2, "no capture given"),
+        ([CAPTURE], {}, 2, "Missing option '-o'"),
+        (["no/such/*.pcap", "-o", "out"], {}, 1, "no file matches"),
+        ([CAPTURE, "-o", "/proc/out"], {}, 2, "cannot write /proc/out"),
+        ([CAPTURE, "-o", "out", "--tables", "exchangs"], {}, 2, "did you mean 'exchanges'"),
+        ([CAPTURE, "-o", "out", "--partition-by", "brokr"], {}, 2, "'brokr'"),
+        ([CAPTURE, "-o", "out", "--conf", "memory"], {}, 2, "'memory' is no setting"),
+        ([CAPTURE, "-o", "out"], {"PATH": "/none", "JAVA_HOME": ""}, 2, "no java on the PATH"),
+        ([CAPTURE, "-o", "out"], {"JAVA_HOME": "/none"}, 2, "/none/bin/java cannot be run"),
+    ],
+)
+def test_what_is_wrong_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], environment: dict[str, str], code: int,
+    said: str,
+) -> None:  # fmt: skip
+    java = tmp_path / "bin" / "java"  # tests without Java must not fail for want of it
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'openjdk version \"17.0.1\"' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.chdir(tmp_path)
+    done = run(*arguments, **{"JAVA_HOME": str(tmp_path), **environment})
+    assert done.returncode == code
+    assert said in done.stderr
+    assert done.stderr.startswith("kdissect: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_java_that_is_too_old(tmp_path: Path) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'java version \"1.8.0_392\"' >&2\n")
+    java.chmod(0o755)
+    done = run(CAPTURE, "-o", str(tmp_path / "out"), JAVA_HOME=str(tmp_path))
+    assert done.returncode == 2
+    assert done.stderr == f"kdissect: kdissect spark needs Java 17 or newer: {java} is 8\n"
