@@ -13,6 +13,8 @@ import sys
 
 MARK = "KDISSECT_AHEAD"
 """Set in the environment of the second process, so that it starts no third."""
+_started: list[subprocess.Popen[bytes]] = []
+"""Held, because Python warns of a process whose object goes while it runs."""
 
 
 def begin() -> None:
@@ -22,13 +24,14 @@ def begin() -> None:
     if os.environ.get(MARK) or (os.cpu_count() or 1) < 2 or not sys.executable or compiled_before():
         return
     try:
-        subprocess.Popen(
+        second = subprocess.Popen(
             [sys.executable, "-m", "kdissect._ahead"],
             env={**os.environ, MARK: "1"}, cwd=os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
         )  # fmt: skip
     except OSError:
         return
+    _started.append(second)
 
 
 def analyse() -> None:

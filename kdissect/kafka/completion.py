@@ -20,6 +20,7 @@ from kdissect.kafka.completed import ERROR, NO_CODE, OK, UNDECODABLE, Completed
 from kdissect.kafka.dissector import Dissector, Harvest
 from kdissect.kafka.gathering import Reader, bodies, collect
 from kdissect.kafka.ledger import Ledger, timed
+from kdissect.kafka.logins import Logins
 from kdissect.kafka.messages import Decoded, Decoder, Message
 from kdissect.problems import Kind
 from kdissect.schema import index
@@ -42,6 +43,7 @@ class Completion:
         self.decoder = decoder
         self.ledger = ledger
         self.reader = reader
+        self.logins = Logins(dissector, ledger)
         self._newest = np.array(
             [[decoder.newest(key, side) for side in range(2)] for key in range(decoder.table.shape[0])], np.int64
         )
@@ -145,6 +147,7 @@ class Completion:
         status[answered & misfit.any(axis=1)] = UNDECODABLE
         status[(status == OK) & fits[:, 1] & (decoded.error_count > 0)] = ERROR
         keep = rows[x.X_STATUS] != x.TOKEN
+        self.logins.note(rows, s, begin[:, 0], end[:, 0])
         self._problems(rows, decoded, misfit & keep[:, None], unknown & keep[:, None], fits)
         done = Completed(
             conn=(rows[x.X_CONNECTION] + self.ledger.base).astype(np.int32),

@@ -37,6 +37,9 @@ from kdissect.kafka.state import (
     STRUCTS,
     TABLE,
     X_BASE,
+    X_F_AT,
+    X_F_HEAD,
+    X_F_LENGTH,
     X_WIDTH,
 )
 from kdissect.kafka.streams import FINISHING, LINGER_NS, NODE_MARGIN, PACKETS, PLAINTEXT, group, release_nodes, run
@@ -67,6 +70,8 @@ from kdissect.tcp.layout import (
     K_SLOT,
     MAX_SLOTS,
     N_AT,
+    N_LENGTH,
+    N_NEXT,
     N_WIDTH,
     P_WIDTH,
     SLOTS,
@@ -252,6 +257,16 @@ class Dissector:
             yield from self._drive(plain, np.arange(len(plain)), PLAINTEXT)
             self._keep(0, 0, False)
         self.M[[K_RESUME, K_PHASE]] = resume, phase
+
+    def frame(self, row: Words, f: int) -> bytes:
+        """The body of an exchange's frame (`f`: X_REQUEST or X_RESPONSE), fewer bytes where some are gone."""
+        if row[f + X_F_AT] >= 0:
+            return self._bytes(int(row[f + X_F_AT]), int(row[f + X_F_LENGTH]))
+        out, node = b"", int(row[f + X_F_HEAD])
+        while node >= 0:
+            out += self._bytes(int(self.M[node + N_AT]), int(self.M[node + N_LENGTH]))
+            node = int(self.M[node + N_NEXT])
+        return out
 
     def _bytes(self, at: int, size: int) -> bytes:
         """Bytes at a logical offset, fewer where they are gone."""

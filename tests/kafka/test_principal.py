@@ -1,6 +1,6 @@
 import pytest
 
-from kdissect.tables.principal import principal
+from kdissect.kafka.principal import principal
 
 
 @pytest.mark.parametrize(

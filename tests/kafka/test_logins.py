@@ -1,0 +1,73 @@
+"""Mechanism and user of each connection, as the recordings' own descriptions say; of a token nothing else."""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import kdissect
+from kdissect.kafka.logins import _field
+from tests.oracle.material import CAPTURES
+from tests.oracle.pcap import Talk, framed, pcap
+
+
+def logins(path: Path) -> Counter[tuple[str | None, str | None]]:
+    rows = kdissect.open(path).table("connections", ["is_kafka", "sasl_mechanism", "principal"]).to_pylist()
+    return Counter((row["sasl_mechanism"], row["principal"]) for row in rows if row["is_kafka"])
+
+
+def test_sasl_authenticate() -> None:
+    found = logins(CAPTURES / "sasl_logins.pcap")
+    assert set(found) == {("PLAIN", "alice"), ("SCRAM-SHA-256", "bob"), ("OAUTHBEARER", None)}
+    assert found.total() == 23
+
+
+def test_bare_tokens() -> None:
+    found = logins(CAPTURES / "sasl_old.pcap")
+    assert {mechanism for mechanism, _ in found} == {"PLAIN", "SCRAM-SHA-256"}
+    assert all(user is not None for _, user in found)
+    assert found.total() == 10
+
+
+@pytest.mark.parametrize("version", [0, 1, 2])
+@pytest.mark.parametrize(
+    "token", [b"\0eve\0pw-eve", b"\0eve", b"", b"\0\xff\xfe\0pw-eve", b"\0" + b"e" * 300 + b"\0pw-eve"]
+)
+def test_tokens_right_and_wrong(version: int, token: bytes, tmp_path: Path) -> None:
+    """A login that fails names its user; what is no token names nobody; the password is nowhere."""
+    talk = Talk()
+    talk.handshake()
+    client = b"\0\1c"
+    sent = [
+        (0, framed(struct.pack(">hhi", 17, 1, 1) + client + b"\0\5PLAIN")),
+        (1, framed(struct.pack(">ihi", 1, 0, 1) + b"\0\5PLAIN")),
+    ]
+    if version < 2:
+        body = struct.pack(">i", len(token)) + token
+        answer = struct.pack(">ihh", 2, 58, -1) + struct.pack(">i", 0) + (b"\0" * 8 if version else b"")
+    else:
+        size = len(token) + 1
+        prefix = bytes([size]) if size < 128 else bytes([size & 127 | 128, size >> 7])
+        body = b"\0" + prefix + token + b"\0"
+        answer = struct.pack(">i", 2) + b"\0" + struct.pack(">h", 58) + b"\0" + b"\1" + b"\0" * 8 + b"\0"
+    sent += [(0, framed(struct.pack(">hhi", 36, version, 2) + client + body)), (1, framed(answer))]
+    at = [0, 0]
+    for n, (side, data) in enumerate(sent):
+        talk.put(n + 1, side, at[side], data)
+        at[side] += len(data)
+    path = tmp_path / "login.pcap"
+    path.write_bytes(pcap(talk.packets))
+    named = token == b"\0eve\0pw-eve"
+    assert logins(path) == {("PLAIN", "eve" if named else None): 1}
+    tables = kdissect.open(path).tables()
+    assert tables["exchanges"]["error_code"].to_pylist() == [0, 58]
+    assert not any("pw-eve" in str(table.to_pylist()) for table in tables.values())
+
+
+def test_fields_that_lie() -> None:
+    for body in (b"", b"\0", b"\0\0\0\xff", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xffabc", b"\xff" * 9):
+        for api, version in ((17, 0), (36, 0), (36, 2)):
+            assert not _field(body, api, version)
