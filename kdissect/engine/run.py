@@ -119,6 +119,7 @@ class Run:
                 if self.marks and len(segments) and number == len(self.captures) - 1:
                     latest = max(latest, int(segments[:, TIME].max()))
                     self.watermark = watermark(dissector, latest)
+                scanner.forget(dissector.free_flows())
                 dissector.before_next_block(rereadable)
                 self._progress(window.end)
             for harvest in dissector.finish():

@@ -47,6 +47,7 @@ from kdissect.kafka.unsealing import Unsealer
 from kdissect.net.segment import FLOW, SEGMENT_COLUMNS, TIME
 from kdissect.tcp.layout import (
     C_END,
+    C_FLOW,
     C_LAST,
     C_NEWS,
     C_NUMBER,
@@ -118,6 +119,7 @@ class Dissector:
         self._connections: Words = np.zeros(0, np.int64)
         self._requests: Words = np.zeros(0, np.int64)
         self._nodes = 0
+        self._ended: list[Words] = []
         self._names: list[str] = []
         M = self.M
         M[FLEXIBLE : FLEXIBLE + programs.flexible.size] = programs.flexible.ravel()
@@ -222,6 +224,13 @@ class Dissector:
             rows[(M[rows + C_NUMBER] >= 0) & (M[rows + C_END] != END_OPEN) & (now - M[rows + C_LAST] > LINGER_NS)]
         )
 
+    def free_flows(self) -> Words:
+        """Flows whose connections were all finished since the last call: their numbers may be given to others."""
+        flows = np.unique(np.concatenate(self._ended)) if self._ended else np.zeros(0, np.int64)
+        self._ended.clear()
+        free: Words = flows[self.conn_of[flows] < 0]
+        return free
+
     def finish(self) -> Iterator[Harvest]:
         """The capture ended: finish every connection."""
         self._aim()
@@ -283,6 +292,8 @@ class Dissector:
         exchanges, ended, problems = int(M[K_OUT]), int(M[K_ENDED]), int(M[K_PROBLEMS])
         M[K_ENDED] = 0
         M[K_PROBLEMS] = 0
+        if ended:
+            self._ended.append(M[E_BASE + C_FLOW : E_BASE + ended * CONNECTION_WIDTH : CONNECTION_WIDTH].copy())
         return Harvest(
             M[X_BASE : X_BASE + exchanges * X_WIDTH].reshape(-1, X_WIDTH),
             M[E_BASE : E_BASE + ended * CONNECTION_WIDTH].reshape(-1, CONNECTION_WIDTH).copy(),

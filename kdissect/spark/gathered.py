@@ -169,6 +169,9 @@ class GatheredScanner(Scanner):
         """The partition's flows of this capture."""
         return self._known.rows
 
+    def forget(self, flows: Words) -> None:
+        """Nothing: a partition's flows are numbered as they come."""
+
     def scan(self, block: Block) -> Words:
         """The block's rows."""
         return self._gathered.rows

@@ -1,0 +1,115 @@
+"""Memory with very many connections."""
+
+from __future__ import annotations
+
+import io
+import struct
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tests.oracle.pcap import FIN, api_versions_request, api_versions_response, pcap
+from tests.oracle.pcap import Talk as _Talk
+
+SPACING_NS = 3_600_000
+"""Between connections: a million in an hour."""
+
+
+def conversation() -> list[tuple[int, bytes]]:
+    talk = _Talk()
+    talk.handshake()
+    request, response = api_versions_request(1), api_versions_response(1)
+    talk.put(1, 0, 0, request)
+    talk.put(2, 1, 0, response)
+    talk.put(3, 0, len(request), b"", FIN | 16)
+    talk.put(3.1, 1, len(response), b"", FIN | 16)
+    return talk.packets
+
+
+class ShortConnections(io.RawIOBase):
+    """A pcap of `count` short connections, each from another address and port, made as it is read."""
+
+    def __init__(self, count: int) -> None:
+        whole = pcap(conversation())
+        self._buffer = whole[:24]
+        self._one = np.frombuffer(whole[24:], np.uint8)
+        self._count = count
+        self._made = 0
+        at, self._places = 0, []
+        while at < len(self._one):
+            (size,) = struct.unpack_from("<I", whole, 24 + at + 8)
+            self._places.append(at)
+            at += 16 + size
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        while len(self._buffer) < max(size, 1) and self._made < self._count:
+            self._buffer += self._more(min(4096, self._count - self._made))
+        out, self._buffer = self._buffer[:size], self._buffer[size:]
+        return out
+
+    def _more(self, count: int) -> bytes:
+        rows = np.tile(self._one, (count, 1))
+        number = np.arange(self._made, self._made + count)
+        for n, place in enumerate(self._places):
+            first = struct.unpack_from("<II", self._one.tobytes(), place)
+            time = first[0] * 10**9 + first[1] + number * SPACING_NS
+            rows[:, place : place + 8] = np.stack([time // 10**9, time % 10**9], 1).astype("<u4").view(np.uint8)
+            from_client = n in (0, 2, 3, 5)
+            address = place + 16 + 14 + (12 if from_client else 16)
+            port = place + 16 + 34 + (0 if from_client else 2)
+            rows[:, address + 1 : address + 4] = (
+                (number // 50_000 + 7 << 8).astype(">u4").view(np.uint8).reshape(-1, 4)[:, 1:]
+            )
+            rows[:, port : port + 2] = (number % 50_000 + 10_000).astype(">u2").view(np.uint8).reshape(-1, 2)
+        self._made += count
+        return rows.tobytes()
+
+
+def peak(count: int) -> tuple[int, int]:
+    """Connections found, and the largest resident memory (bytes) of a process that reads `count` of them."""
+    code = (
+        "import resource, sys, kdissect\n"
+        "from tests.engine.test_memory import ShortConnections\n"
+        f"capture = kdissect.open(ShortConnections({count}))\n"
+        "rows = sum(batch.num_rows for batch in capture.batches('exchanges', ['exchange_id', 'status']))\n"
+        "print(rows, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    rows, size = done.stdout.split()
+    return int(rows), int(size)
+
+
+def test_flows_are_given_anew() -> None:
+    """One after the other, 3.6 s apart: of 2,000 connections few are remembered at a time."""
+    from kdissect.capture import open_captures
+    from kdissect.engine.run import Run, Settings
+    from kdissect.net.scanner import Scanner
+
+    capture = open_captures(ShortConnections(120_000))
+    seen: list[int] = []
+    run = Run(capture, {"exchanges": ["exchange_id"]}, Settings())
+    number, one, scanner = next(iter(run.readings()))
+    assert isinstance(scanner, Scanner)
+    run.readings = lambda: iter([(number, one, scanner)])  # type: ignore[method-assign]
+    rows = 0
+    for done in run.completed():
+        rows += len(done)
+        seen.append(len(scanner.flows))
+    assert rows == 120_000
+    assert len(np.unique(run.ledger.connections.id)) == 120_000
+    assert max(seen) < 100_000
+
+
+@pytest.mark.bench
+def test_a_million_connections() -> None:
+    """What remains of a finished connection is its row in `connections`."""
+    (some, small), (many, large) = peak(200_000), peak(1_000_000)
+    each = (large - small) / (many - some)
+    print(f"{some} connections: {small >> 20} MB; {many}: {large >> 20} MB; {each:.0f} bytes for each more")
+    assert (some, many) == (200_000, 1_000_000)
+    assert each < 600
