@@ -21,7 +21,7 @@ def begin() -> None:
     """Start the second process, if kernels were not compiled before and there is a core for it."""
     from kdissect._kernel import compiled_before
 
-    if os.environ.get(MARK) or (os.cpu_count() or 1) < 2 or not sys.executable or compiled_before():
+    if _started or os.environ.get(MARK) or (os.cpu_count() or 1) < 2 or not sys.executable or compiled_before():
         return
     try:
         second = subprocess.Popen(
