@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from kdissect.analysis.stage import Stage
 from kdissect.capture import open_captures
+from kdissect.capture.keys import read_key_log
 from kdissect.capture.sources import Source as Named
 from kdissect.engine.opened import MADE as TABLES
 from kdissect.engine.opened import nanoseconds
@@ -46,6 +47,7 @@ def dissect(
     *,
     start: str | datetime | None = None,
     end: str | datetime | None = None,
+    keylog: str | Path | None = None,
     transport: str = "ranges",
     partitions: int | None = None,
     strict: bool = False,
@@ -54,13 +56,15 @@ def dissect(
 
     `paths`: a path, a glob, a directory, or a list of these, which driver and executors see alike. Files of a rotated
     set are one capture, wherever they are cut. `tables`: names (None: all), or a mapping from names to columns.
-    `start`, `end`: leave out packets before and after. `transport`: "ranges" reads payloads again where they are
-    needed, "payload" shuffles them. `partitions` of the decoding stage (None: by size and cores). `strict`: a file that
-    cannot be read to its end is an error, not a problem row.
+    `start`, `end`, `keylog`: as in `kdissect.open`. `transport`: "ranges" reads payloads again where they are needed,
+    "payload" shuffles them. `partitions` of the decoding stage (None: by size and cores). `strict`: a file that cannot
+    be read to its end is an error, not a problem row.
 
     Rows equal those of `kdissect.open`, in no order. Raises UsageError, CaptureError.
     """
-    return prepare(paths, tables, start=start, end=end, transport=transport, strict=strict).on(spark, partitions)
+    return prepare(paths, tables, start=start, end=end, keylog=keylog, transport=transport, strict=strict).on(
+        spark, partitions
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +90,7 @@ def prepare(
     *,
     start: str | datetime | None = None,
     end: str | datetime | None = None,
+    keylog: str | Path | None = None,
     transport: str = "ranges",
     strict: bool = False,
 ) -> Job:
@@ -97,7 +102,8 @@ def prepare(
     for name in columns:
         if name not in TABLES:
             raise UsageError(f"Spark does not make table {name!r}{near(name, TABLES)}; tables: {', '.join(TABLES)}")
-    settings = Settings(nanoseconds(start), nanoseconds(end))
+    keys = None if keylog is None else read_key_log(keylog)
+    settings = Settings(nanoseconds(start), nanoseconds(end), keylog=keys)
     captures = open_captures(paths)
     for capture in captures:
         if not all(member.regular for member in capture.members):

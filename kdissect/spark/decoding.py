@@ -6,6 +6,7 @@ It is the engine's own run, over what came to the partition instead of files. Wh
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -23,8 +24,7 @@ from kdissect.kafka.completed import Quality
 from kdissect.net.scanner import Scanner
 from kdissect.spark.flows import Flows
 from kdissect.spark.gathered import Gathered, GatheredScanner, Piece, piece
-from kdissect.spark.indexing import WHOLE_FILE
-from kdissect.spark.plan import Plan
+from kdissect.spark.plan import FACTS, KEYS, Plan
 from kdissect.spark.staging import Stash, cell, cuts, note, rows
 from kdissect.tables.brokers import Brokers
 from kdissect.tables.builder import AT_THE_END
@@ -67,8 +67,8 @@ class Learned:
 class PartitionRun(Run):
     """A run over the captures that index rows in order of (capture, file, chunk) belong to."""
 
-    index: Iterator[tuple[int, bytes, bytes | None]]
-    """(number of the capture, packed rows, payload)."""
+    index: Iterator[tuple[int, int, bytes, bytes | None]]
+    """(number of the capture, kind, packed rows, payload)."""
     plan: Plan
 
     def readings(self) -> Iterator[tuple[int, CaptureSet, Scanner]]:
@@ -77,14 +77,20 @@ class PartitionRun(Run):
         while ahead is not None:
             number = ahead[0]
             flows = Flows()
+            secrets: list[bytes] = []
 
-            def pieces(number: int = number, flows: Flows = flows) -> Iterator[Piece]:
+            def pieces(number: int = number, flows: Flows = flows, secrets: list[bytes] = secrets) -> Iterator[Piece]:
                 nonlocal ahead
                 while ahead is not None and ahead[0] == number:
-                    yield piece(ahead[1], ahead[2], flows)
+                    _, kind, packed, payload = ahead
+                    if kind == KEYS:
+                        secrets += pickle.loads(packed)
+                    else:
+                        yield piece(packed, payload, flows)
                     ahead = next(self.index, None)
 
             capture = Gathered(self.plan.sources[number], pieces())
+            capture.secrets = secrets
             yield number, capture, GatheredScanner(capture, flows)
             capture.close()
 
@@ -116,16 +122,16 @@ class _Decoding:
         yield from stash.rest()
         yield from self._end()
 
-    def _index(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, bytes, bytes | None]]:
+    def _index(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, bytes, bytes | None]]:
         for batch in batches:
             for i in range(batch.num_rows):
-                capture, chunk, packed, payload = (
-                    batch.column(name)[i].as_py() for name in ("capture", "chunk", "packed", "payload")
+                capture, kind, packed, payload = (
+                    batch.column(name)[i].as_py() for name in ("capture", "kind", "packed", "payload")
                 )
-                if chunk == WHOLE_FILE:
+                if kind == FACTS:
                     self.facts.append(packed)
                 else:
-                    yield capture, packed, payload
+                    yield capture, kind, packed, payload
 
     def _split(self, name: str, table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
         if name not in self.by_broker:

@@ -28,7 +28,7 @@ from kdissect.net.scanner import Scanner, Tally
 from kdissect.net.segment import AT, FILE_SHIFT, FLOW, LEN, PACKET
 from kdissect.problems import CaptureError
 from kdissect.spark.packing import pack
-from kdissect.spark.plan import INDEX, Plan, Source
+from kdissect.spark.plan import FACTS, INDEX, KEYS, PACKETS, Plan, Source
 
 Words = npt.NDArray[np.int64]
 
@@ -36,7 +36,6 @@ ROWS = 1 << 18
 """Rows collected before they are cut into buckets: 20 MB, and some thousand rows for each of a hundred buckets."""
 PAYLOAD = 16 << 20
 """Payload bytes collected, likewise."""
-WHOLE_FILE = -1
 INLINE = -1
 """AT of a row whose payload travels with it."""
 
@@ -68,8 +67,12 @@ def _index_file(plan: Plan, number: int, file: int) -> Iterator[pa.RecordBatch]:
     chunks = _Chunks(plan, number, file, source)
     window = capture.window()
     error = None
+    told = 0
     try:
         for block in capture.blocks(window):
+            if len(capture.secrets) > told:
+                yield chunks.secrets(capture.secrets[told:])
+                told = len(capture.secrets)
             chunks.take(block, scanner.scan(block))
             if chunks.full:
                 yield from chunks.cut(scanner.flows)
@@ -79,7 +82,7 @@ def _index_file(plan: Plan, number: int, file: int) -> Iterator[pa.RecordBatch]:
     facts = FileFacts(number, file, capture.reports[0], capture.problems, capture.lost_problems, scanner.tally(), error)
     capture.close()
     bucket = plan.labels[(number + file) % len(plan.labels)]
-    yield _batch([(bucket, number, file, WHOLE_FILE, pickle.dumps(facts), None)])
+    yield _batch([(bucket, number, file, 0, FACTS, pickle.dumps(facts), None)])
 
 
 class _Chunks:
@@ -104,6 +107,14 @@ class _Chunks:
         self._payloads.append(payload)
         self._count += len(rows)
         self._bytes += len(payload)
+
+    def secrets(self, found: list[bytes]) -> pa.RecordBatch:
+        """TLS keys that stand in the file, for every bucket; before the packets that follow them."""
+        data = pickle.dumps(found)
+        self._chunk += 1
+        return _batch(
+            [(label, self.number, self.file, self._chunk - 1, KEYS, data, None) for label in self.plan.labels]
+        )
 
     @property
     def full(self) -> bool:
@@ -139,7 +150,7 @@ class _Chunks:
                 scatter(payload, places[carried], length, out, np.cumsum(length) - length)
                 data = out.tobytes()
             label = self.plan.labels[int(bucket[mine[0]])]
-            made.append((label, self.number, self.file, self._chunk, pack(part, flows[kept]), data))
+            made.append((label, self.number, self.file, self._chunk, PACKETS, pack(part, flows[kept]), data))
         self._chunk += 1
         yield _batch(made)
 
@@ -156,7 +167,7 @@ def _payload(block: Block, rows: Words) -> npt.NDArray[np.uint8]:
     return out
 
 
-def _batch(rows: list[tuple[int, int, int, int, bytes, bytes | None]]) -> pa.RecordBatch:
+def _batch(rows: list[tuple[int, int, int, int, int, bytes, bytes | None]]) -> pa.RecordBatch:
     columns = zip(*rows, strict=True)
     return pa.RecordBatch.from_arrays(
         [pa.array(list(column), field.type) for column, field in zip(columns, INDEX, strict=True)], schema=INDEX

@@ -18,12 +18,15 @@ INDEX = pa.schema(
         pa.field("capture", pa.int32()),
         pa.field("file", pa.int32()),
         pa.field("chunk", pa.int32()),
+        pa.field("kind", pa.int32()),
         pa.field("packed", pa.binary()),
         pa.field("payload", pa.binary()),
     ]
 )
-"""Rows of the first shuffle: packed segment rows of one bucket of connections, and payloads that cannot be read by
-range. A negative chunk holds what was found out about the file as a whole."""
+"""Rows of the first shuffle, in order of (capture, file, chunk): packed segment rows of one bucket of connections, with
+payloads that cannot be read by range; or something else, as `kind` says."""
+PACKETS, FACTS, KEYS = range(3)
+"""Kinds of index rows: segment rows, what was found out about a file as a whole, TLS keys that stand in a file."""
 STAGED = pa.schema(
     [
         pa.field("table", pa.string()),

@@ -66,11 +66,14 @@ def spark() -> Iterator[Any]:
     session.stop()
 
 
-def simulated(paths: Any, partitions: int, tables: list[str], transport: str = "ranges") -> dict[str, pa.Table]:
+def simulated(
+    paths: Any, partitions: int, tables: list[str], transport: str = "ranges", keylog: Path | None = None
+) -> dict[str, pa.Table]:
     """The tables as the stages make them, each partition of which is a list here."""
     sources = [source_of(capture, transport == "payload") for capture in open_captures(paths)]
     columns = {name: columns_of(name) for name in tables}
-    plan = Plan(sources, columns, Settings(), list(range(partitions)))
+    settings = Settings(keylog=None if keylog is None else keylog.read_bytes())
+    plan = Plan(sources, columns, settings, list(range(partitions)))
     files = [(n, f) for n, source in enumerate(sources) for f in range(len(source.files))]
     buckets: list[list[pa.RecordBatch]] = [[] for _ in range(partitions)]
     for batch in index(files, plan):

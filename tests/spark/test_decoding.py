@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -51,3 +52,40 @@ def test_a_file_that_is_none_costs_itself_alone(captures: Path, simulate: Any, t
     local = kdissect.open([tmp_path / f"good{n}" for n in ("0.pcap", "0.pcap1", "1.pcap")])
     assert found["exchanges"].num_rows == local.table("exchanges").num_rows > 0
     assert any("good0.pcap1" in row["detail"] for row in found["problems"].to_pylist())
+
+
+@pytest.mark.parametrize("name", ["tls12", "tls13"])
+def test_encrypted_connections(captures: Path, simulate: Any, equal: Any, rotate: Any, name: str) -> None:
+    folder, keys = rotate(captures / f"{name}.pcap", 3), captures / f"{name}.keys.log"
+    expected = kdissect.open(folder, keylog=keys).tables()
+    assert expected["exchanges"].num_rows > 10
+    equal(simulate(folder, 3, list(MADE), keylog=keys), expected)
+
+
+def test_keys_that_stand_in_a_capture(captures: Path, simulate: Any, equal: Any, tmp_path: Path) -> None:
+    path = tmp_path / "with_keys.pcapng"
+    path.write_bytes(with_keys((captures / "tls13.pcap").read_bytes(), (captures / "tls13.keys.log").read_bytes()))
+    expected = kdissect.open(path).tables()
+    assert expected["exchanges"].num_rows > 0
+    equal(simulate(path, 3, list(MADE)), expected)
+
+
+def with_keys(pcap: bytes, keys: bytes) -> bytes:
+    """A classic little-endian pcap as pcapng, with TLS keys in a Decryption Secrets Block in front."""
+
+    def block(kind: int, body: bytes) -> bytes:
+        body += bytes(-len(body) % 4)
+        return struct.pack("<II", kind, len(body) + 12) + body + struct.pack("<I", len(body) + 12)
+
+    assert pcap[:4] == bytes.fromhex("d4c3b2a1")
+    out = [block(0x0A0D0D0A, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1))]
+    out.append(block(1, struct.pack("<HHI", struct.unpack("<I", pcap[20:24])[0], 0, 0)))
+    out.append(block(10, struct.pack("<II", 0x544C534B, len(keys)) + keys))
+    at = 24
+    while at < len(pcap):
+        seconds, rest, captured, original = struct.unpack("<IIII", pcap[at : at + 16])
+        time = seconds * 1_000_000 + rest
+        data = pcap[at + 16 : at + 16 + captured]
+        out.append(block(6, struct.pack("<IIIII", 0, time >> 32, time & 0xFFFFFFFF, captured, original) + data))
+        at += 16 + captured
+    return b"".join(out)
