@@ -19,6 +19,7 @@ from kdissect.kafka import state as x
 from kdissect.kafka.completed import ERROR, NO_CODE, OK, UNDECODABLE, Completed
 from kdissect.kafka.dissector import Dissector, Harvest
 from kdissect.kafka.gathering import Reader, bodies, collect
+from kdissect.kafka.inference import Inference
 from kdissect.kafka.ledger import Ledger, timed
 from kdissect.kafka.logins import Logins
 from kdissect.kafka.messages import Decoded, Decoder, Message
@@ -44,6 +45,7 @@ class Completion:
         self.ledger = ledger
         self.reader = reader
         self.logins = Logins(dissector, ledger)
+        self.inference = Inference(decoder)
         self._newest = np.array(
             [[decoder.newest(key, side) for side in range(2)] for key in range(decoder.table.shape[0])], np.int64
         )
@@ -83,7 +85,9 @@ class Completion:
             unknown[:, side] = newer & whole
         tokens = rows[x.X_STATUS] == x.TOKEN
         program[tokens] = -1
-        return program >= 0, program, unknown
+        need = program >= 0
+        need[:, 1] |= (rows[x.X_ORPHAN] == 1) & ~tokens & whole
+        return need, program, unknown
 
     def _part(
         self, rows: Words, first: int, n: int, need: npt.NDArray[np.bool_], program: Words,
@@ -103,11 +107,34 @@ class Completion:
             upto, absent, _ = collect(dissector.M, window.data, dissector.A, first, first + 1, *places)
         if absent:
             self._fetch(target, self._absent[:absent])
-        bodies(dissector.M, first, upto, need, target, begin, end)
         part = slice(first, upto)
+        frames_at = begin[part, 1].copy()
+        bodies(dissector.M, first, upto, need, target, begin, end)
         headless = need[part] & (begin[part] < 0)
         program[part][headless] = -1
+        orphans = np.flatnonzero(need[part, 1] & (rows[x.X_ORPHAN, part] == 1)) + first
+        if len(orphans):
+            self._infer(rows, orphans, program, target, frames_at[orphans - first], begin, end)
         return upto, self._completed(rows[:, part], program[part], unknown[part], target, begin[part], end[part])
+
+    def _infer(
+        self, rows: Words, orphans: Words, program: Words, s: npt.NDArray[np.uint8], frames: Words, begin: Words,
+        end: Words,
+    ) -> None:  # fmt: skip
+        """API, version and layout of responses whose requests were not captured."""
+        found = self.inference.infer(s, frames, end[orphans, 1])
+        for i, (key, version, layout, at, several) in zip(orphans.tolist(), found, strict=True):
+            rows[x.X_API, i], rows[x.X_VERSION, i] = key, version
+            program[i, 1] = layout
+            if layout >= 0:
+                begin[i, 1] = at
+            if several is not None:
+                f = x.X_RESPONSE
+                self.ledger.note(
+                    Kind.AMBIGUOUS, "response body", f"its request was not captured; it fits {several}",
+                    conn=int(rows[x.X_CONNECTION, i]) + self.ledger.base, n=int(rows[x.X_N, i]), orphan=True,
+                    at=int(rows[f, i]), packet=int(rows[f + x.X_F_PACKET, i]), size=int(rows[f + x.X_F_BYTES, i]),
+                )  # fmt: skip
 
     def _fetch(self, target: npt.NDArray[np.uint8], absent: Words) -> None:
         if self.reader.rereadable:
@@ -173,7 +200,7 @@ class Completion:
             error_first=np.where(fits[:, 1], decoded.error_first, 0).astype(np.int32),
             error_count=np.where(fits[:, 1], decoded.error_count, -1).astype(np.int32),
             decoded=whole.all(axis=1) & fits.any(axis=1),
-            api_inferred=np.zeros(n, np.bool_),
+            api_inferred=(rows[x.X_ORPHAN] == 1) & (rows[x.X_API] >= 0),
             missing_request=rows[x.X_REQUEST + x.X_F_MISSING],
             missing_response=rows[x.X_RESPONSE + x.X_F_MISSING],
             client_ids=self.dissector.client_ids,

@@ -1,0 +1,150 @@
+"""Campaigns of mutated input, for as long as asked: `python -m tests.fuzz.campaign frames|captures SECONDS [SEED]`.
+
+An input that raises, hangs or takes memory beyond the bound is written to `tests/fuzz/found/`, where a test reads it
+again for ever.
+"""
+
+from __future__ import annotations
+
+import io
+import random
+import resource
+import struct
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+import kdissect
+from kdissect.kafka.messages import Decoder
+from kdissect.problems import CaptureError
+from tests.fuzz.mutation import mutate, mutate_many
+from tests.oracle import wire
+from tests.oracle.material import CAPTURES, material
+
+FOUND = Path(__file__).parent / "found"
+LONGEST = 30.0
+"""Seconds that one small capture may take on a busy machine; they take some hundredths."""
+MOST_MEMORY = 1 << 30
+"""Resident bytes of the whole process, test frameworks included."""
+FRAMES_OF = ("sweep_391_kraft", "k4_admin_sweep", "sweep_0110", "k4_share_group")
+SEEDS = (
+    "base_tiny.pcap", "field_cut.pcapng", "field_two_sections.pcapng", "field_two_interfaces.pcapng",
+    "field_vxlan.pcap", "field_ip_fragments.pcap", "field_erspan.pcap", "field_incl_over_orig.pcap", "sasl_old.pcap",
+    "tls12.pcap", "tls13.pcap", "raw_ids.pcap", "raw_errors.pcap", "field_gz.pcap.gz", "field_zst.pcap.zst",
+)  # fmt: skip
+TABLES = ("exchanges", "connections", "fetch_partitions", "record_batches", "groups", "problems", "findings")
+
+
+@dataclass
+class Tally:
+    """What a campaign did."""
+
+    inputs: int = 0
+    read: int = 0
+    """Inputs (or frames) that were still readable as a whole."""
+    seconds: float = 0.0
+
+
+@cache
+def corpus() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Bodies of recorded messages, one after the other: bytes, begin, end, program id."""
+    table, flexible = Decoder().table, Decoder().flexible
+    out, begin, end, program = bytearray(), [], [], []
+    for name in FRAMES_OF:
+        for one in wire.requests(CAPTURES / f"{name}.pcap", material(name).ports):
+            for side, frame in ((0, one.frame), (1, one.response)):
+                if frame is None or not 0 <= one.version < table.shape[1]:
+                    continue
+                tags = one.version >= flexible[one.key, side] and not (side == 1 and one.key == 18)
+                if side == 0:
+                    (size,) = struct.unpack_from(">h", frame.body, 8)
+                    at = 10 + max(size, 0) + tags
+                else:
+                    at = 4 + tags
+                begin.append(len(out))
+                out += frame.body[at:]
+                end.append(len(out))
+                program.append(table[one.key, one.version, side])
+    return np.frombuffer(bytes(out), np.uint8), np.array(begin), np.array(end), np.array(program, np.int32)
+
+
+def frames(seconds: float, seed: int = 1) -> Tally:
+    """Mutated bodies through the decoder, every field of every message."""
+    clean, begin, end, program = corpus()
+    table = Decoder().table
+    keys = {(int(key), side) for key, _, side in np.argwhere(table >= 0).tolist()}
+    decoder = Decoder(dict.fromkeys(keys))
+    tally, started = Tally(), time.monotonic()
+    while time.monotonic() - started < seconds:
+        s, ends = clean.copy(), end.copy()
+        mutate_many(s, begin, ends, seed)
+        wanted = program if seed % 4 else np.random.default_rng(seed).permutation(program)
+        decoded = decoder.decode(s, begin, ends, wanted)
+        for message in decoded.messages.values():
+            for batch in message.batches:
+                batch.validate(full=True)
+        tally.inputs += len(program)
+        tally.read += int((decoded.status == 0).sum())
+        seed += 1
+    tally.seconds = time.monotonic() - started
+    return tally
+
+
+def inputs(seed: int) -> Iterator[tuple[int, str, bytes]]:
+    """Mutated captures without end: number of the seed, name of the origin, bytes."""
+    whole = {name: (CAPTURES / name).read_bytes() for name in SEEDS}
+    while True:
+        chance = random.Random(seed)
+        name = chance.choice(SEEDS)
+        yield seed, name, mutate(whole[name], chance)
+        seed += 1
+
+
+def check(data: bytes, keys: Path | None = None) -> bool:
+    """Read a hostile capture; whether it was one at all. Raises what kdissect must not raise."""
+    started = time.monotonic()
+    try:
+        capture = kdissect.open(io.BytesIO(data), keylog=keys)
+        for table in capture.tables(TABLES).values():
+            table.validate(full=True)
+    except CaptureError:
+        return False
+    took = time.monotonic() - started
+    assert took < LONGEST, f"{took:.1f} s"
+    size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    assert size < MOST_MEMORY, f"{size >> 20} MB"
+    return True
+
+
+def captures(seconds: float, seed: int = 1) -> Tally:
+    """Mutated captures through everything."""
+    tally, started = Tally(), time.monotonic()
+    for number, name, data in inputs(seed):
+        if time.monotonic() - started >= seconds:
+            break
+        keys = CAPTURES / f"{name.split('.')[0]}.keys.log"
+        try:
+            tally.read += check(data, keys if keys.exists() else None)
+        except Exception:
+            FOUND.mkdir(exist_ok=True)
+            (FOUND / f"{number}-{name}").write_bytes(data)
+            raise
+        tally.inputs += 1
+    tally.seconds = time.monotonic() - started
+    return tally
+
+
+def main() -> None:
+    kind, seconds = sys.argv[1], float(sys.argv[2])
+    seed = int(sys.argv[3]) if len(sys.argv) > 3 else 1
+    tally = {"frames": frames, "captures": captures}[kind](seconds, seed)
+    print(f"{kind}: {tally.inputs} mutated in {tally.seconds:.0f} s from seed {seed}, {tally.read} of them still read")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""A slice of the campaigns in `campaign`, and every input that one of them ever found."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.fuzz.campaign import FOUND, captures, check, frames
+from tests.oracle.material import CAPTURES
+
+SECONDS = float(os.environ.get("KDISSECT_FUZZ_SECONDS", "30"))
+
+
+@pytest.mark.fuzz
+def test_frames() -> None:
+    tally = frames(SECONDS, seed=int(os.environ.get("KDISSECT_FUZZ_SEED", "1")))
+    print(tally)
+    assert 0 < tally.read < tally.inputs
+
+
+@pytest.mark.fuzz
+def test_captures() -> None:
+    tally = captures(SECONDS, seed=int(os.environ.get("KDISSECT_FUZZ_SEED", "1")))
+    print(tally)
+    assert tally.read > 0
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in FOUND.glob("*")) or ["none"])
+def test_found_once(name: str) -> None:
+    if name != "none":
+        keys = CAPTURES / f"{name.partition('-')[2].split('.')[0]}.keys.log"
+        check((FOUND / name).read_bytes(), keys if keys.exists() else None)
