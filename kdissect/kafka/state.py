@@ -187,14 +187,20 @@ def uvarint(b, o, e):  # type: ignore[no-untyped-def]
 
 @part
 def place(M, at):  # type: ignore[no-untyped-def]
-    """Where a logical offset lies in the window, -1 when the window no longer holds it."""
+    """Where a logical offset lies in the window, -1 when the window no longer holds it.
+
+    Of two slots that hold it, the one that ends later: the other one ends inside the record.
+    """
     q = M[K_SLOT]
     if M[q] <= at < M[q + 1]:
         return M[q + 2] + at - M[q]
+    o = np.int64(-1)
+    end = at
     for q in range(SLOTS, SLOTS + 3 * MAX_SLOTS, 3):
-        if M[q] <= at < M[q + 1]:
-            return M[q + 2] + at - M[q]
-    return np.int64(-1)
+        if M[q] <= at and end < M[q + 1]:
+            end = M[q + 1]
+            o = M[q + 2] + at - M[q]
+    return o
 
 
 @part
