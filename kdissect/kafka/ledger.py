@@ -20,6 +20,9 @@ from kdissect.tcp import layout as t
 
 Words = npt.NDArray[np.int64]
 
+TLS_ALERT = 0x1503
+"""The first two bytes of a TLS record that is an alert (RFC 8446, section 5.1)."""
+
 _EMPTY: dict[str, type] = {
     "id": np.uint64, "capture": np.int32, "client_hi": np.uint64, "client_lo": np.uint64, "broker_hi": np.uint64,
     "broker_lo": np.uint64, "client_port": np.int32, "broker_port": np.int32, "started": np.int64, "ended": np.int64,
@@ -160,6 +163,11 @@ class Ledger:
             protocol[other] = names[inverse.reshape(-1)]
         sealed = (rows[:, t.C_SEALED] == 1) & (protocol < 0)
         room["protocol"][number] = np.where(sealed, TLS, protocol)
+        asked = (rows[:, t.C_KAFKA] == 1) & (rows[:, t.C_CLIENT] >= 0)
+        answer = both[np.arange(len(rows)), 1 - np.maximum(rows[:, t.C_CLIENT], 0), t.D_BEGIN16A]
+        for i in np.flatnonzero(asked & (answer >> 48 == TLS_ALERT)).tolist():
+            detail = "the broker answers with a TLS alert: the client speaks plaintext to a port for TLS"
+            self.note(Kind.TLS, "response stream", detail, conn=int(number[i]), at=int(rows[i, t.C_LAST]))
 
     def encrypted(self, conn: int, version: str | None, sni: str | None) -> None:
         """The connection (a row of connections) is TLS of that version, where it is known, for that server name."""

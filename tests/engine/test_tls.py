@@ -18,7 +18,7 @@ from kdissect.cli.commands import main
 from kdissect.problems import UsageError
 from tests.oracle import wire
 from tests.oracle.material import CAPTURES
-from tests.oracle.pcap import FIN, RST, START, SYN, Talk, pcap
+from tests.oracle.pcap import FIN, RST, START, SYN, Talk, api_versions_request, pcap
 from tests.tls.openssl import TLS12, TLS13, Connection, Ends
 
 SAME = (
@@ -194,3 +194,30 @@ def test_show_and_bad_arguments(tmp_path: Path) -> None:
         refused = subprocess.run(words, capture_output=True, text=True, check=False)
         assert refused.returncode == 2
         assert len(refused.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_plaintext_to_a_port_for_tls(closes: bool, tmp_path: Path) -> None:
+    """The answer is what OpenSSL says to a Kafka request."""
+    ends = Ends(tmp_path, TLS13)
+    arrived, sent = ssl.MemoryBIO(), ssl.MemoryBIO()
+    server = ends.server.wrap_bio(arrived, sent, server_side=True)
+    request = api_versions_request(1)
+    arrived.write(request)
+    with pytest.raises(ssl.SSLError):
+        server.do_handshake()
+    alert = sent.read() or bytes.fromhex("15030300020246")
+    talk = Talk()
+    talk.handshake()
+    talk.put(1, 0, 0, request)
+    talk.put(2, 1, 0, alert)
+    if closes:
+        talk.put(3, 1, len(alert), b"", FIN | 16)
+        talk.put(4, 0, len(request), b"", FIN | 16)
+    path = tmp_path / "wrong.pcap"
+    path.write_bytes(pcap(talk.packets))
+    tables = kdissect.open(path).tables(["problems", "exchanges"])
+    assert [row["detail"] for row in tables["problems"].to_pylist() if row["kind"] == "tls"] == [
+        "the broker answers with a TLS alert: the client speaks plaintext to a port for TLS"
+    ]
+    assert tables["exchanges"]["response_bytes"].to_pylist() == [None]
