@@ -25,6 +25,7 @@ from kdissect.spark.plan import INDEX, STAGED, Plan, Source, source_of
 from kdissect.spark.resolving import Names, Outcome, put_together
 from kdissect.spark.schemas import spark_schema
 from kdissect.spark.staging import opened
+from kdissect.spark.workers import settled
 from kdissect.tables.declaration import SCHEMAS, columns_of
 from kdissect.tables.suggestion import near
 
@@ -174,7 +175,7 @@ class Dataset(Mapping[str, "DataFrame"]):
         def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 for task in batch.column(0).to_pylist():
-                    yield from index(tasks[task], plan)
+                    yield from settled("index", index(tasks[task], plan))
 
         return self.spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(read, spark_schema(INDEX))
 
@@ -184,7 +185,7 @@ class Dataset(Mapping[str, "DataFrame"]):
 
         bucketed = self._index().repartition(len(self.plan.labels), "bucket")
         ordered = bucketed.sortWithinPartitions("capture", "file", "chunk")
-        decoded = ordered.mapInArrow(partial(decoding.decode, plan=self.plan), spark_schema(STAGED))
+        decoded = ordered.mapInArrow(partial(_decode, plan=self.plan), spark_schema(STAGED))
         return decoded.persist(StorageLevel.DISK_ONLY)
 
     @cached_property
@@ -212,7 +213,7 @@ class Dataset(Mapping[str, "DataFrame"]):
         known = self.spark.createDataFrame(list(brokers.items()), "address string, broker string")
         rows = rows.join(broadcast(known), "address").select(*STAGED.names)
         ordered = rows.repartition(count, "broker").sortWithinPartitions("broker")
-        made = ordered.mapInArrow(partial(analysing.analyse, plan=plan, names=names), spark_schema(STAGED))
+        made = ordered.mapInArrow(partial(_analyse, plan=plan, names=names), spark_schema(STAGED))
         return made.persist(StorageLevel.DISK_ONLY)
 
     def _findings(self) -> DataFrame:
@@ -228,6 +229,14 @@ class Dataset(Mapping[str, "DataFrame"]):
         if not table.num_rows:
             return self.spark.createDataFrame([], spark_schema(schema))
         return self.spark.createDataFrame(table, spark_schema(schema))
+
+
+def _decode(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
+    return settled("decode", decoding.decode(batches, plan))
+
+
+def _analyse(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:
+    return settled("analyse", analysing.analyse(batches, plan, names))
 
 
 def _plain(batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:
