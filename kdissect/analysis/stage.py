@@ -282,7 +282,8 @@ class Stage:
         if self.finds:
             from kdissect.analysis.findings import findings
 
-            out["findings"] = findings(out)
+            # Whatever else is asked for, the findings are the same: record batches are not read for them.
+            out["findings"] = findings({name: table for name, table in out.items() if name != "record_batches"})
         return out
 
 

@@ -15,6 +15,8 @@ from kdissect.cli.options import (
     comma_list,
     engine_options,
     output_options,
+    record_options,
+    reveal_option,
     seconds,
     time_options,
 )
@@ -38,6 +40,7 @@ Examples:
   kdissect broker.pcap --table exchanges --where "latency_ms > 500"
   kdissect broker.pcap --table fetches --columns client_id,latency_ms,hold --format csv -o fetches.csv
   kdissect broker.pcap --messages Fetch.response --format jsonl
+  kdissect broker.pcap --table records --topic orders --offset 100..200 --reveal
   kdissect broker.pcap -o tables/                    every table as Parquet
   kdissect show broker.pcap --frame 42               every byte of an exchange explained
   kdissect cut broker.pcap --frame 42 -o small.pcap  a smaller capture with that exchange, for Wireshark
@@ -106,6 +109,7 @@ def main() -> None:
 @click.option("--table", metavar="NAME", shell_complete=table_names, help="Print one table (see: kdissect tables).")
 @click.option("--columns", metavar="A,B", callback=comma_list, help="Only these columns.")
 @click.option("--where", metavar="EXPRESSION", help="Only rows like this: \"api = 'Fetch' and latency_ms > 500\".")
+@record_options
 @click.option("--messages", metavar="API.SIDE", help="Print full messages, such as Fetch.response.")
 @output_options
 @click.option("--top", type=click.IntRange(0), metavar="N", help="Rows of each block of the first screen.")
@@ -118,6 +122,10 @@ def read(
     table: str | None,
     columns: list[str] | None,
     where: str | None,
+    topic: tuple[str, ...],
+    partition: tuple[int, ...],
+    offset: tuple[int | None, int | None] | None,
+    reveal: bool,
     messages: str | None,
     form: str | None,
     output: str | None,
@@ -141,6 +149,8 @@ def read(
         raise click.UsageError("--table and --messages exclude each other")
     if table is None and (columns is not None or where is not None):
         raise click.UsageError("--columns and --where need --table NAME")
+    if table is None and (topic or partition or offset is not None or reveal):
+        raise click.UsageError("--topic, --partition, --offset and --reveal need --table NAME, such as records")
     if table is None and messages is None:
         if form is not None:
             raise click.UsageError("--format needs --table NAME or --messages API.SIDE")
@@ -158,8 +168,13 @@ def read(
 
     if table is not None:
         chosen = reading.table_columns(table, columns, form or "table", output)
+        if reveal and table != "records":
+            raise click.UsageError("--reveal needs --table records")
+        rows = reading.narrowed(table, where, topic, partition, offset)
         capture = open_capture(captures, demo=demo, **settings)
-        reading.print_table(capture, table, chosen, where, form or "table", output, small(captures, demo))
+        reading.print_table(
+            capture, table, chosen, rows, form or "table", output, small(captures, demo), columns is not None, reveal
+        )
     elif messages is not None:
         api, direction = reading.message_name(messages)
         reading.print_messages(open_capture(captures, demo=demo, **settings), api, direction, form or "jsonl", output)
@@ -172,9 +187,12 @@ def read(
     "--frame", type=click.IntRange(1), metavar="N", help="The exchange whose request or response ends in frame N."
 )
 @click.option("--wireshark", is_flag=True, help="Print how to find the exchange in Wireshark and tshark instead.")
+@reveal_option
 @time_options
 @engine_options
-def show(words: tuple[str, ...], demo: bool, frame: int | None, wireshark: bool, local: bool, **settings: Any) -> None:
+def show(
+    words: tuple[str, ...], demo: bool, frame: int | None, wireshark: bool, reveal: bool, local: bool, **settings: Any
+) -> None:
     """Explain every byte of one exchange, request and response.
 
     EXCHANGE_ID is as the first screen or a table prints it; a unique beginning of the connection's id is enough.
@@ -193,7 +211,7 @@ def show(words: tuple[str, ...], demo: bool, frame: int | None, wireshark: bool,
         return
     from kdissect.cli.reading import show_exchange
 
-    show_exchange(capture, exchange_id, frame, local=local)
+    show_exchange(capture, exchange_id, frame, local=local, reveal=reveal)
 
 
 @main.command(short_help="Fetch sessions: alive, created, evicted, refused.")

@@ -72,14 +72,16 @@ class Capture(Protocol):
     def summary(self, by: str = "api") -> Summary:
         """The first screen, as data."""
 
-    def table(self, name: str, columns: Sequence[str] | None = None, where: str | None = None) -> pa.Table:
+    def table(
+        self, name: str, columns: Sequence[str] | None = None, where: str | None = None, *, reveal: bool = False
+    ) -> pa.Table:
         """A whole table, in order."""
 
     def tables(self, names: Sequence[str] | None = None) -> dict[str, pa.Table]:
         """Several tables in one pass."""
 
     def batches(
-        self, name: str, columns: Sequence[str] | None = None, where: str | None = None
+        self, name: str, columns: Sequence[str] | None = None, where: str | None = None, *, reveal: bool = False
     ) -> Iterator[pa.RecordBatch]:
         """A table in pieces; memory stays flat."""
 
@@ -105,7 +107,9 @@ class Capture(Protocol):
     def redact(self, target: str | Path | BinaryIO) -> Redacted:
         """Write a copy that can be shown to others."""
 
-    def show(self, exchange_id: str | None = None, frame: int | None = None) -> Sequence[Shown]:
+    def show(
+        self, exchange_id: str | None = None, frame: int | None = None, *, reveal: bool = False
+    ) -> Sequence[Shown]:
         """Exchanges by id (or unique prefix) or by frame number, with their bytes explained."""
 
 

@@ -27,14 +27,12 @@ ENGINE: dict[str, Callable[[F], F]] = {
     "broker": click.option(
         "--broker", multiple=True, metavar="ID|IP:PORT", help="Only these brokers; may be repeated."
     ),
-    "topic": click.option("--topic", multiple=True, metavar="NAME", help="Only these topics; may be repeated."),
     "verify": click.option("--verify", is_flag=True, help="Decompress record batches and check their checksums."),
-    "reveal": click.option("--reveal", is_flag=True, help="Show keys and values of records."),
     "jobs": click.option("--jobs", type=click.IntRange(1), metavar="N", help="Processor cores to use."),
     "timings": click.option("--timings", is_flag=True, help="Say on standard error where the time went."),
     "follow": click.option("--follow", is_flag=True, help="Go on reading a capture that is still being written."),
 }
-AVAILABLE = frozenset({"start", "end", "keylog"})
+AVAILABLE = frozenset({"start", "end", "keylog", "verify"})
 """The engine options that are backed."""
 
 
@@ -57,6 +55,27 @@ def capture_arguments(complete: Callable[..., Any] | None = None) -> Callable[[F
         return engine_options(function)
 
     return add
+
+
+def record_options(function: F) -> F:
+    """--topic, --partition, --offset and --reveal, for tables of record batches and records."""
+    for add in (
+        reveal_option,
+        click.option(
+            "--offset", metavar="A..B", callback=offset_range, help="Only records of these offsets (A, A.., ..B)."
+        ),
+        click.option(
+            "--partition", multiple=True, type=int, metavar="P", help="Only these partitions; may be repeated."
+        ),
+        click.option("--topic", multiple=True, metavar="NAME", help="Only these topics; may be repeated."),
+    ):
+        function = add(function)
+    return function
+
+
+def reveal_option(function: F) -> F:
+    """--reveal alone."""
+    return click.option("--reveal", is_flag=True, help="Show keys, values and headers of records.")(function)
 
 
 def output_options(function: F) -> F:
@@ -91,6 +110,23 @@ def seconds(context: click.Context, parameter: click.Parameter, value: str | Non
     if found is None or float(found[1]) <= 0:
         raise click.BadParameter(f"{value!r} is no length of time; say it like 1s, 500ms or 5m")
     return float(found[1]) * _UNITS[found[2] or "s"]
+
+
+def offset_range(
+    context: click.Context, parameter: click.Parameter, value: str | None
+) -> tuple[int | None, int | None] | None:
+    """`A..B`, `A..`, `..B` or `A`: first and last offset, both included."""
+    if value is None:
+        return None
+    found = re.fullmatch(r"(-?\d{1,18})?(\.\.)?(-?\d{1,18})?", value.strip())
+    first, dots, last = found.groups() if found else (None, None, None)
+    if (first is None and last is None) or (dots is None and last is not None):
+        raise click.BadParameter(f"{value!r} is no range of offsets; say it like 100..200, 100.., ..200 or 100")
+    if dots is None:
+        last = first
+    if first is not None and last is not None and int(first) > int(last):
+        raise click.BadParameter(f"{value!r} ends before it begins")
+    return None if first is None else int(first), None if last is None else int(last)
 
 
 def comma_list(context: click.Context, parameter: click.Parameter, value: str | None) -> list[str] | None:

@@ -34,19 +34,56 @@ def table_columns(table: str, asked: Sequence[str] | None, form: str, output: st
 
 
 def print_table(
-    capture: Capture, table: str, columns: Sequence[str], where: str | None, form: str, output: str | None, small: bool
-) -> None:
-    """Print a table, or write it to a file: in the contract's order where the input is `small`, as read otherwise."""
+    capture: Capture, table: str, columns: Sequence[str], where: str | None, form: str, output: str | None,
+    small: bool, named: bool = True, reveal: bool = False,
+) -> None:  # fmt: skip
+    """Print a table, or write it to a file: in the contract's order where the input is `small`, as read otherwise.
+
+    Some columns cost more than others and are computed where they are `named`. `reveal`: keys, values and headers of
+    records are shown.
+    """
     import pyarrow as pa
 
     from kdissect.tables.declaration import SCHEMAS
 
     schema = pa.schema([SCHEMAS[table].field(column) for column in columns])
+    wanted = columns if named or len(columns) < len(SCHEMAS[table]) else None
     if small:
-        batches = iter(capture.table(table, columns=columns, where=where).to_batches())
+        batches = iter(capture.table(table, columns=wanted, where=where, reveal=reveal).to_batches())
     else:
-        batches = capture.batches(table, columns=columns, where=where)
+        batches = capture.batches(table, columns=wanted, where=where, reveal=reveal)
     rows.write(schema, batches, form, output)
+
+
+def narrowed(
+    table: str,
+    where: str | None,
+    topics: Sequence[str],
+    partitions: Sequence[int],
+    offsets: tuple[int | None, int | None] | None,
+) -> str | None:
+    """The filter with topics, partitions and a range of offsets, both ends included, added to it. Batches are kept that
+    reach into the range. Raises UsageError where the table has no such columns."""
+    from kdissect.tables.declaration import SCHEMAS
+
+    names = set(SCHEMAS[table].names)
+    first, last = ("base_offset", "last_offset") if "base_offset" in names else ("offset", "offset")
+    parts = [] if where is None else [f"({where})"]
+    for given, column, option in (
+        (topics, "topic", "topic"),
+        (partitions, "partition", "partition"),
+        (offsets, last, "offset"),
+    ):
+        if given and (column not in names or (option == "offset" and table not in ("records", "record_batches"))):
+            raise UsageError(f"--{option} does not go with --table {table}; --table records has topics and offsets")
+    if topics:
+        parts.append("topic in ({})".format(", ".join("'{}'".format(name.replace("'", "''")) for name in topics)))
+    if partitions:
+        parts.append(f"partition in ({', '.join(str(number) for number in partitions)})")
+    if offsets is not None:
+        parts += [f"{last} >= {offsets[0]}"] * (offsets[0] is not None)
+        parts += [f"{first} <= {offsets[1]}"] * (offsets[1] is not None)
+    return " and ".join(parts) or None
 
 
 def message_name(text: str) -> tuple[str, str]:
@@ -77,9 +114,11 @@ def save(capture: Capture, output: str) -> None:
     )
 
 
-def show_exchange(capture: Capture, exchange_id: str | None, frame: int | None, *, local: bool) -> None:
+def show_exchange(
+    capture: Capture, exchange_id: str | None, frame: int | None, *, local: bool, reveal: bool = False
+) -> None:
     """Print one exchange byte by byte; a frame may complete several."""
-    for i, shown in enumerate(capture.show(exchange_id=exchange_id, frame=frame)):
+    for i, shown in enumerate(capture.show(exchange_id=exchange_id, frame=frame, reveal=reveal)):
         if i:
             sys.stdout.write("\n")
         _print(tree.render(shown, terminal.width() if sys.stdout.isatty() else 1000, local=local))

@@ -37,6 +37,9 @@ VIEWS = {
     "fetch_sessions": "session_key client_ids opened_at closed_at requests last_epoch max_partitions churn end_reason",
     "record_batches": "exchange_id topic partition base_offset last_offset records codec compressed_bytes producer_id "
     "is_transactional is_control truncated",
+    "records": "exchange_id topic partition offset timestamp key_bytes value_bytes key value headers control_type",
+    "producers": "exchange_id topic partition producer_id producer_epoch base_sequence last_sequence sequence missing "
+    "expected_sequence sent_at",
     "groups": "at group_id event generation client_id member_id error exchange_id",
     "findings": "severity count text table filter first_exchange_id",
     "capture_quality": "measure value text file",
@@ -125,16 +128,26 @@ def _texts(column: pa.Array) -> list[str]:
     if pa.types.is_boolean(kind):
         return [UNKNOWN if v is None else "true" if v else "false" for v in values]
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return [UNKNOWN if v is None else v.hex() for v in values]
+        return [UNKNOWN if v is None else words.printable(_bytes(v)) for v in values]
     if pa.types.is_nested(kind):
         import json
 
-        return [UNKNOWN if v is None else json.dumps(v, default=_plain, ensure_ascii=False) for v in values]
+        return [
+            UNKNOWN if v is None else words.printable(json.dumps(v, default=_plain, ensure_ascii=False)) for v in values
+        ]
     return [UNKNOWN if v is None else words.printable(str(v)) for v in values]
 
 
+def _bytes(value: bytes) -> str:
+    """Text where it is UTF-8, else hexadecimal."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.hex()
+
+
 def _plain(value: object) -> str:
-    return value.hex() if isinstance(value, bytes) else str(value)
+    return _bytes(value) if isinstance(value, bytes) else str(value)
 
 
 def _right_aligned(schema: pa.Schema) -> list[bool]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
@@ -19,7 +20,8 @@ from kdissect.engine.run import Progress, Run, Settings
 from kdissect.problems import UsageError
 from kdissect.tables import formats
 from kdissect.tables.builder import AT_THE_END
-from kdissect.tables.declaration import SCHEMAS, columns_of, declared
+from kdissect.tables.declaration import SCHEMAS, columns_of
+from kdissect.tables.recording import Reading
 from kdissect.tables.where import Filter, parse
 
 if TYPE_CHECKING:
@@ -33,9 +35,11 @@ if TYPE_CHECKING:
 
 MADE = (
     "connections", "exchanges", "fetches", "fetch_partitions", "list_offsets", "producer_ids", "groups", "api_versions",
-    "topics", "fetch_sessions", "session_partitions", "share_sessions", "findings", "capture_quality", "problems",
+    "topics", "fetch_sessions", "session_partitions", "share_sessions", "record_batches", "findings", "capture_quality",
+    "problems",
 )  # fmt: skip
-"""The tables that a run makes, in the order in which they are written."""
+"""The tables that a run makes unless others are asked for, in the order in which they are written. `records` and
+`producers`, which go into every record and every batch sent, are made when they are asked for."""
 
 
 class Capture:
@@ -75,25 +79,31 @@ class Capture:
                     return member.path
         return None
 
-    def table(self, name: str, columns: Sequence[str] | None = None, where: str | None = None) -> pa.Table:
+    def table(
+        self, name: str, columns: Sequence[str] | None = None, where: str | None = None, *, reveal: bool = False
+    ) -> pa.Table:
         """A whole table in the contract's order.
 
         `columns`: names, in the order wanted. `where`: an expression such as "api = 'Fetch' and latency_ms > 500".
-        Raises UsageError for an unknown table or column or a bad expression, CaptureError when nothing can be read.
+        `reveal`: keys, values and headers of `records` are shown; without it only their sizes are. Raises UsageError
+        for an unknown table or column or a bad expression, CaptureError when nothing can be read.
         """
-        return self._tables({name: columns}, {name: where})[name]
+        return self._tables({name: columns}, {name: where}, reveal=reveal)[name]
 
     def tables(
         self,
         names: Sequence[str] | Mapping[str, Sequence[str] | None] | None = None,
         where: Mapping[str, str] | None = None,
+        *,
+        reveal: bool = False,
     ) -> dict[str, pa.Table]:
-        """Several tables (all when None) in one pass; a mapping also says their columns (None: all).
+        """Several tables in one pass (all but `records` and `producers` when None); a mapping also says their columns
+        (None: all).
 
-        `where` has filters by table.
+        `where` has filters by table. `reveal` as in `table`.
         """
         asked = names if isinstance(names, Mapping) else dict.fromkeys(MADE if names is None else names)
-        return self._tables(asked, where or {})
+        return self._tables(asked, where or {}, reveal=reveal)
 
     @property
     def analysis(self) -> Analysis:
@@ -102,15 +112,19 @@ class Capture:
 
         return Analysis(self)
 
-    def pandas(self, name: str, columns: Sequence[str] | None = None, where: str | None = None) -> pandas.DataFrame:
+    def pandas(
+        self, name: str, columns: Sequence[str] | None = None, where: str | None = None, *, reveal: bool = False
+    ) -> pandas.DataFrame:
         """A table as a DataFrame with Arrow-backed dtypes."""
         import pandas
 
-        frame: pandas.DataFrame = self.table(name, columns, where).to_pandas(types_mapper=pandas.ArrowDtype)
+        frame: pandas.DataFrame = self.table(name, columns, where, reveal=reveal).to_pandas(
+            types_mapper=pandas.ArrowDtype
+        )
         return frame
 
     def batches(
-        self, name: str, columns: Sequence[str] | None = None, where: str | None = None
+        self, name: str, columns: Sequence[str] | None = None, where: str | None = None, *, reveal: bool = False
     ) -> Iterator[pa.RecordBatch]:
         """A table in pieces, as exchanges complete: memory stays flat. Names that come later are not known yet."""
         shown = columns_of(name, None if columns is None else list(columns))
@@ -119,7 +133,7 @@ class Capture:
         if not Stage({name: made}).idle:
             yield from self._analysed_batches(name, made, condition, shown)
             return
-        run = self._run({name: made})
+        run = Run(self._captures, {name: made}, self._reading({name: columns}, {name: condition}, reveal))
         for part in run.rows():
             if name in part.tables and part.tables[name].num_rows:
                 batch = run.builder.resolved(name, part.tables[name], condition, shown)
@@ -141,11 +155,13 @@ class Capture:
                 table = run.builder.finished(name, [part[name]], condition, shown)
                 yield from table.to_batches()
 
-    def stream(self, name: str, columns: Sequence[str] | None = None, where: str | None = None) -> pa.RecordBatchReader:
+    def stream(
+        self, name: str, columns: Sequence[str] | None = None, where: str | None = None, *, reveal: bool = False
+    ) -> pa.RecordBatchReader:
         """`batches` as a stream with the Arrow PyCapsule interface, which other libraries take as it is."""
         shown = columns_of(name, None if columns is None else list(columns))
         schema = pa.schema([SCHEMAS[name].field(column) for column in shown])
-        return pa.RecordBatchReader.from_batches(schema, self.batches(name, columns, where))
+        return pa.RecordBatchReader.from_batches(schema, self.batches(name, columns, where, reveal=reveal))
 
     def messages(self, api: str, direction: str) -> pa.Table:
         """Every message of one API and direction ("request" or "response"), nested as on the wire, a row each.
@@ -161,7 +177,7 @@ class Capture:
         kind = _message_type(api, direction)
         schema = _message_schema(kind)
         none = True
-        for part in self._run({}, kind).rows():
+        for part in Run(self._captures, {}, self._settings, kind).rows():
             if part.messages is not None:
                 none = False
                 yield part.messages.cast(schema)
@@ -174,15 +190,16 @@ class Capture:
 
         return overview(self._captures, self._settings, by)
 
-    def show(self, exchange_id: str | None = None, frame: int | None = None) -> list[Shown]:
+    def show(self, exchange_id: str | None = None, frame: int | None = None, *, reveal: bool = False) -> list[Shown]:
         """One exchange with every byte of its request and response explained; by frame, all that this frame completed.
 
+        Record batches are taken apart down to their records; `reveal` shows keys, values and headers.
         `exchange_id` may name its connection by the beginning of its id ("3f2a:12"), `frame` is Wireshark's number.
         Raises UsageError when there is no such exchange, or when the beginning fits several connections.
         """
         from kdissect.engine.showing import show, wanted
 
-        return show(self._captures, self._settings, wanted(exchange_id, frame))
+        return show(self._captures, self._settings, wanted(exchange_id, frame), reveal)
 
     def cut(
         self,
@@ -233,19 +250,21 @@ class Capture:
         asked: Mapping[str, Sequence[str] | None],
         where: Mapping[str, str | None],
         conditions: Mapping[str, Filter | None] | None = None,
+        reveal: bool = False,
     ) -> dict[str, pa.Table]:
         shown = {name: columns_of(name, None if columns is None else list(columns)) for name, columns in asked.items()}
         found = conditions or {name: _condition(name, where.get(name)) for name in asked}
         columns = {name: _with_filter(names, found[name]) for name, names in shown.items()}
-        run = AnalysedRun(self._captures, columns, self._settings)
+        run = AnalysedRun(self._captures, columns, self._reading(asked, found, reveal))
         return {
             name: run.builder.finished(name, parts, found[name], shown[name]) for name, parts in run.whole().items()
         }
 
-    def _run(self, tables: Mapping[str, Sequence[str] | None], messages: tuple[int, int] | None = None) -> Run:
-        for name in tables:
-            declared(name)
-        return Run(self._captures, tables, self._settings, messages)
+    def _reading(
+        self, asked: Mapping[str, Sequence[str] | None], filters: Mapping[str, Filter | None], reveal: bool
+    ) -> Settings:
+        """The settings, with what the columns asked for by name and the filters say of record batches."""
+        return replace(self._settings, reading=self._settings.reading.asked(asked, filters, reveal))
 
 
 def _sized(capture: CaptureSet) -> str:
@@ -261,17 +280,19 @@ def open_capture(
     start: str | datetime | None = None,
     end: str | datetime | None = None,
     keylog: str | Path | None = None,
+    verify: bool = False,
     progress: Progress | None = None,
 ) -> Capture:
     """Open a capture: a path, a glob, a directory, a list of these, or an open binary file. Nothing is read yet.
 
     `start`, `end`: leave out packets before and after (ISO 8601, UTC unless it says; or datetimes). `keylog`: a file
-    with TLS keys (SSLKEYLOGFILE format) to decrypt with; those that a pcapng carries are used anyway. `progress` is
-    called with bytes read and bytes in all (None where unknown). Raises CaptureError when there is no such capture,
-    or it is none; UsageError for a time that cannot be read, or a file that is no key log.
+    with TLS keys (SSLKEYLOGFILE format) to decrypt with; those that a pcapng carries are used anyway. `verify`:
+    decompress record batches, check their checksums and look at every record; what is not right becomes a row of
+    `problems`. `progress` is called with bytes read and bytes in all (None where unknown). Raises CaptureError when
+    there is no such capture, or it is none; UsageError for a time that cannot be read, or a file that is no key log.
     """
     keys = None if keylog is None else read_key_log(keylog)
-    settings = Settings(nanoseconds(start), nanoseconds(end), progress, keys)
+    settings = Settings(nanoseconds(start), nanoseconds(end), progress, keys, Reading(verify=verify))
     return Capture(open_captures(source), settings)
 
 

@@ -31,6 +31,7 @@ from kdissect.net.scanner import Scanner
 from kdissect.net.segment import TIME
 from kdissect.tables.builder import TableBuilder
 from kdissect.tables.identity import exchange_ids
+from kdissect.tables.recording import Reading
 from kdissect.tcp import layout as t
 
 Progress = Callable[[int, int | None], None]
@@ -39,13 +40,15 @@ Progress = Callable[[int, int | None], None]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What to leave out. Times in ns since the epoch, both inclusive."""
+    """What to leave out (times in ns since the epoch, both inclusive), and what to read with."""
 
     after: int | None = None
     before: int | None = None
     progress: Progress | None = None
     keylog: bytes | None = None
     """TLS keys, as an SSLKEYLOGFILE has them."""
+    reading: Reading = field(default_factory=Reading)
+    """What is computed of record batches."""
 
 
 @dataclass(slots=True)
@@ -74,7 +77,7 @@ class Run:
         self.captures = captures
         self.settings = settings
         self.ledger = Ledger([c.name for c in captures], [c.files for c in captures])
-        self.builder = TableBuilder(self.ledger.connections, tables)
+        self.builder = TableBuilder(self.ledger.connections, tables, settings.reading)
         self.type = messages
         wanted: dict[tuple[int, int], frozenset[str] | None] = dict(self.builder.wanted)
         self.beside = dict(beside or {})
@@ -148,6 +151,8 @@ class Run:
         for done in self.completed():
             if len(done):
                 yield Rows(self.builder.feed(done), self._messages(done), self._beside(done))
+                for name, batch in self.builder.recorded():
+                    yield Rows({name: batch})
 
     def _messages(self, done: Completed) -> pa.RecordBatch | None:
         """The messages asked for, with what identifies them."""

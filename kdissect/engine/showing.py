@@ -24,6 +24,7 @@ from kdissect.capture import CaptureSet
 from kdissect.engine.analysed import AnalysedRun
 from kdissect.engine.run import Run, Settings
 from kdissect.kafka import state as x
+from kdissect.kafka.batch_explanation import expand
 from kdissect.kafka.completed import FILE_SHIFT, Completed
 from kdissect.kafka.completion import Completion
 from kdissect.kafka.dissector import Dissector, Harvest
@@ -60,7 +61,8 @@ class Shown:
     whole."""
     response: pa.Table | None = None
     request_data: bytes = b""
-    """Bytes of the request with its length prefix, as on the wire, zeros for credentials."""
+    """Bytes of the request with its length prefix, as on the wire, zeros for credentials and for what records
+    hold that is not revealed."""
     response_data: bytes = b""
     notes: list[str] = field(default_factory=list)
     """What else is to be said of it, a sentence each."""
@@ -102,15 +104,16 @@ def wanted(exchange_id: str | None, frame: int | None) -> Wanted:
     return Wanted(found["connection"].lower(), bool(found["orphan"]), int(found["n"]))
 
 
-def show(captures: Sequence[CaptureSet], settings: Settings, asked: Wanted) -> list[Shown]:
-    """The exchange asked for; by frame, all that this frame completed.
+def show(captures: Sequence[CaptureSet], settings: Settings, asked: Wanted, reveal: bool = False) -> list[Shown]:
+    """The exchange asked for; by frame, all that this frame completed. `reveal`: with keys, values and headers of
+    records.
 
     Raises UsageError when there is none, or when the beginning of an id fits several connections.
     """
     read = {"exchanges": SCHEMAS["exchanges"].names, **{name: list(columns) for name, columns in IMPLYING.items()}}
     analysed = AnalysedRun(captures, read, settings, _Showing)
     run = cast("_Showing", analysed.run)
-    run.asked = asked
+    run.asked, run.reveal = asked, reveal
     parts: dict[str, list[pa.Table]] = {}
     sessions: set[str | None] = set()
     for part in analysed.parts():
@@ -151,7 +154,7 @@ def _without_secrets(data: bytes, explained: Sequence[Mapping[str, Any]]) -> byt
     """The frame with zeros where credentials are."""
     out = bytearray(data)
     for row in explained:
-        if row["hidden"]:
+        if row["hidden"] and row["offset"] is not None:
             out[row["offset"] : row["offset"] + row["length"]] = bytes(row["length"])
     return bytes(out)
 
@@ -160,6 +163,7 @@ class _Showing(Run):
     """A run that copies the frames of the exchanges asked for as they are finished."""
 
     asked: Wanted
+    reveal: bool
 
     @cached_property
     def found(self) -> dict[str, Shown]:
@@ -188,7 +192,7 @@ class _Showing(Run):
             for side, f, word in ((0, x.X_REQUEST, "request"), (1, x.X_RESPONSE, "response")):
                 data = self._frame(row, i, side, f, word, shown, dissector, completion)
                 if data is not None:
-                    explained = explain_frame(data, side, key, version, asked)
+                    explained = expand(explain_frame(data, side, key, version, asked), data, reveal=self.reveal)
                     setattr(shown, word, table(explained))
                     setattr(shown, f"{word}_data", _without_secrets(data, explained))
                 asked = data

@@ -119,6 +119,12 @@ class Problems:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def first(self, most: int) -> Problems:
+        """At most so many of them."""
+        if len(self) <= most:
+            return self
+        return Problems(self.rows[:most], self.owner[:most], self.kind[:most], self.texts[:most], self.bytes[:most])
+
 
 def walk(s: Bytes, at: Int64s, size: Int64s, captured: Int64s | None = None) -> Batches:
     """Batches of the record sets s[at[i] : at[i] + size[i]] (uint8 buffer, int64 arrays), from their headers alone.

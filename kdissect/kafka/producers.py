@@ -10,14 +10,15 @@ from kdissect.kafka import sequence_kernels
 from kdissect.kafka.sequence_kernels import GAP, NUMBERS, STATUSES
 
 COLUMNS = (
-    "exchange_id", "topic", "topic_id", "partition", "producer_id", "producer_epoch", "base_sequence", "base_offset",
-    "last_offset",
+    "exchange_id", "sent_at", "topic", "topic_id", "partition", "producer_id", "producer_epoch", "base_sequence",
+    "base_offset", "last_offset",
 )  # fmt: skip
-"""Columns of `record_batches` that are looked at."""
+"""Columns of `record_batches` that are looked at, and `sent_at`, when the request's first byte arrived."""
 
 SCHEMA = pa.schema(
     [
         ("exchange_id", pa.string()),
+        ("sent_at", pa.timestamp("us", tz="UTC")),
         ("topic", pa.string()),
         ("topic_id", pa.string()),
         ("partition", pa.int32()),
@@ -34,15 +35,14 @@ SCHEMA = pa.schema(
 epoch); `expected_sequence` is null for first, reset and fenced; `missing`: numbers left out before a gap, else 0."""
 
 
-def producers(record_batches: pa.Table, produce_ids: pa.Array | pa.ChunkedArray) -> pa.Table:
-    """One row per batch with a producer id in a Produce request, in order of partition, producer and time.
+def producers(record_batches: pa.Table) -> pa.Table:
+    """One row per batch with a producer id, in order of partition, producer and time.
 
-    `record_batches` has COLUMNS and is in order of time, as `Capture.table` gives it; `produce_ids` are the exchange
-    ids of Produce requests (fetched batches carry their producers' numbers too).
+    `record_batches` has COLUMNS, is in order of time and comes from Produce requests alone (fetched batches carry their
+    producers' numbers too).
     """
     table = record_batches.select(COLUMNS)
     mask = pc.and_kleene(pc.greater_equal(table["producer_id"], 0), pc.greater_equal(table["base_sequence"], 0))
-    mask = pc.and_kleene(mask, pc.is_in(table["exchange_id"], value_set=pc.unique(produce_ids)))
     table = table.filter(pc.fill_null(mask, False))
     place = pc.binary_join_element_wise(
         pc.fill_null(pc.coalesce(table["topic"].cast(pa.string()), table["topic_id"].cast(pa.string())), ""),
@@ -64,6 +64,7 @@ def producers(record_batches: pa.Table, produce_ids: pa.Array | pa.ChunkedArray)
     return pa.Table.from_arrays(
         [
             table["exchange_id"].cast(pa.string()),
+            table["sent_at"],
             table["topic"].cast(pa.string()),
             table["topic_id"].cast(pa.string()),
             table["partition"],

@@ -27,6 +27,7 @@ from kdissect.spark.schemas import spark_schema
 from kdissect.spark.staging import opened
 from kdissect.spark.workers import settled
 from kdissect.tables.declaration import SCHEMAS, columns_of
+from kdissect.tables.recording import Reading
 from kdissect.tables.suggestion import near
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ def dissect(
     start: str | datetime | None = None,
     end: str | datetime | None = None,
     keylog: str | Path | None = None,
+    verify: bool = False,
     transport: str = "ranges",
     partitions: int | None = None,
     strict: bool = False,
@@ -57,15 +59,14 @@ def dissect(
 
     `paths`: a path, a glob, a directory, or a list of these, which driver and executors see alike. Files of a rotated
     set are one capture, wherever they are cut. `tables`: names (None: all), or a mapping from names to columns.
-    `start`, `end`, `keylog`: as in `kdissect.open`. `transport`: "ranges" reads payloads again where they are needed,
-    "payload" shuffles them. `partitions` of the decoding stage (None: by size and cores). `strict`: a file that cannot
-    be read to its end is an error, not a problem row.
+    `start`, `end`, `keylog`, `verify`: as in `kdissect.open`. `transport`: "ranges" reads payloads again where they are
+    needed, "payload" shuffles them. `partitions` of the decoding stage (None: by size and cores). `strict`: a file that
+    cannot be read to its end is an error, not a problem row.
 
     Rows equal those of `kdissect.open`, in no order. Raises UsageError, CaptureError.
     """
-    return prepare(paths, tables, start=start, end=end, keylog=keylog, transport=transport, strict=strict).on(
-        spark, partitions
-    )
+    job = prepare(paths, tables, start=start, end=end, keylog=keylog, verify=verify, transport=transport, strict=strict)
+    return job.on(spark, partitions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,7 @@ def prepare(
     start: str | datetime | None = None,
     end: str | datetime | None = None,
     keylog: str | Path | None = None,
+    verify: bool = False,
     transport: str = "ranges",
     strict: bool = False,
 ) -> Job:
@@ -104,7 +106,9 @@ def prepare(
         if name not in TABLES:
             raise UsageError(f"Spark does not make table {name!r}{near(name, TABLES)}; tables: {', '.join(TABLES)}")
     keys = None if keylog is None else read_key_log(keylog)
-    settings = Settings(nanoseconds(start), nanoseconds(end), keylog=keys)
+    settings = Settings(
+        nanoseconds(start), nanoseconds(end), keylog=keys, reading=Reading(verify=verify).asked(asked, {})
+    )
     captures = open_captures(paths)
     for capture in captures:
         if not all(member.regular for member in capture.members):

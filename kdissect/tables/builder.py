@@ -4,6 +4,7 @@
     decoder = Decoder(builder.wanted)
     for each block:
         rows = builder.feed(completed)              # table -> RecordBatch, unresolved
+        for name, rows in builder.recorded(): ...   # the same of its record sets, piece by piece
     tables = builder.finish(problems, quality)      # the tables made at the end
     builder.finished("exchanges", [batches...])     # resolved, in order, plain: what `table()` returns
     builder.resolved("exchanges", batch)            # with what is known now, plain: what `batches()` yields
@@ -18,7 +19,7 @@ parts of one work that ran apart `merge` theirs before resolving.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +40,7 @@ from kdissect.tables.order import order, sort_columns
 from kdissect.tables.partitions import fetch_partitions
 from kdissect.tables.producers import producer_ids
 from kdissect.tables.projection import needs_brokers, needs_topics, wanted
+from kdissect.tables.recording import Reading, Recorder
 from kdissect.tables.timestamps import OddTimes
 from kdissect.tables.topics import Topics
 from kdissect.tables.versions import Offered
@@ -50,7 +52,8 @@ PER_BLOCK: Mapping[str, Callable[[Block, Sequence[str]], pa.RecordBatch]] = {
     "producer_ids": producer_ids,
     "groups": groups,
 }
-"""Tables made from each block alone; `fetch_partitions` and `list_offsets` take or tell something more."""
+"""Tables made from each block alone; `fetch_partitions` and `list_offsets` take or tell something more, and those of
+record sets come from `recorded`."""
 
 LATE = frozenset(
     {
@@ -73,14 +76,20 @@ ROW = "_row"
 
 KEYED = ("exchanges", "fetches", "fetch_partitions")
 
-AT_THE_END = ("connections", "api_versions", "topics", "capture_quality", "problems")
+AT_THE_END = ("connections", "producers", "api_versions", "topics", "capture_quality", "problems")
 """Tables made by `finish`."""
 
 
 class TableBuilder:
-    """Tables of a run. `tables`: name -> columns that will be read (None: all), filters included."""
+    """Tables of a run. `tables`: name -> columns that will be read (None: all), filters included. `reading`: what is
+    computed of record batches."""
 
-    def __init__(self, connections: Connections, tables: Mapping[str, Sequence[str] | None]) -> None:
+    def __init__(
+        self,
+        connections: Connections,
+        tables: Mapping[str, Sequence[str] | None],
+        reading: Reading | None = None,
+    ) -> None:
         self.columns = {
             name: columns_of(name, None if asked is None else list(asked)) for name, asked in tables.items()
         }
@@ -92,6 +101,7 @@ class TableBuilder:
         self._brokers = any(needs_brokers(name, columns) for name, columns in self.columns.items())
         self._topics = any(needs_topics(name, columns) for name, columns in self.columns.items())
         self._odd: list[Problems] = []
+        self._recorder = Recorder(self.columns, reading or Reading(), self.topics)
         self.keyed = False
         """Whether rows of KEYED tables have the helper columns by which an analysis joins them."""
 
@@ -104,12 +114,9 @@ class TableBuilder:
         """The block that `feed` and `recordsets` work on: make it once where both are used."""
         return Block(completed, self.directory)
 
-    def feed(self, completed: Completed | Block, batches: np.ndarray | None = None) -> dict[str, pa.RecordBatch]:
-        """Rows of a block, unresolved, for the tables asked for that come block by block.
-
-        `batches`: number of record batches of each partition in the block's Fetch responses, in wire order
-        (`recordsets.fetch_batches`), when known. The rows of `record_batches` and `records` come from `recordsets`.
-        """
+    def feed(self, completed: Completed | Block) -> dict[str, pa.RecordBatch]:
+        """Rows of a block, unresolved, for the tables asked for that come block by block; those of its record sets are
+        fetched afterwards, with `recorded`."""
         block = completed if isinstance(completed, Block) else self.block(completed)
         if self._brokers:
             self.brokers.feed(block)
@@ -119,6 +126,7 @@ class TableBuilder:
             self.clients.feed(block)
         if "api_versions" in self.columns:
             self.offered.feed(block)
+        batches = self._recorder.begin(block)
         out = {}
         for name in self.columns:
             columns = self.working_columns(name)
@@ -132,6 +140,11 @@ class TableBuilder:
                 if odd.rows:
                     self._odd.append(qualities.odd_times(odd, block, name))
         return out
+
+    def recorded(self) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Rows of `record_batches` and `records` of the block that was fed last, unresolved, piece by piece."""
+        names = [name for name in ("record_batches", "records") if name in self.columns]
+        return self._recorder.parts({name: self.working_columns(name) for name in names})
 
     def working_columns(self, name: str) -> list[str]:
         """The columns that unresolved rows of a table have: those asked for, and what ordering and resolving need."""
@@ -154,13 +167,16 @@ class TableBuilder:
     def at_the_end(self, problems: Problems | None = None, quality: Iterable[Quality] = ()) -> dict[str, pa.Table]:
         """What `finish` gives, not resolved yet. To be called once."""
         made: dict[str, pa.Table] = {}
-        parts = [*([] if problems is None else [problems]), *self._odd]
-        for part in self._odd:
+        ours = [*self._odd, *self._recorder.problems]
+        parts = [*([] if problems is None else [problems]), *ours]
+        for part in ours:
             rows = part.conn[part.conn >= 0]
             np.add.at(self.directory.connections.problems, rows, 1)
         for name in self.columns:
             if name == "connections":
                 made[name] = connections_table(self.directory, self.clients)
+            elif name == "producers":
+                made[name] = self._recorder.producers()
             elif name == "api_versions":
                 made[name] = self.offered.table(self.brokers)
             elif name == "topics":

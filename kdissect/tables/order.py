@@ -21,6 +21,7 @@ KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "fetch_sessions": ("opened_at", "session_key"),
         "session_partitions": ("session_key", "topic", "topic_id", "partition", "from_epoch"),
         "share_sessions": ("opened_at", "session_key"),
+        "producers": (),
         "groups": ("at", "exchange_id"),
         "api_versions": (),
         "topics": (),

@@ -42,9 +42,12 @@ ROWS: Mapping[str, Paths] = {
     "connections": clients.wanted(),
     "record_batches": recordsets.wanted(),
     "records": recordsets.wanted(),
+    "producers": recordsets.wanted(recordsets.PRODUCE),
+    "problems": recordsets.wanted(),
 }
 
 COLUMNS: Mapping[str, Mapping[str, Paths]] = {
+    "connections": {"problems": recordsets.wanted()},
     "fetches": {
         "replica_id": _REPLICA,
         "is_follower": _REPLICA,
@@ -77,7 +80,7 @@ COLUMNS: Mapping[str, Mapping[str, Paths]] = {
         "broker_log_start_offset": {_GIVE: {_BACK + "log_start_offset"}},
         "lag": {_ASK: {_PART + "fetch_offset"}, _GIVE: {_BACK + "high_watermark", _BACK + "error_code"}},
         "record_bytes": {_GIVE: {_BACK + "records"}},
-        "batches": {_GIVE: {_BACK + "records", _BACK + "records@"}},
+        "batches": recordsets.wanted(recordsets.FETCH),
         "aborted_transactions": {_GIVE: {_BACK + "aborted_transactions.producer_id"}},
         "preferred_read_replica": {_GIVE: {_BACK + "preferred_read_replica"}},
         "diverging_epoch": {_GIVE: {_BACK + "diverging_epoch.epoch"}},

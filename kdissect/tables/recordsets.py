@@ -2,6 +2,8 @@
 
 A record set is the `records` field of one partition of a Fetch or ShareFetch response or a Produce request. This module
 says where the sets are and whose; `kdissect.kafka.batches` and `.records` read them and name each row's set as `owner`.
+A FetchSnapshot response holds a stretch of a snapshot file (KIP-630): the first starts with a batch and counts as a
+record set that may end inside one; where in a batch the others begin nothing tells.
 """
 
 from __future__ import annotations
@@ -13,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kdissect.kafka.batch_layout import AT, BASE_OFFSET, NULL
 from kdissect.kafka.batches import Batches
-from kdissect.kafka.batches import Problems as BatchProblems
 from kdissect.kafka.completed import Problems
 from kdissect.tables.block import TIME_KEY, Block, Column, assemble
 from kdissect.tables.declaration.model import CODE, TEXT
@@ -22,21 +24,32 @@ from kdissect.tables.nest import Int64s
 
 FETCH = 1
 
-SOURCES: tuple[tuple[int, int, str, str, str, str], ...] = (
-    # API key, side, list of topics, field of the name ("" none), list of partitions, field of the number
-    (0, 0, "topic_data", "name", "partition_data", "index"),  # Produce
-    (1, 1, "responses", "topic", "partitions", "partition_index"),  # Fetch
-    (78, 1, "responses", "", "partitions", "partition_index"),  # ShareFetch
+PRODUCE = 0
+SNAPSHOT = 59
+MOST_PROBLEMS = 1000
+"""Problems of record batches listed for each part of a capture; of more, which only a hostile or a thoroughly damaged
+part has, one row says how many."""
+
+SOURCES: tuple[tuple[int, int, str, str, str, str, str], ...] = (
+    # API key, side, list of topics, its name field ("" none), list of partitions, fields of their number and records
+    (PRODUCE, 0, "topic_data", "name", "partition_data", "index", "records"),
+    (FETCH, 1, "responses", "topic", "partitions", "partition_index", "records"),
+    (78, 1, "responses", "", "partitions", "partition_index", "records"),  # ShareFetch
+    (SNAPSHOT, 1, "topics", "name", "partitions", "index", "unaligned_records"),
 )
 """Every message with record sets."""
 
 
-def wanted() -> dict[tuple[int, int], set[str]]:
-    """The message paths by which record sets are found; `@` asks for the position."""
+def wanted(*keys: int) -> dict[tuple[int, int], set[str]]:
+    """The message paths by which the record sets of these APIs (of all, if none is named) are found; `@` asks for the
+    position."""
     paths = {}
-    for key, side, topics, name, partitions, number in SOURCES:
+    for key, side, topics, name, partitions, number, records in SOURCES:
+        if keys and key not in keys:
+            continue
         below = f"{topics}.{partitions}"
-        fields = {f"{topics}.topic_id", f"{below}.{number}", f"{below}.records", f"{below}.records@"}
+        fields = {f"{below}.{number}", f"{below}.{records}", f"{below}.{records}@"}
+        fields.add(f"{below}.position" if key == SNAPSHOT else f"{topics}.topic_id")
         paths[key, side] = fields | ({f"{topics}.{name}"} if name else set())
     return paths
 
@@ -61,26 +74,34 @@ class RecordSets:
     def __len__(self) -> int:
         return len(self.row)
 
+    def take(self, index: Int64s) -> RecordSets:
+        """Some of the sets."""
+        picked = pa.array(index)
+        columns = (getattr(self, name) for name in self.__slots__)
+        return RecordSets(*(c.take(picked) if isinstance(c, pa.Array) else c[index] for c in columns))
+
     @property
     def partial_is_legal(self) -> npt.NDArray[np.bool_]:
         """The last batch of the set may be cut by the sender: in responses, not in Produce requests."""
-        flags: npt.NDArray[np.bool_] = self.key != 0
+        flags: npt.NDArray[np.bool_] = self.key != PRODUCE
         return flags
 
 
 def record_sets(block: Block) -> RecordSets:
     """The record sets of a block's messages."""
     parts = []
-    for key, side, topics, name, partitions, number in SOURCES:
+    for key, side, topics, name, partitions, number, records in SOURCES:
         outer = block.nest(key, side).each(topics)
         level = outer.each(partitions)
-        size = level.ints("records_bytes", 0)
+        size = level.ints(f"{records}_bytes", 0)
+        if key == SNAPSHOT:
+            size = np.where(level.ints("position") == 0, size, 0)
         kept = np.flatnonzero(size > 0).astype(np.int64)
         names = outer.column(name, TEXT) if name else pa.nulls(len(outer), TEXT)
         index = pa.array(level.parent[kept])
         row = block.bodies(key, side)[level.body[kept]]
         ids = outer.column("topic_id", TEXT)
-        numbers, places = level.ints(number)[kept], level.ints("records_at")[kept]
+        numbers, places = level.ints(number)[kept], level.ints(f"{records}_at")[kept]
         parts.append(
             (row, np.full(len(kept), key), kept, names.take(index), ids.take(index), numbers, places, size[kept])
         )
@@ -88,8 +109,8 @@ def record_sets(block: Block) -> RecordSets:
         pa.concat_arrays(column) if isinstance(column[0], pa.Array) else np.concatenate(column)
         for column in zip(*parts, strict=True)
     ]
-    order = np.argsort(columns[0], kind="stable")
-    return RecordSets(*(c.take(pa.array(order)) if isinstance(c, pa.Array) else c[order] for c in columns))
+    sets = RecordSets(*columns)
+    return sets if (np.diff(sets.row) >= 0).all() else sets.take(np.argsort(sets.row, kind="stable"))
 
 
 def record_rows(
@@ -100,9 +121,9 @@ def record_rows(
     owner = found.column("owner")
     row = pa.array(sets.row).take(owner)
     columns: dict[str, Column] = {
-        "exchange_id": lambda: block.exchange_id.take(row),
-        "topic": lambda: sets.topic.take(owner),
-        "topic_id": lambda: sets.topic_id.take(owner),
+        "exchange_id": lambda: _repeated(block.exchange_id.take(pa.array(sets.row)), owner),
+        "topic": lambda: _repeated(sets.topic, owner),
+        "topic_id": lambda: _repeated(sets.topic_id, owner),
         "partition": lambda: pa.array(sets.partition).cast(CODE, safe=False).take(owner),
         TIME_KEY: lambda: block.sort_time.take(row),
     }
@@ -110,6 +131,12 @@ def record_rows(
         if column != "owner":
             columns[column] = lambda place=place: found.column(place)  # type: ignore[misc]
     return assemble(name, columns, wanted, found.num_rows)
+
+
+def _repeated(values: pa.Array, owner: pa.Array) -> pa.Array:
+    """A value for each row from one for each set: a dictionary, for a set has many rows."""
+    encoded = values.dictionary_encode()
+    return pa.DictionaryArray.from_arrays(encoded.indices.take(owner), encoded.dictionary)
 
 
 def fetch_batches(block: Block, sets: RecordSets, batches: Batches) -> Int64s:
@@ -122,19 +149,33 @@ def fetch_batches(block: Block, sets: RecordSets, batches: Batches) -> Int64s:
     return out
 
 
-def record_problems(block: Block, sets: RecordSets, found: BatchProblems) -> Problems:
-    """Problems of batches as rows of `problems`: their exchange, `topic-partition` as place."""
-    owner = found.owner
+def record_problems(block: Block, sets: RecordSets, batches: Batches) -> Problems:
+    """Problems of batches as rows of `problems`, MOST_PROBLEMS of them: their exchange; `topic-partition` and where in
+    the record set as place."""
+    found = batches.problems(sets.partial_is_legal)
+    listed = found.first(MOST_PROBLEMS)
+    owner = listed.owner
     row, done = sets.row[owner], block.done
     topics, ids = sets.topic.take(pa.array(owner)).to_pylist(), sets.topic_id.take(pa.array(owner)).to_pylist()
+    batch = batches.rows[listed.rows]
     places = [
-        f"{topic or topic_id}-{partition}"
-        for topic, topic_id, partition in zip(topics, ids, sets.partition[owner].tolist(), strict=True)
+        f"{topic or topic_id}-{partition}, {_place(at, offset)}"
+        for topic, topic_id, partition, at, offset in zip(
+            topics,
+            ids,
+            sets.partition[owner].tolist(),
+            (batch[:, AT] - sets.at[owner]).tolist(),
+            batch[:, BASE_OFFSET].tolist(),
+            strict=True,
+        )
     ]
     size = len(owner)
-    asked = sets.key[owner] == 0
+    texts = list(listed.texts)
+    if size < len(found):
+        texts[-1] = f"{len(found) - size + 1} further problems of record batches are not listed"
+    asked = sets.key[owner] == PRODUCE
     return Problems(
-        kind=found.kind,
+        kind=listed.kind,
         capture=np.full(size, -1, np.int32),
         conn=done.conn[row],
         n=done.n[row],
@@ -143,6 +184,10 @@ def record_problems(block: Block, sets: RecordSets, found: BatchProblems) -> Pro
         packet=np.where(asked, done.request_packet[row], done.response_packet[row]),
         where=np.arange(size, dtype=np.int32),
         detail=np.arange(size, 2 * size, dtype=np.int32),
-        bytes=found.bytes,
-        texts=[*places, *found.texts],
+        bytes=listed.bytes,
+        texts=[*places, *texts],
     )
+
+
+def _place(at: int, offset: int) -> str:
+    return f"byte {at}" if offset == NULL else f"byte {at}, offset {offset}"

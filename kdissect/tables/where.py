@@ -46,15 +46,25 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     ">": lambda a, b: a > b,
     ">=": lambda a, b: a >= b,
 }
+_FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 MAX_DEPTH = 100
 """Nested parentheses and NOTs; more is no question that anybody asks, and the parser recurses."""
 
 
+class Limit(NamedTuple):
+    """A comparison that every row of a filter's result satisfies: `values` has several for `in`, else one."""
+
+    column: str
+    operator: str
+    values: tuple[Any, ...]
+
+
 class Filter(NamedTuple):
-    """A parsed filter: for `Table.filter`, and the columns that it reads."""
+    """A parsed filter: for `Table.filter`, the columns that it reads, and what holds for all rows that it keeps."""
 
     expression: pc.Expression
     columns: frozenset[str]
+    limits: tuple[Limit, ...] = ()
 
 
 class _Operand(NamedTuple):
@@ -79,6 +89,7 @@ class _Parser:
         self.text = text
         self.schema = schema
         self.columns: set[str] = set()
+        self.limits: list[Limit] = []
         self.tokens = list(_tokens(text))
         self.at = 0
         self.depth = 0
@@ -88,12 +99,14 @@ class _Parser:
         kind, value, place = self.tokens[self.at]
         if kind != "end":
             raise self.error(f"unexpected {value!r}", place)
-        return Filter(expression, frozenset(self.columns))
+        return Filter(expression, frozenset(self.columns), tuple(self.limits))
 
     def either(self) -> pc.Expression:
+        before = len(self.limits)
         found = self.both()
         while self.word("or"):
             found = found | self.both()
+            del self.limits[before:]
         return found
 
     def both(self) -> pc.Expression:
@@ -108,7 +121,10 @@ class _Parser:
             raise self.error("nested too deeply", self.tokens[self.at][2])
         try:
             if self.word("not"):
-                return ~self.negated()
+                before = len(self.limits)
+                found = ~self.negated()
+                del self.limits[before:]
+                return found
             if self.sign("("):
                 found = self.either()
                 self.expect(")")
@@ -118,6 +134,7 @@ class _Parser:
             self.depth -= 1
 
     def predicate(self) -> pc.Expression:
+        before = len(self.limits)
         left = self.operand()
         kind, value, place = self.tokens[self.at]
         if kind == "operator" and value in _COMPARE:
@@ -144,6 +161,8 @@ class _Parser:
             return pc.field(left.name)
         else:
             raise self.error("expected a comparison, IS, IN, LIKE or BETWEEN", place)
+        if negative:
+            del self.limits[before:]
         return ~found if negative else found
 
     def operand(self) -> _Operand:
@@ -178,6 +197,10 @@ class _Parser:
                 sides.append(pc.scalar(self.literal(one, str(other.name))))
         if left.name is not None and right.name is not None:
             self.comparable(left, right)
+        elif left.name is not None:
+            self.limits.append(Limit(left.name, operator, (right.value,)))
+        else:
+            self.limits.append(Limit(str(right.name), _FLIPPED.get(operator, operator), (left.value,)))
         return _COMPARE[operator](*sides)
 
     def member(self, operand: _Operand) -> pc.Expression:
@@ -192,6 +215,7 @@ class _Parser:
             column, kind = column.cast(pa.float64()), pa.float64()
         elif pa.types.is_integer(kind):
             column, kind = column.cast(pa.int64()), pa.int64()
+        self.limits.append(Limit(str(operand.name), "in", tuple(value.as_py() for value in values)))
         wanted = pa.array([value.as_py() for value in values if value.is_valid], kind)
         return pc.if_else(column.is_valid(), column.isin(wanted), pa.scalar(None, pa.bool_()))
 

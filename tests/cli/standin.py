@@ -129,10 +129,10 @@ class StandIn:
     def summary(self, by: str = "api") -> Summary:
         return summarize(self.made, by)
 
-    def table(self, name: str, columns: Any = None, where: str | None = None) -> pa.Table:
+    def table(self, name: str, columns: Any = None, where: str | None = None, reveal: bool = False) -> pa.Table:
         return self.made[name].select(columns or self.made[name].column_names)
 
-    def batches(self, name: str, columns: Any = None, where: str | None = None) -> Any:
+    def batches(self, name: str, columns: Any = None, where: str | None = None, reveal: bool = False) -> Any:
         table = self.made[name]
         yield from (table.select(columns) if columns else table).to_batches() or [
             pa.RecordBatch.from_pylist([], schema=table.select(columns or table.column_names).schema)
@@ -146,7 +146,7 @@ class StandIn:
             pq.write_table(table, directory / f"{name}.parquet")
         return {name: table.num_rows for name, table in self.made.items()}
 
-    def show(self, exchange_id: str | None = None, frame: int | None = None) -> Any:
+    def show(self, exchange_id: str | None = None, frame: int | None = None, reveal: bool = False) -> Any:
         if exchange_id not in ("3f2a:1", None):
             raise UsageError(f"no exchange {exchange_id}")
         request = pa.Table.from_pylist(

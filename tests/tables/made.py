@@ -50,9 +50,13 @@ class Bodies:
 
 
 def completed(
-    *rows: dict[str, Any], client_ids: tuple[str, ...] = (), messages: dict[tuple[int, int], Any] | None = None
+    *rows: dict[str, Any],
+    client_ids: tuple[str, ...] = (),
+    messages: dict[tuple[int, int], Any] | None = None,
+    data: bytes = b"",
 ) -> Completed:
-    """Exchanges with DEFAULTS but for the values named; `messages[key, side]` maps row -> body as a dict."""
+    """Exchanges with DEFAULTS but for the values named; `messages[key, side]` maps row -> body as a dict, whose
+    positions (`records_at`) point into `data`."""
     arrays = {
         name: np.array([row.get(name, default) for row in rows], kind) for name, (kind, default) in DEFAULTS.items()
     }
@@ -62,7 +66,7 @@ def completed(
         where: Bodies(np.array(list(bodies), np.int64), pa.RecordBatch.from_pylist(list(bodies.values())))
         for where, bodies in (messages or {}).items()
     }
-    return Completed(**arrays, client_ids=list(client_ids), messages=decoded)
+    return Completed(**arrays, client_ids=list(client_ids), messages=decoded, data=np.frombuffer(data, np.uint8))
 
 
 def ipv4(text: str) -> int:

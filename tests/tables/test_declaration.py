@@ -43,6 +43,7 @@ CONTRACT = {
     "compressed_bytes, uncompressed_bytes, crc_ok, truncated",
     "records": "exchange_id, topic, partition, offset, timestamp, key_bytes, value_bytes, headers, key, value, "
     "control_type",
+    "producers": "exchange_id, topic, partition, producer_id, producer_epoch, base_sequence, last_sequence, sequence",
     "list_offsets": "exchange_id, topic, partition, timestamp_asked, asked, offset, offsets, timestamp, leader_epoch, "
     "error_code, isolation_level, replica_id, latency_ms",
     "producer_ids": "exchange_id, transactional_id, transaction_timeout_ms, producer_id_asked, producer_epoch_asked, "

@@ -1,6 +1,7 @@
 import pyarrow as pa
 
 from kdissect.tables.builder import TableBuilder
+from tests.kafka.records.building import batch as record_batch
 from tests.tables.made import START, completed, connections, status
 
 TOPIC_ID = "BxqN3Zk9QpWk2v9s8d7f6g"
@@ -66,9 +67,9 @@ def response(topics, session=0, by_id=False, error=0):
     }
 
 
-def tables(done, names=("fetches", "fetch_partitions"), batches=None):
+def tables(done, names=("fetches", "fetch_partitions")):
     builder = TableBuilder(connections(), dict.fromkeys(names))
-    raw = builder.feed(done, batches)
+    raw = builder.feed(done)
     return {name: builder.finished(name, [raw[name]]).to_pylist() for name in names}
 
 
@@ -154,6 +155,7 @@ def test_kinds_of_request_and_replicas():
 
 
 def test_both_sides_of_a_fetch_joined():
+    sent = record_batch(b"", 0, base=5) + record_batch(b"", 0, base=6)
     done = completed(
         answered(0),
         messages={
@@ -161,15 +163,16 @@ def test_both_sides_of_a_fetch_joined():
             (1, 1): {
                 0: response(
                     [
-                        ("b", [back(7, records_bytes=300)]),
+                        ("b", [back(7, records_bytes=len(sent), records_at=0)]),
                         ("a", [back(1, high_watermark=150, aborted_transactions=[{"producer_id": 1}])]),
                     ],
                     77,
                 )
             },
         },
+        data=sent,
     )
-    rows = tables(done, batches=[2, 0])["fetch_partitions"]
+    rows = tables(done)["fetch_partitions"]
     picked = ("topic", "partition", "position", "in_request", "in_response", "forgotten", "implied")
     assert [tuple(row[name] for name in picked) for row in rows] == [
         ("b", 7, 0, False, True, False, True),
@@ -181,7 +184,7 @@ def test_both_sides_of_a_fetch_joined():
     assert rows[1]["lag"] == 150 - 101
     assert [row["lag"] for row in rows] == [None, 49, None, None, None]
     assert [row["batches"] for row in rows] == [2, 0, None, None, None]
-    assert [row["record_bytes"] for row in rows] == [300, 0, None, None, None]
+    assert [row["record_bytes"] for row in rows] == [len(sent), 0, None, None, None]
     assert [row["fetch_offset"] for row in rows] == [None, 101, 100, 100, None]
     assert [row["error_code"] for row in rows] == [0, 0, None, None, None]
     assert [row["aborted_transactions"] for row in rows] == [None, 1, None, None, None]

@@ -52,9 +52,9 @@ def test_batches_know_their_exchange_and_partition():
         {"exchange_id": "000000000000abc0:0", "topic": "f", "partition": 1, "base_offset": 5, "records": 2},
         {"exchange_id": "000000000000abc0:1", "topic": "p", "partition": 4, "base_offset": 9, "records": 1},
     ]
-    problems = record_problems(block, sets, found.problems())
+    problems = record_problems(block, sets, found)
     assert len(problems) >= 1
-    assert problems.texts[0] == "f-2"
+    assert problems.texts[0] == "f-2, byte 0, offset -1"
     assert problems.at[0] == START + 5000
 
 

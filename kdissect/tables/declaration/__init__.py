@@ -16,7 +16,7 @@ from kdissect.tables.declaration.apis import API_VERSIONS, GROUPS, LIST_OFFSETS,
 from kdissect.tables.declaration.fetching import FETCH_PARTITIONS, FETCHES
 from kdissect.tables.declaration.model import Column, Table
 from kdissect.tables.declaration.quality import CAPTURE_QUALITY, FINDINGS, PROBLEMS
-from kdissect.tables.declaration.recording import RECORD_BATCHES, RECORDS
+from kdissect.tables.declaration.recording import PRODUCERS, RECORD_BATCHES, RECORDS
 from kdissect.tables.declaration.sessions import FETCH_SESSIONS, SESSION_PARTITIONS, SHARE_SESSIONS
 from kdissect.tables.declaration.traffic import CONNECTIONS, EXCHANGES
 from kdissect.tables.suggestion import near
@@ -34,6 +34,7 @@ TABLES: Mapping[str, Table] = MappingProxyType(
             SHARE_SESSIONS,
             RECORD_BATCHES,
             RECORDS,
+            PRODUCERS,
             LIST_OFFSETS,
             PRODUCER_IDS,
             GROUPS,

@@ -52,6 +52,33 @@ RECORD_BATCHES = table(
     ("truncated", FLAG, "Cut: the last batch of a response, or bytes that were not captured."),
 )
 
+PRODUCERS = table(
+    "producers",
+    "batch of a producer with an id in a Produce request, by partition and producer in order of time: duplicates and "
+    "sequences out of order show (KIP-98)",
+    EXCHANGE_ID,
+    ("sent_at", TIME, "When the first byte of the request arrived."),
+    TOPIC,
+    TOPIC_ID,
+    ("partition", CODE, "Partition number."),
+    ("producer_id", COUNT, "Producer id."),
+    ("producer_epoch", CODE, "Producer epoch."),
+    ("base_sequence", CODE, "Sequence number of the first record."),
+    ("last_sequence", CODE, "Sequence number of the last record; numbers go on from 2^31-1 with 0."),
+    (
+        "expected_sequence",
+        CODE,
+        "The number behind the last one that was sent; null for first, reset and fenced.",
+    ),
+    (
+        "sequence",
+        TEXT,
+        "first (of this producer that was captured), ok, gap (numbers left out), repeat (numbers sent before: a "
+        "retry), reset (the producer's epoch was raised), fenced (an older epoch).",
+    ),
+    ("missing", COUNT, "Numbers left out before a gap, else 0."),
+)
+
 RECORDS = table(
     "records",
     "record (only when asked for)",

@@ -1,0 +1,218 @@
+"""`record_batches`, `records` and `producers` block by block: what is read of record sets, and when.
+
+Batch headers are enough for rows of `record_batches`. Checksums, sizes without compression and records cost more: they
+are read only where something asks for them (`Reading`). A filter that names topics, partitions, exchanges or offsets
+keeps everything else from being looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kdissect.kafka.batches import Batches, walk
+from kdissect.kafka.completed import Problems
+from kdissect.tables.block import TIME_KEY, Block
+from kdissect.tables.declaration import SCHEMAS
+from kdissect.tables.nest import Int64s
+from kdissect.tables.order import order
+from kdissect.tables.recordsets import PRODUCE, RecordSets, fetch_batches, record_problems, record_rows, record_sets
+from kdissect.tables.topics import Topics
+from kdissect.tables.where import Filter, Limit
+
+Flags = npt.NDArray[np.bool_]
+
+CHECKSUM, SIZE = "crc_ok", "uncompressed_bytes"
+"""Columns of `record_batches` that are null unless they are asked for by name."""
+EQUAL = ("=", "==", "in")
+MOST_OFFSET = 2**63 - 2
+SENT = ("exchange_id", "topic", "topic_id", "partition", "producer_id", "producer_epoch", "base_sequence",
+        "base_offset", "last_offset", TIME_KEY)  # fmt: skip
+"""What is kept of each batch that a producer sent, for the table `producers`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What is computed of record batches beyond their headers.
+
+    `checksums` and `sizes` fill in `crc_ok` and `uncompressed_bytes`; `verify` does both and looks at every record.
+    `reveal` shows keys, values and headers of `records`. `limits`: by table, what holds for all rows that are wanted.
+    """
+
+    checksums: bool = False
+    sizes: bool = False
+    verify: bool = False
+    reveal: bool = False
+    limits: Mapping[str, tuple[Limit, ...]] = field(default_factory=dict)
+
+    def asked(
+        self, tables: Mapping[str, Sequence[str] | None], filters: Mapping[str, Filter | None], reveal: bool = False
+    ) -> Reading:
+        """The same for tables with the columns that were named (None: none by name) and their filters."""
+        named = set(tables.get("record_batches") or ())
+        found = filters.get("record_batches")
+        if found is not None:
+            named |= found.columns
+        return Reading(
+            self.checksums or CHECKSUM in named,
+            self.sizes or SIZE in named,
+            self.verify,
+            self.reveal or reveal,
+            {name: one.limits for name, one in filters.items() if one is not None},
+        )
+
+
+class Recorder:
+    """Reads the record sets of one block after the other for the tables asked for (name -> columns)."""
+
+    def __init__(self, columns: Mapping[str, Sequence[str]], reading: Reading, topics: Topics) -> None:
+        self.columns = columns
+        self.reading = reading
+        self.topics = topics
+        self.problems: list[Problems] = []
+        """What was found wrong so far."""
+        self._counted = "batches" in columns.get("fetch_partitions", ())
+        self._watched = "problems" in columns or "problems" in columns.get("connections", ())
+        self._listed = "record_batches" in columns
+        self._read = "records" in columns
+        self._followed = "producers" in columns
+        self.idle = not (self._counted or self._watched or self._listed or self._read or self._followed)
+        """Nothing that was asked for needs a look at record sets."""
+        self._sent: list[pa.RecordBatch] = []
+        self._block: Block | None = None
+        self._sets: RecordSets | None = None
+        self._batches: Batches | None = None
+
+    def begin(self, block: Block) -> Int64s | None:
+        """Walk the batch headers of a block. Returns the number of batches of each partition of its Fetch responses,
+        in wire order; None where nobody asks or the bytes are not there."""
+        data = block.done.data
+        self._batches = None
+        if self.idle or data is None:
+            return None
+        sets = record_sets(block)
+        if not (self._counted or self._watched or self._followed):
+            wanted = np.zeros(len(sets), np.bool_)
+            for name in ("record_batches", "records"):
+                if name in self.columns:
+                    wanted |= self._within(name, block, sets)
+            if not wanted.all():
+                sets = sets.take(np.flatnonzero(wanted))
+        self._block, self._sets, self._batches = block, sets, walk(data, sets.at, sets.size)
+        return fetch_batches(block, sets, self._batches) if self._counted else None
+
+    def parts(self, columns: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Unresolved rows of the block walked last: records in chunks, then the batches. `columns`: those to make."""
+        block, sets, batches = self._block, self._sets, self._batches
+        if block is None or sets is None or batches is None:
+            return
+        reading = self.reading
+        both = self._read and (self._listed or self._watched)
+        if len(batches) and (reading.checksums or reading.verify or both):
+            from kdissect.kafka.verification import verify
+
+            verify(batches)
+        if len(batches) and (self._read or reading.verify):
+            yield from self._records(block, sets, batches, columns)
+        if len(batches) and (reading.sizes or reading.verify or (self._read and self._listed)):
+            from kdissect.kafka.verification import measure
+
+            measure(batches)
+        if self._listed:
+            names = columns["record_batches"]
+            yield "record_batches", record_rows("record_batches", block, sets, batches.table(["owner", *names]), names)
+        if self._followed:
+            self._follow(block, sets, batches)
+        if self._watched:
+            found = record_problems(block, sets, batches)
+            if len(found):
+                self.problems.append(found)
+        self._block = self._sets = self._batches = None
+
+    def _records(
+        self, block: Block, sets: RecordSets, batches: Batches, columns: Mapping[str, Sequence[str]]
+    ) -> Iterator[tuple[str, pa.RecordBatch]]:
+        from kdissect.kafka.records import records
+
+        offsets, picked = None, None
+        if self._read and not self.reading.verify:
+            offsets = span(self.reading.limits.get("records", ()))
+            picked = np.flatnonzero(self._within("records", block, sets)[batches.owner])
+        for chunk in records(batches, reveal=self._read and self.reading.reveal, offsets=offsets, picked=picked):
+            if self._read:
+                yield "records", record_rows("records", block, sets, chunk, columns["records"])
+
+    def _within(self, name: str, block: Block, sets: RecordSets) -> Flags:
+        """Sets that can hold rows of a table which its filter keeps, as far as that is known by now."""
+        kept = np.ones(len(sets), np.bool_)
+        for limit in self.reading.limits.get(name, ()):
+            if limit.column == "partition":
+                kept &= _compared(sets.partition, limit)
+            elif limit.column == "topic" and limit.operator in EQUAL:
+                topic = self.topics.resolve(sets.topic, sets.topic_id)
+                known = pc.is_in(
+                    topic, value_set=pa.array([v for v in limit.values if isinstance(v, str)], pa.string())
+                )
+                unnamed = pc.and_(topic.is_null(), sets.topic_id.is_valid())  # a later message may name it
+                kept &= pc.or_(known, unnamed).to_numpy(zero_copy_only=False)
+            elif limit.column == "exchange_id" and limit.operator in EQUAL:
+                names = pa.array([v for v in limit.values if isinstance(v, str)], pa.string())
+                rows = pc.is_in(block.exchange_id, value_set=names).to_numpy(zero_copy_only=False)
+                kept &= rows[sets.row]
+        return kept
+
+    def _follow(self, block: Block, sets: RecordSets, batches: Batches) -> None:
+        """Keep what producers with an id sent."""
+        found = batches.table(["owner", *(name for name in SENT if name in SCHEMAS["record_batches"].names)])
+        owner = found.column("owner").to_numpy()
+        ours = pc.greater_equal(found.column("producer_id"), 0).fill_null(False).to_numpy(zero_copy_only=False)
+        kept = np.flatnonzero(ours & (sets.key[owner] == PRODUCE))
+        if len(kept):
+            self._sent.append(record_rows("record_batches", block, sets, found.take(pa.array(kept)), SENT))
+
+    def producers(self) -> pa.Table:
+        """The table `producers`."""
+        from kdissect.kafka.producers import producers
+
+        if not self._sent:
+            return SCHEMAS["producers"].empty_table()
+        table = pa.concat_tables([pa.Table.from_batches([part]) for part in self._sent]).unify_dictionaries()
+        topic = self.topics.resolve(table["topic"], table["topic_id"])
+        table = order("record_batches", table.set_column(table.column_names.index("topic"), "topic", topic))
+        sent_at = table[TIME_KEY].cast(SCHEMAS["producers"].field("sent_at").type)
+        return producers(table.append_column("sent_at", sent_at)).cast(SCHEMAS["producers"])
+
+
+def _compared(numbers: Int64s, limit: Limit) -> Flags:
+    values = [value for value in limit.values if isinstance(value, int | float)]
+    kept = np.zeros(len(numbers), np.bool_)
+    for value in values:
+        if limit.operator in EQUAL:
+            kept |= numbers == value
+        else:
+            kept |= _ORDER[limit.operator](numbers, value) if limit.operator in _ORDER else True
+    return kept
+
+
+_ORDER = {"<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal}
+
+
+def span(limits: Sequence[Limit]) -> tuple[int, int] | None:
+    """First and last offset that limits leave, both included; None where they say nothing of offsets."""
+    first, last = -MOST_OFFSET, MOST_OFFSET
+    for limit in limits:
+        values = [
+            int(min(max(value, -MOST_OFFSET), MOST_OFFSET)) for value in limit.values if isinstance(value, int | float)
+        ]
+        if limit.column != "offset" or not values:
+            continue
+        if limit.operator in EQUAL or limit.operator in (">", ">="):
+            first = max(first, min(values))
+        if limit.operator in EQUAL or limit.operator in ("<", "<="):
+            last = min(last, max(values) + 1)  # a fraction lies between two offsets
+    return None if (first, last) == (-MOST_OFFSET, MOST_OFFSET) else (first, last)
