@@ -1,0 +1,33 @@
+"""Captures of one connection that carries given record sets."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+from tests.bench import frames
+from tests.oracle.pcap import Talk, pcap
+
+PIECE = 60_000
+"""Bytes of a frame in one packet."""
+
+
+def capture(*sets: bytes, produced: Sequence[bytes] = (), piece: int = PIECE) -> bytes:
+    """A pcap with a Produce of each of `produced` (topic orders, partition 4) and a Fetch whose response has one
+    partition for each of `sets`."""
+    talk = Talk()
+    talk.handshake()
+    at = [0, 0]
+    pairs = [(frames.produce_request(records), frames.produce_response()) for records in produced]
+    if sets:
+        pairs.append((frames.fetch_request(len(sets)), frames.fetch_response(list(sets))))
+    time = 10.0
+    for number, (asked, answered) in enumerate(pairs):
+        asked = asked[:8] + struct.pack(">i", number) + asked[12:]
+        answered = answered[:4] + struct.pack(">i", number) + answered[8:]
+        for side, data in enumerate((asked, answered)):
+            for start in range(0, len(data), piece):
+                talk.put(time, side, at[side], data[start : start + piece])
+                at[side] += len(data[start : start + piece])
+                time += 0.01
+    return pcap(talk.packets)
