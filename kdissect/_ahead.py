@@ -61,15 +61,18 @@ def analyse() -> None:
 
 
 def decode() -> None:
-    """One body through the decoder: an ApiVersions response."""
+    """One body through the decoder, an ApiVersions response, and no record batch through what finds them."""
     import numpy as np
 
+    from kdissect.kafka.batches import walk
     from kdissect.kafka.messages import Decoder
 
     decoder = Decoder({(18, 1): None})
     body = np.zeros(6, np.uint8)
     program = np.array([decoder.table[18, 0, 1]], np.int32)
-    decoder.decode(body, np.array([0], np.int64), np.array([len(body)], np.int64), program)
+    begin, end = np.array([0], np.int64), np.array([len(body)], np.int64)
+    decoder.decode(body, begin, end, program)
+    walk(body, begin, begin)
 
 
 if __name__ == "__main__":
