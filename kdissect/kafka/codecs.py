@@ -159,9 +159,9 @@ def mend_lz4(data: memoryview) -> memoryview:
 
 
 class _Zstd:
-    def __init__(self, data: memoryview) -> None:
+    def __init__(self, data: memoryview, decompressor: zstandard.ZstdDecompressor) -> None:
         self._data = data
-        self._stream = zstandard.ZstdDecompressor().stream_reader(data, read_across_frames=True)
+        self._stream = decompressor.stream_reader(data, read_across_frames=True)
 
     def readinto(self, buffer: memoryview) -> int:
         try:
@@ -219,14 +219,21 @@ class Limited:
         return done
 
 
-def reader(codec: int, data: memoryview, magic: int = 2, limit: int = MAX_UNCOMPRESSED) -> Reader:
+def reader(
+    codec: int,
+    data: memoryview,
+    magic: int = 2,
+    limit: int = MAX_UNCOMPRESSED,
+    zstd: zstandard.ZstdDecompressor | None = None,
+) -> Reader:
     """A reader of the decompressed bytes of `data` (contiguous bytes), which `codec` (1-4) compressed.
 
-    `magic` is the format of the batch around it: the LZ4 header checksum of magic 0 is not looked at. Raises CodecError
-    for an unknown codec; bad data raise it from `readinto`.
+    `magic` is the format of the batch around it: the LZ4 header checksum of magic 0 is not looked at. `zstd`: for who
+    reads one batch after the other, as making one takes as long as a small batch; its last reader is of no more use.
+    Raises CodecError for an unknown codec; bad data raise it from `readinto`.
     """
     if codec == ZSTD:
-        return Limited(_Zstd(data), limit)
+        return Limited(_Zstd(data, zstd or zstandard.ZstdDecompressor()), limit)
     pieces = _PIECES.get(codec)
     if pieces is None:
         raise CodecError(f"codec {codec} is unknown")

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kdissect._kernel import kernel, part
+from kdissect._memory import copy_bytes
 from kdissect.kafka.batch_kernels import int16_at, int32_at, int64_at
 from kdissect.kafka.batch_layout import (
     ATTRIBUTES,
@@ -401,14 +402,12 @@ def span(s: Bytes, begin: Number, end: Number, inner: Int64s) -> Number:
 def gather(s: Bytes, at: Int64s, size: Int64s, offsets: npt.NDArray[np.int32], into: Bytes) -> None:
     """Copy s[at[i] : at[i] + size[i]] (size -1: nothing) one behind the other; `offsets` [n + 1] says where each
     begins."""
-    o = np.uint64(0)
+    o = np.int64(0)
     for i in range(at.shape[0]):
         offsets[i] = np.int32(o)
-        if size[i] > 0 and at[i] >= 0 and size[i] <= s.shape[0] - at[i] and size[i] <= into.shape[0] - np.int64(o):
-            begin = np.uint64(at[i])
-            for k in range(np.uint64(size[i])):
-                into[o + k] = s[begin + k]
-            o += np.uint64(size[i])
+        if size[i] > 0 and at[i] >= 0 and size[i] <= s.shape[0] - at[i] and size[i] <= into.shape[0] - o:
+            copy_bytes(into, o, s, at[i], size[i])
+            o += size[i]
     offsets[at.shape[0]] = np.int32(o)
 
 

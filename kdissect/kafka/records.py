@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from zstandard import ZstdDecompressor
 
 from kdissect.kafka import record_kernels
 from kdissect.kafka.batch_layout import (
@@ -41,8 +42,8 @@ Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 Segment = tuple[int, int, int, int, int, int, int]
 
-CHUNK = 1 << 17
-"""Rows of a chunk at most."""
+CHUNK = 60_000
+"""Rows of a chunk at most: some MB of columns. No power of two, whose columns would share a few lines of the cache."""
 BUFFER = 4 << 20
 """Bytes of the buffer that compressed batches flow through: some hundred ordinary batches, and within a processor's
 cache."""
@@ -153,6 +154,7 @@ class Records:
         rows = self.batches.rows
         view = memoryview(self.batches.s)
         segments: list[Segment] = []
+        zstd = ZstdDecompressor()
         fill = 0
         for row in group:
             codec, data = compressed(rows, view, row)
@@ -166,7 +168,7 @@ class Records:
                 if found is None:
                     continue
                 base = found
-            source = reader(codec, data, magic)
+            source = reader(codec, data, magic, zstd=zstd)
             begin, done, fill_state = fill, 0, OPEN
             while fill_state == OPEN:
                 if fill == len(self.buffer):

@@ -8,6 +8,7 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 from crc32c import crc32c
+from zstandard import ZstdDecompressor
 
 from kdissect.kafka import batch_kernels, record_kernels
 from kdissect.kafka.batch_layout import (
@@ -130,12 +131,13 @@ def measure(batches: Batches) -> None:
     plain = np.flatnonzero(known & ~packed)
     batches.uncompressed[plain] = rows[plain, LENGTH] - np.where(rows[plain, KIND] == BATCH, HEADER_V2, 0)
     scratch = np.empty(PIECE, np.uint8)
+    zstd = ZstdDecompressor()
     for row in np.flatnonzero(known & packed).tolist():
         codec, data = compressed(rows, view, row)
         if data is None:
             batches.flag(row, P_DECOMPRESS, "its value does not fit the message")
             continue
-        source = reader(codec, data, int(rows[row, MAGIC]))
+        source = reader(codec, data, int(rows[row, MAGIC]), zstd=zstd)
         try:
             if rows[row, KIND] == WRAPPER:
                 inner, total = inner_span(source, scratch)
