@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import pytest
 from kdissect import _ahead
 from kdissect._kernel import kernel, part
 from kdissect._memory import copy_bytes
+from tests.conftest import ROOT
 
 LIMIT = 7
 
@@ -93,3 +95,17 @@ def test_what_is_compiled_ahead_is_what_a_run_needs() -> None:
         env={**os.environ, _ahead.MARK: "1"},
     )  # fmt: skip
     assert done.stdout.split() == ["1"] * 6, done.stderr
+
+
+def test_the_first_run_says_so_in_one_line(tmp_path: Path) -> None:
+    """An empty cache: one line tells why it takes longer, and the next run is silent."""
+    command = [sys.executable, "-m", "kdissect", str(ROOT / "captures/base_tiny.pcap"), "--table", "exchanges"]
+    seen = [
+        subprocess.run(
+            command, env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}, capture_output=True, text=True, check=True
+        )
+        for _ in range(2)
+    ]
+    assert seen[0].stderr == "compiling kernels (once; takes some seconds)\n"
+    assert seen[1].stderr == ""
+    assert seen[0].stdout == seen[1].stdout

@@ -13,6 +13,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kdissect._dictionaries import coded, unified_column
+
 Int64s = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 Scalar = Any
@@ -38,7 +40,7 @@ def one(table: pa.Table, name: str) -> pa.Array | None:
         return None
     column = table.column(at)
     if pa.types.is_dictionary(column.type) and column.num_chunks > 1:
-        column = column.unify_dictionaries()
+        column = unified_column(column)
     return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
@@ -140,8 +142,7 @@ def matrix(table: pa.Table, width: int, columns: Callable[[pa.Table], Sequence[I
 
 def words(codes: npt.NDArray[Any], names: Sequence[str]) -> pa.Array:
     """A text column from codes (negative: null), dictionary-encoded."""
-    short = codes.astype(np.int32)
-    return pa.DictionaryArray.from_arrays(pa.array(short, mask=short < 0), pa.array(names, pa.string()))
+    return coded(codes.astype(np.int32), pa.array(names, pa.string()))
 
 
 def optional(values: npt.NDArray[Any], kind: pa.DataType, null: int = -1) -> pa.Array:

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kdissect._dictionaries import unified
 from kdissect.analysis.columns import Int64s, ints, one, reals, whole, with_columns, words
 from kdissect.tables.declaration import SCHEMAS
 
@@ -327,7 +328,7 @@ def _both(a: pa.Table | None, b: pa.Table) -> pa.Table:
     """One behind the other."""
     if a is None or (b.num_rows and not a.num_rows):
         return b
-    return pa.concat_tables([a, b], promote_options="permissive").unify_dictionaries() if b.num_rows else a
+    return unified(pa.concat_tables([a, b], promote_options="permissive")) if b.num_rows else a
 
 
 NAMES = {PRODUCE: "Produce", SHARE_FETCH: "ShareFetch", SHARE_ACKNOWLEDGE: "ShareAcknowledge"}

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
+from kdissect._dictionaries import unified
 from kdissect.analysis.stage import ADDED, NO_WATERMARK, Stage
 from kdissect.capture import CaptureSet
 from kdissect.engine.run import Rows, Run, Settings
@@ -106,9 +107,7 @@ class _Pieces:
                 continue
             made = [builder.resolve(name, piece) for piece in self.rows.get(name, ())]
             found[name] = (
-                pa.concat_tables(made, promote_options="none").unify_dictionaries()
-                if made
-                else builder.finished(name, [])
+                unified(pa.concat_tables(made, promote_options="none")) if made else builder.finished(name, [])
             )
         return found
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pyarrow as pa
 
+from kdissect._dictionaries import unified
 from kdissect.analysis.findings import READ, findings
 from kdissect.capture import CaptureSet
 from kdissect.engine.analysed import AnalysedRun
@@ -63,6 +64,5 @@ class _Evidence:
     def tables(self) -> dict[str, pa.Table]:
         """What was kept, by table."""
         return {
-            name: pa.concat_tables(parts, promote_options="permissive").unify_dictionaries()
-            for name, parts in self._parts.items()
+            name: unified(pa.concat_tables(parts, promote_options="permissive")) for name, parts in self._parts.items()
         }

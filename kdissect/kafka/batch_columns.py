@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kdissect._dictionaries import coded
 from kdissect.kafka.batch_layout import (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -77,14 +78,12 @@ def columns(rows: Int64s, crc_ok: npt.NDArray[np.int8], uncompressed: Int64s) ->
 
     def codec() -> pa.Array:
         index = attributes & CODEC_MASK
-        return pa.DictionaryArray.from_arrays(
-            pa.array(np.minimum(index, len(CODECS) - 1).astype(np.int8), mask=unknown | (index >= len(CODECS))), _NAMES
-        )
+        return coded(index.astype(np.int8), _NAMES, unknown | (index >= len(CODECS)))
 
     def time_type() -> pa.Array:
         has = ~unknown & (rows[:, MAGIC] > 0)
         index = ((attributes & LOG_APPEND_BIT) != 0).astype(np.int8)
-        return pa.DictionaryArray.from_arrays(pa.array(index, mask=~has), _TIME_TYPES)
+        return coded(index, _TIME_TYPES, ~has)
 
     return {
         "owner": lambda: pa.array(np.ascontiguousarray(rows[:, OWNER])),

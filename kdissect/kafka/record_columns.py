@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kdissect._dictionaries import coded
 from kdissect.kafka import record_kernels
 from kdissect.kafka.batch_layout import CONTROL_TYPES, NULL
 from kdissect.kafka.record_kernels import (
@@ -83,8 +84,7 @@ def _optional(values: Int64s, null: int) -> pa.Array:
 
 
 def _controls(codes: Int64s) -> pa.Array:
-    index = codes.astype(np.int8)
-    return pa.DictionaryArray.from_arrays(pa.array(index, mask=index < 0), _CONTROLS)
+    return coded(codes.astype(np.int8), _CONTROLS)
 
 
 def _binary(s: Bytes, at: Int64s, size: Int64s) -> pa.Array:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
+from kdissect._dictionaries import unified
 from kdissect.analysis.findings import READ, findings
 from kdissect.analysis.stage import FED, FOLLOWED, Stage
 from kdissect.spark.decoding import message_kind
@@ -78,7 +79,7 @@ def _broker(
 
 
 def _joined(pieces: list[pa.Table]) -> pa.Table:
-    return pa.concat_tables(pieces, promote_options="none").unify_dictionaries()
+    return unified(pa.concat_tables(pieces, promote_options="none"))
 
 
 def _cut(table: pa.Table) -> Iterator[tuple[int, int]]:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kdissect._dictionaries import unified
 from kdissect.spark.plan import STAGED
 
 Words = npt.NDArray[np.int64]
@@ -23,7 +24,7 @@ def cell(table: pa.Table) -> bytes:
     """A table as bytes."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema, options=OPTIONS) as writer:
-        writer.write_table(table.unify_dictionaries())
+        writer.write_table(unified(table))
     data: bytes = sink.getvalue().to_pybytes()
     return data
 
@@ -77,7 +78,7 @@ class Stash:
         batches = self._kept.pop(name, [])
         self._size.pop(name, None)
         if batches:
-            whole = pa.Table.from_batches(batches).unify_dictionaries()
+            whole = unified(pa.Table.from_batches(batches))
             yield rows([(name, broker, cell(part)) for broker, part in self._split(name, whole)])
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kdissect._dictionaries import coded
 from kdissect.schema import index
 
 
@@ -45,4 +46,4 @@ def _named(codes: npt.NDArray[np.int64], null: int, name: Any) -> pa.Array:
     place[kept] = np.arange(len(kept), dtype=np.int32)
     short = place[inside]
     texts = pa.array([name(int(value) - offset) for value in kept], pa.string())
-    return pa.DictionaryArray.from_arrays(pa.array(short, mask=short < 0), texts)
+    return coded(short, texts)

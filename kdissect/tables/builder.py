@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
+from kdissect._dictionaries import unified
 from kdissect.kafka.completed import Completed, Connections, Problems, Quality
 from kdissect.tables import quality as qualities
 from kdissect.tables.block import KEYS, TIME_KEY, Block
@@ -201,7 +202,7 @@ class TableBuilder:
         schema = self._schema(name, columns)
         if not made:
             return schema.empty_table()
-        table = pa.concat_tables(made, promote_options="none").unify_dictionaries()
+        table = unified(pa.concat_tables(made, promote_options="none"))
         if where is not None:
             table = filtered(name, table, where)
         return shown(order(name, table), schema)

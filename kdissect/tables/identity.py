@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kdissect._dictionaries import coded
 from kdissect._kernel import kernel
 from kdissect.kafka.completed import Connections
 
@@ -115,9 +116,7 @@ def dictionary(codes: npt.NDArray[Any], values: Sequence[str] | pa.Array) -> pa.
         texts = values.take(pa.array(kept))
     else:
         texts = pa.array([values[i] for i in kept.tolist()], pa.string())
-    missing = short < 0
-    indices = pa.array(short, mask=missing) if missing.any() else pa.array(short)
-    return pa.DictionaryArray.from_arrays(indices, texts)
+    return coded(short, texts)
 
 
 class Interned:
@@ -213,9 +212,7 @@ class Directory:
         kept = np.flatnonzero(used)
         place = np.full(len(used), -1, np.int32)
         place[kept] = np.arange(len(kept), dtype=np.int32)
-        short = place[conn]
-        indices = pa.array(short, mask=short < 0)
-        return pa.DictionaryArray.from_arrays(indices, connection_ids(self.connections.id[kept]))
+        return coded(place[conn], connection_ids(self.connections.id[kept]))
 
     def file(self, capture: npt.NDArray[Any], file: npt.NDArray[Any]) -> pa.Array:
         """File names from capture and file index (negative: null)."""

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kdissect._dictionaries import unified
 from kdissect.kafka.batches import Batches, walk
 from kdissect.kafka.completed import Problems
 from kdissect.tables.block import TIME_KEY, Block
@@ -181,7 +182,7 @@ class Recorder:
 
         if not self._sent:
             return SCHEMAS["producers"].empty_table()
-        table = pa.concat_tables([pa.Table.from_batches([part]) for part in self._sent]).unify_dictionaries()
+        table = unified(pa.concat_tables([pa.Table.from_batches([part]) for part in self._sent]))
         topic = self.topics.resolve(table["topic"], table["topic_id"])
         table = order("record_batches", table.set_column(table.column_names.index("topic"), "topic", topic))
         sent_at = table[TIME_KEY].cast(SCHEMAS["producers"].field("sent_at").type)

@@ -85,7 +85,7 @@ def test_a_missing_capture_is_no_command(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_diff(capsys: pytest.CaptureFixture[str]) -> None:
     out = run(capsys, "diff", THROTTLED, THROTTLED)
-    assert "The same traffic: 942 exchanges in both" in out
+    assert "The same traffic: 947 exchanges in both" in out
     assert "Clients use the same API versions in both" in out
     other = run(capsys, "diff", THROTTLED, EVICTION, "--top", "3")
     assert "API versions that differ" in other
