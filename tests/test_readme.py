@@ -1,6 +1,7 @@
 """README and docs do what they say: every command and example runs, every shown output is the real one.
 
-Blocks in `sh` and `python` are run, `text` blocks are not. Two commands of the README install into a new environment;
+Blocks in `sh` and `python` are run, `text` blocks are not; those of the pages about Spark need Java, and `spark` is a
+session there. Two commands of the README install into a new environment;
 CI runs those as they stand (`.ci/run`). After a wanted change of output:
 
     KDISSECT_UPDATE_DOCS=1 pytest tests/test_readme.py
@@ -14,6 +15,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,6 +35,20 @@ def blocks(language: str) -> list[tuple[str, str]]:
         for i, block in enumerate(re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)):
             found.append((f"{page.name}-{language}-{i}", block))
     return found
+
+
+SPARK = """from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+"""
+"""Before the examples of pages about Spark, which find a session."""
+
+
+def examples(language: str) -> list[Any]:
+    """Parameters (block,) for the blocks of a language."""
+    return [
+        pytest.param(block, id=place, marks=[pytest.mark.spark] if place.startswith("spark") else [])
+        for place, block in blocks(language)
+    ]
 
 
 @pytest.fixture
@@ -58,7 +74,7 @@ def run(command: list[str], workplace: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("block", [pytest.param(block, id=place) for place, block in blocks("sh")])
+@pytest.mark.parametrize("block", examples("sh"))
 def test_commands(block: str, workplace: Path) -> None:
     """A block's lines one after the other: a later one may read what an earlier one wrote."""
     for line in block.splitlines():
@@ -66,9 +82,10 @@ def test_commands(block: str, workplace: Path) -> None:
             run(["bash", "-euo", "pipefail", "-c", line], workplace)
 
 
-@pytest.mark.parametrize("block", [pytest.param(block, id=place) for place, block in blocks("python")])
-def test_python_examples(block: str, workplace: Path) -> None:
-    run([sys.executable, "-W", "error::UserWarning", "-c", block], workplace)
+@pytest.mark.parametrize("block", examples("python"))
+def test_python_examples(block: str, workplace: Path, request: pytest.FixtureRequest) -> None:
+    before = SPARK if request.node.get_closest_marker("spark") else ""
+    run([sys.executable, "-W", "error::UserWarning", "-c", before + block], workplace)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
