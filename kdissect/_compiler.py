@@ -20,12 +20,13 @@ from numba.core.compiler import CompilerBase, Flags
 from numba.core.compiler_machinery import PassManager
 from numba.core.typed_passes import (
     IRLegalization,
-    NativeLowering,
     NoPythonBackend,
     NopythonTypeInference,
     PreLowerStripPhis,
 )
 from numba.core.untyped_passes import FixupArgs, GenericRewrites, IRProcessing, ReconstructSSA, TranslateByteCode
+
+from kdissect._lowering import LeanLowering
 
 
 class PartLibrary(JITCodeLibrary):
@@ -124,7 +125,7 @@ class _Compiler(CompilerBase):
         passes = PassManager("kdissect")
         for step in (
             TranslateByteCode, FixupArgs, IRProcessing, GenericRewrites, ReconstructSSA, NopythonTypeInference,
-            PreLowerStripPhis, IRLegalization, NativeLowering, NoPythonBackend,
+            PreLowerStripPhis, IRLegalization, LeanLowering, NoPythonBackend,
         ):  # fmt: skip
             passes.add_pass(step, step.__name__)
         passes.finalize()

@@ -42,14 +42,18 @@ def _copied(to: Any, w: Any, source: Any, o: Any, n: Any) -> None:
 def test_parts_are_linked_into_kernels() -> None:
     a = np.arange(10)
     assert _total(a, 3) == 3 + 0 + 7 + 1
+    whole: Any = _total
+    whole.recompile()  # it may have come from the cache
     kind: Any = _at
     assert len(kind._dispatcher.overloads) == 1, "constants make no further specialisations"
 
 
 def test_bounds_checks_are_on() -> None:
-    """numba's own net, below the checks which kernels make themselves, is there in parts too."""
+    """The net below the checks which kernels make themselves is there in parts too; nothing counts from the end."""
     with pytest.raises(IndexError):
         _total(np.arange(10), 10)
+    with pytest.raises(IndexError):
+        _total(np.arange(10), -1)
     with pytest.raises(IndexError):
         _total(np.arange(5), 1)
 
@@ -109,3 +113,24 @@ def test_the_first_run_says_so_in_one_line(tmp_path: Path) -> None:
     assert seen[0].stderr == "compiling kernels (once; takes some seconds)\n"
     assert seen[1].stderr == ""
     assert seen[0].stdout == seen[1].stdout
+
+
+@kernel
+def _set(a: Any, b: Any, i: Any, j: Any, x: Any) -> Any:
+    a[i, j] = x
+    b[i] += 1
+    return a[i, j] + (x << 3) - (x >> 1) * 2 + (x & 6) + (i < j) + (i >= j)
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int32, np.int64, np.uint64, np.float64, np.bool_])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_elements_and_integers_as_numpy_has_them(kind: Any, order: Any) -> None:
+    a, b = np.zeros((3, 5), kind, order), np.zeros(3, kind)
+    for i, j, x in [(0, 4, 7), (2, 0, 100), (1, 3, 0)]:
+        found = _set(a, b, i, j, x)
+        assert found == int(kind(x)) + (x << 3) - (x >> 1) * 2 + (x & 6) + 1
+    assert a.ravel("C").tolist() == [kind(x) for x in (0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 100, 0, 0, 0, 0)]
+    assert b.tolist() == [1, 1, 1]
+    for i, j in [(3, 0), (0, 5)] + ([(-1, 0), (0, -1), (-(2**62), 0)] if order == "C" else []):
+        with pytest.raises(IndexError):
+            _set(a, b, i, j, 1)
