@@ -18,6 +18,7 @@ from kdissect.cli.options import (
     record_options,
     reveal_option,
     seconds,
+    selection_options,
     time_options,
 )
 from kdissect.cli.second import crosscheck
@@ -109,6 +110,7 @@ def main() -> None:
 @click.option("--table", metavar="NAME", shell_complete=table_names, help="Print one table (see: kdissect tables).")
 @click.option("--columns", metavar="A,B", callback=comma_list, help="Only these columns.")
 @click.option("--where", metavar="EXPRESSION", help="Only rows like this: \"api = 'Fetch' and latency_ms > 500\".")
+@selection_options
 @record_options
 @click.option("--messages", metavar="API.SIDE", help="Print full messages, such as Fetch.response.")
 @output_options
@@ -122,7 +124,6 @@ def read(
     table: str | None,
     columns: list[str] | None,
     where: str | None,
-    topic: tuple[str, ...],
     partition: tuple[int, ...],
     offset: tuple[int | None, int | None] | None,
     reveal: bool,
@@ -149,8 +150,8 @@ def read(
         raise click.UsageError("--table and --messages exclude each other")
     if table is None and (columns is not None or where is not None):
         raise click.UsageError("--columns and --where need --table NAME")
-    if table is None and (topic or partition or offset is not None or reveal):
-        raise click.UsageError("--topic, --partition, --offset and --reveal need --table NAME, such as records")
+    if table is None and (partition or offset is not None or reveal):
+        raise click.UsageError("--partition, --offset and --reveal need --table NAME, such as records")
     if table is None and messages is None:
         if form is not None:
             raise click.UsageError("--format needs --table NAME or --messages API.SIDE")
@@ -161,8 +162,9 @@ def read(
             return
         from kdissect.cli.reading import first_screen
 
+        selected = any(settings.get(name) for name in ("client", "broker", "topic"))
         capture = open_capture(captures, demo=demo, **settings)
-        first_screen(capture, named(captures, demo), by=by or "api", top=top, local=local)
+        first_screen(capture, named(captures, demo), by=by or "api", top=top, local=local, selected=selected)
         return
     from kdissect.cli import reading
 
@@ -170,7 +172,7 @@ def read(
         chosen = reading.table_columns(table, columns, form or "table", output)
         if reveal and table != "records":
             raise click.UsageError("--reveal needs --table records")
-        rows = reading.narrowed(table, where, topic, partition, offset)
+        rows = reading.narrowed(table, where, partition, offset)
         capture = open_capture(captures, demo=demo, **settings)
         reading.print_table(
             capture, table, chosen, rows, form or "table", output, small(captures, demo), columns is not None, reveal
@@ -216,6 +218,7 @@ def show(
 
 @main.command(short_help="Fetch sessions: alive, created, evicted, refused.")
 @capture_arguments()
+@selection_options
 @click.option("--top", type=click.IntRange(0), metavar="N", help="Clients of each broker that are listed.")
 def sessions(captures: tuple[str, ...], demo: bool, top: int | None, **settings: Any) -> None:
     """Print what happened to fetch sessions (KIP-227), broker by broker.
@@ -230,6 +233,7 @@ def sessions(captures: tuple[str, ...], demo: bool, top: int | None, **settings:
 
 @main.command(short_help="Latencies by API, client, broker, topic, over time.")
 @capture_arguments()
+@selection_options
 @click.option(
     "--by",
     metavar="A,B",
@@ -259,6 +263,7 @@ def latency(
 @click.argument("b", type=click.Path(), metavar="B")
 @click.option("--by", metavar="A,B", callback=comma_list, help="Group latencies by this, as in latency.")
 @click.option("--top", type=click.IntRange(0), metavar="N", help="Rows of each block.")
+@selection_options
 @engine_options
 def diff(a: str, b: str, by: list[str] | None, top: int | None, **settings: Any) -> None:
     """Compare two captures: before and after a change, or the same traffic at the client and at the broker.

@@ -23,10 +23,6 @@ ENGINE: dict[str, Callable[[F], F]] = {
         "--from", "start", metavar="TIME", help="Leave out what came before (ISO 8601, UTC unless it says)."
     ),
     "end": click.option("--to", "end", metavar="TIME", help="Leave out what came after."),
-    "client": click.option("--client", multiple=True, metavar="ID|IP", help="Only these clients; may be repeated."),
-    "broker": click.option(
-        "--broker", multiple=True, metavar="ID|IP:PORT", help="Only these brokers; may be repeated."
-    ),
     "verify": click.option("--verify", is_flag=True, help="Decompress record batches and check their checksums."),
     "jobs": click.option("--jobs", type=click.IntRange(1), metavar="N", help="Processor cores to use."),
     "timings": click.option("--timings", is_flag=True, help="Say on standard error where the time went."),
@@ -44,6 +40,17 @@ def engine_options(function: F) -> F:
     return function
 
 
+def selection_options(function: F) -> F:
+    """--client, --broker and --topic; they arrive as tuples, for `open_capture`."""
+    for add in (
+        click.option("--topic", multiple=True, metavar="NAME", help="Only these topics; may be repeated."),
+        click.option("--broker", multiple=True, metavar="ID|IP[:PORT]", help="Only these brokers; may be repeated."),
+        click.option("--client", multiple=True, metavar="ID|IP[:PORT]", help="Only these clients; may be repeated."),
+    ):
+        function = add(function)
+    return function
+
+
 def capture_arguments(complete: Callable[..., Any] | None = None) -> Callable[[F], F]:
     """CAPTURE... or --demo, with the engine options; `complete` answers shell completion of CAPTURE."""
 
@@ -58,7 +65,7 @@ def capture_arguments(complete: Callable[..., Any] | None = None) -> Callable[[F
 
 
 def record_options(function: F) -> F:
-    """--topic, --partition, --offset and --reveal, for tables of record batches and records."""
+    """--partition, --offset and --reveal, for tables of record batches and records."""
     for add in (
         reveal_option,
         click.option(
@@ -67,7 +74,6 @@ def record_options(function: F) -> F:
         click.option(
             "--partition", multiple=True, type=int, metavar="P", help="Only these partitions; may be repeated."
         ),
-        click.option("--topic", multiple=True, metavar="NAME", help="Only these topics; may be repeated."),
     ):
         function = add(function)
     return function

@@ -19,9 +19,14 @@ if TYPE_CHECKING:
     from kdissect.cli.opening import Capture
 
 
-def first_screen(capture: Capture, target: Sequence[str], *, by: str, top: int | None, local: bool) -> None:
-    """Print the first screen. `target` names the captures in the commands that it proposes."""
+def first_screen(
+    capture: Capture, target: Sequence[str], *, by: str, top: int | None, local: bool, selected: bool = False
+) -> None:
+    """Print the first screen. `target` names the captures in the commands that it proposes. `selected`: clients,
+    brokers or topics were asked for."""
     summary = capture.summary(by=by)
+    if selected and not summary.exchanges:
+        terminal.say("no exchange of this capture is of the clients, brokers and topics asked for")
     _print(screen.render(summary, target, terminal.width(), top=top, local=local))
 
 
@@ -58,11 +63,10 @@ def print_table(
 def narrowed(
     table: str,
     where: str | None,
-    topics: Sequence[str],
     partitions: Sequence[int],
     offsets: tuple[int | None, int | None] | None,
 ) -> str | None:
-    """The filter with topics, partitions and a range of offsets, both ends included, added to it. Batches are kept that
+    """The filter with partitions and a range of offsets, both ends included, added to it. Batches are kept that
     reach into the range. Raises UsageError where the table has no such columns."""
     from kdissect.tables.declaration import SCHEMAS
 
@@ -70,14 +74,11 @@ def narrowed(
     first, last = ("base_offset", "last_offset") if "base_offset" in names else ("offset", "offset")
     parts = [] if where is None else [f"({where})"]
     for given, column, option in (
-        (topics, "topic", "topic"),
         (partitions, "partition", "partition"),
         (offsets, last, "offset"),
     ):
         if given and (column not in names or (option == "offset" and table not in ("records", "record_batches"))):
             raise UsageError(f"--{option} does not go with --table {table}; --table records has topics and offsets")
-    if topics:
-        parts.append("topic in ({})".format(", ".join("'{}'".format(name.replace("'", "''")) for name in topics)))
     if partitions:
         parts.append(f"partition in ({', '.join(str(number) for number in partitions)})")
     if offsets is not None:

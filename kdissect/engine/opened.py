@@ -22,6 +22,7 @@ from kdissect.tables import formats
 from kdissect.tables.builder import AT_THE_END
 from kdissect.tables.declaration import SCHEMAS, columns_of
 from kdissect.tables.recording import Reading
+from kdissect.tables.selection import selection
 from kdissect.tables.where import Filter, parse
 
 if TYPE_CHECKING:
@@ -128,12 +129,13 @@ class Capture:
     ) -> Iterator[pa.RecordBatch]:
         """A table in pieces, as exchanges complete: memory stays flat. Names that come later are not known yet."""
         shown = columns_of(name, None if columns is None else list(columns))
-        condition = _condition(name, where)
+        condition = self._condition(name, where)
         made = _with_filter(shown, condition)
+        settings = self._reading({name: columns}, {name: condition}, reveal)
         if not Stage({name: made}).idle:
             yield from self._analysed_batches(name, made, condition, shown)
             return
-        run = Run(self._captures, {name: made}, self._reading({name: columns}, {name: condition}, reveal))
+        run = Run(self._captures, {name: made}, settings)
         for part in run.rows():
             if name in part.tables and part.tables[name].num_rows:
                 batch = run.builder.resolved(name, part.tables[name], condition, shown)
@@ -199,7 +201,7 @@ class Capture:
         """
         from kdissect.engine.showing import show, wanted
 
-        return show(self._captures, self._settings, wanted(exchange_id, frame), reveal)
+        return show(self._captures, self._everything, wanted(exchange_id, frame), reveal)
 
     def cut(
         self,
@@ -223,7 +225,7 @@ class Capture:
         from kdissect.engine.cutting import Part, cut
 
         part = Part(exchange, frame, connection, nanoseconds(start), nanoseconds(end), alone)
-        return cut(self._captures, self._settings, part, target)
+        return cut(self._captures, self._everything, part, target)
 
     def redact(self, target: str | Path | BinaryIO) -> Redacted:
         """Write a copy that can be shown to others: record keys, values and headers, credentials, addresses of clients
@@ -234,7 +236,7 @@ class Capture:
         """
         from kdissect.engine.redacting import redact
 
-        return redact(self._captures, self._settings, target)
+        return redact(self._captures, self._everything, target)
 
     def save(self, directory: str | Path) -> dict[str, int]:
         """Every table as Parquet, `directory/TABLE.parquet`; returns rows by table."""
@@ -253,7 +255,7 @@ class Capture:
         reveal: bool = False,
     ) -> dict[str, pa.Table]:
         shown = {name: columns_of(name, None if columns is None else list(columns)) for name, columns in asked.items()}
-        found = conditions or {name: _condition(name, where.get(name)) for name in asked}
+        found = conditions or {name: self._condition(name, where.get(name)) for name in asked}
         columns = {name: _with_filter(names, found[name]) for name, names in shown.items()}
         run = AnalysedRun(self._captures, columns, self._reading(asked, found, reveal))
         return {
@@ -263,8 +265,26 @@ class Capture:
     def _reading(
         self, asked: Mapping[str, Sequence[str] | None], filters: Mapping[str, Filter | None], reveal: bool
     ) -> Settings:
-        """The settings, with what the columns asked for by name and the filters say of record batches."""
-        return replace(self._settings, reading=self._settings.reading.asked(asked, filters, reveal))
+        """The settings, with what the columns asked for by name and the filters say of record batches. Where rows of
+        topics alone are wanted, the filter does what the selection would."""
+        reading = self._settings.reading.asked(asked, filters, reveal)
+        wish = self._settings.selection
+        if wish is not None and wish.topics and all("topic" in SCHEMAS[name].names for name in asked):
+            wish = wish.without_topics() or None
+        return replace(self._settings, reading=reading, selection=wish)
+
+    def _condition(self, name: str, where: str | None) -> Filter | None:
+        """The filter of a table, with the topics that are wanted. Raises UsageError."""
+        wish = self._settings.selection
+        if wish is not None and wish.topics and "topic" in SCHEMAS[name].names:
+            names = ", ".join("'{}'".format(topic.replace("'", "''")) for topic in wish.topics)
+            where = f"topic in ({names})" + ("" if where is None else f" and ({where})")
+        return _condition(name, where)
+
+    @property
+    def _everything(self) -> Settings:
+        """The settings without a selection."""
+        return replace(self._settings, selection=None)
 
 
 def _sized(capture: CaptureSet) -> str:
@@ -280,19 +300,27 @@ def open_capture(
     start: str | datetime | None = None,
     end: str | datetime | None = None,
     keylog: str | Path | None = None,
+    client: str | Sequence[str] | None = None,
+    broker: str | int | Sequence[str | int] | None = None,
+    topic: str | Sequence[str] | None = None,
     verify: bool = False,
     progress: Progress | None = None,
 ) -> Capture:
     """Open a capture: a path, a glob, a directory, a list of these, or an open binary file. Nothing is read yet.
 
     `start`, `end`: leave out packets before and after (ISO 8601, UTC unless it says; or datetimes). `keylog`: a file
-    with TLS keys (SSLKEYLOGFILE format) to decrypt with; those that a pcapng carries are used anyway. `verify`:
+    with TLS keys (SSLKEYLOGFILE format) to decrypt with; those that a pcapng carries are used anyway.
+
+    `client` (a client id, or `ip` or `ip:port`), `broker` (a node id, or an address) and `topic` (a name), each also
+    several: only these, everywhere. Packets between other addresses are left out before anything else is done with
+    them; which exchanges concern a topic is said in `kdissect.tables.selection`. `verify`:
     decompress record batches, check their checksums and look at every record; what is not right becomes a row of
     `problems`. `progress` is called with bytes read and bytes in all (None where unknown). Raises CaptureError when
     there is no such capture, or it is none; UsageError for a time that cannot be read, or a file that is no key log.
     """
     keys = None if keylog is None else read_key_log(keylog)
-    settings = Settings(nanoseconds(start), nanoseconds(end), progress, keys, Reading(verify=verify))
+    wish = selection(client, broker, topic)
+    settings = Settings(nanoseconds(start), nanoseconds(end), progress, keys, Reading(verify=verify), wish or None)
     return Capture(open_captures(source), settings)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kdissect._dictionaries import unified
 from kdissect.analysis.findings import READ, findings
@@ -32,7 +33,9 @@ def overview(captures: Sequence[CaptureSet], settings: Settings, by: str) -> Sum
                 gathered.feed(name, run.builder.resolved(name, part[name], None, wanted[name]))
         evidence.take(part)
     at_the_end = run.run.finish()
-    for name, table in {**at_the_end, "findings": findings({**evidence.tables(), **at_the_end})}.items():
+    topics = settings.selection.topics if settings.selection is not None else ()
+    found = findings({**evidence.tables(topics), **at_the_end})
+    for name, table in {**at_the_end, "findings": found}.items():
         for batch in table.to_batches():
             gathered.feed(name, batch)
     return gathered.finish(None if evidence.whole else evidence.exchanges)
@@ -61,8 +64,12 @@ class _Evidence:
         if part["fetch_sessions"].num_rows:
             self._parts.setdefault("fetch_sessions", []).append(part["fetch_sessions"])
 
-    def tables(self) -> dict[str, pa.Table]:
-        """What was kept, by table."""
-        return {
-            name: unified(pa.concat_tables(parts, promote_options="permissive")) for name, parts in self._parts.items()
-        }
+    def tables(self, topics: Sequence[str] = ()) -> dict[str, pa.Table]:
+        """What was kept, by table; of tables that name topics, rows of these topics."""
+        out = {}
+        for name, parts in self._parts.items():
+            table = unified(pa.concat_tables(parts, promote_options="permissive"))
+            if topics and "topic" in table.column_names:
+                table = table.filter(pc.is_in(table["topic"].cast(pa.string()), value_set=pa.array(topics)))
+            out[name] = table
+        return out

@@ -9,10 +9,13 @@ from kdissect.kafka.completed import Quality
 from kdissect.kafka.ledger import Ledger
 from kdissect.net.packets import KINDS
 from kdissect.net.scanner import Scanner
+from kdissect.tables.selection import Selected
 
 
-def measures(number: int, capture: CaptureSet, scanner: Scanner, ledger: Ledger) -> Iterator[Quality]:
-    """Facts about each file of a capture, then about its connections."""
+def measures(
+    number: int, capture: CaptureSet, scanner: Scanner, ledger: Ledger, selected: Selected | None = None
+) -> Iterator[Quality]:
+    """Facts about each file of a capture, then about its connections, those selected."""
     name = capture.name
     for index, report in enumerate(capture.reports):
         file = report.name
@@ -38,6 +41,8 @@ def measures(number: int, capture: CaptureSet, scanner: Scanner, ledger: Ledger)
             yield Quality(name, file, f"{kind}_packets", float(count))
     table = ledger.connections
     mine = table.capture == number
+    if selected is not None:
+        mine &= selected.connections(table)
     kafka = mine & table.is_kafka
     yield Quality(name, None, "connections", float(mine.sum()))
     yield Quality(name, None, "kafka_connections", float(kafka.sum()))

@@ -9,7 +9,7 @@ others. All state that is carried from block to block lives in the layers' own o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -29,9 +29,11 @@ from kdissect.kafka.messages import Decoder
 from kdissect.kafka.unsealing import Unsealer
 from kdissect.net.scanner import Scanner
 from kdissect.net.segment import TIME
+from kdissect.problems import UsageError
 from kdissect.tables.builder import TableBuilder
-from kdissect.tables.identity import exchange_ids
+from kdissect.tables.identity import SEPARATOR, exchange_ids
 from kdissect.tables.recording import Reading
+from kdissect.tables.selection import Address, Selected, Selection, read_address, topic_paths
 from kdissect.tcp import layout as t
 
 Progress = Callable[[int, int | None], None]
@@ -49,6 +51,8 @@ class Settings:
     """TLS keys, as an SSLKEYLOGFILE has them."""
     reading: Reading = field(default_factory=Reading)
     """What is computed of record batches."""
+    selection: Selection | None = None
+    """Which clients, brokers and topics are wanted; None: all."""
 
 
 @dataclass(slots=True)
@@ -83,6 +87,9 @@ class Run:
         self.beside = dict(beside or {})
         for message, paths in self.beside.items():
             wanted[message] = (wanted.get(message) or frozenset()) | paths
+        if settings.selection is not None and settings.selection.topics:
+            for message, named in topic_paths().items():
+                wanted[message] = (wanted.get(message) or frozenset()) | named
         if messages is not None:
             for kind in (messages, *payloads.asked_too(messages)):
                 wanted[kind] = None
@@ -105,6 +112,8 @@ class Run:
     def completed(self) -> Iterator[Completed]:
         """Finished exchanges, part by part."""
         _ahead.begin()
+        if self.settings.selection:
+            self.builder.selected = selected(self.captures, self.settings)
         programs = Programs(self.decoder.table, self.decoder.flexible, self.decoder.skim())
         for number, capture, scanner in self.readings():
             self.ledger.begin(number)
@@ -116,6 +125,8 @@ class Run:
             latest = NOTHING_YET
             for block in capture.blocks(window):
                 segments = scanner.scan(block)
+                if self.builder.selected is not None:
+                    segments = self.builder.selected.packets(segments, scanner.flows, number)
                 for harvest in dissector.feed(segments, len(scanner.flows)):
                     yield from self._complete(harvest, dissector, scanner, completion)
                 # Another capture may begin earlier.
@@ -130,7 +141,7 @@ class Run:
             self._done += window.end
             scanner.finish()
             self.capture_problems(number, capture)
-            self.quality += measures(number, capture, scanner, self.ledger)
+            self.quality += measures(number, capture, scanner, self.ledger, self.builder.selected)
 
     def _complete(
         self, harvest: Harvest, dissector: Dissector, scanner: Scanner, completion: Completion
@@ -150,7 +161,9 @@ class Run:
         """Unresolved rows, part by part."""
         for done in self.completed():
             if len(done):
-                yield Rows(self.builder.feed(done), self._messages(done), self._beside(done))
+                rows = self.builder.feed(done)
+                wanted = done if self.builder.fed is None else self.builder.fed
+                yield Rows(rows, self._messages(wanted), self._beside(wanted))
                 for name, batch in self.builder.recorded():
                     yield Rows({name: batch})
 
@@ -190,6 +203,51 @@ class Run:
                 problem.kind, problem.where, problem.detail, at=problem.at or t.NULL, packet=packet,
                 size=problem.bytes or -1,
             )  # fmt: skip
+
+
+def selected(captures: Sequence[CaptureSet], settings: Settings) -> Selected:
+    """The selection of `settings` ready to work on these captures.
+
+    Node ids become addresses, and ids of topics names, in a pass of their own, for messages tell them at any time. A
+    pipe is read only once: there ids of topics are known when a message has told them. Raises UsageError for a node id
+    that no message tells, and for node ids in a pipe.
+    """
+    wish = settings.selection or Selection()
+    ends = [wish.broker_addresses] * len(captures) if wish.broker_addresses or wish.nodes else None
+    if not wish.nodes and not wish.topics:
+        return Selected(wish, ends)
+    if not all(member.regular for capture in captures for member in capture.members):
+        if wish.nodes:
+            raise UsageError("a pipe is read once, and where a node is stands anywhere in it: say --broker as ip:port")
+        return Selected(wish, ends)
+    columns = {"exchanges": ["broker"]} if wish.nodes else {}
+    survey = Run(captures, {**columns, **({"topics": ["topic"]} if wish.topics else {})}, _all(settings))
+    for _ in survey.rows():
+        pass
+    if wish.nodes:
+        ends = _nodes(captures, survey.builder.brokers.names(), wish)
+    return Selected(wish, ends, survey.builder.topics.names() if wish.topics else {})
+
+
+def _all(settings: Settings) -> Settings:
+    return replace(settings, selection=None, reading=Reading())
+
+
+def _nodes(captures: Sequence[CaptureSet], names: Mapping[str, str], wish: Selection) -> list[tuple[Address, ...]]:
+    """By capture, the addresses of the brokers wanted, those known by node id among them."""
+    ends = [list(wish.broker_addresses) for _ in captures]
+    number = {capture.name: i for i, capture in enumerate(captures)}
+    for unresolved, name in names.items():
+        capture, place = unresolved.split(SEPARATOR)
+        address = read_address(place)
+        if name in wish.nodes and address is not None:
+            ends[number[capture]].append(address)
+    missing = sorted(set(wish.nodes) - set(names.values()))
+    if missing:
+        known = sorted((name for name in set(names.values()) if name.isdigit()), key=int)
+        told = f"those known are {', '.join(known)}" if known else "none is known; say it as ip:port"
+        raise UsageError(f"no connection of this capture goes to a broker known as node {missing[0]}: {told}")
+    return [tuple(addresses) for addresses in ends]
 
 
 def identified(done: Completed, rows: npt.NDArray[np.int64], batch: pa.RecordBatch, ledger: Ledger) -> pa.RecordBatch:

@@ -206,6 +206,11 @@ class Problems:
     def __len__(self) -> int:
         return len(self.kind)
 
+    def only(self, rows: Flags) -> Problems:
+        """Some of the rows."""
+        columns = {name: getattr(self, name)[rows] for name in Problems.__dataclass_fields__ if name != "texts"}
+        return Problems(**columns, texts=self.texts)
+
 
 @dataclass(frozen=True, slots=True)
 class Quality:

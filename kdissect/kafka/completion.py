@@ -207,7 +207,7 @@ class Completion:
             messages=decoded.messages,
             data=s,
         )
-        return done if keep.all() else _only(done, np.flatnonzero(keep))
+        return done if keep.all() else only(done, np.flatnonzero(keep))
 
     def _problems(
         self, rows: Words, decoded: _Sides, misfit: npt.NDArray[np.bool_], unknown: npt.NDArray[np.bool_],
@@ -266,7 +266,7 @@ class _Sides:
         }
 
 
-def _only(done: Completed, rows: npt.NDArray[np.intp]) -> Completed:
+def only(done: Completed, rows: npt.NDArray[np.intp]) -> Completed:
     """Some rows of a `Completed`."""
     place = np.full(len(done), -1, np.int64)
     place[rows] = np.arange(len(rows))

@@ -20,9 +20,11 @@ parts of one work that ran apart `merge` theirs before resolving.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kdissect._dictionaries import unified
 from kdissect.kafka.completed import Completed, Connections, Problems, Quality
@@ -35,7 +37,7 @@ from kdissect.tables.declaration import SCHEMAS, columns_of
 from kdissect.tables.exchanges import exchanges
 from kdissect.tables.fetches import fetches
 from kdissect.tables.groups import groups
-from kdissect.tables.identity import Directory
+from kdissect.tables.identity import Directory, connection_ids
 from kdissect.tables.offsets import list_offsets
 from kdissect.tables.order import order, sort_columns
 from kdissect.tables.partitions import fetch_partitions
@@ -46,6 +48,9 @@ from kdissect.tables.timestamps import OddTimes
 from kdissect.tables.topics import Topics
 from kdissect.tables.versions import Offered
 from kdissect.tables.where import Filter
+
+if TYPE_CHECKING:
+    from kdissect.tables.selection import Selected
 
 PER_BLOCK: Mapping[str, Callable[[Block, Sequence[str]], pa.RecordBatch]] = {
     "exchanges": exchanges,
@@ -103,6 +108,10 @@ class TableBuilder:
         self._topics = any(needs_topics(name, columns) for name, columns in self.columns.items())
         self._odd: list[Problems] = []
         self._recorder = Recorder(self.columns, reading or Reading(), self.topics)
+        self.selected: Selected | None = None
+        """Which exchanges and connections are wanted; None: all."""
+        self.fed: Completed | None = None
+        """The exchanges of the block fed last that are wanted."""
         self.keyed = False
         """Whether rows of KEYED tables have the helper columns by which an analysis joins them."""
 
@@ -125,6 +134,9 @@ class TableBuilder:
             self.topics.feed(block)
         if "connections" in self.columns:
             self.clients.feed(block)
+        if self.selected is not None:
+            block = self.block(self.selected.of(block.done, block, self.topics.names()))
+        self.fed = block.done
         if "api_versions" in self.columns:
             self.offered.feed(block)
         batches = self._recorder.begin(block)
@@ -173,9 +185,14 @@ class TableBuilder:
         for part in ours:
             rows = part.conn[part.conn >= 0]
             np.add.at(self.directory.connections.problems, rows, 1)
+        connections = self.directory.connections
+        wanted = None if self.selected is None else self.selected.connections(connections)
         for name in self.columns:
             if name == "connections":
                 made[name] = connections_table(self.directory, self.clients)
+                if wanted is not None:
+                    ids = connection_ids(connections.id[wanted])
+                    made[name] = made[name].filter(pc.is_in(made[name]["connection_id"], value_set=ids))
             elif name == "producers":
                 made[name] = self._recorder.producers()
             elif name == "api_versions":
@@ -185,6 +202,8 @@ class TableBuilder:
             elif name == "capture_quality":
                 made[name] = qualities.capture_quality(quality)
             elif name == "problems":
+                if wanted is not None:
+                    parts = [part.only((part.conn < 0) | np.append(wanted, True)[part.conn]) for part in parts]
                 made[name] = pa.Table.from_batches(
                     [qualities.problems(part, self.directory).cast(SCHEMAS[name]) for part in parts], SCHEMAS[name]
                 )

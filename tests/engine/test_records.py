@@ -235,10 +235,10 @@ def test_the_command_line(captures: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--topic", "a"], "need --table"),
+        (["--partition", "0"], "need --table"),
         (["--table", "exchanges", "--reveal"], "--reveal needs --table records"),
         (["--table", "exchanges", "--offset", "3..4"], "--offset does not go with --table exchanges"),
-        (["--table", "exchanges", "--topic", "a"], "--topic does not go with --table exchanges"),
+        (["--table", "exchanges", "--partition", "0"], "--partition does not go with --table exchanges"),
         (["--table", "records", "--offset", "x"], "no range of offsets"),
         (["--table", "records", "--offset", "9..3"], "ends before it begins"),
         (["--table", "records", "--offset", ".."], "no range of offsets"),

@@ -6,11 +6,14 @@ again for ever.
 
 from __future__ import annotations
 
+import contextlib
 import io
+import itertools
 import random
 import resource
 import struct
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,6 +23,7 @@ from pathlib import Path
 import numpy as np
 
 import kdissect
+from kdissect.capture import sources
 from kdissect.kafka.messages import Decoder
 from kdissect.problems import CaptureError
 from tests.fuzz.mutation import mutate, mutate_many
@@ -31,6 +35,9 @@ LONGEST = 30.0
 """Seconds that one small capture may take on a busy machine; they take some hundredths."""
 MOST_MEMORY = 1 << 30
 """Resident bytes of the whole process, test frameworks included."""
+KEYS = CAPTURES / "tls12.keys.log"
+TOGETHER = 25
+"""Captures of a long campaign that are read in one pass."""
 FRAMES_OF = ("sweep_391_kraft", "k4_admin_sweep", "sweep_0110", "k4_share_group")
 SEEDS = (
     "base_tiny.pcap", "field_cut.pcapng", "field_two_sections.pcapng", "field_two_interfaces.pcapng",
@@ -38,6 +45,9 @@ SEEDS = (
     "tls12.pcap", "tls13.pcap", "raw_ids.pcap", "raw_errors.pcap", "field_gz.pcap.gz", "field_zst.pcap.zst",
 )  # fmt: skip
 TABLES = ("exchanges", "connections", "fetch_partitions", "record_batches", "groups", "problems", "findings")
+EVERY = 4
+"""In a long campaign every fourth lot goes through all of the tables; the others stop before the analysis."""
+WIRE = ("status", "api", "api_version", "client_id", "error_code", "error_count", "latency_ms", "request_bytes")
 
 
 @dataclass
@@ -121,28 +131,81 @@ def check(data: bytes, keys: Path | None = None) -> bool:
     return True
 
 
-def captures(seconds: float, seed: int = 1) -> Tally:
-    """Mutated captures through everything."""
+def captures(seconds: float, seed: int = 1, together: int = 1) -> Tally:
+    """Mutated captures through everything, `together` of them in one pass: most of the time of a small one goes into
+    what a pass does once."""
     tally, started = Tally(), time.monotonic()
-    for number, name, data in inputs(seed):
-        if time.monotonic() - started >= seconds:
-            break
-        keys = CAPTURES / f"{name.split('.')[0]}.keys.log"
-        try:
-            tally.read += check(data, keys if keys.exists() else None)
-        except Exception:
-            FOUND.mkdir(exist_ok=True)
-            (FOUND / f"{number}-{name}").write_bytes(data)
-            raise
-        tally.inputs += 1
+    endless = inputs(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        while time.monotonic() - started < seconds:
+            lot = list(itertools.islice(endless, together))
+            if together == 1 or not _fine(lot, Path(folder), tally):
+                for number, name, data in lot:
+                    try:
+                        tally.read += check(data, key_log(name))
+                    except Exception:
+                        keep(number, name, data)
+                        raise
+            tally.inputs += len(lot)
     tally.seconds = time.monotonic() - started
     return tally
+
+
+def _fine(lot: list[tuple[int, str, bytes]], folder: Path, tally: Tally) -> bool:
+    """Read a lot in one pass; False when they have to be looked at one by one. Raises, with the lot kept, what happens
+    only when they are read together."""
+    paths = []
+    for number, name, data in lot:
+        path = folder / f"{number}-{name}"
+        path.write_bytes(data)
+        with contextlib.suppress(CaptureError):
+            sources.check(path)
+            paths.append(path)
+    started = time.monotonic()
+    try:
+        whole = lot[0][0] // len(lot) % EVERY == 0
+        tables = dict.fromkeys(TABLES) if whole else {"exchanges": WIRE, "connections": None, "problems": None}
+        for table in kdissect.open(paths, keylog=KEYS).tables(tables).values():
+            table.validate(full=True)
+        took = time.monotonic() - started
+        assert took < LONGEST, f"{took:.1f} s"
+        size = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        assert size < MOST_MEMORY, f"{size >> 20} MB"
+    except CaptureError:
+        return False
+    except Exception:
+        for number, name, data in lot:
+            try:
+                check(data, key_log(name))
+            except Exception:
+                keep(number, name, data)
+                raise
+        for path in paths:
+            keep(0, path.name, path.read_bytes())
+        raise
+    finally:
+        for number, name, _ in lot:
+            (folder / f"{number}-{name}").unlink()
+    tally.read += len(paths)
+    return True
+
+
+def key_log(name: str) -> Path | None:
+    """The keys of the recording that an input was made from."""
+    keys = CAPTURES / f"{name.split('.')[0]}.keys.log"
+    return keys if keys.exists() else None
+
+
+def keep(number: int, name: str, data: bytes) -> None:
+    """Write down what was found."""
+    FOUND.mkdir(exist_ok=True)
+    (FOUND / f"{number}-{name}").write_bytes(data)
 
 
 def main() -> None:
     kind, seconds = sys.argv[1], float(sys.argv[2])
     seed = int(sys.argv[3]) if len(sys.argv) > 3 else 1
-    tally = {"frames": frames, "captures": captures}[kind](seconds, seed)
+    tally = frames(seconds, seed) if kind == "frames" else captures(seconds, seed, TOGETHER)
     print(f"{kind}: {tally.inputs} mutated in {tally.seconds:.0f} s from seed {seed}, {tally.read} of them still read")
 
 
