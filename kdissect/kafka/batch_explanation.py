@@ -75,6 +75,10 @@ class _Cursor:
         )  # fmt: skip
         self.at += length
 
+    def heading(self, path: str, kind: str) -> None:
+        """A row without bytes, above the fields of what begins here."""
+        self.note(0, path, kind, None)
+
     def fixed(self, path: str, kind: str, meaning: Meaning | None = None) -> int:
         """A big-endian number."""
         layout = struct.Struct(_FORMATS[kind])
@@ -184,6 +188,7 @@ def _set(cursor: _Cursor, path: str) -> Iterator[Row]:
         else:
             end = cursor.at + min(left, PREFIX + stated[1])
             inner = _Cursor(cursor.data, cursor.start, cursor.reveal, cursor.at, end)
+            inner.heading(here, "batch" if magic == 2 else "message")
             try:
                 (_batch if magic == 2 else _message)(inner, here)
             except _Short as short:
@@ -223,7 +228,7 @@ def _batch(cursor: _Cursor, path: str) -> None:
     largest = cursor.fixed(f"{path}.max_timestamp", "int64", _time)
     for name, kind in (("producer_id", "int64"), ("producer_epoch", "int16"), ("base_sequence", "int32")):
         cursor.fixed(f"{path}.{name}", kind, lambda value: "none" if value == -1 else "")
-    count = cursor.fixed(f"{path}.records", "int32", lambda n: f"{n} records")
+    count = cursor.fixed(f"{path}.records", "int32", lambda n: _number(n, "record"))
     appended = largest if attributes & LOG_APPEND_BIT else None
 
     def records(inside: _Cursor) -> None:
@@ -268,11 +273,16 @@ def _unpacked(
 
 
 def _sized(size: int) -> str:
-    return "null" if size == -1 else f"{size} bytes"
+    return "null" if size == -1 else _number(size, "byte")
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _record(cursor: _Cursor, path: str, base: int, first: int, appended: int | None, control: bool) -> None:
     """A magic-2 record."""
+    cursor.heading(path, "record")
     length = cursor.varint(f"{path}.length", _sized)
     if not 0 <= length <= cursor.end - cursor.at:
         raise _Short(f"{path} needs {length} bytes")
@@ -282,19 +292,34 @@ def _record(cursor: _Cursor, path: str, base: int, first: int, appended: int | N
     cursor.varint(f"{path}.timestamp_delta", lambda delta: _time(first + delta if appended is None else appended))
     cursor.varint(f"{path}.offset_delta", lambda delta: f"offset {base + delta}")
     size = cursor.varint(f"{path}.key_length", _sized)
-    key = cursor.data[cursor.at : cursor.at + max(size, 0)]
-    if control and size >= 4:
-        kind = struct.unpack_from(">h", key, 2)[0]
-        known = 0 <= kind < len(CONTROL_TYPES)
-        cursor.note(size, f"{path}.key", "control", str(kind), CONTROL_TYPES[kind] if known else "unknown type")
-    else:
+    marker = control and size >= 4 and _control_key(cursor, f"{path}.key", size)
+    if not marker:
         cursor.blob(f"{path}.key", size)
-    cursor.blob(f"{path}.value", cursor.varint(f"{path}.value_length", _sized))
-    for i in range(cursor.varint(f"{path}.headers", lambda n: f"{n} headers")):
+    size = cursor.varint(f"{path}.value_length", _sized)
+    if marker and size >= 6:
+        cursor.fixed(f"{path}.value.version", "int16")
+        cursor.fixed(f"{path}.value.coordinator_epoch", "int32")
+        size -= 6
+    cursor.blob(f"{path}.value", size)
+    for i in range(cursor.varint(f"{path}.headers", lambda n: _number(n, "header"))):
+        cursor.heading(f"{path}.headers[{i}]", "header")
         cursor.blob(f"{path}.headers[{i}].key", cursor.varint(f"{path}.headers[{i}].key_length", _sized), "string")
         cursor.blob(f"{path}.headers[{i}].value", cursor.varint(f"{path}.headers[{i}].value_length", _sized))
     cursor.rest(path, "bytes behind the record's fields")
     cursor.end = end
+
+
+def _control_key(cursor: _Cursor, path: str, size: int) -> bool:
+    """The key of a control record (KIP-98): version and type. Whether it marks the end of a transaction, so that its
+    value is an EndTransactionMarker."""
+    if size > cursor.end - cursor.at:
+        raise _Short(f"{path} needs {size} bytes")
+    cursor.fixed(f"{path}.version", "int16")
+    kind = cursor.fixed(
+        f"{path}.type", "int16", lambda n: CONTROL_TYPES[n] if 0 <= n < len(CONTROL_TYPES) else "unknown type"
+    )
+    cursor.blob(path, size - 4)
+    return kind in (CONTROL_TYPES.index("abort"), CONTROL_TYPES.index("commit"))
 
 
 def _message(cursor: _Cursor, path: str, inside_of: int = NONE) -> None:
@@ -329,6 +354,7 @@ def _messages(cursor: _Cursor, path: str, codec: int) -> None:
         if not LEAST_LENGTH <= size <= end - cursor.at - PREFIX:
             raise _Short(f"{path}.messages[{number}] does not fit")
         cursor.end = cursor.at + PREFIX + size
+        cursor.heading(f"{path}.messages[{number}]", "message")
         _message(cursor, f"{path}.messages[{number}]", codec)
         cursor.end = end
         number += 1

@@ -88,6 +88,11 @@ def varint(s: Bytes, p: Number, end: Number) -> tuple[Number, Number]:
         byte = np.int64(s[np.uint64(p)])
         if byte < 128:
             return (byte >> 1) ^ -(byte & 1), p + 1
+        if p + 1 < end:  # two bytes hold lengths and differences below 8192: nearly all others
+            second = np.int64(s[np.uint64(p + 1)])
+            if second < 128:
+                byte = (byte & 0x7F) | (second << 7)
+                return (byte >> 1) ^ -(byte & 1), p + 2
     value = np.uint64(0)
     shift = np.uint64(0)
     while p < end:

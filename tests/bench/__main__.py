@@ -4,10 +4,12 @@
     python -m tests.bench chatter bulk --size 1GB --cold
     python -m tests.bench --all --size 100MB --what exchanges screen parquet --json out.json
     python -m tests.bench chatter --size 1GB --no-tshark
+    python -m tests.bench bulk bulk-lz4 bulk-zstd --what batches verified records --tshark-size 400MB
     python -m tests.bench --generate chatter --size 1GB -o /tmp/chatter.pcap
 
 Two sizes are measured (the asked one and a quarter of it), so that start-up and slope stand apart: the slope is the
-bytes of difference over the seconds of difference. tshark is slower; it gets a smaller pair (`--tshark-size`).
+bytes of difference over the seconds of difference. tshark is slower; it gets a smaller pair (`--tshark-size`), or the
+same files where that is no less than `--size`.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from typing import Any
 from kdissect.tables.declaration import columns_of
 from tests.bench.measure import Cost, memory_bandwidth, run
 from tests.bench.packets import Made
-from tests.bench.workloads import WORKLOADS
+from tests.bench.workloads import WORKLOADS, held
 
 TSHARK_FIELDS = (
     "kafka.api_key", "kafka.api_version", "kafka.request.version", "kafka.correlation_id", "kafka.client_id",
@@ -35,12 +37,19 @@ TSHARK_FIELDS = (
 
 WIRE = ",".join(column for column in columns_of("exchanges") if column != "hold")
 """All of `exchanges` but why an answer was held back, which takes the analysis of every fetch."""
+CHECKED = ",".join(column for column in columns_of("record_batches") if column != "uncompressed_bytes")
+"""All of `record_batches` with the checksum computed."""
+MEASURED = ",".join(column for column in columns_of("record_batches") if column != "crc_ok")
+"""All of `record_batches` with every batch decompressed."""
 OURS: dict[str, list[str]] = {
     "exchanges": ["--table", "exchanges", "--columns", WIRE, "--format", "arrow", "-o", "/dev/null"],
     "analysed": ["--table", "exchanges", "--format", "arrow", "-o", "/dev/null"],
     "screen": [],
     "fetches": ["--table", "fetches", "--format", "arrow", "-o", "/dev/null"],
     "batches": ["--table", "record_batches", "--format", "arrow", "-o", "/dev/null"],
+    "verified": ["--table", "record_batches", "--columns", CHECKED, "--format", "arrow", "-o", "/dev/null"],
+    "sizes": ["--table", "record_batches", "--columns", MEASURED, "--format", "arrow", "-o", "/dev/null"],
+    "revealed": ["--table", "records", "--reveal", "--format", "arrow", "-o", "/dev/null"],
     "records": ["--table", "records", "--format", "arrow", "-o", "/dev/null"],
     "messages": ["--messages", "Fetch.response", "--format", "arrow", "-o", "/dev/null"],
     "parquet": ["-o", "@DIR@"],
@@ -69,6 +78,19 @@ class Line:
     tshark_peak: int | None = None
     cpu_slope: float = 0.0
     tshark_cpu_slope: float | None = None
+    records: int | None = None
+    bare: float | None = None
+    """CPU seconds of the codec's library alone for all batches."""
+
+    @property
+    def record_rate(self) -> float | None:
+        """Records a second of CPU, start-up left out."""
+        return self.cpu_slope / self.size * self.records if self.records else None
+
+    @property
+    def bare_ratio(self) -> float | None:
+        """Seconds of CPU for all of it, start-up left out, over those of bare decompression."""
+        return self.size / self.cpu_slope / self.bare if self.bare else None
 
     @property
     def ratio(self) -> float | None:
@@ -126,7 +148,11 @@ def bench(name: str, folder: Path, options: argparse.Namespace) -> list[Line]:
     """Measure one workload: its captures live only as long."""
     _, make = WORKLOADS[name]
     large, small = make(folder / f"{name}.pcap", options.size), make(folder / f"{name}-s.pcap", options.size // 4)
-    tshark = None if options.no_tshark or not shutil.which("tshark") else tshark_of(name, folder, options)
+    tshark = None
+    if not options.no_tshark and shutil.which("tshark"):
+        same = options.tshark_size >= options.size
+        tshark = tshark_of(name, folder, options, (large, small) if same else None)
+    contents = held(name, large.exchanges)
     floor = run(["cat", str(large.path)], times=2)
     print(
         f"{name}: {large.size / 1e6:.0f} MB, {large.packets:,} packets, {large.exchanges:,} exchanges, "
@@ -144,6 +170,8 @@ def bench(name: str, folder: Path, options: argparse.Namespace) -> list[Line]:
         )  # fmt: skip
         if tshark:
             line.tshark_wall, line.tshark_size, line.tshark_slope, line.tshark_peak, line.tshark_cpu_slope = tshark
+        if contents:
+            line.records, line.bare = contents.records, contents.seconds
         line.cpu_slope = (large.size - small.size) / max(cost.cpu - less.cpu, 1e-6)
         if cost.code:
             print(f"{name} {what}: kdissect ended with {cost.code}", file=sys.stderr)
@@ -161,18 +189,21 @@ def ours(made: Made, what: str, folder: Path, options: argparse.Namespace, *, co
     return cost
 
 
-def tshark_of(name: str, folder: Path, options: argparse.Namespace) -> tuple[float, int, float, int, float]:
-    """tshark's seconds, size, slope, memory and slope by CPU seconds on a pair of files of its own."""
+def tshark_of(
+    name: str, folder: Path, options: argparse.Namespace, pair: tuple[Made, Made] | None
+) -> tuple[float, int, float, int, float]:
+    """tshark's seconds, size, slope, memory and slope by CPU seconds on a pair of files: of its own, if none is
+    given."""
     make = WORKLOADS[name][1]
-    costs: list[tuple[Made, Cost]] = []
-    for size in (options.tshark_size, options.tshark_size // 4):
-        made = make(folder / "tshark.pcap", min(size, options.size))
-        fields = [word for field in TSHARK_FIELDS for word in ("-e", field)]
-        costs.append((made, run(["tshark", "-r", str(made.path), "-T", "fields", *fields], cores=options.cores)))
-        made.path.unlink()
-    (large, more), (small, less) = costs
+    own = ((size, folder / f"tshark-{size}.pcap") for size in (options.tshark_size, options.tshark_size // 4))
+    files = pair or tuple(make(path, size) for size, path in own)
+    fields = [word for field in TSHARK_FIELDS for word in ("-e", field)]
+    more, less = (run(["tshark", "-r", str(made.path), "-T", "fields", *fields], cores=options.cores) for made in files)
+    large, small = files
     slope = (large.size - small.size) / max(more.wall - less.wall, 1e-6)
     by_cpu = (large.size - small.size) / max(more.cpu - less.cpu, 1e-6)
+    for made in () if pair else files:
+        made.path.unlink()
     return more.wall, large.size, slope, more.peak, by_cpu
 
 
@@ -181,18 +212,23 @@ def report(lines: list[Line], bandwidth: float) -> None:
     print(
         f"Python {platform.python_version()}, {platform.machine()}; memory {bandwidth / 1e9:.1f} GB/s copied by a core"
     )
-    print("| workload | what | size | wall | cold | start-up | slope | M packets/s | peak | tshark | ratio | by CPU |")
-    print("|---|---|---|---|---|---|---|---|---|---|---|---|")
+    print(
+        "| workload | what | size | wall | cold | start-up | slope | slope by CPU | M packets/s | peak | tshark "
+        "| ratio | by CPU | M records/s | x bare |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|")
     for line in lines:
         rate = line.slope / line.size * line.packets / 1e6
         cold = f"{line.cold:.2f} s" if line.cold else "-"
         tshark = f"{line.tshark_slope / 1e6:.0f} MB/s" if line.tshark_slope else "-"
         ratio = f"{line.ratio:.0f}x" if line.ratio else "-"
         by_cpu = f"{line.cpu_ratio:.0f}x" if line.cpu_ratio else "-"
+        records = f"{line.record_rate / 1e6:.1f}" if line.record_rate else "-"
+        bare = f"{line.bare_ratio:.2f}" if line.bare_ratio else "-"
         print(
             f"| {line.workload} | {line.what} | {line.size / 1e6:.0f} MB | {line.wall:.2f} s | {cold} "
-            f"| {line.startup:.2f} s | {line.slope / 1e9:.2f} GB/s | {rate:.2f} | {line.peak / 1e6:.0f} MB "
-            f"| {tshark} | {ratio} | {by_cpu} |"
+            f"| {line.startup:.2f} s | {line.slope / 1e9:.2f} GB/s | {line.cpu_slope / 1e9:.2f} GB/s "
+            f"| {rate:.2f} | {line.peak / 1e6:.0f} MB | {tshark} | {ratio} | {by_cpu} | {records} | {bare} |"
         )
 
 

@@ -9,6 +9,8 @@ import lz4.frame
 import zstandard
 
 CLIENT_ID = b"bench-consumer-1"
+BATCH_HEADER = 61
+"""Bytes of a record batch before its records."""
 
 
 def framed(body: bytes) -> bytes:

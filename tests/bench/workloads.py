@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+
+import lz4.frame
+import zstandard
 
 from tests.bench import frames as f
 from tests.bench.packets import ACK, FIN, SYN, Cycle, Made, Packet, write
 
 SEGMENT = 16384
 """Payload of a packet of a large response: what a receiver's offload makes of a stream."""
+PARTITIONS, VALUES = 4, 1000
+"""Of a bulk response, and of each of its batches."""
 VALUE = b"an event of forty bytes, as small as any"
 """A small record's value."""
 
@@ -29,11 +36,53 @@ def chatter() -> Cycle:
 
 def bulk(codec: str = "none") -> Cycle:
     """Large fetches: responses of about 1 MB, four partitions of batches of a thousand 100-byte values."""
-    one = f.batch(_values(1000), codec)
+    one, times = _filling(codec)
     cycle = Cycle()
-    cycle.ask(f.fetch_request(4))
-    cycle.answer(f.fetch_response([one * max(1, (256 << 10) // len(one))] * 4), SEGMENT)
+    cycle.ask(f.fetch_request(PARTITIONS))
+    cycle.answer(f.fetch_response([one * times] * PARTITIONS), SEGMENT)
     return cycle
+
+
+def _filling(codec: str) -> tuple[bytes, int]:
+    """A batch, and how many of them make a partition of a quarter megabyte."""
+    one = f.batch(_values(VALUES), codec)
+    return one, max(1, (256 << 10) // len(one))
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a bulk capture holds, and what its codec's library alone needs to decompress that."""
+
+    records: int
+    seconds: float | None
+
+
+def held(name: str, exchanges: int) -> Held | None:
+    """Of a bulk workload with so many exchanges; None for others."""
+    codec = BULK.get(name)
+    if codec is None:
+        return None
+    one, times = _filling(codec)
+    batches = exchanges * PARTITIONS * times
+    unpack = UNPACK.get(codec)
+    if unpack is None:
+        return Held(batches * VALUES, None)
+    payload = one[f.BATCH_HEADER :]
+    rounds = []
+    for _ in range(3):
+        started = time.process_time()
+        for _ in range(batches):
+            unpack(payload)
+        rounds.append(time.process_time() - started)
+    return Held(batches * VALUES, min(rounds))
+
+
+BULK = {"bulk": "none", "bulk-lz4": "lz4", "bulk-zstd": "zstd"}
+"""Codec of the workloads that are records and nothing else."""
+UNPACK: dict[str, Callable[[bytes], bytes]] = {
+    "lz4": lz4.frame.decompress,
+    "zstd": zstandard.ZstdDecompressor().decompress,
+}
 
 
 def _values(count: int) -> list[bytes]:

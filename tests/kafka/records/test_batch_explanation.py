@@ -53,7 +53,9 @@ def test_paths_and_meanings() -> None:
 
 def test_control_and_wrapped() -> None:
     rows = explain(batch(record(0, b"\0\0\0\1", b"\0\0\0\0\0\1"), 1, attributes=48))
-    assert "commit" in [row["meaning"] for row in rows]
+    told = {row["path"].partition("records[0].")[2]: (row["value"], row["meaning"]) for row in rows}
+    assert told["key.type"] == ("1", "commit")
+    assert told["value.coordinator_epoch"] == ("1", "")
     inner = message(1, 0, b"secret") + message(1, 1, b"secret")
     rows = explain(message(1, 7, zlib_gzip(inner), 1))
     assert [row["path"] for row in rows if row["path"].endswith("messages[1].value")]
@@ -92,4 +94,4 @@ def test_expands_the_records_of_a_frame() -> None:
     ]
     found = expand([row | {"meaning": "", "schema": "x", "hidden": False} for row in rows], frame)
     covers(found, 4, len(frame))
-    assert found[1]["path"] == "a.records.batches[0].base_offset"
+    assert [row["path"] for row in found[1:3]] == ["a.records.batches[0]", "a.records.batches[0].base_offset"]
