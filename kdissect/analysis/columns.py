@@ -130,14 +130,35 @@ PIECE = 1 << 14
 """Rows worked on at a time: what is made of them stays in the processor's cache, and its memory is used again."""
 
 
-def matrix(table: pa.Table, width: int, columns: Callable[[pa.Table], Sequence[Int64s]]) -> Int64s:
+def matrix(
+    table: pa.Table, width: int, columns: Callable[[pa.Table], Sequence[Int64s]], into: Int64s | None = None
+) -> Int64s:
     """[n, width] of int64: `columns` makes them of a part of the table, as many as `width`."""
-    rows = np.empty((table.num_rows, width), np.int64)
+    rows = np.empty((table.num_rows, width), np.int64) if into is None else into
     for begin in range(0, len(rows), PIECE):
         piece = rows[begin : begin + PIECE]
         for at, column in enumerate(columns(table.slice(begin, PIECE))):
             piece[:, at] = column
     return rows
+
+
+class Room:
+    """Memory for rows [n, width] that wait while others come behind them: used again, and seldom moved."""
+
+    def __init__(self, width: int) -> None:
+        self._rows: Int64s = np.empty((0, width), np.int64)
+
+    def behind(self, rows: Int64s, more: int) -> Int64s:
+        """The rows, with room for `more` behind them. Whatever else was made here is gone."""
+        count, room = len(rows), self._rows
+        begin = (rows.ctypes.data - room.ctypes.data) // (room.itemsize * room.shape[1]) if rows.base is room else -1
+        if begin < 0 or begin + count + more > len(room):
+            if count + more > len(room):
+                room = np.empty((3 * (count + more), room.shape[1]), np.int64)
+            begin = 0
+            room[:count] = rows
+            self._rows = room
+        return room[begin : begin + count + more]
 
 
 def words(codes: npt.NDArray[Any], names: Sequence[str]) -> pa.Array:

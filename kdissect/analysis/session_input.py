@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from kdissect.analysis import session_layout as c
 from kdissect.analysis import session_rules as r
-from kdissect.analysis.columns import NULL_TIME, Coder, Flags, Int64s, ints, matrix, reals, times, whole
+from kdissect.analysis.columns import NULL_TIME, Coder, Flags, Int64s, Room, ints, matrix, reals, times, whole
 from kdissect.analysis.exchange_keys import keys_of, locate
 
 if TYPE_CHECKING:
@@ -48,10 +48,8 @@ class Waiting:
         """Rows of fetches and of partitions."""
         return len(self.rows) + len(self.partition_rows)
 
-    def joined(self, new: Waiting) -> Waiting:
-        """These and new ones behind them."""
-        if not len(self.rows):
-            return new
+    def joined(self, new: Waiting, partition_rows: Int64s) -> Waiting:
+        """These and new ones behind them. `partition_rows`: those of both."""
         shift = self.partitions.num_rows
         orders = None
         if self.order is not None or new.order is not None:
@@ -62,7 +60,7 @@ class Waiting:
             np.concatenate([self.rows, new.rows]),
             np.concatenate([self.ordinals, new.ordinals]),
             np.concatenate([self.firsts, new.firsts[1:] + self.firsts[-1]]),
-            np.concatenate([self.partition_rows, new.partition_rows]),
+            partition_rows,
             orders,
             np.concatenate([self.out, new.out]),
             np.concatenate([self.reasons, new.reasons]),
@@ -164,8 +162,11 @@ def read(
     brokers: Coder,
     clients: Coder,
     topics: Topics,
+    room: Room,
+    before: Waiting | None = None,
 ) -> Waiting:
-    """Rows as the kernel reads them. Partitions of exchanges that are not among the fetches are left out."""
+    """Rows as the kernel reads them, behind those that wait already. Partitions of exchanges that are not among the
+    fetches are left out. `room` is for the rows of partitions."""
     asked, named = whole(fetches), whole(partitions)
     n = asked.num_rows
     if not n:
@@ -185,9 +186,14 @@ def read(
         firsts = np.searchsorted(owner, np.arange(n + 1)).astype(np.int64)
     else:
         firsts = np.zeros(n + 1, np.int64)
-    body = partition_rows(named, topics)
+    waiting = np.zeros((0, c.Q_WIDTH), np.int64) if before is None else before.partition_rows
+    both = room.behind(waiting, named.num_rows)
+    body = both[len(waiting) :]
+    matrix(named, c.Q_WIDTH, lambda part: _partition_columns(part, topics), body)
     if order is not None:
-        body = body[order]
+        body[: len(order)] = body[order]
+        both = both[: len(waiting) + len(order)]
+        body = both[len(waiting) :]
     kind, outcome = rows[:, c.R_KIND], rows[:, c.R_OUTCOME]
     out = np.full((n, c.O_WIDTH), -1, np.int64)
     settled = (kind >= 0) & (kind != r.INCREMENTAL)
@@ -199,7 +205,7 @@ def read(
     owner_kind = np.repeat(kind, np.diff(firsts))
     reasons = np.where(given, np.where(owner_kind < 0, r.UNKNOWN_REASON, r.FULL), -1).astype(np.int8)
     reasons[given & (owner_kind == r.INCREMENTAL)] = r.UNKNOWN_REASON
-    return Waiting(
+    new = Waiting(
         asked,
         named,
         rows,
@@ -213,6 +219,7 @@ def read(
         (kind < r.REPLACE) | (rows[:, c.R_USED] == NULL_TIME),
         (outcome != r.CREATED) | (rows[:, c.R_CREATED] == NULL_TIME),
     )
+    return new if before is None else before.joined(new, both)
 
 
 def fetch_rows(fetches: pa.Table, connections: Int64s, brokers: Coder, clients: Coder) -> Int64s:
@@ -273,11 +280,6 @@ def fetch_rows(fetches: pa.Table, connections: Int64s, brokers: Coder, clients: 
         r.CONTINUED,
     )
     return rows
-
-
-def partition_rows(partitions: pa.Table, topics: Topics) -> Int64s:
-    """[m, Q_WIDTH]."""
-    return matrix(partitions, c.Q_WIDTH, lambda part: _partition_columns(part, topics))
 
 
 def _partition_columns(partitions: pa.Table, topics: Topics) -> list[Int64s]:

@@ -24,7 +24,7 @@ from kdissect.analysis import session_kernels as kernels
 from kdissect.analysis import session_layout as c
 from kdissect.analysis import session_pools as pools
 from kdissect.analysis import session_rules as r
-from kdissect.analysis.columns import NULL_TIME, Coder, Int64s, with_columns
+from kdissect.analysis.columns import NULL_TIME, Coder, Int64s, Room, with_columns
 from kdissect.analysis.session_input import Waiting, read
 from kdissect.analysis.session_output import Ended, fetch_columns, partition_columns
 
@@ -65,6 +65,7 @@ class SessionTracker:
         self.topics = Topics()
         self._ended = Ended(self.brokers, self.clients, self.topics, dict(sharded or {}), stays)
         self._waiting: Waiting | None = None
+        self._room = Room(c.Q_WIDTH)
         self._partitions_known = True
 
     def learn(self, sharded: Mapping[str, bool]) -> None:
@@ -90,15 +91,14 @@ class SessionTracker:
         """
         if partitions is None:
             self._partitions_known = False
-        new = read(fetches, partitions, self.brokers, self.clients, self.topics)
-        waiting = new if self._waiting is None else self._waiting.joined(new)
-        return self._work(waiting, watermark)
+        return self._work(self._read(fetches, partitions), watermark)
+
+    def _read(self, fetches: pa.Table | pa.RecordBatch, partitions: pa.Table | pa.RecordBatch | None) -> Waiting:
+        return read(fetches, partitions, self.brokers, self.clients, self.topics, self._room, self._waiting)
 
     def finish(self) -> Tracked:
         """The rest: rows held back, and sessions that are still open."""
-        last = self._waiting
-        if last is None:
-            last = read(pa.table({}), pa.table({}), self.brokers, self.clients, self.topics)
+        last = self._waiting or self._read(pa.table({}), pa.table({}))
         found = self._work(last, NO_WATERMARK)
         s = self.state
         kernels.end_all(s.S, s.P, s.T, s.SH, s.PH, s.TH, s.D, s.M, self.topics.name_bytes)

@@ -65,7 +65,7 @@ class AnalysedRun:
         mark = self.run.watermark
         for part in self.run.rows():
             # As many new rows as wait already: so rows that wait long are moved a few times, not at every block.
-            if self.run.watermark != mark and pieces.count >= max(held, self.stage.waiting):
+            if self.run.watermark != mark and pieces.count >= max(held, ROWS_A_TIME, self.stage.waiting):
                 held = 0
                 mark = self.run.watermark
                 yield self._feed(pieces, mark)
