@@ -4,11 +4,15 @@
     tables = kdissect.spark.dissect(spark, "/captures/*.pcap")
     tables["exchanges"].where("latency_ms > 500").show()
 
+    kdissect.spark.register(spark)
+    spark.read.format("kdissect").option("table", "segments").load("/captures/*.pcap")
+
 Needs `pip install 'kdissect[spark]'`, Java, and kdissect on the executors.
 """
 
 from __future__ import annotations
 
 from kdissect.spark.dataset import Dataset, dissect
+from kdissect.spark.registration import register
 
-__all__ = ["Dataset", "dissect"]
+__all__ = ["Dataset", "dissect", "register"]

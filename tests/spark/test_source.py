@@ -1,0 +1,149 @@
+"""The data source: packets and segments against scapy, tables against the local engine."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import kdissect
+from kdissect.problems import UsageError
+from kdissect.spark import packets
+from kdissect.tables.declaration import SCHEMAS
+
+spark_only = [
+    pytest.mark.spark,
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
+]
+
+
+def table(name: str, path: Path, **times: int) -> pa.Table:
+    schema = packets.schema_of(name)
+    batches = list(packets.read(name, path.name, packets.member(path.name, str(path)), schema.names, **times))
+    return pa.Table.from_batches(batches)
+
+
+@pytest.mark.oracle
+def test_packets_and_segments_are_those_that_scapy_reads(captures: Path) -> None:
+    from scapy.layers.inet import IP, TCP
+    from scapy.utils import rdpcap
+
+    path = captures / "base_tiny.pcap"
+    theirs = rdpcap(str(path))
+    mine = table("packets", path).to_pylist()
+    assert [(row["frame"], row["data"]) for row in mine] == [(i, bytes(one)) for i, one in enumerate(theirs, 1)]
+    assert [int(row["at"].timestamp() * 1e6) for row in mine] == [int(one.time * 1_000_000) for one in theirs]
+    expected = [
+        (
+            i, one[IP].src, one[TCP].sport, one[IP].dst, one[TCP].dport, one[TCP].seq,
+            one[TCP].ack if one[TCP].flags.A else None, int(one[TCP].flags), one[TCP].window, bytes(one[TCP].payload),
+        )
+        for i, one in enumerate(theirs, 1)
+        if TCP in one
+    ]  # fmt: skip
+    names = (
+        "frame", "source_ip", "source_port", "destination_ip", "destination_port", "sequence", "acknowledgement",
+        "flags", "window", "payload",
+    )  # fmt: skip
+    found = [tuple(row[name] for name in names) for row in table("segments", path).to_pylist()]
+    assert len(found) > 10
+    assert [row[:-1] for row in found] == [row[:-1] for row in expected]
+    for row, other in zip(found, expected, strict=True):
+        assert other[-1].startswith(row[-1])  # scapy takes an Ethernet frame's padding for payload
+
+
+def test_fragments_are_put_together(captures: Path) -> None:
+    path = captures / "field_ip_fragments.pcap"
+    rows = table("segments", path).to_pylist()
+    frames = {row["frame"]: row["data"] for row in table("packets", path).to_pylist()}
+    assert all(len(row["payload"]) == row["captured_bytes"] for row in rows)
+    assert any(row["payload"] not in frames[row["frame"]] for row in rows)
+
+
+def test_times_leave_packets_out(captures: Path) -> None:
+    path = captures / "base.pcap"
+    for name in packets.TABLES:
+        times = table(name, path)["at"].to_pylist()
+        middle = times[len(times) // 2]
+        ns = round((middle - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1_000_000) * 1000
+        assert table(name, path, after=ns)["at"].to_pylist() == [time for time in times if time >= middle]
+
+
+class TestOnSpark:
+    pytestmark = spark_only
+
+    @pytest.fixture(autouse=True)
+    def registered(self, spark: Any) -> None:
+        from kdissect.spark import register
+
+        register(spark)
+
+    def test_packets_and_segments(self, spark: Any, captures: Path, equal: Any) -> None:
+        paths = [captures / "base.pcap", captures / "field_gz.pcap.gz", captures / "field_two_sections.pcapng"]
+        for name, declared in packets.TABLES.items():
+            frame = spark.read.format("kdissect").option("table", name).load([str(path) for path in paths])
+            expected = pa.concat_tables([table(name, path) for path in paths])
+            equal({name: frame.toArrow()}, {name: expected})
+            assert frame.schema["at"].metadata["comment"] == declared.schema.field("at").metadata[b"doc"].decode()
+
+    def test_some_columns(self, spark: Any, captures: Path) -> None:
+        read = spark.read.format("kdissect").option("table", "segments").option("columns", "payload_bytes,file")
+        frame = read.load(str(captures / "base_tiny.pcap"))
+        assert frame.columns == ["payload_bytes", "file"]
+        expected = sum(table("segments", captures / "base_tiny.pcap")["payload_bytes"].to_pylist())
+        assert frame.selectExpr("sum(payload_bytes)").first()[0] == expected
+
+    def test_tables_of_small_captures(self, spark: Any, captures: Path, rotate: Any, equal: Any) -> None:
+        folder = rotate(captures / "base.pcap", 3)
+        shutil.copy(captures / "k4_session_eviction.pcap", folder)
+        for name in ("exchanges", "fetch_sessions"):
+            frame = spark.read.format("kdissect").option("table", name).option("per_capture", True).load(str(folder))
+            assert frame.rdd.getNumPartitions() == 2
+            local = [kdissect.open(sorted(folder.glob("cut*"))), kdissect.open(folder / "k4_session_eviction.pcap")]
+            equal({name: frame.toArrow()}, {name: pa.concat_tables([one.table(name) for one in local])})
+            assert frame.columns == SCHEMAS[name].names
+
+    def test_tables_of_connections_need_dissect(self, spark: Any, captures: Path) -> None:
+        read = spark.read.format("kdissect").option("table", "exchanges")
+        with pytest.raises(Exception, match=r"kdissect\.spark\.dissect"):
+            read.load(str(captures / "base_tiny.pcap"))
+
+    def test_filters_are_pushed_down(self, spark: Any, captures: Path) -> None:
+        from kdissect.spark import register
+
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+        try:
+            register(spark)
+            frame = spark.read.format("kdissect").option("columns", "capture,file,at,frame")
+            frame = frame.load([str(captures / "base.pcap"), str(captures / "base_tiny.pcap")])
+            times = sorted(table("packets", captures / "base.pcap")["at"].to_pylist())
+            middle = times[len(times) // 2]
+            some = frame.where(frame["capture"] == "base.pcap").where(frame["at"] >= middle)
+            assert some.rdd.getNumPartitions() == 1
+            assert some.count() == sum(time >= middle for time in times)
+        finally:
+            spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+            register(spark)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"table": "exchanges", "path": "x"}, "kdissect.spark.dissect"),
+        ({"table": "exchangs", "path": "x"}, "did you mean 'exchanges'"),
+        ({"table": "packets"}, "no capture given"),
+        ({"tabel": "packets", "path": "x"}, "did you mean 'table'"),
+        ({"columns": "frame,siz", "path": "x"}, "no column 'siz'"),
+        ({"table": "exchanges", "per_capture": "yes", "path": "x"}, "true or false"),
+    ],
+)
+def test_what_is_wrong_is_said(options: dict[str, str], words: str) -> None:
+    pytest.importorskip("pyspark")
+    from kdissect.spark.source import asked
+
+    with pytest.raises(UsageError, match=words.replace(".", r"\.")):
+        asked(options)
