@@ -45,6 +45,16 @@ def whole_file(path: str) -> Iterator[IO[bytes]]:
 
 
 @contextlib.contextmanager
+def growing_file(path: str) -> Iterator[IO[bytes]]:
+    """A binary file under its name from the beginning, for whoever reads it while it grows. Raises OutputError."""
+    try:
+        with open(path, "wb") as stream:
+            yield stream
+    except OSError as error:
+        raise OutputError(path, error) from None
+
+
+@contextlib.contextmanager
 def whole_seekable(target: str | os.PathLike[str] | BinaryIO) -> Iterator[BinaryIO]:
     """A binary file to write, seek and read back, which reaches `target` (a path, or a file open for writing) only when
     the block ends well. Raises OutputError."""

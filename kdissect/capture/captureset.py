@@ -159,12 +159,21 @@ class CaptureSet:
                 yield block
                 if wanted is not None and seen >= wanted:
                     return
+            if follow and last:
+                self._let_go()
             if reader.recognised is None:
                 if len(self.members) == 1:
                     raise refuse(member.name, reader.head)
                 self.add_problem(i, 0, 0, member.name, str(refuse(member.name, reader.head)))
             if not reader.stream.rereadable:
                 reader.stream.close()
+
+    def _let_go(self) -> None:
+        """Close plain files; they open themselves again. Whoever stops following may be a copy of the process that
+        goes on, and the two must not move one another's place in a file."""
+        for i, stream in self._streams.items():
+            if self.members[i].regular:
+                stream.close()
 
     def _restart(self) -> None:
         """Back to before the first byte. Compressed streams are opened afresh."""

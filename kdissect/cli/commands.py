@@ -117,6 +117,7 @@ def main() -> None:
 @click.option("--top", type=click.IntRange(0), metavar="N", help="Rows of each block of the first screen.")
 @click.option("--by", type=click.Choice(["api", "client", "broker", "version"]), help="Group latencies by this.")
 @time_options
+@click.option("--follow", is_flag=True, help="Go on reading: a pipe as it comes, a file while it grows.")
 @click.option("--version", is_flag=True, help="Versions of kdissect and of what it rests on.")
 def read(
     captures: tuple[str, ...],
@@ -133,6 +134,7 @@ def read(
     top: int | None,
     by: str | None,
     local: bool,
+    follow: bool,
     version: bool,
     **settings: Any,
 ) -> None:
@@ -152,6 +154,14 @@ def read(
         raise click.UsageError("--columns and --where need --table NAME")
     if table is None and (partition or offset is not None or reveal):
         raise click.UsageError("--partition, --offset and --reveal need --table NAME, such as records")
+    if follow and output is not None and table is None and messages is None:
+        raise click.UsageError("--follow appends to one table: -o FILE needs --table NAME or --messages API.SIDE")
+    follower = None
+    if follow:
+        from kdissect.cli.following import Follower
+
+        follower = click.get_current_context().with_resource(Follower(screens=table is None and messages is None))
+        settings |= {"follow": follower, "progress": follower.progress}
     if table is None and messages is None:
         if form is not None:
             raise click.UsageError("--format needs --table NAME or --messages API.SIDE")
@@ -164,7 +174,8 @@ def read(
 
         selected = any(settings.get(name) for name in ("client", "broker", "topic"))
         capture = open_capture(captures, demo=demo, **settings)
-        first_screen(capture, named(captures, demo), by=by or "api", top=top, local=local, selected=selected)
+        first_screen(capture, named(captures, demo), by=by or "api", top=top, local=local, selected=selected,
+                     follower=follower)  # fmt: skip
         return
     from kdissect.cli import reading
 
@@ -175,11 +186,13 @@ def read(
         rows = reading.narrowed(table, where, partition, offset)
         capture = open_capture(captures, demo=demo, **settings)
         reading.print_table(
-            capture, table, chosen, rows, form or "table", output, small(captures, demo), columns is not None, reveal
-        )
+            capture, table, chosen, rows, form or "table", output, small(captures, demo), columns is not None, reveal,
+            growing=follow,
+        )  # fmt: skip
     elif messages is not None:
         api, direction = reading.message_name(messages)
-        reading.print_messages(open_capture(captures, demo=demo, **settings), api, direction, form or "jsonl", output)
+        capture = open_capture(captures, demo=demo, **settings)
+        reading.print_messages(capture, api, direction, form or "jsonl", output, growing=follow)
 
 
 @main.command(short_help="Every byte of one exchange explained.")

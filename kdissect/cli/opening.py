@@ -133,7 +133,8 @@ def open_capture(captures: Sequence[str], *, demo: bool = False, **settings: Any
         source = sys.stdin.buffer
     else:
         source = list(captures)
-    opened = kdissect.open(source, progress=Progress(), **given)
+    given.setdefault("progress", Progress())
+    opened = kdissect.open(source, **given)
     from kdissect._kernel import compiled_before
 
     if not compiled_before():

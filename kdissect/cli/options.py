@@ -26,7 +26,6 @@ ENGINE: dict[str, Callable[[F], F]] = {
     "verify": click.option("--verify", is_flag=True, help="Decompress record batches and check their checksums."),
     "jobs": click.option("--jobs", type=click.IntRange(1), metavar="N", help="Processor cores to use."),
     "timings": click.option("--timings", is_flag=True, help="Say on standard error where the time went."),
-    "follow": click.option("--follow", is_flag=True, help="Go on reading a capture that is still being written."),
 }
 AVAILABLE = frozenset({"start", "end", "keylog", "verify"})
 """The engine options that are backed."""

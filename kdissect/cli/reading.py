@@ -16,15 +16,26 @@ from kdissect.problems import UsageError
 if TYPE_CHECKING:
     from rich.text import Text
 
+    from kdissect.cli.following import Follower
     from kdissect.cli.opening import Capture
 
 
 def first_screen(
-    capture: Capture, target: Sequence[str], *, by: str, top: int | None, local: bool, selected: bool = False
+    capture: Capture,
+    target: Sequence[str],
+    *,
+    by: str,
+    top: int | None,
+    local: bool,
+    selected: bool = False,
+    follower: Follower | None = None,
 ) -> None:
     """Print the first screen. `target` names the captures in the commands that it proposes. `selected`: clients,
-    brokers or topics were asked for."""
+    brokers or topics were asked for. `follower`: the capture is followed."""
     summary = capture.summary(by=by)
+    if follower is not None:
+        follower.screen(lambda: _print(screen.render(summary, target, terminal.width(), top=top, local=local)))
+        return
     if selected and not summary.exchanges:
         terminal.say("no exchange of this capture is of the clients, brokers and topics asked for")
     _print(screen.render(summary, target, terminal.width(), top=top, local=local))
@@ -40,12 +51,12 @@ def table_columns(table: str, asked: Sequence[str] | None, form: str, output: st
 
 def print_table(
     capture: Capture, table: str, columns: Sequence[str], where: str | None, form: str, output: str | None,
-    small: bool, named: bool = True, reveal: bool = False,
+    small: bool, named: bool = True, reveal: bool = False, growing: bool = False,
 ) -> None:  # fmt: skip
     """Print a table, or write it to a file: in the contract's order where the input is `small`, as read otherwise.
 
     Some columns cost more than others and are computed where they are `named`. `reveal`: keys, values and headers of
-    records are shown.
+    records are shown. `growing`: rows are written as soon as they are known, as a capture is followed.
     """
     import pyarrow as pa
 
@@ -53,11 +64,11 @@ def print_table(
 
     schema = pa.schema([SCHEMAS[table].field(column) for column in columns])
     wanted = columns if named or len(columns) < len(SCHEMAS[table]) else None
-    if small:
+    if small and not growing:
         batches = iter(capture.table(table, columns=wanted, where=where, reveal=reveal).to_batches())
     else:
         batches = capture.batches(table, columns=wanted, where=where, reveal=reveal)
-    rows.write(schema, batches, form, output)
+    rows.write(schema, batches, form, output, growing)
 
 
 def narrowed(
@@ -95,11 +106,13 @@ def message_name(text: str) -> tuple[str, str]:
     return api, direction
 
 
-def print_messages(capture: Capture, api: str, direction: str, form: str, output: str | None) -> None:
+def print_messages(
+    capture: Capture, api: str, direction: str, form: str, output: str | None, growing: bool = False
+) -> None:
     """Print all messages of one API and direction, a row each."""
     batches = capture.message_batches(api, direction)
     first = next(batches)
-    rows.write(first.schema, itertools.chain([first], batches), form, output)
+    rows.write(first.schema, itertools.chain([first], batches), form, output, growing)
 
 
 def save(capture: Capture, output: str) -> None:

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, BinaryIO, cast
 
 from kdissect.cli import terminal, words
 from kdissect.cli.grid import GAP, fit, pad
-from kdissect.output import whole_file
+from kdissect.output import growing_file, whole_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,30 +57,43 @@ def choose(table: str, known: Sequence[str], asked: Sequence[str] | None, form: 
     return list(known)
 
 
-def write(schema: pa.Schema, batches: Iterable[pa.RecordBatch], form: str, output: str | None) -> None:
-    """Write batches of a schema as `form` to a file, or to standard output."""
+def write(
+    schema: pa.Schema, batches: Iterable[pa.RecordBatch], form: str, output: str | None, growing: bool = False
+) -> None:
+    """Write batches of a schema as `form` to a file, or to standard output. `growing`: each batch is to be seen as soon
+    as it is there, in a file too."""
     if output is not None:
-        with whole_file(output) as stream:
-            _write(schema, batches, form, stream)
+        with growing_file(output) if growing else whole_file(output) as stream:
+            _write(schema, batches, form, stream, growing)
     elif form == "table" and sys.stdout.isatty():
-        _aligned(schema, batches, sys.stdout, terminal.width())
+        _aligned(schema, batches, sys.stdout, terminal.width(), growing)
     else:
-        _write(schema, batches, form, sys.stdout.buffer)
+        _write(schema, batches, form, sys.stdout.buffer, growing)
         sys.stdout.buffer.flush()
 
 
-def _write(schema: pa.Schema, batches: Iterable[pa.RecordBatch], form: str, stream: IO[bytes]) -> None:
+def _write(schema: pa.Schema, batches: Iterable[pa.RecordBatch], form: str, stream: IO[bytes], growing: bool) -> None:
+    if growing:
+        batches = _flushed(batches, stream)
     if form == "table":
-        _aligned(schema, batches, codecs.getwriter("utf-8")(stream), None)
+        _aligned(schema, batches, codecs.getwriter("utf-8")(stream), None, growing)
         return
     from kdissect.tables import formats
 
     formats.WRITERS[form](schema, batches, cast("BinaryIO", stream))
 
 
+def _flushed(batches: Iterable[pa.RecordBatch], stream: IO[bytes]) -> Iterator[pa.RecordBatch]:
+    """The batches; when the next one is asked for, the last was written."""
+    for batch in batches:
+        yield batch
+        stream.flush()
+
+
 def _aligned(
-    schema: pa.Schema, batches: Iterable[pa.RecordBatch], stream: IO[str] | codecs.StreamWriter, width: int | None
-) -> None:
+    schema: pa.Schema, batches: Iterable[pa.RecordBatch], stream: IO[str] | codecs.StreamWriter, width: int | None,
+    growing: bool = False,
+) -> None:  # fmt: skip
     """Rows under their titles; with a width, cut columns to `WIDEST` and leave out those that do not fit."""
     source = iter(batches)
     first: list[pa.RecordBatch] = []
@@ -89,7 +102,7 @@ def _aligned(
     for batch in source:
         first.append(batch)
         sampled += batch.num_rows
-        if sampled >= SAMPLE:
+        if sampled >= SAMPLE or growing:
             break
     sample = [row for batch in first for row in _cells(batch.slice(0, SAMPLE))][:SAMPLE]
     right = _right_aligned(schema)

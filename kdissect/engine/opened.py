@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from html import escape
@@ -283,8 +283,8 @@ class Capture:
 
     @property
     def _everything(self) -> Settings:
-        """The settings without a selection."""
-        return replace(self._settings, selection=None)
+        """The settings without a selection, for what is there now."""
+        return replace(self._settings, selection=None, follow=None)
 
 
 def _sized(capture: CaptureSet) -> str:
@@ -304,6 +304,7 @@ def open_capture(
     broker: str | int | Sequence[str | int] | None = None,
     topic: str | Sequence[str] | None = None,
     verify: bool = False,
+    follow: Callable[[], bool] | None = None,
     progress: Progress | None = None,
 ) -> Capture:
     """Open a capture: a path, a glob, a directory, a list of these, or an open binary file. Nothing is read yet.
@@ -313,15 +314,24 @@ def open_capture(
 
     `client` (a client id, or `ip` or `ip:port`), `broker` (a node id, or an address) and `topic` (a name), each also
     several: only these, everywhere. Packets between other addresses are left out before anything else is done with
-    them; which exchanges concern a topic is said in `kdissect.tables.selection`. `verify`:
-    decompress record batches, check their checksums and look at every record; what is not right becomes a row of
-    `problems`. `progress` is called with bytes read and bytes in all (None where unknown). Raises CaptureError when
-    there is no such capture, or it is none; UsageError for a time that cannot be read, or a file that is no key log.
+    them; which exchanges concern a topic is said in `kdissect.tables.selection`.
+
+    `verify`: decompress record batches, check their checksums and look at every record; what is not right becomes a row
+    of `problems`. `follow`: go on reading a file that still grows, or a pipe as it comes, until this says True; it is
+    asked some times a second. `progress` is called with bytes read and bytes in all (None where unknown).
+
+    Raises CaptureError when there is no such capture, or it is none; UsageError for a time that cannot be read, a file
+    that is no key log, a client, broker or topic that nothing can be called, and several captures to follow.
     """
     keys = None if keylog is None else read_key_log(keylog)
     wish = selection(client, broker, topic)
-    settings = Settings(nanoseconds(start), nanoseconds(end), progress, keys, Reading(verify=verify), wish or None)
-    return Capture(open_captures(source), settings)
+    settings = Settings(
+        nanoseconds(start), nanoseconds(end), progress, keys, Reading(verify=verify), wish or None, follow
+    )
+    captures = open_captures(source)
+    if follow is not None and len(captures) > 1:
+        raise UsageError("only one capture can be followed")
+    return Capture(captures, settings)
 
 
 def nanoseconds(time: str | datetime | None) -> int | None:

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from kdissect import _ahead
 from kdissect.capture import CaptureSet
+from kdissect.capture.window import Window
 from kdissect.engine.quality import measures
 from kdissect.engine.watermark import NOTHING_YET, watermark
 from kdissect.kafka import payloads
@@ -53,6 +54,8 @@ class Settings:
     """What is computed of record batches."""
     selection: Selection | None = None
     """Which clients, brokers and topics are wanted; None: all."""
+    follow: Callable[[], bool] | None = None
+    """Go on reading where the input ends until this says so; None: the end is the end."""
 
 
 @dataclass(slots=True)
@@ -117,13 +120,14 @@ class Run:
         programs = Programs(self.decoder.table, self.decoder.flexible, self.decoder.skim())
         for number, capture, scanner in self.readings():
             self.ledger.begin(number)
-            window = capture.window()
+            follow = self.settings.follow
+            window = capture.window() if follow is None else Window()
             unsealer = Unsealer(self.ledger, self.settings.keylog, capture.secrets)
             dissector = Dissector(window, programs, unsealer)
             completion = Completion(dissector, self.decoder, self.ledger, capture)
             rereadable = capture.rereadable
             latest = NOTHING_YET
-            for block in capture.blocks(window):
+            for block in capture.blocks(window) if follow is None else capture.blocks(window, True, follow):
                 segments = scanner.scan(block)
                 if self.builder.selected is not None:
                     segments = self.builder.selected.packets(segments, scanner.flows, number)
@@ -230,7 +234,7 @@ def selected(captures: Sequence[CaptureSet], settings: Settings) -> Selected:
 
 
 def _all(settings: Settings) -> Settings:
-    return replace(settings, selection=None, reading=Reading())
+    return replace(settings, selection=None, follow=None, reading=Reading())
 
 
 def _nodes(captures: Sequence[CaptureSet], names: Mapping[str, str], wish: Selection) -> list[tuple[Address, ...]]:

@@ -1,0 +1,97 @@
+"""Following a capture that is still being made: `--follow`.
+
+Reading goes on where the input ends, and asks a `Follower` some times a second whether to stop. A table's rows are
+written as their exchanges complete. The first screen is what a capture that ended now would show: a copy of the process
+(fork) ends it, prints and exits, while the process itself goes on reading; so the screen needs no reading anew, and a
+pipe's writer never waits for it.
+
+Ctrl-C ends following as the end of the input would: what is known is written. A second one ends at once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any
+
+EVERY = 1.0
+"""Seconds between screens, at least: as often as people can read."""
+CLEAR = "\x1b[H\x1b[2J"
+"""To the upper left, and all of the terminal blank (ECMA-48)."""
+
+
+class Follower:
+    """Says when to stop; `screens`: the first screen is printed afresh meanwhile. Use it as a context."""
+
+    def __init__(self, screens: bool) -> None:
+        self._screens = screens and hasattr(os, "fork")
+        self._interrupted = False
+        self._reading = False
+        self._copy = False  # this is a copy that prints
+        self._copies: list[int] = []
+        self._read = self._shown = 0
+        self._at = 0.0
+        self._screens_before = 0
+        self._before: Any = None
+
+    def __enter__(self) -> Follower:
+        self._before = signal.signal(signal.SIGINT, self._interrupt)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._copy:  # whatever happened, the process itself goes on and will say it
+            os._exit(1)
+        signal.signal(signal.SIGINT, self._before)
+        self._wait(0)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        if self._interrupted or not self._reading:
+            raise KeyboardInterrupt
+        self._interrupted = True
+
+    def progress(self, done: int, total: int | None) -> None:
+        """Takes how many bytes were read."""
+        self._read = done
+
+    def __call__(self) -> bool:
+        """Whether to stop reading now."""
+        self._reading = True
+        if self._interrupted:
+            return True
+        if self._screens and self._read > self._shown and time.monotonic() - self._at >= EVERY and self._idle():
+            self._at, self._shown = time.monotonic(), self._read
+            sys.stdout.flush()
+            number = os.fork()
+            if number == 0:
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+                self._copy = True
+            else:
+                self._copies = [number]
+                self._screens_before += 1
+        return self._copy
+
+    def screen(self, show: Callable[[], None]) -> None:
+        """Print a screen: over the last one on a terminal, below it elsewhere. A copy does not come back."""
+        self._wait(0)
+        if sys.stdout.isatty():
+            sys.stdout.write(CLEAR)
+        elif self._screens_before:
+            sys.stdout.write("\n")
+        show()
+        sys.stdout.flush()
+        if self._copy:
+            os._exit(0)
+
+    def _idle(self) -> bool:
+        """Whether the last copy has finished."""
+        self._wait(os.WNOHANG)
+        return not self._copies
+
+    def _wait(self, how: int) -> None:
+        self._copies = [] if self._copy else [one for one in self._copies if os.waitpid(one, how)[0] == 0]
