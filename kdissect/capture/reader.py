@@ -70,8 +70,8 @@ class FileReader:
         self._stopped = False  # following ended before the input did
 
     def blocks(self, rows: NDArray[np.int64], follow: bool, stopped: Callable[[], bool]) -> Iterator[Block]:
-        """The file's blocks. Ends at the end of the input; while following, when `stopped()`, which is asked after every
-        block and while it is quiet."""
+        """The file's blocks. Ends at the end of the input; while following, when `stopped()`, asked after every block
+        and while it is quiet."""
         cursor = self.base  # logical offset of the next byte to walk
         ended = False
         while not ended and not self._given_up:
