@@ -42,6 +42,7 @@ Examples:
   kdissect broker.pcap --table fetches --columns client_id,latency_ms,hold --format csv -o fetches.csv
   kdissect broker.pcap --messages Fetch.response --format jsonl
   kdissect broker.pcap --table records --topic orders --offset 100..200 --reveal
+  kdissect broker.pcap --html report.html            the report, for a browser
   kdissect broker.pcap -o tables/                    every table as Parquet
   kdissect show broker.pcap --frame 42               every byte of an exchange explained
   kdissect cut broker.pcap --frame 42 -o small.pcap  a smaller capture with that exchange, for Wireshark
@@ -116,6 +117,7 @@ def main() -> None:
 @output_options
 @click.option("--top", type=click.IntRange(0), metavar="N", help="Rows of each block of the first screen.")
 @click.option("--by", type=click.Choice(["api", "client", "broker", "version"]), help="Group latencies by this.")
+@click.option("--html", type=click.Path(), metavar="FILE", help="Write the report: one HTML file for any browser.")
 @time_options
 @click.option("--follow", is_flag=True, help="Go on reading: a pipe as it comes, a file while it grows.")
 @click.option("--version", is_flag=True, help="Versions of kdissect and of what it rests on.")
@@ -133,6 +135,7 @@ def read(
     output: str | None,
     top: int | None,
     by: str | None,
+    html: str | None,
     local: bool,
     follow: bool,
     version: bool,
@@ -154,6 +157,13 @@ def read(
         raise click.UsageError("--columns and --where need --table NAME")
     if table is None and (partition or offset is not None or reveal):
         raise click.UsageError("--partition, --offset and --reveal need --table NAME, such as records")
+    if html is not None:
+        if follow or any(one is not None for one in (table, messages, output, form)):
+            raise click.UsageError("--html writes the report alone: no --table, --messages, --format, -o or --follow")
+        from kdissect.cli.reading import write_report
+
+        write_report(open_capture(captures, demo=demo, **settings), html, named(captures, demo))
+        return
     if follow and output is not None and table is None and messages is None:
         raise click.UsageError("--follow appends to one table: -o FILE needs --table NAME or --messages API.SIDE")
     follower = None

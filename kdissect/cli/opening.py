@@ -107,6 +107,9 @@ class Capture(Protocol):
     def redact(self, target: str | Path | BinaryIO) -> Redacted:
         """Write a copy that can be shown to others."""
 
+    def report(self, path: str | Path, *, target: str | None = None) -> int:
+        """Write the HTML report; returns its bytes."""
+
     def show(
         self, exchange_id: str | None = None, frame: int | None = None, *, reveal: bool = False
     ) -> Sequence[Shown]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kdissect.cli import analyses, rows, screen, terminal, tree
-from kdissect.cli.words import number_of
+from kdissect.cli.words import number_of, size
 from kdissect.output import whole_directory
 from kdissect.problems import UsageError
 
@@ -126,6 +126,12 @@ def save(capture: Capture, output: str) -> None:
         f"{number_of(sum(written.values()), 'row')} in {number_of(len(written), 'table')} ({filled} with rows) "
         f"written to {output.rstrip('/')}/"
     )
+
+
+def write_report(capture: Capture, path: str, target: Sequence[str]) -> None:
+    """Write the HTML report and say so. `target` names the captures in the commands that it proposes."""
+    written = capture.report(path, target=" ".join(target))
+    terminal.say(f"the report ({size(written)}) written to {path}")
 
 
 def show_exchange(

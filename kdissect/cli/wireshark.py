@@ -6,6 +6,8 @@ import shlex
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from kdissect.tables.wireshark import exchange_filter
+
 if TYPE_CHECKING:
     from kdissect.cli.opening import Capture
 
@@ -13,13 +15,6 @@ if TYPE_CHECKING:
 def frames_of(row: Mapping[str, Any], file: str) -> list[int]:
     """The frames of a file which complete the exchange's messages."""
     return sorted({row[f"{side}_frame"] for side in ("request", "response") if row[f"{side}_file"] == file})
-
-
-def exchange_filter(row: Mapping[str, Any]) -> str:
-    """A display filter for the exchange's messages as Wireshark dissects them: connection and correlation id."""
-    field = "ipv6.addr" if ":" in row["client_ip"] else "ip.addr"
-    ends = [f"{field} == {row[f'{end}_ip']} && tcp.port == {row[f'{end}_port']}" for end in ("client", "broker")]
-    return " && ".join([*ends, f"kafka.correlation_id == {row['correlation_id']}"])
 
 
 def lines(capture: Capture, row: Mapping[str, Any]) -> Iterator[str]:

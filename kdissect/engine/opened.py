@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -237,6 +238,20 @@ class Capture:
         from kdissect.engine.redacting import redact
 
         return redact(self._captures, self._everything, target)
+
+    def report(self, path: str | Path, *, target: str | None = None) -> int:
+        """Write the capture as one HTML file that any browser opens: findings, latency, sessions, versions, throughput,
+        quality; returns its bytes.
+
+        `target`: how the commands in it name the capture, its files when None. Nothing in it comes from records or
+        credentials. Needs the extra `report`; raises UsageError without it, OutputError.
+        """
+        from kdissect import report
+
+        report.ready()
+        tables = self.tables(report.READ)
+        files = [str(one.path or one.name) for capture in self._captures for one in capture.members]
+        return report.write(tables, path, target or shlex.join(files))
 
     def save(self, directory: str | Path) -> dict[str, int]:
         """Every table as Parquet, `directory/TABLE.parquet`; returns rows by table."""

@@ -1,0 +1,14 @@
+"""The report: a capture as one HTML file with findings, latency, sessions, versions, throughput and quality.
+
+`figures.READ` says which tables and columns it is made of, `write` makes the file. Layers within: `rows` counts,
+`figures` says what there is to look at, `charts` how it is drawn, `page` puts it into one file. It needs jinja2 and
+vl-convert-python (the extra `report`), which are imported only when a page is made.
+"""
+
+from __future__ import annotations
+
+from kdissect.report.figures import READ, Figure, Report, report
+from kdissect.report.page import render
+from kdissect.report.writing import ready, write
+
+__all__ = ["READ", "Figure", "Report", "ready", "render", "report", "write"]

@@ -1,0 +1,423 @@
+"use strict";
+(() => {
+  const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
+  const $ = (selector, root = document) => root.querySelector(selector);
+  const island = JSON.parse($("#data").textContent);
+  const charts = JSON.parse($("#charts").textContent);
+  const dark = window.matchMedia("(prefers-color-scheme: dark)");
+  const NONE = "(none)";
+
+  // Rows of a figure as objects, made once: times in milliseconds, and in words as <name>_text.
+  const made = {};
+  function rows(name) {
+    if (made[name]) return made[name];
+    const { names, kinds, values } = island[name];
+    const count = values.length ? values[0].length : 0;
+    return (made[name] = Array.from({ length: count }, (_, i) => {
+      const row = {};
+      names.forEach((column, c) => {
+        const value = values[c][i];
+        row[column] = kinds[c] === "time" && value !== null ? value / 1000 : value;
+        if (kinds[c] === "time") row[column + "_text"] = instant(value).replace("T", " ");
+      });
+      return row;
+    }));
+  }
+
+  function instant(microseconds) {
+    if (microseconds === null) return "";
+    const whole = Math.floor(microseconds / 1000);
+    const rest = String(microseconds - whole * 1000).padStart(3, "0");
+    return new Date(whole).toISOString().replace("Z", rest + "Z");
+  }
+
+  // CSV, RFC 4180. A text that a spreadsheet would take for a formula gets an apostrophe in front.
+  function cell(value, kind) {
+    if (value === null) return "";
+    if (kind === "time") return instant(value);
+    let text = String(value);
+    if (kind === "text" && /^[=+\-@\t\r]/.test(text)) text = "'" + text;
+    return /[",\r\n]/.test(text) ? '"' + text.replaceAll('"', '""') + '"' : text;
+  }
+  function csv(name) {
+    const { names, kinds, values } = island[name];
+    const count = values.length ? values[0].length : 0;
+    const lines = [names.join(",")];
+    for (let i = 0; i < count; i++) lines.push(values.map((column, c) => cell(column[i], kinds[c])).join(","));
+    return lines.join("\r\n") + "\r\n";
+  }
+  function download(name) {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([csv(name)], { type: "text/csv" }));
+    link.download = name + ".csv";
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 60000);
+    say(name + ".csv downloaded");
+  }
+
+  function say(text) {
+    $("#said").textContent = text;
+  }
+  async function copy(text, button) {
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch {
+      const area = document.createElement("textarea");
+      area.value = text;
+      document.body.append(area);
+      area.select();
+      document.execCommand("copy");
+      area.remove();
+      button.focus();
+    }
+    say("copied: " + text);
+    if (button.tagName === "BUTTON") {
+      const before = button.textContent;
+      button.textContent = "Copied";
+      setTimeout(() => (button.textContent = before), 1200);
+    }
+  }
+
+  // Colours by word, the same in every chart.
+  const LIGHT = {
+    p50: "#7fb3e6", p90: "#3b82c4", p99: "#8a5300", max: "#b42318",
+    "waited as asked": "#c3cbd5", "until data came": "#9cc3e8", "beyond what was asked": "#c8321f", broker: "#e58a2b",
+    replication: "#2a9d8f", rebalance: "#8d6e53", throttled: "#8e5cc2", queued: "#d9b310", transfer: "#5b9a3c",
+    timeout: "#c3cbd5", data: "#9cc3e8", immediate: "#e58a2b", error: "#c8321f", unknown: "#7b8794",
+    closed: "#5b9a3c", replaced: "#3b82c4", empty: "#9aa5b1", evicted: "#c8321f", open: "#e5a82b",
+    created: "#3b82c4", continued: "#5b9a3c", evicted_or_unknown: "#c8321f", epoch_error: "#8e5cc2",
+    topic_id_error: "#8d6e53", refused: "#e58a2b", "epoch errors": "#8e5cc2",
+  };
+  const DARK = {
+    ...LIGHT, p50: "#4a7fb5", p90: "#6db3ff", p99: "#ffcf80", max: "#ff7a6b", "waited as asked": "#566372",
+    timeout: "#566372", "until data came": "#4a7fb5", data: "#4a7fb5", "beyond what was asked": "#ff6b57",
+    evicted: "#ff6b57", evicted_or_unknown: "#ff6b57", error: "#ff6b57", throttled: "#b48ae0", epoch_error: "#b48ae0",
+    "epoch errors": "#b48ae0", closed: "#7cc05a", continued: "#7cc05a", transfer: "#7cc05a", created: "#6db3ff",
+    replaced: "#6db3ff", empty: "#7b8794", rebalance: "#b99473", topic_id_error: "#b99473", replication: "#3fc1b0",
+  };
+  const MANY = ["#3b82c4", "#e58a2b", "#2a9d8f", "#8e5cc2", "#c8321f", "#d9b310", "#5b9a3c", "#8d6e53", "#d16ba5", "#7b8794"];
+
+  function theme() {
+    const style = getComputedStyle(document.documentElement);
+    const ink = style.getPropertyValue("--ink").trim();
+    const soft = style.getPropertyValue("--soft").trim();
+    const line = style.getPropertyValue("--line").trim();
+    return {
+      background: "transparent",
+      font: "system-ui, sans-serif",
+      view: { stroke: "transparent" },
+      axis: {
+        labelColor: soft, titleColor: soft, gridColor: line, domainColor: line, tickColor: line, labelFontSize: 12,
+        titleFontSize: 12, titleFontWeight: "normal", labelLimit: window.innerWidth < 700 ? 130 : 260,
+      },
+      legend: { labelColor: ink, titleColor: soft, labelFontSize: 12, titleFontWeight: "normal", labelLimit: 180, symbolLimit: 0 },
+      mark: { color: dark.matches ? "#6db3ff" : "#3b82c4" },
+      range: {
+        category: MANY,
+        ramp: dark.matches ? ["#1d3a57", "#2f6ea8", "#6db3ff", "#f2f7ff"] : ["#d6e6f7", "#6aa5dc", "#1f5fa6", "#08264d"],
+        heatmap: dark.matches ? ["#1d3a57", "#2f6ea8", "#6db3ff", "#f2f7ff"] : ["#d6e6f7", "#6aa5dc", "#1f5fa6", "#08264d"],
+      },
+    };
+  }
+
+  // Colours for named words, of those that occur.
+  function colour(spec, data, channel) {
+    if (Array.isArray(spec)) return spec.map((one) => colour(one, data));
+    if (spec === null || typeof spec !== "object") return spec;
+    const out = Object.fromEntries(Object.entries(spec).map(([name, value]) => [name, colour(value, data, name)]));
+    if (out.scale && out.scale.domain && out.field) {
+      const seen = new Set(data.map((row) => row[out.field]));
+      const present = out.scale.domain.filter((word) => seen.has(word));
+      const domain = present.length ? present : out.scale.domain;
+      const words = dark.matches ? DARK : LIGHT;
+      out.scale = { ...out.scale, domain };
+      if (channel === "color") out.scale.range = domain.map((word) => words[word] || MANY[9]);
+    }
+    return out;
+  }
+
+  // What is chosen.
+  const control = (name) => $(`[data-control="${name}"]`);
+  const chosen = (name) => {
+    const found = control(name);
+    return !found ? "" : found.type === "checkbox" ? found.checked : found.value;
+  };
+  function options(name, entries, preferred) {
+    const select = control(name);
+    if (!select) return;
+    let group = null;
+    for (const [value, text, of] of entries) {
+      if (of && (!group || group.label !== of)) {
+        group = document.createElement("optgroup");
+        group.label = of;
+        select.append(group);
+      }
+      const option = document.createElement("option");
+      option.value = value;
+      option.textContent = text;
+      (of ? group : select).append(option);
+    }
+    if (preferred !== undefined && entries.some(([value]) => value === preferred)) select.value = preferred;
+  }
+  const distinct = (name, column) => [...new Set(rows(name).map((row) => row[column]))];
+  const key = (value) => (value === null ? "\u0000" : value);
+  const shown = (value) => (value === null ? NONE : value);
+  const until = (data, step) => data.map((row) => ({ ...row, until: row.at + step }));
+  const gap = (data) => {
+    const at = [...new Set(data.map((row) => row.at))].sort((a, b) => a - b);
+    return at.slice(1).reduce((least, one, i) => Math.min(least, one - at[i]), Infinity);
+  };
+  const bucket = Number.isFinite(gap(rows("heat"))) ? gap(rows("heat")) : 1000;
+  const PART_ORDER = charts["time-parts"].encoding.color.scale.domain;
+  const HOLD_ORDER = charts.holds.encoding.color.scale.domain;
+
+  // What each chart draws of its rows.
+  const prepared = {
+    heat() {
+      const [series, name] = JSON.parse(chosen("heat.series") || '["",""]');
+      const sums = new Map();
+      for (const row of rows("heat")) {
+        if (row.series !== series || row.name !== name || (row.long_poll && chosen("heat.polls"))) continue;
+        const id = row.at + "/" + row.from_ms;
+        const sum = sums.get(id) || { ...row, exchanges: 0 };
+        sum.exchanges += row.exchanges;
+        sums.set(id, sum);
+      }
+      return until([...sums.values()], bucket);
+    },
+    "latency-by-api": () => rows("latency-by-api").filter((row) => row.max_ms > 0).map((row) => ({ ...row, p50_ms: row.p50_ms || 1e-3 })),
+    "time-parts"() {
+      const by = chosen("time-parts.by");
+      const api = chosen("time-parts.api");
+      const data = rows("time-parts").filter((row) => !api || row.api === api);
+      const totals = new Map();
+      for (const row of data) totals.set(shown(row[by]), (totals.get(shown(row[by])) || 0) + row.total_ms);
+      const most = new Set([...totals].sort((a, b) => b[1] - a[1]).slice(0, 20).map(([name]) => name));
+      const label = (row) => {
+        const name = shown(row[by]);
+        return most.has(name) ? `${name.length > 40 ? name.slice(0, 39) + "\u2026" : name}, ${seconds(totals.get(name))}` : "(others)";
+      };
+      return data
+        .map((row) => ({ group: label(row), part: row.part, seconds: row.total_ms / 1000, order: PART_ORDER.indexOf(row.part), total: totals.get(shown(row[by])) }))
+        .sort((a, b) => b.total - a.total);
+    },
+    holds: () => rows("holds").filter((row) => !chosen("holds.api") || row.api === chosen("holds.api"))
+      .map((row) => ({ ...row, order: HOLD_ORDER.indexOf(row.hold) })),
+    outliers: () => rows("outliers").map((row, i) => ({ ...row, row: i })).filter((row) => kept(row) && row.slow_ms > 0),
+    "sessions-alive": () => until(rows("sessions-alive").filter((row) => key(row.broker) === chosen("sessions-alive.broker")), demandStep()),
+    sessions() {
+      const last = Math.max(...rows("sessions").map((row) => row.closed_at || row.opened_at || 0), ...rows("epochs").map((row) => row.at));
+      const first = Math.min(...rows("sessions").map((row) => row.opened_at || Infinity));
+      return rows("sessions")
+        .filter((row) => key(row.broker) === chosen("sessions-alive.broker") && (!chosen("sessions.end") || row.end_reason === chosen("sessions.end")))
+        .map((row) => ({ ...row, opened_at: row.opened_at || first, closed_at: row.closed_at || last }));
+    },
+    epochs: () => rows("epochs").filter((row) => row.session_key === chosen("epochs.session")).map((row) => ({ ...row, session_outcome: row.session_outcome || "unknown" })),
+    throughput() {
+      const measure = chosen("throughput.measure");
+      return until(rows("throughput").map((row) => ({ ...row, rate: row[measure] / row.seconds, api: shown(row.api) })), (rows("throughput")[0] || { seconds: 1 }).seconds * 1000);
+    },
+  };
+  const seconds = (ms) => (ms < 1000 ? `${Number(ms.toPrecision(3))} ms` : `${Number((ms / 1000).toPrecision(3)).toLocaleString("en")} s`);
+  const demandStep = () => {
+    const step = gap(rows("sessions-alive"));
+    return Number.isFinite(step) ? step : 1000;
+  };
+  function kept(row) {
+    const api = chosen("outliers.api");
+    const text = chosen("outliers.text").toLowerCase();
+    return (!api || row.api === api) && (!text || Object.values(row).some((value) => String(value).toLowerCase().includes(text)));
+  }
+
+  const clicked = {
+    outliers(row) {
+      const target = document.getElementById("exchange-" + row.row);
+      $$("tr.chosen").forEach((one) => one.classList.remove("chosen"));
+      target.classList.add("chosen");
+      target.scrollIntoView({ block: "center" });
+    },
+    sessions(row) {
+      if (![...control("epochs.session").options].some((option) => option.value === row.session_key)) return say("its epochs are not in this report");
+      control("epochs.session").value = row.session_key;
+      draw("epochs").then(() => document.getElementById("epochs").scrollIntoView({ block: "nearest" }));
+    },
+  };
+
+  const views = {};
+  async function draw(name) {
+    const box = $(`[data-chart="${name}"]`);
+    if (!box) return;
+    const data = prepared[name]();
+    const empty = box.parentElement.querySelector(".empty");
+    empty.hidden = data.length > 0;
+    box.hidden = !data.length;
+    if (views[name]) {
+      views[name].finalize();
+      delete views[name];
+    }
+    box.replaceChildren();
+    if (!data.length) return;
+    const width = Math.max(260, box.clientWidth);
+    const spec = colour(charts[name], folded(name, data));
+    const whole = { ...spec, data: { values: data } };
+    if (spec.height && spec.height.step) {
+      const lanes = new Set(data.map((row) => row[spec.encoding.y.field])).size;
+      whole.height = Math.max(spec.height.step * lanes, 40);
+    }
+    if (spec.vconcat) whole.vconcat = spec.vconcat.map((one) => ({ ...one, width: width - 70 }));
+    else Object.assign(whole, { width, autosize: { type: "fit-x", contains: "padding" } });
+    if (name === "time-parts" && chosen("time-parts.shares")) {
+      Object.assign(whole.encoding.x, { stack: "normalize", title: "share of the time of all its exchanges together", axis: { format: "~%" } });
+    }
+    narrow(whole, width);
+    const view = await window.vegaEmbed(box, whole, {
+      mode: "vega-lite", actions: false, renderer: "svg", ast: true, config: theme(), tooltip: { theme: dark.matches ? "dark" : "light" },
+    });
+    views[name] = view;
+    box.dataset.drawn = data.length;
+    if (clicked[name]) view.view.addEventListener("click", (_, item) => item && item.datum && clicked[name](item.datum));
+  }
+  // Words that a chart makes itself, for its colours.
+  function folded(name, data) {
+    if (name === "latency-by-api") return ["p50", "p90", "p99", "max"].map((quantile) => ({ quantile }));
+    if (name !== "sessions-alive") return data;
+    return [["created", "created"], ["evicted", "evicted"], ["refused", "refused"], ["epoch_errors", "epoch errors"]]
+      .filter(([column]) => data.some((row) => row[column] > 0)).map(([, event]) => ({ event }));
+  }
+  function narrow(spec, width) {
+    if (spec === null || typeof spec !== "object") return;
+    if (spec.legend && spec.legend.orient === "top" && !spec.legend.gradientLength) spec.legend.columns = Math.max(2, Math.floor(width / 160));
+    if (spec.axis && spec.axis.tickCount) spec.axis.tickCount = Math.max(3, Math.min(spec.axis.tickCount, Math.floor(width / 90)));
+    Object.values(spec).forEach((one) => narrow(one, width));
+  }
+
+  // Rows of a chart as a table, made when they are asked for.
+  const MOST = 500;
+  function unfold(details) {
+    if (details.querySelector("table")) return;
+    const name = details.dataset.rows;
+    const { names, kinds, values } = island[name];
+    const count = values.length ? values[0].length : 0;
+    const box = document.createElement("div");
+    box.className = "rows";
+    box.tabIndex = 0;
+    box.setAttribute("role", "region");
+    box.setAttribute("aria-label", "Rows of " + name);
+    const table = document.createElement("table");
+    const head = table.createTHead().insertRow();
+    names.forEach((column, c) => {
+      const title = document.createElement("th");
+      title.scope = "col";
+      if (kinds[c] === "number") title.className = "right";
+      title.textContent = column;
+      head.append(title);
+    });
+    const body = table.createTBody();
+    for (let i = 0; i < Math.min(count, MOST); i++) {
+      const row = body.insertRow();
+      values.forEach((column, c) => {
+        const one = row.insertCell();
+        if (kinds[c] === "number") one.className = "right";
+        one.textContent = column[i] === null ? "" : kinds[c] === "time" ? instant(column[i]) : String(column[i]);
+      });
+    }
+    box.append(table);
+    details.append(box);
+    if (count > MOST) {
+      const more = document.createElement("p");
+      more.className = "empty";
+      more.textContent = `${(count - MOST).toLocaleString("en")} more rows are in the CSV.`;
+      details.append(more);
+    }
+  }
+
+  function sift(name) {
+    const table = $(`[data-table="${name}"]`);
+    if (!table) return;
+    const lines = [...table.tBodies[0].rows];
+    const data = name === "outliers" ? rows("outliers") : null;
+    const search = $(`[data-filter="${name}"]`);
+    const text = search ? search.value.toLowerCase() : "";
+    for (const line of lines) {
+      if (data) line.hidden = !kept(data[Number(line.id.split("-")[1])]);
+      else line.hidden = !line.textContent.toLowerCase().includes(text);
+    }
+    const left = lines.filter((line) => !line.hidden).length;
+    const label = $(`[data-shown="${name}"]`);
+    if (label) label.textContent = left === lines.length ? "" : `${left} of ${lines.length}`;
+  }
+
+  function order(button) {
+    const title = button.closest("th");
+    const table = title.closest("table");
+    const column = title.cellIndex;
+    const down = title.getAttribute("aria-sort") !== "descending";
+    $$("th", table).forEach((one) => one.removeAttribute("aria-sort"));
+    title.setAttribute("aria-sort", down ? "descending" : "ascending");
+    const value = (line) => {
+      const one = line.cells[column];
+      return "v" in one.dataset ? (one.dataset.v === "" ? -Infinity : Number(one.dataset.v)) : one.textContent.trim();
+    };
+    const sign = down ? -1 : 1;
+    const body = table.tBodies[0];
+    const lines = [...body.rows].map((line) => [value(line), line]);
+    lines.sort(([a], [b]) => sign * (typeof a === "number" ? a - b || 0 : a.localeCompare(b, "en", { numeric: true })));
+    body.append(...lines.map(([, line]) => line));
+  }
+
+  // Choices.
+  const series = distinct("heat", "series").flatMap((kind) =>
+    [...new Set(rows("heat").filter((row) => row.series === kind).map((row) => row.name))].map((name) =>
+      [JSON.stringify([kind, name]), kind ? name : "all exchanges", kind === "api" ? "API" : kind ? "client" : ""]));
+  options("heat.series", series);
+  const every = [["", "every API"]];
+  const apis = (name) => [...every, ...distinct(name, "api").filter((api) => api !== null).sort().map((api) => [api, api])];
+  options("time-parts.api", apis("time-parts"));
+  options("holds.api", apis("holds"), "Fetch");
+  options("outliers.api", apis("outliers"));
+  options("sessions-alive.broker", distinct("sessions-alive", "broker").map((broker) => [key(broker), shown(broker)]));
+  options("sessions.end", [["", "any"], ...distinct("sessions", "end_reason").sort().map((end) => [end, end])]);
+  const facts = new Map(rows("sessions").map((row) => [row.session_key, row]));
+  options("epochs.session", distinct("epochs", "session_key").map((id) => {
+    const one = facts.get(id);
+    return [id, one ? `${id} \u2013 ${one.clients || NONE}, ${one.requests} requests, ${one.end_reason}` : id];
+  }), (rows("sessions").filter((row) => row.last_epoch !== null).sort((a, b) => b.last_epoch - a.last_epoch)[0] || {}).session_key);
+
+  // A choice redraws what depends on it.
+  const depends = { "sessions-alive.broker": ["sessions-alive", "sessions"], "outliers.text": ["outliers"] };
+  for (const element of $$("[data-control]")) {
+    const name = element.dataset.control;
+    const redraw = () => {
+      (depends[name] || [name.split(".")[0]]).forEach(draw);
+      if (name.startsWith("outliers.")) sift("outliers");
+    };
+    element.addEventListener(element.type === "search" ? "input" : "change", redraw);
+  }
+  $$("[data-filter]").forEach((element) => element.addEventListener("input", () => sift(element.dataset.filter)));
+  $$("[data-severity]").forEach((box) => box.addEventListener("change", () =>
+    $$(`[data-severity-of="${box.dataset.severity}"]`).forEach((one) => (one.hidden = !box.checked))));
+  $$("details[data-rows]").forEach((details) => details.addEventListener("toggle", () => details.open && unfold(details)));
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-csv], [data-copy], [data-copy-text], th button");
+    if (!button) return;
+    if (button.dataset.csv) download(button.dataset.csv);
+    else if (button.dataset.copyText) {
+      event.preventDefault();
+      copy(button.dataset.copyText, button);
+    } else if ("copy" in button.dataset) copy(button.previousElementSibling.textContent, button);
+    else order(button);
+  });
+
+  const all = () => Promise.all(Object.keys(charts).map(draw));
+  let waiting = 0;
+  let width = window.innerWidth;
+  window.addEventListener("resize", () => {
+    if (window.innerWidth === width) return;
+    width = window.innerWidth;
+    clearTimeout(waiting);
+    waiting = setTimeout(all, 150);
+  });
+  dark.addEventListener("change", all);
+  window.kdissect = { csv, rows };
+  all().then(() => (document.documentElement.dataset.ready = "yes"));
+})();

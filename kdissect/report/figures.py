@@ -1,0 +1,186 @@
+"""The report's figures: which there are, what they say, and the rows behind each."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from kdissect.analysis import session_figures
+from kdissect.analysis.columns import with_columns
+from kdissect.analysis.slots import evictors, slot_demand
+from kdissect.report import rows
+from kdissect.report.rows import EXCHANGES, FETCHES
+from kdissect.summary import WANTED, Summarizer, Summary
+
+READ: Mapping[str, Sequence[str] | None] = {
+    "exchanges": EXCHANGES,
+    "fetches": FETCHES,
+    "fetch_sessions": None,
+    "share_sessions": None,
+    "connections": WANTED["connections"],
+    "api_versions": None,
+    "findings": None,
+    "capture_quality": None,
+    "problems": ("kind", "bytes", "detail", "file", "frame"),
+}
+"""Tables and columns that a report is made of. None of them holds keys or values of records, or credentials."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """Something to look at, and the rows behind it, which the page offers as `<name>.csv`."""
+
+    name: str
+    title: str
+    caption: str
+    table: pa.Table
+    left_out: str = ""
+    """What the rows leave out, in words, where they do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """All that the page shows."""
+
+    summary: Summary
+    figures: Mapping[str, Figure]
+    target: str
+    """How commands name the captures."""
+    bucket_s: float
+    """Length of a bucket of time, in seconds."""
+
+
+def command(target: str, table: str, where: str | None) -> str:
+    """The command that prints what a finding speaks of."""
+    return f"kdissect {target} --table {table}" + (f" --where {_quoted(where)}" if where else "")
+
+
+def _quoted(text: str) -> str:
+    """For a shell: in double quotes where nothing inside means anything to it, for filters hold single ones."""
+    return shlex.quote(text) if any(c in '"$`\\!\n' for c in text) else f'"{text}"'
+
+
+def report(tables: rows.Tables, target: str) -> Report:
+    """Everything that the page shows, out of the tables of `READ`. `target`: how its commands name the captures."""
+    exchanges, fetches, sessions = tables["exchanges"], tables["fetches"], tables["fetch_sessions"]
+    every = rows.bucket_seconds(exchanges)
+    lines = rows.session_lines(sessions)
+    demand = slot_demand(sessions, every, by_shard=False)
+    summary = _summary(tables)
+    figures = [
+        Figure("findings", "Findings", "What stands out, worst first, each with the command that shows its evidence.",
+               _findings(tables["findings"], target)),
+        Figure("latency-by-api", "Latency by API",
+               "From a request's first byte to its response's last. A fetch that waited because it was asked to counts "
+               "here like any other: see below where the time went.", rows.by_api(exchanges, fetches)),
+        Figure("latency", "Latency by API and client",
+               "Exact quantiles in milliseconds. Broker: without transfer and without waiting behind the connection's "
+               "previous request. Excess: what a fetch took beyond the wait that it had agreed to.",
+               rows.by_api_and_client(exchanges, fetches),
+               left_out=_cut(len(_pairs(exchanges)), rows.LINES, "pairs of API and client")),
+        Figure("heat", "Latency over time", "How many exchanges took how long, and when.", rows.heat(exchanges, every)),
+        Figure("time-parts", "Where the time went",
+               "A long poll is not a slow broker: what a fetch agreed to wait for is told from what came on top.",
+               rows.time_parts(exchanges, fetches)),
+        Figure("holds", "Why brokers answered when they did",
+               "Broker time of exchanges that may wait, by what ended the wait: timeout is a long poll that ran out, "
+               "data one that was fed, immediate had nothing to wait for.", rows.holds(exchanges)),
+        Figure("outliers", "Slowest exchanges",
+               f"The {rows.OUTLIERS} slowest: a fetch by what it took beyond the wait that it had agreed to, others "
+               "without the time behind their connection's previous request; waits in group joins are left out. Frame "
+               "numbers are Wireshark's.", rows.outliers(exchanges, fetches)),
+        Figure("sessions-alive", "Fetch sessions of a broker",
+               "Sessions alive at once, as far as this capture shows (a broker has 1,000 slots unless configured "
+               "otherwise), with those created and those that clients learned were evicted.",
+               rows.alive(demand, sessions, fetches)),
+        Figure("sessions", "Sessions one by one",
+               "From creation to end; choose one to see its epochs.", lines,
+               left_out=_cut(sessions.num_rows, rows.SESSIONS, "sessions")),
+        Figure("epochs", "Epochs of a session", "Each fetch in the session, by the epoch that it named.",
+               rows.epochs(fetches, exchanges, lines),
+               left_out=_cut(sessions.num_rows, rows.CHOSEN, "sessions; long ones are thinned")),
+        Figure("session-clients", "Who creates sessions",
+               "By client and broker: sessions created, reused, left open for the broker to evict, and lost.",
+               session_figures.creators(fetches).slice(0, rows.LINES)),
+        Figure("evictors", "Who pushes out others' sessions",
+               "Each lost session is shared among the other clients' creations since its last use.",
+               evictors(fetches).slice(0, rows.LINES)),
+        Figure("share-sessions", "Share sessions", "Of share groups (KIP-932), with their acknowledgements.",
+               tables["share_sessions"].slice(0, rows.LINES)),
+        Figure("versions", "Versions by client and API",
+               "Which version of each API a client used. More than one is worth a look.", rows.versions(exchanges)),
+        Figure("offered", "Versions that brokers offer", "What brokers said in ApiVersions, and what was used of it.",
+               tables["api_versions"].slice(0, rows.LINES * 4)),
+        Figure("throughput", "Throughput", "By API, over time.", rows.throughput(exchanges, every)),
+        Figure("clients", "Clients", "By client id.", _clients(summary)),
+        Figure("brokers", "Brokers", "Where they listen.", _brokers(summary)),
+        Figure("errors", "Errors", "Answers with an error, by API.", _errors(summary)),
+        Figure("problems", "Not read, or not right", "Each kind with one example.", rows.problems(tables["problems"])),
+        Figure("quality", "Measures of the capture", "The whole capture, then file by file.",
+               tables["capture_quality"].slice(0, rows.LINES * 4)),
+    ]  # fmt: skip
+    return Report(summary, {figure.name: figure for figure in figures}, target, every)
+
+
+def _pairs(exchanges: pa.Table) -> pa.Table:
+    return exchanges.group_by(["api", "client_id"], use_threads=False).aggregate([])
+
+
+def _cut(count: int, most: int, what: str) -> str:
+    return f"{most:,} of {count:,} {what} are listed." if count > most else ""
+
+
+def _summary(tables: rows.Tables) -> Summary:
+    gathered = Summarizer("api")
+    for name, columns in WANTED.items():
+        table = tables[name].select(list(columns))
+        for batch in table.combine_chunks().to_batches():
+            gathered.feed(name, batch)
+    return gathered.finish()
+
+
+def _findings(findings: pa.Table, target: str) -> pa.Table:
+    commands = [command(target, row["table"], row["filter"]) for row in findings.to_pylist()]
+    return with_columns(findings, {"command": pa.array(commands, pa.string())})
+
+
+def _clients(summary: Summary) -> pa.Table:
+    lines = summary.clients[: rows.LINES]
+    return pa.table(
+        {
+            "client_id": pa.array([line.client_id for line in lines], pa.string()),
+            "software": pa.array(
+                [" ".join(filter(None, (line.software, line.version))) or None for line in lines], pa.string()
+            ),
+            "groups": pa.array([", ".join(line.groups[:20]) or None for line in lines], pa.string()),
+            "addresses": pa.array([", ".join(line.addresses[:20]) or None for line in lines], pa.string()),
+            **{name: pa.array([getattr(line, name) for line in lines], pa.int64())
+               for name in ("connections", "exchanges", "errors")},
+        }
+    )  # fmt: skip
+
+
+def _brokers(summary: Summary) -> pa.Table:
+    lines = summary.brokers[: rows.LINES]
+    return pa.table(
+        {
+            "broker": pa.array([line.broker for line in lines], pa.string()),
+            "addresses": pa.array([", ".join(line.addresses[:20]) for line in lines], pa.string()),
+            **{name: pa.array([getattr(line, name) for line in lines], pa.int64())
+               for name in ("connections", "exchanges")},
+        }
+    )  # fmt: skip
+
+
+def _errors(summary: Summary) -> pa.Table:
+    lines = summary.errors[: rows.LINES]
+    return pa.table(
+        {
+            "api": pa.array([line.name for line in lines], pa.string()),
+            "error": pa.array([line.error for line in lines], pa.string()),
+            "count": pa.array([line.count for line in lines], pa.int64()),
+        }
+    )

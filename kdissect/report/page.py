@@ -1,0 +1,203 @@
+"""The page: one HTML file with its script, style, charts' library and rows inside, which asks no network for anything.
+
+Whatever comes from a capture reaches the page in two ways only: through the template, which escapes it, and as JSON in
+an element that no browser executes, where every character that could end that element is written as \\uXXXX. A content
+security policy allows exactly the three scripts that stand in the file (by their hashes), no evaluation of text, and no
+request to anywhere.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from importlib import resources
+from typing import Any
+
+import pyarrow as pa
+
+from kdissect.problems import UsageError
+from kdissect.report.charts import CHARTS
+from kdissect.report.figures import Report
+
+MATRIX_CLIENTS, MATRIX_APIS = 60, 40
+"""Rows and columns of the version matrix: what a reader scrolls through. The CSV has all."""
+DIGITS = 4
+"""Of the digits behind a millisecond's point that JSON keeps: captures are of microseconds at best."""
+MISSING = "the HTML report needs more packages: pip install 'kdissect[report]'"
+
+
+def render(report: Report) -> str:
+    """The page as text. Raises UsageError where the packages that it needs are not installed."""
+    try:
+        import jinja2
+        import vl_convert
+    except ImportError:
+        raise UsageError(MISSING) from None
+    island = _json({name: _columns(figure.table) for name, figure in report.figures.items()})
+    charts = _json(CHARTS)
+    scripts = [_library(vl_convert), _asset("report.js")]
+    environment = jinja2.Environment(
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=jinja2.PackageLoader("kdissect.report", "assets"),
+    )
+    environment.filters.update(number=number, moment=moment, size=size)
+    return environment.get_template("report.html.j2").render(
+        report=report,
+        summary=report.summary,
+        figures=report.figures,
+        matrix=_matrix(report.figures["versions"].table),
+        island=_safe(island),
+        charts=_safe(charts),
+        scripts=[_safe(script) for script in scripts],
+        style=_safe(_asset("report.css")),
+        policy=_policy(scripts),
+        made=datetime.now(UTC),
+    )
+
+
+def _safe(text: str) -> Any:
+    import markupsafe
+
+    return markupsafe.Markup(text)  # ours, or JSON by `_json`
+
+
+@cache
+def _asset(name: str) -> str:
+    return resources.files("kdissect.report").joinpath("assets", name).read_text("utf-8")
+
+
+@cache
+def _library(vl_convert: Any) -> str:
+    """Vega, Vega-Lite and Vega-Embed as one script."""
+    bundle: str = vl_convert.javascript_bundle()
+    return bundle.replace("</script", "<\\/script")
+
+
+def _policy(scripts: Sequence[str]) -> str:
+    hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    allowed = " ".join(f"'sha256-{digest}'" for digest in hashes)
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
+        "form-action 'none'"
+    )
+
+
+def _json(value: object) -> str:
+    """JSON that may stand inside a script element: nothing in it can end the element or begin a comment."""
+    text = json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=True)
+    for character in "<>&":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text
+
+
+def _columns(table: pa.Table) -> dict[str, Any]:
+    """A table by columns: names, kinds (time, number, flag, text), values. Times are microseconds since the epoch."""
+    kinds, values = [], []
+    for name in table.column_names:
+        column = table[name]
+        if pa.types.is_timestamp(column.type):
+            kinds.append("time")
+            values.append(column.cast(pa.int64()).to_pylist())
+        elif pa.types.is_floating(column.type):
+            kinds.append("number")
+            values.append([None if v is None else _short(v) for v in column.to_pylist()])
+        elif pa.types.is_list(column.type):
+            kinds.append("text")
+            values.append([None if v is None else ", ".join(str(one) for one in v) for v in column.to_pylist()])
+        else:
+            number_like = pa.types.is_integer(column.type)
+            kinds.append("number" if number_like else "flag" if pa.types.is_boolean(column.type) else "text")
+            values.append(column.to_pylist())
+    return {"names": table.column_names, "kinds": kinds, "values": values}
+
+
+def _short(value: float) -> float | int:
+    rounded = round(value, DIGITS)
+    return int(rounded) if rounded == int(rounded) else rounded
+
+
+@dataclass(frozen=True, slots=True)
+class Matrix:
+    """Clients by APIs: `cells[client][api]` is the versions used."""
+
+    apis: list[str]
+    clients: list[str | None]
+    cells: Mapping[str | None, Mapping[str, Cell]]
+    left_out: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What one client used of one API."""
+
+    text: str
+    exchanges: int
+    several: bool
+
+
+def _matrix(table: pa.Table) -> Matrix:
+    found: dict[str | None, dict[str, list[tuple[int, int]]]] = defaultdict(lambda: defaultdict(list))
+    by_api: dict[str, int] = defaultdict(int)
+    by_client: dict[str | None, int] = defaultdict(int)
+    for row in table.to_pylist():
+        found[row["client_id"]][row["api"]].append((row["api_version"], row["exchanges"]))
+        by_api[row["api"]] += row["exchanges"]
+        by_client[row["client_id"]] += row["exchanges"]
+    apis = sorted(by_api, key=lambda name: (-by_api[name], name))
+    clients = sorted(by_client, key=lambda name: (-by_client[name], name or ""))
+    cells = {
+        client: {
+            api: Cell(_ranges([v for v, _ in used]), sum(n for _, n in used), len(used) > 1) for api, used in of.items()
+        }
+        for client, of in found.items()
+    }
+    left = max(0, len(clients) - MATRIX_CLIENTS), max(0, len(apis) - MATRIX_APIS)
+    left_out = f"{left[0]} clients and {left[1]} APIs with fewer exchanges are in the CSV only." if any(left) else ""
+    return Matrix(apis[:MATRIX_APIS], clients[:MATRIX_CLIENTS], cells, left_out)
+
+
+def _ranges(versions: list[int]) -> str:
+    """Versions in short: 4, 9-12."""
+    runs: list[list[int]] = []
+    for version in sorted(versions):
+        if runs and runs[-1][1] == version - 1:
+            runs[-1][1] = version
+        else:
+            runs.append([version, version])
+    return ", ".join(str(a) if a == b else f"{a}\u2013{b}" for a, b in runs)
+
+
+def number(value: float | None) -> str:
+    """A number for a table: separators, three significant digits below a thousand; nothing for null."""
+    if value is None:
+        return ""
+    if isinstance(value, int) or value == int(value):
+        return f"{int(value):,}"
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.3g}" if abs(value) >= 1 else f"{value:.3f}".rstrip("0").rstrip(".")
+
+
+def moment(value: datetime | None) -> str:
+    """A time in UTC, to the millisecond."""
+    return "" if value is None else f"{value:%Y-%m-%d %H:%M:%S}.{value.microsecond // 1000:03d}"
+
+
+def size(value: float | None) -> str:
+    """Bytes in the unit that fits (powers of ten)."""
+    if value is None:
+        return ""
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(value) < 1000:
+            return f"{value:.3g} {unit}"
+        value /= 1000
+    return f"{value:.3g} TB"

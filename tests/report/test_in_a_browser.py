@@ -1,0 +1,183 @@
+"""The report in a real browser: nothing in the console, charts drawn, choices work, CSV holds the rows, capture's text
+stays text."""
+
+from __future__ import annotations
+
+import csv
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import kdissect
+from kdissect.report import write
+from kdissect.tables.declaration import SCHEMAS
+from tests.conftest import CAPTURES
+from tests.report import browser
+from tests.report.hostile import HOSTILE, hostile_tables
+
+pytestmark = browser.needed
+CHARTS = [
+    "heat", "latency-by-api", "time-parts", "holds", "outliers", "sessions-alive", "sessions", "epochs", "throughput",
+]  # fmt: skip
+MARKS = "return document.querySelectorAll(`[data-chart='${arguments[0]}'] svg .role-mark path`).length"
+CAPTURE = "k4_session_eviction.pcap"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("report")
+
+
+@pytest.fixture(scope="module")
+def page(folder: Path) -> Iterator[browser.Page]:
+    with browser.browser(folder) as page:
+        yield page
+
+
+@pytest.fixture(scope="module")
+def path(folder: Path) -> Path:
+    path = folder / "report.html"
+    kdissect.open(CAPTURES / CAPTURE).report(path, target=CAPTURE)
+    return path
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 400)])
+def test_every_chart_is_drawn_and_the_console_is_silent(
+    page: browser.Page, path: Path, scheme: str, width: int
+) -> None:
+    page.open(path, scheme, width)
+    assert page.messages() == []
+    drawn = {name: page.run(MARKS, name) for name in CHARTS}
+    assert min(drawn.values()) > 0, drawn
+    assert page.run("return document.documentElement.scrollWidth <= window.innerWidth"), "wider than the window"
+    background = page.run("return getComputedStyle(document.body).backgroundColor")
+    shade = sum(int(part) for part in re.findall(r"\d+", background)[:3]) / 3
+    assert (shade > 128) == (scheme == "light")
+
+
+def test_it_asks_no_network(page: browser.Page, path: Path) -> None:
+    page.open(path)
+    assert page.run("return performance.getEntriesByType('resource').map(one => one.name)") == []
+    assert page.run("return fetch('https://example.org/').then(() => 'let through', () => 'refused')") == "refused"
+    page.messages()
+
+
+def test_choices_change_what_is_drawn(page: browser.Page, path: Path) -> None:
+    page.open(path)
+    everything = page.run(MARKS, "heat")
+    page.choose("heat.polls", True)
+    without = page.run(MARKS, "heat")
+    page.choose("heat.series", '["api","Metadata"]')
+    assert everything > without > page.run(MARKS, "heat") > 0
+    groups = "return document.querySelector('[data-chart=time-parts] svg').textContent"
+    assert "Metadata" in page.run(groups)
+    page.choose("time-parts.by", "client_id")
+    assert "ev-consumer-2" in page.run(groups)
+    page.choose("time-parts.shares", False)
+    assert "seconds, all exchanges together" in page.run(groups)
+    of_one = page.run(MARKS, "sessions")
+    page.choose("sessions-alive.broker", "2")
+    assert page.run(MARKS, "sessions") != of_one
+    page.choose("sessions.end", "open")
+    assert page.run("return document.querySelector('[data-chart=sessions] svg').textContent") is not None
+    assert page.messages() == []
+
+
+def test_tables_filter_and_sort(page: browser.Page, path: Path) -> None:
+    page.open(path)
+    shown = (
+        "return [...document.querySelectorAll(`[data-table='${arguments[0]}'] tbody tr`)].filter(r => !r.hidden).length"
+    )
+    rows = page.run(shown, "latency")
+    page.run(
+        "const one = document.querySelector('[data-filter=latency]'); one.value = 'evict-more';"
+        "one.dispatchEvent(new Event('input'))"
+    )
+    assert 0 < page.run(shown, "latency") < rows
+    page.choose("outliers.api", "Metadata")
+    assert 0 < page.run(shown, "outliers") < 100
+    page.choose("outliers.text", "no such text")
+    assert page.run(shown, "outliers") == 0
+    assert page.run("return document.querySelector('#outliers .empty').hidden") is False
+    counts = (
+        "return [...document.querySelectorAll('[data-table=latency] tbody tr')].map(r => Number(r.cells[2].dataset.v))"
+    )
+    for expected in (lambda v: sorted(v, reverse=True), sorted):
+        page.run("document.querySelectorAll('[data-table=latency] th button')[2].click()")
+        values = page.run(counts)
+        assert values == expected(values)
+    severities = "return [...document.querySelectorAll('ol.findings > li')].filter(li => !li.hidden).length"
+    findings = page.run(severities)
+    page.run("document.querySelector('input[data-severity=low]').click()")
+    assert 0 < page.run(severities) < findings
+    assert page.messages() == []
+
+
+def test_an_outlier_leads_to_its_frame_and_filter(page: browser.Page, path: Path) -> None:
+    page.open(path)
+    rows = kdissect.open(CAPTURES / CAPTURE).table("exchanges", ["request_frame", "response_frame", "correlation_id"])
+    pairs = {(row["request_frame"], row["response_frame"]): row["correlation_id"] for row in rows.to_pylist()}
+    listed = page.run(
+        "return [...document.querySelectorAll('[data-table=outliers] tbody tr')].map(row => "
+        "[...row.querySelectorAll('[data-copy-text]')].map(one => one.dataset.copyText))"
+    )
+    assert len(listed) == 100
+    for show, request, response, shown in listed:
+        assert re.fullmatch(rf"kdissect show {re.escape(CAPTURE)} [0-9a-f]{{4,16}}:\d+", show)
+        frames = tuple(int(re.fullmatch(r"frame\.number == (\d+)", one)[1]) for one in (request, response))
+        assert shown.endswith(f"kafka.correlation_id == {pairs[frames]}")
+
+
+def test_csv_has_the_rows(page: browser.Page, path: Path, folder: Path) -> None:
+    page.open(path)
+    names = page.run("return [...document.querySelectorAll('[data-csv]')].map(one => one.dataset.csv)")
+    assert set(CHARTS) <= set(names)
+    page.command("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(folder))
+    page.run("document.querySelector('[data-csv=\"time-parts\"]').click()")
+    target = folder / "time-parts.csv"
+    for _ in range(100):
+        if target.exists():
+            break
+        time.sleep(0.1)
+    with target.open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    asked = kdissect.open(CAPTURES / CAPTURE).table("exchanges", ["api", "client_id", "queued_ms"])
+    queued = {}
+    for row in asked.to_pylist():
+        key = (row["api"] or "", row["client_id"] or "")
+        queued[key] = queued.get(key, 0.0) + (row["queued_ms"] or 0.0)
+    found = {(row["api"], row["client_id"]): float(row["total_ms"]) for row in rows if row["part"] == "queued"}
+    assert found == pytest.approx({key: value for key, value in queued.items() if value > 0}, abs=1e-3)
+
+
+def test_what_a_capture_says_stays_text(page: browser.Page, folder: Path) -> None:
+    """Every text that a capture controls is markup: nothing of it becomes an element, runs, or is lost."""
+    path = folder / "hostile.html"
+    write(hostile_tables(), path, "a.pcap")
+    page.open(path)
+    assert page.messages() == []
+    assert page.run("return [window.pwned, document.querySelectorAll('img, main script, main iframe').length]") == [
+        None,
+        0,
+    ]
+    found = page.run("return document.querySelector('[data-table=latency] tbody').textContent")
+    assert HOSTILE in found
+    page.run("document.querySelectorAll('details').forEach(one => one.open = true)")
+    time.sleep(0.2)
+    text = page.run("return kdissect.csv('latency')")
+    rows = list(csv.DictReader(text.splitlines(keepends=True)))
+    assert HOSTILE in {row["client_id"] for row in rows}
+    assert "'=1+2" in {row["client_id"] for row in rows}, "a formula is text in a spreadsheet"
+    assert page.run("return window.pwned") is None
+    assert page.messages() == []
+
+
+def test_a_capture_without_exchanges(page: browser.Page, folder: Path) -> None:
+    path = folder / "empty.html"
+    write({name: schema.empty_table() for name, schema in SCHEMAS.items()}, path, "a.pcap")
+    page.open(path)
+    assert page.messages() == []
+    assert page.run("return document.querySelector('#heat .empty').hidden") is False
