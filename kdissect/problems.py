@@ -71,7 +71,7 @@ class Kind(enum.IntEnum):
     AMBIGUOUS = 12
     """More than one layout fits exactly."""
     BUFFER_LIMIT = 13
-    """A limit on carried data was reached; the bytes behind it are treated as missing."""
+    """A limit on carried data was reached; a frame whose bytes were given up is paired and timed, but not decoded."""
     BAD_HEADER = 14
     """A request header that cannot be read."""
     TLS = 15

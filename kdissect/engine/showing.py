@@ -221,7 +221,7 @@ class _Showing(Run):
         _, again, _ = collect(  # type: ignore[no-untyped-call]
             dissector.M, dissector.window.data, dissector.A, i, i + 1, need, True, data, 4, size, begin, end, absent
         )
-        if again and not completion.reader.rereadable:
+        if again and not (completion.reader.rereadable and (absent[:again, 0] >= 0).all()):
             shown.notes.append(f"the {word}'s bytes went by, and this input cannot be read again")
             return None
         completion.reader.read_many(absent[:again, 0], absent[:again, 1], data, absent[:again, 2])

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from kdissect.capture.window import EXTRA
 from kdissect.kafka import state as x
-from kdissect.kafka.completed import ERROR, NO_CODE, OK, UNDECODABLE, Completed
+from kdissect.kafka.completed import ERROR, NO_CODE, OK, PARTIAL, UNDECODABLE, Completed
 from kdissect.kafka.dissector import Dissector, Harvest
 from kdissect.kafka.gathering import Reader, bodies, collect
 from kdissect.kafka.inference import Inference
@@ -105,9 +106,11 @@ class Completion:
             self._absent = np.zeros((max(ABSENT, size // 64), 3), np.int64)
             places = (need, True, target, 0, size, begin, end, self._absent)
             upto, absent, _ = collect(dissector.M, window.data, dissector.A, first, first + 1, *places)
-        if absent:
-            self._fetch(target, self._absent[:absent])
         part = slice(first, upto)
+        if absent:
+            gone = self._fetch(target, self._absent[:absent])
+            if len(gone):
+                self._give_up(rows, part, gone, need, program, begin, end)
         frames_at = begin[part, 1].copy()
         bodies(dissector.M, first, upto, need, target, begin, end)
         headless = need[part] & (begin[part] < 0)
@@ -136,12 +139,34 @@ class Completion:
                     at=int(rows[f, i]), packet=int(rows[f + x.X_F_PACKET, i]), size=int(rows[f + x.X_F_BYTES, i]),
                 )  # fmt: skip
 
-    def _fetch(self, target: npt.NDArray[np.uint8], absent: Words) -> None:
-        if self.reader.rereadable:
-            self.reader.read_many(absent[:, 0], absent[:, 1], target, absent[:, 2])
-            return
-        for _, size, place in absent.tolist():
-            target[place : place + size] = 0
+    def _fetch(self, target: npt.NDArray[np.uint8], absent: Words) -> Words:
+        """Read pieces again where that can be done; places of the others, which are gone."""
+        there = (absent[:, 0] >= 0) & (absent[:, 0] < EXTRA) & self.reader.rereadable
+        again = absent[there]
+        self.reader.read_many(again[:, 0], again[:, 1], target, again[:, 2])
+        gone: Words = absent[~there, 2]
+        return gone
+
+    def _give_up(
+        self, rows: Words, part: slice, gone: Words, need: npt.NDArray[np.bool_], program: Words, begin: Words,
+        end: Words,
+    ) -> None:  # fmt: skip
+        """Do not decode the frames whose bytes were not kept, and say so."""
+        for side, f in ((0, x.X_REQUEST), (1, x.X_RESPONSE)):
+            places = np.searchsorted(np.sort(gone), np.stack([begin[part, side], end[part, side]]))
+            for i in (np.flatnonzero(need[part, side] & (places[0] < places[1])) + part.start).tolist():
+                need[i, side] = False
+                program[i, side] = -1
+                if rows[x.X_STATUS, i] == OK:
+                    rows[x.X_STATUS, i] = PARTIAL
+                word = ("request", "response")[side]
+                self.ledger.note(
+                    Kind.BUFFER_LIMIT, f"{word} body",
+                    f"the {word} was not kept whole until its end, for the input cannot be read again",
+                    conn=int(rows[x.X_CONNECTION, i]) + self.ledger.base, n=int(rows[x.X_N, i]),
+                    orphan=bool(rows[x.X_ORPHAN, i]), at=int(rows[f, i]), packet=int(rows[f + x.X_F_PACKET, i]),
+                    size=int(rows[f + x.X_F_BYTES, i]),
+                )  # fmt: skip
 
     def _completed(
         self,

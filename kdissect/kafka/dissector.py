@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from kdissect.capture.window import EXTRA, Window
 from kdissect.kafka.fit import Programs
-from kdissect.kafka.keeping import keep
+from kdissect.kafka.keeping import GIVE_UP, LEAVE, MOVE, keep
 from kdissect.kafka.state import (
     E_BASE,
     FLEXIBLE,
@@ -85,8 +85,8 @@ NO_SEGMENTS: Words = np.zeros((0, SEGMENT_COLUMNS), np.int64)
 ROOM = 8 << 20
 """Words for structs at first: enough for some thousand connections. Pages that nobody writes to cost nothing."""
 KEPT_LIMIT = 256 << 20
-"""Bytes moved out of the window at most: half of the memory that a run may use. What is beyond is treated as cut
-off."""
+"""Bytes moved out of the window at most: half of the memory that a run may use. When there would be more, the bulk of
+the frames that are being received is given up, of fetches and produces the record payloads."""
 
 
 @dataclass(slots=True)
@@ -264,7 +264,7 @@ class Dissector:
             self.M[[K_RESUME, K_PHASE]] = 0
             self._aim()
             yield from self._drive(plain, np.arange(len(plain)), PLAINTEXT)
-            self._keep(0, 0, False)
+            self._keep(0, 0, LEAVE)
         self.M[[K_RESUME, K_PHASE]] = resume, phase
 
     def frame(self, row: Words, f: int) -> bytes:
@@ -318,16 +318,19 @@ class Dissector:
         extra = bool((window.slots[ring:, 1] > EXTRA).any())
         if low == high and not extra and len(self.A) <= KEPT_BASE + 1:
             return
-        self._keep(low, high, not rereadable or extra)
+        self._keep(low, high, LEAVE if rereadable else MOVE)
 
-    def _keep(self, low: int, high: int, everything: bool) -> None:
+    def _keep(self, low: int, high: int, bulk: int) -> None:
         """Move what is needed of logical offsets low..high, and of bytes that we put together, out of the window."""
         self._aim()
-        places = (self._connections, self._requests, low, high, everything)
-        size = keep(self.M, self.window.data, self.A, *places, self.A, False)
+        places = (self._connections, self._requests, low, high)
+        size = keep(self.M, self.window.data, self.A, *places, bulk, self.A, False)
+        if size > KEPT_LIMIT:
+            bulk = GIVE_UP
+            size = keep(self.M, self.window.data, self.A, *places, bulk, self.A, False)
         fresh = np.zeros(KEPT_BASE + 1 + min(size, KEPT_LIMIT), np.uint8)
         names = NAMES + int(self.M[K_CLIENT_BYTES])
         fresh[NAMES:names] = self.A[NAMES:names]
         if size:
-            keep(self.M, self.window.data, self.A, *places, fresh, True)
+            keep(self.M, self.window.data, self.A, *places, bulk, fresh, True)
         self.A = fresh

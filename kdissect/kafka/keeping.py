@@ -3,7 +3,8 @@
 The window forgets its oldest slot before it reads on. What the stream kernels may still look at then moves to `kept`:
 the beginnings of frames that are being received, windows that are being searched, and segments ahead of a hole. The
 bulk of a large frame stays where it is, as extents of the file, where the input can be read again; where it cannot (a
-pipe, a compressed file) it moves too. `kept` is packed anew each time, so it holds live bytes only.
+pipe, a compressed file, plaintext of TLS) it moves too, or is given up when too much would be kept: such a frame is
+still paired and timed. `kept` is packed anew each time, so it holds live bytes only.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from kdissect.tcp.layout import (
     N_NEXT,
 )
 
+LEAVE, MOVE, GIVE_UP = 0, 1, 2
+"""What becomes of the bulk of large frames: it stays where it can be read again, it moves, it is given up."""
 SMALL_REQUEST = 4096
 """Waiting requests up to this size are kept: cheaper than reading each of them again."""
 
@@ -50,27 +53,31 @@ def _move(M, b, A, at, n, fresh, w, fill):  # type: ignore[no-untyped-def]
 
 
 @part
-def _nodes(M, b, A, node, everything, low, high, fresh, w, fill):  # type: ignore[no-untyped-def]
-    """Move the pieces of one list; all of them, or only those within the first HEAD_BYTES."""
+def _nodes(M, b, A, node, bulk, low, high, fresh, w, fill):  # type: ignore[no-untyped-def]
+    """Move the pieces of one list: those within the first HEAD_BYTES, and of the bulk what `bulk` says; what is not in
+    the input moves in any case, unless it is given up."""
     seen = np.int64(0)
-    while node >= 0 and (everything or seen < HEAD_BYTES):
+    while node >= 0:
         n = M[node + N_LENGTH] & 0x7FFFFFFF
         at = M[node + N_AT]
         if at >= 0 and n > 0 and _leaving(at, low, high):
-            if fill:
-                M[node + N_AT] = _move(M, b, A, at, n, fresh, w, fill)
-            w += n
+            if seen < HEAD_BYTES or bulk == MOVE or (bulk == LEAVE and at >= EXTRA):
+                if fill:
+                    M[node + N_AT] = _move(M, b, A, at, n, fresh, w, fill)
+                w += n
+            elif bulk == GIVE_UP and fill:
+                M[node + N_AT] = CUT
         seen += n
         node = M[node + N_NEXT]
     return w
 
 
 @kernel
-def keep(M, b, A, connections, requests, low, high, all_of_it, fresh, fill):  # type: ignore[no-untyped-def]
+def keep(M, b, A, connections, requests, low, high, bulk, fresh, fill):  # type: ignore[no-untyped-def]
     """Move (or, without `fill`, only measure) what has to leave the window; returns the bytes.
 
     `connections` and `requests` are the addresses of all such structs, free ones too. `fresh` becomes the new `A`.
-    `all_of_it`: the input cannot be read again, so the bulk of large frames moves too.
+    `bulk`: LEAVE, MOVE or GIVE_UP.
     """
     w = np.int64(0)
     for c in connections:
@@ -83,18 +90,18 @@ def keep(M, b, A, connections, requests, low, high, all_of_it, fresh, fill):  # 
                     M[s + D_AT] = _move(M, b, A, at, M[s + D_LENGTH], fresh, w, fill)
                 w += M[s + D_LENGTH]
             if M[s + D_HEAD] >= 0:
-                everything = M[s + D_MODE] == MODE_SEARCH or all_of_it
-                w = _nodes(M, b, A, M[s + D_HEAD], everything, low, high, fresh, w, fill)
+                mine = np.int64(MOVE) if M[s + D_MODE] == MODE_SEARCH else bulk
+                w = _nodes(M, b, A, M[s + D_HEAD], mine, low, high, fresh, w, fill)
             if M[s + D_AHEAD_HEAD] >= 0:
-                w = _nodes(M, b, A, M[s + D_AHEAD_HEAD], True, low, high, fresh, w, fill)
+                w = _nodes(M, b, A, M[s + D_AHEAD_HEAD], np.int64(MOVE), low, high, fresh, w, fill)
     for r in requests:
         if M[r + R_BYTES] <= 0:
             continue
         at = M[r + R_AT]
-        if at >= 0 and _leaving(at, low, high) and (M[r + R_BYTES] <= SMALL_REQUEST or all_of_it):
+        if at >= 0 and _leaving(at, low, high) and (M[r + R_BYTES] <= SMALL_REQUEST or bulk == MOVE or at >= EXTRA):
             if fill:
                 M[r + R_AT] = _move(M, b, A, at, M[r + R_LENGTH], fresh, w, fill)
             w += M[r + R_LENGTH]
         if M[r + R_HEAD] >= 0:
-            w = _nodes(M, b, A, M[r + R_HEAD], all_of_it, low, high, fresh, w, fill)
+            w = _nodes(M, b, A, M[r + R_HEAD], bulk, low, high, fresh, w, fill)
     return w

@@ -3,10 +3,13 @@ as the brokers' own checksums over the record batches in them say."""
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import kdissect
 from kdissect.capture import open_captures
 from kdissect.capture.captureset import CaptureSet
 from kdissect.capture.window import Window
@@ -14,6 +17,8 @@ from kdissect.engine.run import Run, Settings
 from kdissect.kafka.batches import walk
 from kdissect.kafka.verification import verify
 from kdissect.tables.recordsets import record_sets
+from tests.bench import frames
+from tests.oracle.pcap import Talk, api_versions_request, api_versions_response, pcap
 
 
 @pytest.mark.parametrize("name", ["k4_slow_and_throttled", "base", "mtu1500_2_3_1"])
@@ -31,3 +36,46 @@ def test_bytes_of_frames(captures: Path, monkeypatch: pytest.MonkeyPatch, name: 
         assert not len(batches.problems())
         right += int((batches.crc_ok == 1).sum())
     assert right > 80
+
+
+def large_answers(connections: int, size: int) -> bytes:
+    """A capture of connections that receive an answer to a Fetch at the same time."""
+    packets: list[tuple[int, bytes]] = []
+    talks = [Talk(("10.0.0.1", 40000 + number), packets=packets) for number in range(connections)]
+    body = frames.fetch_response([frames.batch([np.random.default_rng(1).bytes(size)])])
+    begin = len(api_versions_response(1))
+    for number, talk in enumerate(talks):
+        talk.handshake(number)
+        asked = [api_versions_request(1), frames.fetch_request(1)]
+        talk.put(100 + number, 0, 0, asked[0])
+        talk.put(101 + number, 1, 0, api_versions_response(1))
+        talk.put(102 + number, 0, len(asked[0]), asked[1])
+    for at in range(0, len(body), 60_000):
+        for number, talk in enumerate(talks):
+            talk.put(200 + at / 1000 + number / 100, 1, begin + at, body[at : at + 60_000])
+    return pcap(packets)
+
+
+@pytest.mark.parametrize("limit", [256 << 20, 8 << 20])
+def test_what_a_pipe_cannot_keep_is_given_up(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the limit the bulk of unfinished frames goes: they are paired and timed, and the problem is named."""
+    monkeypatch.setattr(CaptureSet, "window", lambda self: Window(1 << 20, 3))
+    monkeypatch.setattr("kdissect.kafka.dissector.KEPT_LIMIT", limit)
+    data = large_answers(6, 4 << 20)
+    asked = {"exchanges": None, "problems": None, "record_batches": ["crc_ok"]}
+    found = kdissect.open(io.BytesIO(data)).tables(asked)
+    rows = found["exchanges"].to_pylist()
+    fetches = [row for row in rows if row["api"] == "Fetch"]
+    assert len(rows) == 12
+    assert {row["response_bytes"] for row in fetches} == {fetches[0]["response_bytes"]}
+    assert all(row["latency_ms"] > 4000 for row in fetches)
+    checks = found["record_batches"]["crc_ok"].to_pylist()
+    problems = found["problems"].to_pylist()
+    if limit > len(data):
+        assert checks == [True] * 6
+        assert not problems
+        return
+    assert {row["status"] for row in fetches} == {"partial"}
+    assert not checks
+    assert {(row["kind"], row["where"]) for row in problems} == {("buffer_limit", "response body")}
+    assert sorted(row["exchange_id"] for row in problems) == sorted(row["exchange_id"] for row in fetches)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import ssl
 import struct
 import subprocess
@@ -10,15 +11,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 import kdissect
 from kdissect.cli.commands import main
 from kdissect.problems import UsageError
+from tests.bench import frames
 from tests.oracle import wire
 from tests.oracle.material import CAPTURES
-from tests.oracle.pcap import FIN, RST, START, SYN, Talk, api_versions_request, pcap
+from tests.oracle.pcap import FIN, RST, START, SYN, Talk, api_versions_request, api_versions_response, pcap
 from tests.tls.openssl import TLS12, TLS13, Connection, Ends
 
 SAME = (
@@ -221,3 +224,33 @@ def test_plaintext_to_a_port_for_tls(closes: bool, tmp_path: Path) -> None:
         "the broker answers with a TLS alert: the client speaks plaintext to a port for TLS"
     ]
     assert tables["exchanges"]["response_bytes"].to_pylist() == [None]
+
+
+def test_large_frames_of_several_connections_at_once(tmp_path: Path) -> None:
+    """Plaintext rotates in a little memory: what a frame needs of it is kept until its last byte."""
+    ends = Ends(tmp_path, TLS13)
+    packets: list[tuple[int, bytes]] = []
+    talks = []
+    for number in range(3):
+        talk = Talk(("10.0.0.1", 40000 + number), packets=packets)
+        talk.handshake(number)
+        it = _Sealed(talk, ends.connect())
+        for side, data in it.connection.wire:
+            it.put(10 + number, side, data)
+        it.put(20 + number, 0, it.connection.say(0, api_versions_request(1)))
+        it.put(30 + number, 1, it.connection.say(1, api_versions_response(1)))
+        it.put(40 + number, 0, it.connection.say(0, frames.fetch_request(1)))
+        talks.append(it)
+    random = np.random.default_rng(7)
+    bodies = [frames.fetch_response([frames.batch([random.bytes(6 << 20)])]) for _ in talks]
+    step = 200_000
+    for n, begin in enumerate(range(0, max(map(len, bodies)), step)):
+        for number, (it, body) in enumerate(zip(talks, bodies, strict=True)):
+            if body[begin : begin + step]:
+                it.put(60 + 5 * n + number, 1, it.connection.say(1, body[begin : begin + step]), 150)
+    path = tmp_path / "large.pcap"
+    path.write_bytes(pcap(packets))
+    for source in (path, io.BytesIO(path.read_bytes())):
+        found = kdissect.open(source, keylog=ends.keys).tables({"record_batches": ["crc_ok"], "exchanges": ["status"]})
+        assert found["record_batches"]["crc_ok"].to_pylist() == [True] * 3
+        assert found["exchanges"]["status"].to_pylist() == ["ok"] * 6
