@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -17,6 +16,7 @@ from kdissect.capture import CaptureSet, open_captures
 from kdissect.capture.keys import read_key_log
 from kdissect.capture.sources import Source
 from kdissect.engine.analysed import PROGRESSIVE, AnalysedRun
+from kdissect.engine.display import capture_html, in_notebooks
 from kdissect.engine.run import Progress, Run, Settings
 from kdissect.problems import UsageError
 from kdissect.tables import formats
@@ -61,12 +61,7 @@ class Capture:
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the captures, and how to go on. Nothing is read."""
-        names = "".join(f"<li><code>{escape(one.name)}</code>{_sized(one)}</li>" for one in self._captures)
-        tables = ", ".join(f"<code>{name}</code>" for name in SCHEMAS)
-        return (
-            f"<div><p><b>kdissect.Capture</b></p><ul>{names}</ul>"
-            f"<p>Tables for <code>.table(name)</code> and <code>.pandas(name)</code>: {tables}</p></div>"
-        )
+        return capture_html(self._captures)
 
     @property
     def names(self) -> list[str]:
@@ -302,13 +297,6 @@ class Capture:
         return replace(self._settings, selection=None, follow=None)
 
 
-def _sized(capture: CaptureSet) -> str:
-    """How many files and bytes a capture has, where that is known without reading it."""
-    files = len(capture.members)
-    several = f", {files} files" if files > 1 else ""
-    return several + (f", {capture.size:,} bytes" if capture.size is not None else "")
-
-
 def open_capture(
     source: Source | Sequence[Source],
     *,
@@ -338,6 +326,7 @@ def open_capture(
     Raises CaptureError when there is no such capture, or it is none; UsageError for a time that cannot be read, a file
     that is no key log, a client, broker or topic that nothing can be called, and several captures to follow.
     """
+    in_notebooks()
     keys = None if keylog is None else read_key_log(keylog)
     wish = selection(client, broker, topic)
     settings = Settings(

@@ -38,4 +38,4 @@ def test_what_a_notebook_shows(tmp_path: Path) -> None:
     shown = kdissect.open(path)._repr_html_()
     assert "&lt;b&gt;.pcap" in shown
     assert f"{path.stat().st_size:,} bytes" in shown
-    assert "<code>exchanges</code>" in shown
+    assert ">exchanges</code>" in shown
