@@ -326,6 +326,12 @@ def _quality(summary: Summary, width: int) -> Block:
         for measure, value in measured.items()
         if value
     ]
+    sealed = summary.protocols.get("tls")
+    if sealed:
+        sentences.append(
+            f"{words.number_of(sealed, 'TLS connection')} not decrypted: --keylog FILE reads those whose keys were "
+            "logged and whose handshake was captured."
+        )
     if others:
         sentences.append(f"Connections of other protocols: {', '.join(others)}.")
     lines = _sentence(" ".join(sentences), width) if sentences else []

@@ -23,6 +23,9 @@ Words = npt.NDArray[np.int64]
 TLS_ALERT = 0x1503
 """The first two bytes of a TLS record that is an alert (RFC 8446, section 5.1)."""
 
+EXPECTED = "expected"
+"""In the place of a TLS version: the broker expects TLS, and the client speaks plaintext."""
+
 _EMPTY: dict[str, type] = {
     "id": np.uint64, "capture": np.int32, "client_hi": np.uint64, "client_lo": np.uint64, "broker_hi": np.uint64,
     "broker_lo": np.uint64, "client_port": np.int32, "broker_port": np.int32, "started": np.int64, "ended": np.int64,
@@ -168,6 +171,7 @@ class Ledger:
         for i in np.flatnonzero(asked & (answer >> 48 == TLS_ALERT)).tolist():
             detail = "the broker answers with a TLS alert: the client speaks plaintext to a port for TLS"
             self.note(Kind.TLS, "response stream", detail, conn=int(number[i]), at=int(rows[i, t.C_LAST]))
+            self.encrypted(int(number[i]), EXPECTED, None)
 
     def encrypted(self, conn: int, version: str | None, sni: str | None) -> None:
         """The connection (a row of connections) is TLS of that version, where it is known, for that server name."""

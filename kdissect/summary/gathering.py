@@ -31,7 +31,7 @@ WANTED: Mapping[str, tuple[str, ...]] = {
     ),
     "connections": (
         "connection_id", "capture", "client_ip", "broker", "broker_ip", "broker_port", "started_at", "ended_at",
-        "is_kafka", "protocol", "client_id", "client_software_name", "client_software_version", "group_id",
+        "is_kafka", "protocol", "tls", "client_id", "client_software_name", "client_software_version", "group_id",
     ),
     "fetch_sessions": ("broker", "opened_at", "closed_at", "first_epoch", "requests", "end_reason"),
     "findings": ("id", "severity", "text", "table", "filter", "count", "first_exchange_id"),

@@ -220,7 +220,12 @@ class Session:
             return
         suite = SUITES.get(choice.suite)
         if suite is None or choice.version < 0x0303:
-            self.reason = f"cipher suite 0x{choice.suite:04x} of {self.version or 'an unknown version'} is not read"
+            name = hs.UNREAD_SUITES.get(choice.suite)
+            suite_said = f"{name} (0x{choice.suite:04x})" if name else f"0x{choice.suite:04x}"
+            self.reason = (
+                f"cipher suite {suite_said} of {self.version or 'an unknown version'} is not read, "
+                "AES-GCM and ChaCha20-Poly1305 are"
+            )
             return
         keyed = self._keys13(suite, hello) if choice.version == hs.TLS13 else self._keys12(suite, hello, choice)
         if not keyed:

@@ -219,11 +219,27 @@ def test_plaintext_to_a_port_for_tls(closes: bool, tmp_path: Path) -> None:
         talk.put(4, 0, len(request), b"", FIN | 16)
     path = tmp_path / "wrong.pcap"
     path.write_bytes(pcap(talk.packets))
-    tables = kdissect.open(path).tables(["problems", "exchanges"])
+    tables = kdissect.open(path).tables(["problems", "exchanges", "connections", "findings"])
     assert [row["detail"] for row in tables["problems"].to_pylist() if row["kind"] == "tls"] == [
         "the broker answers with a TLS alert: the client speaks plaintext to a port for TLS"
     ]
     assert tables["exchanges"]["response_bytes"].to_pylist() == [None]
+    assert tables["connections"]["tls"].to_pylist() == ["expected"]
+    (found,) = tables["findings"].to_pylist()
+    assert (found["id"], found["severity"], found["count"]) == ("plaintext_to_tls", "high", 1)
+    assert "plaintext to a port of broker" in found["text"]
+    assert kdissect.open(path).table("connections", where=found["filter"]).num_rows == 1
+    assert found["text"] in [one["text"] for one in kdissect.open(path).summary().findings]
+
+
+def test_the_first_screen_says_what_would_read_them() -> None:
+    words = [sys.executable, "-m", "kdissect", str(CAPTURES / "tls13.pcap")]
+    sealed, read = (
+        " ".join(subprocess.run([*words, *more], capture_output=True, text=True, check=True).stdout.split())
+        for more in ([], ["--keylog", str(CAPTURES / "tls13.keys.log")])
+    )
+    assert "TLS connections not decrypted: --keylog FILE reads" in sealed
+    assert "--keylog" not in read
 
 
 def test_large_frames_of_several_connections_at_once(tmp_path: Path) -> None:

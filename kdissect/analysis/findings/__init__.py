@@ -42,8 +42,8 @@ READ: Mapping[str, frozenset[str]] = {
     ),
     "connections": frozenset(
         {
-            "connection_id", "client_ip", "client_port", "client_id", "start_seen", "is_kafka", "end_reason",
-            "exchanges", "started_at", "ended_at", "zero_window_ms", "retransmitted_bytes",
+            "connection_id", "client_ip", "client_port", "client_id", "broker", "tls", "start_seen", "is_kafka",
+            "end_reason", "exchanges", "started_at", "ended_at", "zero_window_ms", "retransmitted_bytes",
         }
     ),
 }  # fmt: skip

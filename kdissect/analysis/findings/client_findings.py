@@ -214,4 +214,22 @@ def stalls(tables: Tables) -> list[Finding]:
     return found
 
 
-FINDERS = (retries, fencing, unsupported, short_connections, stalls)
+def plaintext_to_tls(tables: Tables) -> list[Finding]:
+    """Clients without TLS on a port for TLS: no request of theirs is ever answered."""
+    connections = get(tables, "connections")
+    coder = Coder()
+    refused = coder.column(connections, "tls") == coder.codes.get("expected", -2)
+    groups = group(connections, ["client_ip", "broker"])
+    found = []
+    for code in np.flatnonzero(groups.count(refused)).tolist():
+        ip, broker = groups.keys["client_ip"][code].as_py(), groups.keys["broker"][code].as_py()
+        text = (
+            f"a client at {ip} speaks plaintext to a port of broker {broker} that expects TLS: "
+            f"{many(int(groups.count(refused)[code]), 'connection')} ended with a TLS alert (security.protocol)."
+        )
+        condition = both(equals("client_ip", ip), equals("broker", broker), "tls = 'expected'")
+        found += finding(tables, "plaintext_to_tls", HIGH, text, "connections", condition)
+    return found
+
+
+FINDERS = (plaintext_to_tls, retries, fencing, unsupported, short_connections, stalls)

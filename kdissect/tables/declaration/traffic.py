@@ -50,7 +50,12 @@ CONNECTIONS = table(
     ),
     ("sasl_mechanism", TEXT, "Mechanism of the first SaslHandshake request, or of bare tokens."),
     ("principal", TEXT, "User name, where the mechanism tells it openly (PLAIN, SCRAM). Never a credential."),
-    ("tls", TEXT, "TLS version when the connection is encrypted, else null."),
+    (
+        "tls",
+        TEXT,
+        "TLS version when the connection is encrypted; `expected` where a client speaks plaintext to a port for TLS; "
+        "else null.",
+    ),
     ("sni", TEXT, "Server name that the TLS client asked for."),
     ("packets", COUNT, "Packets, both directions, duplicates included."),
     ("bytes", COUNT, "TCP payload bytes on the wire, both directions, retransmissions included."),
