@@ -283,8 +283,7 @@ class Stage:
         if self.finds:
             from kdissect.analysis.findings import findings
 
-            # Whatever else is asked for, the findings are the same: record batches are not read for them.
-            out["findings"] = findings({name: table for name, table in out.items() if name != "record_batches"})
+            out["findings"] = findings(out)
         return out
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,6 +26,7 @@ def overview(captures: Sequence[CaptureSet], settings: Settings, by: str) -> Sum
     """The summary of captures; `by` groups its latencies. Memory is bounded by the constants above."""
     gathered = Summarizer(by)
     wanted = {name: list(columns) for name, columns in WANTED.items()}
+    settings = replace(settings, reading=replace(settings.reading, most_sent=EVIDENCE))
     run = AnalysedRun(captures, wanted, settings)
     evidence = _Evidence()
     for part in run.parts(HELD_BACK):
@@ -34,6 +36,7 @@ def overview(captures: Sequence[CaptureSet], settings: Settings, by: str) -> Sum
         evidence.take(part)
     at_the_end = run.run.finish()
     topics = settings.selection.topics if settings.selection is not None else ()
+    at_the_end["producers"] = _of(topics, at_the_end["producers"])
     found = findings({**evidence.tables(topics), **at_the_end})
     for name, table in {**at_the_end, "findings": found}.items():
         for batch in table.to_batches():
@@ -69,7 +72,12 @@ class _Evidence:
         out = {}
         for name, parts in self._parts.items():
             table = unified(pa.concat_tables(parts, promote_options="permissive"))
-            if topics and "topic" in table.column_names:
-                table = table.filter(pc.is_in(table["topic"].cast(pa.string()), value_set=pa.array(topics)))
-            out[name] = table
+            out[name] = _of(topics, table)
         return out
+
+
+def _of(topics: Sequence[str], table: pa.Table) -> pa.Table:
+    """Of a table that names topics, the rows of these topics; all, if none are named."""
+    if not topics or "topic" not in table.column_names:
+        return table
+    return table.filter(pc.is_in(table["topic"].cast(pa.string()), value_set=pa.array(topics)))

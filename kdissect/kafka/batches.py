@@ -98,9 +98,11 @@ class Batches:
         where = np.asarray(rows, np.int64)
         return Problems(where, self.owner[where], np.asarray(kinds, np.int8), texts, self.rows[where][:, WIRE])
 
-    def table(self, columns: Sequence[str] | None = None) -> pa.RecordBatch:
-        """The columns of `record_batches` which batches themselves know, of the rows in `real`, in order."""
-        makers = batch_columns.columns(self.rows[self.real], self.crc_ok[self.real], self.uncompressed[self.real])
+    def table(self, columns: Sequence[str] | None = None, picked: Int64s | None = None) -> pa.RecordBatch:
+        """The columns of `record_batches` which batches themselves know, of the rows in `real`, in order; or of those
+        `picked`."""
+        rows = self.real if picked is None else picked
+        makers = batch_columns.columns(self.rows[rows], self.crc_ok[rows], self.uncompressed[rows])
         names = list(makers) if columns is None else [name for name in columns if name in makers]
         return pa.RecordBatch.from_arrays([makers[name]() for name in names], names=names)
 

@@ -13,18 +13,21 @@ import pyarrow as pa
 from kdissect._dictionaries import unified
 from kdissect.analysis.findings import READ, findings
 from kdissect.analysis.stage import FED, FOLLOWED, Stage
-from kdissect.spark.decoding import message_kind
+from kdissect.spark.decoding import SENT, message_kind
 from kdissect.spark.plan import Plan
 from kdissect.spark.resolving import Names
 from kdissect.spark.staging import PIECE_BYTES, cell, opened, rows
 from kdissect.tables.builder import TableBuilder, shown
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.order import order
+from kdissect.tables.recording import producers_table
 
 MADE = (*FED, *FOLLOWED, "share_sessions")
 """Tables that come out of this stage, where the analysis takes part in them."""
 FOUND_IN = ("exchanges", "fetches", "fetch_partitions", "fetch_sessions", "connections")
 """Tables that the findings are made of."""
+DECODED = ("connections", "record_batches", SENT)
+"""Staged tables that findings read as they were decoded; the others come out of this stage."""
 
 
 def asked(tables: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
@@ -91,7 +94,28 @@ def _cut(table: pa.Table) -> Iterator[tuple[int, int]]:
 
 
 def find(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:
-    """Staged rows of the tables in FOUND_IN, all of them, to rows of `findings`."""
+    """Staged rows of the tables in FOUND_IN and DECODED, all of them, to rows of `findings`."""
+    parts = _resolved(batches, plan, names)
+    tables = {name: order(name, _joined(pieces)) for name, pieces in parts.items() if name != SENT}
+    tables["producers"] = _producers(parts, names)
+    schema = SCHEMAS["findings"].remove_metadata()
+    yield from shown(findings(tables), schema).select(plan.tables["findings"]).to_batches()
+
+
+def follow(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:
+    """Staged rows of SENT, all of them, to rows of `producers`."""
+    made = _producers(_resolved(batches, plan, names), names)
+    yield from shown(made, SCHEMAS["producers"].remove_metadata()).select(plan.tables["producers"]).to_batches()
+
+
+def _producers(parts: Mapping[str, list[pa.Table]], names: Names) -> pa.Table:
+    if not parts.get(SENT):
+        return SCHEMAS["producers"].empty_table()
+    return producers_table(_joined(parts[SENT]), names.topics)
+
+
+def _resolved(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> dict[str, list[pa.Table]]:
+    """Staged rows by table, with names resolved."""
     builder = names.builder(plan)
     parts: dict[str, list[pa.Table]] = {}
     for batch in batches:
@@ -99,6 +123,4 @@ def find(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterato
             name, data = batch.column("table")[i].as_py(), batch.column("data")[i].as_py()
             table = names.resolved(builder, name, opened(data))
             parts.setdefault(name, []).append(table)
-    tables = {name: order(name, _joined(pieces)) for name, pieces in parts.items()}
-    schema = SCHEMAS["findings"].remove_metadata()
-    yield from shown(findings(tables), schema).select(plan.tables["findings"]).to_batches()
+    return parts

@@ -15,8 +15,7 @@ from kdissect.analysis.stage import Stage
 from kdissect.capture import open_captures
 from kdissect.capture.keys import read_key_log
 from kdissect.capture.sources import Source as Named
-from kdissect.engine.opened import MADE as TABLES
-from kdissect.engine.opened import nanoseconds
+from kdissect.engine.opened import MADE, nanoseconds
 from kdissect.engine.run import Settings
 from kdissect.problems import CaptureUnreadable, UsageError
 from kdissect.spark import analysing, decoding
@@ -33,6 +32,8 @@ from kdissect.tables.suggestion import near
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+TABLES = (*MADE, "records", "producers")
+"""What can be asked for; all but the last two are made where nothing is named."""
 DRIVER = ("api_versions", "topics", "capture_quality")
 """Tables that are small and made on the driver."""
 TRANSPORTS = ("ranges", "payload")
@@ -51,6 +52,7 @@ def dissect(
     end: str | datetime | None = None,
     keylog: str | Path | None = None,
     verify: bool = False,
+    reveal: bool = False,
     transport: str = "ranges",
     partitions: int | None = None,
     strict: bool = False,
@@ -58,14 +60,25 @@ def dissect(
     """Captures as DataFrames, one for each table: a mapping that reads nothing before a table is asked for.
 
     `paths`: a path, a glob, a directory, or a list of these, which driver and executors see alike. Files of a rotated
-    set are one capture, wherever they are cut. `tables`: names (None: all), or a mapping from names to columns.
-    `start`, `end`, `keylog`, `verify`: as in `kdissect.open`. `transport`: "ranges" reads payloads again where they are
+    set are one capture, wherever they are cut. `tables`: names (None: all but `records` and `producers`), or a mapping
+    from names to columns. `start`, `end`, `keylog`, `verify`: as in `kdissect.open`; `reveal`: keys, values and headers
+    of `records` too. `transport`: "ranges" reads payloads again where they are
     needed, "payload" shuffles them. `partitions` of the decoding stage (None: by size and cores). `strict`: a file that
     cannot be read to its end is an error, not a problem row.
 
     Rows equal those of `kdissect.open`, in no order. Raises UsageError, CaptureError.
     """
-    job = prepare(paths, tables, start=start, end=end, keylog=keylog, verify=verify, transport=transport, strict=strict)
+    job = prepare(
+        paths,
+        tables,
+        start=start,
+        end=end,
+        keylog=keylog,
+        verify=verify,
+        reveal=reveal,
+        transport=transport,
+        strict=strict,
+    )
     return job.on(spark, partitions)
 
 
@@ -94,20 +107,21 @@ def prepare(
     end: str | datetime | None = None,
     keylog: str | Path | None = None,
     verify: bool = False,
+    reveal: bool = False,
     transport: str = "ranges",
     strict: bool = False,
 ) -> Job:
     """Everything about `dissect` that needs no Spark. Raises UsageError, CaptureError."""
     if transport not in TRANSPORTS:
         raise UsageError(f"transport is {' or '.join(TRANSPORTS)}, not {transport!r}")
-    asked = dict(tables) if isinstance(tables, Mapping) else dict.fromkeys(TABLES if tables is None else tables)
+    asked = dict(tables) if isinstance(tables, Mapping) else dict.fromkeys(MADE if tables is None else tables)
     columns = {name: columns_of(name, None if some is None else list(some)) for name, some in asked.items()}
     for name in columns:
         if name not in TABLES:
             raise UsageError(f"Spark does not make table {name!r}{near(name, TABLES)}; tables: {', '.join(TABLES)}")
     keys = None if keylog is None else read_key_log(keylog)
     settings = Settings(
-        nanoseconds(start), nanoseconds(end), keylog=keys, reading=Reading(verify=verify).asked(asked, {})
+        nanoseconds(start), nanoseconds(end), keylog=keys, reading=Reading(verify=verify).asked(asked, {}, reveal)
     )
     captures = open_captures(paths)
     for capture in captures:
@@ -144,6 +158,8 @@ class Dataset(Mapping[str, "DataFrame"]):
             return self._small(name)
         if name == "findings":
             return self._findings()
+        if name == "producers":
+            return self._producers()
         analysed = not self._idle and name in analysing.MADE
         staged = (self._analysed if analysed else self._decoded).where(f"table = '{name}'")
         schema = self._schema(name)
@@ -223,9 +239,14 @@ class Dataset(Mapping[str, "DataFrame"]):
     def _findings(self) -> DataFrame:
         analysed, decoded = self._analysed, self._decoded
         rows = analysed.where(analysed["table"].isin(list(analysing.FOUND_IN)))
-        rows = rows.unionByName(decoded.where("table = 'connections'")).repartition(1)
+        rows = rows.unionByName(decoded.where(decoded["table"].isin(list(analysing.DECODED)))).repartition(1)
         find = partial(analysing.find, plan=self.plan, names=self._names)
         return rows.mapInArrow(find, spark_schema(self._schema("findings")))
+
+    def _producers(self) -> DataFrame:
+        sent = self._decoded.where(f"table = '{decoding.SENT}'").repartition(1)
+        follow = partial(analysing.follow, plan=self.plan, names=self._names)
+        return sent.mapInArrow(follow, spark_schema(self._schema("producers")))
 
     def _small(self, name: str) -> DataFrame:
         schema = self._schema(name)

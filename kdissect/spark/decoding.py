@@ -38,8 +38,10 @@ Words = npt.NDArray[np.int64]
 OWN_GROUP = "_own_group"
 """Helper column of `connections`: whether the connection's own requests named groups."""
 CONNECTION_ROWS = 1 << 16
-NOT_STAGED = ("api_versions", "topics", "capture_quality")
-"""Tables that the driver makes out of what partitions have learned."""
+NOT_STAGED = ("api_versions", "topics", "capture_quality", "producers")
+"""Tables that the driver makes out of what partitions have learned, and `producers`, which is made of SENT."""
+SENT = "sent"
+"""Staged rows of what producers with an id sent: a producer's connections may be in several partitions."""
 
 
 @dataclass(slots=True)
@@ -154,6 +156,10 @@ class _Decoding:
                 table = self._with_own_groups(table)
             for begin in range(0, table.num_rows, CONNECTION_ROWS):
                 yield rows([(name, "", cell(table.slice(begin, CONNECTION_ROWS)))])
+        sent = builder.sent()
+        if sent is not None:
+            for begin in range(0, sent.num_rows, CONNECTION_ROWS):
+                yield rows([(SENT, "", cell(sent.slice(begin, CONNECTION_ROWS)))])
         connections, directory = work.ledger.connections, builder.directory
         groups = {
             (connections.captures[capture], directory.ips.texts[address], client): found
@@ -183,7 +189,7 @@ def split_tables(stage: Stage) -> frozenset[str]:
     """The staged tables that the analysis works on, broker by broker."""
     if stage.idle:
         return frozenset()
-    tables = {name for name in stage.tables if name not in AT_THE_END}
+    tables = {name for name in stage.tables if name not in (*AT_THE_END, "record_batches")}
     return frozenset(tables | {message_name(*kind) for kind in stage.messages})
 
 

@@ -169,6 +169,10 @@ class TableBuilder:
             extra.append("topic_id")
         return columns + [column for column in dict.fromkeys(extra) if column not in columns]
 
+    def sent(self) -> pa.Table | None:
+        """What the table `producers` is made of (`recording.producers_table`), not resolved; None for nothing."""
+        return self._recorder.sent()
+
     def finish(self, problems: Problems | None = None, quality: Iterable[Quality] = ()) -> dict[str, pa.Table]:
         """The tables asked for that are made at the end, whole, resolved and in order. To be called once.
 

@@ -8,7 +8,7 @@ keeps everything else from being looked at.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect._dictionaries import unified
+from kdissect.kafka.batch_layout import (
+    ATTRIBUTES,
+    CONTROL_BIT,
+    MAGIC,
+    OWNER,
+    PRODUCER_ID,
+    TRANSACTIONAL_BIT,
+)
 from kdissect.kafka.batches import Batches, walk
 from kdissect.kafka.completed import Problems
 from kdissect.tables.block import TIME_KEY, Block
@@ -49,6 +57,10 @@ class Reading:
     sizes: bool = False
     verify: bool = False
     reveal: bool = False
+    transactions: bool = False
+    """Of `record_batches` only what was written within transactions is wanted."""
+    most_sent: int | None = None
+    """The table `producers` holds no more than about so many batches, the first ones."""
     limits: Mapping[str, tuple[Limit, ...]] = field(default_factory=dict)
 
     def asked(
@@ -59,12 +71,12 @@ class Reading:
         found = filters.get("record_batches")
         if found is not None:
             named |= found.columns
-        return Reading(
-            self.checksums or CHECKSUM in named,
-            self.sizes or SIZE in named,
-            self.verify,
-            self.reveal or reveal,
-            {name: one.limits for name, one in filters.items() if one is not None},
+        return replace(
+            self,
+            checksums=self.checksums or CHECKSUM in named,
+            sizes=self.sizes or SIZE in named,
+            reveal=self.reveal or reveal,
+            limits={name: one.limits for name, one in filters.items() if one is not None},
         )
 
 
@@ -85,6 +97,7 @@ class Recorder:
         self.idle = not (self._counted or self._watched or self._listed or self._read or self._followed)
         """Nothing that was asked for needs a look at record sets."""
         self._sent: list[pa.RecordBatch] = []
+        self._count = 0
         self._block: Block | None = None
         self._sets: RecordSets | None = None
         self._batches: Batches | None = None
@@ -126,7 +139,9 @@ class Recorder:
             measure(batches)
         if self._listed:
             names = columns["record_batches"]
-            yield "record_batches", record_rows("record_batches", block, sets, batches.table(["owner", *names]), names)
+            picked = _transactional(batches) if reading.transactions else None
+            found = batches.table(["owner", *names], picked)
+            yield "record_batches", record_rows("record_batches", block, sets, found, names)
         if self._followed:
             self._follow(block, sets, batches)
         if self._watched:
@@ -169,24 +184,43 @@ class Recorder:
 
     def _follow(self, block: Block, sets: RecordSets, batches: Batches) -> None:
         """Keep what producers with an id sent."""
-        found = batches.table(["owner", *(name for name in SENT if name in SCHEMAS["record_batches"].names)])
-        owner = found.column("owner").to_numpy()
-        ours = pc.greater_equal(found.column("producer_id"), 0).fill_null(False).to_numpy(zero_copy_only=False)
-        kept = np.flatnonzero(ours & (sets.key[owner] == PRODUCE))
-        if len(kept):
-            self._sent.append(record_rows("record_batches", block, sets, found.take(pa.array(kept)), SENT))
+        most = self.reading.most_sent
+        if most is not None and self._count >= most:
+            return
+        rows = batches.rows
+        ours = np.flatnonzero((rows[:, PRODUCER_ID] >= 0) & (sets.key[rows[:, OWNER]] == PRODUCE))
+        if len(ours):
+            names = ["owner", *(name for name in SENT if name in SCHEMAS["record_batches"].names)]
+            self._sent.append(record_rows("record_batches", block, sets, batches.table(names, ours), SENT))
+            self._count += len(ours)
+
+    def sent(self) -> pa.Table | None:
+        """What producers with an id sent, not resolved; None for nothing."""
+        if not self._sent:
+            return None
+        return unified(pa.concat_tables([pa.Table.from_batches([part]) for part in self._sent]))
 
     def producers(self) -> pa.Table:
         """The table `producers`."""
-        from kdissect.kafka.producers import producers
+        sent = self.sent()
+        return SCHEMAS["producers"].empty_table() if sent is None else producers_table(sent, self.topics)
 
-        if not self._sent:
-            return SCHEMAS["producers"].empty_table()
-        table = unified(pa.concat_tables([pa.Table.from_batches([part]) for part in self._sent]))
-        topic = self.topics.resolve(table["topic"], table["topic_id"])
-        table = order("record_batches", table.set_column(table.column_names.index("topic"), "topic", topic))
-        sent_at = table[TIME_KEY].cast(SCHEMAS["producers"].field("sent_at").type)
-        return producers(table.append_column("sent_at", sent_at)).cast(SCHEMAS["producers"])
+
+def producers_table(sent: pa.Table, topics: Topics) -> pa.Table:
+    """The table `producers` of what `Recorder.sent` gave, of one run or of several."""
+    from kdissect.kafka.producers import producers
+
+    topic = topics.resolve(sent["topic"], sent["topic_id"])
+    table = order("record_batches", sent.set_column(sent.column_names.index("topic"), "topic", topic))
+    sent_at = table[TIME_KEY].cast(SCHEMAS["producers"].field("sent_at").type)
+    return producers(table.append_column("sent_at", sent_at)).cast(SCHEMAS["producers"])
+
+
+def _transactional(batches: Batches) -> Int64s:
+    """Rows of batches with records of a transaction, not with its markers."""
+    rows = batches.rows
+    bits = np.where(rows[:, MAGIC] == 2, np.maximum(rows[:, ATTRIBUTES], 0), 0)
+    return np.flatnonzero((bits & (TRANSACTIONAL_BIT | CONTROL_BIT)) == TRANSACTIONAL_BIT)
 
 
 def _compared(numbers: Int64s, limit: Limit) -> Flags:

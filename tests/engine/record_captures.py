@@ -15,13 +15,20 @@ PIECE = 60_000
 def capture(*sets: bytes, produced: Sequence[bytes] = (), piece: int = PIECE) -> bytes:
     """A pcap with a Produce of each of `produced` (topic orders, partition 4) and a Fetch whose response has one
     partition for each of `sets`."""
-    talk = Talk()
-    talk.handshake()
+    return pcap(packets(*sets, produced=produced, piece=piece))
+
+
+def packets(
+    *sets: bytes, produced: Sequence[bytes] = (), piece: int = PIECE, begin: float = 0.0, port: int = 50000
+) -> list[tuple[int, bytes]]:
+    """Its packets; the connection begins so many ms after the start."""
+    talk = Talk(("10.0.0.1", port))
+    talk.handshake(begin)
     at = [0, 0]
     pairs = [(frames.produce_request(records), frames.produce_response()) for records in produced]
     if sets:
         pairs.append((frames.fetch_request(len(sets)), frames.fetch_response(list(sets))))
-    time = 10.0
+    time = begin + 10.0
     for number, (asked, answered) in enumerate(pairs):
         asked = asked[:8] + struct.pack(">i", number) + asked[12:]
         answered = answered[:4] + struct.pack(">i", number) + answered[8:]
@@ -30,4 +37,4 @@ def capture(*sets: bytes, produced: Sequence[bytes] = (), piece: int = PIECE) ->
                 talk.put(time, side, at[side], data[start : start + piece])
                 at[side] += len(data[start : start + piece])
                 time += 0.01
-    return pcap(talk.packets)
+    return talk.packets

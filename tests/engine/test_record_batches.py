@@ -7,6 +7,7 @@ import random
 import struct
 import tracemalloc
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,10 +15,11 @@ import pytest
 
 import kdissect
 from kdissect.kafka import codecs
-from tests.engine.record_captures import capture
+from tests.engine.record_captures import capture, packets
 from tests.kafka.records.building import Row, batch, kafka_python, record, rows_of
 from tests.kafka.records.test_damage import LIES
 from tests.kafka.records.test_formats import BUILDS
+from tests.oracle.pcap import pcap
 
 
 def opened(data: bytes, **how: Any) -> kdissect.Capture:
@@ -172,6 +174,44 @@ def test_producers() -> None:
     assert {row["partition"] for row in rows} == {4}
     assert opened(data).table("producers", where="sequence = 'gap'").num_rows == 1
     assert sum(part.num_rows for part in opened(data).batches("producers")) == 5
+
+
+def test_findings_about_producers(tmp_path: Path) -> None:
+    """Batches sent again, over another connection too, and batches of an epoch that has passed, by producer."""
+
+    def sent(producer: int, epoch: int, sequence: int) -> bytes:
+        return batch(record(0, b"", b""), 1, producer=(producer, epoch, sequence))
+
+    first = packets(produced=[sent(7, 0, 0), sent(7, 0, 1), sent(8, 0, 0), sent(8, 1, 0), sent(8, 0, 1)])
+    later = packets(produced=[sent(7, 0, 1), sent(7, 0, 1), sent(7, 0, 2), sent(9, 0, 5)], begin=500, port=50001)
+    path = tmp_path / "sent.pcap"
+    path.write_bytes(pcap([*first, *later]))
+    found = kdissect.open(path).table("findings").to_pylist()
+    ours = [(row["id"], row["severity"], row["table"], row["filter"], row["count"]) for row in found]
+    assert ours == [
+        ("outdated_producer_epoch", "high", "producers", "producer_id = 8 and sequence = 'fenced'", 1),
+        ("batches_sent_again", "medium", "producers", "producer_id = 7 and sequence = 'repeat'", 2),
+    ]
+    assert "Producer 7 sent 2 batches to 1 partition again" in found[1]["text"]
+    for row in found:
+        shown = kdissect.open(path).table("producers", where=row["filter"])
+        assert (shown.num_rows, shown["exchange_id"][0].as_py()) == (row["count"], row["first_exchange_id"])
+    assert [one["text"] for one in kdissect.open(path).summary().findings] == [row["text"] for row in found]
+    assert kdissect.open(path).tables()["findings"].to_pylist() == found
+
+
+def test_the_producer_of_an_open_transaction(captures: Path) -> None:
+    """Who holds read_committed consumers back is told from what others fetched, whatever else is asked for."""
+    capture = kdissect.open(captures / "k4_transactions.pcap")
+    (row,) = capture.table("findings", where="id = 'held_back_by_transaction'").to_pylist()
+    written = capture.table(
+        "record_batches",
+        where="topic = 'tx-out' and partition = 1 and base_offset = 5 and leader_epoch >= 0 and not is_control",
+    )
+    (producer,) = set(written["producer_id"].to_pylist())
+    assert row["text"].endswith(f" by an open transaction of producer {producer}.")
+    assert row["filter"].startswith("topic = 'tx-out' and partition = 1 and last_stable_offset = 5")
+    assert capture.tables(["findings", "record_batches", "records"])["findings"].to_pylist().count(row) == 1
 
 
 def test_memory_is_flat() -> None:

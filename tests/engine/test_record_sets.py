@@ -189,7 +189,7 @@ def test_fetch_snapshot(position: int) -> None:
 def _large(megabytes: int, codec: str, path: Path) -> None:
     number, pack = PACK[codec]
     value = bytes(range(256)) * 256
-    one = [record(i, b"%d" % i, value[: 60_000 + i % 5000]) for i in range((megabytes << 20) // 62_500 + 20)]
+    one = [record(i, b"%d" % i, value[: 60_000 + i % 5000]) for i in range((megabytes << 20) // 60_000 + 1)]
     payload = b"".join(one)
     assert len(payload) >= megabytes << 20
     path.write_bytes(capture(batch(pack(payload), len(one), attributes=number)))

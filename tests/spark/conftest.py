@@ -22,6 +22,7 @@ from kdissect.spark.plan import INDEX, Plan, source_of
 from kdissect.spark.resolving import put_together
 from kdissect.spark.staging import opened
 from kdissect.tables.declaration import columns_of
+from kdissect.tables.recording import Reading
 
 NO_CAPTURES = ("field_empty.pcap", "field_half_header.pcap", "field_wrong_magic.pcap")
 SUFFIXES = (".pcap", ".pcapng", ".pcap.gz", ".pcap.zst", ".pcap.lz4")
@@ -67,12 +68,18 @@ def spark() -> Iterator[Any]:
 
 
 def simulated(
-    paths: Any, partitions: int, tables: list[str], transport: str = "ranges", keylog: Path | None = None
+    paths: Any,
+    partitions: int,
+    tables: list[str],
+    transport: str = "ranges",
+    keylog: Path | None = None,
+    reveal: bool = False,
 ) -> dict[str, pa.Table]:
     """The tables as the stages make them, each partition of which is a list here."""
     sources = [source_of(capture, transport == "payload") for capture in open_captures(paths)]
     columns = {name: columns_of(name) for name in tables}
-    settings = Settings(keylog=None if keylog is None else keylog.read_bytes())
+    keys = None if keylog is None else keylog.read_bytes()
+    settings = Settings(keylog=keys, reading=Reading(reveal=reveal))
     plan = Plan(sources, columns, settings, list(range(partitions)))
     files = [(n, f) for n, source in enumerate(sources) for f in range(len(source.files))]
     buckets: list[list[pa.RecordBatch]] = [[] for _ in range(partitions)]
@@ -97,8 +104,12 @@ def simulated(
         schema = pa.schema([field.remove_metadata() for field in builder.finished(name, []).schema])
         parts = [names.resolved(builder, name, opened(data)) for table, _, data in made if table == name]
         if name == "findings":
-            batches = [_batch([row]) for row in made if row[0] in analysing.FOUND_IN]
+            batches = [_batch([row]) for row in made if row[0] in (*analysing.FOUND_IN, *analysing.DECODED)]
             out[name] = pa.Table.from_batches(analysing.find(batches, plan, names), schema)
+            continue
+        if name == "producers":
+            batches = [_batch([row]) for row in made if row[0] == decoding.SENT]
+            out[name] = pa.Table.from_batches(analysing.follow(batches, plan, names), schema)
             continue
         plain = [pa.table([part[field.name].cast(field.type) for field in schema], schema=schema) for part in parts]
         small = [outcome.tables[name].cast(schema)] if name in outcome.tables and name != "connections" else []

@@ -44,6 +44,14 @@ def test_connections_cut_across_files(
     found.unpersist()
 
 
+def test_records_and_producers(spark: Any, captures: Path, equal: Any) -> None:
+    paths = [captures / "k4_transactions.pcap", captures / "k4_java_classic.pcap"]
+    names = ["records", "producers", "findings"]
+    found = kdissect.spark.dissect(spark, paths, names, reveal=True, partitions=3)
+    equal(arrow(found), kdissect.open(paths).tables(names, reveal=True))
+    found.unpersist()
+
+
 def test_columns_carry_their_meaning_and_type(spark: Any, captures: Path) -> None:
     found = kdissect.spark.dissect(spark, captures / "base_tiny.pcap", {"fetches": ["latency_ms", "requested_at"]})
     frame = found["fetches"]

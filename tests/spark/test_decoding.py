@@ -11,6 +11,9 @@ import pytest
 
 import kdissect
 from kdissect.engine.opened import MADE
+from tests.engine.record_captures import packets
+from tests.kafka.records.building import batch, record
+from tests.oracle.pcap import pcap
 
 SOME = (
     "base.pcap", "raw_reuse.pcap", "k4_share_group.pcap", "field_two_sections.pcapng", "field_ip_fragments.pcap",
@@ -37,6 +40,28 @@ def test_connections_cut_across_files(
     expected = kdissect.open(folder).tables()
     assert expected["capture_quality"]["file"].combine_chunks().unique().drop_null().__len__() == files
     equal(simulate(folder, 3, list(MADE)), expected)
+
+
+@pytest.mark.parametrize("partitions", [1, 5])
+def test_records_producers_and_their_findings(captures: Path, simulate: Any, equal: Any, partitions: int) -> None:
+    """A producer's sequence goes on over connections, which are in several partitions."""
+    paths = [captures / f"{name}.pcap" for name in ("k4_transactions", "k4_java_classic", "k4_share_group")]
+    names = ["records", "producers", "findings"]
+    expected = kdissect.open(paths).tables(names, reveal=True)
+    assert expected["producers"].num_rows > 10
+    assert expected["records"]["value"].null_count < expected["records"].num_rows
+    equal(simulate(paths, partitions, names, reveal=True), expected)
+
+
+def test_what_is_sent_again_over_another_connection(simulate: Any, equal: Any, tmp_path: Path) -> None:
+    sent = [batch(record(0, b"", b""), 1, producer=(7, 0, sequence)) for sequence in range(9)]
+    talks = [packets(produced=sent[n : n + 2], begin=100 * n, port=50000 + n) for n in range(8)]
+    path = tmp_path / "sent.pcap"
+    path.write_bytes(pcap([packet for talk in talks for packet in talk]))
+    expected = kdissect.open(path).tables(["producers", "findings"])
+    assert expected["producers"]["sequence"].to_pylist().count("repeat") == 7
+    assert "batches_sent_again" in expected["findings"]["id"].to_pylist()
+    equal(simulate(path, 5, ["producers", "findings"]), expected)
 
 
 def test_few_tables_ask_for_little(captures: Path, simulate: Any, equal: Any) -> None:

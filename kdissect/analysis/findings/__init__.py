@@ -46,8 +46,17 @@ READ: Mapping[str, frozenset[str]] = {
             "end_reason", "exchanges", "started_at", "ended_at", "zero_window_ms", "retransmitted_bytes",
         }
     ),
+    "producers": frozenset(
+        {"exchange_id", "sent_at", "topic", "topic_id", "partition", "producer_id", "sequence"}
+    ),
+    "record_batches": frozenset(
+        {
+            "topic", "topic_id", "partition", "base_offset", "last_offset", "is_transactional", "is_control",
+            "leader_epoch", "producer_id",
+        }
+    ),
 }  # fmt: skip
-"""Tables and columns that the finders read. `record_batches` is read where it is there."""
+"""Tables and columns that the finders read; of `record_batches` only what was written within transactions matters."""
 
 
 def findings(tables: Tables) -> pa.Table:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kdissect.analysis.columns import Coder, ints, one, reals, times
 from kdissect.analysis.findings.evidence import (
@@ -21,7 +23,7 @@ from kdissect.analysis.findings.evidence import (
     many,
     who,
 )
-from kdissect.analysis.groups import group
+from kdissect.analysis.groups import Groups, group
 
 RETRIABLE = {
     "NOT_LEADER_OR_FOLLOWER": 6,
@@ -71,37 +73,35 @@ def retries(tables: Tables) -> list[Finding]:
         codes = ", ".join(str(number) for number in sorted(RETRIABLE.values()))
         condition = both("api = 'Produce'", equals("client_id", client), f"error_code in ({codes})")
         found += finding(tables, "produce_retries", MEDIUM, text, "exchanges", condition)
-    return found + _sent_twice(tables)
+    return found + _sent_again(tables)
 
 
-def _sent_twice(tables: Tables) -> list[Finding]:
-    """Batches of idempotent producers that were sent more than once, where record batches were read."""
-    batches = tables.get("record_batches")
-    if batches is None or not batches.num_rows:
-        return []
-    exchanges = get(tables, "exchanges")
-    produce = {
-        name
-        for name, key in zip(exchanges["exchange_id"].to_pylist(), ints(exchanges, "api_key").tolist(), strict=True)
-        if key == 0
-    }
-    sent = np.array([name in produce for name in batches["exchange_id"].to_pylist()], np.bool_)
-    rows = np.flatnonzero(sent & (ints(batches, "base_sequence") >= 0) & (ints(batches, "producer_id") >= 0))
-    if not len(rows):
-        return []
-    identity = ["topic", "partition", "producer_id", "producer_epoch", "base_sequence"]
-    groups = group(batches.take(pa.array(rows)), identity)
-    again = groups.count() > 1
+def _sent_again(tables: Tables) -> list[Finding]:
+    """Batches of idempotent producers that were sent more than once: a sequence number seen before (KIP-98)."""
+    producers = get(tables, "producers")
+    groups, again = _by_producer(producers, "repeat")
+    counts = groups.count(again)
     found = []
-    producers = sorted(set(np.asarray(groups.keys["producer_id"])[again].tolist()))
-    for producer in producers[:SHORT_EXCHANGES]:
-        count = int((np.asarray(groups.keys["producer_id"])[again] == producer).sum())
-        text = f"Producer {producer} sent {many(count, 'batch', 'batches')} more than once (same sequence number)."
-        found += finding(
-            tables, "batches_sent_again", MEDIUM, text, "record_batches",
-            both(f"producer_id = {producer}", "base_sequence >= 0"),
-        )  # fmt: skip
+    for code in np.argsort(-counts, kind="stable").tolist():
+        if not counts[code]:
+            break
+        producer = groups.keys["producer_id"][code].as_py()
+        rows = np.flatnonzero(again & (groups.code == code))
+        partitions = len(group(producers.take(pa.array(rows)), ["topic", "topic_id", "partition"]))
+        text = (
+            f"Producer {producer} sent {many(int(counts[code]), 'batch', 'batches')} to "
+            f"{many(partitions, 'partition')} again (a sequence number that it had used): the answer was an error, "
+            f"late, or lost."
+        )
+        condition = both(f"producer_id = {producer}", "sequence = 'repeat'")
+        found += finding(tables, "batches_sent_again", MEDIUM, text, "producers", condition)
     return found
+
+
+def _by_producer(producers: pa.Table, what: str) -> tuple[Groups, npt.NDArray[np.bool_]]:
+    """The rows of `producers` by producer, and whose sequence is what is asked for."""
+    flags = pc.fill_null(pc.equal(producers["sequence"].cast(pa.string()), what), False)
+    return group(producers, ["producer_id"]), flags.to_numpy()
 
 
 def fencing(tables: Tables) -> list[Finding]:
@@ -119,6 +119,22 @@ def fencing(tables: Tables) -> list[Finding]:
         codes = ", ".join(str(number) for number in sorted(FENCED.values()))
         condition = both(equals("client_id", client), f"error_code in ({codes})")
         found += finding(tables, "producer_fenced", HIGH, text, "exchanges", condition)
+    return found + _outdated(tables)
+
+
+def _outdated(tables: Tables) -> list[Finding]:
+    """Producers that went on with an epoch which a newer instance had raised."""
+    groups, fenced = _by_producer(get(tables, "producers"), "fenced")
+    counts = groups.count(fenced)
+    found = []
+    for code in np.flatnonzero(counts).tolist():
+        producer = groups.keys["producer_id"][code].as_py()
+        text = (
+            f"Producer {producer} sent {many(int(counts[code]), 'batch', 'batches')} with an epoch older than one that "
+            f"was used before: two instances write with the same transactional id."
+        )
+        condition = both(f"producer_id = {producer}", "sequence = 'fenced'")
+        found += finding(tables, "outdated_producer_epoch", HIGH, text, "producers", condition)
     return found
 
 

@@ -221,15 +221,18 @@ def held_back(tables: Tables) -> list[Finding]:
 
 
 def _producer(tables: Tables, topic: str | None, partition: int | None, offset: int) -> str:
-    """Who wrote the transactional batch at the last stable offset, where the capture shows it."""
-    batches = tables.get("record_batches")
-    if batches is None or not batches.num_rows:
-        return ""
+    """Who wrote the transactional batch at the last stable offset, where somebody fetched it.
+
+    Only brokers number offsets and write their leader epoch: batches in Produce requests have neither.
+    """
+    batches = get(tables, "record_batches")
     same = (
         (ints(batches, "partition") == partition)
         & (ints(batches, "base_offset") <= offset)
         & (ints(batches, "last_offset") >= offset)
         & (ints(batches, "is_transactional", 0) > 0)
+        & (ints(batches, "is_control", 0) == 0)
+        & (ints(batches, "leader_epoch") >= 0)
     )
     for row in np.flatnonzero(same).tolist():
         if batches["topic"][row].as_py() == topic:
