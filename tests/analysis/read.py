@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 import kdissect
+from kdissect.engine.opened import MADE
 
 CAPTURES = Path(__file__).resolve().parents[2] / "captures"
 READ = ("exchanges", "fetches", "fetch_partitions", "list_offsets", "connections", "api_versions")
@@ -30,8 +31,9 @@ def messages(name: str) -> dict[tuple[int, int], pa.Table]:
 
 @cache
 def analysed(name: str) -> dict[str, pa.Table]:
-    """Every table, as the engine makes them with the analysis behind it."""
-    return dict(kdissect.open(CAPTURES / f"{name}.pcap").tables())
+    """Every table that findings are made of and that is made unless others are asked for, as the engine makes them with
+    the analysis behind it."""
+    return dict(kdissect.open(CAPTURES / f"{name}.pcap").tables((*MADE, "producers")))
 
 
 def rows(name: str, table: str, **where: object) -> list[dict[str, object]]:
