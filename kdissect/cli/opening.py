@@ -116,8 +116,11 @@ class Capture(Protocol):
         """Exchanges by id (or unique prefix) or by frame number, with their bytes explained."""
 
 
-def open_capture(captures: Sequence[str], *, demo: bool = False, **settings: Any) -> Capture:
-    """Open what was named on the command line. `-` is standard input; settings left at None or False are not passed."""
+def open_capture(captures: Sequence[str], *, demo: bool = False, timings: bool = False, **settings: Any) -> Capture:
+    """Open what was named on the command line. `-` is standard input; settings left at None or False are not passed.
+
+    `timings`: when the command ends, standard error says where the time went.
+    """
     import kdissect
 
     if demo and captures:
@@ -138,6 +141,10 @@ def open_capture(captures: Sequence[str], *, demo: bool = False, **settings: Any
         source = list(captures)
     given.setdefault("progress", Progress())
     opened = kdissect.open(source, **given)
+    if timings:
+        from kdissect.cli.timing import say_timings
+
+        click.get_current_context().call_on_close(lambda: say_timings(opened.timings))
     from kdissect._kernel import compiled_before
 
     if not compiled_before():

@@ -15,27 +15,21 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 FORMATS = ("table", "jsonl", "csv", "arrow")
 
-ENGINE: dict[str, Callable[[F], F]] = {
-    "keylog": click.option(
-        "--keylog", type=click.Path(), metavar="FILE", help="TLS keys (SSLKEYLOGFILE format) to decrypt with."
-    ),
-    "start": click.option(
-        "--from", "start", metavar="TIME", help="Leave out what came before (ISO 8601, UTC unless it says)."
-    ),
-    "end": click.option("--to", "end", metavar="TIME", help="Leave out what came after."),
-    "verify": click.option("--verify", is_flag=True, help="Decompress record batches and check their checksums."),
-    "jobs": click.option("--jobs", type=click.IntRange(1), metavar="N", help="Processor cores to use."),
-    "timings": click.option("--timings", is_flag=True, help="Say on standard error where the time went."),
-}
-AVAILABLE = frozenset({"start", "end", "keylog", "verify"})
-"""The engine options that are backed."""
-
 
 def engine_options(function: F) -> F:
-    """Add the available engine options; they arrive as keyword arguments, for `open_capture`."""
-    for name in reversed(ENGINE):
-        if name in AVAILABLE:
-            function = ENGINE[name](function)
+    """Add what every command that reads captures takes; it arrives as keyword arguments, for `open_capture`."""
+    for add in (
+        click.option("--timings", is_flag=True, help="Say on standard error where the time went, by layer."),
+        click.option("--verify", is_flag=True, help="Decompress record batches and check their checksums."),
+        click.option("--to", "end", metavar="TIME", help="Leave out what came after."),
+        click.option(
+            "--from", "start", metavar="TIME", help="Leave out what came before (ISO 8601, UTC unless it says)."
+        ),
+        click.option(
+            "--keylog", type=click.Path(), metavar="FILE", help="TLS keys (SSLKEYLOGFILE format) to decrypt with."
+        ),
+    ):
+        function = add(function)
     return function
 
 

@@ -13,6 +13,7 @@ from kdissect._dictionaries import unified
 from kdissect.analysis.stage import ADDED, NO_WATERMARK, Stage
 from kdissect.capture import CaptureSet
 from kdissect.engine.run import Rows, Run, Settings
+from kdissect.engine.timings import ANALYSIS, REST, TABLES
 from kdissect.tables.builder import AT_THE_END
 
 PROGRESSIVE = ("exchanges", "fetches", "fetch_partitions", "fetch_sessions", "session_partitions")
@@ -37,6 +38,7 @@ class AnalysedRun:
         run: type[Run] = Run,
     ) -> None:
         self.asked = tables
+        self.clock = settings.timings
         self.stage = Stage(tables)
         read: dict[str, Sequence[str]] = dict(tables)
         for name, columns in ({} if self.stage.idle else self.stage.tables).items():
@@ -53,7 +55,11 @@ class AnalysedRun:
         at_the_end = self.run.finish()
         if self.stage.idle:
             return {name: [*pieces.rows.get(name, ()), *_listed(at_the_end, name)] for name in self.asked}
-        tables = self.stage.whole({**pieces.tables(), **at_the_end}, pieces.messages())
+        self.clock.at(TABLES)
+        made = pieces.tables()
+        self.clock.at(ANALYSIS)
+        tables = self.stage.whole({**made, **at_the_end}, pieces.messages())
+        self.clock.at(REST)
         return {name: _listed(tables, name) for name in self.asked}
 
     def parts(self, held: int = 0) -> Iterator[dict[str, pa.Table]]:
@@ -72,13 +78,20 @@ class AnalysedRun:
                 pieces = _Pieces(self.run)
             pieces.take(part)
         yield self._feed(pieces, NO_WATERMARK)
-        yield dict(self.stage.finish())
+        self.clock.at(ANALYSIS)
+        last = dict(self.stage.finish())
+        self.clock.at(REST)
+        yield last
 
     def _feed(self, pieces: _Pieces, mark: int) -> dict[str, pa.Table]:
+        self.clock.at(TABLES)
         tables = pieces.tables()
         if "api_versions" in self.builder.columns:
             tables["api_versions"] = self.builder.offered.table(self.builder.brokers)
-        return {**tables, **self.stage.feed(tables, pieces.messages(), mark)}
+        self.clock.at(ANALYSIS)
+        fed = self.stage.feed(tables, pieces.messages(), mark)
+        self.clock.at(REST)
+        return {**tables, **fed}
 
 
 class _Pieces:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from kdissect.engine.cutting import Written
     from kdissect.engine.redacting import Redacted
     from kdissect.engine.showing import Shown
+    from kdissect.engine.timings import Timings
     from kdissect.summary import Summary
 
 MADE = (
@@ -101,6 +102,11 @@ class Capture:
         """
         asked = names if isinstance(names, Mapping) else dict.fromkeys(MADE if names is None else names)
         return self._tables(asked, where or {}, reveal=reveal)
+
+    @property
+    def timings(self) -> Timings:
+        """Where the time went, by layer, of everything that was read so far."""
+        return self._settings.timings
 
     @property
     def analysis(self) -> Analysis:

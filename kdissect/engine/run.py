@@ -19,6 +19,7 @@ from kdissect import _ahead
 from kdissect.capture import CaptureSet
 from kdissect.capture.window import Window
 from kdissect.engine.quality import measures
+from kdissect.engine.timings import CAPTURE, KAFKA, NET, REST, TABLES, TCP, Timings
 from kdissect.engine.watermark import NOTHING_YET, watermark
 from kdissect.kafka import payloads
 from kdissect.kafka.completed import Completed, Quality
@@ -56,6 +57,8 @@ class Settings:
     """Which clients, brokers and topics are wanted; None: all."""
     follow: Callable[[], bool] | None = None
     """Go on reading where the input ends until this says so; None: the end is the end."""
+    timings: Timings = field(default_factory=Timings)
+    """Where time goes, of all runs with these settings."""
 
 
 @dataclass(slots=True)
@@ -115,6 +118,7 @@ class Run:
     def completed(self) -> Iterator[Completed]:
         """Finished exchanges, part by part."""
         _ahead.begin()
+        clock = self.settings.timings
         if self.settings.selection:
             self.builder.selected = selected(self.captures, self.settings)
         programs = Programs(self.decoder.table, self.decoder.flexible, self.decoder.skim())
@@ -127,12 +131,17 @@ class Run:
             completion = Completion(dissector, self.decoder, self.ledger, capture)
             rereadable = capture.rereadable
             latest = NOTHING_YET
+            clock.at(CAPTURE)
             for block in capture.blocks(window) if follow is None else capture.blocks(window, True, follow):
+                clock.at(NET)
                 segments = scanner.scan(block)
+                clock.at(TCP)
+                clock.packets += len(block.packets)
                 if self.builder.selected is not None:
                     segments = self.builder.selected.packets(segments, scanner.flows, number)
                 for harvest in dissector.feed(segments, len(scanner.flows)):
                     yield from self._complete(harvest, dissector, scanner, completion)
+                    clock.at(TCP)
                 # Another capture may begin earlier.
                 if self.marks and len(segments) and number == len(self.captures) - 1:
                     latest = max(latest, int(segments[:, TIME].max()))
@@ -140,8 +149,13 @@ class Run:
                 scanner.forget(dissector.free_flows())
                 dissector.before_next_block(rereadable)
                 self._progress(window.end)
+                clock.at(CAPTURE)
+            clock.at(TCP)
             for harvest in dissector.finish():
                 yield from self._complete(harvest, dissector, scanner, completion)
+                clock.at(TCP)
+            clock.at(REST)
+            clock.bytes += window.end
             self._done += window.end
             scanner.finish()
             self.capture_problems(number, capture)
@@ -150,8 +164,13 @@ class Run:
     def _complete(
         self, harvest: Harvest, dissector: Dissector, scanner: Scanner, completion: Completion
     ) -> Iterator[Completed]:
+        clock = self.settings.timings
+        clock.at(KAFKA)
         self._enter(harvest, dissector, scanner)
-        yield from completion.complete(harvest)
+        for done in completion.complete(harvest):
+            clock.frames += int((done.request_bytes >= 0).sum() + (done.response_bytes >= 0).sum())
+            yield done
+            clock.at(KAFKA)
 
     def _enter(self, harvest: Harvest, dissector: Dissector, scanner: Scanner) -> None:
         """Connections and problems into the books."""
@@ -163,13 +182,20 @@ class Run:
 
     def rows(self) -> Iterator[Rows]:
         """Unresolved rows, part by part."""
+        clock = self.settings.timings
         for done in self.completed():
             if len(done):
+                clock.at(TABLES)
                 rows = self.builder.feed(done)
                 wanted = done if self.builder.fed is None else self.builder.fed
-                yield Rows(rows, self._messages(wanted), self._beside(wanted))
+                part = Rows(rows, self._messages(wanted), self._beside(wanted))
+                clock.at(REST)
+                yield part
+                clock.at(TABLES)
                 for name, batch in self.builder.recorded():
+                    clock.at(REST)
                     yield Rows({name: batch})
+                    clock.at(TABLES)
 
     def _messages(self, done: Completed) -> pa.RecordBatch | None:
         """The messages asked for, with what identifies them."""
@@ -192,7 +218,10 @@ class Run:
 
     def finish(self) -> dict[str, pa.Table]:
         """The tables made at the end, whole and resolved."""
-        return self.builder.finish(self.ledger.problems(), self.quality)
+        self.settings.timings.at(TABLES)
+        made = self.builder.finish(self.ledger.problems(), self.quality)
+        self.settings.timings.at(REST)
+        return made
 
     def _progress(self, end: int) -> None:
         if self.settings.progress is not None:

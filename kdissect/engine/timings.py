@@ -1,0 +1,61 @@
+"""Where the time of a run goes, by layer: every moment belongs to the layer that was entered last."""
+
+from __future__ import annotations
+
+import time
+
+import pyarrow as pa
+
+CAPTURE, NET, TCP, KAFKA, TABLES, ANALYSIS, REST = range(7)
+LAYERS = ("capture", "net", "tcp", "kafka", "tables", "analysis", "rest")
+DOES = (
+    "reads the input, finds packets",
+    "takes packets apart, finds segments",
+    "reassembles streams, finds frames, pairs them",
+    "brings frames together, decodes bodies",
+    "makes rows",
+    "sessions, holds, findings",
+    "start, output, what the caller does",
+)
+
+
+class Timings:
+    """Wall-clock time by layer, and what went through: bytes of input, packets, and frames.
+
+    Kept by every run at some calls a block, which costs nothing to speak of.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = [0.0] * len(LAYERS)
+        self.bytes = self.packets = self.frames = 0
+        self._layer = REST
+        self._since = time.perf_counter()
+
+    def at(self, layer: int) -> None:
+        """From here on time is that layer's."""
+        now = time.perf_counter()
+        self.seconds[self._layer] += now - self._since
+        self._layer, self._since = layer, now
+
+    def table(self) -> pa.Table:
+        """One row a layer: layer, seconds, share (of all), ns_per_packet, ns_per_frame, mb_per_s (of input), does.
+
+        What cannot be said (no packets, no frames, no time) is null.
+        """
+        self.at(self._layer)
+        whole = sum(self.seconds)
+
+        def each(count: int) -> list[float | None]:
+            return [seconds * 1e9 / count if count else None for seconds in self.seconds]
+
+        return pa.table(
+            {
+                "layer": list(LAYERS),
+                "seconds": self.seconds,
+                "share": [seconds / whole if whole else None for seconds in self.seconds],
+                "ns_per_packet": pa.array(each(self.packets), pa.float64()),
+                "ns_per_frame": pa.array(each(self.frames), pa.float64()),
+                "mb_per_s": [self.bytes / seconds / 1e6 if seconds > 1e-6 else None for seconds in self.seconds],
+                "does": list(DOES),
+            }
+        )

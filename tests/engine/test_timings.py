@@ -1,0 +1,44 @@
+"""Where the time went: every moment is some layer's, and what went through is what the tables say."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pytest
+
+import kdissect
+from kdissect.cli.commands import main
+from kdissect.engine.timings import LAYERS
+
+
+def test_every_moment_is_some_layers(captures: Path) -> None:
+    began = time.perf_counter()
+    capture = kdissect.open(captures / "k4_transactions.pcap")
+    found = capture.tables(["exchanges", "capture_quality"])
+    timings = capture.timings
+    table = timings.table()
+    took = time.perf_counter() - began
+    assert table["layer"].to_pylist() == list(LAYERS)
+    assert min(timings.seconds) > 0
+    assert 0 < sum(table["seconds"].to_pylist()) <= took
+    assert sum(table["share"].to_pylist()) == pytest.approx(1)
+    rows = found["exchanges"]
+    sides = [pc.sum(pc.is_valid(rows[name])).as_py() for name in ("request_bytes", "response_bytes")]
+    assert timings.frames == sum(sides)
+    quality = {row["measure"]: row["value"] for row in found["capture_quality"].to_pylist()}
+    assert timings.packets == quality["packets"]
+    assert timings.bytes == (captures / "k4_transactions.pcap").stat().st_size
+    assert kdissect.open(captures / "base.pcap").timings.table()["ns_per_packet"].null_count == len(LAYERS)
+
+
+def test_the_command_says_it_at_the_end(captures: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as done:
+        main([str(captures / "base.pcap"), "--table", "exchanges", "--columns", "api", "--timings"])
+    assert not done.value.code
+    seen = capsys.readouterr()
+    assert "layer" not in seen.out
+    lines = [line.split()[0] for line in seen.err.splitlines() if line[:1] != " "]
+    assert lines[:8] == ["layer", *LAYERS]
+    assert " packets; " in seen.err
