@@ -15,6 +15,7 @@ from kdissect.analysis.columns import NULL_TIME, instants, ints, reals, times, w
 from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.analysis.groups import Float64s, figures, group
 from kdissect.problems import UsageError
+from kdissect.tables.suggestion import near
 
 DIMENSIONS = {
     "api": "api",
@@ -77,7 +78,8 @@ def checked(by: Sequence[str], every: float | None = None) -> list[str]:
     """The columns to group by. Raises UsageError for an unknown dimension, or buckets of no length."""
     unknown = [name for name in by if name not in DIMENSIONS]
     if unknown:
-        raise UsageError(f"cannot group latencies by {unknown[0]!r}; choose from: {', '.join(DIMENSIONS)}")
+        meant = near(unknown[0], list(DIMENSIONS))
+        raise UsageError(f"cannot group latencies by {unknown[0]!r}{meant}; choose from: {', '.join(DIMENSIONS)}")
     if every is not None and not every > 0:
         raise UsageError("time buckets must be longer than nothing, such as 1 (second)")
     return [DIMENSIONS[name] for name in dict.fromkeys(by)]

@@ -10,6 +10,8 @@ from rich.text import Text
 
 GAP = 2
 """Blanks between columns."""
+LEAST = 4
+"""Cells of a column that is cut as far as it goes: two characters and what says that it is cut."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -36,7 +38,7 @@ def pad(text: str, cells: int, *, right: bool = False) -> str:
 def grid(headers: Sequence[Header], rows: Sequence[Sequence[str]], width: int, *, titles: bool = True) -> list[Text]:
     """Lines of a table at most `width` cells wide: the titles, then a line a row.
 
-    Columns are dropped, the highest `drop` first, until the rest fits; then the widest column is cut.
+    Columns are dropped, the highest `drop` first, until the rest fits; then the widest columns are cut.
     """
     kept = list(range(len(headers)))
     widths = [
@@ -49,9 +51,11 @@ def grid(headers: Sequence[Header], rows: Sequence[Sequence[str]], width: int, *
 
     while total() > width and any(headers[i].drop for i in kept):
         kept.remove(max(kept, key=lambda i: (headers[i].drop, i)))
-    if total() > width:
+    while total() > width:
         widest = max(kept, key=lambda i: widths[i])
-        widths[widest] = max(4, widths[widest] - (total() - width))
+        if widths[widest] <= LEAST:
+            break
+        widths[widest] -= 1
 
     def line(cells: Sequence[str], style: str | None) -> Text:
         text = Text()

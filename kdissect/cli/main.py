@@ -1,15 +1,18 @@
 """The entry point: runs a command and turns whatever stops it into one line and an exit code.
 
 0: read, whatever the findings. 1: a capture could not be read at all. 2: bad arguments, or output that cannot be
-written. 130: interrupted.
+written. 130: interrupted. 143, 129: ended by SIGTERM or SIGHUP.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from types import FrameType
+from typing import NoReturn
 
 import click
 from click.shell_completion import shell_complete
@@ -19,6 +22,14 @@ from kdissect.cli.progress import clear_all
 from kdissect.problems import CaptureError, CaptureNotFound, KdissectError
 
 READ, UNREADABLE, BAD_ARGUMENTS, INTERRUPTED = 0, 1, 2, 130
+ENDED_BY = 128
+"""Plus the signal's number: the exit code that shells know."""
+ENDING = (signal.SIGTERM, signal.SIGHUP)
+"""Signals that end a program at once unless it asks for them: a job killed, a terminal closed."""
+
+
+class _Ended(KeyboardInterrupt):
+    """One of ENDING arrived; its argument says which."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -26,10 +37,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     _readable_streams()
     try:
-        try:
-            code = _run(given)
-        finally:
-            clear_all()
+        with _ending():
+            try:
+                code = _run(given)
+            finally:
+                clear_all()
         sys.stdout.flush()
     except BrokenPipeError:
         _forget_output()
@@ -48,6 +60,9 @@ def _run(given: list[str]) -> int:
             commands.invoke(context)
     except click.exceptions.Exit as stop:
         return stop.exit_code
+    except _Ended as ended:
+        terminal.say(f"kdissect: ended by {ended}; no output file was left half-written")
+        return ENDED_BY + signal.Signals[str(ended)]
     except (click.Abort, KeyboardInterrupt):
         terminal.say("kdissect: interrupted; no output file was left half-written")
         return INTERRUPTED
@@ -67,6 +82,26 @@ def _run(given: list[str]) -> int:
         _forget_output()
         return BAD_ARGUMENTS
     return READ
+
+
+@contextlib.contextmanager
+def _ending() -> Iterator[None]:
+    """Let ENDING unwind the program as Ctrl-C does, so that what was written aside is taken away. A signal that is
+    ignored (nohup) stays so."""
+
+    def end(number: int, frame: FrameType | None) -> NoReturn:
+        raise _Ended(signal.Signals(number).name)
+
+    before = {}
+    with contextlib.suppress(ValueError):  # not the main thread: whoever runs us there handles signals
+        for number in ENDING:
+            if signal.getsignal(number) == signal.SIG_DFL:
+                before[number] = signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _meant(error: CaptureError, given: list[str]) -> str:

@@ -96,10 +96,14 @@ def render(
         if block.head or block.rows
     ]
     steps = _next_steps(summary, target)
-    footer = [Text("Next", "bold"), *(_indented(Text(step), 2) for step in steps)]
+    footer = _footer(steps)
     if top is not None:
         rows = [min(len(block.rows), top) for block in blocks]
     else:
+        least = sum(1 + len(block.head) + (block.rows != []) for block in blocks)
+        while len(steps) > 1 and len(header) + least + 1 + _wrapped(footer, width) > LINES:
+            del steps[-2]  # narrow terminals wrap commands; the last, which keeps everything, stays
+            footer = _footer(steps)
         rows = _shares(blocks, LINES - len(header) - _wrapped(footer, width) - 1)
     lines = list(header)
     for block, shown in zip(blocks, rows, strict=True):
@@ -107,6 +111,10 @@ def render(
         if len(block.rows) > shown:
             lines.append(Text("  " + block.more.format(words.count(len(block.rows) - shown)), "dim"))
     return [*lines, Text(), *footer]
+
+
+def _footer(steps: Sequence[str]) -> list[Text]:
+    return [Text("Next", "bold"), *(_indented(Text(step), 2) for step in steps)]
 
 
 def _shares(blocks: list[Block], room: int) -> list[int]:

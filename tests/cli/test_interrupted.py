@@ -1,4 +1,5 @@
-"""Ctrl-C in the middle: exit code 130, one line, and no output half-written, whatever writes it."""
+"""Ctrl-C in the middle, SIGTERM, SIGHUP: the shell's exit code, one line, and no output half-written, whatever writes
+it."""
 
 from __future__ import annotations
 
@@ -15,17 +16,23 @@ from tests.conftest import ROOT
 CAPTURE = (ROOT / "captures" / "base.pcap").read_bytes()
 
 
+TABLE = ["-", "--table", "exchanges", "--format", "csv", "-o", "{}/out.csv"]
+PARQUET = ["-", "-o", "{}/"]
+
+
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "sent", "code"),
     [
-        ["-", "--table", "exchanges", "--format", "csv", "-o", "{}/out.csv"],
-        ["-", "--messages", "Fetch.response", "-o", "{}/out.jsonl"],
-        ["-", "-o", "{}/"],
-        ["cut", "-", "--from", "2000-01-01", "-o", "{}/out.pcap"],
+        pytest.param(TABLE, signal.SIGINT, 130, id="table"),
+        pytest.param(["-", "--messages", "Fetch.response", "-o", "{}/out.jsonl"], signal.SIGINT, 130, id="messages"),
+        pytest.param(PARQUET, signal.SIGINT, 130, id="parquet"),
+        pytest.param(["cut", "-", "--from", "2000-01-01", "-o", "{}/out.pcap"], signal.SIGINT, 130, id="cut"),
+        pytest.param(TABLE, signal.SIGTERM, 143, id="table-term"),
+        pytest.param(PARQUET, signal.SIGTERM, 143, id="parquet-term"),
+        pytest.param(PARQUET, signal.SIGHUP, 129, id="parquet-hup"),
     ],
-    ids=["table", "messages", "parquet", "cut"],
 )
-def test_nothing_is_left_half_written(arguments: list[str], tmp_path: Path) -> None:
+def test_nothing_is_left_half_written(arguments: list[str], sent: signal.Signals, code: int, tmp_path: Path) -> None:
     """The capture comes through a pipe that never ends."""
     out = tmp_path / "out"
     out.mkdir()
@@ -39,11 +46,12 @@ def test_nothing_is_left_half_written(arguments: list[str], tmp_path: Path) -> N
         # reading blocks in the pipe once all that was sent is taken; the main thread's stack tells
         while time.monotonic() < deadline and not _waits_for_input(running.pid):
             time.sleep(0.1)
-        running.send_signal(signal.SIGINT)
+        running.send_signal(sent)
         said = running.stderr.read().decode()
         running.stdin.close()
-        assert running.wait(30) == 130, said
-    assert said.splitlines()[-1].startswith("kdissect: interrupted")
+        assert running.wait(30) == code, said
+    told = "interrupted" if sent is signal.SIGINT else f"ended by {sent.name}"
+    assert said.splitlines()[-1] == f"kdissect: {told}; no output file was left half-written"
     assert "Traceback" not in said
     assert list(out.rglob("*")) == []
 

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+import kdissect
 from kdissect.cli import screen
 from kdissect.summary import summarize
 from tests.cli.standin import CONNECTION, connection, exchange, rows, small
+from tests.conftest import ROOT
+
+UNREADABLE = ("field_empty.pcap", "field_half_header.pcap", "field_wrong_magic.pcap")
+RECORDED = [
+    path
+    for path in sorted((ROOT / "captures").iterdir())
+    if (path.with_name(path.name.split(".")[0] + ".toml").exists() and path.suffix != ".toml")
+    and path.name not in UNREADABLE
+    and not path.name.endswith((".log", ".log.zst", ".json", ".jsonl.zst"))
+]
 
 
 def text(width: int = 100, **options: object) -> str:
@@ -56,6 +69,15 @@ def test_at_most_fifty_lines(width: int) -> None:
     assert taken <= screen.LINES
     assert any("more" in line.plain for line in lines)
     assert len(screen.render(summarize(many), ["stand.pcap"], width, top=80)) > 200
+
+
+@pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.name)
+def test_at_most_fifty_lines_on_every_recorded_capture(path: Path) -> None:
+    summary = kdissect.open(path).summary()
+    for width in (40, 80, 100):
+        lines = screen.render(summary, [f"captures/{path.name}"], width)
+        assert sum(max(1, -(-line.cell_len // width)) for line in lines) <= screen.LINES
+        assert max(line.cell_len for line in lines if not line.plain.startswith("  kdissect ")) <= width
 
 
 def test_a_capture_without_kafka() -> None:
