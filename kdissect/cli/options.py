@@ -1,7 +1,4 @@
-"""Options that several commands share, and which of them the engine stands behind.
-
-An option is advertised only when it works: `AVAILABLE` names the engine options that `kdissect.open` takes.
-"""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -16,10 +13,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 FORMATS = ("table", "jsonl", "csv", "arrow")
 
 
+timings_option = click.option("--timings", is_flag=True, help="Say on standard error where the time went, by layer.")
+
+
 def engine_options(function: F) -> F:
     """Add what every command that reads captures takes; it arrives as keyword arguments, for `open_capture`."""
     for add in (
-        click.option("--timings", is_flag=True, help="Say on standard error where the time went, by layer."),
         click.option("--verify", is_flag=True, help="Decompress record batches and check their checksums."),
         click.option("--to", "end", metavar="TIME", help="Leave out what came after."),
         click.option(
@@ -52,7 +51,7 @@ def capture_arguments(complete: Callable[..., Any] | None = None) -> Callable[[F
             "captures", nargs=-1, type=click.Path(), metavar="CAPTURE...", shell_complete=complete
         )(function)
         function = click.option("--demo", is_flag=True, help="Use the capture that ships with kdissect.")(function)
-        return engine_options(function)
+        return engine_options(timings_option(function))
 
     return add
 
