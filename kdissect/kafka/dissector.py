@@ -153,7 +153,7 @@ class Dissector:
         """More of whatever a kernel may have run out of. The output rows must be empty."""
         if self.M[K_CONNECTIONS_LEFT] < 2:
             made = self._structs(
-                max(256, len(self._connections)), CONNECTION_WIDTH, K_CONNECTION_FREE, K_CONNECTIONS_LEFT
+                max(256, len(self._connections) // 4), CONNECTION_WIDTH, K_CONNECTION_FREE, K_CONNECTIONS_LEFT
             )
             self.M[made + C_NUMBER] = -1
             self._connections = np.concatenate([self._connections, made])

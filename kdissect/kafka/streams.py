@@ -121,8 +121,9 @@ from kdissect.tcp.layout import (
     RUNNING,
 )
 
-LINGER_NS = 120 * 1_000_000_000
-"""Late packets still belong to a connection that ended this long ago: twice the maximum segment lifetime of Linux."""
+LINGER_NS = 60 * 1_000_000_000
+"""Late packets still belong to a connection that ended this long ago: TIME-WAIT as Linux has it (TCP_TIMEWAIT_LEN),
+twice the maximum segment lifetime (RFC 9293, section 3.4.2)."""
 NODE_MARGIN = 8192
 BUDGET = 8 << 20
 """What a search may spend on trials before it has to earn it (see TRIAL_FACTOR)."""

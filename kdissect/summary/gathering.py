@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Any
@@ -40,6 +39,9 @@ WANTED: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Tables and columns that the summary reads. Tables that an engine does not make are left out and cost nothing."""
 
+EACH = ("connection_id", "started_at", "ended_at")
+"""Columns of connections by which each differs from the next."""
+
 SEVERITIES = ("high", "medium", "low", "info")
 """Severities of findings, worst first."""
 
@@ -68,6 +70,7 @@ class Summarizer:
         self._client_errors: Counter[str | None] = Counter()
         self._broker_exchanges: Counter[str | None] = Counter()
         self._tables: dict[str, list[pa.RecordBatch]] = defaultdict(list)
+        self._ids: list[pa.Array] = []
         self._problems: dict[str, tuple[int, int | None, str]] = {}
 
     def feed(self, table: str, batch: pa.RecordBatch) -> None:
@@ -78,6 +81,8 @@ class Summarizer:
             self._exchanges(batch)
         elif table == "problems":
             self._problem_rows(batch)
+        elif table == "connections":
+            self._connection_rows(batch)
         else:
             self._tables[table].append(batch.select([c for c in WANTED[table] if c in batch.schema.names]))
 
@@ -125,6 +130,17 @@ class Summarizer:
                 size = (size or 0) + row["bytes_sum"]
             self._problems[row["kind"]] = (count + row["kind_count"], size, example)
 
+    def _connection_rows(self, batch: pa.RecordBatch) -> None:
+        """Connections that only their ids and times tell apart become one row: there may be millions."""
+        self._ids.append(batch.column("connection_id"))
+        rows = pa.table([batch.column(name) for name in batch.schema.names], batch.schema.names)
+        keys = [name for name in WANTED["connections"] if name in rows.column_names and name not in EACH]
+        figures = [("connection_id", "count"), ("started_at", "min"), ("ended_at", "max")]
+        found = rows.group_by(keys, use_threads=False).aggregate(
+            [one for one in figures if one[0] in rows.column_names]
+        )
+        self._tables["connections"] += found.to_batches()
+
     @staticmethod
     def _count(counter: Counter[str | None], column: pa.Array) -> None:
         for entry in pc.value_counts(column).to_pylist():
@@ -135,17 +151,20 @@ class Summarizer:
         connections = self._rows("connections")
         quality = self._rows("capture_quality")
         findings = sorted(self._rows("findings"), key=lambda f: _severity(f["severity"]))
-        starts = [c["started_at"] for c in connections if c["started_at"] is not None]
-        ends = [c["ended_at"] for c in connections if c["ended_at"] is not None]
-        others = Counter(c["protocol"] or "unknown" for c in connections if not c["is_kafka"])
+        starts = [c["started_at_min"] for c in connections if c["started_at_min"] is not None]
+        ends = [c["ended_at_max"] for c in connections if c["ended_at_max"] is not None]
+        others: Counter[str] = Counter()
+        for c in connections:
+            if not c["is_kafka"]:
+                others[c["protocol"] or "unknown"] += c["connection_id_count"]
         return Summary(
             captures=list(dict.fromkeys([q["capture"] for q in quality] + [c["capture"] for c in connections])),
             started_at=min(starts, default=None),
             ended_at=max(ends, default=None),
             packets=_measure(quality, "packets"),
             bytes=_measure(quality, "original_bytes"),
-            connections=len(connections),
-            kafka_connections=sum(bool(c["is_kafka"]) for c in connections),
+            connections=sum(c["connection_id_count"] for c in connections),
+            kafka_connections=sum(c["connection_id_count"] for c in connections if c["is_kafka"]),
             protocols=dict(others.most_common()),
             statuses=dict(self._statuses.most_common()),
             by=self.by,
@@ -161,7 +180,7 @@ class Summarizer:
                 (ProblemLine(kind, *values) for kind, values in self._problems.items()),
                 key=lambda p: (-p.count, p.kind),
             ),
-            id_digits=_telling_digits([c["connection_id"] for c in connections]),
+            id_digits=_telling_digits(self._ids),
         )
 
     def _rows(self, table: str) -> list[dict[str, Any]]:
@@ -209,7 +228,7 @@ class Summarizer:
                 version=_first(of[client], "client_software_version"),
                 groups=_distinct(of[client], "group_id"),
                 addresses=_distinct(of[client], "client_ip"),
-                connections=len(of[client]),
+                connections=sum(c["connection_id_count"] for c in of[client]),
                 exchanges=self._client_exchanges[client],
                 errors=self._client_errors[client],
             )
@@ -227,7 +246,7 @@ class Summarizer:
             BrokerLine(
                 broker=broker,
                 addresses=sorted({_endpoint(c["broker_ip"], c["broker_port"]) for c in rows}),
-                connections=len(rows),
+                connections=sum(c["connection_id_count"] for c in rows),
                 exchanges=self._broker_exchanges[broker],
             )
             for broker, rows in of.items()
@@ -319,11 +338,12 @@ def _endpoint(ip: str | None, port: int | None) -> str:
     return f"[{ip}]:{port}" if ip and ":" in ip else f"{ip}:{port}"
 
 
-def _telling_digits(ids: list[str]) -> int:
+def _telling_digits(ids: list[pa.Array]) -> int:
     """How many leading digits tell the ids apart, at least 4."""
-    ordered = sorted(set(ids))
-    digits = 4
-    for left, right in itertools.pairwise(ordered):
-        shared = next((i for i, (a, b) in enumerate(zip(left, right, strict=False)) if a != b), len(left))
-        digits = max(digits, shared + 1)
-    return digits
+    if not ids:
+        return 4
+    plain = pa.chunked_array([one.cast(pa.string()) for one in ids]).combine_chunks().unique()
+    texts = plain.cast(pa.binary()).to_numpy(zero_copy_only=False).astype("S16")
+    ordered = np.sort(texts).view(np.uint8).reshape(len(texts), 16)
+    same = np.cumprod(ordered[1:] == ordered[:-1], axis=1).sum(axis=1)
+    return max(4, min(16, int(same.max(initial=0)) + 1))

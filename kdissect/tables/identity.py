@@ -155,7 +155,7 @@ class Directory:
     def _ensure(self, rows: npt.NDArray[Any]) -> None:
         size = len(self.connections)
         if self._codes.shape[1] < size:
-            grown = np.full((3, max(size, 2 * self._codes.shape[1])), -1, np.int32)
+            grown = np.full((3, size + (size >> 3)), -1, np.int32)
             grown[:, : self._codes.shape[1]] = self._codes
             self._codes = grown
         fresh = np.zeros(size, np.bool_)
