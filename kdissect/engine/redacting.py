@@ -41,8 +41,8 @@ from kdissect.rewriting.places import Places
 from kdissect.rewriting.record_kernels import BLOCK, PADDING
 
 Words = npt.NDArray[np.int64]
-SLOTS = 12
-"""Window slots: frames that wait longer than 96 MB of input for their end stay blank."""
+SLOTS = 8
+"""Window slots: frames that wait longer than 64 MB of input for their end stay blank."""
 RELEASE = 3
 """Blocks after which the pages of the output are given back: they would count as this process's memory."""
 SPOOL = 1 << 20
