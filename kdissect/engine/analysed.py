@@ -6,6 +6,7 @@ What was asked for decides: where nothing of it concerns the analysis, nothing m
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -43,6 +44,8 @@ class AnalysedRun:
         read: dict[str, Sequence[str]] = dict(tables)
         for name, columns in ({} if self.stage.idle else self.stage.tables).items():
             read[name] = list(dict.fromkeys([*read.get(name, ()), *sorted(columns)]))
+        if "record_batches" in read and "record_batches" not in tables:
+            settings = replace(settings, reading=replace(settings.reading, transactions=True))
         self.run = run(captures, read, settings, beside=self.stage.messages)
         self.builder = self.run.builder
         self.builder.keyed = self.run.marks = not self.stage.idle

@@ -26,7 +26,7 @@ def overview(captures: Sequence[CaptureSet], settings: Settings, by: str) -> Sum
     """The summary of captures; `by` groups its latencies. Memory is bounded by the constants above."""
     gathered = Summarizer(by)
     wanted = {name: list(columns) for name, columns in WANTED.items()}
-    settings = replace(settings, reading=replace(settings.reading, transactions=True, most_sent=EVIDENCE))
+    settings = replace(settings, reading=replace(settings.reading, most_sent=EVIDENCE))
     run = AnalysedRun(captures, wanted, settings)
     evidence = _Evidence()
     for part in run.parts(HELD_BACK):
