@@ -115,11 +115,12 @@ def inputs(seed: int) -> Iterator[tuple[int, str, bytes]]:
         seed += 1
 
 
-def check(data: bytes, keys: Path | None = None) -> bool:
-    """Read a hostile capture; whether it was one at all. Raises what kdissect must not raise."""
+def check(data: bytes | Path, keys: Path | None = None) -> bool:
+    """Read a hostile capture, as a pipe where it is bytes; whether it was one at all. Raises what kdissect must not
+    raise."""
     started = time.monotonic()
     try:
-        capture = kdissect.open(io.BytesIO(data), keylog=keys)
+        capture = kdissect.open(data if isinstance(data, Path) else io.BytesIO(data), keylog=keys)
         for table in capture.tables(TABLES).values():
             table.validate(full=True)
     except CaptureError:
@@ -177,11 +178,12 @@ def _fine(lot: list[tuple[int, str, bytes]], folder: Path, tally: Tally) -> bool
         for number, name, data in lot:
             try:
                 check(data, key_log(name))
+                check(folder / f"{number}-{name}", KEYS)
             except Exception:
                 keep(number, name, data)
                 raise
-        for path in paths:
-            keep(0, path.name, path.read_bytes())
+        for number, name, data in lot:
+            keep(number, name, data)
         raise
     finally:
         for number, name, _ in lot:

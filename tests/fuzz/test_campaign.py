@@ -31,3 +31,4 @@ def test_found_once(name: str) -> None:
     if name != "none":
         keys = CAPTURES / f"{name.partition('-')[2].split('.')[0]}.keys.log"
         check((FOUND / name).read_bytes(), keys if keys.exists() else None)
+        check(FOUND / name, keys if keys.exists() else None)
