@@ -117,7 +117,9 @@ def main() -> None:
 @output_options
 @click.option("--top", type=click.IntRange(0), metavar="N", help="Rows of each block of the first screen.")
 @click.option("--by", type=click.Choice(["api", "client", "broker", "version"]), help="Group latencies by this.")
-@click.option("--html", type=click.Path(), metavar="FILE", help="Write the report: one HTML file for any browser.")
+@click.option(
+    "--html", type=click.Path(), metavar="FILE", help="Write the report, a page for any browser (- for stdout)."
+)
 @time_options
 @click.option("--follow", is_flag=True, help="Go on reading: a pipe as it comes, a file while it grows.")
 @click.option("--version", is_flag=True, help="Versions of kdissect and of what it rests on.")

@@ -107,7 +107,7 @@ class Capture(Protocol):
     def redact(self, target: str | Path | BinaryIO) -> Redacted:
         """Write a copy that can be shown to others."""
 
-    def report(self, path: str | Path, *, target: str | None = None) -> int:
+    def report(self, target: str | Path | BinaryIO, *, named: str | None = None) -> int:
         """Write the HTML report; returns its bytes."""
 
     def show(

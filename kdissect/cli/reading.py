@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kdissect.cli import analyses, rows, screen, terminal, tree
+from kdissect.cli.opening import STDIN, Capture
 from kdissect.cli.words import number_of, size
 from kdissect.output import whole_directory
 from kdissect.problems import UsageError
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from kdissect.cli.following import Follower
-    from kdissect.cli.opening import Capture
 
 
 def first_screen(
@@ -128,10 +128,11 @@ def save(capture: Capture, output: str) -> None:
     )
 
 
-def write_report(capture: Capture, path: str, target: Sequence[str]) -> None:
-    """Write the HTML report and say so. `target` names the captures in the commands that it proposes."""
-    written = capture.report(path, target=" ".join(target))
-    terminal.say(f"the report ({size(written)}) written to {path}")
+def write_report(capture: Capture, path: str, captures: Sequence[str]) -> None:
+    """Write the HTML report and say so. `captures`: how the commands in it name them."""
+    standard = path == STDIN
+    written = capture.report(sys.stdout.buffer if standard else path, named=" ".join(captures))
+    terminal.say(f"the report ({size(written)}) written to {'standard output' if standard else path}")
 
 
 def show_exchange(

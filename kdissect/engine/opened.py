@@ -18,6 +18,7 @@ from kdissect.capture.sources import Source
 from kdissect.engine.analysed import PROGRESSIVE, AnalysedRun
 from kdissect.engine.display import capture_html, in_notebooks
 from kdissect.engine.run import Progress, Run, Settings
+from kdissect.output import whole_seekable
 from kdissect.problems import UsageError
 from kdissect.tables import formats
 from kdissect.tables.builder import AT_THE_END
@@ -240,19 +241,19 @@ class Capture:
 
         return redact(self._captures, self._everything, target)
 
-    def report(self, path: str | Path, *, target: str | None = None) -> int:
+    def report(self, target: str | Path | BinaryIO, *, named: str | None = None) -> int:
         """Write the capture as one HTML file that any browser opens: findings, latency, sessions, versions, throughput,
         quality; returns its bytes.
 
-        `target`: how the commands in it name the capture, its files when None. Nothing in it comes from records or
-        credentials. Needs the extra `report`; raises UsageError without it, OutputError.
+        `named`: how the commands in it name the capture; its files when None. Nothing in it comes from records or
+        credentials. Needs the extra `report`. Raises UsageError without it, OutputError.
         """
         from kdissect import report
 
         report.ready()
-        tables = self.tables(report.READ)
         files = [str(one.path or one.name) for capture in self._captures for one in capture.members]
-        return report.write(tables, path, target or shlex.join(files))
+        with whole_seekable(target) as stream:
+            return stream.write(report.document(self.tables(report.READ), named or shlex.join(files)))
 
     def save(self, directory: str | Path) -> dict[str, int]:
         """Every table as Parquet, `directory/TABLE.parquet`; returns rows by table."""

@@ -1,6 +1,6 @@
 """The report: a capture as one HTML file with findings, latency, sessions, versions, throughput and quality.
 
-`figures.READ` says which tables and columns it is made of, `write` makes the file. Layers within: `rows` counts,
+`figures.READ` says which tables and columns it is made of, `document` makes the file. Layers within: `rows` counts,
 `figures` says what there is to look at, `charts` how it is drawn, `page` puts it into one file. It needs jinja2 and
 vl-convert-python (the extra `report`), which are imported only when a page is made.
 """
@@ -8,7 +8,6 @@ vl-convert-python (the extra `report`), which are imported only when a page is m
 from __future__ import annotations
 
 from kdissect.report.figures import READ, Figure, Report, report
-from kdissect.report.page import render
-from kdissect.report.writing import ready, write
+from kdissect.report.page import document, ready, render
 
-__all__ = ["READ", "Figure", "Report", "ready", "render", "report", "write"]
+__all__ = ["READ", "Figure", "Report", "document", "ready", "render", "report"]

@@ -97,7 +97,7 @@ def report(tables: rows.Tables, target: str) -> Report:
                "otherwise), with those created and those that clients learned were evicted.",
                rows.alive(demand, sessions, fetches)),
         Figure("sessions", "Sessions one by one",
-               "From creation to end; choose one to see its epochs.", lines,
+               "Of the broker chosen above, from creation to end. A click on one shows its epochs below.", lines,
                left_out=_cut(sessions.num_rows, rows.SESSIONS, "sessions")),
         Figure("epochs", "Epochs of a session", "Each fetch in the session, by the epoch that it named.",
                rows.epochs(fetches, exchanges, lines),

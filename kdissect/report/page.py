@@ -17,13 +17,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from importlib import resources
+from importlib.util import find_spec
 from typing import Any
 
 import pyarrow as pa
 
 from kdissect.problems import UsageError
 from kdissect.report.charts import CHARTS
-from kdissect.report.figures import Report
+from kdissect.report.figures import Report, report
+from kdissect.report.rows import Tables
 
 MATRIX_CLIENTS, MATRIX_APIS = 60, 40
 """Rows and columns of the version matrix: what a reader scrolls through. The CSV has all."""
@@ -32,14 +34,23 @@ DIGITS = 4
 MISSING = "the HTML report needs more packages: pip install 'kdissect[report]'"
 
 
-def render(report: Report) -> str:
-    """The page as text. Raises UsageError where the packages that it needs are not installed."""
-    try:
-        import jinja2
-        import vl_convert
-    except ImportError:
-        raise UsageError(MISSING) from None
-    island = _json({name: _columns(figure.table) for name, figure in report.figures.items()})
+def ready() -> None:
+    """Raises UsageError where the packages that a page needs are not installed: before a long capture is read."""
+    if any(find_spec(name) is None for name in ("jinja2", "vl_convert")):
+        raise UsageError(MISSING)
+
+
+def document(tables: Tables, target: str) -> bytes:
+    """The page made of the tables of `figures.READ`. `target`: how its commands name the captures."""
+    return render(report(tables, target)).encode()
+
+
+def render(shown: Report) -> str:
+    """The page as text."""
+    import jinja2
+    import vl_convert
+
+    island = _json({name: _columns(figure.table) for name, figure in shown.figures.items()})
     charts = _json(CHARTS)
     scripts = [_library(vl_convert), _asset("report.js")]
     environment = jinja2.Environment(
@@ -51,10 +62,10 @@ def render(report: Report) -> str:
     )
     environment.filters.update(number=number, moment=moment, size=size)
     return environment.get_template("report.html.j2").render(
-        report=report,
-        summary=report.summary,
-        figures=report.figures,
-        matrix=_matrix(report.figures["versions"].table),
+        report=shown,
+        summary=shown.summary,
+        figures=shown.figures,
+        matrix=_matrix(shown.figures["versions"].table),
         island=_safe(island),
         charts=_safe(charts),
         scripts=[_safe(script) for script in scripts],

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import kdissect
-from kdissect.report import write
+from kdissect.report import document
 from kdissect.tables.declaration import SCHEMAS
 from tests.conftest import CAPTURES
 from tests.report import browser
@@ -40,7 +40,7 @@ def page(folder: Path) -> Iterator[browser.Page]:
 @pytest.fixture(scope="module")
 def path(folder: Path) -> Path:
     path = folder / "report.html"
-    kdissect.open(CAPTURES / CAPTURE).report(path, target=CAPTURE)
+    kdissect.open(CAPTURES / CAPTURE).report(path, named=CAPTURE)
     return path
 
 
@@ -156,7 +156,7 @@ def test_csv_has_the_rows(page: browser.Page, path: Path, folder: Path) -> None:
 def test_what_a_capture_says_stays_text(page: browser.Page, folder: Path) -> None:
     """Every text that a capture controls is markup: nothing of it becomes an element, runs, or is lost."""
     path = folder / "hostile.html"
-    write(hostile_tables(), path, "a.pcap")
+    path.write_bytes(document(hostile_tables(), "a.pcap"))
     page.open(path)
     assert page.messages() == []
     assert page.run("return [window.pwned, document.querySelectorAll('img, main script, main iframe').length]") == [
@@ -177,7 +177,7 @@ def test_what_a_capture_says_stays_text(page: browser.Page, folder: Path) -> Non
 
 def test_a_capture_without_exchanges(page: browser.Page, folder: Path) -> None:
     path = folder / "empty.html"
-    write({name: schema.empty_table() for name, schema in SCHEMAS.items()}, path, "a.pcap")
+    path.write_bytes(document({name: schema.empty_table() for name, schema in SCHEMAS.items()}, "a.pcap"))
     page.open(path)
     assert page.messages() == []
     assert page.run("return document.querySelector('#heat .empty').hidden") is False

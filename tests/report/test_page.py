@@ -1,0 +1,111 @@
+"""The report as a file: whole or not at all, without secrets, one clear line where it cannot be made."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.util
+import io
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kdissect
+from kdissect.problems import UsageError
+from kdissect.report import document
+from tests.conftest import CAPTURES
+from tests.report.hostile import HOSTILE, hostile_tables
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run([sys.executable, "-m", "kdissect", *arguments], capture_output=True, timeout=120)
+
+
+def test_the_command_writes_one_small_file(tmp_path: Path) -> None:
+    done = run("--demo", "--html", str(tmp_path / "report.html"))
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert re.fullmatch(r"the report \(\d\.\d+ MB\) written to .*report\.html\n", done.stderr.decode())
+    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
+    text = (tmp_path / "report.html").read_text()
+    assert len(text) < 5_000_000
+    assert "kdissect --demo --table" in text
+    assert not re.search(r"(?:src|href)=[\"']?(?:https?:)?//", text)
+
+
+def test_standard_output_and_open_files(tmp_path: Path) -> None:
+    stream = io.BytesIO()
+    written = kdissect.open(CAPTURES / "base_tiny.pcap").report(stream)
+    assert written == len(stream.getvalue())
+    assert b"base_tiny.pcap" in stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--demo", "--html", "/nonexistent/report.html"), "cannot write /nonexistent/report.html"),
+        (("--demo", "--html", "r.html", "--table", "exchanges"), "--html writes the report alone"),
+        (("--demo", "--html", "r.html", "-o", "tables/"), "--html writes the report alone"),
+    ],
+)
+def test_bad_arguments(arguments: tuple[str, ...], said: str) -> None:
+    done = run(*arguments)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert said in done.stderr.decode()
+    assert done.stderr.count(b"\n") == 1
+
+
+def test_without_its_packages_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr("kdissect.report.page.find_spec", lambda name: None if name == "vl_convert" else find(name))
+    with pytest.raises(UsageError, match=r"pip install 'kdissect\[report\]'"):
+        kdissect.open(CAPTURES / "base_tiny.pcap").report(tmp_path / "report.html")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_capture_that_cannot_be_read_leaves_no_file(tmp_path: Path) -> None:
+    done = run(str(CAPTURES / "field_wrong_magic.pcap"), "--html", str(tmp_path / "report.html"))
+    assert done.returncode == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_credentials_and_no_records(tmp_path: Path) -> None:
+    """Of captures whose records and passwords are known: none of them is in the page."""
+    capture = kdissect.open(CAPTURES / "sasl_logins.pcap")
+    capture.report(tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text()
+    raw = (CAPTURES / "sasl_logins.pcap").read_bytes()
+    secrets = {match.decode() for match in re.findall(rb"\x00[a-z]+\x00([!-~]{4,40}?)\x00", raw)}
+    secrets |= {match.decode() for match in re.findall(rb"[a-z],r=[!-~]{8,60}|p=[A-Za-z0-9+/]{20,90}={0,2}", raw)}
+    assert secrets
+    assert not [secret for secret in secrets if secret in text]
+
+    path = CAPTURES / "k4_java_classic.pcap"
+    kdissect.open(path).report(tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text()
+    records = kdissect.open(path).table("records", ["key", "value"], reveal=True).to_pylist()
+    values = {v for row in records for v in row.values() if v is not None and len(v) > 7}
+    assert values
+    assert not [v for v in values if v.decode("latin-1") in text]
+
+
+def test_what_a_capture_says_stays_text() -> None:
+    text = document(hostile_tables(), "a.pcap").decode()
+    assert "<script>window" not in text
+    assert "<img src=x" not in text
+    assert text.count("<!--") == 0
+    scripts = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    assert len(scripts) == 2
+    policy = re.search(r'Content-Security-Policy" content="([^"]*)"', text)
+    assert policy is not None
+    allowed = re.findall(r"&#39;sha256-([^&]*)&#39;", policy[1])
+    hashes = [base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts]
+    assert [one.replace("&#43;", "+") for one in allowed] == hashes
+    assert "unsafe-eval" not in policy[1]
+    island = re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    assert island is not None
+    latency = json.loads(island[1])["latency"]
+    assert HOSTILE in latency["values"][latency["names"].index("client_id")]

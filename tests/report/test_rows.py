@@ -1,0 +1,171 @@
+"""Figures against the tables that they are made of, counted again by pandas; and their bounds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import kdissect
+from kdissect.report import READ, report, rows
+from kdissect.tables.declaration import SCHEMAS
+from tests.conftest import CAPTURES
+
+CAPTURE = "k4_slow_and_throttled.pcap"
+
+
+@pytest.fixture(scope="module")
+def tables() -> dict[str, pa.Table]:
+    return kdissect.open(CAPTURES / CAPTURE).tables(READ)
+
+
+@pytest.fixture(scope="module")
+def exchanges(tables: dict[str, pa.Table]) -> pd.DataFrame:
+    frame = tables["exchanges"].to_pandas()
+    fetches = tables["fetches"].select(["exchange_id", "excess_ms"]).to_pandas()
+    return frame.merge(fetches, on="exchange_id", how="left")
+
+
+def test_heat_counts_every_answered_exchange_once(tables: dict[str, pa.Table], exchanges: pd.DataFrame) -> None:
+    every = rows.bucket_seconds(tables["exchanges"])
+    cells = rows.heat(tables["exchanges"], every).to_pandas()
+    answered = exchanges[exchanges.latency_ms.notna()]
+    assert cells[cells.series == ""].exchanges.sum() == len(answered)
+    counts = answered.groupby(answered.client_id.fillna(rows.NONE)).size()
+    of_clients = cells[cells.series == "client_id"].groupby("name").exchanges.sum()
+    assert len(of_clients) == rows.SERIES
+    assert of_clients.to_dict() == counts[of_clients.index].to_dict()
+    polls = cells[(cells.series == "") & cells.long_poll].exchanges.sum()
+    assert polls == (answered.hold == "timeout").sum() > 0
+    one = cells[(cells.series == "")].iloc[0]
+    begun = answered.request_first_at.fillna(answered.response_first_at)
+    near = (
+        (begun >= one["at"])
+        & (begun < one["at"] + pd.Timedelta(seconds=every))
+        & (answered.latency_ms >= one.from_ms)
+        & (answered.latency_ms < one.to_ms)
+        & ((answered.hold == "timeout") == one.long_poll)
+    )
+    assert near.sum() == one.exchanges
+
+
+def test_parts_of_the_time_add_up(tables: dict[str, pa.Table], exchanges: pd.DataFrame) -> None:
+    parts = rows.time_parts(tables["exchanges"], tables["fetches"]).to_pandas()
+    totals = parts.groupby("part").total_ms.sum()
+    assert totals["queued"] == pytest.approx(exchanges.queued_ms.sum())
+    transfer = exchanges.request_transfer_ms.sum() + exchanges.response_transfer_ms.sum()
+    assert totals["transfer"] == pytest.approx(transfer)
+    of_brokers = totals.drop(["queued", "transfer"]).sum()
+    assert of_brokers == pytest.approx(exchanges.broker_ms.clip(lower=0).sum(), rel=1e-3)
+    assert totals["beyond what was asked"] == pytest.approx(exchanges.excess_ms.clip(lower=0).sum())
+    polls = exchanges[exchanges.hold == "timeout"]
+    assert totals["waited as asked"] >= (polls.broker_ms - polls.excess_ms).sum() > 0
+    assert {"throttled", "replication", "rebalance", "until data came"} <= set(totals.index)
+
+
+def test_outliers_are_no_long_polls(tables: dict[str, pa.Table], exchanges: pd.DataFrame) -> None:
+    found = rows.outliers(tables["exchanges"], tables["fetches"]).to_pandas()
+    assert len(found) == rows.OUTLIERS
+    assert found.slow_ms.is_monotonic_decreasing
+    waits = exchanges.hold.isin(["timeout", "data", "rebalance"])
+    slow = exchanges.excess_ms.where(
+        exchanges.excess_ms.notna(), (exchanges.latency_ms - exchanges.queued_ms.fillna(0)).mask(waits)
+    )
+    expected = slow.dropna().sort_values(ascending=False).head(rows.OUTLIERS)
+    assert found.slow_ms.to_numpy() == pytest.approx(expected.to_numpy())
+    longest = exchanges.dropna(subset=["latency_ms"]).sort_values("latency_ms").iloc[-1]
+    assert longest.hold == "timeout"
+    assert longest.exchange_id not in set(found[found.slow_ms > 100].exchange_id)
+
+
+def test_throughput_has_all_bytes(tables: dict[str, pa.Table], exchanges: pd.DataFrame) -> None:
+    every = rows.bucket_seconds(tables["exchanges"])
+    found = rows.throughput(tables["exchanges"], every).to_pandas()
+    for column in ("request_bytes", "response_bytes"):
+        assert found[column].sum() == exchanges[column].fillna(0).sum()
+    assert found.exchanges.sum() == len(exchanges)
+    assert set(found.api) <= set(exchanges.api) | {rows.OTHERS}
+    assert rows.OTHERS in set(found.api)
+
+
+def test_versions_and_holds(tables: dict[str, pa.Table], exchanges: pd.DataFrame) -> None:
+    used = rows.versions(tables["exchanges"]).to_pandas()
+    known = exchanges[exchanges.api_version.notna()]
+    expected = known.groupby(["client_id", "api", "api_version"], dropna=False).size()
+    assert used.set_index(["client_id", "api", "api_version"]).exchanges.to_dict() == expected.to_dict()
+    held = rows.holds(tables["exchanges"]).to_pandas()
+    known = exchanges[exchanges.hold.notna() & exchanges.broker_ms.notna()]
+    assert held.groupby(["api", "hold"]).exchanges.sum().to_dict() == known.groupby(["api", "hold"]).size().to_dict()
+
+
+def test_sessions_over_time() -> None:
+    tables = kdissect.open(CAPTURES / "k4_session_eviction.pcap").tables(READ)
+    figures = report(tables, "a.pcap").figures
+    alive = figures["sessions-alive"].table.to_pandas()
+    sessions = tables["fetch_sessions"].to_pandas()
+    created = sessions[~sessions.left_censored.astype(bool)].groupby("broker").size()
+    found = alive.groupby("broker")[["created", "evicted", "refused"]].sum()
+    assert found.created[found.created > 0].to_dict() == created.to_dict()
+    assert found.evicted.sum() == (sessions.end_reason == "evicted").sum() > 0
+    assert found.refused.sum() == tables["fetches"]["session_outcome"].to_pylist().count("refused") > 0
+    epochs = figures["epochs"].table.to_pandas()
+    per_session = epochs.groupby("session_key").size()
+    assert per_session.max() <= 2 * rows.POINTS
+    assert len(per_session) <= rows.CHOSEN
+    requests = sessions.set_index("session_key").requests
+    short = per_session[requests[per_session.index] <= rows.POINTS]
+    assert short.to_dict() == tables["fetches"].to_pandas().groupby("session_key").size()[short.index].to_dict()
+    frames = tables["exchanges"].to_pandas().set_index("exchange_id").request_frame
+    assert (epochs.request_frame.to_numpy() == frames[epochs.exchange_id].to_numpy()).all()
+
+
+@pytest.mark.parametrize("span", [0.0, 0.0004, 0.9, 3.0, 59.0, 86_000.0, 4e6])
+def test_buckets_are_round_and_few(span: float) -> None:
+    at = np.array([0, round(span * 1e6)]) + 1_700_000_000_000_000
+    table = pa.table({"request_first_at": pa.array(at, pa.timestamp("us", tz="UTC"))})
+    every = rows.bucket_seconds(table)
+    assert span / every < rows.BUCKETS
+    assert span / every > rows.BUCKETS / 5 or every == 0.001
+
+
+def test_a_large_capture_makes_no_larger_rows() -> None:
+    """Half a million exchanges of 5,000 clients: what goes into the page stays within its bounds."""
+    n, random = 500_000, np.random.default_rng(7)
+    at = 1_700_000_000_000_000 + np.sort(random.integers(0, 3_600_000_000, n))
+    empty = {name: schema.empty_table() for name, schema in SCHEMAS.items()}
+    words = pa.array([f"client-{i}" for i in range(5000)])
+    columns = {
+        "exchange_id": pa.array(np.arange(n).astype(str)).cast(pa.string()),
+        "api": pa.array(["Fetch", "Produce"] * (n // 2)),
+        "api_version": pa.array(random.integers(0, 17, n), pa.int32()),
+        "client_id": words.take(pa.array(random.integers(0, 5000, n))),
+        "latency_ms": pa.array(random.lognormal(1, 3, n)),
+        "broker_ms": pa.array(random.lognormal(1, 3, n)),
+        "request_first_at": pa.array(at, pa.timestamp("us", tz="UTC")),
+        "status": pa.array(["ok"] * n),
+    }
+    columns["client_ip"] = columns["broker_ip"] = pa.array(["10.0.0.1"] * n)
+    exchanges = pa.table(
+        {
+            field.name: columns.get(
+                field.name, pa.array([1] * n if field.type == pa.int64() else [None] * n, field.type)
+            )
+            for field in SCHEMAS["exchanges"]
+        }
+    )
+    every = rows.bucket_seconds(exchanges)
+    sizes = {
+        "heat": rows.heat(exchanges, every).num_rows,
+        "latency": rows.by_api_and_client(exchanges, empty["fetches"]).num_rows,
+        "parts": rows.time_parts(exchanges, empty["fetches"]).num_rows,
+        "throughput": rows.throughput(exchanges, every).num_rows,
+        "outliers": rows.outliers(exchanges, empty["fetches"]).num_rows,
+        "versions": rows.versions(exchanges).num_rows,
+    }
+    assert sizes["heat"] <= rows.CELLS
+    assert sizes["latency"] == rows.LINES
+    assert sizes["parts"] <= rows.LINES * len(rows.PARTS)
+    assert sizes["throughput"] <= rows.BUCKETS * (rows.SERIES + 1)
+    assert sizes["outliers"] == rows.OUTLIERS
+    assert sizes["versions"] <= rows.LINES * 20
