@@ -216,19 +216,22 @@ def holds(exchanges: pa.Table) -> pa.Table:
 
 
 def outliers(exchanges: pa.Table, fetches: pa.Table) -> pa.Table:
-    """The OUTLIERS slowest exchanges: a fetch by its `excess_ms`, others by their latency without what they lay behind
-    the connection's previous request (which may be a long poll, and is listed itself where it is slow).
+    """The OUTLIERS slowest exchanges: a fetch by its `excess_ms` (left out where that is not known), others by their
+    latency without what they lay behind the connection's previous request (which may be a long poll, and is listed
+    itself where it is slow).
 
     Columns: exchange_id, at, api, api_version, client_id, broker, latency_ms, queued_ms, broker_ms, excess_ms, slow_ms
     (what they are ordered by), hold, error, request_file, request_frame, response_file, response_frame, wireshark (a
     display filter).
     """
     excess = np.full(exchanges.num_rows, np.nan)
+    waiting = np.zeros(exchanges.num_rows, np.bool_)
     if fetches.num_rows and exchanges.num_rows:
-        excess = np.append(reals(fetches, "excess_ms"), np.nan)[locate(keys_of(exchanges), keys_of(fetches))]
+        at = locate(keys_of(exchanges), keys_of(fetches))
+        excess, waiting = np.append(reals(fetches, "excess_ms"), np.nan)[at], at >= 0
     durations = reals(exchanges, "latency_ms") - np.nan_to_num(reals(exchanges, "queued_ms"))
-    waiting = np.asarray(_is(exchanges, "hold", "timeout")) | np.asarray(_is(exchanges, "hold", "data"))
-    waiting |= np.asarray(_is(exchanges, "hold", "rebalance"))
+    for word in ("timeout", "data", "rebalance"):
+        waiting |= np.asarray(_is(exchanges, "hold", word))
     slow = np.where(~np.isnan(excess), excess, durations)
     slow = np.where(waiting & np.isnan(excess), np.nan, slow)
     known = np.flatnonzero(~np.isnan(slow))

@@ -68,7 +68,7 @@ def test_outliers_are_no_long_polls(tables: dict[str, pa.Table], exchanges: pd.D
     found = rows.outliers(tables["exchanges"], tables["fetches"]).to_pandas()
     assert len(found) == rows.OUTLIERS
     assert found.slow_ms.is_monotonic_decreasing
-    waits = exchanges.hold.isin(["timeout", "data", "rebalance"])
+    waits = exchanges.hold.isin(["timeout", "data", "rebalance"]) | (exchanges.api == "Fetch")
     slow = exchanges.excess_ms.where(
         exchanges.excess_ms.notna(), (exchanges.latency_ms - exchanges.queued_ms.fillna(0)).mask(waits)
     )

@@ -111,6 +111,8 @@
         titleFontSize: 12, titleFontWeight: "normal", labelLimit: window.innerWidth < 700 ? 130 : 260,
       },
       legend: { labelColor: ink, titleColor: soft, labelFontSize: 12, titleFontWeight: "normal", labelLimit: 180, symbolLimit: 0 },
+      rule: { color: soft },
+      line: { color: soft },
       mark: { color: dark.matches ? "#6db3ff" : "#3b82c4" },
       range: {
         category: MANY,
