@@ -71,3 +71,34 @@ def test_fields_that_lie() -> None:
     for body in (b"", b"\0", b"\0\0\0\xff", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xffabc", b"\xff" * 9):
         for api, version in ((17, 0), (36, 0), (36, 2)):
             assert not _field(body, api, version)
+
+
+def test_authenticated_again(tmp_path: Path) -> None:
+    """Re-authentication (KIP-368): a second login in the middle of a connection, with requests around it."""
+    talk = Talk()
+    talk.handshake()
+    client, at = b"\0\1c", [0, 0]
+
+    def say(ms: float, side: int, data: bytes) -> None:
+        talk.put(ms, side, at[side], framed(data))
+        at[side] += len(data) + 4
+
+    number = 0
+    for turn, password in enumerate((b"pw-first", b"pw-second")):
+        token = b"\0eve\0" + password
+        steps = [
+            (17, 1, b"\0\5PLAIN", struct.pack(">hi", 0, 1) + b"\0\5PLAIN"),
+            (36, 1, struct.pack(">i", len(token)) + token, struct.pack(">hhiq", 0, -1, 0, 60_000)),
+            (12, 0, b"\0\1g" + struct.pack(">i", 3) + b"\0\1m", struct.pack(">h", 0)),
+        ]
+        for key, version, body, answer in steps:
+            number += 1
+            say(100 * turn + 2 * number, 0, struct.pack(">hhi", key, version, number) + client + body)
+            say(100 * turn + 2 * number + 1, 1, struct.pack(">i", number) + answer)
+    path = tmp_path / "again.pcap"
+    path.write_bytes(pcap(talk.packets))
+    assert logins(path) == {("PLAIN", "eve"): 1}
+    tables = kdissect.open(path).tables()
+    rows = [(row["api"], row["status"], row["decoded"]) for row in tables["exchanges"].to_pylist()]
+    assert rows == [(api, "ok", True) for api in ("SaslHandshake", "SaslAuthenticate", "Heartbeat")] * 2
+    assert not any("pw-" in str(table.to_pylist()) for table in tables.values())
