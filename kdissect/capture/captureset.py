@@ -261,17 +261,23 @@ class CaptureSet:
         ends = np.maximum.accumulate(starts + sizes)
         files = np.searchsorted(np.array(self.bases, np.int64), starts, side="right")
         breaks = (starts[1:] - ends[:-1] > gap) | (files[1:] != files[:-1])
+        whole = memoryview(out)
         first = 0
         for stop in [*(np.flatnonzero(breaks) + 1).tolist(), at.size]:
             while first < stop:
-                until = int(np.searchsorted(ends[first:stop], starts[first] + BATCH, side="right")) + first
-                until = max(until, first + 1)
+                until = first + 1
+                if until < stop:
+                    until = int(np.searchsorted(ends[first:stop], starts[first] + BATCH, side="right")) + first
+                    until = max(until, first + 1)
                 base = int(starts[first])
-                if until == first + 1 and 0 <= places[first] <= out.size - sizes[first]:  # by itself: no detour
-                    target = out[places[first] : places[first] + sizes[first]]
-                    target[self._read_into(base, memoryview(target)) :] = 0
-                    first = until
-                    continue
+                if until == first + 1:
+                    begin, size = int(places[first]), int(sizes[first])
+                    if 0 <= begin <= out.size - size:  # by itself: no detour
+                        got = self._read_into(base, whole[begin : begin + size])
+                        if got < size:
+                            out[begin + got : begin + size] = 0
+                        first = until
+                        continue
                 piece = np.empty(int(ends[until - 1]) - base, np.uint8)
                 got = self._read_into(base, memoryview(piece))
                 piece[got:] = 0

@@ -292,8 +292,8 @@ def _tasks(plan: Plan) -> list[list[tuple[int, int]]]:
 
 def _partitions(spark: SparkSession, size: int) -> int:
     """Partitions of the decoding stage: two for each core, more for many bytes."""
-    cores = int(spark.range(1 << 16).selectExpr("spark_partition_id() as id").distinct().count())
-    return max(2 * cores, -(-size // BYTES_PER_PARTITION))
+    numbers = spark.range(1 << 16).selectExpr("spark_partition_id() as id").agg({"id": "max"})
+    return max(2 * (int(numbers.collect()[0][0]) + 1), -(-size // BYTES_PER_PARTITION))
 
 
 def _labels(spark: SparkSession, count: int) -> list[int]:

@@ -8,8 +8,11 @@ cannot. Packets keep their numbers, so that everything which names packets and f
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -22,16 +25,14 @@ from kdissect.net.segment import AT, FILE_SHIFT, FLOW, LEN, PACKET
 from kdissect.spark.flows import Flows
 from kdissect.spark.packing import unpack
 from kdissect.spark.plan import Source
+from kdissect.spark.ranges import NEAR, read_ranges
 
 Words = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
-BLOCK_BYTES = SLOT_BYTES // 2
-"""Payload of one block, about: with one packet more it must fit a slot."""
+BLOCK_BYTES = SLOT_BYTES - (1 << 12)
+"""Payload of one block, at most, but for a packet that is larger by itself: a slot, whose end no kernel reads past."""
 BLOCK_ROWS = 1 << 16
-NEAR = 1 << 12
-"""Ranges of the file nearer than this are read in one go. A partition reads some of each file's packets; to read what
-lies between them would read every file once for each partition."""
 
 
 @dataclass(slots=True)
@@ -127,11 +128,14 @@ class Gathered(CaptureSet):
         total = int(streamed.sum())
         target = window.data[base : base + total]
         if self._ranged:
-            physical = self._starts[rows[:, PACKET] >> FILE_SHIFT] + rows[:, AT]
             here = np.flatnonzero(streamed > 0)
-            self._source.read_many(physical[here], sizes[here], target, offsets[here], NEAR)
+            file, at = rows[here, PACKET] >> FILE_SHIFT, rows[here, AT]
+            edges = np.flatnonzero(np.diff(file, prepend=-1, append=-1)).tolist()
+            for first, last in pairwise(edges):
+                part = slice(first, last)
+                self._read(int(file[first]), at[part], sizes[here[part]], target, offsets[here[part]])
             self._virtual.append(start + offsets[here])
-            self._places.append(physical[here])
+            self._places.append(self._starts[file] + at)
             self._ends.append(start + total)
         else:
             begin = int(carried_from[0])
@@ -139,6 +143,16 @@ class Gathered(CaptureSet):
         rows[:, AT] = np.where(loose, rows[:, AT], start + offsets)
         window.grow(total)
         return rows
+
+    def _read(self, file: int, at: Words, sizes: Words, target: Bytes, places: Words) -> None:
+        """Ranges of one file into the slot; zeros where it has gone meanwhile."""
+        path = self._source.members[file].path
+        assert path is not None
+        if hasattr(os, "pread"):
+            with suppress(OSError):
+                read_ranges(path, at, sizes, target, places)
+                return
+        self._source.read_many(self._starts[file] + at, sizes, target, places, NEAR)
 
     def read_many(self, at: Words, length: Words, out: Bytes, place: Words, gap: int = NEAR) -> None:
         """Bytes that left the window, out of the files; a range lies within one packet's payload."""
