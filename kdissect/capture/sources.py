@@ -191,6 +191,11 @@ def _order(member: Member) -> tuple[float, list[tuple[int, int | str]]]:
     """First packet's time (a file without packets comes last), then the name with its numbers read as numbers."""
     parts = re.split(r"(\d+)", member.name)
     name: list[tuple[int, int | str]] = [(0, int(p)) if p.isdigit() else (1, p) for p in parts if p]
+    return begins(member), name
+
+
+def begins(member: Member) -> float:
+    """Time of a file's first packet in ns since the epoch, infinite when it has none or is no capture."""
     probe = CaptureSet(member.name, [Member(member.name, member.path)])
     first = float("inf")
     try:
@@ -201,7 +206,7 @@ def _order(member: Member) -> tuple[float, list[tuple[int, int | str]]]:
         pass
     finally:
         probe.close()
-    return first, name
+    return first
 
 
 def _name(groups: list[tuple[str, list[Member]]]) -> list[CaptureSet]:

@@ -7,7 +7,7 @@ when a kernel asks for room, and moves bytes that are still needed out of the wi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,6 +60,7 @@ from kdissect.tcp.layout import (
     K_ENDED,
     K_NODE_FREE,
     K_NODES_LEFT,
+    K_NUMBER,
     K_OUT,
     K_PHASE,
     K_PROBLEMS,
@@ -237,6 +238,15 @@ class Dissector:
         rows = self._connections[self.M[self._connections + C_NUMBER] >= 0]
         yield from self._finish(rows[np.argsort(self.M[rows + C_NUMBER], kind="stable")])
 
+    def renumber(self) -> Words:
+        """Number the connections that are left anew, from 0 on in their order; the numbers that they had."""
+        rows = self._connections[self.M[self._connections + C_NUMBER] >= 0]
+        rows = rows[np.argsort(self.M[rows + C_NUMBER], kind="stable")]
+        had: Words = self.M[rows + C_NUMBER]
+        self.M[rows + C_NUMBER] = np.arange(len(rows))
+        self.M[K_NUMBER] = len(rows)
+        return had
+
     def _finish(self, which: Words) -> Iterator[Harvest]:
         if len(which):
             self.M[K_RESUME] = 0
@@ -319,6 +329,44 @@ class Dissector:
         if low == high and not extra and len(self.A) <= KEPT_BASE + 1:
             return
         self._keep(low, high, LEAVE if rereadable else MOVE)
+
+    def settle(self) -> None:
+        """Move everything that is still needed out of the window, which may then be used for another input."""
+        self._keep(0, EXTRA, MOVE)
+
+    def carried(self) -> dict[str, Words | npt.NDArray[np.uint8]]:
+        """Everything that another dissector, in another process, needs to go on; to be called after `settle`."""
+        names = NAMES + int(self.M[K_CLIENT_BYTES])
+        return {
+            "control": self.M[:SLOTS],
+            "known": self.M[NAME_TABLE:X_BASE],
+            "heap": self.M[STRUCTS : self._end],
+            "names": self.A[NAMES:names],
+            "kept": self.A[KEPT_BASE:],
+            "conn_of": self.conn_of,
+            "connections": self._connections,
+            "requests": self._requests,
+        }
+
+    def go_on(self, carried: Mapping[str, Words | npt.NDArray[np.uint8]]) -> None:
+        """Go on from what another dissector carried."""
+        heap, kept, names = carried["heap"], carried["kept"], carried["names"]
+        self._end = STRUCTS + len(heap)
+        grown = np.zeros(max(len(self.M), self._end + len(heap) // 4), np.int64)
+        grown[:X_BASE] = self.M[:X_BASE]
+        sealing = self.M[K_SEALING]
+        grown[:SLOTS] = carried["control"]
+        grown[K_SEALING] = sealing
+        grown[NAME_TABLE:X_BASE] = carried["known"]
+        grown[STRUCTS : self._end] = heap
+        self.M = grown
+        self.A = np.zeros(KEPT_BASE + len(kept), np.uint8)
+        self.A[NAMES : NAMES + len(names)] = names
+        self.A[KEPT_BASE:] = kept
+        self.conn_of = carried["conn_of"].astype(np.int64)
+        self._connections = carried["connections"].astype(np.int64)
+        self._requests = carried["requests"].astype(np.int64)
+        self._nodes = int(self.M[K_NODES_LEFT])
 
     def _keep(self, low: int, high: int, bulk: int) -> None:
         """Move what is needed of logical offsets low..high, and of bytes that we put together, out of the window."""

@@ -7,6 +7,7 @@ stream kernels have finished it, with its times and counters.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,10 @@ _EMPTY: dict[str, type] = {
     "exchanges": np.int32, "problems": np.int32,
 }  # fmt: skip
 """What stays of a finished connection, 143 bytes: the only state that grows with what was read."""
+
+
+_TOLD = ("sasl_mechanism", "principal", "sni")
+"""What few connections tell, by their row."""
 
 
 def _mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
@@ -90,6 +95,24 @@ class Ledger:
         self.base = len(self.connections)
 
     # ---- connections
+
+    def carried(self, rows: Words) -> dict[str, Any]:
+        """What another ledger needs to go on with these connections, as its first ones in this order."""
+        places = {row: place for place, row in enumerate(rows.tolist())}
+        told = {
+            name: {places[row]: text for row, text in getattr(self.connections, name).items() if row in places}
+            for name in _TOLD
+        }
+        return {"columns": {n: a[rows] for n, a in self._room.items()}, "client": self._client[rows], "told": told}
+
+    def go_on(self, carried: Mapping[str, Any]) -> None:
+        """Go on from what another ledger carried; this one knows no connections yet."""
+        for name, column in carried["columns"].items():
+            self._room[name] = column.copy()
+            setattr(self.connections, name, self._room[name])
+        self._client = carried["client"].copy()
+        for name, texts in carried["told"].items():
+            getattr(self.connections, name).update(texts)
 
     def enter(self, rows: Words, flows: Words) -> None:
         """Enter the connections among `rows` (structs), new ones and ones whose client was found since; `flows` is the

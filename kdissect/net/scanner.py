@@ -7,7 +7,9 @@ packets and their rows take the place of the packet that completed them. Everyth
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +29,10 @@ ODD_ROWS = 4096
 """Packets that the kernel hands back at once."""
 MAX_DEPTH = 4
 """Fragmented packets inside fragmented packets: two happen (a tunnel with a small MTU), four end it."""
+CARRIED = (
+    "_flows", "_table", "_free", "_state", "_tunnels", "_reassembler", "_rare_seen", "_fragments_seen",
+)  # fmt: skip
+"""What is known of flows and unfinished packets when one file ends and the next begins."""
 BEGIN, END = -(1 << 63), (1 << 63) - 1
 
 
@@ -81,6 +87,15 @@ class Scanner:
         self._state[k.FREE] += flows.size
         self._state[k.TOMBS] += flows.size
         self._flows[flows, PORTS] = -1
+
+    def carried(self) -> dict[str, Any]:
+        """What another scanner needs to go on with the capture's next file."""
+        return {name: getattr(self, name) for name in CARRIED}
+
+    def go_on(self, carried: Mapping[str, Any]) -> None:
+        """Go on from what another scanner carried."""
+        for name in CARRIED:
+            setattr(self, name, carried[name])
 
     def scan(self, block: Block) -> NDArray[np.int64]:
         """The block's segment rows, int64[n, 10], columns in `kdissect.net.segment`; valid until the next scan.

@@ -27,6 +27,7 @@ from kdissect.engine.opened import Capture, nanoseconds
 from kdissect.engine.run import Settings
 from kdissect.problems import UsageError
 from kdissect.spark import packets
+from kdissect.spark.files import FILES, FileStream
 from kdissect.spark.plan import Source, source_of
 from kdissect.spark.schemas import spark_schema
 from kdissect.spark.workers import settled
@@ -35,7 +36,9 @@ from kdissect.tables.recording import Reading
 from kdissect.tables.suggestion import near
 
 NAME = "kdissect"
-OPTIONS = ("path", "paths", "table", "columns", "per_capture", "start", "end", "keylog", "verify")
+STREAMED = "files"
+"""The only table of a stream."""
+OPTIONS = ("path", "paths", "table", "columns", "per_capture", "start", "end", "keylog", "verify", "quiet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,11 +185,20 @@ class Format(DataSource):
 
     def schema(self) -> StructType:
         """The table's columns with their meaning as comments."""
+        if self.options.get("table") == STREAMED:
+            return spark_schema(FILES)
         return spark_schema(asked(self.options).schema)
 
     def reader(self, schema: StructType) -> Reader:
         """Reads what the options say. `schema`, where the user gave one, may name some of the columns."""
         return Reader(_of(asked(self.options), schema))
+
+    def streamReader(self, schema: StructType) -> FileStream:  # noqa: N802
+        """Files of a directory as they become complete: what `kdissect.spark.stream` is made of."""
+        if self.options.get("table") != STREAMED:
+            raise UsageError("a stream of tables is kdissect.spark.stream(spark, directory)")
+        quiet = self.options.get("quiet")
+        return FileStream(_paths(self.options)[0], None if quiet is None else float(quiet))
 
 
 class FilteringFormat(Format):

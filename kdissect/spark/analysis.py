@@ -1,0 +1,97 @@
+"""The analysis of one machine on Spark's DataFrames, by the same definitions.
+
+Sessions, holds and findings are tables of `kdissect.spark.dissect` already. Latencies, which on one machine are
+`capture.analysis.latency()`, are made here by Spark itself:
+
+    tables = kdissect.spark.dissect(spark, paths, ["exchanges", "fetches", "fetch_partitions"])
+    kdissect.spark.latency(tables, by=["broker", "api"]).show()
+
+They work as well on tables read back from Parquet: any mapping from names to DataFrames will do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from kdissect.analysis.latency import SHARES, checked
+from kdissect.problems import UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+
+def latency(
+    tables: Mapping[str, DataFrame],
+    by: Sequence[str] = ("api",),
+    every: float | None = None,
+    where: str | None = None,
+    *,
+    accuracy: int | None = None,
+) -> DataFrame:
+    """Counts, quantiles and rates of exchanges, one row per group (and bucket of `every` seconds), in no order.
+
+    `tables` has `exchanges`; with `fetches` there are figures of `excess_ms`, and "topic" in `by` needs
+    `fetch_partitions`. `by`: api, version, client, broker, topic, status, hold, capture. `where`: a condition on
+    `exchanges` in Spark's SQL. Columns are those of `kdissect.analysis.latency.latency`, with its values: quantiles are
+    exact (Spark's `percentile`, linear interpolation). That holds the distinct values of a group in memory; with
+    `accuracy`, such as 10000, they are `percentile_approx` instead, whose rank is off by 1/accuracy of the group at
+    most, and which is one of the values. Raises UsageError for an unknown dimension or a table that is missing.
+    """
+    from pyspark.sql import functions as f
+
+    columns = checked(by, every)
+    needed = ["exchanges", *(["fetch_partitions"] if "topic" in columns else [])]
+    for name in needed:
+        if name not in tables:
+            raise UsageError(f"latencies by {', '.join(by)} need the table {name!r}")
+    rows = tables["exchanges"]
+    if where is not None:
+        rows = rows.where(where)
+    if "fetches" in tables:
+        rows = rows.join(tables["fetches"].select("exchange_id", "excess_ms"), "exchange_id", "left")
+    else:
+        rows = rows.withColumn("excess_ms", f.lit(None).cast("double"))
+    if "topic" in columns:
+        topics = tables["fetch_partitions"].select("exchange_id", "topic").distinct()
+        rows = rows.join(topics, "exchange_id", "left")
+    begun = f.unix_micros(f.coalesce("request_first_at", "response_first_at"))
+    rows = rows.withColumn("_begun", begun)
+    if every is not None:
+        width = max(1, round(every * 1_000_000))
+        rows = rows.withColumn("at", f.timestamp_micros(f.floor(rows["_begun"] / width) * width))
+        columns = [*columns, "at"]
+    span: Column | float = every if every is not None else _span(rows)
+
+    def share(column: str, part: float) -> Column:
+        if accuracy is None:
+            return f.percentile(column, f.lit(part))
+        return f.percentile_approx(column, part, accuracy)
+
+    rate = f.count("*") / f.nullif(f.lit(span), f.lit(0.0))
+    return rows.groupBy(*columns).agg(
+        f.count("*").alias("exchanges"),
+        f.count("latency_ms").alias("answered"),
+        f.count_if(f.coalesce("error_code", f.lit(0)) != 0).alias("errors"),
+        *(share("latency_ms", part).alias(name) for name, part in SHARES),
+        f.max("latency_ms").alias("max_ms"),
+        f.avg("latency_ms").alias("mean_ms"),
+        share("broker_ms", 0.5).alias("broker_p50_ms"),
+        share("broker_ms", 0.99).alias("broker_p99_ms"),
+        f.count("excess_ms").alias("excess_count"),
+        share("excess_ms", 0.5).alias("excess_p50_ms"),
+        share("excess_ms", 0.99).alias("excess_p99_ms"),
+        f.max("excess_ms").alias("excess_max_ms"),
+        f.coalesce(f.sum("throttle_ms"), f.lit(0.0)).cast("double").alias("throttled_ms"),
+        f.coalesce(f.sum("request_bytes"), f.lit(0)).alias("request_bytes"),
+        f.coalesce(f.sum("response_bytes"), f.lit(0)).alias("response_bytes"),
+        rate.alias("per_second"),
+    )
+
+
+def _span(rows: DataFrame) -> float:
+    """Seconds between the first and the last exchange: a small job of its own."""
+    from pyspark.sql import functions as f
+
+    first = rows.agg((f.max("_begun") - f.min("_begun")).alias("span")).first()
+    return 0.0 if first is None or first["span"] is None else first["span"] / 1e6

@@ -1,0 +1,164 @@
+"""A directory that captures are rotated into, as a stream of files: `table` = files of the data source.
+
+A file is complete when a later one of its set is there (later by its first packet's time), or when it was not written
+to for `quiet` seconds. Files of a set come in this order, each once; a file that turns up before one that has come
+already is left alone, and so are files without packets and files that are no captures. Of a file that is there plain
+and compressed the plain one is read.
+
+An offset is, for each set, the first packet's time and the name of the last file that came: so a batch that is planned
+again after a restart has the same files.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from kdissect.capture.captureset import Member
+from kdissect.capture.sources import begins, stem_of
+from kdissect.problems import CaptureError, UsageError
+
+try:
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+except ImportError:  # PySpark 4.0 and 4.1: one batch of all that is complete
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        """Nothing."""
+
+
+FILES = pa.schema(
+    [
+        pa.field("capture", pa.string()),
+        pa.field("file", pa.string()),
+        pa.field("path", pa.string()),
+        pa.field("first", pa.int64()),
+    ]
+)
+"""A complete file: its set's name, its own, where it lies, and its first packet's time (ns since the epoch)."""
+COMPRESSED = (".gz", ".zst", ".zstd", ".lz4", ".xz")
+Row = tuple[str, str, str, int]
+
+
+class Watched:
+    """Files of a directory by set, in order."""
+
+    def __init__(self, directory: str, quiet: float | None = None) -> None:
+        self._folder = Path(directory)
+        self._quiet = quiet
+        self._first: dict[tuple[str, int], float] = {}
+        """First packet's time by path and inode: names come round (`tcpdump -W`)."""
+
+    def present(self) -> list[Row]:
+        """All files with packets, in order of their set and of their first packets. Raises UsageError when there is no
+        such directory."""
+        return [row for rows, _ in self._sets() for row in rows]
+
+    def complete(self) -> list[Row]:
+        """The complete ones among them."""
+        return [row for rows, quiet in self._sets() for row in (rows if quiet else rows[:-1])]
+
+    def _sets(self) -> Iterator[tuple[list[Row], bool]]:
+        """The files of each set, and whether the last one is complete too."""
+        if not self._folder.is_dir():
+            raise UsageError(f"{self._folder}: not a directory that captures are rotated into")
+        sets: dict[str, dict[str, Row]] = {}
+        changed: dict[str, float] = {}
+        for path in sorted(self._folder.iterdir(), key=lambda path: (path.suffix in COMPRESSED, path.name)):
+            if path.name.startswith("."):
+                continue
+            try:
+                found = path.stat()
+                first = self._begins(path, found.st_ino)
+            except (OSError, CaptureError):
+                continue  # gone meanwhile, or no capture
+            if math.isinf(first):
+                continue
+            name = bare(path.name)
+            known = stem_of(path.name)
+            capture = path.name if known is None else known[1]
+            row = (capture, path.name, str(path.absolute()), int(first))
+            sets.setdefault(capture, {}).setdefault(name, row)
+            changed[str(path.absolute())] = found.st_mtime
+        for files in sets.values():
+            rows = sorted(files.values(), key=lambda row: place(row[3], row[1]))
+            yield rows, self._quiet is not None and time.time() - changed[rows[-1][2]] >= self._quiet
+
+    def _begins(self, path: Path, inode: int) -> float:
+        key = (str(path), inode)
+        if key not in self._first:
+            first = begins(Member(path.name, path))
+            if math.isinf(first):
+                return first
+            self._first[key] = first
+        return self._first[key]
+
+
+def bare(name: str) -> str:
+    """A file's name without what compression puts behind it."""
+    return next((name[: -len(end)] for end in COMPRESSED if name.endswith(end)), name)
+
+
+def place(first: int, name: str) -> tuple[int, list[tuple[int, int, str]]]:
+    """What files of a set are in order of: first packet's time, then the name with its numbers read as numbers."""
+    parts = [part for part in re.split(r"(\d+)", bare(name)) if part]
+    return first, [(0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts]
+
+
+def after(row: Row, offset: Mapping[str, Any]) -> bool:
+    """Whether a file comes after an offset."""
+    known = offset.get(row[0])
+    return known is None or place(row[3], row[1]) > place(known["first"], known["file"])
+
+
+def offset_of(rows: Sequence[Row], before: Mapping[str, Any]) -> dict[str, Any]:
+    """The offset once these files, in order, have come after `before`."""
+    return {**before, **{capture: {"first": first, "file": file} for capture, file, _, first in rows}}
+
+
+class Files(InputPartition):
+    """Files of one batch."""
+
+    def __init__(self, rows: list[Row]) -> None:
+        super().__init__(rows)
+        self.rows = rows
+
+
+class FileStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Complete files of a directory as they come."""
+
+    def __init__(self, directory: str, quiet: float | None) -> None:
+        self._files = Watched(directory, quiet)
+        self._last: list[Row] | None = None
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """What is complete now is all that comes."""
+        self._last = self._files.complete()
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Before any file."""
+        return {}
+
+    def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
+        """After all files that are complete now. (PySpark 4.0 and 4.1 do not say `start`.)"""
+        begun = start or {}
+        rows = self._files.complete() if self._last is None else self._last
+        return offset_of([row for row in rows if after(row, begun)], begun)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Files]:
+        """The files between two offsets."""
+        rows = [row for row in self._files.present() if after(row, start) and row[0] in end and not after(row, end)]
+        return [Files(rows)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The files as rows."""
+        assert isinstance(partition, Files)
+        columns = zip(*partition.rows, strict=True) if partition.rows else [[] for _ in FILES]
+        arrays = [pa.array(list(column), field.type) for column, field in zip(columns, FILES, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=FILES)

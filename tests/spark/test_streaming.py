@@ -1,0 +1,134 @@
+"""Exchanges out of a directory that captures are rotated into."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kdissect
+import kdissect.spark
+from kdissect.problems import UsageError
+
+pytest.importorskip("pyspark")
+
+from kdissect.spark.files import Watched, after, offset_of
+
+ENDED = ("pending", "unanswered", "no_response", "one_way", "partial", "orphan")
+"""States of exchanges that may wait for the end of the capture."""
+on_spark = [
+    pytest.mark.spark,
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
+]
+
+
+@pytest.fixture
+def pieces(captures: Path, rotate: Any) -> list[Path]:
+    """A capture in six files."""
+    folder: Path = rotate(captures / "base.pcap", 6)
+    return [folder / ("cut.pcap" + (str(i) if i else "")) for i in range(6)]
+
+
+def names(rows: Any) -> list[str]:
+    return [row[1] for row in rows]
+
+
+def test_the_file_that_is_being_written_is_left_alone(pieces: list[Path], tmp_path: Path) -> None:
+    files = Watched(str(tmp_path))
+    assert files.complete() == []
+    shutil.copy(pieces[0], tmp_path)
+    assert files.complete() == []
+    (tmp_path / "notes.txt").write_text("no capture")
+    shutil.copy(pieces[1], tmp_path)
+    assert names(files.complete()) == ["cut.pcap"]
+    shutil.copy(pieces[2], tmp_path)
+    begun = offset_of(files.complete(), {})
+    assert [row[0] for row in files.complete()] == ["cut.pcap"] * 2
+    assert [row for row in files.complete() if after(row, begun)] == []
+    shutil.copy(pieces[3], tmp_path)
+    assert names(row for row in files.complete() if after(row, begun)) == ["cut.pcap2"]
+
+
+def test_a_quiet_file_is_complete(pieces: list[Path], tmp_path: Path) -> None:
+    shutil.copy(pieces[0], tmp_path)
+    os.utime(tmp_path / "cut.pcap", (1, 1))
+    assert names(Watched(str(tmp_path), 60.0).complete()) == ["cut.pcap"]
+    assert names(Watched(str(tmp_path), 1e12).complete()) == []
+
+
+def test_a_compressed_copy_is_the_same_file(pieces: list[Path], tmp_path: Path) -> None:
+    import gzip
+
+    for piece in pieces[:2]:
+        shutil.copy(piece, tmp_path)
+    begun = offset_of(Watched(str(tmp_path)).complete(), {})
+    (tmp_path / "cut.pcap.gz").write_bytes(gzip.compress(pieces[0].read_bytes()))
+    assert names(Watched(str(tmp_path)).complete()) == ["cut.pcap"]
+    (tmp_path / "cut.pcap").unlink()
+    assert [row for row in Watched(str(tmp_path)).complete() if after(row, begun)] == []
+
+
+def test_what_is_wrong_is_said_at_once(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="not a directory"):
+        kdissect.spark.stream(None, tmp_path / "nowhere")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="complete at the end only"):
+        kdissect.spark.stream(None, tmp_path, "connections")  # type: ignore[arg-type]
+
+
+class TestOnSpark:
+    pytestmark = on_spark
+
+    def test_every_exchange_once_through_stops_and_a_failure(
+        self, spark: Any, pieces: list[Path], captures: Path, tmp_path: Path
+    ) -> None:
+        folder, out, state = (tmp_path / name for name in ("in", "out", "state"))
+        folder.mkdir()
+        spark.conf.set("spark.sql.shuffle.partitions", "2")
+
+        def run(wrong: bool = False) -> None:
+            frame = kdissect.spark.stream(spark, folder)
+            if wrong:
+                frame = frame.where("raise_error('a sink that fails') is null")
+            query = (
+                frame.writeStream.trigger(availableNow=True)
+                .option("checkpointLocation", str(state))
+                .start(str(out), "parquet")
+            )
+            query.awaitTermination()
+
+        for piece in pieces[:3]:
+            shutil.copy(piece, folder)
+        shutil.copy(captures / "base_tiny.pcap", folder / "other-1700000001.pcap")  # a second set, still being written
+        run()
+        assert spark.read.parquet(str(out)).count() > 0
+        for piece in pieces[3:5]:
+            shutil.copy(piece, folder)
+        with pytest.raises(Exception, match="a sink that fails"):
+            run(wrong=True)
+        run()
+        shutil.copy(pieces[5], folder)
+        pieces[5].with_name("cut.pcap6").write_bytes(_later(pieces[5]))
+        shutil.copy(pieces[5].with_name("cut.pcap6"), folder)
+        run()
+        found = spark.read.parquet(str(out)).toArrow().to_pylist()
+        expected = {row["exchange_id"]: row for row in kdissect.open(pieces).table("exchanges").to_pylist()}
+        assert {row["capture"] for row in found} == {"cut.pcap"}
+        assert len({row["exchange_id"] for row in found}) == len(found)
+        for row in found:
+            other = expected.pop(row["exchange_id"])
+            assert {**row, "broker": 0} == {**{name: other[name] for name in row}, "broker": 0}
+        assert {row["status"] for row in expected.values()} <= set(ENDED)
+
+
+def _later(path: Path) -> bytes:
+    """A capture of the last packet of another one, a second later."""
+    data = path.read_bytes()
+    at = last = 24
+    while at + 16 <= len(data):
+        last = at
+        at += 16 + int.from_bytes(data[at + 8 : at + 12], "little")
+    seconds = int.from_bytes(data[last : last + 4], "little") + 1
+    return data[:24] + seconds.to_bytes(4, "little") + data[last + 4 : at]
