@@ -478,6 +478,38 @@ def settle(M, b, A, sk, c, s):  # type: ignore[no-untyped-def]
 
 
 @part
+def _requests_somewhere(M, b, A, sk, c, s):  # type: ignore[no-untyped-def]
+    """Whether a request begins a segment anywhere in the window, which stays as it is."""
+    first = M[s + D_HEAD]
+    found = False
+    node = first
+    while node >= 0 and not found:
+        if M[node + N_AT] < 0:
+            node = M[node + N_NEXT]
+            continue
+        M[s + D_HEAD] = node
+        n, _ = gather(M, b, A, s)
+        o = np.int64(SCRATCH)
+        while node >= 0 and M[node + N_AT] >= 0:
+            if M[node + N_POSITION] == 1 and o < n and not found:
+                found = _request_candidate(M, A, sk, c, s, o, n, True, False) == ACCEPT
+            o += M[node + N_LENGTH]
+            node = M[node + N_NEXT]
+    M[s + D_HEAD] = first
+    return found
+
+
+@part
+def tell_sides(M, b, A, sk, c):  # type: ignore[no-untyped-def]
+    """At the end of a connection whose client is not known: which direction has requests, maybe behind a gap. What is
+    searched next is dropped where nothing is found, and responses are only found when their requests are known."""
+    for s in range(c + C_WIDTH, c + CONNECTION_WIDTH, D_WIDTH):
+        if M[c + C_CLIENT] < 0 and M[s + D_MODE] == MODE_SEARCH and _requests_somewhere(M, b, A, sk, c, s):
+            M[c + C_CLIENT] = M[s + D_SIDE]
+            M[c + C_NEWS] = 1
+
+
+@part
 def lost_for_good(M, c, s):  # type: ignore[no-untyped-def]
     """At the end: a direction that is still searched is a problem of its own, if the connection is Kafka at all."""
     if M[s + D_MODE] == MODE_SEARCH and M[c + C_KAFKA] == 1 and M[s + D_SKIPPED] > 0:

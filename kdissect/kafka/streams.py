@@ -19,7 +19,7 @@ import numpy as np
 from kdissect._kernel import kernel, part
 from kdissect.kafka.framing import complete, drop_nodes, feed, forget_frame, gap
 from kdissect.kafka.pairing import pop_request, release_held, without_response
-from kdissect.kafka.resync import lost_for_good, settle
+from kdissect.kafka.resync import lost_for_good, settle, tell_sides
 from kdissect.kafka.sealing import seal_row
 from kdissect.kafka.state import (
     E_BASE,
@@ -310,6 +310,8 @@ def finish(M, b, A, sk, conn_of, c, reason):  # type: ignore[no-untyped-def]
     if _unopened(M, c):
         return False
     M[K_FINAL] = CAPTURE_ENDED if M[c + C_END] == END_OPEN else ENDED
+    if M[c + C_CLIENT] < 0 and M[c + C_KAFKA] == 0:
+        tell_sides(M, b, A, sk, c)
     for q in range(2):
         s = direction_of(c, M[c + C_CLIENT] ^ q if M[c + C_CLIENT] >= 0 else q)
         if M[s + D_MODE] == MODE_SEARCH and M[s + D_HEAD] >= 0:
