@@ -9,7 +9,6 @@ import pyarrow.compute as pc
 import pytest
 
 import kdissect
-from kdissect.cli.commands import main
 from kdissect.engine.timings import LAYERS
 
 
@@ -31,14 +30,3 @@ def test_every_moment_is_some_layers(captures: Path) -> None:
     assert timings.packets == quality["packets"]
     assert timings.bytes == (captures / "k4_transactions.pcap").stat().st_size
     assert kdissect.open(captures / "base.pcap").timings.table()["ns_per_packet"].null_count == len(LAYERS)
-
-
-def test_the_command_says_it_at_the_end(captures: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as done:
-        main([str(captures / "base.pcap"), "--table", "exchanges", "--columns", "api", "--timings"])
-    assert not done.value.code
-    seen = capsys.readouterr()
-    assert "layer" not in seen.out
-    lines = [line.split()[0] for line in seen.err.splitlines() if line[:1] != " "]
-    assert lines[:8] == ["layer", *LAYERS]
-    assert " packets; " in seen.err
