@@ -232,7 +232,7 @@ def _latencies(summary: Summary, width: int) -> Block:
         for line in summary.latencies
     ]
     lines = grid(headers, rows, width)
-    return Block("APIs", lines[:1], lines[1:], 6, "{} more: --top N")
+    return Block("APIs", lines[:1], lines[1:], 6, "{} more: --top N", least=3)
 
 
 def _errors(summary: Summary, width: int) -> Block:
