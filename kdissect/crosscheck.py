@@ -7,10 +7,12 @@ takes for malformed though it is not (each checked against brokers' own request 
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -170,12 +172,12 @@ def _shown(path: Path, ports: Sequence[int]) -> tuple[list[Seen], set[int], str]
     messages: list[Seen] = []
     trouble: set[int] = set()
     crashed: Exception | None = None
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), closing(asyncio.new_event_loop()) as loop:  # pyshark closes none that it makes
         warnings.simplefilter("ignore")  # its event loop handling is of an older Python
         version = str(get_tshark_version())
         capture = pyshark.FileCapture(
             str(path), decode_as={f"tcp.port=={port}": "kafka" for port in ports}, display_filter="kafka",
-            keep_packets=False,
+            keep_packets=False, eventloop=loop,
         )  # fmt: skip
         try:
             for packet in capture:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import gc
 import os
 from pathlib import Path
 
@@ -27,10 +25,3 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 def captures() -> Path:
     """The folder of committed captures."""
     return CAPTURES
-
-
-def pytest_sessionfinish() -> None:
-    """Close the event loops that pyshark and nbclient made and left: unclosed ones are warnings, and those errors."""
-    for one in gc.get_objects():
-        if issubclass(type(one), asyncio.AbstractEventLoop) and not one.is_closed() and not one.is_running():
-            one.close()

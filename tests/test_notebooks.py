@@ -10,6 +10,7 @@ change:
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import os
 import re
@@ -48,7 +49,8 @@ def test_committed_outputs_are_what_running_gives(path: Path, monkeypatch: pytes
     for cell in running.cells:
         if cell.cell_type == "code":
             cell["outputs"] = []
-    NotebookClient(running, timeout=240, resources={"metadata": {"path": str(path.parent)}}).execute()
+    client = NotebookClient(running, timeout=240, resources={"metadata": {"path": str(path.parent)}})
+    asyncio.run(client.async_execute())  # execute() would leave its event loop open
     for cell in running.cells:
         cell.metadata.pop("execution", None)
         if cell.cell_type == "code":

@@ -7,9 +7,11 @@ right.
 
 from __future__ import annotations
 
+import asyncio
 import warnings
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -156,9 +158,11 @@ def layers(it: Material) -> Iterator[Shown]:
     pyshark = pytest.importorskip("pyshark")
     ports = {f"tcp.port=={port}": "kafka" for port in it.ports}
     assert decode_as(it.ports)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), closing(asyncio.new_event_loop()) as loop:  # pyshark closes none that it makes
         warnings.simplefilter("ignore")  # its event loop handling is of an older Python
-        capture = pyshark.FileCapture(str(it.path), decode_as=ports, display_filter="kafka", keep_packets=False)
+        capture = pyshark.FileCapture(
+            str(it.path), decode_as=ports, display_filter="kafka", keep_packets=False, eventloop=loop
+        )
         try:
             for packet in capture:
                 for layer in packet.layers:
@@ -169,3 +173,4 @@ def layers(it: Material) -> Iterator[Shown]:
                         yield Shown(int(packet.number), ports_of, size, True, key, version, number, None, None)
         finally:
             capture.close()
+            capture._running_processes.clear()  # or it closes them once more when it is collected
