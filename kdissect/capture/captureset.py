@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -85,6 +86,7 @@ class CaptureSet:
         self.bases: list[int] = []
         """Logical offset of the first byte of each file begun."""
         self._streams: dict[int, Stream] = {}
+        self._opening = threading.Lock()
         self._window: Window | None = None
         self._lost_problems = 0
 
@@ -168,6 +170,10 @@ class CaptureSet:
             if not reader.stream.rereadable:
                 reader.stream.close()
 
+    def read_apart(self) -> None:
+        """From now on bytes are read again from the files, for another thread fills the window meanwhile."""
+        self._window = None
+
     def _let_go(self) -> None:
         """Close plain files; they open themselves again. Whoever stops following may be a copy of the process that
         goes on, and the two must not move one another's place in a file."""
@@ -203,14 +209,15 @@ class CaptureSet:
         last.detail = last.detail.split(" (and ")[0] + f" (and {self._lost_problems} more problems)"
 
     def _stream(self, i: int) -> Stream:
-        stream = self._streams.get(i)
-        if stream is None:
-            if len(self._streams) >= MAX_OPEN:
-                oldest = next(iter(self._streams))
-                if self._streams[oldest].rereadable:
-                    self._streams.pop(oldest).close()
-            stream = self._streams[i] = self.members[i].open()
-        return stream
+        with self._opening:
+            stream = self._streams.get(i)
+            if stream is None:
+                if len(self._streams) >= MAX_OPEN:
+                    oldest = next(iter(self._streams))
+                    if self._streams[oldest].rereadable:
+                        self._streams.pop(oldest).close()
+                stream = self._streams[i] = self.members[i].open()
+            return stream
 
     def file_of(self, logical: int) -> tuple[int, int]:
         """File index and offset in that file (as uncompressed) of a logical offset."""

@@ -89,9 +89,10 @@ class PlainFile:
 
     def close(self) -> None:
         """As `Stream.close`."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
+        with self._lock:
+            if self._file is not None:
+                self._file.close()
+                self._file = None
 
     def __del__(self) -> None:
         if hasattr(self, "_file"):

@@ -10,6 +10,8 @@ Rules.
   with logical offsets from `EXTRA` on. They rotate by themselves, by how much is put there.
 - `slots` (int64, one row a slot) holds logical start, logical end and the position in `data` of the logical start; a
   row whose start equals its end is empty. A logical offset is addressable while some row covers it.
+- While the next block is read into one slot, others may be worked on: through a `View`, which keeps away from the slot
+  that is filled next, and has extra slots and room for work of its own.
 
 Memory is reserved, not touched, until bytes arrive.
 """
@@ -25,9 +27,12 @@ SLOTS = 8
 """64 MiB of look-back: more than any TCP receive window that Linux grants by default (6 MiB per direction)."""
 EXTRA_BYTES = 2 << 20
 """One extra slot: thirty IP packets of the largest size."""
-EXTRA_SLOTS = 8
+EXTRA_SLOTS = 12
+"""Two blocks' worth: one may be scanned while the one before it is worked on."""
 EXTRA = 1 << 56
 """First logical offset of bytes that were put together here: 72 PB, beyond any input."""
+APART = 1 << 50
+"""So far apart are the logical offsets of what several views put together."""
 WORK_BYTES = 32 << 20
 """Room behind the slots in which later stages put frames together that lie in several pieces (untouched memory is
 free)."""
@@ -40,14 +45,17 @@ class Window:
         self.slot_bytes = slot_bytes
         self.extra_bytes = extra_bytes
         self.work = slot_bytes * slots + extra_bytes * EXTRA_SLOTS
-        """Position in `data` of the room for work; it reaches to the end of `data` and belongs to no slot."""
-        self.data: NDArray[np.uint8] = np.empty(self.work + WORK_BYTES, np.uint8)
+        """Position in `data` of the room for work, which belongs to no slot."""
+        self.limit = self.work + WORK_BYTES
+        """Position in `data` of its end."""
+        self.data: NDArray[np.uint8] = np.empty(self.limit, np.uint8)
         self.slots: NDArray[np.int64] = np.zeros((slots + EXTRA_SLOTS, 3), np.int64)
         self._ring = slots
         self.slots[:slots, 2] = np.arange(slots) * slot_bytes
         self.slots[slots:, 2] = slots * slot_bytes + np.arange(EXTRA_SLOTS) * extra_bytes
         self.slots[slots:, :2] = EXTRA
         self.current = slots - 1
+        self._first_extra = slots
         self._extra = slots + EXTRA_SLOTS - 1
         self._extra_end = EXTRA
 
@@ -57,6 +65,12 @@ class Window:
         if size is None or size + (1 << 16) > SLOT_BYTES:
             return cls()
         return cls(slot_bytes=size + (1 << 16) & ~0xFFF, slots=2)
+
+    def views(self, count: int) -> list[View]:
+        """So many views. To be called before anything is read, once."""
+        room = EXTRA_SLOTS * self.extra_bytes + WORK_BYTES
+        self.data = np.empty(self.limit + count * room, np.uint8)
+        return [View(self, number, self.limit + number * room) for number in range(count)]
 
     def reset(self) -> None:
         """Forget everything, to use the ring for another capture set."""
@@ -114,7 +128,7 @@ class Window:
             return -1
         row = self.slots[self._extra]
         if row[1] - row[0] + size > self.extra_bytes or row[0] == row[1]:
-            self._extra = self._ring + (self._extra + 1 - self._ring) % EXTRA_SLOTS
+            self._extra = self._first_extra + (self._extra + 1 - self._first_extra) % EXTRA_SLOTS
             row = self.slots[self._extra]
             row[0] = row[1] = self._extra_end
         place = int(row[2] + row[1] - row[0])
@@ -134,3 +148,31 @@ class Window:
             return -1
         row = self.slots[found[0]]
         return int(row[2] + logical - row[0])
+
+
+class View(Window):
+    """What one of several workers sees of a window: its bytes, as they were when `refresh` was called last."""
+
+    def __init__(self, window: Window, number: int, place: int) -> None:
+        self.window = window
+        self.slot_bytes, self.extra_bytes = window.slot_bytes, window.extra_bytes
+        self.data = window.data
+        self._ring = window.ring
+        self.current = window.current
+        own = np.full((EXTRA_SLOTS, 3), EXTRA, np.int64)
+        own[:, 2] = place + np.arange(EXTRA_SLOTS) * self.extra_bytes
+        self.slots = np.concatenate([window.slots, own])
+        self._first_extra = len(window.slots)
+        self._extra = len(self.slots) - 1
+        self._extra_end = EXTRA + (number + 1) * APART
+        self.work = place + EXTRA_SLOTS * self.extra_bytes
+        self.limit = self.work + WORK_BYTES
+
+    def refresh(self) -> None:
+        """See what the window holds now."""
+        self.current = self.window.current
+        self.slots[: self._first_extra] = self.window.slots
+
+    def make_way(self) -> None:
+        """Do not look any more at the slot that the window fills next."""
+        self.slots[(self.current + 1) % self._ring, :2] = 0

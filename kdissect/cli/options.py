@@ -13,6 +13,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 FORMATS = ("table", "jsonl", "csv", "arrow")
 
 
+jobs_option = click.option(
+    "--jobs",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Threads to read with; as many as there are cores, if not said.",
+)
 timings_option = click.option("--timings", is_flag=True, help="Say on standard error where the time went, by layer.")
 
 
@@ -51,7 +57,7 @@ def capture_arguments(complete: Callable[..., Any] | None = None) -> Callable[[F
             "captures", nargs=-1, type=click.Path(), metavar="CAPTURE...", shell_complete=complete
         )(function)
         function = click.option("--demo", is_flag=True, help="Use the capture that ships with kdissect.")(function)
-        return engine_options(timings_option(function))
+        return engine_options(jobs_option(timings_option(function)))
 
     return add
 

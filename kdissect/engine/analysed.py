@@ -13,7 +13,8 @@ import pyarrow as pa
 from kdissect._dictionaries import unified
 from kdissect.analysis.stage import ADDED, NO_WATERMARK, Stage
 from kdissect.capture import CaptureSet
-from kdissect.engine.run import Rows, Run, Settings
+from kdissect.engine.run import Run, Settings
+from kdissect.engine.strand import Rows
 from kdissect.engine.timings import ANALYSIS, REST, TABLES
 from kdissect.tables.builder import AT_THE_END
 
@@ -72,13 +73,16 @@ class AnalysedRun:
         """
         pieces = _Pieces(self.run)
         mark = self.run.watermark
+        block = 0
         for part in self.run.rows():
             # As many new rows as wait already: so rows that wait long are moved a few times, not at every block.
-            if self.run.watermark != mark and pieces.count >= max(held, ROWS_A_TIME, self.stage.waiting):
+            enough = pieces.count >= max(held, ROWS_A_TIME, self.stage.waiting)
+            if part.block != block and self.run.watermark != mark and enough:
                 held = 0
                 mark = self.run.watermark
                 yield self._feed(pieces, mark)
                 pieces = _Pieces(self.run)
+            block = part.block
             pieces.take(part)
         yield self._feed(pieces, NO_WATERMARK)
         self.clock.at(ANALYSIS)

@@ -124,8 +124,9 @@ class Continued(Run):
             for block in capture.blocks(self._window):
                 segments = scanner.scan(block)
                 segments[:, PACKET] += number << FILE_SHIFT
-                for harvest in dissector.feed(segments, len(scanner.flows)):
-                    yield from self._complete(harvest, dissector, scanner, completion)
+                flows = scanner.flows
+                for harvest in dissector.feed(segments, len(flows)):
+                    yield from self._complete(harvest, flows, completion)
                 scanner.forget(dissector.free_flows())
                 dissector.before_next_block(rereadable=False)  # what earlier files left can be read nowhere again
         except CaptureError as error:

@@ -139,11 +139,8 @@ class Capture:
             yield from self._analysed_batches(name, made, condition, shown)
             return
         run = Run(self._captures, {name: made}, settings)
-        for part in run.rows():
-            if name in part.tables and part.tables[name].num_rows:
-                batch = run.builder.resolved(name, part.tables[name], condition, shown)
-                if batch.num_rows:
-                    yield batch
+        for rows in _together(run, name):
+            yield from run.builder.finished(name, rows, condition, shown).combine_chunks().to_batches()
         if name in AT_THE_END:
             table = run.builder.finished(name, [run.finish()[name]], condition, shown)
             yield from table.to_batches()
@@ -157,8 +154,7 @@ class Capture:
         run = AnalysedRun(self._captures, {name: made}, self._settings)
         for part in run.parts():
             if name in part and part[name].num_rows:
-                table = run.builder.finished(name, [part[name]], condition, shown)
-                yield from table.to_batches()
+                yield from run.builder.finished(name, [part[name]], condition, shown).combine_chunks().to_batches()
 
     def stream(
         self, name: str, columns: Sequence[str] | None = None, where: str | None = None, *, reveal: bool = False
@@ -300,8 +296,8 @@ class Capture:
 
     @property
     def _everything(self) -> Settings:
-        """The settings without a selection, for what is there now."""
-        return replace(self._settings, selection=None, follow=None)
+        """The settings without a selection, for what is there now, and for one thread, which sees every exchange."""
+        return replace(self._settings, selection=None, follow=None, jobs=1)
 
 
 def open_capture(
@@ -316,6 +312,7 @@ def open_capture(
     verify: bool = False,
     follow: Callable[[], bool] | None = None,
     progress: Progress | None = None,
+    jobs: int | None = None,
 ) -> Capture:
     """Open a capture: a path, a glob, a directory, a list of these, or an open binary file. Nothing is read yet.
 
@@ -330,15 +327,22 @@ def open_capture(
     of `problems`. `follow`: go on reading a file that still grows, or a pipe as it comes, until this says True; it is
     asked some times a second. `progress` is called with bytes read and bytes in all (None where unknown).
 
+    `jobs`: threads to read with; None: as many as there are cores (8 at most), for captures of some size. What comes
+    out, and in which order, does not depend on it.
+
     Raises CaptureError when there is no such capture, or it is none; UsageError for a time that cannot be read, a file
-    that is no key log, a client, broker or topic that nothing can be called, and several captures to follow.
+    that is no key log, a client, broker or topic that nothing can be called, several captures to follow, and `jobs`
+    below 1.
     """
     in_notebooks()
     keys = None if keylog is None else read_key_log(keylog)
     wish = selection(client, broker, topic)
+    if jobs is not None and jobs < 1:
+        raise UsageError(f"jobs is a number of threads, 1 or more, not {jobs}")
     settings = Settings(
-        nanoseconds(start), nanoseconds(end), progress, keys, Reading(verify=verify), wish or None, follow
-    )
+        nanoseconds(start), nanoseconds(end), progress, keys, Reading(verify=verify), wish or None, follow,
+        jobs=jobs or 0,
+    )  # fmt: skip
     captures = open_captures(source)
     if follow is not None and len(captures) > 1:
         raise UsageError("only one capture can be followed")
@@ -358,6 +362,22 @@ def nanoseconds(time: str | datetime | None) -> int | None:
         time = time.replace(tzinfo=UTC)
     since = time - datetime(1970, 1, 1, tzinfo=UTC)
     return (since.days * 86_400 + since.seconds) * 1_000_000_000 + since.microseconds * 1000
+
+
+def _together(run: Run, name: str) -> Iterator[list[pa.RecordBatch]]:
+    """Rows of a table, those of a block together, so that they can be put in order; one by one where there may be too
+    many of them."""
+    found: list[pa.RecordBatch] = []
+    block = 0
+    for part in run.rows():
+        if found and (part.block != block or run.flowing):
+            yield found
+            found = []
+        block = part.block
+        if name in part.tables and part.tables[name].num_rows:
+            found.append(part.tables[name])
+    if found:
+        yield found
 
 
 def _condition(name: str, where: str | None) -> Filter | None:

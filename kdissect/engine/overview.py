@@ -14,6 +14,7 @@ from kdissect.capture import CaptureSet
 from kdissect.engine.analysed import AnalysedRun
 from kdissect.engine.run import Settings
 from kdissect.summary import WANTED, Summarizer, Summary
+from kdissect.tables.order import order, sort_columns
 
 HELD_BACK = 100_000
 """Rows held back until names of brokers are known: some tens of MB. Of a smaller capture every name is known."""
@@ -58,7 +59,8 @@ class _Evidence:
         names = [name for name in READ if name in part and part[name].num_rows]
         if self._rows < EVIDENCE:
             for name in names:
-                columns = [column for column in part[name].column_names if column in READ[name]]
+                wanted = READ[name].union(sort_columns(name))
+                columns = [column for column in part[name].column_names if column in wanted]
                 self._parts.setdefault(name, []).append(part[name].select(columns))
                 self._rows += part[name].num_rows
             self.exchanges += part["exchanges"].num_rows
@@ -68,10 +70,10 @@ class _Evidence:
             self._parts.setdefault("fetch_sessions", []).append(part["fetch_sessions"])
 
     def tables(self, topics: Sequence[str] = ()) -> dict[str, pa.Table]:
-        """What was kept, by table; of tables that name topics, rows of these topics."""
+        """What was kept, by table, in order; of tables that name topics, rows of these topics."""
         out = {}
         for name, parts in self._parts.items():
-            table = unified(pa.concat_tables(parts, promote_options="permissive"))
+            table = order(name, unified(pa.concat_tables(parts, promote_options="permissive")))
             out[name] = _of(topics, table)
         return out
 

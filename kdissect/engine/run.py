@@ -4,11 +4,14 @@ A `Run` reads its captures one after the other. `rows()` yields, block by block,
 for and the messages asked for; then `finish()` gives the tables that are made at the end, and `builder` resolves the
 others. All state that is carried from block to block lives in the layers' own objects (`Scanner`, `Dissector`,
 `Ledger`, `TableBuilder`), whose memory is bounded by what is unfinished, not by what was read.
+
+With more than one thread (`Settings.jobs`) the next block is read and scanned while one is worked on, and the
+connections of a large capture are shared out among several strands (`kdissect.engine.lanes`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -18,23 +21,24 @@ import pyarrow as pa
 from kdissect import _ahead
 from kdissect.capture import CaptureSet
 from kdissect.capture.window import Window
+from kdissect.engine import lanes
 from kdissect.engine.quality import measures
-from kdissect.engine.timings import CAPTURE, KAFKA, NET, REST, TABLES, TCP, Timings
+from kdissect.engine.reading import Reading, jobs
+from kdissect.engine.strand import Rows, Strand, Wishes, completed, rows
+from kdissect.engine.timings import REST, TABLES, TCP, Timings
 from kdissect.engine.watermark import NOTHING_YET, watermark
 from kdissect.kafka import payloads
 from kdissect.kafka.completed import Completed, Quality
 from kdissect.kafka.completion import Completion
 from kdissect.kafka.dissector import Dissector, Harvest
-from kdissect.kafka.fit import Programs
 from kdissect.kafka.ledger import Ledger
 from kdissect.kafka.messages import Decoder
-from kdissect.kafka.unsealing import Unsealer
 from kdissect.net.scanner import Scanner
 from kdissect.net.segment import TIME
 from kdissect.problems import UsageError
+from kdissect.tables import recording
 from kdissect.tables.builder import TableBuilder
-from kdissect.tables.identity import SEPARATOR, exchange_ids
-from kdissect.tables.recording import Reading
+from kdissect.tables.identity import SEPARATOR
 from kdissect.tables.selection import Address, Selected, Selection, read_address, topic_paths
 from kdissect.tcp import layout as t
 
@@ -51,7 +55,7 @@ class Settings:
     progress: Progress | None = None
     keylog: bytes | None = None
     """TLS keys, as an SSLKEYLOGFILE has them."""
-    reading: Reading = field(default_factory=Reading)
+    reading: recording.Reading = field(default_factory=recording.Reading)
     """What is computed of record batches."""
     selection: Selection | None = None
     """Which clients, brokers and topics are wanted; None: all."""
@@ -59,15 +63,8 @@ class Settings:
     """Go on reading where the input ends until this says so; None: the end is the end."""
     timings: Timings = field(default_factory=Timings)
     """Where time goes, of all runs with these settings."""
-
-
-@dataclass(slots=True)
-class Rows:
-    """What one part of a run made: unresolved table rows by name, and messages of the type asked for."""
-
-    tables: dict[str, pa.RecordBatch]
-    messages: pa.RecordBatch | None = None
-    beside: dict[tuple[int, int], pa.RecordBatch] = field(default_factory=dict)
+    jobs: int = 1
+    """Threads to work with; 0: as many as there are cores, where a capture is large enough to gain by them."""
 
 
 class Run:
@@ -106,6 +103,10 @@ class Run:
         self.watermark = NOTHING_YET
         """Microseconds since the epoch: no row of a part that has not been yielded yet has its request's last byte, or
         its response's first one, before it."""
+        self.wishes = Wishes(self.decoder, messages, self.beside)
+        self.block = 0
+        """Number of the block that is worked on."""
+        self._latest = self._mark = NOTHING_YET
         self._done = 0
         sizes = [c.size for c in captures]
         self._total = None if None in sizes else sum(s for s in sizes if s is not None)
@@ -117,104 +118,102 @@ class Run:
 
     def completed(self) -> Iterator[Completed]:
         """Finished exchanges, part by part."""
+        self.begin()
+        for number, capture, scanner in self.readings():
+            yield from self.completed_of(number, capture, scanner)
+
+    def begin(self) -> None:
+        """What comes before the first block."""
         _ahead.begin()
-        clock = self.settings.timings
         if self.settings.selection:
             self.builder.selected = selected(self.captures, self.settings)
-        programs = Programs(self.decoder.table, self.decoder.flexible, self.decoder.skim())
-        for number, capture, scanner in self.readings():
-            self.ledger.begin(number)
-            follow = self.settings.follow
-            window = capture.window() if follow is None else Window()
-            unsealer = Unsealer(self.ledger, self.settings.keylog, capture.secrets)
-            dissector = Dissector(window, programs, unsealer)
-            completion = Completion(dissector, self.decoder, self.ledger, capture)
-            rereadable = capture.rereadable
-            latest = NOTHING_YET
-            clock.at(CAPTURE)
-            for block in capture.blocks(window) if follow is None else capture.blocks(window, True, follow):
-                clock.at(NET)
-                segments = scanner.scan(block)
-                clock.at(TCP)
-                clock.packets += len(block.packets)
+
+    def completed_of(self, number: int, capture: CaptureSet, scanner: Scanner) -> Iterator[Completed]:
+        """Finished exchanges of one capture."""
+        clock = self.settings.timings
+        self.ledger.begin(number)
+        window = capture.window() if self.settings.follow is None else Window()
+        (view,) = window.views(1)
+        strand = Strand(capture, view, self.wishes, self.ledger, self.builder, self.settings.keylog, clock)
+        dissector, completion = strand.dissector, strand.completion
+        with Reading(capture, window, scanner, self.settings, jobs(self.settings, capture) > 1) as reading:
+            for segments in reading:
                 if self.builder.selected is not None:
                     segments = self.builder.selected.packets(segments, scanner.flows, number)
-                for harvest in dissector.feed(segments, len(scanner.flows)):
-                    yield from self._complete(harvest, dissector, scanner, completion)
+                strand.make_way()
+                scanner.forget(dissector.free_flows(segments))
+                flows = scanner.flows
+                reading.go_on()
+                clock.at(TCP)
+                for harvest in dissector.feed(segments, len(flows)):
+                    yield from self._complete(harvest, flows, completion)
                     clock.at(TCP)
-                # Another capture may begin earlier.
-                if self.marks and len(segments) and number == len(self.captures) - 1:
-                    latest = max(latest, int(segments[:, TIME].max()))
-                    self.watermark = watermark(dissector, latest)
-                scanner.forget(dissector.free_flows())
-                dissector.before_next_block(rereadable)
-                self._progress(window.end)
-                clock.at(CAPTURE)
+                self.block_ended(number, segments, [dissector])
+                self.progress(window.end)
             clock.at(TCP)
             for harvest in dissector.finish():
-                yield from self._complete(harvest, dissector, scanner, completion)
+                yield from self._complete(harvest, scanner.flows, completion)
                 clock.at(TCP)
-            clock.at(REST)
-            clock.bytes += window.end
-            self._done += window.end
-            scanner.finish()
-            self.capture_problems(number, capture)
-            self.quality += measures(number, capture, scanner, self.ledger, self.builder.selected)
+        clock.at(REST)
+        self.capture_ended(number, capture, scanner, window.end)
 
-    def _complete(
-        self, harvest: Harvest, dissector: Dissector, scanner: Scanner, completion: Completion
-    ) -> Iterator[Completed]:
-        clock = self.settings.timings
-        clock.at(KAFKA)
-        self._enter(harvest, dissector, scanner)
-        for done in completion.complete(harvest):
-            clock.frames += int((done.request_bytes >= 0).sum() + (done.response_bytes >= 0).sum())
-            yield done
-            clock.at(KAFKA)
+    def _complete(self, harvest: Harvest, flows: npt.NDArray[np.int64], completion: Completion) -> Iterator[Completed]:
+        yield from completed(harvest, flows, completion, self.settings.timings)
 
-    def _enter(self, harvest: Harvest, dissector: Dissector, scanner: Scanner) -> None:
-        """Connections and problems into the books."""
-        self.ledger.enter(np.concatenate([dissector.news(), harvest.ended]), scanner.flows)
-        self.ledger.close(harvest.ended)
-        self.ledger.stream_problems(harvest.problems)
-        if dissector.unsealer is not None:
-            dissector.unsealer.ended(harvest.ended)
+    def block_ended(self, number: int, segments: npt.NDArray[np.int64], dissectors: Sequence[Dissector]) -> None:
+        """All rows of a block were taken from the strands that these dissectors belong to."""
+        self.block += 1
+        self.builder.block_ended()
+        # Another capture may begin earlier.
+        if self.marks and len(segments) and number == len(self.captures) - 1:
+            self._latest = max(self._latest, int(segments[:, TIME].max()))
+            self._mark = min(watermark(dissector, self._latest) for dissector in dissectors)
+
+    def absorb(self, ledger: Ledger, builder: TableBuilder) -> None:
+        """Take over the books of a strand that has followed connections of the capture read now to their ends."""
+        self.builder.absorb(builder, self.ledger.absorb(ledger))
+
+    def capture_ended(self, number: int, capture: CaptureSet, scanner: Scanner, end: int) -> None:
+        """Everything of a capture, of `end` bytes, is in the books."""
+        self.block += 1
+        self.settings.timings.bytes += end
+        self._done += end
+        scanner.finish()
+        self.capture_problems(number, capture)
+        self.quality += measures(number, capture, scanner, self.ledger, self.builder.selected)
 
     def rows(self) -> Iterator[Rows]:
-        """Unresolved rows, part by part."""
-        clock = self.settings.timings
-        for done in self.completed():
-            if len(done):
-                clock.at(TABLES)
-                rows = self.builder.feed(done)
-                wanted = done if self.builder.fed is None else self.builder.fed
-                part = Rows(rows, self._messages(wanted), self._beside(wanted))
-                clock.at(REST)
-                yield part
-                clock.at(TABLES)
-                for name, batch in self.builder.recorded():
-                    clock.at(REST)
-                    yield Rows({name: batch})
-                    clock.at(TABLES)
+        """Unresolved rows, part by part; those of a block together, once it is done."""
+        if self.settings.jobs != 1:
+            yield from lanes.rows(self)
+        else:
+            yield from self.block_by_block(self.completed())
 
-    def _messages(self, done: Completed) -> pa.RecordBatch | None:
-        """The messages asked for, with what identifies them."""
-        if self.type is None:
-            return None
-        message = done.messages.get(self.type)
-        if message is None or not len(message.rows):
-            return None
-        requests = payloads.forwarded(done.messages, message.rows) if payloads.asked_too(self.type) else None
-        return identified(done, message.rows, payloads.unfolded(message.batch, self.type, requests), self.ledger)
+    def block_by_block(self, exchanges: Iterator[Completed]) -> Iterator[Rows]:
+        """Unresolved rows of finished exchanges."""
+        held: list[Rows] = []
+        block = self.block
+        for done in exchanges:
+            if self.block != block:
+                yield from self.handed_on(held)
+                held, block = [], self.block
+            for part in rows(done, self.wishes, self.ledger, self.builder, self.settings.timings):
+                part.block = block
+                if self.flowing:
+                    yield part
+                else:
+                    held.append(part)
+        yield from self.handed_on(held)
 
-    def _beside(self, done: Completed) -> dict[tuple[int, int], pa.RecordBatch]:
-        """The further messages that are wanted."""
-        found = {kind: done.messages[kind] for kind in self.beside if kind in done.messages}
-        return {
-            kind: identified(done, message.rows, message.batch, self.ledger)
-            for kind, message in found.items()
-            if len(message.rows)
-        }
+    def handed_on(self, held: Iterable[Rows]) -> Iterator[Rows]:
+        """The rows of a block; then the watermark goes up to what holds behind it."""
+        yield from held
+        self.watermark = self._mark
+
+    @property
+    def flowing(self) -> bool:
+        """Whether rows are handed on at once, for those of one block alone may be more than memory takes."""
+        return self.type is not None or "records" in self.builder.columns
 
     def finish(self) -> dict[str, pa.Table]:
         """The tables made at the end, whole and resolved."""
@@ -223,7 +222,8 @@ class Run:
         self.settings.timings.at(REST)
         return made
 
-    def _progress(self, end: int) -> None:
+    def progress(self, end: int) -> None:
+        """Tell whoever asked how far the capture was read."""
         if self.settings.progress is not None:
             self.settings.progress(self._done + end, self._total)
 
@@ -263,7 +263,7 @@ def selected(captures: Sequence[CaptureSet], settings: Settings) -> Selected:
 
 
 def _all(settings: Settings) -> Settings:
-    return replace(settings, selection=None, follow=None, reading=Reading())
+    return replace(settings, selection=None, follow=None, reading=recording.Reading())
 
 
 def _nodes(captures: Sequence[CaptureSet], names: Mapping[str, str], wish: Selection) -> list[tuple[Address, ...]]:
@@ -281,15 +281,3 @@ def _nodes(captures: Sequence[CaptureSet], names: Mapping[str, str], wish: Selec
         told = f"those known are {', '.join(known)}" if known else "none is known; say it as ip:port"
         raise UsageError(f"no connection of this capture goes to a broker known as node {missing[0]}: {told}")
     return [tuple(addresses) for addresses in ends]
-
-
-def identified(done: Completed, rows: npt.NDArray[np.int64], batch: pa.RecordBatch, ledger: Ledger) -> pa.RecordBatch:
-    """Messages of some exchanges with exchange id, API version and correlation id in front of their fields."""
-    ids = exchange_ids(ledger.connections.id[done.conn[rows]], done.n[rows], done.is_orphan[rows])
-    head = {
-        "exchange_id": ids,
-        "api_version": pa.array(done.api_version[rows], pa.int16()),
-        "correlation_id": pa.array(done.correlation_id[rows], pa.int32()),
-    }
-    names = batch.schema.names
-    return pa.RecordBatch.from_arrays([*head.values(), *(batch.column(name) for name in names)], names=[*head, *names])

@@ -23,13 +23,13 @@ from kdissect.analysis.membership import implied
 from kdissect.capture import CaptureSet
 from kdissect.engine.analysed import AnalysedRun
 from kdissect.engine.run import Run, Settings
+from kdissect.engine.strand import enter
 from kdissect.kafka import state as x
 from kdissect.kafka.batch_explanation import expand
 from kdissect.kafka.completed import FILE_SHIFT, Completed
 from kdissect.kafka.completion import Completion
 from kdissect.kafka.dissector import Dissector, Harvest
 from kdissect.kafka.gathering import collect
-from kdissect.net.scanner import Scanner
 from kdissect.problems import UsageError
 from kdissect.schema.explain import explain_frame, table
 from kdissect.tables.declaration import SCHEMAS
@@ -170,12 +170,10 @@ class _Showing(Run):
         """The exchanges copied so far, by id."""
         return {}
 
-    def _complete(
-        self, harvest: Harvest, dissector: Dissector, scanner: Scanner, completion: Completion
-    ) -> Iterator[Completed]:
-        self._enter(harvest, dissector, scanner)
+    def _complete(self, harvest: Harvest, flows: npt.NDArray[np.int64], completion: Completion) -> Iterator[Completed]:
+        enter(harvest, flows, completion)
         if len(harvest.exchanges):
-            self._copy(harvest.exchanges, dissector, completion)
+            self._copy(harvest.exchanges, completion.dissector, completion)
         yield from completion.complete(harvest)
 
     def _copy(self, rows: npt.NDArray[np.int64], dissector: Dissector, completion: Completion) -> None:

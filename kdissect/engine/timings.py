@@ -7,6 +7,8 @@ import time
 import pyarrow as pa
 
 CAPTURE, NET, TCP, KAFKA, TABLES, ANALYSIS, REST = range(7)
+WAITING = 7
+"""No layer: a thread waits for others, or for work."""
 LAYERS = ("capture", "net", "tcp", "kafka", "tables", "analysis", "rest")
 DOES = (
     "reads the input, finds packets",
@@ -34,8 +36,17 @@ class Timings:
     def at(self, layer: int) -> None:
         """From here on time is that layer's."""
         now = time.perf_counter()
-        self.seconds[self._layer] += now - self._since
+        if self._layer != WAITING:
+            self.seconds[self._layer] += now - self._since
         self._layer, self._since = layer, now
+
+    def merge(self, other: Timings) -> None:
+        """Add what another thread did; seconds of threads that work at the same time add up."""
+        other.at(WAITING)
+        for layer in range(REST):
+            self.seconds[layer] += other.seconds[layer]
+        self.packets += other.packets
+        self.frames += other.frames
 
     def table(self) -> pa.Table:
         """One row a layer: layer, seconds, share (of all), ns_per_packet, ns_per_frame, mb_per_s (of input), does.

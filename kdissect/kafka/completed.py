@@ -11,7 +11,7 @@ Nothing here computes: the engine fills these arrays, `kdissect.tables` turns th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -205,6 +205,10 @@ class Problems:
 
     def __len__(self) -> int:
         return len(self.kind)
+
+    def moved(self, first: int) -> Problems:
+        """The same where connections are counted from `first` on."""
+        return replace(self, conn=np.where(self.conn < 0, self.conn, self.conn + first).astype(self.conn.dtype))
 
     def only(self, rows: Flags) -> Problems:
         """Some of the rows."""

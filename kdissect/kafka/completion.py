@@ -97,7 +97,7 @@ class Completion:
         dissector = self.dissector
         window = dissector.window
         target = window.data
-        places = (need, False, target, window.work, len(target), begin, end, self._absent)
+        places = (need, False, target, window.work, window.limit, begin, end, self._absent)
         upto, absent, _ = collect(dissector.M, window.data, dissector.A, first, n, *places)
         if upto == first:
             frames = (x.X_REQUEST, x.X_RESPONSE)

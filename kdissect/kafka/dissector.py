@@ -90,6 +90,17 @@ KEPT_LIMIT = 256 << 20
 the frames that are being received is given up, of fetches and produces the record payloads."""
 
 
+def by_flow(segments: Words, flows: int) -> Words:
+    """Places of segment rows, flow by flow, in each as they came; `flows` is how many flows there are by now."""
+    n = len(segments)
+    if flows > 8 * n:
+        found: Words = np.argsort(segments[:, FLOW] >> 1, kind="stable")
+        return found
+    order = np.empty(n, np.int64)
+    group(segments, n, np.empty(flows + 1, np.int64), order)
+    return order
+
+
 @dataclass(slots=True)
 class Harvest:
     """What one call of the kernels finished. `exchanges` is a view: call `Dissector.used` when done with it."""
@@ -200,20 +211,17 @@ class Dissector:
         self.M[SLOTS : SLOTS + slots.size] = slots.ravel()
         self.M[K_SLOT] = SLOTS + 3 * self.window.current
 
-    def feed(self, segments: Words, flows: int) -> Iterator[Harvest]:
-        """Take the segment rows of one block; `flows` is how many flows there are by now."""
-        n = len(segments)
-        if n == 0:
+    def feed(self, segments: Words, flows: int, order: Words | None = None) -> Iterator[Harvest]:
+        """Take the segment rows of one block; `flows` is how many flows there are by now. `order`: which of the rows,
+        flow by flow (`by_flow`); None: all."""
+        if not len(segments):
             return
+        if order is None:
+            order = by_flow(segments, flows)
         if flows > len(self.conn_of):
             grown = np.full(max(flows, 2 * len(self.conn_of)), -1, np.int64)
             grown[: len(self.conn_of)] = self.conn_of
             self.conn_of = grown
-        if flows <= 8 * n:
-            order = np.empty(n, np.int64)
-            group(segments, n, np.empty(flows + 1, np.int64), order)
-        else:
-            order = np.argsort(segments[:, FLOW] >> 1, kind="stable")
         self.M[K_RESUME] = 0
         self.M[K_PHASE] = 0
         self._aim()
@@ -225,11 +233,21 @@ class Dissector:
             rows[(M[rows + C_NUMBER] >= 0) & (M[rows + C_END] != END_OPEN) & (now - M[rows + C_LAST] > LINGER_NS)]
         )
 
-    def free_flows(self) -> Words:
-        """Flows whose connections were all finished since the last call: their numbers may be given to others."""
+    def free_flows(self, ahead: Words = NO_SEGMENTS) -> Words:
+        """Flows whose connections were all finished since the last call: their numbers may be given to others.
+
+        `ahead`: segments that were numbered already and are fed next.
+        """
         flows = np.unique(np.concatenate(self._ended)) if self._ended else np.zeros(0, np.int64)
         self._ended.clear()
-        free: Words = flows[self.conn_of[flows] < 0]
+        flows = flows[self.conn_of[flows] < 0]
+        if len(flows) and len(ahead):
+            used = np.zeros(max(len(self.conn_of), int(ahead[:, FLOW].max() >> 1) + 1), np.bool_)
+            used[ahead[:, FLOW] >> 1] = True
+            if used[flows].any():
+                self._ended.append(flows[used[flows]])
+                flows = flows[~used[flows]]
+        free: Words = flows
         return free
 
     def finish(self) -> Iterator[Harvest]:

@@ -85,7 +85,6 @@ class Ledger:
         self.base = 0
         """Row of the first connection of the capture that is read now."""
         self.capture = 0
-        self._problems: list[tuple[Words, int]] = []
         self._texts: dict[str, int] = {}
         self._rows: list[tuple[int, int, int, int, bool, int, int, int, int, int]] = []
 
@@ -113,6 +112,29 @@ class Ledger:
         self._client = carried["client"].copy()
         for name, texts in carried["told"].items():
             getattr(self.connections, name).update(texts)
+
+    def absorb(self, other: Ledger) -> int:
+        """Take over all connections and problems of another ledger of the same captures; the row here of its first."""
+        first, count = len(self.connections), len(other.connections)
+        size = first + count
+        protocols = self.connections.protocols
+        protocols += [name for name in other.connections.protocols if name not in protocols]
+        codes = np.array([*(protocols.index(name) for name in other.connections.protocols), -1], np.int16)
+        for name, array in self._room.items():
+            self._room[name] = array = _grown(array, size)
+            column = other._room[name][:count]
+            array[first:size] = codes[column] if name in ("protocol", "tls") else column
+            setattr(self.connections, name, array[:size])
+        self._client = _grown(self._client, size)
+        self._client[first:size] = other._client[:count]
+        for name in _TOLD:
+            told: dict[int, str] = getattr(other.connections, name)
+            getattr(self.connections, name).update({row + first: text for row, text in told.items()})
+        texts = [self.text(text) for text in other._texts]
+        for kind, capture, conn, n, orphan, at, packet, where, detail, amount in other._rows:
+            conn = conn if conn < 0 else conn + first
+            self._rows.append((kind, capture, conn, n, orphan, at, packet, texts[where], texts[detail], amount))
+        return first
 
     def enter(self, rows: Words, flows: Words) -> None:
         """Enter the connections among `rows` (structs), new ones and ones whose client was found since; `flows` is the

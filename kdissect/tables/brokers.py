@@ -134,6 +134,12 @@ class Brokers:
         ip, port = split(place)
         self.addresses.setdefault((capture, port), set()).add(ip)
 
+    def clear(self) -> None:
+        """Forget everything."""
+        self.claims.clear()
+        self.told.clear()
+        self.addresses.clear()
+
     def merge(self, other: Brokers) -> None:
         """Add what another part of the same work has collected."""
         for claim, nodes in other.claims.items():

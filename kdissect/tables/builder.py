@@ -173,6 +173,40 @@ class TableBuilder:
         """What the table `producers` is made of (`recording.producers_table`), not resolved; None for nothing."""
         return self._recorder.sent()
 
+    # ---- one work in several parts
+
+    def apart(self, connections: Connections) -> TableBuilder:
+        """A builder for other connections of the same work."""
+        made = TableBuilder(connections, self.columns, self._recorder.reading)
+        made.keyed = self.keyed
+        return made
+
+    def learn(self, other: TableBuilder) -> None:
+        """Take over what messages told another builder of the whole work since the last call."""
+        self.brokers.merge(other.brokers)
+        self.topics.merge(other.topics)
+        self.offered.merge(other.offered)
+        for known in (other.brokers, other.topics, other.offered):
+            known.clear()
+        self._recorder.learn(other._recorder)
+
+    def block_ended(self) -> None:
+        """All exchanges of a block were fed, and other builders were learned from."""
+        self._recorder.block_ended()
+
+    def agree(self, whole: TableBuilder) -> None:
+        """Go on as the builder that learns from this one does."""
+        self._recorder.full = whole._recorder.full
+
+    def absorb(self, other: TableBuilder, first: int) -> None:
+        """Take over what another builder knows of its connections, which are counted from `first` on here."""
+        addresses = [self.directory.ips.code(text) for text in other.directory.ips.texts]
+        self.clients.absorb(other.clients, first, addresses)
+        self._odd += [part.moved(first) for part in other._odd]
+        self._recorder.problems += [part.moved(first) for part in other._recorder.problems]
+
+    # ---- the end
+
     def finish(self, problems: Problems | None = None, quality: Iterable[Quality] = ()) -> dict[str, pa.Table]:
         """The tables asked for that are made at the end, whole, resolved and in order. To be called once.
 

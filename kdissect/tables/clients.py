@@ -8,6 +8,7 @@ client id name, if that is one and the same in the whole capture.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -78,6 +79,12 @@ class Firsts:
         first = self.ordinal[conn] == ordinal
         self.code[conn[first]] = codes[first]
 
+    def absorb(self, other: Firsts, first: int) -> None:
+        """Take over what others tell of connections that are counted from `first` on here."""
+        told = np.flatnonzero(other.code >= 0)
+        codes = np.array([self.texts.code(text) for text in other.texts.texts] or [-1], np.int64)
+        self.put(told + first, other.ordinal[told], codes[other.code[told]], int(told.max(initial=-1)) + first + 1)
+
     def column(self, size: int, known: dict[int, str] | None = None) -> list[str | None]:
         """The text of each connection, else what `known` says, else None."""
         codes = np.full(size, -1)
@@ -140,6 +147,15 @@ class Clients:
                 self.own.setdefault(row, set()).add(texts[code])
                 if client >= 0 and done.client_ids[client]:
                     self.shared.setdefault((where, ip, done.client_ids[client]), set()).add(texts[code])
+
+    def absorb(self, other: Clients, first: int, addresses: Sequence[int]) -> None:
+        """Take over what others know of connections that are counted from `first` on here. `addresses`: our codes of
+        client addresses by theirs."""
+        for name in ("client_id", "software", "version", "mechanism"):
+            getattr(self, name).absorb(getattr(other, name), first)
+        self.own.update({row + first: groups for row, groups in other.own.items()})
+        for (capture, address, client_id), groups in other.shared.items():
+            self.shared.setdefault((capture, addresses[address], client_id), set()).update(groups)
 
     def group(self, row: int, capture: int, address: int, client_id: str | None) -> str | None:
         """The group of a connection, None when unknown or ambiguous."""

@@ -98,6 +98,8 @@ class Recorder:
         """Nothing that was asked for needs a look at record sets."""
         self._sent: list[pa.RecordBatch] = []
         self._count = 0
+        self.full = False
+        """Whether enough is known of what producers sent."""
         self._block: Block | None = None
         self._sets: RecordSets | None = None
         self._batches: Batches | None = None
@@ -184,8 +186,7 @@ class Recorder:
 
     def _follow(self, block: Block, sets: RecordSets, batches: Batches) -> None:
         """Keep what producers with an id sent."""
-        most = self.reading.most_sent
-        if most is not None and self._count >= most:
+        if self.full:
             return
         rows = batches.rows
         ours = np.flatnonzero((rows[:, PRODUCER_ID] >= 0) & (sets.key[rows[:, OWNER]] == PRODUCE))
@@ -193,6 +194,16 @@ class Recorder:
             names = ["owner", *(name for name in SENT if name in SCHEMAS["record_batches"].names)]
             self._sent.append(record_rows("record_batches", block, sets, batches.table(names, ours), SENT))
             self._count += len(ours)
+
+    def block_ended(self) -> None:
+        """A block is done, in all its parts."""
+        self.full = self.reading.most_sent is not None and self._count >= self.reading.most_sent
+
+    def learn(self, other: Recorder) -> None:
+        """Take over what producers sent by another part of the same block."""
+        self._sent += other._sent
+        self._count += other._count
+        other._sent, other._count = [], 0
 
     def sent(self) -> pa.Table | None:
         """What producers with an id sent, not resolved; None for nothing."""

@@ -135,6 +135,10 @@ class Topics:
         known.partitions = max(known.partitions, partitions)
         known.told = min(known.told, told)
 
+    def clear(self) -> None:
+        """Forget everything."""
+        self.seen.clear()
+
     def merge(self, other: Topics) -> None:
         """Add what another part of the same work has collected."""
         for item in other.seen.values():

@@ -89,6 +89,11 @@ class Offered:
         if known is None or known < (at, lowest, highest):
             self.offers[broker, api] = (at, lowest, highest)
 
+    def clear(self) -> None:
+        """Forget everything."""
+        self.offers.clear()
+        self.uses.clear()
+
     def merge(self, other: Offered) -> None:
         """Add what another part of the same work has collected."""
         for (broker, api), (lowest, highest) in other.uses.items():

@@ -1,0 +1,137 @@
+"""Work shared out among threads: what comes out, and in which order, does not depend on their number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kdissect
+from kdissect.capture.block import Block
+from kdissect.capture.captureset import CaptureSet
+from kdissect.capture.window import Window
+from kdissect.cli.main import main
+from kdissect.engine import analysed, lanes, overview
+from kdissect.engine.opened import MADE
+from kdissect.engine.strand import Strand
+from kdissect.net.scanner import Scanner
+from kdissect.problems import UsageError
+from tests.bench.workloads import WORKLOADS
+
+TABLES = [*MADE, "producers"]
+STREAMED = ("exchanges", "fetches", "fetch_partitions", "record_batches", "list_offsets", "groups")
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some dozen blocks a capture, each worked on at once."""
+    monkeypatch.setattr(CaptureSet, "window", lambda self: Window(1 << 17, 4))
+    monkeypatch.setattr(analysed, "ROWS_A_TIME", 0)
+    monkeypatch.setattr(overview, "HELD_BACK", 0)
+
+
+@pytest.fixture(scope="module")
+def coming_and_going(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A megabyte of short connections: numbers of flows are used again and again."""
+    path = tmp_path_factory.mktemp("jobs") / "short.pcap"
+    WORKLOADS["short"][1](path, 1 << 20)
+    return path
+
+
+def same(one: Any, other: Any) -> None:
+    """Two captures opened differently say the same."""
+    first, second = one.tables(TABLES), other.tables(TABLES)
+    for name in TABLES:
+        assert first[name].equals(second[name]), name
+    assert one.summary() == other.summary()
+    for name in STREAMED:
+        parts = [list(capture.batches(name)) for capture in (one, other)]
+        assert parts[0] == parts[1], name
+
+
+@pytest.mark.parametrize("jobs", [3])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "k4_slow_and_throttled.pcap", "k4_transactions.pcap", "k4_share_group.pcap", "field_loss5.pcap",
+        "field_ip_fragments.pcap", "sasl_old.pcap", "field_cut.pcapng", "field_gz.pcap.gz", "base_tiny.pcap",
+    ],
+)  # fmt: skip
+def test_recorded_captures(captures: Path, name: str, jobs: int, small_blocks: None) -> None:
+    same(kdissect.open(captures / name, jobs=1), kdissect.open(captures / name, jobs=jobs))
+
+
+def test_connections_that_come_and_go(coming_and_going: Path, small_blocks: None) -> None:
+    same(kdissect.open(coming_and_going, jobs=1), kdissect.open(coming_and_going, jobs=3))
+
+
+def test_several_captures(captures: Path, small_blocks: None) -> None:
+    """One of them is compressed and read by a single strand."""
+    names = [captures / name for name in ("k4_follower_sessions.pcap", "field_gz.pcap.gz", "base.pcap")]
+    same(kdissect.open(names, jobs=1), kdissect.open(names, jobs=2))
+
+
+def test_encrypted(captures: Path, small_blocks: None) -> None:
+    keys = captures / "tls13.keys.log"
+    one, other = (kdissect.open(captures / "tls13.pcap", keylog=keys, jobs=jobs) for jobs in (1, 2))
+    same(one, other)
+    assert one.table("exchanges").num_rows > 10
+
+
+def test_a_client_alone(captures: Path, small_blocks: None) -> None:
+    path = captures / "k4_slow_and_throttled.pcap"
+    client = next(name for name in kdissect.open(path).table("exchanges")["client_id"].to_pylist() if name)
+    same(kdissect.open(path, client=client, jobs=1), kdissect.open(path, client=client, jobs=2))
+
+
+def test_connections_are_shared_out(coming_and_going: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fed: list[int] = []
+    feed = Strand.feed
+
+    def watched(self: Strand, segments: Any, flows: Any, order: Any = None) -> Iterator[Any]:
+        fed.append(len(order))
+        yield from feed(self, segments, flows, order)
+
+    monkeypatch.setattr(Strand, "feed", watched)
+    kdissect.open(coming_and_going, jobs=3).table("exchanges")
+    assert len(fed) % 3 == 0
+    assert min(fed) > max(fed) / 2 > 0
+
+
+def test_whoever_stops_early_leaves_no_thread(coming_and_going: Path, small_blocks: None) -> None:
+    import threading
+
+    batches = kdissect.open(coming_and_going, jobs=2).batches("exchanges", columns=["exchange_id", "api"])
+    assert next(batches).num_rows
+    assert any(thread.name.startswith("kdissect-") for thread in threading.enumerate())
+    batches.close()  # type: ignore[attr-defined]
+    assert not any(thread.name.startswith("kdissect-") for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize("where", ["strand", "reading"])
+def test_an_error_of_a_thread_is_raised(where: str, coming_and_going: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> Any:
+        raise ZeroDivisionError(where)
+
+    if where == "strand":
+        monkeypatch.setattr(lanes, "_fed", broken)
+    else:
+        scan = Scanner.scan
+
+        def second(self: Scanner, block: Block) -> Any:
+            monkeypatch.setattr(Scanner, "scan", broken)
+            return scan(self, block)
+
+        monkeypatch.setattr(CaptureSet, "window", lambda self: Window(1 << 17, 4))
+        monkeypatch.setattr(Scanner, "scan", second)
+    with pytest.raises(ZeroDivisionError, match=where):
+        kdissect.open(coming_and_going, jobs=2).table("exchanges")
+
+
+def test_bad_numbers(captures: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(UsageError, match="1 or more, not 0"):
+        kdissect.open(captures / "base_tiny.pcap", jobs=0)
+    assert main([str(captures / "base_tiny.pcap"), "--jobs", "0"]) == 2
+    assert "jobs" in capfd.readouterr().err
