@@ -108,6 +108,9 @@ class Clients:
     """Connection -> groups that its requests name."""
     shared: dict[tuple[int, int, str], set[str]] = field(default_factory=dict)
     """(capture, client address code, client id) -> groups named from there."""
+    _names: Interned = field(default_factory=Interned)
+    _last: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
+    """By connection, the client id and group that were noted last: most requests say the same again."""
 
     def feed(self, block: Block) -> None:
         """Collect what a block's exchanges and messages tell."""
@@ -132,21 +135,27 @@ class Clients:
 
     def _groups(self, block: Block, rows: Int64s, groups: pa.Array) -> None:
         encoded = groups.dictionary_encode()
-        texts = encoded.dictionary.to_pylist()
-        group = numbers(encoded.indices, -1)
+        named = np.array([self._names.code(text) if text else -1 for text in encoded.dictionary.to_pylist()] + [-1])
+        group = named[numbers(encoded.indices, -1)]
         done = block.done
         conn = done.conn[rows].astype(np.int64)
-        columns = np.stack([conn, done.client[rows].astype(np.int64), group], axis=1)[group >= 0]
-        distinct = np.unique(columns, axis=0)
-        if not len(distinct):
+        client = done.client[rows].astype(np.int64)
+        said = (client + 1) << 32 | group + 1
+        if len(self._last) < len(block.connections):
+            more = max(len(block.connections), 2 * len(self._last)) - len(self._last)
+            self._last = np.concatenate([self._last, np.zeros(more, np.int64)])
+        fresh = (group >= 0) & (self._last[conn] != said)
+        if not fresh.any():
             return
+        self._last[conn[fresh]] = said[fresh]
+        texts = self._names.texts
+        distinct = np.unique(np.stack([conn, client, group], axis=1)[fresh], axis=0)
         address = block.directory.client_codes(distinct[:, 0])
         capture = block.connections.capture[distinct[:, 0]]
-        for (row, client, code), ip, where in zip(distinct.tolist(), address.tolist(), capture.tolist(), strict=True):
-            if texts[code]:
-                self.own.setdefault(row, set()).add(texts[code])
-                if client >= 0 and done.client_ids[client]:
-                    self.shared.setdefault((where, ip, done.client_ids[client]), set()).add(texts[code])
+        for (row, said_by, code), ip, where in zip(distinct.tolist(), address.tolist(), capture.tolist(), strict=True):
+            self.own.setdefault(row, set()).add(texts[code])
+            if said_by >= 0 and done.client_ids[said_by]:
+                self.shared.setdefault((where, ip, done.client_ids[said_by]), set()).add(texts[code])
 
     def absorb(self, other: Clients, first: int, addresses: Sequence[int]) -> None:
         """Take over what others know of connections that are counted from `first` on here. `addresses`: our codes of
