@@ -20,6 +20,7 @@ from kdissect.engine.run import Settings
 from kdissect.problems import CaptureUnreadable, UsageError
 from kdissect.spark import analysing, decoding
 from kdissect.spark.indexing import index
+from kdissect.spark.labels import labels
 from kdissect.spark.plan import INDEX, STAGED, Plan, Source, source_of
 from kdissect.spark.resolving import Names, Outcome, put_together
 from kdissect.spark.schemas import spark_schema
@@ -96,7 +97,7 @@ class Job:
         if partitions is not None and partitions < 1:
             raise UsageError(f"partitions must be 1 or more, not {partitions}")
         count = partitions or _partitions(spark, sum(sum(source.sizes) for source in self.sources))
-        return Dataset(spark, Plan(self.sources, self.columns, self.settings, _labels(spark, count)), self.strict)
+        return Dataset(spark, Plan(self.sources, self.columns, self.settings, labels(count)), self.strict)
 
 
 def prepare(
@@ -292,17 +293,13 @@ def _tasks(plan: Plan) -> list[list[tuple[int, int]]]:
 
 def _partitions(spark: SparkSession, size: int) -> int:
     """Partitions of the decoding stage: two for each core, more for many bytes."""
+    return max(2 * _cores(spark), -(-size // BYTES_PER_PARTITION))
+
+
+def _cores(spark: SparkSession) -> int:
+    """Tasks that run at the same time: asked for in a small job where the session cannot say, by Spark Connect."""
+    context = getattr(spark, "sparkContext", None)
+    if context is not None:
+        return int(context.defaultParallelism)
     numbers = spark.range(1 << 16).selectExpr("spark_partition_id() as id").agg({"id": "max"})
-    return max(2 * (int(numbers.collect()[0][0]) + 1), -(-size // BYTES_PER_PARTITION))
-
-
-def _labels(spark: SparkSession, count: int) -> list[int]:
-    """For each of `count` partitions a number that `repartition` sends there."""
-    found: dict[int, int] = {}
-    room = 0
-    while len(found) < count:
-        begin, room = room, max(64, 16 * count) + room
-        where = f"pmod(hash(cast(id as int)), {count})"
-        for label, place in spark.range(begin, room).selectExpr("cast(id as int)", where).collect():
-            found.setdefault(int(place), int(label))
-    return [found[place] for place in range(count)]
+    return int(numbers.collect()[0][0]) + 1

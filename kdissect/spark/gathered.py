@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from kdissect.capture import CaptureSet
 from kdissect.capture.block import Block
-from kdissect.capture.window import SLOT_BYTES, Window
+from kdissect.capture.window import Window
 from kdissect.net.scanner import Scanner
 from kdissect.net.segment import AT, FILE_SHIFT, FLOW, LEN, PACKET
 from kdissect.spark.flows import Flows
@@ -30,9 +30,14 @@ from kdissect.spark.ranges import NEAR, read_ranges
 Words = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
+SLOTS = 4
+SLOT_BYTES = 16 << 20
+"""Larger slots than a file's, fewer of them: what is done once for each block is half of the work on large frames, and
+the bytes that are looked back on are as many."""
 BLOCK_BYTES = SLOT_BYTES - (1 << 12)
 """Payload of one block, at most, but for a packet that is larger by itself: a slot, whose end no kernel reads past."""
 BLOCK_ROWS = 1 << 16
+"""Rows of one block, at most: 5 MB of them."""
 
 
 @dataclass(slots=True)
@@ -74,7 +79,7 @@ class Gathered(CaptureSet):
 
     def window(self) -> Window:
         """A ring."""
-        return Window()
+        return Window(SLOT_BYTES, SLOTS)
 
     def blocks(
         self,
@@ -103,10 +108,11 @@ class Gathered(CaptureSet):
         carried_from = np.cumsum(carried) - carried
         ends = np.cumsum(rows[:, LEN])
         first = 0
+        most = -(-len(rows) // -(-len(rows) // BLOCK_ROWS))  # alike, not full ones and a rest
         while first < len(rows):
             before = int(ends[first - 1]) if first else 0
             stop = int(np.searchsorted(ends, before + BLOCK_BYTES, side="right"))
-            stop = min(max(stop, first + 1), first + BLOCK_ROWS)
+            stop = min(max(stop, first + 1), first + most)
             self.rows = self._fill(window, rows[first:stop], payload, carried_from[first:stop])
             yield Block(self, 0, window, window.current, 0, 0, 0, self.rows)
             first = stop

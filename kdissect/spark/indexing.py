@@ -12,6 +12,7 @@ import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -93,6 +94,8 @@ class _Chunks:
         self._rows: list[Words] = []
         self._payloads: list[npt.NDArray[np.uint8]] = []
         self._count = self._bytes = self._chunk = 0
+        self._buckets: npt.NDArray[np.unsignedinteger[Any]] = np.zeros(0, np.uint8)
+        """Bucket of each flow met so far: of a type that sorts in linear time."""
 
     def take(self, block: Block, segments: Words) -> None:
         """The segment rows of a block."""
@@ -128,31 +131,45 @@ class _Chunks:
         self._rows, self._payloads = [], []
         self._count = self._bytes = 0
         number = rows[:, FLOW] >> 1
-        used, local = np.unique(number, return_inverse=True)
-        nothing = np.zeros(len(used), np.int64)
-        mixed = connection_id(self.source.name, flows[used], nothing, nothing)
-        bucket = (mixed % np.uint64(len(self.plan.labels))).astype(np.int64)[local]
+        bucket_of = self._bucket_of(flows)
+        used = np.flatnonzero(np.bincount(number, minlength=len(flows)))
+        used = used[np.argsort(bucket_of[used], kind="stable")]
+        bucket = bucket_of[number]
         order = np.argsort(bucket, kind="stable")
-        starts = np.flatnonzero(np.diff(bucket[order], prepend=-1))
+        counts = np.bincount(bucket, minlength=len(self.plan.labels))
+        flow_counts = np.bincount(bucket_of[used], minlength=len(self.plan.labels))
+        first_flows = np.cumsum(flow_counts) - flow_counts
+        local = np.zeros(len(flows), np.int64)
+        local[used] = np.arange(len(used)) - first_flows[bucket_of[used]]
+        rows[:, FLOW] = local[number] * 2 + (rows[:, FLOW] & 1)
         sizes = np.where(rows[:, AT] == INLINE, rows[:, LEN], 0)
         places = np.cumsum(sizes) - sizes
         made = []
-        for begin, end in zip(starts.tolist(), [*starts[1:].tolist(), len(order)], strict=True):
+        end = 0
+        for i in np.flatnonzero(counts).tolist():
+            begin, end = end, end + int(counts[i])
             mine = order[begin:end]
-            part = rows[mine]
-            kept, place = np.unique(part[:, FLOW] >> 1, return_inverse=True)
-            part[:, FLOW] = place * 2 + (part[:, FLOW] & 1)
-            carried = mine[sizes[mine] > 0]
+            kept = used[first_flows[i] : first_flows[i] + flow_counts[i]]
             data = None
+            carried = mine[sizes[mine] > 0] if len(payload) else mine[:0]
             if len(carried):
                 length = sizes[carried]
                 out = np.empty(int(length.sum()), np.uint8)
                 scatter(payload, places[carried], length, out, np.cumsum(length) - length)
                 data = out.tobytes()
-            label = self.plan.labels[int(bucket[mine[0]])]
-            made.append((label, self.number, self.file, self._chunk, PACKETS, pack(part, flows[kept]), data))
+            packed = pack(rows[mine], flows[kept])
+            made.append((self.plan.labels[i], self.number, self.file, self._chunk, PACKETS, packed, data))
         self._chunk += 1
         yield _batch(made)
+
+    def _bucket_of(self, flows: Words) -> npt.NDArray[np.unsignedinteger[Any]]:
+        """Numbers of the buckets that flows belong to."""
+        fresh = flows[len(self._buckets) :]
+        if len(fresh):
+            count, nothing = len(self.plan.labels), np.zeros(len(fresh), np.int64)
+            mixed = connection_id(self.source.name, fresh, nothing, nothing) % np.uint64(count)
+            self._buckets = np.concatenate([self._buckets, mixed.astype(np.min_scalar_type(count))])
+        return self._buckets
 
 
 def _payload(block: Block, rows: Words) -> npt.NDArray[np.uint8]:
