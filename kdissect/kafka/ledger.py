@@ -136,6 +136,21 @@ class Ledger:
             self._rows.append((kind, capture, conn, n, orphan, at, packet, texts[where], texts[detail], amount))
         return first
 
+    def add(self, carried: Mapping[str, Any]) -> None:
+        """Enter connections that another ledger carried, as the next ones of the capture that is read now; problems
+        of theirs are counted from here on."""
+        known = len(self.connections)
+        for name, column in carried["columns"].items():
+            size = known + len(column)
+            self._room[name] = _grown(self._room[name], size)
+            self._room[name][known:size] = 0 if name == "problems" else column
+            setattr(self.connections, name, self._room[name][:size])
+        size = known + len(carried["client"])
+        self._client = _grown(self._client, size)
+        self._client[known:size] = carried["client"]
+        for name, texts in carried["told"].items():
+            getattr(self.connections, name).update({known + row: text for row, text in texts.items()})
+
     def enter(self, rows: Words, flows: Words) -> None:
         """Enter the connections among `rows` (structs), new ones and ones whose client was found since; `flows` is the
         table of flows."""

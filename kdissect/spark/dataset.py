@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,6 +26,7 @@ from kdissect.spark.plan import INDEX, STAGED, Plan, Source, source_of
 from kdissect.spark.resolving import Names, Outcome, put_together
 from kdissect.spark.schemas import spark_schema
 from kdissect.spark.staging import opened
+from kdissect.spark.units import UNIT
 from kdissect.spark.workers import settled
 from kdissect.tables.declaration import SCHEMAS, columns_of
 from kdissect.tables.recording import Reading
@@ -38,6 +40,8 @@ TABLES = (*MADE, "records", "producers")
 DRIVER = ("api_versions", "topics", "capture_quality")
 """Tables that are small and made on the driver."""
 TRANSPORTS = ("ranges", "payload")
+Notes = list[tuple[str, bytes]]
+"""Staged rows for the driver: table, data."""
 BYTES_PER_PARTITION = 512 << 20
 """Capture bytes behind one partition of the decoding stage: some seconds of work."""
 TASK_BYTES = 64 << 20
@@ -175,11 +179,12 @@ class Dataset(Mapping[str, "DataFrame"]):
 
     def unpersist(self) -> None:
         """Give back the disk that decoded rows take."""
-        for made in ("_decoded", "_analysed"):
+        for made in ("_followed", "_units", "_analysed"):
             frame = self.__dict__.pop(made, None)
             if frame is not None:
                 frame.unpersist()
-        self.__dict__.pop("_outcome", None)
+        for made in ("_told", "_outcome"):
+            self.__dict__.pop(made, None)
 
     @cached_property
     def _idle(self) -> bool:
@@ -201,7 +206,8 @@ class Dataset(Mapping[str, "DataFrame"]):
         return self.spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(read, spark_schema(INDEX))
 
     @cached_property
-    def _decoded(self) -> DataFrame:
+    def _followed(self) -> DataFrame:
+        """Staged rows of the tasks that follow connections, units of giant ones among them."""
         from pyspark import StorageLevel
 
         bucketed = self._index().repartition(len(self.plan.labels), "bucket")
@@ -210,9 +216,30 @@ class Dataset(Mapping[str, "DataFrame"]):
         return decoded.persist(StorageLevel.DISK_ONLY)
 
     @cached_property
+    def _units(self) -> DataFrame | None:
+        """Staged rows of units, None where there are none."""
+        from pyspark import StorageLevel
+
+        count = sum(pickle.loads(data) for name, data in self._told if name == "_units")
+        if not count:
+            return None
+        sent = self._followed.where(f"table = '{UNIT}'").repartition(min(count, len(self.plan.labels)), "broker")
+        decoded = sent.mapInArrow(partial(_decode_units, plan=self.plan), spark_schema(STAGED))
+        return decoded.persist(StorageLevel.DISK_ONLY)
+
+    @cached_property
+    def _told(self) -> Notes:
+        return _notes(self._followed)
+
+    @property
+    def _decoded(self) -> DataFrame:
+        """All staged rows."""
+        return self._followed if self._units is None else self._followed.unionByName(self._units)
+
+    @cached_property
     def _outcome(self) -> Outcome:
-        notes = self._decoded.where("table like '\\\\_%'").select("table", "data").collect()
-        outcome = put_together(self.plan, [(row[0], bytes(row[1])) for row in notes])
+        notes = self._told + ([] if self._units is None else _notes(self._units))
+        outcome = put_together(self.plan, notes)
         if self._strict and outcome.errors:
             raise CaptureUnreadable(outcome.errors[0])
         return outcome
@@ -259,6 +286,15 @@ class Dataset(Mapping[str, "DataFrame"]):
 
 def _decode(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
     return settled("decode", decoding.decode(batches, plan))
+
+
+def _decode_units(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
+    return settled("decode", decoding.decode_units(batches, plan))
+
+
+def _notes(staged: DataFrame) -> Notes:
+    """The staged rows for the driver."""
+    return [(row[0], bytes(row[1])) for row in staged.where("table like '\\\\_%'").select("table", "data").collect()]
 
 
 def _analyse(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:

@@ -19,17 +19,22 @@ from kdissect.analysis.exchange_keys import exchange_keys
 from kdissect.analysis.stage import Stage
 from kdissect.capture import CaptureSet
 from kdissect.engine.analysed import AnalysedRun
+from kdissect.engine import strand
 from kdissect.engine.run import Run
-from kdissect.kafka.completed import Quality
+from kdissect.kafka.completed import Completed, Quality
+from kdissect.kafka.completion import Completion
+from kdissect.kafka.dissector import Harvest
+from kdissect.kafka.state import X_CLIENT, X_CONNECTION, X_N
 from kdissect.net.scanner import Scanner
 from kdissect.spark.flows import Flows
 from kdissect.spark.gathered import Gathered, GatheredScanner, Piece, piece
 from kdissect.spark.plan import FACTS, KEYS, Plan
 from kdissect.spark.staging import Stash, cell, cuts, note, rows
+from kdissect.spark.units import UNIT, Departures, UnitRun
 from kdissect.tables.brokers import Brokers
 from kdissect.tables.builder import AT_THE_END
 from kdissect.tables.declaration import SCHEMAS
-from kdissect.tables.identity import connection_ids
+from kdissect.tables.identity import connection_ids, dictionary
 from kdissect.tables.topics import Topics
 from kdissect.tables.versions import Offered
 
@@ -38,6 +43,7 @@ Words = npt.NDArray[np.int64]
 OWN_GROUP = "_own_group"
 """Helper column of `connections`: whether the connection's own requests named groups."""
 CONNECTION_ROWS = 1 << 16
+NOTHING = rows([])
 NOT_STAGED = ("api_versions", "topics", "capture_quality", "producers")
 """Tables that the driver makes out of what partitions have learned, and `producers`, which is made of SENT."""
 SENT = "sent"
@@ -55,6 +61,8 @@ class Learned:
     """(capture, client address, client id) -> groups named from there."""
     quality: list[Quality]
     """Measures of connections, by capture: to be added up."""
+    problems: dict[str, int]
+    """Connection id -> problems found in its units, which its row does not count yet."""
 
     def merge(self, other: Learned) -> None:
         """Add what another partition has learned."""
@@ -64,6 +72,8 @@ class Learned:
         for key, groups in other.groups.items():
             self.groups.setdefault(key, set()).update(groups)
         self.quality += other.quality
+        for connection, count in other.problems.items():
+            self.problems[connection] = self.problems.get(connection, 0) + count
 
 
 class PartitionRun(Run):
@@ -72,6 +82,7 @@ class PartitionRun(Run):
     index: Iterator[tuple[int, int, bytes, bytes | None]]
     """(number of the capture, kind, packed rows, payload)."""
     plan: Plan
+    departures: Departures
 
     def readings(self) -> Iterator[tuple[int, CaptureSet, Scanner]]:
         """The captures that have rows here, one after the other."""
@@ -96,44 +107,92 @@ class PartitionRun(Run):
             yield number, capture, GatheredScanner(capture, flows)
             capture.close()
 
+    def rows(self) -> Iterator[strand.Rows]:
+        """Rows part by part, with none in between: exchanges may have left."""
+        for done in self.completed():
+            yield from strand.rows(done, self.wishes, self.ledger, self.builder, self.settings.timings)
+            yield strand.Rows({})
+
+    def _complete(self, harvest: Harvest, flows: Words, completion: Completion) -> Iterator[Completed]:
+        assert isinstance(completion.reader, Gathered)
+        dissector = completion.dissector
+        left = self.departures.take(harvest, dissector, completion.reader)
+        yield from super()._complete(harvest, flows, completion)
+        if "connections" in self.builder.columns and len(left):
+            left = left[left[:, X_CLIENT] >= 0]
+            ids = dictionary(left[:, X_CLIENT], dissector.client_ids)
+            size = len(self.ledger.connections)
+            self.builder.clients.client_id.note(left[:, X_CONNECTION], left[:, X_N], ids, size)
+
 
 def decode(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
-    """Index rows of one partition, in order, to staged rows."""
-    return _Decoding(plan).run(batches)
+    """Index rows of one partition, in order, to staged rows, units of giant connections among them."""
+    made = _Decoding(plan, PartitionRun)
+    work = made.work
+    assert isinstance(work, PartitionRun)
+    work.plan, work.departures = plan, Departures(plan, work.ledger)
+    facts: list[bytes] = []
+    work.index = _index(batches, facts)
+    sent = 0
+    for batch in made.run():
+        yield batch
+        for packed in work.departures.ready():
+            yield rows([(UNIT, str(sent), packed)])
+            sent += 1
+    for packed in work.departures.ready(last=True):
+        yield rows([(UNIT, str(sent), packed)])
+        sent += 1
+    yield from made.end()
+    yield rows([*(("_file", "", found) for found in facts), *([note("units", sent)] if sent else [])])
+
+
+def decode_units(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
+    """Units to staged rows."""
+    made = _Decoding(plan, UnitRun)
+    work = made.work
+    assert isinstance(work, UnitRun)
+    work.plan = plan
+    work.units = (data for batch in batches for data in batch.column("data").to_pylist())
+    yield from made.run()
+    yield from made.end()
+
+
+def _index(batches: Iterable[pa.RecordBatch], facts: list[bytes]) -> Iterator[tuple[int, int, bytes, bytes | None]]:
+    """What `PartitionRun.index` is; what was found out about files goes into `facts`."""
+    for batch in batches:
+        for i in range(batch.num_rows):
+            capture, kind, packed, payload = (
+                batch.column(name)[i].as_py() for name in ("capture", "kind", "packed", "payload")
+            )
+            if kind == FACTS:
+                facts.append(packed)
+            else:
+                yield capture, kind, packed, payload
 
 
 class _Decoding:
-    def __init__(self, plan: Plan) -> None:
+    """What a kind of run makes, as staged rows."""
+
+    def __init__(self, plan: Plan, kind: type[Run]) -> None:
         self.plan = plan
         captures = [source.capture() for source in plan.sources]
-        analysed = AnalysedRun(captures, plan.tables, plan.settings, PartitionRun)
-        assert isinstance(analysed.run, PartitionRun)
+        analysed = AnalysedRun(captures, plan.tables, plan.settings, kind)
         self.work = analysed.run
+        self.whole = kind is PartitionRun
+        """Whether connections are whole here."""
         self.by_broker = split_tables(analysed.stage)
-        self.facts: list[bytes] = []
 
-    def run(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        work = self.work
-        work.plan, work.index = self.plan, self._index(batches)
+    def run(self) -> Iterator[pa.RecordBatch]:
+        """Rows of the tables that come part by part; empty batches between parts."""
         stash = Stash(self._split)
-        for part in work.rows():
+        for part in self.work.rows():
             for name, batch in part.tables.items():
                 yield from stash.put(name, batch)
             for (key, side), batch in part.beside.items():
                 yield from stash.put(message_name(key, side), batch)
+            if not part.tables:
+                yield NOTHING
         yield from stash.rest()
-        yield from self._end()
-
-    def _index(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, int, bytes, bytes | None]]:
-        for batch in batches:
-            for i in range(batch.num_rows):
-                capture, kind, packed, payload = (
-                    batch.column(name)[i].as_py() for name in ("capture", "kind", "packed", "payload")
-                )
-                if kind == FACTS:
-                    self.facts.append(packed)
-                else:
-                    yield capture, kind, packed, payload
 
     def _split(self, name: str, table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
         if name not in self.by_broker:
@@ -147,10 +206,11 @@ class _Decoding:
         directory = self.work.builder.directory
         yield from cuts(table, directory.broker_codes(owner).astype(np.int64), directory.brokers.texts)
 
-    def _end(self) -> Iterator[pa.RecordBatch]:
+    def end(self) -> Iterator[pa.RecordBatch]:
+        """The tables that are made at the end, and what was learned."""
         work, builder = self.work, self.work.builder
         for name, table in builder.at_the_end(work.ledger.problems(), work.quality).items():
-            if name in NOT_STAGED:
+            if name in NOT_STAGED or (name == "connections" and not self.whole):
                 continue
             if name == "connections":
                 table = self._with_own_groups(table)
@@ -165,8 +225,14 @@ class _Decoding:
             (connections.captures[capture], directory.ips.texts[address], client): found
             for (capture, address, client), found in builder.clients.shared.items()
         }
-        learned = Learned(builder.brokers, builder.topics, builder.offered, groups, work.quality)
-        yield rows([note("learned", learned), *(("_file", "", facts) for facts in self.facts)])
+        counted: dict[str, int] = {}
+        if not self.whole:
+            with_problems = np.flatnonzero(connections.problems)
+            ids = connection_ids(connections.id[with_problems]).to_pylist()
+            for name, count in zip(ids, connections.problems[with_problems].tolist(), strict=True):
+                counted[name] = counted.get(name, 0) + count
+        learned = Learned(builder.brokers, builder.topics, builder.offered, groups, work.quality, counted)
+        yield rows([note("learned", learned)])
 
     def _with_own_groups(self, table: pa.Table) -> pa.Table:
         own = np.array(sorted(self.work.builder.clients.own), np.int64)
@@ -191,6 +257,16 @@ def split_tables(stage: Stage) -> frozenset[str]:
         return frozenset()
     tables = {name for name in stage.tables if name not in (*AT_THE_END, "record_batches")}
     return frozenset(tables | {message_name(*kind) for kind in stage.messages})
+
+
+def with_problems(table: pa.Table, problems: dict[str, int]) -> pa.Table:
+    """`connections` with the problems that were found in their units."""
+    if not problems or "problems" not in table.column_names:
+        return table
+    more = pa.array([problems.get(name, 0) for name in table["connection_id"].to_pylist()], pa.int64())
+    at = table.schema.get_field_index("problems")
+    field = table.schema.field(at)
+    return table.set_column(at, field, pc.add(table["problems"].cast(pa.int64()), more).cast(field.type))
 
 
 def with_groups(table: pa.Table, groups: dict[tuple[str, str, str], set[str]]) -> pa.Table:

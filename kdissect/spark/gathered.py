@@ -48,19 +48,42 @@ class Piece:
     payload: bytes | None
 
 
+class Files(CaptureSet):
+    """The files of a capture, to read ranges of. A logical offset counts through them, one behind the other."""
+
+    def __init__(self, source: Source) -> None:
+        capture = source.capture()
+        super().__init__(capture.name, capture.members)
+        sizes = np.array(source.sizes, np.int64)
+        self.starts: Words = np.cumsum(sizes) - sizes
+        self.bases[:] = self.starts.tolist()
+
+    def read_ranges(self, at: Words, sizes: Words, target: Bytes, places: Words) -> None:
+        """Copy `sizes[i]` bytes at logical offset `at[i]` to `target[places[i]:]`, for all i; zeros where a file has
+        gone meanwhile. Quickest with offsets that grow; no range may span two files."""
+        file = np.searchsorted(self.starts, at, side="right") - 1
+        edges = np.flatnonzero(np.diff(file, prepend=-1, append=-1)).tolist()
+        for first, last in pairwise(edges):
+            part = slice(first, last)
+            number = int(file[first])
+            path = self.members[number].path
+            assert path is not None
+            if hasattr(os, "pread"):
+                with suppress(OSError):
+                    read_ranges(path, at[part] - self.starts[number], sizes[part], target, places[part])
+                    continue
+            self.read_many(at[part], sizes[part], target, places[part], NEAR)
+
+
 class Gathered(CaptureSet):
     """The packets of one capture that came to this partition, in capture order. Read once."""
 
     def __init__(self, source: Source, pieces: Iterator[Piece]) -> None:
-        files = source.capture()
-        super().__init__(files.name, files.members)
+        self._source = Files(source)
+        super().__init__(self._source.name, self._source.members)
         self.reports = []  # the driver has them
-        self._source = files
         self._ranged = source.ranged
         self._pieces = pieces
-        sizes = np.array(source.sizes, np.int64)
-        self._starts = np.cumsum(sizes) - sizes
-        files.bases[:] = self._starts.tolist()
         self._virtual: list[Words] = []
         self._places: list[Words] = []
         self._ends: list[int] = []
@@ -135,13 +158,10 @@ class Gathered(CaptureSet):
         target = window.data[base : base + total]
         if self._ranged:
             here = np.flatnonzero(streamed > 0)
-            file, at = rows[here, PACKET] >> FILE_SHIFT, rows[here, AT]
-            edges = np.flatnonzero(np.diff(file, prepend=-1, append=-1)).tolist()
-            for first, last in pairwise(edges):
-                part = slice(first, last)
-                self._read(int(file[first]), at[part], sizes[here[part]], target, offsets[here[part]])
+            at = self._source.starts[rows[here, PACKET] >> FILE_SHIFT] + rows[here, AT]
+            self._source.read_ranges(at, sizes[here], target, offsets[here])
             self._virtual.append(start + offsets[here])
-            self._places.append(self._starts[file] + at)
+            self._places.append(at)
             self._ends.append(start + total)
         else:
             begin = int(carried_from[0])
@@ -150,18 +170,8 @@ class Gathered(CaptureSet):
         window.grow(total)
         return rows
 
-    def _read(self, file: int, at: Words, sizes: Words, target: Bytes, places: Words) -> None:
-        """Ranges of one file into the slot; zeros where it has gone meanwhile."""
-        path = self._source.members[file].path
-        assert path is not None
-        if hasattr(os, "pread"):
-            with suppress(OSError):
-                read_ranges(path, at, sizes, target, places)
-                return
-        self._source.read_many(self._starts[file] + at, sizes, target, places, NEAR)
-
-    def read_many(self, at: Words, length: Words, out: Bytes, place: Words, gap: int = NEAR) -> None:
-        """Bytes that left the window, out of the files; a range lies within one packet's payload."""
+    def physical(self, at: Words) -> Words:
+        """Offsets in the capture's files, one behind the other, of logical offsets."""
         block = np.searchsorted(np.array(self._ends, np.int64), at, side="right")
         physical = np.empty(len(at), np.int64)
         for number in np.unique(block).tolist():
@@ -169,7 +179,11 @@ class Gathered(CaptureSet):
             virtual = self._virtual[number]
             row = np.searchsorted(virtual, at[mine], side="right") - 1
             physical[mine] = self._places[number][row] + at[mine] - virtual[row]
-        self._source.read_many(physical, length, out, place, gap)
+        return physical
+
+    def read_many(self, at: Words, length: Words, out: Bytes, place: Words, gap: int = NEAR) -> None:
+        """Bytes that left the window, out of the files; a range lies within one packet's payload."""
+        self._source.read_many(self.physical(at), length, out, place, gap)
 
     def close(self) -> None:
         """Close the files."""

@@ -65,6 +65,10 @@ class Plan:
     settings: Settings
     labels: Sequence[int]
     """One value of `bucket` for each partition: Spark sends the i-th to a partition of its own."""
+    giant: int = 512 << 20
+    """Bytes of frames after which a connection's bulk is decoded by tasks of its own: some seconds of work."""
+    unit: int = 32 << 20
+    """Bytes of frames that such a task is given at once."""
 
 
 def source_of(capture: CaptureSet, payload: bool) -> Source:

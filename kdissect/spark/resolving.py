@@ -13,7 +13,7 @@ from kdissect.engine.quality import measures
 from kdissect.kafka.completed import Quality
 from kdissect.kafka.ledger import Ledger
 from kdissect.net.scanner import Scanner
-from kdissect.spark.decoding import Learned, with_groups
+from kdissect.spark.decoding import Learned, with_groups, with_problems
 from kdissect.spark.indexing import FileFacts
 from kdissect.spark.plan import Plan
 from kdissect.tables.brokers import Brokers
@@ -31,6 +31,7 @@ class Names:
     topics: Topics
     groups: dict[tuple[str, str, str], set[str]]
     offered: Offered
+    problems: dict[str, int]
 
     def builder(self, plan: Plan) -> TableBuilder:
         """A builder that knows these names."""
@@ -42,7 +43,9 @@ class Names:
     def resolved(self, builder: TableBuilder, name: str, table: pa.Table) -> pa.Table:
         """Rows of a table with everything that only the whole job knows."""
         table = builder.resolve(name, table)
-        return with_groups(table, self.groups) if name == "connections" else table
+        if name != "connections":
+            return table
+        return with_problems(with_groups(table, self.groups), self.problems)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +64,8 @@ def put_together(plan: Plan, notes: Iterable[tuple[str, bytes]]) -> Outcome:
     learned: Learned | None = None
     facts: list[FileFacts] = []
     for name, data in notes:
+        if name == "_units":
+            continue
         if name == "_file":
             facts.append(pickle.loads(data))
             continue
@@ -110,6 +115,7 @@ def put_together(plan: Plan, notes: Iterable[tuple[str, bytes]]) -> Outcome:
         builder.topics,
         {} if learned is None else learned.groups,
         builder.offered,
+        {} if learned is None else learned.problems,
     )
     return Outcome(names, run.finish(), errors)
 

@@ -3,10 +3,13 @@
     python -m tests.bench.spark bulk --size 2GB --files 8
     python -m tests.bench.spark chatter --size 500MB --files 8 --no-tshark
     python -m tests.bench.spark bulk --size 3GB --connections 1 --no-tshark
+    python -m tests.bench.spark bulk --fit 500MB 1GB 2GB 4GB
 
 Each makes the table `exchanges`, without the column that takes the analysis of every fetch. Spark runs as local[N] and
-is warm: its session, its workers and their kernels are started before the clock is. tshark prints five fields, a
-process for each file, as many at once as there are cores. CPU seconds are those of the whole tree of processes.
+is warm: its session, its workers and their kernels are started before the clock is. What a job costs before it reads is
+told by one over a tiny capture; shares of the local engine's throughput are given with it and without. tshark prints
+five fields, a process for each file, as many at once as there are cores. CPU seconds are those of the whole tree of
+processes. `--fit`: Spark alone, over several sizes, and the line through its times.
 """
 
 from __future__ import annotations
@@ -21,9 +24,10 @@ import time
 import urllib.request
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import psutil
 
 from kdissect.capture import open_captures
@@ -35,6 +39,8 @@ from tests.bench.workloads import bulk, chatter, mixed
 CYCLES = {"bulk": (bulk, 16), "chatter": (chatter, 4000), "mixed": (mixed, 64)}
 """Workload -> what a connection does in turn, and how many connections."""
 COLUMNS = {"exchanges": WIRE.split(",")}
+WARM = 3
+"""Jobs over the tiny capture before anything is measured: by then workers, kernels and plans are there."""
 SMALL = Path(__file__).parents[2] / "captures" / "base_tiny.pcap"
 
 
@@ -90,38 +96,102 @@ def workers() -> list[float]:
     return peaks
 
 
-def on_spark(target: Path, cores: int, partitions: int | None) -> dict[str, Any]:
-    """Seconds, CPU seconds, shuffled bytes and peak memory of the Spark job."""
-    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
-    from pyspark.sql import SparkSession
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What one Spark job took: seconds, CPU seconds, bytes shuffled."""
 
-    import kdissect.spark
+    wall: float
+    cpu: float
+    shuffled: int
 
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    built = SparkSession.builder.master(f"local[{cores}]").config("spark.driver.memory", "2g")
-    built = built.config("spark.ui.showConsoleProgress", "false").config("spark.sql.session.timeZone", "UTC")
-    session = built.config("spark.python.unix.domain.socket.enabled", "true").getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
 
-    def job(paths: Path) -> None:
-        made = kdissect.spark.dissect(session, paths, COLUMNS, partitions=partitions)
+class OnSpark:
+    """A session whose workers are warm. `partitions` of the decoding stage, None: as many as it takes by itself."""
+
+    def __init__(self, cores: int, partitions: int | None) -> None:
+        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+        from pyspark.sql import SparkSession
+
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+        built = SparkSession.builder.master(f"local[{cores}]").config("spark.driver.memory", "2g")
+        built = built.config("spark.ui.showConsoleProgress", "false").config("spark.sql.session.timeZone", "UTC")
+        self.session = built.config("spark.python.unix.domain.socket.enabled", "true").getOrCreate()
+        self.session.sparkContext.setLogLevel("ERROR")
+        self._partitions = partitions
+        for _ in range(WARM):
+            self.job(SMALL)
+
+    def job(self, paths: Path) -> Job:
+        """Read and decode, and give every row of the table to Spark."""
+        import kdissect.spark
+
+        before, started, spent = self._shuffled(), time.perf_counter(), cpu()
+        made = kdissect.spark.dissect(self.session, paths, COLUMNS, partitions=self._partitions)
         made["exchanges"].write.format("noop").mode("overwrite").save()
         made.unpersist()
+        wall, spent = time.perf_counter() - started, cpu() - spent
+        return Job(wall, spent, self._shuffled() - before)
 
-    job(SMALL)
-    before = _shuffled(session)
-    started, spent = time.perf_counter(), cpu()
-    job(target)
-    wall, spent = time.perf_counter() - started, cpu() - spent
-    found = {"wall": wall, "cpu": spent, "shuffled": _shuffled(session) - before, "workers": workers()}
-    session.stop()
-    return found
+    def _shuffled(self) -> int:
+        context = self.session.sparkContext
+        with urllib.request.urlopen(f"{context.uiWebUrl}/api/v1/applications/{context.applicationId}/stages") as answer:
+            return sum(stage["shuffleWriteBytes"] for stage in json.load(answer))
 
 
-def _shuffled(session: Any) -> int:
-    url = f"{session.sparkContext.uiWebUrl}/api/v1/applications/{session.sparkContext.applicationId}/stages"
-    with urllib.request.urlopen(url) as answer:
-        return sum(stage["shuffleWriteBytes"] for stage in json.load(answer))
+def compare(options: argparse.Namespace, cores: int, folder: Path) -> None:
+    """The three of them over one set."""
+    target, packets = rotated(folder, options.workload, options.size, options.files, options.connections)
+    files = sorted(target.iterdir())
+    size = sum(path.stat().st_size for path in files)
+    print(f"{options.workload}: {size / 1e6:,.0f} MB, {packets:,} packets, {len(files)} files, {cores} cores")
+    base = [sys.executable, "-m", "kdissect"]
+    rest = ["--table", "exchanges", "--columns", WIRE, "--format", "arrow", "-o", "/dev/null"]
+    startup = run([*base, str(SMALL), *rest], times=2)
+    local = run([*base, str(target), *rest], times=2)
+    wall, spent = local.wall - startup.wall, local.cpu - startup.cpu
+    row("local engine", size, wall, spent, f"peak {local.peak / 1e6:,.0f} MB")
+    spark = OnSpark(cores, options.partitions)
+    nothing = min((spark.job(SMALL) for _ in range(2)), key=lambda job: job.cpu)
+    found = spark.job(target)
+    note = f"{found.shuffled / packets:.1f} B/packet shuffled, worker peak {max(workers(), default=0):,.0f} MB"
+    row("Spark", size, found.wall, found.cpu, note)
+    spark.session.stop()
+    print(f"  a job over a tiny capture: {nothing.wall:.2f} s, {nothing.cpu:.2f} CPU s")
+    print(
+        f"  of the local engine's throughput: {wall / found.wall:.2f} by time, {spent / found.cpu:.2f} by CPU time;"
+        f" without a job's start {wall / (found.wall - nothing.wall):.2f}, {spent / (found.cpu - nothing.cpu):.2f}",
+        flush=True,
+    )
+    if not options.no_tshark and shutil.which("tshark"):
+        fields = [word for name in TSHARK_FIELDS for word in ("-e", name)]
+        started, before = time.perf_counter(), os.times()
+        with ThreadPoolExecutor(cores) as pool:
+            list(pool.map(lambda path: run(["tshark", "-n", "-r", str(path), "-T", "fields", *fields]), files))
+        now = os.times()
+        used = now.children_user + now.children_system - before.children_user - before.children_system
+        row("tshark", size, time.perf_counter() - started, used, "a process for each file")
+
+
+def fit(options: argparse.Namespace, cores: int, folder: Path) -> None:
+    """Spark over sets of several sizes, and how near to a line its times are."""
+    spark = OnSpark(cores, options.partitions)
+    sizes, jobs = [], []
+    for number, wanted in enumerate(options.fit):
+        place = folder / str(number)
+        place.mkdir()
+        target, packets = rotated(place, options.workload, wanted, options.files, options.connections)
+        sizes.append(sum(path.stat().st_size for path in target.iterdir()))
+        jobs.append(min((spark.job(target) for _ in range(2)), key=lambda job: job.wall))
+        shutil.rmtree(place)
+        note = f"{jobs[-1].shuffled / packets:.1f} B/packet shuffled, worker peak {max(workers(), default=0):,.0f} MB"
+        row(f"{options.workload} {sizes[-1] / 1e9:.1f} GB", sizes[-1], jobs[-1].wall, jobs[-1].cpu, note)
+    spark.session.stop()
+    gigabytes = np.array(sizes) / 1e9
+    for name, seconds in (("seconds", [job.wall for job in jobs]), ("CPU seconds", [job.cpu for job in jobs])):
+        slope, start = np.polyfit(gigabytes, seconds, 1)
+        off = np.array(seconds) / (start + slope * gigabytes) - 1
+        share = np.corrcoef(gigabytes, seconds)[0, 1] ** 2
+        print(f"{name}: {start:.2f} + {slope:.2f} per GB; r2 {share:.4f}, off the line by {abs(off).max():.0%} at most")
 
 
 def main() -> int:
@@ -132,33 +202,12 @@ def main() -> int:
     parser.add_argument("--connections", type=int)
     parser.add_argument("--partitions", type=int)
     parser.add_argument("--no-tshark", action="store_true")
+    parser.add_argument("--fit", type=size_of, nargs="+")
     parser.add_argument("--folder", type=Path)
     options = parser.parse_args()
     cores = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory(dir=options.folder, prefix="kdissect-bench-") as folder:
-        target, packets = rotated(Path(folder), options.workload, options.size, options.files, options.connections)
-        files = sorted(target.iterdir())
-        size = sum(path.stat().st_size for path in files)
-        print(f"{options.workload}: {size / 1e6:,.0f} MB, {packets:,} packets, {len(files)} files, {cores} cores")
-        base = [sys.executable, "-m", "kdissect"]
-        rest = ["--table", "exchanges", "--columns", WIRE, "--format", "arrow", "-o", "/dev/null"]
-        startup = run([*base, str(SMALL), *rest], times=2)
-        local = run([*base, str(target), *rest], times=2)
-        row(
-            "local engine", size, local.wall - startup.wall, local.cpu - startup.cpu, f"peak {local.peak / 1e6:,.0f} MB"
-        )
-        found = on_spark(target, cores, options.partitions)
-        peak = max(found["workers"], default=0)
-        note = f"{found['shuffled'] / packets:.1f} B/packet shuffled, worker peak {peak:,.0f} MB"
-        row("Spark", size, found["wall"], found["cpu"], note)
-        if not options.no_tshark and shutil.which("tshark"):
-            fields = [word for name in TSHARK_FIELDS for word in ("-e", name)]
-            started, spent = time.perf_counter(), os.times()
-            with ThreadPoolExecutor(cores) as pool:
-                list(pool.map(lambda path: run(["tshark", "-n", "-r", str(path), "-T", "fields", *fields]), files))
-            now = os.times()
-            used = now.children_user + now.children_system - spent.children_user - spent.children_system
-            row("tshark", size, time.perf_counter() - started, used, "a process for each file")
+        (fit if options.fit else compare)(options, cores, Path(folder))
     return 0
 
 

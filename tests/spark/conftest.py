@@ -7,6 +7,7 @@ import struct
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from kdissect.spark.indexing import index
 from kdissect.spark.plan import INDEX, Plan, source_of
 from kdissect.spark.resolving import put_together
 from kdissect.spark.staging import opened
+from kdissect.spark.units import UNIT
 from kdissect.tables.declaration import columns_of
 from kdissect.tables.recording import Reading
 
@@ -74,6 +76,8 @@ def simulated(
     transport: str = "ranges",
     keylog: Path | None = None,
     reveal: bool = False,
+    giant: int | None = None,
+    unit: int = 1 << 20,
 ) -> dict[str, pa.Table]:
     """The tables as the stages make them, each partition of which is a list here."""
     sources = [source_of(capture, transport == "payload") for capture in open_captures(paths)]
@@ -81,12 +85,18 @@ def simulated(
     keys = None if keylog is None else keylog.read_bytes()
     settings = Settings(keylog=keys, reading=Reading(reveal=reveal))
     plan = Plan(sources, columns, settings, list(range(partitions)))
+    if giant is not None:
+        plan = replace(plan, giant=giant, unit=unit)
     files = [(n, f) for n, source in enumerate(sources) for f in range(len(source.files))]
     buckets: list[list[pa.RecordBatch]] = [[] for _ in range(partitions)]
     for batch in index(files, plan):
         for i in range(batch.num_rows):
             buckets[batch.column("bucket")[i].as_py()].append(batch.slice(i, 1))
     staged = [row for bucket in buckets for row in _listed(decoding.decode(_sorted(bucket), plan))]
+    units = [row for row in staged if row[0] == UNIT]
+    assert giant is None or len(units) > partitions
+    for start in range(min(3, len(units))):
+        staged += _listed(decoding.decode_units([_batch(units[start::3])], plan))
     outcome = put_together(plan, [(name, data) for name, _, data in staged if name.startswith("_")])
     names = outcome.names
     brokers = names.brokers.names()
