@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,17 @@ def test_connections_cut_across_files(
     names = ["exchanges", "connections", "problems"]
     found = kdissect.spark.dissect(spark, folder, names, partitions=partitions, transport=transport)
     equal(arrow(found), kdissect.open(folder).tables(names))
+    found.unpersist()
+
+
+def test_giant_connections_are_decoded_in_units(spark: Any, captures: Path, rotate: Any, equal: Any) -> None:
+    folder = rotate(captures / "base.pcap", 2)
+    names = ["exchanges", "fetch_partitions", "connections", "problems"]
+    found = kdissect.spark.dissect(spark, folder, names, partitions=2)
+    found.plan = replace(found.plan, giant=0, unit=20_000)
+    equal(arrow(found), kdissect.open(folder).tables(names))
+    assert found._units is not None
+    assert found._units.rdd.getNumPartitions() == 2
     found.unpersist()
 
 
