@@ -30,6 +30,7 @@ from kdissect.net.segment import AT, FILE_SHIFT, FLOW, LEN, PACKET
 from kdissect.problems import CaptureError
 from kdissect.spark.packing import pack
 from kdissect.spark.plan import FACTS, INDEX, KEYS, PACKETS, Plan, Source
+from kdissect.spark.skimming import Skimmed
 
 Words = npt.NDArray[np.int64]
 
@@ -63,7 +64,8 @@ def index(files: list[tuple[int, int]], plan: Plan) -> Iterator[pa.RecordBatch]:
 def _index_file(plan: Plan, number: int, file: int) -> Iterator[pa.RecordBatch]:
     source = plan.sources[number]
     name, path = source.files[file]
-    capture = CaptureSet(name, [Member(name, Path(path))])
+    member = (Skimmed if source.ranged else Member)(name, Path(path))
+    capture = CaptureSet(name, [member])
     scanner = Scanner(capture, plan.settings.after, plan.settings.before)
     chunks = _Chunks(plan, number, file, source)
     window = capture.window()
