@@ -6,10 +6,11 @@
     python -m tests.bench.spark bulk --fit 500MB 1GB 2GB 4GB
 
 Each makes the table `exchanges`, without the column that takes the analysis of every fetch. Spark runs as local[N] and
-is warm: its session, its workers and their kernels are started before the clock is. What a job costs before it reads is
-told by one over a tiny capture; shares of the local engine's throughput are given with it and without. tshark prints
-five fields, a process for each file, as many at once as there are cores. CPU seconds are those of the whole tree of
-processes. `--fit`: Spark alone, over several sizes, and the line through its times.
+is warm: its session, its workers and their kernels are started before the clock is, by jobs over the same traffic on a
+small scale. What a job costs before it reads is told by one over a tiny capture; shares of the local engine's
+throughput are given with it and without. tshark prints five fields, a process for each file, as many at once as there
+are cores. CPU seconds are those of the whole tree of processes. `--fit`: Spark alone, over several sizes, and the line
+through its times.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ from tests.bench.workloads import bulk, chatter, mixed
 CYCLES = {"bulk": (bulk, 16), "chatter": (chatter, 4000), "mixed": (mixed, 64)}
 """Workload -> what a connection does in turn, and how many connections."""
 COLUMNS = {"exchanges": WIRE.split(",")}
-WARM = 3
-"""Jobs over the tiny capture before anything is measured: by then workers, kernels and plans are there."""
+WARM, WARM_BYTES = 3, 250 << 20
+"""Jobs before anything is measured, and what they read: more than the workers' windows hold, so that every kernel is
+there."""
 SMALL = Path(__file__).parents[2] / "captures" / "base_tiny.pcap"
 
 
@@ -106,9 +108,9 @@ class Job:
 
 
 class OnSpark:
-    """A session whose workers are warm. `partitions` of the decoding stage, None: as many as it takes by itself."""
+    """A session whose workers are warm."""
 
-    def __init__(self, cores: int, partitions: int | None) -> None:
+    def __init__(self, cores: int, options: argparse.Namespace, folder: Path) -> None:
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
         from pyspark.sql import SparkSession
 
@@ -117,9 +119,13 @@ class OnSpark:
         built = built.config("spark.ui.showConsoleProgress", "false").config("spark.sql.session.timeZone", "UTC")
         self.session = built.config("spark.python.unix.domain.socket.enabled", "true").getOrCreate()
         self.session.sparkContext.setLogLevel("ERROR")
-        self._partitions = partitions
+        self._partitions = options.partitions
+        place = folder / "warm"
+        place.mkdir()
+        target, _ = rotated(place, options.workload, WARM_BYTES, options.files, options.connections)
         for _ in range(WARM):
-            self.job(SMALL)
+            self.job(target)
+        shutil.rmtree(place)
 
     def job(self, paths: Path) -> Job:
         """Read and decode, and give every row of the table to Spark."""
@@ -150,7 +156,7 @@ def compare(options: argparse.Namespace, cores: int, folder: Path) -> None:
     local = run([*base, str(target), *rest], times=2)
     wall, spent = local.wall - startup.wall, local.cpu - startup.cpu
     row("local engine", size, wall, spent, f"peak {local.peak / 1e6:,.0f} MB")
-    spark = OnSpark(cores, options.partitions)
+    spark = OnSpark(cores, options, folder)
     nothing = min((spark.job(SMALL) for _ in range(2)), key=lambda job: job.cpu)
     found = spark.job(target)
     note = f"{found.shuffled / packets:.1f} B/packet shuffled, worker peak {max(workers(), default=0):,.0f} MB"
@@ -174,7 +180,7 @@ def compare(options: argparse.Namespace, cores: int, folder: Path) -> None:
 
 def fit(options: argparse.Namespace, cores: int, folder: Path) -> None:
     """Spark over sets of several sizes, and how near to a line its times are."""
-    spark = OnSpark(cores, options.partitions)
+    spark = OnSpark(cores, options, folder)
     sizes, jobs = [], []
     for number, wanted in enumerate(options.fit):
         place = folder / str(number)
