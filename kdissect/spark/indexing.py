@@ -26,9 +26,9 @@ from kdissect.capture.report import CaptureProblem, FileReport
 from kdissect.capture.window import EXTRA
 from kdissect.kafka.ledger import connection_id
 from kdissect.net.scanner import Scanner, Tally
-from kdissect.net.segment import AT, FILE_SHIFT, FLOW, LEN, PACKET
+from kdissect.net.segment import AT, FILE_SHIFT, FLOW, LEN, PACKET, SEGMENT_COLUMNS
 from kdissect.problems import CaptureError
-from kdissect.spark.packing import pack
+from kdissect.spark.packing import pack, turned
 from kdissect.spark.plan import FACTS, INDEX, KEYS, PACKETS, Plan, Source
 from kdissect.spark.skimming import Skimmed
 
@@ -146,6 +146,8 @@ class _Chunks:
         rows[:, FLOW] = local[number] * 2 + (rows[:, FLOW] & 1)
         sizes = np.where(rows[:, AT] == INLINE, rows[:, LEN], 0)
         places = np.cumsum(sizes) - sizes
+        columns = np.empty((SEGMENT_COLUMNS, len(order)), np.int64)
+        turned(rows, order, columns)
         made = []
         end = 0
         for i in np.flatnonzero(counts).tolist():
@@ -159,7 +161,7 @@ class _Chunks:
                 out = np.empty(int(length.sum()), np.uint8)
                 scatter(payload, places[carried], length, out, np.cumsum(length) - length)
                 data = out.tobytes()
-            packed = pack(rows[mine], flows[kept])
+            packed = pack(columns[:, begin:end], flows[kept])
             made.append((self.plan.labels[i], self.number, self.file, self._chunk, PACKETS, packed, data))
         self._chunk += 1
         yield _batch(made)

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kdissect._kernel import kernel
 from kdissect.net.segment import (
     ACK,
     AT,
@@ -38,22 +39,33 @@ IN_DIRECTION = (SEQ, ACK, FLAGS)
 """Columns that differ little from the row before of the same direction."""
 
 
-def pack(rows: Words, flows: Words) -> bytes:
-    """Rows int64[n, 10] in capture order, whose FLOW points into `flows`, int64[k, 5]."""
-    parts: list[bytes] = [np.array([len(rows), len(flows)], np.int64).tobytes()]
+@kernel
+def turned(rows: Words, order: Words, columns: Words) -> None:
+    """Rows in this order, `columns` being int64[SEGMENT_COLUMNS, n]."""
+    for i in range(len(order)):
+        row = order[i]
+        for column in range(SEGMENT_COLUMNS):
+            columns[column, i] = rows[row, column]
+
+
+def pack(columns: Words, flows: Words) -> bytes:
+    """Columns int64[10, n] of rows in capture order, whose FLOW points into `flows`, int64[k, 5]."""
+    directions = columns[FLOW]
+    parts: list[bytes] = [np.array([len(directions), len(flows)], np.int64).tobytes()]
     _put(parts, flows.ravel())
-    _put(parts, rows[:, FLOW])
-    order = _by_direction(rows[:, FLOW], len(flows))
-    same = _same(rows[order, FLOW])
-    _put(parts, rows[:, LEN])
-    _put(parts, rows[:, WIRE] - rows[:, LEN])
-    _put(parts, rows[:, VIEW])
+    _put(parts, directions)
+    order = _by_direction(directions, len(flows))
+    same = _same(directions[order])
+    _put(parts, columns[LEN])
+    _put(parts, columns[WIRE] - columns[LEN])
+    _put(parts, columns[VIEW])
     for column in IN_ORDER:
-        _put(parts, np.diff(rows[:, column], prepend=np.int64(0)))
+        _put(parts, np.diff(columns[column], prepend=np.int64(0)))
+    wire = columns[WIRE][order[:-1]]
     for column in IN_DIRECTION:
-        values = rows[order, column]
+        values = columns[column][order]
         before = np.zeros(len(values), np.int64)
-        before[1:] = values[:-1] + (rows[order[:-1], WIRE] if column == SEQ else 0)
+        before[1:] = values[:-1] + (wire if column == SEQ else 0)
         _put(parts, np.where(same, values - before, values))
     whole = b"".join(parts)
     packed: bytes = pa.compress(whole, codec=CODEC, asbytes=True)

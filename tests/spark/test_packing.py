@@ -20,7 +20,7 @@ anything = st.integers(-(2**63), 2**63 - 1)
 def test_any_rows_come_back(rows: np.ndarray) -> None:
     rows[:, FLOW] %= 6
     flows = np.arange(3 * FLOW_COLUMNS, dtype=np.int64).reshape(3, FLOW_COLUMNS) - 7
-    got, found = unpack(pack(rows, flows))
+    got, found = unpack(pack(rows.T, flows))
     assert (got == rows).all()
     assert (found == flows).all()
 
@@ -29,7 +29,7 @@ def test_packets_of_a_capture_take_few_bytes(captures: Path) -> None:
     (capture,) = open_captures(captures / "k4_mtu1500.pcap")
     scanner = Scanner(capture)
     rows = np.concatenate([scanner.scan(block).copy() for block in capture.blocks(capture.window())])
-    packed = pack(rows, scanner.flows)
+    packed = pack(rows.T, scanner.flows)
     assert (unpack(packed)[0] == rows).all()
     assert len(packed) < 24 * len(rows)
 
