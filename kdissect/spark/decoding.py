@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 from kdissect.analysis.exchange_keys import exchange_keys
 from kdissect.analysis.stage import Stage
 from kdissect.capture import CaptureSet
-from kdissect.engine.analysed import AnalysedRun
 from kdissect.engine import strand
+from kdissect.engine.analysed import AnalysedRun
 from kdissect.engine.run import Run
 from kdissect.kafka.completed import Completed, Quality
 from kdissect.kafka.completion import Completion
