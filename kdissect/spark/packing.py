@@ -72,32 +72,61 @@ def pack(columns: Words, flows: Words) -> bytes:
     return len(whole).to_bytes(8, "little") + packed
 
 
+@kernel
+def _summed(
+    directions: Words, length: Words, more: Words, view: Words, ahead: Words, apart: Words, place: Words, rows: Words
+) -> None:
+    """Rows from differences, those of the columns IN_ORDER in `ahead`, of IN_DIRECTION in `apart`. `place`: by
+    direction, where its next difference stands and its last row, -1 at first."""
+    time = np.int64(0)
+    at = np.int64(0)
+    packet = np.int64(0)
+    for i in range(len(directions)):
+        direction = directions[i]
+        time += ahead[0, i]
+        at += ahead[1, i]
+        packet += ahead[2, i]
+        rows[i, FLOW] = direction
+        rows[i, LEN] = length[i]
+        rows[i, WIRE] = length[i] + more[i]
+        rows[i, VIEW] = view[i]
+        rows[i, TIME] = time
+        rows[i, AT] = at
+        rows[i, PACKET] = packet
+        j = place[direction, 0]
+        place[direction, 0] = j + 1
+        before = place[direction, 1]
+        seq, ack, flags = apart[0, j], apart[1, j], apart[2, j]
+        if before >= 0:
+            seq += rows[before, SEQ] + rows[before, WIRE]
+            ack += rows[before, ACK]
+            flags += rows[before, FLAGS]
+        rows[i, SEQ] = seq
+        rows[i, ACK] = ack
+        rows[i, FLAGS] = flags
+        place[direction, 1] = i
+
+
 def unpack(packed: bytes) -> tuple[Words, Words]:
     """Rows and flows as they were packed."""
     size = int.from_bytes(packed[:8], "little")
     data = memoryview(pa.decompress(packed[8:], size, codec=CODEC, asbytes=True))
     n, k = np.frombuffer(data[:16], np.int64).tolist()
     at = 16
-    rows = np.empty((n, SEGMENT_COLUMNS), np.int64)
     flows, at = _get(data, at, k * FLOW_COLUMNS)
-    rows[:, FLOW], at = _get(data, at, n)
-    order = _by_direction(rows[:, FLOW], k)
-    same = _same(rows[order, FLOW])
-    rows[:, LEN], at = _get(data, at, n)
-    rows[:, WIRE], at = _get(data, at, n)
-    rows[:, WIRE] += rows[:, LEN]
-    rows[:, VIEW], at = _get(data, at, n)
-    for column in IN_ORDER:
-        values, at = _get(data, at, n)
-        rows[:, column] = np.cumsum(values)
-    first = np.flatnonzero(~same)
-    spans = np.diff(np.append(first, n))
-    for column in IN_DIRECTION:
-        values, at = _get(data, at, n)
-        if column == SEQ:
-            values[1:] += np.where(same[1:], rows[order[:-1], WIRE], 0)
-        total = np.cumsum(values)
-        rows[order, column] = total - np.repeat(total[first] - values[first], spans)
+    directions, at = _get(data, at, n)
+    length, at = _get(data, at, n)
+    more, at = _get(data, at, n)
+    view, at = _get(data, at, n)
+    differences = np.empty((len(IN_ORDER) + len(IN_DIRECTION), n), np.int64)
+    for i in range(len(differences)):
+        differences[i], at = _get(data, at, n)
+    rows = np.empty((n, SEGMENT_COLUMNS), np.int64)
+    place = np.full((max(2 * k, 1), 2), -1, np.int64)
+    counts = np.bincount(directions, minlength=len(place))
+    place[:, 0] = np.cumsum(counts) - counts
+    ahead, apart = differences[: len(IN_ORDER)], differences[len(IN_ORDER) :]
+    _summed(directions, length, more, view, ahead, apart, place, rows)
     return rows, flows.reshape(k, FLOW_COLUMNS)
 
 
