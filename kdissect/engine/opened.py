@@ -370,12 +370,16 @@ def _together(run: Run, name: str) -> Iterator[list[pa.RecordBatch]]:
     found: list[pa.RecordBatch] = []
     block = 0
     for part in run.rows():
-        if found and (part.block != block or run.flowing):
+        if found and part.block != block:
             yield found
             found = []
         block = part.block
-        if name in part.tables and part.tables[name].num_rows:
-            found.append(part.tables[name])
+        rows = part.tables.get(name)
+        if rows is not None and rows.num_rows:
+            found.append(rows)
+        if found and run.flowing:
+            yield found
+            found = []
     if found:
         yield found
 

@@ -29,8 +29,8 @@ MOST = 8
 
 def jobs(settings: Settings, capture: CaptureSet) -> int:
     """Threads that a capture is worked on with."""
-    if settings.follow is not None:
-        return 1  # what comes is shown at once
+    if settings.follow is not None or not all(member.regular for member in capture.members):
+        return 1  # what comes is shown at once, and nobody waits for a thread that waits for a pipe
     if settings.jobs:
         return settings.jobs
     size = capture.size

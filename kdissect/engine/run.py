@@ -212,8 +212,9 @@ class Run:
 
     @property
     def flowing(self) -> bool:
-        """Whether rows are handed on at once, for those of one block alone may be more than memory takes."""
-        return self.type is not None or "records" in self.builder.columns
+        """Whether rows are handed on at once: those of one block alone may be more than memory takes, or somebody
+        watches."""
+        return self.type is not None or "records" in self.builder.columns or self.settings.follow is not None
 
     def finish(self) -> dict[str, pa.Table]:
         """The tables made at the end, whole and resolved."""
