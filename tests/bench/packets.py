@@ -116,9 +116,10 @@ class _Builder:
     def __init__(self, cycle: Cycle, connections: int, together: int, fresh: bool) -> None:
         self.cycle, self.connections, self.together, self.fresh = cycle, connections, together, fresh
         self.templates = [_template(p) for p in cycle.packets]
-        at, self.offsets = [0, 0], []
+        at, self.offsets, self.seen = [0, 0], [], []
         for packet in cycle.packets:
             self.offsets.append(at[packet.side])
+            self.seen.append(at[1 - packet.side])
             at[packet.side] += len(packet.payload) + bool(packet.flags & (SYN | FIN))
         self.stride = at
 
@@ -128,7 +129,7 @@ class _Builder:
         rows = []
         for n, (side, flags) in enumerate(((0, SYN), (1, SYN | ACK), (0, ACK))):
             out = np.tile(_template(Packet(side, b"", flags)), (self.connections, 1))
-            _patch(out, side, conn, conn * 3 + n, np.full(len(conn), 100 + (n == 2)), None, None)
+            _patch(out, side, conn, conn * 3 + n, np.full(len(conn), 100 + (n == 2)), 101 * bool(n), None, None)
             rows.append(out)
         return np.concatenate(rows, axis=1).reshape(-1)
 
@@ -144,8 +145,9 @@ class _Builder:
             out = np.tile(template, (count, 1))
             opened = 100 if self.fresh else 101
             seq = opened + turn * self.stride[sent.side] + self.offsets[k]
+            ack = 0 if sent.flags == SYN else opened + turn * self.stride[1 - sent.side] + self.seen[k]
             ids = turn * self.cycle.exchanges + sum(p.correlation_at == 8 for p in self.cycle.packets[: k + 1])
-            _patch(out, sent.side, conn, packet + place + k * self.together, seq, sent.correlation_at, ids)
+            _patch(out, sent.side, conn, packet + place + k * self.together, seq, ack, sent.correlation_at, ids)
             parts.append(out.reshape(groups, self.together * out.shape[1]))
         data = np.concatenate(parts, axis=1)
         if loss:
@@ -160,12 +162,15 @@ def _template(packet: Packet) -> Bytes:
     record = struct.pack("<IIII", START_S, 0, size + 54, size + 54)
     ethernet = b"\2\0\0\0\0\1\2\0\0\0\0\2\x08\x00"
     ip = struct.pack(">BBHHHBBHII", 0x45, 0, size + 40, 0, 0x4000, 64, 6, 0, BROKER_IP, BROKER_IP)
-    tcp = struct.pack(">HHIIBBHHH", BROKER_PORT, BROKER_PORT, 0, 1, 0x50, packet.flags, 65535, 0, 0)
+    tcp = struct.pack(">HHIIBBHHH", BROKER_PORT, BROKER_PORT, 0, 0, 0x50, packet.flags, 65535, 0, 0)
     return np.frombuffer(record + ethernet + ip + tcp + packet.payload, np.uint8)
 
 
-def _patch(out: Bytes, side: int, conn: Any, number: Any, seq: Any, correlation_at: int | None, ids: Any) -> None:
-    """Fill in times (file-wide packet `number`), the client's end, sequence numbers and correlation ids."""
+def _patch(
+    out: Bytes, side: int, conn: Any, number: Any, seq: Any, ack: Any, correlation_at: int | None, ids: Any
+) -> None:
+    """Fill in times (file-wide packet `number`), the client's end, sequence numbers, acknowledgements and correlation
+    ids."""
     micros = number * STEP_US
     _put(out, 0, START_S + micros // 1_000_000, "<u4")
     _put(out, 4, micros % 1_000_000, "<u4")
@@ -173,10 +178,11 @@ def _patch(out: Bytes, side: int, conn: Any, number: Any, seq: Any, correlation_
     _put(out, ip + (12 if side == 0 else 16), 0x0A010000 + conn // 40000, ">u4")
     _put(out, ip + 20 + (0 if side == 0 else 2), 20000 + conn % 40000, ">u2")
     _put(out, ip + 24, seq, ">u4")
+    _put(out, ip + 28, ack, ">u4")
     if correlation_at is not None:
         _put(out, HEADERS + correlation_at, ids, ">i4")
 
 
 def _put(out: Bytes, at: int, values: Any, kind: str) -> None:
     width = int(kind[-1])
-    out[:, at : at + width] = np.asarray(values).astype(kind).view(np.uint8).reshape(len(out), width)
+    out[:, at : at + width] = np.broadcast_to(values, len(out)).astype(kind).view(np.uint8).reshape(len(out), width)
