@@ -122,6 +122,6 @@ MAX_REMEMBERED = 1 << 20
 again among 2^31 random ids, and so two sessions get one key, is rare enough."""
 MAX_NAMES = 64
 """Client ids, and connections, listed for one session: honest sessions have one or two."""
-MAX_WAITING = 1 << 18
-"""Rows of fetches and partitions held back for the watermark, about 80 MB. Beyond it the earlier half is worked on: a
-request that waits longer than a hundred thousand later rows take has been forgotten."""
+MAX_WAITING = 1 << 16
+"""Rows of fetches and partitions held back for the watermark, about 20 MB. Beyond it the earlier half is worked on: a
+request that waits longer than thirty thousand later rows take has been forgotten."""

@@ -36,7 +36,7 @@ NO_WATERMARK = 2**63 - 1
 FETCH = 1
 MOST_WINDOWS = 1 << 16
 """Throttle windows kept for requests of later blocks, the last ones."""
-HELD_ROWS = 1 << 17
+HELD_ROWS = 1 << 16
 """Exchanges that wait in whole blocks for their Fetches; beyond that only the Fetches themselves wait, which costs
 copies."""
 SESSION_COLUMNS = frozenset(

@@ -24,6 +24,9 @@ PROGRESSIVE = ("exchanges", "fetches", "fetch_partitions", "fetch_sessions", "se
 
 ROWS_A_TIME = 8192
 """Rows that are worth working on: what is done once for each lot costs as much as some thousand rows."""
+MOST_ROWS = 1 << 16
+"""Rows that are worked on even when nothing new is settled, for the analysis bounds what waits, and rows that come here
+do not: some 30 MB with all their columns."""
 
 
 class AnalysedRun:
@@ -76,8 +79,9 @@ class AnalysedRun:
         block = 0
         for part in self.run.rows():
             # As many new rows as wait already: so rows that wait long are moved a few times, not at every block.
-            enough = pieces.count >= max(held, ROWS_A_TIME, self.stage.waiting)
-            if part.block != block and self.run.watermark != mark and enough:
+            moved = self.run.watermark != mark
+            enough = max(held, ROWS_A_TIME, min(self.stage.waiting, MOST_ROWS)) if moved else max(held, MOST_ROWS)
+            if part.block != block and pieces.count >= enough:
                 held = 0
                 mark = self.run.watermark
                 yield self._feed(pieces, mark)

@@ -80,6 +80,9 @@ LATE = frozenset(
 
 ROW = "_row"
 
+PIECE = 1 << 14
+"""Rows made plain at a time: with all columns some 8 MB."""
+
 KEYED = ("exchanges", "fetches", "fetch_partitions")
 
 AT_THE_END = ("connections", "producers", "api_versions", "topics", "capture_quality", "problems")
@@ -255,14 +258,35 @@ class TableBuilder:
         columns: Sequence[str] | None = None,
     ) -> pa.Table:
         """A whole table: resolved, filtered, in order, with the columns asked for (or `columns` of them), plain."""
-        made = [self.resolve(name, part) for part in parts]
         schema = self._schema(name, columns)
+        table = self._ordered(name, parts, where)
+        return schema.empty_table() if table is None else shown(table, schema)
+
+    def pieces(
+        self,
+        name: str,
+        parts: Iterable[pa.RecordBatch | pa.Table],
+        where: Filter | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """What `finished` gives, in batches that are made plain one after the other: plain rows take several times the
+        memory of those that they are made of."""
+        schema = self._schema(name, columns)
+        table = self._ordered(name, parts, where)
+        for first in range(0, 0 if table is None else table.num_rows, PIECE):
+            yield _one_batch(shown(table.slice(first, PIECE), schema))
+
+    def _ordered(
+        self, name: str, parts: Iterable[pa.RecordBatch | pa.Table], where: Filter | None
+    ) -> pa.Table | None:
+        """Parts as one table, resolved, filtered and in order; None for no parts."""
+        made = [self.resolve(name, part) for part in parts]
         if not made:
-            return schema.empty_table()
+            return None
         table = unified(pa.concat_tables(made, promote_options="none"))
         if where is not None:
             table = filtered(name, table, where)
-        return shown(order(name, table), schema)
+        return order(name, table)
 
     def resolved(
         self,
