@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kdissect.capture import CaptureSet
+from kdissect.capture.records import u32
 from kdissect.capture.window import Window
 from kdissect.engine.timings import CAPTURE, NET, REST, WAITING, Timings
 from kdissect.net.scanner import Scanner
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 Words = npt.NDArray[np.int64]
 
 LARGE = 32 << 20
-"""Bytes of a capture that several threads are worth their trouble for: four blocks."""
+"""Bytes of a capture that several threads are worth their trouble for: eight blocks."""
 MOST = 8
 """Threads at most unless more are asked for: each works on some 30 MB, and reading alone feeds no more of them."""
 
@@ -49,6 +50,7 @@ class Reading:
     def __init__(
         self, capture: CaptureSet, window: Window, scanner: Scanner, settings: Settings, ahead: bool = False
     ) -> None:
+        u32(np.zeros(4, np.uint8), 0, False)  # the first kernel of a process starts numba up: not the reading's time
         self._capture = capture
         self._scanner = scanner
         self._whole = settings.timings

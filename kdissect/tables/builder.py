@@ -273,12 +273,12 @@ class TableBuilder:
         memory of those that they are made of."""
         schema = self._schema(name, columns)
         table = self._ordered(name, parts, where)
-        for first in range(0, 0 if table is None else table.num_rows, PIECE):
+        if table is None:
+            return
+        for first in range(0, table.num_rows, PIECE):
             yield _one_batch(shown(table.slice(first, PIECE), schema))
 
-    def _ordered(
-        self, name: str, parts: Iterable[pa.RecordBatch | pa.Table], where: Filter | None
-    ) -> pa.Table | None:
+    def _ordered(self, name: str, parts: Iterable[pa.RecordBatch | pa.Table], where: Filter | None) -> pa.Table | None:
         """Parts as one table, resolved, filtered and in order; None for no parts."""
         made = [self.resolve(name, part) for part in parts]
         if not made:
