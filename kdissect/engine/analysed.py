@@ -17,6 +17,7 @@ from kdissect.engine.run import Run, Settings
 from kdissect.engine.strand import Rows
 from kdissect.engine.timings import ANALYSIS, REST, TABLES
 from kdissect.tables.builder import AT_THE_END
+from kdissect.tables.order import order
 
 PROGRESSIVE = ("exchanges", "fetches", "fetch_partitions", "fetch_sessions", "session_partitions")
 """Tables that `AnalysedRun.parts` makes part by part; the others that the analysis adds need everything at once."""
@@ -96,7 +97,8 @@ class AnalysedRun:
 
     def _feed(self, pieces: _Pieces, mark: int) -> dict[str, pa.Table]:
         self.clock.at(TABLES)
-        tables = pieces.tables()
+        # What is settled when depends on the order of rows; strands give them in another one than a single thread does.
+        tables = {name: order(name, table) for name, table in pieces.tables().items()}
         if "api_versions" in self.builder.columns:
             tables["api_versions"] = self.builder.offered.table(self.builder.brokers)
         self.clock.at(ANALYSIS)
