@@ -142,8 +142,8 @@ class Capture:
         for rows in _together(run, name):
             yield from run.builder.finished(name, rows, condition, shown).combine_chunks().to_batches()
         if name in AT_THE_END:
-            table = run.builder.finished(name, [run.finish()[name]], condition, shown)
-            yield from table.to_batches()
+            for _, piece in run.pieces_at_the_end():
+                yield from run.builder.finished(name, [piece], condition, shown).to_batches()
 
     def _analysed_batches(
         self, name: str, made: list[str], condition: Filter | None, shown: list[str]

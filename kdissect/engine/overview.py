@@ -19,8 +19,9 @@ from kdissect.tables.order import order, sort_columns
 HELD_BACK = 100_000
 """Rows held back until names of brokers are known: some tens of MB. Of a smaller capture every name is known."""
 EVIDENCE = 250_000
-"""Rows of exchanges, fetches and partitions that findings are looked for in: some 50 MB. What comes after them in a
-larger capture is counted everywhere else on the screen; the table `findings` looks at everything."""
+"""Rows of exchanges, fetches and partitions that findings are looked for in, and of connections: some 50 MB each. What
+comes after them in a larger capture is counted everywhere else on the screen; the table `findings` looks at
+everything."""
 
 
 def overview(captures: Sequence[CaptureSet], settings: Settings, by: str) -> Summary:
@@ -35,13 +36,14 @@ def overview(captures: Sequence[CaptureSet], settings: Settings, by: str) -> Sum
             if part[name].num_rows:
                 gathered.feed(name, run.builder.resolved(name, part[name], None, wanted[name]))
         evidence.take(part)
-    at_the_end = run.run.finish()
-    topics = settings.selection.topics if settings.selection is not None else ()
-    at_the_end["producers"] = _of(topics, at_the_end["producers"])
-    found = findings({**evidence.tables(topics), **at_the_end})
-    for name, table in {**at_the_end, "findings": found}.items():
+    for name, piece in run.run.pieces_at_the_end():
+        table = run.builder.finished(name, [piece])
         for batch in table.to_batches():
             gathered.feed(name, batch)
+        evidence.add(name, table)
+    topics = settings.selection.topics if settings.selection is not None else ()
+    for batch in findings(evidence.tables(topics)).to_batches():
+        gathered.feed("findings", batch)
     return gathered.finish(None if evidence.whole else evidence.exchanges)
 
 
@@ -68,6 +70,15 @@ class _Evidence:
             self.whole = False
         if part["fetch_sessions"].num_rows:
             self._parts.setdefault("fetch_sessions", []).append(part["fetch_sessions"])
+
+    def add(self, name: str, table: pa.Table) -> None:
+        """Keep what findings read of a piece of a table that is made at the end; of connections as many, too."""
+        if name in READ and table.num_rows:
+            parts = self._parts.setdefault(name, [])
+            if name != "connections" or sum(part.num_rows for part in parts) < EVIDENCE:
+                parts.append(table.select([column for column in table.column_names if column in READ[name]]))
+            else:
+                self.whole = False
 
     def tables(self, topics: Sequence[str] = ()) -> dict[str, pa.Table]:
         """What was kept, by table, in order; of tables that name topics, rows of these topics."""

@@ -223,6 +223,15 @@ class Run:
         self.settings.timings.at(REST)
         return made
 
+    def pieces_at_the_end(self) -> Iterator[tuple[str, pa.Table]]:
+        """What `finish` gives, not resolved yet, in pieces: for whoever does not need a table whole."""
+        self.settings.timings.at(TABLES)
+        for name, table in self.builder.pieces_at_the_end(self.ledger.problems(), self.quality):
+            self.settings.timings.at(REST)
+            yield name, table
+            self.settings.timings.at(TABLES)
+        self.settings.timings.at(REST)
+
     def progress(self, end: int) -> None:
         """Tell whoever asked how far the capture was read."""
         if self.settings.progress is not None:

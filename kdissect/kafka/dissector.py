@@ -16,6 +16,7 @@ import numpy.typing as npt
 from kdissect.capture.window import EXTRA, Window
 from kdissect.kafka.fit import Programs
 from kdissect.kafka.keeping import GIVE_UP, LEAVE, MOVE, keep
+from kdissect.kafka.parking import Parked
 from kdissect.kafka.state import (
     E_BASE,
     FLEXIBLE,
@@ -51,6 +52,7 @@ from kdissect.tcp.layout import (
     C_LAST,
     C_NEWS,
     C_NUMBER,
+    C_WIDTH,
     CONNECTION_WIDTH,
     END_OPEN,
     K_CLIENT_BYTES,
@@ -132,6 +134,8 @@ class Dissector:
         self._requests: Words = np.zeros(0, np.int64)
         self._nodes = 0
         self._ended: list[Words] = []
+        self._parked = Parked()
+        self._now = 0
         self._names: list[str] = []
         M = self.M
         M[FLEXIBLE : FLEXIBLE + programs.flexible.size] = programs.flexible.ravel()
@@ -164,11 +168,7 @@ class Dissector:
     def _make_room(self) -> None:
         """More of whatever a kernel may have run out of. The output rows must be empty."""
         if self.M[K_CONNECTIONS_LEFT] < 2:
-            made = self._structs(
-                max(256, len(self._connections) // 4), CONNECTION_WIDTH, K_CONNECTION_FREE, K_CONNECTIONS_LEFT
-            )
-            self.M[made + C_NUMBER] = -1
-            self._connections = np.concatenate([self._connections, made])
+            self._more_connections(max(256, len(self._connections) // 4))
         while self.M[K_NODES_LEFT] < 2 * NODE_MARGIN:
             made = self._structs(max(4 * NODE_MARGIN, self._nodes // 2), N_WIDTH, K_NODE_FREE, K_NODES_LEFT)
             self.M[made + N_AT] = -3
@@ -179,6 +179,11 @@ class Dissector:
             self.M[made + R_BYTES] = 0
             self._requests = np.concatenate([self._requests, made])
 
+    def _more_connections(self, count: int) -> None:
+        made = self._structs(count, CONNECTION_WIDTH, K_CONNECTION_FREE, K_CONNECTIONS_LEFT)
+        self.M[made + C_NUMBER] = -1
+        self._connections = np.concatenate([self._connections, made])
+
     @property
     def client_ids(self) -> list[str]:
         """Client ids by code; one list that grows."""
@@ -188,12 +193,12 @@ class Dissector:
         return self._names
 
     def news(self) -> Words:
-        """The structs of connections that are new, or whose client was found, since the last call (copies)."""
+        """C_* of connections that are new, or whose client was found, since the last call (copies)."""
         M = self.M
         rows = self._connections
         rows = rows[(M[rows + C_NUMBER] >= 0) & (M[rows + C_NEWS] == 1)]
         M[rows + C_NEWS] = 0
-        found: Words = M[rows[:, None] + np.arange(CONNECTION_WIDTH)]
+        found: Words = M[rows[:, None] + np.arange(C_WIDTH)]
         return found
 
     @property
@@ -222,16 +227,31 @@ class Dissector:
             grown = np.full(max(flows, 2 * len(self.conn_of)), -1, np.int64)
             grown[: len(self.conn_of)] = self.conn_of
             self.conn_of = grown
+        if self._parked.count:
+            self._bring_back(self._parked.asked(segments[:, FLOW] >> 1))
         self.M[K_RESUME] = 0
         self.M[K_PHASE] = 0
         self._aim()
         yield from self._drive(segments, order, PACKETS)
-        now = int(segments[:, TIME].max())
-        rows = self._connections
-        M = self.M
-        yield from self._finish(
-            rows[(M[rows + C_NUMBER] >= 0) & (M[rows + C_END] != END_OPEN) & (now - M[rows + C_LAST] > LINGER_NS)]
-        )
+        self._now = now = int(segments[:, TIME].max())
+        while True:
+            rows = self._connections
+            M = self.M
+            yield from self._finish(
+                rows[(M[rows + C_NUMBER] >= 0) & (M[rows + C_END] != END_OPEN) & (now - M[rows + C_LAST] > LINGER_NS)]
+            )
+            due = self._parked.due(now - LINGER_NS)
+            if not len(due):
+                break
+            self._bring_back(due)
+
+    def _bring_back(self, flows: Words) -> None:
+        """Connections of these flows rest no longer."""
+        lack = len(flows) + 2 - int(self.M[K_CONNECTIONS_LEFT])
+        if lack > 0:
+            self._more_connections(lack)
+        if len(flows):
+            self._parked.bring_back(flows, self.M, self._connections, self.conn_of)
 
     def free_flows(self, ahead: Words = NO_SEGMENTS) -> Words:
         """Flows whose connections were all finished since the last call: their numbers may be given to others.
@@ -240,7 +260,7 @@ class Dissector:
         """
         flows = np.unique(np.concatenate(self._ended)) if self._ended else np.zeros(0, np.int64)
         self._ended.clear()
-        flows = flows[self.conn_of[flows] < 0]
+        flows = flows[(self.conn_of[flows] < 0) & ~self._parked.holds(flows)]
         if len(flows) and len(ahead):
             used = np.zeros(max(len(self.conn_of), int(ahead[:, FLOW].max() >> 1) + 1), np.bool_)
             used[ahead[:, FLOW] >> 1] = True
@@ -253,8 +273,12 @@ class Dissector:
     def finish(self) -> Iterator[Harvest]:
         """The capture ended: finish every connection."""
         self._aim()
-        rows = self._connections[self.M[self._connections + C_NUMBER] >= 0]
-        yield from self._finish(rows[np.argsort(self.M[rows + C_NUMBER], kind="stable")])
+        while True:
+            rows = self._connections[self.M[self._connections + C_NUMBER] >= 0]
+            yield from self._finish(rows[np.argsort(self.M[rows + C_NUMBER], kind="stable")])
+            if not self._parked.count:
+                break
+            self._bring_back(self._parked.some())
 
     def renumber(self) -> Words:
         """Number the connections that are left anew, from 0 on in their order; the numbers that they had."""
@@ -335,7 +359,9 @@ class Dissector:
         self._make_room()
 
     def before_next_block(self, rereadable: bool) -> None:
-        """Move what is still needed out of the slot which the window fills next."""
+        """Move what is still needed out of the slot which the window fills next, and pack what rests."""
+        self._bring_back(self._parked.scattered())
+        self._parked.park(self.M, self._connections, self.conn_of, self._now)
         window = self.window
         ring = window.ring
         row = window.slots[(window.current + 1) % ring]
@@ -350,6 +376,8 @@ class Dissector:
 
     def settle(self) -> None:
         """Move everything that is still needed out of the window, which may then be used for another input."""
+        while self._parked.count:
+            self._bring_back(self._parked.some())
         self._keep(0, EXTRA, MOVE)
 
     def carried(self) -> dict[str, Words | npt.NDArray[np.uint8]]:

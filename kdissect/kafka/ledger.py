@@ -7,12 +7,14 @@ stream kernels have finished it, with its times and counters.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from kdissect._columns import grown, lazy_zeros, write
 from kdissect.kafka.completed import Connections, Problems
 from kdissect.kafka.protocols import KAFKA, NAMES, TLS, name_of
 from kdissect.net.segment import A_HIGH, A_LOW, B_HIGH, B_LOW, PORTS
@@ -35,8 +37,11 @@ _EMPTY: dict[str, type] = {
     "out_of_order_packets": np.int32, "missing_bytes": np.int64, "zero_window_ns": np.int64, "rtt_ns": np.int64,
     "exchanges": np.int32, "problems": np.int32,
 }  # fmt: skip
-"""What stays of a finished connection, 143 bytes: the only state that grows with what was read."""
+"""What stays of a finished connection: the only state that grows with what was read. Zeros are not written, so that a
+column in which there is nothing else takes no memory: 143 bytes at most, 84 of an IPv4 connection without loss."""
 
+PROBLEMS = 1 << 16
+"""Rows of problems put into words at a time: some ten MB."""
 
 _TOLD = ("sasl_mechanism", "principal", "sni")
 """What few connections tell, by their row."""
@@ -64,13 +69,75 @@ def timed(times: Words) -> Words:
     return np.where(times == 0, t.NULL, times) if (times == 0).any() else times
 
 
-def _grown(array: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
-    """The array, or a larger one that begins with it, with room for `size` rows and an eighth more."""
-    if size <= len(array):
-        return array
-    grown = np.zeros(size + (size >> 3) + 256, array.dtype)
-    grown[: len(array)] = array
-    return grown
+_FOUND = np.dtype(
+    [("kind", "i1"), ("stream", "i1"), ("conn", "i4"), ("position", "u4"), ("at", "i8"), ("packet", "i8"),
+     ("bytes", "i8"), ("detail", "i8")]
+)  # fmt: skip
+"""A problem that a stream kernel found, 42 bytes. Its words are made when it is shown: a lossy capture has millions."""
+_STREAMS = ("stream", "request stream", "response stream")
+
+
+class _Noted(NamedTuple):
+    """A problem in words, as columns of `Problems`."""
+
+    kind: int
+    capture: int
+    conn: int
+    n: int
+    is_orphan: bool
+    at: int
+    packet: int
+    where: str
+    detail: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Stream:
+    """Problems that stream kernels found in one capture."""
+
+    capture: int
+    rows: npt.NDArray[Any]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, some: slice) -> _Stream:
+        return _Stream(self.capture, self.rows[some])
+
+    def noted(self) -> list[_Noted]:
+        """In words."""
+        return [
+            _Noted(
+                kind, self.capture, conn, -1, False, at, packet,
+                f"{_STREAMS[stream]}, sequence number {position}",
+                _DETAIL.get(Kind(kind), "").format(size=size, detail=detail), size,
+            )
+            for kind, stream, conn, position, at, packet, size, detail in self.rows.tolist()
+        ]  # fmt: skip
+
+
+def _moved(part: _Stream | list[_Noted], first: int) -> _Stream | list[_Noted]:
+    """The same problems where connections are counted from `first` on."""
+    if isinstance(part, _Stream):
+        rows = part.rows.copy()
+        rows["conn"] += first
+        return _Stream(part.capture, rows)
+    return [one if one.conn < 0 else one._replace(conn=one.conn + first) for one in part]
+
+
+def _told(part: _Stream | list[_Noted]) -> Problems:
+    """Problems with their texts."""
+    rows = part.noted() if isinstance(part, _Stream) else part
+    texts: dict[str, int] = {}
+    columns = dict(zip(_Noted._fields, zip(*rows, strict=True), strict=True))
+    for name in ("where", "detail"):
+        columns[name] = tuple(texts.setdefault(text, len(texts)) for text in columns[name])
+    kinds = (np.int8, np.int32, np.int32, np.int64, np.bool_, np.int64, np.int64, np.int32, np.int32, np.int64)
+    arrays: dict[str, Any] = {
+        name: np.array(columns[name], kind) for name, kind in zip(_Noted._fields, kinds, strict=True)
+    }
+    return Problems(**arrays, texts=list(texts))
 
 
 class Ledger:
@@ -79,14 +146,15 @@ class Ledger:
     def __init__(self, captures: list[str], files: list[list[str]]) -> None:
         columns: dict[str, Any] = {name: np.zeros(0, kind) for name, kind in _EMPTY.items()}
         self.connections = Connections(captures=captures, files=files, protocols=list(NAMES), **columns)
-        self._room: dict[str, npt.NDArray[Any]] = {name: np.zeros(256, kind) for name, kind in _EMPTY.items()}
+        self._room: dict[str, npt.NDArray[Any]] = {name: lazy_zeros(256, kind) for name, kind in _EMPTY.items()}
         self._client = np.full(256, -1, np.int8)
         """Direction of requests by connection, -1 unknown."""
         self.base = 0
         """Row of the first connection of the capture that is read now."""
         self.capture = 0
-        self._texts: dict[str, int] = {}
-        self._rows: list[tuple[int, int, int, int, bool, int, int, int, int, int]] = []
+        self._noted: list[_Noted] = []
+        self._found: list[_Stream | list[_Noted]] = []
+        """Problems in the order in which they came, but for those in `_noted`, which came last."""
 
     def begin(self, capture: int) -> None:
         """The next capture's connections follow."""
@@ -117,23 +185,22 @@ class Ledger:
         """Take over all connections and problems of another ledger of the same captures; the row here of its first."""
         first, count = len(self.connections), len(other.connections)
         size = first + count
+        rows = np.arange(first, size)
         protocols = self.connections.protocols
         protocols += [name for name in other.connections.protocols if name not in protocols]
         codes = np.array([*(protocols.index(name) for name in other.connections.protocols), -1], np.int16)
         for name, array in self._room.items():
-            self._room[name] = array = _grown(array, size)
+            self._room[name] = array = grown(array, size)
             column = other._room[name][:count]
-            array[first:size] = codes[column] if name in ("protocol", "tls") else column
+            write(array, rows, codes[column] if name in ("protocol", "tls") else column)
             setattr(self.connections, name, array[:size])
-        self._client = _grown(self._client, size)
+        self._client = grown(self._client, size)
         self._client[first:size] = other._client[:count]
         for name in _TOLD:
             told: dict[int, str] = getattr(other.connections, name)
             getattr(self.connections, name).update({row + first: text for row, text in told.items()})
-        texts = [self.text(text) for text in other._texts]
-        for kind, capture, conn, n, orphan, at, packet, where, detail, amount in other._rows:
-            conn = conn if conn < 0 else conn + first
-            self._rows.append((kind, capture, conn, n, orphan, at, packet, texts[where], texts[detail], amount))
+        self._found += [self._noted, *(_moved(part, first) for part in [*other._found, other._noted])]
+        self._noted = []
         return first
 
     def add(self, carried: Mapping[str, Any]) -> None:
@@ -142,11 +209,12 @@ class Ledger:
         known = len(self.connections)
         for name, column in carried["columns"].items():
             size = known + len(column)
-            self._room[name] = _grown(self._room[name], size)
-            self._room[name][known:size] = 0 if name == "problems" else column
+            self._room[name] = grown(self._room[name], size)
+            if name != "problems":
+                write(self._room[name], np.arange(known, size), column)
             setattr(self.connections, name, self._room[name][:size])
         size = known + len(carried["client"])
-        self._client = _grown(self._client, size)
+        self._client = grown(self._client, size)
         self._client[known:size] = carried["client"]
         for name, texts in carried["told"].items():
             getattr(self.connections, name).update({known + row: text for row, text in texts.items()})
@@ -162,16 +230,16 @@ class Ledger:
         flow = flows[rows[:, t.C_FLOW]]
         if size > known:
             for name, array in self._room.items():
-                self._room[name] = array = _grown(array, size)
+                self._room[name] = array = grown(array, size)
                 setattr(self.connections, name, array[:size])
-            self._client = _grown(self._client, size)
+            self._client = grown(self._client, size)
             fresh = number >= known
             first, sequence = rows[fresh, t.C_FIRST], rows[fresh, t.C_SEQUENCE]
             capture = self.connections.captures[self.capture]
             room = self._room
             room["id"][number[fresh]] = connection_id(capture, flow[fresh], first, sequence)
-            room["capture"][number[fresh]] = self.capture
             room["started"][number[fresh]] = timed(first)
+            write(room["capture"], number[fresh], self.capture)
             room["tls"][number[fresh]] = -1
         self._sides(number, flow, rows)
 
@@ -184,8 +252,8 @@ class Ledger:
         a_asks = np.where(client >= 0, client == 0, port_a >= port_b)
         for name, a, b in (("hi", A_HIGH, B_HIGH), ("lo", A_LOW, B_LOW)):
             left, right = flow[:, a].astype(np.uint64), flow[:, b].astype(np.uint64)
-            room["client_" + name][number] = np.where(a_asks, left, right)
-            room["broker_" + name][number] = np.where(a_asks, right, left)
+            write(room["client_" + name], number, np.where(a_asks, left, right))
+            write(room["broker_" + name], number, np.where(a_asks, right, left))
         room["client_port"][number] = np.where(a_asks, port_a, port_b)
         room["broker_port"][number] = np.where(a_asks, port_b, port_a)
 
@@ -198,20 +266,20 @@ class Ledger:
         both = rows[:, t.C_WIDTH :].reshape(len(rows), 2, t.D_WIDTH)
         total = both.sum(axis=1)
         room["ended"][number] = timed(rows[:, t.C_LAST])
-        room["start_seen"][number] = rows[:, t.C_START_SEEN] == 1
-        room["end_reason"][number] = rows[:, t.C_END]
-        room["is_kafka"][number] = rows[:, t.C_KAFKA] == 1
+        write(room["start_seen"], number, rows[:, t.C_START_SEEN] == 1)
+        write(room["end_reason"], number, rows[:, t.C_END])
+        write(room["is_kafka"], number, rows[:, t.C_KAFKA] == 1)
         room["packets"][number] = total[:, t.D_PACKETS]
         room["bytes"][number] = total[:, t.D_BYTES]
-        room["retransmitted_bytes"][number] = total[:, t.D_RETRANSMITTED]
-        room["duplicated_packets"][number] = rows[:, t.C_DUPLICATES]
-        room["out_of_order_packets"][number] = total[:, t.D_OUT_OF_ORDER]
-        room["missing_bytes"][number] = total[:, t.D_MISSING_TOTAL]
-        room["exchanges"][number] = rows[:, t.C_EXCHANGES]
-        room["problems"][number] += rows[:, t.C_PROBLEMS]
+        write(room["retransmitted_bytes"], number, total[:, t.D_RETRANSMITTED])
+        write(room["duplicated_packets"], number, rows[:, t.C_DUPLICATES])
+        write(room["out_of_order_packets"], number, total[:, t.D_OUT_OF_ORDER])
+        write(room["missing_bytes"], number, total[:, t.D_MISSING_TOTAL])
+        write(room["exchanges"], number, rows[:, t.C_EXCHANGES])
+        write(room["problems"], number, room["problems"][number] + rows[:, t.C_PROBLEMS])
         since = both[:, :, t.D_ZERO_SINCE]
         still = np.where(since != t.NULL, np.maximum(rows[:, t.C_LAST, None] - since, 0), 0).sum(axis=1)
-        room["zero_window_ns"][number] = total[:, t.D_ZERO_TOTAL] + still
+        write(room["zero_window_ns"], number, total[:, t.D_ZERO_TOTAL] + still)
         trip = both[:, :, t.D_ACK_RTT]
         measured = np.where(trip != t.NULL, trip, 0).sum(axis=1)
         room["rtt_ns"][number] = np.where(
@@ -247,44 +315,40 @@ class Ledger:
 
     # ---- problems
 
-    def text(self, text: str) -> int:
-        """The code of a text."""
-        return self._texts.setdefault(text, len(self._texts))
-
     def note(
         self, kind: Kind, where: str, detail: str, *, conn: int = -1, n: int = -1, orphan: bool = False,
         at: int = t.NULL, packet: int = -1, size: int = -1,
     ) -> None:  # fmt: skip
         """One row of problems. `conn` is a row of connections."""
-        self._rows.append(
-            (int(kind), self.capture, conn, n, orphan, at, packet, self.text(where), self.text(detail), size)
-        )
+        self._noted.append(_Noted(int(kind), self.capture, conn, n, orphan, at, packet, where, detail, size))
         if conn >= 0:
             self._room["problems"][conn] += 1
 
     def stream_problems(self, rows: Words) -> None:
         """Problem rows of the stream kernels, whose connections were entered."""
-        clients = self._client[rows[:, t.P_CONNECTION] + self.base]
-        for row, client in zip(rows.tolist(), clients.tolist(), strict=True):
-            kind, number, at, packet, direction, position, size, detail = row
-            at = at or t.NULL
-            stream = "stream" if client < 0 else "request stream" if client == direction else "response stream"
-            where = f"{stream}, sequence number {position & 0xFFFFFFFF}"
-            text = _DETAIL.get(kind, "").format(size=size, detail=detail)
-            conn = number + self.base
-            self._rows.append(
-                (kind, self.capture, conn, -1, False, at, packet, self.text(where), self.text(text), size)
-            )
+        if not len(rows):
+            return
+        if self._noted:
+            self._found.append(self._noted)
+            self._noted = []
+        conn = rows[:, t.P_CONNECTION] + self.base
+        client = self._client[conn]
+        found = np.empty(len(rows), _FOUND)
+        found["stream"] = np.where(client < 0, 0, np.where(client == rows[:, t.P_DIRECTION], 1, 2))
+        found["conn"] = conn
+        for name, column in (
+            ("kind", t.P_KIND), ("at", t.P_TIME), ("packet", t.P_PACKET), ("position", t.P_POSITION),
+            ("bytes", t.P_BYTES), ("detail", t.P_DETAIL),
+        ):  # fmt: skip
+            found[name] = rows[:, column] & 0xFFFFFFFF if name == "position" else rows[:, column]
+        found["at"][found["at"] == 0] = t.NULL
+        self._found.append(_Stream(self.capture, found))
 
-    def problems(self) -> Problems:
-        """All rows so far."""
-        columns: list[Any] = list(zip(*self._rows, strict=True)) if self._rows else [()] * 10
-        kinds = (np.int8, np.int32, np.int32, np.int64, np.bool_, np.int64, np.int64, np.int32, np.int32, np.int64)
-        names = ("kind", "capture", "conn", "n", "is_orphan", "at", "packet", "where", "detail", "bytes")
-        arrays: dict[str, Any] = {
-            name: np.array(column, kind) for name, column, kind in zip(names, columns, kinds, strict=True)
-        }
-        return Problems(**arrays, texts=list(self._texts))
+    def problems(self) -> Iterator[Problems]:
+        """All rows so far, in the order in which they came, some thousands at a time: their texts are long."""
+        for part in [*self._found, self._noted]:
+            for first in range(0, len(part), PROBLEMS):
+                yield _told(part[first : first + PROBLEMS])
 
 
 _DETAIL = {

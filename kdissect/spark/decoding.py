@@ -235,7 +235,7 @@ class _Decoding:
         yield rows([note("learned", learned)])
 
     def _with_own_groups(self, table: pa.Table) -> pa.Table:
-        own = np.array(sorted(self.work.builder.clients.own), np.int64)
+        own = self.work.builder.clients.named()
         ids = connection_ids(self.work.ledger.connections.id[own])
         return table.append_column(OWN_GROUP, pc.is_in(table["connection_id"], ids))
 

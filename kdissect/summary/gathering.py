@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from kdissect.problems import UsageError
 from kdissect.summary.model import BrokerLine, ClientLine, ErrorLine, LatencyLine, ProblemLine, SessionLine, Summary
 from kdissect.summary.quantiles import Latencies
+from kdissect.tables.order import order
 
 GROUPINGS: Mapping[str, tuple[str, ...]] = {
     "api": ("api",),
@@ -35,7 +36,7 @@ WANTED: Mapping[str, tuple[str, ...]] = {
     "fetch_sessions": ("broker", "opened_at", "closed_at", "first_epoch", "requests", "end_reason"),
     "findings": ("id", "severity", "text", "table", "filter", "count", "first_exchange_id"),
     "capture_quality": ("capture", "file", "measure", "value", "text"),
-    "problems": ("kind", "bytes", "detail"),
+    "problems": ("kind", "bytes", "detail", "at", "exchange_id", "connection_id"),
 }  # fmt: skip
 """Tables and columns that the summary reads. Tables that an engine does not make are left out and cost nothing."""
 
@@ -70,8 +71,10 @@ class Summarizer:
         self._client_errors: Counter[str | None] = Counter()
         self._broker_exchanges: Counter[str | None] = Counter()
         self._tables: dict[str, list[pa.RecordBatch]] = defaultdict(list)
-        self._ids: list[pa.Array] = []
+        self._ids: list[npt.NDArray[np.uint64]] = []
         self._problems: dict[str, tuple[int, int | None, str]] = {}
+        self._earliest: dict[str, tuple[Any, ...]] = {}
+        """By kind, what the example of it is ordered by: pieces of `problems` come in any order."""
 
     def feed(self, table: str, batch: pa.RecordBatch) -> None:
         """Take a batch of one of the tables in `WANTED`; other tables and empty batches are ignored."""
@@ -120,19 +123,23 @@ class Summarizer:
                 group.latencies.add(latency[known])
 
     def _problem_rows(self, batch: pa.RecordBatch) -> None:
-        rows = pa.table([batch.column(name) for name in ("kind", "bytes", "detail")], ["kind", "bytes", "detail"])
-        grouped = rows.group_by("kind", use_threads=False).aggregate(
-            [("kind", "count"), ("bytes", "sum"), ("detail", "first")]
-        )
+        names = WANTED["problems"]
+        rows = order("problems", pa.table([batch.column(name) for name in names], list(names)))
+        rows = rows.set_column(3, "at", rows["at"].cast(pa.int64()))
+        firsts = [(name, "first", pc.ScalarAggregateOptions(skip_nulls=False)) for name in names[2:]]
+        grouped = rows.group_by("kind", use_threads=False).aggregate([("kind", "count"), ("bytes", "sum"), *firsts])
         for row in grouped.to_pylist():
-            count, size, example = self._problems.get(row["kind"]) or (0, None, row["detail_first"] or "")
+            kind, key = row["kind"], tuple((row[f"{name}_first"] is None, row[f"{name}_first"]) for name in names[3:])
+            count, size, example = self._problems.get(kind, (0, None, ""))
+            if kind not in self._earliest or key < self._earliest[kind]:
+                self._earliest[kind], example = key, row["detail_first"] or ""
             if row["bytes_sum"] is not None:
                 size = (size or 0) + row["bytes_sum"]
-            self._problems[row["kind"]] = (count + row["kind_count"], size, example)
+            self._problems[kind] = (count + row["kind_count"], size, example)
 
     def _connection_rows(self, batch: pa.RecordBatch) -> None:
         """Connections that only their ids and times tell apart become one row: there may be millions."""
-        self._ids.append(batch.column("connection_id"))
+        self._ids.append(_numbers(batch.column("connection_id")))
         rows = pa.table([batch.column(name) for name in batch.schema.names], batch.schema.names)
         keys = [name for name in WANTED["connections"] if name in rows.column_names and name not in EACH]
         figures = [("connection_id", "count"), ("started_at", "min"), ("ended_at", "max")]
@@ -338,12 +345,21 @@ def _endpoint(ip: str | None, port: int | None) -> str:
     return f"[{ip}]:{port}" if ip and ":" in ip else f"{ip}:{port}"
 
 
-def _telling_digits(ids: list[pa.Array]) -> int:
+def _numbers(ids: pa.Array) -> npt.NDArray[np.uint64]:
+    """Connection ids, 16 hex digits each, as numbers."""
+    plain = ids.cast(pa.string()).drop_null()
+    digits = plain.cast(pa.binary()).to_numpy(zero_copy_only=False).astype("S16").view(np.uint8).reshape(-1, 16)
+    values = np.where(digits >= ord("a"), digits - (ord("a") - 10), digits - ord("0")).astype(np.uint64)
+    found: npt.NDArray[np.uint64] = (values << np.arange(60, -1, -4, dtype=np.uint64)).sum(axis=1, dtype=np.uint64)
+    return found
+
+
+def _telling_digits(ids: list[npt.NDArray[np.uint64]]) -> int:
     """How many leading digits tell the ids apart, at least 4."""
     if not ids:
         return 4
-    plain = pa.chunked_array([one.cast(pa.string()) for one in ids]).combine_chunks().unique()
-    texts = plain.cast(pa.binary()).to_numpy(zero_copy_only=False).astype("S16")
-    ordered = np.sort(texts).view(np.uint8).reshape(len(texts), 16)
-    same = np.cumprod(ordered[1:] == ordered[:-1], axis=1).sum(axis=1)
-    return max(4, min(16, int(same.max(initial=0)) + 1))
+    ordered = np.unique(np.concatenate(ids))
+    differing = ordered[1:] ^ ordered[:-1]
+    if not len(differing):
+        return 4
+    return max(4, min(16, 16 - (int(differing.min()).bit_length() - 1) // 4))

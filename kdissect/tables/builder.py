@@ -19,12 +19,12 @@ parts of one work that ran apart `merge` theirs before resolving.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kdissect._dictionaries import unified
 from kdissect.kafka.completed import Completed, Connections, Problems, Quality
@@ -32,12 +32,12 @@ from kdissect.tables import quality as qualities
 from kdissect.tables.block import KEYS, TIME_KEY, Block
 from kdissect.tables.brokers import Brokers
 from kdissect.tables.clients import Clients
-from kdissect.tables.connections import connections as connections_table
+from kdissect.tables.connections import connections_tables
 from kdissect.tables.declaration import SCHEMAS, columns_of
 from kdissect.tables.exchanges import exchanges
 from kdissect.tables.fetches import fetches
 from kdissect.tables.groups import groups
-from kdissect.tables.identity import Directory, connection_ids
+from kdissect.tables.identity import Directory
 from kdissect.tables.offsets import list_offsets
 from kdissect.tables.order import order, sort_columns
 from kdissect.tables.partitions import fetch_partitions
@@ -210,7 +210,7 @@ class TableBuilder:
 
     # ---- the end
 
-    def finish(self, problems: Problems | None = None, quality: Iterable[Quality] = ()) -> dict[str, pa.Table]:
+    def finish(self, problems: Iterable[Problems] = (), quality: Iterable[Quality] = ()) -> dict[str, pa.Table]:
         """The tables asked for that are made at the end, whole, resolved and in order. To be called once.
 
         Problems found while tables were made (times outside the calendar) are added to `problems` and to the counts of
@@ -218,37 +218,42 @@ class TableBuilder:
         """
         return {name: self.finished(name, [table]) for name, table in self.at_the_end(problems, quality).items()}
 
-    def at_the_end(self, problems: Problems | None = None, quality: Iterable[Quality] = ()) -> dict[str, pa.Table]:
+    def at_the_end(self, problems: Iterable[Problems] = (), quality: Iterable[Quality] = ()) -> dict[str, pa.Table]:
         """What `finish` gives, not resolved yet. To be called once."""
-        made: dict[str, pa.Table] = {}
+        made: dict[str, list[pa.Table]] = {}
+        for name, table in self.pieces_at_the_end(problems, quality):
+            made.setdefault(name, []).append(table)
+        return {name: unified(pa.concat_tables(parts, promote_options="none")) for name, parts in made.items()}
+
+    def pieces_at_the_end(
+        self, problems: Iterable[Problems] = (), quality: Iterable[Quality] = ()
+    ) -> Iterator[tuple[str, pa.Table]]:
+        """The tables made at the end, not resolved yet, in pieces, at least one of each: connections in order, problems
+        as they came. To be called once."""
         ours = [*self._odd, *self._recorder.problems]
-        parts = [*([] if problems is None else [problems]), *ours]
-        for part in ours:
-            rows = part.conn[part.conn >= 0]
-            np.add.at(self.directory.connections.problems, rows, 1)
         connections = self.directory.connections
+        for part in ours:
+            np.add.at(connections.problems, part.conn[part.conn >= 0], 1)
         wanted = None if self.selected is None else self.selected.connections(connections)
         for name in self.columns:
             if name == "connections":
-                made[name] = connections_table(self.directory, self.clients)
-                if wanted is not None:
-                    ids = connection_ids(connections.id[wanted])
-                    made[name] = made[name].filter(pc.is_in(made[name]["connection_id"], value_set=ids))
+                for table in connections_tables(self.directory, self.clients, wanted):
+                    yield name, table
             elif name == "producers":
-                made[name] = self._recorder.producers()
+                yield name, self._recorder.producers()
             elif name == "api_versions":
-                made[name] = self.offered.table(self.brokers)
+                yield name, self.offered.table(self.brokers)
             elif name == "topics":
-                made[name] = self.topics.table()
+                yield name, self.topics.table()
             elif name == "capture_quality":
-                made[name] = qualities.capture_quality(quality)
+                yield name, qualities.capture_quality(quality)
             elif name == "problems":
-                if wanted is not None:
-                    parts = [part.only((part.conn < 0) | np.append(wanted, True)[part.conn]) for part in parts]
-                made[name] = pa.Table.from_batches(
-                    [qualities.problems(part, self.directory).cast(SCHEMAS[name]) for part in parts], SCHEMAS[name]
-                )
-        return made
+                yield name, SCHEMAS[name].empty_table()
+                for part in itertools.chain(problems, ours):
+                    if wanted is not None:
+                        part = part.only((part.conn < 0) | np.append(wanted, True)[part.conn])
+                    batch = qualities.problems(part, self.directory).cast(SCHEMAS[name])
+                    yield name, pa.Table.from_batches([batch], SCHEMAS[name])
 
     def finished(
         self,

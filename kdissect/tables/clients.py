@@ -8,7 +8,7 @@ client id name, if that is one and the same in the whole capture.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kdissect._columns import grown
 from kdissect.tables.block import Block
 from kdissect.tables.declaration.model import TEXT
-from kdissect.tables.identity import Interned
+from kdissect.tables.identity import Interned, dictionary
 from kdissect.tables.nest import Int64s, Level, numbers
 
 API_VERSIONS, SASL_HANDSHAKE = 18, 17
@@ -40,6 +41,9 @@ GROUP_PATHS: tuple[tuple[int, str], ...] = (
 """Requests that members of a group send, and where they name it. A producer's TxnOffsetCommit is none of them."""
 
 NEVER = np.iinfo(np.int64).max
+LATEST = np.iinfo(np.int32).max - 1
+"""What tells of a client comes early in a connection; ordinals beyond this count as equal."""
+SEVERAL = -1
 
 
 def wanted() -> dict[tuple[int, int], set[str]]:
@@ -53,47 +57,65 @@ def wanted() -> dict[tuple[int, int], set[str]]:
     return paths
 
 
+def told(rows: Int64s, texts: Mapping[int, str]) -> pa.Array:
+    """What few connections tell, by their row, for these rows."""
+    return pa.array([texts.get(row) for row in rows.tolist()] if texts else [None] * len(rows), TEXT)
+
+
 @dataclass(slots=True)
 class Firsts:
     """Per connection, the text told by the message with the smallest ordinal."""
 
     texts: Interned = field(default_factory=Interned)
-    ordinal: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
-    code: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
+    ordinal: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    """As far as it was told of anything, 1 + the ordinal, at most LATEST; 0 never."""
+    code: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
 
     def note(self, conn: npt.NDArray[Any], ordinal: Int64s, texts: pa.Array, size: int) -> None:
         """Messages with these ordinals tell these texts (null: nothing) of `conn`. `size`: connections so far."""
         encoded = texts if pa.types.is_dictionary(texts.type) else texts.dictionary_encode()
         values = [-1 if text is None else self.texts.code(text) for text in encoded.dictionary.to_pylist()]
         present = np.asarray(encoded.is_valid())
-        codes = np.array([*values, -1], np.int64)[numbers(encoded.indices, -1)]
-        self.put(conn[present], ordinal[present], codes[present], size)
+        if present.any():
+            codes = np.array([*values, -1], np.int32)[numbers(encoded.indices, -1)]
+            self.put(conn[present], ordinal[present], codes[present], size)
 
-    def put(self, conn: npt.NDArray[Any], ordinal: Int64s, codes: Int64s, size: int) -> None:
+    def put(self, conn: npt.NDArray[Any], ordinal: Int64s, codes: npt.NDArray[np.int32], size: int) -> None:
         """As `note`, with codes."""
         if len(self.ordinal) < size:
-            more = max(size, 2 * len(self.ordinal)) - len(self.ordinal)
-            self.ordinal = np.concatenate([self.ordinal, np.full(more, NEVER)])
-            self.code = np.concatenate([self.code, np.full(more, -1)])
-        np.minimum.at(self.ordinal, conn, ordinal)
-        first = self.ordinal[conn] == ordinal
-        self.code[conn[first]] = codes[first]
+            self.ordinal, self.code = (grown(column, size) for column in (self.ordinal, self.code))
+        order = np.lexsort((ordinal, conn))
+        conn, ordinal, codes = conn[order], ordinal[order], codes[order]
+        first = np.ones(len(conn), np.bool_)
+        first[1:] = conn[1:] != conn[:-1]
+        conn, place, codes = conn[first], np.minimum(ordinal[first], LATEST) + 1, codes[first]
+        known = self.ordinal[conn]
+        earlier = (known == 0) | (place < known)
+        self.ordinal[conn[earlier]] = place[earlier]
+        self.code[conn[earlier]] = codes[earlier]
 
     def absorb(self, other: Firsts, first: int) -> None:
         """Take over what others tell of connections that are counted from `first` on here."""
-        told = np.flatnonzero(other.code >= 0)
-        codes = np.array([self.texts.code(text) for text in other.texts.texts] or [-1], np.int64)
-        self.put(told + first, other.ordinal[told], codes[other.code[told]], int(told.max(initial=-1)) + first + 1)
+        told = np.flatnonzero(other.ordinal).astype(np.int64)
+        if len(told):
+            codes = np.array([self.texts.code(text) for text in other.texts.texts], np.int32)[other.code[told]]
+            self.put(told + first, other.ordinal[told].astype(np.int64) - 1, codes, int(told[-1]) + first + 1)
 
-    def column(self, size: int, known: dict[int, str] | None = None) -> list[str | None]:
-        """The text of each connection, else what `known` says, else None."""
-        codes = np.full(size, -1)
-        codes[: min(size, len(self.code))] = self.code[:size]
-        out: list[str | None] = [None if code < 0 else self.texts.texts[code] for code in codes.tolist()]
-        for row, text in (known or {}).items():
-            if out[row] is None:
-                out[row] = text
-        return out
+    def codes(self, rows: Int64s) -> npt.NDArray[np.int32]:
+        """The codes of these connections' texts, -1 where there is none."""
+        codes = np.full(len(rows), -1, np.int32)
+        held = np.flatnonzero(rows < len(self.code))
+        codes[held] = np.where(self.ordinal[rows[held]] > 0, self.code[rows[held]], -1)
+        return codes
+
+    def column(self, rows: Int64s, known: Mapping[int, str] | None = None) -> pa.Array:
+        """The texts of these connections, else what `known` says, else null."""
+        codes = self.codes(rows)
+        if known:
+            for place in np.flatnonzero(codes < 0).tolist():
+                text = known.get(int(rows[place]))
+                codes[place] = -1 if text is None else self.texts.code(text)
+        return dictionary(codes, self.texts.texts)
 
 
 @dataclass(slots=True)
@@ -104,11 +126,11 @@ class Clients:
     software: Firsts = field(default_factory=Firsts)
     version: Firsts = field(default_factory=Firsts)
     mechanism: Firsts = field(default_factory=Firsts)
-    own: dict[int, set[str]] = field(default_factory=dict)
-    """Connection -> groups that its requests name."""
+    group_ids: Interned = field(default_factory=Interned)
+    own: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    """Per connection the group that its requests name: 1 + its code, SEVERAL, or 0 for none."""
     shared: dict[tuple[int, int, str], set[str]] = field(default_factory=dict)
     """(capture, client address code, client id) -> groups named from there."""
-    _names: Interned = field(default_factory=Interned)
     _last: Int64s = field(default_factory=lambda: np.zeros(0, np.int64))
     """By connection, the client id and group that were noted last: most requests say the same again."""
 
@@ -135,38 +157,65 @@ class Clients:
 
     def _groups(self, block: Block, rows: Int64s, groups: pa.Array) -> None:
         encoded = groups.dictionary_encode()
-        named = np.array([self._names.code(text) if text else -1 for text in encoded.dictionary.to_pylist()] + [-1])
+        named = np.array([self.group_ids.code(text) if text else -1 for text in encoded.dictionary.to_pylist()] + [-1])
         group = named[numbers(encoded.indices, -1)]
         done = block.done
         conn = done.conn[rows].astype(np.int64)
         client = done.client[rows].astype(np.int64)
         said = (client + 1) << 32 | group + 1
-        if len(self._last) < len(block.connections):
-            more = max(len(block.connections), 2 * len(self._last)) - len(self._last)
-            self._last = np.concatenate([self._last, np.zeros(more, np.int64)])
+        self._last = grown(self._last, len(block.connections))
         fresh = (group >= 0) & (self._last[conn] != said)
         if not fresh.any():
             return
         self._last[conn[fresh]] = said[fresh]
-        texts = self._names.texts
         distinct = np.unique(np.stack([conn, client, group], axis=1)[fresh], axis=0)
+        self._own(np.unique(distinct[:, [0, 2]], axis=0), len(block.connections))
         address = block.directory.client_codes(distinct[:, 0])
         capture = block.connections.capture[distinct[:, 0]]
-        for (row, said_by, code), ip, where in zip(distinct.tolist(), address.tolist(), capture.tolist(), strict=True):
-            self.own.setdefault(row, set()).add(texts[code])
+        places = np.unique(np.stack([capture, address, *distinct[:, 1:].T], axis=1), axis=0)
+        for where, ip, said_by, code in places.tolist():
             if said_by >= 0 and done.client_ids[said_by]:
-                self.shared.setdefault((where, ip, done.client_ids[said_by]), set()).add(texts[code])
+                self.shared.setdefault((where, ip, done.client_ids[said_by]), set()).add(self.group_ids.texts[code])
+
+    def _own(self, named: Int64s, size: int) -> None:
+        """Connections name groups: distinct pairs, in order. `size`: connections so far."""
+        self.own = grown(self.own, size)
+        conn, code = named[:, 0], named[:, 1] + 1
+        known = self.own[conn]
+        self.own[conn] = np.where((known == 0) | (known == code), code, SEVERAL)
+        self.own[conn[1:][conn[1:] == conn[:-1]]] = SEVERAL
 
     def absorb(self, other: Clients, first: int, addresses: Sequence[int]) -> None:
         """Take over what others know of connections that are counted from `first` on here. `addresses`: our codes of
         client addresses by theirs."""
         for name in ("client_id", "software", "version", "mechanism"):
             getattr(self, name).absorb(getattr(other, name), first)
-        self.own.update({row + first: groups for row, groups in other.own.items()})
+        named = other.named()
+        if len(named):
+            codes = np.array([SEVERAL, 0, *(self.group_ids.code(text) + 1 for text in other.group_ids.texts)], np.int32)
+            self.own = grown(self.own, int(named[-1]) + first + 1)
+            self.own[named + first] = codes[other.own[named] + 1]
         for (capture, address, client_id), groups in other.shared.items():
             self.shared.setdefault((capture, addresses[address], client_id), set()).update(groups)
 
-    def group(self, row: int, capture: int, address: int, client_id: str | None) -> str | None:
-        """The group of a connection, None when unknown or ambiguous."""
-        found = self.own.get(row) or (self.shared.get((capture, address, client_id)) if client_id else None)
-        return next(iter(found)) if found and len(found) == 1 else None
+    def named(self) -> Int64s:
+        """The connections whose own requests name groups."""
+        return np.flatnonzero(self.own).astype(np.int64)
+
+    def groups(
+        self, rows: Int64s, capture: npt.NDArray[Any], address: npt.NDArray[Any], client: npt.NDArray[Any]
+    ) -> pa.Array:
+        """The groups of these connections, null where unknown or ambiguous. `client`: codes of their client ids."""
+        own = np.zeros(len(rows), np.int32)
+        held = np.flatnonzero(rows < len(self.own))
+        own[held] = self.own[rows[held]]
+        codes = np.maximum(own, 0) - 1
+        others = np.flatnonzero((own == 0) & (client >= 0)) if self.shared else np.zeros(0, np.int64)
+        if len(others):
+            keys = np.stack([column[others].astype(np.int64) for column in (capture, address, client)], axis=1)
+            distinct, inverse = np.unique(keys, axis=0, return_inverse=True)
+            names = self.client_id.texts.texts
+            found = [self.shared.get((where, ip, names[code]), ()) for where, ip, code in distinct.tolist()]
+            alone = [self.group_ids.code(next(iter(one))) if len(one) == 1 else -1 for one in found]
+            codes[others] = np.array(alone, np.int32)[inverse.reshape(-1)]
+        return dictionary(codes, self.group_ids.texts)

@@ -1,65 +1,76 @@
-"""The `connections` table, made at the end of a run."""
+"""The `connections` table, made at the end of a run, piece by piece."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from kdissect.kafka.completed import END_REASONS
+from kdissect.kafka.completed import END_REASONS, NULL_TIME
 from kdissect.tables.block import code, count, flag, instant
-from kdissect.tables.clients import Clients
+from kdissect.tables.clients import NEVER, Clients, told
 from kdissect.tables.declaration import SCHEMAS
-from kdissect.tables.declaration.model import MS, TEXT
+from kdissect.tables.declaration.model import MS
 from kdissect.tables.identity import Directory, connection_ids, dictionary
-from kdissect.tables.nest import optional
+from kdissect.tables.nest import Int64s, optional
+
+PIECE = 1 << 16
+"""Rows made at a time: some tens of MB."""
 
 
-def connections(directory: Directory, clients: Clients) -> pa.Table:
-    """All connections of a run, in order of (started_at, connection_id). `broker` is not resolved yet."""
+def connections_tables(
+    directory: Directory, clients: Clients, wanted: npt.NDArray[np.bool_] | None = None
+) -> Iterator[pa.Table]:
+    """All connections of a run, or those `wanted`, in order of (started_at, connection_id), in pieces, at least one.
+    `broker` is not resolved yet."""
     table = directory.connections
     size = len(table)
-    rows = np.arange(size)
-    client_ids = clients.client_id.column(size)
-    addresses = directory.client_codes(rows).tolist()
-    groups = [
-        clients.group(row, capture, address, client_id)
-        for row, (capture, address, client_id) in enumerate(
-            zip(table.capture[:size].tolist(), addresses, client_ids, strict=True)
-        )
-    ]
-    rtt = np.asarray(table.rtt_ns)[:size]
+    started = table.started[:size] // 1000
+    started = np.where(table.started[:size] == NULL_TIME, NEVER, started)
+    rows = np.lexsort((table.id[:size], started))
+    if wanted is not None:
+        rows = rows[wanted[rows]]
+    for first in range(0, max(len(rows), 1), PIECE):
+        yield _piece(directory, clients, rows[first : first + PIECE])
+
+
+def _piece(directory: Directory, clients: Clients, rows: Int64s) -> pa.Table:
+    table = directory.connections
+    client_id = clients.client_id.codes(rows)
+    rtt = table.rtt_ns[rows]
     columns = {
-        "connection_id": connection_ids(table.id[:size]),
+        "connection_id": connection_ids(table.id[rows]),
         "capture": directory.capture(rows),
         "client_ip": directory.client_ip(rows),
-        "client_port": code(table.client_port[:size]),
+        "client_port": code(table.client_port[rows]),
         "broker_ip": directory.broker_ip(rows),
-        "broker_port": code(table.broker_port[:size]),
+        "broker_port": code(table.broker_port[rows]),
         "broker": directory.broker(rows),
-        "started_at": instant(table.started[:size]),
-        "ended_at": instant(table.ended[:size]),
-        "start_seen": flag(table.start_seen[:size]),
-        "end_reason": dictionary(table.end_reason[:size], END_REASONS),
-        "is_kafka": flag(table.is_kafka[:size]),
-        "protocol": dictionary(table.protocol[:size], table.protocols),
-        "client_id": pa.array(client_ids, TEXT),
-        "client_software_name": pa.array(clients.software.column(size), TEXT),
-        "client_software_version": pa.array(clients.version.column(size), TEXT),
-        "group_id": pa.array(groups, TEXT),
-        "sasl_mechanism": pa.array(clients.mechanism.column(size, table.sasl_mechanism), TEXT),
-        "principal": pa.array([table.principal.get(row) for row in range(size)], TEXT),
-        "tls": dictionary(table.tls[:size], table.protocols),
-        "sni": pa.array([table.sni.get(row) for row in range(size)], TEXT),
-        "packets": count(table.packets[:size]),
-        "bytes": count(table.bytes[:size]),
-        "retransmitted_bytes": count(table.retransmitted_bytes[:size]),
-        "duplicated_packets": count(table.duplicated_packets[:size]),
-        "out_of_order_packets": count(table.out_of_order_packets[:size]),
-        "missing_bytes": count(table.missing_bytes[:size]),
-        "zero_window_ms": optional(table.zero_window_ns[:size] / 1e6, np.ones(size, np.bool_), MS),
+        "started_at": instant(table.started[rows]),
+        "ended_at": instant(table.ended[rows]),
+        "start_seen": flag(table.start_seen[rows]),
+        "end_reason": dictionary(table.end_reason[rows], END_REASONS),
+        "is_kafka": flag(table.is_kafka[rows]),
+        "protocol": dictionary(table.protocol[rows], table.protocols),
+        "client_id": dictionary(client_id, clients.client_id.texts.texts),
+        "client_software_name": clients.software.column(rows),
+        "client_software_version": clients.version.column(rows),
+        "group_id": clients.groups(rows, table.capture[rows], directory.client_codes(rows), client_id),
+        "sasl_mechanism": clients.mechanism.column(rows, table.sasl_mechanism),
+        "principal": told(rows, table.principal),
+        "tls": dictionary(table.tls[rows], table.protocols),
+        "sni": told(rows, table.sni),
+        "packets": count(table.packets[rows]),
+        "bytes": count(table.bytes[rows]),
+        "retransmitted_bytes": count(table.retransmitted_bytes[rows]),
+        "duplicated_packets": count(table.duplicated_packets[rows]),
+        "out_of_order_packets": count(table.out_of_order_packets[rows]),
+        "missing_bytes": count(table.missing_bytes[rows]),
+        "zero_window_ms": optional(table.zero_window_ns[rows] / 1e6, np.ones(len(rows), np.bool_), MS),
         "rtt_ms": optional(rtt / 1e6, rtt >= 0, MS),
-        "exchanges": count(table.exchanges[:size]),
-        "problems": count(table.problems[:size]),
+        "exchanges": count(table.exchanges[rows]),
+        "problems": count(table.problems[rows]),
     }
-    made = pa.table({name: columns[name] for name in SCHEMAS["connections"].names})
-    return made.sort_by([("started_at", "ascending"), ("connection_id", "ascending")])
+    return pa.table({name: columns[name] for name in SCHEMAS["connections"].names})

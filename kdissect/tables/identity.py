@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kdissect._columns import grown, write
 from kdissect._dictionaries import coded
 from kdissect._kernel import kernel
 from kdissect.kafka.completed import Connections
@@ -150,29 +151,35 @@ class Directory:
         self.brokers = Interned()
         """`capture<TAB>ip:port`: what `Brokers.resolve` turns into node ids."""
         self.files = Interned()
-        self._codes = np.full((3, 0), -1, np.int32)
+        self._clients = np.zeros(0, np.int32)
+        """By connection, 1 + the code of the client's address; 0 not made yet."""
+        self._brokers = np.zeros(0, np.int32)
+        """By connection, the code of the broker."""
+        self._broker_ips: list[int] = []
+        """By broker, the code of its address."""
 
     def _ensure(self, rows: npt.NDArray[Any]) -> None:
         size = len(self.connections)
-        if self._codes.shape[1] < size:
-            grown = np.full((3, size + (size >> 3)), -1, np.int32)
-            grown[:, : self._codes.shape[1]] = self._codes
-            self._codes = grown
+        self._clients, self._brokers = grown(self._clients, size), grown(self._brokers, size)
         fresh = np.zeros(size, np.bool_)
         fresh[rows] = True
-        fresh &= self._codes[0, :size] < 0
+        fresh &= self._clients[:size] == 0
         new = np.flatnonzero(fresh)
         if len(new):
             table = self.connections
-            self._codes[0, new] = self._addresses(table.client_hi[new], table.client_lo[new])
-            self._codes[1, new] = self._addresses(table.broker_hi[new], table.broker_lo[new])
-            key = np.stack([table.capture[new], self._codes[1, new], table.broker_port[new]], axis=1).astype(np.int64)
+            self._clients[new] = self._addresses(table.client_hi[new], table.client_lo[new]) + 1
+            broker = self._addresses(table.broker_hi[new], table.broker_lo[new])
+            key = np.stack([table.capture[new], broker, table.broker_port[new]], axis=1).astype(np.int64)
             distinct, inverse = np.unique(key, axis=0, return_inverse=True)
-            codes = [
-                self.brokers.code(f"{table.captures[capture]}{SEPARATOR}{endpoint(self.ips.texts[ip], port)}")
-                for capture, ip, port in distinct.tolist()
-            ]
-            self._codes[2, new] = np.array(codes, np.int32)[inverse.reshape(-1)]
+            codes = [self._broker(*row) for row in distinct.tolist()]
+            write(self._brokers, new, np.array(codes, np.int32)[inverse.reshape(-1)])
+
+    def _broker(self, capture: int, ip: int, port: int) -> int:
+        place = f"{self.connections.captures[capture]}{SEPARATOR}{endpoint(self.ips.texts[ip], port)}"
+        code = self.brokers.code(place)
+        if code == len(self._broker_ips):
+            self._broker_ips.append(ip)
+        return code
 
     def _addresses(self, high: npt.NDArray[Any], low: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
         pairs = np.stack([high.astype(np.uint64), low.astype(np.uint64)], axis=1)
@@ -186,7 +193,7 @@ class Directory:
 
     def broker_ip(self, conn: npt.NDArray[Any]) -> pa.Array:
         """Broker address of each row's connection."""
-        return dictionary(self._code(1, conn), self.ips.texts)
+        return dictionary(np.array(self._broker_ips, np.int32)[self.broker_codes(conn)], self.ips.texts)
 
     def broker(self, conn: npt.NDArray[Any]) -> pa.Array:
         """The broker, not resolved yet: `capture<TAB>ip:port`."""
@@ -194,11 +201,15 @@ class Directory:
 
     def broker_codes(self, conn: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
         """Codes into `brokers`."""
-        return self._code(2, conn)
+        self._ensure(conn)
+        codes: npt.NDArray[np.int32] = self._brokers[conn]
+        return codes
 
     def client_codes(self, conn: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
         """Codes of client addresses into `ips`."""
-        return self._code(0, conn)
+        self._ensure(conn)
+        codes: npt.NDArray[np.int32] = self._clients[conn] - 1
+        return codes
 
     def capture(self, conn: npt.NDArray[Any]) -> pa.Array:
         """Name of the capture of each row's connection."""
@@ -230,8 +241,3 @@ class Directory:
         files = self.connections.files[pair >> 24]
         place = pair & 0xFFFFFF
         return self.files.code(files[place]) if place < len(files) else -1
-
-    def _code(self, which: int, conn: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
-        self._ensure(conn)
-        codes: npt.NDArray[np.int32] = self._codes[which][conn]
-        return codes

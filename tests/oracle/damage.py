@@ -82,8 +82,11 @@ def removed(name: str) -> frozenset[int]:
     return frozenset(json.loads((CAPTURES / f"{name}.removed.json").read_text())["removed_frames"])
 
 
-def outcome(rows_of_copy: list[dict[str, Any]], gone: frozenset[int], name: str = "base") -> tuple[Outcome, list[str]]:
-    """How the exchanges of a copy that lacks the frames `gone` compare with the whole's, and every untruth found."""
+def outcome(
+    rows_of_copy: list[dict[str, Any]], gone: frozenset[int], name: str = "base", cut: frozenset[int] = frozenset()
+) -> tuple[Outcome, list[str]]:
+    """How the exchanges of a copy that lacks the frames `gone`, and the ends of the frames `cut`, compare with the
+    whole's, and every untruth found."""
     want, strays = truth(name)
     have: dict[Key, list[dict[str, Any]]] = {}
     for row in rows_of_copy:
@@ -91,7 +94,7 @@ def outcome(rows_of_copy: list[dict[str, Any]], gone: frozenset[int], name: str 
     result, wrong = Outcome(rows=len(rows_of_copy)), []
     for key, span in spans(name).items():
         rows = have.pop(key, [])
-        if not gone & (span.request | span.response):
+        if not (gone | cut) & (span.request | span.response):
             result.whole += 1
             if len(rows) == 1 and all(rows[0][c] == want[key][c] for c in SAME):
                 result.same += 1
@@ -101,7 +104,7 @@ def outcome(rows_of_copy: list[dict[str, Any]], gone: frozenset[int], name: str 
                 wrong.append(f"{key}: whole, but {len(rows)} rows, unlike {unlike(rows[0], want[key]) if rows else []}")
             continue
         result.touched += 1
-        wrong += [f"{key}: {text}" for row in rows for text in untrue(row, want[key], span, gone)]
+        wrong += [f"{key}: {text}" for row in rows for text in untrue(row, want[key], span, gone, cut)]
         if len(rows) > 2:
             wrong.append(f"{key}: {len(rows)} rows of one exchange")
     for key in strays & have.keys():
@@ -119,7 +122,9 @@ def unlike(row: dict[str, Any], want: dict[str, Any], columns: tuple[str, ...] =
     return [(c, row[c], want[c]) for c in columns if row[c] != want[c]]
 
 
-def untrue(row: dict[str, Any], want: dict[str, Any], span: Span, gone: frozenset[int]) -> list[str]:
+def untrue(
+    row: dict[str, Any], want: dict[str, Any], span: Span, gone: frozenset[int], cut: frozenset[int] = frozenset()
+) -> list[str]:
     """What a row says of a damaged exchange that is not so: an unknown value is null, a given one is true."""
     said = []
     columns = ("api_key", "api_version", "client_id", "request_bytes", "response_bytes")
@@ -128,7 +133,7 @@ def untrue(row: dict[str, Any], want: dict[str, Any], span: Span, gone: frozense
         later = span.again and column.endswith("_at") and row[column] is not None and row[column] > want[column]
         if row[column] is not None and row[column] != want[column] and not later:
             said.append(f"{column} {row[column]!r}, really {want[column]!r}")
-    if not gone & span.request and row["status"] != "orphan" and row["api_key"] is None:
+    if not (gone | cut) & span.request and row["status"] != "orphan" and row["api_key"] is None:
         said.append("its request survived whole, its API is not told")
     if gone & (span.request | span.response) and row["status"] == want["status"] and span_needed(row, span, gone):
         said.append(f"status {row['status']} although bytes are missing")

@@ -324,7 +324,7 @@ def test_problems_and_quality():
         texts=["response", "a hole"],
     )
     builder = TableBuilder(made, {"problems": None, "capture_quality": None})
-    made_at_end = builder.finish(found, [Quality("a.pcap", None, "packets", 5.0, None)])
+    made_at_end = builder.finish([found], [Quality("a.pcap", None, "packets", 5.0, None)])
     assert [tuple(row.values()) for row in made_at_end["problems"].to_pylist()] == [
         (
             "a.pcap",
