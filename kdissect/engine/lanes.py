@@ -109,8 +109,10 @@ class _Shared:
             yield from run.handed_on(made)
         while self.strands:
             strand = self.strands.pop(0)
-            run.absorb(strand.completion.ledger, strand.builder)
-            run.settings.timings.merge(strand.clock)
+            ledger, builder, clock = strand.completion.ledger, strand.builder, strand.clock
+            del strand  # its heap goes before its books are copied
+            run.absorb(ledger, builder)
+            run.settings.timings.merge(clock)
         run.capture_ended(self.number, self.capture, scanner, self.window.end)
 
     def _orders(self, segments: Words, flows: int) -> list[Words]:

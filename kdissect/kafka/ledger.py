@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -77,67 +76,38 @@ _FOUND = np.dtype(
 _STREAMS = ("stream", "request stream", "response stream")
 
 
-class _Noted(NamedTuple):
-    """A problem in words, as columns of `Problems`."""
-
-    kind: int
-    capture: int
-    conn: int
-    n: int
-    is_orphan: bool
-    at: int
-    packet: int
-    where: str
-    detail: str
-    bytes: int
+_NOTED = np.dtype(
+    [("kind", "i1"), ("capture", "i4"), ("conn", "i4"), ("n", "i8"), ("is_orphan", "?"), ("at", "i8"),
+     ("packet", "i8"), ("where", "i4"), ("detail", "i4"), ("bytes", "i8")]
+)  # fmt: skip
+"""A problem noted in words, as columns of `Problems`."""
+PACKED = 4096
+"""Problems noted before they are packed."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Stream:
-    """Problems that stream kernels found in one capture."""
-
-    capture: int
-    rows: npt.NDArray[Any]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, some: slice) -> _Stream:
-        return _Stream(self.capture, self.rows[some])
-
-    def noted(self) -> list[_Noted]:
-        """In words."""
-        return [
-            _Noted(
-                kind, self.capture, conn, -1, False, at, packet,
-                f"{_STREAMS[stream]}, sequence number {position}",
-                _DETAIL.get(Kind(kind), "").format(size=size, detail=detail), size,
-            )
-            for kind, stream, conn, position, at, packet, size, detail in self.rows.tolist()
-        ]  # fmt: skip
+def _told(rows: npt.NDArray[Any], names: list[str]) -> Problems:
+    """Rows of _NOTED; `names`: the texts of all problems."""
+    columns: dict[str, Any] = {name: np.ascontiguousarray(rows[name]) for name in _NOTED.names or ()}
+    return Problems(**columns, texts=names)
 
 
-def _moved(part: _Stream | list[_Noted], first: int) -> _Stream | list[_Noted]:
-    """The same problems where connections are counted from `first` on."""
-    if isinstance(part, _Stream):
-        rows = part.rows.copy()
-        rows["conn"] += first
-        return _Stream(part.capture, rows)
-    return [one if one.conn < 0 else one._replace(conn=one.conn + first) for one in part]
-
-
-def _told(part: _Stream | list[_Noted]) -> Problems:
-    """Problems with their texts."""
-    rows = part.noted() if isinstance(part, _Stream) else part
+def _found(rows: npt.NDArray[Any], capture: int) -> Problems:
+    """Rows of _FOUND of a capture, with their words."""
     texts: dict[str, int] = {}
-    columns = dict(zip(_Noted._fields, zip(*rows, strict=True), strict=True))
-    for name in ("where", "detail"):
-        columns[name] = tuple(texts.setdefault(text, len(texts)) for text in columns[name])
-    kinds = (np.int8, np.int32, np.int32, np.int64, np.bool_, np.int64, np.int64, np.int32, np.int32, np.int64)
-    arrays: dict[str, Any] = {
-        name: np.array(columns[name], kind) for name, kind in zip(_Noted._fields, kinds, strict=True)
+    where, detail = [], []
+    for kind, stream, position, size, told in rows[["kind", "stream", "position", "bytes", "detail"]].tolist():
+        text = f"{_STREAMS[stream]}, sequence number {position}"
+        where.append(texts.setdefault(text, len(texts)))
+        text = _DETAIL.get(Kind(kind), "").format(size=size, detail=told)
+        detail.append(texts.setdefault(text, len(texts)))
+    n = len(rows)
+    columns: dict[str, Any] = {
+        name: np.ascontiguousarray(rows[name]) for name in ("kind", "conn", "at", "packet", "bytes")
     }
-    return Problems(**arrays, texts=list(texts))
+    return Problems(
+        **columns, capture=np.full(n, capture, np.int32), n=np.full(n, -1, np.int64), is_orphan=np.zeros(n, np.bool_),
+        where=np.array(where, np.int32), detail=np.array(detail, np.int32), texts=list(texts),
+    )  # fmt: skip
 
 
 class Ledger:
@@ -152,9 +122,11 @@ class Ledger:
         self.base = 0
         """Row of the first connection of the capture that is read now."""
         self.capture = 0
-        self._noted: list[_Noted] = []
-        self._found: list[_Stream | list[_Noted]] = []
-        """Problems in the order in which they came, but for those in `_noted`, which came last."""
+        self._noted: list[tuple[int, int, int, int, bool, int, int, int, int, int]] = []
+        """The problems noted last, as rows of _NOTED."""
+        self._texts: dict[str, int] = {}
+        self._found: list[tuple[int, npt.NDArray[Any]]] = []
+        """All others, in the order in which they came: a capture and rows of _FOUND, or -1 and rows of _NOTED."""
 
     def begin(self, capture: int) -> None:
         """The next capture's connections follow."""
@@ -182,7 +154,8 @@ class Ledger:
             getattr(self.connections, name).update(texts)
 
     def absorb(self, other: Ledger) -> int:
-        """Take over all connections and problems of another ledger of the same captures; the row here of its first."""
+        """Take over all connections and problems of another ledger of the same captures, of which nothing is left; the
+        row here of its first."""
         first, count = len(self.connections), len(other.connections)
         size = first + count
         rows = np.arange(first, size)
@@ -191,7 +164,8 @@ class Ledger:
         codes = np.array([*(protocols.index(name) for name in other.connections.protocols), -1], np.int16)
         for name, array in self._room.items():
             self._room[name] = array = grown(array, size)
-            column = other._room[name][:count]
+            column = other._room.pop(name)[:count]
+            delattr(other.connections, name)
             write(array, rows, codes[column] if name in ("protocol", "tls") else column)
             setattr(self.connections, name, array[:size])
         self._client = grown(self._client, size)
@@ -199,8 +173,14 @@ class Ledger:
         for name in _TOLD:
             told: dict[int, str] = getattr(other.connections, name)
             getattr(self.connections, name).update({row + first: text for row, text in told.items()})
-        self._found += [self._noted, *(_moved(part, first) for part in [*other._found, other._noted])]
-        self._noted = []
+        self._pack()
+        other._pack()
+        codes = np.array([self._texts.setdefault(text, len(self._texts)) for text in other._texts], np.int32)
+        for problem_capture, problems in other._found:
+            problems["conn"] += np.where(problems["conn"] < 0, 0, first).astype(np.int32)
+            for name in ("where", "detail") if problem_capture < 0 else ():
+                problems[name] = codes[problems[name]]
+            self._found.append((problem_capture, problems))
         return first
 
     def add(self, carried: Mapping[str, Any]) -> None:
@@ -320,7 +300,11 @@ class Ledger:
         at: int = t.NULL, packet: int = -1, size: int = -1,
     ) -> None:  # fmt: skip
         """One row of problems. `conn` is a row of connections."""
-        self._noted.append(_Noted(int(kind), self.capture, conn, n, orphan, at, packet, where, detail, size))
+        texts = self._texts
+        place, said = texts.setdefault(where, len(texts)), texts.setdefault(detail, len(texts))
+        self._noted.append((int(kind), self.capture, conn, n, orphan, at, packet, place, said, size))
+        if len(self._noted) >= PACKED:
+            self._pack()
         if conn >= 0:
             self._room["problems"][conn] += 1
 
@@ -328,9 +312,7 @@ class Ledger:
         """Problem rows of the stream kernels, whose connections were entered."""
         if not len(rows):
             return
-        if self._noted:
-            self._found.append(self._noted)
-            self._noted = []
+        self._pack()
         conn = rows[:, t.P_CONNECTION] + self.base
         client = self._client[conn]
         found = np.empty(len(rows), _FOUND)
@@ -342,13 +324,22 @@ class Ledger:
         ):  # fmt: skip
             found[name] = rows[:, column] & 0xFFFFFFFF if name == "position" else rows[:, column]
         found["at"][found["at"] == 0] = t.NULL
-        self._found.append(_Stream(self.capture, found))
+        self._found.append((self.capture, found))
 
     def problems(self) -> Iterator[Problems]:
         """All rows so far, in the order in which they came, some thousands at a time: their texts are long."""
-        for part in [*self._found, self._noted]:
-            for first in range(0, len(part), PROBLEMS):
-                yield _told(part[first : first + PROBLEMS])
+        self._pack()
+        names = list(self._texts)
+        for capture, rows in self._found:
+            for first in range(0, len(rows), PROBLEMS):
+                part = rows[first : first + PROBLEMS]
+                yield _told(part, names) if capture < 0 else _found(part, capture)
+
+    def _pack(self) -> None:
+        """Problems noted so far, as an array."""
+        if self._noted:
+            self._found.append((-1, np.array(self._noted, _NOTED)))
+            self._noted = []
 
 
 _DETAIL = {

@@ -49,7 +49,7 @@ LIVE = 8192
 """Connections that stay on the heap in any case: 15 MB, and more than most captures have."""
 REST_NS = 1_000_000_000
 """Idle for so long they may be packed. Copies of a packet are looked for within 0.1 s."""
-LOT = 8192
+LOT = 2048
 """Connections packed together, and brought back at a time to be finished."""
 CODEC = "zstd"
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kdissect._columns import lazy_zeros
 from kdissect.capture import Block, CaptureSet, link_name
 from kdissect.capture import records as r
 from kdissect.net import packets as k
@@ -186,7 +187,9 @@ class Scanner:
         used = int(self._state[k.FLOWS])
         alive = used - int(self._state[k.FREE])
         if self._state[k.FREE] == 0 and used * 2 > len(self._flows):
-            self._flows = np.concatenate([self._flows, np.zeros_like(self._flows)])
+            flows = lazy_zeros(2 * self._flows.size, np.int64).reshape(-1, FLOW_COLUMNS)
+            flows[:used] = self._flows[:used]
+            self._flows = flows
         size = self._table.size
         while alive * 4 >= size:
             size *= 2

@@ -18,7 +18,7 @@ Bytes = npt.NDArray[np.uint8]
 
 START_S = 1_800_000_000
 STEP_US = 5
-"""Time between two packets of the file."""
+"""Time between two packets of the file, unless a workload says otherwise."""
 HEADERS = 16 + 14 + 20 + 20
 """pcap record, Ethernet, IPv4, TCP."""
 CHUNK = 48 << 20
@@ -85,18 +85,20 @@ def write(
     interleave: int = 16,
     loss: float = 0.0,
     fresh: bool = False,
+    step_us: int = STEP_US,
 ) -> Made:
     """Write about `size` bytes: `cycle` again and again, dealt to `connections` in turn.
 
     `interleave` cycles of different connections run at the same time. `loss` is the share of packets left out (drawn
     with a fixed seed). `fresh`: every cycle is a connection of its own, its packets include SYN and FIN.
+    `step_us`: microseconds between packets.
     """
     total = max(1, round(size / cycle.size))
     connections = min(connections, total)
     together = interleave if fresh else min(interleave, connections)
     total += -total % together
     rng = np.random.default_rng(1)
-    built = _Builder(cycle, connections, together, fresh)
+    built = _Builder(cycle, connections, together, fresh, step_us)
     per_chunk = max(together, CHUNK // cycle.size // together * together)
     packets = 0
     with path.open("wb") as out:
@@ -113,7 +115,8 @@ def write(
 
 
 class _Builder:
-    def __init__(self, cycle: Cycle, connections: int, together: int, fresh: bool) -> None:
+    def __init__(self, cycle: Cycle, connections: int, together: int, fresh: bool, step_us: int) -> None:
+        self.step_us = step_us
         self.cycle, self.connections, self.together, self.fresh = cycle, connections, together, fresh
         self.templates = [_template(p) for p in cycle.packets]
         at, self.offsets, self.seen = [0, 0], [], []
@@ -129,7 +132,16 @@ class _Builder:
         rows = []
         for n, (side, flags) in enumerate(((0, SYN), (1, SYN | ACK), (0, ACK))):
             out = np.tile(_template(Packet(side, b"", flags)), (self.connections, 1))
-            _patch(out, side, conn, conn * 3 + n, np.full(len(conn), 100 + (n == 2)), 101 * bool(n), None, None)
+            _patch(
+                out,
+                side,
+                conn,
+                (conn * 3 + n) * self.step_us,
+                np.full(len(conn), 100 + (n == 2)),
+                101 * bool(n),
+                None,
+                None,
+            )
             rows.append(out)
         return np.concatenate(rows, axis=1).reshape(-1)
 
@@ -147,7 +159,8 @@ class _Builder:
             seq = opened + turn * self.stride[sent.side] + self.offsets[k]
             ack = 0 if sent.flags == SYN else opened + turn * self.stride[1 - sent.side] + self.seen[k]
             ids = turn * self.cycle.exchanges + sum(p.correlation_at == 8 for p in self.cycle.packets[: k + 1])
-            _patch(out, sent.side, conn, packet + place + k * self.together, seq, ack, sent.correlation_at, ids)
+            micros = (packet + place + k * self.together) * self.step_us
+            _patch(out, sent.side, conn, micros, seq, ack, sent.correlation_at, ids)
             parts.append(out.reshape(groups, self.together * out.shape[1]))
         data = np.concatenate(parts, axis=1)
         if loss:
@@ -167,11 +180,10 @@ def _template(packet: Packet) -> Bytes:
 
 
 def _patch(
-    out: Bytes, side: int, conn: Any, number: Any, seq: Any, ack: Any, correlation_at: int | None, ids: Any
+    out: Bytes, side: int, conn: Any, micros: Any, seq: Any, ack: Any, correlation_at: int | None, ids: Any
 ) -> None:
-    """Fill in times (file-wide packet `number`), the client's end, sequence numbers, acknowledgements and correlation
-    ids."""
-    micros = number * STEP_US
+    """Fill in times (`micros` since the beginning), the client's end, sequence numbers, acknowledgements and
+    correlation ids."""
     _put(out, 0, START_S + micros // 1_000_000, "<u4")
     _put(out, 4, micros % 1_000_000, "<u4")
     ip = 16 + 14

@@ -153,8 +153,8 @@ WORKLOADS: dict[str, tuple[str, Callable[[Path, int], Made]]] = {
     "loss": ("chatter with 1 % of the packets missing", _many(chatter, 4000, 0.01)),
     "giant": ("chatter on one connection", _many(chatter, 1)),
     "short": (
-        "short connections, 1 KB each",
-        lambda path, size: write(path, short(), size, 1, fresh=True),
+        "short connections, 1 KB each, a thousand a second",
+        lambda path, size: write(path, short(), size, 1, fresh=True, step_us=100),
     ),
 }
 """Name -> what it is, and what writes about so many bytes of it."""

@@ -11,14 +11,7 @@ from kdissect.capture.captureset import CaptureSet
 from kdissect.capture.window import Window
 from kdissect.kafka import parking
 
-NAMES = (
-    "base.pcap",
-    "mtu1500_2_3_1.pcap",
-    "sasl_old.pcap",
-    "field_cut.pcapng",
-    "tls12.pcap",
-    "k4_slow_and_throttled.pcap",
-)
+NAMES = ("base.pcap", "mtu1500_2_3_1.pcap", "k4_slow_and_throttled.pcap")
 TABLES = ("exchanges", "connections", "fetches", "record_batches", "problems", "capture_quality")
 
 
