@@ -4,4 +4,5 @@ from __future__ import annotations
 
 from kdissect.cli.entry import run
 
-run()
+if __name__ == "__main__":  # its path is asked for by importing it: spark-submit takes files
+    run()

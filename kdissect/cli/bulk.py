@@ -16,7 +16,9 @@ import click
 
 from kdissect.cli import terminal, words
 from kdissect.cli.grid import Header, grid
+from kdissect.cli.hushing import Hushed
 from kdissect.cli.options import comma_list, engine_options
+from kdissect.cli.stages import Stages
 from kdissect.output import OutputError
 from kdissect.problems import KdissectError, UsageError
 
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 LEAST_JAVA = 17
 """What Spark 4 runs on."""
 QUIET = Path(__file__).with_name("log4j2.properties")
+NOISE = ("WARNING: Using incubator modules", "Setting default log level to", "To adjust logging level use")
+"""Beginnings of lines that Spark's JVM writes whatever the logging is set to."""
 UNDER_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"
 """Environment variable that `spark-submit` sets for the programs that it starts."""
 
@@ -53,6 +57,11 @@ class SparkFailed(KdissectError):
     default="ranges",
     help="Read payloads again by ranges (the default), or shuffle them.",
 )
+@click.option(
+    "--keep/--no-keep",
+    default=True,
+    help="Leave what was decoded in DIR/_kdissect, so that the next run decodes only what is new (the default).",
+)
 @click.option("--strict", is_flag=True, help="Stop at a file that cannot be read to its end.")
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
 @engine_options
@@ -65,6 +74,7 @@ def spark(
     form: str,
     partitions: int | None,
     transport: str,
+    keep: bool,
     strict: bool,
     conf: tuple[str, ...],
     **settings: Any,
@@ -72,12 +82,14 @@ def spark(
     """Read any number of captures with Spark and write every table as a directory of Parquet files.
 
     Rotated files are one capture: connections that cross them stay whole. Tables are those of kdissect CAPTURE -o DIR/.
+    Run again over captures that have grown, it decodes what is new and makes the tables of all that it knows.
     Needs the extra kdissect[spark] and Java 17 or newer.
     """
     if not captures:
         raise click.UsageError("no capture given: try kdissect spark CAPTURE... -o DIR")
     from kdissect.spark.dataset import prepare
-    from kdissect.spark.writing import dates, partitioned, target
+    from kdissect.spark.store import Store
+    from kdissect.spark.writing import KEPT, dates, known, partitioned, target, written
 
     columns = partitioned(tables, partition_by or [])
     confs = [_setting(text) for text in conf]
@@ -87,19 +99,26 @@ def spark(
         _writable(output)
     begun = time.monotonic()
     session = _session(master, confs)
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     try:
-        made = job.on(session, partitions)
+        known(session, form)
+        if "://" in output:
+            Store(session, output).try_out()
+        made = job.on(session, partitions, target(output, KEPT) if keep else None)
+        if made.reused:
+            terminal.say(made.reused)
         rows = []
-        for name in made:
-            frame = dates(made[name], name) if "date" in columns[name] else made[name]
-            place = target(output, name)
-            frame.write.format(form).mode("overwrite").partitionBy(*columns[name]).save(place)
-            written = session.read.format(form).schema(frame.schema).load(place)
-            rows.append((name, words.count(written.count())))
+        with Stages(session) as stages:
+            for name in made:
+                stages.name = name
+                frame = dates(made[name], name) if "date" in columns[name] else made[name]
+                place = target(output, name)
+                frame.write.format(form).mode("overwrite").partitionBy(*columns[name]).save(place)
+                rows.append((name, words.count(written(session, form, frame, place))))
         size = sum(made.bytes)
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:
         raise SparkFailed(f"Spark: {_first_line(error)}") from None
     finally:
         session.stop()
@@ -163,18 +182,23 @@ def _session(master: str | None, confs: list[tuple[str, str]]) -> SparkSession:
     if UNDER_SPARK_SUBMIT not in os.environ:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         built = built.master(master or "local[*]").config("spark.ui.enabled", "false")
-        built = built.config("spark.ui.showConsoleProgress", str(sys.stderr.isatty()).lower())
+        built = built.config("spark.ui.showConsoleProgress", "false")
         built = built.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={QUIET}")
         built = built.config("spark.python.unix.domain.socket.enabled", "true")
     elif master is not None:
         raise UsageError("--master is spark-submit's here: spark-submit --master ...")
     for name, value in confs:
         built = built.config(name, value)
+    hushed = Hushed(NOISE)
     try:
-        return built.getOrCreate()
+        with hushed.entered():
+            return built.getOrCreate()
     except Exception as error:
-        raise UsageError(f"Spark did not start: {_first_line(error)}") from None
+        thrown = [line.partition("Exception: ")[2] for line in hushed.said if "Exception: " in line]
+        raise UsageError(f"Spark did not start: {next(iter(thrown), _first_line(error))}") from None
 
 
 def _first_line(error: Exception) -> str:
-    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    thrown = getattr(error, "java_exception", None)
+    text = str(error) if thrown is None else str(thrown)
+    return next((line for line in text.splitlines() if line.strip()), type(error).__name__)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+import numpy.typing as npt
+
 from kdissect.capture import CaptureSet
-from kdissect.kafka.completed import Quality
+from kdissect.kafka.completed import Connections, Quality
 from kdissect.kafka.ledger import Ledger
 from kdissect.net.packets import KINDS
 from kdissect.net.scanner import Scanner
@@ -43,6 +46,11 @@ def measures(
     mine = table.capture == number
     if selected is not None:
         mine &= selected.connections(table)
+    yield from connection_measures(name, table, mine)
+
+
+def connection_measures(name: str, table: Connections, mine: npt.NDArray[np.bool_]) -> Iterator[Quality]:
+    """Facts about those connections of a capture that `mine` is true for; they add up."""
     kafka = mine & table.is_kafka
     yield Quality(name, None, "connections", float(mine.sum()))
     yield Quality(name, None, "kafka_connections", float(kafka.sum()))

@@ -151,6 +151,7 @@ class Run:
                 self.block_ended(number, segments, [dissector])
                 self.progress(window.end)
             clock.at(TCP)
+            self.about_to_finish(dissector, scanner)
             for harvest in dissector.finish():
                 yield from self._complete(harvest, scanner.flows, completion)
                 clock.at(TCP)
@@ -159,6 +160,9 @@ class Run:
 
     def _complete(self, harvest: Harvest, flows: npt.NDArray[np.int64], completion: Completion) -> Iterator[Completed]:
         yield from completed(harvest, flows, completion, self.settings.timings)
+
+    def about_to_finish(self, dissector: Dissector, scanner: Scanner) -> None:
+        """All packets of a capture were fed and what they completed was taken; what is unfinished is finished next."""
 
     def block_ended(self, number: int, segments: npt.NDArray[np.int64], dissectors: Sequence[Dissector]) -> None:
         """All rows of a block were taken from the strands that these dissectors belong to."""

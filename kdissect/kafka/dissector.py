@@ -270,6 +270,13 @@ class Dissector:
         free: Words = flows
         return free
 
+    def known_flows(self, flows: int) -> Words:
+        """Which of so many flows have a connection that may still change: open, or ended and not forgotten yet."""
+        known = self._parked.holds(np.arange(flows))
+        rows = self._connections[self.M[self._connections + C_NUMBER] >= 0]
+        known[self.M[rows + C_FLOW]] = True
+        return np.flatnonzero(known)
+
     def finish(self) -> Iterator[Harvest]:
         """The capture ended: finish every connection."""
         self._aim()

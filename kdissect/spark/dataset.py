@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,12 +14,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from kdissect.analysis.stage import Stage
-from kdissect.capture import open_captures
+from kdissect.capture import CaptureSet, open_captures
 from kdissect.capture.keys import read_key_log
 from kdissect.capture.sources import Source as Named
+from kdissect.capture.sources import check
 from kdissect.engine.opened import MADE, nanoseconds
 from kdissect.engine.run import Settings
-from kdissect.problems import CaptureUnreadable, UsageError
+from kdissect.problems import CaptureError, CaptureNotFound, CaptureUnreadable, NotACapture, UsageError
 from kdissect.spark import analysing, decoding
 from kdissect.spark.indexing import index
 from kdissect.spark.labels import labels
@@ -61,6 +63,7 @@ def dissect(
     transport: str = "ranges",
     partitions: int | None = None,
     strict: bool = False,
+    keep: str | Path | None = None,
 ) -> Dataset:
     """Captures as DataFrames, one for each table: a mapping that reads nothing before a table is asked for.
 
@@ -69,7 +72,9 @@ def dissect(
     from names to columns. `start`, `end`, `keylog`, `verify`: as in `kdissect.open`; `reveal`: keys, values and headers
     of `records` too. `transport`: "ranges" reads payloads again where they are
     needed, "payload" shuffles them. `partitions` of the decoding stage (None: by size and cores). `strict`: a file that
-    cannot be read to its end is an error, not a problem row.
+    cannot be read to its end is an error, not a problem row. `keep`: a directory, in whatever file system Spark writes
+    to, where what is decoded stays, so that a later call with the same directory decodes only what is new. It is of one
+    job at a time; tables made before by another call with it are not to be read any more.
 
     Rows equal those of `kdissect.open`, in no order. Raises UsageError, CaptureError.
     """
@@ -84,7 +89,7 @@ def dissect(
         transport=transport,
         strict=strict,
     )
-    return job.on(spark, partitions)
+    return job.on(spark, partitions, keep)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,13 +100,30 @@ class Job:
     columns: dict[str, list[str]]
     settings: Settings
     strict: bool
+    refused: list[tuple[str, str]]
 
-    def on(self, spark: SparkSession, partitions: int | None = None) -> Dataset:
+    def on(self, spark: SparkSession, partitions: int | None = None, keep: str | Path | None = None) -> Dataset:
         """The job's tables; see `dissect`."""
         if partitions is not None and partitions < 1:
             raise UsageError(f"partitions must be 1 or more, not {partitions}")
-        count = partitions or _partitions(spark, sum(sum(source.sizes) for source in self.sources))
-        return Dataset(spark, Plan(self.sources, self.columns, self.settings, labels(count)), self.strict)
+        if keep is None:
+            plan = self._plan(spark, partitions, self.sources)
+            return Dataset(spark, plan, self.strict)
+        from kdissect.spark.keeping import fingerprint
+        from kdissect.spark.kept import KeptDataset
+        from kdissect.spark.store import Store
+
+        if any(columns != SCHEMAS[name].names for name, columns in self.columns.items()):
+            raise UsageError("only whole tables are kept: name no columns, or do without keep")
+        store = Store(spark, str(keep))
+        known, options = store.newest(), fingerprint(self.columns, self.settings)
+        works = known.work(options, self.sources)
+        busy = [source for source, work in zip(self.sources, works, strict=True) if not work.idle]
+        return KeptDataset(spark, self._plan(spark, partitions, busy), self.strict, store, known, options, works)
+
+    def _plan(self, spark: SparkSession, partitions: int | None, read: Sequence[Source]) -> Plan:
+        count = partitions or _partitions(spark, sum(sum(source.sizes) for source in read))
+        return Plan(self.sources, self.columns, self.settings, labels(count), refused=self.refused)
 
 
 def prepare(
@@ -128,11 +150,40 @@ def prepare(
     settings = Settings(
         nanoseconds(start), nanoseconds(end), keylog=keys, reading=Reading(verify=verify).asked(asked, {}, reveal)
     )
-    captures = open_captures(paths)
+    captures, refused = _opened(paths, strict)
     for capture in captures:
         if not all(member.regular for member in capture.members):
             raise UsageError(f"{capture.name}: Spark reads files, not pipes or open files")
-    return Job([source_of(capture, transport == "payload") for capture in captures], columns, settings, strict)
+    sources = [source_of(capture, transport == "payload") for capture in captures]
+    return Job(sources, columns, settings, strict, refused)
+
+
+def _opened(paths: Named | Sequence[Named], strict: bool) -> tuple[list[CaptureSet], list[tuple[str, str]]]:
+    """Capture sets, and files that were named by themselves, among others, and cannot be read as captures: (name, why).
+
+    Where `strict`, and where nothing else was named, these are errors; so is whatever is not there.
+    """
+    try:
+        return open_captures(paths), []
+    except CaptureNotFound:
+        raise
+    except CaptureError:
+        if strict or isinstance(paths, str | os.PathLike) or hasattr(paths, "read"):
+            raise
+        good: list[Named] = []
+        refused: list[tuple[str, str]] = []
+        for path in paths:
+            if not isinstance(path, str | os.PathLike) or not Path(path).is_file():
+                good.append(path)
+                continue
+            try:
+                check(Path(path))
+                good.append(path)
+            except (NotACapture, CaptureUnreadable) as error:
+                refused.append((Path(path).name, str(error)))
+        if not good or not refused:
+            raise
+        return open_captures(good), refused
 
 
 class Dataset(Mapping[str, "DataFrame"]):
@@ -173,6 +224,11 @@ class Dataset(Mapping[str, "DataFrame"]):
         return made.unionByName(self._small(name)) if name == "problems" else made
 
     @property
+    def reused(self) -> str:
+        """One line about what earlier jobs have left; empty where nothing is kept."""
+        return ""
+
+    @property
     def bytes(self) -> list[int]:
         """Bytes of each capture file."""
         return [Path(path).stat().st_size for source in self.plan.sources for _, path in source.files]
@@ -193,9 +249,13 @@ class Dataset(Mapping[str, "DataFrame"]):
     def _schema(self, name: str) -> pa.Schema:
         return pa.schema([SCHEMAS[name].field(column) for column in self.plan.tables[name]])
 
+    def _files(self) -> list[tuple[int, int]]:
+        """(number of the capture, number of the file) of what is read."""
+        return [(n, file) for n, source in enumerate(self.plan.sources) for file in range(len(source.files))]
+
     def _index(self) -> DataFrame:
         """Index rows of all files."""
-        tasks = _tasks(self.plan)
+        tasks = _tasks(self.plan, self._files())
         plan = self.plan
 
         def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -312,18 +372,17 @@ def _plain(batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Name
             yield from plain.to_batches()
 
 
-def _tasks(plan: Plan) -> list[list[tuple[int, int]]]:
+def _tasks(plan: Plan, files: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:
     """Files by task: small ones together."""
     tasks: list[list[tuple[int, int]]] = []
     room = 0
-    for number, source in enumerate(plan.sources):
-        for file, size in enumerate(source.sizes):
-            size = size or TASK_BYTES  # unknown: alone
-            if size > room or not tasks:
-                tasks.append([])
-                room = TASK_BYTES
-            tasks[-1].append((number, file))
-            room -= size
+    for number, file in files:
+        size = plan.sources[number].sizes[file] or TASK_BYTES  # unknown: alone
+        if size > room or not tasks:
+            tasks.append([])
+            room = TASK_BYTES
+        tasks[-1].append((number, file))
+        room -= size
     return tasks
 
 

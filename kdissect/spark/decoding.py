@@ -7,7 +7,7 @@ It is the engine's own run, over what came to the partition instead of files. Wh
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +23,7 @@ from kdissect.engine.analysed import AnalysedRun
 from kdissect.engine.run import Run
 from kdissect.kafka.completed import Completed, Quality
 from kdissect.kafka.completion import Completion
-from kdissect.kafka.dissector import Harvest
+from kdissect.kafka.dissector import Dissector, Harvest
 from kdissect.kafka.state import X_CLIENT, X_CONNECTION, X_N
 from kdissect.net.scanner import Scanner
 from kdissect.spark.flows import Flows
@@ -83,6 +83,12 @@ class PartitionRun(Run):
     """(number of the capture, kind, packed rows, payload)."""
     plan: Plan
     departures: Departures
+    ending: Callable[[Dissector, Scanner], None] = staticmethod(lambda dissector, scanner: None)
+    """Told when a capture's packets were all fed, before what is unfinished is finished."""
+
+    def about_to_finish(self, dissector: Dissector, scanner: Scanner) -> None:
+        """See Run."""
+        self.ending(dissector, scanner)
 
     def readings(self) -> Iterator[tuple[int, CaptureSet, Scanner]]:
         """The captures that have rows here, one after the other."""
@@ -127,28 +133,12 @@ class PartitionRun(Run):
 
 def decode(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
     """Index rows of one partition, in order, to staged rows, units of giant connections among them."""
-    made = _Decoding(plan, PartitionRun)
-    work = made.work
-    assert isinstance(work, PartitionRun)
-    work.plan, work.departures = plan, Departures(plan, work.ledger)
-    facts: list[bytes] = []
-    work.index = _index(batches, facts)
-    sent = 0
-    for batch in made.run():
-        yield batch
-        for packed in work.departures.ready():
-            yield rows([(UNIT, str(sent), packed)])
-            sent += 1
-    for packed in work.departures.ready(last=True):
-        yield rows([(UNIT, str(sent), packed)])
-        sent += 1
-    yield from made.end()
-    yield rows([*(("_file", "", found) for found in facts), *([note("units", sent)] if sent else [])])
+    yield from Following(plan).follow(batches)
 
 
 def decode_units(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
     """Units to staged rows."""
-    made = _Decoding(plan, UnitRun)
+    made = Decoding(plan, UnitRun)
     work = made.work
     assert isinstance(work, UnitRun)
     work.plan = plan
@@ -170,7 +160,7 @@ def _index(batches: Iterable[pa.RecordBatch], facts: list[bytes]) -> Iterator[tu
                 yield capture, kind, packed, payload
 
 
-class _Decoding:
+class Decoding:
     """What a kind of run makes, as staged rows."""
 
     def __init__(self, plan: Plan, kind: type[Run]) -> None:
@@ -220,7 +210,12 @@ class _Decoding:
         if sent is not None:
             for begin in range(0, sent.num_rows, CONNECTION_ROWS):
                 yield rows([(SENT, "", cell(sent.slice(begin, CONNECTION_ROWS)))])
-        connections, directory = work.ledger.connections, builder.directory
+        yield rows([note("learned", self.learned(work.quality))])
+
+    def learned(self, quality: list[Quality]) -> Learned:
+        """What the messages so far have told."""
+        builder, connections = self.work.builder, self.work.ledger.connections
+        directory = builder.directory
         groups = {
             (connections.captures[capture], directory.ips.texts[address], client): found
             for (capture, address, client), found in builder.clients.shared.items()
@@ -231,13 +226,39 @@ class _Decoding:
             ids = connection_ids(connections.id[with_problems]).to_pylist()
             for name, count in zip(ids, connections.problems[with_problems].tolist(), strict=True):
                 counted[name] = counted.get(name, 0) + count
-        learned = Learned(builder.brokers, builder.topics, builder.offered, groups, work.quality, counted)
-        yield rows([note("learned", learned)])
+        return Learned(builder.brokers, builder.topics, builder.offered, groups, quality, counted)
 
     def _with_own_groups(self, table: pa.Table) -> pa.Table:
         own = self.work.builder.clients.named()
         ids = connection_ids(self.work.ledger.connections.id[own])
         return table.append_column(OWN_GROUP, pc.is_in(table["connection_id"], ids))
+
+
+class Following(Decoding):
+    """What follows the connections of one partition makes."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan, PartitionRun)
+        assert isinstance(self.work, PartitionRun)
+        self.partition = self.work
+        self.partition.plan, self.partition.departures = plan, Departures(plan, self.work.ledger)
+
+    def follow(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Index rows, in order, to staged rows, units among them."""
+        facts: list[bytes] = []
+        self.partition.index = _index(batches, facts)
+        departures = self.partition.departures
+        sent = 0
+        for batch in self.run():
+            yield batch
+            for packed in departures.ready():
+                yield rows([(UNIT, str(sent), packed)])
+                sent += 1
+        for packed in departures.ready(last=True):
+            yield rows([(UNIT, str(sent), packed)])
+            sent += 1
+        yield from self.end()
+        yield rows([*(("_file", "", found) for found in facts), *([note("units", sent)] if sent else [])])
 
 
 def message_name(key: int, side: int) -> str:

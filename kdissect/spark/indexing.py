@@ -53,6 +53,8 @@ class FileFacts:
     lost_problems: int
     tally: Tally
     error: str | None
+    last: int
+    """Number of the last TCP packet, 0 for none."""
 
 
 def index(files: list[tuple[int, int]], plan: Plan) -> Iterator[pa.RecordBatch]:
@@ -67,7 +69,7 @@ def _index_file(plan: Plan, number: int, file: int) -> Iterator[pa.RecordBatch]:
     member = (Skimmed if source.ranged else Member)(name, Path(path))
     capture = CaptureSet(name, [member])
     scanner = Scanner(capture, plan.settings.after, plan.settings.before)
-    chunks = _Chunks(plan, number, file, source)
+    chunks = Chunks(plan, number, file, source)
     window = capture.window()
     error = None
     told = 0
@@ -82,26 +84,35 @@ def _index_file(plan: Plan, number: int, file: int) -> Iterator[pa.RecordBatch]:
     except CaptureError as wrong:
         error = str(wrong)
     yield from chunks.cut(scanner.flows)
-    facts = FileFacts(number, file, capture.reports[0], capture.problems, capture.lost_problems, scanner.tally(), error)
+    facts = FileFacts(
+        number, file, capture.reports[0], capture.problems, capture.lost_problems, scanner.tally(), error, chunks.last
+    )
     capture.close()
     bucket = plan.labels[(number + file) % len(plan.labels)]
     yield _batch([(bucket, number, file, 0, FACTS, pickle.dumps(facts), None)])
 
 
-class _Chunks:
+class Chunks:
     """Rows of one file on their way into buckets."""
 
     def __init__(self, plan: Plan, number: int, file: int, source: Source) -> None:
         self.plan, self.number, self.file, self.source = plan, number, file, source
         self._rows: list[Words] = []
         self._payloads: list[npt.NDArray[np.uint8]] = []
-        self._count = self._bytes = self._chunk = 0
         self._buckets: npt.NDArray[np.unsignedinteger[Any]] = np.zeros(0, np.uint8)
         """Bucket of each flow met so far: of a type that sorts in linear time."""
+        self._count = self._bytes = 0
+        self._skip = plan.skips.get((number, file), 0)
+        self._chunk = self._skip
+        """Number of the next chunk: behind all of those, at most one for each packet, that an earlier job has made."""
+        self.last = 0
+        """Number of the last packet taken."""
 
     def take(self, block: Block, segments: Words) -> None:
-        """The segment rows of a block."""
-        rows = segments.copy()
+        """The segment rows of a block, but for those of packets that an earlier job has read."""
+        if len(segments):
+            self.last = max(self.last, int(segments[:, PACKET].max()))
+        rows = segments[segments[:, PACKET] > self._skip]
         inline = rows[:, AT] >= EXTRA if self.source.ranged else rows[:, LEN] > 0
         payload = np.zeros(0, np.uint8)
         if inline.any():
@@ -113,6 +124,12 @@ class _Chunks:
         self._count += len(rows)
         self._bytes += len(payload)
 
+    def again(self, chunk: int, rows: Words, flows: Words, payload: bytes | None) -> Iterator[pa.RecordBatch]:
+        """Rows that were packed before, cut into this job's buckets."""
+        self._rows, self._payloads = [rows], [np.frombuffer(payload or b"", np.uint8)]
+        self._count, self._chunk = len(rows), chunk
+        yield from self.cut(flows)
+
     def secrets(self, found: list[bytes]) -> pa.RecordBatch:
         """TLS keys that stand in the file, for every bucket; before the packets that follow them."""
         data = pickle.dumps(found)
@@ -123,6 +140,7 @@ class _Chunks:
 
     @property
     def full(self) -> bool:
+        """Enough was collected."""
         return self._count >= ROWS or self._bytes >= PAYLOAD
 
     def cut(self, flows: Words) -> Iterator[pa.RecordBatch]:

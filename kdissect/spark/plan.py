@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
@@ -69,6 +69,10 @@ class Plan:
     """Bytes of frames after which a connection's bulk is decoded by tasks of its own: some seconds of work."""
     unit: int = 32 << 20
     """Bytes of frames that such a task is given at once."""
+    skips: Mapping[tuple[int, int], int] = field(default_factory=dict)
+    """(number of the capture, number of the file) -> how many of its packets were read by an earlier job."""
+    refused: Sequence[tuple[str, str]] = ()
+    """Files that were named and cannot be read as captures: (name, why)."""
 
 
 def source_of(capture: CaptureSet, payload: bool) -> Source:

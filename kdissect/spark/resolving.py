@@ -13,6 +13,7 @@ from kdissect.engine.quality import measures
 from kdissect.kafka.completed import Quality
 from kdissect.kafka.ledger import Ledger
 from kdissect.net.scanner import Scanner
+from kdissect.problems import Kind
 from kdissect.spark.decoding import Learned, with_groups, with_problems
 from kdissect.spark.indexing import FileFacts
 from kdissect.spark.plan import Plan
@@ -109,6 +110,9 @@ def put_together(plan: Plan, notes: Iterable[tuple[str, bytes]]) -> Outcome:
         scanner.finish()
         run.capture_problems(number, capture)
         run.quality += _added(measures(number, capture, scanner, run.ledger), counted)
+    for name, why in plan.refused:
+        errors.append(why)
+        run.ledger.note(Kind.CAPTURE, name, why)
     names = Names(
         builder.columns,
         builder.brokers,

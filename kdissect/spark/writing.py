@@ -12,10 +12,18 @@ from kdissect.problems import UsageError
 from kdissect.tables.declaration import SCHEMAS, declared
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
 DATE = "date"
 """The day (UTC) of a row's first time, as a column to make folders by."""
+
+
+KEPT = "_kdissect"
+"""Where what was decoded stays, below the output; readers of Spark pass over names that begin like this."""
+
+
+NOWHERE = "/no-such-place-for-kdissect"
+"""Where a format is tried out: one that is known says that nothing is there."""
 
 
 def target(output: str, name: str) -> str:
@@ -51,3 +59,26 @@ def dates(frame: DataFrame, name: str) -> DataFrame:
 
     time = _time(name)
     return frame if time is None else frame.withColumn(DATE, to_date(frame[time]))
+
+
+def known(session: SparkSession, form: str) -> None:
+    """Raise UsageError where the session cannot write this format."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    if form == "parquet":
+        return
+    try:
+        session.read.format(form).load(NOWHERE)
+    except (PySparkException, Py4JError) as error:
+        if "DATA_SOURCE_NOT_FOUND" in str(error):
+            raise UsageError(
+                f"this session of Spark has no format {form!r}; parquet is always there, others come with packages "
+                "(--conf spark.jars.packages=...)"
+            ) from None
+
+
+def written(session: SparkSession, form: str, frame: DataFrame, place: str) -> int:
+    """How many rows a table that was written has."""
+    read = session.read.format(form)
+    return (read.schema(frame.schema) if form == "parquet" else read).load(place).count()

@@ -34,6 +34,7 @@ def test_tables_as_parquet(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "exchanges" in done.stdout
     assert "3 tables from 1 file, 702 kB" in done.stderr
+    assert "0 of 1 capture as decoded before, 1 decoded whole" in done.stderr
     local = kdissect.open(CAPTURE).tables(tables)
     assert (out / "exchanges" / "broker=1").is_dir()
     for name, expected in local.items():
@@ -43,6 +44,28 @@ def test_tables_as_parquet(tmp_path: Path) -> None:
             found = found.set_column(at, "broker", found["broker"].cast("string"))
         found = found.select(expected.column_names) if found.num_rows else found
         assert Counter(map(repr, found.to_pylist())) == Counter(map(repr, expected.to_pylist())), name
+
+
+@pytest.mark.spark
+def test_a_second_run_and_what_spark_cannot_do(tmp_path: Path) -> None:
+    out, bad, local = tmp_path / "out", tmp_path / "bad.pcap", ("--master", "local[2]", "--tables", "problems")
+    bad.write_bytes(b"no capture at all")
+    first = run(CAPTURE, "-o", str(out), *local)
+    again = run(CAPTURE, str(bad), "-o", str(out), *local, "--partition-by", "date")
+    assert (first.returncode, again.returncode) == (0, 0), again.stderr
+    assert "1 of 1 capture as decoded before, 0 decoded whole" in again.stderr
+    found = ds.dataset(out / "problems", format="parquet").to_table()
+    assert "bad.pcap" in found["where"].to_pylist()
+    for arguments, said in (
+        (["--strict", str(bad)], (1, "bad.pcap: not a capture.")),
+        (["--format", "delta"], (2, "this session of Spark has no format 'delta'")),
+        (["--master", "nowhere"], (2, "Spark did not start: Master must")),
+        (["-o", "file:///proc/out"], (2, "cannot write file:///proc/out")),
+    ):
+        done = run(CAPTURE, "-o", str(tmp_path / "other"), *local, *arguments)
+        assert done.returncode == said[0], done.stderr
+        assert len(done.stderr.splitlines()) == 1, done.stderr
+        assert said[1] in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -73,6 +96,15 @@ def test_what_is_wrong_is_one_line(
     assert said in done.stderr
     assert done.stderr.startswith("kdissect: ")
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_without_pyspark(tmp_path: Path) -> None:
+    absent = tmp_path / "pyspark" / "__init__.py"
+    absent.parent.mkdir()
+    absent.write_text("raise ImportError('No module named pyspark')\n")
+    done = run(CAPTURE, "-o", str(tmp_path / "out"), PYTHONPATH=os.pathsep.join([str(tmp_path), str(ROOT)]))
+    assert done.returncode == 2
+    assert done.stderr == "kdissect: kdissect spark needs pyspark: pip install 'kdissect[spark]'\n"
 
 
 def test_java_that_is_too_old(tmp_path: Path) -> None:

@@ -97,10 +97,15 @@ def simulated(
     assert giant is None or len(units) > partitions
     for start in range(min(3, len(units))):
         staged += _listed(decoding.decode_units([_batch(units[start::3])], plan))
-    outcome = put_together(plan, [(name, data) for name, _, data in staged if name.startswith("_")])
+    return tables_of(plan, staged, [(name, data) for name, _, data in staged if name.startswith("_")])
+
+
+def tables_of(plan: Plan, staged: list[tuple[str, str, bytes]], notes: list[tuple[str, bytes]]) -> dict[str, pa.Table]:
+    """The tables of a plan out of what was decoded and the notes for the driver."""
+    outcome = put_together(plan, notes)
     names = outcome.names
     brokers = names.brokers.names()
-    stage = Stage(columns)
+    stage = Stage(plan.tables)
     split = decoding.split_tables(stage)
     made = staged
     if not stage.idle:
@@ -110,7 +115,7 @@ def simulated(
         made = [row for row in staged if row[0] not in analysing.MADE] + analysed
     builder = names.builder(plan)
     out = {}
-    for name in tables:
+    for name in plan.tables:
         schema = pa.schema([field.remove_metadata() for field in builder.finished(name, []).schema])
         parts = [names.resolved(builder, name, opened(data)) for table, _, data in made if table == name]
         if name == "findings":
@@ -132,6 +137,11 @@ def simulate() -> Callable[..., dict[str, pa.Table]]:
     return simulated
 
 
+@pytest.fixture(scope="session")
+def tabled() -> Callable[..., dict[str, pa.Table]]:
+    return tables_of
+
+
 def _sorted(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     if not batches:
         return []
@@ -150,13 +160,28 @@ def _batch(rows: list[tuple[str, str, bytes]]) -> pa.RecordBatch:
     return staged(rows)
 
 
-@pytest.fixture(scope="session")
-def rotate(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path, int], Path]:
-    """A classic pcap cut into so many files of a rotated set, in a folder of its own."""
+def slowed(data: bytes, times: int) -> bytes:
+    """A classic pcap in microseconds whose packets are so many times as far apart in time."""
+    if times == 1:
+        return data
+    order = {0xD4: "<", 0xA1: ">"}[data[0]]
+    out, at, begin = bytearray(data), 24, None
+    while at < len(data):
+        seconds, rest, size = struct.unpack(order + "III", data[at : at + 12])
+        begin = seconds * 1_000_000 + rest if begin is None else begin
+        time = begin + (seconds * 1_000_000 + rest - begin) * times
+        out[at : at + 8] = struct.pack(order + "II", *divmod(time, 1_000_000))
+        at += 16 + size
+    return bytes(out)
 
-    def cut(path: Path, files: int) -> Path:
+
+@pytest.fixture(scope="session")
+def rotate(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
+    """A classic pcap cut into so many files of a rotated set, in a folder of its own; maybe `slowed`."""
+
+    def cut(path: Path, files: int, slower: int = 1) -> Path:
         folder = tmp_path_factory.mktemp(f"{path.stem}_{files}")
-        data = path.read_bytes()
+        data = slowed(path.read_bytes(), slower)
         order = "<" if data[0] in (0xD4, 0x4D) else ">"
         records, at = [], 24
         while at + 16 <= len(data):

@@ -1,0 +1,159 @@
+"""Jobs one after the other over captures that grow: tables equal those of the local engine over what is there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kdissect
+import kdissect.spark
+from kdissect.problems import CaptureUnreadable, UsageError
+from kdissect.spark.store import Store
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
+]
+FEW = ["exchanges", "connections", "fetch_sessions", "problems", "capture_quality"]
+
+
+@pytest.fixture
+def job(spark: Any, tmp_path: Path, equal: Any) -> Callable[..., str]:
+    """Run a job over the folder `in`; what it says of earlier ones. Its tables are compared."""
+    (tmp_path / "in").mkdir()
+
+    def run(tables: list[str] | None = None, **options: Any) -> str:
+        made = kdissect.spark.dissect(spark, tmp_path / "in", tables, keep=tmp_path / "kept", partitions=3, **options)
+        found = {name: frame.toArrow() for name, frame in made.items()}
+        equal(found, kdissect.open(tmp_path / "in").tables(list(found)))
+        return made.reused
+
+    return run
+
+
+def test_files_come_one_after_the_other(captures: Path, rotate: Any, job: Callable[..., str], tmp_path: Path) -> None:
+    """A file that is being written, one that has grown, new ones, and none; at last one is gone."""
+    folder, files = tmp_path / "in", rotate(captures / "k4_fetch_sessions_raw.pcap", 6, 100)
+    shutil.copy(captures / "base.pcap", folder / "other.pcap")
+    parts = [(path.name, path.read_bytes()) for path in sorted(files.iterdir())]
+
+    def put(number: int, size: int | None = None) -> None:
+        (folder / parts[number][0]).write_bytes(parts[number][1][:size])
+
+    put(0)
+    put(1)
+    assert job() == "0 of 2 captures as decoded before, 2 decoded whole"
+    put(2, len(parts[2][1]) // 2)  # inside of a record
+    assert job() == (
+        "1 of 2 captures as decoded before, 1 with 1 new file and the connections that were open, 0 decoded whole"
+    )
+    put(2)
+    put(3)
+    assert job() == (
+        "1 of 2 captures as decoded before, 1 with 2 new files and the connections that were open, 0 decoded whole"
+    )
+    put(4)
+    put(5)
+    job()
+    assert job() == "2 of 2 captures as decoded before, 0 decoded whole"
+    (folder / parts[1][0]).unlink()
+    assert job() == "1 of 2 captures as decoded before, 1 decoded whole"
+    (folder / "other.pcap").unlink()
+    assert job() == "1 of 1 capture as decoded before, 0 decoded whole"
+
+
+def test_what_is_the_same_is_not_read_again(spark: Any, captures: Path, equal: Any, tmp_path: Path) -> None:
+    """A file whose middle is other than it was, which only those who read it see."""
+    old, new = tmp_path / "old.pcap", tmp_path / "new.pcap"
+    shutil.copy(captures / "base_short.pcap", old)
+    kdissect.spark.dissect(spark, old, FEW, keep=tmp_path / "kept", partitions=2)["exchanges"].count()
+    shutil.copy(captures / "raw_ids.pcap", new)
+    expected = kdissect.open([old, new]).tables(FEW)
+    found, data = old.stat(), bytearray(old.read_bytes())
+    data[6000:-6000] = bytes(len(data) - 12_000)
+    old.write_bytes(data)
+    os.utime(old, ns=(found.st_atime_ns, found.st_mtime_ns))
+    assert kdissect.open(old).table("exchanges").num_rows < expected["exchanges"].num_rows // 2
+    made = kdissect.spark.dissect(spark, [old, new], FEW, keep=tmp_path / "kept", partitions=2)
+    equal({name: frame.toArrow() for name, frame in made.items()}, expected)
+
+
+def test_of_a_set_that_grew_only_new_files_are_scanned(spark: Any, captures: Path, rotate: Any, tmp_path: Path) -> None:
+    folder = rotate(captures / "k4_fetch_sessions_raw.pcap", 4, 100)
+    late = shutil.move(folder / "cut.pcap3", tmp_path / "cut.pcap3")
+    kdissect.spark.dissect(spark, folder, FEW, keep=tmp_path / "kept", partitions=2)["exchanges"].count()
+    shutil.move(late, folder / "cut.pcap3")
+    made = kdissect.spark.dissect(spark, folder, FEW, keep=tmp_path / "kept", partitions=2)
+    scanned = made._index().where("kind <> 2").select("file").distinct().collect()
+    assert [row.file for row in scanned] == [3]
+
+
+def test_giant_connections(spark: Any, captures: Path, rotate: Any, equal: Any, tmp_path: Path) -> None:
+    folder = rotate(captures / "k4_fetch_sessions_raw.pcap", 4, 100)
+    late = shutil.move(folder / "cut.pcap3", tmp_path / "cut.pcap3")
+    names = ["exchanges", "fetch_partitions", "connections", "problems", "topics"]
+    for more in (False, True):
+        if more:
+            shutil.move(late, folder / "cut.pcap3")
+        made = kdissect.spark.dissect(spark, folder, names, keep=tmp_path / "kept", partitions=2)
+        made.plan = replace(made.plan, giant=0, unit=5_000)
+        equal({name: frame.toArrow() for name, frame in made.items()}, kdissect.open(folder).tables(names))
+    for generation in ("rows-000001", "rows-000002"):
+        assert list((tmp_path / "kept" / generation / "table=unit").iterdir())
+
+
+def test_another_option_reads_everything_again(captures: Path, job: Callable[..., str], tmp_path: Path) -> None:
+    shutil.copy(captures / "base_tiny.pcap", tmp_path / "in" / "a.pcap")
+    whole, same = (
+        "0 of 1 capture as decoded before, 1 decoded whole",
+        "1 of 1 capture as decoded before, 0 decoded whole",
+    )
+    assert [job(FEW), job(FEW), job(FEW[:1]), job(FEW[:1], verify=True), job(FEW[:1], verify=True)] == [
+        whole, same, whole, whole, same
+    ]  # fmt: skip
+    assert len(list((tmp_path / "kept").iterdir())) == 2  # a manifest, and what it names
+
+
+def test_a_job_that_did_not_end_well(
+    captures: Path, job: Callable[..., str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "in"
+    shutil.copy(captures / "base_tiny.pcap", folder / "a.pcap")
+    job(FEW)
+    shutil.copy(captures / "base_short.pcap", folder / "b.pcap")
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "put", _interrupted)
+        with pytest.raises(InterruptedError):
+            job(FEW)
+    assert (tmp_path / "kept" / "rows-000002").is_dir()
+    (folder / "b.pcap").unlink()
+    shutil.copy(captures / "raw_ids.pcap", folder / "c.pcap")
+    assert job(FEW) == "1 of 2 captures as decoded before, 1 decoded whole"
+    shutil.rmtree(tmp_path / "kept" / "rows-000001")
+    assert job(FEW) == "0 of 2 captures as decoded before, 2 decoded whole"
+
+
+def test_what_is_wrong(spark: Any, captures: Path, tmp_path: Path) -> None:
+    path = captures / "base_tiny.pcap"
+    with pytest.raises(UsageError, match="whole tables"):
+        kdissect.spark.dissect(spark, path, {"exchanges": ["api"]}, keep=tmp_path)
+    bad = tmp_path / "bad.pcap"
+    bad.write_bytes(b"no capture at all")
+    made = kdissect.spark.dissect(spark, [path, bad], ["problems"], keep=tmp_path / "kept")
+    assert [row.where for row in made["problems"].collect()].count("bad.pcap") == 1
+    with pytest.raises(kdissect.NotACapture):
+        kdissect.spark.dissect(spark, [path, bad], ["problems"], strict=True)
+    cut = tmp_path / "cut.pcap"
+    cut.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(CaptureUnreadable, match=r"cut\.pcap"):
+        kdissect.spark.dissect(spark, cut, ["problems"], keep=tmp_path / "kept", strict=True)["problems"]
+
+
+def _interrupted(*_: Any) -> None:
+    raise InterruptedError
