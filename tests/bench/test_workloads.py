@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,26 @@ def test_what_is_generated(name: str, tmp_path: Path) -> None:
     assert rows.num_rows == made.exchanges
     assert set(rows["status"].to_pylist()) == {"ok"}
     assert all(rows["decoded"].to_pylist())
+
+
+@pytest.mark.parametrize("name", [name for name in WORKLOADS if name not in ("loss", "mixed")])
+def test_tshark_reads_the_same(name: str, tmp_path: Path) -> None:
+    """Every request and response, and nothing malformed."""
+    made = WORKLOADS[name][1](tmp_path / "made.pcap", SMALL // 10)
+    fields = ("kafka.correlation_id", "kafka.client_id", "_ws.malformed")
+    command = ["tshark", "-r", str(made.path), "-Y", "kafka", "-T", "fields", *(w for f in fields for w in ("-e", f))]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    ids, clients, malformed = zip(*(line.split("\t") for line in text.splitlines()), strict=True)
+    assert sum(len(one.split(",")) for one in ids) == 2 * made.exchanges
+    assert sum(len(one.split(",")) for one in clients if one) == made.exchanges
+    assert not any(malformed)
+
+
+def test_acknowledged(tmp_path: Path) -> None:
+    """Each packet acknowledges what the other side sent before it, so that holes are seen to be holes."""
+    made = WORKLOADS["chatter"][1](tmp_path / "made.pcap", SMALL // 10)
+    command = ["tshark", "-r", str(made.path), "-Y", "tcp.analysis.flags", "-T", "fields", "-e", "frame.number"]
+    assert not subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def test_loss(tmp_path: Path) -> None:
