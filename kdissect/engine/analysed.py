@@ -125,13 +125,13 @@ class _Pieces:
             self._messages.setdefault(kind, []).append(batch)
 
     def tables(self) -> dict[str, pa.Table]:
-        """Resolved tables: all that the run makes part by part."""
+        """Resolved tables: all that the run makes part by part. The rows are not kept."""
         builder = self.run.builder
         found = {}
         for name in builder.columns:
             if name in AT_THE_END or name in ADDED:
                 continue
-            made = [builder.resolve(name, piece) for piece in self.rows.get(name, ())]
+            made = [builder.resolve(name, piece) for piece in self.rows.pop(name, ())]
             found[name] = (
                 unified(pa.concat_tables(made, promote_options="none")) if made else builder.finished(name, [])
             )

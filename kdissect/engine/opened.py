@@ -46,6 +46,10 @@ MADE = (
 `producers`, which go into every record and every batch sent, are made when they are asked for."""
 
 
+ROW_GROUP = 1 << 16
+"""Rows of a Parquet row group: made plain at once, some 30 MB with all columns."""
+
+
 class Capture:
     """One or more captures, opened but not read. Every method reads them anew (standard input can be read only once).
 
@@ -255,10 +259,13 @@ class Capture:
         """Every table as Parquet, `directory/TABLE.parquet`; returns rows by table."""
         folder = Path(directory)
         folder.mkdir(parents=True, exist_ok=True)
-        return {
-            name: formats.write_parquet(SCHEMAS[name], table.to_batches(), folder / f"{name}.parquet")
-            for name, table in self.tables().items()
-        }
+        run, shown, found = self._run(dict.fromkeys(MADE), {})
+        parts = run.whole()
+        written = {}
+        for name in MADE:
+            rows = run.builder.pieces(name, parts.pop(name), found[name], shown[name], ROW_GROUP)
+            written[name] = formats.write_parquet(SCHEMAS[name], rows, folder / f"{name}.parquet")
+        return written
 
     def _tables(
         self,
@@ -267,13 +274,23 @@ class Capture:
         conditions: Mapping[str, Filter | None] | None = None,
         reveal: bool = False,
     ) -> dict[str, pa.Table]:
-        shown = {name: columns_of(name, None if columns is None else list(columns)) for name, columns in asked.items()}
-        found = conditions or {name: self._condition(name, where.get(name)) for name in asked}
-        columns = {name: _with_filter(names, found[name]) for name, names in shown.items()}
-        run = AnalysedRun(self._captures, columns, self._reading(asked, found, reveal))
+        run, shown, found = self._run(asked, where, conditions, reveal)
         return {
             name: run.builder.finished(name, parts, found[name], shown[name]) for name, parts in run.whole().items()
         }
+
+    def _run(
+        self,
+        asked: Mapping[str, Sequence[str] | None],
+        where: Mapping[str, str | None],
+        conditions: Mapping[str, Filter | None] | None = None,
+        reveal: bool = False,
+    ) -> tuple[AnalysedRun, dict[str, list[str]], Mapping[str, Filter | None]]:
+        """A run for whole tables, the columns to show of each, and the filters."""
+        shown = {name: columns_of(name, None if columns is None else list(columns)) for name, columns in asked.items()}
+        found = conditions or {name: self._condition(name, where.get(name)) for name in asked}
+        columns = {name: _with_filter(names, found[name]) for name, names in shown.items()}
+        return AnalysedRun(self._captures, columns, self._reading(asked, found, reveal)), shown, found
 
     def _reading(
         self, asked: Mapping[str, Sequence[str] | None], filters: Mapping[str, Filter | None], reveal: bool

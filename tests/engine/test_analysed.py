@@ -18,6 +18,7 @@ from kdissect.analysis.stage import Stage
 from kdissect.capture.captureset import CaptureSet
 from kdissect.capture.window import Window
 from kdissect.engine import analysed, overview
+from kdissect.engine import opened as opening
 from kdissect.engine.analysed import PROGRESSIVE
 from kdissect.problems import UsageError
 from kdissect.tables.declaration import SCHEMAS
@@ -106,6 +107,17 @@ def test_the_same_from_parquet(tmp_path: Path) -> None:
     for name in ("fetch_sessions", "fetches"):
         got, want = again[name].select(SCHEMAS[name].names).to_pylist(), tables[name].to_pylist()
         assert sorted(map(str, got)) == sorted(map(str, want))
+
+
+def test_parquet_is_what_tables_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Written in row groups, one table after the other."""
+    monkeypatch.setattr(opening, "ROW_GROUP", 7)
+    capture = opened("k4_session_eviction")
+    rows = capture.save(tmp_path)
+    tables = capture.tables()
+    assert rows == {name: table.num_rows for name, table in tables.items()}
+    for name, table in tables.items():
+        assert pq.read_table(tmp_path / f"{name}.parquet").cast(table.schema).equals(table), name
 
 
 def test_session_figures() -> None:
