@@ -98,7 +98,8 @@ def spark(
     if "://" not in output:
         _writable(output)
     begun = time.monotonic()
-    session = _session(master, confs)
+    hushed = Hushed(NOISE)
+    session = _session(master, confs, hushed)
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -121,6 +122,7 @@ def spark(
     except (PySparkException, Py4JError) as error:
         raise SparkFailed(f"Spark: {_first_line(error)}") from None
     finally:
+        hushed.over()  # Python's workers complain when Spark leaves them
         session.stop()
     taken = time.monotonic() - begun
     out = terminal.console()
@@ -172,7 +174,7 @@ def _needs() -> None:
         raise UsageError(f"{wanted}: {java} is {found[1] if found else 'of a version that it does not tell'}")
 
 
-def _session(master: str | None, confs: list[tuple[str, str]]) -> SparkSession:
+def _session(master: str | None, confs: list[tuple[str, str]], hushed: Hushed) -> SparkSession:
     """A session: the one of `spark-submit`, else one of our own, which says nothing but what goes wrong."""
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     from pyspark.sql import SparkSession
@@ -189,7 +191,6 @@ def _session(master: str | None, confs: list[tuple[str, str]]) -> SparkSession:
         raise UsageError("--master is spark-submit's here: spark-submit --master ...")
     for name, value in confs:
         built = built.config(name, value)
-    hushed = Hushed(NOISE)
     try:
         with hushed.entered():
             return built.getOrCreate()

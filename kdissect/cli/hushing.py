@@ -20,6 +20,7 @@ class Hushed:
         self.said: list[str] = []
         self._noise = tuple(noise)
         self._held = True
+        self._over = False
         self._lock = threading.Lock()
         self._ours = -1
 
@@ -43,12 +44,19 @@ class Hushed:
             sys.stderr.flush()
             os.dup2(self._ours, 2)
 
+    def over(self) -> None:
+        """Nothing of what they write from now on matters: they are about to be ended."""
+        with self._lock:
+            self._over = True
+
     def _take(self, source: int) -> None:
         with os.fdopen(source, encoding="utf-8", errors="replace") as lines, contextlib.suppress(OSError):
             for line in lines:
                 if line.startswith(self._noise):
                     continue
                 with self._lock:
+                    if self._over:
+                        continue
                     if self._held:
                         self.said.append(line)
                     else:

@@ -38,3 +38,13 @@ def test_what_was_said_before_it_went_wrong_is_held(capfd: pytest.CaptureFixture
         subprocess.run(failing, check=True)
     assert "something\n" in waited("something", lambda: "".join(hushed.said))
     assert capfd.readouterr().err == ""
+
+
+def test_at_the_end_nothing_matters(capfd: pytest.CaptureFixture[str]) -> None:
+    hushed = Hushed([])
+    with hushed.entered():
+        started = subprocess.Popen([sys.executable, "-c", f"input(); {SAY[2]}"], stdin=subprocess.PIPE)
+    hushed.over()
+    started.communicate(b"now\n")
+    time.sleep(0.05)
+    assert capfd.readouterr().err == ""
