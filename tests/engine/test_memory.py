@@ -112,4 +112,4 @@ def test_a_million_connections() -> None:
     each = (large - small) / (many - some)
     print(f"{some} connections: {small >> 20} MB; {many}: {large >> 20} MB; {each:.0f} bytes for each more")
     assert (some, many) == (200_000, 1_000_000)
-    assert each < 600
+    assert each < 250

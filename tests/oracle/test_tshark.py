@@ -19,9 +19,10 @@ import pytest
 
 import kdissect
 from kdissect.crosscheck import KNOWS, MALFORMED
-from tests.oracle.damage import drawn, spans, without
+from tests.oracle.damage import drawn, removed, spans, without
 from tests.oracle.dissector import Shown, decode_as, decrypt, shown, tshark
 from tests.oracle.material import CAPTURES, ENCRYPTED, LOGGED, Material, material
+from tests.oracle.test_damage import DAMAGED
 
 pytestmark = pytest.mark.oracle
 
@@ -81,6 +82,25 @@ def test_recovered_beside_tshark(name: str, tmp_path: Path) -> None:
         print(f"{name} {kind}: {len(gone)} packets lost, {len(whole)} exchanges whole; tshark pairs {len(theirs)}, "
               f"kdissect {len(ours)}")  # fmt: skip
         assert ours >= theirs
+
+
+def test_the_damaged_set_beside_tshark() -> None:
+    """Of the exchanges whose packets all survived, the share that each pairs; a line for each damaged copy of base, and
+    one for base itself, of whose versions tshark knows few."""
+    print("\n| capture | packets lost | exchanges whole | kdissect | tshark |\n|---|---|---|---|---|")
+    for name in ["base", *DAMAGED]:
+        gone, it = frozenset() if name == "base" else removed(name), material(name)
+        whole = {key for key, span in spans().items() if span.response and not gone & (span.request | span.response)}
+        messages, _ = shown(it.path, material("base").ports)
+        theirs = {(m.ports[1], m.correlation_id) for m in messages if not m.is_request} & whole
+        ours = {
+            (r["client_port"], r["correlation_id"])
+            for r in it.exchanges
+            if r["response_last_at"] is not None and r["status"] != "orphan"
+        } & whole
+        shares = " | ".join(f"{len(found) / len(whole):.1%}" for found in (ours, theirs))
+        print(f"| {name} | {len(gone)} | {len(whole)} | {shares} |")
+        assert ours == whole
 
 
 def _header(message: Shown) -> tuple[Any, ...]:
