@@ -32,7 +32,7 @@ NO_WATERMARK = 2**63 - 1
 """Everything may be worked on: nothing more will come."""
 EVENTS_AT_ONCE = 1 << 14
 """Events per kernel call: what a call may need is reserved before it, so this bounds the slack of the pools."""
-PARTITIONS_AT_ONCE = 1 << 17
+PARTITIONS_AT_ONCE = 1 << 15
 """Rows of partitions per kernel call, likewise (a single request may have more)."""
 
 
