@@ -24,7 +24,7 @@ READ: Mapping[str, Sequence[str] | None] = {
     "api_versions": None,
     "findings": None,
     "capture_quality": None,
-    "problems": ("kind", "bytes", "detail", "file", "frame"),
+    "problems": (*WANTED["problems"], "file", "frame"),
 }
 """Tables and columns that a report is made of. None of them holds keys or values of records, or credentials."""
 

@@ -172,8 +172,8 @@ class Summarizer:
             bytes=_measure(quality, "original_bytes"),
             connections=sum(c["connection_id_count"] for c in connections),
             kafka_connections=sum(c["connection_id_count"] for c in connections if c["is_kafka"]),
-            protocols=dict(others.most_common()),
-            statuses=dict(self._statuses.most_common()),
+            protocols=_most_first(others),
+            statuses=_most_first(self._statuses),
             by=self.by,
             latencies=self._latency_lines(),
             errors=self._error_lines(),
@@ -320,6 +320,11 @@ def _session_lines(rows: list[dict[str, Any]]) -> list[SessionLine]:
             )
         )
     return sorted(lines, key=lambda line: (len(line.broker), line.broker))
+
+
+def _most_first(counts: Mapping[str, int]) -> dict[str, int]:
+    """The largest first; equal ones by name, for rows come in any order."""
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
 def _measure(quality: list[dict[str, Any]], measure: str) -> int | None:
