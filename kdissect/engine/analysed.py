@@ -18,6 +18,7 @@ from kdissect.engine.strand import Rows
 from kdissect.engine.timings import ANALYSIS, REST, TABLES
 from kdissect.tables.builder import AT_THE_END
 from kdissect.tables.order import order
+from kdissect.tables.where import Filter
 
 PROGRESSIVE = ("exchanges", "fetches", "fetch_partitions", "fetch_sessions", "session_partitions")
 """Tables that `AnalysedRun.parts` makes part by part; the others that the analysis adds need everything at once."""
@@ -33,7 +34,8 @@ do not: some 30 MB with all their columns."""
 class AnalysedRun:
     """One pass over captures for the tables asked for (name -> columns), analysed where they have to be.
 
-    `whole` or `parts` may be called, once. `run`: the kind of run that reads.
+    `whole` or `parts` may be called, once. `run`: the kind of run that reads. `where`: of a table only rows for which
+    this holds are wanted; others are dropped as early as that can be told, and whoever asked filters what is left.
     """
 
     def __init__(
@@ -42,8 +44,10 @@ class AnalysedRun:
         tables: Mapping[str, Sequence[str]],
         settings: Settings,
         run: type[Run] = Run,
+        where: Mapping[str, Filter] | None = None,
     ) -> None:
         self.asked = tables
+        self.where = where or {}
         self.clock = settings.timings
         self.stage = Stage(tables)
         read: dict[str, Sequence[str]] = dict(tables)
@@ -57,7 +61,7 @@ class AnalysedRun:
 
     def whole(self) -> dict[str, list[pa.RecordBatch | pa.Table]]:
         """Every table asked for, in pieces, unfiltered and in no order: what `TableBuilder.finished` takes."""
-        pieces = _Pieces(self.run)
+        pieces = _Pieces(self.run, self.where if self.stage.idle else {})
         for part in self.run.rows():
             pieces.take(part)
         at_the_end = self.run.finish()
@@ -108,16 +112,19 @@ class AnalysedRun:
 
 
 class _Pieces:
-    """Rows taken from a run, until they are worked on."""
+    """Rows taken from a run, until they are worked on; of tables in `where`, those for which it holds."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: Run, where: Mapping[str, Filter] | None = None) -> None:
         self.run = run
+        self.where = where or {}
         self.rows: dict[str, list[pa.RecordBatch | pa.Table]] = {}
         self.count = 0
         self._messages: dict[tuple[int, int], list[pa.RecordBatch]] = {}
 
     def take(self, part: Rows) -> None:
         for name, batch in part.tables.items():
+            if name in self.where:
+                batch = self.run.builder.kept(name, batch, self.where[name])
             if batch.num_rows:
                 self.rows.setdefault(name, []).append(batch)
                 self.count += batch.num_rows

@@ -290,7 +290,8 @@ class Capture:
         shown = {name: columns_of(name, None if columns is None else list(columns)) for name, columns in asked.items()}
         found = conditions or {name: self._condition(name, where.get(name)) for name in asked}
         columns = {name: _with_filter(names, found[name]) for name, names in shown.items()}
-        return AnalysedRun(self._captures, columns, self._reading(asked, found, reveal)), shown, found
+        early = {name: condition for name, condition in found.items() if condition is not None}
+        return AnalysedRun(self._captures, columns, self._reading(asked, found, reveal), where=early), shown, found
 
     def _reading(
         self, asked: Mapping[str, Sequence[str] | None], filters: Mapping[str, Filter | None], reveal: bool

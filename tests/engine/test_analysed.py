@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -172,3 +173,29 @@ def test_bad_arguments() -> None:
         capture.analysis.latency(["colour"])
     with pytest.raises(UsageError, match="time buckets"):
         capture.analysis.latency(every=0)
+
+
+def test_rows_that_a_filter_drops_are_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As far as a column's value is known at once; the rows are the same as filtered afterwards."""
+    held: list[int] = []
+    take = analysed._Pieces.take
+
+    def counting(self: analysed._Pieces, part: Any) -> None:
+        take(self, part)
+        held.append(self.count)
+
+    monkeypatch.setattr(analysed._Pieces, "take", counting)
+    columns = ["exchange_id", "api", "broker"]
+    for where in ("api = 'Metadata'", "api = 'Metadata' and broker = '1'"):
+        held.clear()
+        found = opened("k4_slow_and_throttled").table("exchanges", columns, where)
+        early = max(held)
+        everything = opened("k4_slow_and_throttled").table("exchanges", columns)
+        wanted = pc.equal(everything["api"], "Metadata")
+        if "broker" in where:
+            wanted = pc.and_(wanted, pc.equal(everything["broker"], "1"))
+            assert early == everything.num_rows  # which node a broker is may be told later
+        else:
+            assert early == found.num_rows
+        assert found.equals(everything.filter(wanted))
+        assert 0 < found.num_rows < everything.num_rows
