@@ -44,7 +44,7 @@ def rows(run: Run) -> Iterator[Rows]:
 
 
 def strands(run: Run, capture: CaptureSet) -> int:
-    """Strands that a capture can be shared out among.
+    """Strands that a capture can be shared out among: one thread of them all reads ahead.
 
     One where rows are handed on as they are made, where what some connections tell decides what is wanted of others,
     where TLS is decrypted (resumed sessions go by what others agreed on), and where memory for bytes that cannot be
@@ -53,7 +53,7 @@ def strands(run: Run, capture: CaptureSet) -> int:
     settings = run.settings
     if run.flowing or settings.selection or settings.keylog is not None or not capture.rereadable:
         return 1
-    return jobs(settings, capture)
+    return max(1, jobs(settings, capture) - 1)
 
 
 class _Shared:

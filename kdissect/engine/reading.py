@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 Words = npt.NDArray[np.int64]
 
 LARGE = 32 << 20
-"""Bytes of a capture that several threads are worth their trouble for: eight blocks."""
+"""Bytes of a capture that several threads are worth their trouble for: four blocks."""
 MOST = 8
-"""Threads at most unless more are asked for: each works on some 30 MB, and reading alone feeds no more of them."""
+"""Threads at most unless more are asked for: each works on some 30 MB, and Python between the kernels is for one of them
+at a time."""
 
 
 def jobs(settings: Settings, capture: CaptureSet) -> int:

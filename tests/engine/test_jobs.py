@@ -70,7 +70,7 @@ def test_connections_that_come_and_go(coming_and_going: Path, small_blocks: None
 def test_several_captures(captures: Path, small_blocks: None) -> None:
     """One of them is compressed and read by a single strand."""
     names = [captures / name for name in ("k4_follower_sessions.pcap", "field_gz.pcap.gz", "base.pcap")]
-    same(kdissect.open(names, jobs=1), kdissect.open(names, jobs=2))
+    same(kdissect.open(names, jobs=1), kdissect.open(names, jobs=3))
 
 
 def test_encrypted(captures: Path, small_blocks: None) -> None:
@@ -96,7 +96,7 @@ def test_connections_are_shared_out(coming_and_going: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(Strand, "feed", watched)
     kdissect.open(coming_and_going, jobs=3).table("exchanges")
-    assert len(fed) % 3 == 0
+    assert len(fed) % 2 == 0  # the third thread reads
     assert min(fed) > max(fed) / 2 > 0
 
 
@@ -127,7 +127,7 @@ def test_an_error_of_a_thread_is_raised(where: str, coming_and_going: Path, monk
         monkeypatch.setattr(CaptureSet, "window", lambda self: Window(1 << 17, 4))
         monkeypatch.setattr(Scanner, "scan", second)
     with pytest.raises(ZeroDivisionError, match=where):
-        kdissect.open(coming_and_going, jobs=2).table("exchanges")
+        kdissect.open(coming_and_going, jobs=3).table("exchanges")
 
 
 def test_bad_numbers(captures: Path, capfd: pytest.CaptureFixture[str]) -> None:
