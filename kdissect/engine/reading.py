@@ -25,8 +25,8 @@ Words = npt.NDArray[np.int64]
 LARGE = 32 << 20
 """Bytes of a capture that several threads are worth their trouble for: four blocks."""
 MOST = 8
-"""Threads at most unless more are asked for: each works on some 30 MB, and Python between the kernels is for one of them
-at a time."""
+"""Threads at most unless more are asked for: each works on some 30 MB, and only one at a time runs Python between the
+kernels."""
 
 
 def jobs(settings: Settings, capture: CaptureSet) -> int:
