@@ -11,7 +11,7 @@ import asyncio
 import shutil
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -164,43 +164,58 @@ def _shown(path: Path, ports: Sequence[int]) -> tuple[list[Seen], set[int], str]
     if shutil.which("tshark") is None:
         raise UsageError("crosscheck needs tshark on the PATH: apt install tshark")
     try:
-        import pyshark
-        from pyshark.capture.capture import TSharkCrashException as Crash
+        import pyshark  # noqa: F401  # the first to fail where it is not installed
         from pyshark.tshark.tshark import get_tshark_version
     except ImportError:
         raise UsageError("crosscheck needs pyshark: pip install 'kdissect[crosscheck]'") from None
     messages: list[Seen] = []
     trouble: set[int] = set()
-    crashed: Exception | None = None
+
+    def look(packet: Any) -> None:
+        frame = int(packet.number)
+        for layer in packet.layers:
+            if layer.layer_name == "kafka":
+                found = list(_message(frame, layer))
+                messages.extend(found)
+                if not found or layer.get_field("request_missing") is not None:
+                    trouble.add(frame)
+            elif layer.layer_name.startswith("_ws"):
+                trouble.add(frame)
+
+    version = str(get_tshark_version())
+    crashed = each_packet(path, ports, look)
+    if crashed and not messages:  # else the capture is cut short, which tshark exits with an error for
+        raise UsageError(f"tshark cannot read {path}: {' '.join(crashed.split())[:200].removeprefix('tshark: ')}")
+    return messages, trouble, version
+
+
+def each_packet(path: Path, ports: Collection[int], look: Callable[[Any], None]) -> str:
+    """Call look with each packet that pyshark has of the Kafka messages of a capture; why tshark failed, if it did.
+
+    tshark is waited for before pyshark cleans up: pyshark kills what still runs, and to look whether it runs takes the
+    exit code away from the event loop, which then says 255 of a tshark that ended well.
+    """
+    import pyshark
+    from pyshark.capture.capture import TSharkCrashException as Crash
+
     with warnings.catch_warnings(), closing(asyncio.new_event_loop()) as loop:  # pyshark closes none that it makes
         warnings.simplefilter("ignore")  # its event loop handling is of an older Python
-        version = str(get_tshark_version())
         capture = pyshark.FileCapture(
             str(path), decode_as={f"tcp.port=={port}": "kafka" for port in ports}, display_filter="kafka",
             keep_packets=False, eventloop=loop,
         )  # fmt: skip
         try:
-            for packet in capture:
-                frame = int(packet.number)
-                for layer in packet.layers:
-                    if layer.layer_name == "kafka":
-                        found = list(_message(frame, layer))
-                        messages += found
-                        if not found or layer.get_field("request_missing") is not None:
-                            trouble.add(frame)
-                    elif layer.layer_name.startswith("_ws"):
-                        trouble.add(frame)
+            try:
+                loop.run_until_complete(capture.packets_from_tshark(look, close_tshark=False))
+                for process in capture._running_processes:
+                    loop.run_until_complete(process.wait())
+            finally:
+                capture.close()
         except Crash as error:
-            crashed = error
-        try:
-            capture.close()
-        except Crash as error:
-            crashed = crashed or error
-        why = getattr(capture, "_last_error_line", None) or crashed
-        capture._running_processes.clear()  # or it complains once more when it is collected
-    if crashed is not None and not messages:  # else the capture is cut short, which tshark exits with an error for
-        raise UsageError(f"tshark cannot read {path}: {' '.join(str(why).split())[:200].removeprefix('tshark: ')}")
-    return messages, trouble, version
+            return getattr(capture, "_last_error_line", None) or str(error)
+        finally:
+            capture._running_processes.clear()  # or it complains once more when it is collected
+    return ""
 
 
 def _message(frame: int, layer: Any) -> Iterator[Seen]:

@@ -7,20 +7,16 @@ right.
 
 from __future__ import annotations
 
-import asyncio
-import warnings
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kdissect
-from kdissect.crosscheck import KNOWS, MALFORMED
+from kdissect.crosscheck import KNOWS, MALFORMED, each_packet
 from tests.oracle.damage import drawn, removed, spans, without
-from tests.oracle.dissector import Shown, decode_as, decrypt, shown, tshark
+from tests.oracle.dissector import Shown, decrypt, shown, tshark
 from tests.oracle.material import CAPTURES, ENCRYPTED, LOGGED, Material, material
 from tests.oracle.test_damage import DAMAGED
 
@@ -173,24 +169,18 @@ def test_pyshark_shows_the_same_requests(name: str) -> None:
     assert theirs == ours
 
 
-def layers(it: Material) -> Iterator[Shown]:
+def layers(it: Material) -> list[Shown]:
     """Requests of a capture as pyshark has them."""
-    pyshark = pytest.importorskip("pyshark")
-    ports = {f"tcp.port=={port}": "kafka" for port in it.ports}
-    assert decode_as(it.ports)
-    with warnings.catch_warnings(), closing(asyncio.new_event_loop()) as loop:  # pyshark closes none that it makes
-        warnings.simplefilter("ignore")  # its event loop handling is of an older Python
-        capture = pyshark.FileCapture(
-            str(it.path), decode_as=ports, display_filter="kafka", keep_packets=False, eventloop=loop
-        )
-        try:
-            for packet in capture:
-                for layer in packet.layers:
-                    if layer.layer_name == "kafka" and layer.get_field("request_key") is not None:
-                        ports_of = int(packet.tcp.srcport), int(packet.tcp.dstport)
-                        key, version = int(layer.request_key), int(layer.request_version)
-                        number, size = int(layer.correlation_id), int(layer.len)
-                        yield Shown(int(packet.number), ports_of, size, True, key, version, number, None, None)
-        finally:
-            capture.close()
-            capture._running_processes.clear()  # or it closes them once more when it is collected
+    pytest.importorskip("pyshark")
+    found = []
+
+    def look(packet: Any) -> None:
+        for layer in packet.layers:
+            if layer.layer_name == "kafka" and layer.get_field("request_key") is not None:
+                ports_of = int(packet.tcp.srcport), int(packet.tcp.dstport)
+                key, version = int(layer.request_key), int(layer.request_version)
+                number, size = int(layer.correlation_id), int(layer.len)
+                found.append(Shown(int(packet.number), ports_of, size, True, key, version, number, None, None))
+
+    assert not each_packet(it.path, it.ports, look)
+    return found
