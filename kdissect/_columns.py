@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import mmap
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,19 @@ def grown(column: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
     if column.any():
         out[: len(column)] = column
     return out
+
+
+def read(column: npt.NDArray[Any], rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The values of these rows, zero for those that the column does not reach to yet."""
+    out = np.zeros(len(rows), column.dtype)
+    held = rows < len(column)
+    out[held] = column[rows[held]]
+    return out
+
+
+def runs(numbers: npt.NDArray[Any]) -> Iterator[tuple[int, int]]:
+    """Begin and end of each stretch of equal numbers, of which none is below 0."""
+    return pairwise(np.flatnonzero(np.diff(numbers, prepend=-1, append=-1)).tolist())
 
 
 def write(column: npt.NDArray[Any], rows: npt.NDArray[Any], values: Any) -> None:

@@ -33,6 +33,13 @@ def whole(data: pa.Table | pa.RecordBatch | None, like: pa.Schema | None = None)
     return pa.Table.from_batches([data]) if isinstance(data, pa.RecordBatch) else data
 
 
+def joined(before: pa.Table, after: pa.Table) -> pa.Table:
+    """Both, one behind the other. An empty table has no dictionaries, so its types may differ."""
+    if not before.num_rows:
+        return after
+    return pa.concat_tables([before, after], promote_options="default") if after.num_rows else before
+
+
 def one(table: pa.Table, name: str) -> pa.Array | None:
     """A column in one piece, None where the table has none of that name."""
     at = table.schema.get_field_index(name)

@@ -36,6 +36,7 @@ from kdissect.analysis.columns import (
     Flags,
     Int64s,
     ints,
+    joined,
     matrix,
     one,
     reals,
@@ -306,16 +307,11 @@ def _throttling(exchanges: pa.Table) -> pa.Table:
 
 
 def _joined(before: _Part, after: _Part) -> _Part:
-    def both(one: pa.Table, two: pa.Table) -> pa.Table:
-        if not one.num_rows:
-            return two
-        return pa.concat_tables([one, two], promote_options="default") if two.num_rows else one
-
     return _Part(
-        both(before.fetches, after.fetches),
-        both(before.partitions, after.partitions),
-        both(before.others, after.others),
-        both(before.offsets, after.offsets),
+        joined(before.fetches, after.fetches),
+        joined(before.partitions, after.partitions),
+        joined(before.others, after.others),
+        joined(before.offsets, after.offsets),
     )
 
 

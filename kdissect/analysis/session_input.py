@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from kdissect.analysis import session_layout as c
 from kdissect.analysis import session_rules as r
-from kdissect.analysis.columns import NULL_TIME, Coder, Flags, Int64s, Room, ints, matrix, reals, times, whole
+from kdissect.analysis.columns import NULL_TIME, Coder, Flags, Int64s, Room, ints, joined, matrix, reals, times, whole
 from kdissect.analysis.exchange_keys import keys_of, locate
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ class Waiting:
         if self.order is not None or new.order is not None:
             orders = np.concatenate([_order(self), _order(new) + shift])
         return Waiting(
-            _together(self.fetches, new.fetches),
-            _together(self.partitions, new.partitions),
+            joined(self.fetches, new.fetches),
+            joined(self.partitions, new.partitions),
             np.concatenate([self.rows, new.rows]),
             np.concatenate([self.ordinals, new.ordinals]),
             np.concatenate([self.firsts, new.firsts[1:] + self.firsts[-1]]),
@@ -220,13 +220,6 @@ def read(
         (outcome != r.CREATED) | (rows[:, c.R_CREATED] == NULL_TIME),
     )
     return new if before is None else before.joined(new, both)
-
-
-def _together(one: pa.Table, other: pa.Table) -> pa.Table:
-    """Both, one behind the other. An empty table has no dictionaries, so its types may differ."""
-    if not one.num_rows or not other.num_rows:
-        return one if one.num_rows else other
-    return pa.concat_tables([one, other], promote_options="default")
 
 
 def fetch_rows(fetches: pa.Table, connections: Int64s, brokers: Coder, clients: Coder) -> Int64s:

@@ -44,9 +44,11 @@ class Stages:
 
     def line(self) -> str:
         """What is going on."""
+        if self._tracker is None:
+            return self.name
         done = total = 0
-        for stage in self._tracker.getActiveStageIds() if self._tracker is not None else ():
-            found = self._tracker.getStageInfo(stage) if self._tracker is not None else None
+        for stage in self._tracker.getActiveStageIds():
+            found = self._tracker.getStageInfo(stage)
             if found is not None:
                 done, total = done + found.numCompletedTasks, total + found.numTasks
         return f"{self.name}: {done} of {total} tasks" if total else self.name

@@ -12,7 +12,6 @@ open, tables of whole connections) does not come. TLS is left alone.
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from kdissect import __version__, _ahead
+from kdissect._packed import packed, unpacked
 from kdissect.analysis.stage import Stage
 from kdissect.capture import CaptureSet
 from kdissect.capture.captureset import Member
@@ -39,7 +39,6 @@ from kdissect.tables.topics import Topics
 
 TABLES = (*PER_BLOCK, "fetch_partitions", "list_offsets", "record_batches", "problems")
 """Tables whose rows are made as exchanges complete."""
-CODEC = "zstd"
 
 
 def columns(table: str, named: Sequence[str] | None = None) -> list[str]:
@@ -125,8 +124,7 @@ class Continued(Run):
                 segments = scanner.scan(block)
                 segments[:, PACKET] += number << FILE_SHIFT
                 flows = scanner.flows
-                for harvest in dissector.feed(segments, len(flows)):
-                    yield from self._complete(harvest, flows, completion)
+                yield from self.taken(dissector.feed(segments, len(flows)), flows, completion)
                 scanner.forget(dissector.free_flows())
                 dissector.before_next_block(rereadable=False)  # what earlier files left can be read nowhere again
         except CaptureError as error:
@@ -154,15 +152,12 @@ class Continued(Run):
             self.builder.brokers,
             self.builder.topics,
         )
-        whole = pickle.dumps(carried, protocol=5)
-        packed: bytes = pa.compress(whole, codec=CODEC, asbytes=True)
-        return len(whole).to_bytes(8, "little") + packed
+        return packed(carried)
 
 
 def _unpacked(state: bytes, table: str, columns: list[str]) -> _Carried:
     """Raises UsageError where the state is another version's, or another table's."""
-    whole = pa.decompress(state[8:], int.from_bytes(state[:8], "little"), codec=CODEC, asbytes=True)
-    carried = pickle.loads(whole)
+    carried = unpacked(state)
     if not isinstance(carried, _Carried) or carried.version != __version__:
         raise UsageError(f"this state was left by another version of kdissect than {__version__}: begin anew")
     if (carried.table, carried.columns) != (table, columns):

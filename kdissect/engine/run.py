@@ -85,10 +85,8 @@ class Run:
         self.settings = settings
         self.ledger = Ledger([c.name for c in captures], [c.files for c in captures])
         self.builder = TableBuilder(self.ledger.connections, tables, settings.reading)
-        self.type = messages
         wanted: dict[tuple[int, int], frozenset[str] | None] = dict(self.builder.wanted)
-        self.beside = dict(beside or {})
-        for message, paths in self.beside.items():
+        for message, paths in (beside or {}).items():
             wanted[message] = (wanted.get(message) or frozenset()) | paths
         if settings.selection is not None and settings.selection.topics:
             for message, named in topic_paths().items():
@@ -103,7 +101,7 @@ class Run:
         self.watermark = NOTHING_YET
         """Microseconds since the epoch: no row of a part that has not been yielded yet has its request's last byte, or
         its response's first one, before it."""
-        self.wishes = Wishes(self.decoder, messages, self.beside)
+        self.wishes = Wishes(self.decoder, messages, beside or {})
         self.block = 0
         """Number of the block that is worked on."""
         self._latest = self._mark = NOTHING_YET
@@ -144,19 +142,24 @@ class Run:
                 scanner.forget(dissector.free_flows(segments))
                 flows = scanner.flows
                 reading.go_on()
-                clock.at(TCP)
-                for harvest in dissector.feed(segments, len(flows)):
-                    yield from self._complete(harvest, flows, completion)
-                    clock.at(TCP)
+                yield from self.taken(dissector.feed(segments, len(flows)), flows, completion)
                 self.block_ended(number, segments, [dissector])
                 self.progress(window.end)
             clock.at(TCP)
             self.about_to_finish(dissector, scanner)
-            for harvest in dissector.finish():
-                yield from self._complete(harvest, scanner.flows, completion)
-                clock.at(TCP)
+            yield from self.taken(dissector.finish(), scanner.flows, completion)
         clock.at(REST)
         self.capture_ended(number, capture, scanner, window.end)
+
+    def taken(
+        self, harvests: Iterator[Harvest], flows: npt.NDArray[np.int64], completion: Completion
+    ) -> Iterator[Completed]:
+        """The exchanges of harvests, each of which is made when the one before it was used."""
+        clock = self.settings.timings
+        clock.at(TCP)
+        for harvest in harvests:
+            yield from self._complete(harvest, flows, completion)
+            clock.at(TCP)
 
     def _complete(self, harvest: Harvest, flows: npt.NDArray[np.int64], completion: Completion) -> Iterator[Completed]:
         yield from completed(harvest, flows, completion, self.settings.timings)
@@ -218,7 +221,7 @@ class Run:
     def flowing(self) -> bool:
         """Whether rows are handed on at once: those of one block alone may be more than memory takes, or somebody
         watches."""
-        return self.type is not None or "records" in self.builder.columns or self.settings.follow is not None
+        return self.wishes.type is not None or "records" in self.builder.columns or self.settings.follow is not None
 
     def finish(self) -> dict[str, pa.Table]:
         """The tables made at the end, whole and resolved."""

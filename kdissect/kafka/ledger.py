@@ -7,7 +7,7 @@ stream kernels have finished it, with its times and counters.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -146,33 +146,24 @@ class Ledger:
 
     def go_on(self, carried: Mapping[str, Any]) -> None:
         """Go on from what another ledger carried; this one knows no connections yet."""
-        for name, column in carried["columns"].items():
-            self._room[name] = column.copy()
-            setattr(self.connections, name, self._room[name])
-        self._client = carried["client"].copy()
-        for name, texts in carried["told"].items():
-            getattr(self.connections, name).update(texts)
+        self._append(carried["columns"].items(), carried["client"], carried["told"])
 
     def absorb(self, other: Ledger) -> int:
         """Take over all connections and problems of another ledger of the same captures, of which nothing is left; the
         row here of its first."""
-        first, count = len(self.connections), len(other.connections)
-        size = first + count
-        rows = np.arange(first, size)
+        count = len(other.connections)
         protocols = self.connections.protocols
         protocols += [name for name in other.connections.protocols if name not in protocols]
-        codes = np.array([*(protocols.index(name) for name in other.connections.protocols), -1], np.int16)
-        for name, array in self._room.items():
-            self._room[name] = array = grown(array, size)
-            column = other._room.pop(name)[:count]
-            delattr(other.connections, name)
-            write(array, rows, codes[column] if name in ("protocol", "tls") else column)
-            setattr(self.connections, name, array[:size])
-        self._client = grown(self._client, size)
-        self._client[first:size] = other._client[:count]
-        for name in _TOLD:
-            told: dict[int, str] = getattr(other.connections, name)
-            getattr(self.connections, name).update({row + first: text for row, text in told.items()})
+        places = np.array([*(protocols.index(name) for name in other.connections.protocols), -1], np.int16)
+
+        def columns() -> Iterator[tuple[str, npt.NDArray[Any]]]:
+            for name in _EMPTY:
+                column = other._room.pop(name)[:count]
+                delattr(other.connections, name)
+                yield name, places[column] if name in ("protocol", "tls") else column
+
+        told = {name: getattr(other.connections, name) for name in _TOLD}
+        first = self._append(columns(), other._client[:count], told)
         self._pack()
         other._pack()
         codes = np.array([self._texts.setdefault(text, len(self._texts)) for text in other._texts], np.int32)
@@ -186,18 +177,29 @@ class Ledger:
     def add(self, carried: Mapping[str, Any]) -> None:
         """Enter connections that another ledger carried, as the next ones of the capture that is read now; problems
         of theirs are counted from here on."""
-        known = len(self.connections)
-        for name, column in carried["columns"].items():
-            size = known + len(column)
+        columns = {**carried["columns"], "problems": np.zeros(len(carried["client"]), _EMPTY["problems"])}
+        self._append(columns.items(), carried["client"], carried["told"])
+
+    def _append(
+        self,
+        columns: Iterable[tuple[str, npt.NDArray[Any]]],
+        client: npt.NDArray[np.int8],
+        told: Mapping[str, Mapping[int, str]],
+    ) -> int:
+        """Connections of another ledger behind those that are known: all columns of _EMPTY, one after the other, the
+        direction of requests, and what few of them tell. The row of the first."""
+        first = len(self.connections)
+        size = first + len(client)
+        rows = np.arange(first, size)
+        for name, column in columns:
             self._room[name] = grown(self._room[name], size)
-            if name != "problems":
-                write(self._room[name], np.arange(known, size), column)
+            write(self._room[name], rows, column)
             setattr(self.connections, name, self._room[name][:size])
-        size = known + len(carried["client"])
         self._client = grown(self._client, size)
-        self._client[known:size] = carried["client"]
-        for name, texts in carried["told"].items():
-            getattr(self.connections, name).update({known + row: text for row, text in texts.items()})
+        self._client[first:size] = client
+        for name, texts in told.items():
+            getattr(self.connections, name).update({row + first: text for row, text in texts.items()})
+        return first
 
     def enter(self, rows: Words, flows: Words) -> None:
         """Enter the connections among `rows` (structs), new ones and ones whose client was found since; `flows` is the

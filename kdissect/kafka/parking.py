@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kdissect._columns import grown
+from kdissect._columns import grown, read
 from kdissect.tcp.layout import (
     C_END,
     C_FLOW,
@@ -125,9 +125,7 @@ class Parked:
 
     def holds(self, flows: Words) -> npt.NDArray[np.bool_]:
         """Whether the connections of these flows rest."""
-        found = np.zeros(len(flows), np.bool_)
-        known = flows < len(self._lot_of)
-        found[known] = self._lot_of[flows[known]] > 0
+        found: npt.NDArray[np.bool_] = read(self._lot_of, flows) > 0
         return found
 
     def asked(self, flows: Words) -> Words:

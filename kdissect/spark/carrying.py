@@ -12,7 +12,7 @@ import pickle
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import groupby, pairwise
+from itertools import groupby
 from operator import itemgetter
 
 import numpy as np
@@ -20,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kdissect._columns import runs
 from kdissect.engine.quality import connection_measures
 from kdissect.kafka.dissector import Dissector
 from kdissect.net.scanner import Scanner
@@ -75,8 +76,7 @@ def _slices(batches: Iterable[pa.RecordBatch], column: str = "capture") -> Itera
     """Rows cut by their capture."""
     for batch in batches:
         numbers = np.asarray(batch.column(column))
-        edges = np.flatnonzero(np.diff(numbers, prepend=-1, append=-1)).tolist()
-        for begin, end in pairwise(edges):
+        for begin, end in runs(numbers):
             yield int(numbers[begin]), batch.slice(begin, end - begin)
 
 

@@ -12,11 +12,11 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
+from kdissect._columns import runs
 from kdissect.capture import CaptureSet
 from kdissect.capture.block import Block
 from kdissect.capture.window import Window
@@ -62,8 +62,7 @@ class Files(CaptureSet):
         """Copy `sizes[i]` bytes at logical offset `at[i]` to `target[places[i]:]`, for all i; zeros where a file has
         gone meanwhile. Quickest with offsets that grow; no range may span two files."""
         file = np.searchsorted(self.starts, at, side="right") - 1
-        edges = np.flatnonzero(np.diff(file, prepend=-1, append=-1)).tolist()
-        for first, last in pairwise(edges):
+        for first, last in runs(file):
             part = slice(first, last)
             number = int(file[first])
             path = self.members[number].path

@@ -23,6 +23,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from kdissect import __version__
+from kdissect.analysis.findings.evidence import many
 from kdissect.engine.run import Settings
 from kdissect.spark.plan import Source
 
@@ -183,13 +184,9 @@ def told(works: Sequence[Work]) -> str:
     idle = sum(work.idle for work in works)
     on = [work for work in works if not work.idle and not work.anew]
     anew = [work for work in works if work.anew and not work.idle]
-    parts = [f"{idle} of {_of(len(works), 'capture')} as decoded before"]
+    parts = [f"{idle} of {many(len(works), 'capture')} as decoded before"]
     if on:
         files = sum(len(work.files) - work.first for work in on)
-        parts.append(f"{len(on)} with {_of(files, 'new file')} and the connections that were open")
+        parts.append(f"{len(on)} with {many(files, 'new file')} and the connections that were open")
     parts.append(f"{len(anew)} decoded whole")
     return ", ".join(parts)
-
-
-def _of(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -9,15 +9,15 @@ own completion. All other exchanges, which may tell something about their connec
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
+from kdissect._columns import grown
+from kdissect._packed import packed, unpacked
 from kdissect.capture.window import EXTRA, Window
 from kdissect.engine.run import Run
 from kdissect.kafka.completed import Completed
@@ -56,7 +56,6 @@ ROWS = 1 << 16
 """Exchanges of one unit at most: a third of those that the engine completes in one go."""
 MARGIN = 1 << 12
 """Behind a unit's bytes in the window: no kernel reads past a slot's end."""
-CODEC = "zstd"
 
 
 @dataclass(slots=True)
@@ -76,14 +75,12 @@ class Unit:
 
     def packed(self) -> bytes:
         """As bytes."""
-        whole = pickle.dumps(self, protocol=5)
-        packed: bytes = pa.compress(whole, codec=CODEC, asbytes=True)
-        return len(whole).to_bytes(8, "little") + packed
+        return packed(self)
 
 
-def unit(packed: bytes) -> Unit:
+def unit(data: bytes) -> Unit:
     """A unit as it was packed."""
-    made = pickle.loads(pa.decompress(packed[8:], int.from_bytes(packed[:8], "little"), codec=CODEC))
+    made = unpacked(data)
     assert isinstance(made, Unit)
     return made
 
@@ -115,10 +112,7 @@ class Departures:
         connection = rows[:, X_CONNECTION] + self._ledger.base
         sizes = rows[:, [f + X_F_BYTES for f in SIDES]]
         size = np.maximum(sizes, 0).sum(axis=1)
-        if len(self._seen) <= connection.max():
-            grown = np.zeros(2 * int(connection.max()) + 64, np.int64)
-            grown[: len(self._seen)] = self._seen
-            self._seen = grown
+        self._seen = grown(self._seen, int(connection.max()) + 1)
         np.add.at(self._seen, connection, size)
         leaves = self._seen[connection] > self._plan.giant
         if not leaves.any():
@@ -219,8 +213,8 @@ class UnitRun(Run):
         window = Window(self.plan.unit + MARGIN, 1)
         dissector = _Frames(window, Programs(self.decoder.table, self.decoder.flexible, self.decoder.skim()))
         opened: dict[int, Files] = {}
-        for packed in self.units:
-            one = unit(packed)
+        for data in self.units:
+            one = unit(data)
             if one.capture not in opened:
                 opened[one.capture] = Files(self.plan.sources[one.capture])
             files = opened[one.capture]

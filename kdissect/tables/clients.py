@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kdissect._columns import grown
+from kdissect._columns import grown, read
 from kdissect.tables.block import Block
 from kdissect.tables.declaration.model import TEXT
 from kdissect.tables.identity import Interned, dictionary
@@ -103,9 +103,7 @@ class Firsts:
 
     def codes(self, rows: Int64s) -> npt.NDArray[np.int32]:
         """The codes of these connections' texts, -1 where there is none."""
-        codes = np.full(len(rows), -1, np.int32)
-        held = np.flatnonzero(rows < len(self.code))
-        codes[held] = np.where(self.ordinal[rows[held]] > 0, self.code[rows[held]], -1)
+        codes: npt.NDArray[np.int32] = np.where(read(self.ordinal, rows) > 0, read(self.code, rows), -1)
         return codes
 
     def column(self, rows: Int64s, known: Mapping[int, str] | None = None) -> pa.Array:
@@ -206,9 +204,7 @@ class Clients:
         self, rows: Int64s, capture: npt.NDArray[Any], address: npt.NDArray[Any], client: npt.NDArray[Any]
     ) -> pa.Array:
         """The groups of these connections, null where unknown or ambiguous. `client`: codes of their client ids."""
-        own = np.zeros(len(rows), np.int32)
-        held = np.flatnonzero(rows < len(self.own))
-        own[held] = self.own[rows[held]]
+        own = read(self.own, rows)
         codes = np.maximum(own, 0) - 1
         others = np.flatnonzero((own == 0) & (client >= 0)) if self.shared else np.zeros(0, np.int64)
         if len(others):
