@@ -36,13 +36,26 @@ from kdissect.kafka.state import (
     direction_of,
     problem,
 )
-from kdissect.net.segment import ACK, AT, FLAGS, LEN, PACKET, SEQ, TIME, WIRE
+from kdissect.net.segment import ACK, AT, FLAGS, LEN, PACKET, SEQ, TIME, VIEW, WIRE
 from kdissect.net.segment import FLOW as STREAM
-from kdissect.tcp.assembly import ACK_FLAG, FIN, RST, SETTLE_PACKETS, SYN, arrive, give_node, hole, ready, unwrap
+from kdissect.tcp.assembly import (
+    ACK_FLAG,
+    FIN,
+    RST,
+    SETTLE_PACKETS,
+    SYN,
+    arrive,
+    duplicate,
+    give_node,
+    hole,
+    ready,
+    unwrap,
+)
 from kdissect.tcp.layout import (
     C_ANSWERED_LAST,
     C_CLIENT,
     C_CLIENT_ID,
+    C_DUPLICATES,
     C_END,
     C_FIRST,
     C_FIRST_PACKET,
@@ -72,6 +85,7 @@ from kdissect.tcp.layout import (
     D_AT,
     D_BEGUN,
     D_BUDGET,
+    D_BYTES,
     D_FIN,
     D_FIRST,
     D_HEAD,
@@ -79,6 +93,7 @@ from kdissect.tcp.layout import (
     D_HOLE_SINCE,
     D_ISN,
     D_LOST,
+    D_MISSING_TOTAL,
     D_MODE,
     D_NEED,
     D_NEXT,
@@ -89,6 +104,7 @@ from kdissect.tcp.layout import (
     D_TAIL,
     D_TIMED_END,
     D_UNSETTLED,
+    D_VIEW,
     D_WIDTH,
     D_WILD,
     D_WINDOW,
@@ -188,6 +204,13 @@ def _open(M, conn_of, g, row):  # type: ignore[no-untyped-def]
 
 
 @part
+def _began(M, g, row, s):  # type: ignore[no-untyped-def]
+    """Whether a SYN can be the one that began this direction, where it was lost: it stands just below what came."""
+    below = M[s + D_NEXT] - unwrap((g[row, SEQ] + 1) & 0xFFFFFFFF, M[s + D_NEXT])
+    return M[s + D_STARTED] > 0 and 0 <= below <= M[s + D_BYTES] + M[s + D_MISSING_TOTAL]
+
+
+@part
 def _begins_anew(M, g, row, c):  # type: ignore[no-untyped-def]
     """Why this packet cannot belong to the connection that its 4-tuple had: END_* or END_OPEN when it can."""
     s = direction_of(c, g[row, STREAM] & 1)
@@ -198,7 +221,9 @@ def _begins_anew(M, g, row, c):  # type: ignore[no-untyped-def]
         if isn != NULL:
             if isn != g[row, SEQ]:
                 return END_REPLACED
-        elif ended or M[c + C_PACKETS] > SETTLE_PACKETS:
+        elif (ended or M[c + C_PACKETS] > SETTLE_PACKETS) and (
+            M[s + D_VIEW] == g[row, VIEW] or not _began(M, g, row, s)
+        ):
             return END_REPLACED
     if ended and g[row, TIME] - M[c + C_LAST] > LINGER_NS:
         return END_IDLE
@@ -353,10 +378,14 @@ def finish(M, b, A, sk, conn_of, c, reason):  # type: ignore[no-untyped-def]
 def _packet(M, b, A, sk, g, row, c, s):  # type: ignore[no-untyped-def]
     """One packet of direction `s`; False when room ran out behind it."""
     M[c + C_PACKETS] += 1
-    M[c + C_LAST] = max(M[c + C_LAST], g[row, TIME])
-    _handshake(M, g, row, c, s)
-    if arrive(M, g, row, c, s):
-        _take(M, b, A, sk, c, s)
+    elsewhere = M[s + D_VIEW] != g[row, VIEW]
+    if duplicate(M, g, row, c, s):
+        M[c + C_DUPLICATES] += 1
+    else:
+        M[c + C_LAST] = max(M[c + C_LAST], g[row, TIME])
+        _handshake(M, g, row, c, s)
+        if arrive(M, g, row, s, elsewhere):
+            _take(M, b, A, sk, c, s)
     waiting = M[s + D_AHEAD] > 0 or M[M[s + D_OTHER] + D_AHEAD] > 0
     if waiting and not _advance_both(M, b, A, sk, c):
         return False

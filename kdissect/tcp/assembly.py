@@ -4,9 +4,12 @@ The rules, per direction:
 
 - Sequence numbers are compared modulo 2^32 and unwrapped to 64-bit positions around the next one expected.
 - The first copy of a byte wins, and its time is the byte's time. Bytes seen already are retransmissions, unless the
-  packet is a second view of one that was just captured (both ends of a veth, `-i any`, a mirrored port): the same
-  header fields and IP id within DUPLICATE_NS. A keep-alive (at most one byte, just below the next position) is
-  neither.
+  packet is a copy of one that was captured before: both ends of a veth, `-i any`, a mirrored port, a tunnel and what is
+  in it, two captures put into one file. A keep-alive (at most one byte, just below the next position) is neither.
+- A copy is a packet without news (bytes, acknowledgement, SYN, FIN, RST) that was seen at another place (VIEW) than the
+  packet that last brought its direction further, however late; or whose IP id is not beyond the latest, where ids count
+  up: a segment sent again gets the next id; or whose header fields and id are those of one of the last RECENT packets,
+  within DUPLICATE_NS where ids do not count up. Copies count, and touch nothing else.
 - Bytes beyond the next position wait, in order, as nodes. They wait until the hole is filled, or until it will not
   be: the other side acknowledged it and GAP_PACKETS more packets of the connection went by (captures reorder
   packets), or more than AHEAD_SEGMENTS or AHEAD_BYTES wait behind it. Then the hole is an event of known length.
@@ -23,9 +26,9 @@ from __future__ import annotations
 import numpy as np
 
 from kdissect._kernel import part
-from kdissect.net.segment import ACK, AT, FLAGS, LEN, PACKET, SEQ, TIME, WIRE
+from kdissect.net.segment import ACK, AT, FLAGS, LEN, PACKET, SEQ, TIME, VIEW, WIRE
 from kdissect.tcp.layout import (
-    C_DUPLICATES,
+    C_END,
     C_PACKETS,
     D_ACK_RTT,
     D_ACKED,
@@ -34,9 +37,12 @@ from kdissect.tcp.layout import (
     D_AHEAD_HEAD,
     D_AHEAD_TAIL,
     D_BYTES,
+    D_FIN,
     D_HIGHEST,
     D_HIGHEST_TIME,
     D_HOLE_SINCE,
+    D_IDENT,
+    D_ISN,
     D_LOST,
     D_MISSING_TOTAL,
     D_NEXT,
@@ -50,9 +56,11 @@ from kdissect.tcp.layout import (
     D_TIMED_AT,
     D_TIMED_END,
     D_UNSETTLED,
+    D_VIEW,
     D_WILD,
     D_ZERO_SINCE,
     D_ZERO_TOTAL,
+    END_RST,
     K_FINAL,
     K_NODE_FREE,
     K_NODES_LEFT,
@@ -72,10 +80,14 @@ from kdissect.tcp.layout import (
 FIN, SYN, RST, ACK_FLAG = 1, 2, 4, 16
 
 DUPLICATE_NS = 100_000_000
-"""A second copy with the same non-zero IP id: capture points of one host see it within microseconds, a mirrored port
-within milliseconds; the id of a flow comes back after 65,536 packets, and a retransmission carries a new one."""
+"""A second copy with the same non-zero IP id, where ids do not count up: capture points of one host see it within
+microseconds, a mirrored port within milliseconds; an id comes back after 65,536 packets at the earliest."""
 DUPLICATE_BARE_NS = 1_000_000
 """The same without an IP id (IPv6, some stacks): shorter than any retransmission timer."""
+ID_STEP = 256
+"""Linux counts IP ids by connection, one a packet (45 for the largest of segmentation offload), Windows by host."""
+ID_STEPS = 2
+"""Ids are taken to count up after as many steps in a row; random ones do so once in 2**16 packets."""
 MARK = (1 << 40) - 1
 """What is remembered of a packet besides its time."""
 GAP_PACKETS = 64
@@ -121,10 +133,10 @@ def give_node(M, node):  # type: ignore[no-untyped-def]
 
 
 @part
-def duplicate(M, g, i, s):  # type: ignore[no-untyped-def]
-    """Whether the packet is a second view of one just captured; remembers it when it is not.
+def duplicate(M, g, i, c, s):  # type: ignore[no-untyped-def]
+    """Whether the packet is a copy of one that was captured before; remembers it when it is not.
 
-    A packet that carries bytes or acknowledges bytes beyond all before it is not looked for: it has no first view.
+    A packet that carries bytes or acknowledges bytes beyond all before it is not looked for: it has no first copy.
     """
     time = g[i, TIME]
     word = g[i, FLAGS]
@@ -134,14 +146,32 @@ def duplicate(M, g, i, s):  # type: ignore[no-untyped-def]
     mixed = (numbers * -7046029254386353131) ^ (rest * -4417276706812531889)
     mark = (mixed ^ (mixed >> 29)) & MARK
     now = (time >> TICK) & 0xFFFFFF
-    if not _advances(M, g, i, s):
-        limit = DUPLICATE_NS if (word >> 24) & 0xFFFF != 0 else DUPLICATE_BARE_NS
+    ident = (word >> 24) & 0xFFFF
+    known = M[s + D_IDENT]
+    later = (ident - known) & 0xFFFF
+    rises = later - 1 < ID_STEP and later > 0
+    if _advances(M, g, i, s):
+        M[s + D_VIEW] = g[i, VIEW]
+        if ident != 0:
+            M[s + D_IDENT] = ident | ((min((known >> 16) + 1, ID_STEPS) << 16) if rises else 0)
+    else:
+        counted = ident != 0 and known >> 16 == ID_STEPS
+        again = g[i, VIEW] != M[s + D_VIEW]
+        if word & SYN:  # those of Linux that acknowledge have no id; none is sent again once bytes went on
+            again |= unwrap((g[i, SEQ] + 1) & 0xFFFFFFFF, M[s + D_NEXT]) < M[s + D_NEXT]
+        elif counted and (later == 0 or later >= 0x8000):
+            again |= wire > 0 or -later & 0xFFFF >= RECENT  # else it may be the first copy, late
+        if again and not _news(M, g, i, c, s):
+            return True
+        limit = DUPLICATE_NS if ident != 0 else DUPLICATE_BARE_NS
         if limit == DUPLICATE_NS or wire > 0 or word & (SYN | FIN):
             for q in range(s + D_RING, s + D_RING + RECENT):
                 if M[q] & MARK == mark and M[q] != 0:
                     apart = (now - (M[q] >> 40)) & 0xFFFFFF
-                    if min(apart, 0x1000000 - apart) << TICK <= limit:
+                    if counted or min(apart, 0x1000000 - apart) << TICK <= limit:
                         return True
+        if ident != 0 and rises:
+            M[s + D_IDENT] = known & ~0xFFFF | ident
     turn = M[s + D_RECENT]
     M[s + D_RECENT] = (turn + 1) % RECENT
     M[s + D_RING + turn] = mark | (now << 40)
@@ -151,15 +181,36 @@ def duplicate(M, g, i, s):  # type: ignore[no-untyped-def]
 @part
 def _advances(M, g, i, s):  # type: ignore[no-untyped-def]
     """Whether the packet ends, or acknowledges, beyond all that its direction sent before."""
-    if M[s + D_STARTED] == 0:
-        return M[s + D_PACKETS] == 0
     wire = g[i, WIRE]
+    if M[s + D_STARTED] == 0:
+        return wire > 0 or M[s + D_PACKETS] == 0
     if wire > 0 and unwrap(g[i, SEQ], M[s + D_NEXT]) + wire > M[s + D_HIGHEST]:
         return True
     o = M[s + D_OTHER]
     if g[i, FLAGS] & ACK_FLAG and M[o + D_STARTED] > 0 and M[o + D_ACKED] != NULL:
         return unwrap(g[i, ACK], M[o + D_NEXT]) > M[o + D_ACKED]
     return False
+
+
+@part
+def _news(M, g, i, c, s):  # type: ignore[no-untyped-def]
+    """Whether a packet that does not advance brings anything that its direction did not have: bytes of a hole, or the
+    first SYN, FIN or RST."""
+    flags = g[i, FLAGS]
+    if flags & SYN:
+        return M[s + D_ISN] != g[i, SEQ]
+    if flags & RST and M[c + C_END] != END_RST:
+        return True
+    if flags & FIN and M[s + D_FIN] < 0:
+        return True
+    position = unwrap(g[i, SEQ], M[s + D_NEXT])
+    end = position + g[i, WIRE]
+    position = max(position, M[s + D_NEXT])
+    node = M[s + D_AHEAD_HEAD]
+    while position < end and node >= 0 and M[node + N_POSITION] <= position:
+        position = max(position, M[node + N_POSITION] + (M[node + N_LENGTH] >> 32))
+        node = M[node + N_NEXT]
+    return position < end
 
 
 @part
@@ -239,15 +290,13 @@ def _wait(M, s, position, at, captured, wire, time, packet):  # type: ignore[no-
 
 
 @part
-def arrive(M, g, i, c, s):  # type: ignore[no-untyped-def]
-    """Take one packet of direction `s`. True when OUT holds the next bytes of the stream: at, captured, wire, time,
-    packet.
+def arrive(M, g, i, s, elsewhere):  # type: ignore[no-untyped-def]
+    """Take one packet of direction `s`, which is no duplicate. True when OUT holds the next bytes of the stream: at,
+    captured, wire, time, packet.
 
-    Otherwise the packet had no new bytes, or they wait for others: ask `ready`.
+    Otherwise the packet had no new bytes, or they wait for others: ask `ready`. `elsewhere`: it was seen at another
+    place than what advanced the stream before, so bytes that are known are copies.
     """
-    if duplicate(M, g, i, s):
-        M[c + C_DUPLICATES] += 1
-        return False
     observe(M, g, i, s)
     wire = g[i, WIRE]
     if wire <= 0 or g[i, FLAGS] & RST:
@@ -268,7 +317,7 @@ def arrive(M, g, i, c, s):  # type: ignore[no-untyped-def]
     at = g[i, AT]
     captured = g[i, LEN]
     if end <= expected:
-        if not (wire <= 1 and position == expected - 1):
+        if not (elsewhere or (wire <= 1 and position == expected - 1)):
             M[s + D_RETRANSMITTED] += wire
             M[s + D_TIMED_END] = NULL
         return False
@@ -279,7 +328,8 @@ def arrive(M, g, i, c, s):  # type: ignore[no-untyped-def]
             return False
     if position < expected:
         skip = expected - position
-        M[s + D_RETRANSMITTED] += skip
+        if not elsewhere:
+            M[s + D_RETRANSMITTED] += skip
         at += skip
         captured = max(captured - skip, 0)
         wire -= skip
@@ -287,10 +337,11 @@ def arrive(M, g, i, c, s):  # type: ignore[no-untyped-def]
     if end > M[s + D_HIGHEST]:
         M[s + D_HIGHEST] = end
         M[s + D_HIGHEST_TIME] = time
-    elif time - M[s + D_HIGHEST_TIME] <= FILLED_LATE_NS:
-        M[s + D_OUT_OF_ORDER] += 1
-    else:
-        M[s + D_RETRANSMITTED] += wire
+    elif not elsewhere:
+        if time - M[s + D_HIGHEST_TIME] <= FILLED_LATE_NS:
+            M[s + D_OUT_OF_ORDER] += 1
+        else:
+            M[s + D_RETRANSMITTED] += wire
     if position == expected and M[s + D_AHEAD] == 0:
         if M[s + D_TIMED_END] == NULL:
             M[s + D_TIMED_END] = end
@@ -303,7 +354,8 @@ def arrive(M, g, i, c, s):  # type: ignore[no-untyped-def]
         M[OUT + 4] = g[i, PACKET]
         return True
     new = _wait(M, s, position, at, captured, wire, time, g[i, PACKET])
-    M[s + D_RETRANSMITTED] += wire - new
+    if not elsewhere:
+        M[s + D_RETRANSMITTED] += wire - new
     return False
 
 

@@ -147,10 +147,14 @@ D_LOST = 49
 """Value of C_PACKETS when bytes of this direction were last given up, -1 never."""
 D_UNSETTLED = 50
 """1 while the first bytes may still come: the stream was met in its middle, and captures reorder."""
-D_RING = 51
+D_VIEW = 51
+"""Where the packet was seen that last brought the direction further (VIEW of its row)."""
+D_IDENT = 52
+"""The latest IP id of the direction, 16 bits; above it how often in a row ids went up a little, at most ID_STEPS."""
+D_RING = 53
 """The ring of recent packets, a word each: 40 bits of what tells the packet from others, 24 bits of time in units of
 2**TICK ns (they come round after 18 minutes; a packet is looked for that was seen within 0.1 s)."""
-D_WIDTH = 51 + 48
+D_WIDTH = D_RING + 48
 TICK = 16
 
 MODE_SEARCH = 0

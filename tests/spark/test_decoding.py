@@ -11,7 +11,9 @@ import pytest
 
 import kdissect
 from kdissect.engine.opened import MADE
+from tests.capture.build import read_pcap
 from tests.engine.record_captures import packets
+from tests.engine.test_vantage_points import lagging, written
 from tests.kafka.records.building import batch, record
 from tests.oracle.pcap import pcap
 
@@ -127,3 +129,10 @@ def with_keys(pcap: bytes, keys: bytes) -> bytes:
         out.append(block(6, struct.pack("<IIIII", 0, time >> 32, time & 0xFFFFFFFF, captured, original) + data))
         at += 16 + captured
     return b"".join(out)
+
+
+@pytest.mark.parametrize("lag", [30_000, 500_000_000])
+def test_interfaces_of_one_file(captures: Path, tmp_path: Path, simulate: Any, equal: Any, lag: int) -> None:
+    path = tmp_path / "both.pcapng"
+    path.write_bytes(written(lagging(read_pcap(captures / "base.pcap"), lag)))
+    equal(simulate(path, 3, list(MADE)), kdissect.open(path).tables())
