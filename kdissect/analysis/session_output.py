@@ -137,7 +137,7 @@ class Ended:
             "epoch_gaps": pa.array(s[:, c.S_GAPS]),
             "epoch_repeats": pa.array(s[:, c.S_REPEATS]),
             "wraps": pa.array(s[:, c.S_WRAPS]),
-            "max_partitions": pa.array(s[:, c.S_MOST]),
+            "max_partitions": pa.array(s[:, c.S_MOST], mask=s[:, c.S_CENSORED] > 0),
             "churn": pa.array(s[:, c.S_CHURN]),
             "max_idle_ms": pa.array(s[:, c.S_IDLE] / MILLI, MS, mask=s[:, c.S_IDLE] < 0),
             "fill_ratio": pa.array(fill, MS, mask=held <= 0),

@@ -45,16 +45,17 @@ MEANINGS = {
 
 
 MEASURES = {
-    "missing_bytes": "{} of the Kafka streams never captured.",
-    "dropped_packets": "{} packets dropped by the capturing program.",
-    "snapped_packets": "{} packets cut by the snap length.",
-    "cut_short": "{} of the files cut short.",
-    "damaged_places": "{} damaged places in the files.",
-    "clock_steps_back": "The clock stepped back {} times.",
-    "duplicated_packets": "{} packets captured more than once.",
-    "connections_without_start": "{} Kafka connections began before the capture.",
+    "missing_bytes": ("", "", "of the Kafka streams never captured."),
+    "dropped_packets": ("", "packet", "dropped by the capturing program."),
+    "snapped_packets": ("", "packet", "cut by the snap length."),
+    "cut_short": ("", "", "of the files cut short."),
+    "damaged_places": ("", "damaged place", "in the files."),
+    "clock_steps_back": ("The clock stepped back ", "time", ""),
+    "duplicated_packets": ("", "packet", "captured more than once."),
+    "connections_without_start": ("", "Kafka connection", "began before the capture."),
 }
-"""Measures of `capture_quality` that the screen mentions when they are not zero, worst first."""
+"""Measures of `capture_quality` that the screen mentions when they are not zero, worst first: what stands before the
+figure, the noun that is counted, what stands behind."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -329,11 +330,7 @@ def _quality(summary: Summary, width: int) -> Block:
     measured = {
         measure: sum(row["value"] or 0 for row in summary.quality if row["measure"] == measure) for measure in MEASURES
     }
-    sentences += [
-        MEASURES[measure].format(words.size(value) if measure.endswith("_bytes") else words.count(int(value)))
-        for measure, value in measured.items()
-        if value
-    ]
+    sentences += [_measured(measure, value) for measure, value in measured.items() if value]
     sealed = summary.protocols.get("tls")
     if sealed:
         sentences.append(
@@ -342,8 +339,19 @@ def _quality(summary: Summary, width: int) -> Block:
         )
     if others:
         sentences.append(f"Connections of other protocols: {', '.join(others)}.")
+    if summary.silent:
+        sentences.append(f"{words.number_of(summary.silent, 'connection')} carried no data.")
     lines = _sentence(" ".join(sentences), width) if sentences else []
     return Block("Quality", [Text("Quality", "bold"), *lines] if lines else [], [], 0, "")
+
+
+def _measured(measure: str, value: float) -> str:
+    before, noun, behind = MEASURES[measure]
+    if measure.endswith("_bytes"):
+        figure = words.size(value)
+    else:
+        figure = words.number_of(int(value), noun) if noun else words.count(int(value))
+    return f"{before}{figure} {behind}".rstrip(" .") + "."
 
 
 def _problems(summary: Summary, width: int) -> Block:

@@ -32,6 +32,7 @@ WANTED: Mapping[str, tuple[str, ...]] = {
     "connections": (
         "connection_id", "capture", "client_ip", "broker", "broker_ip", "broker_port", "started_at", "ended_at",
         "is_kafka", "protocol", "tls", "client_id", "client_software_name", "client_software_version", "group_id",
+        "bytes",
     ),
     "fetch_sessions": ("broker", "opened_at", "closed_at", "first_epoch", "requests", "end_reason"),
     "findings": ("id", "severity", "text", "table", "filter", "count", "first_exchange_id"),
@@ -40,7 +41,7 @@ WANTED: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Tables and columns that the summary reads. Tables that an engine does not make are left out and cost nothing."""
 
-EACH = ("connection_id", "started_at", "ended_at")
+EACH = ("connection_id", "started_at", "ended_at", "bytes")
 """Columns of connections by which each differs from the next."""
 
 SEVERITIES = ("high", "medium", "low", "info")
@@ -141,7 +142,9 @@ class Summarizer:
         """Connections that only their ids and times tell apart become one row: there may be millions."""
         self._ids.append(_numbers(batch.column("connection_id")))
         rows = pa.table([batch.column(name) for name in batch.schema.names], batch.schema.names)
-        keys = [name for name in WANTED["connections"] if name in rows.column_names and name not in EACH]
+        if "bytes" in rows.column_names:
+            rows = rows.append_column("silent", pc.equal(rows["bytes"], 0))
+        keys = [name for name in (*WANTED["connections"], "silent") if name in rows.column_names and name not in EACH]
         figures = [("connection_id", "count"), ("started_at", "min"), ("ended_at", "max")]
         found = rows.group_by(keys, use_threads=False).aggregate(
             [one for one in figures if one[0] in rows.column_names]
@@ -161,8 +164,13 @@ class Summarizer:
         starts = [c["started_at_min"] for c in connections if c["started_at_min"] is not None]
         ends = [c["ended_at_max"] for c in connections if c["ended_at_max"] is not None]
         others: Counter[str] = Counter()
+        silent = 0
         for c in connections:
-            if not c["is_kafka"]:
+            if c["is_kafka"]:
+                continue
+            if c.get("silent"):
+                silent += c["connection_id_count"]
+            else:
                 others[c["protocol"] or "unknown"] += c["connection_id_count"]
         return Summary(
             captures=list(dict.fromkeys([q["capture"] for q in quality] + [c["capture"] for c in connections])),
@@ -173,6 +181,7 @@ class Summarizer:
             connections=sum(c["connection_id_count"] for c in connections),
             kafka_connections=sum(c["connection_id_count"] for c in connections if c["is_kafka"]),
             protocols=_most_first(others),
+            silent=silent,
             statuses=_most_first(self._statuses),
             by=self.by,
             latencies=self._latency_lines(),

@@ -102,6 +102,8 @@ class Summary:
     kafka_connections: int
     protocols: dict[str, int]
     """Connections that are not Kafka, by what they speak (`unknown` where that is not known)."""
+    silent: int
+    """Connections that carried no byte: refused, or opened for nothing. Not among `protocols`."""
     statuses: dict[str, int]
     """Exchanges by status."""
     by: str

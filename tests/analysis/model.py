@@ -280,14 +280,18 @@ class Broker:
         row = {
             "session_key": key, "broker": self.name, "session_id": number, "client_ids": [], "connections": [],
             "opened_at": at, "closed_at": None, "first_epoch": epoch, "last_epoch": epoch, "left_censored": not known,
-            "requests": 0, "epoch_gaps": 0, "epoch_repeats": 0, "wraps": 0, "max_partitions": 0, "churn": 0,
+            "requests": 0, "epoch_gaps": 0, "epoch_repeats": 0, "wraps": 0, "churn": 0,
             "max_idle_ms": None, "fill_ratio": None, "end_reason": "open", "predecessor": None, "request_bytes": 0,
-            "full_request_bytes_avoided": 0, "shard": None,
+            "full_request_bytes_avoided": 0, "shard": None, "max_partitions": 0 if known else None,
         }  # fmt: skip
         seen = Seen(key, number, row, following(epoch), known, at)
         self.live[number] = seen
         self.sessions.append(row)
         return seen
+
+    def held(self, seen: Seen) -> None:
+        if not seen.row["left_censored"]:
+            seen.row["max_partitions"] = max(seen.row["max_partitions"], len(seen.members))
 
     def leave(self, seen: Seen, key: Key, epoch: int | None) -> None:
         member = seen.members.pop(key)
@@ -343,7 +347,7 @@ class Broker:
             named = [key for key in q["named"] if key in seen.members or key in q["forgotten"]]
             saved = topics_bytes(q["version"], list(seen.members)) - topics_bytes(q["version"], named)
             row["full_request_bytes_avoided"] += max(0, saved)
-        row["max_partitions"] = max(row["max_partitions"], len(seen.members))
+        self.held(seen)
         if not seen.known:
             return {}
         return {
@@ -429,7 +433,7 @@ class Broker:
                 if key not in seen.members:
                     assert not seen.known
                     seen.members[key] = {"from": None, "offset": None}
-            seen.row["max_partitions"] = max(seen.row["max_partitions"], len(seen.members))
+            self.held(seen)
             if outcome == "continued" and seen.known:
                 seen.held += len(seen.members)
                 seen.returned += len(given)

@@ -126,6 +126,58 @@ def test_findings_about_clients() -> None:
     assert found["id"][0].as_py() == "producer_fenced"
 
 
+def test_findings_about_those_who_do_not_get_in() -> None:
+    exchanges = [exchange(n, api_key=36, error_code=58, error="SASL_AUTHENTICATION_FAILED") for n in range(2)]
+    exchanges.append(exchange(2, api_key=17, error_code=33, error="UNSUPPORTED_SASL_MECHANISM"))
+    exchanges.append(exchange(3, api_key=3, error_code=29, error="TOPIC_AUTHORIZATION_FAILED", client_id=None))
+
+    def connection(n: int, port: int, **more: Any) -> dict[str, Any]:
+        shape = {
+            "connection_id": f"{n:016x}", "client_ip": "10.0.0.1", "broker_ip": "10.0.0.2", "broker_port": port,
+            "broker": f"10.0.0.2:{port}", "start_seen": True, "end_reason": "rst", "bytes": 0, "is_kafka": False,
+        }  # fmt: skip
+        return shape | more
+
+    connections = [connection(n, 9092) for n in range(3)]  # SYN, RST
+    connections.append(connection(3, 9092, bytes=99, is_kafka=True, exchanges=1, rtt_ms=1.0))
+    connections.append(connection(4, 9092, rtt_ms=1.0))  # was accepted, and closed without a word
+    connections.append(connection(5, 80))  # no broker
+    connections.append(connection(6, 9093, broker="2"))  # named by metadata
+    connections.append(connection(7, 9092, bytes=517, rtt_ms=1.0, protocol="tls"))
+    connections.append(connection(8, 443, bytes=517, rtt_ms=1.0, protocol="tls"))
+    tables = {"exchanges": made("exchanges", exchanges), "connections": made("connections", connections)}
+    found = [(row["id"], row["count"], row["text"]) for row in findings(tables).to_pylist()]
+    assert [one[:2] for one in found] == [
+        ("connections_refused", 3), ("connections_refused", 1), ("tls_to_plaintext", 1), ("login_failed", 3),
+        ("not_authorized", 1),
+    ]  # fmt: skip
+    assert found[0][2].startswith("Port 9092 of 10.0.0.2 refused 3 connections: nothing listened there")
+    assert found[1][2].startswith("Port 9093 of 10.0.0.2 (broker 2) refused 1 connection:")
+    assert "SASL_AUTHENTICATION_FAILED, UNSUPPORTED_SASL_MECHANISM" in found[3][2]
+    assert found[4][2].startswith("A client without an id was refused 1 time for want of permission")
+    alone = findings({"connections": made("connections", [connection(0, 9092), connection(1, 80)])})
+    assert [(row["id"], row["count"]) for row in alone.to_pylist()] == [("connections_refused", 1)] * 2
+
+
+def test_findings_about_members_of_groups() -> None:
+    def beat(n: int, ms: float, connection: int, **more: Any) -> dict[str, Any]:
+        shape = {"connection_id": f"{connection:016x}", "client_id": "c", "api": "JoinGroup", "api_key": 11}
+        at = {"request_first_at": int(ms * 1000)}
+        return shape | at | {"exchange_id": f"{connection:016x}:{n}", "error_code": 0} | more
+
+    often = [beat(n, n * 1000, 1) for n in range(6)] + [beat(6, 6500, 1, error_code=79)]
+    once = [beat(0, n, 10 + n, client_id="many") for n in range(20)]  # twenty members, each joined once
+    shared = [beat(n, n, 40, client_id=f"shared-{n}") for n in range(20)]  # one connection, as through a proxy
+    loop = [beat(n, n * 2, 2, api="Heartbeat", api_key=12) for n in range(100)]
+    calm = [beat(n, n * 3000, 3, api="Heartbeat", api_key=12) for n in range(100)]
+    unseen = [beat(n, 0, 4, request_first_at=None) for n in range(9)]
+    tables = {"exchanges": made("exchanges", [*calm, *once, *shared, *often, *unseen, *loop])}
+    found = [(row["id"], row["text"]) for row in findings(tables).to_pylist()]
+    assert [one[0] for one in found] == ["group_rebalances", "heartbeat_loop"]
+    assert "Client c joined its group 6 times within 5.0 s" in found[0][1]
+    assert "99 times less than 50 ms after" in found[1][1]
+
+
 def test_findings_about_polling_and_lag() -> None:
     fetches, parts = [], []
     for n in range(200):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import kdissect
@@ -43,6 +44,24 @@ def test_says_who_what_how_slow_and_what_next() -> None:
     assert "Connections of other protocols: 1 TLS." in seen
     assert "kdissect show stand.pcap 3f2a:2" in seen, "the slowest that is no long poll"
     assert "kdissect stand.pcap --table exchanges --where \"status = 'error'\"" in seen
+
+
+def test_connections_without_a_byte_are_no_other_protocol() -> None:
+    """Refused or opened for nothing: they say nothing of what the other end speaks."""
+    tables = small()
+    bare = {"is_kafka": False, "protocol": None, "client_id": None}
+    more = [connection("4" * 16, bytes=0, **bare), connection("5" * 16, bytes=0, **bare), connection("6" * 16, **bare)]
+    tables["connections"] = pa.concat_tables([tables["connections"], rows("connections", more)])
+    seen = "\n".join(line.plain for line in screen.render(summarize(tables), ["stand.pcap"], 200))
+    assert "Connections of other protocols: 1 TLS, 1 unknown. 2 connections carried no data." in seen
+
+
+def test_one_of_a_measure_is_not_many() -> None:
+    tables = small()
+    for number, said in ((1, "1 Kafka connection began"), (2, "2 Kafka connections began")):
+        quality = {"capture": "stand.pcap", "measure": "connections_without_start", "value": float(number)}
+        lines = screen.render(summarize(tables | {"capture_quality": rows("capture_quality", [quality])}), ["a"], 200)
+        assert any(f"{said} before the capture." in line.plain for line in lines)
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])

@@ -35,13 +35,17 @@ class Matched:
 
 
 def match(entries: Iterable[Entry], rows: Iterable[Row]) -> Matched:
-    """By client's end, broker's end, API, version and correlation id; where these repeat, in order of time."""
+    """By client's end, broker's end, API, version and correlation id; where these repeat, in order of time.
+
+    A forwarded request has no partner: the connection that its line names is that of the Envelope around it, where
+    another request of the broker may well have the same correlation id.
+    """
     waiting: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
     for row in rows:
         waiting[_key(row)].append(row)
     pairs, logged_only = [], []
     for entry in entries:
-        queue = waiting[entry.client, entry.key, entry.version, entry.correlation_id]
+        queue = [] if entry.forwarded else waiting[entry.client, entry.key, entry.version, entry.correlation_id]
         ends = [r for r in queue if entry.broker is None or (r["broker_ip"], r["broker_port"]) == entry.broker]
         if ends:
             queue.remove(ends[0])

@@ -11,11 +11,23 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from kdissect.analysis.findings import client_findings, fetch_findings, session_findings
+from kdissect.analysis.findings import (
+    access_findings,
+    client_findings,
+    fetch_findings,
+    group_findings,
+    session_findings,
+)
 from kdissect.analysis.findings.evidence import SEVERITIES, Finder, Finding, Tables
 from kdissect.tables.declaration import SCHEMAS
 
-FINDERS: tuple[Finder, ...] = (*session_findings.FINDERS, *fetch_findings.FINDERS, *client_findings.FINDERS)
+FINDERS: tuple[Finder, ...] = (
+    *access_findings.FINDERS,
+    *session_findings.FINDERS,
+    *fetch_findings.FINDERS,
+    *group_findings.FINDERS,
+    *client_findings.FINDERS,
+)
 MOST_OF_A_KIND = 20
 """Findings of one kind that are listed; the worst stand first and the others say the same of smaller cases."""
 
@@ -43,7 +55,8 @@ READ: Mapping[str, frozenset[str]] = {
     "connections": frozenset(
         {
             "connection_id", "client_ip", "client_port", "client_id", "broker", "tls", "start_seen", "is_kafka",
-            "end_reason", "exchanges", "started_at", "ended_at", "zero_window_ms", "retransmitted_bytes",
+            "end_reason", "exchanges", "started_at", "ended_at", "zero_window_ms", "retransmitted_bytes", "broker_ip",
+            "broker_port", "bytes", "rtt_ms", "protocol",
         }
     ),
     "producers": frozenset(

@@ -39,7 +39,7 @@ FETCH_SESSIONS = table(
     ("epoch_gaps", COUNT, "Requests with an epoch beyond the expected one."),
     ("epoch_repeats", COUNT, "Requests with the epoch before the expected one."),
     ("wraps", COUNT, "Times the epoch wrapped from 2^31-1 to 1."),
-    ("max_partitions", COUNT, "Largest number of partitions held."),
+    ("max_partitions", COUNT, "Largest number of partitions held; null when left-censored."),
     ("churn", COUNT, "Partitions added and forgotten after creation."),
     ("max_idle_ms", MS, "Longest time between two uses."),
     ("fill_ratio", REAL, "Partitions returned by incremental responses / partitions held then; null without any."),

@@ -1,0 +1,125 @@
+"""Findings about clients that do not get in: refused connections, TLS where there is none, logins, permissions."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kdissect.analysis.columns import Coder, Flags, ints, reals
+from kdissect.analysis.findings.evidence import HIGH, Finding, Tables, both, equals, finding, get, many, who
+from kdissect.analysis.groups import group
+
+LOGIN = {"UNSUPPORTED_SASL_MECHANISM": 33, "ILLEGAL_SASL_STATE": 34, "SASL_AUTHENTICATION_FAILED": 58}
+PERMISSION = {
+    "TOPIC_AUTHORIZATION_FAILED": 29,
+    "GROUP_AUTHORIZATION_FAILED": 30,
+    "CLUSTER_AUTHORIZATION_FAILED": 31,
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": 53,
+    "DELEGATION_TOKEN_AUTHORIZATION_FAILED": 65,
+}
+REFUSED = "start_seen and end_reason = 'rst' and bytes = 0 and rtt_ms is null"
+"""A SYN answered by a reset: nothing listened. A handshake would have given a round trip."""
+
+
+def refused(tables: Tables) -> list[Finding]:
+    """Brokers whose port nothing listened on: stopped, killed, or not up yet.
+
+    Of ports that are known as a broker's (Kafka was seen there, or metadata names it); of all, where the capture holds
+    no Kafka: the broker may have been down all the time.
+    """
+    connections = get(tables, "connections")
+    reasons = Coder()
+    reset = reasons.column(connections, "end_reason") == reasons.codes.get("rst", -2)
+    no_round_trip = np.isnan(reals(connections, "rtt_ms"))
+    tried = reset & no_round_trip & (ints(connections, "start_seen", 0) > 0) & (ints(connections, "bytes", -1) == 0)
+    if not tried.any():
+        return []
+    groups = group(connections, ["broker_ip", "broker_port", "broker"])
+    kafka = groups.count(ints(connections, "is_kafka", 0) > 0)
+    none_known = not kafka.any()
+    counts = groups.count(tried)
+    found = []
+    for code in np.flatnonzero(counts).tolist():
+        ip, port, broker = (groups.keys[name][code].as_py() for name in ("broker_ip", "broker_port", "broker"))
+        named = broker is not None and str(broker).isdigit()
+        if not (named or kafka[code] or none_known):
+            continue
+        where = f"port {port} of {ip}" + (f" (broker {broker})" if named else "")
+        text = (
+            f"{where} refused {many(int(counts[code]), 'connection')}: nothing listened there (stopped, or not up yet)."
+        )
+        condition = both(equals("broker_ip", ip), equals("broker_port", port), REFUSED)
+        found += finding(tables, "connections_refused", HIGH, text, "connections", condition)
+    return found
+
+
+def tls_to_plaintext(tables: Tables) -> list[Finding]:
+    """Clients that speak TLS to a port on which others speak plaintext Kafka."""
+    connections = get(tables, "connections")
+    coder = Coder()
+    sealed = (coder.column(connections, "protocol") == coder.codes.get("tls", -2)) & (
+        ints(connections, "is_kafka", 0) == 0
+    )
+    if not sealed.any():
+        return []
+    versions = Coder()
+    plain = (ints(connections, "is_kafka", 0) > 0) & (ints(connections, "exchanges", 0) > 0)
+    plain &= versions.column(connections, "tls") < 0
+    ports = group(connections, ["broker_ip", "broker_port"])
+    mixed = (ports.count(plain) > 0)[ports.code]
+    wrong = sealed & mixed
+    groups = group(connections, ["client_ip", "broker_ip", "broker_port", "broker"])
+    found = []
+    for code in np.flatnonzero(groups.count(wrong)).tolist():
+        client, ip, port, broker = (
+            groups.keys[name][code].as_py() for name in ("client_ip", "broker_ip", "broker_port", "broker")
+        )
+        text = (
+            f"a client at {client} speaks TLS to port {port} of broker {broker}, where others speak plaintext: "
+            f"{many(int(groups.count(wrong)[code]), 'connection')} (security.protocol)."
+        )
+        condition = both(
+            equals("client_ip", client), equals("broker_ip", ip), equals("broker_port", port), "protocol = 'tls'",
+            "not is_kafka",
+        )  # fmt: skip
+        found += finding(tables, "tls_to_plaintext", HIGH, text, "connections", condition)
+    return found
+
+
+def logins(tables: Tables) -> list[Finding]:
+    """Clients whose login was refused."""
+    return _refusals(tables, "login_failed", LOGIN, "was refused {} at login")
+
+
+def permissions(tables: Tables) -> list[Finding]:
+    """Clients that asked for what they have no permission to."""
+    return _refusals(tables, "not_authorized", PERMISSION, "was refused {} for want of permission")
+
+
+def _refusals(tables: Tables, kind: str, codes: dict[str, int], what: str) -> list[Finding]:
+    exchanges = get(tables, "exchanges")
+    wrong: Flags = np.isin(ints(exchanges, "error_code", 0), list(codes.values()))
+    if not wrong.any():
+        return []
+    groups = group(exchanges, ["client_id"])
+    counts = groups.count(wrong)
+    found = []
+    for code in np.argsort(-counts, kind="stable").tolist():
+        if not counts[code]:
+            break
+        client = groups.keys["client_id"][code].as_py()
+        names = _names(exchanges, np.flatnonzero(wrong & (groups.code == code)))
+        text = f"{who(client)} {what.format(many(int(counts[code]), 'time'))} ({', '.join(names)})."
+        listed = ", ".join(str(number) for number in sorted(codes.values()))
+        condition = both(equals("client_id", client), f"error_code in ({listed})")
+        found += finding(tables, kind, HIGH, text, "exchanges", condition)
+    return found
+
+
+def _names(exchanges: pa.Table, rows: npt.NDArray[np.int64]) -> list[str]:
+    """Names of the errors of these rows."""
+    return sorted({str(name) for name in exchanges["error"].take(pa.array(rows)).to_pylist() if name})
+
+
+FINDERS = (refused, tls_to_plaintext, logins, permissions)
