@@ -21,6 +21,7 @@ from kdissect.tcp.layout import (
     C_SASL,
     CUT,
     D_AT,
+    D_BEGUN,
     D_BUDGET,
     D_CUT,
     D_CUT_TOTAL,
@@ -40,6 +41,7 @@ from kdissect.tcp.layout import (
     D_SIDE,
     D_SIZE,
     D_TAIL,
+    D_TRIED,
     D_WINDOW,
     HOLE,
     MODE_FRAMES,
@@ -141,6 +143,7 @@ def lose(M, s):  # type: ignore[no-untyped-def]
     forget_frame(M, s)
     M[s + D_MODE] = MODE_SEARCH
     M[s + D_WINDOW] = 0
+    M[s + D_TRIED] = 0
     M[s + D_SEARCHED] = 0
 
 
@@ -235,6 +238,8 @@ def gap(M, b, A, c, s, length, time, packet):  # type: ignore[no-untyped-def]
     if M[s + D_MODE] == MODE_SEARCH:
         if M[s + D_WINDOW] > 0:
             push(M, s, np.int64(HOLE), length, time, packet)
+        else:
+            M[s + D_BEGUN] = 0
         return
     if M[s + D_MODE] != MODE_FRAMES:
         return
@@ -273,3 +278,5 @@ def feed(M, b, A, c, s, at, captured, wire, time, packet):  # type: ignore[no-un
             M[s + D_CUT_TOTAL] += wire - captured
             if M[s + D_HEAD] >= 0:
                 push(M, s, np.int64(CUT), wire - captured, time, packet)
+            else:
+                M[s + D_BEGUN] = 0

@@ -13,6 +13,8 @@ from kdissect.kafka.messages import Decoder
 from kdissect.schema import index
 
 Words = npt.NDArray[np.int64]
+Found = tuple[int, int, int, int, str | None]
+"""Key, version (-1 unknown), program, begin of the body, and what fits where several layouts do."""
 
 API_VERSIONS, UNSUPPORTED_VERSION = 18, 35
 LEAST = 8
@@ -37,16 +39,18 @@ class Inference:
         self._tagged = (version >= decoder.flexible[key, 1]) & (key != 18)
         self._trial = Decoder()
         self._left = MOST
+        self._row = {int(program): row for row, program in enumerate(self.programs)}
+        self._judged: dict[bytes, Found] = {}
+        """By the layouts that fit: hardly more than there are responses with different layouts."""
 
-    def infer(self, s: npt.NDArray[np.uint8], begin: Words, end: Words) -> list[tuple[int, int, int, int, str | None]]:
-        """For frames at s[begin:end] (behind the length prefix): key, version (-1 unknown), program, begin of the body,
-        and what fits where several do."""
-        out: list[tuple[int, int, int, int, str | None]] = []
+    def infer(self, s: npt.NDArray[np.uint8], begin: Words, end: Words) -> list[Found]:
+        """What frames at s[begin:end] (behind the length prefix) are."""
+        out: list[Found] = []
         for first in range(0, len(begin), STEP):
             out += self._tried(s, begin[first : first + STEP], end[first : first + STEP])
         return out
 
-    def _tried(self, s: npt.NDArray[np.uint8], begin: Words, end: Words) -> list[tuple[int, int, int, int, str | None]]:
+    def _tried(self, s: npt.NDArray[np.uint8], begin: Words, end: Words) -> list[Found]:
         n, layouts = len(begin), len(self.programs)
         long = end - begin >= 4 + LEAST
         long &= np.cumsum(long) <= self._left
@@ -57,22 +61,34 @@ class Inference:
         layout, frame = np.nonzero(plain | tagged)
         starts = begin[frame] + 4 + self._tagged[layout]
         decoded = self._trial.decode(s, starts, end[frame], self.programs[layout])
-        fits = np.zeros((layouts, n), np.bool_)
-        fits[layout, frame] = decoded.status == 0
-        return [self._judged(np.flatnonzero(fits[:, i]), int(begin[i]), s) for i in range(n)]
+        fits = np.zeros((n, layouts), np.bool_)
+        fits[frame, layout] = decoded.status == 0
+        alike = np.packbits(fits, axis=1)
+        return [self._told(row.tobytes(), int(at), s) for row, at in zip(alike, begin, strict=True)]
 
-    def _judged(self, fitting: Words, begin: int, s: npt.NDArray[np.uint8]) -> tuple[int, int, int, int, str | None]:
+    def _told(self, fitting: bytes, begin: int, s: npt.NDArray[np.uint8]) -> Found:
+        """What is known of a frame that these layouts fit (a bit each)."""
+        judged = self._judged.get(fitting)
+        if judged is None:
+            judged = self._judged[fitting] = self._judge(fitting)
+        key, version, program, _, several = judged
+        if program < 0:
+            return judged
+        at = begin + 4 + int(self._tagged[self._row[program]])
+        if key == API_VERSIONS and s[at] == 0 and s[at + 1] == UNSUPPORTED_VERSION:
+            # The answer to a version that the broker does not know has version 0's layout (KIP-511).
+            return key, -1, -1, -1, "ApiVersions of any version that the broker does not know"
+        return key, version, program, at, several
+
+    def _judge(self, bits: bytes) -> Found:
+        fitting = np.flatnonzero(np.unpackbits(np.frombuffer(bits, np.uint8)))
         if not len(fitting):
             return -1, -1, -1, -1, None
         keys = np.unique(self.layouts[fitting, 0])
         key = int(keys[0]) if len(keys) == 1 else -1
         if len(fitting) == 1:
             one = int(fitting[0])
-            at = begin + 4 + int(self._tagged[one])
-            if key == API_VERSIONS and s[at] == 0 and s[at + 1] == UNSUPPORTED_VERSION:
-                # The answer to a version that the broker does not know has version 0's layout (KIP-511).
-                return key, -1, -1, -1, "ApiVersions of any version that the broker does not know"
-            return key, int(self.layouts[one, 1]), int(self.programs[one]), at, None
+            return key, int(self.layouts[one, 1]), int(self.programs[one]), -1, None
         names = [f"{index.api_name(int(k))} version {v}" for k, v in self.layouts[fitting[:NAMED]].tolist()]
         more = f" and {len(fitting) - NAMED} more" if len(fitting) > NAMED else ""
         return key, -1, -1, -1, f"{', '.join(names)}{more}"

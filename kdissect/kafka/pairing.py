@@ -7,7 +7,7 @@ The rules:
 - Ids repeat (0.8's SimpleConsumer always sends 0), so order decides, never the id alone.
 - Produce with acks=0 is never answered: it is finished at once (`no_response`).
 - A response can be captured before its own request. Unmatched ones are held for HOLD_PACKETS packets of the connection,
-  and while requests wait behind a hole, before they are called orphans.
+  and while earlier requests wait behind a hole, before they are called orphans.
 - After SaslHandshake v0 was answered, frames are bare tokens of the mechanism until one reads as a Kafka request again.
 - A request that was not answered before bytes of the other direction were lost is `partial`: its answer may be among
   them.
@@ -92,8 +92,9 @@ from kdissect.tcp.layout import (
     C_REQUESTS_OPEN,
     C_SASL,
     C_TOKENS,
+    C_UNORDERED,
     CAPTURE_ENDED,
-    D_AHEAD,
+    D_AHEAD_HEAD,
     D_AT,
     D_CUT,
     D_FIRST,
@@ -118,6 +119,7 @@ from kdissect.tcp.layout import (
     N_AT,
     N_LENGTH,
     N_NEXT,
+    N_TIME,
     NULL,
     RUNNING,
     SASL_ASKED,
@@ -437,11 +439,24 @@ def orphan(M, c, h):  # type: ignore[no-untyped-def]
         direction,
         M[h + R_FIRST],
         M[h + R_PACKET],
-        M[direction_of(c, direction) + D_NEXT],
+        M[h + R_N],
         M[h + R_BYTES],
         M[h + R_CORRELATION],
     )
     _free_request(M, h)
+
+
+@part
+def request_waits(M, s, time):  # type: ignore[no-untyped-def]
+    """Whether a request that was sent before `time` may wait behind a hole of its direction `s`."""
+    node = M[s + D_AHEAD_HEAD]
+    steps = 0
+    while node >= 0 and steps < NEXT_FEW:
+        if M[node + N_TIME] <= time:
+            return True
+        node = M[node + N_NEXT]
+        steps += 1
+    return False
 
 
 @part
@@ -450,7 +465,7 @@ def release_held(M, c):  # type: ignore[no-untyped-def]
     while M[c + C_HELD_HEAD] >= 0:
         h = M[c + C_HELD_HEAD]
         late = M[c + C_PACKETS] - M[h + R_PACKETS] >= HOLD_PACKETS
-        late = late and M[direction_of(c, M[c + C_CLIENT]) + D_AHEAD] == 0
+        late = late and not request_waits(M, direction_of(c, M[c + C_CLIENT]), M[h + R_FIRST])
         if not (M[K_FINAL] > RUNNING or late or M[c + C_HELD] > HELD):
             return
         M[c + C_HELD_HEAD] = M[h + R_NEXT]
@@ -605,25 +620,34 @@ def _request(M, A, c, s, buf, o, have):  # type: ignore[no-untyped-def]
         return
     if M[c + C_HELD] > 0 and _meet_held(M, c, r):
         return
-    if M[c + C_REQUEST_TAIL] >= 0:
-        M[M[c + C_REQUEST_TAIL] + R_NEXT] = r
+    tail = M[c + C_REQUEST_TAIL]
+    if tail >= 0:
+        M[tail + R_NEXT] = r
+        if M[tail + R_CORRELATION] >= M[r + R_CORRELATION]:
+            M[c + C_UNORDERED] = 1
     else:
         M[c + C_REQUEST_HEAD] = r
+        M[c + C_UNORDERED] = 0
     M[c + C_REQUEST_TAIL] = r
     M[c + C_REQUESTS_OPEN] += 1
 
 
 @part
 def waiting_with(M, c, correlation):  # type: ignore[no-untyped-def]
-    """The oldest waiting request with a correlation id, -1 when there is none near the front."""
+    """The oldest waiting request with a correlation id, -1 when there is none near the front; how many were passed."""
     r = M[c + C_REQUEST_HEAD]
-    steps = 0
+    steps = np.int64(0)
+    ordered = r >= 0 and M[c + C_UNORDERED] == 0
+    if ordered and M[M[c + C_REQUEST_TAIL] + R_CORRELATION] < correlation:
+        return np.int64(-1), steps
     while r >= 0 and steps < MAX_SKIPPED:
         if M[r + R_CORRELATION] == correlation:
-            return r
+            return r, steps
+        if ordered and M[r + R_CORRELATION] > correlation:
+            break
         r = M[r + R_NEXT]
         steps += 1
-    return np.int64(-1)
+    return np.int64(-1), steps
 
 
 @part
@@ -658,7 +682,7 @@ def _response(M, c, s, buf, o, have):  # type: ignore[no-untyped-def]
         _token(M, c, s)
         return
     correlation = signed32(buf, o)
-    r = waiting_with(M, c, correlation)
+    r, _ = waiting_with(M, c, correlation)
     if r < 0 and M[c + C_SASL] == SASL_BARE:
         _token(M, c, s)
         return
@@ -674,6 +698,7 @@ def _response(M, c, s, buf, o, have):  # type: ignore[no-untyped-def]
         M[h + R_HEAD] = M[s + D_HEAD]
         M[h + R_MISSING] = M[s + D_MISSING] + max(M[s + D_NEED], 0)
         M[h + R_CUT] = M[s + D_CUT]
+        M[h + R_N] = M[s + D_NEXT]
         M[h + R_PACKETS] = M[c + C_PACKETS]
         tail = M[c + C_HELD_HEAD]
         if tail < 0:

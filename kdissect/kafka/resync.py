@@ -41,6 +41,7 @@ from kdissect.kafka.pairing import (
     client_matches,
     known_header,
     request_body,
+    request_waits,
     response_body,
     text_like,
     waiting_with,
@@ -88,6 +89,7 @@ from kdissect.tcp.layout import (
     D_SKIPPED,
     D_STARTED,
     D_TAIL,
+    D_TRIED,
     D_WIDTH,
     D_WINDOW,
     HOLE,
@@ -110,6 +112,8 @@ GIVE_UP = 1 << 20
 """Bytes searched in vain after which a connection that never showed a Kafka frame is left alone."""
 NEAR = 256
 """How far below the first captured correlation id a response may lie whose request came before the capture began."""
+STEP = 4
+"""What looking at one of the requests that wait costs, in bytes read by trials."""
 
 REJECT, ACCEPT, WAIT, HOLD = 0, 1, 2, 3
 """HOLD: requests wait behind a hole, among them perhaps the one that is answered here."""
@@ -142,6 +146,31 @@ def _begins_segment(M, s, o):  # type: ignore[no-untyped-def]
         w += M[node + N_LENGTH]
         node = M[node + N_NEXT]
     return w == o and node >= 0 and M[node + N_POSITION] == 1
+
+
+@part
+def _asked_late(M, s, o):  # type: ignore[no-untyped-def]
+    """Whether the request of what begins at offset `o` of the window may wait behind a hole."""
+    other = M[s + D_OTHER]
+    if M[other + D_AHEAD] == 0:
+        return False
+    w = np.int64(SCRATCH)
+    node = M[s + D_HEAD]
+    while M[node + N_NEXT] >= 0 and w + M[node + N_LENGTH] <= o:
+        w += M[node + N_LENGTH]
+        node = M[node + N_NEXT]
+        M[s + D_BUDGET] -= STEP
+    return request_waits(M, other, M[node + N_TIME])
+
+
+@part
+def _waiting(M, c, s, correlation):  # type: ignore[no-untyped-def]
+    """`waiting_with` within the direction's budget."""
+    if M[s + D_BUDGET] < 0:
+        return np.int64(-1)
+    r, steps = waiting_with(M, c, correlation)
+    M[s + D_BUDGET] -= STEP * steps
+    return r
 
 
 @part
@@ -236,12 +265,12 @@ def _response_candidate(M, A, sk, c, s, o, n, closed, at_start):  # type: ignore
     correlation = signed32(A, o + 4)
     have = min(n - o - 4, size)
     whole = have == size
-    r = waiting_with(M, c, correlation)
+    r = _waiting(M, c, s, correlation)
     if r < 0:
         if at_start:
             return ACCEPT if whole or closed or size > WINDOW - 4 else WAIT
         first = M[c + C_REQUEST_HEAD]
-        if M[M[s + D_OTHER] + D_AHEAD] > 0 and n - SCRATCH < WINDOW:
+        if n - SCRATCH < WINDOW and _asked_late(M, s, o):
             return HOLD
         late = M[s + D_STARTED] != 2 and M[s + D_FRAMES] == 0 and first >= 0 and M[first + R_N] == 0
         if not late or size < 6 or not whole or not _begins_segment(M, s, o):
@@ -251,7 +280,7 @@ def _response_candidate(M, A, sk, c, s, o, n, closed, at_start):  # type: ignore
             if n - after < 8:
                 return REJECT if closed else WAIT
             following = signed32(A, after + 4)
-            if waiting_with(M, c, following) < 0 and not 0 < following - correlation <= NEAR:
+            if _waiting(M, c, s, following) < 0 and not 0 < following - correlation <= NEAR:
                 return REJECT
         below = M[first + R_CORRELATION] - correlation
         return ACCEPT if 0 < below <= NEAR else REJECT
@@ -465,9 +494,15 @@ def _search(M, b, A, sk, c, s):  # type: ignore[no-untyped-def]
 
 @part
 def settle(M, b, A, sk, c, s):  # type: ignore[no-untyped-def]
-    """Search the direction `s`, and the other one when what was found helps there."""
+    """Search the direction `s`, and the other one when what was found helps there.
+
+    A search that spent its budget waits until its window is twice as large: reading it again and again costs too.
+    """
+    if M[s + D_BUDGET] < 0 and M[s + D_WINDOW] < min(2 * M[s + D_TRIED], WINDOW) and M[K_FINAL] == RUNNING:
+        return
     undecided = M[c + C_KAFKA] == 0
     found = _search(M, b, A, sk, c, s)
+    M[s + D_TRIED] = M[s + D_WINDOW]
     o = M[s + D_OTHER]
     if M[o + D_MODE] != MODE_SEARCH or M[o + D_HEAD] < 0:
         return

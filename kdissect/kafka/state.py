@@ -48,6 +48,7 @@ R_BODY = 12
 R_MISSING = 13
 R_CUT = 14
 R_N = 15
+"""Ordinal of a request; stream position behind a held response."""
 R_IN_FLIGHT = 16
 R_PACKETS = 17
 """Value of C_PACKETS when it was put here (held responses)."""

@@ -12,7 +12,8 @@ The rules, per direction:
   within DUPLICATE_NS where ids do not count up. Copies count, and touch nothing else.
 - Bytes beyond the next position wait, in order, as nodes. They wait until the hole is filled, or until it will not
   be: the other side acknowledged it and GAP_PACKETS more packets of the connection went by (captures reorder
-  packets), or more than AHEAD_SEGMENTS or AHEAD_BYTES wait behind it. Then the hole is an event of known length.
+  packets; holes that were acknowledged at the same time wait together), or more than AHEAD_SEGMENTS or AHEAD_BYTES
+  wait behind it. Then the hole is an event of known length.
   These limits look at the connection's own packets only, so the result does not depend on what else is in the
   capture.
 - A segment further ahead than MAX_AHEAD is believed only when the next one continues it, or the other side
@@ -40,6 +41,7 @@ from kdissect.tcp.layout import (
     D_FIN,
     D_HIGHEST,
     D_HIGHEST_TIME,
+    D_HOLE_ACKED,
     D_HOLE_SINCE,
     D_IDENT,
     D_ISN,
@@ -371,7 +373,6 @@ def ready(M, s):  # type: ignore[no-untyped-def]
     wire = M[node + N_LENGTH] >> 32
     M[s + D_AHEAD] -= 1
     M[s + D_AHEAD_BYTES] -= wire
-    M[s + D_HOLE_SINCE] = -1
     M[s + D_NEXT] = M[node + N_POSITION] + wire
     M[OUT + 0] = M[node + N_AT]
     M[OUT + 1] = M[node + N_LENGTH] & 0x7FFFFFFF
@@ -416,13 +417,13 @@ def hole(M, c, s):  # type: ignore[no-untyped-def]
     if M[K_FINAL] == RUNNING and M[s + D_AHEAD] <= AHEAD_SEGMENTS and M[s + D_AHEAD_BYTES] <= AHEAD_BYTES:
         if M[s + D_ACKED] == NULL or M[s + D_ACKED] < begins:
             return 0
-        if M[s + D_HOLE_SINCE] < 0:
+        if M[s + D_HOLE_SINCE] < 0 or M[s + D_HOLE_ACKED] < begins:
             M[s + D_HOLE_SINCE] = M[c + C_PACKETS]
+            M[s + D_HOLE_ACKED] = M[s + D_ACKED]
         if M[c + C_PACKETS] - M[s + D_HOLE_SINCE] < GAP_PACKETS:
             return 0
     length = begins - M[s + D_NEXT]
     M[s + D_NEXT] = begins
-    M[s + D_HOLE_SINCE] = -1
     M[s + D_MISSING_TOTAL] += length
     M[s + D_LOST] = M[c + C_PACKETS]
     return length

@@ -61,7 +61,9 @@ C_NEWS = 27
 """1 when its endpoints' roles are not told to the host yet."""
 C_SEALED = 28
 """1 when it is TLS and its bytes go to the host, which brings plaintext back."""
-C_WIDTH = 29
+C_UNORDERED = 29
+"""0 while the ids of the requests that wait ascend."""
+C_WIDTH = 30
 
 END_OPEN = 0
 END_FIN = 1
@@ -107,7 +109,7 @@ D_ACKED = 19
 """Highest position of this direction that the other side acknowledged, NULL unknown."""
 D_FIN = 20
 D_HOLE_SINCE = 21
-"""Value of C_PACKETS when the hole was first seen acknowledged, -1 not yet."""
+"""Value of C_PACKETS when D_HOLE_ACKED was noted, -1 while no hole is known to be acknowledged."""
 D_RETRANSMITTED = 22
 D_OUT_OF_ORDER = 23
 D_MISSING_TOTAL = 24
@@ -130,6 +132,7 @@ D_BEGIN16A = 37
 """The first eight bytes of the direction, to name protocols by."""
 D_BEGIN16B = 38
 D_BEGUN = 39
+"""1 when its very first bytes are there, or may still come."""
 D_CUT_TOTAL = 40
 D_SKIPPED = 41
 D_HIGHEST = 42
@@ -151,7 +154,11 @@ D_VIEW = 51
 """Where the packet was seen that last brought the direction further (VIEW of its row)."""
 D_IDENT = 52
 """The latest IP id of the direction, 16 bits; above it how often in a row ids went up a little, at most ID_STEPS."""
-D_RING = 53
+D_HOLE_ACKED = 53
+"""What was acknowledged then: holes before it are given up together."""
+D_TRIED = 54
+"""Bytes of the window when it was last searched."""
+D_RING = 55
 """The ring of recent packets, a word each: 40 bits of what tells the packet from others, 24 bits of time in units of
 2**TICK ns (they come round after 18 minutes; a packet is looked for that was seen within 0.1 s)."""
 D_WIDTH = D_RING + 48

@@ -85,12 +85,14 @@ def write(
     interleave: int = 16,
     loss: float = 0.0,
     fresh: bool = False,
+    handshakes: bool = True,
     step_us: int = STEP_US,
 ) -> Made:
     """Write about `size` bytes: `cycle` again and again, dealt to `connections` in turn.
 
     `interleave` cycles of different connections run at the same time. `loss` is the share of packets left out (drawn
     with a fixed seed). `fresh`: every cycle is a connection of its own, its packets include SYN and FIN.
+    Without `handshakes` the connections began before the capture.
     `step_us`: microseconds between packets.
     """
     total = max(1, round(size / cycle.size))
@@ -103,7 +105,7 @@ def write(
     packets = 0
     with path.open("wb") as out:
         out.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 262144, 1))
-        if not fresh:
+        if handshakes and not fresh:
             out.write(built.handshakes().tobytes())
             packets += 3 * connections
         for first in range(0, total, per_chunk):

@@ -158,7 +158,7 @@ def test_drawn_losses(name: str) -> None:
     lose(range(24 if name == "base" else 8), name)
 
 
-@pytest.mark.parametrize("seed", [1222, 1255])
+@pytest.mark.parametrize("seed", [1222, 1255, 1403])
 def test_requests_behind_a_gap_tell_the_sides(seed: int) -> None:
     """Nothing told who the client is before the capture ended: responses wait for the requests behind a hole."""
     lose(range(seed, seed + 1), "k4_mtu1500")

@@ -1,0 +1,48 @@
+"""Streams that lose a fifth of their packets: nothing waits for long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from kdissect.capture import open_captures
+from kdissect.capture.captureset import CaptureSet
+from kdissect.capture.window import Window
+from kdissect.engine.run import Run, Settings
+from kdissect.kafka.dissector import Dissector
+from kdissect.tcp.assembly import GAP_PACKETS
+from kdissect.tcp.layout import C_HELD, C_NUMBER, C_REQUESTS_OPEN
+from tests.bench.garbage import headless, small_segments
+from tests.bench.packets import Cycle, write
+from tests.bench.workloads import chatter
+
+SIZE = 3_000_000
+
+
+class Watched(Run):
+    """Keeps the most that waited at the end of any block, on one connection."""
+
+    most: dict[int, int]
+
+    def block_ended(self, number: int, segments: npt.NDArray[np.int64], dissectors: Sequence[Dissector]) -> None:
+        super().block_ended(number, segments, dissectors)
+        for dissector in dissectors:
+            rows = dissector.connections[dissector.M[dissector.connections + C_NUMBER] >= 0]
+            for word in self.most:
+                self.most[word] = max(self.most[word], int(dissector.M[rows + word].max()))
+
+
+@pytest.mark.parametrize("cycle", [chatter, small_segments, headless])
+def test_nothing_waits_long(cycle: Callable[[], Cycle], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hole is given up within twice GAP_PACKETS after it was acknowledged, however many others there are."""
+    monkeypatch.setattr(CaptureSet, "window", lambda self: Window(1 << 17, 2))
+    made = write(tmp_path / "torn.pcap", cycle(), SIZE, 1, loss=0.2, handshakes=False)
+    run = Watched(open_captures(made.path), {"exchanges": ["status"]}, Settings())
+    run.most = {C_REQUESTS_OPEN: 0, C_HELD: 0}
+    found = np.concatenate([done.status for done in run.completed()])
+    assert len(found) > made.exchanges // 4
+    assert max(run.most.values()) <= 2 * GAP_PACKETS
