@@ -19,11 +19,12 @@ a record counts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 
+from kdissect._dictionaries import unified
 from kdissect._kernel import kernel
 from kdissect.analysis.columns import (
     NULL_TIME,
@@ -100,15 +101,20 @@ def share_sessions(exchanges: pa.Table, messages: Mapping[tuple[str, str], pa.Ta
     `exchanges`: exchange_id, broker, request_last_at. `messages`: nested messages of ShareFetch and ShareAcknowledge by
     API and "request"/"response", as `Capture.messages` returns them; what is missing counts as not captured.
     """
+    return sessions_of([uses(exchanges, messages)])
+
+
+def uses(exchanges: pa.Table, messages: Mapping[tuple[str, str], pa.Table]) -> pa.Table:
+    """What `sessions_of` needs of some exchanges with all of their messages; arguments as of `share_sessions`."""
     requests = [_requests(messages.get((api, "request")), api == "ShareFetch") for api in APIS]
-    uses = pa.concat_tables([part for part in requests if part.num_rows] or requests[:1])
-    if not uses.num_rows:
-        return SCHEMA.empty_table()
-    keys = exchange_keys(uses["exchange_id"])
-    found = locate(keys, exchange_keys(exchanges["exchange_id"]))
-    where = pa.array(found, mask=found < 0)
-    uses = with_columns(uses, {name: exchanges[name].take(where) for name in ("broker", "request_last_at")})
-    error, acquired = np.full(len(found), UNANSWERED, np.int64), np.zeros(len(found), np.int64)
+    found = pa.concat_tables([part for part in requests if part.num_rows] or requests[:1])
+    if not found.num_rows:
+        return found
+    keys = exchange_keys(found["exchange_id"])
+    at = locate(keys, exchange_keys(exchanges["exchange_id"]))
+    where = pa.array(at, mask=at < 0)
+    found = with_columns(found, {name: exchanges[name].take(where) for name in ("broker", "request_last_at")})
+    error, acquired = np.full(len(at), UNANSWERED, np.int64), np.zeros(len(at), np.int64)
     for api in APIS:
         table = messages.get((api, "response"))
         if table is not None and table.num_rows:
@@ -116,6 +122,17 @@ def share_sessions(exchanges: pa.Table, messages: Mapping[tuple[str, str], pa.Ta
             here = at >= 0
             error[here] = ints(table, "error_code", UNANSWERED)[at[here]]
             acquired[here] = _acquired(table)[at[here]]
+    return with_columns(found, {"error": pa.array(error), "acquired": pa.array(acquired)})
+
+
+def sessions_of(parts: Sequence[pa.Table]) -> pa.Table:
+    """The table `share_sessions` of what `uses` gave."""
+    parts = [part for part in parts if part.num_rows]
+    if not parts:
+        return SCHEMA.empty_table()
+    uses = unified(pa.concat_tables(parts, promote_options="permissive"))
+    keys = exchange_keys(uses["exchange_id"])
+    error, acquired = ints(uses, "error"), ints(uses, "acquired")
     coder = Coder()
     owner = np.stack([coder.column(uses, name) for name in ("broker", "group_id", "member_id")], axis=1)
     _, key = np.unique(owner, axis=0, return_inverse=True)

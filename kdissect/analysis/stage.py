@@ -8,8 +8,8 @@
 
 `feed` and `finish` return rows of `exchanges`, `fetches`, `fetch_partitions`, `fetch_sessions` and
 `session_partitions`, as far as they were fed and the analysis takes part in them; rows of an exchange come back once
-nothing earlier can come any more. Share sessions and findings need everything and come from `whole` alone. Brokers and
-topics of the rows are resolved already.
+nothing earlier can come any more. Share sessions come from `finish`. Findings need everything and come from `whole`
+alone. Brokers and topics of the rows are resolved already.
 """
 
 from __future__ import annotations
@@ -132,6 +132,8 @@ class Stage:
         self._holder: HoldTracker | None = None
         self._exchanges: deque[_Held] = deque()
         self._throttled: pa.Table | None = None
+        self._uses: list[pa.Table] = []
+        """Of share sessions."""
 
     @property
     def idle(self) -> bool:
@@ -225,6 +227,14 @@ class Stage:
             out["fetches"] = fetches
         if self.holds_exchanges:
             out["exchanges"] = self._exchange_holds(whole(tables["exchanges"]), messages, out["fetches"], last)
+        if self.shares:
+            from kdissect.analysis.shares import sessions_of, uses
+
+            given = named(messages)
+            if given:
+                self._uses.append(uses(whole(tables["exchanges"]), given))
+            if last:
+                out["share_sessions"] = sessions_of(self._uses)
         return out
 
     def _exchange_holds(self, new: pa.Table, messages: Messages, fetches: pa.Table, last: bool) -> pa.Table:
@@ -271,15 +281,10 @@ class Stage:
         `tables`: whole and resolved, those that `tables` names (and any others, given back as they are).
         """
         out = dict(tables)
-        if self.follows:
+        if self.follows or self.shares:
             found, rest = self.feed(out, messages), self.finish()
-            for name, part in found.items():
-                more = rest.get(name)
-                out[name] = _both(part, more) if more is not None else part
-        if self.shares:
-            from kdissect.analysis.shares import share_sessions
-
-            out["share_sessions"] = share_sessions(out["exchanges"], named(messages or {}))
+            for name, part in rest.items():
+                out[name] = _both(found.get(name), part)
         if self.finds:
             from kdissect.analysis.findings import findings
 

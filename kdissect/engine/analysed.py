@@ -6,7 +6,7 @@ What was asked for decides: where nothing of it concerns the analysis, nothing m
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
@@ -14,13 +14,16 @@ from kdissect._dictionaries import unified
 from kdissect.analysis.stage import ADDED, NO_WATERMARK, Stage
 from kdissect.capture import CaptureSet
 from kdissect.engine.run import Run, Settings
+from kdissect.engine.spool import Place, Spool, together
 from kdissect.engine.strand import Rows
 from kdissect.engine.timings import ANALYSIS, REST, TABLES
 from kdissect.tables.builder import AT_THE_END
 from kdissect.tables.order import order
 from kdissect.tables.where import Filter
 
-PROGRESSIVE = ("exchanges", "fetches", "fetch_partitions", "fetch_sessions", "session_partitions")
+PROGRESSIVE = (
+    "exchanges", "fetches", "fetch_partitions", "fetch_sessions", "session_partitions", "share_sessions",
+)  # fmt: skip
 """Tables that `AnalysedRun.parts` makes part by part; the others that the analysis adds need everything at once."""
 
 
@@ -29,13 +32,16 @@ ROWS_A_TIME = 8192
 MOST_ROWS = 1 << 16
 """Rows that are worked on even when nothing new is settled, for the analysis bounds what waits, and rows that come here
 do not: some 30 MB with all their columns."""
+LOT = 1 << 15
+"""Rows that are set aside together, and analysed together later: at least those of a block."""
 
 
 class AnalysedRun:
     """One pass over captures for the tables asked for (name -> columns), analysed where they have to be.
 
-    `whole` or `parts` may be called, once. `run`: the kind of run that reads. `where`: of a table only rows for which
-    this holds are wanted; others are dropped as early as that can be told, and whoever asked filters what is left.
+    `whole`, `parts` or `settled` may be called, once. `run`: the kind of run that reads. `where`: of a table only rows
+    for which this holds are wanted; others are dropped as early as that can be told, and whoever asked filters what is
+    left.
     """
 
     def __init__(
@@ -99,16 +105,61 @@ class AnalysedRun:
         self.clock.at(REST)
         yield last
 
+    def settled(self, spool: Spool) -> Iterator[dict[str, pa.Table]]:
+        """Rows of all tables that are not made at the end, as `parts` gives them, with the names that any message
+        tells: they lie in `spool` until everything was read."""
+        lots: list[_Lot] = []
+        pieces = _Pieces(self.run)
+        block = 0
+        for part in self.run.rows():
+            if part.block != block and pieces.count >= LOT:
+                lots.append(pieces.aside(spool, self.run.watermark))
+                pieces = _Pieces(self.run)
+            block = part.block
+            pieces.take(part)
+        lots.append(pieces.aside(spool, NO_WATERMARK))
+        for lot in lots:
+            self.clock.at(TABLES)
+            unresolved = {name: spool.get(place) for name, place in lot.tables.items()}
+            messages = {kind: spool.get(place) for kind, place in lot.messages.items()}
+            yield self._worked(self._resolved(unresolved), messages, lot.mark)
+        self.clock.at(ANALYSIS)
+        last = dict(self.stage.finish())
+        self.clock.at(REST)
+        yield last
+
+    def _resolved(self, unresolved: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
+        builder = self.run.builder
+        return {
+            name: builder.resolve(name, unresolved[name]) if name in unresolved else builder.finished(name, [])
+            for name in builder.columns
+            if name not in AT_THE_END and name not in ADDED
+        }
+
     def _feed(self, pieces: _Pieces, mark: int) -> dict[str, pa.Table]:
         self.clock.at(TABLES)
+        return self._worked(pieces.tables(), pieces.messages(), mark)
+
+    def _worked(
+        self, made: Mapping[str, pa.Table], messages: Mapping[tuple[int, int], pa.Table], mark: int
+    ) -> dict[str, pa.Table]:
         # What is settled when depends on the order of rows; strands give them in another one than a single thread does.
-        tables = {name: order(name, table) for name, table in pieces.tables().items()}
+        tables = {name: order(name, table) for name, table in made.items()}
         if "api_versions" in self.builder.columns:
             tables["api_versions"] = self.builder.offered.table(self.builder.brokers)
         self.clock.at(ANALYSIS)
-        fed = self.stage.feed(tables, pieces.messages(), mark)
+        fed = self.stage.feed(tables, messages, mark)
         self.clock.at(REST)
         return {**tables, **fed}
+
+
+@dataclass(frozen=True, slots=True)
+class _Lot:
+    """Rows and messages in a spool, and up to when the rows before those of the next lot are complete."""
+
+    tables: Mapping[str, Place]
+    messages: Mapping[tuple[int, int], Place]
+    mark: int
 
 
 class _Pieces:
@@ -143,6 +194,16 @@ class _Pieces:
                 unified(pa.concat_tables(made, promote_options="none")) if made else builder.finished(name, [])
             )
         return found
+
+    def aside(self, spool: Spool, mark: int) -> _Lot:
+        """Everything into the spool, unresolved. The rows are not kept."""
+        tables = {}
+        for name in list(self.rows):
+            table = together(self.rows.pop(name))
+            if table is not None:
+                tables[name] = spool.put(table)
+        messages = {kind: spool.put(table) for kind, table in self.messages().items()}
+        return _Lot(tables, messages, mark)
 
     def messages(self) -> dict[tuple[int, int], pa.Table]:
         return {kind: pa.Table.from_batches(batches) for kind, batches in self._messages.items()}

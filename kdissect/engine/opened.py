@@ -20,7 +20,6 @@ from kdissect.engine.display import capture_html, in_notebooks
 from kdissect.engine.run import Progress, Run, Settings
 from kdissect.output import whole_seekable
 from kdissect.problems import UsageError
-from kdissect.tables import formats
 from kdissect.tables.builder import AT_THE_END
 from kdissect.tables.declaration import SCHEMAS, columns_of
 from kdissect.tables.recording import Reading
@@ -44,10 +43,6 @@ MADE = (
 )  # fmt: skip
 """The tables that a run makes unless others are asked for, in the order in which they are written. `records` and
 `producers`, which go into every record and every batch sent, are made when they are asked for."""
-
-
-ROW_GROUP = 1 << 16
-"""Rows of a Parquet row group: made plain at once, some 30 MB with all columns."""
 
 
 class Capture:
@@ -256,16 +251,14 @@ class Capture:
             return stream.write(report.document(self.tables(report.READ), named or shlex.join(files)))
 
     def save(self, directory: str | Path) -> dict[str, int]:
-        """Every table as Parquet, `directory/TABLE.parquet`; returns rows by table."""
+        """Every table as Parquet, `directory/TABLE.parquet`; returns rows by table. Memory stays flat: rows lie in
+        temporary files in the directory until all of them can be put in order."""
+        from kdissect.engine.saving import save
+
         folder = Path(directory)
         folder.mkdir(parents=True, exist_ok=True)
         run, shown, found = self._run(dict.fromkeys(MADE), {})
-        parts = run.whole()
-        written = {}
-        for name in MADE:
-            rows = run.builder.pieces(name, parts.pop(name), found[name], shown[name], ROW_GROUP)
-            written[name] = formats.write_parquet(SCHEMAS[name], rows, folder / f"{name}.parquet")
-        return written
+        return save(run, shown, found, folder)
 
     def _tables(
         self,

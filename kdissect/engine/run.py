@@ -183,6 +183,7 @@ class Run:
     def capture_ended(self, number: int, capture: CaptureSet, scanner: Scanner, end: int) -> None:
         """Everything of a capture, of `end` bytes, is in the books."""
         self.block += 1
+        self.builder.fed = None  # it refers to the window
         self.settings.timings.bytes += end
         self._done += end
         scanner.finish()

@@ -19,7 +19,7 @@ KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "connections": ("started_at", "connection_id"),
         "fetch_sessions": ("opened_at", "session_key"),
-        "session_partitions": ("session_key", "topic", "topic_id", "partition", "from_epoch"),
+        "session_partitions": ("session_key", "topic", "topic_id", "partition", "from_epoch", "to_epoch"),
         "share_sessions": ("opened_at", "session_key"),
         "producers": (),
         "groups": ("at", "exchange_id"),
@@ -52,20 +52,24 @@ def order(name: str, table: pa.Table) -> pa.Table:
         if (values[1:] > values[:-1]).all():
             return table
         if name not in KEYS:
-            return table.take(pa.array(_by_time(values, table[rest[0]])))
+            rows = _by_time(values, table[rest[0]])
+            return table if (rows[1:] > rows[:-1]).all() else table.take(pa.array(rows))
     indices = pc.sort_indices(_plain(table.select(keys)), sort_keys=[(key, "ascending") for key in keys])
     return table.take(indices)
 
 
 def _by_time(times: np.ndarray, ids: pa.ChunkedArray) -> np.ndarray:
-    """Indices by (time, id): ids are looked at only where times are equal, for they are long and ties rare."""
+    """Indices by (time, id): ids are compared only where times are equal, and put in order only where several exchanges
+    have the same time, for they are long and that is rare."""
     found = np.argsort(times, kind="stable")
     ordered = times[found]
-    same = np.zeros(len(found), np.bool_)
-    same[1:] = ordered[1:] == ordered[:-1]
-    tied = same.copy()
-    tied[:-1] |= same[1:]
-    if tied.any():
+    same = np.flatnonzero(ordered[1:] == ordered[:-1])
+    if not len(same):
+        return found
+    others = pc.not_equal(ids.take(pa.array(found[same])), ids.take(pa.array(found[same + 1])))
+    crowded = ordered[same[others.to_numpy()]]
+    if len(crowded):
+        tied = np.isin(ordered, crowded)
         places = np.flatnonzero(tied)
         part = pa.table({"time": ordered[places], "id": _plain_column(ids.take(pa.array(found[places])))})
         found[places] = found[places][pc.sort_indices(part, sort_keys=[("time", "ascending"), ("id", "ascending")])]

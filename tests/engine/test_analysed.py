@@ -18,8 +18,7 @@ from kdissect.analysis.membership import implied
 from kdissect.analysis.stage import Stage
 from kdissect.capture.captureset import CaptureSet
 from kdissect.capture.window import Window
-from kdissect.engine import analysed, overview
-from kdissect.engine import opened as opening
+from kdissect.engine import analysed, overview, saving
 from kdissect.engine.analysed import PROGRESSIVE
 from kdissect.problems import UsageError
 from kdissect.tables.declaration import SCHEMAS
@@ -112,7 +111,7 @@ def test_the_same_from_parquet(tmp_path: Path) -> None:
 
 def test_parquet_is_what_tables_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Written in row groups, one table after the other."""
-    monkeypatch.setattr(opening, "ROW_GROUP", 7)
+    monkeypatch.setattr(saving, "ROW_GROUP", 7)
     capture = opened("k4_session_eviction")
     rows = capture.save(tmp_path)
     tables = capture.tables()
@@ -157,7 +156,7 @@ def test_the_first_screen_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert whole.findings_of is None
     assert whole.findings == opened("k4_session_eviction").table("findings").to_pylist()
     monkeypatch.setattr(overview, "HELD_BACK", 0)
-    monkeypatch.setattr(overview, "EVIDENCE", 50)
+    monkeypatch.setattr(overview, "EVIDENCE", 5)
     monkeypatch.setattr(stage, "HELD_ROWS", 0)
     monkeypatch.setattr(analysed, "ROWS_A_TIME", 0)
     monkeypatch.setattr(CaptureSet, "window", lambda self: Window(1 << 17))

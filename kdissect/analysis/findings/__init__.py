@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kdissect.analysis.findings import (
     access_findings,
@@ -72,6 +73,32 @@ READ: Mapping[str, frozenset[str]] = {
 """Tables and columns that the finders read; of `record_batches` only what was written within transactions matters."""
 
 
+def told_of(name: str, table: pa.Table) -> pa.Table:
+    """The rows of a table, with the columns of READ, that findings can depend on: the same come out of them alone."""
+    if name == "exchanges":
+        slow = pa.scalar(client_findings.STALL_MS)
+        kept = [
+            pc.not_equal(table["error_code"], 0),
+            pc.greater(table["throttle_ms"], 0),
+            pc.greater_equal(table["request_transfer_ms"], slow),
+            pc.greater_equal(table["response_transfer_ms"], slow),
+        ]
+    elif name == "fetch_partitions":
+        kept = [
+            pc.is_valid(table["lag"]),
+            pc.greater_equal(table["last_stable_offset"], 0),
+            pc.greater_equal(table["record_bytes"], table["partition_max_bytes"]),
+        ]
+    elif name == "record_batches":
+        kept = [pc.and_(table["is_transactional"], pc.greater_equal(table["leader_epoch"], 0))]
+    else:
+        return table
+    flags = pc.fill_null(kept[0], False)
+    for more in kept[1:]:
+        flags = pc.or_(flags, pc.fill_null(more, False))
+    return table.filter(flags)
+
+
 def findings(tables: Tables) -> pa.Table:
     """The table `findings` for these tables (missing ones count as empty), worst first, then in order of `FINDERS`."""
     found: list[Finding] = []
@@ -96,4 +123,4 @@ def _sentence(one: Finding, name: str) -> object:
     return value[:1].upper() + value[1:] if name == "text" else value
 
 
-__all__ = ["FINDERS", "READ", "Finding", "findings"]
+__all__ = ["FINDERS", "READ", "Finding", "findings", "told_of"]

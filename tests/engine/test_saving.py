@@ -1,0 +1,239 @@
+"""Tables written to Parquet part by part: the rows that `tables` returns, in the same order, and little held."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import kdissect
+from kdissect.analysis.findings import findings, told_of
+from kdissect.capture.captureset import CaptureSet
+from kdissect.capture.window import Window
+from kdissect.cli.main import main
+from kdissect.engine import analysed, merging, saving
+from kdissect.engine.merging import Merge
+from kdissect.engine.spool import Spool
+from kdissect.problems import CaptureError
+from tests.bench.workloads import WORKLOADS
+from tests.conftest import ROOT
+
+CAPTURES = ROOT / "captures"
+SOME = (
+    "base.pcap", "k4_session_eviction.pcap", "k4_share_group.pcap", "k4_slow_and_throttled.pcap",
+    "k4_transactions.pcap", "k4_follower_sessions.pcap", "field_loss5.pcap", "field_midstream.pcap",
+    "field_cut.pcapng", "field_gz.pcap.gz", "sasl_old.pcap", "base_tiny.pcap",
+)  # fmt: skip
+IDS = ("exchange_id", "connection_id", "capture", "request_file", "response_file", "connections")
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some dozen blocks a capture, parts of a block or a few, and pieces of some rows."""
+    monkeypatch.setattr(CaptureSet, "window", lambda self: Window(1 << 17, 4))
+    monkeypatch.setattr(analysed, "LOT", 50)
+    for name, value in (("PIECE", 64), ("LATE_PIECE", 8), ("AT_ONCE", 100)):
+        monkeypatch.setattr(merging, name, value)
+    monkeypatch.setattr(saving, "ROW_GROUP", 70)
+
+
+def same(source: Any, folder: Path, **settings: Any) -> None:
+    """What is written is what `tables` returns."""
+    wanted = kdissect.open(source, **settings).tables()
+    rows = kdissect.open(source, **settings).save(folder)
+    assert rows == {name: table.num_rows for name, table in wanted.items()}
+    assert sorted(os.listdir(folder)) == sorted(f"{name}.parquet" for name in wanted)
+    for name, table in wanted.items():
+        written = pq.read_table(folder / f"{name}.parquet")
+        assert written.schema == table.schema, name
+        assert written.equals(table), name
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_written_as_read_at_once(name: str, tmp_path: Path, small_parts: None) -> None:
+    same(CAPTURES / name, tmp_path)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("path", sorted(CAPTURES.glob("*.pcap*")), ids=lambda path: path.name)
+def test_every_capture(path: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """In parts as they come, and in many small ones."""
+    try:
+        kdissect.open(path)
+    except CaptureError:
+        pytest.skip("no capture")
+    (tmp_path / "parts").mkdir()
+    same(path, tmp_path / "parts")
+    request.getfixturevalue("small_parts")
+    (tmp_path / "small").mkdir()
+    same(path, tmp_path / "small")
+
+
+def test_several_captures_threads_and_a_topic(tmp_path: Path, small_parts: None) -> None:
+    names = [CAPTURES / f"{name}.pcap" for name in ("k4_follower_sessions", "k4_slow_and_throttled")]
+    for number, settings in enumerate(({"jobs": 3}, {"jobs": 1})):
+        (tmp_path / str(number)).mkdir()
+        same(names, tmp_path / str(number), **settings)
+    topic = next(name for name in kdissect.open(names[1]).table("fetch_partitions")["topic"].to_pylist() if name)
+    (tmp_path / "topic").mkdir()
+    same(names[1], tmp_path / "topic", topic=topic)
+
+
+def test_a_pipe(tmp_path: Path, small_parts: None) -> None:
+    """Read once, and yet everything has the names that come later."""
+    path = CAPTURES / "k4_slow_and_throttled.pcap"
+    read, write = os.pipe()
+
+    def send() -> None:
+        with os.fdopen(write, "wb") as stream:
+            stream.write(path.read_bytes())
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    with os.fdopen(read, "rb") as stream:
+        kdissect.open(stream).save(tmp_path)
+    sender.join()
+    for name in ("exchanges", "fetches", "fetch_partitions", "fetch_sessions"):
+        tables = pq.read_table(tmp_path / f"{name}.parquet"), kdissect.open(path).table(name)
+        # Ids go by the capture's name, and so does the order of rows of one instant.
+        own = [column for column in tables[0].column_names if column not in IDS]
+        got, want = (sorted(map(str, table.select(own).to_pylist())) for table in tables)
+        assert got == want, name
+
+
+def test_rows_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of ten times the capture not more rows wait in memory, neither between blocks nor while they are put in order."""
+    monkeypatch.setattr(CaptureSet, "window", lambda self: Window(1 << 17, 4))
+    monkeypatch.setattr(analysed, "LOT", 500)
+    for name, value in (("PIECE", 128), ("LATE_PIECE", 16), ("AT_ONCE", 256)):
+        monkeypatch.setattr(merging, name, value)
+    parts: list[int] = []
+    merges: list[Merge] = []
+    aside, made = analysed._Pieces.aside, Merge.__init__
+
+    def counting(self: Any, *given: Any) -> Any:
+        parts.append(self.count)
+        return aside(self, *given)
+
+    def watched(self: Merge, *given: Any) -> None:
+        made(self, *given)
+        merges.append(self)
+
+    monkeypatch.setattr(analysed._Pieces, "aside", counting)
+    monkeypatch.setattr(Merge, "__init__", watched)
+    held = {}
+    for size in (300_000, 3_000_000):
+        path = tmp_path / f"{size}.pcap"
+        WORKLOADS["chatter"][1](path, size)
+        parts.clear()
+        merges.clear()
+        rows = kdissect.open(path).save(tmp_path / str(size))
+        held[size] = max(parts), max(merge.held for merge in merges)
+        assert rows["exchanges"] > 1.5 * size / 1000
+    assert len(parts) > 10
+    assert held[3_000_000][0] < 3 * held[300_000][0]
+    assert held[3_000_000][1] < 2000 < rows["exchanges"]
+
+
+@pytest.mark.parametrize("where", ["settled", "ordered"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
+def test_nothing_is_left_behind(
+    where: str, error: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: Any, *given: Any) -> Iterator[Any]:
+        yield from ()
+        raise error
+
+    monkeypatch.setattr(saving.AnalysedRun if where == "settled" else Merge, where, broken)
+    with pytest.raises(error):
+        kdissect.open(CAPTURES / "base.pcap").save(tmp_path / "direct")
+    left = os.listdir(tmp_path / "direct")
+    assert not [name for name in left if name.startswith(".")]
+    assert where == "ordered" or not left
+
+
+def test_interrupted_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: Merge) -> Iterator[pa.Table]:
+        yield from ()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Merge, "ordered", broken)
+    assert main([str(CAPTURES / "base.pcap"), "-o", f"{tmp_path}/"]) != 0
+    assert not os.listdir(tmp_path)
+
+
+def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    def full(self: Spool, table: pa.Table) -> Any:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Spool, "put", full)
+    assert main([str(CAPTURES / "base.pcap"), "-o", f"{tmp_path}/"]) == 2
+    assert "No space left on device" in capfd.readouterr().err
+    assert not os.listdir(tmp_path)
+
+
+def test_findings_of_the_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_parts: None) -> None:
+    """Where there is no room for all that they are looked for in, `capture_quality` says how far they go."""
+    path = tmp_path / "chatter.pcap"
+    WORKLOADS["chatter"][1](path, 1_000_000)
+    for most, searched in ((1000, True), (10**6, False)):
+        monkeypatch.setattr(saving, "EVIDENCE", most)
+        rows = kdissect.open(path).save(tmp_path)
+        measures = {row["measure"]: row for row in pq.read_table(tmp_path / "capture_quality.parquet").to_pylist()}
+        assert ("exchanges_searched" in measures) == searched
+    monkeypatch.setattr(saving, "EVIDENCE", 1000)
+    kdissect.open(path).save(tmp_path)
+    (said,) = (row for row in pq.read_table(tmp_path / "capture_quality.parquet").to_pylist()
+               if row["measure"] == "exchanges_searched")  # fmt: skip
+    assert 0 < said["value"] < rows["exchanges"]
+    assert f"{said['value']:,.0f}" in said["text"]
+
+
+@pytest.mark.parametrize(
+    "name", ["k4_session_eviction", "k4_slow_and_throttled", "k4_transactions", "raw_errors", "field_loss5"]
+)
+def test_findings_need_no_other_rows(name: str) -> None:
+    tables = kdissect.open(CAPTURES / f"{name}.pcap").tables(
+        ["exchanges", "fetches", "fetch_partitions", "connections", "producers", "record_batches", "fetch_sessions"]
+    )
+    fewer = {name: told_of(name, table) for name, table in tables.items()}
+    assert fewer["exchanges"].num_rows < tables["exchanges"].num_rows
+    assert findings(fewer).equals(findings(tables))
+
+
+def table(times: np.ndarray, first: int) -> pa.Table:
+    ids = [f"{i:016x}:{i}" for i in range(first, first + len(times))]
+    missing = times < 0
+    return pa.table(
+        {"_time": pa.array(times, mask=missing), "exchange_id": ids, "row": np.arange(first, first + len(times))}
+    )
+
+
+def test_merging(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts that overlap, rows that come very late, ties, rows without a time: as sorted at once."""
+    for name, value in (("PIECE", 50), ("LATE_PIECE", 5), ("AT_ONCE", 100)):
+        monkeypatch.setattr(merging, name, value)
+    random = np.random.default_rng(1)
+    parts, first = [], 0
+    for number in range(60):
+        times = number * 1000 + random.integers(0, 1100, 200)
+        times[random.integers(0, 200, 3)] = random.integers(0, number * 1000 + 1, 3)
+        times[:2] = -1
+        parts.append(table(times, first))
+        first += 200
+    with tempfile.TemporaryDirectory() as folder, Spool(Path(folder)) as spool:
+        merge = Merge("fetches", spool)
+        for part in parts:
+            merge.add(part)
+        got = pa.concat_tables(list(merge.ordered()))
+    every = pa.concat_tables(parts)
+    assert got.equals(every.take(pa.array(np.lexsort((every["row"], every["_time"].fill_null(2**62))))))
+    assert merge.held < 1000 < every.num_rows
