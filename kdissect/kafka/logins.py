@@ -14,11 +14,11 @@ import numpy.typing as npt
 from kdissect.kafka import state as x
 from kdissect.kafka.dissector import Dissector
 from kdissect.kafka.ledger import Ledger
+from kdissect.kafka.outcome import SASL_HANDSHAKE
 from kdissect.kafka.principal import principal
 
 Words = npt.NDArray[np.int64]
 
-SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
 MAX_TOKEN = 1 << 16
 """Bytes of a token that is looked at: longer ones are tickets, which name nobody openly."""
 MAX_MECHANISM = 64
@@ -32,24 +32,23 @@ class Logins:
         self.dissector = dissector
         self.ledger = ledger
 
-    def note(self, rows: Words, s: npt.NDArray[np.uint8], begin: Words, end: Words) -> None:
-        """Look at rows X_* (one column an exchange) whose request bodies lie at s[begin:end] (0:0 for none)."""
-        api, request = rows[x.X_API], rows[x.X_STATUS] != x.TOKEN
-        token = ~request & (rows[x.X_ORPHAN] == 0)
-        for i in np.flatnonzero(((api == SASL_HANDSHAKE) | (api == SASL_AUTHENTICATE)) & request | token).tolist():
-            conn = int(rows[x.X_CONNECTION, i]) + self.ledger.base
-            connections = self.ledger.connections
+    def note(self, rows: Words, which: Words, s: npt.NDArray[np.uint8], begin: Words, end: Words) -> None:
+        """Look at some of the rows X_*, SASL's messages and bare tokens; request bodies lie at s[begin:end]."""
+        connections = self.ledger.connections
+        for i in which.tolist():
+            row = rows[i]
+            conn = int(row[x.X_CONNECTION]) + self.ledger.base
             if conn in connections.principal:
                 continue
-            if token[i]:
-                found: bytes | None = self._bare(rows[:, i])
+            api, token = int(row[x.X_API]), row[x.X_STATUS] == x.TOKEN
+            if token:
+                found: bytes | None = self._bare(row)
             else:
-                found = _field(
-                    s[begin[i] : min(end[i], begin[i] + MAX_TOKEN)].tobytes(), int(api[i]), rows[x.X_VERSION, i]
-                )
+                body = s[begin[i] : min(end[i], begin[i] + MAX_TOKEN)].tobytes()
+                found = _field(body, api, int(row[x.X_VERSION]))
             if found is None:
                 continue
-            if request[i] and api[i] == SASL_HANDSHAKE:
+            if not token and api == SASL_HANDSHAKE:
                 mechanism = found.decode("ascii", "replace")
                 if len(mechanism) <= MAX_MECHANISM and mechanism.isprintable():
                     connections.sasl_mechanism.setdefault(conn, mechanism)

@@ -49,13 +49,23 @@ def order(name: str, table: pa.Table) -> pa.Table:
         times = times.cast(pa.int64())
     if pa.types.is_integer(times.type):
         values = times.fill_null(np.iinfo(np.int64).max).to_numpy()
-        if (values[1:] > values[:-1]).all():
+        if (values[1:] >= values[:-1]).all() and _same(rest, table, values[1:] == values[:-1]):
             return table
         if name not in KEYS:
             rows = _by_time(values, table[rest[0]])
             return table if (rows[1:] > rows[:-1]).all() else table.take(pa.array(rows))
     indices = pc.sort_indices(_plain(table.select(keys)), sort_keys=[(key, "ascending") for key in keys])
     return table.take(indices)
+
+
+def _same(names: list[str], table: pa.Table, tied: np.ndarray) -> bool:
+    """Whether rows with the time of the row before them have its id too, which is all that is left to compare."""
+    if not tied.any():
+        return True
+    if len(names) != 1:
+        return False
+    ids = _plain_column(table[names[0]])
+    return bool(pc.equal(ids[1:], ids[:-1]).fill_null(False).to_numpy()[tied].all())
 
 
 def _by_time(times: np.ndarray, ids: pa.ChunkedArray) -> np.ndarray:
