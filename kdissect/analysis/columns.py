@@ -67,7 +67,9 @@ def numbers(column: pa.Array, null: int = -1) -> Int64s:
     if pa.types.is_boolean(kind):
         column = column.cast(pa.int8())
     elif pa.types.is_timestamp(kind):
-        column = column.cast(pa.timestamp("us", tz=kind.tz), safe=False).cast(pa.int64())
+        if kind.unit != "us":
+            column = column.cast(pa.timestamp("us", tz=kind.tz), safe=False)
+        column = column.view(pa.int64())
     missing = column.null_count
     if not missing:
         found: Int64s = column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)

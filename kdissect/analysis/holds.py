@@ -69,6 +69,8 @@ class _Part:
 
     fetches: pa.Table
     partitions: pa.Table
+    firsts: Int64s | None
+    """[n + 1]: where the partitions of each fetch begin; None where they are not known to be in order."""
     others: pa.Table
     offsets: pa.Table
 
@@ -100,7 +102,9 @@ class HoldTracker:
         response have neither value. `firsts`: where the partitions of each fetch begin, when they stand in order
         (`Tracked.firsts`): saves a join.
         """
-        new = _Part(whole(fetches), whole(partitions), _throttling(whole(throttles)), whole(list_offsets))
+        new = _Part(whole(fetches), whole(partitions), firsts, _throttling(whole(throttles)), whole(list_offsets))
+        if firsts is not None and (len(firsts) != new.fetches.num_rows + 1 or firsts[-1] != new.partitions.num_rows):
+            new.firsts = None
         if self._waiting is not None:
             new = _joined(self._waiting, new)
         used = times(new.fetches, "request_last_at")
@@ -108,11 +112,7 @@ class HoldTracker:
             watermark = max(watermark, int(np.median(used)))
         self._waiting = None
         if watermark == 2**63 - 1:
-            if firsts is not None and (
-                len(firsts) != new.fetches.num_rows + 1 or firsts[-1] != new.partitions.num_rows
-            ):
-                firsts = None
-            return self._settle(new, firsts)
+            return self._settle(new)
         answered = times(new.fetches, "response_first_at")
         early = (used < watermark) & (answered < watermark)
         due, kept = _split(new, early, watermark)
@@ -122,10 +122,11 @@ class HoldTracker:
     def finish(self) -> pa.Table:
         """The fetches that were held back."""
         last, self._waiting = self._waiting, None
-        return self._settle(last or _Part(*(pa.table({}),) * 4))
+        none = pa.table({})
+        return self._settle(last or _Part(none, none, None, none, none))
 
-    def _settle(self, part: _Part, firsts: Int64s | None = None) -> pa.Table:
-        fetches, named = part.fetches, part.partitions
+    def _settle(self, part: _Part) -> pa.Table:
+        fetches, named, firsts = part.fetches, part.partitions, part.firsts
         n = fetches.num_rows
         keys = keys_of(fetches) if n else (np.zeros(0, np.int64),) * 2
         rows = np.zeros((0, 9), np.int64)
@@ -307,9 +308,13 @@ def _throttling(exchanges: pa.Table) -> pa.Table:
 
 
 def _joined(before: _Part, after: _Part) -> _Part:
+    firsts = None
+    if before.firsts is not None and after.firsts is not None:
+        firsts = np.concatenate([before.firsts, after.firsts[1:] + before.firsts[-1]])
     return _Part(
         joined(before.fetches, after.fetches),
         joined(before.partitions, after.partitions),
+        firsts,
         joined(before.others, after.others),
         joined(before.offsets, after.offsets),
     )
@@ -317,11 +322,13 @@ def _joined(before: _Part, after: _Part) -> _Part:
 
 def _split(part: _Part, due: Flags, watermark: int) -> tuple[_Part, _Part]:
     """What is due, and what has to wait; watermarks that are told go by their own instants."""
-    here, rest = np.flatnonzero(due), np.flatnonzero(~due)
-    fetches, kept = part.fetches.take(pa.array(here)), part.fetches.take(pa.array(rest))
-    mine = np.zeros(part.partitions.num_rows, np.bool_)
-    if len(mine):
-        mine = locate(keys_of(part.partitions), keys_of(fetches)) >= 0
+    fetches = _parted(part.fetches, due)
+    if part.firsts is not None:
+        mine = np.repeat(due, np.diff(part.firsts))
+    elif part.partitions.num_rows:
+        mine = locate(keys_of(part.partitions), keys_of(fetches[0])) >= 0
+    else:
+        mine = np.zeros(0, np.bool_)
 
     def told(table: pa.Table) -> tuple[pa.Table, pa.Table]:
         if not table.num_rows:
@@ -329,11 +336,32 @@ def _split(part: _Part, due: Flags, watermark: int) -> tuple[_Part, _Part]:
         early = times(table, "response_first_at") < watermark
         return table.filter(pa.array(early)), table.filter(pa.array(~early))
 
+    partitions = _parted(part.partitions, mine)
     others, offsets = told(part.others), told(part.offsets)
-    return (
-        _Part(fetches, part.partitions.filter(pa.array(mine)), others[0], offsets[0]),
-        _Part(kept, part.partitions.filter(pa.array(~mine)), others[1], offsets[1]),
+    here, rest = (
+        _Part(fetches[i], partitions[i], _firsts(part.firsts, due == (i == 0)), others[i], offsets[i]) for i in (0, 1)
     )
+    return here, rest
+
+
+def _firsts(firsts: Int64s | None, wanted: Flags) -> Int64s | None:
+    if firsts is None:
+        return None
+    found: Int64s = np.concatenate([[0], np.cumsum(np.diff(firsts)[wanted])]).astype(np.int64)
+    return found
+
+
+def _parted(table: pa.Table, due: Flags) -> tuple[pa.Table, pa.Table]:
+    """The rows that are due and the others, each in their order; what stands together is a slice, which is free."""
+    first = len(due) if due.all() else int(np.argmin(due))
+    later = first + np.flatnonzero(due[first:])
+    here = table.slice(0, first)
+    if not len(later):
+        return here, table.slice(first)
+    rest = table.take(pa.array(first + np.flatnonzero(~due[first:])))
+    if first < len(due) // 2:
+        return table.filter(pa.array(due)), rest
+    return pa.concat_tables([here, table.take(pa.array(later))]), rest
 
 
 def with_instants(rows: pa.Table, exchanges: pa.Table) -> pa.Table:

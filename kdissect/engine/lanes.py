@@ -37,23 +37,24 @@ def rows(run: Run) -> Iterator[Rows]:
     run.begin()
     for number, capture, scanner in run.readings():
         count = strands(run, capture)
-        if count == 1:
-            yield from run.block_by_block(run.completed_of(number, capture, scanner))
-        else:
+        if count:
             yield from _Shared(run, number, capture, scanner, count).rows()
+        else:
+            yield from run.block_by_block(run.completed_of(number, capture, scanner))
 
 
 def strands(run: Run, capture: CaptureSet) -> int:
-    """Strands that a capture can be shared out among: one thread of them all reads ahead.
+    """Strands that a capture is shared out among: one for each thread but the one that reads ahead. One strand gains
+    too, for whoever asked for the rows works beside it.
 
-    One where rows are handed on as they are made, where what some connections tell decides what is wanted of others,
+    None where rows are handed on as they are made, where what some connections tell decides what is wanted of others,
     where TLS is decrypted (resumed sessions go by what others agreed on), and where memory for bytes that cannot be
-    read again is shared.
+    read again is shared: all of that is done by the thread that asks.
     """
     settings = run.settings
     if run.flowing or settings.selection or settings.keylog is not None or not capture.rereadable:
-        return 1
-    return max(1, jobs(settings, capture) - 1)
+        return 0
+    return jobs(settings, capture) - 1
 
 
 class _Shared:

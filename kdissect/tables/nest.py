@@ -84,7 +84,7 @@ class Level:
 
     def up(self, array: pa.Array) -> pa.Array:
         """A column of the level above, repeated for each element here."""
-        return array.take(pa.array(self.parent))
+        return pick(array, self.parent)
 
 
 def lengths(array: pa.Array) -> Int64s:
@@ -100,11 +100,14 @@ def numbers(array: pa.Array, null: int = -1) -> Int64s:
 
 
 def pick(array: pa.Array, index: Int64s) -> pa.Array:
-    """`array[index]`, null where the index is negative."""
+    """`array[index]`, null where the index is negative; the array itself where that is all of it in its order."""
+    n = len(array)
+    if n and len(index) == n and index[0] == 0 and index[-1] == n - 1 and (index[1:] - index[:-1] == 1).all():
+        return array
     missing = index < 0
     if not missing.any():
         return array.take(pa.array(index))
-    if not len(array):
+    if not n:
         return pa.nulls(len(index), array.type)
     return array.take(pa.array(index, mask=missing))
 

@@ -37,7 +37,12 @@ def test_nothing_is_left_half_written(arguments: list[str], sent: signal.Signals
     out = tmp_path / "out"
     out.mkdir()
     command = [sys.executable, "-m", "kdissect", *(word.format(out) for word in arguments)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as running:
+    inherited = signal.signal(sent, signal.default_int_handler if sent == signal.SIGINT else signal.SIG_DFL)
+    try:  # tests that run under nohup ignore SIGHUP, and whatever they start would, too
+        running = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT)
+    finally:
+        signal.signal(sent, inherited)
+    with running:
         assert running.stdin is not None
         assert running.stderr is not None
         running.stdin.write(CAPTURE)
