@@ -82,6 +82,7 @@ def told_of(name: str, table: pa.Table) -> pa.Table:
             pc.greater(table["throttle_ms"], 0),
             pc.greater_equal(table["request_transfer_ms"], slow),
             pc.greater_equal(table["response_transfer_ms"], slow),
+            pc.is_in(table["api_key"], pa.array(group_findings.LOOKED_AT, table["api_key"].type)),
         ]
     elif name == "fetch_partitions":
         kept = [

@@ -13,6 +13,8 @@ REJOINS = 5
 """Times that one member (a member keeps one connection to its coordinator) was let into its group: its own start, and
 a few others that come and go, take fewer."""
 HEARTBEATS = {"Heartbeat": 12, "ConsumerGroupHeartbeat": 68, "ShareGroupHeartbeat": 76, "StreamsGroupHeartbeat": 88}
+LOOKED_AT = (JOIN_GROUP, *HEARTBEATS.values())
+"""Keys of the APIs of which the finders look at every exchange."""
 LOOP_MS = 50.0
 """A heartbeat this soon after the one before it on its connection: Kafka's own intervals are seconds, and a member
 sends one at once only where its assignment or subscription changes."""
