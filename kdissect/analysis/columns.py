@@ -163,7 +163,7 @@ class Room:
         begin = (rows.ctypes.data - room.ctypes.data) // (room.itemsize * room.shape[1]) if rows.base is room else -1
         if begin < 0 or begin + count + more > len(room):
             if count + more > len(room):
-                room = np.empty((3 * (count + more), room.shape[1]), np.int64)
+                room = np.empty((2 * (count + more), room.shape[1]), np.int64)
             begin = 0
             room[:count] = rows
             self._rows = room

@@ -29,9 +29,9 @@ PROGRESSIVE = (
 
 ROWS_A_TIME = 8192
 """Rows that are worth working on: what is done once for each lot costs as much as some thousand rows."""
-MOST_ROWS = 1 << 16
+MOST_ROWS = 1 << 15
 """Rows that are worked on even when nothing new is settled, for the analysis bounds what waits, and rows that come here
-do not: some 30 MB with all their columns."""
+do not: some 15 MB with all their columns."""
 LOT = 1 << 15
 """Rows that are set aside together, and analysed together later: at least those of a block."""
 
