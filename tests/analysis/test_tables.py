@@ -104,6 +104,7 @@ def exchange(n: int, **more: Any) -> dict[str, Any]:
 def test_findings_about_clients() -> None:
     exchanges = [exchange(n, api_key=0, api="Produce", error_code=6, error="NOT_LEADER_OR_FOLLOWER") for n in range(3)]
     exchanges.append(exchange(3, api_key=3, api="Metadata", error_code=35))
+    exchanges += [exchange(9 + n, api_key=18, api="ApiVersions", error_code=35, client_id=f"c{n}") for n in range(3)]
     exchanges.append(exchange(4, api_key=22, api="InitProducerId", error_code=90, client_id="it's"))
     exchanges.append(
         exchange(5, api_key=1, api="Fetch", response_transfer_ms=900.0, response_frame=77, response_file="a.pcap")
@@ -117,7 +118,10 @@ def test_findings_about_clients() -> None:
         for n in range(30)
     ]  # fmt: skip
     found = findings({"exchanges": made("exchanges", exchanges), "connections": made("connections", connections)})
-    texts = {row["id"]: row for row in found.to_pylist()}
+    asked = [row for row in found.to_pylist() if row["id"] == "unsupported_version"]
+    assert [(row["severity"], row["count"]) for row in asked] == [("medium", 1), ("low", 3)]
+    assert asked[1]["text"].startswith("3 clients asked 3 times for a version of ApiVersions")
+    texts = {row["id"]: row for row in reversed(found.to_pylist())}
     assert texts["produce_retries"]["count"] == 3
     assert texts["unsupported_version"]["severity"] == "medium"
     assert texts["producer_fenced"]["filter"] == "client_id = 'it''s' and error_code in (47, 52, 90)"

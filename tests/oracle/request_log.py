@@ -17,6 +17,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ Endpoint = tuple[str, int]
 _LINE = re.compile(
     r"\[(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d),(\d{3})\] (?:(\S*\d) )?(?:(?:INFO|DEBUG|TRACE) )?Completed request:(.*)"
 )
-_CONNECTION = re.compile(r"(\[[^\]]+\]|[^:\s]+):(\d+)-(\[[^\]]+\]|[^:\s]+):(\d+)(?:-\d+)*$")
+_CONNECTION = re.compile(r"(\[[^\]]+\]|[\da-fA-F.:]+):(\d+)-(\[[^\]]+\]|[\da-fA-F.:]+):(\d+)(?:-\d+)*$")
 _JAVA = re.compile(
     r"RequestHeader\(apiKey=(?P<name>\w+), apiVersion=(?P<version>-?\d+), clientId=(?P<client>.*?), "
     r"correlationId=(?P<correlation>-?\d+)\) -- "
@@ -190,7 +191,12 @@ def connection(text: str) -> tuple[Endpoint, Endpoint]:
     found = _CONNECTION.match(text)
     if not found:
         raise ValueError(f"not a connection: {text!r}")
-    return (found[1].strip("[]"), int(found[2])), (found[3].strip("[]"), int(found[4]))
+    return (_address(found[1]), int(found[2])), (_address(found[3]), int(found[4]))
+
+
+def _address(text: str) -> str:
+    """As in our tables: Java writes IPv6 in full (`0:0:0:0:0:0:0:1`), with or without brackets."""
+    return str(ip_address(text.strip("[]")))
 
 
 def snake(name: str) -> str:

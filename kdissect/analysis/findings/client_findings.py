@@ -42,6 +42,7 @@ RETRIABLE = {
 """Errors after which producers send a batch again (RetriableException in Kafka's Errors)."""
 FENCED = {"INVALID_PRODUCER_EPOCH": 47, "TRANSACTION_COORDINATOR_FENCED": 52, "PRODUCER_FENCED": 90}
 UNSUPPORTED_VERSION = 35
+API_VERSIONS = 18
 SHORT_CONNECTIONS = 20
 """Short connections from one client: more than reconnects after a failure, each costs a handshake and two round trips
 before the first useful request."""
@@ -139,18 +140,31 @@ def _outdated(tables: Tables) -> list[Finding]:
 
 
 def unsupported(tables: Tables) -> list[Finding]:
-    """Round trips lost to versions that the broker does not have."""
+    """Round trips lost to versions that the broker does not have.
+
+    Newer clients ask an older broker so at the start of each connection, by design, for ApiVersions: one line for all.
+    """
     exchanges = get(tables, "exchanges")
     refused = ints(exchanges, "error_code", 0) == UNSUPPORTED_VERSION
-    groups = group(exchanges, ["client_id", "api"])
+    first = refused & (ints(exchanges, "api_key") == API_VERSIONS)
     found = []
-    for code in np.flatnonzero(groups.count(refused)).tolist():
+    groups = group(exchanges, ["client_id", "api"])
+    for code in np.flatnonzero(groups.count(refused & ~first)).tolist():
         client, api = groups.keys["client_id"][code].as_py(), groups.keys["api"][code].as_py()
         count = int(groups.count(refused)[code])
         text = f"{who(client)} asked {many(count, 'time')} for a version of {api} that the broker does not support."
         condition = both(equals("client_id", client), equals("api", api), f"error_code = {UNSUPPORTED_VERSION}")
-        severity = LOW if api == "ApiVersions" else MEDIUM
-        found += finding(tables, "unsupported_version", severity, text, "exchanges", condition)
+        found += finding(tables, "unsupported_version", MEDIUM, text, "exchanges", condition)
+    clients = np.flatnonzero(groups.count(first))
+    if len(clients):
+        one_of_them = groups.keys["client_id"][int(clients[0])].as_py()
+        asked = who(one_of_them) if len(clients) == 1 else many(len(clients), "client")
+        text = (
+            f"{asked} asked {many(int(first.sum()), 'time')} for a version of ApiVersions that the broker does not "
+            f"support."
+        )
+        condition = both("api = 'ApiVersions'", f"error_code = {UNSUPPORTED_VERSION}")
+        found += finding(tables, "unsupported_version", LOW, text, "exchanges", condition)
     return found
 
 
