@@ -16,6 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from kdissect.engine.spool import Place, Spool, together
+from kdissect.tables.identity import dictionary
+from kdissect.tables.nest import numbers
 from kdissect.tables.order import order, sort_columns
 
 PIECE = 1 << 14
@@ -24,6 +26,9 @@ LATE_PIECE = 1 << 10
 """The same of rows that come late."""
 AT_ONCE = 1 << 15
 """Rows that are sorted at a time, at least."""
+
+TEXTS = pa.dictionary(pa.int32(), pa.string())
+"""The type of texts with a dictionary that may be long; those with shorter indices are not."""
 
 Key = tuple[tuple[bool, Any], ...]
 
@@ -59,7 +64,7 @@ class Merge:
         late = 0 if self._last is None else keys.before(self._last, known)
         for begin, end, size in ((0, late, LATE_PIECE), (late, known, PIECE), (known, table.num_rows, PIECE)):
             for at in range(begin, end, size):
-                rows = table.slice(at, min(size, end - at))
+                rows = compact(table.slice(at, min(size, end - at)))
                 self._pieces.append(_Piece(keys.at(at), len(self._pieces), self._spool.put(rows)))
         if known > late:
             self._last = keys.at(known - 1)
@@ -82,7 +87,7 @@ class Merge:
             if done:
                 yield table.slice(0, done)
             # A copy: a slice would keep all of it in memory.
-            waiting = [table.take(pa.array(np.arange(done, table.num_rows)))] if done < table.num_rows else []
+            waiting = [compact(table.take(pa.array(np.arange(done, table.num_rows))))] if done < table.num_rows else []
             fresh = 0
         if waiting:
             yield self._sorted(waiting)
@@ -118,6 +123,17 @@ class _Keys:
             else:
                 high = middle
         return low
+
+
+def compact(table: pa.Table) -> pa.Table:
+    """The table, its dictionaries without the values that no row has, where these may be most of them."""
+    for at, column in enumerate(table.columns):
+        if column.type == TEXTS and column.num_chunks == 1:
+            chunk = column.chunk(0)
+            if len(chunk.dictionary) > len(chunk):
+                smaller = dictionary(numbers(chunk.indices, -1), chunk.dictionary)
+                table = table.set_column(at, table.schema.field(at), smaller)
+    return table
 
 
 def _comparable(value: pa.Scalar) -> tuple[bool, Any]:

@@ -90,7 +90,11 @@ def _wanted(name: str, table: pa.Table, columns: Sequence[str], where: Filter | 
     if where is not None:
         table = filtered(name, table, where)
     kept = {*columns, *sort_columns(name)}
-    return table.select([column for column in table.column_names if column in kept])
+    table = table.select([column for column in table.column_names if column in kept])
+    at = table.schema.get_field_index("exchange_id")
+    if at >= 0 and pa.types.is_dictionary(table.schema.field(at).type):  # nearly every row has another one
+        table = table.set_column(at, "exchange_id", table.column(at).cast(pa.string()))
+    return table
 
 
 def _file(folder: Path, name: str, columns: Sequence[str]) -> formats.ParquetFile:

@@ -73,6 +73,10 @@ WRITERS: Mapping[str, Callable[[pa.Schema, Iterable[pa.RecordBatch], BinaryIO], 
 )
 """Writers to an open file, by format name."""
 
+DIFFERENT = ("exchange_id",)
+"""Texts that are different in most rows. They, and numbers, are written as they are: looking for equal ones takes time,
+and makes files larger."""
+
 
 class ParquetFile:
     """A Parquet file in the making: `write` batches inside a `with`; it appears under its name when that ends well.
@@ -85,7 +89,8 @@ class ParquetFile:
         self.schema = schema
         self.rows = 0
         self._aside = path.with_name(f".{path.name}.{os.getpid()}.part")
-        self._writer = pa.parquet.ParquetWriter(self._aside, schema, compression="zstd")
+        texts = [item.name for item in schema if pa.types.is_string(item.type) and item.name not in DIFFERENT]
+        self._writer = pa.parquet.ParquetWriter(self._aside, schema, compression="zstd", use_dictionary=texts)
 
     def __enter__(self) -> ParquetFile:
         return self

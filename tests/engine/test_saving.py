@@ -237,3 +237,19 @@ def test_merging(monkeypatch: pytest.MonkeyPatch) -> None:
     every = pa.concat_tables(parts)
     assert got.equals(every.take(pa.array(np.lexsort((every["row"], every["_time"].fill_null(2**62))))))
     assert merge.held < 1000 < every.num_rows
+
+
+def test_dictionaries_do_not_grow_with_what_was_merged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of parts whose rows all have texts of their own, not more texts are held than rows."""
+    for name, value in (("PIECE", 50), ("LATE_PIECE", 5), ("AT_ONCE", 100)):
+        monkeypatch.setattr(merging, name, value)
+    with tempfile.TemporaryDirectory() as folder, Spool(Path(folder)) as spool:
+        merge = Merge("fetches", spool)
+        for number in range(40):
+            part = table(np.arange(200) + 190 * number, 200 * number)
+            merge.add(part.append_column("text", part["exchange_id"].dictionary_encode()))
+        parts = list(merge.ordered())
+    assert sum(part.num_rows for part in parts) == 8000
+    for part in parts:
+        assert max(len(chunk.dictionary) for chunk in part["text"].chunks) <= 2 * merge.held < 1000
+        assert part["text"].cast(pa.string()).equals(part["exchange_id"])
