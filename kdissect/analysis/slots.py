@@ -81,6 +81,12 @@ def slot_demand(
     return pa.concat_tables(rows)
 
 
+def last_fetch(fetches: pa.Table) -> int | None:
+    """The last instant of the table `fetches` in microseconds since the epoch: open sessions are alive until then."""
+    last = max(int(times(fetches, name).max(initial=NULL_TIME)) for name in ("request_last_at", "response_first_at"))
+    return None if last == NULL_TIME else last
+
+
 def evictors(fetches: pa.Table) -> pa.Table:
     """Clients by how far their new sessions account for others losing theirs, worst first.
 

@@ -44,21 +44,22 @@ class Analysis:
 
         `brokers`: what each session cache went through (`session_figures.brokers`); `creators`: who asked for sessions
         (`session_figures.creators`); `evictors`: whose new sessions others lost theirs to (`slots.evictors`); `demand`:
-        sessions alive by broker and bucket of `every` seconds (None: 600 buckets), `shards`: by shard of its cache too
-        (`slots.slot_demand`); `share_sessions`.
+        sessions alive by broker and bucket of `every` seconds (None: 600 buckets) until the last fetch, `shards`: by
+        shard of its cache too (`slots.slot_demand`); `share_sessions`.
         The sessions themselves are the table `fetch_sessions`.
         """
         from kdissect.analysis import session_figures
-        from kdissect.analysis.slots import evictors, slot_demand
+        from kdissect.analysis.slots import evictors, last_fetch, slot_demand
 
         tables = self._capture.tables({"fetches": SESSION_FETCHES, "fetch_sessions": None, "share_sessions": None})
         fetches, sessions = tables["fetches"], tables["fetch_sessions"]
+        until = last_fetch(fetches)
         return {
             "brokers": session_figures.brokers(fetches, sessions),
             "creators": session_figures.creators(fetches),
             "evictors": evictors(fetches),
-            "demand": slot_demand(sessions, every, by_shard=False),
-            "shards": slot_demand(sessions, every),
+            "demand": slot_demand(sessions, every, until, by_shard=False),
+            "shards": slot_demand(sessions, every, until),
             "share_sessions": tables["share_sessions"],
         }
 

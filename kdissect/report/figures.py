@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from kdissect.analysis import session_figures
 from kdissect.analysis.columns import with_columns
-from kdissect.analysis.slots import evictors, slot_demand
+from kdissect.analysis.slots import evictors, last_fetch, slot_demand
 from kdissect.report import rows
 from kdissect.report.rows import EXCHANGES, FETCHES
 from kdissect.summary import WANTED, Summarizer, Summary
@@ -68,7 +68,7 @@ def report(tables: rows.Tables, target: str) -> Report:
     exchanges, fetches, sessions = tables["exchanges"], tables["fetches"], tables["fetch_sessions"]
     every = rows.bucket_seconds(exchanges)
     lines = rows.session_lines(sessions)
-    demand = slot_demand(sessions, every, by_shard=False)
+    demand = slot_demand(sessions, every, last_fetch(fetches), by_shard=False)
     summary = _summary(tables)
     figures = [
         Figure("findings", "Findings", "What stands out, worst first, each with the command that shows its evidence.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,15 @@ def test_session_figures() -> None:
     assert found["evictors"].to_pylist()[0]["client_id"] == "raw-evict-more"
     levels = [row["live"] for row in found["demand"].to_pylist() if row["broker"] == "1"]
     assert max(levels) == broker["peak_live"] == 16
+
+
+def test_open_sessions_are_alive_until_the_last_fetch() -> None:
+    """base: two sessions, opened at its beginning and used until its end."""
+    capture = opened("base")
+    demand = capture.analysis.sessions(every=0.5)["demand"].to_pylist()
+    last = max(at for at in capture.table("fetches")["response_first_at"].to_pylist() if at)
+    assert last - demand[-1]["at"] < timedelta(seconds=0.5)
+    assert [row["live"] for row in demand[-4:]] == [2] * 4
 
 
 def test_implied_partitions_of_one_request() -> None:
