@@ -198,7 +198,8 @@ def test_findings_of_the_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize(
-    "name", ["k4_session_eviction", "k4_slow_and_throttled", "k4_transactions", "raw_errors", "field_loss5"]
+    "name",
+    ["k4_session_eviction", "k4_slow_and_throttled", "k4_transactions", "raw_errors", "field_loss5", "sweep_0110"],
 )
 def test_findings_need_no_other_rows(name: str) -> None:
     tables = kdissect.open(CAPTURES / f"{name}.pcap").tables(
