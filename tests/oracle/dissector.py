@@ -93,3 +93,22 @@ def _messages(cells: list[str], trouble: set[int]) -> Iterator[Shown]:
             yield Shown(frame, ports, int(size), False, int(key), int(version), int(number), None, int(request))
     else:
         trouble.add(frame)
+
+
+def hinted(path: Path, ports: Iterable[int]) -> list[tuple[int, bool, int, bool]]:
+    """All that tshark shows as a Kafka message at all, also where it gave up on it: the client's port, whether it is a
+    request, the correlation id, and whether the API is told."""
+    names = ("tcp.srcport", "tcp.dstport", "kafka.correlation_id", "kafka.request_key", "kafka.response_key")
+    fields = [word for name in names for word in ("-e", name)]
+    command = [
+        tshark(), "-r", str(path), *decode_as(ports), "-Y", "kafka", "-T", "fields", "-E", f"aggregator={JOIN}", *fields
+    ]  # fmt: skip
+    found = []
+    for line in subprocess.run(command, capture_output=True, check=True).stdout.decode("utf-8", "replace").splitlines():
+        source, target, ids, asked, answered = line.split("\t")
+        is_request = int(target) in ports
+        keys = (asked or answered).split(JOIN)
+        for place, number in enumerate(ids.split(JOIN) if ids else []):
+            told = place < len(keys) and keys[place] != ""
+            found.append((int(source if is_request else target), is_request, int(number), told))
+    return found

@@ -16,7 +16,7 @@ import pytest
 import kdissect
 from kdissect.crosscheck import KNOWS, MALFORMED, each_packet
 from tests.oracle.damage import drawn, removed, spans, without
-from tests.oracle.dissector import Shown, decrypt, shown, tshark
+from tests.oracle.dissector import Shown, decrypt, hinted, shown, tshark
 from tests.oracle.material import CAPTURES, ENCRYPTED, LOGGED, Material, material
 from tests.oracle.test_damage import DAMAGED
 
@@ -97,6 +97,43 @@ def test_the_damaged_set_beside_tshark() -> None:
         shares = " | ".join(f"{len(found) / len(whole):.1%}" for found in (ours, theirs))
         print(f"| {name} | {len(gone)} | {len(whole)} | {shares} |")
         assert ours == whole
+
+
+CUT_SHORT = {"field_snap96": (True, False), "field_snap200": (True, False), "field_to_broker": (True,),
+             "field_to_client": (False,)}  # fmt: skip
+"""Copies of base of whose packets a part was cut off, or of whose directions one was not captured: the sides that are
+there (True: requests)."""
+
+
+def test_cut_packets_and_single_directions_beside_tshark() -> None:
+    """Of the messages that were captured at least in part, those that each shows, those whose API it tells, and what
+    it shows besides: no message at all, or one shown before."""
+    print(
+        "\n| capture | messages | kdissect | its API | besides | tshark | its API | besides |\n|---" + "|---" * 7 + "|"
+    )
+    base = material("base")
+    for name, sides in CUT_SHORT.items():
+        there = {
+            (r["client_port"], side, r["correlation_id"])
+            for r in base.exchanges
+            for side in sides
+            if side or r["response_last_at"] is not None
+        }
+        ours = [
+            (r["client_port"], side, r["correlation_id"], r["api"] is not None)
+            for r in material(name).exchanges
+            for side, when in ((True, "request_first_at"), (False, "response_first_at"))
+            if r[when] is not None
+        ]
+        cells = []
+        for found in (ours, hinted(material(name).path, base.ports)):
+            shows = {message[:3] for message in found} & there
+            told = {message[:3] for message in found if message[3]} & there
+            cells += [f"{len(one) / len(there):.1%}" for one in (shows, told)] + [str(len(found) - len(shows))]
+        print(f"| {name} | {len(there)} | {' | '.join(cells)} |")
+        assert cells[0] == "100.0%"
+        assert cells[2] == "0"
+        assert len(sides) == 1 or cells[1] == "100.0%"
 
 
 def _header(message: Shown) -> tuple[Any, ...]:
