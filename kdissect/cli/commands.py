@@ -186,8 +186,9 @@ def read(
 
         selected = any(settings.get(name) for name in ("client", "broker", "topic"))
         capture = open_capture(captures, demo=demo, **settings)
+        filtered = selected or any(settings.get(name) for name in ("start", "end"))
         first_screen(capture, named(captures, demo), by=by or "api", top=top, local=local, selected=selected,
-                     follower=follower)  # fmt: skip
+                     filtered=filtered, follower=follower)  # fmt: skip
         return
     from kdissect.cli import reading
 
@@ -198,7 +199,7 @@ def read(
         rows = reading.narrowed(table, where, partition, offset)
         capture = open_capture(captures, demo=demo, **settings)
         reading.print_table(
-            capture, table, chosen, rows, form or "table", output, small(captures, demo), columns is not None, reveal,
+            capture, table, chosen, rows, form or "table", output, small(capture), columns is not None, reveal,
             growing=follow,
         )  # fmt: skip
     elif messages is not None:

@@ -66,6 +66,7 @@ class Capture(Protocol):
     """What `kdissect.open` returns, as far as the command line uses it."""
 
     analysis: Any
+    size: int | None
 
     def path(self, capture: str, file: str) -> Path | None:
         """Where a file that tables name lies."""
@@ -163,12 +164,9 @@ def _frugal() -> None:
         pa.set_memory_pool(pa.jemalloc_memory_pool())
 
 
-def small(captures: Sequence[str], demo: bool) -> bool:
+def small(capture: Capture) -> bool:
     """Whether the input is known to be at most `SMALL` bytes, so that its tables can be held and put in order."""
-    try:
-        return demo or (STDIN not in captures and sum(Path(name).stat().st_size for name in captures) <= SMALL)
-    except OSError:
-        return False
+    return capture.size is not None and capture.size <= SMALL
 
 
 def named(captures: Sequence[str], demo: bool) -> list[str]:

@@ -28,17 +28,22 @@ def first_screen(
     top: int | None,
     local: bool,
     selected: bool = False,
+    filtered: bool = False,
     follower: Follower | None = None,
 ) -> None:
     """Print the first screen. `target` names the captures in the commands that it proposes. `selected`: clients,
-    brokers or topics were asked for. `follower`: the capture is followed."""
+    brokers or topics were asked for. `filtered`: these, or a time. `follower`: the capture is followed."""
     summary = capture.summary(by=by)
+
+    def show() -> None:
+        _print(screen.render(summary, target, terminal.width(), top=top, local=local, filtered=filtered))
+
     if follower is not None:
-        follower.screen(lambda: _print(screen.render(summary, target, terminal.width(), top=top, local=local)))
+        follower.screen(show)
         return
     if selected and not summary.exchanges:
         terminal.say("no exchange of this capture is of the clients, brokers and topics asked for")
-    _print(screen.render(summary, target, terminal.width(), top=top, local=local))
+    show()
 
 
 def table_columns(table: str, asked: Sequence[str] | None, form: str, output: str | None) -> list[str]:

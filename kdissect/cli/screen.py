@@ -75,18 +75,25 @@ class Block:
 
 
 def render(
-    summary: Summary, target: Sequence[str], width: int, *, top: int | None = None, local: bool = False
+    summary: Summary,
+    target: Sequence[str],
+    width: int,
+    *,
+    top: int | None = None,
+    local: bool = False,
+    filtered: bool = False,
 ) -> list[Text]:
     """The lines of the first screen, at most `LINES` unless `top` asks for that many rows a block.
 
     `target` is how the captures are named on the command line, quoted, for the commands that the screen proposes.
+    `filtered`: only a part of what was captured was asked for.
     """
     header = _header(summary, width, local)
     blocks = [
         block
         for block in (
             _findings(summary, width),
-            _latencies(summary, width),
+            _latencies(summary, width, filtered),
             _errors(summary, width),
             _clients(summary, width),
             _brokers(summary, width),
@@ -205,9 +212,10 @@ def _joined(lines: list[Text]) -> Text:
     return Text("\n").join(lines)
 
 
-def _latencies(summary: Summary, width: int) -> Block:
+def _latencies(summary: Summary, width: int, filtered: bool) -> Block:
     if not summary.latencies:
-        return Block("APIs", [Text("No Kafka exchange in this capture.", "bold")], [], 0, "")
+        nothing = "No Kafka exchange in what was asked for." if filtered else "No Kafka exchange in this capture."
+        return Block("APIs", [Text(nothing, "bold")], [], 0, "")
     title = {"api": "API", "client": "Client", "broker": "Broker", "version": "API"}[summary.by]
     polls = any(line.long_polls for line in summary.latencies)
     headers = [
@@ -333,10 +341,12 @@ def _quality(summary: Summary, width: int) -> Block:
     sentences += [_measured(measure, value) for measure, value in measured.items() if value]
     sealed = summary.protocols.get("tls")
     if sealed:
+        tried = any(problem.kind == "tls" and "not decrypted" in problem.example for problem in summary.problems)
         sentences.append(
-            f"{words.number_of(sealed, 'TLS connection')} not decrypted: --keylog FILE reads those whose keys were "
-            "logged and whose handshake was captured."
-        )
+            f"{words.number_of(sealed, 'TLS connection')} not decrypted"
+            + (" with the keys given: --table problems says why." if tried else
+               ": --keylog FILE reads those whose keys were logged and whose handshake was captured.")
+        )  # fmt: skip
     if others:
         sentences.append(f"Connections of other protocols: {', '.join(others)}.")
     if summary.silent:

@@ -69,6 +69,14 @@ class Capture:
         """What the `capture` column calls each of them."""
         return [capture.name for capture in self._captures]
 
+    @property
+    def size(self) -> int | None:
+        """Bytes of all files as they lie there, compressed or not; None where one is a pipe or an open file."""
+        paths = [member.path for one in self._captures for member in one.members if member.regular]
+        if len(paths) < sum(len(one.members) for one in self._captures):
+            return None
+        return sum(path.stat().st_size for path in paths if path is not None)
+
     def path(self, capture: str, file: str) -> Path | None:
         """Where a file that tables name (`capture` and, say, `request_file`) lies; None for an open file."""
         for one in self._captures:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,6 +15,8 @@ from kdissect.tables.brokers import Brokers
 from kdissect.tables.declaration import SCHEMAS
 
 API_VERSIONS = 18
+TOGETHER = 1 << 15
+"""Offers looked at together: a block of short connections has half a million, of which the last ones count."""
 KEYS, VERSIONS = 128, 64
 """API keys and versions counted in one table per block; stranger ones (an unknown API, a hostile header) one by one."""
 
@@ -60,17 +63,17 @@ class Offered:
         done, texts = block.done, block.directory.brokers.texts
         level = answers.each("api_keys")
         moment = np.where(done.response_last != NULL_TIME, done.response_last, done.response_first)[rows]
-        good = answers.ints("error_code", 0)[level.body] == 0
-        columns = np.stack(
-            [
-                broker[rows][level.body],
-                level.ints("api_key"),
-                moment[level.body],
-                level.ints("min_version"),
-                level.ints("max_version"),
-            ],
-            axis=1,
-        )[good]
+        good = answers.ints("error_code", 0) == 0
+        said = [level.ints(name) for name in ("api_key", "min_version", "max_version")]
+        for first in range(0, len(level.body), TOGETHER):
+            some = slice(first, first + TOGETHER)
+            body = level.body[some]
+            api, lowest, highest = (column[some] for column in said)
+            columns = np.stack([broker[rows][body], api, moment[body], lowest, highest], axis=1)
+            self._latest(columns[good[body]], texts)
+
+    def _latest(self, columns: np.ndarray, texts: Sequence[str]) -> None:
+        """Take the latest of offers: broker, API key, time, lowest and highest version."""
         order = np.lexsort((columns[:, 2], columns[:, 1], columns[:, 0]))
         columns = columns[order]
         last = np.ones(len(columns), np.bool_)

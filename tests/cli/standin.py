@@ -123,6 +123,8 @@ def small() -> dict[str, pa.Table]:
 class StandIn:
     """Answers as an open capture does."""
 
+    size = 1
+
     def __init__(self, tables: dict[str, pa.Table] | None = None) -> None:
         self.made = {name: schema.empty_table() for name, schema in SCHEMAS.items()} | (tables or small())
 

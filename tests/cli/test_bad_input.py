@@ -65,6 +65,13 @@ def test_a_header_only_is_read(captures: Path) -> None:
     assert b"No Kafka exchange" in done.stdout
 
 
+@pytest.mark.parametrize("filter", [("--from", "2030-01-01"), ("--to", "2001-01-01"), ("--client", "nobody")])
+def test_a_filter_that_leaves_nothing(captures: Path, filter: tuple[str, str]) -> None:
+    done = kdissect(str(captures / "base_tiny.pcap"), *filter)
+    assert done.returncode == 0
+    assert b"No Kafka exchange in what was asked for." in done.stdout
+
+
 @pytest.mark.parametrize(
     "name", ["field_truncated.pcap", "field_absurd_length.pcap", "field_cut.pcapng", "field_gz_cut.pcap.gz"]
 )

@@ -15,6 +15,7 @@ import pytest
 
 import kdissect
 from kdissect.cli.main import main
+from kdissect.cli.opening import SMALL, small
 from kdissect.problems import CaptureNotFound, NotACapture
 from tests.cli.standin import StandIn
 
@@ -245,3 +246,17 @@ def test_json_lines(opened: list[Any], capsysbinary: pytest.CaptureFixture[bytes
     first = json.loads(io.BytesIO(capsysbinary.readouterr().out).readline())
     assert first["request_first_at"] == "2026-11-21T04:20:01.250000Z"
     assert first["error"] is None
+
+
+def test_how_large_the_input_is(captures: Path, tmp_path: Path) -> None:
+    """Rows are put in order where all files that a directory or a glob brings are small together."""
+    data = (captures / "base_tiny.pcap").read_bytes()
+    for name in ("a.pcap", "b.pcap"):
+        (tmp_path / name).write_bytes(data)
+    for source in (tmp_path, str(tmp_path / "*.pcap"), [tmp_path / "a.pcap", tmp_path / "b.pcap"]):
+        assert kdissect.open(source).size == 2 * len(data)
+    assert kdissect.open(io.BytesIO(data)).size is None
+    assert small(kdissect.open(tmp_path))  # type: ignore[arg-type]
+    with (tmp_path / "b.pcap").open("ab") as file:
+        file.truncate(SMALL)
+    assert not small(kdissect.open(tmp_path))  # type: ignore[arg-type]

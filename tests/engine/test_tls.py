@@ -234,12 +234,13 @@ def test_plaintext_to_a_port_for_tls(closes: bool, tmp_path: Path) -> None:
 
 def test_the_first_screen_says_what_would_read_them() -> None:
     words = [sys.executable, "-m", "kdissect", str(CAPTURES / "tls13.pcap")]
-    sealed, read = (
+    sealed, read, wrong = (
         " ".join(subprocess.run([*words, *more], capture_output=True, text=True, check=True).stdout.split())
-        for more in ([], ["--keylog", str(CAPTURES / "tls13.keys.log")])
+        for more in ([], *(["--keylog", str(CAPTURES / f"{name}.keys.log")] for name in ("tls13", "tls12")))
     )
     assert "TLS connections not decrypted: --keylog FILE reads" in sealed
     assert "--keylog" not in read
+    assert "5 TLS connections not decrypted with the keys given: --table problems says why." in wrong
 
 
 def test_large_frames_of_several_connections_at_once(tmp_path: Path) -> None:

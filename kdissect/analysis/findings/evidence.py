@@ -31,6 +31,9 @@ class Finding:
     first_exchange_id: str | None
 
 
+NULLS = 4096
+"""Nulls that stand in memory for all of a column."""
+
 Finder = Callable[[Tables], list[Finding]]
 
 
@@ -42,8 +45,14 @@ def get(tables: Tables, name: str) -> pa.Table:
         return schema.empty_table()
     for field in schema:
         if table.schema.get_field_index(field.name) < 0:
-            table = table.append_column(field.name, pa.nulls(table.num_rows, field.type))
+            table = table.append_column(field.name, _nulls(table.num_rows, field.type))
     return table
+
+
+def _nulls(count: int, kind: pa.DataType) -> pa.ChunkedArray:
+    """So many nulls, of which few take memory."""
+    some = pa.nulls(min(count, NULLS), kind)
+    return pa.chunked_array([some] * (count // NULLS) + [some.slice(0, count % NULLS)], kind)
 
 
 def literal(value: object) -> str:
