@@ -32,6 +32,8 @@ def overview(captures: Sequence[CaptureSet], settings: Settings, by: str) -> Sum
             if part[name].num_rows:
                 gathered.feed(name, run.builder.resolved(name, part[name], None, wanted[name]))
         evidence.take(part)
+    for capture in captures:
+        capture.read_apart()  # its window, of some 100 MB, is not needed any more
     for name, piece in run.run.pieces_at_the_end():
         table = run.builder.finished(name, [piece])
         for batch in table.to_batches():
