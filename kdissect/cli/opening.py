@@ -26,6 +26,12 @@ SMALL = 64 << 20
 printed as their exchanges complete, so that memory stays flat."""
 
 
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+"""Parameters of glibc's mallopt(3): up to how much free memory is kept, and from what size on a block is given back by
+itself."""
+LARGE = 1 << 20
+
+
 class Shown(Protocol):
     """One exchange, byte by byte."""
 
@@ -156,12 +162,19 @@ def open_capture(captures: Sequence[str], *, demo: bool = False, timings: bool =
 
 
 def _frugal() -> None:
-    """Let Arrow take memory from jemalloc where its build has that: block after block of rows comes and goes, and the
-    default allocator keeps up to 60 MB more of what went."""
+    """Give back memory that is free: block after block of rows comes and goes. Arrow's default allocator keeps up to
+    60 MB more of what went than jemalloc, where its build has that; glibc's, which learns to keep what is freed often,
+    some 20 MB."""
+    import ctypes
+
     import pyarrow as pa
 
     with contextlib.suppress(NotImplementedError):
         pa.set_memory_pool(pa.jemalloc_memory_pool())
+    with contextlib.suppress(AttributeError, OSError, TypeError):  # other C libraries
+        adjust = ctypes.CDLL(None).mallopt
+        adjust(M_MMAP_THRESHOLD, LARGE)
+        adjust(M_TRIM_THRESHOLD, 4 * LARGE)
 
 
 def small(capture: Capture) -> bool:

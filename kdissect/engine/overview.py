@@ -14,9 +14,9 @@ from kdissect.summary import WANTED, Summarizer, Summary
 
 HELD_BACK = 100_000
 """Rows held back until names of brokers are known: some tens of MB. Of a smaller capture every name is known."""
-EVIDENCE = 250_000
+EVIDENCE = 150_000
 """Rows that findings are looked for in (exchanges in which something stands out, fetches and partitions), and
-connections: some 50 MB. What comes after them in a larger capture is counted everywhere else on the screen; the table
+connections: some 30 MB. What comes after them in a larger capture is counted everywhere else on the screen; the table
 `findings` looks at everything."""
 
 
