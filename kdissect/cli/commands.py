@@ -173,6 +173,7 @@ def read(
         from kdissect.cli.following import Follower
 
         follower = click.get_current_context().with_resource(Follower(screens=table is None and messages is None))
+        follower.await_beginning(captures)
         settings |= {"follow": follower, "progress": follower.progress}
     if table is None and messages is None:
         if form is not None:

@@ -5,6 +5,8 @@ written as their exchanges complete. The first screen is what a capture that end
 (fork) ends it, prints and exits, while the process itself goes on reading; so the screen needs no reading anew, and a
 pipe's writer never waits for it.
 
+A file that was made just now is still empty (tcpdump writes its first kilobytes together): following waits for it.
+
 Ctrl-C ends following as the end of the input would: what is known is written. A second one ends at once.
 """
 
@@ -14,12 +16,17 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
 
 EVERY = 1.0
 """Seconds between screens, at least: as often as people can read."""
+HEADER = 24
+"""Bytes that any capture has: the header of a pcap; a pcapng's first block has 28 at least."""
+LOOK = 0.1
+"""Seconds between looks at a file that is still empty."""
 CLEAR = "\x1b[H\x1b[2J"
 """To the upper left, and all of the terminal blank (ECMA-48)."""
 
@@ -54,6 +61,13 @@ class Follower:
         if self._interrupted or not self._reading:
             raise KeyboardInterrupt
         self._interrupted = True
+
+    def await_beginning(self, captures: Sequence[str]) -> None:
+        """Wait until all of the files named have begun; Ctrl-C ends that too."""
+        self._reading = True
+        while not self._interrupted and any(_empty(Path(name)) for name in captures):
+            time.sleep(LOOK)
+        self._reading = False
 
     def progress(self, done: int, total: int | None) -> None:
         """Takes how many bytes were read."""
@@ -95,3 +109,7 @@ class Follower:
 
     def _wait(self, how: int) -> None:
         self._copies = [] if self._copy else [one for one in self._copies if os.waitpid(one, how)[0] == 0]
+
+
+def _empty(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size < HEADER

@@ -56,6 +56,38 @@ def read(running: subprocess.Popen[bytes], screens_wanted: int) -> bytes:
     return out
 
 
+def test_a_file_that_has_not_begun(tmp_path: Path) -> None:
+    """As tcpdump leaves it until its first buffer is full."""
+    path = tmp_path / "new.pcap"
+    path.touch()
+    with start(str(path), "--follow", "--table", "exchanges", "--format", "csv", "--columns", "api") as running:
+        time.sleep(1.0)
+        assert running.poll() is None
+        for piece in (CAPTURE[:10], CAPTURE[10:]):
+            with path.open("ab") as file:
+                file.write(piece)
+            time.sleep(0.3)
+        assert running.stdout is not None
+        assert running.stdout.readline() == b'"api"\n'
+        assert running.stdout.readline()
+        time.sleep(1.0)  # it has read what there is, and waits
+        running.send_signal(signal.SIGINT)
+        out, said = running.communicate(timeout=WAIT)
+    assert (running.returncode, said) == (0, b"")
+    assert len(out.splitlines()) > 100
+
+
+def test_ctrl_c_before_anything_began(tmp_path: Path) -> None:
+    path = tmp_path / "new.pcap"
+    path.touch()
+    with start(str(path), "--follow") as running:
+        time.sleep(1.5)
+        running.send_signal(signal.SIGINT)
+        out, said = running.communicate(timeout=WAIT)
+    assert (running.returncode, out) == (1, b"")
+    assert said == f"kdissect: {path}: the file is empty, not a capture. Check the recording.\n".encode()
+
+
 def test_screens_of_a_pipe() -> None:
     whole = subprocess.run(
         [sys.executable, "-m", "kdissect", "-"], input=CAPTURE, capture_output=True, cwd=ROOT, check=True
