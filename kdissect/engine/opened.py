@@ -261,11 +261,13 @@ class Capture:
     def save(self, directory: str | Path) -> dict[str, int]:
         """Every table as Parquet, `directory/TABLE.parquet`; returns rows by table. Memory stays flat: rows lie in
         temporary files in the directory until all of them can be put in order."""
-        from kdissect.engine.saving import save
+        from kdissect.engine.saving import EVIDENCE, save
 
         folder = Path(directory)
         folder.mkdir(parents=True, exist_ok=True)
-        run, shown, found = self._run(dict.fromkeys(MADE), {})
+        reading = replace(self._settings.reading, most_sent=EVIDENCE)
+        bounded = Capture(self._captures, replace(self._settings, reading=reading))
+        run, shown, found = bounded._run(dict.fromkeys(MADE), {})
         return save(run, shown, found, folder)
 
     def _tables(

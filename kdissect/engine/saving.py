@@ -2,7 +2,8 @@
 
 Rows go through two temporary files in the folder that is written to: as they were read, until every name is known, and
 analysed, in parts, until all are there and can be put in order (`AnalysedRun.settled`, `Merge`). Held in memory is what
-the engine and the analysis carry, a part of the rows, a row of each connection, and what findings are looked for in.
+the engine and the analysis carry, a part of the rows, a row of each connection, what findings are looked for in, and of
+each request of a share session some 150 bytes.
 """
 
 from __future__ import annotations
@@ -54,8 +55,7 @@ def save(
                 evidence.take(part)
                 for name in merges.keys() & part.keys():
                     merges[name].add(_wanted(name, part[name], tables[name], where[name]))
-        if not evidence.whole:
-            run.run.quality.append(_searched(run, evidence))
+        run.run.quality += _searched(run, evidence)
         made: dict[str, formats.ParquetFile] = {}
         for name, piece in run.run.pieces_at_the_end():
             if name in UNORDERED:
@@ -103,10 +103,15 @@ def _file(folder: Path, name: str, columns: Sequence[str]) -> formats.ParquetFil
     return formats.ParquetFile(folder / f"{name}.parquet", schema)
 
 
-def _searched(run: AnalysedRun, evidence: Evidence) -> Quality:
+def _searched(run: AnalysedRun, evidence: Evidence) -> Iterator[Quality]:
     """What to say of findings that were looked for in the beginning only."""
-    text = f"findings are those of the first {evidence.exchanges:,} exchanges"
-    return Quality(run.run.captures[0].name, None, "exchanges_searched", float(evidence.exchanges), text)
+    capture = run.run.captures[0].name
+    if not evidence.whole:
+        text = f"findings are those of the first {evidence.exchanges:,} exchanges"
+        yield Quality(capture, None, "exchanges_searched", float(evidence.exchanges), text)
+    if run.builder.sent_in_part:
+        text = f"findings about producers are those of the first {evidence.most:,} batches, about"
+        yield Quality(capture, None, "batches_searched", float(evidence.most), text)
 
 
 def _groups(parts: Iterator[pa.Table], size: int) -> Iterator[pa.Table]:

@@ -176,6 +176,11 @@ class TableBuilder:
         """What the table `producers` is made of (`recording.producers_table`), not resolved; None for nothing."""
         return self._recorder.sent()
 
+    @property
+    def sent_in_part(self) -> bool:
+        """Producers have sent more batches than were to be kept for `producers`."""
+        return self._recorder.full
+
     # ---- one work in several parts
 
     def apart(self, connections: Connections) -> TableBuilder:

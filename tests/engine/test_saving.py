@@ -197,6 +197,17 @@ def test_findings_of_the_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert f"{said['value']:,.0f}" in said["text"]
 
 
+def test_batches_that_producers_sent_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = CAPTURES / "k4_transactions.pcap"
+    assert kdissect.open(path).table("producers").num_rows > 10
+    monkeypatch.setattr(CaptureSet, "window", lambda self: Window(1 << 17, 4))
+    for most, said in ((10, True), (10**6, False)):
+        monkeypatch.setattr(saving, "EVIDENCE", most)
+        kdissect.open(path).save(tmp_path)
+        measures = pq.read_table(tmp_path / "capture_quality.parquet")["measure"].to_pylist()
+        assert ("batches_searched" in measures) == said
+
+
 @pytest.mark.parametrize(
     "name",
     ["k4_session_eviction", "k4_slow_and_throttled", "k4_transactions", "raw_errors", "field_loss5", "sweep_0110"],
