@@ -132,6 +132,7 @@ from kdissect.tcp.layout import (
     MODE_FRAMES,
     MODE_SEARCH,
     N_NEXT,
+    N_TIME,
     NULL,
     OUT,
     RUNNING,
@@ -309,7 +310,25 @@ def _advance(M, b, A, sk, c, s):  # type: ignore[no-untyped-def]
 
 @part
 def _advance_both(M, b, A, sk, c):  # type: ignore[no-untyped-def]
-    """`_advance` for both directions, requests first: responses are recognised by the requests that wait."""
+    """`_advance` for both directions, requests first: responses are recognised by the requests that wait.
+
+    Where it is not known which these are, what was held comes in order of arrival: responses that fill the window
+    before their requests are seen would be lost.
+    """
+    while M[c + C_CLIENT] < 0:
+        s, o = direction_of(c, 0), direction_of(c, 1)
+        node, other = M[s + D_AHEAD_HEAD], M[o + D_AHEAD_HEAD]
+        if other >= 0 and (node < 0 or M[other + N_TIME] < M[node + N_TIME]):
+            s, node = o, other
+        if node < 0:
+            break
+        if not ready(M, s):
+            if M[s + D_UNSETTLED] == 0 or hole(M, c, s) == 0:
+                break
+            continue
+        _take(M, b, A, sk, c, s)
+        if not roomy(M):
+            return False
     first = max(M[c + C_CLIENT], 0)
     if not _advance(M, b, A, sk, c, direction_of(c, first)):
         return False
