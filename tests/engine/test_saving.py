@@ -251,6 +251,24 @@ def test_merging(monkeypatch: pytest.MonkeyPatch) -> None:
     assert merge.held < 1000 < every.num_rows
 
 
+@pytest.mark.parametrize("time", [-1, 7])
+def test_merging_rows_of_one_time(time: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of none, as responses alone are: in the order of their ids, of which each part has some of everywhere."""
+    for name, value in (("PIECE", 500), ("LATE_PIECE", 5), ("AT_ONCE", 100)):
+        monkeypatch.setattr(merging, name, value)
+    random = np.random.default_rng(2)
+    rows = random.permutation(10_000)
+    with tempfile.TemporaryDirectory() as folder, Spool(Path(folder)) as spool:
+        merge = Merge("fetches", spool)
+        for first in range(0, 10_000, 250):
+            ids = [f"{row:016x}:1" for row in rows[first : first + 250]]
+            times = pa.array(np.full(250, time), mask=np.full(250, time < 0))
+            merge.add(pa.table({"_time": times, "exchange_id": ids, "row": rows[first : first + 250]}))
+        got = pa.concat_tables(list(merge.ordered()))
+    assert got["row"].to_pylist() == list(range(10_000))
+    assert merge.held < 1000
+
+
 def test_dictionaries_do_not_grow_with_what_was_merged(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of parts whose rows all have texts of their own, not more texts are held than rows."""
     for name, value in (("PIECE", 50), ("LATE_PIECE", 5), ("AT_ONCE", 100)):
