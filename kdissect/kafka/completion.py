@@ -25,7 +25,7 @@ from kdissect.kafka.inference import Inference
 from kdissect.kafka.ledger import Ledger
 from kdissect.kafka.logins import Logins
 from kdissect.kafka.messages import Decoded, Decoder, Message
-from kdissect.kafka.outcome import API_VERSIONS, BYTES, INTS, LOGIN, LONGS, SHORTS, VERSIONS, outcomes, plan
+from kdissect.kafka.outcome import API_VERSIONS, BARE, BYTES, INTS, LOGIN, LONGS, SHORTS, VERSIONS, outcomes, plan
 from kdissect.problems import Kind
 from kdissect.schema import index
 from kdissect.schema.opcodes import STATUS_TEXT
@@ -146,8 +146,8 @@ class Completion:
         if len(logins):
             self.logins.note(rows, logins, s, begin[:, 0], end[:, 0])
         order = np.argsort(part.times, kind="stable")
-        if len(logins):
-            order = order[rows[order, x.X_STATUS] != x.TOKEN]
+        if (part.marks & BARE).any():
+            order = order[part.marks[order] & BARE == 0]
         n = len(order)
         decoded = self.decoder.decode(
             s, begin[order].T.ravel(), end[order].T.ravel(), program[order].T.ravel().astype(np.int32)
@@ -230,7 +230,7 @@ class _Work:
     unknown: npt.NDArray[np.bool_]
     """[n, 2]: a version that is newer than any known layout."""
     marks: npt.NDArray[np.uint8]
-    """LOGIN and VERSIONS."""
+    """LOGIN, VERSIONS and BARE."""
     times: Words
     """First microsecond of the request; the largest number for none."""
     begin: Words

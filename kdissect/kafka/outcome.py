@@ -37,6 +37,8 @@ LOGIN = 1
 """Mark of a row that may tell who logs in: SASL's messages and bare tokens."""
 VERSIONS = 2
 """Mark of an ApiVersions exchange whose answer may have the layout of version 0."""
+BARE = 4
+"""Mark of a bare token, which is no exchange."""
 
 LONGS = (
     "n", "request_first", "request_last", "response_first", "response_last", "request_bytes", "response_bytes",
@@ -77,6 +79,7 @@ def plan(rows, table, newest, need, program, unknown, marks, times):  # type: ig
             unknown[i, side] = newer
             need[i, side] = found >= 0 or (side == 1 and orphan and not token and whole)
         if token:
+            mark |= np.uint8(BARE)
             if not orphan:
                 mark |= np.uint8(LOGIN)
         elif key in (SASL_HANDSHAKE, SASL_AUTHENTICATE):

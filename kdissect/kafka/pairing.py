@@ -119,6 +119,7 @@ from kdissect.tcp.layout import (
     N_AT,
     N_LENGTH,
     N_NEXT,
+    N_PACKET,
     N_TIME,
     NULL,
     RUNNING,
@@ -447,12 +448,13 @@ def orphan(M, c, h):  # type: ignore[no-untyped-def]
 
 
 @part
-def request_waits(M, s, time):  # type: ignore[no-untyped-def]
-    """Whether a request that was sent before `time` may wait behind a hole of its direction `s`."""
+def request_waits(M, s, time, packet):  # type: ignore[no-untyped-def]
+    """Whether a request that was sent before `time` may wait behind a hole of its direction `s`, or one that was
+    captured before `packet`: two interfaces can have two clocks."""
     node = M[s + D_AHEAD_HEAD]
     steps = 0
     while node >= 0 and steps < NEXT_FEW:
-        if M[node + N_TIME] <= time:
+        if M[node + N_TIME] <= time or M[node + N_PACKET] <= packet:
             return True
         node = M[node + N_NEXT]
         steps += 1
@@ -465,7 +467,7 @@ def release_held(M, c):  # type: ignore[no-untyped-def]
     while M[c + C_HELD_HEAD] >= 0:
         h = M[c + C_HELD_HEAD]
         late = M[c + C_PACKETS] - M[h + R_PACKETS] >= HOLD_PACKETS
-        late = late and not request_waits(M, direction_of(c, M[c + C_CLIENT]), M[h + R_FIRST])
+        late = late and not request_waits(M, direction_of(c, M[c + C_CLIENT]), M[h + R_FIRST], M[h + R_PACKET])
         if not (M[K_FINAL] > RUNNING or late or M[c + C_HELD] > HELD):
             return
         M[c + C_HELD_HEAD] = M[h + R_NEXT]

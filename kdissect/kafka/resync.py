@@ -160,7 +160,7 @@ def _asked_late(M, s, o):  # type: ignore[no-untyped-def]
         w += M[node + N_LENGTH]
         node = M[node + N_NEXT]
         M[s + D_BUDGET] -= STEP
-    return request_waits(M, other, M[node + N_TIME])
+    return request_waits(M, other, M[node + N_TIME], M[node + N_PACKET])
 
 
 @part

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 import kdissect
+from tests.oracle import wire
 from tests.oracle.damage import SAME, drawn, outcome, records, removed, spans, without
-from tests.oracle.material import Material, material
+from tests.oracle.material import CAPTURES, Material, material
 
 pytestmark = pytest.mark.oracle
 
@@ -177,6 +178,24 @@ def test_reordering_changes_nothing(seed: int) -> None:
     header, packets = records()
     order = sorted(range(len(packets)), key=lambda n: n + draw.uniform(0, (1, 3, 8, 20)[seed]))
     check_same(read(header + b"".join(packets[n] for n in order)))
+
+
+@pytest.mark.parametrize("seed", [1, 11, 18, 25, 37])
+def test_two_clocks(seed: int) -> None:
+    """Requests are stamped by another clock, which is ahead: what losses left whole is still paired."""
+    _, gone = drawn(seed)
+    header, packets = records()
+    ports = material("base").ports
+    asking = {p.number for p in wire.packets(CAPTURES / "base.pcap") if p.target[1] in ports}
+    kept = b"".join(ahead(p) if n in asking else p for n, p in enumerate(packets, 1) if n not in gone)
+    whole = {key for key, span in spans().items() if span.response and not gone & (span.request | span.response)}
+    paired = {(r["client_port"], r["correlation_id"]) for r in read(header + kept) if r["status"] in ("ok", "error")}
+    assert paired >= whole
+
+
+def ahead(packet: bytes) -> bytes:
+    """The packet a second later."""
+    return struct.pack("<I", struct.unpack_from("<I", packet)[0] + 1) + packet[4:]
 
 
 @pytest.mark.parametrize("share", [0.05, 0.5, 1.0])
