@@ -78,6 +78,7 @@ from kdissect.tcp.layout import (
     D_BEGIN16B,
     D_BEGUN,
     D_BUDGET,
+    D_BYTES,
     D_FRAMES,
     D_HEAD,
     D_MODE,
@@ -110,6 +111,9 @@ ENOUGH = 512
 """Bytes of a frame too large for the window that must be there before it is judged."""
 GIVE_UP = 1 << 20
 """Bytes searched in vain after which a connection that never showed a Kafka frame is left alone."""
+GIVE_UP_ALONE = 64 << 20
+"""The same while the other direction is silent: a capture may begin in a response (or a request) of as much as
+fetch.max.bytes, 50 MiB unless set, and who reads it says nothing meanwhile."""
 NEAR = 256
 """How far below the first captured correlation id a response may lie whose request came before the capture began."""
 STEP = 4
@@ -485,7 +489,8 @@ def _search(M, b, A, sk, c, s):  # type: ignore[no-untyped-def]
             if full:
                 _drop_before(M, s, n - SCRATCH)
                 M[s + D_SEARCHED] = 0
-        if M[c + C_KAFKA] == 0 and M[s + D_SKIPPED] > GIVE_UP:
+        enough = GIVE_UP if M[M[s + D_OTHER] + D_BYTES] > 0 else GIVE_UP_ALONE
+        if M[c + C_KAFKA] == 0 and M[s + D_SKIPPED] > enough:
             ignore(M, c)
         if not (stopped or M[K_FINAL] > RUNNING):
             return False

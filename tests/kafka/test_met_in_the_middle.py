@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -31,3 +32,23 @@ def test_no_response_is_lost_for_coming_before_its_side_is_known(broker: str, tm
     tables = kdissect.open(path).tables(["exchanges", "problems"])
     assert tables["exchanges"]["status"].to_pylist() == ["ok"] * EXCHANGES
     assert tables["problems"].num_rows == 0
+
+
+@pytest.mark.parametrize("broker", ["10.0.0.9", "10.0.0.0"])
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_connection_is_not_given_up_while_one_side_reads(broker: str, side: int, tmp_path: Path) -> None:
+    """The capture begins 3 MB before the end of a large frame of that side (0: a request), then all goes on."""
+    talk, data = Talk(broker=(broker, 9092)), Random(1).randbytes(3_000_000)
+    at = [0, 0]
+    for n, begin in enumerate(range(0, len(data), PIECE)):
+        talk.put(n, side, begin, data[begin : begin + PIECE])
+    at[side] = len(data)
+    for n in range(EXCHANGES):
+        for who, message in ((0, api_versions_request(n)), (1, api_versions_response(n))):
+            talk.put(100 + 10 * n + who, who, at[who], message)
+            at[who] += len(message)
+    path = tmp_path / "reading.pcap"
+    path.write_bytes(pcap(talk.packets))
+    tables = kdissect.open(path).tables(["exchanges", "problems"])
+    assert tables["exchanges"]["status"].to_pylist() == ["ok"] * EXCHANGES
+    assert tables["problems"].select(["kind", "bytes"]).to_pylist() == [{"kind": "resynchronised", "bytes": 3_000_000}]
