@@ -40,6 +40,13 @@ def joined(before: pa.Table, after: pa.Table) -> pa.Table:
     return pa.concat_tables([before, after], promote_options="default") if after.num_rows else before
 
 
+def begins(sizes: Int64s) -> Int64s:
+    """[n + 1]: where stretches of these sizes begin that stand behind one another, and where the last one ends."""
+    found = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=found[1:])
+    return found
+
+
 def one(table: pa.Table, name: str) -> pa.Array | None:
     """A column in one piece, None where the table has none of that name."""
     at = table.schema.get_field_index(name)

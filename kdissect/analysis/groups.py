@@ -60,6 +60,13 @@ class Groups:
         return found
 
 
+def most_first(figures: Int64s | Float64s, least: int = 1) -> list[int]:
+    """The groups with at least so much, those with the most first, else in their order."""
+    order = np.argsort(-figures, kind="stable")
+    found: list[int] = order[figures[order] >= least].tolist()
+    return found
+
+
 def group(table: pa.Table, by: Sequence[str]) -> Groups:
     """Groups of rows with equal values (null is a value) of text or integer columns, ordered by those."""
     n = table.num_rows

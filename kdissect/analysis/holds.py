@@ -35,6 +35,7 @@ from kdissect.analysis.columns import (
     Coder,
     Flags,
     Int64s,
+    begins,
     ints,
     joined,
     matrix,
@@ -323,8 +324,9 @@ def _joined(before: _Part, after: _Part) -> _Part:
 def _split(part: _Part, due: Flags, watermark: int) -> tuple[_Part, _Part]:
     """What is due, and what has to wait; watermarks that are told go by their own instants."""
     fetches = _parted(part.fetches, due)
-    if part.firsts is not None:
-        mine = np.repeat(due, np.diff(part.firsts))
+    sizes = None if part.firsts is None else np.diff(part.firsts)
+    if sizes is not None:
+        mine = np.repeat(due, sizes)
     elif part.partitions.num_rows:
         mine = locate(keys_of(part.partitions), keys_of(fetches[0])) >= 0
     else:
@@ -339,16 +341,10 @@ def _split(part: _Part, due: Flags, watermark: int) -> tuple[_Part, _Part]:
     partitions = _parted(part.partitions, mine)
     others, offsets = told(part.others), told(part.offsets)
     here, rest = (
-        _Part(fetches[i], partitions[i], _firsts(part.firsts, due == (i == 0)), others[i], offsets[i]) for i in (0, 1)
+        _Part(fetches[i], partitions[i], sizes if sizes is None else begins(sizes[which]), others[i], offsets[i])
+        for i, which in enumerate((due, ~due))
     )
     return here, rest
-
-
-def _firsts(firsts: Int64s | None, wanted: Flags) -> Int64s | None:
-    if firsts is None:
-        return None
-    found: Int64s = np.concatenate([[0], np.cumsum(np.diff(firsts)[wanted])]).astype(np.int64)
-    return found
 
 
 def _parted(table: pa.Table, due: Flags) -> tuple[pa.Table, pa.Table]:

@@ -11,7 +11,20 @@ import pyarrow as pa
 
 from kdissect.analysis import session_layout as c
 from kdissect.analysis import session_rules as r
-from kdissect.analysis.columns import NULL_TIME, Coder, Flags, Int64s, Room, ints, joined, matrix, reals, times, whole
+from kdissect.analysis.columns import (
+    NULL_TIME,
+    Coder,
+    Flags,
+    Int64s,
+    Room,
+    begins,
+    ints,
+    joined,
+    matrix,
+    reals,
+    times,
+    whole,
+)
 from kdissect.analysis.exchange_keys import keys_of, locate
 
 if TYPE_CHECKING:
@@ -132,14 +145,13 @@ class Waiting:
         sizes = np.diff(self.firsts)
         members = np.flatnonzero(np.repeat(wanted, sizes))
         partitions = self.partitions.take(pa.array(_order(self)[members]))
-        firsts = np.concatenate([[0], np.cumsum(sizes[at])]).astype(np.int64)
         return replace(
             self,
             fetches=self.fetches.take(pa.array(at)),
             partitions=partitions,
             rows=self.rows[at],
             ordinals=self.ordinals[at],
-            firsts=firsts,
+            firsts=begins(sizes[at]),
             partition_rows=self.partition_rows[members],
             order=None,
             out=self.out[at],

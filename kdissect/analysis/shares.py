@@ -95,17 +95,12 @@ def _follow(
     return count
 
 
-def share_sessions(exchanges: pa.Table, messages: Mapping[tuple[str, str], pa.Table]) -> pa.Table:
-    """One row per share session, ordered by opened_at and session_key.
+def uses(exchanges: pa.Table, messages: Mapping[tuple[str, str], pa.Table]) -> pa.Table:
+    """What `sessions_of` needs of some exchanges with all of their messages.
 
     `exchanges`: exchange_id, broker, request_last_at. `messages`: nested messages of ShareFetch and ShareAcknowledge by
     API and "request"/"response", as `Capture.messages` returns them; what is missing counts as not captured.
     """
-    return sessions_of([uses(exchanges, messages)])
-
-
-def uses(exchanges: pa.Table, messages: Mapping[tuple[str, str], pa.Table]) -> pa.Table:
-    """What `sessions_of` needs of some exchanges with all of their messages; arguments as of `share_sessions`."""
     requests = [_requests(messages.get((api, "request")), api == "ShareFetch") for api in APIS]
     found = pa.concat_tables([part for part in requests if part.num_rows] or requests[:1])
     if not found.num_rows:
@@ -126,7 +121,7 @@ def uses(exchanges: pa.Table, messages: Mapping[tuple[str, str], pa.Table]) -> p
 
 
 def sessions_of(parts: Sequence[pa.Table]) -> pa.Table:
-    """The table `share_sessions` of what `uses` gave."""
+    """The table `share_sessions` of what `uses` gave: a row per share session, ordered by opened_at and session_key."""
     parts = [part for part in parts if part.num_rows]
     if not parts:
         return SCHEMA.empty_table()

@@ -17,7 +17,7 @@ from kdissect.engine.run import Run, Settings
 from kdissect.engine.spool import Place, Spool, together
 from kdissect.engine.strand import Rows
 from kdissect.engine.timings import ANALYSIS, REST, TABLES
-from kdissect.tables.builder import AT_THE_END
+from kdissect.tables.builder import AT_THE_END, TableBuilder
 from kdissect.tables.order import order
 from kdissect.tables.where import Filter
 
@@ -120,21 +120,13 @@ class AnalysedRun:
         lots.append(pieces.aside(spool, NO_WATERMARK))
         for lot in lots:
             self.clock.at(TABLES)
-            unresolved = {name: spool.get(place) for name, place in lot.tables.items()}
+            unresolved = {name: [spool.get(place)] for name, place in lot.tables.items()}
             messages = {kind: spool.get(place) for kind, place in lot.messages.items()}
-            yield self._worked(self._resolved(unresolved), messages, lot.mark)
+            yield self._worked(_resolved(self.builder, unresolved), messages, lot.mark)
         self.clock.at(ANALYSIS)
         last = dict(self.stage.finish())
         self.clock.at(REST)
         yield last
-
-    def _resolved(self, unresolved: Mapping[str, pa.Table]) -> dict[str, pa.Table]:
-        builder = self.run.builder
-        return {
-            name: builder.resolve(name, unresolved[name]) if name in unresolved else builder.finished(name, [])
-            for name in builder.columns
-            if name not in AT_THE_END and name not in ADDED
-        }
 
     def _feed(self, pieces: _Pieces, mark: int) -> dict[str, pa.Table]:
         self.clock.at(TABLES)
@@ -183,17 +175,8 @@ class _Pieces:
             self._messages.setdefault(kind, []).append(batch)
 
     def tables(self) -> dict[str, pa.Table]:
-        """Resolved tables: all that the run makes part by part. The rows are not kept."""
-        builder = self.run.builder
-        found = {}
-        for name in builder.columns:
-            if name in AT_THE_END or name in ADDED:
-                continue
-            made = [builder.resolve(name, piece) for piece in self.rows.pop(name, ())]
-            found[name] = (
-                unified(pa.concat_tables(made, promote_options="none")) if made else builder.finished(name, [])
-            )
-        return found
+        """Resolved tables. The rows are not kept."""
+        return _resolved(self.run.builder, self.rows)
 
     def aside(self, spool: Spool, mark: int) -> _Lot:
         """Everything into the spool, unresolved. The rows are not kept."""
@@ -207,6 +190,17 @@ class _Pieces:
 
     def messages(self) -> dict[tuple[int, int], pa.Table]:
         return {kind: pa.Table.from_batches(batches) for kind, batches in self._messages.items()}
+
+
+def _resolved(builder: TableBuilder, rows: dict[str, list[pa.RecordBatch | pa.Table]]) -> dict[str, pa.Table]:
+    """Resolved tables of these rows: all that a run makes part by part. The rows are taken out."""
+    found = {}
+    for name in builder.columns:
+        if name in AT_THE_END or name in ADDED:
+            continue
+        made = [builder.resolve(name, piece) for piece in rows.pop(name, ())]
+        found[name] = unified(pa.concat_tables(made, promote_options="none")) if made else builder.finished(name, [])
+    return found
 
 
 def _listed(tables: Mapping[str, pa.Table], name: str) -> list[pa.RecordBatch | pa.Table]:

@@ -65,7 +65,9 @@ def save(
             evidence.add(name, table)
             if name in tables:
                 if name not in made:
-                    made[name] = files.enter_context(_file(folder, name, tables[name]))
+                    made[name] = files.enter_context(
+                        formats.ParquetFile(folder / f"{name}.parquet", _schema(name, tables[name]))
+                    )
                 kept = run.builder.finished(name, [table], where[name], tables[name])
                 for batch in kept.combine_chunks().to_batches():
                     made[name].write(batch)
@@ -76,12 +78,9 @@ def save(
             if name in made:
                 rows[name] = made[name].rows
                 continue
-            with _file(folder, name, columns) as file:
-                parts = merges[name].ordered() if name in merges else iter([found])
-                for group in _groups(parts, ROW_GROUP):
-                    for batch in shown(group, file.schema).combine_chunks().to_batches():
-                        file.write(batch)
-            rows[name] = file.rows
+            schema = _schema(name, columns)
+            parts = merges[name].ordered() if name in merges else iter([found])
+            rows[name] = formats.write_parquet(schema, _batches(parts, schema), folder / f"{name}.parquet")
     return rows
 
 
@@ -97,10 +96,15 @@ def _wanted(name: str, table: pa.Table, columns: Sequence[str], where: Filter | 
     return table
 
 
-def _file(folder: Path, name: str, columns: Sequence[str]) -> formats.ParquetFile:
+def _schema(name: str, columns: Sequence[str]) -> pa.Schema:
     declared = SCHEMAS[name]
-    schema = pa.schema([declared.field(column) for column in columns], metadata=declared.metadata)
-    return formats.ParquetFile(folder / f"{name}.parquet", schema)
+    return pa.schema([declared.field(column) for column in columns], metadata=declared.metadata)
+
+
+def _batches(parts: Iterator[pa.Table], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of the parts, made plain a row group at a time."""
+    for group in _groups(parts, ROW_GROUP):
+        yield from shown(group, schema).combine_chunks().to_batches()
 
 
 def _searched(run: AnalysedRun, evidence: Evidence) -> Iterator[Quality]:

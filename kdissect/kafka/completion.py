@@ -21,11 +21,12 @@ from kdissect.kafka import state as x
 from kdissect.kafka.completed import OK, PARTIAL, Completed
 from kdissect.kafka.dissector import Dissector, Harvest
 from kdissect.kafka.gathering import Reader, bodies, collect
-from kdissect.kafka.inference import Inference
+from kdissect.kafka.inference import UNSUPPORTED_VERSION, Inference
 from kdissect.kafka.ledger import Ledger
 from kdissect.kafka.logins import Logins
 from kdissect.kafka.messages import Decoded, Decoder, Message
-from kdissect.kafka.outcome import API_VERSIONS, BARE, BYTES, INTS, LOGIN, LONGS, SHORTS, VERSIONS, outcomes, plan
+from kdissect.kafka.outcome import BARE, BYTES, INTS, LOGIN, LONGS, SHORTS, VERSIONS, outcomes, plan
+from kdissect.kafka.pairing import API_VERSIONS
 from kdissect.problems import Kind
 from kdissect.schema import index
 from kdissect.schema.opcodes import STATUS_TEXT
@@ -34,7 +35,6 @@ Words = npt.NDArray[np.int64]
 
 ABSENT = 1 << 16
 """Pieces read again per step."""
-UNSUPPORTED_VERSION = 35
 
 
 class Completion:
@@ -56,12 +56,12 @@ class Completion:
         """The exchanges of a harvest, in one part or several (as frames have to be brought together)."""
         n = len(harvest.exchanges)
         if n:
-            table = self.decoder.table
             work = _Work(
                 harvest.exchanges, np.empty((n, 2), np.bool_), np.empty((n, 2), np.int64), np.empty((n, 2), np.bool_),
                 np.empty(n, np.uint8), np.empty(n, np.int64), np.zeros((n, 2), np.int64), np.zeros((n, 2), np.int64),
             )  # fmt: skip
-            plan(work.rows, table, self._newest, work.need, work.program, work.unknown, work.marks, work.times)
+            found = (work.need, work.program, work.unknown, work.marks, work.times)
+            plan(work.rows, self.decoder.table, self._newest, *found)
             first = 0
             while first < n:
                 first, part = self._part(work, first, n)
@@ -240,25 +240,3 @@ class _Work:
     def part(self, rows: slice) -> _Work:
         """Some of the rows (views)."""
         return _Work(*(getattr(self, name)[rows] for name in _Work.__dataclass_fields__))
-
-
-def only(done: Completed, rows: npt.NDArray[np.intp]) -> Completed:
-    """Some rows of a `Completed`."""
-    place = np.full(len(done), -1, np.int64)
-    place[rows] = np.arange(len(rows))
-    columns = {
-        name: getattr(done, name)[rows]
-        for name in Completed.__dataclass_fields__
-        if name not in ("client_ids", "messages", "data")
-    }
-    messages = {}
-    for kind, message in done.messages.items():
-        at = place[message.rows]
-        if (at < 0).any():
-            import pyarrow as pa
-
-            kept = np.flatnonzero(at >= 0)
-            messages[kind] = Message(at[kept], [message.batch.take(pa.array(kept))])
-        else:
-            messages[kind] = Message(at, message.batches)
-    return Completed(**columns, client_ids=done.client_ids, messages=messages, data=done.data)

@@ -14,7 +14,7 @@ from kdissect.schema import index
 
 Words = npt.NDArray[np.int64]
 Found = tuple[int, int, int, int, str | None]
-"""Key, version (-1 unknown), program, begin of the body, and what fits where several layouts do."""
+"""Key, version (-1 unknown), program, begin of the body, and what fits where several layouts do. -1: none."""
 
 API_VERSIONS, UNSUPPORTED_VERSION = 18, 35
 LEAST = 8
@@ -39,9 +39,9 @@ class Inference:
         self._tagged = (version >= decoder.flexible[key, 1]) & (key != 18)
         self._trial = Decoder()
         self._left = MOST
-        self._row = {int(program): row for row, program in enumerate(self.programs)}
         self._judged: dict[bytes, Found] = {}
-        """By the layouts that fit: hardly more than there are responses with different layouts."""
+        """By the layouts that fit, bodies counted from a frame's begin: hardly more than there are responses with
+        different layouts."""
 
     def infer(self, s: npt.NDArray[np.uint8], begin: Words, end: Words) -> list[Found]:
         """What frames at s[begin:end] (behind the length prefix) are."""
@@ -71,10 +71,10 @@ class Inference:
         judged = self._judged.get(fitting)
         if judged is None:
             judged = self._judged[fitting] = self._judge(fitting)
-        key, version, program, _, several = judged
+        key, version, program, header, several = judged
         if program < 0:
             return judged
-        at = begin + 4 + int(self._tagged[self._row[program]])
+        at = begin + header
         if key == API_VERSIONS and s[at] == 0 and s[at + 1] == UNSUPPORTED_VERSION:
             # The answer to a version that the broker does not know has version 0's layout (KIP-511).
             return key, -1, -1, -1, "ApiVersions of any version that the broker does not know"
@@ -88,7 +88,7 @@ class Inference:
         key = int(keys[0]) if len(keys) == 1 else -1
         if len(fitting) == 1:
             one = int(fitting[0])
-            return key, int(self.layouts[one, 1]), int(self.programs[one]), -1, None
+            return key, int(self.layouts[one, 1]), int(self.programs[one]), 4 + int(self._tagged[one]), None
         names = [f"{index.api_name(int(k))} version {v}" for k, v in self.layouts[fitting[:NAMED]].tolist()]
         more = f" and {len(fitting) - NAMED} more" if len(fitting) > NAMED else ""
         return key, -1, -1, -1, f"{', '.join(names)}{more}"

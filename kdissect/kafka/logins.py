@@ -14,7 +14,7 @@ import numpy.typing as npt
 from kdissect.kafka import state as x
 from kdissect.kafka.dissector import Dissector
 from kdissect.kafka.ledger import Ledger
-from kdissect.kafka.outcome import SASL_HANDSHAKE
+from kdissect.kafka.pairing import SASL_HANDSHAKE
 from kdissect.kafka.principal import principal
 
 Words = npt.NDArray[np.int64]

@@ -10,6 +10,7 @@ import numpy as np
 
 from kdissect._kernel import kernel, part
 from kdissect.kafka.completed import ERROR, NO_CODE, NULL_TIME, OK, UNDECODABLE
+from kdissect.kafka.pairing import API_VERSIONS, SASL_HANDSHAKE
 from kdissect.kafka.state import (
     TOKEN,
     X_API,
@@ -31,7 +32,7 @@ from kdissect.kafka.state import (
     X_VERSION,
 )
 
-SASL_HANDSHAKE, API_VERSIONS, SASL_AUTHENTICATE = 17, 18, 36
+SASL_AUTHENTICATE = 36
 
 LOGIN = 1
 """Mark of a row that may tell who logs in: SASL's messages and bare tokens."""

@@ -278,16 +278,15 @@ class TableBuilder:
         parts: Iterable[pa.RecordBatch | pa.Table],
         where: Filter | None = None,
         columns: Sequence[str] | None = None,
-        size: int = PIECE,
     ) -> Iterator[pa.RecordBatch]:
-        """What `finished` gives, in batches of `size` rows that are made plain one after the other: plain rows take
+        """What `finished` gives, in batches of some rows that are made plain one after the other: plain rows take
         several times the memory of those that they are made of."""
         schema = self._schema(name, columns)
         table = self._ordered(name, parts, where)
         if table is None:
             return
-        for first in range(0, table.num_rows, size):
-            yield _one_batch(shown(table.slice(first, size), schema))
+        for first in range(0, table.num_rows, PIECE):
+            yield _one_batch(shown(table.slice(first, PIECE), schema))
 
     def _ordered(self, name: str, parts: Iterable[pa.RecordBatch | pa.Table], where: Filter | None) -> pa.Table | None:
         """Parts as one table, resolved, filtered and in order; None for no parts."""

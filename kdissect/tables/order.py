@@ -52,8 +52,7 @@ def order(name: str, table: pa.Table) -> pa.Table:
         if (values[1:] >= values[:-1]).all() and _same(rest, table, values[1:] == values[:-1]):
             return table
         if name not in KEYS:
-            rows = _by_time(values, table[rest[0]])
-            return table if (rows[1:] > rows[:-1]).all() else table.take(pa.array(rows))
+            return table.take(pa.array(_by_time(values, table[rest[0]])))
     indices = pc.sort_indices(_plain(table.select(keys)), sort_keys=[(key, "ascending") for key in keys])
     return table.take(indices)
 

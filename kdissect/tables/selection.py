@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.kafka.completed import Completed, Connections
-from kdissect.kafka.completion import only
+from kdissect.kafka.messages import Message
 from kdissect.net.segment import A_HIGH, A_LOW, B_HIGH, B_LOW, FLOW, PORTS
 from kdissect.problems import UsageError
 from kdissect.schema import index
@@ -230,7 +230,7 @@ class Selected:
         if self.wish.topics:
             keep &= self._topics(done, block, names)
         self._kept[conn[keep]] = True
-        return done if keep.all() else only(done, np.flatnonzero(keep))
+        return done if keep.all() else _only(done, np.flatnonzero(keep))
 
     def connections(self, table: Connections) -> Flags:
         """The connections that are wanted: between the right ends, and, where client ids or topics decide, those of
@@ -290,3 +290,23 @@ def _matches(wanted: Sequence[Address], high: Int64s, low: Int64s, port: npt.NDA
     for one in wanted:
         keep |= (high == one.high) & (low == one.low) & ((port == one.port) | (one.port < 0))
     return keep
+
+
+def _only(done: Completed, rows: Int64s) -> Completed:
+    """Some rows of a `Completed`."""
+    place = np.full(len(done), -1, np.int64)
+    place[rows] = np.arange(len(rows))
+    columns = {
+        name: getattr(done, name)[rows]
+        for name in Completed.__dataclass_fields__
+        if name not in ("client_ids", "messages", "data")
+    }
+    messages = {}
+    for kind, message in done.messages.items():
+        at = place[message.rows]
+        if (at < 0).any():
+            kept = np.flatnonzero(at >= 0)
+            messages[kind] = Message(at[kept], [message.batch.take(pa.array(kept))])
+        else:
+            messages[kind] = Message(at, message.batches)
+    return Completed(**columns, client_ids=done.client_ids, messages=messages, data=done.data)

@@ -160,7 +160,8 @@ D_TRIED = 54
 """Bytes of the window when it was last searched."""
 D_RING = 55
 """The ring of recent packets, a word each: 40 bits of what tells the packet from others, 24 bits of time in units of
-2**TICK ns (they come round after 18 minutes; a packet is looked for that was seen within 0.1 s)."""
+2**TICK ns (they come round after 18 minutes; where IP ids do not count up, a packet is looked for that was seen within
+0.1 s)."""
 D_WIDTH = D_RING + 48
 TICK = 16
 

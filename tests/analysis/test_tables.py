@@ -17,7 +17,7 @@ from kdissect.analysis.findings import FINDERS, READ, findings
 from kdissect.analysis.latency import broker_estimate, latency
 from kdissect.analysis.membership import implied
 from kdissect.analysis.sessions import SessionTracker
-from kdissect.analysis.shares import share_sessions
+from kdissect.analysis.shares import sessions_of, uses
 from kdissect.analysis.stage import Stage
 from kdissect.problems import UsageError
 from kdissect.tables.declaration import SCHEMAS
@@ -311,23 +311,21 @@ def test_memory_is_bounded_by_giving_up_what_is_unused(monkeypatch: pytest.Monke
 
 def test_share_sessions_end_in_every_way() -> None:
     """Created, replaced, lost with the connection, unknown to the broker, left open."""
-    uses = [
+    sent = [
         # connection, epoch, error
         (1, 0, 0), (1, 1, 0), (1, 0, 0), (2, 1, 0), (2, 2, 122), (2, 0, 133), (2, 0, 0), (2, 5, 123), (2, 1, 0),
     ]  # fmt: skip
     exchanges, requests, responses = [], [], []
-    for n, (connection, epoch, error) in enumerate(uses):
+    for n, (connection, epoch, error) in enumerate(sent):
         name = f"{connection:016x}:{n}"
         exchanges.append({"exchange_id": name, "broker": "1", "request_last_at": 1_790_000_000_000_000 + n})
         requests.append({"exchange_id": name, "group_id": "g", "member_id": "m", "share_session_epoch": epoch})
         responses.append({"exchange_id": name, "error_code": error})
-    table = share_sessions(
-        made("exchanges", exchanges),
-        {
-            ("ShareFetch", "request"): pa.Table.from_pylist(requests),
-            ("ShareFetch", "response"): pa.Table.from_pylist(responses),
-        },
-    ).to_pylist()
+    messages = {
+        ("ShareFetch", "request"): pa.Table.from_pylist(requests),
+        ("ShareFetch", "response"): pa.Table.from_pylist(responses),
+    }
+    table = sessions_of([uses(made("exchanges", exchanges), messages)]).to_pylist()
     assert [(row["first_epoch"], row["last_epoch"], row["requests"], row["end_reason"]) for row in table] == [
         (0, 1, 3, "replaced"), (0, 0, 1, "disconnected"), (1, 1, 2, "evicted"), (0, 1, 3, "open"),
     ]  # fmt: skip

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
 from kdissect.analysis.columns import Coder, Flags, ints, reals
-from kdissect.analysis.findings.evidence import HIGH, Finding, Tables, both, equals, finding, get, many, who
-from kdissect.analysis.groups import group
+from kdissect.analysis.findings.evidence import (
+    HIGH,
+    Finding,
+    Tables,
+    both,
+    equals,
+    error_names,
+    finding,
+    get,
+    many,
+    who,
+)
+from kdissect.analysis.groups import group, most_first
 
 LOGIN = {"UNSUPPORTED_SASL_MECHANISM": 33, "ILLEGAL_SASL_STATE": 34, "SASL_AUTHENTICATION_FAILED": 58}
 PERMISSION = {
@@ -105,21 +114,14 @@ def _refusals(tables: Tables, kind: str, codes: dict[str, int], what: str) -> li
     groups = group(exchanges, ["client_id"])
     counts = groups.count(wrong)
     found = []
-    for code in np.argsort(-counts, kind="stable").tolist():
-        if not counts[code]:
-            break
+    for code in most_first(counts):
         client = groups.keys["client_id"][code].as_py()
-        names = _names(exchanges, np.flatnonzero(wrong & (groups.code == code)))
+        names = error_names(exchanges, np.flatnonzero(wrong & (groups.code == code)))
         text = f"{who(client)} {what.format(many(int(counts[code]), 'time'))} ({', '.join(names)})."
         listed = ", ".join(str(number) for number in sorted(codes.values()))
         condition = both(equals("client_id", client), f"error_code in ({listed})")
         found += finding(tables, kind, HIGH, text, "exchanges", condition)
     return found
-
-
-def _names(exchanges: pa.Table, rows: npt.NDArray[np.int64]) -> list[str]:
-    """Names of the errors of these rows."""
-    return sorted({str(name) for name in exchanges["error"].take(pa.array(rows)).to_pylist() if name})
 
 
 FINDERS = (refused, tls_to_plaintext, logins, permissions)

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kdissect.analysis.columns import Coder, ints, one, reals, times
+from kdissect.analysis.columns import Coder, ints, reals, times
 from kdissect.analysis.findings.evidence import (
     HIGH,
     LOW,
@@ -17,13 +17,14 @@ from kdissect.analysis.findings.evidence import (
     both,
     duration,
     equals,
+    error_names,
     finding,
     get,
     literal,
     many,
     who,
 )
-from kdissect.analysis.groups import Groups, group
+from kdissect.analysis.groups import Groups, group, most_first
 
 RETRIABLE = {
     "NOT_LEADER_OR_FOLLOWER": 6,
@@ -65,8 +66,7 @@ def retries(tables: Tables) -> list[Finding]:
     for code in np.flatnonzero(groups.count(failed)).tolist():
         client = groups.keys["client_id"][code].as_py()
         rows = np.flatnonzero(failed & (groups.code == code))
-        names = one(exchanges, "error")
-        kinds = sorted({str(name) for name in names.take(pa.array(rows)).to_pylist() if name}) if names else []
+        kinds = error_names(exchanges, rows)
         text = (
             f"{many(len(rows), 'Produce request')} of {who(client)} failed with errors that make producers send again"
             + (f" ({', '.join(kinds)})." if kinds else ".")
@@ -83,9 +83,7 @@ def _sent_again(tables: Tables) -> list[Finding]:
     groups, again = _by_producer(producers, "repeat")
     counts = groups.count(again)
     found = []
-    for code in np.argsort(-counts, kind="stable").tolist():
-        if not counts[code]:
-            break
+    for code in most_first(counts):
         producer = groups.keys["producer_id"][code].as_py()
         rows = np.flatnonzero(again & (groups.code == code))
         partitions = len(group(producers.take(pa.array(rows)), ["topic", "topic_id", "partition"]))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from kdissect.analysis.columns import Int64s
 from kdissect.tables.block import TIME_KEY
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.order import order
@@ -90,6 +91,11 @@ def finding(tables: Tables, kind: str, severity: str, text: str, table: str, con
             rows = rows.sort_by([(times[0], "ascending"), ("exchange_id", "ascending")])
         first = rows["exchange_id"][0].as_py()
     return [Finding(kind, severity, text, table, condition, rows.num_rows, first)]
+
+
+def error_names(exchanges: pa.Table, rows: Int64s) -> list[str]:
+    """Names of the errors of these rows."""
+    return sorted({str(name) for name in exchanges["error"].take(pa.array(rows)).to_pylist() if name})
 
 
 def who(client: object) -> str:

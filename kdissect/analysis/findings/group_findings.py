@@ -6,7 +6,7 @@ import numpy as np
 
 from kdissect.analysis.columns import MILLI, NULL_TIME, ints, times
 from kdissect.analysis.findings.evidence import MEDIUM, Finding, Tables, both, duration, equals, finding, get, many, who
-from kdissect.analysis.groups import group
+from kdissect.analysis.groups import group, most_first
 
 JOIN_GROUP = 11
 REJOINS = 5
@@ -35,9 +35,7 @@ def rejoins(tables: Tables) -> list[Finding]:
     often = (members.count() >= REJOINS)[members.code]
     counts = clients.count(often)
     found = []
-    for code in np.argsort(-counts, kind="stable").tolist():
-        if not counts[code]:
-            break
+    for code in most_first(counts):
         client = clients.keys["client_id"][code].as_py()
         mine = often & (clients.code == code)
         most = int(members.count(mine).max())
@@ -66,9 +64,7 @@ def heartbeat_loops(tables: Tables) -> list[Finding]:
     quick[order[1:]] = same & (np.diff(at[order]) <= LOOP_MS * MILLI)
     counts = groups.count(quick)
     found = []
-    for code in np.argsort(-counts, kind="stable").tolist():
-        if counts[code] < LOOP_COUNT:
-            break
+    for code in most_first(counts, LOOP_COUNT):
         client, connection, api = (groups.keys[name][code].as_py() for name in ("client_id", "connection_id", "api"))
         text = (
             f"{who(client)} sends {api} in a loop: {many(int(counts[code]), 'time')} less than {duration(LOOP_MS)} "
