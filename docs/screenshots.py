@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.terminal_theme import MONOKAI
 
 import kdissect
-from kdissect.cli import screen
+from kdissect.cli.printing import screen
 
 ROOT = Path(__file__).resolve().parents[1]
 CAPTURE = "captures/k4_session_eviction.pcap"

@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kdissect.analysis.columns import NULL_TIME, ints, reals, times
-from kdissect.analysis.groups import group
+from kdissect.analysis.grouping import group
 from kdissect.analysis.latency import DIMENSIONS, latency
-from kdissect.analysis.slots import slot_demand
+from kdissect.analysis.sessions.slots import slot_demand
+from kdissect.arrays.arrow import NULL_TIME, ints, reals, times
 from kdissect.problems import UsageError
 
 try:

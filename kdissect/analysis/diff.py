@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from kdissect.analysis.columns import NULL_TIME, Int64s, ints, one, reals, times
-from kdissect.analysis.groups import Float64s, figures, group
+from kdissect.analysis.grouping import Float64s, figures, group
 from kdissect.analysis.latency import DIMENSIONS, latency
+from kdissect.arrays.arrow import NULL_TIME, Int64s, ints, one, reals, times
 
 Tables = Mapping[str, pa.Table]
 COMPARED = ("exchanges", "errors", "p50_ms", "p99_ms", "max_ms", "broker_p50_ms", "broker_p99_ms", "excess_p99_ms")

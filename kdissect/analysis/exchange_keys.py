@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kdissect._kernel import kernel, part
-from kdissect.analysis.columns import Int64s, Scalar, numbers, one
+from kdissect.arrays.arrow import Int64s, Scalar, numbers, one
+from kdissect.kernels.kernel import kernel, part
 from kdissect.tables.block import KEYS
 
 NOT_AN_ID = -(2**62)

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from kdissect.analysis.columns import NULL_TIME, instants, ints, reals, times, with_columns
 from kdissect.analysis.exchange_keys import keys_of, locate
-from kdissect.analysis.groups import Float64s, figures, group
+from kdissect.analysis.grouping import Float64s, figures, group
+from kdissect.arrays.arrow import NULL_TIME, instants, ints, reals, times, with_columns
 from kdissect.problems import UsageError
 from kdissect.tables.suggestion import near
 

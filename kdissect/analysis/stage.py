@@ -23,13 +23,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kdissect._dictionaries import unified
-from kdissect.analysis.columns import Int64s, ints, one, reals, whole, with_columns, words
+from kdissect.arrays.arrow import Int64s, ints, one, reals, whole, with_columns, words
+from kdissect.arrays.dictionaries import unified
 from kdissect.tables.declaration import SCHEMAS
 
 if TYPE_CHECKING:
-    from kdissect.analysis.holds import HoldTracker
-    from kdissect.analysis.sessions import SessionTracker
+    from kdissect.analysis.holds.fetch_holds import HoldTracker
+    from kdissect.analysis.sessions.tracker import SessionTracker
 
 Tables = Mapping[str, pa.Table]
 NO_WATERMARK = 2**63 - 1
@@ -194,9 +194,9 @@ class Stage:
         return self._work(none, {}, NO_WATERMARK, last=True)
 
     def _work(self, tables: Tables, messages: Messages, watermark: int, last: bool) -> dict[str, pa.Table]:
-        from kdissect.analysis.holds import HoldTracker, with_instants
-        from kdissect.analysis.session_output import sharded_brokers
-        from kdissect.analysis.sessions import SessionTracker
+        from kdissect.analysis.holds.fetch_holds import HoldTracker, with_instants
+        from kdissect.analysis.sessions.session_output import sharded_brokers
+        from kdissect.analysis.sessions.tracker import SessionTracker
 
         out: dict[str, pa.Table] = {}
         firsts = None
@@ -228,7 +228,7 @@ class Stage:
         if self.holds_exchanges:
             out["exchanges"] = self._exchange_holds(whole(tables["exchanges"]), messages, out["fetches"], last)
         if self.shares:
-            from kdissect.analysis.shares import sessions_of, uses
+            from kdissect.analysis.sessions.shares import sessions_of, uses
 
             given = named(messages)
             if given:
@@ -239,9 +239,9 @@ class Stage:
 
     def _exchange_holds(self, new: pa.Table, messages: Messages, fetches: pa.Table, last: bool) -> pa.Table:
         """The exchanges whose hold is known: a Fetch waits for its row of `fetches`."""
-        from kdissect.analysis.exchange_holds import coded, hold_codes
         from kdissect.analysis.exchange_keys import key_names, keys_of, locate
-        from kdissect.analysis.holds import HOLDS
+        from kdissect.analysis.holds.exchange_holds import coded, hold_codes
+        from kdissect.analysis.holds.fetch_holds import HOLDS
 
         fresh = new.filter(pa.array(np.nan_to_num(reals(new, "throttle_ms")) > 0, pa.bool_()))
         fresh = fresh.select([*key_names(new), "response_first_at", "throttle_ms"])

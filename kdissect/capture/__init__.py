@@ -2,7 +2,7 @@
 
 from kdissect.capture.block import Block
 from kdissect.capture.captureset import CaptureSet, Member
-from kdissect.capture.report import CaptureProblem, FileReport, Interface, link_name
+from kdissect.capture.condition import CaptureProblem, FileReport, Interface, link_name
 from kdissect.capture.sources import open_captures
 from kdissect.capture.window import EXTRA, Window
 

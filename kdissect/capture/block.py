@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Block:
     """Packets that lie in one slot of the window, in the order of the file.
 
-    `packets`: int64[n, 6], columns in `kdissect.capture.records`, valid until the next block is asked for. `slot`: row
+    `packets`: int64[n, 6], columns in `kdissect.capture.pcap`, valid until the next block is asked for. `slot`: row
     of `window.slots`. `start`, `end`: the positions in `window.data` between which the packets lie. logical offset =
     position + `delta`. An idle block (no packets) comes from following an input that is quiet.
     """

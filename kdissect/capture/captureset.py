@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdissect.capture.block import Block
-from kdissect.capture.report import CaptureProblem, FileReport
-from kdissect.capture.streams import Stream, open_stream, wrap
+from kdissect.capture.bytestreams import Stream, open_stream, wrap
+from kdissect.capture.condition import CaptureProblem, FileReport
 from kdissect.capture.window import EXTRA, Window
 from kdissect.problems import CaptureUnreadable, Kind, NotACapture
 
@@ -134,8 +134,8 @@ class CaptureSet:
         `wanted`: stop after that many packets or a few more. Raises NotACapture when a single file turns out to be
         none, and CaptureUnreadable when the capture was read before and cannot be read again.
         """
+        from kdissect.capture.pcap import PACKET_COLUMNS
         from kdissect.capture.reader import MAX_PACKETS, FileReader
-        from kdissect.capture.records import PACKET_COLUMNS
 
         if self.bases and not all(m.regular for m in self.members):
             raise CaptureUnreadable(f"{self.name}: a pipe can be read only once.")
@@ -259,7 +259,7 @@ class CaptureSet:
 
         Raises LookupError as `read` does. No range may span two files.
         """
-        from kdissect.capture.records import scatter
+        from kdissect.capture.pcap import scatter
 
         if not at.size:
             return

@@ -1,4 +1,4 @@
-"""Kernels that walk pcapng blocks into packet rows, as `kdissect.capture.records` does for pcap.
+"""Kernels that walk pcapng blocks into packet rows, as `kdissect.capture.pcap` does for pcap.
 
 Rules: draft-ietf-opsawg-pcapng. A block is believed when its two lengths agree and are at most `limit` bytes.
 Packets come from enhanced, simple and old packet blocks; interface descriptions, statistics and decryption secrets
@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kdissect._kernel import kernel, part
-from kdissect.capture.records import (
+from kdissect.capture.pcap import (
     AT,
     BIG,
     CAPTURED,
@@ -56,6 +55,7 @@ from kdissect.capture.records import (
     u16,
     u32,
 )
+from kdissect.kernels.kernel import kernel, part
 
 MULTIPLY, DIVIDE, BINARY = 0, 1, 2
 """RULE of an interface: how its ticks become nanoseconds."""

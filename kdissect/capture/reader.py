@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from kdissect.capture import records as r
+from kdissect.capture import pcap as r
 from kdissect.capture.block import Block
-from kdissect.capture.formats import PCAP_HEADER, Format, recognise
+from kdissect.capture.bytestreams import OpenFile, PlainFile, Stream
+from kdissect.capture.condition import Interface
+from kdissect.capture.magic import PCAP_HEADER, Format, recognise
 from kdissect.capture.pcapng import seek_pcapng, walk_pcapng
-from kdissect.capture.report import Interface
-from kdissect.capture.streams import OpenFile, PlainFile, Stream
 from kdissect.capture.window import Window
 
 if TYPE_CHECKING:

@@ -24,9 +24,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from kdissect.capture.bytestreams import open_stream
 from kdissect.capture.captureset import CaptureSet, Member, refuse
-from kdissect.capture.formats import recognise
-from kdissect.capture.streams import open_stream
+from kdissect.capture.magic import recognise
 from kdissect.capture.window import Window
 from kdissect.problems import CaptureError, CaptureNotFound, NotACapture
 

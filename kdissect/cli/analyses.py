@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
-from kdissect.cli import words
-from kdissect.cli.grid import Header, grid
+from kdissect.cli.printing import words
+from kdissect.cli.printing.grid import Header, grid
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kdissect.cli import terminal, words
-from kdissect.cli.grid import Header, grid
-from kdissect.cli.hushing import Hushed
 from kdissect.cli.options import comma_list, engine_options
-from kdissect.cli.stages import Stages
+from kdissect.cli.printing import terminal, words
+from kdissect.cli.printing.grid import Header, grid
+from kdissect.cli.printing.hushing import Hushed
+from kdissect.cli.printing.stage_progress import Stages
 from kdissect.output import OutputError
 from kdissect.problems import KdissectError, UsageError
 
@@ -88,7 +88,7 @@ def spark(
     if not captures:
         raise click.UsageError("no capture given: try kdissect spark CAPTURE... -o DIR")
     from kdissect.spark.dataset import prepare
-    from kdissect.spark.store import Store
+    from kdissect.spark.keep.store import Store
     from kdissect.spark.writing import KEPT, dates, known, partitioned, target, written
 
     columns = partitioned(tables, partition_by or [])

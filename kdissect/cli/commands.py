@@ -9,6 +9,8 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from kdissect.cli.bulk import spark
+from kdissect.cli.copies import cut, redact
+from kdissect.cli.crosschecking import crosscheck
 from kdissect.cli.opening import named, open_capture, small
 from kdissect.cli.options import (
     capture_arguments,
@@ -21,8 +23,6 @@ from kdissect.cli.options import (
     selection_options,
     time_options,
 )
-from kdissect.cli.second import crosscheck
-from kdissect.cli.writing import cut, redact
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -162,7 +162,7 @@ def read(
     if html is not None:
         if follow or any(one is not None for one in (table, messages, output, form)):
             raise click.UsageError("--html writes the report alone: no --table, --messages, --format, -o or --follow")
-        from kdissect.cli.reading import write_report
+        from kdissect.cli.answers import write_report
 
         write_report(open_capture(captures, demo=demo, **settings), html, named(captures, demo))
         return
@@ -179,11 +179,11 @@ def read(
         if form is not None:
             raise click.UsageError("--format needs --table NAME or --messages API.SIDE")
         if output is not None:
-            from kdissect.cli.reading import save
+            from kdissect.cli.answers import save
 
             save(open_capture(captures, demo=demo, **settings), output)
             return
-        from kdissect.cli.reading import first_screen
+        from kdissect.cli.answers import first_screen
 
         selected = any(settings.get(name) for name in ("client", "broker", "topic"))
         capture = open_capture(captures, demo=demo, **settings)
@@ -191,22 +191,22 @@ def read(
         first_screen(capture, named(captures, demo), by=by or "api", top=top, local=local, selected=selected,
                      filtered=filtered, follower=follower)  # fmt: skip
         return
-    from kdissect.cli import reading
+    from kdissect.cli import answers
 
     if table is not None:
-        chosen = reading.table_columns(table, columns, form or "table", output)
+        chosen = answers.table_columns(table, columns, form or "table", output)
         if reveal and table != "records":
             raise click.UsageError("--reveal needs --table records")
-        rows = reading.narrowed(table, where, partition, offset)
+        rows = answers.narrowed(table, where, partition, offset)
         capture = open_capture(captures, demo=demo, **settings)
-        reading.print_table(
+        answers.print_table(
             capture, table, chosen, rows, form or "table", output, small(capture), columns is not None, reveal,
             growing=follow,
         )  # fmt: skip
     elif messages is not None:
-        api, direction = reading.message_name(messages)
+        api, direction = answers.message_name(messages)
         capture = open_capture(captures, demo=demo, **settings)
-        reading.print_messages(capture, api, direction, form or "jsonl", output, growing=follow)
+        answers.print_messages(capture, api, direction, form or "jsonl", output, growing=follow)
 
 
 @main.command(short_help="Every byte of one exchange explained.")
@@ -234,11 +234,11 @@ def show(
         raise click.UsageError("say which exchange: an id such as 3f2a:12, or --frame N")
     capture = open_capture(wanted, demo=demo, **settings)
     if wireshark:
-        from kdissect.cli.wireshark import lines
+        from kdissect.cli.wireshark_hints import lines
 
         _lines(line for shown in capture.show(exchange_id, frame) for line in lines(capture, shown.exchange))
         return
-    from kdissect.cli.reading import show_exchange
+    from kdissect.cli.answers import show_exchange
 
     show_exchange(capture, exchange_id, frame, local=local, reveal=reveal)
 
@@ -253,7 +253,7 @@ def sessions(captures: tuple[str, ...], demo: bool, top: int | None, **settings:
     How many were alive over time, who created them and who reused them, whose new sessions pushed out those of others,
     which requests were refused; share sessions (KIP-932) too. The sessions themselves: --table fetch_sessions.
     """
-    from kdissect.cli.reading import print_sessions
+    from kdissect.cli.answers import print_sessions
 
     print_sessions(open_capture(captures, demo=demo, **settings), top)
 
@@ -279,7 +279,7 @@ def latency(
 
     excess is what brokers took beyond the wait that a fetch had agreed to: a long poll is not a slow broker.
     """
-    from kdissect.cli.reading import print_latency
+    from kdissect.cli.answers import print_latency
 
     opened = open_capture(captures, demo=demo, **settings)
     print_latency(opened, by or ["api"], every, where, form, output, local)
@@ -298,7 +298,7 @@ def diff(a: str, b: str, by: list[str] | None, top: int | None, **settings: Any)
     What got slower, which API versions and errors changed, and, for exchanges found in both, the network's time
     between the two places.
     """
-    from kdissect.cli.reading import print_diff
+    from kdissect.cli.answers import print_diff
 
     print_diff(open_capture([a], **settings), open_capture([b], **settings), by or ["api"], top)
 

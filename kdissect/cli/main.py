@@ -17,8 +17,8 @@ from typing import NoReturn
 import click
 from click.shell_completion import shell_complete
 
-from kdissect.cli import terminal
-from kdissect.cli.progress import clear_all
+from kdissect.cli.printing import terminal
+from kdissect.cli.printing.progress import clear_all
 from kdissect.problems import CaptureError, CaptureNotFound, KdissectError
 
 READ, UNREADABLE, BAD_ARGUMENTS, INTERRUPTED = 0, 1, 2, 130

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, cast
 
 import click
 
-from kdissect.cli import terminal
-from kdissect.cli.progress import Progress
+from kdissect.cli.printing import terminal
+from kdissect.cli.printing.progress import Progress
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kdissect.engine.cutting import Written
-    from kdissect.engine.redacting import Redacted
+    from kdissect.engine.extracts.cutting import Written
+    from kdissect.engine.extracts.redacting import Redacted
     from kdissect.summary import Summary
 
 STDIN = "-"
@@ -151,10 +151,10 @@ def open_capture(captures: Sequence[str], *, demo: bool = False, timings: bool =
     opened = kdissect.open(source, **given)
     _frugal()
     if timings:
-        from kdissect.cli.timing import say_timings
+        from kdissect.cli.printing.timing import say_timings
 
         click.get_current_context().call_on_close(lambda: say_timings(opened.timings))
-    from kdissect._kernel import compiled_before
+    from kdissect.kernels.kernel import compiled_before
 
     if not compiled_before():
         terminal.say("compiling kernels (once; takes some seconds)")

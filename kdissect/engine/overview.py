@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from kdissect.analysis.findings import findings
 from kdissect.capture import CaptureSet
-from kdissect.engine.analysed import AnalysedRun
-from kdissect.engine.evidence import Evidence
+from kdissect.engine.analysed_run import AnalysedRun
 from kdissect.engine.run import Settings
+from kdissect.engine.saving.evidence_rows import Evidence
 from kdissect.summary import WANTED, Summarizer, Summary
 
 HELD_BACK = 100_000

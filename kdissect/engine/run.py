@@ -6,7 +6,7 @@ others. All state that is carried from block to block lives in the layers' own o
 `Ledger`, `TableBuilder`), whose memory is bounded by what is unfinished, not by what was read.
 
 With more than one thread (`Settings.jobs`) the next block is read and scanned while one is worked on, and the
-connections of a large capture are shared out among several strands (`kdissect.engine.lanes`).
+connections of a large capture are shared out among several strands (`kdissect.engine.threads`).
 """
 
 from __future__ import annotations
@@ -18,21 +18,20 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kdissect import _ahead
 from kdissect.capture import CaptureSet
 from kdissect.capture.window import Window
-from kdissect.engine import lanes
-from kdissect.engine.quality import measures
-from kdissect.engine.reading import Reading, jobs
-from kdissect.engine.strand import Rows, Strand, Wishes, completed, rows
+from kdissect.engine import first_run, threads
+from kdissect.engine.measures import measures
+from kdissect.engine.pipeline import Rows, Strand, Wishes, completed, rows
+from kdissect.engine.readahead import Reading, jobs
 from kdissect.engine.timings import REST, TABLES, TCP, Timings
 from kdissect.engine.watermark import NOTHING_YET, watermark
-from kdissect.kafka import payloads
-from kdissect.kafka.completed import Completed, Quality
-from kdissect.kafka.completion import Completion
-from kdissect.kafka.dissector import Dissector, Harvest
-from kdissect.kafka.ledger import Ledger
-from kdissect.kafka.messages import Decoder
+from kdissect.kafka.exchanges import payloads
+from kdissect.kafka.exchanges.completed import Completed, Quality
+from kdissect.kafka.exchanges.completion import Completion
+from kdissect.kafka.exchanges.messages import Decoder
+from kdissect.kafka.streams.dissector import Dissector, Harvest
+from kdissect.kafka.streams.ledger import Ledger
 from kdissect.net.scanner import Scanner
 from kdissect.net.segment import TIME
 from kdissect.problems import UsageError
@@ -122,7 +121,7 @@ class Run:
 
     def begin(self) -> None:
         """What comes before the first block."""
-        _ahead.begin()
+        first_run.begin()
         if self.settings.selection:
             self.builder.selected = selected(self.captures, self.settings)
 
@@ -193,7 +192,7 @@ class Run:
     def rows(self) -> Iterator[Rows]:
         """Unresolved rows, part by part; those of a block together, once it is done."""
         if self.settings.jobs != 1:
-            yield from lanes.rows(self)
+            yield from threads.rows(self)
         else:
             yield from self.block_by_block(self.completed())
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from kdissect._kernel import kernel
-from kdissect.analysis.columns import Int64s, Scalar
-from kdissect.kafka.dissector import Dissector
-from kdissect.kafka.state import R_FIRST, R_LAST, R_NEXT
+from kdissect.arrays.arrow import Int64s, Scalar
+from kdissect.kafka.streams.dissector import Dissector
+from kdissect.kafka.streams.state import R_FIRST, R_LAST, R_NEXT
+from kdissect.kernels.kernel import kernel
 from kdissect.tcp.layout import (
     C_HELD_HEAD,
     C_KAFKA,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kdissect._kernel import kernel, part
+from kdissect.kernels.kernel import kernel, part
 
 Int = Any
 """An integer: Python's where Python calls, int64 inside kernels."""

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kdissect._kernel import kernel, part
-from kdissect.capture.records import AT, CAPTURED, LINK, NUMBER, ORIGINAL, TIME
+from kdissect.capture.pcap import AT, CAPTURED, LINK, NUMBER, ORIGINAL, TIME
+from kdissect.kernels.kernel import kernel, part
 from kdissect.net.headers import (
     BROKEN,
     ETHERTYPE,

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kdissect._columns import lazy_zeros
+from kdissect.arrays.growing import lazy_zeros
 from kdissect.capture import Block, CaptureSet, link_name
-from kdissect.capture import records as r
+from kdissect.capture import pcap as r
 from kdissect.net import packets as k
 from kdissect.net.fragments import Reassembler
 from kdissect.net.headers import seen_through

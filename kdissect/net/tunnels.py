@@ -12,8 +12,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from kdissect._kernel import kernel, part
-from kdissect.capture.records import AT, CAPTURED, LINK, ORIGINAL
+from kdissect.capture.pcap import AT, CAPTURED, LINK, ORIGINAL
+from kdissect.kernels.kernel import kernel, part
 from kdissect.net.headers import (
     ETHERNET,
     ETHERTYPE,

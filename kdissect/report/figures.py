@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from kdissect.analysis import session_figures
-from kdissect.analysis.columns import with_columns
-from kdissect.analysis.slots import evictors, last_fetch, slot_demand
+from kdissect.analysis.sessions import session_figures
+from kdissect.analysis.sessions.slots import evictors, last_fetch, slot_demand
+from kdissect.arrays.arrow import with_columns
 from kdissect.report import rows
 from kdissect.report.rows import EXCHANGES, FETCHES
 from kdissect.summary import WANTED, Summarizer, Summary

@@ -14,10 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kdissect.analysis.columns import NULL_TIME, Flags, Int64s, instants, one, reals, times, with_columns
 from kdissect.analysis.exchange_keys import keys_of, locate
-from kdissect.analysis.groups import Float64s, figures, group
+from kdissect.analysis.grouping import Float64s, figures, group
 from kdissect.analysis.latency import latency
+from kdissect.arrays.arrow import NULL_TIME, Flags, Int64s, instants, one, reals, times, with_columns
 from kdissect.tables.wireshark import exchange_filter
 
 Tables = Mapping[str, pa.Table]

@@ -1,6 +1,6 @@
 """Kernels that replace what records hold, in place: keys, values, headers; and fix the checksums of their batches.
 
-Formats as in `kdissect.kafka.batch_kernels`. What stays: batch headers, lengths, deltas, attributes, and control
+Formats as in `kafka.recordsets.batch_kernels`. What stays: batch headers, lengths, deltas, attributes, and control
 records, which hold no data of anybody. Compressed content becomes zeros: same-length content that compresses to the
 same length cannot be had. Whatever does not fit the format becomes zeros too.
 """
@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kdissect._kernel import kernel, part
-from kdissect.capture.records import Bytes, Int, Ints
-from kdissect.kafka.batch_kernels import crc32, int16_at, int32_at
-from kdissect.kafka.batch_layout import (
+from kdissect.capture.pcap import Bytes, Int, Ints
+from kdissect.kafka.recordsets.batch_kernels import crc32, int16_at, int32_at
+from kdissect.kafka.recordsets.batch_layout import (
     CODEC_MASK,
     CONTROL_BIT,
     CRC_FROM_V1,
@@ -26,6 +25,7 @@ from kdissect.kafka.batch_layout import (
     NONE,
     PREFIX,
 )
+from kdissect.kernels.kernel import kernel, part
 from kdissect.rewriting.hiding_kernels import put_be
 from kdissect.rewriting.place_kernels import FILLER
 

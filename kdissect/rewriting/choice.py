@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kdissect._kernel import kernel
 from kdissect.capture import Block
-from kdissect.capture import records as r
+from kdissect.capture import pcap as r
+from kdissect.kernels.kernel import kernel
 from kdissect.net.headers import ETHERTYPE, IP, PIECE, be32, ip_header, link_layer, under_ethertype
 from kdissect.net.packets import FRAGMENT
 from kdissect.net.scanner import Scanner

@@ -12,11 +12,11 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from kdissect.kafka import state as x
-from kdissect.kafka.dissector import Dissector
-from kdissect.kafka.gathering import Reader, bodies, collect
-from kdissect.kafka.messages import Decoded, Decoder
-from kdissect.kafka.verification import CRC32, CRC32C, crc32_table
+from kdissect.kafka.exchanges.frame_bytes import Reader, bodies, collect
+from kdissect.kafka.exchanges.messages import Decoded, Decoder
+from kdissect.kafka.recordsets.verification import CRC32, CRC32C, crc32_table
+from kdissect.kafka.streams import state as x
+from kdissect.kafka.streams.dissector import Dissector
 from kdissect.rewriting.blanking_kernels import blank_sets
 from kdissect.rewriting.place_kernels import FILLER, HEAD, gather_heads, spread
 from kdissect.rewriting.places import Places

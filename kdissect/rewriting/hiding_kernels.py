@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kdissect._kernel import kernel, part
-from kdissect.capture.records import AT, CAPTURED, LINK, ORIGINAL, Bytes, Int, Ints
+from kdissect.capture.pcap import AT, CAPTURED, LINK, ORIGINAL, Bytes, Int, Ints
+from kdissect.kernels.kernel import kernel, part
 from kdissect.net.headers import (
     ETHERNET,
     ETHERTYPE,
@@ -221,7 +221,7 @@ def blank(b: Bytes, start: Int, e: Int, link: Int) -> None:
 def hide(out: Bytes, packets: Ints, place: Ints, payload: Ints, first: Int, names: Ints, state: Ints) -> Int:
     """Hide packets that were copied to `out` at `place`, from row `first` on; the row it stopped at (`names` is full).
 
-    `packets` are rows of `kdissect.capture.records`; `payload[i]`: bytes of the packet before its TCP payload, -1 where
+    `packets` are rows of `kdissect.capture.pcap`; `payload[i]`: bytes of the packet before its TCP payload, -1 where
     it is not TCP, or becomes so where no way leads to its addresses.
     """
     for i in range(first, packets.shape[0]):

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdissect.capture import CaptureSet, Member
-from kdissect.capture.records import CAPTURED, LINK, TIME
-from kdissect.rewriting.record_kernels import BLOCK, PADDING, PCAP_RECORD, SECOND, write_records
+from kdissect.capture.pcap import CAPTURED, LINK, TIME
+from kdissect.rewriting.packet_kernels import BLOCK, PADDING, PCAP_RECORD, SECOND, write_records
 
 SNAP_LENGTH = 262_144
 """Written as snap length: Wireshark's and tcpdump's own bound, which says that nothing was cut here."""
@@ -52,7 +52,7 @@ class PacketFile:
             self._to_pcapng()
 
     def write(self, data: NDArray[np.uint8], packets: NDArray[np.int64], change: Change | None = None) -> None:
-        """Write packet rows (`kdissect.capture.records`) whose bytes are in `data`.
+        """Write packet rows (`kdissect.capture.pcap`) whose bytes are in `data`.
 
         `change` may change the packets' bytes before they are written: it gets the records, the place of each packet
         in them, and the position of the records in the stream.

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from kdissect._kernel import kernel, part
-from kdissect.capture.records import Bytes, Int, Ints
+from kdissect.capture.pcap import Bytes, Int, Ints
 from kdissect.capture.window import EXTRA
-from kdissect.kafka.pairing import request_body, response_body
-from kdissect.kafka.state import (
+from kdissect.kafka.streams.pairing import request_body, response_body
+from kdissect.kafka.streams.state import (
     TOKEN,
     X_API,
     X_BASE,
@@ -32,6 +31,7 @@ from kdissect.kafka.state import (
     copy_out,
     uvarint,
 )
+from kdissect.kernels.kernel import kernel, part
 from kdissect.net.segment import AT, FLAGS, FLOW, LEN, SEQ, SYN
 from kdissect.tcp.layout import N_AT, N_LENGTH, N_NEXT
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from kdissect._kernel import kernel, part
+from kdissect.kernels.kernel import kernel, part
 from kdissect.schema.opcodes import (
     BOOL_WIDTH,
     COMPACT,

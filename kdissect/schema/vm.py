@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kdissect._kernel import kernel, part
+from kdissect.kernels.kernel import kernel, part
 from kdissect.schema.opcodes import (
     BAD_COUNT,
     BAD_LENGTH,

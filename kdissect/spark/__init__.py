@@ -12,9 +12,9 @@ Needs `pip install 'kdissect[spark]'`, Java, and kdissect on the executors.
 
 from __future__ import annotations
 
-from kdissect.spark.analysis import latency
+from kdissect.spark.analytics import latency
 from kdissect.spark.dataset import Dataset, dissect
-from kdissect.spark.registration import register
-from kdissect.spark.streaming import stream
+from kdissect.spark.source.registration import register
+from kdissect.spark.source.streaming import stream
 
 __all__ = ["Dataset", "dissect", "latency", "register", "stream"]

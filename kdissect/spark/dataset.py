@@ -18,17 +18,17 @@ from kdissect.capture import CaptureSet, open_captures
 from kdissect.capture.keys import read_key_log
 from kdissect.capture.sources import Source as Named
 from kdissect.capture.sources import check
-from kdissect.engine.opened import MADE, nanoseconds
+from kdissect.engine.capture import MADE, nanoseconds
 from kdissect.engine.run import Settings
 from kdissect.problems import CaptureError, CaptureNotFound, CaptureUnreadable, NotACapture, UsageError
-from kdissect.spark import analysing, decoding
-from kdissect.spark.indexing import index
-from kdissect.spark.labels import labels
-from kdissect.spark.plan import INDEX, STAGED, Plan, Source, source_of
-from kdissect.spark.resolving import Names, Outcome, put_together
 from kdissect.spark.schemas import spark_schema
-from kdissect.spark.staging import opened
-from kdissect.spark.units import UNIT
+from kdissect.spark.stages import analysing, decoding
+from kdissect.spark.stages.giant_connections import UNIT
+from kdissect.spark.stages.indexing import index
+from kdissect.spark.stages.labels import labels
+from kdissect.spark.stages.plan import INDEX, STAGED, Plan, Source, source_of
+from kdissect.spark.stages.resolving import Names, Outcome, put_together
+from kdissect.spark.stages.table_cells import opened
 from kdissect.spark.workers import settled
 from kdissect.tables.declaration import SCHEMAS, columns_of
 from kdissect.tables.recording import Reading
@@ -109,9 +109,9 @@ class Job:
         if keep is None:
             plan = self._plan(spark, partitions, self.sources)
             return Dataset(spark, plan, self.strict)
-        from kdissect.spark.keeping import fingerprint
-        from kdissect.spark.kept import KeptDataset
-        from kdissect.spark.store import Store
+        from kdissect.spark.keep.incremental import KeptDataset
+        from kdissect.spark.keep.inventory import fingerprint
+        from kdissect.spark.keep.store import Store
 
         if any(columns != SCHEMAS[name].names for name, columns in self.columns.items()):
             raise UsageError("only whole tables are kept: name no columns, or do without keep")

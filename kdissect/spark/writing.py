@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from kdissect.engine.opened import MADE
+from kdissect.engine.capture import MADE
 from kdissect.problems import UsageError
 from kdissect.tables.declaration import SCHEMAS, declared
 

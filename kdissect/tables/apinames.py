@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kdissect._dictionaries import coded
+from kdissect.arrays.dictionaries import coded
 from kdissect.schema import index
 
 

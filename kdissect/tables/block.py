@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kdissect.kafka.completed import FILE_SHIFT, NULL_TIME, STATUS, Completed, Connections
+from kdissect.kafka.exchanges.completed import FILE_SHIFT, NULL_TIME, STATUS, Completed, Connections
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import CODE, COUNT, FLAG, MS, TIME
 from kdissect.tables.identity import Directory, dictionary, exchange_ids

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from kdissect._dictionaries import unified
-from kdissect.kafka.completed import Completed, Connections, Problems, Quality
+from kdissect.arrays.dictionaries import unified
+from kdissect.kafka.exchanges.completed import Completed, Connections, Problems, Quality
 from kdissect.tables import quality as qualities
 from kdissect.tables.block import KEYS, TIME_KEY, Block
 from kdissect.tables.brokers import Brokers
@@ -41,7 +41,7 @@ from kdissect.tables.identity import Directory
 from kdissect.tables.offsets import list_offsets
 from kdissect.tables.order import order, sort_columns
 from kdissect.tables.partitions import fetch_partitions
-from kdissect.tables.producers import producer_ids
+from kdissect.tables.producer_ids import producer_ids
 from kdissect.tables.projection import needs_brokers, needs_topics, wanted
 from kdissect.tables.recording import Reading, Recorder
 from kdissect.tables.timestamps import OddTimes

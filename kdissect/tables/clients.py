@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kdissect._columns import grown, read
+from kdissect.arrays.growing import grown, read
 from kdissect.tables.block import Block
 from kdissect.tables.declaration.model import TEXT
 from kdissect.tables.identity import Interned, dictionary

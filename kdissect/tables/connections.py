@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kdissect.kafka.completed import END_REASONS, NULL_TIME
+from kdissect.kafka.exchanges.completed import END_REASONS, NULL_TIME
 from kdissect.tables.block import code, count, flag, instant
 from kdissect.tables.clients import NEVER, Clients, told
 from kdissect.tables.declaration import SCHEMAS

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from kdissect.kafka.completed import NO_CODE
+from kdissect.kafka.exchanges.completed import NO_CODE
 from kdissect.tables.apinames import api_column, error_column
 from kdissect.tables.block import (
     TIME_KEY,

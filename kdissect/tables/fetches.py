@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kdissect.kafka.completed import NO_CODE
+from kdissect.kafka.exchanges.completed import NO_CODE
 from kdissect.tables.block import TIME_KEY, Block, Column, assemble, code, count, elapsed, instant
 from kdissect.tables.declaration.model import CODE, COUNT, FLAG, MS, TEXT
 from kdissect.tables.identity import dictionary

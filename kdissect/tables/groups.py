@@ -17,8 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kdissect.kafka.completed import NULL_TIME
-from kdissect.kafka.payloads import decoded
+from kdissect.kafka.exchanges.completed import NULL_TIME
+from kdissect.kafka.exchanges.payloads import decoded
 from kdissect.tables.apinames import error_column
 from kdissect.tables.block import TIME_KEY, Block, Column, assemble, instant
 from kdissect.tables.declaration.model import ASSIGNMENT, CODE, TEXT

@@ -14,10 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kdissect._columns import grown, write
-from kdissect._dictionaries import coded
-from kdissect._kernel import kernel
-from kdissect.kafka.completed import Connections
+from kdissect.arrays.dictionaries import coded
+from kdissect.arrays.growing import grown, write
+from kdissect.kafka.exchanges.completed import Connections
+from kdissect.kernels.kernel import kernel
 
 Int64s = npt.NDArray[np.int64]
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kdissect.kafka.completed import NO_CODE
+from kdissect.kafka.exchanges.completed import NO_CODE
 from kdissect.tables.block import TIME_KEY, Block, Column, assemble, flag
 from kdissect.tables.declaration.model import CODE, COUNT, TEXT
 from kdissect.tables.fetches import FETCH

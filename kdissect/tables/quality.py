@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
-from kdissect.kafka.completed import FILE_SHIFT, Problems, Quality
+from kdissect.kafka.exchanges.completed import FILE_SHIFT, Problems, Quality
 from kdissect.problems import Kind
 from kdissect.tables.block import PACKET_MASK, Block, count, instant
 from kdissect.tables.declaration import SCHEMAS

@@ -15,8 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kdissect._dictionaries import unified
-from kdissect.kafka.batch_layout import (
+from kdissect.arrays.dictionaries import unified
+from kdissect.kafka.exchanges.completed import Problems
+from kdissect.kafka.recordsets.batch_layout import (
     ATTRIBUTES,
     CONTROL_BIT,
     MAGIC,
@@ -24,8 +25,7 @@ from kdissect.kafka.batch_layout import (
     PRODUCER_ID,
     TRANSACTIONAL_BIT,
 )
-from kdissect.kafka.batches import Batches, walk
-from kdissect.kafka.completed import Problems
+from kdissect.kafka.recordsets.batches import Batches, walk
 from kdissect.tables.block import TIME_KEY, Block
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.nest import Int64s
@@ -130,13 +130,13 @@ class Recorder:
         reading = self.reading
         both = self._read and (self._listed or self._watched)
         if len(batches) and (reading.checksums or reading.verify or both):
-            from kdissect.kafka.verification import verify
+            from kdissect.kafka.recordsets.verification import verify
 
             verify(batches)
         if len(batches) and (self._read or reading.verify):
             yield from self._records(block, sets, batches, columns)
         if len(batches) and (reading.sizes or reading.verify or (self._read and self._listed)):
-            from kdissect.kafka.verification import measure
+            from kdissect.kafka.recordsets.verification import measure
 
             measure(batches)
         if self._listed:
@@ -155,7 +155,7 @@ class Recorder:
     def _records(
         self, block: Block, sets: RecordSets, batches: Batches, columns: Mapping[str, Sequence[str]]
     ) -> Iterator[tuple[str, pa.RecordBatch]]:
-        from kdissect.kafka.records import records
+        from kdissect.kafka.recordsets.records import records
 
         offsets, picked = None, None
         if self._read and not self.reading.verify:
@@ -219,7 +219,7 @@ class Recorder:
 
 def producers_table(sent: pa.Table, topics: Topics) -> pa.Table:
     """The table `producers` of what `Recorder.sent` gave, of one run or of several."""
-    from kdissect.kafka.producers import producers
+    from kdissect.kafka.recordsets.producers import producers
 
     topic = topics.resolve(sent["topic"], sent["topic_id"])
     table = order("record_batches", sent.set_column(sent.column_names.index("topic"), "topic", topic))

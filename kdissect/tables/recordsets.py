@@ -1,7 +1,7 @@
 """Record sets of a block, and the tables `record_batches` and `records` made of what is found in them.
 
 A record set is the `records` field of one partition of a Fetch or ShareFetch response or a Produce request. This module
-says where the sets are and whose; `kdissect.kafka.batches` and `.records` read them and name each row's set as `owner`.
+says where the sets are and whose; `kafka.recordsets` reads them and names each row's set as `owner`.
 A FetchSnapshot response holds a stretch of a snapshot file (KIP-630): the first starts with a batch and counts as a
 record set that may end inside one; where in a batch the others begin nothing tells.
 """
@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kdissect.kafka.batch_layout import AT, BASE_OFFSET, NULL
-from kdissect.kafka.batches import Batches
-from kdissect.kafka.completed import Problems
+from kdissect.kafka.exchanges.completed import Problems
+from kdissect.kafka.recordsets.batch_layout import AT, BASE_OFFSET, NULL
+from kdissect.kafka.recordsets.batches import Batches
 from kdissect.tables.block import TIME_KEY, Block, Column, assemble
 from kdissect.tables.declaration.model import CODE, TEXT
 from kdissect.tables.nest import Int64s

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from kdissect.kafka.completed import NULL_TIME
+from kdissect.kafka.exchanges.completed import NULL_TIME
 from kdissect.tables.apinames import api_name
 from kdissect.tables.block import Block
 from kdissect.tables.brokers import Brokers

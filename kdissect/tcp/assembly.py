@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kdissect._kernel import part
+from kdissect.kernels.kernel import part
 from kdissect.net.segment import ACK, AT, FLAGS, LEN, PACKET, SEQ, TIME, VIEW, WIRE
 from kdissect.tcp.layout import (
     C_END,

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 from kdissect.tls import handshake as hs
 from kdissect.tls.keylog import MASTER, KeyLog
-from kdissect.tls.records import APPLICATION_DATA, CHANGE_CIPHER_SPEC, HANDSHAKE, Arrival, Record, Records
+from kdissect.tls.record_layer import APPLICATION_DATA, CHANGE_CIPHER_SPEC, HANDSHAKE, Arrival, Record, Records
 from kdissect.tls.schedule import SUITES, Opener, Suite, from_master
 
 WAITING = 64 << 10

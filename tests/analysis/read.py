@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 import kdissect
-from kdissect.engine.opened import MADE
+from kdissect.engine.capture import MADE
 
 CAPTURES = Path(__file__).resolve().parents[2] / "captures"
 READ = ("exchanges", "fetches", "fetch_partitions", "list_offsets", "connections", "api_versions")

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from kdissect.analysis.findings import findings
-from kdissect.analysis.sessions import SessionTracker
-from kdissect.analysis.slots import evictors, slot_demand
+from kdissect.analysis.sessions.slots import evictors, slot_demand
+from kdissect.analysis.sessions.tracker import SessionTracker
 from tests.analysis.wire import START, made
 
 CONSUMERS, SLOTS, SECONDS = 3000, 1000, 60

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdissect.analysis.holds import HoldTracker, with_instants
+from kdissect.analysis.holds.fetch_holds import HoldTracker, with_instants
 from kdissect.analysis.stage import Stage
 from tests.analysis.read import ASKED, analysed, messages, raw
 from tests.analysis.wire import START, made

@@ -8,7 +8,7 @@ import pyarrow as pa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kdissect.analysis.sessions import SessionTracker
+from kdissect.analysis.sessions.tracker import SessionTracker
 from tests.analysis.model import MAX, Broker, Cached, Key, Session
 from tests.analysis.wire import Rows
 

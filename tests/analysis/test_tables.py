@@ -11,13 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kdissect.analysis import session_layout, session_rules
 from kdissect.analysis.diff import diff, match, network, slower, versions
 from kdissect.analysis.findings import FINDERS, READ, findings
 from kdissect.analysis.latency import broker_estimate, latency
-from kdissect.analysis.membership import implied
-from kdissect.analysis.sessions import SessionTracker
-from kdissect.analysis.shares import sessions_of, uses
+from kdissect.analysis.sessions import session_layout, session_rules
+from kdissect.analysis.sessions.membership import implied
+from kdissect.analysis.sessions.shares import sessions_of, uses
+from kdissect.analysis.sessions.tracker import SessionTracker
 from kdissect.analysis.stage import Stage
 from kdissect.problems import UsageError
 from kdissect.tables.declaration import SCHEMAS

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kdissect.capture.formats import recognise
+from kdissect.capture.magic import recognise
 from tests.capture.build import pcap, pcapng
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from kdissect.capture import CaptureSet, Member, Window, open_captures
-from kdissect.capture import records as r
+from kdissect.capture import pcap as r
 from kdissect.capture.reader import MAX_DAMAGE
 from kdissect.problems import CaptureError
 from tests.capture.build import (

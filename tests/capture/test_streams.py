@@ -11,7 +11,7 @@ import lz4.frame
 import pytest
 import zstandard
 
-from kdissect.capture.streams import Stream, open_stream, wrap
+from kdissect.capture.bytestreams import Stream, open_stream, wrap
 
 DATA = random.Random(1).randbytes(300_000) + b"tail" * 50_000
 COMPRESS = {

@@ -8,4 +8,4 @@ import pytest
 @pytest.fixture(autouse=True)
 def no_first_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """The line that the first run ever prints is not part of what a command says."""
-    monkeypatch.setattr("kdissect._kernel.compiled_before", lambda: True)
+    monkeypatch.setattr("kdissect.kernels.kernel.compiled_before", lambda: True)

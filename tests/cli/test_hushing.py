@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kdissect.cli.hushing import Hushed
+from kdissect.cli.printing.hushing import Hushed
 
 SAY = [sys.executable, "-c", "import sys; sys.stderr.write('noise: nothing\\nsomething\\n')"]
 

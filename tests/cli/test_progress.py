@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from kdissect.cli import progress
+from kdissect.cli.printing import progress
 
 SHOW_CURSOR, HIDE_CURSOR = "\x1b[?25h", "\x1b[?25l"
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import kdissect
-from kdissect.cli import screen
+from kdissect.cli.printing import screen
 from kdissect.summary import summarize
 from tests.cli.standin import CONNECTION, connection, exchange, rows, small
 from tests.conftest import ROOT

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kdissect.cli import stages
-from kdissect.cli.stages import Stages
+from kdissect.cli.printing import stage_progress
+from kdissect.cli.printing.stage_progress import Stages
 
 
 def session(*counts: tuple[int, int] | None) -> Any:
@@ -29,7 +29,7 @@ def test_the_line(monkeypatch: pytest.MonkeyPatch, counts: Any, line: str) -> No
 
 def test_it_is_cleared(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    monkeypatch.setattr(stages, "PATIENCE", 0.01)
+    monkeypatch.setattr(stage_progress, "PATIENCE", 0.01)
     with Stages(session((1, 2))) as made:
         made.name = "groups"
         while not made._shown:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from kdissect.cli import words
+from kdissect.cli.printing import words
 
 
 @pytest.mark.parametrize(

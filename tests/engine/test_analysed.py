@@ -12,15 +12,17 @@ import pyarrow.parquet as pq
 import pytest
 
 import kdissect
-from kdissect.analysis import session_figures, stage
+from kdissect.analysis import stage
 from kdissect.analysis.findings import findings
 from kdissect.analysis.latency import latency
-from kdissect.analysis.membership import implied
+from kdissect.analysis.sessions import session_figures
+from kdissect.analysis.sessions.membership import implied
 from kdissect.analysis.stage import Stage
 from kdissect.capture.captureset import CaptureSet
 from kdissect.capture.window import Window
-from kdissect.engine import analysed, overview, saving
-from kdissect.engine.analysed import PROGRESSIVE
+from kdissect.engine import analysed_run, overview
+from kdissect.engine.analysed_run import PROGRESSIVE
+from kdissect.engine.saving import parquet
 from kdissect.problems import UsageError
 from kdissect.tables.declaration import SCHEMAS
 from tests.conftest import ROOT
@@ -37,7 +39,7 @@ def test_small_blocks_give_the_same_rows(name: str, monkeypatch: pytest.MonkeyPa
     """Block by block under the engine's watermark, against everything at once."""
     whole = opened(name).tables(list(PROGRESSIVE))
     monkeypatch.setattr(CaptureSet, "window", lambda self: Window(1 << 17))
-    monkeypatch.setattr(analysed, "ROWS_A_TIME", 0)
+    monkeypatch.setattr(analysed_run, "ROWS_A_TIME", 0)
     several = False
     for table in PROGRESSIVE:
         parts = list(opened(name).batches(table))
@@ -112,7 +114,7 @@ def test_the_same_from_parquet(tmp_path: Path) -> None:
 
 def test_parquet_is_what_tables_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Written in row groups, one table after the other."""
-    monkeypatch.setattr(saving, "ROW_GROUP", 7)
+    monkeypatch.setattr(parquet, "ROW_GROUP", 7)
     capture = opened("k4_session_eviction")
     rows = capture.save(tmp_path)
     tables = capture.tables()
@@ -168,7 +170,7 @@ def test_the_first_screen_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overview, "HELD_BACK", 0)
     monkeypatch.setattr(overview, "EVIDENCE", 5)
     monkeypatch.setattr(stage, "HELD_ROWS", 0)
-    monkeypatch.setattr(analysed, "ROWS_A_TIME", 0)
+    monkeypatch.setattr(analysed_run, "ROWS_A_TIME", 0)
     monkeypatch.setattr(CaptureSet, "window", lambda self: Window(1 << 17))
     cut = opened("k4_session_eviction").summary()
     assert cut.findings_of is not None
@@ -187,13 +189,13 @@ def test_bad_arguments() -> None:
 def test_rows_that_a_filter_drops_are_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
     """As far as a column's value is known at once; the rows are the same as filtered afterwards."""
     held: list[int] = []
-    take = analysed._Pieces.take
+    take = analysed_run._Pieces.take
 
-    def counting(self: analysed._Pieces, part: Any) -> None:
+    def counting(self: analysed_run._Pieces, part: Any) -> None:
         take(self, part)
         held.append(self.count)
 
-    monkeypatch.setattr(analysed._Pieces, "take", counting)
+    monkeypatch.setattr(analysed_run._Pieces, "take", counting)
     columns = ["exchange_id", "api", "broker"]
     for where in ("api = 'Metadata'", "api = 'Metadata' and broker = '1'"):
         held.clear()

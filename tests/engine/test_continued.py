@@ -10,7 +10,7 @@ import pytest
 
 import kdissect
 from kdissect.capture.captureset import Member
-from kdissect.engine.continued import TABLES, Continued, columns
+from kdissect.engine.resumption import TABLES, Continued, columns
 from kdissect.engine.run import Settings
 from kdissect.problems import UsageError
 

@@ -13,9 +13,9 @@ from kdissect.capture.block import Block
 from kdissect.capture.captureset import CaptureSet
 from kdissect.capture.window import Window
 from kdissect.cli.main import main
-from kdissect.engine import analysed, lanes, overview
-from kdissect.engine.opened import MADE
-from kdissect.engine.strand import Strand
+from kdissect.engine import analysed_run, overview, threads
+from kdissect.engine.capture import MADE
+from kdissect.engine.pipeline import Strand
 from kdissect.net.scanner import Scanner
 from kdissect.problems import UsageError
 from tests.bench.workloads import WORKLOADS
@@ -28,7 +28,7 @@ STREAMED = ("exchanges", "fetches", "fetch_partitions", "record_batches", "list_
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some dozen blocks a capture, each worked on at once."""
     monkeypatch.setattr(CaptureSet, "window", lambda self: Window(1 << 17, 4))
-    monkeypatch.setattr(analysed, "ROWS_A_TIME", 0)
+    monkeypatch.setattr(analysed_run, "ROWS_A_TIME", 0)
     monkeypatch.setattr(overview, "HELD_BACK", 0)
 
 
@@ -116,7 +116,7 @@ def test_an_error_of_a_thread_is_raised(where: str, coming_and_going: Path, monk
         raise ZeroDivisionError(where)
 
     if where == "strand":
-        monkeypatch.setattr(lanes, "_fed", broken)
+        monkeypatch.setattr(threads, "_fed", broken)
     else:
         scan = Scanner.scan
 

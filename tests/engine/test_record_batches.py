@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import kdissect
-from kdissect.kafka import codecs
+from kdissect.kafka.recordsets import codecs
 from tests.engine.record_captures import capture, packets
 from tests.kafka.records.building import Row, batch, kafka_python, record, rows_of
 from tests.kafka.records.test_damage import LIES

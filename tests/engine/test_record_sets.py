@@ -23,7 +23,7 @@ from kio.serial import entity_writer
 from kio.static.primitive import i16, i32, i32Timedelta, i64
 
 import kdissect
-from kdissect.kafka.batch_layout import CONTROL_TYPES
+from kdissect.kafka.recordsets.batch_layout import CONTROL_TYPES
 from tests.bench.frames import framed, text
 from tests.engine.record_captures import capture
 from tests.kafka.records.building import START, batch, kafka_python, record, rows_of

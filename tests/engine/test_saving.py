@@ -19,9 +19,10 @@ from kdissect.analysis.findings import findings, told_of
 from kdissect.capture.captureset import CaptureSet
 from kdissect.capture.window import Window
 from kdissect.cli.main import main
-from kdissect.engine import analysed, merging, saving
-from kdissect.engine.merging import Merge
-from kdissect.engine.spool import Spool
+from kdissect.engine import analysed_run
+from kdissect.engine.saving import parquet, sorted_parts
+from kdissect.engine.saving.sorted_parts import Merge
+from kdissect.engine.saving.spool import Spool
 from kdissect.problems import CaptureError
 from tests.bench.workloads import WORKLOADS
 from tests.conftest import ROOT
@@ -39,10 +40,10 @@ IDS = ("exchange_id", "connection_id", "capture", "request_file", "response_file
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some dozen blocks a capture, parts of a block or a few, and pieces of some rows."""
     monkeypatch.setattr(CaptureSet, "window", lambda self: Window(1 << 17, 4))
-    monkeypatch.setattr(analysed, "LOT", 50)
+    monkeypatch.setattr(analysed_run, "LOT", 50)
     for name, value in (("PIECE", 64), ("LATE_PIECE", 8), ("AT_ONCE", 100)):
-        monkeypatch.setattr(merging, name, value)
-    monkeypatch.setattr(saving, "ROW_GROUP", 70)
+        monkeypatch.setattr(sorted_parts, name, value)
+    monkeypatch.setattr(parquet, "ROW_GROUP", 70)
 
 
 def same(source: Any, folder: Path, **settings: Any) -> None:
@@ -112,12 +113,12 @@ def test_a_pipe(tmp_path: Path, small_parts: None) -> None:
 def test_rows_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of ten times the capture not more rows wait in memory, neither between blocks nor while they are put in order."""
     monkeypatch.setattr(CaptureSet, "window", lambda self: Window(1 << 17, 4))
-    monkeypatch.setattr(analysed, "LOT", 500)
+    monkeypatch.setattr(analysed_run, "LOT", 500)
     for name, value in (("PIECE", 128), ("LATE_PIECE", 16), ("AT_ONCE", 256)):
-        monkeypatch.setattr(merging, name, value)
+        monkeypatch.setattr(sorted_parts, name, value)
     parts: list[int] = []
     merges: list[Merge] = []
-    aside, made = analysed._Pieces.aside, Merge.__init__
+    aside, made = analysed_run._Pieces.aside, Merge.__init__
 
     def counting(self: Any, *given: Any) -> Any:
         parts.append(self.count)
@@ -127,7 +128,7 @@ def test_rows_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         made(self, *given)
         merges.append(self)
 
-    monkeypatch.setattr(analysed._Pieces, "aside", counting)
+    monkeypatch.setattr(analysed_run._Pieces, "aside", counting)
     monkeypatch.setattr(Merge, "__init__", watched)
     held = {}
     for size in (300_000, 3_000_000):
@@ -152,7 +153,7 @@ def test_nothing_is_left_behind(
         yield from ()
         raise error
 
-    monkeypatch.setattr(saving.AnalysedRun if where == "settled" else Merge, where, broken)
+    monkeypatch.setattr(parquet.AnalysedRun if where == "settled" else Merge, where, broken)
     with pytest.raises(error):
         kdissect.open(CAPTURES / "base.pcap").save(tmp_path / "direct")
     left = os.listdir(tmp_path / "direct")
@@ -185,11 +186,11 @@ def test_findings_of_the_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     path = tmp_path / "chatter.pcap"
     WORKLOADS["chatter"][1](path, 1_000_000)
     for most, searched in ((1000, True), (10**6, False)):
-        monkeypatch.setattr(saving, "EVIDENCE", most)
+        monkeypatch.setattr(parquet, "EVIDENCE", most)
         rows = kdissect.open(path).save(tmp_path)
         measures = {row["measure"]: row for row in pq.read_table(tmp_path / "capture_quality.parquet").to_pylist()}
         assert ("exchanges_searched" in measures) == searched
-    monkeypatch.setattr(saving, "EVIDENCE", 1000)
+    monkeypatch.setattr(parquet, "EVIDENCE", 1000)
     kdissect.open(path).save(tmp_path)
     (said,) = (row for row in pq.read_table(tmp_path / "capture_quality.parquet").to_pylist()
                if row["measure"] == "exchanges_searched")  # fmt: skip
@@ -202,7 +203,7 @@ def test_batches_that_producers_sent_are_bounded(tmp_path: Path, monkeypatch: py
     assert kdissect.open(path).table("producers").num_rows > 10
     monkeypatch.setattr(CaptureSet, "window", lambda self: Window(1 << 17, 4))
     for most, said in ((10, True), (10**6, False)):
-        monkeypatch.setattr(saving, "EVIDENCE", most)
+        monkeypatch.setattr(parquet, "EVIDENCE", most)
         kdissect.open(path).save(tmp_path)
         measures = pq.read_table(tmp_path / "capture_quality.parquet")["measure"].to_pylist()
         assert ("batches_searched" in measures) == said
@@ -232,7 +233,7 @@ def table(times: np.ndarray, first: int) -> pa.Table:
 def test_merging(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts that overlap, rows that come very late, ties, rows without a time: as sorted at once."""
     for name, value in (("PIECE", 50), ("LATE_PIECE", 5), ("AT_ONCE", 100)):
-        monkeypatch.setattr(merging, name, value)
+        monkeypatch.setattr(sorted_parts, name, value)
     random = np.random.default_rng(1)
     parts, first = [], 0
     for number in range(60):
@@ -255,7 +256,7 @@ def test_merging(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_merging_rows_of_one_time(time: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of none, as responses alone are: in the order of their ids, of which each part has some of everywhere."""
     for name, value in (("PIECE", 500), ("LATE_PIECE", 5), ("AT_ONCE", 100)):
-        monkeypatch.setattr(merging, name, value)
+        monkeypatch.setattr(sorted_parts, name, value)
     random = np.random.default_rng(2)
     rows = random.permutation(10_000)
     with tempfile.TemporaryDirectory() as folder, Spool(Path(folder)) as spool:
@@ -272,7 +273,7 @@ def test_merging_rows_of_one_time(time: int, monkeypatch: pytest.MonkeyPatch) ->
 def test_dictionaries_do_not_grow_with_what_was_merged(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of parts whose rows all have texts of their own, not more texts are held than rows."""
     for name, value in (("PIECE", 50), ("LATE_PIECE", 5), ("AT_ONCE", 100)):
-        monkeypatch.setattr(merging, name, value)
+        monkeypatch.setattr(sorted_parts, name, value)
     with tempfile.TemporaryDirectory() as folder, Spool(Path(folder)) as spool:
         merge = Merge("fetches", spool)
         for number in range(40):

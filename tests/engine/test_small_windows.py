@@ -14,8 +14,8 @@ from kdissect.capture import open_captures
 from kdissect.capture.captureset import CaptureSet
 from kdissect.capture.window import Window
 from kdissect.engine.run import Run, Settings
-from kdissect.kafka.batches import walk
-from kdissect.kafka.verification import verify
+from kdissect.kafka.recordsets.batches import walk
+from kdissect.kafka.recordsets.verification import verify
 from kdissect.tables.recordsets import record_sets
 from tests.bench import frames
 from tests.oracle.pcap import Talk, api_versions_request, api_versions_response, pcap
@@ -60,7 +60,7 @@ def large_answers(connections: int, size: int) -> bytes:
 def test_what_a_pipe_cannot_keep_is_given_up(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beyond the limit the bulk of unfinished frames goes: they are paired and timed, and the problem is named."""
     monkeypatch.setattr(CaptureSet, "window", lambda self: Window(1 << 20, 3))
-    monkeypatch.setattr("kdissect.kafka.dissector.KEPT_LIMIT", limit)
+    monkeypatch.setattr("kdissect.kafka.streams.dissector.KEPT_LIMIT", limit)
     data = large_answers(6, 4 << 20)
     asked = {"exchanges": None, "problems": None, "record_batches": ["crc_ok"]}
     found = kdissect.open(io.BytesIO(data)).tables(asked)

@@ -24,7 +24,7 @@ import numpy as np
 
 import kdissect
 from kdissect.capture import sources
-from kdissect.kafka.messages import Decoder
+from kdissect.kafka.exchanges.messages import Decoder
 from kdissect.problems import CaptureError
 from tests.fuzz.mutation import mutate, mutate_many
 from tests.oracle import wire

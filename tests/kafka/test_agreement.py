@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kdissect.kafka.messages import Decoder
+from kdissect.kafka.exchanges.messages import Decoder
 from kdissect.schema import index
 from kdissect.schema.filling import fill
 from kdissect.schema.shape import shape_of

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import kdissect
-from kdissect.kafka.logins import _field
+from kdissect.kafka.exchanges.logins import _field
 from tests.oracle.material import CAPTURES
 from tests.oracle.pcap import Talk, framed, pcap
 

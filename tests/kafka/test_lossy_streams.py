@@ -13,7 +13,7 @@ from kdissect.capture import open_captures
 from kdissect.capture.captureset import CaptureSet
 from kdissect.capture.window import Window
 from kdissect.engine.run import Run, Settings
-from kdissect.kafka.dissector import Dissector
+from kdissect.kafka.streams.dissector import Dissector
 from kdissect.tcp.assembly import GAP_PACKETS
 from kdissect.tcp.layout import C_HELD, C_NUMBER, C_REQUESTS_OPEN
 from tests.bench.garbage import headless, small_segments

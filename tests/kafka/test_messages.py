@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kdissect.kafka import messages
-from kdissect.kafka.messages import Decoder
+from kdissect.kafka.exchanges import messages
+from kdissect.kafka.exchanges.messages import Decoder
 from kdissect.problems import UsageError
 from kdissect.schema import library, opcodes
 from kdissect.schema.filling import fill

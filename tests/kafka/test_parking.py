@@ -9,7 +9,7 @@ import pytest
 import kdissect
 from kdissect.capture.captureset import CaptureSet
 from kdissect.capture.window import Window
-from kdissect.kafka import parking
+from kdissect.kafka.streams import resting
 
 NAMES = ("base.pcap", "mtu1500_2_3_1.pcap", "k4_slow_and_throttled.pcap")
 TABLES = ("exchanges", "connections", "fetches", "record_batches", "problems", "capture_quality")
@@ -21,15 +21,15 @@ def test_nothing_of_it_shows(captures: Path, monkeypatch: pytest.MonkeyPatch, na
     monkeypatch.setattr(CaptureSet, "window", lambda self: Window(1 << 17, 2))
     whole = kdissect.open(captures / name).tables(TABLES)
     packed = []
-    real = parking.Parked._pack
+    real = resting.Parked._pack
 
-    def pack(self: parking.Parked, *given: object) -> None:
+    def pack(self: resting.Parked, *given: object) -> None:
         packed.append(given)
         real(self, *given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(parking.Parked, "_pack", pack)
-    monkeypatch.setattr(parking, "LIVE", 0)
-    monkeypatch.setattr(parking, "LOT", 3)
-    monkeypatch.setattr(parking, "REST_NS", 100_000_000)
+    monkeypatch.setattr(resting.Parked, "_pack", pack)
+    monkeypatch.setattr(resting, "LIVE", 0)
+    monkeypatch.setattr(resting, "LOT", 3)
+    monkeypatch.setattr(resting, "REST_NS", 100_000_000)
     assert kdissect.open(captures / name).tables(TABLES) == whole
     assert packed

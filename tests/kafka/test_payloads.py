@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kdissect.kafka.messages import Decoder, schema_for
-from kdissect.kafka.payloads import decoded, unfolded, unfolded_schema
+from kdissect.kafka.exchanges.messages import Decoder, schema_for
+from kdissect.kafka.exchanges.payloads import decoded, unfolded, unfolded_schema
 from kdissect.schema import index
 from kdissect.schema.explain import decode
 from tests.oracle import kio_messages, kio_payloads

@@ -1,6 +1,6 @@
 import pytest
 
-from kdissect.kafka.principal import principal
+from kdissect.kafka.exchanges.principal import principal
 
 
 @pytest.mark.parametrize(

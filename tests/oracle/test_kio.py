@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kdissect.kafka.messages import Decoder
-from kdissect.kafka.payloads import unfolded
+from kdissect.kafka.exchanges.messages import Decoder
+from kdissect.kafka.exchanges.payloads import unfolded
 from kdissect.schema.explain import decode
 from tests.oracle import kio_messages
 from tests.oracle.kio_messages import Sample, differences

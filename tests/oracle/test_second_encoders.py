@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import kdissect
-from kdissect.kafka.messages import Decoder
+from kdissect.kafka.exchanges.messages import Decoder
 from kdissect.schema.index import api_name
 from tests.oracle import aiokafka_messages, kafka_python_messages
 from tests.oracle.agreement import differences

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kdissect.kafka.verification import CRC32, CRC32C, crc32_table
+from kdissect.kafka.recordsets.verification import CRC32, CRC32C, crc32_table
 from kdissect.rewriting.blanking_kernels import blank_sets
 
 kafka_record = pytest.importorskip("kafka.record")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kdissect.kafka.messages import Decoded, Decoder
+from kdissect.kafka.exchanges.messages import Decoded, Decoder
 from kdissect.schema.model import NEVER, NONE, SCALARS, VARIABLE, Api, Field, Message, Variant, Versions
 
 KEY = 7

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kdissect._kernel import kernel
-from kdissect.kafka.messages import Decoder
+from kdissect.kafka.exchanges.messages import Decoder
+from kdissect.kernels.kernel import kernel
 from kdissect.schema import opcodes as k
 from kdissect.schema.filling import fill
 from kdissect.schema.model import RESPONSE, Message

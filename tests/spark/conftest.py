@@ -17,12 +17,12 @@ import pytest
 from kdissect.analysis.stage import Stage
 from kdissect.capture import open_captures
 from kdissect.engine.run import Settings
-from kdissect.spark import analysing, decoding
-from kdissect.spark.indexing import index
-from kdissect.spark.plan import INDEX, Plan, source_of
-from kdissect.spark.resolving import put_together
-from kdissect.spark.staging import opened
-from kdissect.spark.units import UNIT
+from kdissect.spark.stages import analysing, decoding
+from kdissect.spark.stages.giant_connections import UNIT
+from kdissect.spark.stages.indexing import index
+from kdissect.spark.stages.plan import INDEX, Plan, source_of
+from kdissect.spark.stages.resolving import put_together
+from kdissect.spark.stages.table_cells import opened
 from kdissect.tables.declaration import columns_of
 from kdissect.tables.recording import Reading
 
@@ -155,7 +155,7 @@ def _listed(batches: Iterator[pa.RecordBatch]) -> list[tuple[str, str, bytes]]:
 
 
 def _batch(rows: list[tuple[str, str, bytes]]) -> pa.RecordBatch:
-    from kdissect.spark.staging import rows as staged
+    from kdissect.spark.stages.table_cells import rows as staged
 
     return staged(rows)
 

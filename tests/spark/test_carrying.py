@@ -12,12 +12,12 @@ import pytest
 
 import kdissect
 from kdissect.capture import open_captures
-from kdissect.engine.opened import MADE
+from kdissect.engine.capture import MADE
 from kdissect.engine.run import Settings
-from kdissect.kafka import parking
-from kdissect.spark import carrying
-from kdissect.spark.indexing import index
-from kdissect.spark.plan import Plan, source_of
+from kdissect.kafka.streams import resting
+from kdissect.spark.keep import handover
+from kdissect.spark.stages.indexing import index
+from kdissect.spark.stages.plan import Plan, source_of
 from kdissect.tables.declaration import columns_of
 
 Row = tuple[str, str, bytes, int]
@@ -28,9 +28,9 @@ def job(paths: Any, partitions: int, first: int, before: list[Row], keylog: Path
     sources = [source_of(capture, False) for capture in open_captures(paths)]
     settings = Settings(keylog=None if keylog is None else keylog.read_bytes())
     plan = Plan(sources, {name: columns_of(name) for name in MADE}, settings, list(range(partitions)))
-    packed = [row for row in before if row[0] == carrying.PACKED]
+    packed = [row for row in before if row[0] == handover.PACKED]
     rows = [*index([(0, file) for file in range(first, len(sources[0].files))], plan)]
-    rows += carrying.indexed([_batch(packed)], plan, {0: 0})
+    rows += handover.indexed([_batch(packed)], plan, {0: 0})
     made: list[Row] = []
     for bucket in range(partitions):
         mine = [
@@ -40,14 +40,14 @@ def job(paths: Any, partitions: int, first: int, before: list[Row], keylog: Path
             if at == bucket
         ]
         mine.sort(key=lambda row: tuple(row.column(name)[0].as_py() for name in ("capture", "file", "chunk")))
-        made += _listed(carrying.decode(mine, plan))
+        made += _listed(handover.decode(mine, plan))
     return plan, made
 
 
 def test_connections_that_rest_are_open_too(
     captures: Path, rotate: Any, tabled: Any, equal: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parking, "LIVE", 1)
+    monkeypatch.setattr(resting, "LIVE", 1)
     test_a_job_goes_on_from_what_another_left(
         captures, rotate, tabled, equal, "k4_fetch_sessions_raw.pcap", 100, 4, settles=True
     )
@@ -56,8 +56,8 @@ def test_connections_that_rest_are_open_too(
 def _batch(rows: list[Row]) -> pa.RecordBatch:
     columns = zip(*rows, strict=True) if rows else [[], [], [], []]
     return pa.RecordBatch.from_arrays(
-        [pa.array(list(column), field.type) for column, field in zip(columns, carrying.KEPT, strict=True)],
-        schema=carrying.KEPT,
+        [pa.array(list(column), field.type) for column, field in zip(columns, handover.KEPT, strict=True)],
+        schema=handover.KEPT,
     )
 
 
@@ -84,12 +84,12 @@ def test_a_job_goes_on_from_what_another_left(
     keylog = keys if keys.exists() else None
     _, before = job(files[:known], 3, 0, [], keylog)
     plan, after = job(files, 2, known, before, keylog)
-    ids = np.frombuffer(b"".join(data for table, _, data, _ in before if table == carrying.OPEN), np.uint64)
+    ids = np.frombuffer(b"".join(data for table, _, data, _ in before if table == handover.OPEN), np.uint64)
     rows = [row for row in before if not row[0].startswith("_")]
-    kept = [row[:3] for row in _listed(carrying.settled_rows([_batch(rows)], {0: ids}))]
+    kept = [row[:3] for row in _listed(handover.settled_rows([_batch(rows)], {0: ids}))]
     assert len(ids)
     assert any(row[0] == "connections" for row in kept) == settles
-    notes = [("_learned", data) for table, _, data, _ in before if table == carrying.SETTLED]
+    notes = [("_learned", data) for table, _, data, _ in before if table == handover.SETTLED]
     notes += [(table, data) for table, _, data, _ in [*before, *after] if table == "_file"]
     notes += [(table, data) for table, _, data, _ in after if table == "_learned"]
     staged = [*kept, *(row[:3] for row in after if not row[0].startswith("_"))]

@@ -11,7 +11,7 @@ import pytest
 
 import kdissect
 import kdissect.spark
-from kdissect.engine.opened import MADE
+from kdissect.engine.capture import MADE
 from kdissect.problems import CaptureUnreadable, UsageError
 from kdissect.tables.declaration import SCHEMAS
 

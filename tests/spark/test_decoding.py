@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import kdissect
-from kdissect.engine.opened import MADE
+from kdissect.engine.capture import MADE
 from tests.capture.build import read_pcap
 from tests.engine.record_captures import packets
 from tests.engine.test_vantage_points import lagging, written

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kdissect.engine.run import Settings
-from kdissect.spark.keeping import File, Kept, Manifest, Part, Work, fingerprint, told
-from kdissect.spark.plan import Source
+from kdissect.spark.keep.inventory import File, Kept, Manifest, Part, Work, fingerprint, told
+from kdissect.spark.stages.plan import Source
 
 PART = Part("rows-000001", 0)
 

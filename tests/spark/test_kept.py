@@ -14,7 +14,7 @@ import pytest
 import kdissect
 import kdissect.spark
 from kdissect.problems import CaptureUnreadable, UsageError
-from kdissect.spark.store import Store
+from kdissect.spark.keep.store import Store
 
 pytestmark = [
     pytest.mark.spark,

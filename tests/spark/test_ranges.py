@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kdissect.spark.ranges import NEAR, TOGETHER, read_ranges
+from kdissect.spark.stages.ranges import NEAR, TOGETHER, read_ranges
 
 
 def read(path: Path, offset: list[int], length: list[int]) -> list[bytes]:

@@ -12,9 +12,9 @@ import pytest
 from kdissect.capture import open_captures
 from kdissect.capture.captureset import Member
 from kdissect.engine.run import Settings
-from kdissect.spark import indexing
-from kdissect.spark.plan import Plan, source_of
-from kdissect.spark.skimming import SkimmedFile
+from kdissect.spark.stages import indexing
+from kdissect.spark.stages.plan import Plan, source_of
+from kdissect.spark.stages.skimming import SkimmedFile
 from tests.bench.packets import write
 from tests.bench.workloads import bulk
 

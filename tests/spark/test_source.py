@@ -12,7 +12,7 @@ import pytest
 
 import kdissect
 from kdissect.problems import UsageError
-from kdissect.spark import packets
+from kdissect.spark.source import packet_rows
 from kdissect.tables.declaration import SCHEMAS
 
 spark_only = [
@@ -22,8 +22,8 @@ spark_only = [
 
 
 def table(name: str, path: Path, **times: int) -> pa.Table:
-    schema = packets.schema_of(name)
-    batches = list(packets.read(name, path.name, packets.member(path.name, str(path)), schema.names, **times))
+    schema = packet_rows.schema_of(name)
+    batches = list(packet_rows.read(name, path.name, packet_rows.member(path.name, str(path)), schema.names, **times))
     return pa.Table.from_batches(batches)
 
 
@@ -66,7 +66,7 @@ def test_fragments_are_put_together(captures: Path) -> None:
 
 def test_times_leave_packets_out(captures: Path) -> None:
     path = captures / "base.pcap"
-    for name in packets.TABLES:
+    for name in packet_rows.TABLES:
         times = table(name, path)["at"].to_pylist()
         middle = times[len(times) // 2]
         ns = round((middle - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1_000_000) * 1000
@@ -84,7 +84,7 @@ class TestOnSpark:
 
     def test_packets_and_segments(self, spark: Any, captures: Path, equal: Any) -> None:
         paths = [captures / "base.pcap", captures / "field_gz.pcap.gz", captures / "field_two_sections.pcapng"]
-        for name, declared in packets.TABLES.items():
+        for name, declared in packet_rows.TABLES.items():
             frame = spark.read.format("kdissect").option("table", name).load([str(path) for path in paths])
             expected = pa.concat_tables([table(name, path) for path in paths])
             equal({name: frame.toArrow()}, {name: expected})
@@ -143,7 +143,7 @@ class TestOnSpark:
 )
 def test_what_is_wrong_is_said(options: dict[str, str], words: str) -> None:
     pytest.importorskip("pyspark")
-    from kdissect.spark.source import asked
+    from kdissect.spark.source.datasource import asked
 
     with pytest.raises(UsageError, match=words.replace(".", r"\.")):
         asked(options)

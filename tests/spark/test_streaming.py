@@ -15,7 +15,7 @@ from kdissect.problems import UsageError
 
 pytest.importorskip("pyspark")
 
-from kdissect.spark.files import Watched, after, offset_of
+from kdissect.spark.source.file_stream import Watched, after, offset_of
 
 ENDED = ("pending", "unanswered", "no_response", "one_way", "partial", "orphan")
 """States of exchanges that may wait for the end of the capture."""

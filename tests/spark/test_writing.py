@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kdissect.engine.opened import MADE
+from kdissect.engine.capture import MADE
 from kdissect.problems import UsageError
 from kdissect.spark.writing import partitioned, target
 

@@ -7,7 +7,7 @@ import pytest
 from kafka.protocol.consumer.fetch import FetchRequest, FetchResponse
 from kafka.protocol.metadata.metadata import MetadataResponse
 
-from kdissect.kafka.messages import Decoder
+from kdissect.kafka.exchanges.messages import Decoder
 from kdissect.tables.builder import TableBuilder
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.projection import COLUMNS, wanted

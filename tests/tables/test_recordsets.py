@@ -1,7 +1,7 @@
 import numpy as np
 import pyarrow as pa
 
-from kdissect.kafka.batches import walk
+from kdissect.kafka.recordsets.batches import walk
 from kdissect.tables.builder import TableBuilder
 from kdissect.tables.recordsets import fetch_batches, record_problems, record_rows, record_sets
 from tests.tables.made import START, completed, connections

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kdissect.tls.keylog import KeyLog
-from kdissect.tls.records import Arrival
+from kdissect.tls.record_layer import Arrival
 from kdissect.tls.session import Masters, Plain, Session
 from tests.tls.openssl import TLS12, TLS13, Connection, Ends
 

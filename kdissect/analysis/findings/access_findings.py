@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from kdissect.analysis.columns import Coder, Flags, ints, reals
 from kdissect.analysis.findings.evidence import (
     HIGH,
     Finding,
@@ -17,7 +16,8 @@ from kdissect.analysis.findings.evidence import (
     many,
     who,
 )
-from kdissect.analysis.groups import group, most_first
+from kdissect.analysis.grouping import group, most_first
+from kdissect.arrays.arrow import Coder, Flags, ints, reals
 
 LOGIN = {"UNSUPPORTED_SASL_MECHANISM": 33, "ILLEGAL_SASL_STATE": 34, "SASL_AUTHENTICATION_FAILED": 58}
 PERMISSION = {

@@ -7,7 +7,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kdissect.analysis.columns import Coder, ints, reals, times
 from kdissect.analysis.findings.evidence import (
     HIGH,
     LOW,
@@ -24,7 +23,8 @@ from kdissect.analysis.findings.evidence import (
     many,
     who,
 )
-from kdissect.analysis.groups import Groups, group, most_first
+from kdissect.analysis.grouping import Groups, group, most_first
+from kdissect.arrays.arrow import Coder, ints, reals, times
 
 RETRIABLE = {
     "NOT_LEADER_OR_FOLLOWER": 6,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from kdissect.analysis.columns import Int64s
+from kdissect.arrays.arrow import Int64s
 from kdissect.tables.block import TIME_KEY
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.order import order

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from kdissect.analysis.columns import MILLI, NULL_TIME, Int64s, ints, reals, times
 from kdissect.analysis.exchange_keys import exchange_keys, locate
 from kdissect.analysis.findings.evidence import (
     HIGH,
@@ -21,7 +20,8 @@ from kdissect.analysis.findings.evidence import (
     many,
     who,
 )
-from kdissect.analysis.groups import group
+from kdissect.analysis.grouping import group
+from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, ints, reals, times
 
 SLOW_MS = 100.0
 """Excess of a fetch that is worth a line: brokers answer from the page cache in a few milliseconds, a tenth of a second

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from kdissect.analysis.columns import MILLI, NULL_TIME, ints, times
 from kdissect.analysis.findings.evidence import MEDIUM, Finding, Tables, both, duration, equals, finding, get, many, who
-from kdissect.analysis.groups import group, most_first
+from kdissect.analysis.grouping import group, most_first
+from kdissect.arrays.arrow import MILLI, NULL_TIME, ints, times
 
 JOIN_GROUP = 11
 REJOINS = 5

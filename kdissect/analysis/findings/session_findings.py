@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from kdissect.analysis.columns import NULL_TIME, Coder, Flags, ints, times
 from kdissect.analysis.findings.evidence import (
     HIGH,
     INFO,
@@ -20,9 +19,10 @@ from kdissect.analysis.findings.evidence import (
     many,
     who,
 )
-from kdissect.analysis.groups import group
-from kdissect.analysis.session_rules import DEFAULT_SLOTS, SHARDS
-from kdissect.analysis.slots import evictors, slot_demand
+from kdissect.analysis.grouping import group
+from kdissect.analysis.sessions.session_rules import DEFAULT_SLOTS, SHARDS
+from kdissect.analysis.sessions.slots import evictors, slot_demand
+from kdissect.arrays.arrow import NULL_TIME, Coder, Flags, ints, times
 
 NEVER_REUSED = 10
 """Sessions a client opens on one broker without ever using one again: some tools fetch once and go, ten times is a

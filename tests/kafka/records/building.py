@@ -10,8 +10,8 @@ import pyarrow as pa
 from crc32c import crc32c
 from kafka.record.memory_records import MemoryRecordsBuilder
 
-from kdissect.kafka.batches import Batches, walk
-from kdissect.kafka.records import records
+from kdissect.kafka.recordsets.batches import Batches, walk
+from kdissect.kafka.recordsets.records import records
 
 Row = tuple[int, int | None, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
 START = 1_700_000_000_000

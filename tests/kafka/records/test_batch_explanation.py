@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from kdissect.kafka.batch_explanation import EXPLAINED_RECORDS, Row, expand, explain
+from kdissect.kafka.recordsets.batch_explanation import EXPLAINED_RECORDS, Row, expand, explain
 from tests.kafka.records.building import batch, kafka_python, record, rows_of
 from tests.kafka.records.test_damage import LIES, MIXED
 from tests.kafka.records.test_formats import BUILDS, message, zlib_gzip

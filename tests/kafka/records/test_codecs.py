@@ -12,9 +12,9 @@ import lz4.frame
 import pytest
 import zstandard
 
-from kdissect.kafka.batch_layout import GZIP, LZ4, SNAPPY, ZSTD
-from kdissect.kafka.codecs import Bomb, CodecError, mend_lz4, reader
-from kdissect.kafka.xxhash import xxhash32
+from kdissect.kafka.recordsets.batch_layout import GZIP, LZ4, SNAPPY, ZSTD
+from kdissect.kafka.recordsets.codecs import Bomb, CodecError, mend_lz4, reader
+from kdissect.kafka.recordsets.xxhash import xxhash32
 from tests.kafka.records.test_large import _xerial
 
 TEXT = b"".join(b"line %d of some text that repeats itself\n" % i for i in range(20_000))

@@ -12,10 +12,10 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdissect.kafka import batch_layout as layout
-from kdissect.kafka.batches import walk
-from kdissect.kafka.records import records
-from kdissect.kafka.verification import measure, verify
+from kdissect.kafka.recordsets import batch_layout as layout
+from kdissect.kafka.recordsets.batches import walk
+from kdissect.kafka.recordsets.records import records
+from kdissect.kafka.recordsets.verification import measure, verify
 from tests.kafka.records.building import batch, kafka_python, opened, read, record, rows_of, varint
 from tests.kafka.records.test_formats import message, zlib_gzip
 

@@ -11,8 +11,8 @@ import pytest
 from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
 from aiokafka.record.legacy_records import _LegacyRecordBatchBuilderPy
 
-from kdissect.kafka import batch_layout as layout
-from kdissect.kafka.verification import measure, verify
+from kdissect.kafka.recordsets import batch_layout as layout
+from kdissect.kafka.recordsets.verification import measure, verify
 from tests.kafka.records.building import START, batch, kafka_python, opened, read, record, rows_of
 
 BUILDS = [
@@ -134,7 +134,7 @@ def test_delete_horizon_keeps_deltas() -> None:
 
 @pytest.mark.parametrize(("kind", "name"), list(enumerate(layout.CONTROL_TYPES)))
 def test_control_records(kind: int, name: str) -> None:
-    from kdissect.kafka.records import records
+    from kdissect.kafka.recordsets.records import records
 
     key = struct.pack(">hh", 0, kind)
     batches = opened(batch(record(0, key, b"\0\0\0\0\0\1"), 1, attributes=32 | 16))
@@ -176,7 +176,7 @@ def test_offsets_asked_for() -> None:
 
 
 def test_hidden_without_reveal() -> None:
-    from kdissect.kafka.records import records
+    from kdissect.kafka.recordsets.records import records
 
     (chunk,) = records(opened(kafka_python(2, 3, rows_of(2))))
     rows = rows_of(2)
@@ -187,7 +187,7 @@ def test_hidden_without_reveal() -> None:
 
 
 def test_many_sets_keep_their_owners() -> None:
-    from kdissect.kafka.records import records
+    from kdissect.kafka.recordsets.records import records
 
     batches = opened(*(kafka_python(2, i % 5, rows_of(2, i)) for i in range(1, 30)))
     owners = np.concatenate([chunk.column("owner").to_numpy() for chunk in records(batches)])

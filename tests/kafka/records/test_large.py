@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import zstandard
 
-from kdissect.kafka.records import records
-from kdissect.kafka.verification import measure, verify
+from kdissect.kafka.recordsets.records import records
+from kdissect.kafka.recordsets.verification import measure, verify
 from tests.kafka.records.building import batch, opened, record, varint
 
 

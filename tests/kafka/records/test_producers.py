@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from kdissect.kafka.producers import COLUMNS, producers
-from kdissect.kafka.verification import verify
+from kdissect.kafka.recordsets.producers import COLUMNS, producers
+from kdissect.kafka.recordsets.verification import verify
 from tests.kafka.records.building import batch, opened, record
 
 LARGEST = 2**31 - 1

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from kafka.record.memory_records import MemoryRecords
 
-from kdissect.kafka.verification import measure, verify
+from kdissect.kafka.recordsets.verification import measure, verify
 from tests.kafka.records.building import Row, opened, read
 from tests.kafka.records.wire import record_sets
 

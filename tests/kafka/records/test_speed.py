@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import zstandard
 
-from kdissect.kafka.batches import walk
-from kdissect.kafka.records import records
-from kdissect.kafka.verification import measure, verify
+from kdissect.kafka.recordsets.batches import walk
+from kdissect.kafka.recordsets.records import records
+from kdissect.kafka.recordsets.verification import measure, verify
 from tests.kafka.records.building import batch, record
 
 VOLUME = 64 << 20

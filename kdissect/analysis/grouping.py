@@ -1,0 +1,102 @@
+"""Rows of a table by the values of some columns: group codes, and figures per group."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kdissect.arrays.arrow import Int64s, encoded, one
+
+Float64s = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """`code[i]` is the group of row i; `keys` has a row per group with the columns grouped by, in their order."""
+
+    code: Int64s
+    keys: pa.Table
+
+    def __len__(self) -> int:
+        return int(self.keys.num_rows)
+
+    def count(self, rows: npt.NDArray[np.bool_] | None = None) -> Int64s:
+        """Rows per group, of all or of those where the flag is set."""
+        picked = self.code if rows is None else self.code[rows]
+        return np.bincount(picked, minlength=len(self)).astype(np.int64)
+
+    def total(self, values: npt.NDArray[np.float64] | Int64s) -> Float64s:
+        """Sum of values per group; NaN counts as nothing."""
+        return np.bincount(self.code, weights=np.nan_to_num(values), minlength=len(self)).astype(np.float64)
+
+    def first(self, rows: npt.NDArray[np.bool_]) -> Int64s:
+        """First row per group where the flag is set, -1 for none."""
+        found = np.full(len(self), -1, np.int64)
+        places = np.flatnonzero(rows)[::-1]
+        found[self.code[places]] = places
+        return found
+
+    def quantiles(self, values: Float64s, shares: Sequence[float]) -> list[Float64s]:
+        """Exact quantiles per group by linear interpolation, NaN for groups without values; NaN values do not count.
+
+        One array for each share.
+        """
+        known = np.flatnonzero(~np.isnan(values))
+        code = self.code[known]
+        order = known[np.lexsort((values[known], code))]
+        counts = np.bincount(code, minlength=len(self))
+        firsts = np.cumsum(counts) - counts
+        ordered = np.append(values[order], np.nan)
+        found = []
+        for share in shares:
+            at = firsts + share * np.maximum(counts - 1, 0)
+            low = np.where(counts > 0, np.floor(at), len(order)).astype(np.int64)
+            high = np.where(counts > 0, np.ceil(at), len(order)).astype(np.int64)
+            found.append(ordered[low] + (ordered[high] - ordered[low]) * (at - np.floor(at)))
+        return found
+
+
+def most_first(figures: Int64s | Float64s, least: int = 1) -> list[int]:
+    """The groups with at least so much, those with the most first, else in their order."""
+    order = np.argsort(-figures, kind="stable")
+    found: list[int] = order[figures[order] >= least].tolist()
+    return found
+
+
+def group(table: pa.Table, by: Sequence[str]) -> Groups:
+    """Groups of rows with equal values (null is a value) of text or integer columns, ordered by those."""
+    n = table.num_rows
+    code = np.zeros(n, np.int64)
+    size = 1
+    for name in by:
+        local, values = encoded(_plain(table, name))
+        ranks = sorted(range(len(values)), key=lambda i: (values[i] is None, values[i]))
+        rank = np.empty(len(values) + 1, np.int64)
+        rank[ranks] = np.arange(len(values))
+        rank[-1] = len(values)
+        code = code * (len(values) + 1) + rank[local]
+        size *= len(values) + 1
+        if size > 1 << 40:
+            code = np.unique(code, return_inverse=True)[1]
+            size = n
+    distinct, first, code = np.unique(code, return_index=True, return_inverse=True)
+    keys = {name: _plain(table, name).take(pa.array(first)) for name in by}
+    if not by:
+        return Groups(code, pa.table({"_": pa.nulls(len(distinct))}).select([]) if n else pa.table({}))
+    return Groups(code.astype(np.int64), pa.table(keys))
+
+
+def _plain(table: pa.Table, name: str) -> pa.Array:
+    column = one(table, name)
+    if column is None:
+        return pa.nulls(table.num_rows, pa.string())
+    return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
+
+
+def figures(values: Float64s) -> pa.Array:
+    """A float column, null where NaN."""
+    return pa.array(values, pa.float64(), mask=np.isnan(values))

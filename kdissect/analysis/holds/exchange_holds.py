@@ -1,0 +1,140 @@
+"""`exchanges.hold`: why a broker answered when it did, for every API that may wait."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kdissect.analysis.exchange_keys import keys_of, locate
+from kdissect.analysis.holds.fetch_holds import (
+    DATA,
+    EARLY_MS,
+    ERROR,
+    HOLDS,
+    IMMEDIATE,
+    REBALANCE,
+    REPLICATION,
+    THROTTLED,
+    TIMEOUT,
+    UNKNOWN,
+)
+from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, encoded, ints, one, reals, times, words
+
+JOIN_GROUP, SYNC_GROUP = 11, 14
+
+
+def exchange_holds(
+    exchanges: pa.Table,
+    fetches: pa.Table,
+    messages: Mapping[tuple[str, str], pa.Table] | None = None,
+    throttled: pa.Table | None = None,
+) -> pa.Array:
+    """`exchanges.hold`, a column as long as `exchanges`.
+
+    Fetches have what `fetches` (out of a `HoldTracker`) says. Produce with acks=all waits for `replication`, JoinGroup
+    and SyncGroup for the `rebalance`; ShareFetch is judged by its own wait. `messages`: nested tables by API and side,
+    read where they are there: ("Produce", "request"): acks; ("ShareFetch", "request"): max_wait_ms, min_bytes;
+    ("ShareFetch", "response"): responses. Without them those APIs have no hold. APIs that wait for nothing have none.
+    `throttled`: exchanges whose throttle windows count, `exchanges` themselves when None.
+    """
+    codes = hold_codes(exchanges, messages or {}, exchanges if throttled is None else throttled)
+    column = one(fetches, "hold")
+    if column is not None and len(column) and len(codes):
+        at = locate(keys_of(exchanges), keys_of(fetches))
+        codes[at >= 0] = coded(column)[at[at >= 0]]
+    return words(codes, HOLDS)
+
+
+def coded(column: pa.Array) -> npt.NDArray[np.int8]:
+    """A column of words of HOLDS as places in it, -1 where null."""
+    codes, used = encoded(column)
+    place = np.array([*(HOLDS.index(word) for word in used), -1], np.int8)
+    found: npt.NDArray[np.int8] = place[codes]
+    return found
+
+
+def hold_codes(
+    exchanges: pa.Table, messages: Mapping[tuple[str, str], pa.Table], throttled: pa.Table
+) -> npt.NDArray[np.int8]:
+    """`exchange_holds` as places in HOLDS, -1 for none; without those of Fetches, which are told elsewhere."""
+    hold = np.full(exchanges.num_rows, -1, np.int8)
+    if not len(hold):
+        return hold
+    keys = keys_of(exchanges)
+    key, error = ints(exchanges, "api_key"), ints(exchanges, "error_code", 0)
+    broker_ms = reals(exchanges, "broker_ms")
+    answered = ~np.isnan(broker_ms)
+    muted = _muted(exchanges, keys[0], throttled)
+    usual = np.where(error != 0, ERROR, np.where(muted, THROTTLED, -1)).astype(np.int8)
+    waits = ((key == JOIN_GROUP) | (key == SYNC_GROUP)) & answered
+    hold[waits] = np.where(usual[waits] >= 0, usual[waits], REBALANCE)
+    produce = messages.get(("Produce", "request"))
+    if produce is not None and produce.num_rows:
+        at = locate(keys, keys_of(produce))
+        every = (at >= 0) & answered
+        every[every] = ints(produce, "acks")[at[every]] == -1
+        hold[every] = np.where(usual[every] >= 0, usual[every], REPLICATION)
+    share = messages.get(("ShareFetch", "request"))
+    if share is not None and share.num_rows:
+        at = locate(keys, keys_of(share))
+        rows = np.flatnonzero((at >= 0) & answered)
+        wait, least = ints(share, "max_wait_ms")[at[rows]], ints(share, "min_bytes")[at[rows]]
+        acquired = _acquired(messages.get(("ShareFetch", "response")), (keys[0][rows], keys[1][rows]))
+        own = np.select(
+            [(wait == 0) | (least == 0), acquired > 0, broker_ms[rows] >= wait - EARLY_MS],
+            [IMMEDIATE, DATA, TIMEOUT],
+            UNKNOWN,
+        )
+        hold[rows] = np.where(usual[rows] >= 0, usual[rows], own)
+    return hold
+
+
+def _muted(exchanges: pa.Table, connections: Int64s, throttled: pa.Table) -> Flags:
+    """Requests that a broker could begin with only inside the throttle window of the response before them."""
+    used, begun = times(exchanges, "request_last_at"), times(exchanges, "request_last_at")
+    begun = begun + np.nan_to_num(reals(exchanges, "queued_ms") * MILLI).astype(np.int64)
+    start = times(throttled, "response_first_at")
+    length = (np.nan_to_num(reals(throttled, "throttle_ms")) * MILLI).astype(np.int64)
+    kept = np.flatnonzero((start != NULL_TIME) & (length > 0))
+    muted = np.zeros(exchanges.num_rows, np.bool_)
+    if not len(kept):
+        return muted
+    start, length = start[kept], length[kept]
+    owner = keys_of(throttled)[0][kept]
+    distinct, owner = np.unique(owner, return_inverse=True)
+    place = np.minimum(np.searchsorted(distinct, connections), len(distinct) - 1)
+    mine = np.flatnonzero((distinct[place] == connections) & (used != NULL_TIME))
+    if not len(mine):
+        return muted
+    # (connection, time) as one number: connections are few, times small once counted from the earliest.
+    low = min(int(start.min()), int(begun[mine].min()))
+    width = max(int(start.max()), int(begun[mine].max())) - low + 2
+    order = np.lexsort((start, owner))
+    windows = owner[order] * width + (start[order] - low)
+    asked = place[mine] * width + (begun[mine] - low)
+    last = np.searchsorted(windows, asked, side="right") - 1
+    window = order[np.maximum(last, 0)]
+    inside = (last >= 0) & (owner[window] == place[mine]) & (begun[mine] < start[window] + length[window])
+    muted[mine] = inside
+    return muted
+
+
+def _acquired(response: pa.Table | None, keys: tuple[Int64s, Int64s]) -> Int64s:
+    """Bytes of records per exchange of ShareFetch responses."""
+    found = np.zeros(len(keys[0]), np.int64)
+    if response is None or not response.num_rows:
+        return found
+    at = locate(keys, keys_of(response))
+    column = response["responses"].to_pylist()
+    sizes = np.array(
+        [
+            sum(max(part.get("records_bytes") or 0, 0) for topic in topics or () for part in topic["partitions"] or ())
+            for topics in column
+        ]
+        + [0],
+        np.int64,
+    )
+    return sizes[at]

@@ -1,0 +1,1 @@
+"""Fetch sessions (KIP-227) and share sessions (KIP-932)."""

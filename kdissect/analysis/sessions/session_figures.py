@@ -1,0 +1,110 @@
+"""Figures about fetch sessions: what each broker's cache went through, and which clients fill it."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kdissect.analysis.grouping import Groups, group
+from kdissect.analysis.sessions.session_rules import END_REASONS
+from kdissect.analysis.sessions.slots import slot_demand
+from kdissect.arrays.arrow import Coder, Flags, ints
+
+OUTCOMES = {
+    "refused": "refused",
+    "lost": "evicted_or_unknown",
+    "epoch_errors": "epoch_error",
+    "topic_id_errors": "topic_id_error",
+}
+"""Columns that count fetches by `session_outcome`."""
+
+
+def _equals(table: pa.Table, column: str, word: str) -> Flags:
+    coder = Coder()
+    flags: Flags = coder.column(table, column) == coder.codes.get(word, -2)
+    return flags
+
+
+def brokers(fetches: pa.Table, fetch_sessions: pa.Table) -> pa.Table:
+    """One row per broker with fetches that may have a session, those with most sessions first.
+
+    Columns: broker; sessions (rows of `fetch_sessions`), created (whose creation was captured), left_censored,
+    peak_live (a lower bound: sessions that nobody used during the capture are not seen); closed, replaced, empty,
+    evicted, open (how they ended); refused (requests for one that got none), lost (answers that a session is not
+    known), epoch_errors, topic_id_errors; requests, churn (partitions added and forgotten), request_bytes,
+    full_request_bytes_avoided.
+
+    Reads of fetches: broker, session_outcome; of fetch_sessions everything but the lists.
+    """
+    asked = fetches.filter(pa.array(~np.asarray(_sessionless(fetches)), pa.bool_()))
+    sides = pa.concat_tables(
+        [asked.select(["broker"]), fetch_sessions.select(["broker"])], promote_options="permissive"
+    )
+    both = group(sides, ["broker"])
+    size = len(both)
+    fetch_code, code = both.code[: asked.num_rows], both.code[asked.num_rows :]
+
+    def count(flags: npt.NDArray[np.bool_], codes: npt.NDArray[np.int64] = code) -> pa.Array:
+        return pa.array(np.bincount(codes[flags], minlength=size).astype(np.int64))
+
+    def total(name: str) -> pa.Array:
+        weights = np.maximum(ints(fetch_sessions, name, 0), 0)
+        return pa.array(np.bincount(code, weights=weights, minlength=size).astype(np.int64))
+
+    censored = ints(fetch_sessions, "left_censored", 0) > 0
+    peak = dict.fromkeys(both.keys["broker"].to_pylist(), 0)
+    for row in slot_demand(fetch_sessions, every=None, by_shard=False).to_pylist():
+        peak[row["broker"]] = max(peak[row["broker"]], row["live"])
+    columns = {
+        "broker": both.keys["broker"].cast(pa.string()),
+        "sessions": count(np.ones(len(code), np.bool_)),
+        "created": count(~censored),
+        "left_censored": count(censored),
+        "peak_live": pa.array([peak[name] for name in both.keys["broker"].to_pylist()], pa.int64()),
+        **{reason: count(_equals(fetch_sessions, "end_reason", reason)) for reason in END_REASONS},
+        **{name: count(_equals(asked, "session_outcome", word), fetch_code) for name, word in OUTCOMES.items()},
+        **{name: total(name) for name in ("requests", "churn", "request_bytes", "full_request_bytes_avoided")},
+    }
+    return pa.table(columns).sort_by([("sessions", "descending"), ("broker", "ascending")])
+
+
+def creators(fetches: pa.Table) -> pa.Table:
+    """One row per client and broker that asked for sessions or used them, those with most creations first.
+
+    Columns: broker, client_id; created, refused; reused (incremental fetches that were accepted); ended (sessions that
+    the client closed or replaced, or that became empty), left_open (created - ended, not below 0: they hold their slots
+    until they are evicted), lost (told that a session is not known), epoch_errors, first_exchange_id (of its
+    creations, null without any). A client whose `reused` is 0 and `created` is not never reuses its sessions.
+
+    Reads exchange_id, broker, client_id, request_kind, session_outcome.
+    """
+    rows = fetches.filter(pa.array(~np.asarray(_sessionless(fetches)), pa.bool_()))
+    groups: Groups = group(rows, ["broker", "client_id"])
+    created = _equals(rows, "session_outcome", "created")
+    replaced = created & _equals(rows, "request_kind", "replace")
+    ended = _equals(rows, "session_outcome", "closed") | replaced
+    made, over = groups.count(created), groups.count(ended)
+    first = groups.first(created)
+    found = pa.table(
+        {
+            "broker": groups.keys["broker"].cast(pa.string()),
+            "client_id": groups.keys["client_id"].cast(pa.string()),
+            "created": pa.array(made),
+            "refused": pa.array(groups.count(_equals(rows, "session_outcome", "refused"))),
+            "reused": pa.array(groups.count(_equals(rows, "session_outcome", "continued"))),
+            "ended": pa.array(over),
+            "left_open": pa.array(np.maximum(made - over, 0)),
+            "lost": pa.array(groups.count(_equals(rows, "session_outcome", "evicted_or_unknown"))),
+            "epoch_errors": pa.array(groups.count(_equals(rows, "session_outcome", "epoch_error"))),
+            "first_exchange_id": rows["exchange_id"].cast(pa.string()).take(pa.array(first, mask=first < 0)),
+        }
+    )
+    return found.sort_by([("created", "descending"), ("broker", "ascending"), ("client_id", "ascending")])
+
+
+def _sessionless(fetches: pa.Table) -> Flags:
+    coder = Coder()
+    kind = coder.column(fetches, "request_kind")
+    flags: Flags = (kind < 0) | (kind == coder.codes.get("sessionless", -2))
+    return flags

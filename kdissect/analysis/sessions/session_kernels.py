@@ -1,0 +1,377 @@
+"""The session tracker's kernel: uses and creations in order, rules and transitions in `session_rules`."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from kdissect.analysis.sessions import session_layout as c
+from kdissect.analysis.sessions import session_rules as r
+from kdissect.analysis.sessions.session_epochs import compare, named_bytes, next_epoch
+from kdissect.analysis.sessions.session_pools import (
+    Int32s,
+    add_partition,
+    end_session,
+    find_partition,
+    find_session,
+    hashed,
+    incarnations,
+    link_newest,
+    note_member,
+    release_set,
+    remove_partition,
+    unlink_session,
+    varint_bytes,
+)
+from kdissect.arrays.arrow import NULL_TIME, Int64s, Scalar
+from kdissect.kernels.kernel import kernel, part
+
+Int8s = npt.NDArray[np.int8]
+TRANSITIONS = r.TRANSITIONS
+
+
+@part
+def open_session(
+    S: Int64s, P: Int32s, V: Int64s, T: Int32s, SH: Int32s, PH: Int32s, TH: Int32s, D: Int64s, M: Int64s,
+    broker: Scalar, number: Scalar, when: Scalar, epoch: Scalar, name_bytes: Int64s,
+) -> Scalar:  # fmt: skip
+    """A new session; that of the same id, should there be one, must have been evicted. Its row."""
+    same = find_session(S, SH, broker, number)
+    if same >= 0:
+        end_session(S, P, T, SH, PH, TH, D, M, same, r.ENDED_EVICTED, when, name_bytes)
+    if M[c.M_LIVE_S] >= M[c.M_MAX_S]:
+        M[c.M_DROPPED_SESSIONS] += 1
+        end_session(S, P, T, SH, PH, TH, D, M, M[c.M_OLDEST], r.STILL_OPEN, NULL_TIME, name_bytes)
+    at = M[c.M_FREE_S]
+    M[c.M_FREE_S] = S[at, c.S_NEXT]
+    M[c.M_LEFT_S] -= 1
+    M[c.M_LIVE_S] += 1
+    S[at, :] = 0
+    S[at, c.S_BROKER], S[at, c.S_ID] = broker, number
+    S[at, c.S_INCARNATION] = incarnations(D, broker, number) + 1
+    S[at, c.S_SERIAL] = M[c.M_SERIAL]
+    M[c.M_SERIAL] += 1
+    S[at, c.S_OPENED], S[at, c.S_USED], S[at, c.S_CLOSED] = when, when, NULL_TIME
+    S[at, c.S_FIRST], S[at, c.S_LAST], S[at, c.S_EXPECTED] = epoch, epoch, next_epoch(epoch)
+    S[at, c.S_IDLE], S[at, c.S_END], S[at, c.S_OLD_ID], S[at, c.S_NEXT] = -1, -1, -1, -1
+    S[at, c.S_FIRST_PARTITION], S[at, c.S_CLIENTS], S[at, c.S_CONNECTIONS] = -1, -1, -1
+    bucket = hashed(broker, number, 1) & (len(SH) - 1)
+    S[at, c.S_CHAIN] = SH[bucket]
+    SH[bucket] = at
+    link_newest(S, M, at)
+    return at
+
+
+@part
+def make_room(
+    S: Int64s, P: Int32s, T: Int32s, PH: Int32s, TH: Int32s, M: Int64s, keep: Scalar, need: Scalar, name_bytes: Int64s
+) -> Scalar:
+    """See to it that `need` partitions may enter; sets unused for longest are given up, never that of `keep`."""
+    if M[c.M_LIVE_P] + need <= M[c.M_MAX_P]:
+        return True
+    goal = max(M[c.M_MAX_P] * 3 // 4 - need, 0)
+    at = M[c.M_OLDEST]
+    while at >= 0 and M[c.M_LIVE_P] > goal:
+        if at != keep and S[at, c.S_SIZE] > 0:
+            release_set(S, P, T, PH, TH, M, at, name_bytes)
+            S[at, c.S_UNKNOWN] = 1
+            M[c.M_DROPPED_SETS] += 1
+        at = S[at, c.S_NEWER]
+    return M[c.M_LIVE_P] + need <= M[c.M_MAX_P]
+
+
+@part
+def note_forgotten(
+    Q: Int64s, begin: Scalar, end: Scalar, session: Scalar, P: Int32s, PH: Int32s, X: Int64s, name_of: Int64s
+) -> Scalar:
+    """Put the session's forgotten partitions of a request into the scratch table by name; its size, 0 when none."""
+    count = 0
+    for q in range(begin, end):
+        if Q[q, c.Q_FLAGS] & c.FORGOTTEN:
+            count += 1
+    if count == 0:
+        return 0
+    size = 2 * count
+    X[:size, 0] = -1
+    for q in range(begin, end):
+        name = name_of[Q[q, c.Q_TOPIC]]
+        if not Q[q, c.Q_FLAGS] & c.FORGOTTEN or name < 0:
+            continue
+        if find_partition(P, PH, session, Q[q, c.Q_TOPIC], Q[q, c.Q_PARTITION]) < 0:
+            continue
+        at = hashed(name, Q[q, c.Q_PARTITION], 4) % size
+        while X[at, 0] >= 0:
+            at = (at + 1) % size
+        X[at, 0], X[at, 1], X[at, 2] = name, Q[q, c.Q_PARTITION], Q[q, c.Q_TOPIC]
+    return size
+
+
+@part
+def was_forgotten(X: Int64s, size: Scalar, name: Scalar, partition: Scalar, topic: Scalar) -> Scalar:
+    """The same request forgets a partition of that name and number under another topic id."""
+    if size == 0 or name < 0:
+        return False
+    at = hashed(name, partition, 4) % size
+    while X[at, 0] >= 0:
+        if X[at, 0] == name and X[at, 1] == partition and X[at, 2] != topic:
+            return True
+        at = (at + 1) % size
+    return False
+
+
+@part
+def update_set(
+    S: Int64s, P: Int32s, V: Int64s, T: Int32s, PH: Int32s, TH: Int32s, X: Int64s, M: Int64s, Q: Int64s, begin: Scalar,
+    end: Scalar, session: Scalar, epoch: Scalar, version: Scalar, name_of: Int64s, name_bytes: Int64s, out: Int64s,
+) -> None:  # fmt: skip
+    """What an accepted request does to the set, and what it leaves unnamed: ADDED, ALTERED, REPLACED, IMPLIED of `out`.
+
+    `out[IMPLIED]` is what remains unnamed after the request; the caller says when that is no answer.
+    """
+    known = S[session, c.S_UNKNOWN] == 0
+    M[c.M_STAMP] = (M[c.M_STAMP] + 1) & 0x7FFFFFFF
+    stamp = M[c.M_STAMP]
+    added = altered = replaced = removed = distinct = 0
+    topics = plain = compact = counts = named = 0
+    scratch = 0
+    room = True
+    if end > begin:
+        asked = 0
+        for q in range(begin, end):
+            asked += Q[q, c.Q_FLAGS] & c.ASKED
+        if asked:
+            room = make_room(S, P, T, PH, TH, M, session, asked, name_bytes)
+            if not room:
+                S[session, c.S_UNKNOWN] = 1
+                known = False
+            if epoch > 0:
+                scratch = note_forgotten(Q, begin, end, session, P, PH, X, name_of)
+    for q in range(begin, end):
+        if not Q[q, c.Q_FLAGS] & c.ASKED:
+            continue
+        topic, partition = Q[q, c.Q_TOPIC], Q[q, c.Q_PARTITION]
+        at = find_partition(P, PH, session, topic, partition)
+        if at < 0:
+            if not room:
+                continue
+            from_epoch = epoch if known else -1
+            at = add_partition(S, P, V, T, PH, TH, M, session, topic, partition, from_epoch, name_bytes[topic])
+            if not known:
+                V[at, c.V_HIGH], V[at, c.V_START] = c.NOT_KNOWN, c.NOT_KNOWN
+            if was_forgotten(X, scratch, name_of[topic], partition, topic):
+                replaced += 1
+            else:
+                added += 1
+        else:
+            altered += 1
+        V[at, c.V_OFFSET] = Q[q, c.Q_OFFSET]
+        if P[at, c.P_STAMP] != stamp:
+            P[at, c.P_STAMP] = stamp
+            distinct += 1
+        of_topic = P[at, c.P_OF_TOPIC]
+        if T[of_topic, c.T_STAMP] != stamp:
+            T[of_topic, c.T_STAMP], T[of_topic, c.T_NAMED] = stamp, 0
+            topics += 1
+            plain += name_bytes[topic]
+            compact += name_bytes[topic] + varint_bytes(name_bytes[topic] + 1)
+            counts += 1
+        of = np.int64(T[of_topic, c.T_NAMED])
+        T[of_topic, c.T_NAMED] = of + 1
+        counts += varint_bytes(of + 2) - varint_bytes(of + 1)
+        named += 1
+    for q in range(begin, end):
+        if not Q[q, c.Q_FLAGS] & c.FORGOTTEN:
+            continue
+        at = find_partition(P, PH, session, Q[q, c.Q_TOPIC], Q[q, c.Q_PARTITION])
+        if at >= 0:
+            if P[at, c.P_STAMP] == stamp:
+                distinct -= 1
+            remove_partition(S, P, T, PH, TH, M, at, epoch, name_bytes[Q[q, c.Q_TOPIC]])
+            removed += 1
+        elif not known:
+            removed += 1
+    if epoch > 0:
+        S[session, c.S_CHURN] += removed + (added + replaced if known else 0)
+        whole = named_bytes(
+            version, S[session, c.S_TOPICS], S[session, c.S_PLAIN], S[session, c.S_COMPACT], S[session, c.S_COUNTS],
+            S[session, c.S_SIZE],
+        )  # fmt: skip
+        S[session, c.S_AVOIDED] += max(0, whole - named_bytes(version, topics, plain, compact, counts, named))
+    S[session, c.S_MOST] = max(S[session, c.S_MOST], S[session, c.S_SIZE])
+    if known:
+        out[c.O_ADDED], out[c.O_ALTERED], out[c.O_REPLACED] = added, altered, replaced
+        out[c.O_IMPLIED] = S[session, c.S_SIZE] - distinct
+
+
+@part
+def read_answer(
+    S: Int64s, P: Int32s, V: Int64s, T: Int32s, PH: Int32s, TH: Int32s, M: Int64s, Q: Int64s, begin: Scalar,
+    end: Scalar, session: Scalar, full: Scalar, name_bytes: Int64s, reasons: Int8s, offsets: Int64s,
+) -> Scalar:  # fmt: skip
+    """What an answer returns and, when it is not a full one, why; it is remembered as sent. How many it returned."""
+    returned = 0
+    for q in range(begin, end):
+        if not Q[q, c.Q_FLAGS] & c.GIVEN:
+            continue
+        returned += 1
+        topic, partition = Q[q, c.Q_TOPIC], Q[q, c.Q_PARTITION]
+        at = find_partition(P, PH, session, topic, partition)
+        if at < 0 and S[session, c.S_UNKNOWN] and M[c.M_LIVE_P] < M[c.M_MAX_P]:
+            at = add_partition(S, P, V, T, PH, TH, M, session, topic, partition, -1, name_bytes[topic])
+            V[at, c.V_HIGH], V[at, c.V_START] = c.NOT_KNOWN, c.NOT_KNOWN
+        high, start = np.int64(c.NOT_KNOWN), np.int64(c.NOT_KNOWN)
+        if at >= 0:
+            high, start = V[at, c.V_HIGH], V[at, c.V_START]
+            offsets[q] = V[at, c.V_OFFSET]
+            V[at, c.V_HIGH] = c.NOT_SENT if Q[q, c.Q_ERROR] != 0 else Q[q, c.Q_HIGH]
+            V[at, c.V_START] = Q[q, c.Q_START]
+        if full:
+            reasons[q] = r.FULL
+        elif Q[q, c.Q_ERROR] != 0:
+            reasons[q] = r.PARTITION_ERROR
+        elif Q[q, c.Q_RECORDS] > 0:
+            reasons[q] = r.RECORDS
+        elif Q[q, c.Q_DIVERGING] >= 0:
+            reasons[q] = r.DIVERGING
+        elif Q[q, c.Q_PREFERRED] >= 0:
+            reasons[q] = r.PREFERRED
+        elif high != c.NOT_KNOWN and high != Q[q, c.Q_HIGH]:
+            reasons[q] = r.HIGH_WATERMARK
+        elif start != c.NOT_KNOWN and start != Q[q, c.Q_START]:
+            reasons[q] = r.LOG_START
+        else:
+            reasons[q] = r.UNKNOWN_REASON
+    S[session, c.S_MOST] = max(S[session, c.S_MOST], S[session, c.S_SIZE])
+    return returned
+
+
+@part
+def touch(S: Int64s, M: Int64s, at: Scalar, when: Scalar) -> None:
+    """An accepted use."""
+    S[at, c.S_IDLE] = max(S[at, c.S_IDLE], when - S[at, c.S_USED])
+    S[at, c.S_USED] = when
+    if M[c.M_NEWEST] != at:
+        unlink_session(S, M, at)
+        link_newest(S, M, at)
+
+
+@part
+def identify(S: Int64s, at: Scalar, out: Int64s) -> None:
+    """The fetch belongs to this session."""
+    out[c.O_SERIAL], out[c.O_ID], out[c.O_INCARNATION] = S[at, c.S_SERIAL], S[at, c.S_ID], S[at, c.S_INCARNATION]
+
+
+@part
+def count_request(S: Int64s, N: Int64s, M: Int64s, at: Scalar, row: Int64s) -> None:
+    """A request names (or created) the session."""
+    S[at, c.S_REQUESTS] += 1
+    S[at, c.S_BYTES] += max(row[c.R_BYTES], 0)
+    S[at, c.S_VERSION] = max(S[at, c.S_VERSION], row[c.R_VERSION])
+    if row[c.R_CLIENT] >= 0:
+        note_member(S, N, M, at, c.S_CLIENTS, row[c.R_CLIENT])
+    note_member(S, N, M, at, c.S_CONNECTIONS, row[c.R_CONN])
+
+
+@kernel
+def run(
+    events: Int64s, R: Int64s, firsts: Int64s, Q: Int64s, out_rows: Int64s, reasons: Int8s, offsets: Int64s, S: Int64s,
+    P: Int32s, V: Int64s, T: Int32s, N: Int64s, SH: Int32s, PH: Int32s, TH: Int32s, D: Int64s, X: Int64s, M: Int64s,
+    name_of: Int64s, name_bytes: Int64s, partitions_known: Scalar,
+) -> None:  # fmt: skip
+    """Uses (2 * row) and creations (2 * row + 1) in order. Partitions of row i are Q[firsts[i]:firsts[i + 1]].
+
+    Outputs: `out_rows` per row; per partition its reason in an answer and the offset that the session has.
+    """
+    for event in events:
+        i = event >> 1
+        row, out = R[i], out_rows[i]
+        broker, outcome = row[c.R_BROKER], row[c.R_OUTCOME]
+        begin, end = firsts[i], firsts[i + 1]
+        if event & 1:
+            at = open_session(
+                S, P, V, T, SH, PH, TH, D, M, broker, row[c.R_RESPONSE_ID], row[c.R_CREATED], 0, name_bytes
+            )
+            if not partitions_known:
+                S[at, c.S_UNKNOWN] = 1
+            if out[c.O_SERIAL] >= 0:
+                S[at, c.S_OLD_ID], S[at, c.S_OLD_INCARNATION] = out[c.O_ID], out[c.O_INCARNATION]
+            update_set(S, P, V, T, PH, TH, X, M, Q, begin, end, at, 0, row[c.R_VERSION], name_of, name_bytes, out)
+            out[c.O_IMPLIED] = 0
+            read_answer(S, P, V, T, PH, TH, M, Q, begin, end, at, True, name_bytes, reasons, offsets)
+            count_request(S, N, M, at, row)
+            identify(S, at, out)
+            continue
+        at = find_session(S, SH, broker, row[c.R_ID])
+        kind = row[c.R_KIND]
+        action = TRANSITIONS[kind, outcome]
+        if kind == r.INCREMENTAL:
+            if outcome == r.EPOCH_ERROR and row[c.R_RESPONSE_ID] == row[c.R_ID]:
+                action = r.ACCEPT
+            accepted = action == r.ACCEPT or action == r.ACCEPT_EMPTY
+            epoch, status = row[c.R_EPOCH], r.UNKNOWN_START
+            if at < 0:
+                out[c.O_STATUS] = status
+                if not accepted:
+                    if action != r.ASSUME:
+                        out[c.O_ADDED], out[c.O_ALTERED], out[c.O_REPLACED] = 0, 0, 0
+                    continue
+                at = open_session(S, P, V, T, SH, PH, TH, D, M, broker, row[c.R_ID], row[c.R_USED], epoch, name_bytes)
+                S[at, c.S_UNKNOWN], S[at, c.S_CENSORED] = 1, 1
+            else:
+                status = compare(epoch, S[at, c.S_EXPECTED], S[at, c.S_LAST], S[at, c.S_WRAPS])
+                out[c.O_EXPECTED], out[c.O_STATUS] = S[at, c.S_EXPECTED], status
+                S[at, c.S_GAPS] += status == r.GAP
+                S[at, c.S_REPEATS] += status == r.REPEAT
+            count_request(S, N, M, at, row)
+            identify(S, at, out)
+            due = status == r.OK or status == r.WRAPPED
+            if accepted or (action == r.ASSUME and due):
+                if status == r.GAP or status == r.REPEAT:
+                    S[at, c.S_UNKNOWN] = 1
+                S[at, c.S_WRAPS] += status == r.WRAPPED
+                S[at, c.S_EXPECTED] = next_epoch(epoch)
+                if status != r.UNKNOWN_START:
+                    touch(S, M, at, row[c.R_USED])
+                update_set(
+                    S, P, V, T, PH, TH, X, M, Q, begin, end, at, epoch, row[c.R_VERSION], name_of, name_bytes, out
+                )
+            if accepted:
+                S[at, c.S_LAST] = epoch
+                if outcome == r.CONTINUED:
+                    held = S[at, c.S_SIZE]
+                    returned = read_answer(
+                        S, P, V, T, PH, TH, M, Q, begin, end, at, False, name_bytes, reasons, offsets
+                    )
+                    if not S[at, c.S_UNKNOWN]:
+                        S[at, c.S_HELD] += held
+                        S[at, c.S_RETURNED] += returned
+                        out[c.O_HIDDEN] = held - returned
+                elif outcome == r.EPOCH_ERROR:
+                    out[c.O_IMPLIED] = -1
+                if action == r.ACCEPT_EMPTY:
+                    out[c.O_IMPLIED] = 0
+                    end_session(S, P, T, SH, PH, TH, D, M, at, r.ENDED_EMPTY, row[c.R_USED], name_bytes)
+                continue
+            out[c.O_IMPLIED] = -1
+            if action == r.ASSUME:
+                out[c.O_ADDED], out[c.O_ALTERED], out[c.O_REPLACED] = -1, -1, -1
+                continue
+            out[c.O_ADDED], out[c.O_ALTERED], out[c.O_REPLACED] = 0, 0, 0
+            if action == r.END_EVICTED:
+                end_session(S, P, T, SH, PH, TH, D, M, at, r.ENDED_EVICTED, row[c.R_USED], name_bytes)
+            elif due and outcome == r.EPOCH_ERROR:
+                S[at, c.S_UNKNOWN] = 1
+        elif at >= 0 and action != r.NOTHING:
+            count_request(S, N, M, at, row)
+            identify(S, at, out)
+            reason = r.ENDED_REPLACED if action == r.END_REPLACED else r.ENDED_CLOSED
+            end_session(S, P, T, SH, PH, TH, D, M, at, reason, row[c.R_USED], name_bytes)
+
+
+@kernel
+def end_all(
+    S: Int64s, P: Int32s, T: Int32s, SH: Int32s, PH: Int32s, TH: Int32s, D: Int64s, M: Int64s, name_bytes: Int64s
+) -> None:
+    """The capture has ended: what lives is open."""
+    while M[c.M_OLDEST] >= 0:
+        end_session(S, P, T, SH, PH, TH, D, M, M[c.M_OLDEST], r.STILL_OPEN, NULL_TIME, name_bytes)

@@ -1,0 +1,136 @@
+"""State of the session tracker: pools of rows as matrices, linked by indices, which its kernels work on.
+
+Rows of a pool are free, live or ended; a row's NEXT links it in its list, -1 ends a list. Hash tables are arrays of
+first rows, rows of one bucket linked by CHAIN; their lengths are powers of two. Kernels never grow anything: `reserve`
+sees to it that what a call can need at most is free.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kdissect.analysis.sessions import session_rules as rules
+from kdissect.arrays.arrow import Int64s
+
+Int32s = npt.NDArray[np.int32]
+
+# Columns of a fetch (R, int64).
+(
+    R_BROKER, R_CONN, R_CLIENT, R_VERSION, R_KIND, R_ID, R_EPOCH, R_RESPONSE_ID, R_OUTCOME, R_BYTES, R_USED, R_CREATED,
+    R_RETURNED,
+) = range(13)  # fmt: skip
+R_WIDTH = 13
+
+# Columns of a partition of a fetch (Q, int64).
+Q_TOPIC, Q_PARTITION, Q_FLAGS, Q_OFFSET, Q_ERROR, Q_HIGH, Q_START, Q_RECORDS, Q_PREFERRED, Q_DIVERGING = range(10)
+Q_WIDTH = 10
+ASKED, GIVEN, FORGOTTEN = 1, 2, 4
+"""Bits of Q_FLAGS: named in the request, returned, named as forgotten."""
+
+# Columns of what comes out for a fetch (O, int64; -1 null).
+O_EXPECTED, O_STATUS, O_SERIAL, O_ID, O_INCARNATION, O_ADDED, O_ALTERED, O_REPLACED, O_IMPLIED, O_HIDDEN = range(10)
+O_WIDTH = 10
+
+# Columns of a session (S, int64).
+(
+    S_BROKER, S_ID, S_INCARNATION, S_SERIAL, S_OPENED, S_CLOSED, S_FIRST, S_LAST, S_EXPECTED, S_UNKNOWN, S_CENSORED,
+    S_REQUESTS, S_GAPS, S_REPEATS, S_WRAPS, S_MOST, S_CHURN, S_IDLE, S_USED, S_RETURNED, S_HELD, S_END, S_OLD_ID,
+    S_OLD_INCARNATION, S_BYTES, S_AVOIDED, S_SIZE, S_TOPICS, S_PLAIN, S_COMPACT, S_COUNTS, S_FIRST_PARTITION,
+    S_CLIENTS, S_CONNECTIONS, S_VERSION, S_OLDER, S_NEWER, S_CHAIN, S_NEXT,
+) = range(39)  # fmt: skip
+S_WIDTH = 39
+"""S_PLAIN, S_COMPACT, S_COUNTS: bytes of the names of its topics (classic and compact form) and of their counts of
+partitions as varints: with S_TOPICS and S_SIZE they say how long a full request would be."""
+
+# Columns of a partition in a session: P (int32) and V (int64).
+P_SESSION, P_TOPIC, P_PARTITION, P_FROM, P_TO, P_OF_TOPIC, P_STAMP, P_PREVIOUS, P_CHAIN, P_NEXT = range(10)
+P_WIDTH = 10
+V_OFFSET, V_HIGH, V_START = range(3)
+V_WIDTH = 3
+NOT_SENT = -1
+"""V_HIGH, V_START: nothing was sent yet, or an error was."""
+NOT_KNOWN = -2
+"""What was sent last is not known: the session's beginning was not captured."""
+
+# Columns of a topic in a session (T, int32).
+T_SESSION, T_TOPIC, T_COUNT, T_STAMP, T_NAMED, T_CHAIN, T_NEXT = range(7)
+T_WIDTH = 7
+
+# Columns of a member of a list of clients or connections (N, int64).
+N_VALUE, N_NEXT = range(2)
+N_WIDTH = 2
+
+# Meta values (M, int64).
+(
+    M_FREE_S, M_FREE_P, M_FREE_T, M_FREE_N, M_LIVE_S, M_LIVE_P, M_OLDEST, M_NEWEST, M_ENDED_S, M_ENDED_S_LAST,
+    M_ENDED_P, M_ENDED_P_LAST, M_SERIAL, M_REMEMBERED, M_STAMP, M_LEFT_S, M_LEFT_P, M_LEFT_T, M_LEFT_N, M_MAX_S,
+    M_MAX_P, M_DROPPED_SETS, M_DROPPED_SESSIONS,
+) = range(23)  # fmt: skip
+M_WIDTH = 23
+
+
+def _pool(rows: int, width: int, link: int, dtype: type) -> Any:
+    matrix: npt.NDArray[Any] = np.full((rows, width), -1, dtype)
+    matrix[:-1, link] = np.arange(1, rows)
+    return matrix
+
+
+FIRST_ROWS = 256
+"""Rows of a new pool, and of hash tables; it doubles when full."""
+
+
+@dataclass(slots=True)
+class State:
+    """Everything that the tracker carries from one call to the next, but for fetches held back."""
+
+    S: Int64s = field(default_factory=lambda: _pool(FIRST_ROWS, S_WIDTH, S_NEXT, np.int64))
+    P: Int32s = field(default_factory=lambda: _pool(FIRST_ROWS, P_WIDTH, P_NEXT, np.int32))
+    V: Int64s = field(default_factory=lambda: np.full((FIRST_ROWS, V_WIDTH), -1, np.int64))
+    T: Int32s = field(default_factory=lambda: _pool(FIRST_ROWS, T_WIDTH, T_NEXT, np.int32))
+    N: Int64s = field(default_factory=lambda: _pool(FIRST_ROWS, N_WIDTH, N_NEXT, np.int64))
+    SH: Int32s = field(default_factory=lambda: np.full(FIRST_ROWS, -1, np.int32))
+    PH: Int32s = field(default_factory=lambda: np.full(FIRST_ROWS, -1, np.int32))
+    TH: Int32s = field(default_factory=lambda: np.full(FIRST_ROWS, -1, np.int32))
+    D: Int64s = field(default_factory=lambda: np.full((FIRST_ROWS, 2), -1, np.int64))
+    """Ended sessions: packed (broker, id), incarnations so far; open addressing."""
+    X: Int64s = field(default_factory=lambda: np.full((FIRST_ROWS, 3), -1, np.int64))
+    """Scratch: forgotten partitions of one request by (name, partition); open addressing."""
+    M: Int64s = field(default_factory=lambda: _meta())
+
+    def reserve(self, sessions: int, partitions: int, names: int) -> None:
+        """See to it that so many rows are free; hash tables stay at most as full as they are long."""
+        self.S = _grown(self.S, self.M, M_FREE_S, M_LEFT_S, S_NEXT, sessions)
+        before = len(self.P)
+        self.P = _grown(self.P, self.M, M_FREE_P, M_LEFT_P, P_NEXT, partitions)
+        if len(self.P) > before:
+            self.V = np.concatenate([self.V, np.full((len(self.P) - before, V_WIDTH), -1, np.int64)])
+        self.T = _grown(self.T, self.M, M_FREE_T, M_LEFT_T, T_NEXT, partitions)
+        self.N = _grown(self.N, self.M, M_FREE_N, M_LEFT_N, N_NEXT, names)
+
+
+def _meta() -> Int64s:
+    meta = np.full(M_WIDTH, -1, np.int64)
+    for free, left in ((M_FREE_S, M_LEFT_S), (M_FREE_P, M_LEFT_P), (M_FREE_T, M_LEFT_T), (M_FREE_N, M_LEFT_N)):
+        meta[free], meta[left] = 0, FIRST_ROWS
+    for zero in (M_LIVE_S, M_LIVE_P, M_SERIAL, M_REMEMBERED, M_STAMP, M_DROPPED_SETS, M_DROPPED_SESSIONS):
+        meta[zero] = 0
+    meta[M_MAX_S], meta[M_MAX_P] = rules.MAX_LIVE_SESSIONS, rules.MAX_LIVE_PARTITIONS
+    return meta
+
+
+def _grown(pool: npt.NDArray[Any], meta: Int64s, free: int, left: int, link: int, need: int) -> npt.NDArray[Any]:
+    missing = need - int(meta[left])
+    if missing <= 0:
+        return pool
+    old = len(pool)
+    new = max(2 * old, old + missing)
+    more = np.full((new - old, pool.shape[1]), -1, pool.dtype)
+    more[:-1, link] = np.arange(old + 1, new)
+    more[-1, link] = meta[free]
+    meta[free] = old
+    meta[left] += new - old
+    return np.concatenate([pool, more])

@@ -1,0 +1,236 @@
+"""Fetch sessions out of fetches: `SessionTracker`, fed with batches of rows in any cut, and what it finds.
+
+    tracker = SessionTracker()
+    for each block:
+        found = tracker.feed(fetches, partitions, watermark)
+    found = tracker.finish()
+
+Each `found` is a `Tracked`: fetches and partitions with their session columns, as soon as nothing earlier can come any
+more, and the sessions and stays that have ended. The rules stand in `session_rules`. Rows depend on the order of
+instants only, so that any cut of the same rows gives the same results, but for the order in which they come.
+Memory: rows held back for the watermark, live sessions and their partitions; the bounds stand in `session_rules`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kdissect.analysis.sessions import session_kernels as kernels
+from kdissect.analysis.sessions import session_layout as c
+from kdissect.analysis.sessions import session_pools as pools
+from kdissect.analysis.sessions import session_rules as r
+from kdissect.analysis.sessions.session_input import Waiting, read
+from kdissect.analysis.sessions.session_output import Ended, fetch_columns, partition_columns
+from kdissect.arrays.arrow import NULL_TIME, Coder, Int64s, Room, with_columns
+
+NO_WATERMARK = 2**63 - 1
+"""Everything may be worked on: nothing more will come."""
+EVENTS_AT_ONCE = 1 << 14
+"""Events per kernel call: what a call may need is reserved before it, so this bounds the slack of the pools."""
+PARTITIONS_AT_ONCE = 1 << 15
+"""Rows of partitions per kernel call, likewise (a single request may have more)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tracked:
+    """What a call has settled. Tables; `fetches` and `partitions` have the columns that they came with, session
+    columns filled in, `sessions` and `stays` are rows of `fetch_sessions` and `session_partitions`."""
+
+    fetches: pa.Table
+    partitions: pa.Table
+    sessions: pa.Table
+    stays: pa.Table
+    watermark: int
+    """Microseconds: no row of a later call has its request's last byte before it."""
+    firsts: Int64s | None
+    """[fetches + 1] where the partitions of each fetch begin; None where they do not stand in the order of fetches."""
+
+
+class SessionTracker:
+    """Follows the fetch sessions of all brokers.
+
+    `sharded`: whether a broker's session cache has shards (Kafka 3.8 and later) by broker, where that is known, as
+    `sharded_brokers` tells it from `api_versions`. `stays`: whether rows of `session_partitions` are wanted.
+    """
+
+    def __init__(self, sharded: Mapping[str, bool] | None = None, stays: bool = True) -> None:
+        self.state = c.State()
+        self.brokers = Coder()
+        self.clients = Coder()
+        self.topics = Topics()
+        self._ended = Ended(self.brokers, self.clients, self.topics, dict(sharded or {}), stays)
+        self._waiting: Waiting | None = None
+        self._room = Room(c.Q_WIDTH)
+        self._partitions_known = True
+
+    def learn(self, sharded: Mapping[str, bool]) -> None:
+        """What has become known of brokers' session caches; sessions that end from now on have their shards by it."""
+        self._ended.sharded.update(sharded)
+
+    def feed(
+        self,
+        fetches: pa.Table | pa.RecordBatch,
+        partitions: pa.Table | pa.RecordBatch | None,
+        watermark: int = NO_WATERMARK,
+    ) -> Tracked:
+        """Rows of `fetches` and of `fetch_partitions`, those of an exchange in the same call; brokers resolved.
+
+        `watermark`: microseconds since the epoch; no row that comes later has a request's last byte, or a response's
+        first one, before it. Without `partitions` the sets of sessions are unknown throughout.
+
+        Read of fetches: exchange_id, broker, client_id, api_version, request_last_at, response_first_at,
+        request_session_id, session_epoch, response_session_id, error_code, throttle_ms, partitions_returned,
+        request_bytes. Of fetch_partitions: exchange_id, topic, topic_id, partition, in_request, in_response, forgotten,
+        fetch_offset, error_code, high_watermark, broker_log_start_offset, record_bytes, preferred_read_replica,
+        diverging_epoch. Missing columns count as null.
+        """
+        if partitions is None:
+            self._partitions_known = False
+        return self._work(self._read(fetches, partitions), watermark)
+
+    def _read(self, fetches: pa.Table | pa.RecordBatch, partitions: pa.Table | pa.RecordBatch | None) -> Waiting:
+        return read(fetches, partitions, self.brokers, self.clients, self.topics, self._room, self._waiting)
+
+    def finish(self) -> Tracked:
+        """The rest: rows held back, and sessions that are still open."""
+        last = self._waiting or self._read(pa.table({}), pa.table({}))
+        found = self._work(last, NO_WATERMARK)
+        s = self.state
+        kernels.end_all(s.S, s.P, s.T, s.SH, s.PH, s.TH, s.D, s.M, self.topics.name_bytes)
+        self._collect()
+        sessions, stays = self._ended.tables()
+        return Tracked(
+            found.fetches,
+            found.partitions,
+            pa.concat_tables([found.sessions, sessions]),
+            pa.concat_tables([found.stays, stays]),
+            NO_WATERMARK,
+            found.firsts,
+        )
+
+    @property
+    def waiting(self) -> int:
+        """Rows of fetches and partitions held back for the watermark."""
+        return 0 if self._waiting is None else self._waiting.size
+
+    def _work(self, waiting: Waiting, watermark: int) -> Tracked:
+        if waiting.size > r.MAX_WAITING and watermark != NO_WATERMARK:
+            # Half of what waits is worked on, so that this does not happen at every call.
+            watermark = max(watermark, int(np.median(waiting.rows[:, c.R_USED])))
+        events = waiting.due(watermark)
+        for part in _parts(events, waiting.firsts):
+            self._run(part, waiting)
+        done, self._waiting = waiting.split()
+        sessions, stays = self._ended.tables()
+        keys = self._ended.keys(done.rows, done.out)
+        return Tracked(
+            with_columns(done.fetches, fetch_columns(done.rows, done.out, keys)),
+            with_columns(done.partitions, partition_columns(done)),
+            sessions,
+            stays,
+            watermark if self._waiting is None else min(watermark, self._waiting.earliest()),
+            done.firsts if done.order is None else None,
+        )
+
+    def _run(self, events: Int64s, w: Waiting) -> None:
+        s, rows = self.state, events >> 1
+        partitions = int((w.firsts[rows + 1] - w.firsts[rows]).sum())
+        s.reserve(len(events), 2 * partitions, 2 * len(events))
+        self._rehash(len(events), partitions)
+        kernels.run(
+            events, w.rows, w.firsts, w.partition_rows, w.out, w.reasons, w.offsets, s.S, s.P, s.V, s.T, s.N, s.SH,
+            s.PH, s.TH, s.D, s.X, s.M, self.topics.names, self.topics.name_bytes, self._partitions_known,
+        )  # fmt: skip
+        self._collect()
+
+    def _rehash(self, events: int, partitions: int) -> None:
+        """Make hash tables as long as their pools, and those with open addressing at most half full."""
+        s = self.state
+        if len(s.SH) < len(s.S):
+            new = _buckets(len(s.S))
+            pools.rehash_sessions(s.S, s.SH, new)
+            s.SH = new
+        if len(s.PH) < len(s.P):
+            new = _buckets(len(s.P))
+            pools.rehash_partitions(s.P, s.PH, new)
+            s.PH = new
+        if len(s.TH) < len(s.T):
+            new = _buckets(len(s.T))
+            pools.rehash_topics(s.T, s.TH, new)
+            s.TH = new
+        most = min(r.MAX_REMEMBERED, int(s.M[c.M_REMEMBERED] + s.M[c.M_LIVE_S]) + events)
+        if len(s.D) < 2 * most:
+            remembered = np.full((1 << (2 * most).bit_length(), 2), -1, np.int64)
+            pools.rehash_remembered(s.D, remembered)
+            s.D = remembered
+        if len(s.X) < 2 * partitions:
+            s.X = np.full((4 * partitions, 3), -1, np.int64)
+
+    def _collect(self) -> None:
+        """Take down sessions and stays that have ended."""
+        s = self.state
+        if s.M[c.M_ENDED_S] >= 0 or s.M[c.M_ENDED_P] >= 0:
+            self._ended.take(s)
+            pools.free_ended(s.S, s.P, s.N, s.M)
+
+
+class Topics:
+    """Codes of topics as sessions know them: by id (odd codes) where the version has ids, else by name (even codes)."""
+
+    def __init__(self) -> None:
+        self.by_name = Coder()
+        self.by_id = Coder()
+        self.names = np.full(16, -1, np.int64)
+        """Topic code -> code of its name, -1 unknown."""
+        self.name_bytes = np.zeros(16, np.int64)
+        """Topic code -> bytes of the name in a request; 0 for ids."""
+
+    def codes(self, names: Int64s, ids: Int64s) -> Int64s:
+        """Topic codes of rows, from the codes of their names and ids (-1: not there)."""
+        found = np.where(ids >= 0, 2 * ids + 1, np.where(names >= 0, 2 * names, 2 * self.by_name.code("")))
+        need = 2 * max(len(self.by_name.texts), len(self.by_id.texts)) + 2
+        old = len(self.names)
+        if need > old:
+            self.names = np.concatenate([self.names, np.full(2 * need - old, -1, np.int64)])
+            self.name_bytes = np.concatenate([self.name_bytes, np.zeros(2 * need - old, np.int64)])
+        known = names >= 0
+        self.names[found[known]] = names[known]
+        for code in np.unique(found[(ids < 0)]).tolist():
+            self.name_bytes[code] = len(self.by_name.texts[code // 2].encode())
+        return found
+
+    def text(self, code: int) -> tuple[str | None, str | None]:
+        """(name, id) of a topic code, None where not known or not on the wire."""
+        name = int(self.names[code])
+        topic = self.by_name.texts[name] if name >= 0 else None
+        return topic, self.by_id.texts[code // 2] if code & 1 else None
+
+
+def _buckets(rows: int) -> npt.NDArray[np.int32]:
+    """An empty hash table for a pool of so many rows; its length is a power of two."""
+    return np.full(1 << rows.bit_length(), -1, np.int32)
+
+
+def _parts(events: Int64s, firsts: Int64s) -> list[Int64s]:
+    """Events cut so that no call has too many, or too many partitions."""
+    if not len(events):
+        return []
+    rows = events >> 1
+    sizes = np.cumsum(firsts[rows + 1] - firsts[rows])
+    parts = []
+    at = 0
+    while at < len(events):
+        before = int(sizes[at - 1]) if at else 0
+        end = int(np.searchsorted(sizes, before + PARTITIONS_AT_ONCE, side="right"))
+        end = min(max(end, at + 1), at + EVENTS_AT_ONCE)
+        parts.append(events[at:end])
+        at = end
+    return parts
+
+
+__all__ = ["NO_WATERMARK", "NULL_TIME", "SessionTracker", "Topics", "Tracked"]

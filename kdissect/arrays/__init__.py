@@ -1,0 +1,1 @@
+"""Array types: numpy's by name, columns that grow, dictionaries, packed bytes."""

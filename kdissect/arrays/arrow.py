@@ -1,0 +1,203 @@
+"""Arrow columns as integer arrays, and back: what every analysis does before and after its kernels.
+
+Columns may be plain or dictionary-encoded, chunked or not; a column that is missing counts as all null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kdissect.arrays.dictionaries import coded, unified_column
+
+Int64s = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+Scalar = Any
+"""An integer or flag inside a kernel: Python's there, numpy's where it was read from an array."""
+
+NULL_TIME = -(2**63)
+"""No such instant (microseconds as int64)."""
+MILLI = 1000
+"""Microseconds in a millisecond."""
+
+
+def whole(data: pa.Table | pa.RecordBatch | None, like: pa.Schema | None = None) -> pa.Table:
+    """The data as a table; an empty one of that schema for None."""
+    if data is None:
+        return (like or pa.schema([])).empty_table()
+    return pa.Table.from_batches([data]) if isinstance(data, pa.RecordBatch) else data
+
+
+def joined(before: pa.Table, after: pa.Table) -> pa.Table:
+    """Both, one behind the other. An empty table has no dictionaries, so its types may differ."""
+    if not before.num_rows:
+        return after
+    return pa.concat_tables([before, after], promote_options="default") if after.num_rows else before
+
+
+def begins(sizes: Int64s) -> Int64s:
+    """[n + 1]: where stretches of these sizes begin that stand behind one another, and where the last one ends."""
+    found = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=found[1:])
+    return found
+
+
+def one(table: pa.Table, name: str) -> pa.Array | None:
+    """A column in one piece, None where the table has none of that name."""
+    at = table.schema.get_field_index(name)
+    if at < 0:
+        return None
+    column = table.column(at)
+    if pa.types.is_dictionary(column.type) and column.num_chunks > 1:
+        column = unified_column(column)
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+
+
+def ints(table: pa.Table, name: str, null: int = -1) -> Int64s:
+    """An integer, boolean or timestamp column (in its own unit) as int64; `null` where null or missing."""
+    column = one(table, name)
+    if column is None:
+        return np.full(table.num_rows, null, np.int64)
+    return numbers(column, null)
+
+
+def numbers(column: pa.Array, null: int = -1) -> Int64s:
+    """An integer, boolean or timestamp array as int64, `null` where null."""
+    kind = column.type
+    if pa.types.is_null(kind):
+        return np.full(len(column), null, np.int64)
+    if pa.types.is_boolean(kind):
+        column = column.cast(pa.int8())
+    elif pa.types.is_timestamp(kind):
+        if kind.unit != "us":
+            column = column.cast(pa.timestamp("us", tz=kind.tz), safe=False)
+        column = column.view(pa.int64())
+    missing = column.null_count
+    if not missing:
+        found: Int64s = column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+        return found
+    width = np.dtype(column.type.to_pandas_dtype())
+    raw = np.frombuffer(column.buffers()[1], width, len(column) + column.offset)[column.offset :].astype(np.int64)
+    raw[~valid(column)] = null
+    return raw
+
+
+def valid(column: pa.Array) -> Flags:
+    """Where a column is not null."""
+    if not column.null_count:
+        return np.ones(len(column), np.bool_)
+    flags: Flags = column.is_valid().to_numpy(zero_copy_only=False)
+    return flags
+
+
+def times(table: pa.Table, name: str) -> Int64s:
+    """A timestamp column as microseconds, NULL_TIME where null."""
+    return ints(table, name, NULL_TIME)
+
+
+def reals(table: pa.Table, name: str) -> npt.NDArray[np.float64]:
+    """A number column as float64, NaN where null."""
+    column = one(table, name)
+    if column is None or pa.types.is_null(column.type):
+        return np.full(table.num_rows, np.nan)
+    found: npt.NDArray[np.float64] = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    return found
+
+
+def encoded(column: pa.Array) -> tuple[Int64s, list[Any]]:
+    """A text column as codes into its distinct values; -1 where null."""
+    if not pa.types.is_dictionary(column.type):
+        column = pc.dictionary_encode(column)
+    return numbers(column.indices), column.dictionary.to_pylist()
+
+
+class Coder:
+    """Distinct texts with lasting codes, in order of first appearance."""
+
+    __slots__ = ("codes", "texts")
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.codes: dict[str, int] = {}
+
+    def code(self, text: str) -> int:
+        """The code of a text, a new one for a new text."""
+        found = self.codes.setdefault(text, len(self.texts))
+        if found == len(self.texts):
+            self.texts.append(text)
+        return found
+
+    def column(self, table: pa.Table, name: str) -> Int64s:
+        """Codes of a text column; -1 where null or missing."""
+        column = one(table, name)
+        if column is None or pa.types.is_null(column.type):
+            return np.full(table.num_rows, -1, np.int64)
+        local, values = encoded(column)
+        lasting = np.array([*(-1 if text is None else self.code(str(text)) for text in values), -1], np.int64)
+        return lasting[local]
+
+
+PIECE = 1 << 14
+"""Rows worked on at a time: what is made of them stays in the processor's cache, and its memory is used again."""
+
+
+def matrix(
+    table: pa.Table, width: int, columns: Callable[[pa.Table], Sequence[Int64s]], into: Int64s | None = None
+) -> Int64s:
+    """[n, width] of int64: `columns` makes them of a part of the table, as many as `width`."""
+    rows = np.empty((table.num_rows, width), np.int64) if into is None else into
+    for begin in range(0, len(rows), PIECE):
+        piece = rows[begin : begin + PIECE]
+        for at, column in enumerate(columns(table.slice(begin, PIECE))):
+            piece[:, at] = column
+    return rows
+
+
+class Room:
+    """Memory for rows [n, width] that wait while others come behind them: used again, and seldom moved."""
+
+    def __init__(self, width: int) -> None:
+        self._rows: Int64s = np.empty((0, width), np.int64)
+
+    def behind(self, rows: Int64s, more: int) -> Int64s:
+        """The rows, with room for `more` behind them. Whatever else was made here is gone."""
+        count, room = len(rows), self._rows
+        begin = (rows.ctypes.data - room.ctypes.data) // (room.itemsize * room.shape[1]) if rows.base is room else -1
+        if begin < 0 or begin + count + more > len(room):
+            if count + more > len(room):
+                room = np.empty((2 * (count + more), room.shape[1]), np.int64)
+            begin = 0
+            room[:count] = rows
+            self._rows = room
+        return room[begin : begin + count + more]
+
+
+def words(codes: npt.NDArray[Any], names: Sequence[str]) -> pa.Array:
+    """A text column from codes (negative: null), dictionary-encoded."""
+    return coded(codes.astype(np.int32), pa.array(names, pa.string()))
+
+
+def optional(values: npt.NDArray[Any], kind: pa.DataType, null: int = -1) -> pa.Array:
+    """An array of `kind`, null where the value is `null`."""
+    missing = values == null
+    if not missing.any():
+        return pa.array(values).cast(kind, safe=False)
+    return pa.array(np.where(missing, 0, values), mask=missing).cast(kind, safe=False)
+
+
+def instants(microseconds: Int64s) -> pa.Array:
+    """Microseconds as timestamps in UTC, null where NULL_TIME."""
+    return optional(microseconds, pa.int64(), NULL_TIME).cast(pa.timestamp("us", tz="UTC"))
+
+
+def with_columns(table: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:
+    """The table with these columns in place of those of their names, new ones at the end."""
+    for name, column in columns.items():
+        at = table.schema.get_field_index(name)
+        table = table.append_column(name, column) if at < 0 else table.set_column(at, name, column)
+    return table

@@ -1,0 +1,187 @@
+"""What the commands do with an open capture: the first screen, tables, messages, Parquet, one exchange."""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kdissect.cli import analyses
+from kdissect.cli.opening import STDIN, Capture
+from kdissect.cli.printing import screen, table_rows, terminal, tree
+from kdissect.cli.printing.words import number_of, size
+from kdissect.output import whole_directory
+from kdissect.problems import UsageError
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from kdissect.cli.following import Follower
+
+
+def first_screen(
+    capture: Capture,
+    target: Sequence[str],
+    *,
+    by: str,
+    top: int | None,
+    local: bool,
+    selected: bool = False,
+    filtered: bool = False,
+    follower: Follower | None = None,
+) -> None:
+    """Print the first screen. `target` names the captures in the commands that it proposes. `selected`: clients,
+    brokers or topics were asked for. `filtered`: these, or a time. `follower`: the capture is followed."""
+    summary = capture.summary(by=by)
+
+    def show() -> None:
+        _print(screen.render(summary, target, terminal.width(), top=top, local=local, filtered=filtered))
+
+    if follower is not None:
+        follower.screen(show)
+        return
+    if selected and not summary.exchanges:
+        terminal.say("no exchange of this capture is of the clients, brokers and topics asked for")
+    show()
+
+
+def table_columns(table: str, asked: Sequence[str] | None, form: str, output: str | None) -> list[str]:
+    """The columns to print of a table. Raises UsageError for an unknown table or column."""
+    from kdissect.tables import declaration
+
+    known = declaration.columns_of(table, None if asked is None else list(asked))
+    return table_rows.choose(table, known, asked, form, output)
+
+
+def print_table(
+    capture: Capture, table: str, columns: Sequence[str], where: str | None, form: str, output: str | None,
+    small: bool, named: bool = True, reveal: bool = False, growing: bool = False,
+) -> None:  # fmt: skip
+    """Print a table, or write it to a file: in the contract's order where the input is `small`, as read otherwise.
+
+    Some columns cost more than others and are computed where they are `named`. `reveal`: keys, values and headers of
+    records are shown. `growing`: rows are written as soon as they are known, as a capture is followed.
+    """
+    import pyarrow as pa
+
+    from kdissect.tables.declaration import SCHEMAS
+
+    schema = pa.schema([SCHEMAS[table].field(column) for column in columns])
+    wanted = columns if named or len(columns) < len(SCHEMAS[table]) else None
+    if small and not growing:
+        batches = iter(capture.table(table, columns=wanted, where=where, reveal=reveal).to_batches())
+    else:
+        batches = capture.batches(table, columns=wanted, where=where, reveal=reveal)
+    table_rows.write(schema, batches, form, output, growing)
+
+
+def narrowed(
+    table: str,
+    where: str | None,
+    partitions: Sequence[int],
+    offsets: tuple[int | None, int | None] | None,
+) -> str | None:
+    """The filter with partitions and a range of offsets, both ends included, added to it. Batches are kept that
+    reach into the range. Raises UsageError where the table has no such columns."""
+    from kdissect.tables.declaration import SCHEMAS
+
+    names = set(SCHEMAS[table].names)
+    first, last = ("base_offset", "last_offset") if "base_offset" in names else ("offset", "offset")
+    parts = [] if where is None else [f"({where})"]
+    for given, column, option in (
+        (partitions, "partition", "partition"),
+        (offsets, last, "offset"),
+    ):
+        if given and (column not in names or (option == "offset" and table not in ("records", "record_batches"))):
+            raise UsageError(f"--{option} does not go with --table {table}; --table records has topics and offsets")
+    if partitions:
+        parts.append(f"partition in ({', '.join(str(number) for number in partitions)})")
+    if offsets is not None:
+        parts += [f"{last} >= {offsets[0]}"] * (offsets[0] is not None)
+        parts += [f"{first} <= {offsets[1]}"] * (offsets[1] is not None)
+    return " and ".join(parts) or None
+
+
+def message_name(text: str) -> tuple[str, str]:
+    """`Fetch.response` as (API, direction). Raises UsageError."""
+    api, _, direction = text.rpartition(".")
+    if not api or direction not in ("request", "response"):
+        raise UsageError(f"{text!r} names no messages: say API.request or API.response, such as Fetch.response")
+    return api, direction
+
+
+def print_messages(
+    capture: Capture, api: str, direction: str, form: str, output: str | None, growing: bool = False
+) -> None:
+    """Print all messages of one API and direction, a row each."""
+    batches = capture.message_batches(api, direction)
+    first = next(batches)
+    table_rows.write(first.schema, itertools.chain([first], batches), form, output, growing)
+
+
+def save(capture: Capture, output: str) -> None:
+    """Write every table as Parquet into a directory and say so."""
+    if Path(output).suffix and not output.endswith("/") and not Path(output).is_dir():
+        raise UsageError(f"-o {output}: without --table or --messages, -o names a directory; did you mean {output}/ ?")
+    with whole_directory(output) as aside:
+        written = capture.save(aside)
+    filled = sum(1 for count in written.values() if count)
+    terminal.say(
+        f"{number_of(sum(written.values()), 'row')} in {number_of(len(written), 'table')} ({filled} with rows) "
+        f"written to {output.rstrip('/')}/"
+    )
+
+
+def write_report(capture: Capture, path: str, captures: Sequence[str]) -> None:
+    """Write the HTML report and say so. `captures`: how the commands in it name them."""
+    standard = path == STDIN
+    written = capture.report(sys.stdout.buffer if standard else path, named=" ".join(captures))
+    terminal.say(f"the report ({size(written)}) written to {'standard output' if standard else path}")
+
+
+def show_exchange(
+    capture: Capture, exchange_id: str | None, frame: int | None, *, local: bool, reveal: bool = False
+) -> None:
+    """Print one exchange byte by byte; a frame may complete several."""
+    for i, shown in enumerate(capture.show(exchange_id=exchange_id, frame=frame, reveal=reveal)):
+        if i:
+            sys.stdout.write("\n")
+        _print(tree.render(shown, terminal.width() if sys.stdout.isatty() else 1000, local=local))
+
+
+def print_sessions(capture: Capture, top: int | None) -> None:
+    """Print what happened to fetch and share sessions."""
+    _print(
+        analyses.sessions(capture.analysis.sessions(every=None), terminal.width(), top=top, plain=terminal.ascii_only())
+    )
+
+
+def print_latency(
+    capture: Capture, by: Sequence[str], every: float | None, where: str | None, form: str | None, output: str | None,
+    local: bool,
+) -> None:  # fmt: skip
+    """Print latencies by group as text, or write them with all their columns."""
+    from kdissect.analysis.latency import checked
+
+    columns = checked(by, every)
+    table = capture.analysis.latency(by, every, where)
+    if form in (None, "table") and output is None:
+        _print(analyses.latency(table, columns, terminal.width(), local=local))
+    else:
+        table_rows.write(table.schema, table.to_batches(), form or "table", output)
+
+
+def print_diff(a: Capture, b: Capture, by: Sequence[str], top: int | None) -> None:
+    """Print how two captures differ."""
+    from kdissect.analysis.latency import checked
+
+    columns = checked(by)
+    _print(analyses.diff(a.analysis.diff(b, by), columns, terminal.width(), top=top))
+
+
+def _print(lines: Iterable[Text]) -> None:
+    out = terminal.console()
+    for line in lines:
+        out.print(line)

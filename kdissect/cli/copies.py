@@ -1,0 +1,92 @@
+"""The commands that write captures: `cut` and `redact`."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import click
+
+from kdissect.cli.opening import STDIN, open_capture
+from kdissect.cli.options import capture_arguments
+from kdissect.cli.printing import terminal
+from kdissect.cli.printing.words import number_of, size
+
+if TYPE_CHECKING:
+    from kdissect.engine.extracts.cutting import Written
+    from kdissect.engine.extracts.redacting import Redacted
+
+output_option = click.option(
+    "-o",
+    "--output",
+    type=click.Path(),
+    metavar="FILE",
+    required=True,
+    help="The capture to write (- for standard output).",
+)
+
+
+@click.command(short_help="A smaller capture: an exchange, a connection, a time.")
+@capture_arguments()
+@click.option("--exchange", metavar="ID", help="This exchange, with its connection up to its response.")
+@click.option("--connection", metavar="ID", help="All packets of this connection.")
+@click.option(
+    "--frame", type=click.IntRange(1), metavar="N", help="The exchange whose request or response ends in frame N."
+)
+@click.option("--alone", is_flag=True, help="Of an exchange: only the handshake and its own packets.")
+@output_option
+def cut(
+    captures: tuple[str, ...],
+    demo: bool,
+    exchange: str | None,
+    connection: str | None,
+    frame: int | None,
+    alone: bool,
+    output: str,
+    start: str | None = None,
+    end: str | None = None,
+    **settings: Any,
+) -> None:
+    """Write a smaller capture that Wireshark opens.
+
+    An exchange comes with its connection from the start up to the acknowledgement of its response, so that it has the
+    same values there; with --alone it is as small as can be.
+    """
+    capture = open_capture(captures, demo=demo, **settings)
+    target, name = _target(output)
+    written = capture.cut(
+        target, exchange=exchange, connection=connection, frame=frame, start=start, end=end, alone=alone
+    )
+    _say(written, name)
+
+
+@click.command(short_help="A copy without records, credentials and addresses of clients.")
+@capture_arguments()
+@output_option
+def redact(captures: tuple[str, ...], demo: bool, output: str, **settings: Any) -> None:
+    """Write a copy of a capture that can be shown to others.
+
+    Keys, values and headers of records, credentials, addresses of clients, and everything that is not Kafka or cannot
+    be read as Kafka are replaced by stand-ins of the same length. Names of topics, groups and clients stay, and so do
+    the addresses of brokers; the same exchanges come out.
+    """
+    capture = open_capture(captures, demo=demo, **settings)
+    target, name = _target(output)
+    written = capture.redact(target)
+    _say(written, name)
+    terminal.say(
+        f"{number_of(written.addresses, 'address', 'addresses')} replaced; names of topics, groups, users in ACLs and "
+        "clients were kept: look whether they may be shown"
+    )
+    if written.lost:
+        terminal.say(f"{number_of(written.lost, 'message')} could not be put together and were blanked")
+
+
+def _target(output: str) -> tuple[str | BinaryIO, str]:
+    return (sys.stdout.buffer, "standard output") if output == STDIN else (output, output)
+
+
+def _say(written: Written | Redacted, name: str) -> None:
+    terminal.say(
+        f"{number_of(written.packets, 'packet')} ({size(written.bytes)}) written to {name} as {written.format}"
+    )

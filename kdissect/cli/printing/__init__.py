@@ -1,0 +1,1 @@
+"""What a terminal shows: the first screen, rows, trees, progress."""

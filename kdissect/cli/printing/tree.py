@@ -1,0 +1,124 @@
+"""`show`: one exchange as a tree, as Wireshark users know it: offset, bytes, field, type, value, meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from kdissect.cli.printing import words
+from kdissect.cli.printing.grid import Header, fit, grid
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from kdissect.cli.opening import Shown
+
+HEX_BYTES = 8
+"""Bytes of a field shown in hexadecimal; the rest is in `value`."""
+HEADER = "header."
+"""Paths of a header's fields have this; they stand beside those of the body."""
+
+
+def render(shown: Shown, width: int, *, local: bool = False) -> Iterator[Text]:
+    """Lines of one exchange: what it is, its times, then both messages byte by byte."""
+    row = shown.exchange
+    version = "" if row["api_version"] is None else f" v{row['api_version']}"
+    yield Text(f"{row['exchange_id']}  {row['api']}{version}  {row['status']}", "bold")
+    for label, value in _facts(row, local):
+        yield Text.assemble((f"  {label:<12}", "dim"), value)
+    for note in shown.notes:
+        yield Text.assemble(("  note        ", "dim"), note)
+    for side, explained, data in (
+        ("Request", shown.request, shown.request_data),
+        ("Response", shown.response, shown.response_data),
+    ):
+        yield Text()
+        if explained is None:
+            yield Text(f"{side}: not captured", "bold")
+            continue
+        yield Text(f"{side}, {words.number_of(len(data), 'byte')}", "bold")
+        yield from _message(explained, data, width)
+        if side == "Request" and shown.implied is not None and shown.session is not None:
+            yield from _implied(shown.session, shown.implied, width)
+
+
+def _implied(session: Mapping[str, Any], partitions: pa.Table, width: int) -> Iterator[Text]:
+    """Partitions that an incremental fetch covers without naming them, a line a topic."""
+    count = session["implied_partitions"]
+    yield Text()
+    if count is None:
+        yield Text(f"Implied by session {session['session_key']}: how many partitions is not known", "bold")
+        note = "its set was not captured from the beginning, or this request was not accepted; known members:"
+        yield from (Text(f"  {line}", "dim") for line in words.wrapped(note, width - 2))
+    else:
+        yield Text(f"Implied by session {session['session_key']}: {words.number_of(count, 'partition')}", "bold")
+    numbers: dict[str, list[int]] = {}
+    for row in partitions.to_pylist():
+        numbers.setdefault(row["topic"] or row["topic_id"] or "?", []).append(row["partition"])
+    for topic, found in numbers.items():
+        lines = words.wrapped(f"{words.printable(topic)}: {words.ranges(sorted(found))}", width - 4)
+        yield from (Text(f"  {'  ' if i else ''}{line}") for i, line in enumerate(lines))
+
+
+def _facts(row: Mapping[str, Any], local: bool) -> Iterator[tuple[str, str]]:
+    yield "client", f"{_end(row, 'client')}  {row['client_id'] if row['client_id'] is not None else '(no client id)'}"
+    yield "broker", f"{_end(row, 'broker')}  {row['broker'] or ''}".rstrip()
+    yield "correlation", str(row["correlation_id"])
+    yield "requested", words.moment(row["request_first_at"], local=local)
+    if row["latency_ms"] is not None:
+        parts = [
+            f"{name} {words.milliseconds(row[column])}"
+            for name, column in (
+                ("request", "request_transfer_ms"),
+                ("queued", "queued_ms"),
+                ("broker", "broker_ms"),
+                ("response", "response_transfer_ms"),
+            )
+        ]
+        yield "latency", f"{words.milliseconds(row['latency_ms'])}  ({', '.join(parts)})"
+    if row.get("hold"):
+        yield "hold", row["hold"]
+    if row["error"]:
+        yield "error", f"{row['error']} ({row['error_code']})"
+    for side in ("request", "response"):
+        if row[f"{side}_frame"] is not None:
+            yield f"{side}", f"frame {row[f'{side}_frame']} of {row[f'{side}_file']}"
+
+
+def _end(row: Mapping[str, Any], side: str) -> str:
+    ip = row[f"{side}_ip"] or "?"
+    return f"{f'[{ip}]' if ':' in ip else ip}:{row[f'{side}_port']}"
+
+
+def _message(explained: pa.Table, data: bytes, width: int) -> list[Text]:
+    rows: list[Sequence[str]] = []
+    for field in explained.to_pylist():
+        path, offset, length = field["path"], field["offset"], field["length"]
+        depth = path.count(".") + path.count("[") - path.count(HEADER)
+        name = path.rsplit(".", 1)[-1]
+        raw = data[offset : offset + length] if offset is not None and length else b""
+        shown = raw[:HEX_BYTES].hex(" ") + (" .." if len(raw) > HEX_BYTES else "")
+        if field.get("hidden"):
+            shown = "(hidden)"
+        value = "" if field["value"] is None else str(field["value"])
+        rows.append(
+            (
+                "" if offset is None else f"{offset}",
+                shown,
+                "  " * min(depth, 12) + name,
+                field["type"] or "",
+                fit(words.printable(value), 80),
+                field["meaning"] or "",
+            )
+        )
+    headers = [
+        Header("offset", right=True, style="dim"),
+        Header("bytes", drop=2, style="dim"),
+        Header("field", style="cyan"),
+        Header("type", drop=1, style="dim"),
+        Header("value"),
+        Header("meaning", drop=3, style="green"),
+    ]
+    return grid(headers, rows, width)

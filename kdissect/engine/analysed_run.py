@@ -1,0 +1,207 @@
+"""A run whose rows go through the analysis: sessions, holds, share sessions and findings join what was on the wire.
+
+What was asked for decides: where nothing of it concerns the analysis, nothing more is read or worked on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from kdissect.analysis.stage import ADDED, NO_WATERMARK, Stage
+from kdissect.arrays.dictionaries import unified
+from kdissect.capture import CaptureSet
+from kdissect.engine.pipeline import Rows
+from kdissect.engine.run import Run, Settings
+from kdissect.engine.saving.spool import Place, Spool, together
+from kdissect.engine.timings import ANALYSIS, REST, TABLES
+from kdissect.tables.builder import AT_THE_END, TableBuilder
+from kdissect.tables.order import order
+from kdissect.tables.where import Filter
+
+PROGRESSIVE = (
+    "exchanges", "fetches", "fetch_partitions", "fetch_sessions", "session_partitions", "share_sessions",
+)  # fmt: skip
+"""Tables that `AnalysedRun.parts` makes part by part; the others that the analysis adds need everything at once."""
+
+
+ROWS_A_TIME = 8192
+"""Rows that are worth working on: what is done once for each lot costs as much as some thousand rows."""
+MOST_ROWS = 1 << 15
+"""Rows that are worked on even when nothing new is settled, for the analysis bounds what waits, and rows that come here
+do not: some 15 MB with all their columns."""
+LOT = 1 << 15
+"""Rows that are set aside together, and analysed together later: at least those of a block."""
+
+
+class AnalysedRun:
+    """One pass over captures for the tables asked for (name -> columns), analysed where they have to be.
+
+    `whole`, `parts` or `settled` may be called, once. `run`: the kind of run that reads. `where`: of a table only rows
+    for which this holds are wanted; others are dropped as early as that can be told, and whoever asked filters what is
+    left.
+    """
+
+    def __init__(
+        self,
+        captures: Sequence[CaptureSet],
+        tables: Mapping[str, Sequence[str]],
+        settings: Settings,
+        run: type[Run] = Run,
+        where: Mapping[str, Filter] | None = None,
+    ) -> None:
+        self.asked = tables
+        self.where = where or {}
+        self.clock = settings.timings
+        self.stage = Stage(tables)
+        read: dict[str, Sequence[str]] = dict(tables)
+        for name, columns in ({} if self.stage.idle else self.stage.tables).items():
+            read[name] = list(dict.fromkeys([*read.get(name, ()), *sorted(columns)]))
+        if "record_batches" in read and "record_batches" not in tables:
+            settings = replace(settings, reading=replace(settings.reading, transactions=True))
+        self.run = run(captures, read, settings, beside=self.stage.messages)
+        self.builder = self.run.builder
+        self.builder.keyed = self.run.marks = not self.stage.idle
+
+    def whole(self) -> dict[str, list[pa.RecordBatch | pa.Table]]:
+        """Every table asked for, in pieces, unfiltered and in no order: what `TableBuilder.finished` takes."""
+        pieces = _Pieces(self.run, self.where if self.stage.idle else {})
+        for part in self.run.rows():
+            pieces.take(part)
+        at_the_end = self.run.finish()
+        if self.stage.idle:
+            return {name: [*pieces.rows.get(name, ()), *_listed(at_the_end, name)] for name in self.asked}
+        self.clock.at(TABLES)
+        made = pieces.tables()
+        self.clock.at(ANALYSIS)
+        tables = self.stage.whole({**made, **at_the_end}, pieces.messages())
+        self.clock.at(REST)
+        return {name: _listed(tables, name) for name in self.asked}
+
+    def parts(self, held: int = 0) -> Iterator[dict[str, pa.Table]]:
+        """Rows of the tables in PROGRESSIVE and of those read for them, as they are settled: memory stays flat.
+
+        Brokers and topics have the names that are known by then; nothing is worked on before `held` rows were read.
+        """
+        pieces = _Pieces(self.run)
+        mark = self.run.watermark
+        block = 0
+        for part in self.run.rows():
+            # As many new rows as wait already: so rows that wait long are moved a few times, not at every block.
+            moved = self.run.watermark != mark
+            enough = max(held, ROWS_A_TIME, min(self.stage.waiting, MOST_ROWS)) if moved else max(held, MOST_ROWS)
+            if part.block != block and pieces.count >= enough:
+                held = 0
+                mark = self.run.watermark
+                yield self._feed(pieces, mark)
+                pieces = _Pieces(self.run)
+            block = part.block
+            pieces.take(part)
+        yield self._feed(pieces, NO_WATERMARK)
+        self.clock.at(ANALYSIS)
+        last = dict(self.stage.finish())
+        self.clock.at(REST)
+        yield last
+
+    def settled(self, spool: Spool) -> Iterator[dict[str, pa.Table]]:
+        """Rows of all tables that are not made at the end, as `parts` gives them, with the names that any message
+        tells: they lie in `spool` until everything was read."""
+        lots: list[_Lot] = []
+        pieces = _Pieces(self.run)
+        block = 0
+        for part in self.run.rows():
+            if part.block != block and pieces.count >= LOT:
+                lots.append(pieces.aside(spool, self.run.watermark))
+                pieces = _Pieces(self.run)
+            block = part.block
+            pieces.take(part)
+        lots.append(pieces.aside(spool, NO_WATERMARK))
+        for lot in lots:
+            self.clock.at(TABLES)
+            unresolved = {name: [spool.get(place)] for name, place in lot.tables.items()}
+            messages = {kind: spool.get(place) for kind, place in lot.messages.items()}
+            yield self._worked(_resolved(self.builder, unresolved), messages, lot.mark)
+        self.clock.at(ANALYSIS)
+        last = dict(self.stage.finish())
+        self.clock.at(REST)
+        yield last
+
+    def _feed(self, pieces: _Pieces, mark: int) -> dict[str, pa.Table]:
+        self.clock.at(TABLES)
+        return self._worked(pieces.tables(), pieces.messages(), mark)
+
+    def _worked(
+        self, made: Mapping[str, pa.Table], messages: Mapping[tuple[int, int], pa.Table], mark: int
+    ) -> dict[str, pa.Table]:
+        # What is settled when depends on the order of rows; strands give them in another one than a single thread does.
+        tables = {name: order(name, table) for name, table in made.items()}
+        if "api_versions" in self.builder.columns:
+            tables["api_versions"] = self.builder.offered.table(self.builder.brokers)
+        self.clock.at(ANALYSIS)
+        fed = self.stage.feed(tables, messages, mark)
+        self.clock.at(REST)
+        return {**tables, **fed}
+
+
+@dataclass(frozen=True, slots=True)
+class _Lot:
+    """Rows and messages in a spool, and up to when the rows before those of the next lot are complete."""
+
+    tables: Mapping[str, Place]
+    messages: Mapping[tuple[int, int], Place]
+    mark: int
+
+
+class _Pieces:
+    """Rows taken from a run, until they are worked on; of tables in `where`, those for which it holds."""
+
+    def __init__(self, run: Run, where: Mapping[str, Filter] | None = None) -> None:
+        self.run = run
+        self.where = where or {}
+        self.rows: dict[str, list[pa.RecordBatch | pa.Table]] = {}
+        self.count = 0
+        self._messages: dict[tuple[int, int], list[pa.RecordBatch]] = {}
+
+    def take(self, part: Rows) -> None:
+        for name, batch in part.tables.items():
+            if name in self.where:
+                batch = self.run.builder.kept(name, batch, self.where[name])
+            if batch.num_rows:
+                self.rows.setdefault(name, []).append(batch)
+                self.count += batch.num_rows
+        for kind, batch in part.beside.items():
+            self._messages.setdefault(kind, []).append(batch)
+
+    def tables(self) -> dict[str, pa.Table]:
+        """Resolved tables. The rows are not kept."""
+        return _resolved(self.run.builder, self.rows)
+
+    def aside(self, spool: Spool, mark: int) -> _Lot:
+        """Everything into the spool, unresolved. The rows are not kept."""
+        tables = {}
+        for name in list(self.rows):
+            table = together(self.rows.pop(name))
+            if table is not None:
+                tables[name] = spool.put(table)
+        messages = {kind: spool.put(table) for kind, table in self.messages().items()}
+        return _Lot(tables, messages, mark)
+
+    def messages(self) -> dict[tuple[int, int], pa.Table]:
+        return {kind: pa.Table.from_batches(batches) for kind, batches in self._messages.items()}
+
+
+def _resolved(builder: TableBuilder, rows: dict[str, list[pa.RecordBatch | pa.Table]]) -> dict[str, pa.Table]:
+    """Resolved tables of these rows: all that a run makes part by part. The rows are taken out."""
+    found = {}
+    for name in builder.columns:
+        if name in AT_THE_END or name in ADDED:
+            continue
+        made = [builder.resolve(name, piece) for piece in rows.pop(name, ())]
+        found[name] = unified(pa.concat_tables(made, promote_options="none")) if made else builder.finished(name, [])
+    return found
+
+
+def _listed(tables: Mapping[str, pa.Table], name: str) -> list[pa.RecordBatch | pa.Table]:
+    return [tables[name]] if name in tables else []

@@ -1,0 +1,134 @@
+"""`Capture.analysis`: the analysis of an open capture, as Arrow tables.
+
+Each method reads the capture for the columns it needs and hands them to a plain function of `kdissect.analysis`, which
+works as well on tables read back from Parquet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from kdissect.problems import UsageError
+
+if TYPE_CHECKING:
+    from kdissect.engine.capture import Capture
+
+LATENCY_EXCHANGES = (
+    "exchange_id", "capture", "client_id", "broker", "api_key", "api", "api_version", "status", "error_code", "hold",
+    "request_first_at", "response_first_at", "latency_ms", "broker_ms", "throttle_ms", "request_bytes",
+    "response_bytes",
+)  # fmt: skip
+"""Columns of `exchanges` that `kdissect.analysis.latency.latency` reads."""
+SESSION_FETCHES = (
+    "exchange_id", "broker", "client_id", "request_kind", "session_outcome", "session_key", "request_last_at",
+    "response_first_at",
+)  # fmt: skip
+MATCHED = (
+    "connection_id", "client_ip", "client_port", "broker_ip", "broker_port", "correlation_id", "request_last_at",
+    "error",
+)  # fmt: skip
+"""Columns of `exchanges` that comparing needs besides those of latency."""
+
+
+class Analysis:
+    """Sessions, latency and findings of one capture."""
+
+    def __init__(self, capture: Capture) -> None:
+        self._capture = capture
+
+    def sessions(self, every: float | None = 1.0) -> dict[str, pa.Table]:
+        """Fetch sessions by broker and client, and share sessions.
+
+        `brokers`: what each session cache went through (`session_figures.brokers`); `creators`: who asked for sessions
+        (`session_figures.creators`); `evictors`: whose new sessions others lost theirs to (`slots.evictors`); `demand`:
+        sessions alive by broker and bucket of `every` seconds (None: 600 buckets) until the last fetch, `shards`: by
+        shard of its cache too (`slots.slot_demand`); `share_sessions`.
+        The sessions themselves are the table `fetch_sessions`.
+        """
+        from kdissect.analysis.sessions import session_figures
+        from kdissect.analysis.sessions.slots import evictors, last_fetch, slot_demand
+
+        tables = self._capture.tables({"fetches": SESSION_FETCHES, "fetch_sessions": None, "share_sessions": None})
+        fetches, sessions = tables["fetches"], tables["fetch_sessions"]
+        until = last_fetch(fetches)
+        return {
+            "brokers": session_figures.brokers(fetches, sessions),
+            "creators": session_figures.creators(fetches),
+            "evictors": evictors(fetches),
+            "demand": slot_demand(sessions, every, until, by_shard=False),
+            "shards": slot_demand(sessions, every, until),
+            "share_sessions": tables["share_sessions"],
+        }
+
+    def latency(self, by: Sequence[str] = ("api",), every: float | None = None, where: str | None = None) -> pa.Table:
+        """Counts, exact quantiles and rates, one row per group (and bucket of `every` seconds).
+
+        `by`: any of api, version, client, broker, topic, status, hold, capture. `where`: a filter on `exchanges`.
+        Columns as `kdissect.analysis.latency.latency` says. Raises UsageError for an unknown grouping or a bad filter.
+        """
+        from kdissect.analysis.latency import checked, latency
+
+        columns = checked(by, every)
+        exchanges = [name for name in LATENCY_EXCHANGES if name != "hold" or "hold" in columns]
+        asked: dict[str, Sequence[str] | None] = {"exchanges": exchanges, "fetches": ("exchange_id", "excess_ms")}
+        if "topic" in columns:
+            asked["fetch_partitions"] = ("exchange_id", "topic")
+        tables = self._capture.tables(asked, {} if where is None else {"exchanges": where})
+        return latency(tables["exchanges"], tables.get("fetch_partitions"), by, every, tables["fetches"])
+
+    def findings(self) -> pa.Table:
+        """The table `findings`: sentences with their evidence, worst first."""
+        return self._capture.table("findings")
+
+    def implied(self, exchange_id: str) -> pa.Table:
+        """The partitions that an incremental Fetch covers without naming them, as rows of `session_partitions`.
+
+        `exchange_id` may name its connection by the beginning of its id. Empty for other requests; the known ones where
+        the session began before the capture. Raises UsageError when there is no such Fetch.
+        """
+        from kdissect.analysis.sessions.membership import implied
+
+        tables = self._capture.tables(
+            {
+                "fetches": ("exchange_id", "request_kind", "session_key", "session_epoch"),
+                "fetch_partitions": ("exchange_id", "topic", "topic_id", "partition", "in_request"),
+                "session_partitions": None,
+            }
+        )
+        connection, _, ordinal = exchange_id.partition(":")
+        ids = [
+            name
+            for name in tables["fetches"]["exchange_id"].to_pylist()
+            if name.startswith(connection.lower()) and name.partition(":")[2] == ordinal
+        ]
+        if len(ids) > 1:
+            raise UsageError(f"{exchange_id} fits {len(ids)} connections: {', '.join(ids[:4])}")
+        return implied(
+            ids[0] if ids else exchange_id, tables["fetches"], tables["fetch_partitions"], tables["session_partitions"]
+        )
+
+    def diff(self, other: Capture, by: Sequence[str] = ("api",)) -> dict[str, pa.Table]:
+        """This capture against another one: before and after a change, or the same traffic at two places.
+
+        `latency` (what got slower), `versions` (which clients use others), `errors`, `network` (time between the two
+        places, for exchanges found in both by addresses and correlation id); see `kdissect.analysis.diff`.
+        """
+        from kdissect.analysis.diff import diff
+
+        return diff(self._compared(by), other.analysis._compared(by), by)
+
+    def _compared(self, by: Sequence[str]) -> Mapping[str, pa.Table]:
+        from kdissect.analysis.latency import checked
+
+        columns = checked(by)
+        exchanges = [name for name in LATENCY_EXCHANGES if name != "hold" or "hold" in columns]
+        asked: dict[str, Sequence[str] | None] = {
+            "exchanges": [*exchanges, *MATCHED],
+            "fetches": ("exchange_id", "excess_ms"),
+        }
+        if "topic" in columns:
+            asked["fetch_partitions"] = ("exchange_id", "topic")
+        return self._capture.tables(asked)

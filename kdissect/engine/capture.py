@@ -1,0 +1,434 @@
+"""`kdissect.open`: captures as tables, in Python."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+import pyarrow as pa
+
+from kdissect.analysis.stage import Stage
+from kdissect.capture import CaptureSet, open_captures
+from kdissect.capture.keys import read_key_log
+from kdissect.capture.sources import Source
+from kdissect.engine.analysed_run import PROGRESSIVE, AnalysedRun
+from kdissect.engine.display import capture_html, in_notebooks
+from kdissect.engine.run import Progress, Run, Settings
+from kdissect.output import whole_seekable
+from kdissect.problems import UsageError
+from kdissect.tables.builder import AT_THE_END
+from kdissect.tables.declaration import SCHEMAS, columns_of
+from kdissect.tables.recording import Reading
+from kdissect.tables.selection import selection
+from kdissect.tables.where import Filter, parse
+
+if TYPE_CHECKING:
+    import pandas
+
+    from kdissect.engine.analysis_view import Analysis
+    from kdissect.engine.extracts.cutting import Written
+    from kdissect.engine.extracts.redacting import Redacted
+    from kdissect.engine.extracts.showing import Shown
+    from kdissect.engine.timings import Timings
+    from kdissect.summary import Summary
+
+MADE = (
+    "connections", "exchanges", "fetches", "fetch_partitions", "list_offsets", "producer_ids", "groups", "api_versions",
+    "topics", "fetch_sessions", "session_partitions", "share_sessions", "record_batches", "findings", "capture_quality",
+    "problems",
+)  # fmt: skip
+"""The tables that a run makes unless others are asked for, in the order in which they are written. `records` and
+`producers`, which go into every record and every batch sent, are made when they are asked for."""
+
+
+class Capture:
+    """One or more captures, opened but not read. Every method reads them anew (standard input can be read only once).
+
+    Made by `kdissect.open`. A table has the same name, columns and values here, on the command line, in Parquet and in
+    Spark; see `kdissect.tables.declaration`.
+    """
+
+    def __init__(self, captures: list[CaptureSet], settings: Settings) -> None:
+        self._captures = captures
+        self._settings = settings
+
+    def __repr__(self) -> str:
+        names = ", ".join(capture.name for capture in self._captures)
+        return f"<Capture {names}>"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the captures, and how to go on. Nothing is read."""
+        return capture_html(self._captures)
+
+    @property
+    def names(self) -> list[str]:
+        """What the `capture` column calls each of them."""
+        return [capture.name for capture in self._captures]
+
+    @property
+    def size(self) -> int | None:
+        """Bytes of all files as they lie there, compressed or not; None where one is a pipe or an open file."""
+        paths = [member.path for one in self._captures for member in one.members if member.regular]
+        if len(paths) < sum(len(one.members) for one in self._captures):
+            return None
+        return sum(path.stat().st_size for path in paths if path is not None)
+
+    def path(self, capture: str, file: str) -> Path | None:
+        """Where a file that tables name (`capture` and, say, `request_file`) lies; None for an open file."""
+        for one in self._captures:
+            for member in one.members:
+                if one.name == capture and member.name == file:
+                    return member.path
+        return None
+
+    def table(
+        self, name: str, columns: Sequence[str] | None = None, where: str | None = None, *, reveal: bool = False
+    ) -> pa.Table:
+        """A whole table in the contract's order.
+
+        `columns`: names, in the order wanted. `where`: an expression such as "api = 'Fetch' and latency_ms > 500".
+        `reveal`: keys, values and headers of `records` are shown; without it only their sizes are. Raises UsageError
+        for an unknown table or column or a bad expression, CaptureError when nothing can be read.
+        """
+        return self._tables({name: columns}, {name: where}, reveal=reveal)[name]
+
+    def tables(
+        self,
+        names: Sequence[str] | Mapping[str, Sequence[str] | None] | None = None,
+        where: Mapping[str, str] | None = None,
+        *,
+        reveal: bool = False,
+    ) -> dict[str, pa.Table]:
+        """Several tables in one pass (all but `records` and `producers` when None); a mapping also says their columns
+        (None: all).
+
+        `where` has filters by table. `reveal` as in `table`.
+        """
+        asked = names if isinstance(names, Mapping) else dict.fromkeys(MADE if names is None else names)
+        return self._tables(asked, where or {}, reveal=reveal)
+
+    @property
+    def timings(self) -> Timings:
+        """Where the time went, by layer, of everything that was read so far."""
+        return self._settings.timings
+
+    @property
+    def analysis(self) -> Analysis:
+        """Sessions, latency, findings, and comparison with another capture."""
+        from kdissect.engine.analysis_view import Analysis
+
+        return Analysis(self)
+
+    def pandas(
+        self, name: str, columns: Sequence[str] | None = None, where: str | None = None, *, reveal: bool = False
+    ) -> pandas.DataFrame:
+        """A table as a DataFrame with Arrow-backed dtypes."""
+        import pandas
+
+        frame: pandas.DataFrame = self.table(name, columns, where, reveal=reveal).to_pandas(
+            types_mapper=pandas.ArrowDtype
+        )
+        return frame
+
+    def batches(
+        self, name: str, columns: Sequence[str] | None = None, where: str | None = None, *, reveal: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """A table in pieces, as exchanges complete: memory stays flat. Names that come later are not known yet."""
+        shown = columns_of(name, None if columns is None else list(columns))
+        condition = self._condition(name, where)
+        made = _with_filter(shown, condition)
+        settings = self._reading({name: columns}, {name: condition}, reveal)
+        if not Stage({name: made}).idle:
+            yield from self._analysed_batches(name, made, condition, shown)
+            return
+        run = Run(self._captures, {name: made}, settings)
+        for rows in _together(run, name):
+            yield from run.builder.finished(name, rows, condition, shown).combine_chunks().to_batches()
+        if name in AT_THE_END:
+            for _, piece in run.pieces_at_the_end():
+                yield from run.builder.finished(name, [piece], condition, shown).to_batches()
+
+    def _analysed_batches(
+        self, name: str, made: list[str], condition: Filter | None, shown: list[str]
+    ) -> Iterator[pa.RecordBatch]:
+        if name not in PROGRESSIVE:
+            yield from self._tables({name: shown}, {}, {name: condition})[name].to_batches()
+            return
+        run = AnalysedRun(self._captures, {name: made}, self._settings)
+        for part in run.parts():
+            if name in part and part[name].num_rows:
+                yield from run.builder.pieces(name, [part[name]], condition, shown)
+
+    def stream(
+        self, name: str, columns: Sequence[str] | None = None, where: str | None = None, *, reveal: bool = False
+    ) -> pa.RecordBatchReader:
+        """`batches` as a stream with the Arrow PyCapsule interface, which other libraries take as it is."""
+        shown = columns_of(name, None if columns is None else list(columns))
+        schema = pa.schema([SCHEMAS[name].field(column) for column in shown])
+        return pa.RecordBatchReader.from_batches(schema, self.batches(name, columns, where, reveal=reveal))
+
+    def messages(self, api: str, direction: str) -> pa.Table:
+        """Every message of one API and direction ("request" or "response"), nested as on the wire, a row each.
+
+        The columns are those of all versions together; a field that a message's version does not have is null. Bytes
+        that hold another message stand beside it as `<name>_decoded`.
+        """
+        batches = list(self.message_batches(api, direction))
+        return pa.Table.from_batches(batches)
+
+    def message_batches(self, api: str, direction: str) -> Iterator[pa.RecordBatch]:
+        """`messages` in pieces of one schema; at least one, maybe empty."""
+        kind = _message_type(api, direction)
+        schema = _message_schema(kind)
+        none = True
+        for part in Run(self._captures, {}, self._settings, kind).rows():
+            if part.messages is not None:
+                none = False
+                yield part.messages.cast(schema)
+        if none:
+            yield pa.RecordBatch.from_arrays([pa.array([], field.type) for field in schema], schema=schema)
+
+    def summary(self, by: str = "api") -> Summary:
+        """The first screen as data; `by` groups its latencies: api, client, broker or version."""
+        from kdissect.engine.overview import overview
+
+        return overview(self._captures, self._settings, by)
+
+    def show(self, exchange_id: str | None = None, frame: int | None = None, *, reveal: bool = False) -> list[Shown]:
+        """One exchange with every byte of its request and response explained; by frame, all that this frame completed.
+
+        Record batches are taken apart down to their records; `reveal` shows keys, values and headers.
+        `exchange_id` may name its connection by the beginning of its id ("3f2a:12"), `frame` is Wireshark's number.
+        Raises UsageError when there is no such exchange, or when the beginning fits several connections.
+        """
+        from kdissect.engine.extracts.showing import show, wanted
+
+        return show(self._captures, self._everything, wanted(exchange_id, frame), reveal)
+
+    def cut(
+        self,
+        target: str | Path | BinaryIO,
+        *,
+        exchange: str | None = None,
+        connection: str | None = None,
+        frame: int | None = None,
+        start: str | datetime | None = None,
+        end: str | datetime | None = None,
+        alone: bool = False,
+    ) -> Written:
+        """Write a smaller capture which Wireshark opens: pcap, or pcapng where link types differ or TLS keys come
+        along.
+
+        `exchange`, or the exchange that `frame` completes: its connection from the start up to the acknowledgement of
+        its response, so that ordinals, logins and sessions stay; `alone`: only the handshake and its own packets.
+        `connection`: all of its packets. `start`, `end`: only packets of that time. Ids may be given by their
+        beginning. Raises UsageError for what is not there, OutputError.
+        """
+        from kdissect.engine.extracts.cutting import Part, cut
+
+        part = Part(exchange, frame, connection, nanoseconds(start), nanoseconds(end), alone)
+        return cut(self._captures, self._everything, part, target)
+
+    def redact(self, target: str | Path | BinaryIO) -> Redacted:
+        """Write a copy that can be shown to others: record keys, values and headers, credentials, addresses of clients
+        and everything that is not Kafka are replaced by stand-ins of the same length.
+
+        The same exchanges come out of it, but for their clients' addresses and the ids made of these. Raises
+        UsageError for several captures and for pipes, OutputError.
+        """
+        from kdissect.engine.extracts.redacting import redact
+
+        return redact(self._captures, self._everything, target)
+
+    def report(self, target: str | Path | BinaryIO, *, named: str | None = None) -> int:
+        """Write the capture as one HTML file that any browser opens: findings, latency, sessions, versions, throughput,
+        quality; returns its bytes.
+
+        `named`: how the commands in it name the capture; its files when None. Nothing in it comes from records or
+        credentials. Needs the extra `report`. Raises UsageError without it, OutputError.
+        """
+        from kdissect import report
+
+        report.ready()
+        files = [str(one.path or one.name) for capture in self._captures for one in capture.members]
+        with whole_seekable(target) as stream:
+            return stream.write(report.document(self.tables(report.READ), named or shlex.join(files)))
+
+    def save(self, directory: str | Path) -> dict[str, int]:
+        """Every table as Parquet, `directory/TABLE.parquet`; returns rows by table. Memory stays flat: rows lie in
+        temporary files in the directory until all of them can be put in order."""
+        from kdissect.engine.saving.parquet import EVIDENCE, save
+
+        folder = Path(directory)
+        folder.mkdir(parents=True, exist_ok=True)
+        reading = replace(self._settings.reading, most_sent=EVIDENCE)
+        bounded = Capture(self._captures, replace(self._settings, reading=reading))
+        run, shown, found = bounded._run(dict.fromkeys(MADE), {})
+        return save(run, shown, found, folder)
+
+    def _tables(
+        self,
+        asked: Mapping[str, Sequence[str] | None],
+        where: Mapping[str, str | None],
+        conditions: Mapping[str, Filter | None] | None = None,
+        reveal: bool = False,
+    ) -> dict[str, pa.Table]:
+        run, shown, found = self._run(asked, where, conditions, reveal)
+        return {
+            name: run.builder.finished(name, parts, found[name], shown[name]) for name, parts in run.whole().items()
+        }
+
+    def _run(
+        self,
+        asked: Mapping[str, Sequence[str] | None],
+        where: Mapping[str, str | None],
+        conditions: Mapping[str, Filter | None] | None = None,
+        reveal: bool = False,
+    ) -> tuple[AnalysedRun, dict[str, list[str]], Mapping[str, Filter | None]]:
+        """A run for whole tables, the columns to show of each, and the filters."""
+        shown = {name: columns_of(name, None if columns is None else list(columns)) for name, columns in asked.items()}
+        found = conditions or {name: self._condition(name, where.get(name)) for name in asked}
+        columns = {name: _with_filter(names, found[name]) for name, names in shown.items()}
+        early = {name: condition for name, condition in found.items() if condition is not None}
+        return AnalysedRun(self._captures, columns, self._reading(asked, found, reveal), where=early), shown, found
+
+    def _reading(
+        self, asked: Mapping[str, Sequence[str] | None], filters: Mapping[str, Filter | None], reveal: bool
+    ) -> Settings:
+        """The settings, with what the columns asked for by name and the filters say of record batches. Where rows of
+        topics alone are wanted, the filter does what the selection would."""
+        reading = self._settings.reading.asked(asked, filters, reveal)
+        wish = self._settings.selection
+        if wish is not None and wish.topics and all("topic" in SCHEMAS[name].names for name in asked):
+            wish = wish.without_topics() or None
+        return replace(self._settings, reading=reading, selection=wish)
+
+    def _condition(self, name: str, where: str | None) -> Filter | None:
+        """The filter of a table, with the topics that are wanted. Raises UsageError."""
+        wish = self._settings.selection
+        if wish is not None and wish.topics and "topic" in SCHEMAS[name].names:
+            names = ", ".join("'{}'".format(topic.replace("'", "''")) for topic in wish.topics)
+            where = f"topic in ({names})" + ("" if where is None else f" and ({where})")
+        return _condition(name, where)
+
+    @property
+    def _everything(self) -> Settings:
+        """The settings without a selection, for what is there now, and for one thread, which sees every exchange."""
+        return replace(self._settings, selection=None, follow=None, jobs=1)
+
+
+def open_capture(
+    source: Source | Sequence[Source],
+    *,
+    start: str | datetime | None = None,
+    end: str | datetime | None = None,
+    keylog: str | Path | None = None,
+    client: str | Sequence[str] | None = None,
+    broker: str | int | Sequence[str | int] | None = None,
+    topic: str | Sequence[str] | None = None,
+    verify: bool = False,
+    follow: Callable[[], bool] | None = None,
+    progress: Progress | None = None,
+    jobs: int | None = None,
+) -> Capture:
+    """Open a capture: a path, a glob, a directory, a list of these, or an open binary file. Nothing is read yet.
+
+    `start`, `end`: leave out packets before and after (ISO 8601, UTC unless it says; or datetimes). `keylog`: a file
+    with TLS keys (SSLKEYLOGFILE format) to decrypt with; those that a pcapng carries are used anyway.
+
+    `client` (a client id, or `ip` or `ip:port`), `broker` (a node id, or an address) and `topic` (a name), each also
+    several: only these, everywhere. Packets between other addresses are left out before anything else is done with
+    them; which exchanges concern a topic is said in `kdissect.tables.selection`.
+
+    `verify`: decompress record batches, check their checksums and look at every record; what is not right becomes a row
+    of `problems`. `follow`: go on reading a file that still grows, or a pipe as it comes, until this says True; it is
+    asked some times a second. `progress` is called with bytes read and bytes in all (None where unknown).
+
+    `jobs`: threads to read with; None: as many as there are cores (8 at most), for captures of some size. What comes
+    out, and in which order, does not depend on it.
+
+    Raises CaptureError when there is no such capture, or it is none; UsageError for a time that cannot be read, a file
+    that is no key log, a client, broker or topic that nothing can be called, several captures to follow, and `jobs`
+    below 1.
+    """
+    in_notebooks()
+    keys = None if keylog is None else read_key_log(keylog)
+    wish = selection(client, broker, topic)
+    if jobs is not None and jobs < 1:
+        raise UsageError(f"jobs is a number of threads, 1 or more, not {jobs}")
+    settings = Settings(
+        nanoseconds(start), nanoseconds(end), progress, keys, Reading(verify=verify), wish or None, follow,
+        jobs=jobs or 0,
+    )  # fmt: skip
+    captures = open_captures(source)
+    if follow is not None and len(captures) > 1:
+        raise UsageError("only one capture can be followed")
+    return Capture(captures, settings)
+
+
+def nanoseconds(time: str | datetime | None) -> int | None:
+    """A point in time as ns since the epoch. Raises UsageError for a text that is none."""
+    if time is None:
+        return None
+    if isinstance(time, str):
+        try:
+            time = datetime.fromisoformat(time)
+        except ValueError:
+            raise UsageError(f"{time!r} is not a time; say it like 2026-11-21T10:30:00") from None
+    if time.tzinfo is None:
+        time = time.replace(tzinfo=UTC)
+    since = time - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since.days * 86_400 + since.seconds) * 1_000_000_000 + since.microseconds * 1000
+
+
+def _together(run: Run, name: str) -> Iterator[list[pa.RecordBatch]]:
+    """Rows of a table, those of a block together, so that they can be put in order; one by one where there may be too
+    many of them."""
+    found: list[pa.RecordBatch] = []
+    block = 0
+    for part in run.rows():
+        if found and part.block != block:
+            yield found
+            found = []
+        block = part.block
+        rows = part.tables.get(name)
+        if rows is not None and rows.num_rows:
+            found.append(rows)
+        if found and run.flowing:
+            yield found
+            found = []
+    if found:
+        yield found
+
+
+def _condition(name: str, where: str | None) -> Filter | None:
+    try:
+        return None if where is None else parse(where, SCHEMAS[name])
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def _with_filter(columns: list[str], condition: Filter | None) -> list[str]:
+    """The columns to make: those shown and those that the filter reads."""
+    return columns if condition is None else list(dict.fromkeys([*columns, *sorted(condition.columns)]))
+
+
+def _message_type(api: str, direction: str) -> tuple[int, int]:
+    from kdissect.schema import index
+
+    if direction not in ("request", "response"):
+        raise UsageError(f"direction is request or response, not {direction!r}")
+    return index.load().find(api).key, 1 if direction == "response" else 0
+
+
+def _message_schema(kind: tuple[int, int]) -> pa.Schema:
+    from kdissect.kafka.exchanges.messages import schema_for
+    from kdissect.kafka.exchanges.payloads import unfolded_schema
+
+    fields = unfolded_schema(schema_for(*kind), kind)
+    head = [("exchange_id", pa.string()), ("api_version", pa.int16()), ("correlation_id", pa.int32())]
+    return pa.schema([*(pa.field(name, kind) for name, kind in head), *fields])

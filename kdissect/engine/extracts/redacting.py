@@ -1,0 +1,232 @@
+"""`redact`: a capture that can be shown to others.
+
+Rules. What is not known to be harmless is blanked. Kept are: times and sizes of all packets; TCP headers; of Kafka
+connections the frames whose bodies fit their layout, without record keys, values and headers, credentials and client
+addresses; of other frames their headers. Addresses of brokers stay, all others get stand-ins.
+
+Three passes: one over the input finds the brokers; one copies packets with everything blanked into the output, and puts
+every finished frame back in its place; one over the output repeats retransmitted bytes and sums TCP checksums. What
+cannot be read again (compressed input) is first written to a temporary file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from kdissect.capture import EXTRA, CaptureSet, Member, Window
+from kdissect.capture import pcap as r
+from kdissect.capture.bytestreams import Stream
+from kdissect.engine.run import Run, Settings
+from kdissect.kafka.streams.dissector import Dissector
+from kdissect.kafka.streams.fit import Programs
+from kdissect.net.scanner import Scanner
+from kdissect.net.segment import AT, PACKET
+from kdissect.output import whole_seekable
+from kdissect.problems import UsageError
+from kdissect.rewriting import hiding_kernels as hiding
+from kdissect.rewriting.frames import Frames
+from kdissect.rewriting.packet_kernels import BLOCK, PADDING
+from kdissect.rewriting.packetfile import PacketFile
+from kdissect.rewriting.place_kernels import repeat
+from kdissect.rewriting.places import Places
+
+Words = npt.NDArray[np.int64]
+SLOTS = 8
+"""Window slots: frames that wait longer than 64 MB of input for their end stay blank."""
+RELEASE = 3
+"""Blocks after which the pages of the output are given back: they would count as this process's memory."""
+SPOOL = 1 << 20
+FILE_MASK = (1 << 40) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Redacted:
+    """What was written. `lost`: frames that could not be put back, and are blank; `addresses`: how many got
+    stand-ins."""
+
+    packets: int
+    bytes: int
+    format: str
+    addresses: int
+    lost: int
+
+
+def redact(captures: Sequence[CaptureSet], settings: Settings, target: str | Path | BinaryIO) -> Redacted:
+    """Write a redacted copy of one capture to a path (which appears when it is whole) or an open binary file.
+
+    Raises UsageError for several captures and for pipes, OutputError.
+    """
+    if len(captures) > 1:
+        raise UsageError("redact one capture at a time")
+    capture = captures[0]
+    if not all(member.regular for member in capture.members):
+        raise UsageError("a pipe can be read only once, and this needs two passes: save it to a file first")
+    with contextlib.ExitStack() as stack:
+        if not capture.rereadable:
+            capture = stack.enter_context(_spooled(capture))
+        names, state = _kept(capture, settings)
+        stream = stack.enter_context(whole_seekable(target))
+        return _Redaction(capture, names, state, stream).write()
+
+
+@contextlib.contextmanager
+def _spooled(capture: CaptureSet) -> Iterator[CaptureSet]:
+    """The same capture from temporary files that hold its plain bytes."""
+    with tempfile.TemporaryDirectory(prefix="kdissect-") as folder:
+        members = []
+        piece = bytearray(SPOOL)
+        for i, member in enumerate(capture.members):
+            path = Path(folder) / str(i)
+            stream: Stream = member.open()
+            with path.open("wb") as out:
+                while got := stream.readinto(memoryview(piece)):
+                    out.write(memoryview(piece)[:got])
+            stream.close()
+            members.append(Member(member.name, path))
+        plain = CaptureSet(capture.name, members)
+        yield plain
+        plain.close()
+
+
+def _kept(capture: CaptureSet, settings: Settings) -> tuple[Words, Words]:
+    """A table of addresses with those of brokers in it, which stay."""
+    run = Run([capture], {}, replace(settings, after=None, before=None))
+    for _ in run.completed():
+        pass
+    table = run.ledger.connections
+    kafka = table.is_kafka | (table.exchanges > 0)
+    brokers = np.unique(np.stack([table.broker_hi[kafka], table.broker_lo[kafka]], axis=1), axis=0).view(np.int64)
+    size = 4096
+    while size < 8 * len(brokers):
+        size *= 2
+    names, state = hiding.table(size), np.zeros(4, np.int64)
+    for high, low in brokers.tolist():
+        mapped = high == 0 and low >> 32 == 0xFFFF
+        kind = hiding.IPV4 if mapped else hiding.IPV6
+        low = low & 0xFFFFFFFF if mapped else low
+        row = hiding.stand_in(kind, high, low, names, state)
+        names[row, hiding.NEW_HIGH], names[row, hiding.NEW_LOW] = high if not mapped else 0, low
+    state[:3] = 0
+    return names, state
+
+
+class _Redaction:
+    """The passes that write."""
+
+    pages: mmap.mmap
+
+    def __init__(self, capture: CaptureSet, names: Words, state: Words, stream: BinaryIO) -> None:
+        self.capture = capture
+        self.names = names
+        self.state = state
+        self.stream = stream
+        self.places = Places()
+        self.lost = 0
+        self._blocks = 0
+
+    def write(self) -> Redacted:
+        """Packets and frames, then checksums."""
+        reports = self.capture.reports
+        packets = sum(report.packets for report in reports)
+        room = sum(report.captured_bytes for report in reports) + packets * (BLOCK + PADDING)
+        file = PacketFile(self.stream, pcapng=len({i for report in reports for i in report.link_types}) > 1
+                          or any(len(report.interfaces) > 1 for report in reports))  # fmt: skip
+        interfaces = sum(max(1, len(report.interfaces)) for report in reports)
+        room += 64 * (interfaces + 2)
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(self.stream.fileno(), 0, room)  # a full disk is an error now, not a signal later
+        else:
+            self.stream.truncate(room)
+        self.pages = mmap.mmap(self.stream.fileno(), 0)
+        out = np.frombuffer(self.pages, np.uint8)
+        self._packets(file, out)
+        file.finish()
+        size = self.stream.tell()
+        self.stream.truncate(size)
+        self.places = Places()
+        self._seal(out[:size])
+        self.pages.flush()
+        self.stream.seek(size)
+        addresses = int(self.state[hiding.IPV4] + self.state[hiding.IPV6])
+        return Redacted(file.packets, file.bytes, "pcapng" if file.pcapng else "pcap", addresses, self.lost)
+
+    def _packets(self, file: PacketFile, out: npt.NDArray[np.uint8]) -> None:
+        capture = self.capture
+        window = Window.for_size(capture.size)
+        if window.ring > 2:
+            window = Window(slots=SLOTS)
+        scanner = Scanner(capture)
+        frames: Frames | None = None
+        dissector: Dissector | None = None
+        for block in capture.blocks(window):
+            if dissector is None or frames is None:
+                frames = Frames(capture, self.places, out)
+                decoder = frames.decoder
+                dissector = Dissector(window, Programs(decoder.table, decoder.flexible, decoder.skim()))
+                frames.dissector = dissector
+            packets = block.packets.copy()  # scanning rewrites the rows of packets in tunnels
+            segments = scanner.scan(block)
+            row = np.searchsorted(packets[:, r.NUMBER], segments[:, PACKET] & FILE_MASK)
+            payload = np.full(len(packets), -1, np.int64)
+            plain = segments[:, AT] < EXTRA
+            payload[row[plain]] = segments[plain, AT] - block.delta - packets[row[plain], r.AT]
+            place = self._copy(file, window, packets, payload)
+            self.stream.flush()
+            to = np.where(plain & (payload[row] >= 0), place[row] + payload[row], -1)
+            self.places.add(segments, to)
+            for harvest in dissector.feed(segments, len(scanner.flows)):
+                frames.write(harvest.exchanges)
+                dissector.used()
+            dissector.before_next_block(True)
+            self._release()
+        if dissector is not None and frames is not None:
+            for harvest in dissector.finish():
+                frames.write(harvest.exchanges)
+                dissector.used()
+            self.lost = frames.lost
+
+    def _copy(self, file: PacketFile, window: Window, packets: Words, payload: Words) -> Words:
+        """Write packets with everything hidden; where in the output each went. Nothing else ever reaches the disk."""
+        places: list[Words] = []
+
+        def hide(records: npt.NDArray[np.uint8], place: Words, position: int) -> None:
+            first = 0
+            while first < len(packets):
+                first = int(hiding.hide(records, packets, place, payload, first, self.names, self.state))
+                if first < len(packets):
+                    self.names = hiding.grown(self.names)
+            places.append(place + position)
+
+        file.write(window.data, packets, hide)
+        return places[0] if places else np.zeros(0, np.int64)
+
+    def _seal(self, out: npt.NDArray[np.uint8]) -> None:
+        """Repeat what was sent twice, then sum."""
+        self.stream.seek(0)
+        again = CaptureSet("", [Member("", file=self.stream)])
+        window = Window(slots=2)  # nothing here looks back
+        scanner = Scanner(again)
+        places = self.places
+        for block in again.blocks(window):
+            segments = scanner.scan(block)
+            before = places.base + places.count
+            places.add(segments, np.where(segments[:, AT] < EXTRA, segments[:, AT], -1))
+            repeat(out, places.index, max(before - places.base, 0), places.count, places.base)
+            hiding.sum_segments(out, block.packets, block.delta)
+            self._release()
+
+    def _release(self) -> None:
+        """Now and then, let go of the output's pages; the file keeps what was written to them."""
+        self._blocks += 1
+        if self._blocks % RELEASE == 0:
+            self.pages.madvise(mmap.MADV_DONTNEED)

@@ -1,0 +1,227 @@
+"""Single exchanges with their bytes explained: what `show` prints.
+
+One pass over the captures, as for a table. Where an exchange that is asked for is finished, its frames are copied as
+they were on the wire. So that an exchange can be found by its frame number or by the beginning of its id, candidates
+are taken along and sorted out at the end.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kdissect.analysis.sessions.membership import implied
+from kdissect.capture import CaptureSet
+from kdissect.engine.analysed_run import AnalysedRun
+from kdissect.engine.pipeline import enter
+from kdissect.engine.run import Run, Settings
+from kdissect.kafka.exchanges.completed import FILE_SHIFT, Completed
+from kdissect.kafka.exchanges.completion import Completion
+from kdissect.kafka.exchanges.frame_bytes import collect
+from kdissect.kafka.recordsets.batch_explanation import expand
+from kdissect.kafka.streams import state as x
+from kdissect.kafka.streams.dissector import Dissector, Harvest
+from kdissect.problems import UsageError
+from kdissect.schema.explain import explain_frame, table
+from kdissect.tables.declaration import SCHEMAS
+from kdissect.tables.identity import exchange_ids
+
+MOST = 64
+"""Exchanges shown at most: one frame rarely completes more, and a prefix that fits more tells nothing."""
+PIECES = 1 << 16
+"""Pieces of a frame that are read again at a time: a frame of 100 MB in packets of 1,500 bytes has as many."""
+
+IMPLYING = {
+    "fetches": ("exchange_id", "request_kind", "session_key", "session_epoch", "implied_partitions"),
+    "fetch_partitions": ("exchange_id", "topic", "topic_id", "partition", "in_request"),
+    "session_partitions": tuple(SCHEMAS["session_partitions"].names),
+}
+"""Tables and columns from which the implied partitions of a Fetch are read."""
+
+_ID = re.compile(r"(?P<connection>[0-9a-fA-F]{1,16}):(?P<orphan>r?)(?P<n>\d{1,18})")
+
+
+@dataclass(slots=True)
+class Shown:
+    """One exchange, byte by byte."""
+
+    exchange: dict[str, Any]
+    """Its row of `exchanges`."""
+    request: pa.Table | None = None
+    """The request explained (see `kdissect.explain`; offsets count from the length prefix); None when not captured
+    whole."""
+    response: pa.Table | None = None
+    request_data: bytes = b""
+    """Bytes of the request with its length prefix, as on the wire, zeros for credentials and for what records
+    hold that is not revealed."""
+    response_data: bytes = b""
+    notes: list[str] = field(default_factory=list)
+    """What else is to be said of it, a sentence each."""
+    session: dict[str, Any] | None = None
+    """Of an incremental Fetch of a known session, its row of `fetches` (the columns in IMPLYING)."""
+    implied: pa.Table | None = None
+    """The partitions that it covers without naming them, as `analysis.sessions.membership.implied` has them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The exchange asked for: beginning and end of its id, or the number of the frame that completed its message."""
+
+    connection: str = ""
+    orphan: bool = False
+    n: int = -1
+    frame: int = -1
+
+    def among(self, ids: npt.NDArray[np.uint64], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:
+        """Places of finished exchanges (rows X_*, with the ids of their connections) that may be meant."""
+        if self.frame >= 0:
+            mask = (1 << FILE_SHIFT) - 1
+            packets = rows[:, [x.X_REQUEST + x.X_F_PACKET, x.X_RESPONSE + x.X_F_PACKET]]
+            return np.flatnonzero((((packets & mask) == self.frame) & (packets >= 0)).any(axis=1))
+        shift = np.uint64(64 - 4 * len(self.connection))
+        begins = (ids >> shift) == np.uint64(int(self.connection, 16))
+        return np.flatnonzero(begins & (rows[:, x.X_N] == self.n) & ((rows[:, x.X_ORPHAN] == 1) == self.orphan))
+
+
+def wanted(exchange_id: str | None, frame: int | None) -> Wanted:
+    """What is asked for. Raises UsageError for a text that is no exchange id."""
+    if (exchange_id is None) == (frame is None):
+        raise UsageError("show one exchange: by its id, or by the number of a frame")
+    if exchange_id is None:
+        return Wanted(frame=int(frame or 0))
+    found = _ID.fullmatch(exchange_id)
+    if found is None:
+        raise UsageError(f"{exchange_id!r} is no exchange id, such as 3f2a:12")
+    return Wanted(found["connection"].lower(), bool(found["orphan"]), int(found["n"]))
+
+
+def show(captures: Sequence[CaptureSet], settings: Settings, asked: Wanted, reveal: bool = False) -> list[Shown]:
+    """The exchange asked for; by frame, all that this frame completed. `reveal`: with keys, values and headers of
+    records.
+
+    Raises UsageError when there is none, or when the beginning of an id fits several connections.
+    """
+    read = {"exchanges": SCHEMAS["exchanges"].names, **{name: list(columns) for name, columns in IMPLYING.items()}}
+    analysed = AnalysedRun(captures, read, settings, _Showing)
+    run = cast("_Showing", analysed.run)
+    run.asked, run.reveal = asked, reveal
+    parts: dict[str, list[pa.Table]] = {}
+    sessions: set[str | None] = set()
+    for part in analysed.parts():
+        for table_name, key, values in (
+            ("exchanges", "exchange_id", run.found),
+            ("fetches", "exchange_id", run.found),
+            ("fetch_partitions", "exchange_id", run.found),
+            ("session_partitions", "session_key", sessions),
+        ):
+            wanted_rows = pc.is_in(part[table_name][key], pa.array(list(values), pa.string()))
+            kept = part[table_name].filter(wanted_rows)
+            if kept.num_rows:
+                parts.setdefault(table_name, []).append(kept)
+            if table_name == "fetches":
+                sessions.update(kept["session_key"].to_pylist())
+    tables = {key: run.builder.finished(key, parts.get(key, [])) for key in read}
+    rows = tables["exchanges"].to_pylist()
+    name = f"frame {asked.frame}" if asked.frame >= 0 else f"{asked.connection}:{'r' if asked.orphan else ''}{asked.n}"
+    if not rows:
+        what = "completes no Kafka request or response" if asked.frame >= 0 else "is no exchange of this capture"
+        raise UsageError(f"{name} {what}")
+    if asked.frame < 0 and len(rows) > 1:
+        raise UsageError(f"{name} fits {len(rows)} connections: {', '.join(row['exchange_id'] for row in rows[:4])}")
+    incremental = {row["exchange_id"]: row for row in tables["fetches"].to_pylist() if row["session_key"]}
+    for row in rows:
+        shown = run.found[row["exchange_id"]]
+        shown.exchange = row
+        fetch = incremental.get(row["exchange_id"])
+        if fetch is not None and fetch["request_kind"] == "incremental":
+            shown.session = fetch
+            shown.implied = implied(
+                row["exchange_id"], tables["fetches"], tables["fetch_partitions"], tables["session_partitions"]
+            )
+    return [run.found[row["exchange_id"]] for row in rows]
+
+
+def _without_secrets(data: bytes, explained: Sequence[Mapping[str, Any]]) -> bytes:
+    """The frame with zeros where credentials are."""
+    out = bytearray(data)
+    for row in explained:
+        if row["hidden"] and row["offset"] is not None:
+            out[row["offset"] : row["offset"] + row["length"]] = bytes(row["length"])
+    return bytes(out)
+
+
+class _Showing(Run):
+    """A run that copies the frames of the exchanges asked for as they are finished."""
+
+    asked: Wanted
+    reveal: bool
+
+    @cached_property
+    def found(self) -> dict[str, Shown]:
+        """The exchanges copied so far, by id."""
+        return {}
+
+    def _complete(self, harvest: Harvest, flows: npt.NDArray[np.int64], completion: Completion) -> Iterator[Completed]:
+        enter(harvest, flows, completion)
+        if len(harvest.exchanges):
+            self._copy(harvest.exchanges, completion.dissector, completion)
+        yield from completion.complete(harvest)
+
+    def _copy(self, rows: npt.NDArray[np.int64], dissector: Dissector, completion: Completion) -> None:
+        """Copy the frames of those rows that are asked for."""
+        ids = self.ledger.connections.id[rows[:, x.X_CONNECTION] + self.ledger.base]
+        for i in self.asked.among(ids, rows)[: MOST - len(self.found)].tolist():
+            row = rows[i]
+            name = exchange_ids(ids[i : i + 1], row[x.X_N : x.X_N + 1], row[x.X_ORPHAN : x.X_ORPHAN + 1] == 1)[
+                0
+            ].as_py()
+            shown = Shown({})
+            key, version = (int(row[k]) if row[k] >= 0 else None for k in (x.X_API, x.X_VERSION))
+            asked: bytes | None = None
+            for side, f, word in ((0, x.X_REQUEST, "request"), (1, x.X_RESPONSE, "response")):
+                data = self._frame(row, i, side, f, word, shown, dissector, completion)
+                if data is not None:
+                    explained = expand(explain_frame(data, side, key, version, asked), data, reveal=self.reveal)
+                    setattr(shown, word, table(explained))
+                    setattr(shown, f"{word}_data", _without_secrets(data, explained))
+                asked = data
+            self.found[name] = shown
+
+    def _frame(
+        self, row: npt.NDArray[np.int64], i: int, side: int, f: int, word: str, shown: Shown,
+        dissector: Dissector, completion: Completion,
+    ) -> bytes | None:  # fmt: skip
+        """One frame with its length prefix; None, with a note, where its bytes are not all there."""
+        size, missing, cut = (int(row[f + k]) for k in (x.X_F_BYTES, x.X_F_MISSING, x.X_F_CUT))
+        if row[x.X_STATUS] == x.TOKEN:
+            shown.notes.append(f"the {word} is a bare SASL token")
+            return None
+        if size < 4:
+            return None
+        if missing or cut:
+            what = [f"{missing} bytes were never captured"] * bool(missing) + [f"{cut} bytes were cut off"] * bool(cut)
+            shown.notes.append(f"of the {word}'s {size} bytes, {' and '.join(what)}")
+            return None
+        need = np.zeros((i + 1, 2), np.bool_)
+        need[i, side] = True
+        begin, end = np.zeros((i + 1, 2), np.int64), np.zeros((i + 1, 2), np.int64)
+        data = np.zeros(size, np.uint8)
+        absent = np.zeros((max(PIECES, size // 64), 3), np.int64)
+        _, again, _ = collect(  # type: ignore[no-untyped-call]
+            dissector.M, dissector.window.data, dissector.A, i, i + 1, need, True, data, 4, size, begin, end, absent
+        )
+        if again and not (completion.reader.rereadable and (absent[:again, 0] >= 0).all()):
+            shown.notes.append(f"the {word}'s bytes went by, and this input cannot be read again")
+            return None
+        completion.reader.read_many(absent[:again, 0], absent[:again, 1], data, absent[:again, 2])
+        data[:4] = np.frombuffer(struct.pack(">i", size - 4), np.uint8)
+        return data.tobytes()

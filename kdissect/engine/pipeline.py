@@ -1,0 +1,164 @@
+"""A strand of a run: connections followed from segments to finished exchanges and rows.
+
+A run has one strand a capture, or several, each with a share of the connections, in threads of their own. Everything
+that is carried from block to block lives in the strand's objects, so strands know nothing of each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kdissect.capture import CaptureSet
+from kdissect.capture.window import View
+from kdissect.engine.timings import KAFKA, REST, TABLES, TCP, Timings
+from kdissect.kafka.exchanges import payloads
+from kdissect.kafka.exchanges.completed import Completed
+from kdissect.kafka.exchanges.completion import Completion
+from kdissect.kafka.exchanges.messages import Decoder
+from kdissect.kafka.streams.dissector import Dissector, Harvest
+from kdissect.kafka.streams.fit import Programs
+from kdissect.kafka.streams.ledger import Ledger
+from kdissect.kafka.streams.unsealing import Unsealer
+from kdissect.tables.builder import TableBuilder
+from kdissect.tables.identity import exchange_ids
+from kdissect.tcp.layout import C_WIDTH
+
+Words = npt.NDArray[np.int64]
+Kind = tuple[int, int]
+"""API key, and 0 for requests or 1 for responses."""
+
+
+@dataclass(slots=True)
+class Rows:
+    """What one part of a run made: unresolved table rows by name, and messages of the type asked for."""
+
+    tables: dict[str, pa.RecordBatch]
+    messages: pa.RecordBatch | None = None
+    beside: dict[Kind, pa.RecordBatch] = field(default_factory=dict)
+    block: int = 0
+    """Number of the block that the rows were finished in."""
+
+
+@dataclass(slots=True)
+class Wishes:
+    """What is to be made of messages: those of one type for their own sake, and others for whoever works on rows."""
+
+    decoder: Decoder
+    type: Kind | None
+    beside: Mapping[Kind, frozenset[str]]
+
+
+class Strand:
+    """The connections of one capture, or a share of them. Rows go through `builder`, whose connections are
+    `ledger`'s."""
+
+    def __init__(
+        self, capture: CaptureSet, view: View, wishes: Wishes, ledger: Ledger, builder: TableBuilder,
+        keylog: bytes | None, clock: Timings,
+    ) -> None:  # fmt: skip
+        decoder = wishes.decoder
+        self.view = view
+        self.wishes = wishes
+        self.builder = builder
+        self.clock = clock
+        programs = Programs(decoder.table, decoder.flexible, decoder.skim())
+        self.dissector = Dissector(view, programs, Unsealer(ledger, keylog, capture.secrets))
+        self.completion = Completion(self.dissector, decoder, ledger, capture)
+        self._rereadable = capture.rereadable
+
+    def make_way(self) -> None:
+        """Let go of the part of the window that is filled next. To be called once for each block, before it is fed."""
+        self.view.refresh()
+        self.dissector.before_next_block(self._rereadable)
+        self.view.make_way()
+
+    def feed(self, segments: Words, flows: Words, order: Words | None = None) -> Iterator[Rows]:
+        """Unresolved rows of what a block finishes; `order` as for `Dissector.feed`."""
+        yield from self._rows(self.dissector.feed(segments, len(flows), order), flows)
+
+    def finish(self, flows: Words) -> Iterator[Rows]:
+        """Unresolved rows of what is finished because the capture ended."""
+        yield from self._rows(self.dissector.finish(), flows)
+
+    def _rows(self, harvests: Iterator[Harvest], flows: Words) -> Iterator[Rows]:
+        clock = self.clock
+        clock.at(TCP)
+        for harvest in harvests:
+            for done in completed(harvest, flows, self.completion, clock):
+                yield from rows(done, self.wishes, self.completion.ledger, self.builder, clock)
+            clock.at(TCP)
+        clock.at(REST)
+
+
+def completed(harvest: Harvest, flows: Words, completion: Completion, clock: Timings) -> Iterator[Completed]:
+    """The exchanges of a harvest; its connections and problems go into the books."""
+    clock.at(KAFKA)
+    enter(harvest, flows, completion)
+    for done in completion.complete(harvest):
+        clock.frames += int((done.request_bytes >= 0).sum() + (done.response_bytes >= 0).sum())
+        yield done
+        clock.at(KAFKA)
+
+
+def enter(harvest: Harvest, flows: Words, completion: Completion) -> None:
+    """Connections and problems of a harvest into the books; `flows` is the scanner's table."""
+    dissector, ledger = completion.dissector, completion.ledger
+    ledger.enter(np.concatenate([dissector.news(), harvest.ended[:, :C_WIDTH]]), flows)
+    ledger.close(harvest.ended)
+    ledger.stream_problems(harvest.problems)
+    if dissector.unsealer is not None:
+        dissector.unsealer.ended(harvest.ended)
+
+
+def rows(done: Completed, wishes: Wishes, ledger: Ledger, builder: TableBuilder, clock: Timings) -> Iterator[Rows]:
+    """Unresolved rows of finished exchanges."""
+    if not len(done):
+        return
+    clock.at(TABLES)
+    tables = builder.feed(done)
+    wanted = done if builder.fed is None else builder.fed
+    part = Rows(tables, _messages(wanted, wishes.type, ledger), _beside(wanted, wishes.beside, ledger))
+    clock.at(REST)
+    yield part
+    clock.at(TABLES)
+    for name, batch in builder.recorded():
+        clock.at(REST)
+        yield Rows({name: batch})
+        clock.at(TABLES)
+    clock.at(REST)
+
+
+def _messages(done: Completed, kind: Kind | None, ledger: Ledger) -> pa.RecordBatch | None:
+    """The messages asked for, with what identifies them."""
+    message = None if kind is None else done.messages.get(kind)
+    if kind is None or message is None or not len(message.rows):
+        return None
+    requests = payloads.forwarded(done.messages, message.rows) if payloads.asked_too(kind) else None
+    return identified(done, message.rows, payloads.unfolded(message.batch, kind, requests), ledger)
+
+
+def _beside(done: Completed, wanted: Mapping[Kind, frozenset[str]], ledger: Ledger) -> dict[Kind, pa.RecordBatch]:
+    """The further messages that are wanted."""
+    found = {kind: done.messages[kind] for kind in wanted if kind in done.messages}
+    return {
+        kind: identified(done, message.rows, message.batch, ledger)
+        for kind, message in found.items()
+        if len(message.rows)
+    }
+
+
+def identified(done: Completed, rows: Words, batch: pa.RecordBatch, ledger: Ledger) -> pa.RecordBatch:
+    """Messages of some exchanges with exchange id, API version and correlation id in front of their fields."""
+    ids = exchange_ids(ledger.connections.id[done.conn[rows]], done.n[rows], done.is_orphan[rows])
+    head = {
+        "exchange_id": ids,
+        "api_version": pa.array(done.api_version[rows], pa.int16()),
+        "correlation_id": pa.array(done.correlation_id[rows], pa.int32()),
+    }
+    names = batch.schema.names
+    return pa.RecordBatch.from_arrays([*head.values(), *(batch.column(name) for name in names)], names=[*head, *names])

@@ -1,0 +1,105 @@
+"""Blocks of a capture, read and scanned: one after the other, or each while the one before it is worked on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from kdissect.capture import CaptureSet
+from kdissect.capture.pcap import u32
+from kdissect.capture.window import Window
+from kdissect.engine.timings import CAPTURE, NET, REST, WAITING, Timings
+from kdissect.net.scanner import Scanner
+
+if TYPE_CHECKING:
+    from kdissect.engine.run import Settings
+
+Words = npt.NDArray[np.int64]
+
+LARGE = 32 << 20
+"""Bytes of a capture that several threads are worth their trouble for: four blocks."""
+MOST = 8
+"""Threads at most unless more are asked for: each works on some 30 MB, and only one at a time runs Python between the
+kernels."""
+
+
+def jobs(settings: Settings, capture: CaptureSet) -> int:
+    """Threads that a capture is worked on with."""
+    if settings.follow is not None or not all(member.regular for member in capture.members):
+        return 1  # what comes is shown at once, and nobody waits for a thread that waits for a pipe
+    if settings.jobs:
+        return settings.jobs
+    size = capture.size
+    return min(cores(), MOST) if size is None or size >= LARGE else 1
+
+
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Reading:
+    """The segment rows of each block of a capture. `ahead`: with a thread that reads one block further, from when
+    `go_on` is called; then the scanner may be used only before that."""
+
+    def __init__(
+        self, capture: CaptureSet, window: Window, scanner: Scanner, settings: Settings, ahead: bool = False
+    ) -> None:
+        u32(np.zeros(4, np.uint8), 0, False)  # the first kernel of a process starts numba up: not the reading's time
+        self._capture = capture
+        self._scanner = scanner
+        self._whole = settings.timings
+        self._clock = Timings() if ahead else settings.timings
+        follow = settings.follow
+        self._blocks = capture.blocks(window) if follow is None else capture.blocks(window, True, follow)
+        self._thread = ThreadPoolExecutor(1, "kdissect-reading") if ahead else None
+        self._next: Future[Words | None] | None = None
+
+    def __enter__(self) -> Reading:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._thread is not None:
+            self._thread.shutdown(wait=True, cancel_futures=True)
+            self._whole.merge(self._clock)
+
+    def __iter__(self) -> Iterator[Words]:
+        segments = self._read()
+        if self._thread is not None:
+            self._capture.read_apart()
+        while segments is not None:
+            yield segments
+            if self._next is None:
+                segments = self._read()
+            else:
+                self._whole.at(WAITING)
+                segments = self._next.result()
+                self._whole.at(REST)
+
+    def go_on(self) -> None:
+        """The next block may be read into the window."""
+        if self._thread is not None:
+            self._next = self._thread.submit(self._read)
+
+    def _read(self) -> Words | None:
+        clock = self._clock
+        clock.at(CAPTURE)
+        block = next(self._blocks, None)
+        if block is None:
+            clock.at(REST)
+            return None
+        clock.at(NET)
+        segments = self._scanner.scan(block)
+        clock.packets += len(block.packets)
+        if self._thread is not None:
+            segments = segments.copy()  # the scanner makes the next ones in the same place
+        clock.at(REST)
+        return segments

@@ -1,0 +1,166 @@
+"""One capture whose files come one after the other, in one process or in several.
+
+    work = Continued("broker.pcap", "exchanges", columns, settings, state)   # state None: it begins
+    for batch in work.rows_of(files): ...                                    # rows, resolved, as exchanges complete
+    state = work.state()                                                     # bytes; whoever has them goes on
+
+The rows are those of one run over all files: what is unfinished when a file ends (frames, requests that wait, segments
+ahead of a hole, IP fragments) is carried in the state, with its bytes, so that earlier files need not be there any
+more. What a run makes only when the capture has ended (requests that were never answered on connections that stay
+open, tables of whole connections) does not come. TLS is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from kdissect import __version__
+from kdissect.analysis.stage import Stage
+from kdissect.arrays.packed import packed, unpacked
+from kdissect.capture import CaptureSet
+from kdissect.capture.captureset import Member
+from kdissect.capture.window import Window
+from kdissect.engine import first_run
+from kdissect.engine.run import Run, Settings
+from kdissect.kafka.exchanges.completed import Completed
+from kdissect.kafka.exchanges.completion import Completion
+from kdissect.kafka.streams.dissector import Dissector
+from kdissect.kafka.streams.fit import Programs
+from kdissect.net.scanner import Scanner
+from kdissect.net.segment import FILE_SHIFT, PACKET
+from kdissect.problems import CaptureError, UsageError
+from kdissect.tables.brokers import Brokers
+from kdissect.tables.builder import PER_BLOCK
+from kdissect.tables.declaration import columns_of
+from kdissect.tables.topics import Topics
+
+TABLES = (*PER_BLOCK, "fetch_partitions", "list_offsets", "record_batches", "problems")
+"""Tables whose rows are made as exchanges complete."""
+
+
+def columns(table: str, named: Sequence[str] | None = None) -> list[str]:
+    """The columns of a table that can be made without the analysis, which needs more than one capture's past.
+
+    Raises UsageError for other tables, for columns that are not there, and for columns of the analysis.
+    """
+    if table not in TABLES:
+        columns_of(table)
+        raise UsageError(f"rows of {table!r} are complete at the end only; a stream makes: {', '.join(TABLES)}")
+    asked = columns_of(table, None if named is None else list(named))
+    plain = [column for column in asked if Stage({table: [column]}).idle]
+    if named is not None and plain != asked:
+        late = next(column for column in asked if column not in plain)
+        raise UsageError(f"column {late!r} of {table!r} is made by the analysis, which a stream does not run")
+    return plain
+
+
+@dataclass(slots=True)
+class _Carried:
+    """What one run leaves to the next."""
+
+    version: str
+    table: str
+    columns: list[str]
+    files: list[str]
+    dissector: Mapping[str, Any]
+    ledger: Mapping[str, Any]
+    scanner: Mapping[str, Any]
+    brokers: Brokers
+    topics: Topics
+
+
+class Continued(Run):
+    """Rows of `table` with these columns from the next files of a capture."""
+
+    def __init__(
+        self, capture: str, table: str, columns: Sequence[str], settings: Settings, state: bytes | None = None
+    ) -> None:
+        self._before = _unpacked(state, table, list(columns)) if state is not None else None
+        self._names = [] if self._before is None else list(self._before.files)
+        super().__init__([CaptureSet(capture, [])], {table: list(columns)}, settings)
+        self.ledger.connections.files[0] = self._names
+        self.table = table
+        self._capture = capture
+        self._files: list[Member] = []
+        self._window = Window()
+        programs = Programs(self.decoder.table, self.decoder.flexible, self.decoder.skim())
+        self._dissector = Dissector(self._window, programs)
+        self._scanner = Scanner(CaptureSet(capture, [Member(capture)]), settings.after, settings.before)
+        if self._before is not None:
+            self._dissector.go_on(self._before.dissector)
+            self.ledger.go_on(self._before.ledger)
+            self._scanner.go_on(self._before.scanner)
+            self.builder.brokers.merge(self._before.brokers)
+            self.builder.topics.merge(self._before.topics)
+
+    def rows_of(self, files: Iterable[Member]) -> Iterator[pa.RecordBatch]:
+        """Rows of these files, in order, named by what is known by then. To be called once."""
+        self._files = list(files)
+        for part in self.rows():
+            batch = part.tables.get(self.table)
+            if batch is not None and batch.num_rows:
+                yield self.builder.resolved(self.table, batch)
+        if self.table == "problems":
+            made = self.builder.at_the_end(self.ledger.problems())["problems"]
+            yield from self.builder.finished("problems", [made]).to_batches()
+
+    def completed(self) -> Iterator[Completed]:
+        """Exchanges that finish in these files."""
+        first_run.begin()
+        for member in self._files:
+            self._names.append(member.name)
+            yield from self._completed(member, len(self._names) - 1)
+
+    def _completed(self, member: Member, number: int) -> Iterator[Completed]:
+        dissector, scanner = self._dissector, self._scanner
+        capture = CaptureSet(self._capture, [member])
+        scanner.capture = capture
+        completion = Completion(dissector, self.decoder, self.ledger, capture)
+        try:
+            for block in capture.blocks(self._window):
+                segments = scanner.scan(block)
+                segments[:, PACKET] += number << FILE_SHIFT
+                flows = scanner.flows
+                yield from self.taken(dissector.feed(segments, len(flows)), flows, completion)
+                scanner.forget(dissector.free_flows())
+                dissector.before_next_block(rereadable=False)  # what earlier files left can be read nowhere again
+        except CaptureError as error:
+            capture.add_problem(0, 0, 0, member.name, str(error))
+        dissector.settle()
+        for problem in capture.problems:
+            problem.file = number
+        base = self.ledger.base
+        self.capture_problems(0, capture)
+        self.ledger.base = base
+        capture.close()
+
+    def state(self) -> bytes:
+        """What is needed to go on, some kilobytes and what is unfinished. Nothing else may be called after it."""
+        self._dissector.settle()
+        rows = self._dissector.renumber()
+        carried = _Carried(
+            __version__,
+            self.table,
+            self.builder.columns[self.table],
+            self._names,
+            self._dissector.carried(),
+            self.ledger.carried(rows),
+            self._scanner.carried(),
+            self.builder.brokers,
+            self.builder.topics,
+        )
+        return packed(carried)
+
+
+def _unpacked(state: bytes, table: str, columns: list[str]) -> _Carried:
+    """Raises UsageError where the state is another version's, or another table's."""
+    carried = unpacked(state)
+    if not isinstance(carried, _Carried) or carried.version != __version__:
+        raise UsageError(f"this state was left by another version of kdissect than {__version__}: begin anew")
+    if (carried.table, carried.columns) != (table, columns):
+        raise UsageError(f"this state is for columns of {carried.table!r} that differ: begin anew")
+    return carried

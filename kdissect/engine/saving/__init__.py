@@ -1,0 +1,1 @@
+"""Tables as files in memory that does not grow with the capture."""

@@ -1,0 +1,66 @@
+"""The rows that findings are looked for in, gathered part by part, as many as there is room for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kdissect.analysis.findings import READ, told_of
+from kdissect.arrays.dictionaries import unified
+from kdissect.tables.order import order, sort_columns
+
+
+class Evidence:
+    """Room for about `most` rows of what findings read, and for as many connections. Once it is full, nothing is added
+    but fetch sessions."""
+
+    def __init__(self, most: int) -> None:
+        self.most = most
+        self.whole = True
+        """Nothing was left out."""
+        self.exchanges = 0
+        """Exchanges among which evidence was looked for."""
+        self._rows = 0
+        self._parts: dict[str, list[pa.Table]] = {}
+
+    def take(self, part: dict[str, pa.Table]) -> None:
+        """Keep the rows and columns that findings read, as long as there is room."""
+        names = [name for name in READ if name in part and part[name].num_rows]
+        if self._rows < self.most:
+            for name in names:
+                wanted = READ[name].union(sort_columns(name))
+                columns = [column for column in part[name].column_names if column in wanted]
+                table = told_of(name, part[name].select(columns))
+                self._parts.setdefault(name, []).append(table)
+                self._rows += table.num_rows
+            self.exchanges += part["exchanges"].num_rows
+        elif names:
+            self.whole = False
+        if part["fetch_sessions"].num_rows:
+            self._parts.setdefault("fetch_sessions", []).append(part["fetch_sessions"])
+
+    def add(self, name: str, table: pa.Table) -> None:
+        """Keep what findings read of a piece of a table that is made at the end; of connections as many, too."""
+        if name in READ and table.num_rows:
+            parts = self._parts.setdefault(name, [])
+            if name != "connections" or sum(part.num_rows for part in parts) < self.most:
+                parts.append(table.select([column for column in table.column_names if column in READ[name]]))
+            else:
+                self.whole = False
+
+    def tables(self, topics: Sequence[str] = ()) -> dict[str, pa.Table]:
+        """What was kept, by table, in order; of tables that name topics, rows of these topics."""
+        out = {}
+        for name, parts in self._parts.items():
+            table = order(name, unified(pa.concat_tables(parts, promote_options="permissive")))
+            out[name] = _of(topics, table)
+        return out
+
+
+def _of(topics: Sequence[str], table: pa.Table) -> pa.Table:
+    """Of a table that names topics, the rows of these topics; all, if none are named."""
+    if not topics or "topic" not in table.column_names:
+        return table
+    return table.filter(pc.is_in(table["topic"].cast(pa.string()), value_set=pa.array(topics)))

@@ -1,0 +1,151 @@
+"""The connections of a capture shared out among strands, each worked on by a thread of its own.
+
+Connections know nothing of each other below the tables, so each strand follows its share with its own books and makes
+their rows; what it learned of the whole capture (brokers, topics, offers) is put together after every block, its books
+at the end. While the strands work on a block, the next one is read, and whoever asked for the rows works on those of
+the block before. A block's rows are the same whatever the number of strands, only their order differs; whoever shows
+rows puts them in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from kdissect.capture import CaptureSet
+from kdissect.capture.window import View
+from kdissect.engine.pipeline import Rows, Strand
+from kdissect.engine.readahead import Reading, jobs
+from kdissect.engine.timings import REST, WAITING, Timings
+from kdissect.kafka.streams.dissector import by_flow
+from kdissect.kafka.streams.ledger import Ledger
+from kdissect.net.scanner import Scanner
+from kdissect.net.segment import FLOW
+
+if TYPE_CHECKING:
+    from kdissect.engine.run import Run
+
+Words = npt.NDArray[np.int64]
+
+
+def rows(run: Run) -> Iterator[Rows]:
+    """As `Run.rows`."""
+    run.begin()
+    for number, capture, scanner in run.readings():
+        count = strands(run, capture)
+        if count:
+            yield from _Shared(run, number, capture, scanner, count).rows()
+        else:
+            yield from run.block_by_block(run.completed_of(number, capture, scanner))
+
+
+def strands(run: Run, capture: CaptureSet) -> int:
+    """Strands that a capture is shared out among: one for each thread but the one that reads ahead. One strand gains
+    too, for whoever asked for the rows works beside it.
+
+    None where rows are handed on as they are made, where what some connections tell decides what is wanted of others,
+    where TLS is decrypted (resumed sessions go by what others agreed on), and where memory for bytes that cannot be
+    read again is shared: all of that is done by the thread that asks.
+    """
+    settings = run.settings
+    if run.flowing or settings.selection or settings.keylog is not None or not capture.rereadable:
+        return 0
+    return jobs(settings, capture) - 1
+
+
+class _Shared:
+    """One capture, shared out."""
+
+    def __init__(self, run: Run, number: int, capture: CaptureSet, scanner: Scanner, count: int) -> None:
+        self.run = run
+        self.number = number
+        self.capture = capture
+        self.scanner = scanner
+        self.window = capture.window()
+        self.count = count
+        self.shared = False
+        """Whether any block was."""
+        self.strands = [self._strand(view) for view in self.window.views(count)]
+
+    def _strand(self, view: View) -> Strand:
+        run = self.run
+        ledger = Ledger(run.ledger.connections.captures, run.ledger.connections.files)
+        ledger.begin(self.number)
+        builder = run.builder.apart(ledger.connections)
+        return Strand(self.capture, view, run.wishes, ledger, builder, None, Timings())
+
+    def rows(self) -> Iterator[Rows]:
+        """Unresolved rows, block by block."""
+        run, scanner, strands = self.run, self.scanner, self.strands
+        run.ledger.begin(self.number)
+        made: list[Rows] = []
+        with (
+            Reading(self.capture, self.window, scanner, run.settings, ahead=True) as reading,
+            ThreadPoolExecutor(self.count, "kdissect-strand") as threads,
+        ):
+            for segments in reading:
+                if self.capture.secrets and not self.shared:
+                    self.count = 1
+                self.shared = True
+                for strand in strands:
+                    strand.make_way()
+                scanner.forget(np.concatenate([strand.dissector.free_flows(segments) for strand in strands]))
+                flows = scanner.flows
+                reading.go_on()
+                work = [
+                    threads.submit(_fed, strand, segments, flows, order)
+                    for strand, order in zip(strands, self._orders(segments, len(flows)), strict=True)
+                ]
+                yield from run.handed_on(made)
+                made = self._awaited(work)
+                self._block_ended(made, segments)
+            work = [threads.submit(_finished, strand, scanner.flows) for strand in strands]
+            yield from run.handed_on(made)
+            made = self._awaited(work)
+            self._learn(made)
+            yield from run.handed_on(made)
+        while self.strands:
+            strand = self.strands.pop(0)
+            ledger, builder, clock = strand.completion.ledger, strand.builder, strand.clock
+            del strand  # its heap goes before its books are copied
+            run.absorb(ledger, builder)
+            run.settings.timings.merge(clock)
+        run.capture_ended(self.number, self.capture, scanner, self.window.end)
+
+    def _orders(self, segments: Words, flows: int) -> list[Words]:
+        """For each strand the places of its segments, flow by flow."""
+        order = by_flow(segments, flows)
+        of = (segments[order, FLOW] >> 1) % self.count
+        return [order[of == number] for number in range(len(self.strands))]
+
+    def _awaited(self, work: Sequence[Future[list[Rows]]]) -> list[Rows]:
+        clock = self.run.settings.timings
+        clock.at(WAITING)
+        made = [part for future in work for part in future.result()]
+        clock.at(REST)
+        return made
+
+    def _learn(self, made: list[Rows]) -> None:
+        for part in made:
+            part.block = self.run.block
+        for strand in self.strands:
+            self.run.builder.learn(strand.builder)
+
+    def _block_ended(self, made: list[Rows], segments: Words) -> None:
+        self._learn(made)
+        self.run.block_ended(self.number, segments, [strand.dissector for strand in self.strands])
+        for strand in self.strands:
+            strand.builder.agree(self.run.builder)
+        self.run.progress(self.window.end)
+
+
+def _fed(strand: Strand, segments: Words, flows: Words, order: Words) -> list[Rows]:
+    return list(strand.feed(segments, flows, order))
+
+
+def _finished(strand: Strand, flows: Words) -> list[Rows]:
+    return list(strand.finish(flows))

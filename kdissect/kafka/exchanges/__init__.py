@@ -1,0 +1,1 @@
+"""Paired frames to decoded exchanges: which layout, what became of each, messages inside messages."""

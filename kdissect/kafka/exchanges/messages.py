@@ -1,0 +1,318 @@
+"""Bodies of requests and responses to nested Arrow columns, many at a time.
+
+A `Decoder` knows every layout and which fields are wanted. `decode` takes bodies (without their headers) as positions
+in one byte array and returns their status, the error codes and throttle times of responses, and for the wanted
+message types one `Message` each. Layouts are compiled when the first frame of theirs comes. Where one version number
+once had two layouts, the first that fits exactly wins, the newest release's before older ones.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kdissect.kafka.exchanges.bodies import Decoded, Message, Type
+from kdissect.problems import UsageError
+from kdissect.schema import index
+from kdissect.schema import opcodes as k
+from kdissect.schema.columns import Shape, Used, place, record_batch, schema_of
+from kdissect.schema.filling import fill
+from kdissect.schema.layout import Layout, Wanted
+from kdissect.schema.library import Library, compile_library, fields_of, load_library
+from kdissect.schema.model import Api
+from kdissect.schema.program import Rows, compile_layout
+from kdissect.schema.vm import Skim, count
+
+Ints = npt.NDArray[Any]
+Flags = npt.NDArray[np.bool_]
+
+__all__ = ["Decoded", "Decoder", "Message", "Type", "schema_for"]
+
+MAX_BATCH_BYTES = 1 << 28
+"""Columns of one record batch. Frames are split into several batches above it, so that int32 offsets hold and memory
+stays flat; a block of 8 MB of real traffic needs a tenth of it."""
+MAX_BODY_BYTES = 1 << 30
+"""Columns of one body. A body that would need more (ten times Kafka's default limit of a request, 100 MiB, many times
+over in empty elements) is hostile: TOO_LARGE."""
+MAX_OFFSET = 2**31 - 2
+"""Elements or bytes that int32 offsets can count, with the end offset."""
+
+
+@dataclass(slots=True)
+class _Compiled:
+    """One wanted layout: the columns that its values can reach, and those that can be null."""
+
+    has: Flags
+    null: Flags
+
+
+@dataclass(slots=True)
+class _State:
+    """Everything compiled so far. Replaced as a whole, so that other threads go on with what they have."""
+
+    programs: Ints
+    rows: Ints
+    tags: Ints
+    constants: Ints
+    layouts: dict[Type, Layout]
+    shapes: dict[Type, Shape]
+    compiled: dict[int, _Compiled]
+    counters: int
+    columns: int
+
+
+class Decoder:
+    """Decodes bodies; see the module. Safe to share between threads.
+
+    `wanted` maps (API key, side) to None (every field and unknown tags) or to dotted snake_case paths, each with all
+    below it ("topics.partitions.fetch_offset"; "responses.partitions.records@" adds the position of records in the
+    byte array as `records_at`; "*" is everything). Other message types are only checked. Raises UsageError for an
+    unknown API or path.
+    """
+
+    def __init__(self, wanted: Mapping[Type, Wanted] | None = None, apis: Mapping[int, Api] | None = None) -> None:
+        self.wanted: dict[Type, Wanted] = dict(wanted or {})
+        self._given = apis
+        if apis is None:
+            library = load_library(index.digest(), lambda: index.load().apis)
+        else:
+            library = compile_library(apis)
+        self.library: Library = library
+        for (key, side), paths in self.wanted.items():
+            if not (0 <= key < library.newest.shape[0] and side in (0, 1)) or library.newest[key, side] < 0:
+                raise UsageError(f"there is no API with key {key}")
+            if paths:
+                Layout(self._apis[key].message(side), paths)  # a wrong path is an error now, not at its first frame
+        self.table: Ints = library.table
+        """int32 [key, version, side]: program id, -1 unknown. Shape [128, 32, 2]."""
+        self.flexible: Ints = library.flexible.astype(np.int16)
+        """int16 [key, side]: first version with tags in its header, 32767 never."""
+        self._lock = threading.Lock()
+        self._state = _State(library.programs, library.rows, library.tags, np.zeros(1, np.int64), {}, {}, {}, 1, 0)
+
+    @property
+    def _apis(self) -> Mapping[int, Api]:
+        return self._given if self._given is not None else index.load().apis
+
+    def newest(self, key: int, side: int) -> int:
+        """The newest version with a known layout, -1 for an unknown API: what to try for a version newer than that."""
+        return int(self.library.newest[key, side]) if 0 <= key < self.library.newest.shape[0] else -1
+
+    def identity(self, program: int) -> tuple[int, int, int, int]:
+        """(API key, version, side, variant) of a program id."""
+        key, version, side, variant = (int(x) for x in self.library.identity[program])
+        return key, version, side, variant
+
+    def skim(self) -> Skim:
+        """What `vm.consumes` needs, with room of its own: one per thread."""
+        lib = self.library
+        return Skim(
+            lib.programs, lib.rows, lib.tags, lib.alternative, np.zeros(2, np.int64), np.zeros(2, np.int64), _stack(),
+            np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int32), np.zeros(1, np.int8),
+            np.zeros(4, np.int32),
+        )  # fmt: skip
+
+    def decode(self, s: Ints, begin: Ints, end: Ints, program: Ints) -> Decoded:
+        """Decode the bodies s[begin[i]:end[i]] (`s` uint8, positions int64) by program ids (int32, -1: none known)."""
+        if not s.flags.writeable:
+            s = s.copy()  # kernels would be compiled once more for read-only arrays
+        begin = np.ascontiguousarray(begin, np.int64)
+        end = np.ascontiguousarray(end, np.int64)
+        program = np.ascontiguousarray(program, np.int32)
+        program, ambiguous = self._choose(s, begin, end, program)
+        variant = np.where(program >= 0, self.library.identity[program, 3], 0).astype(np.int8)
+        state = self._ready(program)
+        status = np.zeros(begin.size, np.int8)
+        seen = _unseen(begin.size)
+        parts: dict[Type, list[tuple[Ints, pa.RecordBatch]]] = {}
+        self._run(state, s, begin, end, program, status, seen, 0, parts)
+        messages = {
+            kind: Message(np.concatenate([rows for rows, _ in found]), [batch for _, batch in found])
+            for kind, found in parts.items()
+        }
+        seen = np.ascontiguousarray(seen.reshape(-1, 4).T)
+        return Decoded(status, seen[0], seen[1], seen[2], seen[3], variant, ambiguous, messages)
+
+    def _ready(self, program: Ints) -> _State:
+        """The state with all wanted layouts among `program` compiled."""
+        state = self._state
+        used = np.flatnonzero(np.bincount(program[program >= 0], minlength=len(state.programs)))
+        identity = self.library.identity
+        missing = [
+            int(p) for p in used
+            if int(p) not in state.compiled and (int(identity[p, 0]), int(identity[p, 2])) in self.wanted
+        ]  # fmt: skip
+        if not missing:
+            return state
+        with self._lock:
+            self._state = self._extended(self._state, missing)
+            return self._state
+
+    def _extended(self, old: _State, missing: list[int]) -> _State:
+        state = _State(
+            old.programs.copy(), old.rows, old.tags, old.constants, dict(old.layouts), dict(old.shapes),
+            dict(old.compiled), old.counters, old.columns,
+        )  # fmt: skip
+        rows = Rows(old.rows.size // k.STRIDE, old.tags.size // k.TAG_STRIDE, old.constants.size)
+        for which in missing:
+            if which in state.compiled:
+                continue
+            key, version, side, variant = self.identity(which)
+            api = self._apis[key]
+            message = api.message(side)
+            kind = (key, side)
+            layout = state.layouts.get(kind)
+            if layout is None:
+                layout = Layout(message, self.wanted[kind], state.counters, state.columns)
+                state.layouts[kind] = layout
+                state.shapes[kind] = Shape(layout)
+                state.counters = layout.end_counter
+                state.columns = layout.end_column
+            program = compile_layout(message, side, version, fields_of(api, side, version, variant), layout, rows)
+            state.programs[which] = program.count, program.fill, layout.first_counter, layout.end_counter
+            shape = state.shapes[kind]
+            program.null.discard(-1)
+            program.has.discard(-1)
+            state.compiled[which] = _Compiled(shape.mask(program.has), shape.mask(program.null))
+        state.rows = np.concatenate([old.rows, np.array(rows.rows, np.int64)])
+        state.tags = np.concatenate([old.tags, np.array(rows.tags, np.int64)])
+        state.constants = np.concatenate([old.constants, np.array(rows.constants, np.int64)])
+        return state
+
+    def _run(
+        self, state: _State, s: Ints, begin: Ints, end: Ints, program: Ints, status: Ints, seen: Ints, first: int,
+        parts: dict[Type, list[tuple[Ints, pa.RecordBatch]]],
+    ) -> None:  # fmt: skip
+        """Count, lay out, fill; in halves where the columns would be too large. `first` is the frames' first row."""
+        counters = np.zeros(state.counters, np.int64)
+        stack = _stack()
+        count(
+            s, begin, end, program, state.programs, state.rows, state.tags, counters, counters.copy(), stack, status,
+            seen,
+        )  # fmt: skip
+        good = program[(status == k.OK) & (program >= 0)]
+        used = self._used(state, good)
+        if not used:
+            return
+        columns, size = place(used, counters, state.columns)
+        limit = MAX_BODY_BYTES if begin.size == 1 else MAX_BATCH_BYTES
+        counters[0] = 0
+        if size > limit or int(counters.max()) > MAX_OFFSET:
+            if begin.size == 1:
+                status[0] = k.TOO_LARGE
+                seen[:] = _unseen(1)
+                return
+            middle = begin.size // 2
+            for start, stop in ((0, middle), (middle, begin.size)):
+                part = slice(start, stop)
+                part_seen = seen[4 * start : 4 * stop]
+                self._run(
+                    state, s, begin[part], end[part], program[part], status[part], part_seen, first + start, parts
+                )
+            return
+        buffer = np.zeros((size + 63) & ~63, np.uint8)
+        done = np.zeros(state.counters, np.int64)
+        high = np.zeros(state.counters, np.uint8)
+        failed = fill(
+            s, begin, end, program, state.programs, state.rows, state.tags, state.constants, columns.ravel(), done,
+            stack, status, high, buffer, buffer.view(np.int16), buffer.view(np.int32), buffer.view(np.int64),
+        )  # fmt: skip
+        done[0] = 0
+        if failed or not np.array_equal(done, counters):
+            raise RuntimeError("count and fill disagree: a bug in kdissect's schema compiler, please report it")
+        wrapped = pa.py_buffer(buffer)
+        for kind, rows in self._rows(state, program, status, used):
+            layout = state.layouts[kind]
+            batch = record_batch(layout, wrapped, counters, columns, high)
+            parts.setdefault(kind, []).append((rows + first, batch))
+
+    def _used(self, state: _State, good: Ints) -> list[Used]:
+        """The layouts that these programs write, with the columns that they reach."""
+        out: dict[Type, Used] = {}
+        for which in np.flatnonzero(np.bincount(good, minlength=1)):
+            compiled = state.compiled.get(int(which))
+            if compiled is None:
+                continue
+            kind = (int(self.library.identity[which, 0]), int(self.library.identity[which, 2]))
+            if kind in out:
+                out[kind].has |= compiled.has
+                out[kind].null |= compiled.null
+            else:
+                out[kind] = Used(state.layouts[kind], state.shapes[kind], compiled.has.copy(), compiled.null.copy())
+        return list(out.values())
+
+    def _rows(self, state: _State, program: Ints, status: Ints, used: list[Used]) -> list[tuple[Type, Ints]]:
+        """For each used message type the frames that it has rows of, in order."""
+        kinds = [kind for kind, layout in state.layouts.items() if any(item.layout is layout for item in used)]
+        identity = self.library.identity
+        number = np.full(len(identity) + 1, len(kinds), np.int16)  # the last is for frames without a program
+        for at, (key, side) in enumerate(kinds):
+            number[:-1][(identity[:, 0] == key) & (identity[:, 2] == side)] = at
+        of = number[program]
+        of[status != k.OK] = len(kinds)
+        order = np.argsort(of, kind="stable")
+        ends = np.cumsum(np.bincount(of, minlength=len(kinds) + 1)).tolist()
+        return [(kind, order[start:end]) for kind, start, end in zip(kinds, [0, *ends], ends, strict=False)]
+
+    # versions that had more than one layout
+
+    def _choose(self, s: Ints, begin: Ints, end: Ints, program: Ints) -> tuple[Ints, Flags]:
+        """(programs with the layout that fits where a version had several, ambiguous)."""
+        ambiguous = np.zeros(program.size, bool)
+        several = np.flatnonzero((program >= 0) & (self.library.alternative[program] >= 0))
+        if not several.size:
+            return program, ambiguous
+        program = program.copy()
+        chosen = np.full(several.size, -1, np.int32)
+        trial = program[several]
+        while trial.size and (trial >= 0).any():
+            fits = (self._check(s, begin[several], end[several], trial) == k.OK) & (trial >= 0)
+            for at in np.flatnonzero(fits & (chosen >= 0)):
+                f = several[at : at + 1]
+                if not ambiguous[f[0]]:
+                    ambiguous[f] = self._differ(s, begin[f], end[f], chosen[at : at + 1], trial[at : at + 1])
+            chosen = np.where(fits & (chosen < 0), trial, chosen)
+            trial = np.where(trial >= 0, self.library.alternative[trial], -1).astype(np.int32)
+        program[several] = np.where(chosen >= 0, chosen, program[several])
+        return program, ambiguous
+
+    def _check(self, s: Ints, begin: Ints, end: Ints, program: Ints) -> Ints:
+        lib = self.library
+        status = np.zeros(begin.size, np.int8)
+        seen = _unseen(begin.size)
+        room = np.zeros(2, np.int64)
+        count(s, begin, end, program, lib.programs, lib.rows, lib.tags, room, room.copy(), _stack(), status, seen)
+        return status
+
+    def _differ(self, s: Ints, begin: Ints, end: Ints, one: Ints, other: Ints) -> bool:
+        """Whether two layouts that both fit say different things about the same body."""
+        key, _, side, _ = self.identity(int(one[0]))
+        full = Decoder({(key, side): None}, self._given)
+        said = []
+        for program in (one, other):
+            parts: dict[Type, list[tuple[Ints, pa.RecordBatch]]] = {}
+            status, seen = np.zeros(1, np.int8), _unseen(1)
+            full._run(full._ready(program), s, begin, end, program, status, seen, 0, parts)
+            said.append([batch.to_pylist() for found in parts.values() for _, batch in found])
+        return said[0] != said[1]
+
+
+def schema_for(key: int, side: int, wanted: Wanted = None) -> pa.Schema:
+    """The Arrow schema of an API's messages: the union of all versions' fields, without decoding anything."""
+    return schema_of(Layout(index.load().apis[key].message(side), wanted))
+
+
+def _stack() -> Ints:
+    """What is open while a program runs: lists and tag buffers (address, left, limit or counter, tags seen)."""
+    return np.zeros(4 * k.MAX_DEPTH + 4, np.int64)
+
+
+def _unseen(n: int) -> Ints:
+    """Error codes and throttle time of n frames that say nothing: `vm.count` writes over it."""
+    return np.tile(np.array([k.NO_CODE, 0, 0, -1], np.int32), n)

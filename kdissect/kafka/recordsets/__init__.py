@@ -1,0 +1,1 @@
+"""Record batches and records: headers, compression, checksums, producers' sequences."""

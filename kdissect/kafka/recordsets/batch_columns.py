@@ -1,0 +1,108 @@
+"""Rows of batches as Arrow columns of the table `record_batches`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kdissect.arrays.dictionaries import coded
+from kdissect.kafka.recordsets.batch_layout import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_SEQUENCE,
+    CODEC_MASK,
+    CODECS,
+    CONTROL_BIT,
+    CUT,
+    FIRST_MS,
+    FIRST_TIME,
+    LAST_MS,
+    LAST_OFFSET,
+    LEADER_EPOCH,
+    LOG_APPEND_BIT,
+    MAGIC,
+    MAX_TIME,
+    NULL,
+    OWNER,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    RECORDS,
+    TRANSACTIONAL_BIT,
+    WHOLE,
+    WIRE,
+)
+
+Int64s = npt.NDArray[np.int64]
+
+UNKNOWN = -1
+"""crc_ok and uncompressed_bytes: not asked, or not to be known."""
+
+TIMES = pa.timestamp("us", tz="UTC")
+_NAMES = pa.array(CODECS)
+_TIME_TYPES = pa.array(["create_time", "log_append_time"])
+
+
+def times(ms: Int64s) -> pa.Array:
+    """Timestamps of milliseconds; null for NULL, -1, and outside years 1-9999."""
+    inside = (ms != -1) & (ms >= FIRST_MS) & (ms <= LAST_MS)
+    return pa.array(np.where(inside, ms, 0) * 1000, pa.int64(), mask=~inside).cast(TIMES)
+
+
+def numbers(values: npt.NDArray[Any], kind: pa.DataType, null: int = NULL) -> pa.Array:
+    """A number column, null where the value is `null`."""
+    absent = values == null
+    if not absent.any():
+        return pa.array(values).cast(kind) if kind != pa.int64() else pa.array(np.ascontiguousarray(values))
+    return pa.array(np.where(absent, 0, values), pa.int64(), mask=absent).cast(kind)
+
+
+def columns(rows: Int64s, crc_ok: npt.NDArray[np.int8], uncompressed: Int64s) -> dict[str, Callable[[], pa.Array]]:
+    """Makers of the columns of `record_batches` by name, from rows of `Batches`; nothing is made that nobody asks
+    for."""
+    attributes = rows[:, ATTRIBUTES]
+    unknown = attributes == NULL
+    version2 = (rows[:, MAGIC] == 2) & ~unknown
+
+    def count(column: int) -> Any:
+        return lambda: numbers(rows[:, column], pa.int64())
+
+    def code(column: int) -> Any:
+        return lambda: numbers(rows[:, column], pa.int32())
+
+    def bit(mask: int) -> Any:
+        return lambda: pa.array((attributes & mask) != 0, mask=~version2)
+
+    def codec() -> pa.Array:
+        index = attributes & CODEC_MASK
+        return coded(index.astype(np.int8), _NAMES, unknown | (index >= len(CODECS)))
+
+    def time_type() -> pa.Array:
+        has = ~unknown & (rows[:, MAGIC] > 0)
+        index = ((attributes & LOG_APPEND_BIT) != 0).astype(np.int8)
+        return coded(index, _TIME_TYPES, ~has)
+
+    return {
+        "owner": lambda: pa.array(np.ascontiguousarray(rows[:, OWNER])),
+        "base_offset": count(BASE_OFFSET),
+        "last_offset": count(LAST_OFFSET),
+        "magic": code(MAGIC),
+        "codec": codec,
+        "is_transactional": bit(TRANSACTIONAL_BIT),
+        "is_control": bit(CONTROL_BIT),
+        "timestamp_type": time_type,
+        "first_timestamp": lambda: times(rows[:, FIRST_TIME]),
+        "max_timestamp": lambda: times(rows[:, MAX_TIME]),
+        "producer_id": count(PRODUCER_ID),
+        "producer_epoch": code(PRODUCER_EPOCH),
+        "base_sequence": code(BASE_SEQUENCE),
+        "leader_epoch": code(LEADER_EPOCH),
+        "records": count(RECORDS),
+        "compressed_bytes": count(WIRE),
+        "uncompressed_bytes": lambda: numbers(uncompressed, pa.int64(), UNKNOWN),
+        "crc_ok": lambda: pa.array(crc_ok == 1, mask=crc_ok == UNKNOWN),
+        "truncated": lambda: pa.array(rows[:, CUT] != WHOLE),
+    }

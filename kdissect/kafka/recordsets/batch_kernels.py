@@ -1,0 +1,370 @@
+"""Kernels over batch headers: hop from batch to batch (nothing behind a header is touched), CRC-32 of plain messages.
+
+How a record set is walked (ByteBufferLogInputStream): int64 offset, int32 length, magic at byte 16 in every format. A
+set that ends inside a batch is legal. A length below 14 or a magic outside 0-2 ends the walk, for nothing says where
+the next batch would begin; the rest becomes one DAMAGED row. A batch of offset -1 that reaches past the set and holds
+zeros is the filling of a down-converted response (LazyDownConversionRecordsSend), no batch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kdissect.kafka.recordsets.batch_layout import (
+    AT,
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_SEQUENCE,
+    BATCH,
+    CODEC_MASK,
+    CRC,
+    CUT,
+    CUT_BY_CAPTURE,
+    CUT_BY_SENDER,
+    DAMAGED,
+    FIRST_MS,
+    FIRST_TIME,
+    HEADER_V2,
+    KIND,
+    LAST_MS,
+    LAST_OFFSET,
+    LEADER_EPOCH,
+    LEAST_LENGTH,
+    LEAST_LENGTH_V1,
+    LEAST_RECORD,
+    LENGTH,
+    LZ4,
+    MAGIC,
+    MAX_TIME,
+    NONE,
+    NULL,
+    OWNER,
+    P_BITS,
+    P_CODEC,
+    P_COUNT,
+    P_LAST_OFFSET,
+    P_LENGTH,
+    P_MAGIC,
+    P_PADDING,
+    P_SHORT,
+    P_TIME,
+    P_ZSTD,
+    PADDING,
+    PREFIX,
+    PROBLEMS,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    RECORDS,
+    RUN,
+    STUB,
+    WHOLE,
+    WIDTH,
+    WIRE,
+    WRAPPER,
+    ZSTD,
+)  # fmt: skip
+from kdissect.kernels.kernel import kernel, part
+
+Bytes = npt.NDArray[np.uint8]
+Int64s = npt.NDArray[np.int64]
+Number = Any
+"""An int64 of numba, whatever Python makes of it."""
+
+
+@part
+def int16_at(s: Bytes, p: Number) -> Number:
+    """Big-endian int16; the caller has checked the bounds (so for all readers here)."""
+    return np.int64(np.int16((np.int64(s[p]) << 8) | np.int64(s[p + 1])))
+
+
+@part
+def int32_at(s: Bytes, p: Number) -> Number:
+    """Big-endian int32."""
+    value = (np.int64(s[p]) << 24) | (np.int64(s[p + 1]) << 16) | (np.int64(s[p + 2]) << 8) | np.int64(s[p + 3])
+    return np.int64(np.int32(value))
+
+
+@part
+def int64_at(s: Bytes, p: Number) -> Number:
+    """Big-endian int64."""
+    return (int32_at(s, p) << 32) | (int32_at(s, p + 4) & 0xFFFFFFFF)
+
+
+@part
+def _known16(s: Bytes, p: Number, end: Number) -> Number:
+    return int16_at(s, p) if p + 2 <= end else NULL
+
+
+@part
+def _known32(s: Bytes, p: Number, end: Number) -> Number:
+    return int32_at(s, p) if p + 4 <= end else NULL
+
+
+@part
+def _known64(s: Bytes, p: Number, end: Number) -> Number:
+    return int64_at(s, p) if p + 8 <= end else NULL
+
+
+@part
+def _odd_time(time: Number) -> Number:
+    return time != NULL and (time < FIRST_MS or time > LAST_MS)
+
+
+@part
+def _blank(s: Bytes, p: Number, end: Number) -> Number:
+    blank = True
+    for k in range(p, end):
+        blank = blank and s[k] == 0
+    return blank
+
+
+@part
+def _start(
+    rows: Int64s, n: Number, owner: Number, at: Number, length: Number, wire: Number, kind: Number, cut: Number
+) -> None:
+    for k in range(WIDTH):
+        rows[n, k] = NULL
+    rows[n, OWNER] = owner
+    rows[n, AT] = at
+    rows[n, LENGTH] = length
+    rows[n, WIRE] = wire
+    rows[n, KIND] = kind
+    rows[n, CUT] = cut
+    rows[n, PROBLEMS] = 0
+
+
+@part
+def _batch(s: Bytes, rows: Int64s, n: Number, end: Number) -> None:
+    """The fields of a magic-2 header; `end` is where the bytes of the batch end."""
+    p = rows[n, AT]
+    problems = rows[n, PROBLEMS]
+    base = int64_at(s, p)
+    rows[n, MAGIC] = 2
+    rows[n, BASE_OFFSET] = base
+    rows[n, LEADER_EPOCH] = _known32(s, p + 12, end)
+    crc = _known32(s, p + 17, end)
+    rows[n, CRC] = crc & 0xFFFFFFFF if crc != NULL else NULL
+    attributes = _known16(s, p + 21, end)
+    rows[n, ATTRIBUTES] = attributes
+    delta = _known32(s, p + 23, end)
+    if delta != NULL:
+        rows[n, LAST_OFFSET] = base + delta
+        if delta < 0:
+            problems |= P_LAST_OFFSET
+    rows[n, FIRST_TIME] = _known64(s, p + 27, end)
+    rows[n, MAX_TIME] = _known64(s, p + 35, end)
+    rows[n, PRODUCER_ID] = _known64(s, p + 43, end)
+    rows[n, PRODUCER_EPOCH] = _known16(s, p + 51, end)
+    rows[n, BASE_SEQUENCE] = _known32(s, p + 53, end)
+    count = _known32(s, p + 57, end)
+    rows[n, RECORDS] = count
+    if attributes != NULL:
+        if attributes & ~np.int64(0x7F):
+            problems |= P_BITS
+        if (attributes & CODEC_MASK) > ZSTD:
+            problems |= P_CODEC
+        plain = (attributes & CODEC_MASK) == NONE
+        too_many = plain and rows[n, CUT] == WHOLE and count * LEAST_RECORD > rows[n, WIRE] - HEADER_V2
+        if count != NULL and (count < 0 or too_many):
+            problems |= P_COUNT
+    if _odd_time(rows[n, FIRST_TIME]) or _odd_time(rows[n, MAX_TIME]):
+        problems |= P_TIME
+    rows[n, PROBLEMS] = problems
+
+
+@part
+def _message(s: Bytes, rows: Int64s, n: Number, end: Number, magic: Number) -> None:
+    """The fields of one message of magic 0 or 1: a wrapper, or the first of a run."""
+    p = rows[n, AT]
+    offset = int64_at(s, p)
+    crc = _known32(s, p + 12, end)
+    rows[n, MAGIC] = magic
+    rows[n, LAST_OFFSET] = offset
+    problems = rows[n, PROBLEMS]
+    attributes = np.int64(s[p + 17]) if p + 18 <= end else NULL
+    rows[n, ATTRIBUTES] = attributes
+    codec = NONE if attributes == NULL else attributes & CODEC_MASK
+    if codec == NONE:
+        rows[n, BASE_OFFSET] = offset
+        rows[n, RECORDS] = 1
+    else:
+        rows[n, KIND] = WRAPPER
+        rows[n, CRC] = crc & 0xFFFFFFFF if crc != NULL else NULL
+        if codec > ZSTD:
+            problems |= P_CODEC
+        elif codec > LZ4:
+            problems |= P_ZSTD
+    if magic == 1:
+        time = _known64(s, p + 18, end)
+        rows[n, MAX_TIME] = time
+        if codec == NONE:
+            rows[n, FIRST_TIME] = time
+        if _odd_time(time):
+            problems |= P_TIME
+    if attributes != NULL and attributes & ~np.int64(0x0F if magic == 1 else 0x07):
+        problems |= P_BITS
+    rows[n, PROBLEMS] = problems
+
+
+@part
+def _join(s: Bytes, rows: Int64s, n: Number, p: Number, total: Number, magic: Number) -> None:
+    """Take a further plain message into the run of row n."""
+    rows[n, LENGTH] += total
+    rows[n, WIRE] += total
+    rows[n, RECORDS] += 1
+    rows[n, LAST_OFFSET] = int64_at(s, p)
+    if np.int64(s[p + 17]) & ~np.int64(0x0F if magic == 1 else 0x07):
+        rows[n, PROBLEMS] |= P_BITS
+    if magic == 1:
+        time = int64_at(s, p + 18)
+        rows[n, MAX_TIME] = max(rows[n, MAX_TIME], time)
+        if _odd_time(time):
+            rows[n, PROBLEMS] |= P_TIME
+
+
+@kernel
+def walk(s: Bytes, at: Int64s, size: Int64s, captured: Int64s, rows: Int64s) -> Number:
+    """Rows of all batches of the record sets s[at[i] : at[i] + size[i]], of which the first captured[i] bytes are
+    there.
+
+    Returns how many rows there are; fills `rows` [n, WIDTH] unless it has none (first pass: count).
+    """
+    fill = rows.shape[0] > 0
+    n = 0
+    for i in range(at.shape[0]):
+        p = at[i]
+        if p < 0 or p > s.shape[0]:
+            continue
+        stop = p + max(size[i], 0)  # where the set ends
+        end = p + min(max(size[i], 0), max(captured[i], 0), s.shape[0] - p)  # where its captured bytes end
+        run: Number = -1  # magic of the run that the row before is, if it can go on
+        while p < end:
+            left = end - p
+            cut = CUT_BY_CAPTURE if end < stop else CUT_BY_SENDER
+            if left < 8 or (left < PREFIX and int64_at(s, p) != -1):
+                if fill:
+                    _start(rows, n, i, p, left, stop - p, STUB, cut)
+                    rows[n, BASE_OFFSET] = _known64(s, p, end)
+                n += 1
+                break
+            length = int32_at(s, p + 8) if left >= PREFIX else NULL
+            oversized = length == NULL or (length >= LEAST_LENGTH and PREFIX + length > stop - p)
+            if oversized and int64_at(s, p) == -1 and _blank(s, p + PREFIX, min(p + HEADER_V2, end)):
+                if fill:
+                    _start(rows, n, i, p, left, stop - p, PADDING, cut)
+                    rows[n, PROBLEMS] = P_PADDING
+                n += 1
+                break
+            if length == NULL or length < LEAST_LENGTH:
+                if fill:
+                    _start(rows, n, i, p, left, stop - p, DAMAGED, WHOLE)
+                    rows[n, BASE_OFFSET] = int64_at(s, p)
+                    rows[n, PROBLEMS] = P_LENGTH
+                n += 1
+                break
+            total = PREFIX + length
+            if left < 17:
+                if fill:
+                    _start(rows, n, i, p, left, min(total, stop - p), STUB, cut)
+                    rows[n, BASE_OFFSET] = int64_at(s, p)
+                n += 1
+                break
+            magic = np.int64(s[p + 16])
+            if magic > 2:
+                if fill:
+                    _start(rows, n, i, p, left, stop - p, DAMAGED, WHOLE)
+                    rows[n, BASE_OFFSET] = int64_at(s, p)
+                    rows[n, PROBLEMS] = P_MAGIC
+                n += 1
+                break
+            whole = total <= left
+            if whole:
+                cut = WHOLE
+            elif total > stop - p:
+                cut = CUT_BY_SENDER if end == stop else CUT_BY_CAPTURE
+            if magic == 2:
+                if fill:
+                    _start(rows, n, i, p, min(total, left), min(total, stop - p), BATCH, cut)
+                    if whole and total < HEADER_V2:
+                        rows[n, PROBLEMS] = P_SHORT
+                    _batch(s, rows, n, p + min(total, left))
+                n += 1
+                run = -1
+            else:
+                short = magic == 1 and length < LEAST_LENGTH_V1
+                plain = whole and not short and (np.int64(s[p + 17]) & CODEC_MASK) == NONE
+                if plain and run == magic:
+                    if fill:
+                        _join(s, rows, n - 1, p, total, magic)
+                else:
+                    if fill:
+                        _start(rows, n, i, p, min(total, left), min(total, stop - p), RUN, cut)
+                        if short:
+                            rows[n, PROBLEMS] = P_SHORT
+                        _message(s, rows, n, p + min(total, left), magic)
+                    n += 1
+                    run = magic if plain else -1
+            if not whole:
+                break
+            p += total
+    return n
+
+
+@kernel
+def runs_ok(s: Bytes, rows: Int64s, table: npt.NDArray[np.uint32], ok: npt.NDArray[np.int8]) -> None:
+    """CRC-32 of every message of every whole run: ok[n] becomes 1, or 0 where any differs. Others stay as they are.
+
+    `table` [8, 256] is the slicing-by-8 table of the polynomial.
+    """
+    for n in range(rows.shape[0]):
+        if rows[n, KIND] != RUN or rows[n, CUT] != WHOLE or rows[n, PROBLEMS] & P_SHORT:
+            continue
+        p = rows[n, AT]
+        end = p + rows[n, LENGTH]
+        if p < 0 or end > s.shape[0]:
+            continue
+        good = True
+        while p + PREFIX + LEAST_LENGTH <= end:
+            length = int32_at(s, p + 8)
+            if length < LEAST_LENGTH or length > end - p - PREFIX:
+                good = False
+                break
+            crc = crc32(s, p + 16, p + PREFIX + length, table)
+            if np.int64(crc) != (int32_at(s, p + 12) & 0xFFFFFFFF):
+                good = False
+                break
+            p += PREFIX + length
+        ok[n] = 1 if good else 0
+
+
+@part
+def crc32(s: Bytes, p: Number, end: Number, table: npt.NDArray[np.uint32]) -> Number:
+    """A reflected CRC-32 of s[p:end], eight bytes at a time; `table` makes it CRC-32 or CRC-32C."""
+    crc = np.uint32(0xFFFFFFFF)
+    i = np.uint64(p)
+    stop = np.uint64(end)
+    while i + np.uint64(8) <= stop:
+        a = crc ^ (
+            np.uint32(s[i])
+            | (np.uint32(s[i + np.uint64(1)]) << np.uint32(8))
+            | (np.uint32(s[i + np.uint64(2)]) << np.uint32(16))
+            | (np.uint32(s[i + np.uint64(3)]) << np.uint32(24))
+        )
+        crc = (
+            table[7, a & np.uint32(0xFF)]
+            ^ table[6, (a >> np.uint32(8)) & np.uint32(0xFF)]
+            ^ table[5, (a >> np.uint32(16)) & np.uint32(0xFF)]
+            ^ table[4, a >> np.uint32(24)]
+            ^ table[3, s[i + np.uint64(4)]]
+            ^ table[2, s[i + np.uint64(5)]]
+            ^ table[1, s[i + np.uint64(6)]]
+            ^ table[0, s[i + np.uint64(7)]]
+        )
+        i += np.uint64(8)
+    while i < stop:
+        crc = table[0, (crc ^ np.uint32(s[i])) & np.uint32(0xFF)] ^ (crc >> np.uint32(8))
+        i += np.uint64(1)
+    return np.uint32(crc ^ np.uint32(0xFFFFFFFF))

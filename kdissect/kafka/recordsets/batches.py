@@ -1,0 +1,144 @@
+"""The batches of record sets, from their headers alone.
+
+`walk` hops over headers. What costs more is in `verification`: `verify` computes checksums, `measure` decompresses;
+both add to what `walk` found. Whatever is wrong with a batch is a bit in its row and becomes a row of `problems`
+through `Batches.problems`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kdissect.kafka.recordsets import batch_columns, batch_kernels
+from kdissect.kafka.recordsets.batch_columns import UNKNOWN
+from kdissect.kafka.recordsets.batch_layout import (
+    CUT,
+    CUT_BY_SENDER,
+    DAMAGED,
+    KIND,
+    OWNER,
+    P_TIME,
+    PADDING,
+    PROBLEM_TEXTS,
+    PROBLEMS,
+    WIDTH,
+    WIRE,
+)
+from kdissect.problems import Kind
+
+Bytes = npt.NDArray[np.uint8]
+Int64s = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(slots=True)
+class Batches:
+    """The batches of some record sets. `rows` is an int64 matrix [n, WIDTH] (`batch_layout`), in order of the sets.
+
+    `crc_ok` int8 [n]: 1, 0 or UNKNOWN; `uncompressed` int64 [n]: bytes of the records without compression, or UNKNOWN.
+    `s` is the buffer that the rows point into: it must stay as it is while more is asked.
+    """
+
+    s: Bytes
+    rows: Int64s
+    crc_ok: npt.NDArray[np.int8] = field(init=False)
+    uncompressed: Int64s = field(init=False)
+    details: dict[tuple[int, int], str] = field(default_factory=dict)
+    """(row, problem bit) -> what exactly, where more is known than the problem's text."""
+
+    def __post_init__(self) -> None:
+        self.crc_ok = np.full(len(self.rows), UNKNOWN, np.int8)
+        self.uncompressed = np.full(len(self.rows), UNKNOWN, np.int64)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def owner(self) -> Int64s:
+        """For each row the index of its record set."""
+        return self.rows[:, OWNER]
+
+    @property
+    def real(self) -> Int64s:
+        """Indices of the rows that are batches: neither padding nor bytes that are none."""
+        kind = self.rows[:, KIND]
+        return np.flatnonzero((kind != PADDING) & (kind != DAMAGED)).astype(np.int64)
+
+    def flag(self, row: int, problem: int, detail: str = "") -> None:
+        """Note a problem of a row."""
+        self.rows[row, PROBLEMS] |= problem
+        if detail:
+            self.details[row, problem] = detail
+
+    def problems(self, partial_is_legal: Flags | None = None) -> Problems:
+        """What is wrong, a row for each batch and kind, padding included.
+
+        `partial_is_legal` (one flag a record set): its last batch may be cut by the sender, as in Fetch responses;
+        without it every set may be.
+        """
+        bits = self.rows[:, PROBLEMS]
+        rows, kinds, texts = [], [], []
+        for bit, text in enumerate(PROBLEM_TEXTS):
+            for row in np.flatnonzero(bits & (1 << bit)).tolist() if bits.any() else ():
+                rows.append(row)
+                kinds.append(int(Kind.TIMESTAMP if 1 << bit == P_TIME else Kind.RECORDS))
+                detail = self.details.get((row, 1 << bit))
+                texts.append(f"{text}: {detail}" if detail else text)
+        if partial_is_legal is not None and len(self):
+            cut = (self.rows[:, CUT] == CUT_BY_SENDER) & (self.rows[:, KIND] != PADDING)
+            for row in np.flatnonzero(cut & ~partial_is_legal[self.owner]).tolist():
+                rows.append(row)
+                kinds.append(int(Kind.RECORDS))
+                texts.append("record set ends inside a batch")
+        where = np.asarray(rows, np.int64)
+        return Problems(where, self.owner[where], np.asarray(kinds, np.int8), texts, self.rows[where][:, WIRE])
+
+    def table(self, columns: Sequence[str] | None = None, picked: Int64s | None = None) -> pa.RecordBatch:
+        """The columns of `record_batches` which batches themselves know, of the rows in `real`, in order; or of those
+        `picked`."""
+        rows = self.real if picked is None else picked
+        makers = batch_columns.columns(self.rows[rows], self.crc_ok[rows], self.uncompressed[rows])
+        names = list(makers) if columns is None else [name for name in columns if name in makers]
+        return pa.RecordBatch.from_arrays([makers[name]() for name in names], names=names)
+
+
+@dataclass(frozen=True, slots=True)
+class Problems:
+    """Problems of batches: arrays of equal length. `rows`: rows of `Batches`; `owner`: their record sets; `kind`:
+    `kdissect.problems.Kind`; `texts`: what is wrong; `bytes`: size of the batch on the wire."""
+
+    rows: Int64s
+    owner: Int64s
+    kind: npt.NDArray[np.int8]
+    texts: list[str]
+    bytes: Int64s
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def first(self, most: int) -> Problems:
+        """At most so many of them."""
+        if len(self) <= most:
+            return self
+        return Problems(self.rows[:most], self.owner[:most], self.kind[:most], self.texts[:most], self.bytes[:most])
+
+
+def walk(s: Bytes, at: Int64s, size: Int64s, captured: Int64s | None = None) -> Batches:
+    """Batches of the record sets s[at[i] : at[i] + size[i]] (uint8 buffer, int64 arrays), from their headers alone.
+
+    `captured[i]` says how many bytes at the start of the set were captured (all, if not given): a batch that goes
+    beyond is cut by the capture. Nothing raises; whatever the bytes are, the sets are covered by rows from their
+    beginning on.
+    """
+    at, size = np.ascontiguousarray(at, np.int64), np.ascontiguousarray(size, np.int64)
+    there = size if captured is None else np.ascontiguousarray(captured, np.int64)
+    count = batch_kernels.walk(s, at, size, there, np.empty((0, WIDTH), np.int64))
+    rows = np.empty((count, WIDTH), np.int64)
+    if count:
+        batch_kernels.walk(s, at, size, there, rows)
+    return Batches(s, rows)

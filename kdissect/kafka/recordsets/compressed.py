@@ -1,0 +1,131 @@
+"""Compressed batches: where the compressed bytes are, and what compressed wrappers of magic 0 and 1 hold."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from kdissect.kafka.recordsets import record_kernels
+from kdissect.kafka.recordsets.batch_layout import (
+    AT,
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BATCH,
+    CODEC_MASK,
+    CUT,
+    FIRST_TIME,
+    HEADER_V2,
+    KIND,
+    LAST_OFFSET,
+    LENGTH,
+    LOG_APPEND_BIT,
+    MAGIC,
+    MAX_TIME,
+    P_BOMB,
+    P_CODEC,
+    P_DECOMPRESS,
+    P_RECORD_LENGTH,
+    P_SHORT,
+    P_WRAPPER_OFFSET,
+    P_ZSTD,
+    PROBLEMS,
+    RECORDS,
+    RUN,
+    WHOLE,
+    WRAPPER,
+)
+from kdissect.kafka.recordsets.batches import Batches
+from kdissect.kafka.recordsets.codecs import Bomb, CodecError, Reader
+
+Bytes = npt.NDArray[np.uint8]
+Int64s = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+def openable(rows: Int64s) -> Flags:
+    """Rows with records that can be looked at: headers complete, codec known to their format."""
+    kind = rows[:, KIND]
+    complete = (rows[:, LENGTH] >= HEADER_V2) | (kind == WRAPPER) | (kind == RUN)
+    sound: Flags = (kind <= RUN) & complete & ((rows[:, PROBLEMS] & (P_SHORT | P_CODEC | P_ZSTD)) == 0)
+    sound &= rows[:, CUT] == WHOLE
+    return sound
+
+
+def compressed(rows: Int64s, view: memoryview, row: int) -> tuple[int, memoryview | None]:
+    """(codec, the compressed bytes) of a batch or wrapper; None where a wrapper's value does not fit it."""
+    at, length = int(rows[row, AT]), int(rows[row, LENGTH])
+    codec = int(rows[row, ATTRIBUTES]) & CODEC_MASK
+    if rows[row, KIND] == BATCH:
+        return codec, view[at + HEADER_V2 : at + length]
+    begin = at + (26 if rows[row, MAGIC] == 1 else 18)  # behind the attributes and the timestamp
+    key = int.from_bytes(view[begin : begin + 4], "big", signed=True)
+    begin += 4 + max(key, 0)
+    if begin + 4 > at + length:
+        return codec, None
+    size = int.from_bytes(view[begin : begin + 4], "big", signed=True)
+    begin += 4
+    if size < 0 or begin + size > at + length:
+        return codec, None
+    return codec, view[begin : begin + size]
+
+
+def failure(batches: Batches, row: int, error: CodecError) -> None:
+    """Note that a batch could not be decompressed."""
+    batches.flag(
+        row, P_BOMB if isinstance(error, Bomb) else P_DECOMPRESS, "" if isinstance(error, Bomb) else str(error)
+    )
+
+
+def inner_span(source: Reader, scratch: Bytes) -> tuple[Int64s, int]:
+    """What a wrapper holds (`record_kernels.INNER_WIDTH` numbers) and how many bytes. Raises CodecError.
+
+    `scratch` is any buffer of at least 32 bytes; only the beginning of each message is kept in it.
+    """
+    inner = np.zeros(record_kernels.INNER_WIDTH, np.int64)
+    total = kept = skip = 0
+    while done := source.readinto(memoryview(scratch)[kept:]):
+        total += done
+        end = kept + done
+        if inner[record_kernels.I_BROKEN] or skip >= end:
+            kept, skip = 0, max(skip - end, 0)
+            continue
+        begin = int(record_kernels.span(scratch, skip, end, inner))
+        kept, skip = max(end - begin, 0), max(begin - end, 0)
+        if inner[record_kernels.I_BROKEN]:
+            kept = 0
+        scratch[:kept] = scratch[end - kept : end].copy()
+    if kept or skip:
+        inner[record_kernels.I_BROKEN] = 1
+    return inner, total
+
+
+def wrapper_base(rows: Int64s, row: int, inner: Int64s) -> tuple[int, bool]:
+    """(What to add to a wrapper's inner offsets, whether the wrapper's own offset makes sense).
+
+    Magic 0 has absolute inner offsets; magic 1 relative ones, the last being the wrapper's (KIP-31); a wrapper of
+    offset 0 is one that old librdkafka produced: its inner offsets count from 0
+    (AbstractLegacyRecordBatch.DeepRecordsIterator).
+    """
+    offset, last = int(rows[row, LAST_OFFSET]), int(inner[record_kernels.I_LAST])
+    if rows[row, MAGIC] == 0 or offset == 0:
+        return 0, True
+    return (offset - last, True) if offset >= last else (0, False)
+
+
+def note_inner(rows: Int64s, row: int, inner: Int64s) -> None:
+    """Write into a wrapper's row what was found inside."""
+    rows[row, RECORDS] = inner[record_kernels.I_COUNT]
+    if inner[record_kernels.I_BROKEN]:
+        rows[row, PROBLEMS] |= P_RECORD_LENGTH
+    if inner[record_kernels.I_COUNT] == 0:
+        return
+    base, sane = wrapper_base(rows, row, inner)
+    if not sane:
+        rows[row, PROBLEMS] |= P_WRAPPER_OFFSET
+    rows[row, BASE_OFFSET] = base + inner[record_kernels.I_FIRST]
+    rows[row, LAST_OFFSET] = base + inner[record_kernels.I_LAST]
+    if rows[row, MAGIC] == 1:
+        appended = rows[row, ATTRIBUTES] & LOG_APPEND_BIT
+        if not appended:  # some producers leave the wrapper's own timestamp at 0
+            rows[row, MAX_TIME] = inner[record_kernels.I_MAX_TIME]
+        rows[row, FIRST_TIME] = rows[row, MAX_TIME] if appended else inner[record_kernels.I_FIRST_TIME]

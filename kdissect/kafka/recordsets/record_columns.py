@@ -1,0 +1,122 @@
+"""Rows of numbers from the record kernels as Arrow columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kdissect.arrays.dictionaries import coded
+from kdissect.kafka.recordsets import record_kernels
+from kdissect.kafka.recordsets.batch_layout import CONTROL_TYPES, NULL
+from kdissect.kafka.recordsets.record_kernels import (
+    O_BATCH,
+    O_CONTROL,
+    O_HEADERS,
+    O_HEADERS_AT,
+    O_KEY_AT,
+    O_KEY_BYTES,
+    O_OFFSET,
+    O_TIME,
+    O_VALUE_AT,
+    O_VALUE_BYTES,
+)
+
+Int64s = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+SCHEMA = pa.schema(
+    [
+        ("owner", pa.int64()),
+        ("batch", pa.int64()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("key_bytes", pa.int64()),
+        ("value_bytes", pa.int64()),
+        ("headers", pa.list_(pa.field("item", HEADER))),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("control_type", pa.dictionary(pa.int8(), pa.string())),
+    ]
+)
+"""A chunk of records. `owner` is the record set, `batch` the row of `Batches`; the others as in the table `records`."""
+
+LARGEST = 2**31 - 1
+"""Bytes that one binary column can hold (its offsets are int32); beyond, a chunk is cut in two."""
+_CONTROLS = pa.array(CONTROL_TYPES)
+
+
+def chunk(s: Bytes, out: Int64s, owner: Int64s, reveal: bool) -> Iterator[pa.RecordBatch]:
+    """Record batches of the columns of `out` [width, n]; positions in it are positions in `s`."""
+    count = out.shape[1]
+    if reveal and count > 1:
+        held = np.maximum(out[O_KEY_BYTES], 0) + np.maximum(out[O_VALUE_BYTES], 0)
+        if int(held.sum()) + _header_span(out, s) > LARGEST:
+            yield from chunk(s, np.ascontiguousarray(out[:, : count // 2]), owner, reveal)
+            yield from chunk(s, np.ascontiguousarray(out[:, count // 2 :]), owner, reveal)
+            return
+    columns = [
+        pa.array(owner[out[O_BATCH]]),
+        pa.array(out[O_BATCH]),
+        pa.array(out[O_OFFSET]),
+        _optional(out[O_TIME], NULL).cast(SCHEMA.field("timestamp").type),
+        _optional(out[O_KEY_BYTES], -1),
+        _optional(out[O_VALUE_BYTES], -1),
+        _headers(s, out) if reveal else pa.nulls(count, SCHEMA.field("headers").type),
+        _binary(s, out[O_KEY_AT], out[O_KEY_BYTES]) if reveal else pa.nulls(count, pa.binary()),
+        _binary(s, out[O_VALUE_AT], out[O_VALUE_BYTES]) if reveal else pa.nulls(count, pa.binary()),
+        _controls(out[O_CONTROL]),
+    ]
+    yield pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+
+
+def _header_span(out: Int64s, s: Bytes) -> int:
+    """A bound on the bytes of all headers: records do not overlap, so they cannot hold more than lies between."""
+    return int(out[O_HEADERS_AT].max() - out[O_HEADERS_AT].min()) if (out[O_HEADERS] > 0).any() else 0
+
+
+def _optional(values: Int64s, null: int) -> pa.Array:
+    absent = values == null
+    return pa.array(values, mask=absent) if absent.any() else pa.array(values)
+
+
+def _controls(codes: Int64s) -> pa.Array:
+    return coded(codes.astype(np.int8), _CONTROLS)
+
+
+def _binary(s: Bytes, at: Int64s, size: Int64s) -> pa.Array:
+    """The byte strings s[at : at + size], null where size is -1."""
+    offsets = np.empty(len(at) + 1, np.int32)
+    data = np.empty(int(np.maximum(size, 0).sum()), np.uint8)
+    record_kernels.gather(s, at, size, offsets, data)
+    absent = size < 0
+    mask = pa.array(~absent).buffers()[1] if absent.any() else None
+    return pa.Array.from_buffers(pa.binary(), len(at), [mask, pa.py_buffer(offsets), pa.py_buffer(data)])
+
+
+def _text(array: pa.Array) -> pa.Array:
+    """Byte strings as text; what is no UTF-8 gets replacement characters, as in Java."""
+    try:
+        return array.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([value.decode("utf-8", "replace") for value in array.to_pylist()], pa.string())
+
+
+def _headers(s: Bytes, out: Int64s) -> pa.Array:
+    """Headers of each record, null where the format has none (magic 0 and 1)."""
+    count = np.maximum(out[O_HEADERS], 0)
+    total = int(count.sum())
+    places = np.empty((4, total), np.int64)
+    record_kernels.header_places(s, out[O_HEADERS_AT], count, places)
+    pairs = pa.StructArray.from_arrays(
+        [_text(_binary(s, places[0], places[1])), _binary(s, places[2], places[3])], fields=list(HEADER)
+    )
+    offsets = np.zeros(len(count) + 1, np.int32)
+    np.cumsum(count, out=offsets[1:])
+    absent = out[O_HEADERS] < 0
+    return pa.ListArray.from_arrays(
+        pa.array(offsets), pairs, type=SCHEMA.field("headers").type, mask=pa.array(absent) if absent.any() else None
+    )

@@ -1,0 +1,237 @@
+"""Records of batches, in chunks: offset, time, sizes, and where asked keys, values and headers.
+
+Plain batches are read where they lie; compressed ones flow through one buffer (`Buffer`), so that memory depends
+neither on how many batches there are nor on how large they are. A single record larger than the buffer makes it grow,
+as far as its bytes come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from zstandard import ZstdDecompressor
+
+from kdissect.kafka.recordsets import record_kernels
+from kdissect.kafka.recordsets.batch_layout import (
+    AT,
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BATCH,
+    CODEC_MASK,
+    CUT,
+    CUT_BY_CAPTURE,
+    HEADER_V2,
+    KIND,
+    LAST_OFFSET,
+    LENGTH,
+    MAGIC,
+    NONE,
+    P_DECOMPRESS,
+    WHOLE,
+)
+from kdissect.kafka.recordsets.batches import Batches
+from kdissect.kafka.recordsets.codecs import Bomb, CodecError, Reader, reader
+from kdissect.kafka.recordsets.compressed import compressed, failure, inner_span, note_inner, openable, wrapper_base
+from kdissect.kafka.recordsets.record_columns import chunk
+from kdissect.kafka.recordsets.record_kernels import CLOSED, DONE, FINISHED, LOST, OPEN, S_BEGIN, S_END, S_STATE
+
+Int64s = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+Segment = tuple[int, int, int, int, int, int, int]
+
+CHUNK = 60_000
+"""Rows of a chunk at most: some MB of columns. No power of two, whose columns would share a few lines of the cache."""
+BUFFER = 4 << 20
+"""Bytes of the buffer that compressed batches flow through: some hundred ordinary batches, and within a processor's
+cache."""
+GROWTH = 64 << 20
+PLAUSIBLE_EXPANSION = 1032
+"""The buffer grows beyond GROWTH for one record (whose value is asked for) only as far as DEFLATE could have packed
+it, the densest of the codecs that do not repeat a block at will: a small batch cannot make it take gigabytes."""
+ALL_OFFSETS = (-(2**63), 2**63 - 1)
+
+
+def records(
+    batches: Batches,
+    *,
+    reveal: bool = False,
+    offsets: tuple[int, int] | None = None,
+    picked: Sequence[int] | Int64s | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Chunks of records of `batches`, in order of batches and offsets in them; at most CHUNK rows each.
+
+    Columns as in `record_columns.SCHEMA`: `owner` (the record set), `batch` (row of `batches`) and those of the table
+    `records`. Without `reveal` keys, values and headers are null. `offsets`: only those from the first to the last,
+    both included. `picked`: only these rows of `batches`. Problems are noted in `batches` as reading goes on. Nothing
+    raises. Batches cut by their record set are left out, as clients do; of plain ones cut by the capture the records
+    there are.
+    """
+    return Records(batches, reveal, offsets or ALL_OFFSETS).chunks(picked)
+
+
+class Records:
+    """One pass over the records of batches."""
+
+    def __init__(self, batches: Batches, reveal: bool, offsets: tuple[int, int]) -> None:
+        self.batches = batches
+        self.reveal = reveal
+        self.first, self.last = np.int64(offsets[0]), np.int64(offsets[1])
+        self.buffer = np.empty(BUFFER, np.uint8)
+        self._fresh()
+
+    def _fresh(self) -> None:
+        width = record_kernels.REVEALED_WIDTH if self.reveal else record_kernels.HIDDEN_WIDTH
+        self.out = np.empty((width, CHUNK), np.int64)
+        self.filled = 0
+
+    def chunks(self, picked: Sequence[int] | Int64s | None) -> Iterator[pa.RecordBatch]:
+        """All chunks."""
+        rows = self.batches.rows
+        wanted = self._wanted()
+        if picked is not None:
+            mask = np.zeros(len(rows), np.bool_)
+            mask[np.asarray(picked, np.int64)] = True
+            wanted &= mask
+        index = np.flatnonzero(wanted)
+        if len(index):
+            packed = (rows[index, ATTRIBUTES] & CODEC_MASK) != NONE
+            legacy = rows[index, KIND] != BATCH
+            groups = np.split(index, np.flatnonzero(np.diff(packed * 2 + legacy)) + 1)
+            for group in groups:
+                row = group[0]
+                old = rows[row, KIND] != BATCH
+                if rows[row, ATTRIBUTES] & CODEC_MASK == NONE:
+                    yield from self._plain(group, old)
+                else:
+                    yield from self._packed(group.tolist(), old)
+        yield from self._flush(self.batches.s)
+
+    def _wanted(self) -> npt.NDArray[np.bool_]:
+        rows = self.batches.rows
+        wanted = openable(rows)
+        whole_header = rows[:, LENGTH] >= HEADER_V2
+        plain = (rows[:, ATTRIBUTES] & CODEC_MASK) == NONE
+        wanted |= (rows[:, CUT] == CUT_BY_CAPTURE) & (rows[:, KIND] == BATCH) & whole_header & plain
+        # Offsets of a magic-2 header bound those inside; of legacy batches they are known only once they are opened.
+        known = rows[:, KIND] == BATCH
+        outside = (rows[:, LAST_OFFSET] < self.first) | (rows[:, BASE_OFFSET] > self.last)
+        wanted &= ~(known & outside)
+        return wanted
+
+    def _plain(self, group: Int64s, old: bool) -> Iterator[pa.RecordBatch]:
+        rows = self.batches.rows[group]
+        segments = np.zeros((len(group), record_kernels.SEGMENT_WIDTH), np.int64)
+        segments[:, S_BEGIN] = rows[:, AT] + np.where(rows[:, KIND] == BATCH, HEADER_V2, 0)
+        segments[:, S_END] = rows[:, AT] + rows[:, LENGTH]
+        segments[:, record_kernels.S_BATCH] = group
+        segments[:, S_STATE] = np.where(rows[:, CUT] == WHOLE, CLOSED, LOST)
+        yield from self._run(self.batches.s, segments, old)
+
+    def _run(self, s: Bytes, segments: Int64s, old: bool) -> Iterator[pa.RecordBatch]:
+        """Read the segments as far as they go; chunks as they fill."""
+        read = record_kernels.read_messages if old else record_kernels.read_records
+        state = np.zeros(2, np.int64)
+        status = not DONE
+        while status != DONE:
+            state[record_kernels.ROWS] = self.filled
+            status = read(s, self.batches.rows, segments, state, self.out, self.first, self.last)
+            self.filled = int(state[record_kernels.ROWS])
+            if status != DONE:
+                yield from self._flush(s)
+        if self.reveal:  # the bytes of keys and values do not stay where they are
+            yield from self._flush(s)
+
+    def _flush(self, s: Bytes) -> Iterator[pa.RecordBatch]:
+        if self.filled:
+            out, count = self.out, self.filled
+            self._fresh()
+            yield from chunk(s, out[:, :count], self.batches.owner, self.reveal)
+
+    def _packed(self, group: list[int], old: bool) -> Iterator[pa.RecordBatch]:
+        rows = self.batches.rows
+        view = memoryview(self.batches.s)
+        segments: list[Segment] = []
+        zstd = ZstdDecompressor()
+        fill = 0
+        for row in group:
+            codec, data = compressed(rows, view, row)
+            if data is None:
+                self.batches.flag(row, P_DECOMPRESS, "its value does not fit the message")
+                continue
+            magic = int(rows[row, MAGIC])
+            base = 0
+            if magic == 1:
+                found = self._relative_base(codec, data, row)
+                if found is None:
+                    continue
+                base = found
+            source = reader(codec, data, magic, zstd=zstd)
+            begin, done, fill_state = fill, 0, OPEN
+            while fill_state == OPEN:
+                if fill == len(self.buffer):
+                    segments.append((begin, fill, row, done, OPEN, base, 0))
+                    array = np.array(segments, np.int64)
+                    segments.clear()
+                    yield from self._run(self.buffer, array, old)
+                    begin, done = 0, int(array[-1, record_kernels.S_DONE])
+                    if array[-1, S_STATE] == FINISHED:
+                        fill, fill_state = 0, FINISHED
+                        break
+                    try:
+                        fill = self._carry(array[-1], source, len(data))
+                    except CodecError as error:
+                        failure(self.batches, row, error)
+                        fill, fill_state = 0, FINISHED
+                        break
+                try:
+                    got = source.readinto(memoryview(self.buffer)[fill:])
+                except CodecError as error:
+                    failure(self.batches, row, error)
+                    got, fill_state = 0, LOST
+                if got == 0 and fill_state == OPEN:
+                    fill_state = CLOSED
+                fill += got
+            if fill_state != FINISHED:
+                segments.append((begin, fill, row, done, fill_state, base, 0))
+        if segments:
+            yield from self._run(self.buffer, np.array(segments, np.int64), old)
+
+    def _carry(self, segment: Int64s, source: Reader, size: int) -> int:
+        """Move what was not read of an open segment to the buffer's front; returns how many bytes.
+
+        Throws away what follows of a record that was too large to wait for. A record that must be whole makes the
+        buffer grow; `size` is that of the compressed bytes. Raises CodecError.
+        """
+        begin, end = int(segment[S_BEGIN]), int(segment[S_END])
+        surplus = begin - end
+        while surplus > 0:
+            done = source.readinto(memoryview(self.buffer)[: min(surplus, len(self.buffer))])
+            if done == 0:
+                raise CodecError("the data end inside a record")
+            surplus -= done
+        rest = self.buffer[begin:end]
+        if 2 * len(rest) > len(self.buffer):
+            room = 2 * len(self.buffer)
+            if room > GROWTH and room > size * PLAUSIBLE_EXPANSION:
+                raise Bomb("a record larger than its compressed bytes can explain")
+            self.buffer = np.concatenate([rest, np.empty(room - len(rest), np.uint8)])
+        else:
+            self.buffer[: len(rest)] = rest.copy()
+        return len(rest)
+
+    def _relative_base(self, codec: int, data: memoryview, row: int) -> int | None:
+        """Base of a magic-1 wrapper's inner offsets, which only the last inner message tells; None if it cannot be
+        read."""
+        source: Reader = reader(codec, data, 1)
+        try:
+            inner, size = inner_span(source, np.empty(min(BUFFER, max(4096, 32 * len(data))), np.uint8))
+        except CodecError as error:
+            failure(self.batches, row, error)
+            return None
+        base, _ = wrapper_base(self.batches.rows, row, inner)
+        note_inner(self.batches.rows, row, inner)
+        self.batches.uncompressed[row] = size
+        return base

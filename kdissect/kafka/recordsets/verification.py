@@ -1,0 +1,152 @@
+"""Checksums and uncompressed sizes of batches: what is computed only when asked for."""
+
+from __future__ import annotations
+
+import zlib
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+from crc32c import crc32c
+from zstandard import ZstdDecompressor
+
+from kdissect.kafka.recordsets import batch_kernels, record_kernels
+from kdissect.kafka.recordsets.batch_layout import (
+    AT,
+    ATTRIBUTES,
+    BATCH,
+    CODEC_MASK,
+    CODECS,
+    CRC,
+    CRC_FROM_V1,
+    CRC_FROM_V2,
+    CUT,
+    CUT_BY_SENDER,
+    HEADER_V2,
+    KIND,
+    LENGTH,
+    MAGIC,
+    NONE,
+    P_CRC,
+    P_DECOMPRESS,
+    P_LONG,
+    P_SHORT,
+    PROBLEMS,
+    RECORDS,
+    RUN,
+    WHOLE,
+    WRAPPER,
+)
+from kdissect.kafka.recordsets.batches import Batches
+from kdissect.kafka.recordsets.codecs import CodecError, Reader, reader
+from kdissect.kafka.recordsets.compressed import compressed, failure, inner_span, note_inner, openable
+
+PIECE = 1 << 20
+"""Bytes decompressed in one go when only their number is asked."""
+
+
+CRC32, CRC32C = 0xEDB88320, 0x82F63B78
+"""Polynomials, reflected: of magic 0 and 1, of magic 2."""
+
+
+@cache
+def crc32_table(polynomial: int) -> npt.NDArray[np.uint32]:
+    """uint32[8, 256] for `batch_kernels.crc32`."""
+    table = np.empty((8, 256), np.uint32)
+    for byte in range(256):
+        value = byte
+        for _ in range(8):
+            value = (value >> 1) ^ (polynomial if value & 1 else 0)
+        table[0, byte] = value
+    for k in range(1, 8):
+        table[k] = table[0][table[k - 1] & 0xFF] ^ (table[k - 1] >> np.uint32(8))
+    return table
+
+
+def verify(batches: Batches) -> None:
+    """Checksums of all whole batches into `crc_ok`: CRC-32C for magic 2, CRC-32 for magic 0 and 1 (of a run, every
+    message's). A wrong one is a problem. Also notes where a batch cut by its record set holds all of its records: its
+    length lies."""
+    rows, ok = batches.rows, batches.crc_ok
+    view = memoryview(batches.s)
+    whole = (rows[:, CUT] == WHOLE) & ((rows[:, PROBLEMS] & P_SHORT) == 0)
+    for kind, start, checksum in ((BATCH, CRC_FROM_V2, crc32c), (WRAPPER, CRC_FROM_V1, zlib.crc32)):
+        picked = np.flatnonzero(whole & (rows[:, KIND] == kind))
+        if not len(picked):
+            continue
+        begin = rows[picked, AT]
+        places = zip((begin + start).tolist(), (begin + rows[picked, LENGTH]).tolist(), strict=True)
+        computed = [checksum(view[first:end]) for first, end in places]
+        ok[picked] = np.asarray(computed, np.int64) == rows[picked, CRC]
+    if (rows[:, KIND] == RUN).any():
+        batch_kernels.runs_ok(batches.s, rows, crc32_table(CRC32), ok)
+    rows[ok == 0, PROBLEMS] |= P_CRC
+    _find_long_lengths(batches)
+
+
+def _find_long_lengths(batches: Batches) -> None:
+    """Batches cut by their record set whose records all end inside it."""
+    rows = batches.rows
+    cut = (rows[:, CUT] == CUT_BY_SENDER) & (rows[:, KIND] == BATCH) & (rows[:, LENGTH] > HEADER_V2)
+    for row in np.flatnonzero(cut & (rows[:, RECORDS] > 0)).tolist():
+        codec = int(rows[row, ATTRIBUTES]) & CODEC_MASK
+        begin, end = int(rows[row, AT]) + HEADER_V2, int(rows[row, AT] + rows[row, LENGTH])
+        if codec == NONE:
+            header = rows[row : row + 1].copy()
+            segment = np.array([[begin, end, 0, 0, record_kernels.LOST, 0, 0]], np.int64)
+            nothing = np.empty((record_kernels.HIDDEN_WIDTH, 1), np.int64)
+            record_kernels.read_records(
+                batches.s, header, segment, np.zeros(2, np.int64), nothing, np.int64(0), np.int64(-1)
+            )
+            complete = segment[0, record_kernels.S_DONE] == header[0, RECORDS] and not header[0, PROBLEMS]
+        elif codec < len(CODECS):
+            complete = _size(reader(codec, memoryview(batches.s)[begin:end])) is not None
+        else:
+            complete = False
+        if complete:
+            batches.flag(row, P_LONG)
+
+
+def _size(source: Reader) -> int | None:
+    """Decompressed size, None where the data do not end well."""
+    scratch = memoryview(bytearray(PIECE))
+    total = 0
+    try:
+        while done := source.readinto(scratch):
+            total += done
+    except CodecError:
+        return None
+    return total
+
+
+def measure(batches: Batches) -> None:
+    """`uncompressed` of all whole batches; compressed ones are decompressed, piece by piece.
+
+    Opens compressed wrappers too: `records`, `base_offset` and `first_timestamp` of their rows become known.
+    """
+    rows = batches.rows
+    view = memoryview(batches.s)
+    known = openable(rows)
+    packed = (rows[:, ATTRIBUTES] & CODEC_MASK) != NONE
+    plain = np.flatnonzero(known & ~packed)
+    batches.uncompressed[plain] = rows[plain, LENGTH] - np.where(rows[plain, KIND] == BATCH, HEADER_V2, 0)
+    scratch = np.empty(PIECE, np.uint8)
+    zstd = ZstdDecompressor()
+    for row in np.flatnonzero(known & packed).tolist():
+        codec, data = compressed(rows, view, row)
+        if data is None:
+            batches.flag(row, P_DECOMPRESS, "its value does not fit the message")
+            continue
+        source = reader(codec, data, int(rows[row, MAGIC]), zstd=zstd)
+        try:
+            if rows[row, KIND] == WRAPPER:
+                inner, total = inner_span(source, scratch)
+                note_inner(rows, row, inner)
+            else:
+                total = 0
+                into = memoryview(scratch)
+                while done := source.readinto(into):
+                    total += done
+            batches.uncompressed[row] = total
+        except CodecError as error:
+            failure(batches, row, error)

@@ -1,0 +1,1 @@
+"""TCP streams to frames, frames to paired exchanges: loss, resynchronisation, TLS and logins included."""

@@ -1,0 +1,446 @@
+"""Segments in, finished exchanges out: the host of the stream kernels.
+
+A `Dissector` follows all connections of one capture. `feed` takes the segment rows of a block and yields `Harvest`s:
+exchanges with the places of their frames, connections that ended, problems. It owns the arrays, makes them larger
+when a kernel asks for room, and moves bytes that are still needed out of the window before the window forgets them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from kdissect.capture.window import EXTRA, Window
+from kdissect.kafka.streams.connection_kernel import (
+    FINISHING,
+    LINGER_NS,
+    NODE_MARGIN,
+    PACKETS,
+    PLAINTEXT,
+    group,
+    release_nodes,
+    run,
+)
+from kdissect.kafka.streams.fit import Programs
+from kdissect.kafka.streams.kept_bytes import GIVE_UP, LEAVE, MOVE, keep
+from kdissect.kafka.streams.resting import Parked
+from kdissect.kafka.streams.state import (
+    E_BASE,
+    FLEXIBLE,
+    KEPT,
+    KEPT_BASE,
+    MARGIN,
+    NAME_ENDS,
+    NAME_SLOTS,
+    NAME_TABLE,
+    NAMES,
+    P_BASE,
+    R_BYTES,
+    R_HEAD,
+    R_WIDTH,
+    S_AT,
+    S_BASE,
+    S_LENGTH,
+    S_WIDTH,
+    STRUCTS,
+    TABLE,
+    X_BASE,
+    X_F_AT,
+    X_F_HEAD,
+    X_F_LENGTH,
+    X_WIDTH,
+)
+from kdissect.kafka.streams.unsealing import Unsealer
+from kdissect.net.segment import FLOW, SEGMENT_COLUMNS, TIME
+from kdissect.tcp.layout import (
+    C_END,
+    C_FLOW,
+    C_LAST,
+    C_NEWS,
+    C_NUMBER,
+    C_WIDTH,
+    CONNECTION_WIDTH,
+    END_OPEN,
+    K_CLIENT_BYTES,
+    K_CLIENT_IDS,
+    K_CONNECTION_FREE,
+    K_CONNECTIONS_LEFT,
+    K_ENDED,
+    K_NODE_FREE,
+    K_NODES_LEFT,
+    K_NUMBER,
+    K_OUT,
+    K_PHASE,
+    K_PROBLEMS,
+    K_REQUEST_FREE,
+    K_REQUESTS_LEFT,
+    K_RESUME,
+    K_SEALED,
+    K_SEALING,
+    K_SLOT,
+    MAX_SLOTS,
+    N_AT,
+    N_LENGTH,
+    N_NEXT,
+    N_WIDTH,
+    P_WIDTH,
+    SLOTS,
+)
+
+Words = npt.NDArray[np.int64]
+
+NO_SEGMENTS: Words = np.zeros((0, SEGMENT_COLUMNS), np.int64)
+
+ROOM = 8 << 20
+"""Words for structs at first: enough for some thousand connections. Pages that nobody writes to cost nothing."""
+KEPT_LIMIT = 256 << 20
+"""Bytes moved out of the window at most: half of the memory that a run may use. When there would be more, the bulk of
+the frames that are being received is given up, of fetches and produces the record payloads."""
+
+
+def by_flow(segments: Words, flows: int) -> Words:
+    """Places of segment rows, flow by flow, in each as they came; `flows` is how many flows there are by now."""
+    n = len(segments)
+    if flows > 8 * n:
+        found: Words = np.argsort(segments[:, FLOW] >> 1, kind="stable")
+        return found
+    order = np.empty(n, np.int64)
+    group(segments, n, np.empty(flows + 1, np.int64), order)
+    return order
+
+
+@dataclass(slots=True)
+class Harvest:
+    """What one call of the kernels finished. `exchanges` is a view: call `Dissector.used` when done with it."""
+
+    exchanges: Words
+    """Rows X_*, see `kdissect.kafka.streams.state`."""
+    ended: Words
+    """Finished connections: C_* and both directions' D_*."""
+    problems: Words
+    """Rows P_*, see `kdissect.tcp.layout`."""
+
+
+class Dissector:
+    """All connections of one capture.
+
+    `programs` are the layouts that bodies are tried against. `window` is where input bytes lie. Without `unsealer` TLS
+    is left alone.
+    """
+
+    def __init__(self, window: Window, programs: Programs, unsealer: Unsealer | None = None) -> None:
+        self.window = window
+        self.programs = programs
+        self.unsealer = unsealer
+        self._end = STRUCTS
+        self.M: Words = np.zeros(STRUCTS + ROOM, np.int64)
+        self.A: npt.NDArray[np.uint8] = np.zeros(KEPT_BASE + 1, np.uint8)
+        self.conn_of: Words = np.full(1024, -1, np.int64)
+        self._connections: Words = np.zeros(0, np.int64)
+        self._requests: Words = np.zeros(0, np.int64)
+        self._nodes = 0
+        self._ended: list[Words] = []
+        self._parked = Parked()
+        self._now = 0
+        self._names: list[str] = []
+        M = self.M
+        M[FLEXIBLE : FLEXIBLE + programs.flexible.size] = programs.flexible.ravel()
+        M[TABLE : TABLE + programs.table.size] = programs.table.ravel()
+        M[NAME_TABLE : NAME_TABLE + NAME_SLOTS] = -1
+        M[K_SEALING] = unsealer is not None
+        for word in (K_NODE_FREE, K_CONNECTION_FREE, K_REQUEST_FREE):
+            M[word] = -1
+        self._make_room()
+
+    # ---- the heap
+
+    def _structs(self, count: int, width: int, free: int, left: int) -> Words:
+        """Addresses of `count` new free structs of `width` words at the heap's end, chained onto the free list."""
+        need = self._end + count * width
+        if need > len(self.M):
+            grown = np.zeros(need + (need - STRUCTS) // 4, np.int64)
+            grown[:X_BASE] = self.M[:X_BASE]
+            grown[STRUCTS : self._end] = self.M[STRUCTS : self._end]
+            self.M = grown
+        M = self.M
+        made = np.arange(self._end, need, width, dtype=np.int64)
+        M[made[:-1]] = made[1:]
+        M[made[-1]] = M[free]
+        M[free] = made[0]
+        M[left] += count
+        self._end = need
+        return made
+
+    def _make_room(self) -> None:
+        """More of whatever a kernel may have run out of. The output rows must be empty."""
+        if self.M[K_CONNECTIONS_LEFT] < 2:
+            self._more_connections(max(256, len(self._connections) // 4))
+        while self.M[K_NODES_LEFT] < 2 * NODE_MARGIN:
+            made = self._structs(max(4 * NODE_MARGIN, self._nodes // 2), N_WIDTH, K_NODE_FREE, K_NODES_LEFT)
+            self.M[made + N_AT] = -3
+            self._nodes += len(made)
+        while self.M[K_REQUESTS_LEFT] < MARGIN:
+            made = self._structs(2 * MARGIN, R_WIDTH, K_REQUEST_FREE, K_REQUESTS_LEFT)
+            self.M[made + R_HEAD] = -1
+            self.M[made + R_BYTES] = 0
+            self._requests = np.concatenate([self._requests, made])
+
+    def _more_connections(self, count: int) -> None:
+        made = self._structs(count, CONNECTION_WIDTH, K_CONNECTION_FREE, K_CONNECTIONS_LEFT)
+        self.M[made + C_NUMBER] = -1
+        self._connections = np.concatenate([self._connections, made])
+
+    @property
+    def client_ids(self) -> list[str]:
+        """Client ids by code; one list that grows."""
+        for code in range(len(self._names), int(self.M[K_CLIENT_IDS])):
+            a, e = int(self.M[NAME_ENDS + code]), int(self.M[NAME_ENDS + code + 1])
+            self._names.append(self.A[NAMES + a : NAMES + e].tobytes().decode("utf-8", "replace"))
+        return self._names
+
+    def news(self) -> Words:
+        """C_* of connections that are new, or whose client was found, since the last call (copies)."""
+        M = self.M
+        rows = self._connections
+        rows = rows[(M[rows + C_NUMBER] >= 0) & (M[rows + C_NEWS] == 1)]
+        M[rows + C_NEWS] = 0
+        found: Words = M[rows[:, None] + np.arange(C_WIDTH)]
+        return found
+
+    @property
+    def connections(self) -> Words:
+        """Addresses in `M` of the structs of connections, free ones (C_NUMBER below 0) too."""
+        return self._connections
+
+    # ---- work
+
+    def _aim(self) -> None:
+        """Tell the kernels where the window's bytes are."""
+        slots = self.window.slots
+        if len(slots) > MAX_SLOTS:
+            raise ValueError(f"a window has at most {MAX_SLOTS} slots")
+        self.M[SLOTS : SLOTS + slots.size] = slots.ravel()
+        self.M[K_SLOT] = SLOTS + 3 * self.window.current
+
+    def feed(self, segments: Words, flows: int, order: Words | None = None) -> Iterator[Harvest]:
+        """Take the segment rows of one block; `flows` is how many flows there are by now. `order`: which of the rows,
+        flow by flow (`by_flow`); None: all."""
+        if not len(segments):
+            return
+        if order is None:
+            order = by_flow(segments, flows)
+        if flows > len(self.conn_of):
+            grown = np.full(max(flows, 2 * len(self.conn_of)), -1, np.int64)
+            grown[: len(self.conn_of)] = self.conn_of
+            self.conn_of = grown
+        if self._parked.count:
+            self._bring_back(self._parked.asked(segments[:, FLOW] >> 1))
+        self.M[K_RESUME] = 0
+        self.M[K_PHASE] = 0
+        self._aim()
+        yield from self._drive(segments, order, PACKETS)
+        self._now = now = int(segments[:, TIME].max())
+        while True:
+            rows = self._connections
+            M = self.M
+            yield from self._finish(
+                rows[(M[rows + C_NUMBER] >= 0) & (M[rows + C_END] != END_OPEN) & (now - M[rows + C_LAST] > LINGER_NS)]
+            )
+            due = self._parked.due(now - LINGER_NS)
+            if not len(due):
+                break
+            self._bring_back(due)
+
+    def _bring_back(self, flows: Words) -> None:
+        """Connections of these flows rest no longer."""
+        lack = len(flows) + 2 - int(self.M[K_CONNECTIONS_LEFT])
+        if lack > 0:
+            self._more_connections(lack)
+        if len(flows):
+            self._parked.bring_back(flows, self.M, self._connections, self.conn_of)
+
+    def free_flows(self, ahead: Words = NO_SEGMENTS) -> Words:
+        """Flows whose connections were all finished since the last call: their numbers may be given to others.
+
+        `ahead`: segments that were numbered already and are fed next.
+        """
+        flows = np.unique(np.concatenate(self._ended)) if self._ended else np.zeros(0, np.int64)
+        self._ended.clear()
+        flows = flows[(self.conn_of[flows] < 0) & ~self._parked.holds(flows)]
+        if len(flows) and len(ahead):
+            used = np.zeros(max(len(self.conn_of), int(ahead[:, FLOW].max() >> 1) + 1), np.bool_)
+            used[ahead[:, FLOW] >> 1] = True
+            if used[flows].any():
+                self._ended.append(flows[used[flows]])
+                flows = flows[~used[flows]]
+        free: Words = flows
+        return free
+
+    def known_flows(self, flows: int) -> Words:
+        """Which of so many flows have a connection that may still change: open, or ended and not forgotten yet."""
+        known = self._parked.holds(np.arange(flows))
+        rows = self._connections[self.M[self._connections + C_NUMBER] >= 0]
+        known[self.M[rows + C_FLOW]] = True
+        return np.flatnonzero(known)
+
+    def finish(self) -> Iterator[Harvest]:
+        """The capture ended: finish every connection."""
+        self._aim()
+        while True:
+            rows = self._connections[self.M[self._connections + C_NUMBER] >= 0]
+            yield from self._finish(rows[np.argsort(self.M[rows + C_NUMBER], kind="stable")])
+            if not self._parked.count:
+                break
+            self._bring_back(self._parked.some())
+
+    def renumber(self) -> Words:
+        """Number the connections that are left anew, from 0 on in their order; the numbers that they had."""
+        rows = self._connections[self.M[self._connections + C_NUMBER] >= 0]
+        rows = rows[np.argsort(self.M[rows + C_NUMBER], kind="stable")]
+        had: Words = self.M[rows + C_NUMBER]
+        self.M[rows + C_NUMBER] = np.arange(len(rows))
+        self.M[K_NUMBER] = len(rows)
+        return had
+
+    def _finish(self, which: Words) -> Iterator[Harvest]:
+        if len(which):
+            self.M[K_RESUME] = 0
+            self.M[K_PHASE] = 0
+            yield from self._drive(NO_SEGMENTS, which, FINISHING)
+
+    def _drive(self, segments: Words, order: Words, what: int) -> Iterator[Harvest]:
+        done = False
+        while not done:
+            done = run(
+                self.M, self.window.data, self.A, self.programs.arrays, self.conn_of, segments, order, len(order), what,
+            )  # fmt: skip
+            sealed = int(self.M[K_SEALED])
+            self.M[K_SEALED] = 0
+            rows = self.M[S_BASE : S_BASE + sealed * S_WIDTH].reshape(-1, S_WIDTH).copy()
+            pieces = [self._bytes(at, size) for at, size in rows[:, [S_AT, S_LENGTH]].tolist()]
+            yield self._harvest()
+            if sealed and self.unsealer is not None:
+                yield from self._opened(self.unsealer, rows, pieces)
+
+    def _opened(self, unsealer: Unsealer, rows: Words, pieces: list[bytes]) -> Iterator[Harvest]:
+        """Drive the plaintext of sealed rows, in the middle of what is driven now."""
+        resume, phase = self.M[[K_RESUME, K_PHASE]].tolist()
+        for plain in unsealer.open(rows, pieces, self.M, self.window):
+            self.M[[K_RESUME, K_PHASE]] = 0
+            self._aim()
+            yield from self._drive(plain, np.arange(len(plain)), PLAINTEXT)
+            self._keep(0, 0, LEAVE)
+        self.M[[K_RESUME, K_PHASE]] = resume, phase
+
+    def frame(self, row: Words, f: int) -> bytes:
+        """The body of an exchange's frame (`f`: X_REQUEST or X_RESPONSE), fewer bytes where some are gone."""
+        if row[f + X_F_AT] >= 0:
+            return self._bytes(int(row[f + X_F_AT]), int(row[f + X_F_LENGTH]))
+        out, node = b"", int(row[f + X_F_HEAD])
+        while node >= 0:
+            out += self._bytes(int(self.M[node + N_AT]), int(self.M[node + N_LENGTH]))
+            node = int(self.M[node + N_NEXT])
+        return out
+
+    def _bytes(self, at: int, size: int) -> bytes:
+        """Bytes at a logical offset, fewer where they are gone."""
+        if at < 0 or size <= 0:
+            return b""
+        if at >= KEPT:
+            start = at - KEPT + KEPT_BASE
+            return self.A[start : start + size].tobytes()
+        place = self.window.locate(at, size)
+        return self.window.data[place : place + size].tobytes() if place >= 0 else b""
+
+    def _harvest(self) -> Harvest:
+        M = self.M
+        exchanges, ended, problems = int(M[K_OUT]), int(M[K_ENDED]), int(M[K_PROBLEMS])
+        M[K_ENDED] = 0
+        M[K_PROBLEMS] = 0
+        if ended:
+            self._ended.append(M[E_BASE + C_FLOW : E_BASE + ended * CONNECTION_WIDTH : CONNECTION_WIDTH].copy())
+        return Harvest(
+            M[X_BASE : X_BASE + exchanges * X_WIDTH].reshape(-1, X_WIDTH),
+            M[E_BASE : E_BASE + ended * CONNECTION_WIDTH].reshape(-1, CONNECTION_WIDTH).copy(),
+            M[P_BASE : P_BASE + problems * P_WIDTH].reshape(-1, P_WIDTH).copy(),
+        )
+
+    def used(self) -> None:
+        """The exchanges of the last harvest are not needed any more."""
+        release_nodes(self.M, int(self.M[K_OUT]))
+        self.M[K_OUT] = 0
+        self._make_room()
+
+    def before_next_block(self, rereadable: bool) -> None:
+        """Move what is still needed out of the slot which the window fills next, and pack what rests."""
+        self._bring_back(self._parked.scattered())
+        self._parked.park(self.M, self._connections, self.conn_of, self._now)
+        window = self.window
+        ring = window.ring
+        row = window.slots[(window.current + 1) % ring]
+        after = window.slots[(window.current + 2) % ring]
+        low, high = int(row[0]), int(row[1])
+        if low < int(after[0]) < high:
+            high = int(after[0])
+        extra = bool((window.slots[ring:, 1] > EXTRA).any())
+        if low == high and not extra and len(self.A) <= KEPT_BASE + 1:
+            return
+        self._keep(low, high, LEAVE if rereadable else MOVE)
+
+    def settle(self) -> None:
+        """Move everything that is still needed out of the window, which may then be used for another input."""
+        while self._parked.count:
+            self._bring_back(self._parked.some())
+        self._keep(0, EXTRA, MOVE)
+
+    def carried(self) -> dict[str, Words | npt.NDArray[np.uint8]]:
+        """Everything that another dissector, in another process, needs to go on; to be called after `settle`."""
+        names = NAMES + int(self.M[K_CLIENT_BYTES])
+        return {
+            "control": self.M[:SLOTS],
+            "known": self.M[NAME_TABLE:X_BASE],
+            "heap": self.M[STRUCTS : self._end],
+            "names": self.A[NAMES:names],
+            "kept": self.A[KEPT_BASE:],
+            "conn_of": self.conn_of,
+            "connections": self._connections,
+            "requests": self._requests,
+        }
+
+    def go_on(self, carried: Mapping[str, Words | npt.NDArray[np.uint8]]) -> None:
+        """Go on from what another dissector carried."""
+        heap, kept, names = carried["heap"], carried["kept"], carried["names"]
+        self._end = STRUCTS + len(heap)
+        grown = np.zeros(max(len(self.M), self._end + len(heap) // 4), np.int64)
+        grown[:X_BASE] = self.M[:X_BASE]
+        sealing = self.M[K_SEALING]
+        grown[:SLOTS] = carried["control"]
+        grown[K_SEALING] = sealing
+        grown[NAME_TABLE:X_BASE] = carried["known"]
+        grown[STRUCTS : self._end] = heap
+        self.M = grown
+        self.A = np.zeros(KEPT_BASE + len(kept), np.uint8)
+        self.A[NAMES : NAMES + len(names)] = names
+        self.A[KEPT_BASE:] = kept
+        self.conn_of = carried["conn_of"].astype(np.int64)
+        self._connections = carried["connections"].astype(np.int64)
+        self._requests = carried["requests"].astype(np.int64)
+        self._nodes = int(self.M[K_NODES_LEFT])
+
+    def _keep(self, low: int, high: int, bulk: int) -> None:
+        """Move what is needed of logical offsets low..high, and of bytes that we put together, out of the window."""
+        self._aim()
+        places = (self._connections, self._requests, low, high)
+        size = keep(self.M, self.window.data, self.A, *places, bulk, self.A, False)
+        if size > KEPT_LIMIT:
+            bulk = GIVE_UP
+            size = keep(self.M, self.window.data, self.A, *places, bulk, self.A, False)
+        fresh = np.zeros(KEPT_BASE + 1 + min(size, KEPT_LIMIT), np.uint8)
+        names = NAMES + int(self.M[K_CLIENT_BYTES])
+        fresh[NAMES:names] = self.A[NAMES:names]
+        if size:
+            keep(self.M, self.window.data, self.A, *places, bulk, fresh, True)
+        self.A = fresh

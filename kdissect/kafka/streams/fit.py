@@ -1,0 +1,37 @@
+"""Whether bytes are a message: one trial of one layout, for searches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kdissect.kernels.kernel import part
+from kdissect.schema.opcodes import BAD_COUNT, OK, SHORT
+from kdissect.schema.vm import consumes
+
+FITS = 0
+RAN_OUT = 1
+"""Everything up to the end of the bytes fits, and more is expected."""
+UNREADABLE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Programs:
+    """The skim programs of every API: which program reads (key, version, side), and where headers become flexible."""
+
+    table: npt.NDArray[np.int32]
+    flexible: npt.NDArray[np.int16]
+    arrays: Any
+    """The `Skim` of `kdissect.schema.vm`."""
+
+
+@part
+def fits(A, begin, end, program, sk):  # type: ignore[no-untyped-def]
+    """FITS, RAN_OUT or UNREADABLE for `A[begin:end]` against one program."""
+    status = consumes(A, begin, end, program, sk)
+    if status == OK:
+        return FITS
+    return RAN_OUT if status in (SHORT, BAD_COUNT) else UNREADABLE

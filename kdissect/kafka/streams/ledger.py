@@ -1,0 +1,356 @@
+"""The books of a run: its connections and problems, as arrays.
+
+A connection is entered when it is first seen, with what never changes (its id, its endpoints), and closed when the
+stream kernels have finished it, with its times and counters.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kdissect.arrays.growing import grown, lazy_zeros, write
+from kdissect.kafka.exchanges.completed import Connections, Problems
+from kdissect.kafka.streams.protocols import KAFKA, NAMES, TLS, name_of
+from kdissect.net.segment import A_HIGH, A_LOW, B_HIGH, B_LOW, PORTS
+from kdissect.problems import Kind
+from kdissect.tcp import layout as t
+
+Words = npt.NDArray[np.int64]
+
+TLS_ALERT = 0x1503
+"""The first two bytes of a TLS record that is an alert (RFC 8446, section 5.1)."""
+
+EXPECTED = "expected"
+"""In the place of a TLS version: the broker expects TLS, and the client speaks plaintext."""
+
+_EMPTY: dict[str, type] = {
+    "id": np.uint64, "capture": np.int32, "client_hi": np.uint64, "client_lo": np.uint64, "broker_hi": np.uint64,
+    "broker_lo": np.uint64, "client_port": np.int32, "broker_port": np.int32, "started": np.int64, "ended": np.int64,
+    "start_seen": np.bool_, "end_reason": np.int8, "is_kafka": np.bool_, "protocol": np.int16, "tls": np.int16,
+    "packets": np.int64, "bytes": np.int64, "retransmitted_bytes": np.int64, "duplicated_packets": np.int32,
+    "out_of_order_packets": np.int32, "missing_bytes": np.int64, "zero_window_ns": np.int64, "rtt_ns": np.int64,
+    "exchanges": np.int32, "problems": np.int32,
+}  # fmt: skip
+"""What stays of a finished connection: the only state that grows with what was read. Zeros are not written, so that a
+column in which there is nothing else takes no memory: 143 bytes at most, 84 of an IPv4 connection without loss."""
+
+PROBLEMS = 1 << 16
+"""Rows of problems put into words at a time: some ten MB."""
+
+_TOLD = ("sasl_mechanism", "principal", "sni")
+"""What few connections tell, by their row."""
+
+
+def _mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """splitmix64's finaliser: every bit of the input reaches every bit of the result."""
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def connection_id(capture: str, flows: Words, first: Words, sequence: Words) -> npt.NDArray[np.uint64]:
+    """Ids from what a connection is known by: capture, 4-tuple (rows of flows), time (ns) and sequence number of its
+    first packet."""
+    seed = int.from_bytes(hashlib.blake2b(capture.encode(), digest_size=8).digest(), "big")
+    h = np.full(len(first), seed, np.uint64)
+    for column in (*flows.T, first, sequence):
+        h = _mix(h + np.uint64(0x9E3779B97F4A7C15) + column.astype(np.uint64))
+    return h
+
+
+def timed(times: Words) -> Words:
+    """The times, NULL where a packet carried none (pcapng's simple packets): the reader leaves those at the epoch."""
+    return np.where(times == 0, t.NULL, times) if (times == 0).any() else times
+
+
+_FOUND = np.dtype(
+    [("kind", "i1"), ("stream", "i1"), ("conn", "i4"), ("position", "u4"), ("at", "i8"), ("packet", "i8"),
+     ("bytes", "i8"), ("detail", "i8")]
+)  # fmt: skip
+"""A problem that a stream kernel found, 42 bytes. Its words are made when it is shown: a lossy capture has millions."""
+_STREAMS = ("stream", "request stream", "response stream")
+
+
+_NOTED = np.dtype(
+    [("kind", "i1"), ("capture", "i4"), ("conn", "i4"), ("n", "i8"), ("is_orphan", "?"), ("at", "i8"),
+     ("packet", "i8"), ("where", "i4"), ("detail", "i4"), ("bytes", "i8")]
+)  # fmt: skip
+"""A problem noted in words, as columns of `Problems`."""
+PACKED = 4096
+"""Problems noted before they are packed."""
+
+
+def _told(rows: npt.NDArray[Any], names: list[str]) -> Problems:
+    """Rows of _NOTED; `names`: the texts of all problems."""
+    columns: dict[str, Any] = {name: np.ascontiguousarray(rows[name]) for name in _NOTED.names or ()}
+    return Problems(**columns, texts=names)
+
+
+def _found(rows: npt.NDArray[Any], capture: int) -> Problems:
+    """Rows of _FOUND of a capture, with their words."""
+    texts: dict[str, int] = {}
+    where, detail = [], []
+    for kind, stream, position, size, told in rows[["kind", "stream", "position", "bytes", "detail"]].tolist():
+        text = f"{_STREAMS[stream]}, sequence number {position}"
+        where.append(texts.setdefault(text, len(texts)))
+        text = _DETAIL.get(Kind(kind), "").format(size=size, detail=told)
+        detail.append(texts.setdefault(text, len(texts)))
+    n = len(rows)
+    columns: dict[str, Any] = {
+        name: np.ascontiguousarray(rows[name]) for name in ("kind", "conn", "at", "packet", "bytes")
+    }
+    return Problems(
+        **columns, capture=np.full(n, capture, np.int32), n=np.full(n, -1, np.int64), is_orphan=np.zeros(n, np.bool_),
+        where=np.array(where, np.int32), detail=np.array(detail, np.int32), texts=list(texts),
+    )  # fmt: skip
+
+
+class Ledger:
+    """Connections and problems of a run over one or more captures."""
+
+    def __init__(self, captures: list[str], files: list[list[str]]) -> None:
+        columns: dict[str, Any] = {name: np.zeros(0, kind) for name, kind in _EMPTY.items()}
+        self.connections = Connections(captures=captures, files=files, protocols=list(NAMES), **columns)
+        self._room: dict[str, npt.NDArray[Any]] = {name: lazy_zeros(256, kind) for name, kind in _EMPTY.items()}
+        self._client = np.full(256, -1, np.int8)
+        """Direction of requests by connection, -1 unknown."""
+        self.base = 0
+        """Row of the first connection of the capture that is read now."""
+        self.capture = 0
+        self._noted: list[tuple[int, int, int, int, bool, int, int, int, int, int]] = []
+        """The problems noted last, as rows of _NOTED."""
+        self._texts: dict[str, int] = {}
+        self._found: list[tuple[int, npt.NDArray[Any]]] = []
+        """All others, in the order in which they came: a capture and rows of _FOUND, or -1 and rows of _NOTED."""
+
+    def begin(self, capture: int) -> None:
+        """The next capture's connections follow."""
+        self.capture = capture
+        self.base = len(self.connections)
+
+    # ---- connections
+
+    def carried(self, rows: Words) -> dict[str, Any]:
+        """What another ledger needs to go on with these connections, as its first ones in this order."""
+        places = {row: place for place, row in enumerate(rows.tolist())}
+        told = {
+            name: {places[row]: text for row, text in getattr(self.connections, name).items() if row in places}
+            for name in _TOLD
+        }
+        return {"columns": {n: a[rows] for n, a in self._room.items()}, "client": self._client[rows], "told": told}
+
+    def go_on(self, carried: Mapping[str, Any]) -> None:
+        """Go on from what another ledger carried; this one knows no connections yet."""
+        self._append(carried["columns"].items(), carried["client"], carried["told"])
+
+    def absorb(self, other: Ledger) -> int:
+        """Take over all connections and problems of another ledger of the same captures, of which nothing is left; the
+        row here of its first."""
+        count = len(other.connections)
+        protocols = self.connections.protocols
+        protocols += [name for name in other.connections.protocols if name not in protocols]
+        places = np.array([*(protocols.index(name) for name in other.connections.protocols), -1], np.int16)
+
+        def columns() -> Iterator[tuple[str, npt.NDArray[Any]]]:
+            for name in _EMPTY:
+                column = other._room.pop(name)[:count]
+                delattr(other.connections, name)
+                yield name, places[column] if name in ("protocol", "tls") else column
+
+        told = {name: getattr(other.connections, name) for name in _TOLD}
+        first = self._append(columns(), other._client[:count], told)
+        self._pack()
+        other._pack()
+        codes = np.array([self._texts.setdefault(text, len(self._texts)) for text in other._texts], np.int32)
+        for problem_capture, problems in other._found:
+            problems["conn"] += np.where(problems["conn"] < 0, 0, first).astype(np.int32)
+            for name in ("where", "detail") if problem_capture < 0 else ():
+                problems[name] = codes[problems[name]]
+            self._found.append((problem_capture, problems))
+        return first
+
+    def add(self, carried: Mapping[str, Any]) -> None:
+        """Enter connections that another ledger carried, as the next ones of the capture that is read now; problems
+        of theirs are counted from here on."""
+        columns = {**carried["columns"], "problems": np.zeros(len(carried["client"]), _EMPTY["problems"])}
+        self._append(columns.items(), carried["client"], carried["told"])
+
+    def _append(
+        self,
+        columns: Iterable[tuple[str, npt.NDArray[Any]]],
+        client: npt.NDArray[np.int8],
+        told: Mapping[str, Mapping[int, str]],
+    ) -> int:
+        """Connections of another ledger behind those that are known: all columns of _EMPTY, one after the other, the
+        direction of requests, and what few of them tell. The row of the first."""
+        first = len(self.connections)
+        size = first + len(client)
+        rows = np.arange(first, size)
+        for name, column in columns:
+            self._room[name] = grown(self._room[name], size)
+            write(self._room[name], rows, column)
+            setattr(self.connections, name, self._room[name][:size])
+        self._client = grown(self._client, size)
+        self._client[first:size] = client
+        for name, texts in told.items():
+            getattr(self.connections, name).update({row + first: text for row, text in texts.items()})
+        return first
+
+    def enter(self, rows: Words, flows: Words) -> None:
+        """Enter the connections among `rows` (structs), new ones and ones whose client was found since; `flows` is the
+        table of flows."""
+        if not len(rows):
+            return
+        number = rows[:, t.C_NUMBER] + self.base
+        size = int(number.max()) + 1
+        known = len(self.connections)
+        flow = flows[rows[:, t.C_FLOW]]
+        if size > known:
+            for name, array in self._room.items():
+                self._room[name] = array = grown(array, size)
+                setattr(self.connections, name, array[:size])
+            self._client = grown(self._client, size)
+            fresh = number >= known
+            first, sequence = rows[fresh, t.C_FIRST], rows[fresh, t.C_SEQUENCE]
+            capture = self.connections.captures[self.capture]
+            room = self._room
+            room["id"][number[fresh]] = connection_id(capture, flow[fresh], first, sequence)
+            room["started"][number[fresh]] = timed(first)
+            write(room["capture"], number[fresh], self.capture)
+            room["tls"][number[fresh]] = -1
+        self._sides(number, flow, rows)
+
+    def _sides(self, number: Words, flow: Words, rows: Words) -> None:
+        """Which endpoint is the client: as found, else (no request was ever seen) the one with the larger port."""
+        room = self._room
+        port_a, port_b = flow[:, PORTS] >> 16, flow[:, PORTS] & 0xFFFF
+        client = rows[:, t.C_CLIENT]
+        self._client[number] = client
+        a_asks = np.where(client >= 0, client == 0, port_a >= port_b)
+        for name, a, b in (("hi", A_HIGH, B_HIGH), ("lo", A_LOW, B_LOW)):
+            left, right = flow[:, a].astype(np.uint64), flow[:, b].astype(np.uint64)
+            write(room["client_" + name], number, np.where(a_asks, left, right))
+            write(room["broker_" + name], number, np.where(a_asks, right, left))
+        room["client_port"][number] = np.where(a_asks, port_a, port_b)
+        room["broker_port"][number] = np.where(a_asks, port_b, port_a)
+
+    def close(self, rows: Words) -> None:
+        """Final times and counters of finished connections, which were entered."""
+        if not len(rows):
+            return
+        number = rows[:, t.C_NUMBER] + self.base
+        room = self._room
+        both = rows[:, t.C_WIDTH :].reshape(len(rows), 2, t.D_WIDTH)
+        total = both.sum(axis=1)
+        room["ended"][number] = timed(rows[:, t.C_LAST])
+        write(room["start_seen"], number, rows[:, t.C_START_SEEN] == 1)
+        write(room["end_reason"], number, rows[:, t.C_END])
+        write(room["is_kafka"], number, rows[:, t.C_KAFKA] == 1)
+        room["packets"][number] = total[:, t.D_PACKETS]
+        room["bytes"][number] = total[:, t.D_BYTES]
+        write(room["retransmitted_bytes"], number, total[:, t.D_RETRANSMITTED])
+        write(room["duplicated_packets"], number, rows[:, t.C_DUPLICATES])
+        write(room["out_of_order_packets"], number, total[:, t.D_OUT_OF_ORDER])
+        write(room["missing_bytes"], number, total[:, t.D_MISSING_TOTAL])
+        write(room["exchanges"], number, rows[:, t.C_EXCHANGES])
+        write(room["problems"], number, room["problems"][number] + rows[:, t.C_PROBLEMS])
+        since = both[:, :, t.D_ZERO_SINCE]
+        still = np.where(since != t.NULL, np.maximum(rows[:, t.C_LAST, None] - since, 0), 0).sum(axis=1)
+        write(room["zero_window_ns"], number, total[:, t.D_ZERO_TOTAL] + still)
+        trip = both[:, :, t.D_ACK_RTT]
+        measured = np.where(trip != t.NULL, trip, 0).sum(axis=1)
+        room["rtt_ns"][number] = np.where(
+            rows[:, t.C_RTT] >= 0, rows[:, t.C_RTT], np.where((trip != t.NULL).any(axis=1), measured, -1)
+        )
+        protocol = np.full(len(rows), -1, np.int32)
+        protocol[rows[:, t.C_KAFKA] == 1] = KAFKA
+        other = np.flatnonzero(rows[:, t.C_KAFKA] != 1)
+        if len(other):
+            begins = both[other][:, :, [t.D_BEGIN16A, t.D_BEGIN16B]]
+            distinct, inverse = np.unique(begins.reshape(len(other), 4), axis=0, return_inverse=True)
+            names = np.array([name_of(*(int(x) for x in row)) for row in distinct], np.int32)
+            protocol[other] = names[inverse.reshape(-1)]
+        sealed = (rows[:, t.C_SEALED] == 1) & (protocol < 0)
+        room["protocol"][number] = np.where(sealed, TLS, protocol)
+        asked = (rows[:, t.C_KAFKA] == 1) & (rows[:, t.C_CLIENT] >= 0)
+        answer = both[np.arange(len(rows)), 1 - np.maximum(rows[:, t.C_CLIENT], 0), t.D_BEGIN16A]
+        for i in np.flatnonzero(asked & (answer >> 48 == TLS_ALERT)).tolist():
+            detail = "the broker answers with a TLS alert: the client speaks plaintext to a port for TLS"
+            self.note(Kind.TLS, "response stream", detail, conn=int(number[i]), at=int(rows[i, t.C_LAST]))
+            self.encrypted(int(number[i]), EXPECTED, None)
+
+    def encrypted(self, conn: int, version: str | None, sni: str | None) -> None:
+        """The connection (a row of connections) is TLS of that version, where it is known, for that server name."""
+        names = self.connections.protocols
+        name = version or "TLS"
+        if self._room["tls"][conn] < 0 or names[self._room["tls"][conn]] != name:
+            if name not in names:
+                names.append(name)
+            self._room["tls"][conn] = names.index(name)
+        if sni is not None:
+            self.connections.sni[conn] = sni
+
+    # ---- problems
+
+    def note(
+        self, kind: Kind, where: str, detail: str, *, conn: int = -1, n: int = -1, orphan: bool = False,
+        at: int = t.NULL, packet: int = -1, size: int = -1,
+    ) -> None:  # fmt: skip
+        """One row of problems. `conn` is a row of connections."""
+        texts = self._texts
+        place, said = texts.setdefault(where, len(texts)), texts.setdefault(detail, len(texts))
+        self._noted.append((int(kind), self.capture, conn, n, orphan, at, packet, place, said, size))
+        if len(self._noted) >= PACKED:
+            self._pack()
+        if conn >= 0:
+            self._room["problems"][conn] += 1
+
+    def stream_problems(self, rows: Words) -> None:
+        """Problem rows of the stream kernels, whose connections were entered."""
+        if not len(rows):
+            return
+        self._pack()
+        conn = rows[:, t.P_CONNECTION] + self.base
+        client = self._client[conn]
+        found = np.empty(len(rows), _FOUND)
+        found["stream"] = np.where(client < 0, 0, np.where(client == rows[:, t.P_DIRECTION], 1, 2))
+        found["conn"] = conn
+        for name, column in (
+            ("kind", t.P_KIND), ("at", t.P_TIME), ("packet", t.P_PACKET), ("position", t.P_POSITION),
+            ("bytes", t.P_BYTES), ("detail", t.P_DETAIL),
+        ):  # fmt: skip
+            found[name] = rows[:, column] & 0xFFFFFFFF if name == "position" else rows[:, column]
+        found["at"][found["at"] == 0] = t.NULL
+        self._found.append((self.capture, found))
+
+    def problems(self) -> Iterator[Problems]:
+        """All rows so far, in the order in which they came, some thousands at a time: their texts are long."""
+        self._pack()
+        names = list(self._texts)
+        for capture, rows in self._found:
+            for first in range(0, len(rows), PROBLEMS):
+                part = rows[first : first + PROBLEMS]
+                yield _told(part, names) if capture < 0 else _found(part, capture)
+
+    def _pack(self) -> None:
+        """Problems noted so far, as an array."""
+        if self._noted:
+            self._found.append((-1, np.array(self._noted, _NOTED)))
+            self._noted = []
+
+
+_DETAIL = {
+    Kind.MISSING_BYTES: "{size} bytes were sent but not captured",
+    Kind.RESYNCHRONISED: "the next frame was found {size} bytes later",
+    Kind.NOT_RESYNCHRONISED: "no frame was found in the last {size} bytes",
+    Kind.BAD_LENGTH: "no frame can have length {detail}",
+    Kind.UNFINISHED_FRAME: "the stream ends {size} bytes before its last frame does",
+    Kind.ORPHAN_RESPONSE: "a response of {size} bytes with correlation id {detail}, whose request was not captured",
+    Kind.SNAPPED: "the snap length cut off {size} bytes, a length prefix among them",
+    Kind.BAD_HEADER: "a frame of {size} bytes whose header cannot be read",
+}

@@ -1,0 +1,177 @@
+"""Connections that rest: packed, until a packet of theirs comes.
+
+The struct of a connection takes 1.8 KB, most of it for what moves only while packets come. With very many connections
+most of them rest: they are idle, or they ended and stay for late packets. Those for which nothing waits (no request, no
+piece of a frame, no segment ahead of a hole) are taken off the heap and packed, a tenth of that, once the heap holds
+more than LIVE of them. They come back word for word when the next block has a packet of theirs, and to be finished;
+only the rings of recent packets stay behind, which nobody asks after 0.1 s. So it shows in nothing but memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kdissect.arrays.growing import grown, read
+from kdissect.tcp.layout import (
+    C_END,
+    C_FLOW,
+    C_HELD_HEAD,
+    C_LAST,
+    C_NEWS,
+    C_NUMBER,
+    C_REQUEST_HEAD,
+    C_SEALED,
+    C_WIDTH,
+    CONNECTION_WIDTH,
+    D_AHEAD_HEAD,
+    D_AT,
+    D_HEAD,
+    D_MODE,
+    D_NEED,
+    D_OTHER,
+    D_PREFIX_BYTES,
+    D_RING,
+    D_WIDTH,
+    END_OPEN,
+    K_CONNECTION_FREE,
+    K_CONNECTIONS_LEFT,
+    MODE_IGNORED,
+    RECENT,
+)
+
+Words = npt.NDArray[np.int64]
+
+LIVE = 8192
+"""Connections that stay on the heap in any case: 15 MB, and more than most captures have."""
+REST_NS = 1_000_000_000
+"""Idle for so long they may be packed. Copies of a packet are looked for within 0.1 s."""
+LOT = 2048
+"""Connections packed together, and brought back at a time to be finished."""
+CODEC = "zstd"
+
+_SIDES = np.array([C_WIDTH, C_WIDTH + D_WIDTH])
+_RINGS: Words = (_SIDES[:, None] + D_RING + np.arange(RECENT)).ravel()
+_WORDS: Words = np.setdiff1d(np.arange(CONNECTION_WIDTH), _RINGS)
+
+
+@dataclass(slots=True)
+class _Lot:
+    """Some packed connections, their words column by column, and what is asked of them while they rest."""
+
+    packed: bytes
+    flow: Words
+    last: Words
+    ended: npt.NDArray[np.bool_]
+    here: npt.NDArray[np.bool_]
+    """Those that were not brought back yet."""
+
+    def words(self) -> Words:
+        """int64[connections, words]."""
+        raw = pa.decompress(self.packed, len(self.flow) * len(_WORDS) * 8, codec=CODEC, asbytes=True)
+        return np.frombuffer(raw, np.int64).reshape(len(_WORDS), -1).T
+
+
+class Parked:
+    """The connections of a capture that rest."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._lots: dict[int, _Lot] = {}
+        self._made = 0
+        self._lot_of: npt.NDArray[np.int32] = np.zeros(0, np.int32)
+        """By flow, 1 + the lot that its connection is in; 0 none."""
+
+    def park(self, M: Words, connections: Words, conn_of: Words, now: int) -> None:
+        """Pack what rests, when there is much of it. `connections`: addresses of all structs, free ones too; `now`: the
+        time of the last packet."""
+        live = connections[M[connections + C_NUMBER] >= 0]
+        if len(live) <= LIVE:
+            return
+        resting = live[now - M[live + C_LAST] > REST_NS]
+        for word, value in ((C_REQUEST_HEAD, -1), (C_HELD_HEAD, -1), (C_SEALED, 0), (C_NEWS, 0)):
+            resting = resting[M[resting + word] == value]
+        for side in _SIDES.tolist():
+            for word in (D_HEAD, D_AHEAD_HEAD, D_AT):
+                resting = resting[M[resting + side + word] == -1]
+            between = (M[resting + side + D_NEED] < 0) & (M[resting + side + D_PREFIX_BYTES] == 0)
+            resting = resting[between | (M[resting + side + D_MODE] == MODE_IGNORED)]
+        if len(resting) < LIVE // 4:
+            return
+        resting = resting[np.argsort(M[resting + C_NUMBER], kind="stable")]
+        for first in range(0, len(resting), LOT):
+            self._pack(M, resting[first : first + LOT], conn_of)
+
+    def _pack(self, M: Words, rows: Words, conn_of: Words) -> None:
+        words = np.ascontiguousarray(M[rows + _WORDS[:, None]])
+        flow = M[rows + C_FLOW]
+        self._made += 1
+        self._lots[self._made] = _Lot(
+            pa.compress(words, codec=CODEC, asbytes=True), flow, M[rows + C_LAST], M[rows + C_END] != END_OPEN,
+            np.ones(len(rows), np.bool_),
+        )  # fmt: skip
+        self._lot_of = grown(self._lot_of, len(conn_of))
+        self._lot_of[flow] = self._made
+        conn_of[flow] = -1
+        self.count += len(rows)
+        M[rows + C_NUMBER] = -1
+        M[rows[:-1] + C_FLOW] = rows[1:]
+        M[rows[-1] + C_FLOW] = M[K_CONNECTION_FREE]
+        M[K_CONNECTION_FREE] = rows[0]
+        M[K_CONNECTIONS_LEFT] += len(rows)
+
+    def holds(self, flows: Words) -> npt.NDArray[np.bool_]:
+        """Whether the connections of these flows rest."""
+        found: npt.NDArray[np.bool_] = read(self._lot_of, flows) > 0
+        return found
+
+    def asked(self, flows: Words) -> Words:
+        """Those of these flows whose connections rest, each once."""
+        found: Words = np.unique(flows[self.holds(flows)])
+        return found
+
+    def due(self, before: int) -> Words:
+        """Flows of connections that ended, and whose last packet came before that time (ns): at most LOT."""
+        found = [lot.flow[lot.here & lot.ended & (lot.last < before)] for lot in self._lots.values() if lot.ended.any()]
+        return np.concatenate(found)[:LOT] if found else np.zeros(0, np.int64)
+
+    def some(self) -> Words:
+        """Flows of at most LOT connections that rest, the oldest first."""
+        for lot in self._lots.values():
+            return lot.flow[lot.here]
+        return np.zeros(0, np.int64)
+
+    def scattered(self) -> Words:
+        """Flows of connections of whose lot most were brought back, to be packed anew with others: at most LOT."""
+        found = [lot.flow[lot.here] for lot in self._lots.values() if 2 * lot.here.sum() < len(lot.here)]
+        return np.concatenate(found)[:LOT] if found else np.zeros(0, np.int64)
+
+    def bring_back(self, flows: Words, M: Words, connections: Words, conn_of: Words) -> None:
+        """Put connections that rest back on the heap, where at least as many structs are free."""
+        free = connections[M[connections + C_NUMBER] < 0]
+        places, free = free[: len(flows)], free[len(flows) :]
+        M[free[:-1] + C_FLOW] = free[1:]
+        if len(free):
+            M[free[-1] + C_FLOW] = -1
+        M[K_CONNECTION_FREE] = free[0] if len(free) else -1
+        M[K_CONNECTIONS_LEFT] = len(free)
+        lots = self._lot_of[flows]
+        for number in np.unique(lots).tolist():
+            lot = self._lots[number]
+            mine = flows[lots == number]
+            order = np.argsort(lot.flow, kind="stable")
+            rows = order[np.searchsorted(lot.flow, mine, sorter=order)]
+            at = places[lots == number]
+            M[at[:, None] + _WORDS] = lot.words()[rows]
+            M[at[:, None] + _RINGS] = 0
+            for side, other in ((_SIDES[0], _SIDES[1]), (_SIDES[1], _SIDES[0])):
+                M[at + side + D_OTHER] = at + other
+            conn_of[mine] = at
+            lot.here[rows] = False
+            if not lot.here.any():
+                del self._lots[number]
+        self._lot_of[flows] = 0
+        self.count -= len(flows)

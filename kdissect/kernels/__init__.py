@@ -1,0 +1,1 @@
+"""How the project's kernels are written, compiled and called."""

@@ -1,0 +1,189 @@
+"""Decoding for a job after which another one goes on: what that one needs is staged beside the rows.
+
+Each capture that came to a partition is a run of its own, so that rows and what was learned can be taken over capture
+by capture. Where the capture ends, its connections are settled (nothing that comes later can change a row of theirs)
+or open, which the engine still has a state of, and which a 4-tuple shares with such a one. Of open ones the index rows
+are staged too: a later job decodes those connections again, from their first packet on, with what follows them.
+"""
+
+from __future__ import annotations
+
+import pickle
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kdissect.arrays.growing import runs
+from kdissect.engine.measures import connection_measures
+from kdissect.kafka.streams.dissector import Dissector
+from kdissect.net.scanner import Scanner
+from kdissect.net.segment import AT, FLOW, FLOW_COLUMNS, LEN
+from kdissect.spark.stages import decoding
+from kdissect.spark.stages.decoding import Following, Learned
+from kdissect.spark.stages.indexing import INLINE, Chunks
+from kdissect.spark.stages.plan import KEYS, PACKETS, STAGED, Plan
+from kdissect.spark.stages.segment_cells import pack, unpack
+from kdissect.spark.stages.table_cells import cell, note, opened, rows
+from kdissect.tables.identity import ID_BYTES, connection_ids
+
+Words = npt.NDArray[np.int64]
+
+KEPT = pa.schema([*STAGED, pa.field("source", pa.int32())])
+"""Staged rows with the number of their capture."""
+LEARNED, SETTLED, FILE, OPEN, PACKED, WHOLE = "_learned", "_settled", "_file", "_open", "_packets", "_whole"
+"""Staged rows that are no tables: what all messages told, what those told that came before the end, facts about files,
+ids of open connections, their index rows, and that the capture cannot go on."""
+OF_UNITS = "_of_units"
+"""What the messages in units told."""
+SPOOL = 64 << 20
+"""Bytes of packed index rows held in memory until the end; what is more waits in a temporary file."""
+
+
+def decode(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
+    """Index rows of one partition, in order, to rows of KEPT."""
+    for number, slices in groupby(_slices(batches), itemgetter(0)):
+        yield from _of(number, Carrying(plan, number).follow(batch for _, batch in slices))
+
+
+def decode_units(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
+    """Rows of KEPT that are units, in order of their capture, to rows of KEPT."""
+    for number, slices in groupby(_slices(batches, "source"), itemgetter(0)):
+        made = decoding.decode_units((batch for _, batch in slices), replace(plan, sources=[plan.sources[number]]))
+        yield from _of(number, (_renamed(batch) for batch in made))
+
+
+def _renamed(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """What units told has a name of its own: all of it is settled, but for problems of connections."""
+    names = [OF_UNITS if name == LEARNED else name for name in batch.column("table").to_pylist()]
+    return batch.set_column(0, STAGED.field(0), pa.array(names, pa.string()))
+
+
+def _of(number: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Staged rows as rows of KEPT."""
+    for batch in batches:
+        source = pa.array(np.full(batch.num_rows, number, np.int32))
+        yield pa.RecordBatch.from_arrays([*batch.columns, source], schema=KEPT)
+
+
+def _slices(batches: Iterable[pa.RecordBatch], column: str = "capture") -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Rows cut by their capture."""
+    for batch in batches:
+        numbers = np.asarray(batch.column(column))
+        for begin, end in runs(numbers):
+            yield int(numbers[begin]), batch.slice(begin, end - begin)
+
+
+class Carrying(Following):
+    """The run over one capture's rows in one partition."""
+
+    def __init__(self, plan: Plan, number: int) -> None:
+        source = plan.sources[number]
+        super().__init__(replace(plan, sources=[source]))
+        self.partition.ending = self._ending
+        self._whole = not source.ranged
+        self._live: Words = np.zeros((0, FLOW_COLUMNS), np.int64)
+        self._told: bytes | None = None
+
+    def follow(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Staged rows, then what a later job goes on from."""
+        with tempfile.SpooledTemporaryFile(SPOOL) as spool:
+            self._spool = spool
+            yield from super().follow(self._spooled(batches))
+            if self._whole:
+                yield rows([(WHOLE, "", b"")])
+            elif self._told is not None:
+                yield from self._left()
+
+    def _spooled(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The index rows as those of the only capture, once they are written down."""
+        for batch in batches:
+            for i in range(batch.num_rows):
+                file, chunk, kind = (batch.column(name)[i].as_py() for name in ("file", "chunk", "kind"))
+                self._whole = self._whole or kind == KEYS
+                if kind == PACKETS and not self._whole:
+                    packed, payload = (batch.column(name)[i].as_py() for name in ("packed", "payload"))
+                    pickle.dump((file, chunk, packed, payload), self._spool)
+            at = batch.schema.get_field_index("capture")
+            yield batch.set_column(at, batch.schema.field(at), pa.array(np.zeros(batch.num_rows, np.int32)))
+
+    def _ending(self, dissector: Dissector, scanner: Scanner) -> None:
+        self._live = scanner.flows[dissector.known_flows(len(scanner.flows))]
+        self._told = pickle.dumps(self.learned([]))
+
+    def _left(self) -> Iterator[pa.RecordBatch]:
+        table = self.work.ledger.connections
+        client, broker = ((table.client_hi, table.client_lo), (table.broker_hi, table.broker_lo))
+        ports = table.client_port.astype(np.int64), table.broker_port.astype(np.int64)
+        asks = np.stack([*client, *broker, (ports[0] << 16 | ports[1]).view(np.uint64)], axis=1)
+        answers = np.stack([*broker, *client, (ports[1] << 16 | ports[0]).view(np.uint64)], axis=1)
+        live = _keys(self._live)
+        still = np.isin(_keys(asks.view(np.int64)), live) | np.isin(_keys(answers.view(np.int64)), live)
+        told: Learned = pickle.loads(self._told or b"")
+        told.quality = list(connection_measures(self.plan.sources[0].name, table, ~still))
+        yield rows([(OPEN, "", table.id[still].tobytes()), note(SETTLED.removeprefix("_"), told)])
+        self._spool.seek(0)
+        while len(live):
+            try:
+                file, chunk, packed, payload = pickle.load(self._spool)
+            except EOFError:
+                break
+            kept = _only(packed, payload, live)
+            if kept is not None:
+                yield rows([(PACKED, "", pickle.dumps((file, chunk, *kept)))])
+
+
+def _keys(flows: Words) -> npt.NDArray[np.void]:
+    """Each row of flows as one value."""
+    whole = np.ascontiguousarray(flows)
+    return whole.view(np.dtype((np.void, whole.dtype.itemsize * FLOW_COLUMNS))).reshape(-1)
+
+
+def _only(packed: bytes, payload: bytes | None, live: npt.NDArray[np.void]) -> tuple[bytes, bytes | None] | None:
+    """Packed rows of these flows; None for none."""
+    made, flows = unpack(packed)
+    wanted = np.isin(_keys(flows), live)
+    mine = wanted[made[:, FLOW] >> 1]
+    if not mine.any():
+        return None
+    if payload is not None:
+        sizes = np.where(made[:, AT] == INLINE, made[:, LEN], 0)
+        bytes_of = np.frombuffer(payload, np.uint8)[np.repeat(mine, sizes)]
+        payload = bytes_of.tobytes() or None
+    part = made[mine]
+    number = np.cumsum(wanted) - 1
+    part[:, FLOW] = number[part[:, FLOW] >> 1] * 2 + (part[:, FLOW] & 1)
+    return pack(np.ascontiguousarray(part.T), flows[wanted]), payload
+
+
+def indexed(batches: Iterable[pa.RecordBatch], plan: Plan, numbers: Mapping[int, int]) -> Iterator[pa.RecordBatch]:
+    """Rows of KEPT with index rows of open connections to index rows of this job. `numbers`: a capture's number in the
+    job that left them -> in this one."""
+    for batch in batches:
+        for data, number in zip(batch.column("data"), batch.column("source").to_pylist(), strict=True):
+            file, chunk, packed, payload = pickle.loads(data.as_py())
+            source = numbers[number]
+            made, flows = unpack(packed)
+            yield from Chunks(plan, source, file, plan.sources[source]).again(chunk, made, flows, payload)
+
+
+def settled_rows(
+    batches: Iterable[pa.RecordBatch], ids: Mapping[int, npt.NDArray[np.uint64]]
+) -> Iterator[pa.RecordBatch]:
+    """Rows of KEPT to staged rows without those of these connections, by the number of their capture."""
+    texts = {number: connection_ids(some) for number, some in ids.items()}
+    for batch in batches:
+        for i in range(batch.num_rows):
+            name, broker, data, number = (column[i].as_py() for column in batch.columns)
+            table = opened(data)
+            owner = "connection_id" if "connection_id" in table.column_names else "exchange_id"
+            owners = pc.utf8_slice_codeunits(table[owner].cast(pa.string()), 0, ID_BYTES)
+            kept = table.filter(pc.invert(pc.is_in(owners, value_set=texts[number])))
+            if kept.num_rows:
+                yield rows([(name, broker, cell(kept))])

@@ -1,0 +1,192 @@
+"""What a job left behind for the next one: which capture sets were read, and from which of their files rows are there.
+
+Rules.
+
+- A file is the same as before when its path, size, time of change and the bytes at both of its ends are.
+- A set whose files are all the same is not read again.
+- A set goes on when its files of before are all there in their order, the same, and new ones follow; the last of before
+  may have grown, when what it had is still there. Its new packets are read, and those connections are decoded again
+  that were open at its end before.
+- Any other set is read anew, and so is everything when another version of kdissect, other tables or other options made
+  what is there.
+- A set goes on only where payloads can be read again by range (no compressed files, no `payload` transport) and where
+  no keys stand in its files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from kdissect import __version__
+from kdissect.analysis.findings.evidence import many
+from kdissect.engine.run import Settings
+from kdissect.spark.stages.plan import Source
+
+FORM = 1
+"""Form of the manifest and of what is kept: counts up when a version could not read what another has left."""
+LOOKED_AT = 4096
+"""Bytes at either end of a file that tell it from another: packet headers with times, and payload."""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file as it was when a job began. `begin` and `end` are hashes of its first and last bytes, "" unread."""
+
+    name: str
+    path: str
+    size: int
+    changed: int
+    """Time of change, ns."""
+    begin: str
+    end: str
+
+    @classmethod
+    def of(cls, name: str, path: str) -> File:
+        """The file as it is now; unreadable ones have no hashes."""
+        try:
+            found = os.stat(path)
+            with open(path, "rb") as stream:
+                begin = _hash(stream.read(min(LOOKED_AT, found.st_size)))
+                stream.seek(max(0, found.st_size - LOOKED_AT))
+                end = _hash(stream.read(min(LOOKED_AT, found.st_size)))
+        except OSError:
+            return cls(name, path, 0, 0, "", "")
+        return cls(name, path, found.st_size, found.st_mtime_ns, begin, end)
+
+    def grown_from(self, before: File) -> bool:
+        """Whether it is the file of before with more bytes at its end."""
+        if self.path != before.path or self.size <= before.size or not before.begin or not self.begin:
+            return False
+        with open(self.path, "rb") as stream:
+            begin = _hash(stream.read(min(LOOKED_AT, before.size)))
+            stream.seek(max(0, before.size - LOOKED_AT))
+            return (begin, _hash(stream.read(min(LOOKED_AT, before.size)))) == (before.begin, before.end)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """Rows of a set in one run's output: all of them in its last part, those of settled connections in earlier ones."""
+
+    generation: str
+    number: int
+    """The set's number in that run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """One capture set as it was read."""
+
+    files: Sequence[File]
+    last: Sequence[int]
+    """Number of the last TCP packet of each file, 0 for none."""
+    parts: Sequence[Part]
+    whole: bool
+    """It cannot go on: when it changes it is read anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is to be done for a set: read its files from number `first` on (as many as there are: none), without the
+    packets of that file up to `skip`, after the rows of `parts`."""
+
+    files: Sequence[File]
+    first: int
+    skip: int
+    parts: Sequence[Part]
+
+    @property
+    def idle(self) -> bool:
+        """Nothing of it is read."""
+        return self.first >= len(self.files)
+
+    @property
+    def anew(self) -> bool:
+        """All of it is read."""
+        return not self.parts
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What is there after a run."""
+
+    number: int = 0
+    """How many runs have left something."""
+    options: str = ""
+    """Fingerprint of everything but captures that rows depend on."""
+    sets: Mapping[str, Kept] = field(default_factory=dict)
+
+    def text(self) -> str:
+        """As JSON."""
+        return json.dumps({"form": FORM, **asdict(self)}, indent=1)
+
+    @classmethod
+    def read(cls, text: str) -> Manifest:
+        """Out of JSON; the empty one for another form, and for what is no manifest."""
+        try:
+            made = json.loads(text)
+            if made["form"] != FORM:
+                return cls()
+            sets = {name: _kept(**kept) for name, kept in made["sets"].items()}
+            return cls(int(made["number"]), str(made["options"]), sets)
+        except (ValueError, KeyError, TypeError):
+            return cls()
+
+    def work(self, options: str, sources: Sequence[Source]) -> list[Work]:
+        """What is to be done for each of these sets."""
+        return [self._work(options, source) for source in sources]
+
+    def _work(self, options: str, source: Source) -> Work:
+        files = [File.of(name, path) for name, path in source.files]
+        known = self.sets.get(source.name)
+        anew = Work(files, 0, 0, [])
+        if known is None or options != self.options:
+            return anew
+        before = known.files
+        if list(before) == files:
+            return Work(files, len(files), 0, known.parts)
+        if known.whole or not source.ranged or not before or len(files) < len(before):
+            return anew
+        if list(before[:-1]) != files[: len(before) - 1]:
+            return anew
+        if before[-1] == files[len(before) - 1]:
+            return Work(files, len(before), 0, known.parts)
+        if files[len(before) - 1].grown_from(before[-1]):
+            return Work(files, len(before) - 1, known.last[-1], known.parts)
+        return anew
+
+    def generations(self) -> set[str]:
+        """The outputs of runs that something is still taken from."""
+        return {part.generation for kept in self.sets.values() for part in kept.parts}
+
+
+def fingerprint(columns: Mapping[str, Sequence[str]], settings: Settings) -> str:
+    """Of everything but captures that rows depend on."""
+    keys = None if settings.keylog is None else hashlib.blake2b(settings.keylog).hexdigest()
+    told = (__version__, sorted((name, list(some)) for name, some in columns.items()), settings.after, settings.before)
+    return _hash(repr((*told, keys, settings.reading)).encode())
+
+
+def _hash(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=12).hexdigest()
+
+
+def _kept(files: Any, last: Any, parts: Any, whole: Any) -> Kept:
+    return Kept([File(**one) for one in files], [int(n) for n in last], [Part(**one) for one in parts], bool(whole))
+
+
+def told(works: Sequence[Work]) -> str:
+    """One line: what was taken over and what is read."""
+    idle = sum(work.idle for work in works)
+    on = [work for work in works if not work.idle and not work.anew]
+    anew = [work for work in works if work.anew and not work.idle]
+    parts = [f"{idle} of {many(len(works), 'capture')} as decoded before"]
+    if on:
+        files = sum(len(work.files) - work.first for work in on)
+        parts.append(f"{len(on)} with {many(files, 'new file')} and the connections that were open")
+    parts.append(f"{len(anew)} decoded whole")
+    return ", ".join(parts)

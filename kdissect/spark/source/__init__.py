@@ -1,0 +1,1 @@
+"""The data source `kdissect`: batch and streaming."""

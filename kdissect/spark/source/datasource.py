@@ -1,0 +1,237 @@
+"""The data source: `spark.read.format("kdissect").option("table", "segments").load("captures/")`.
+
+A Python data source is one stage: it cannot bring the packets of a connection together. So it gives packets and TCP
+segments of any captures, a file being one partition; tables of the contract only with the option `per_capture`, where
+each capture, all files of a rotated set, is read by one task with the engine of one machine.
+
+Options: `table` (packets when not given), `columns` (a,b: there is no column pruning in the API, so say it here),
+`per_capture`, and as in `kdissect.open` `start`, `end`, `keylog`, `verify`. Filters on `capture`, `file` and `at` are
+pushed down where the session says `spark.sql.python.filterPushdown.enabled`; Spark applies them again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from kdissect.capture import open_captures
+from kdissect.capture.keys import read_key_log
+from kdissect.engine.capture import Capture, nanoseconds
+from kdissect.engine.run import Settings
+from kdissect.problems import UsageError
+from kdissect.spark.schemas import spark_schema
+from kdissect.spark.source import packet_rows
+from kdissect.spark.source.file_stream import FILES, FileStream
+from kdissect.spark.stages.plan import Source, source_of
+from kdissect.spark.workers import settled
+from kdissect.tables.declaration import SCHEMAS, columns_of
+from kdissect.tables.recording import Reading
+from kdissect.tables.suggestion import near
+
+NAME = "kdissect"
+STREAMED = "files"
+"""The only table of a stream."""
+OPTIONS = ("path", "paths", "table", "columns", "per_capture", "start", "end", "keylog", "verify", "quiet")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The options of a read, checked."""
+
+    table: str
+    columns: list[str]
+    named: bool
+    """Whether the columns were asked for by name: some are computed only then."""
+    paths: list[str]
+    settings: Settings
+
+    @property
+    def whole(self) -> bool:
+        """Whether a partition is a capture with all its files."""
+        return self.table not in packet_rows.TABLES
+
+    @property
+    def schema(self) -> pa.Schema:
+        """What is read, in Arrow's terms."""
+        if not self.whole:
+            return packet_rows.schema_of(self.table, self.columns)
+        return pa.schema([SCHEMAS[self.table].field(column) for column in self.columns])
+
+
+def asked(options: Mapping[str, str]) -> Asked:
+    """The options of `spark.read.format("kdissect")`. Raises UsageError."""
+    for name in options:
+        if name.lower() not in OPTIONS:
+            raise UsageError(f"no option {name!r}{near(name.lower(), OPTIONS)}; options: {', '.join(OPTIONS)}")
+    table = options.get("table", packet_rows.PACKETS.name)
+    named = options.get("columns")
+    some = None if named is None else [column.strip() for column in named.split(",") if column.strip()]
+    if table in packet_rows.TABLES:
+        columns = packet_rows.schema_of(table, some).names
+    elif table not in SCHEMAS:
+        known = [*packet_rows.TABLES, *SCHEMAS]
+        raise UsageError(f"no table {table!r}{near(table, known)}; tables: {', '.join(known)}")
+    elif not _flag(options, "per_capture"):
+        raise UsageError(
+            f"table {table!r} needs the packets of a connection in one place, and a data source cannot shuffle: "
+            "use kdissect.spark.dissect(spark, paths), or, where each capture is small enough for one task, "
+            '.option("per_capture", True)'
+        )
+    else:
+        columns = columns_of(table, some)
+    key = options.get("keylog")
+    settings = Settings(
+        nanoseconds(options.get("start")),
+        nanoseconds(options.get("end")),
+        keylog=None if key is None else read_key_log(key),
+        reading=Reading(verify=_flag(options, "verify")),
+    )
+    return Asked(table, columns, some is not None, _paths(options), settings)
+
+
+def _flag(options: Mapping[str, str], name: str) -> bool:
+    text = str(options.get(name, "false")).lower()
+    if text not in ("true", "false"):
+        raise UsageError(f"option {name!r} is true or false, not {text!r}")
+    return text == "true"
+
+
+def _paths(options: Mapping[str, str]) -> list[str]:
+    """What `load` was given: one path, or a JSON list of them."""
+    if "paths" in options:
+        return [str(path) for path in json.loads(options["paths"])]
+    if "path" in options:
+        return [options["path"]]
+    raise UsageError('no capture given: .load("captures/*.pcap")')
+
+
+class Part(InputPartition):
+    """A partition: a file, or (`file` None) all files of a capture."""
+
+    def __init__(self, source: Source, file: int | None) -> None:
+        super().__init__((source, file))
+        self.source = source
+        self.file = file
+
+
+class Reader(DataSourceReader):
+    """Reads packets, segments, or tables capture by capture."""
+
+    def __init__(self, wanted: Asked) -> None:
+        self.wanted = wanted
+        self.only: dict[str, set[str]] = {}
+        """Values that filters let through, by column: captures and files."""
+
+    def partitions(self) -> Sequence[Part]:
+        """A partition for each file, or for each capture."""
+        found = []
+        for capture in open_captures(self.wanted.paths):
+            if not all(member.regular for member in capture.members):
+                raise UsageError(f"{capture.name}: Spark reads files, not pipes")
+            source = source_of(capture, payload=False)
+            if source.name not in self.only.get("capture", {source.name}):
+                continue
+            if self.wanted.whole:
+                found.append(Part(source, None))
+                continue
+            files = self.only.get("file")
+            found += [Part(source, i) for i, (name, _) in enumerate(source.files) if files is None or name in files]
+        return found or [Part(Source("", [], [], True, ""), None)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Rows of a partition."""
+        assert isinstance(partition, Part)
+        return settled("source", rows(self.wanted, partition.source, partition.file))
+
+
+class FilteringReader(Reader):
+    """A reader that filters are pushed down to: on `capture`, on `file`, and on the time of packets and segments."""
+
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802
+        """Keep what can be used; Spark applies all of them again."""
+        from pyspark.sql import datasource as d
+
+        after, before = self.wanted.settings.after, self.wanted.settings.before
+        for one in filters:
+            column = one.attribute[0] if len(one.attribute) == 1 else None
+            if column in ("capture", "file") and isinstance(one, d.EqualTo | d.In):
+                values = {one.value} if isinstance(one, d.EqualTo) else set(one.value)
+                self.only[column] = self.only.get(column, values) & values
+            elif column == "at" and not self.wanted.whole and isinstance(getattr(one, "value", None), datetime):
+                first = nanoseconds(one.value.astimezone(UTC))
+                assert first is not None
+                if isinstance(one, d.GreaterThan | d.GreaterThanOrEqual | d.EqualTo):
+                    after = first if after is None else max(after, first)
+                if isinstance(one, d.LessThan | d.LessThanOrEqual | d.EqualTo):
+                    before = first + 999 if before is None else min(before, first + 999)
+        self.wanted = replace(self.wanted, settings=replace(self.wanted.settings, after=after, before=before))
+        return filters
+
+
+class Format(DataSource):
+    """`spark.read.format("kdissect")`."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What `format` is given."""
+        return NAME
+
+    def schema(self) -> StructType:
+        """The table's columns with their meaning as comments."""
+        if self.options.get("table") == STREAMED:
+            return spark_schema(FILES)
+        return spark_schema(asked(self.options).schema)
+
+    def reader(self, schema: StructType) -> Reader:
+        """Reads what the options say. `schema`, where the user gave one, may name some of the columns."""
+        return Reader(_of(asked(self.options), schema))
+
+    def streamReader(self, schema: StructType) -> FileStream:  # noqa: N802
+        """Files of a directory as they become complete: what `kdissect.spark.stream` is made of."""
+        if self.options.get("table") != STREAMED:
+            raise UsageError("a stream of tables is kdissect.spark.stream(spark, directory)")
+        quiet = self.options.get("quiet")
+        return FileStream(_paths(self.options)[0], None if quiet is None else float(quiet))
+
+
+class FilteringFormat(Format):
+    """The same with filters pushed down."""
+
+    def reader(self, schema: StructType) -> Reader:
+        """Reads what the options say."""
+        return FilteringReader(_of(asked(self.options), schema))
+
+
+def _of(wanted: Asked, schema: StructType) -> Asked:
+    """What is asked for with the columns that `.schema(...)` names. Raises UsageError for others."""
+    if schema.names == wanted.columns:
+        return wanted
+    known = wanted.schema.names
+    for name in schema.names:
+        if name not in known:
+            raise UsageError(f"table {wanted.table!r} has no column {name!r}{near(name, known)}")
+    return replace(wanted, columns=list(schema.names), named=True)
+
+
+def rows(wanted: Asked, source: Source, file: int | None) -> Iterator[pa.RecordBatch]:
+    """Rows of a file, or with `file` None of a capture as a whole."""
+    if file is not None:
+        name, path = source.files[file]
+        after, before = wanted.settings.after, wanted.settings.before
+        yield from packet_rows.read(
+            wanted.table, source.name, packet_rows.member(name, path), wanted.columns, after, before
+        )
+        return
+    if not source.files:
+        return
+    capture = Capture([source.capture()], wanted.settings)
+    schema = pa.schema([field.remove_metadata() for field in wanted.schema])
+    for batch in capture.table(wanted.table, wanted.columns if wanted.named else None).to_batches():
+        yield batch.cast(schema)

@@ -1,0 +1,171 @@
+"""Packets and TCP segments of a capture file as rows: what a data source can read without a shuffle.
+
+Declared as the tables of the contract are, and made of the same reader and scanner, block by block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kdissect.capture import CaptureSet, link_name
+from kdissect.capture import pcap as r
+from kdissect.capture.block import Block
+from kdissect.capture.captureset import Member
+from kdissect.capture.pcap import scatter
+from kdissect.capture.window import EXTRA
+from kdissect.net import segment as s
+from kdissect.net.scanner import BEGIN, END, Scanner
+from kdissect.problems import UsageError
+from kdissect.tables.declaration.model import BINARY, CAPTURE, CODE, COUNT, TEXT, TIME, Table, table
+from kdissect.tables.identity import address
+from kdissect.tables.suggestion import near
+
+Words = npt.NDArray[np.int64]
+
+_FILE = ("file", TEXT, "File of the capture.")
+_FRAME = ("frame", COUNT, "Number of the packet in its file, as Wireshark counts.")
+
+PACKETS = table(
+    "packets",
+    "packet",
+    CAPTURE,
+    _FILE,
+    _FRAME,
+    ("at", TIME, "When it was captured."),
+    ("link", TEXT, "Link type of its interface, such as Ethernet."),
+    ("captured_bytes", COUNT, "Bytes captured."),
+    ("bytes", COUNT, "Bytes on the wire."),
+    ("data", BINARY, "The captured bytes."),
+)
+SEGMENTS = table(
+    "segments",
+    "TCP packet, also those that carry nothing",
+    CAPTURE,
+    _FILE,
+    _FRAME,
+    ("at", TIME, "When it was captured."),
+    ("source_ip", TEXT, "Address of the sender, innermost where there are tunnels."),
+    ("source_port", CODE, "Port of the sender."),
+    ("destination_ip", TEXT, "Address of the receiver."),
+    ("destination_port", CODE, "Port of the receiver."),
+    ("sequence", COUNT, "Sequence number as on the wire, 32 bits unsigned."),
+    ("acknowledgement", COUNT, "Acknowledgement number, 32 bits unsigned; null without the ACK flag."),
+    ("flags", CODE, "TCP flags: 1 FIN, 2 SYN, 4 RST, 8 PSH, 16 ACK, 32 URG."),
+    ("window", CODE, "Window as on the wire, not scaled."),
+    ("payload_bytes", COUNT, "Payload bytes on the wire."),
+    ("captured_bytes", COUNT, "Payload bytes captured; fewer where the snap length cut."),
+    ("payload", BINARY, "The captured payload."),
+)
+TABLES: dict[str, Table] = {one.name: one for one in (PACKETS, SEGMENTS)}
+
+
+def schema_of(name: str, columns: Sequence[str] | None = None) -> pa.Schema:
+    """The schema of one of TABLES, or of some of its columns. Raises UsageError for a column that it has not."""
+    whole = TABLES[name].schema
+    for column in columns or ():
+        if column not in whole.names:
+            raise UsageError(f"table {name!r} has no column {column!r}{near(column, whole.names)}")
+    return whole if columns is None else pa.schema([whole.field(column) for column in columns])
+
+
+def read(
+    name: str, capture: str, member: Member, columns: Sequence[str], after: int | None = None, before: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Rows of one file for one of TABLES: these columns, times (ns) between `after` and `before`.
+
+    Raises CaptureError when the file cannot be read.
+    """
+    files = CaptureSet(capture, [member])
+    scanner = Scanner(files, after, before)
+    make = _packets if name == PACKETS.name else _segments
+    schema = pa.schema([field.remove_metadata() for field in schema_of(name, columns)])
+    window = files.window()
+    try:
+        for block in files.blocks(window):
+            made = make(block, scanner, columns)
+            size = len(next(iter(made.values()))) if made else 0
+            if size:
+                made |= {"capture": pa.repeat(capture, size), "file": pa.repeat(member.name, size)}
+                yield pa.RecordBatch.from_arrays([made[field.name].cast(field.type) for field in schema], schema=schema)
+    finally:
+        files.close()
+
+
+def member(name: str, path: str) -> Member:
+    """A file by its path."""
+    return Member(name, Path(path))
+
+
+def _packets(block: Block, scanner: Scanner, columns: Sequence[str]) -> dict[str, pa.Array]:
+    rows = block.packets
+    time = rows[:, r.TIME]
+    if scanner.after != BEGIN or scanner.before != END:
+        rows = rows[(time >= scanner.after) & (time <= scanner.before)]
+    kinds, place = np.unique(rows[:, r.LINK] & 0xFFFF, return_inverse=True)
+    names = pa.array([link_name(kind) for kind in kinds.tolist()], pa.string())
+    made = {
+        "frame": pa.array(rows[:, r.NUMBER]),
+        "at": _times(rows[:, r.TIME]),
+        "link": names.take(pa.array(place)),
+        "captured_bytes": pa.array(rows[:, r.CAPTURED]),
+        "bytes": pa.array(rows[:, r.ORIGINAL]),
+    }
+    if "data" in columns:
+        made["data"] = _binary(block.window.data, rows[:, r.AT], rows[:, r.CAPTURED])
+    return made
+
+
+def _segments(block: Block, scanner: Scanner, columns: Sequence[str]) -> dict[str, pa.Array]:
+    rows = scanner.scan(block)
+    used, place = np.unique(rows[:, s.FLOW] >> 1, return_inverse=True)
+    flows = scanner.flows[used]
+    ends = [
+        pa.array([address(int(a), int(b)) for a, b in flows[:, halves].astype(np.uint64).tolist()], pa.string())
+        for halves in ([s.A_HIGH, s.A_LOW], [s.B_HIGH, s.B_LOW])
+    ]
+    both = pa.concat_arrays(ends)
+    ports = np.concatenate([flows[:, s.PORTS] >> 16, flows[:, s.PORTS] & 0xFFFF])
+    back = rows[:, s.FLOW] & 1
+    source, target = place + back * len(used), place + (1 - back) * len(used)
+    flags = rows[:, s.FLAGS]
+    made = {
+        "frame": pa.array(rows[:, s.PACKET] & ((1 << s.FILE_SHIFT) - 1)),
+        "at": _times(rows[:, s.TIME]),
+        "source_ip": both.take(pa.array(source)),
+        "source_port": pa.array(ports[source]),
+        "destination_ip": both.take(pa.array(target)),
+        "destination_port": pa.array(ports[target]),
+        "sequence": pa.array(rows[:, s.SEQ]),
+        "acknowledgement": pa.array(rows[:, s.ACK], mask=flags & s.ACK_FLAG == 0),
+        "flags": pa.array(flags & 0xFF),
+        "window": pa.array(flags >> s.WINDOW_SHIFT & 0xFFFF),
+        "payload_bytes": pa.array(rows[:, s.WIRE]),
+        "captured_bytes": pa.array(rows[:, s.LEN]),
+    }
+    if "payload" in columns:
+        at = rows[:, s.AT] - block.delta
+        for i in np.flatnonzero(rows[:, s.AT] >= EXTRA).tolist():  # packets put together from fragments: few
+            at[i] = block.window.locate(int(rows[i, s.AT]), int(rows[i, s.LEN]))
+        made["payload"] = _binary(block.window.data, at, rows[:, s.LEN])
+    return made
+
+
+def _times(ns: Words) -> pa.Array:
+    """Times as the tables have them; null for packets without one."""
+    return pa.array(ns // 1000, mask=ns == 0).cast(TIME)
+
+
+def _binary(data: npt.NDArray[np.uint8], at: Words, size: Words) -> pa.Array:
+    """Ranges of the window as a binary column: at most a block's bytes, so 32-bit offsets do."""
+    at, size = np.ascontiguousarray(at), np.ascontiguousarray(size)
+    offsets = np.zeros(len(at) + 1, np.int64)
+    np.cumsum(size, out=offsets[1:])
+    out = np.empty(int(offsets[-1]), np.uint8)
+    scatter(data, at, size, out, offsets[:-1].copy())
+    buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(out)]
+    return pa.Array.from_buffers(pa.binary(), len(at), buffers)

@@ -1,0 +1,151 @@
+"""`kdissect.spark.stream`: rows of exchanges while captures are being rotated into a directory.
+
+Complete files of the directory (`file_stream`) are grouped by their set, and a stateful operator goes on with
+each set where it stopped (`kdissect.engine.resumption`): connections, unfinished frames and waiting requests are its
+state, in Spark's RocksDB state store. What has been read and where each set stands is in the query's checkpoint, so
+with a sink that takes part in it (Spark's files, Delta, Iceberg) every row comes exactly once, whenever the query is
+stopped or killed. A set's files are read one after the other by one task; different sets by different tasks.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from kdissect.engine.resumption import Continued, columns
+from kdissect.engine.run import Settings
+from kdissect.problems import UsageError
+from kdissect.spark.schemas import spark_schema
+from kdissect.spark.source.registration import register
+from kdissect.spark.stages.table_cells import cell, opened
+from kdissect.tables.declaration import SCHEMAS
+
+if TYPE_CHECKING:
+    import pandas
+    from pyspark.sql import DataFrame, SparkSession
+
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+
+
+def stream(
+    spark: SparkSession,
+    directory: str | Path,
+    table: str = "exchanges",
+    columns: Sequence[str] | None = None,
+    *,
+    quiet: float | None = None,
+) -> DataFrame:
+    """A streaming DataFrame of a table's rows, from files that are rotated into `directory` (not below it).
+
+    `table`: exchanges, fetches, fetch_partitions, list_offsets, producer_ids, groups, record_batches or problems; a
+    query for each table. `columns`: names (None: all but those of the analysis, such as `hold`). A file is read once a
+    later one of its set is there; with `quiet` also once it was not written to for so many seconds. Write the rows with
+    a checkpoint, in mode append:
+
+        stream(spark, "/captures").writeStream.option("checkpointLocation", "/state").start("/tables/exchanges")
+
+    Sets the session's state store to RocksDB, which the stateful operator needs, beside the package protobuf. Raises
+    UsageError.
+    """
+    wanted = _columns(table, columns)
+    folder = Path(directory)
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: not a directory that captures are rotated into")
+    if importlib.util.find_spec("google") is None or importlib.util.find_spec("google.protobuf") is None:
+        raise UsageError("streaming needs protobuf: pip install 'kdissect[spark]'")
+    spark.conf.set(PROVIDER, ROCKSDB)
+    register(spark)
+    read = spark.readStream.format("kdissect").option("table", "files")
+    if quiet is not None:
+        read = read.option("quiet", str(quiet))
+    schema = pa.schema([SCHEMAS[table].field(name) for name in wanted])
+    cells = (
+        read.load(str(folder.absolute()))
+        .groupBy("capture")
+        .transformWithStateInPandas(
+            statefulProcessor=_processor(Work(table, wanted)),
+            outputStructType="data binary",
+            outputMode="Append",
+            timeMode="None",
+        )
+    )
+    plain = pa.schema([one.remove_metadata() for one in schema])
+    return cells.mapInArrow(partial(_rows, schema=plain), spark_schema(schema))
+
+
+def _columns(table: str, named: Sequence[str] | None) -> list[str]:
+    return columns(table, named)
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is made of each file."""
+
+    table: str
+    columns: list[str]
+    settings: Settings = field(default_factory=Settings)
+
+    def do(self, capture: str, files: Sequence[tuple[str, str]], state: bytes | None) -> Iterator[bytes | pa.Table]:
+        """Rows of the next files, (name, path) in order, as tables; at the end the state, as bytes."""
+        from kdissect.spark.source.packet_rows import member
+
+        work = Continued(capture, self.table, self.columns, self.settings, state)
+        for batch in work.rows_of(member(name, _there(path)) for name, path in files):
+            yield pa.Table.from_batches([batch])
+        yield work.state()
+
+
+def _there(path: str) -> str:
+    """The file, or what compressing it meanwhile (`tcpdump -z`) has made of it."""
+    from kdissect.spark.source.file_stream import COMPRESSED
+
+    return next((path + end for end in ("", *COMPRESSED) if Path(path + end).exists()), path)
+
+
+def _processor(work: Work) -> Any:
+    """The stateful operator; made here, for its class needs pyspark."""
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+
+    from kdissect.spark.source.file_stream import place
+
+    class Follower(StatefulProcessor):
+        """Goes on with one set of files."""
+
+        def init(self, handle: StatefulProcessorHandle) -> None:
+            """The state is one value."""
+            self._state = handle.getValueState("capture", "state binary")
+
+        def handleInputRows(  # noqa: N802
+            self, key: Any, rows: Iterator[Any], timerValues: Any
+        ) -> Iterator[pandas.DataFrame]:
+            """The set's next files to cells of rows."""
+            import pandas
+
+            found = [(str(r["file"]), str(r["path"]), int(r["first"])) for f in rows for r in f.to_dict("records")]
+            found.sort(key=lambda row: place(row[2], row[0]))
+            known = self._state.get()
+            before = None if known is None else bytes(known[0])
+            for made in work.do(str(key[0]), [(name, path) for name, path, _ in found], before):
+                if isinstance(made, bytes):
+                    self._state.update((made,))
+                else:
+                    yield pandas.DataFrame({"data": [cell(made)]})
+
+        def close(self) -> None:
+            """Nothing is held."""
+
+    return Follower()
+
+
+def _rows(batches: Iterable[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Cells to rows."""
+    for batch in batches:
+        for data in batch.column(0):
+            yield from opened(data.as_py()).cast(schema).to_batches()

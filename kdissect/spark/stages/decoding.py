@@ -1,0 +1,303 @@
+"""Second stage: the rows of a partition's connections, in capture order, become unresolved rows of tables.
+
+It is the engine's own run, over what came to the partition instead of files. What names things for the whole job
+(brokers, topics, groups of clients) is collected as far as this partition's messages tell and sent to the driver.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kdissect.analysis.exchange_keys import exchange_keys
+from kdissect.analysis.stage import Stage
+from kdissect.capture import CaptureSet
+from kdissect.engine import pipeline
+from kdissect.engine.analysed_run import AnalysedRun
+from kdissect.engine.run import Run
+from kdissect.kafka.exchanges.completed import Completed, Quality
+from kdissect.kafka.exchanges.completion import Completion
+from kdissect.kafka.streams.dissector import Dissector, Harvest
+from kdissect.kafka.streams.state import X_CLIENT, X_CONNECTION, X_N
+from kdissect.net.scanner import Scanner
+from kdissect.spark.stages.flows import Flows
+from kdissect.spark.stages.giant_connections import UNIT, Departures, UnitRun
+from kdissect.spark.stages.partition_capture import Gathered, GatheredScanner, Piece, piece
+from kdissect.spark.stages.plan import FACTS, KEYS, Plan
+from kdissect.spark.stages.table_cells import Stash, cell, cuts, note, rows
+from kdissect.tables.brokers import Brokers
+from kdissect.tables.builder import AT_THE_END
+from kdissect.tables.declaration import SCHEMAS
+from kdissect.tables.identity import connection_ids, dictionary
+from kdissect.tables.topics import Topics
+from kdissect.tables.versions import Offered
+
+Words = npt.NDArray[np.int64]
+
+OWN_GROUP = "_own_group"
+"""Helper column of `connections`: whether the connection's own requests named groups."""
+CONNECTION_ROWS = 1 << 16
+NOTHING = rows([])
+NOT_STAGED = ("api_versions", "topics", "capture_quality", "producers")
+"""Tables that the driver makes out of what partitions have learned, and `producers`, which is made of SENT."""
+SENT = "sent"
+"""Staged rows of what producers with an id sent: a producer's connections may be in several partitions."""
+
+
+@dataclass(slots=True)
+class Learned:
+    """What one partition's messages tell about the whole job."""
+
+    brokers: Brokers
+    topics: Topics
+    offered: Offered
+    groups: dict[tuple[str, str, str], set[str]]
+    """(capture, client address, client id) -> groups named from there."""
+    quality: list[Quality]
+    """Measures of connections, by capture: to be added up."""
+    problems: dict[str, int]
+    """Connection id -> problems found in its units, which its row does not count yet."""
+
+    def merge(self, other: Learned) -> None:
+        """Add what another partition has learned."""
+        self.brokers.merge(other.brokers)
+        self.topics.merge(other.topics)
+        self.offered.merge(other.offered)
+        for key, groups in other.groups.items():
+            self.groups.setdefault(key, set()).update(groups)
+        self.quality += other.quality
+        for connection, count in other.problems.items():
+            self.problems[connection] = self.problems.get(connection, 0) + count
+
+
+class PartitionRun(Run):
+    """A run over the captures that index rows in order of (capture, file, chunk) belong to."""
+
+    index: Iterator[tuple[int, int, bytes, bytes | None]]
+    """(number of the capture, kind, packed rows, payload)."""
+    plan: Plan
+    departures: Departures
+    ending: Callable[[Dissector, Scanner], None] = staticmethod(lambda dissector, scanner: None)
+    """Told when a capture's packets were all fed, before what is unfinished is finished."""
+
+    def about_to_finish(self, dissector: Dissector, scanner: Scanner) -> None:
+        """See Run."""
+        self.ending(dissector, scanner)
+
+    def readings(self) -> Iterator[tuple[int, CaptureSet, Scanner]]:
+        """The captures that have rows here, one after the other."""
+        ahead = next(self.index, None)
+        while ahead is not None:
+            number = ahead[0]
+            flows = Flows()
+            secrets: list[bytes] = []
+
+            def pieces(number: int = number, flows: Flows = flows, secrets: list[bytes] = secrets) -> Iterator[Piece]:
+                nonlocal ahead
+                while ahead is not None and ahead[0] == number:
+                    _, kind, packed, payload = ahead
+                    if kind == KEYS:
+                        secrets += pickle.loads(packed)
+                    else:
+                        yield piece(packed, payload, flows)
+                    ahead = next(self.index, None)
+
+            capture = Gathered(self.plan.sources[number], pieces())
+            capture.secrets = secrets
+            yield number, capture, GatheredScanner(capture, flows)
+            capture.close()
+
+    def rows(self) -> Iterator[pipeline.Rows]:
+        """Rows part by part, with none in between: exchanges may have left."""
+        for done in self.completed():
+            yield from pipeline.rows(done, self.wishes, self.ledger, self.builder, self.settings.timings)
+            yield pipeline.Rows({})
+
+    def _complete(self, harvest: Harvest, flows: Words, completion: Completion) -> Iterator[Completed]:
+        assert isinstance(completion.reader, Gathered)
+        dissector = completion.dissector
+        left = self.departures.take(harvest, dissector, completion.reader)
+        yield from super()._complete(harvest, flows, completion)
+        if "connections" in self.builder.columns and len(left):
+            left = left[left[:, X_CLIENT] >= 0]
+            ids = dictionary(left[:, X_CLIENT], dissector.client_ids)
+            size = len(self.ledger.connections)
+            self.builder.clients.client_id.note(left[:, X_CONNECTION], left[:, X_N], ids, size)
+
+
+def decode(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
+    """Index rows of one partition, in order, to staged rows, units of giant connections among them."""
+    yield from Following(plan).follow(batches)
+
+
+def decode_units(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
+    """Units to staged rows."""
+    made = Decoding(plan, UnitRun)
+    work = made.work
+    assert isinstance(work, UnitRun)
+    work.plan = plan
+    work.units = (data for batch in batches for data in batch.column("data").to_pylist())
+    yield from made.run()
+    yield from made.end()
+
+
+def _index(batches: Iterable[pa.RecordBatch], facts: list[bytes]) -> Iterator[tuple[int, int, bytes, bytes | None]]:
+    """What `PartitionRun.index` is; what was found out about files goes into `facts`."""
+    for batch in batches:
+        for i in range(batch.num_rows):
+            capture, kind, packed, payload = (
+                batch.column(name)[i].as_py() for name in ("capture", "kind", "packed", "payload")
+            )
+            if kind == FACTS:
+                facts.append(packed)
+            else:
+                yield capture, kind, packed, payload
+
+
+class Decoding:
+    """What a kind of run makes, as staged rows."""
+
+    def __init__(self, plan: Plan, kind: type[Run]) -> None:
+        self.plan = plan
+        captures = [source.capture() for source in plan.sources]
+        analysed = AnalysedRun(captures, plan.tables, plan.settings, kind)
+        self.work = analysed.run
+        self.whole = kind is PartitionRun
+        """Whether connections are whole here."""
+        self.by_broker = split_tables(analysed.stage)
+
+    def run(self) -> Iterator[pa.RecordBatch]:
+        """Rows of the tables that come part by part; empty batches between parts."""
+        stash = Stash(self._split)
+        for part in self.work.rows():
+            for name, batch in part.tables.items():
+                yield from stash.put(name, batch)
+            for (key, side), batch in part.beside.items():
+                yield from stash.put(message_name(key, side), batch)
+            if not part.tables:
+                yield NOTHING
+        yield from stash.rest()
+
+    def _split(self, name: str, table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+        if name not in self.by_broker:
+            yield "", table
+            return
+        connections = self.work.ledger.connections
+        ids = connections.id.astype(np.int64)
+        order = np.argsort(ids)
+        keys = exchange_keys(table["exchange_id"])[0]
+        owner = order[np.searchsorted(ids, keys, sorter=order)]
+        directory = self.work.builder.directory
+        yield from cuts(table, directory.broker_codes(owner).astype(np.int64), directory.brokers.texts)
+
+    def end(self) -> Iterator[pa.RecordBatch]:
+        """The tables that are made at the end, and what was learned."""
+        work, builder = self.work, self.work.builder
+        for name, table in builder.at_the_end(work.ledger.problems(), work.quality).items():
+            if name in NOT_STAGED or (name == "connections" and not self.whole):
+                continue
+            if name == "connections":
+                table = self._with_own_groups(table)
+            for begin in range(0, table.num_rows, CONNECTION_ROWS):
+                yield rows([(name, "", cell(table.slice(begin, CONNECTION_ROWS)))])
+        sent = builder.sent()
+        if sent is not None:
+            for begin in range(0, sent.num_rows, CONNECTION_ROWS):
+                yield rows([(SENT, "", cell(sent.slice(begin, CONNECTION_ROWS)))])
+        yield rows([note("learned", self.learned(work.quality))])
+
+    def learned(self, quality: list[Quality]) -> Learned:
+        """What the messages so far have told."""
+        builder, connections = self.work.builder, self.work.ledger.connections
+        directory = builder.directory
+        groups = {
+            (connections.captures[capture], directory.ips.texts[address], client): found
+            for (capture, address, client), found in builder.clients.shared.items()
+        }
+        counted: dict[str, int] = {}
+        if not self.whole:
+            with_problems = np.flatnonzero(connections.problems)
+            ids = connection_ids(connections.id[with_problems]).to_pylist()
+            for name, count in zip(ids, connections.problems[with_problems].tolist(), strict=True):
+                counted[name] = counted.get(name, 0) + count
+        return Learned(builder.brokers, builder.topics, builder.offered, groups, quality, counted)
+
+    def _with_own_groups(self, table: pa.Table) -> pa.Table:
+        own = self.work.builder.clients.named()
+        ids = connection_ids(self.work.ledger.connections.id[own])
+        return table.append_column(OWN_GROUP, pc.is_in(table["connection_id"], ids))
+
+
+class Following(Decoding):
+    """What follows the connections of one partition makes."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan, PartitionRun)
+        assert isinstance(self.work, PartitionRun)
+        self.partition = self.work
+        self.partition.plan, self.partition.departures = plan, Departures(plan, self.work.ledger)
+
+    def follow(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Index rows, in order, to staged rows, units among them."""
+        facts: list[bytes] = []
+        self.partition.index = _index(batches, facts)
+        departures = self.partition.departures
+        sent = 0
+        for batch in self.run():
+            yield batch
+            for packed in departures.ready():
+                yield rows([(UNIT, str(sent), packed)])
+                sent += 1
+        for packed in departures.ready(last=True):
+            yield rows([(UNIT, str(sent), packed)])
+            sent += 1
+        yield from self.end()
+        yield rows([*(("_file", "", found) for found in facts), *([note("units", sent)] if sent else [])])
+
+
+def message_name(key: int, side: int) -> str:
+    """How staged rows name the messages of an API's side."""
+    return f"message {key} {side}"
+
+
+def message_kind(name: str) -> tuple[int, int]:
+    """API key and side of staged messages."""
+    key, side = name.split()[1:]
+    return int(key), int(side)
+
+
+def split_tables(stage: Stage) -> frozenset[str]:
+    """The staged tables that the analysis works on, broker by broker."""
+    if stage.idle:
+        return frozenset()
+    tables = {name for name in stage.tables if name not in (*AT_THE_END, "record_batches")}
+    return frozenset(tables | {message_name(*kind) for kind in stage.messages})
+
+
+def with_problems(table: pa.Table, problems: dict[str, int]) -> pa.Table:
+    """`connections` with the problems that were found in their units."""
+    if not problems or "problems" not in table.column_names:
+        return table
+    more = pa.array([problems.get(name, 0) for name in table["connection_id"].to_pylist()], pa.int64())
+    at = table.schema.get_field_index("problems")
+    field = table.schema.field(at)
+    return table.set_column(at, field, pc.add(table["problems"].cast(pa.int64()), more).cast(field.type))
+
+
+def with_groups(table: pa.Table, groups: dict[tuple[str, str, str], set[str]]) -> pa.Table:
+    """`connections` with the groups that other connections of the same client named, where its own named none."""
+    if OWN_GROUP not in table.column_names:
+        return table
+    own, names = table[OWN_GROUP].to_pylist(), ("group_id", "capture", "client_ip", "client_id")
+    found: list[str | None] = []
+    for mine, group, *client in zip(own, *(table[name].to_pylist() for name in names), strict=True):
+        others: Sequence[str] = () if mine or not client[2] else tuple(groups.get(tuple(client), ()))
+        found.append(group if mine else others[0] if len(others) == 1 else None)
+    at = table.schema.get_field_index("group_id")
+    return table.set_column(at, "group_id", pa.array(found, SCHEMAS["connections"].field("group_id").type))

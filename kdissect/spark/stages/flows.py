@@ -1,0 +1,67 @@
+"""Numbers of flows in a partition, whose rows come from many files that each counted for themselves."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from kdissect.kernels.kernel import kernel
+from kdissect.net.segment import FLOW_COLUMNS
+
+Words = npt.NDArray[np.int64]
+
+
+@kernel
+def _number(found: Words, flows: Words, table: npt.NDArray[np.int32], count: int, numbers: Words) -> int:
+    """Numbers of the flows `found`; new ones are appended to `flows`, which has room. `table` is a hash table of
+    numbers, at most half full, its length a power of two. Returns how many flows there are now."""
+    mask = len(table) - 1
+    for i in range(len(found)):
+        h = np.int64(0)
+        for j in range(FLOW_COLUMNS):
+            h = (h ^ found[i, j]) * np.int64(-7046029254386353131)
+            h ^= h >> 29
+        at = h & mask
+        while True:
+            number = int(table[at])
+            if number < 0:
+                number = count
+                for j in range(FLOW_COLUMNS):
+                    flows[number, j] = found[i, j]
+                table[at] = number
+                count += 1
+                break
+            same = True
+            for j in range(FLOW_COLUMNS):
+                same = same and flows[number, j] == found[i, j]
+            if same:
+                break
+            at = (at + 1) & mask
+        numbers[i] = number
+    return count
+
+
+class Flows:
+    """Flows met so far, int64[n, 5]."""
+
+    def __init__(self) -> None:
+        self._flows: Words = np.zeros((64, FLOW_COLUMNS), np.int64)
+        self._table = np.full(128, -1, np.int32)
+        self._count = 0
+
+    @property
+    def rows(self) -> Words:
+        """The flows by number."""
+        return self._flows[: self._count]
+
+    def number(self, found: Words) -> Words:
+        """The numbers of these flows."""
+        if self._count + len(found) > len(self._flows):
+            known = self.rows
+            size = 1 << int(2 * (len(known) + len(found))).bit_length()
+            self._flows = np.zeros((size, FLOW_COLUMNS), np.int64)
+            self._table = np.full(2 * size, -1, np.int32)
+            self._count = _number(known, self._flows, self._table, 0, np.empty(len(known), np.int64))
+        numbers = np.empty(len(found), np.int64)
+        self._count = _number(np.ascontiguousarray(found), self._flows, self._table, self._count, numbers)
+        return numbers

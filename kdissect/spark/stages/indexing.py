@@ -1,0 +1,213 @@
+"""First stage: files become packed segment rows, cut into buckets of connections.
+
+Every TCP packet is a row of the engine's own scanner, which both directions of a 4-tuple share a bucket by. Payloads
+stay in the file where a later stage can read ranges of it; others (compressed files, packets that were put together
+from IP fragments) travel with the rows. What is known of the file as a whole (its report, problems, counts) goes along
+in a row of its own.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kdissect.capture import CaptureSet
+from kdissect.capture.block import Block
+from kdissect.capture.captureset import Member
+from kdissect.capture.condition import CaptureProblem, FileReport
+from kdissect.capture.pcap import scatter
+from kdissect.capture.window import EXTRA
+from kdissect.kafka.streams.ledger import connection_id
+from kdissect.net.scanner import Scanner, Tally
+from kdissect.net.segment import AT, FILE_SHIFT, FLOW, LEN, PACKET, SEGMENT_COLUMNS
+from kdissect.problems import CaptureError
+from kdissect.spark.stages.plan import FACTS, INDEX, KEYS, PACKETS, Plan, Source
+from kdissect.spark.stages.segment_cells import pack, turned
+from kdissect.spark.stages.skimming import Skimmed
+
+Words = npt.NDArray[np.int64]
+
+ROWS = 1 << 18
+"""Rows collected before they are cut into buckets: 20 MB, and some thousand rows for each of a hundred buckets."""
+PAYLOAD = 16 << 20
+"""Payload bytes collected, likewise."""
+INLINE = -1
+"""AT of a row whose payload travels with it."""
+
+
+@dataclass(slots=True)
+class FileFacts:
+    """What was found out about one file."""
+
+    capture: int
+    file: int
+    report: FileReport
+    problems: list[CaptureProblem]
+    lost_problems: int
+    tally: Tally
+    error: str | None
+    last: int
+    """Number of the last TCP packet, 0 for none."""
+
+
+def index(files: list[tuple[int, int]], plan: Plan) -> Iterator[pa.RecordBatch]:
+    """Index rows of these files, given as (number of the capture, number of the file in it)."""
+    for capture, file in files:
+        yield from _index_file(plan, capture, file)
+
+
+def _index_file(plan: Plan, number: int, file: int) -> Iterator[pa.RecordBatch]:
+    source = plan.sources[number]
+    name, path = source.files[file]
+    member = (Skimmed if source.ranged else Member)(name, Path(path))
+    capture = CaptureSet(name, [member])
+    scanner = Scanner(capture, plan.settings.after, plan.settings.before)
+    chunks = Chunks(plan, number, file, source)
+    window = capture.window()
+    error = None
+    told = 0
+    try:
+        for block in capture.blocks(window):
+            if len(capture.secrets) > told:
+                yield chunks.secrets(capture.secrets[told:])
+                told = len(capture.secrets)
+            chunks.take(block, scanner.scan(block))
+            if chunks.full:
+                yield from chunks.cut(scanner.flows)
+    except CaptureError as wrong:
+        error = str(wrong)
+    yield from chunks.cut(scanner.flows)
+    facts = FileFacts(
+        number, file, capture.reports[0], capture.problems, capture.lost_problems, scanner.tally(), error, chunks.last
+    )
+    capture.close()
+    bucket = plan.labels[(number + file) % len(plan.labels)]
+    yield _batch([(bucket, number, file, 0, FACTS, pickle.dumps(facts), None)])
+
+
+class Chunks:
+    """Rows of one file on their way into buckets."""
+
+    def __init__(self, plan: Plan, number: int, file: int, source: Source) -> None:
+        self.plan, self.number, self.file, self.source = plan, number, file, source
+        self._rows: list[Words] = []
+        self._payloads: list[npt.NDArray[np.uint8]] = []
+        self._buckets: npt.NDArray[np.unsignedinteger[Any]] = np.zeros(0, np.uint8)
+        """Bucket of each flow met so far: of a type that sorts in linear time."""
+        self._count = self._bytes = 0
+        self._skip = plan.skips.get((number, file), 0)
+        self._chunk = self._skip
+        """Number of the next chunk: behind all of those, at most one for each packet, that an earlier job has made."""
+        self.last = 0
+        """Number of the last packet taken."""
+
+    def take(self, block: Block, segments: Words) -> None:
+        """The segment rows of a block, but for those of packets that an earlier job has read."""
+        if len(segments):
+            self.last = max(self.last, int(segments[:, PACKET].max()))
+        rows = segments[segments[:, PACKET] > self._skip]
+        inline = rows[:, AT] >= EXTRA if self.source.ranged else rows[:, LEN] > 0
+        payload = np.zeros(0, np.uint8)
+        if inline.any():
+            payload = _payload(block, rows[inline])
+            rows[inline, AT] = INLINE
+        rows[:, PACKET] += np.int64(self.file) << FILE_SHIFT
+        self._rows.append(rows)
+        self._payloads.append(payload)
+        self._count += len(rows)
+        self._bytes += len(payload)
+
+    def again(self, chunk: int, rows: Words, flows: Words, payload: bytes | None) -> Iterator[pa.RecordBatch]:
+        """Rows that were packed before, cut into this job's buckets."""
+        self._rows, self._payloads = [rows], [np.frombuffer(payload or b"", np.uint8)]
+        self._count, self._chunk = len(rows), chunk
+        yield from self.cut(flows)
+
+    def secrets(self, found: list[bytes]) -> pa.RecordBatch:
+        """TLS keys that stand in the file, for every bucket; before the packets that follow them."""
+        data = pickle.dumps(found)
+        self._chunk += 1
+        return _batch(
+            [(label, self.number, self.file, self._chunk - 1, KEYS, data, None) for label in self.plan.labels]
+        )
+
+    @property
+    def full(self) -> bool:
+        """Enough was collected."""
+        return self._count >= ROWS or self._bytes >= PAYLOAD
+
+    def cut(self, flows: Words) -> Iterator[pa.RecordBatch]:
+        """What was collected, a row for each bucket."""
+        if not self._count:
+            return
+        rows, payload = np.concatenate(self._rows), np.concatenate(self._payloads)
+        self._rows, self._payloads = [], []
+        self._count = self._bytes = 0
+        number = rows[:, FLOW] >> 1
+        bucket_of = self._bucket_of(flows)
+        used = np.flatnonzero(np.bincount(number, minlength=len(flows)))
+        used = used[np.argsort(bucket_of[used], kind="stable")]
+        bucket = bucket_of[number]
+        order = np.argsort(bucket, kind="stable")
+        counts = np.bincount(bucket, minlength=len(self.plan.labels))
+        flow_counts = np.bincount(bucket_of[used], minlength=len(self.plan.labels))
+        first_flows = np.cumsum(flow_counts) - flow_counts
+        local = np.zeros(len(flows), np.int64)
+        local[used] = np.arange(len(used)) - first_flows[bucket_of[used]]
+        rows[:, FLOW] = local[number] * 2 + (rows[:, FLOW] & 1)
+        sizes = np.where(rows[:, AT] == INLINE, rows[:, LEN], 0)
+        places = np.cumsum(sizes) - sizes
+        columns = np.empty((SEGMENT_COLUMNS, len(order)), np.int64)
+        turned(rows, order, columns)
+        made = []
+        end = 0
+        for i in np.flatnonzero(counts).tolist():
+            begin, end = end, end + int(counts[i])
+            mine = order[begin:end]
+            kept = used[first_flows[i] : first_flows[i] + flow_counts[i]]
+            data = None
+            carried = mine[sizes[mine] > 0] if len(payload) else mine[:0]
+            if len(carried):
+                length = sizes[carried]
+                out = np.empty(int(length.sum()), np.uint8)
+                scatter(payload, places[carried], length, out, np.cumsum(length) - length)
+                data = out.tobytes()
+            packed = pack(columns[:, begin:end], flows[kept])
+            made.append((self.plan.labels[i], self.number, self.file, self._chunk, PACKETS, packed, data))
+        self._chunk += 1
+        yield _batch(made)
+
+    def _bucket_of(self, flows: Words) -> npt.NDArray[np.unsignedinteger[Any]]:
+        """Numbers of the buckets that flows belong to."""
+        fresh = flows[len(self._buckets) :]
+        if len(fresh):
+            count, nothing = len(self.plan.labels), np.zeros(len(fresh), np.int64)
+            mixed = connection_id(self.source.name, fresh, nothing, nothing) % np.uint64(count)
+            self._buckets = np.concatenate([self._buckets, mixed.astype(np.min_scalar_type(count))])
+        return self._buckets
+
+
+def _payload(block: Block, rows: Words) -> npt.NDArray[np.uint8]:
+    """Payload bytes of rows of a block, one behind the other."""
+    window = block.window
+    sizes = rows[:, LEN]
+    starts = rows[:, AT] - block.delta
+    for i in np.flatnonzero(rows[:, AT] >= EXTRA).tolist():  # packets put together: few
+        starts[i] = window.locate(int(rows[i, AT]), int(sizes[i]))
+    out = np.empty(int(sizes.sum()), np.uint8)
+    scatter(window.data, starts, sizes, out, np.cumsum(sizes) - sizes)
+    return out
+
+
+def _batch(rows: list[tuple[int, int, int, int, int, bytes, bytes | None]]) -> pa.RecordBatch:
+    columns = zip(*rows, strict=True)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(list(column), field.type) for column, field in zip(columns, INDEX, strict=True)], schema=INDEX
+    )

@@ -1,0 +1,217 @@
+"""Connections of one partition as a capture of their own: what the engine reads instead of a file.
+
+The payloads of a partition's packets, one behind the other in capture order, are a byte stream like any capture; its
+logical offsets are ours, and a table leads from them back to the files. The window holds the stream's last megabytes;
+what left it is read from the files again, where they can be read by range, and is kept by the engine where they
+cannot. Packets keep their numbers, so that everything which names packets and files comes out as in a local run.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from kdissect.arrays.growing import runs
+from kdissect.capture import CaptureSet
+from kdissect.capture.block import Block
+from kdissect.capture.window import Window
+from kdissect.net.scanner import Scanner
+from kdissect.net.segment import AT, FILE_SHIFT, FLOW, LEN, PACKET
+from kdissect.spark.stages.flows import Flows
+from kdissect.spark.stages.plan import Source
+from kdissect.spark.stages.ranges import NEAR, read_ranges
+from kdissect.spark.stages.segment_cells import unpack
+
+Words = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+SLOTS = 4
+SLOT_BYTES = 16 << 20
+"""Larger slots than a file's, fewer of them: what is done once for each block is half of the work on large frames, and
+the bytes that are looked back on are as many."""
+BLOCK_BYTES = SLOT_BYTES - (1 << 12)
+"""Payload of one block, at most, but for a packet that is larger by itself: a slot, whose end no kernel reads past."""
+BLOCK_ROWS = 1 << 16
+"""Rows of one block, at most: 5 MB of them."""
+
+
+@dataclass(slots=True)
+class Piece:
+    """Rows of one index row: segments with flows numbered for the partition, and payloads that travelled."""
+
+    rows: Words
+    payload: bytes | None
+
+
+class Files(CaptureSet):
+    """The files of a capture, to read ranges of. A logical offset counts through them, one behind the other."""
+
+    def __init__(self, source: Source) -> None:
+        capture = source.capture()
+        super().__init__(capture.name, capture.members)
+        sizes = np.array(source.sizes, np.int64)
+        self.starts: Words = np.cumsum(sizes) - sizes
+        self.bases[:] = self.starts.tolist()
+
+    def read_ranges(self, at: Words, sizes: Words, target: Bytes, places: Words) -> None:
+        """Copy `sizes[i]` bytes at logical offset `at[i]` to `target[places[i]:]`, for all i; zeros where a file has
+        gone meanwhile. Quickest with offsets that grow; no range may span two files."""
+        file = np.searchsorted(self.starts, at, side="right") - 1
+        for first, last in runs(file):
+            part = slice(first, last)
+            number = int(file[first])
+            path = self.members[number].path
+            assert path is not None
+            if hasattr(os, "pread"):
+                with suppress(OSError):
+                    read_ranges(path, at[part] - self.starts[number], sizes[part], target, places[part])
+                    continue
+            self.read_many(at[part], sizes[part], target, places[part], NEAR)
+
+
+class Gathered(CaptureSet):
+    """The packets of one capture that came to this partition, in capture order. Read once."""
+
+    def __init__(self, source: Source, pieces: Iterator[Piece]) -> None:
+        self._source = Files(source)
+        super().__init__(self._source.name, self._source.members)
+        self.reports = []  # the driver has them
+        self._ranged = source.ranged
+        self._pieces = pieces
+        self._virtual: list[Words] = []
+        self._places: list[Words] = []
+        self._ends: list[int] = []
+        self.rows: Words = np.zeros((0, 0), np.int64)
+        """Segment rows of the block that was yielded last."""
+
+    @property
+    def size(self) -> int | None:
+        """Not known before it is read."""
+        return None
+
+    @property
+    def rereadable(self) -> bool:
+        """Whether its files can be read by range."""
+        return self._ranged
+
+    def window(self) -> Window:
+        """A ring."""
+        return Window(SLOT_BYTES, SLOTS)
+
+    def blocks(
+        self,
+        window: Window,
+        follow: bool = False,
+        stopped: Callable[[], bool] = lambda: False,
+        wanted: int | None = None,
+    ) -> Iterator[Block]:
+        """The packets in blocks, whose rows are in `rows`."""
+        waiting: list[Piece] = []
+        size = count = 0
+        for piece in self._pieces:
+            waiting.append(piece)
+            size += int(piece.rows[:, LEN].sum())
+            count += len(piece.rows)
+            if size >= BLOCK_BYTES or count >= BLOCK_ROWS:
+                yield from self._cut(window, waiting)
+                waiting, size, count = [], 0, 0
+        if waiting:
+            yield from self._cut(window, waiting)
+
+    def _cut(self, window: Window, pieces: list[Piece]) -> Iterator[Block]:
+        rows = np.concatenate([piece.rows for piece in pieces])
+        payload = np.frombuffer(b"".join(piece.payload or b"" for piece in pieces), np.uint8)
+        carried = np.where(rows[:, AT] < 0, rows[:, LEN], 0)
+        carried_from = np.cumsum(carried) - carried
+        ends = np.cumsum(rows[:, LEN])
+        first = 0
+        most = -(-len(rows) // -(-len(rows) // BLOCK_ROWS))  # alike, not full ones and a rest
+        while first < len(rows):
+            before = int(ends[first - 1]) if first else 0
+            stop = int(np.searchsorted(ends, before + BLOCK_BYTES, side="right"))
+            stop = min(max(stop, first + 1), first + most)
+            self.rows = self._fill(window, rows[first:stop], payload, carried_from[first:stop])
+            yield Block(self, 0, window, window.current, 0, 0, 0, self.rows)
+            first = stop
+
+    def _fill(self, window: Window, rows: Words, payload: Bytes, carried_from: Words) -> Words:
+        """Payloads into the window's next slot; the rows with their logical offsets."""
+        start = window.end
+        window.advance(start, 0, 0)
+        base = int(window.slots[window.current, 2])
+        sizes, inline = rows[:, LEN], rows[:, AT] < 0
+        rows = rows.copy()
+        loose = inline & self._ranged
+        if loose.any():
+            for i in np.flatnonzero(loose).tolist():  # packets put together from fragments: few
+                begin = int(carried_from[i])
+                rows[i, AT] = window.extra(payload[begin : begin + int(sizes[i])].tobytes())
+        streamed = np.where(loose, 0, sizes)
+        offsets = np.cumsum(streamed) - streamed
+        total = int(streamed.sum())
+        target = window.data[base : base + total]
+        if self._ranged:
+            here = np.flatnonzero(streamed > 0)
+            at = self._source.starts[rows[here, PACKET] >> FILE_SHIFT] + rows[here, AT]
+            self._source.read_ranges(at, sizes[here], target, offsets[here])
+            self._virtual.append(start + offsets[here])
+            self._places.append(at)
+            self._ends.append(start + total)
+        else:
+            begin = int(carried_from[0])
+            target[:] = payload[begin : begin + total]
+        rows[:, AT] = np.where(loose, rows[:, AT], start + offsets)
+        window.grow(total)
+        return rows
+
+    def physical(self, at: Words) -> Words:
+        """Offsets in the capture's files, one behind the other, of logical offsets."""
+        block = np.searchsorted(np.array(self._ends, np.int64), at, side="right")
+        physical = np.empty(len(at), np.int64)
+        for number in np.unique(block).tolist():
+            mine = np.flatnonzero(block == number)
+            virtual = self._virtual[number]
+            row = np.searchsorted(virtual, at[mine], side="right") - 1
+            physical[mine] = self._places[number][row] + at[mine] - virtual[row]
+        return physical
+
+    def read_many(self, at: Words, length: Words, out: Bytes, place: Words, gap: int = NEAR) -> None:
+        """Bytes that left the window, out of the files; a range lies within one packet's payload."""
+        self._source.read_many(self.physical(at), length, out, place, gap)
+
+    def close(self) -> None:
+        """Close the files."""
+        self._source.close()
+
+
+class GatheredScanner(Scanner):
+    """Hands on the segment rows of a `Gathered`'s blocks."""
+
+    def __init__(self, capture: Gathered, flows: Flows) -> None:
+        super().__init__(capture)
+        self._gathered = capture
+        self._known = flows
+
+    @property
+    def flows(self) -> Words:
+        """The partition's flows of this capture."""
+        return self._known.rows
+
+    def forget(self, flows: Words) -> None:
+        """Nothing: a partition's flows are numbered as they come."""
+
+    def scan(self, block: Block) -> Words:
+        """The block's rows."""
+        return self._gathered.rows
+
+
+def piece(packed: bytes, payload: bytes | None, flows: Flows) -> Piece:
+    """An index row, its flows numbered."""
+    rows, found = unpack(packed)
+    rows[:, FLOW] = flows.number(found)[rows[:, FLOW] >> 1] * 2 + (rows[:, FLOW] & 1)
+    return Piece(rows, payload)

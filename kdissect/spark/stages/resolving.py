@@ -1,0 +1,131 @@
+"""What the driver puts together once every partition was decoded, and what tasks resolve names with."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from kdissect.engine.analysed_run import AnalysedRun
+from kdissect.engine.measures import measures
+from kdissect.kafka.exchanges.completed import Quality
+from kdissect.kafka.streams.ledger import Ledger
+from kdissect.net.scanner import Scanner
+from kdissect.problems import Kind
+from kdissect.spark.stages.decoding import Learned, with_groups, with_problems
+from kdissect.spark.stages.indexing import FileFacts
+from kdissect.spark.stages.plan import Plan
+from kdissect.tables.brokers import Brokers
+from kdissect.tables.builder import TableBuilder
+from kdissect.tables.topics import Topics
+from kdissect.tables.versions import Offered
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What resolves the rows of any partition: small, and sent to every task."""
+
+    columns: Mapping[str, list[str]]
+    brokers: Brokers
+    topics: Topics
+    groups: dict[tuple[str, str, str], set[str]]
+    offered: Offered
+    problems: dict[str, int]
+
+    def builder(self, plan: Plan) -> TableBuilder:
+        """A builder that knows these names."""
+        nobody = Ledger([source.name for source in plan.sources], [[] for _ in plan.sources]).connections
+        made = TableBuilder(nobody, self.columns)
+        made.brokers, made.topics, made.offered = self.brokers, self.topics, self.offered
+        return made
+
+    def resolved(self, builder: TableBuilder, name: str, table: pa.Table) -> pa.Table:
+        """Rows of a table with everything that only the whole job knows."""
+        table = builder.resolve(name, table)
+        if name != "connections":
+            return table
+        return with_problems(with_groups(table, self.groups), self.problems)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the driver knows after decoding."""
+
+    names: Names
+    tables: Mapping[str, pa.Table]
+    """The small tables, whole; of `problems`, the rows about captures themselves."""
+    errors: list[str]
+    """Files that could not be read, or not to their end, a line each."""
+
+
+def put_together(plan: Plan, notes: Iterable[tuple[str, bytes]]) -> Outcome:
+    """`notes`: the staged rows for the driver, as (table, data)."""
+    learned: Learned | None = None
+    facts: list[FileFacts] = []
+    for name, data in notes:
+        if name == "_units":
+            continue
+        if name == "_file":
+            facts.append(pickle.loads(data))
+            continue
+        more: Learned = pickle.loads(data)
+        if learned is None:
+            learned = more
+        else:
+            learned.merge(more)
+    captures = [source.capture() for source in plan.sources]
+    run = AnalysedRun(captures, plan.tables, plan.settings).run
+    builder = run.builder
+    if learned is not None:
+        builder.brokers, builder.topics, builder.offered = learned.brokers, learned.topics, learned.offered
+    counted: dict[tuple[str, str], float] = {}
+    for row in () if learned is None else learned.quality:
+        key = (row.capture, row.measure)
+        counted[key] = counted.get(key, 0.0) + (row.value or 0.0)
+    facts.sort(key=lambda one: (one.capture, one.file))
+    errors = []
+    by_capture: dict[int, list[FileFacts]] = {}
+    for one in facts:
+        by_capture.setdefault(one.capture, []).append(one)
+    for number, capture in enumerate(captures):
+        scanner = Scanner(capture)
+        if plan.sources[number].left_out:
+            errors.append(plan.sources[number].left_out)
+            capture.add_problem(0, 0, 0, capture.name, plan.sources[number].left_out)
+        for one in by_capture.get(number, ()):
+            capture.reports[one.file] = one.report
+            scanner.add(one.tally, one.file)
+            if one.error is not None:
+                errors.append(one.error)
+                capture.add_problem(one.file, 0, 0, one.report.name, one.error)
+            elif one.report.cut:
+                errors.append(f"{one.report.name}: the file ends inside a packet.")
+            for problem in one.problems:
+                capture.add_problem(
+                    one.file, problem.packet, problem.at, problem.where, problem.detail, problem.bytes, problem.kind
+                )
+            capture.lose_problems(one.lost_problems)
+        scanner.finish()
+        run.capture_problems(number, capture)
+        run.quality += _added(measures(number, capture, scanner, run.ledger), counted)
+    for name, why in plan.refused:
+        errors.append(why)
+        run.ledger.note(Kind.CAPTURE, name, why)
+    names = Names(
+        builder.columns,
+        builder.brokers,
+        builder.topics,
+        {} if learned is None else learned.groups,
+        builder.offered,
+        {} if learned is None else learned.problems,
+    )
+    return Outcome(names, run.finish(), errors)
+
+
+def _added(rows: Iterable[Quality], counted: Mapping[tuple[str, str], float]) -> Iterable[Quality]:
+    """Measures of a capture, those about its connections as the partitions counted them."""
+    for row in rows:
+        value = counted.get((row.capture, row.measure)) if row.file is None else None
+        yield row if value is None else Quality(row.capture, row.file, row.measure, value, row.text)

@@ -1,0 +1,128 @@
+"""Files read for their packets' headers alone: what the index of a capture is made of.
+
+Large packets, which receive and segmentation offload make, are mostly payload that the index has no use for. Their
+first bytes are read and the rest is stepped over, where a classic pcap holds plain TCP over Ethernet; everything else
+is read whole, and from a record on that may be damaged the rest of the file.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from kdissect.capture.bytestreams import PlainFile, Stream
+from kdissect.capture.captureset import Member
+from kdissect.capture.magic import PCAP_HEADER, recognise
+from kdissect.capture.reader import MAX_RECORD
+from kdissect.kernels.kernel import kernel, part
+from kdissect.spark.stages.ranges import read
+
+Words = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+
+ETHERNET = 1
+RECORD = 16
+"""Bytes of a record's header."""
+KEEP = 14 + 60 + 60
+"""Bytes of a packet that are read at least: Ethernet's header, and the largest of IPv4 and TCP (IPv6 has 40)."""
+PEEK = RECORD + KEEP
+LARGE = 1 << 13
+"""Captured bytes from which on stepping over is quicker than reading: a call costs what copying some KB costs."""
+AHEAD = 1 << 16
+"""Bytes read in one go while packets are small."""
+NEXT, UPTO, WHOLE, BIG = range(4)
+"""State: offset of the next record that was not looked at; of the first byte that need not be read before it; whether
+everything is read from here on; whether numbers are big-endian."""
+
+
+@part
+def _word(b, o, big):  # type: ignore[no-untyped-def]
+    """Four bytes as a number."""
+    value = np.int64(0)
+    for i in range(4):
+        value = value << 8 | np.int64(b[o + i if big else o + 3 - i])
+    return value
+
+
+@part
+def _plain_tcp(b, o):  # type: ignore[no-untyped-def]
+    """Whether Ethernet's frame at `o` is TCP in a whole IP packet, with nothing in between."""
+    kind = np.int64(b[o + 12]) << 8 | np.int64(b[o + 13])
+    if kind == 0x0800:
+        whole = b[o + 20] & 0x3F == 0 and b[o + 21] == 0
+        return b[o + 14] >> 4 == 4 and b[o + 23] == 6 and whole
+    return kind == 0x86DD and b[o + 14] >> 4 == 6 and b[o + 20] == 6
+
+
+@kernel
+def _skim(fd: int, begin: int, end: int, out: Bytes, state: Words, scratch: Bytes) -> None:
+    """Read what is needed of the file's bytes begin..end, which exist, into `out`, whose other bytes stay as they
+    are."""
+    at = begin
+    room = np.int64(PEEK)
+    while at < end:
+        stop = end if state[WHOLE] else min(max(state[UPTO], state[NEXT] + room), end)
+        read(fd, out, at - begin, stop - at, at)  # type: ignore[no-untyped-call]
+        at = stop
+        while not state[WHOLE] and state[NEXT] + PEEK <= at:
+            record = state[NEXT]
+            b = out
+            o = record - begin
+            if o < 0:
+                read(fd, scratch, 0, PEEK, record)  # type: ignore[no-untyped-call]
+                b = scratch
+                o = np.int64(0)
+            captured = _word(b, o + 8, state[BIG])  # type: ignore[no-untyped-call]
+            if captured == 0 or captured > MAX_RECORD:
+                state[WHOLE] = 1
+                break
+            state[NEXT] = record + RECORD + captured
+            large = captured >= LARGE and _plain_tcp(b, o + RECORD)  # type: ignore[no-untyped-call]
+            room = np.int64(PEEK if large else AHEAD)
+            state[UPTO] = record + PEEK if large else state[NEXT]
+        if not state[WHOLE] and state[NEXT] > at >= state[UPTO]:
+            at = min(state[NEXT], end)
+
+
+class SkimmedFile(PlainFile):
+    """A plain file whose large packets are stepped over: the payload's bytes in what it reads mean nothing."""
+
+    _state: Words | None = None
+
+    def readinto(self, target: memoryview) -> int:
+        """As `Stream.readinto`."""
+        try:
+            with self._lock:
+                fd = self._opened().fileno()
+                size = os.fstat(fd).st_size
+                if self._state is None:
+                    self._state = _begin(os.pread(fd, PCAP_HEADER, 0))
+                begin, end = self._at, min(self._at + len(target), max(size, self._at))
+                _skim(fd, begin, end, np.frombuffer(target, np.uint8), self._state, np.zeros(PEEK, np.uint8))
+        except OSError as error:
+            self.problem = f"reading stopped: {error.strerror}"
+            return 0
+        self._at = end
+        return end - begin
+
+
+def _begin(head: bytes) -> Words:
+    form = recognise(head)
+    known = form is not None and (form.name, form.header, form.link_type) == ("pcap", RECORD, ETHERNET)
+    return np.array([PCAP_HEADER, PCAP_HEADER, not known, form is not None and form.big], np.int64)
+
+
+@dataclass(slots=True)
+class Skimmed(Member):
+    """A member whose plain file is skimmed."""
+
+    def open(self) -> Stream:
+        """As `Member.open`."""
+        opened = Member.open(self)
+        if type(opened) is not PlainFile or not hasattr(os, "pread"):
+            return opened
+        opened.close()
+        return SkimmedFile(opened.path)

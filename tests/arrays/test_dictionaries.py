@@ -1,0 +1,51 @@
+"""Dictionary columns of parts become one: what lies under nulls is never read as a code."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from kdissect.arrays.dictionaries import coded, unified
+from kdissect.tables.apinames import error_column
+from kdissect.tables.identity import dictionary
+
+
+def raw(column: pa.ChunkedArray) -> np.ndarray:
+    """The codes in memory, also those under nulls."""
+    chunks = [np.frombuffer(c.indices.buffers()[1], c.indices.type.to_pandas_dtype()) for c in column.chunks]
+    return np.concatenate(chunks)
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        coded(np.array([-1, 1, -1, 0], np.int32), pa.array(["a", "b"])),
+        coded(np.array([9, 1], np.int8), pa.array(["a", "b"]), np.array([True, False])),
+        dictionary(np.array([-1, 2, -1]), ["a", "b", "c"]),
+        error_column(np.array([0, 3, 0]), np.array([True, True, False])),
+    ],
+)
+def test_the_code_under_a_null_is_a_place_in_the_dictionary(column: pa.Array) -> None:
+    codes = raw(pa.chunked_array([column]))
+    assert codes.min() >= 0
+    assert codes.max() < len(column.dictionary)
+
+
+def test_parts_without_a_dictionary_take_no_part() -> None:
+    """One after the other, as blocks come: every step starts from what the step before left behind."""
+    none = coded(np.full(1000, -1, np.int32), pa.array([], pa.string()))
+    parts = [none, coded(np.array([-1, 1, 0], np.int32), pa.array(["a", "b"])), none]
+    parts.append(coded(np.array([0, -1], np.int32), pa.array(["c"])))
+    made = pa.table({"x": parts[0]})
+    for part in parts[1:]:
+        made = unified(pa.concat_tables([made, pa.table({"x": part})]))
+    column = made["x"]
+    assert [text for text in column.to_pylist() if text] == ["b", "a", "c"]
+    assert column.null_count == 2002
+    codes = raw(column)
+    assert 0 <= codes.min() <= codes.max() <= 2
+    assert len({id(c) for c in column.chunks}) == 4
+    assert all(pc.equal(column.chunk(0).dictionary, c.dictionary) for c in column.chunks)
+    assert unified(pa.table({"x": pa.chunked_array([none, none])}))["x"].null_count == 2000

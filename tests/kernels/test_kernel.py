@@ -1,0 +1,136 @@
+"""How kernels are compiled: parts, one specialisation each, checks that stay on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kdissect.engine import first_run
+from kdissect.kernels.kernel import kernel, part
+from kdissect.kernels.memory import copy_bytes
+from tests.conftest import ROOT
+
+LIMIT = 7
+
+
+@part
+def _at(a: Any, i: Any) -> Any:
+    return a[i]
+
+
+@part
+def _sum(a: Any, i: Any) -> Any:
+    return _at(a, i) + _at(a, 0) + _at(a, LIMIT)
+
+
+@kernel
+def _total(a: Any, i: Any) -> Any:
+    return _sum(a, i) + _at(a, 1)
+
+
+@kernel
+def _copied(to: Any, w: Any, source: Any, o: Any, n: Any) -> None:
+    copy_bytes(to, w, source, o, n)
+
+
+def test_parts_are_linked_into_kernels() -> None:
+    a = np.arange(10)
+    assert _total(a, 3) == 3 + 0 + 7 + 1
+    whole: Any = _total
+    whole.recompile()  # it may have come from the cache
+    kind: Any = _at
+    assert len(kind._dispatcher.overloads) == 1, "constants make no further specialisations"
+
+
+def test_bounds_checks_are_on() -> None:
+    """The net below the checks which kernels make themselves is there in parts too; nothing counts from the end."""
+    with pytest.raises(IndexError):
+        _total(np.arange(10), 10)
+    with pytest.raises(IndexError):
+        _total(np.arange(10), -1)
+    with pytest.raises(IndexError):
+        _total(np.arange(5), 1)
+
+
+def test_a_part_is_not_called_from_python() -> None:
+    with pytest.raises(TypeError, match="_at is a part of kernels"):
+        _at(np.arange(3), 1)
+
+
+@pytest.mark.parametrize(
+    ("w", "o", "n"), [(0, 0, 9), (1, 0, 8), (-1, 0, 2), (0, -1, 2), (0, 5, 4), (0, 0, -1), (0, 1 << 62, 1)]
+)
+def test_bytes_out_of_range_are_not_copied(w: int, o: int, n: int) -> None:
+    source, to = np.arange(8, dtype=np.uint8), np.zeros(8, np.uint8)
+    with pytest.raises(IndexError):
+        _copied(to, w, source, o, n)
+    assert not to.any()
+    _copied(to, 2, source, 3, 5)
+    assert to.tolist() == [0, 0, 3, 4, 5, 6, 7, 0]
+
+
+def test_nothing_runs_without_bounds_checks() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "import kdissect.kernels.kernel"],
+        env={**os.environ, "NUMBA_BOUNDSCHECK": "0"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode != 0
+    assert "does not run with NUMBA_BOUNDSCHECK=0" in done.stderr
+
+
+def test_what_is_compiled_ahead_is_what_a_run_needs() -> None:
+    """The second process of the first run leaves kernels that the first process then finds."""
+    program = (
+        "from kdissect import _ahead; first_run.decode(); first_run.analyse();"
+        "from kdissect.schema.vm import count; from kdissect.schema.filling import fill;"
+        "from kdissect.analysis.sessions.session_kernels import run;"
+        "print(*(len(kernel.signatures) for kernel in (count, fill, run)));"
+        "import kdissect; kdissect.open(kdissect.demo.CAPTURE).table('exchanges');"
+        "print(*(len(kernel.signatures) for kernel in (count, fill, run)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", "import kdissect.demo;" + program], capture_output=True, text=True, check=False,
+        env={**os.environ, first_run.MARK: "1"},
+    )  # fmt: skip
+    assert done.stdout.split() == ["1"] * 6, done.stderr
+
+
+def test_the_first_run_says_so_in_one_line(tmp_path: Path) -> None:
+    """An empty cache: one line tells why it takes longer, and the next run is silent."""
+    command = [sys.executable, "-m", "kdissect", str(ROOT / "captures/base_tiny.pcap"), "--table", "exchanges"]
+    seen = [
+        subprocess.run(
+            command, env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}, capture_output=True, text=True, check=True
+        )
+        for _ in range(2)
+    ]
+    assert seen[0].stderr == "compiling kernels (once; takes some seconds)\n"
+    assert seen[1].stderr == ""
+    assert seen[0].stdout == seen[1].stdout
+
+
+@kernel
+def _set(a: Any, b: Any, i: Any, j: Any, x: Any) -> Any:
+    a[i, j] = x
+    b[i] += 1
+    return a[i, j] + (x << 3) - (x >> 1) * 2 + (x & 6) + (i < j) + (i >= j)
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int32, np.int64, np.uint64, np.float64, np.bool_])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_elements_and_integers_as_numpy_has_them(kind: Any, order: Any) -> None:
+    a, b = np.zeros((3, 5), kind, order), np.zeros(3, kind)
+    for i, j, x in [(0, 4, 7), (2, 0, 100), (1, 3, 0)]:
+        found = _set(a, b, i, j, x)
+        assert found == int(kind(x)) + (x << 3) - (x >> 1) * 2 + (x & 6) + 1
+    assert a.ravel("C").tolist() == [kind(x) for x in (0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 100, 0, 0, 0, 0)]
+    assert b.tolist() == [1, 1, 1]
+    for i, j in [(3, 0), (0, 5)] + ([(-1, 0), (0, -1), (-(2**62), 0)] if order == "C" else []):
+        with pytest.raises(IndexError):
+            _set(a, b, i, j, 1)
