@@ -24,6 +24,8 @@ import kdissect
 from kdissect.tables.declaration import TABLES
 
 ENDINGS = (".pcap", ".pcapng", ".gz", ".zst", ".lz4", ".xz")
+BESIDE = (".log.", ".jsonl.", "/field_rotated")
+"""Parts of the paths of files that are no captures, or parts of a set."""
 AS_MADE = {"findings", "capture_quality"}
 """Tables whose texts may be worded anew: they are told apart in the output, so that a reader can leave them out."""
 
@@ -38,9 +40,8 @@ def captures(paths: list[str]) -> Iterator[str]:
         for one in sorted(path.rglob("*")):
             if one.is_dir() and one.name.startswith("field_rotated"):
                 yield str(one)
-            elif one.name.endswith(ENDINGS) and ".log." not in one.name and ".jsonl." not in one.name:
-                if not one.parent.name.startswith("field_rotated"):
-                    yield str(one)
+            elif one.name.endswith(ENDINGS) and not any(part in one.as_posix() for part in BESIDE):
+                yield str(one)
 
 
 def digest(table: pa.Table) -> str:
