@@ -38,9 +38,8 @@ def captures(paths: list[str]) -> Iterator[str]:
             yield name
             continue
         for one in sorted(path.rglob("*")):
-            if one.is_dir() and one.name.startswith("field_rotated"):
-                yield str(one)
-            elif one.name.endswith(ENDINGS) and not any(part in one.as_posix() for part in BESIDE):
+            single = one.name.endswith(ENDINGS) and not any(part in one.as_posix() for part in BESIDE)
+            if single or (one.is_dir() and one.name.startswith("field_rotated")):
                 yield str(one)
 
 
