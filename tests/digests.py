@@ -4,7 +4,7 @@
     python -m tests.digests > after.txt           (in a checkout of the other)
     diff before.txt after.txt
 
-A line a capture and table: rows, digest, names. Paths may be given instead of `captures/`; KDISSECT_DIGEST_OPTIONS holds
+A line a capture and table: rows and digest. Paths may be given instead of `captures/`; KDISSECT_DIGEST_OPTIONS holds
 JSON for `kdissect.open`, such as {"jobs": 2}. It uses nothing but what `import kdissect` gives, so that it runs on any
 commit (copy it there if need be).
 """
