@@ -10,69 +10,16 @@ Only kernel modules import this one: numba takes longer to load than everything 
 
 from __future__ import annotations
 
-import hashlib
 import os
-import re
-import shutil
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
+
+from kdissect.kernels.cache import cache_folder, digest
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 if os.environ.get("NUMBA_BOUNDSCHECK") == "0":
     raise RuntimeError("kdissect does not run with NUMBA_BOUNDSCHECK=0: its kernels read untrusted bytes. Unset it.")
-
-
-_PACKAGE = Path(__file__).parent.parent
-_PREFIX = "kernels-"
-
-
-def _writable(path: Path) -> bool:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        return os.access(path, os.W_OK)
-    except OSError:
-        return False
-
-
-def _digest() -> str:
-    """A digest of the kernels' sources and of the modules whose constants they use.
-
-    numba looks at the file that a kernel stands in only, while kernels share layouts and call each other across
-    files: a folder of its own for each state of the sources keeps stale code from being loaded.
-    """
-    sources = {path.relative_to(_PACKAGE).as_posix(): path.read_bytes() for path in _PACKAGE.rglob("*.py")}
-    kernels = {name for name, text in sources.items() if b"\n@kernel\n" in text or b"\n@part\n" in text}
-    used = {module for name in kernels for module in re.findall(rb"from kdissect\.([\w.]+) import", sources[name])}
-    kernels |= {module.decode().replace(".", "/") + ".py" for module in used}
-    digest = hashlib.blake2b(digest_size=8)
-    for name in sorted(kernels & sources.keys()):
-        digest.update(name.encode() + sources[name])
-    return digest.hexdigest()
-
-
-def _cache_directory() -> Path:
-    """Where compiled kernels go: `NUMBA_CACHE_DIR`, the package's own folder, the user's cache, or a private
-    temporary one.
-
-    numba raises at import when it finds no place that it can write to.
-    """
-    asked = os.environ.get("NUMBA_CACHE_DIR")
-    user = os.getuid() if hasattr(os, "getuid") else "user"
-    places = [Path(asked)] if asked else []
-    places += [
-        _PACKAGE / "__pycache__",
-        Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kdissect",
-        Path(tempfile.gettempdir()) / f"kdissect-{user}",
-    ]
-    place = next((place for place in places if _writable(place)), places[-1])
-    mine = place / f"{_PREFIX}{_digest()}"
-    if not mine.exists():
-        for old in place.glob(f"{_PREFIX}*"):
-            shutil.rmtree(old, ignore_errors=True)
-    return mine
 
 
 def compiled_before() -> bool:
@@ -82,9 +29,8 @@ def compiled_before() -> bool:
 
 import numba  # noqa: E402  (after the environment was looked at)
 
-_DIRECTORY = _cache_directory()
-_BEFORE = _DIRECTORY.exists()
-numba.config.CACHE_DIR = str(_DIRECTORY)
+_FOLDER, _BEFORE = cache_folder(f"{digest()}-{numba.__version__}")
+numba.config.CACHE_DIR = str(_FOLDER)
 
 from kdissect.kernels.compiler import KernelCompiler, PartCompiler  # noqa: E402
 
