@@ -81,8 +81,8 @@ class CaptureSet:
         self.problems: list[CaptureProblem] = []
         self.secrets: list[bytes] = []
         """TLS key logs from pcapng decryption secrets blocks, as they were met."""
-        self.left_out = ""
-        """What was named together with this capture and is none; becomes a problem row."""
+        self.left_out: list[tuple[str, str]] = []
+        """What was named together with this capture and is none, (path, why); each becomes a problem row."""
         self.bases: list[int] = []
         """Logical offset of the first byte of each file begun."""
         self._streams: dict[int, Stream] = {}
@@ -142,8 +142,8 @@ class CaptureSet:
         window.reset()
         self._window = window
         self._restart()
-        if self.left_out:
-            self.add_problem(0, 0, 0, self.name, self.left_out)
+        for place, why in self.left_out:
+            self.add_problem(0, 0, 0, place, why)
         rows = np.empty((min(MAX_PACKETS, window.slot_bytes // 16 + 1), PACKET_COLUMNS), np.int64)
         seen = 0
         for i, member in enumerate(self.members):

@@ -2,8 +2,9 @@
 
 Rules.
 
-- A capture is recognised by its content. Files that a directory or a glob brings in and that are no captures are left
-  out, with one problem row; a file named by itself that is none is an error.
+- A capture is recognised by its content. Files that a directory (with the folders in it, hidden ones left alone) or a
+  glob brings in and that are no captures are left out, with a problem row each; a file named by itself that is none is
+  an error.
 - A rotated set is one capture: files of one folder whose names are the same but for what rotation puts there. That is
   a number behind the extension (`tcpdump -C`: `a.pcap`, `a.pcap1`), or a date and time before it (`-G` with strftime:
   `a-20260131-2359.pcap`, ISO forms, seconds since the epoch; `dumpcap -b`: `a_00001_20260131235900.pcapng`). Plain
@@ -20,6 +21,7 @@ import glob
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO, cast
@@ -69,69 +71,89 @@ def open_captures(sources: Source | Iterable[Source]) -> list[CaptureSet]:
     """
     if isinstance(sources, str | os.PathLike) or hasattr(sources, "read"):
         sources = [cast(Source, sources)]
-    found: list[Member] = []
-    skipped: list[str] = []
+    named = _Named()
     for source in sources:
-        _collect(source, found, skipped)
+        named.collect(source)
+    found = named.members
     if not found:
         raise CaptureNotFound("No capture given. Name a file, a directory or a glob pattern.")
     groups = _group(found)
     for _, members in groups:
         _check(members)
     sets = _name(groups)
-    if skipped:
-        names = ", ".join(skipped[:5]) + (", ..." if len(skipped) > 5 else "")
-        sets[0].left_out = f"{len(skipped)} files are no captures and were left out: {names}"
+    sets[0].left_out = named.left_out
     return sets
 
 
-def _collect(source: Any, found: list[Member], skipped: list[str]) -> None:
-    """The members which one source names."""
-    if hasattr(source, "read"):
-        name = getattr(source, "name", "-")
-        found.append(Member(Path(name).name if isinstance(name, str) and name[:1] != "<" else "-", file=source))
-        return
-    text = os.fspath(source)
-    if text == "-":
-        found.append(Member("-", file=sys.stdin.buffer))
-        return
-    path = Path(text)
-    if path.is_dir():
-        try:
-            names = sorted(p for p in path.iterdir() if not p.name.startswith(".") and p.is_file())
-        except OSError as error:
-            raise CaptureNotFound(f"{text}: the directory cannot be read ({error.strerror}).") from None
-        _several(
-            names, f"{text}: no captures in this directory. Name one that holds pcap or pcapng files.", found, skipped
-        )
-    elif not path.exists() and any(c in text for c in "*?["):
-        names = [Path(p) for p in sorted(glob.glob(text, recursive=True)) if Path(p).is_file()]
-        if not names:
-            raise CaptureNotFound(f"{text}: no file matches. Check the pattern.")
-        _several(names, f"{text}: none of the {len(names)} files that match is a capture.", found, skipped)
-    else:
-        _add(found, path)
+class _Named:
+    """The files that were named, each once; and what was named among others and is no capture."""
 
+    def __init__(self) -> None:
+        self.members: list[Member] = []
+        self.left_out: list[tuple[str, str]] = []
+        """(path, why)."""
+        self._known: set[str] = set()
+        """Real paths of the members: a file counts once, however it was named."""
 
-def _several(paths: list[Path], complaint: str, found: list[Member], skipped: list[str]) -> None:
-    some = False
-    for path in paths:
-        try:
-            check(path)
-        except CaptureError:
-            skipped.append(path.name)
+    def collect(self, source: Any) -> None:
+        """Add what one source names."""
+        if hasattr(source, "read"):
+            name = getattr(source, "name", "-")
+            self.members.append(
+                Member(Path(name).name if isinstance(name, str) and name[:1] != "<" else "-", file=source)
+            )
+            return
+        text = os.fspath(source)
+        if text == "-":
+            self.members.append(Member("-", file=sys.stdin.buffer))
+            return
+        path = Path(text)
+        if path.is_dir():
+            complaint = f"{text}: no captures in this directory. Name one that holds pcap or pcapng files."
+            self._several(_below(path), complaint)
+        elif not path.exists() and any(c in text for c in "*?["):
+            names = [Path(p) for p in sorted(glob.glob(text, recursive=True)) if Path(p).is_file()]
+            if not names:
+                raise CaptureNotFound(f"{text}: no file matches. Check the pattern.")
+            self._several(names, f"{text}: none of the {len(names)} files that match is a capture.")
         else:
-            some = True
-            _add(found, path)
-    if not some:
-        raise CaptureNotFound(complaint)
+            self._add(path)
+
+    def _several(self, paths: list[Path], complaint: str) -> None:
+        before = len(self.members)
+        some = False
+        for path in paths:
+            try:
+                check(path)
+            except CaptureError as error:
+                self.left_out.append((str(path), str(error)))
+            else:
+                some = True
+                self._add(path)
+        if not some and len(self.members) == before:
+            raise CaptureNotFound(complaint)
+
+    def _add(self, path: Path) -> None:
+        real = os.path.realpath(path)
+        if real not in self._known:
+            self._known.add(real)
+            self.members.append(Member(path.name, path))
 
 
-def _add(found: list[Member], path: Path) -> None:
-    """Add a file once, however it was named."""
-    real = path.resolve()
-    if all(m.path is None or m.path.resolve() != real for m in found):
-        found.append(Member(path.name, path))
+def _below(folder: Path) -> list[Path]:
+    """The files of a folder and of those in it, in order; hidden ones and links to folders left out.
+
+    Raises CaptureNotFound where a folder cannot be read.
+    """
+
+    def refused(error: OSError) -> None:
+        raise CaptureNotFound(f"{error.filename}: the directory cannot be read ({error.strerror}).") from None
+
+    found = []
+    for place, folders, names in os.walk(folder, onerror=refused):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        found += [Path(place, name) for name in sorted(names) if not name.startswith(".")]
+    return [path for path in found if path.is_file()]
 
 
 def check(path: Path) -> None:
@@ -213,7 +235,7 @@ def _name(groups: list[tuple[str, list[Member]]]) -> list[CaptureSet]:
     """Sets with names that differ: folders are put before those that clash, as many as are needed."""
     names = [name for name, _ in groups]
     for depth in range(1, 64):
-        clashes = {name for name in names if names.count(name) > 1}
+        clashes = {name for name, count in Counter(names).items() if count > 1}
         if not clashes:
             break
         for i, (name, members) in enumerate(groups):

@@ -104,7 +104,36 @@ def test_directories_and_globs_leave_out_what_is_none(tmp_path: Path) -> None:
         (capture,) = open_captures(source)
         assert capture.name == "a.pcap"
         list(capture.blocks(capture.window()))
-        assert "2 files are no captures" in capture.problems[0].detail
+        left_out = [(problem.where, problem.detail) for problem in capture.problems]
+        assert [Path(where).name for where, _ in left_out] == ["empty.pcap", "notes.txt"]
+        assert "the file is empty" in left_out[0][1]
+        assert "not a capture" in left_out[1][1]
+
+
+def test_folders_are_read_with_the_folders_in_them(tmp_path: Path) -> None:
+    for place in ("", "host1", "host2/day", ".trash"):
+        (tmp_path / place).mkdir(parents=True, exist_ok=True)
+        (tmp_path / place / "a.pcap").write_bytes(pcap([ONE]))
+    found = names(tmp_path)
+    assert set(found) == {f"{tmp_path.name}/a.pcap", "host1/a.pcap", "day/a.pcap"}
+
+
+def test_thousands_of_files_are_opened_in_the_same_time_each(tmp_path: Path) -> None:
+    """Counted in calls, not on a clock: what a file costs does not grow with how many there are."""
+    import cProfile
+    import pstats
+
+    def calls(count: int) -> int:
+        folder = tmp_path / str(count)
+        folder.mkdir()
+        for number in range(count):
+            (folder / f"node{number}.pcap").write_bytes(pcap([ONE]))
+        profile = cProfile.Profile()
+        profile.runcall(open_captures, folder)
+        return int(pstats.Stats(profile).total_calls)  # type: ignore[attr-defined]
+
+    few, many = calls(100), calls(800)
+    assert many < 8.5 * few
 
 
 def test_a_glob_character_in_a_real_name(tmp_path: Path) -> None:

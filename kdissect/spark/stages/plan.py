@@ -47,8 +47,8 @@ class Source:
     """Bytes of each file, uncompressed; 0 where unknown."""
     ranged: bool
     """Whether payloads are read again by range; else they travel with the index."""
-    left_out: str
-    """What was named together with it and is no capture."""
+    left_out: Sequence[tuple[str, str]]
+    """What was named together with it and is no capture: (path, why)."""
 
     def capture(self) -> CaptureSet:
         """The capture set."""

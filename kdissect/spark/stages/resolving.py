@@ -91,9 +91,9 @@ def put_together(plan: Plan, notes: Iterable[tuple[str, bytes]]) -> Outcome:
         by_capture.setdefault(one.capture, []).append(one)
     for number, capture in enumerate(captures):
         scanner = Scanner(capture)
-        if plan.sources[number].left_out:
-            errors.append(plan.sources[number].left_out)
-            capture.add_problem(0, 0, 0, capture.name, plan.sources[number].left_out)
+        for place, why in plan.sources[number].left_out:
+            errors.append(why)
+            capture.add_problem(0, 0, 0, place, why)
         for one in by_capture.get(number, ()):
             capture.reports[one.file] = one.report
             scanner.add(one.tally, one.file)
