@@ -8,6 +8,7 @@ Anything that keeps the program from reading at all is an exception of this tree
     │   ├── CaptureNotFound     no such file, or nothing matches
     │   ├── CaptureUnreadable   permission, I/O error
     │   └── NotACapture         the bytes are no capture format we know
+    ├── JobFailed               work was begun and could not be done: a Spark job (exit code 1)
     ├── OutputError             an output cannot be written (`kdissect.output`; exit code 2)
     └── UsageError              a bad argument: unknown table, column, API, exchange id (exit code 2)
 
@@ -37,6 +38,10 @@ class CaptureUnreadable(CaptureError):
 
 class NotACapture(CaptureError):
     """The bytes are not a capture format that we know."""
+
+
+class JobFailed(KdissectError):
+    """Work that was begun on other machines or processes could not be done."""
 
 
 class UsageError(KdissectError):

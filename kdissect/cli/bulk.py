@@ -20,7 +20,7 @@ from kdissect.cli.printing.grid import Header, grid
 from kdissect.cli.printing.hushing import Hushed
 from kdissect.cli.printing.stage_progress import Stages
 from kdissect.output import OutputError
-from kdissect.problems import KdissectError, UsageError
+from kdissect.problems import JobFailed, UsageError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,10 +32,6 @@ NOISE = ("WARNING: Using incubator modules", "Setting default log level to", "To
 """Beginnings of lines that Spark's JVM writes whatever the logging is set to."""
 UNDER_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"
 """Environment variable that `spark-submit` sets for the programs that it starts."""
-
-
-class SparkFailed(KdissectError):
-    """A Spark job failed; the message is one line."""
 
 
 @click.command(short_help="Many captures, on all cores or a cluster, with Spark.")
@@ -89,6 +85,7 @@ def spark(
         raise click.UsageError("no capture given: try kdissect spark CAPTURE... -o DIR")
     from kdissect.spark.dataset import prepare
     from kdissect.spark.keep.store import Store
+    from kdissect.spark.workers import reason
     from kdissect.spark.writing import KEPT, dates, known, partitioned, target, written
 
     columns = partitioned(tables, partition_by or [])
@@ -120,7 +117,7 @@ def spark(
                 rows.append((name, words.count(written(session, form, frame, place))))
         size = sum(made.bytes)
     except (PySparkException, Py4JError) as error:
-        raise SparkFailed(f"Spark: {_first_line(error)}") from None
+        raise JobFailed(f"Spark: {reason(error)}") from None
     finally:
         hushed.over()  # Python's workers complain when Spark leaves them
         session.stop()
@@ -176,6 +173,8 @@ def _needs() -> None:
 
 def _session(master: str | None, confs: list[tuple[str, str]], hushed: Hushed) -> SparkSession:
     """A session: the one of `spark-submit`, else one of our own, which says nothing but what goes wrong."""
+    from kdissect.spark.workers import reason
+
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     from pyspark.sql import SparkSession
 
@@ -196,10 +195,4 @@ def _session(master: str | None, confs: list[tuple[str, str]], hushed: Hushed) -
             return built.getOrCreate()
     except Exception as error:
         thrown = [line.partition("Exception: ")[2] for line in hushed.said if "Exception: " in line]
-        raise UsageError(f"Spark did not start: {next(iter(thrown), _first_line(error))}") from None
-
-
-def _first_line(error: Exception) -> str:
-    thrown = getattr(error, "java_exception", None)
-    text = str(error) if thrown is None else str(thrown)
-    return next((line for line in text.splitlines() if line.strip()), type(error).__name__)
+        raise UsageError(f"Spark did not start: {next(iter(thrown), reason(error))}") from None

@@ -1,6 +1,6 @@
 """The entry point: runs a command and turns whatever stops it into one line and an exit code.
 
-0: read, whatever the findings. 1: a capture could not be read at all. 2: bad arguments, or output that cannot be
+0: read, whatever the findings. 1: a capture could not be read at all, or a Spark job failed. 2: bad arguments, or output that cannot be
 written. 130: interrupted. 143, 129: ended by SIGTERM or SIGHUP.
 """
 
@@ -19,7 +19,7 @@ from click.shell_completion import shell_complete
 
 from kdissect.cli.printing import terminal
 from kdissect.cli.printing.progress import clear_all
-from kdissect.problems import CaptureError, CaptureNotFound, KdissectError
+from kdissect.problems import CaptureError, CaptureNotFound, JobFailed, KdissectError
 
 READ, UNREADABLE, BAD_ARGUMENTS, INTERRUPTED = 0, 1, 2, 130
 ENDED_BY = 128
@@ -71,6 +71,9 @@ def _run(given: list[str]) -> int:
         return BAD_ARGUMENTS
     except CaptureError as error:
         terminal.say(f"kdissect: {_one_line(str(error))}{_meant(error, given)}")
+        return UNREADABLE
+    except JobFailed as error:
+        terminal.say(f"kdissect: {_one_line(str(error))}")
         return UNREADABLE
     except KdissectError as error:
         terminal.say(f"kdissect: {_one_line(str(error))}")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Iterator
 
 import pyarrow as pa
 
+_RAISED = re.compile(r"^(?:[a-z_][\w.]*\.)?([A-Za-z_]\w*(?:Error|Exception|Exit|Interrupt)?): (.+)$")
+"""The line that ends a traceback: the exception's type, its modules and what it says."""
 _SETTLED: set[str] = set()
 
 
@@ -18,3 +21,15 @@ def settled(stage: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Record
         _SETTLED.add(stage)
         gc.collect()
         gc.freeze()
+
+
+def reason(error: Exception) -> str:
+    """What made a job fail, in one line: of an exception in a Python worker its own last line, else what Spark says
+    first."""
+    thrown = getattr(error, "java_exception", None)
+    lines = [line.strip() for line in (str(error) if thrown is None else str(thrown)).splitlines()]
+    for begin in (i for i, line in enumerate(lines) if line.startswith("Traceback (most recent call last)")):
+        raised = next((found for line in lines[begin + 1 :] if (found := _RAISED.match(line))), None)
+        if raised is not None:
+            return f"{raised[2]} ({raised[1]})"
+    return next((line for line in lines if line), type(error).__name__)
