@@ -1,7 +1,7 @@
 """The entry point: runs a command and turns whatever stops it into one line and an exit code.
 
-0: read, whatever the findings. 1: a capture could not be read at all, or a Spark job failed. 2: bad arguments, or output that cannot be
-written. 130: interrupted. 143, 129: ended by SIGTERM or SIGHUP.
+0: read, whatever the findings. 1: a capture could not be read at all, or a Spark job failed. 2: bad arguments, or
+output that cannot be written. 130: interrupted. 143, 129: ended by SIGTERM or SIGHUP.
 """
 
 from __future__ import annotations

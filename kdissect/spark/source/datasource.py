@@ -143,7 +143,7 @@ class Reader(DataSourceReader):
                 continue
             files = self.only.get("file")
             found += [Part(source, i) for i, (name, _) in enumerate(source.files) if files is None or name in files]
-        return found or [Part(Source("", [], [], True, ""), None)]
+        return found or [Part(Source("", [], [], True, []), None)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Rows of a partition."""
