@@ -14,7 +14,6 @@ import asyncio
 import base64
 import os
 import re
-import sys
 import zlib
 from pathlib import Path
 from typing import Any
@@ -42,7 +41,8 @@ def test_they_are_all_there() -> None:
 )
 def test_committed_outputs_are_what_running_gives(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    monkeypatch.setenv("PATH", os.pathsep.join(("/usr/bin", "/bin")))  # as a kernel outside an activated environment
     monkeypatch.setenv("PYDEVD_DISABLE_FILE_VALIDATION", "1")
     committed = nbformat.read(path, as_version=4)
     running = nbformat.read(path, as_version=4)

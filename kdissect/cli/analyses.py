@@ -6,7 +6,6 @@ Pure functions from Arrow tables to lines. Figures for machines are in the table
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,28 +13,14 @@ from rich.text import Text
 
 from kdissect.cli.printing import words
 from kdissect.cli.printing.grid import Header, grid
+from kdissect.cli.printing.sparkline import CELLS, sparkline
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 ROWS = 12
 """Rows of a block unless --top says otherwise."""
-CELLS = 60
-"""Cells of a sparkline."""
-BARS, PLAIN_BARS = " \u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588", " .:-=+*#%"
 Tables = Mapping[str, "pa.Table"]
-
-
-def sparkline(values: Sequence[int], cells: int, *, plain: bool) -> str:
-    """Values over time as bars, the largest as high as a line; several values share a cell by their largest."""
-    count = min(cells, len(values))
-    if not count:
-        return ""
-    edges = [len(values) * i // count for i in range(count + 1)]
-    heights = [max(values[a:b]) for a, b in itertools.pairwise(edges)]
-    bars = PLAIN_BARS if plain else BARS
-    most = max(max(heights), 1)
-    return "".join(bars[-(-height * (len(bars) - 1) // most)] for height in heights)
 
 
 def sessions(tables: Tables, width: int, *, top: int | None = None, plain: bool = False) -> list[Text]:

@@ -37,7 +37,8 @@ def first_screen(
     summary = capture.summary(by=by)
 
     def show() -> None:
-        _print(screen.render(summary, target, terminal.width(), top=top, local=local, filtered=filtered))
+        plain = terminal.ascii_only()
+        _print(screen.render(summary, target, terminal.width(), top=top, local=local, filtered=filtered, plain=plain))
 
     if follower is not None:
         follower.screen(show)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import stat
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -183,7 +185,20 @@ def small(capture: Capture) -> bool:
 
 
 def named(captures: Sequence[str], demo: bool) -> list[str]:
-    """How to name the same captures in another command, quoted for a shell."""
+    """How to name the same captures in another command, quoted for a shell. Standard input that is a file has its
+    path; a pipe stays `-`."""
     import shlex
 
-    return ["--demo"] if demo else [shlex.quote(capture) for capture in captures]
+    return ["--demo"] if demo else [shlex.quote(_file_of(capture)) for capture in captures]
+
+
+def _file_of(capture: str) -> str:
+    """The path of a regular file that standard input reads (Linux's /proc tells); else as given."""
+    if capture != STDIN:
+        return capture
+    with contextlib.suppress(OSError, ValueError):
+        if stat.S_ISREG(os.fstat(sys.stdin.fileno()).st_mode):
+            path = os.readlink(f"/proc/self/fd/{sys.stdin.fileno()}")
+            if os.path.samestat(os.stat(path), os.fstat(sys.stdin.fileno())):
+                return path
+    return capture

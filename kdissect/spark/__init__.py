@@ -16,5 +16,8 @@ from kdissect.spark.analytics import latency
 from kdissect.spark.dataset import Dataset, dissect
 from kdissect.spark.source.registration import register
 from kdissect.spark.source.streaming import stream
+from kdissect.spark.workers import own_python
+
+own_python()
 
 __all__ = ["Dataset", "dissect", "latency", "register", "stream"]

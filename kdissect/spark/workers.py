@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
 import re
+import sys
 from collections.abc import Iterator
 
 import pyarrow as pa
@@ -11,6 +13,14 @@ import pyarrow as pa
 _RAISED = re.compile(r"^(?:[a-z_][\w.]*\.)?([A-Za-z_]\w*(?:Error|Exception|Exit|Interrupt)?): (.+)$")
 """The line that ends a traceback: the exception's type, its modules and what it says."""
 _SETTLED: set[str] = set()
+
+
+def own_python() -> None:
+    """Let Spark's workers run the Python that runs here, unless somebody said which: Spark itself takes what `python3`
+    is on the PATH, which outside of an activated environment is another one, without kdissect. Has to come before the
+    session begins. A driver that spark-submit started has its Python from there."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ and sys.executable:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
 def settled(stage: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

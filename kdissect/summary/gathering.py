@@ -13,7 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.problems import UsageError
+from kdissect.summary.clients import JUDGED, Tallies, broker_itself, in_order, waited
 from kdissect.summary.model import BrokerLine, ClientLine, ErrorLine, LatencyLine, ProblemLine, SessionLine, Summary
+from kdissect.summary.pace import Buckets
 from kdissect.summary.quantiles import Latencies
 from kdissect.tables.order import order
 
@@ -28,6 +30,7 @@ GROUPINGS: Mapping[str, tuple[str, ...]] = {
 WANTED: Mapping[str, tuple[str, ...]] = {
     "exchanges": (
         "exchange_id", "client_id", "broker", "api", "api_version", "status", "error", "latency_ms", "hold",
+        "queued_ms", "request_first_at",
     ),
     "connections": (
         "connection_id", "capture", "client_ip", "broker", "broker_ip", "broker_port", "started_at", "ended_at",
@@ -57,6 +60,7 @@ class _Group:
     slowest: str | None = None
     slowest_ms: float | None = None
     long_polls: int = 0
+    judged: int = 0
 
 
 class Summarizer:
@@ -68,8 +72,8 @@ class Summarizer:
         self.by = by
         self._groups: dict[tuple[Any, ...], _Group] = defaultdict(_Group)
         self._statuses: Counter[str] = Counter()
-        self._client_exchanges: Counter[str | None] = Counter()
-        self._client_errors: Counter[str | None] = Counter()
+        self._clients = Tallies()
+        self._pace = Buckets()
         self._broker_exchanges: Counter[str | None] = Counter()
         self._tables: dict[str, list[pa.RecordBatch]] = defaultdict(list)
         self._ids: list[npt.NDArray[np.uint64]] = []
@@ -92,15 +96,18 @@ class Summarizer:
 
     def _exchanges(self, batch: pa.RecordBatch) -> None:
         self._count(self._broker_exchanges, batch.column("broker"))
-        asked = batch.filter(pc.not_equal(batch.column("status"), "orphan"))
-        self._count(self._client_exchanges, asked.column("client_id"))
-        refused = batch.filter(pc.equal(batch.column("status"), "error"))
-        self._count(self._client_errors, refused.column("client_id"))
+        latency = _floats(batch.column("latency_ms"))
+        queued = _floats(batch.column("queued_ms")) if "queued_ms" in batch.schema.names else np.zeros(len(latency))
+        own = np.where(waited(batch), np.nan, latency - np.nan_to_num(queued))
+        self._clients.add(batch, own)
+        if "request_first_at" in batch.schema.names:
+            begun = batch.column("request_first_at").cast(pa.int64())
+            known = np.asarray(begun.is_valid())
+            self._pace.add(begun.drop_null().to_numpy(), own[known])
 
         grouping = GROUPINGS[self.by]
         keys = (*grouping, "api_version", "status", "error", "hold")
         codes, names = _combined([batch.column(key) for key in keys])
-        latency = _floats(batch.column("latency_ms"))
         order = np.argsort(codes, kind="stable")
         edges = np.searchsorted(codes[order], np.arange(len(names) + 1))
         for code, values in enumerate(names):
@@ -115,13 +122,15 @@ class Summarizer:
                 group.errors[error or "error"] += len(rows)
             if hold == "timeout":
                 group.long_polls += len(rows)
-            known = rows[~np.isnan(latency[rows])]
-            if len(known):
-                top = known[np.argmax(latency[known])]
-                if hold != "timeout" and (group.slowest_ms is None or latency[top] > group.slowest_ms):
-                    group.slowest_ms = float(latency[top])
+            if status in JUDGED:
+                group.judged += len(rows)
+            group.latencies.add(latency[rows[~np.isnan(latency[rows])]])
+            mine = rows[~np.isnan(own[rows])]
+            if len(mine):
+                top = mine[np.argmax(own[mine])]
+                if group.slowest_ms is None or own[top] > group.slowest_ms:
+                    group.slowest_ms = float(own[top])
                     group.slowest = batch.column("exchange_id")[int(top)].as_py()
-                group.latencies.add(latency[known])
 
     def _problem_rows(self, batch: pa.RecordBatch) -> None:
         names = WANTED["problems"]
@@ -196,6 +205,7 @@ class Summarizer:
                 (ProblemLine(kind, *values) for kind, values in self._problems.items()),
                 key=lambda p: (-p.count, p.kind),
             ),
+            pace=self._pace.finish(),
             id_digits=_telling_digits(self._ids),
         )
 
@@ -220,6 +230,7 @@ class Summarizer:
                     slowest=group.slowest,
                     slowest_ms=group.slowest_ms,
                     long_polls=group.long_polls,
+                    judged=group.judged,
                 )
             )
         return sorted(lines, key=lambda line: (-line.exchanges, line.name))
@@ -237,21 +248,29 @@ class Summarizer:
         for connection in connections:
             if connection["is_kafka"]:
                 of[connection["client_id"]].append(connection)
-        clients = [
-            ClientLine(
-                client_id=client,
-                software=_first(of[client], "client_software_name"),
-                version=_first(of[client], "client_software_version"),
-                groups=_distinct(of[client], "group_id"),
-                addresses=_distinct(of[client], "client_ip"),
-                connections=sum(c["connection_id_count"] for c in of[client]),
-                exchanges=self._client_exchanges[client],
-                errors=self._client_errors[client],
+        clients = []
+        for client in {**dict.fromkeys(self._clients.of), **dict.fromkeys(of)}:
+            tally = self._clients.of[client]
+            if client is None and not tally.exchanges:
+                continue
+            clients.append(
+                ClientLine(
+                    client_id=client,
+                    software=_first(of[client], "client_software_name"),
+                    version=_first(of[client], "client_software_version"),
+                    groups=_distinct(of[client], "group_id"),
+                    addresses=_distinct(of[client], "client_ip"),
+                    connections=sum(c["connection_id_count"] for c in of[client]),
+                    exchanges=tally.exchanges,
+                    errors=tally.errors,
+                    judged=tally.judged,
+                    lost_ms=tally.lost_ms,
+                    slowest_ms=tally.slowest_ms,
+                    slowest_at=tally.slowest_at,
+                    broker_itself=broker_itself(client),
+                )
             )
-            for client in {**dict.fromkeys(self._client_exchanges), **dict.fromkeys(of)}
-            if client is not None or self._client_exchanges[client]
-        ]
-        return sorted(clients, key=lambda c: (-c.exchanges, c.client_id or ""))
+        return in_order(clients)
 
     def _broker_lines(self, connections: list[dict[str, Any]]) -> list[BrokerLine]:
         of: dict[str, list[dict[str, Any]]] = defaultdict(list)

@@ -27,6 +27,8 @@ class LatencyLine:
     """Its latency."""
     long_polls: int
     """Exchanges whose `hold` is timeout: the broker waited because the client asked it to."""
+    judged: int
+    """Exchanges of which it is known whether they failed: their answers were read, or none was asked for."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -50,6 +52,29 @@ class ClientLine:
     connections: int
     exchanges: int
     errors: int
+    judged: int
+    """Exchanges of which it is known whether they failed."""
+    lost_ms: float
+    """Time in answers of 100 ms and more that nobody had asked to wait for, without what they lay behind others."""
+    slowest_ms: float | None
+    """The longest of its answers, long polls and waiting in a queue left out."""
+    slowest_at: datetime | None
+    """When that request began."""
+    broker_itself: bool
+    """Its client id is one that brokers use among themselves: a follower, a controller."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Pace:
+    """Exchanges over time, in buckets of one width from the first that holds any to the last."""
+
+    begin_us: int
+    """Where the first bucket begins, in microseconds since the epoch."""
+    width_ms: float
+    exchanges: list[int]
+    """Begun in each bucket."""
+    slowest_ms: list[float]
+    """The longest of each bucket that did not wait because it was asked to; 0 without any."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -119,8 +144,15 @@ class Summary:
     quality: list[dict[str, Any]]
     """Rows of `capture_quality`."""
     problems: list[ProblemLine]
+    pace: Pace | None
+    """Exchanges over time; None without any."""
     id_digits: int
     """How many digits of a connection id tell all connections of the capture apart (at least 4)."""
+
+    @property
+    def judged(self) -> int:
+        """Exchanges of which it is known whether they failed."""
+        return sum(line.judged for line in self.latencies)
 
     @property
     def exchanges(self) -> int:

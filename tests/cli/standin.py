@@ -80,7 +80,7 @@ def small() -> dict[str, pa.Table]:
             [
                 exchange(0, "ApiVersions", 0.4),
                 exchange(1, latency=500.0, hold="timeout"),
-                exchange(2, latency=20.0),
+                exchange(2, latency=20.0, hold="immediate"),
                 exchange(
                     3, "Produce", 7.0, status="error", error="NOT_LEADER_OR_FOLLOWER", error_code=6, api_version=9
                 ),

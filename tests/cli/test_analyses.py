@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from kdissect.cli.analyses import sparkline
 from kdissect.cli.main import main
+from kdissect.cli.printing.sparkline import sparkline
 from tests.conftest import ROOT
 
 EVICTION = str(ROOT / "captures" / "k4_session_eviction.pcap")
@@ -46,7 +46,8 @@ def test_sessions(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
     assert "No fetch with a session" in run(capsys, "sessions", str(ROOT / "captures" / "field_header_only.pcap"))
 
 
-def test_latency(capsys: pytest.CaptureFixture[str]) -> None:
+def test_latency(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
     out = run(capsys, "latency", THROTTLED, "--by", "client,topic", "--where", "api = 'Fetch'", "--format", "jsonl")
     rows = [json.loads(line) for line in out.splitlines()]
     poll = next(row for row in rows if row["client_id"] == "sl-longpoll-500" and row["topic"] is None)

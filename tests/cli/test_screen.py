@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow as pa
@@ -10,7 +13,7 @@ import pytest
 import kdissect
 from kdissect.cli.printing import screen
 from kdissect.summary import summarize
-from tests.cli.standin import CONNECTION, connection, exchange, rows, small
+from tests.cli.standin import CONNECTION, START, connection, exchange, rows, small
 from tests.conftest import ROOT
 
 UNREADABLE = ("field_empty.pcap", "field_half_header.pcap", "field_wrong_magic.pcap")
@@ -21,6 +24,11 @@ RECORDED = [
     and path.name not in UNREADABLE
     and not path.name.endswith((".log", ".log.zst", ".json", ".jsonl.zst"))
 ]
+
+
+def command(line: str) -> bool:
+    """Commands to paste are not broken into lines; a terminal does that."""
+    return line.strip().startswith("kdissect ")
 
 
 def text(width: int = 100, **options: object) -> str:
@@ -67,8 +75,7 @@ def test_one_of_a_measure_is_not_many() -> None:
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
 def test_fits_the_width(width: int) -> None:
     seen = text(width)
-    tables = [line for line in seen.splitlines() if not line.startswith("  kdissect ")]
-    assert max(map(len, tables)) <= width
+    assert max(len(line) for line in seen.splitlines() if not command(line)) <= width
     assert any(line.startswith("Fetch") and "3" in line for line in seen.splitlines())
 
 
@@ -96,7 +103,7 @@ def test_at_most_fifty_lines_on_every_recorded_capture(path: Path) -> None:
     for width in (40, 80, 100):
         lines = screen.render(summary, [f"captures/{path.name}"], width)
         assert sum(max(1, -(-line.cell_len // width)) for line in lines) <= screen.LINES
-        assert max(line.cell_len for line in lines if not line.plain.startswith("  kdissect ")) <= width
+        assert max(line.cell_len for line in lines if not command(line.plain)) <= width
 
 
 def test_a_capture_without_kafka() -> None:
@@ -108,3 +115,104 @@ def test_ids_are_as_long_as_needed() -> None:
     summary = summarize(small())
     assert summary.id_digits == 4
     assert summary.short_id(f"{CONNECTION}:12") == "3f2a:12"
+
+
+def test_long_polls_stay_where_versions_leave() -> None:
+    head = next(line for line in text(80).splitlines() if line.startswith("API"))
+    assert "long poll" in head
+    narrow = next(line for line in text(44).splitlines() if line.startswith("API"))
+    assert "versions" not in narrow
+    assert "long poll" in narrow
+
+
+def test_a_line_never_takes_the_place_of_the_row_that_it_hides() -> None:
+    tables = small()
+    for count in range(3, 40):
+        many = [exchange(n, "Produce", 1.0, client_id=f"client-{n:02}") for n in range(count)]
+        tables["exchanges"] = rows("exchanges", many)
+        tables["connections"] = rows("connections", [connection(f"{n:016x}", broker=str(n)) for n in range(count)])
+        shown = [line.plain for line in screen.render(summarize(tables), ["stand.pcap"], 100)]
+        assert not [line for line in shown if line.startswith("  1 more")]
+
+
+def test_clients_in_trouble_stand_before_followers() -> None:
+    tables = small()
+    busy = [exchange(n, client_id="broker-2-fetcher-0", error_code=0) for n in range(50)]
+    followers = [exchange(90, "Fetch", client_id="broker-3-fetcher-0", status="error", error="X", error_code=5)]
+    fine = [exchange(100 + n, "Produce", client_id="fine") for n in range(5)]
+    lost = [exchange(200, "Produce", 3000.0, client_id="slow")]
+    failing = [exchange(300, "Produce", 2.0, client_id="failing", status="error", error="X", error_code=5)]
+    tables["exchanges"] = rows("exchanges", [*busy, *followers, *fine, *lost, *failing])
+    order = [client.client_id for client in summarize(tables).clients]
+    assert order == ["failing", "slow", "broker-3-fetcher-0", "fine", "shop", "broker-2-fetcher-0"] or order == [
+        "failing", "slow", "broker-3-fetcher-0", "fine", "broker-2-fetcher-0",
+    ]  # fmt: skip
+    client = summarize(tables).clients[1]
+    assert (client.slowest_ms, client.slowest_at) == (3000.0, START + timedelta(milliseconds=200))
+    line = next(line for line in _shown(tables) if line.startswith("slow "))
+    assert "3.00 s  04:20:01.450" in line
+
+
+def _shown(tables: dict[str, pa.Table], target: str = "stand.pcap", width: int = 100) -> list[str]:
+    return [line.plain for line in screen.render(summarize(tables), [target], width)]
+
+
+@pytest.mark.parametrize("name", ["field_snap96.pcap", "field_to_client.pcap", "field_to_broker.pcap", "tls13.pcap"])
+def test_unknown_is_not_none(name: str) -> None:
+    lines = screen.render(kdissect.open(ROOT / "captures" / name).summary(), [name], 100)
+    seen = "\n".join(line.plain for line in lines)
+    assert "  ?  " in seen
+    assert ("snap length" in seen) == (name == "field_snap96.pcap")
+    rows_of_apis = [line for line in seen.splitlines() if line.startswith(("Fetch ", "Produce "))]
+    assert all(line.endswith("?") for line in rows_of_apis)
+    assert rows_of_apis or "TLS, not decrypted" in seen
+
+
+def test_next_begins_with_the_worst_finding() -> None:
+    tables = small()
+    finding = {
+        "id": "x", "severity": "medium", "text": "Bad.", "count": 1, "table": "exchanges",
+        "filter": "client_id = 'shop'", "first_exchange_id": f"{CONNECTION}:3",
+    }  # fmt: skip
+    tables["findings"] = rows("findings", [finding])
+    seen = _shown(tables)
+    assert seen[seen.index("Next") + 1] == "  kdissect show stand.pcap 3f2a:3"
+    assert "          kdissect stand.pcap --table exchanges --where \"client_id = 'shop'\"" in seen
+
+
+def test_a_pipe_cannot_be_read_again() -> None:
+    tables = small()
+    finding = {"id": "x", "severity": "high", "text": "Bad.", "count": 1, "table": "exchanges"}
+    tables["findings"] = rows("findings", [finding])
+    seen = _shown(tables, "-")
+    assert not [line for line in seen if "show -" in line or "kdissect - -" in line]
+    assert "tee capture.pcap" in seen[-1]
+
+
+def test_a_file_behind_standard_input_is_named() -> None:
+    path = ROOT / "captures" / "base_tiny.pcap"
+    with path.open("rb") as stream:
+        done = subprocess.run(
+            [sys.executable, "-m", "kdissect", "-"], stdin=stream, capture_output=True, text=True, check=True, cwd=ROOT
+        )
+    assert f"kdissect show {path} " in done.stdout
+
+
+def test_findings_are_shown_whole() -> None:
+    tables = small()
+    long = "Words of a long sentence. " * 6
+    tables["findings"] = rows(
+        "findings", [{"id": "x", "severity": "high", "text": f"{long}{n}", "count": n, "table": "x"} for n in range(5)]
+    )
+    for width in (80, 100, 200):
+        seen = " ".join(" ".join(_shown(tables, width=width)).split())
+        assert all(f"{long}{n}" in seen for n in range(5))
+
+
+def test_what_happened_when() -> None:
+    tables = small()
+    tables["exchanges"] = rows("exchanges", [exchange(n * 100, "Produce", 1.0 + n % 7) for n in range(60)])
+    seen = "\n".join(_shown(tables))
+    assert "rate " in seen
+    assert "up to 7.00 ms, at 04:20:0" in seen
+    assert "rate " not in "\n".join(_shown(tables, width=60))

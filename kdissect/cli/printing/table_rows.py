@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 import itertools
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, TYPE_CHECKING, BinaryIO, cast
 
 from kdissect.cli.printing import terminal, words
@@ -23,13 +23,22 @@ SAMPLE = 1000
 """Rows looked at before the first is written, to choose widths."""
 WIDEST = 60
 """Cells of the widest column on a terminal; longer values are cut there, never in a pipe."""
+PROSE = ("text", "detail")
+"""Columns of sentences, which a terminal shows whole, in several lines."""
+PROSE_LEAST, LEAST_PROSE = 44, 24
+"""Cells that sentences get before other columns are left out, and when no other is there to be."""
+DIGITS = 8
+"""Of a connection's id on a terminal: two of a thousand connections share them once in 9,000 captures."""
+SQUEEZED = 12
+"""Cells to which a text is cut before its column is left out."""
 UNKNOWN = "-"
 
 VIEWS = {
-    "connections": "connection_id client_ip client_port broker client_id client_software_name "
-    "client_software_version exchanges bytes rtt_ms missing_bytes end_reason",
-    "exchanges": "exchange_id api api_version status latency_ms client_id broker error broker_ms queued_ms "
-    "request_bytes response_bytes request_first_at request_frame response_frame",
+    "connections": "connection_id started_at client_id client_ip client_port broker end_reason exchanges bytes "
+    "retransmitted_bytes rtt_ms missing_bytes zero_window_ms client_software_name client_software_version problems",
+    "exchanges": "exchange_id request_first_at api latency_ms hold error client_id response_bytes "
+    "request_resent_ms broker response_resent_ms status request_bytes broker_ms queued_ms throttle_ms api_version request_frame "
+    "response_frame",
     "fetches": "exchange_id client_id broker request_kind session_outcome session_epoch latency_ms hold excess_ms "
     "partitions_sent implied_partitions partitions_returned record_bytes requested_at",
     "fetch_partitions": "exchange_id topic partition fetch_offset high_watermark lag record_bytes error_code "
@@ -41,9 +50,9 @@ VIEWS = {
     "producers": "exchange_id topic partition producer_id producer_epoch base_sequence last_sequence sequence missing "
     "expected_sequence sent_at",
     "groups": "at group_id event generation client_id member_id error exchange_id",
-    "findings": "severity count text table filter first_exchange_id",
+    "findings": "severity count text first_exchange_id",
     "capture_quality": "measure value text file",
-    "problems": "kind where detail bytes frame exchange_id at",
+    "problems": "kind detail bytes frame exchange_id where at",
 }
 """Columns of the text form on a terminal, the most telling first; tables without an entry show their own order."""
 
@@ -53,7 +62,7 @@ def choose(table: str, known: Sequence[str], asked: Sequence[str] | None, form: 
     if asked is not None:
         return list(asked)
     if form == "table" and output is None and sys.stdout.isatty() and table in VIEWS:
-        return VIEWS[table].split()
+        return [name for name in VIEWS[table].split() if name in known]
     return list(known)
 
 
@@ -94,7 +103,8 @@ def _aligned(
     schema: pa.Schema, batches: Iterable[pa.RecordBatch], stream: IO[str] | codecs.StreamWriter, width: int | None,
     growing: bool = False,
 ) -> None:  # fmt: skip
-    """Rows under their titles; with a width, cut columns to `WIDEST` and leave out those that do not fit."""
+    """Rows under their titles; with a width, in as many lines as the text that tells most needs (`PROSE`), other
+    columns cut to `WIDEST`, and without those that do not fit or hold nothing."""
     source = iter(batches)
     first: list[pa.RecordBatch] = []
     names = schema.names
@@ -104,36 +114,116 @@ def _aligned(
         sampled += batch.num_rows
         if sampled >= SAMPLE or growing:
             break
-    sample = [row for batch in first for row in _cells(batch.slice(0, SAMPLE))][:SAMPLE]
+    short = width is not None and _one_day(first)
+    sample = [row for batch in first for row in _cells(batch.slice(0, SAMPLE), short)][:SAMPLE]
     right = _right_aligned(schema)
-    widths = [max([len(name), *(len(row[i]) for row in sample)]) for i, name in enumerate(names)]
     kept = list(range(len(names)))
+    prose = next((i for i in kept if names[i] in PROSE), None)
+    cut: Callable[[Sequence[str]], Sequence[str]] = list
     if width is not None:
-        widths = [min(cells, WIDEST) for cells in widths]
-        while len(kept) > 1 and sum(widths[i] for i in kept) + GAP * (len(kept) - 1) > width:
-            kept.pop()
+        if sample and not growing:
+            kept = [i for i in kept if any(row[i] != UNKNOWN for row in sample)] or kept[:1]
+        prose = prose if prose in kept else None
+        cut = _cut_ids(names, kept, sample)
+        sample = [tuple(cut(row)) for row in sample]
+        widths = [max([len(name), *(len(row[i]) for row in sample)]) for i, name in enumerate(names)]
+        widths = [min(cells, WIDEST) if i != prose else cells for i, cells in enumerate(widths)]
+        if prose is not None:
+            longest, widths[prose] = widths[prose], min(widths[prose], PROSE_LEAST)
+        kept = _fitting(widths, kept, right, prose, width)
+        if prose is not None:
+            widths[prose] = max(LEAST_PROSE, min(longest, widths[prose] + width - _taken(widths, kept)))
+    else:
+        widths = [max([len(name), *(len(row[i]) for row in sample)]) for i, name in enumerate(names)]
     if len(kept) < len(names):
-        terminal.say(f"{len(names) - len(kept)} columns do not fit: --columns a,b chooses, --format jsonl has all")
+        terminal.say(f"{len(names) - len(kept)} columns not shown: --columns a,b chooses, --format jsonl has all")
 
     def line(row: Sequence[str]) -> str:
+        if prose is None or width is None or len(row[prose]) <= widths[prose]:
+            return one(row)
+        texts = words.wrapped(row[prose], widths[prose])
+        rest = [""] * len(row)
+        lines = [[*row[:prose], texts[0], *row[prose + 1 :]]]
+        lines += [[*rest[:prose], text, *rest[prose + 1 :]] for text in texts[1:]]
+        return "".join(one(cells) for cells in lines)
+
+    def one(row: Sequence[str]) -> str:
         cells = [pad(row[i] if width is None else fit(row[i], widths[i]), widths[i], right=right[i]) for i in kept]
         return (" " * GAP).join(cells).rstrip() + "\n"
 
-    stream.write(line(names))
+    stream.write(one(names))
     for batch in itertools.chain(first, source):
-        stream.write("".join(line(row) for row in _cells(batch)))
+        stream.write("".join(line(cut(row)) for row in _cells(batch, short)))
 
 
-def _cells(batch: pa.RecordBatch) -> Iterator[tuple[str, ...]]:
-    return zip(*(_texts(column) for column in batch.columns), strict=True) if batch.num_columns else iter(())
+def _cut_ids(
+    names: Sequence[str], kept: Sequence[int], sample: Sequence[Sequence[str]]
+) -> Callable[[Sequence[str]], Sequence[str]]:
+    """Shortens ids of connections and exchanges to `DIGITS` digits, where these tell those of the sample apart; every
+    command takes a unique beginning."""
+    places = [i for i in kept if names[i].endswith(("exchange_id", "connection_id"))]
+    ids = {row[i].partition(":")[0] for row in sample for i in places} - {UNKNOWN}
+    if len({one[:DIGITS] for one in ids}) < len(ids) or len(sample) >= SAMPLE:
+        return list
+
+    def cut(row: Sequence[str]) -> Sequence[str]:
+        cells = list(row)
+        for i in places:
+            connection, colon, ordinal = cells[i].partition(":")
+            cells[i] = connection[:DIGITS] + colon + ordinal
+        return cells
+
+    return cut
 
 
-def _texts(column: pa.Array) -> list[str]:
-    """A column's values as text: times in UTC with microseconds, durations to a microsecond, lists as JSON."""
+def _fitting(
+    widths: list[int], places: Sequence[int], right: Sequence[bool], prose: int | None, width: int
+) -> list[int]:
+    """The columns that fit, the first ones first, texts cut where that lets them fit; a later one that is narrow may
+    find room where one before did not. `widths` become those of cut texts."""
+    kept = [places[0] if prose is None else prose]
+    for i in places:
+        room = width - _taken(widths, kept) - GAP
+        if i in kept:
+            continue
+        if widths[i] > room >= SQUEEZED and not right[i]:
+            widths[i] = room
+        if widths[i] <= room:
+            kept.append(i)
+    return sorted(kept)
+
+
+def _taken(widths: Sequence[int], kept: Sequence[int]) -> int:
+    return sum(widths[i] for i in kept) + GAP * (len(kept) - 1)
+
+
+def _one_day(batches: Sequence[pa.RecordBatch]) -> bool:
+    """Whether all times of these rows lie on one day: then it need not be said in each."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    days = set()
+    for batch in batches:
+        for column in batch.columns:
+            if pa.types.is_timestamp(column.type) and column.null_count < len(column):
+                ends = pc.min_max(column).as_py()
+                days |= {ends["min"].date(), ends["max"].date()}
+    return len(days) == 1
+
+
+def _cells(batch: pa.RecordBatch, short: bool = False) -> Iterator[tuple[str, ...]]:
+    return zip(*(_texts(column, short) for column in batch.columns), strict=True) if batch.num_columns else iter(())
+
+
+def _texts(column: pa.Array, short: bool = False) -> list[str]:
+    """A column's values as text: times in UTC with microseconds (`short`: without their day), durations to a
+    microsecond, lists as JSON."""
     import pyarrow as pa
 
     kind = column.type
     values = column.to_pylist()
+    if pa.types.is_timestamp(kind) and short:
+        return [UNKNOWN if v is None else f"{v:%H:%M:%S.%f}" for v in values]
     if pa.types.is_timestamp(kind):
         return [UNKNOWN if v is None else f"{v:%Y-%m-%dT%H:%M:%S.%f}Z" for v in values]
     if pa.types.is_floating(kind):

@@ -56,6 +56,14 @@ def moment(time: datetime | None, *, local: bool = False) -> str:
     return f"{shown:%Y-%m-%d %H:%M:%S}.{shown.microsecond // 1000:03d} {zone}"
 
 
+def time_of_day(time: datetime | int, *, local: bool = False) -> str:
+    """A time without its day, to the millisecond: 04:20:01.123. A number is microseconds since the epoch."""
+    if isinstance(time, int):
+        time = datetime.fromtimestamp(time // 1_000_000, UTC).replace(microsecond=time % 1_000_000)
+    shown = _zoned(time, local)
+    return f"{shown:%H:%M:%S}.{shown.microsecond // 1000:03d}"
+
+
 def span(start: datetime | None, end: datetime | None, *, local: bool = False) -> str:
     """A stretch of time: the day once where both ends share it."""
     if start is None or end is None:

@@ -1,0 +1,363 @@
+"""The blocks of the first screen: each a head, rows, and how much of it is worth showing."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import textwrap
+from collections.abc import Sequence
+
+from rich.text import Text
+
+from kdissect.cli.printing import words
+from kdissect.cli.printing.grid import Header, grid
+from kdissect.cli.printing.next_steps import evidence
+from kdissect.cli.printing.sparkline import CELLS, sparkline
+from kdissect.summary import Summary
+
+STYLES = {"high": "bold red", "medium": "yellow", "low": "cyan", "info": "dim"}
+SEEN_FROM = 80
+"""Columns from which rate and latency are drawn over time."""
+READ_SHARE = 0.5
+"""Where fewer than this share of the exchanges could be judged, no errors means that errors are unknown."""
+MEANINGS = {
+    "missing_bytes": "bytes that were sent and never captured",
+    "resynchronised": "the next frame's place was lost and found again",
+    "not_resynchronised": "the next frame's place was lost for good",
+    "bad_length": "a length prefix that no Kafka frame can have",
+    "unfinished_frame": "the stream ended inside a frame",
+    "orphan_response": "a response whose request was not captured",
+    "body_misfit": "a body does not fit its API and version",
+    "unknown_version": "a version newer than known",
+    "unknown_api": "an API that is not known",
+    "conflicting_retransmission": "a retransmission differs from the first copy",
+    "snapped": "cut by the capture's snap length",
+    "ambiguous": "more than one layout fits",
+    "buffer_limit": "more waiting data than the limit allows",
+    "bad_header": "a request header that cannot be read",
+    "tls": "encrypted, not decrypted",
+    "capture": "the capture file is cut or damaged",
+    "records": "a record batch or record is not right",
+    "timestamp": "a timestamp outside years 1-9999",
+    "not_kafka": "another protocol",
+}
+"""What each kind of problem is, in a few words."""
+
+
+MEASURES = {
+    "missing_bytes": ("", "", "of the Kafka streams never captured."),
+    "dropped_packets": ("", "packet", "dropped by the capturing program."),
+    "snapped_packets": ("", "packet", "cut by the snap length."),
+    "cut_short": ("", "", "of the files cut short."),
+    "damaged_places": ("", "damaged place", "in the files."),
+    "clock_steps_back": ("The clock stepped back ", "time", ""),
+    "duplicated_packets": ("", "packet", "captured more than once."),
+    "connections_without_start": ("", "Kafka connection", "began before the capture."),
+}
+"""Measures of `capture_quality` that the screen mentions when they are not zero, worst first: what stands before the
+figure, the noun that is counted, what stands behind."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Block:
+    """A part of the screen: fixed lines, then rows of which as many are shown as there is room for."""
+
+    head: list[Text]
+    rows: list[list[Text]]
+    """Lines of each row."""
+    share: int
+    """Rows shown even when the screen is full."""
+    more: str = ""
+    """What to say of the rows left out; `{}` is their number."""
+    most: int = 1000
+    least: int = 0
+    """Rows that it keeps over blocks which have fewer, when the screen is full."""
+    leaves: int = 0
+    """How soon the whole block is left out of a screen that is too full (0 never)."""
+
+    def lines(self, shown: int, width: int) -> int:
+        """Lines of a terminal that so many rows take, with the blank line before them and what is said of the rest."""
+        texts = [*self.head, *(line for row in self.rows[:shown] for line in row)]
+        return 1 + sum(max(1, -(-text.cell_len // width)) for text in texts) + (shown < len(self.rows))
+
+    def at_most(self, rows: int, width: int) -> int:
+        """So many rows, or all where the line that says what is left out would take as much room as these."""
+        rows = min(rows, len(self.rows))
+        return len(self.rows) if self.lines(len(self.rows), width) <= self.lines(rows, width) else rows
+
+    def fewer(self, rows: int, width: int) -> int:
+        """The next smaller number of rows that takes fewer lines."""
+        return next((n for n in range(rows - 1, 0, -1) if self.lines(n, width) < self.lines(rows, width)), 0)
+
+
+def sentence(text: str, width: int, indent: int = 2, style: str = "") -> list[Text]:
+    """A sentence in lines of the width."""
+    wrapped = textwrap.wrap(text, max(20, width - indent), break_on_hyphens=False) or [""]
+    return [Text(" " * indent + line, style) for line in wrapped]
+
+
+def _table(lines: list[Text], share: int, more: str, least: int, leaves: int = 0) -> Block:
+    return Block(lines[:1] if len(lines) > 1 else [], [[line] for line in lines[1:]], share, more, 1000, least, leaves)
+
+
+def findings(summary: Summary, target: Sequence[str], width: int) -> Block:
+    """What happened, the worst first, each with the command that shows its evidence; and why there is nothing to say
+    where the answers could not be read."""
+    rows = [finding_lines(finding, target, width) for finding in summary.findings]
+    title = Text("Findings", "bold")
+    if summary.findings_of is not None:
+        title.append(f" (of the first {words.number_of(summary.findings_of, 'exchange')}; --table findings has all)")
+    unknown = unread(summary)
+    if unknown:
+        rows.insert(0, [Text.assemble("  ", ("?", "bold yellow"), " " * 7, one) if i == 0 else Text(" " * 10) + one
+                        for i, one in enumerate(sentence(unknown, width - 10, 0))])  # fmt: skip
+    telling = sum(finding["severity"] != "info" for finding in summary.findings) + bool(unknown)
+    return Block([title] if rows else [], rows, len(rows), "{} more: --table findings", 1000, min(6, telling or 1))
+
+
+def finding_lines(finding: dict[str, object], target: Sequence[str], width: int) -> list[Text]:
+    """A finding's sentence, wrapped, with the command that shows its evidence below it."""
+    severity = str(finding["severity"])
+    text = sentence(str(finding["text"]), width - 10, 0)
+    lines = [Text.assemble("  ", (f"{severity:<7} ", STYLES.get(severity, "")), text[0])]
+    lines += [Text(" " * 10) + line for line in text[1:]]
+    advice = finding.get("advice")
+    if advice and severity != "info":
+        lines += [Text(" " * 10) + line for line in sentence(str(advice), width - 10, 0, "italic")]
+    if finding["table"] and severity != "info":
+        lines.append(Text(" " * 10 + evidence(finding, target), "dim"))
+    return lines
+
+
+def unread(summary: Summary) -> str:
+    """Why errors and findings are unknown, where most answers could not be read; else nothing."""
+    sealed = summary.protocols.get("tls", 0)
+    if not summary.exchanges:
+        if not sealed:
+            return ""
+        return f"Nothing is known of what {words.number_of(sealed, 'connection')} carried: TLS, not decrypted."
+    if summary.judged >= READ_SHARE * summary.exchanges:
+        return ""
+    causes = [
+        f"{words.number_of(summary.statuses.get(status, 0), 'exchange')} {reason}"
+        for status, reason in (
+            ("partial", "with bytes missing" + (", cut by the snap length" if _snapped(summary) else "")),
+            ("orphan", "without the request: that direction was not captured"),
+            ("one_way", "without the answer: that direction was not captured"),
+            ("undecodable", "that no known layout fits"),
+            ("pending", "not answered when the capture ended"),
+            ("unanswered", "that got no answer"),
+        )
+        if summary.statuses.get(status, 0) >= 0.1 * summary.exchanges
+    ]
+    return f"Errors and findings are unknown, not none: {'; '.join(causes)}."
+
+
+def _snapped(summary: Summary) -> bool:
+    return any(row["measure"] == "snapped_packets" and row["value"] for row in summary.quality)
+
+
+def _errors_of(errors: int, judged: int, exchanges: int) -> str:
+    """How many errors; `?` where that is unknown, `3+` where there may be more."""
+    if exchanges and judged < READ_SHARE * exchanges:
+        return f"{words.count(errors)}+" if errors else "?"
+    return words.count(errors) if errors else ""
+
+
+def latencies(summary: Summary, width: int, *, filtered: bool, local: bool, plain: bool) -> Block:
+    """How slow, by what was asked for: a line each, below the rate and the slowest over time."""
+    if not summary.latencies:
+        nothing = "No Kafka exchange in what was asked for." if filtered else "No Kafka exchange in this capture."
+        if summary.protocols.get("tls") and not filtered:
+            nothing = "No Kafka exchange could be read in this capture."
+        return Block(sentence(nothing, width, 0, "bold"), [], 0)
+    title = {"api": "API", "client": "Client", "broker": "Broker", "version": "API"}[summary.by]
+    polls = any(line.long_polls for line in summary.latencies)
+    headers = [
+        Header(title, style="cyan"),
+        Header("count", right=True),
+        Header("versions", drop=6),
+        Header("p50", right=True, drop=4),
+        Header("p95", right=True, drop=5),
+        Header("p99", right=True, drop=2),
+        Header("max", right=True, drop=3),
+        *([Header("long poll", right=True, drop=1)] if polls else []),
+        Header("errors", right=True, style="red"),
+    ]
+    rows = [
+        [
+            line.name,
+            words.count(line.exchanges),
+            words.versions(line.versions),
+            *(words.milliseconds(value) for value in (line.p50, line.p95, line.p99, line.max)),
+            *([f"{line.long_polls / line.exchanges:.0%}" if line.long_polls else ""] if polls else []),
+            _errors_of(line.errors, line.judged, line.exchanges),
+        ]
+        for line in summary.latencies
+    ]
+    lines = grid(headers, rows, width)
+    pace = _pace(summary, width, local=local, plain=plain)
+    return Block([*pace, lines[0]], [[line] for line in lines[1:]], 6, "{} more: --top N", least=3)
+
+
+def _pace(summary: Summary, width: int, *, local: bool, plain: bool) -> list[Text]:
+    pace = summary.pace
+    if pace is None or width < SEEN_FROM or len(pace.exchanges) < 2:
+        return []
+    cells = min(CELLS, width - 50, len(pace.exchanges))
+    edges = [len(pace.exchanges) * i // cells for i in range(cells + 1)]
+    spans = list(itertools.pairwise(edges))
+    counts = [sum(pace.exchanges[a:b]) for a, b in spans]
+    slowest = [max(pace.slowest_ms[a:b]) for a, b in spans]
+
+    def at(cell: int) -> str:
+        return words.time_of_day(pace.begin_us + int(edges[cell] * pace.width_ms * 1000), local=local)
+
+    busiest, worst = counts.index(max(counts)), slowest.index(max(slowest))
+    span = words.milliseconds(len(pace.exchanges) * pace.width_ms / cells)
+    lines: list[tuple[str, Sequence[float], str]] = [
+        ("rate", counts, f"up to {words.count(counts[busiest])} in {span}, at {at(busiest)}")
+    ]
+    if slowest[worst] > 0:
+        lines.append(("slowest", slowest, f"up to {words.milliseconds(slowest[worst])}, at {at(worst)}"))
+    return [
+        Text.assemble((f"{label:<8}", "dim"), (sparkline(values, cells, plain=plain), "cyan"), "  ", said)
+        for label, values, said in lines
+    ]
+
+
+def errors(summary: Summary, width: int) -> Block:
+    """Errors by name and API, the most frequent first."""
+    headers = [Header("Error", style="red"), Header("count", right=True), Header("from")]
+    rows = [[line.error, words.count(line.count), line.name] for line in summary.errors]
+    return _table(grid(headers, rows, width), 2, "{} more: --table exchanges", 2, leaves=1)
+
+
+def clients(summary: Summary, width: int, *, local: bool) -> Block:
+    """Clients, those in trouble first."""
+    headers = [
+        Header("Client", style="cyan"),
+        Header("software", drop=4),
+        Header("from", drop=5),
+        Header("group", drop=3),
+        Header("conns", right=True, drop=6),
+        Header("exchanges", right=True),
+        Header("slowest", right=True, drop=1),
+        Header("at", drop=2),
+        Header("errors", right=True, style="red"),
+    ]
+    rows = [
+        [
+            "(none)" if client.client_id is None else client.client_id or '""',
+            " ".join(filter(None, (client.software, client.version))),
+            _some(client.addresses),
+            _some(client.groups),
+            words.count(client.connections),
+            words.count(client.exchanges),
+            words.milliseconds(client.slowest_ms),
+            "" if client.slowest_at is None else words.time_of_day(client.slowest_at, local=local),
+            _errors_of(client.errors, client.judged, client.exchanges),
+        ]
+        for client in summary.clients
+    ]
+    for column in (7, 3, 1):
+        if not any(row[column] for row in rows):
+            headers, rows = _without(headers, rows, column)
+    return _table(grid(headers, rows, width), 4, "{} more: --table connections", 3)
+
+
+def _without(headers: list[Header], rows: list[list[str]], column: int) -> tuple[list[Header], list[list[str]]]:
+    return headers[:column] + headers[column + 1 :], [row[:column] + row[column + 1 :] for row in rows]
+
+
+def _some(items: list[str]) -> str:
+    return items[0] + (f" +{len(items) - 1}" if len(items) > 1 else "") if items else ""
+
+
+def brokers(summary: Summary, width: int) -> Block:
+    """Brokers, with what became of their fetch sessions."""
+    headers = [
+        Header("Broker", style="cyan"),
+        Header("address", drop=2),
+        Header("conns", right=True, drop=1),
+        Header("exchanges", right=True),
+        Header("fetch sessions", right=True, drop=3),
+        Header("created", right=True, drop=5),
+        Header("evicted", right=True, drop=4),
+        Header("open", right=True, drop=6),
+        Header("at once", right=True, drop=7),
+    ]
+    of = {line.broker: line for line in summary.sessions}
+    rows = []
+    for broker in summary.brokers:
+        line = of.pop(broker.broker, None)
+        figures = (line.sessions, line.created, line.evicted, line.open, line.peak) if line else ()
+        rows.append(
+            [broker.broker, _some(broker.addresses), words.count(broker.connections), words.count(broker.exchanges),
+             *([words.count(figure) if figure else "" for figure in figures] or [""] * 5)]
+        )  # fmt: skip
+    if not any(row[4] for row in rows):
+        headers, rows = headers[:4], [row[:4] for row in rows]
+    return _table(grid(headers, rows, width), 3, "{} more: --table connections", 3, leaves=2)
+
+
+def quality(summary: Summary, width: int) -> Block:
+    """How much of the capture was read, in sentences."""
+    unfinished = {k: n for k, n in summary.statuses.items() if k not in ("ok", "error", "no_response")}
+    parts = [f"{words.count(n)} {status.replace('_', ' ')}" for status, n in unfinished.items()]
+    others = [f"{words.count(n)} {name}" for name, n in summary.protocols.items()]
+    sentences = []
+    if summary.exchanges:
+        whole = summary.exchanges - sum(unfinished.values())
+        sentences.append(
+            f"{words.count(whole)} of {words.number_of(summary.exchanges, 'exchange')} read whole"
+            + (f" ({', '.join(parts)})" if parts else "")
+            + "."
+        )
+    measured = {
+        measure: sum(row["value"] or 0 for row in summary.quality if row["measure"] == measure) for measure in MEASURES
+    }
+    sentences += [_measured(measure, value) for measure, value in measured.items() if value]
+    sealed = summary.protocols.get("tls")
+    if sealed:
+        tried = any(problem.kind == "tls" and "not decrypted" in problem.example for problem in summary.problems)
+        sentences.append(
+            f"{words.number_of(sealed, 'TLS connection')} not decrypted"
+            + (" with the keys given: --table problems says why." if tried else
+               ": --keylog FILE reads those whose keys were logged and whose handshake was captured.")
+        )  # fmt: skip
+    if others:
+        sentences.append(f"Connections of other protocols: {', '.join(others)}.")
+    if summary.silent:
+        sentences.append(f"{words.number_of(summary.silent, 'connection')} carried no data.")
+    lines = sentence(" ".join(sentences), width) if sentences else []
+    return Block([Text("Quality", "bold"), *lines] if lines else [], [], 0)
+
+
+def _measured(measure: str, value: float) -> str:
+    before, noun, behind = MEASURES[measure]
+    if measure.endswith("_bytes"):
+        figure = words.size(value)
+    else:
+        figure = words.number_of(int(value), noun) if noun else words.count(int(value))
+    return f"{before}{figure} {behind}".rstrip(" .") + "."
+
+
+def problems(summary: Summary, width: int) -> Block:
+    """What could not be read, by kind."""
+    headers = [
+        Header("Not read or not right", style="yellow"),
+        Header("count", right=True),
+        Header("bytes", right=True, drop=1),
+        Header("meaning", drop=2),
+    ]
+    rows = [
+        [
+            problem.kind,
+            words.count(problem.count),
+            words.size(problem.bytes) if problem.bytes else "",
+            MEANINGS.get(problem.kind, problem.example),
+        ]
+        for problem in summary.problems
+    ]
+    return _table(grid(headers, rows, width), 2, "{} more kinds: --table problems", 1, leaves=3)

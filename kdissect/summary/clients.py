@@ -1,0 +1,109 @@
+"""What each client's exchanges came to: errors, the slowest, time lost. Clients in trouble come first, brokers last."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kdissect.summary.model import ClientLine
+
+LOST_FROM_MS = 100.0
+"""An answer that kept its client waiting this long, without having been asked to, cost it time."""
+WAITING = ("timeout", "data", "rebalance")
+"""Values of `hold` with which a request waits for something other than the broker's work."""
+FETCHING = ("Fetch", "ShareFetch")
+"""APIs whose requests may wait for data: without a `hold` nobody knows whether they did."""
+JUDGED = ("ok", "error", "no_response")
+"""Values of `status` with which it is known whether there was an error (where no answer was asked for, none came)."""
+BROKERS_OWN = re.compile(r"(broker|controller)-\d+-.+|raft-client-\d+|\d+|(ReplicaFetcher|AddPartitionsManager).*")
+"""Client ids by which brokers talk to each other (ReplicaFetcherThread, KafkaRaftClient, the controller's channels)."""
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclasses.dataclass(slots=True)
+class Tally:
+    """Figures of one client so far."""
+
+    exchanges: int = 0
+    errors: int = 0
+    judged: int = 0
+    lost_ms: float = 0.0
+    slowest_ms: float | None = None
+    slowest_at: datetime | None = None
+
+
+def waited(batch: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Which rows of `exchanges` waited for something other than the broker's work, or may have."""
+    hold = batch.column("hold")
+    asked = pc.fill_null(pc.is_in(hold, pa.array(WAITING)), False)
+    unknown = pc.or_(pc.is_null(hold), pc.fill_null(pc.equal(hold, "unknown"), False))
+    return np.asarray(pc.or_(asked, pc.and_(unknown, pc.is_in(batch.column("api"), pa.array(FETCHING)))))
+
+
+class Tallies:
+    """Figures by client id. Orphan responses name no client and are left out."""
+
+    def __init__(self) -> None:
+        self.of: dict[str | None, Tally] = defaultdict(Tally)
+
+    def add(self, batch: pa.RecordBatch, slow: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
+        """Take rows of `exchanges` with their durations that were no waiting (NaN where they were)."""
+        status = batch.column("status")
+        names = batch.column("client_id").cast(pa.string())
+        at = batch.column("request_first_at").cast(pa.int64()) if "request_first_at" in batch.schema.names else None
+        rows = pa.table(
+            {
+                "client": names,
+                "error": pc.equal(status, "error").cast(pa.int64()),
+                "judged": pc.is_in(status, pa.array(JUDGED)).cast(pa.int64()),
+                "lost": pa.array(np.where(slow >= LOST_FROM_MS, slow, 0.0)),
+                "slow": pa.array(slow, mask=np.isnan(slow)),
+                "at": pa.nulls(len(names), pa.int64()) if at is None else at,
+            }
+        ).filter(pc.not_equal(status, "orphan"))
+        sums = rows.group_by("client", use_threads=False).aggregate(
+            [("client", "count", pc.CountOptions("all")), ("error", "sum"), ("judged", "sum"), ("lost", "sum"),
+             ("slow", "max")]
+        )  # fmt: skip
+        for row in sums.to_pylist():
+            tally = self.of[row["client"]]
+            tally.exchanges += row["client_count"]
+            tally.errors += row["error_sum"]
+            tally.judged += row["judged_sum"]
+            tally.lost_ms += row["lost_sum"]
+            most = row["slow_max"]
+            if most is not None and (tally.slowest_ms is None or most > tally.slowest_ms):
+                tally.slowest_ms = most
+                same = pc.equal(rows["slow"], most)
+                mine = rows.filter(pc.and_(same, _is(rows["client"], row["client"])))
+                first = pc.min(mine["at"]).as_py()
+                tally.slowest_at = None if first is None else EPOCH + timedelta(microseconds=first)
+
+
+def in_order(clients: list[ClientLine]) -> list[ClientLine]:
+    """Those with errors, those that lost time, brokers among themselves with either, the other clients, brokers."""
+
+    def place(one: ClientLine) -> tuple[int, int, float, int, str]:
+        trouble = one.errors > 0 or one.lost_ms > 0
+        if one.broker_itself:
+            rank = 2 if trouble else 4
+        else:
+            rank = 0 if one.errors else 1 if trouble else 3
+        return (rank, -one.errors, -one.lost_ms, -one.exchanges, one.client_id or "")
+
+    return sorted(clients, key=place)
+
+
+def broker_itself(client_id: str | None) -> bool:
+    """Whether a client id is one that brokers use among themselves."""
+    return client_id is not None and BROKERS_OWN.fullmatch(client_id) is not None
+
+
+def _is(column: pa.ChunkedArray, value: str | None) -> pa.ChunkedArray:
+    return pc.is_null(column) if value is None else pc.fill_null(pc.equal(column, value), False)
