@@ -37,8 +37,8 @@ VIEWS = {
     "connections": "connection_id started_at client_id client_ip client_port broker end_reason exchanges bytes "
     "retransmitted_bytes rtt_ms missing_bytes zero_window_ms client_software_name client_software_version problems",
     "exchanges": "exchange_id request_first_at api latency_ms hold error client_id response_bytes "
-    "request_resent_ms broker response_resent_ms status request_bytes broker_ms queued_ms throttle_ms api_version request_frame "
-    "response_frame",
+    "request_resent_ms broker response_resent_ms status request_bytes broker_ms queued_ms throttle_ms "
+    "api_version request_frame response_frame",
     "fetches": "exchange_id client_id broker request_kind session_outcome session_epoch latency_ms hold excess_ms "
     "partitions_sent implied_partitions partitions_returned record_bytes requested_at",
     "fetch_partitions": "exchange_id topic partition fetch_offset high_watermark lag record_bytes error_code "
