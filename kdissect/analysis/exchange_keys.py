@@ -28,7 +28,7 @@ def _hex(byte: Scalar) -> Scalar:
     return -1
 
 
-@kernel
+@kernel("const i4[:] const u1[:] i8[:] i8[:]")
 def _parse(offsets: npt.NDArray[np.int32], text: npt.NDArray[np.uint8], high: Int64s, n: Int64s) -> None:
     for i in range(len(high)):
         begin, end = np.int64(offsets[i]), np.int64(offsets[i + 1])
@@ -104,7 +104,7 @@ def _mix(high: Scalar, n: Scalar) -> Scalar:
     return np.int64((value ^ (value >> np.uint64(29))) >> np.uint64(1))
 
 
-@kernel
+@kernel("const i8[:] const i8[:] const i8[:] const i8[:] i8[:] i8[:]")
 def _locate(high: Int64s, n: Int64s, among_high: Int64s, among_n: Int64s, table: Int64s, found: Int64s) -> None:
     """Row of each key in the other list, -1 where it is not there. Runs and lists in the same order cost no lookup."""
     mask = len(table) - 1

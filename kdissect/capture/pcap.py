@@ -82,7 +82,7 @@ def u16(b: Bytes, o: Int, big: bool) -> Int:
     return (np.int64(b[i + np.uint64(1)]) << 8) | np.int64(b[i])
 
 
-@kernel
+@kernel("const u1[:] i8 b1 -> i8")
 def u32(b: Bytes, o: Int, big: bool) -> Int:
     """Four bytes in the given order; the caller has checked that they are there."""
     i = np.uint64(o)
@@ -116,7 +116,7 @@ def note_time(state: Ints, time: Int) -> None:
     state[TIMED] += 1
 
 
-@kernel
+@kernel("const u1[:] i8 i8 b1 i8 i8 i8 i8[:,:] i8[:] i8[:,:] -> i8 i8 i8")
 def walk_pcap(
     data: Bytes,
     at: Int,
@@ -169,7 +169,7 @@ def walk_pcap(
     return n, at, why
 
 
-@kernel
+@kernel("const u1[:] i8 i8 b1 i8 i8 i8 b1 -> i8 i8")
 def seek_pcap(
     data: Bytes, at: Int, end: Int, big: bool, header: Int, fractions: Int, last: Int, final: bool
 ) -> tuple[Int, Int]:
@@ -203,7 +203,7 @@ def seek_pcap(
     return at, NOTHING
 
 
-@kernel
+@kernel("const u1[:] i8[:] i8[:] u1[:] i8[:]")
 def scatter(source: Bytes, at: Ints, length: Ints, out: Bytes, place: Ints) -> None:
     """Copy source[at[i]:at[i]+length[i]] to out[place[i]:]; rows that do not fit either array are left out."""
     for i in range(at.size):

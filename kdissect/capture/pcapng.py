@@ -149,7 +149,7 @@ def count_drops(data: Bytes, at: Int, size: Int, big: bool, interface: Ints) -> 
         o += 4 + ((length + 3) & ~3)
 
 
-@kernel
+@kernel("const u1[:] i8 i8 i8 i8[:,:] i8[:] i8[:,:] i8[:,:] -> i8 i8 i8")
 def walk_pcapng(
     data: Bytes, at: Int, end: Int, limit: Int, interfaces: Ints, state: Ints, notes: Ints, rows: Ints
 ) -> tuple[Int, Int, Int]:
@@ -273,7 +273,7 @@ def walk_pcapng(
     return n, at, why
 
 
-@kernel
+@kernel("const u1[:] i8 i8 i8 b1 b1 -> i8 i8")
 def seek_pcapng(data: Bytes, at: Int, end: Int, limit: Int, big: bool, final: bool) -> tuple[Int, Int]:
     """The next place in data[at:end] where a known block stands whose two lengths agree, as `seek_pcap`."""
     while end - at >= 12:

@@ -24,7 +24,6 @@ from kdissect.arrays.packed import packed, unpacked
 from kdissect.capture import CaptureSet
 from kdissect.capture.captureset import Member
 from kdissect.capture.window import Window
-from kdissect.engine import first_run
 from kdissect.engine.run import Run, Settings
 from kdissect.kafka.exchanges.completed import Completed
 from kdissect.kafka.exchanges.completion import Completion
@@ -110,7 +109,6 @@ class Continued(Run):
 
     def completed(self) -> Iterator[Completed]:
         """Exchanges that finish in these files."""
-        first_run.begin()
         for member in self._files:
             self._names.append(member.name)
             yield from self._completed(member, len(self._names) - 1)

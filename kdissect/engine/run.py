@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from kdissect.capture import CaptureSet
 from kdissect.capture.window import Window
-from kdissect.engine import first_run, threads
+from kdissect.engine import threads
 from kdissect.engine.measures import measures
 from kdissect.engine.pipeline import Rows, Strand, Wishes, completed, rows
 from kdissect.engine.readahead import Reading, jobs
@@ -121,7 +121,6 @@ class Run:
 
     def begin(self) -> None:
         """What comes before the first block."""
-        first_run.begin()
         if self.settings.selection:
             self.builder.selected = selected(self.captures, self.settings)
 

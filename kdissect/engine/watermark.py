@@ -42,7 +42,7 @@ NOTHING_YET = -(2**63)
 """More may come from any time."""
 
 
-@kernel
+@kernel("i8[:] i8[:] -> i8")
 def _earliest(M: Int64s, connections: Int64s) -> Scalar:
     """Earliest instant (ns) at which anything arrived that is not finished; COMPLETE when nothing is open."""
     first: Scalar = np.int64(COMPLETE)

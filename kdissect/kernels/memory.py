@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
-
-from kdissect.kernels.kernel import part
+from kdissect.kernels.kernel import intrinsic, part
 
 
-@intrinsic
+def _moved(to: Any, w: Any, source: Any, o: Any, n: Any) -> None:
+    to[w : w + n] = source[o : o + n].copy()
+
+
+@intrinsic(_moved)
 def _move(typing: Any, to: Any, w: Any, source: Any, o: Any, n: Any) -> Any:
     """memmove of `n` bytes from `source[o:]` to `to[w:]`, unchecked."""
+    from numba.core import cgutils, errors, types
+
+    if not to.mutable:
+        raise errors.TypingError("bytes cannot be moved to a const array")
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         target = context.make_array(signature.args[0])(context, builder, args[0])
@@ -34,9 +37,15 @@ def copy_bytes(to, w, source, o, n):  # type: ignore[no-untyped-def]
     _move(to, w, source, o, n)
 
 
-@intrinsic
+def _nothing(array: Any, i: Any) -> None:
+    pass
+
+
+@intrinsic(_nothing)
 def _fetch(typing: Any, array: Any, i: Any) -> Any:
     """Ask for the cache line of the flat element `i`, which must exist."""
+    from llvmlite import ir
+    from numba.core import cgutils, types
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         data = context.make_array(signature.args[0])(context, builder, args[0]).data

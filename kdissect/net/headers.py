@@ -48,7 +48,7 @@ def be32(b: Bytes, o: Int) -> Int:
     return high | (np.int64(b[i + np.uint64(2)]) << 8) | np.int64(b[i + np.uint64(3)])
 
 
-@kernel
+@kernel("i8 i8 i8 -> i8")
 def seen_through(view: Int, layer: Int, name: Int) -> Int:
     """The view of a packet after one more VLAN or tunnel; never 0."""
     return (((view * 31 + layer) * 0x9E3779B1 + name * 0x85EBCA77 + 1) & VIEW_MASK) | (1 << 46)

@@ -82,7 +82,7 @@ def mixed(a: Int, b: Int, c: Int, d: Int, ports: Int) -> Int:
     return h ^ (h >> 32)
 
 
-@kernel
+@kernel("i8[:,:] i8 i4[:]")
 def rehash(flows: NDArray[np.int64], count: Int, table: NDArray[np.int32]) -> None:
     """Fill an empty (-1) table with the flows in use."""
     mask = table.size - 1
@@ -176,7 +176,7 @@ def worth_joining(b: Bytes, header: Int, p: Int, e: Int, state: NDArray[np.int64
     return protocol == 6 or is_tunnel(protocol)
 
 
-@kernel
+@kernel("const u1[:] i8[:,:] i8 b1 i8 i8 i8 i8 i8[:,:] i4[:] i8[:] i8[:] i8[:] i8[:,:] i8 i8[:,:] -> i8 i8 i8 i8")
 def take_apart(
     b: Bytes,
     packets: NDArray[np.int64],

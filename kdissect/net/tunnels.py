@@ -137,7 +137,7 @@ def under_mpls(b: Bytes, p: Int, e: Int, view: Int) -> tuple[Int, Int, Int, Int]
     return IP, p, 0, view
 
 
-@kernel
+@kernel("const u1[:] i8[:,:] i8")
 def unwrap(b: Bytes, packets: NDArray[np.int64], first: Int) -> None:
     """Rewrite the rows from `first` on which lead through tunnels."""
     for i in range(first, packets.shape[0]):

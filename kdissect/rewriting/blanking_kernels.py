@@ -151,7 +151,7 @@ def blank_set(s: Bytes, p: Int, end: Int, crc: Tables, crc32c: Tables) -> None:
     fill(s, p, end, 0)
 
 
-@kernel
+@kernel("u1[:] i8[:] i8[:] u4[:,:] u4[:,:]")
 def blank_sets(s: Bytes, at: Ints, size: Ints, crc: Tables, crc32c: Tables) -> None:
     """Replace what record sets hold: `size[i]` bytes at s[at[i]:]."""
     for i in range(at.size):

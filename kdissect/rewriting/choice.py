@@ -144,7 +144,7 @@ class Choice:
         return wanted
 
 
-@kernel
+@kernel("const u1[:] i8[:,:] i8[:] b1[:]")
 def fragments_between(b: NDArray[np.uint8], packets: Words, flow: Words, wanted: NDArray[np.bool_]) -> None:
     """Mark the IP fragments between the two addresses of a flow: nothing else says whose they are."""
     for i in range(packets.shape[0]):

@@ -49,7 +49,7 @@ RESERVED = 240 << 24
 DOCUMENTATION = 0x20010DB8 << 32
 
 
-@kernel
+@kernel("i8 i8 i8 i8[:,:] i8[:] -> i8")
 def stand_in(kind: Int, high: Int, low: Int, names: Ints, state: Ints) -> Int:
     """The row of `names` (open addressing, a power of two of them) of an address; state[kind] counts, state[3] is how
     many rows are used.
@@ -217,7 +217,7 @@ def blank(b: Bytes, start: Int, e: Int, link: Int) -> None:
         put_be(b, start, np.int64(EXPERIMENT), 2)
 
 
-@kernel
+@kernel("u1[:] i8[:,:] i8[:] i8[:] i8 i8[:,:] i8[:] -> i8")
 def hide(out: Bytes, packets: Ints, place: Ints, payload: Ints, first: Int, names: Ints, state: Ints) -> Int:
     """Hide packets that were copied to `out` at `place`, from row `first` on; the row it stopped at (`names` is full).
 
@@ -241,7 +241,7 @@ def hide(out: Bytes, packets: Ints, place: Ints, payload: Ints, first: Int, name
     return packets.shape[0]
 
 
-@kernel
+@kernel("u1[:] i8[:,:] i8")
 def sum_segments(b: Bytes, packets: Ints, delta: Int) -> None:
     """TCP checksums of packet rows (taken out of their tunnels), whose bytes are in b[AT + delta:].
 
@@ -283,7 +283,7 @@ def grown(names: NDArray[np.int64]) -> NDArray[np.int64]:
     return wider
 
 
-@kernel
+@kernel("i8[:,:] i8[:,:] -> i8")
 def copy_names(names: Ints, wider: Ints) -> Any:
     """Put the rows of one table into a larger, empty one."""
     for i in range(names.shape[0]):

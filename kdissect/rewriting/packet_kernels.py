@@ -25,7 +25,7 @@ def put32(out: Bytes, w: Int, value: Int) -> None:
         out[w + k] = (value >> (8 * k)) & 0xFF
 
 
-@kernel
+@kernel("const u1[:] i8[:,:] i8[:] b1 u1[:] -> i8")
 def write_records(data: Bytes, packets: Ints, interface: Ints, pcapng: bool, out: Bytes) -> Int:
     """Write packet rows as records into `out`; bytes written. `interface[i]`: interface of row i (pcapng only).
 

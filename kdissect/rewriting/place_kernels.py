@@ -52,7 +52,7 @@ def ahead(one: Int, other: Int) -> Int:
     return ((one - other + (1 << 31)) & 0xFFFFFFFF) - (1 << 31)
 
 
-@kernel
+@kernel("i8[:,:] i8[:] i8[:,:] i8 i8 i8[:] -> i8")
 def enter(segments: Ints, place: Ints, index: Ints, count: Int, base: Int, last: Ints) -> Int:
     """Add segment rows whose payload went to `place` (-1: nowhere). `last[flow]` is the newest row of a direction.
     Returns the new count of rows; `index` has room for all."""
@@ -122,7 +122,7 @@ def write_prefix(out: Bytes, index: Ints, base: Int, row: Int, at: Int, size: In
             out[place] = (size >> (8 * (3 - k))) & 0xFF
 
 
-@kernel
+@kernel("i8[:] i8 i8 const u1[:] i8[:,:] i8[:,:] i8[:,:] i8 i8 i8[:] u1[:] -> i8")
 def spread(
     M: Ints, first: Int, n: Int, source: Bytes, start: Ints, keep: Ints, index: Ints, count: Int, base: Int, last: Ints,
     out: Bytes,
@@ -197,7 +197,7 @@ def behind_acks(s, p, end, version):  # type: ignore[no-untyped-def]
     return o + 2 if o + 2 <= end else p
 
 
-@kernel
+@kernel("i8[:] const u1[:] const u1[:] i8 i8 b1[:,:] u1[:] i8[:,:]")
 def gather_heads(M, b, A, first, n, wanted, heads, keep):  # type: ignore[no-untyped-def]
     """What may stay of frames that cannot be read: the beginning of the frame of exchange `i` and side `s` into
     heads[((i - first) * 2 + s) * HEAD:], and how many bytes of that into keep[i, s].
@@ -253,7 +253,7 @@ def gather_heads(M, b, A, first, n, wanted, heads, keep):  # type: ignore[no-unt
                     keep[i, side] = body - begin
 
 
-@kernel
+@kernel("u1[:] i8[:,:] i8 i8 i8")
 def repeat(out: Bytes, index: Ints, first: Int, count: Int, base: Int) -> None:
     """Give retransmitted bytes what their first copy has: rows first..count-1 of the index, in order.
 

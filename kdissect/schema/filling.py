@@ -77,7 +77,10 @@ def copy(s: Array, o: Any, out: Array, at: Any, n: Any) -> Any:
     return bits
 
 
-@kernel
+@kernel(
+    "const u1[:] i8[:] i8[:] i4[:] i8[:,:] i8[:] i8[:] i8[:] i8[:] i8[:] i8[:] i1[:] u1[:] u1[:] i2[:] "
+    "i4[:] i8[:] -> i8"
+)
 def fill(
     s: Array, begin: Array, end: Array, program: Array, programs: Array, rows: Array, tags: Array, constants: Array,
     columns: Array, counters: Array, stack: Array, status: Array, high: Array, out8: Array, out16: Array, out32: Array,

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kdissect.kernels.kernel import kernel, part
+from kdissect.kernels.signature import fields
 from kdissect.schema.opcodes import (
     BAD_COUNT,
     BAD_LENGTH,
@@ -69,6 +70,10 @@ class Skim(NamedTuple):
     program: Array
     status: Array
     seen: Array
+
+
+SKIM = fields(Skim, "i8[:,:] i8[:] i8[:] i4[:] i8[:] i8[:] i8[:] i8[:] i8[:] i4[:] i1[:] i4[:]")
+"""What kernels that take it declare."""
 
 
 @part
@@ -131,7 +136,7 @@ def find_tag(tags: Array, first: Any, known: Any, tag: Any) -> Any:
     return np.int64(-1)
 
 
-@kernel
+@kernel("const u1[:] i8[:] i8[:] i4[:] i8[:,:] i8[:] i8[:] i8[:] i8[:] i8[:] i1[:] i4[:]")
 def count(
     s: Array, begin: Array, end: Array, program: Array, programs: Array, rows: Array, tags: Array, counters: Array,
     saved: Array, stack: Array, status: Array, seen: Array,

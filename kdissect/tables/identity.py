@@ -26,7 +26,7 @@ ID_BYTES = 16
 """Hex digits of a connection id."""
 
 
-@kernel
+@kernel("const i8[:] const b1[:] i4[:]")
 def _measure(n: Int64s, orphan: npt.NDArray[np.bool_], offsets: npt.NDArray[np.int32]) -> None:
     """Offsets of `<16 digits>:<n>` and `<16 digits>:r<n>`."""
     at = np.int64(0)
@@ -40,7 +40,7 @@ def _measure(n: Int64s, orphan: npt.NDArray[np.bool_], offsets: npt.NDArray[np.i
     offsets[len(n)] = at
 
 
-@kernel
+@kernel("const u8[:] const i8[:] const b1[:] const i4[:] u1[:]")
 def _write(
     ids: npt.NDArray[np.uint64],
     n: Int64s,

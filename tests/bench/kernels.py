@@ -1,6 +1,6 @@
 """`python -m tests.bench.kernels`: the seconds that each kernel takes to compile in the first run ever.
 
-The first screen of a small capture with an empty cache, and nothing compiled beside it. A kernel that others call is
+The first screen of a small capture with an empty cache. A kernel that others call is
 counted for itself.
 """
 
@@ -18,7 +18,7 @@ CAPTURE = ROOT / "captures" / "base_tiny.pcap"
 
 def main() -> None:
     with tempfile.TemporaryDirectory(prefix="kdissect-bench-") as cache:
-        os.environ |= {"NUMBA_CACHE_DIR": cache, "KDISSECT_AHEAD": "1"}
+        os.environ["NUMBA_CACHE_DIR"] = cache
         from numba.core import event
 
         import kdissect

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kdissect.engine import first_run
+from kdissect.kernels.jit import compile_form, dispatcher_of
 from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.memory import copy_bytes
+from kdissect.kernels.signature import parse
 from tests.conftest import ROOT
 
 LIMIT = 7
@@ -29,12 +30,12 @@ def _sum(a: Any, i: Any) -> Any:
     return _at(a, i) + _at(a, 0) + _at(a, LIMIT)
 
 
-@kernel
+@kernel("i8[:] i8 -> i8")
 def _total(a: Any, i: Any) -> Any:
     return _sum(a, i) + _at(a, 1)
 
 
-@kernel
+@kernel("u1[:] i8 const u1[:] i8 i8")
 def _copied(to: Any, w: Any, source: Any, o: Any, n: Any) -> None:
     copy_bytes(to, w, source, o, n)
 
@@ -42,10 +43,56 @@ def _copied(to: Any, w: Any, source: Any, o: Any, n: Any) -> None:
 def test_parts_are_linked_into_kernels() -> None:
     a = np.arange(10)
     assert _total(a, 3) == 3 + 0 + 7 + 1
+
+
+def test_constants_make_no_further_specialisations() -> None:
     whole: Any = _total
-    whole.recompile()  # it may have come from the cache
+    compile_form(dispatcher_of(whole.py_func, cache=False), whole.signatures[0])
     kind: Any = _at
-    assert len(kind._dispatcher.overloads) == 1, "constants make no further specialisations"
+    assert len(kind.dispatcher.overloads) == 1
+
+
+def test_what_declares_nothing_is_refused_where_it_stands() -> None:
+    def bare(a: Any) -> Any:
+        return a
+
+    declared: Any = kernel
+    for wrong in (lambda: declared(bare), lambda: declared()(bare)):
+        with pytest.raises(TypeError, match="declares nothing: write what it takes and gives"):
+            wrong()
+
+
+def test_what_is_not_as_declared_is_refused() -> None:
+    for wrong in (np.arange(10, dtype=np.int32), np.arange(20)[::2], np.arange(10).reshape(2, 5), 3):
+        with pytest.raises(TypeError):
+            _total(wrong, 1)
+    with pytest.raises(TypeError):
+        _total(np.arange(10))
+    sealed = np.arange(10, dtype=np.uint8)
+    sealed.flags.writeable = False
+    with pytest.raises(TypeError):
+        _copied(sealed, 0, sealed, 0, 1)
+    _copied(np.zeros(9, np.uint8), 0, sealed, 0, 1)
+
+
+def test_a_kernel_gives_what_it_declares() -> None:
+    whole: Any = _total
+    wrong = parse("i8[:] i8 -> i4", {})
+    with pytest.raises(TypeError, match="gives int64, which is not what it declares: i8\\[:\\] i8 -> i4"):
+        compile_form(dispatcher_of(whole.py_func, cache=False), wrong)
+
+
+def test_kernels_run_as_python_for_debuggers() -> None:
+    program = (
+        "import numpy as np; from kdissect.kernels.kernel import kernel, part; from kdissect.kernels.memory import *;"
+        "to = np.zeros(4, np.uint8); copy_bytes(to, 1, np.arange(4, dtype=np.uint8), 2, 2);"
+        "print(kernel('i8 -> i8')(lambda x: x + 1)(2), to.tolist())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, "NUMBA_DISABLE_JIT": "1"}, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.stdout == "3 [0, 2, 3, 0]\n", done.stderr
 
 
 def test_bounds_checks_are_on() -> None:
@@ -84,23 +131,6 @@ def test_nothing_runs_without_bounds_checks() -> None:
     assert "does not run with NUMBA_BOUNDSCHECK=0" in done.stderr
 
 
-def test_what_is_compiled_ahead_is_what_a_run_needs() -> None:
-    """The second process of the first run leaves kernels that the first process then finds."""
-    program = (
-        "from kdissect import _ahead; first_run.decode(); first_run.analyse();"
-        "from kdissect.schema.vm import count; from kdissect.schema.filling import fill;"
-        "from kdissect.analysis.sessions.session_kernels import run;"
-        "print(*(len(kernel.signatures) for kernel in (count, fill, run)));"
-        "import kdissect; kdissect.open(kdissect.demo.CAPTURE).table('exchanges');"
-        "print(*(len(kernel.signatures) for kernel in (count, fill, run)))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", "import kdissect.demo;" + program], capture_output=True, text=True, check=False,
-        env={**os.environ, first_run.MARK: "1"},
-    )  # fmt: skip
-    assert done.stdout.split() == ["1"] * 6, done.stderr
-
-
 def test_the_first_run_says_so_in_one_line(tmp_path: Path) -> None:
     """An empty cache: one line tells why it takes longer, and the next run is silent."""
     command = [sys.executable, "-m", "kdissect", str(ROOT / "captures/base_tiny.pcap"), "--table", "exchanges"]
@@ -115,7 +145,6 @@ def test_the_first_run_says_so_in_one_line(tmp_path: Path) -> None:
     assert seen[0].stdout == seen[1].stdout
 
 
-@kernel
 def _set(a: Any, b: Any, i: Any, j: Any, x: Any) -> Any:
     a[i, j] = x
     b[i] += 1
@@ -125,12 +154,13 @@ def _set(a: Any, b: Any, i: Any, j: Any, x: Any) -> Any:
 @pytest.mark.parametrize("kind", [np.int8, np.uint8, np.int32, np.int64, np.uint64, np.float64, np.bool_])
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_elements_and_integers_as_numpy_has_them(kind: Any, order: Any) -> None:
+    given = dispatcher_of(_set, cache=False)
     a, b = np.zeros((3, 5), kind, order), np.zeros(3, kind)
     for i, j, x in [(0, 4, 7), (2, 0, 100), (1, 3, 0)]:
-        found = _set(a, b, i, j, x)
+        found = given(a, b, i, j, x)
         assert found == int(kind(x)) + (x << 3) - (x >> 1) * 2 + (x & 6) + 1
     assert a.ravel("C").tolist() == [kind(x) for x in (0, 0, 0, 0, 7, 0, 0, 0, 0, 0, 100, 0, 0, 0, 0)]
     assert b.tolist() == [1, 1, 1]
     for i, j in [(3, 0), (0, 5)] + ([(-1, 0), (0, -1), (-(2**62), 0)] if order == "C" else []):
         with pytest.raises(IndexError):
-            _set(a, b, i, j, 1)
+            given(a, b, i, j, 1)

@@ -21,7 +21,7 @@ def place_of(table: Int64s, key: Scalar, a: Scalar, b: Scalar, d: Scalar) -> Sca
     return at
 
 
-@kernel
+@kernel("i8[:,:] i8[:,:] i8")
 def refill(old: Int64s, new: Int64s, key: Scalar) -> None:
     """Move rows to a larger table."""
     for i in range(len(old)):
@@ -55,7 +55,10 @@ def tell(
         known[at, 4] = stable
 
 
-@kernel
+@kernel(
+    "i8[:] i8[:] const i8[:] const i8[:] i8[:] i8[:] i8[:,:] i8[:,:] i8[:,:] i8[:] i8[:] i8[:,:] i8[:,:] "
+    "i8[:] i8 i8 i8 -> i8"
+)
 def run(
     order: Int64s, broker: Int64s, connection: Int64s, used: Int64s, isolation: Int64s, firsts: Int64s, rows: Int64s,
     sighted: Int64s, windows: Int64s, sure: Int64s, until: Int64s, known: Int64s, muted: Int64s, counts: Int64s,

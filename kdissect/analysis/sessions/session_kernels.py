@@ -272,7 +272,10 @@ def count_request(S: Int64s, N: Int64s, M: Int64s, at: Scalar, row: Int64s) -> N
     note_member(S, N, M, at, c.S_CONNECTIONS, row[c.R_CONN])
 
 
-@kernel
+@kernel(
+    "i8[:] i8[:,:] i8[:] i8[:,:] i8[:,:] i1[:] i8[:] i8[:,:] i4[:,:] i8[:,:] i4[:,:] i8[:,:] i4[:] i4[:] "
+    "i4[:] i8[:,:] i8[:,:] i8[:] i8[:] i8[:] b1"
+)
 def run(
     events: Int64s, R: Int64s, firsts: Int64s, Q: Int64s, out_rows: Int64s, reasons: Int8s, offsets: Int64s, S: Int64s,
     P: Int32s, V: Int64s, T: Int32s, N: Int64s, SH: Int32s, PH: Int32s, TH: Int32s, D: Int64s, X: Int64s, M: Int64s,
@@ -368,7 +371,7 @@ def run(
             end_session(S, P, T, SH, PH, TH, D, M, at, reason, row[c.R_USED], name_bytes)
 
 
-@kernel
+@kernel("i8[:,:] i4[:,:] i4[:,:] i4[:] i4[:] i4[:] i8[:,:] i8[:] i8[:]")
 def end_all(
     S: Int64s, P: Int32s, T: Int32s, SH: Int32s, PH: Int32s, TH: Int32s, D: Int64s, M: Int64s, name_bytes: Int64s
 ) -> None:

@@ -69,7 +69,7 @@ def unchain(pool: Int32s | Int64s, H: Int32s, column: Scalar, bucket: Scalar, at
         here = following
 
 
-@kernel
+@kernel("i8[:,:] i4[:] i4[:]")
 def rehash_sessions(S: Int64s, old: Int32s, new: Int32s) -> None:
     """Move all live sessions to a larger table."""
     for bucket in range(len(old)):
@@ -82,7 +82,7 @@ def rehash_sessions(S: Int64s, old: Int32s, new: Int32s) -> None:
             at = following
 
 
-@kernel
+@kernel("i4[:,:] i4[:] i4[:]")
 def rehash_partitions(P: Int32s, old: Int32s, new: Int32s) -> None:
     """Move all live partitions to a larger table."""
     for bucket in range(len(old)):
@@ -95,7 +95,7 @@ def rehash_partitions(P: Int32s, old: Int32s, new: Int32s) -> None:
             at = following
 
 
-@kernel
+@kernel("i4[:,:] i4[:] i4[:]")
 def rehash_topics(T: Int32s, old: Int32s, new: Int32s) -> None:
     """Move all live topics to a larger table."""
     for bucket in range(len(old)):
@@ -108,7 +108,7 @@ def rehash_topics(T: Int32s, old: Int32s, new: Int32s) -> None:
             at = following
 
 
-@kernel
+@kernel("i8[:,:] i8[:,:]")
 def rehash_remembered(old: Int64s, new: Int64s) -> None:
     """Move the remembered ids to a larger table."""
     for i in range(len(old)):
@@ -327,7 +327,7 @@ def end_session(
     M[c.M_ENDED_S_LAST] = at
 
 
-@kernel
+@kernel("i4[:,:] i8 i8 i8[:] -> i8", "i8[:,:] i8 i8 i8[:] -> i8")
 def chain(pool: Int32s | Int64s, first: Scalar, column: Scalar, rows: Int64s) -> int:
     """Write the rows of a linked list to `rows`, as many as there is room for; returns how many there are."""
     count = 0
@@ -340,7 +340,7 @@ def chain(pool: Int32s | Int64s, first: Scalar, column: Scalar, rows: Int64s) ->
     return count
 
 
-@kernel
+@kernel("i8[:,:] i4[:,:] i8[:,:] i8[:]")
 def free_ended(S: Int64s, P: Int32s, N: Int64s, M: Int64s) -> None:
     """Collected rows are free again."""
     at = M[c.M_ENDED_P]

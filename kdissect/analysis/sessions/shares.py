@@ -53,7 +53,7 @@ ACKNOWLEDGEMENTS = ("accepted", "released", "rejected", "renewed")
 """Columns for acknowledge types 1 to 4."""
 
 
-@kernel
+@kernel("i8[:] i8[:] i8[:] i8[:] b1[:] i8[:] i8[:] -> i8")
 def _follow(
     key: Int64s, connection: Int64s, epoch: Int64s, error: Int64s, is_fetch: Flags, session: Int64s, end: Int64s
 ) -> Scalar:

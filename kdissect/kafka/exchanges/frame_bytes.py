@@ -67,7 +67,7 @@ def _pieces(M, row, x):  # type: ignore[no-untyped-def]
     return count
 
 
-@kernel
+@kernel("i8[:] const u1[:] const u1[:] i8 i8 b1[:,:] b1 u1[:] i8 i8 i8[:,:] i8[:,:] i8[:,:] -> i8 i8 i8")
 def collect(M, b, A, first, n, need, together, target, w, limit, begin, end, absent):  # type: ignore[no-untyped-def]
     """Find the frames of the exchanges first..n-1 that `need` asks for (one column a side).
 
@@ -108,7 +108,7 @@ def collect(M, b, A, first, n, need, together, target, w, limit, begin, end, abs
     return n, missing, w
 
 
-@kernel
+@kernel("i8[:] i8 i8 b1[:,:] const u1[:] i8[:,:] i8[:,:]")
 def bodies(M, first, n, need, s, begin, end):  # type: ignore[no-untyped-def]
     """Move `begin` behind the headers; -1 where the header cannot be read."""
     for i in range(first, n):

@@ -51,7 +51,7 @@ SHORTS = ("api_key", "api_version")
 BYTES = ("status", "is_orphan", "decoded", "api_inferred")
 
 
-@kernel
+@kernel("i8[:,:] i4[:,:,:] i8[:,:] b1[:,:] i8[:,:] b1[:,:] u1[:] i8[:]")
 def plan(rows, table, newest, need, program, unknown, marks, times):  # type: ignore[no-untyped-def]
     """Which frames to look into (`need`), with which programs, and which of them have a version that is not known.
 
@@ -98,7 +98,9 @@ def _time(time):  # type: ignore[no-untyped-def]
     return time if time != 0 else np.int64(NULL_TIME)
 
 
-@kernel
+@kernel(
+    "i8[:,:] i8[:] i8 i8[:,:] i8[:,:] b1[:,:] i1[:] b1[:] i4[:] i4[:] i4[:] i4[:] i8[:,:] i4[:,:] i2[:,:] i1[:,:] b1[:]"
+)
 def outcomes(  # type: ignore[no-untyped-def]
     rows, order, base, newest, program, unknown, status, ambiguous, codes, firsts, counts, throttles, longs, ints,
     shorts, flags, odd,

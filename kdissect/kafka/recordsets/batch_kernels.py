@@ -225,7 +225,7 @@ def _join(s: Bytes, rows: Int64s, n: Number, p: Number, total: Number, magic: Nu
             rows[n, PROBLEMS] |= P_TIME
 
 
-@kernel
+@kernel("const u1[:] i8[:] i8[:] i8[:] i8[:,:] -> i8")
 def walk(s: Bytes, at: Int64s, size: Int64s, captured: Int64s, rows: Int64s) -> Number:
     """Rows of all batches of the record sets s[at[i] : at[i] + size[i]], of which the first captured[i] bytes are
     there.
@@ -313,7 +313,7 @@ def walk(s: Bytes, at: Int64s, size: Int64s, captured: Int64s, rows: Int64s) -> 
     return n
 
 
-@kernel
+@kernel("const u1[:] i8[:,:] u4[:,:] i1[:]")
 def runs_ok(s: Bytes, rows: Int64s, table: npt.NDArray[np.uint32], ok: npt.NDArray[np.int8]) -> None:
     """CRC-32 of every message of every whole run: ok[n] becomes 1, or 0 where any differs. Others stay as they are.
 

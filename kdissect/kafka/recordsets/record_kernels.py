@@ -131,7 +131,7 @@ def skip_headers(s: Bytes, p: Number, end: Number, count: Number) -> Number:
     return p
 
 
-@kernel
+@kernel("const u1[:] i8[:,:] i8[:,:] i8[:] i8[:,:] i8 i8 -> i8")
 def read_records(
     s: Bytes, rows: Int64s, segments: Int64s, state: Int64s, out: Int64s, first: Number, last: Number
 ) -> Number:
@@ -269,7 +269,7 @@ def read_records(
     return DONE
 
 
-@kernel
+@kernel("const u1[:] i8[:,:] i8[:,:] i8[:] i8[:,:] i8 i8 -> i8")
 def read_messages(
     s: Bytes, rows: Int64s, segments: Int64s, state: Int64s, out: Int64s, first: Number, last: Number
 ) -> Number:
@@ -377,7 +377,7 @@ I_COUNT, I_FIRST, I_LAST, I_FIRST_TIME, I_MAX_TIME, I_BROKEN = range(6)
 INNER_WIDTH = 6
 
 
-@kernel
+@kernel("const u1[:] i8 i8 i8[:] -> i8")
 def span(s: Bytes, begin: Number, end: Number, inner: Int64s) -> Number:
     """Count the messages in s[begin:end] on into `inner` (count, first and last offset, first and largest timestamp).
 
@@ -403,7 +403,7 @@ def span(s: Bytes, begin: Number, end: Number, inner: Int64s) -> Number:
     return p
 
 
-@kernel
+@kernel("const u1[:] i8[:] i8[:] i4[:] u1[:]")
 def gather(s: Bytes, at: Int64s, size: Int64s, offsets: npt.NDArray[np.int32], into: Bytes) -> None:
     """Copy s[at[i] : at[i] + size[i]] (size -1: nothing) one behind the other; `offsets` [n + 1] says where each
     begins."""
@@ -416,7 +416,7 @@ def gather(s: Bytes, at: Int64s, size: Int64s, offsets: npt.NDArray[np.int32], i
     offsets[at.shape[0]] = np.int32(o)
 
 
-@kernel
+@kernel("const u1[:] i8[:] i8[:] i8[:,:] -> i8")
 def header_places(s: Bytes, at: Int64s, count: Int64s, places: Int64s) -> Number:
     """Where keys and values of headers are: `places` [4, n] (key at, key size, value at, value size); returns how many.
 

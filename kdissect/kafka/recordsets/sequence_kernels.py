@@ -27,7 +27,7 @@ NUMBERS = 1 << 31
 """How many sequence numbers there are."""
 
 
-@kernel
+@kernel("i8[:] i8[:] i8[:] i8[:] i1[:] i8[:]")
 def follow(
     stream: Int64s, epoch: Int64s, first: Int64s, span: Int64s, status: npt.NDArray[np.int8], expected: Int64s
 ) -> None:

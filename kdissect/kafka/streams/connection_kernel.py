@@ -38,6 +38,7 @@ from kdissect.kafka.streams.state import (
 from kdissect.kernels.kernel import kernel, part
 from kdissect.net.segment import ACK, AT, FLAGS, LEN, PACKET, SEQ, TIME, VIEW, WIRE
 from kdissect.net.segment import FLOW as STREAM
+from kdissect.schema.vm import SKIM  # noqa: F401  (named in a signature)
 from kdissect.tcp.assembly import (
     ACK_FLAG,
     FIN,
@@ -472,7 +473,7 @@ def _step(M, b, A, sk, conn_of, g, row):  # type: ignore[no-untyped-def]
     return True
 
 
-@kernel
+@kernel("i8[:] u1[:] u1[:] SKIM i8[:] i8[:,:] i8[:] i8 i8 -> b1")
 def run(M, b, A, sk, conn_of, g, order, n, what):  # type: ignore[no-untyped-def]
     """Drive the first `n` of `order`, from where the last call stopped: rows of `g` (PACKETS, PLAINTEXT), or
     connections (FINISHING). True when all are done.
@@ -496,7 +497,7 @@ def run(M, b, A, sk, conn_of, g, order, n, what):  # type: ignore[no-untyped-def
     return True
 
 
-@kernel
+@kernel("i8[:,:] i8 i8[:] i8[:]")
 def group(g, n, counts, order):  # type: ignore[no-untyped-def]
     """A stable counting sort of segment rows by flow: `order` lists the rows flow by flow, in the order of capture."""
     flows = counts.size - 1
@@ -512,7 +513,7 @@ def group(g, n, counts, order):  # type: ignore[no-untyped-def]
         counts[q] += 1
 
 
-@kernel
+@kernel("i8[:] i8")
 def release_nodes(M, n):  # type: ignore[no-untyped-def]
     """Free the pieces of the first `n` exchanges' frames."""
     for row in range(X_BASE, X_BASE + n * X_WIDTH, X_WIDTH):

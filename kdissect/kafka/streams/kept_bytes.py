@@ -72,7 +72,7 @@ def _nodes(M, b, A, node, bulk, low, high, fresh, w, fill):  # type: ignore[no-u
     return w
 
 
-@kernel
+@kernel("i8[:] const u1[:] u1[:] i8[:] i8[:] i8 i8 i8 u1[:] b1 -> i8")
 def keep(M, b, A, connections, requests, low, high, bulk, fresh, fill):  # type: ignore[no-untyped-def]
     """Move (or, without `fill`, only measure) what has to leave the window; returns the bytes.
 

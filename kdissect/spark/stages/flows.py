@@ -11,7 +11,7 @@ from kdissect.net.segment import FLOW_COLUMNS
 Words = npt.NDArray[np.int64]
 
 
-@kernel
+@kernel("const i8[:,:] i8[:,:] i4[:] i8 i8[:] -> i8")
 def _number(found: Words, flows: Words, table: npt.NDArray[np.int32], count: int, numbers: Words) -> int:
     """Numbers of the flows `found`; new ones are appended to `flows`, which has room. `table` is a hash table of
     numbers, at most half full, its length a power of two. Returns how many flows there are now."""

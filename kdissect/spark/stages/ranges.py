@@ -8,12 +8,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
-from kdissect.kernels.kernel import kernel, part
+from kdissect.kernels.kernel import intrinsic, kernel, part
 from kdissect.kernels.memory import copy_bytes
 
 Words = npt.NDArray[np.int64]
@@ -25,9 +21,15 @@ TOGETHER = 1 << 18
 """Bytes that are read in one go at most, but for a range that is longer by itself: they stay in the cache."""
 
 
-@intrinsic
+def _read(fd: Any, out: Any, at: Any, size: Any, offset: Any) -> int:
+    return os.preadv(fd, [out[at : at + size]], offset)
+
+
+@intrinsic(_read)
 def _pread(typing: Any, fd: Any, out: Any, at: Any, size: Any, offset: Any) -> Any:
     """pread(fd, &out[at], size, offset), unchecked; its result."""
+    from llvmlite import ir
+    from numba.core import cgutils, types
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         data = context.make_array(signature.args[1])(context, builder, args[1]).data
@@ -55,7 +57,7 @@ def read(fd, out, at, size, offset):  # type: ignore[no-untyped-def]
         out[i] = 0
 
 
-@kernel
+@kernel("i8 const i8[:] const i8[:] u1[:] const i8[:] u1[:]")
 def _read_ranges(fd: int, offset: Words, length: Words, out: Bytes, place: Words, scratch: Bytes) -> None:
     """Copy `length[i]` bytes at `offset[i]` of the file to `out[place[i]:]`; near ones in one go, by `scratch`."""
     first = 0

@@ -39,7 +39,7 @@ IN_DIRECTION = (SEQ, ACK, FLAGS)
 """Columns that differ little from the row before of the same direction."""
 
 
-@kernel
+@kernel("const i8[:,:] const i8[:] i8[:,:]")
 def turned(rows: Words, order: Words, columns: Words) -> None:
     """Rows in this order, `columns` being int64[SEGMENT_COLUMNS, n]."""
     for i in range(len(order)):
@@ -72,7 +72,7 @@ def pack(columns: Words, flows: Words) -> bytes:
     return len(whole).to_bytes(8, "little") + packed
 
 
-@kernel
+@kernel("const i8[:] const i8[:] const i8[:] const i8[:] i8[:,:] i8[:,:] i8[:,:] i8[:,:]")
 def _summed(
     directions: Words, length: Words, more: Words, view: Words, ahead: Words, apart: Words, place: Words, rows: Words
 ) -> None:

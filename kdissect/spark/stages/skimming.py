@@ -57,7 +57,7 @@ def _plain_tcp(b, o):  # type: ignore[no-untyped-def]
     return kind == 0x86DD and b[o + 14] >> 4 == 6 and b[o + 20] == 6
 
 
-@kernel
+@kernel("i8 i8 i8 u1[:] i8[:] u1[:]")
 def _skim(fd: int, begin: int, end: int, out: Bytes, state: Words, scratch: Bytes) -> None:
     """Read what is needed of the file's bytes begin..end, which exist, into `out`, whose other bytes stay as they
     are."""

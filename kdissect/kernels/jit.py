@@ -1,0 +1,114 @@
+"""numba's side of the kernels: dispatchers for what is compiled when it is called, numba's types of what is declared.
+
+Only imported where something has to be compiled: numba takes longer to load than everything else together.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numba
+from numba.core.typing.templates import make_intrinsic_template
+
+from kdissect.kernels.cache import cache_folder, digest
+from kdissect.kernels.compiler import KernelCompiler, PartCompiler
+from kdissect.kernels.signature import Array, Fields, Kind, Number, Signature
+
+types: Any = numba.types
+
+_OPTIONS: dict[str, Any] = {
+    "nogil": True, "boundscheck": True, "error_model": "numpy", "no_cfunc_wrapper": True, "_nrt": False,
+}  # fmt: skip
+_NUMBERS: dict[str, Any] = {
+    "b1": types.boolean, "i1": types.int8, "i2": types.int16, "i4": types.int32, "i8": types.int64,
+    "u1": types.uint8, "u2": types.uint16, "u4": types.uint32, "u8": types.uint64, "f8": types.float64,
+}  # fmt: skip
+
+
+@functools.cache
+def _prepared() -> bool:
+    """Tell numba where to keep what it compiles; whether something was kept there before."""
+    folder, before = cache_folder(f"{digest()}-{numba.__version__}")
+    numba.config.CACHE_DIR = str(folder)
+    return before
+
+
+def cached_before() -> bool:
+    """Whether kernels of these sources were compiled on this machine before."""
+    return _prepared()
+
+
+def type_of(kind: Kind) -> Any:
+    """numba's type of a declared argument or result."""
+    match kind:
+        case Number(code):
+            return _NUMBERS[code]
+        case Array(code, dimensions, const):
+            return types.Array(_NUMBERS[code], dimensions, "C", readonly=const)
+        case Fields(tuple_kind, parts):
+            return types.BaseTuple.from_types([type_of(part) for part in parts], tuple_kind)
+
+
+def taken(signature: Signature) -> tuple[Any, ...]:
+    """numba's types of what a kernel takes."""
+    return tuple(map(type_of, signature.taken))
+
+
+def given(signature: Signature) -> Any:
+    """numba's type of what a kernel gives."""
+    results = [type_of(one) for one in signature.given]
+    if len(results) > 1:
+        return types.BaseTuple.from_types(results)
+    return results[0] if results else types.none
+
+
+def compile_form(dispatcher: Any, signature: Signature) -> Any:
+    """Compile one declared form; numba's result. Raises TypeError where the kernel gives something else."""
+    dispatcher.compile(taken(signature))
+    made = dispatcher.overloads[taken(signature)]
+    if made.signature.return_type != given(signature):
+        name = f"{dispatcher.py_func.__module__}.{dispatcher.py_func.__name__}"
+        raise TypeError(f"{name} gives {made.signature.return_type}, which is not what it declares: {signature}")
+    return made
+
+
+def dispatcher_of(function: Callable[..., Any], *, cache: bool) -> Any:
+    """What compiles a kernel that Python calls."""
+    return numba.njit(cache=cache, pipeline_class=KernelCompiler, **_OPTIONS)(function)
+
+
+def as_kernel(function: Callable[..., Any], signatures: list[Signature]) -> Any:
+    """The kernel in its declared forms, compiled or from the cache; anything else is refused with a TypeError."""
+    _prepared()
+    dispatcher = dispatcher_of(function, cache=True)
+    for signature in signatures:
+        compile_form(dispatcher, signature)
+    dispatcher.disable_compile()
+    return dispatcher
+
+
+def as_part(function: Callable[..., Any]) -> Any:
+    """What compiles a part for the kernels that call it: one specialisation, whether arguments are constants or not."""
+    dispatcher: Any = numba.njit(pipeline_class=PartCompiler, no_cpython_wrapper=True, **_OPTIONS)(function)
+
+    def add_overload(result: Any) -> None:
+        key = object()
+        dispatcher.targetctx.insert_user_function(key, result.fndesc, [result.library])
+        dispatcher.overloads[tuple(result.signature.args)] = result._replace(entry_point=key)
+
+    template = dispatcher.get_call_template
+    dispatcher.add_overload = add_overload
+    dispatcher.get_call_template = lambda args, kws: template([types.unliteral(arg) for arg in args], kws)
+    return dispatcher
+
+
+def type_of_dispatcher(dispatcher: Any) -> Any:
+    """numba's type of a part."""
+    return types.Dispatcher(dispatcher)
+
+
+def type_of_intrinsic(handle: Any, definition: Callable[..., Any]) -> Any:
+    """numba's type of an intrinsic."""
+    return types.Function(make_intrinsic_template(handle, definition, definition.__name__))

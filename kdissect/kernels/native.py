@@ -1,0 +1,88 @@
+"""The shared object that holds all kernels compiled, and how Python calls them: ctypes, without Python's ABI.
+
+Each function takes two addresses: the arguments as 64-bit words (`Signature.pack`), and words for what it gives, the
+first of which is numba's description of an exception. It returns numba's status. Calls release the GIL.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from struct import Struct
+from typing import Any
+
+from kdissect.kernels.cache import PACKAGE, digest
+from kdissect.kernels.signature import Signature, described
+
+PATH = Path(__file__).with_name("compiled.so")
+DIGEST = "kdissect_digest"
+"""Symbol of the digest of the sources that it was made of."""
+_FINE = (0, -2)
+"""Statuses of numba: a value was returned, None was returned. Everything else is an exception."""
+
+
+class _Exception(ctypes.Structure):
+    """How numba describes an exception that a kernel raises: the pickled type, arguments and place."""
+
+    _fields_ = [("pickled", ctypes.c_void_p), ("size", ctypes.c_int32)]
+
+
+def symbol(name: str, form: int) -> str:
+    """What a kernel is called in the shared object, in the n-th form of its declaration."""
+    return f"{name.replace('.', '_')}_{form}"
+
+
+class Library:
+    """The functions of a shared object."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError for what is no shared object of this machine."""
+        self._loaded = ctypes.CDLL(str(path))
+
+    @property
+    def digest(self) -> str:
+        """The digest of the sources that it was made of."""
+        return (ctypes.c_char * 64).in_dll(self._loaded, DIGEST).value.decode()
+
+    def __contains__(self, name: str) -> bool:
+        return hasattr(self._loaded, symbol(name, 0))
+
+    def function(self, name: str, signatures: list[Signature]) -> Callable[..., Any]:
+        """The kernel of this name, which raises TypeError for arguments that fit none of its signatures."""
+        forms = [self._form(symbol(name, i), signature) for i, signature in enumerate(signatures)]
+
+        def call(*values: Any) -> Any:
+            for pack, code, room, unpack in forms:
+                words = pack(values)
+                if words is not None:
+                    given = room()
+                    if code(Struct(f"{len(words)}q").pack(*words), given) not in _FINE:
+                        raise _raised(given[0])
+                    return unpack(given[1:])
+            raise TypeError(f"{name} takes ({' or '.join(map(str, signatures))}), not ({described(values)})")
+
+        return call
+
+    def _form(self, name: str, signature: Signature) -> tuple[Any, Any, Any, Any]:
+        code = self._loaded[name]
+        code.argtypes, code.restype = (ctypes.c_char_p, ctypes.c_void_p), ctypes.c_int32
+        return signature.pack, code, ctypes.c_int64 * (1 + len(signature.given)), signature.unpack
+
+
+def _raised(address: int) -> Exception:
+    described = _Exception.from_address(address)
+    kind, arguments, *_ = pickle.loads(ctypes.string_at(described.pickled, described.size))
+    made: Exception = kind(*(arguments or ()))
+    return made
+
+
+def find() -> Library | None:
+    """The shared object beside this module; in a checkout, only if it was made of just the sources that lie there."""
+    if not PATH.exists():
+        return None
+    library = Library(PATH)
+    if (PACKAGE.parent / "pyproject.toml").exists() and library.digest != digest():
+        return None
+    return library

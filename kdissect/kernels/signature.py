@@ -1,0 +1,176 @@
+"""What a kernel takes and gives, as its decorator declares it: the one place that compiling, loading and calling read.
+
+    @kernel("u1[:] const i8[:,:] i8 b1 SKIM -> i8 i8")
+
+The words are numpy's: `u1` is a number, `u1[:]` an array of them in one piece, `i8[:,:]` a matrix of rows; `const`
+stands before an array that is only read, so that read-only memory may be given; a name is that of a NamedTuple's
+`fields`, declared in the same words. Behind the arrow stands what comes back: nothing, a number, or several.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from operator import index
+from typing import Any, TypeAlias
+
+import numpy as np
+
+_WORD = re.compile(r"(?:(const)\s+)?([A-Za-z_]\w*)(?:\[([:,]+)\])?(?:\s+|$)")
+_NUMBERS = ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f8")
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number or a truth value."""
+
+    code: str
+
+    def __str__(self) -> str:
+        return self.code
+
+    def pack(self, value: Any, words: list[int]) -> bool:
+        """Append the value as a 64-bit word; False: it is none of these. Raises OverflowError where it has no room."""
+        if self.code == "b1":
+            words.append(bool(value))
+            return isinstance(value, bool | np.bool_)
+        if self.code == "f8":
+            words.append(int(np.float64(value).view(np.int64)))
+            return True
+        try:
+            number = index(value)
+        except TypeError:
+            return False
+        bits, signed = int(self.code[1]) * 8, self.code[0] == "i"
+        low, high = (-1 << bits - 1, 1 << bits - 1) if signed else (0, 1 << bits)
+        if not low <= number < high:
+            raise OverflowError(f"{number} is no {self.code}")
+        words.append(number if number < 1 << 63 else number - (1 << 64))
+        return True
+
+    def unpack(self, word: int) -> Any:
+        """The value of a word that a kernel gave."""
+        if self.code == "b1":
+            return bool(word)
+        if self.code == "f8":
+            return float(np.int64(word).view(np.float64))
+        return word + (1 << 64) if word < 0 and self.code[0] == "u" else word
+
+
+@dataclass(frozen=True)
+class Array:
+    """An array in one piece, aligned, row behind row."""
+
+    code: str
+    dimensions: int
+    const: bool
+    dtype: np.dtype[Any]
+
+    def __str__(self) -> str:
+        return f"{'const ' * self.const}{self.code}[{','.join(':' * self.dimensions)}]"
+
+    def pack(self, value: Any, words: list[int]) -> bool:
+        """Append where the elements lie and the size of each dimension; False: another kind of array, or none."""
+        if not isinstance(value, np.ndarray) or value.ndim != self.dimensions or value.dtype != self.dtype:
+            return False
+        flags = value.flags
+        if not (flags.c_contiguous and flags.aligned and (self.const or flags.writeable)):
+            return False
+        words.append(value.__array_interface__["data"][0])
+        words.extend(value.shape)
+        return True
+
+
+@dataclass(frozen=True)
+class Fields:
+    """A NamedTuple."""
+
+    kind: Any
+    parts: tuple[Kind, ...]
+
+    def __str__(self) -> str:
+        return str(self.kind.__name__)
+
+    def pack(self, value: Any, words: list[int]) -> bool:
+        """Append the fields; False: it is another tuple, or none."""
+        return isinstance(value, self.kind) and all(map(lambda part, one: part.pack(one, words), self.parts, value))
+
+
+Kind: TypeAlias = Number | Array | Fields
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a kernel takes and gives."""
+
+    taken: tuple[Kind, ...]
+    given: tuple[Number, ...]
+
+    def __str__(self) -> str:
+        """In the words of the decorator."""
+        return " ".join(map(str, self.taken)) + " ->" * bool(self.given) + "".join(f" {one}" for one in self.given)
+
+    def pack(self, values: tuple[Any, ...]) -> list[int] | None:
+        """The arguments as 64-bit words, which hold only as long as the arguments live; None where they do not fit."""
+        words: list[int] = []
+        if len(values) != len(self.taken):
+            return None
+        for kind, value in zip(self.taken, values, strict=True):
+            if not kind.pack(value, words):
+                return None
+        return words
+
+    def unpack(self, words: Any) -> Any:
+        """What a kernel gave, as Python has it."""
+        if len(self.given) == 1:
+            return self.given[0].unpack(words[0])
+        return tuple(kind.unpack(word) for kind, word in zip(self.given, words, strict=True)) or None
+
+
+def parse(text: str, names: Mapping[str, Any]) -> Signature:
+    """The signature that `text` declares; `names` are those of the module that it stands in. Raises TypeError."""
+    taken, arrow, given = text.partition("->")
+    results = tuple(_kinds(given, names))
+    if (arrow and not results) or not all(isinstance(one, Number) for one in results):
+        raise TypeError(f"a kernel gives numbers or nothing, not '{given}'")
+    return Signature(tuple(_kinds(taken, names)), tuple(one for one in results if isinstance(one, Number)))
+
+
+def fields(kind: type, text: str) -> Fields:
+    """What a kernel declares that takes this NamedTuple, whose fields `text` declares. Raises TypeError."""
+    return Fields(kind, tuple(_kinds(text, {})))
+
+
+def _kinds(text: str, names: Mapping[str, Any]) -> list[Kind]:
+    kinds: list[Kind] = []
+    text, at = text.strip(), 0
+    while at < len(text):
+        word = _WORD.match(text, at)
+        if word is None:
+            raise TypeError(f"no word of a signature: '{text[at:]}'")
+        const, name, dimensions = word.groups()
+        if dimensions and name in _NUMBERS:
+            kinds.append(Array(name, dimensions.count(":"), bool(const), np.dtype(name)))
+        elif name in _NUMBERS and not const:
+            kinds.append(Number(name))
+        elif isinstance(names.get(name), Fields) and not dimensions and not const:
+            kinds.append(names[name])
+        else:
+            raise TypeError(f"no word of a signature: '{word.group().strip()}'")
+        at = word.end()
+    return kinds
+
+
+def described(values: tuple[Any, ...]) -> str:
+    """Arguments in the words of a signature, for a message."""
+    return " ".join(map(_described, values))
+
+
+def _described(value: Any) -> str:
+    if not isinstance(value, np.ndarray):
+        return type(value).__name__
+    flags = value.flags
+    odd = "" if flags.c_contiguous else "apart "
+    odd += "" if flags.aligned else "unaligned "
+    return f"{odd}{'' if flags.writeable else 'const '}{value.dtype.str[1:]}[{','.join(':' * value.ndim)}]"
