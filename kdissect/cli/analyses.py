@@ -14,6 +14,7 @@ from rich.text import Text
 from kdissect.cli.printing import words
 from kdissect.cli.printing.grid import Header, grid
 from kdissect.cli.printing.sparkline import CELLS, sparkline
+from kdissect.escaping import visible
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -140,11 +141,11 @@ def _more(count: int, what: str) -> list[Text]:
 
 
 def _name(text: str | None) -> str:
-    return "(unknown)" if text is None else words.printable(text)
+    return "(unknown)" if text is None else visible(text)
 
 
 def _client(text: str | None) -> str:
-    return "(none)" if text is None else words.printable(text) or '""'
+    return "(none)" if text is None else visible(text) or '""'
 
 
 TITLES = {
@@ -202,7 +203,7 @@ def _cell(name: str, value: Any, local: bool) -> str:
     if isinstance(value, list):
         return words.versions(value)
     if isinstance(value, str):
-        return words.printable(value)
+        return visible(value)
     if name.startswith("change_") or name in ("clock_offset_ms", "latency_p50_ms"):
         return ("+" if value > 0 else "") + words.milliseconds(value)
     if "_ms" in name:

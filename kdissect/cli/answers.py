@@ -52,13 +52,14 @@ def table_columns(table: str, asked: Sequence[str] | None, form: str, output: st
     """The columns to print of a table. Raises UsageError for an unknown table or column."""
     from kdissect.tables import declaration
 
+    table_rows.refuse_binary(form, output)
     known = declaration.columns_of(table, None if asked is None else list(asked))
     return table_rows.choose(table, known, asked, form, output)
 
 
 def print_table(
     capture: Capture, table: str, columns: Sequence[str], where: str | None, form: str, output: str | None,
-    small: bool, named: bool = True, reveal: bool = False, growing: bool = False,
+    small: bool, named: bool = True, reveal: bool = False, growing: bool = False, csv_safe: bool = False,
 ) -> None:  # fmt: skip
     """Print a table, or write it to a file: in the contract's order where the input is `small`, as read otherwise.
 
@@ -75,7 +76,7 @@ def print_table(
         batches = iter(capture.table(table, columns=wanted, where=where, reveal=reveal).to_batches())
     else:
         batches = capture.batches(table, columns=wanted, where=where, reveal=reveal)
-    table_rows.write(schema, batches, form, output, growing)
+    table_rows.write(schema, batches, form, output, growing, csv_safe)
 
 
 def narrowed(
@@ -114,12 +115,14 @@ def message_name(text: str) -> tuple[str, str]:
 
 
 def print_messages(
-    capture: Capture, api: str, direction: str, form: str, output: str | None, growing: bool = False
-) -> None:
+    capture: Capture, api: str, direction: str, form: str, output: str | None, growing: bool = False,
+    csv_safe: bool = False,
+) -> None:  # fmt: skip
     """Print all messages of one API and direction, a row each."""
+    table_rows.refuse_binary(form, output)
     batches = capture.message_batches(api, direction)
     first = next(batches)
-    table_rows.write(first.schema, itertools.chain([first], batches), form, output, growing)
+    table_rows.write(first.schema, itertools.chain([first], batches), form, output, growing, csv_safe)
 
 
 def save(capture: Capture, output: str) -> None:
@@ -138,6 +141,8 @@ def save(capture: Capture, output: str) -> None:
 def write_report(capture: Capture, path: str, captures: Sequence[str]) -> None:
     """Write the HTML report and say so. `captures`: how the commands in it name them."""
     standard = path == STDIN
+    if standard:
+        terminal.refuse_binary("the report")
     written = capture.report(sys.stdout.buffer if standard else path, named=" ".join(captures))
     terminal.say(f"the report ({size(written)}) written to {'standard output' if standard else path}")
 
@@ -161,17 +166,18 @@ def print_sessions(capture: Capture, top: int | None) -> None:
 
 def print_latency(
     capture: Capture, by: Sequence[str], every: float | None, where: str | None, form: str | None, output: str | None,
-    local: bool,
+    local: bool, csv_safe: bool = False,
 ) -> None:  # fmt: skip
     """Print latencies by group as text, or write them with all their columns."""
     from kdissect.analysis.latency import checked
 
     columns = checked(by, every)
+    table_rows.refuse_binary(form or "table", output)
     table = capture.analysis.latency(by, every, where)
     if form in (None, "table") and output is None:
         _print(analyses.latency(table, columns, terminal.width(), local=local))
     else:
-        table_rows.write(table.schema, table.to_batches(), form or "table", output)
+        table_rows.write(table.schema, table.to_batches(), form or "table", output, csv_safe=csv_safe)
 
 
 def print_diff(a: Capture, b: Capture, by: Sequence[str], top: int | None) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
@@ -23,11 +22,7 @@ from kdissect.cli.options import (
     selection_options,
     time_options,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from rich.text import Text
+from kdissect.cli.printing import terminal
 
 PROGRAM = "kdissect"
 COMPLETION = "_KDISSECT_COMPLETE"
@@ -134,6 +129,7 @@ def read(
     reveal: bool,
     messages: str | None,
     form: str | None,
+    csv_safe: bool,
     output: str | None,
     top: int | None,
     by: str | None,
@@ -151,7 +147,7 @@ def read(
     if version:
         from kdissect.cli.about import versions
 
-        _lines(versions())
+        terminal.put(versions())
         return
     if table is not None and messages is not None:
         raise click.UsageError("--table and --messages exclude each other")
@@ -201,12 +197,12 @@ def read(
         capture = open_capture(captures, demo=demo, **settings)
         answers.print_table(
             capture, table, chosen, rows, form or "table", output, small(capture), columns is not None, reveal,
-            growing=follow,
+            growing=follow, csv_safe=csv_safe,
         )  # fmt: skip
     elif messages is not None:
         api, direction = answers.message_name(messages)
         capture = open_capture(captures, demo=demo, **settings)
-        answers.print_messages(capture, api, direction, form or "jsonl", output, growing=follow)
+        answers.print_messages(capture, api, direction, form or "jsonl", output, growing=follow, csv_safe=csv_safe)
 
 
 @main.command(short_help="Every byte of one exchange explained.")
@@ -236,7 +232,7 @@ def show(
     if wireshark:
         from kdissect.cli.wireshark_hints import lines
 
-        _lines(line for shown in capture.show(exchange_id, frame) for line in lines(capture, shown.exchange))
+        terminal.put(line for shown in capture.show(exchange_id, frame) for line in lines(capture, shown.exchange))
         return
     from kdissect.cli.answers import show_exchange
 
@@ -273,7 +269,7 @@ def sessions(captures: tuple[str, ...], demo: bool, top: int | None, **settings:
 @time_options
 def latency(
     captures: tuple[str, ...], demo: bool, by: list[str] | None, every: float | None, where: str | None,
-    form: str | None, output: str | None, local: bool, **settings: Any,
+    form: str | None, csv_safe: bool, output: str | None, local: bool, **settings: Any,
 ) -> None:  # fmt: skip
     """Print counts, exact quantiles and rates of exchanges.
 
@@ -282,7 +278,7 @@ def latency(
     from kdissect.cli.answers import print_latency
 
     opened = open_capture(captures, demo=demo, **settings)
-    print_latency(opened, by or ["api"], every, where, form, output, local)
+    print_latency(opened, by or ["api"], every, where, form, output, local, csv_safe)
 
 
 @main.command(short_help="Two captures compared.")
@@ -310,7 +306,7 @@ def schema(words: tuple[str, ...], diff: bool) -> None:
     """Print the layout of messages on the wire; without an API, all APIs with their versions."""
     from kdissect.cli.layouts import difference, layout
 
-    _lines(difference(words) if diff else layout(words))
+    terminal.put(difference(words) if diff else layout(words))
 
 
 @main.command(short_help="The tables and their columns.")
@@ -320,10 +316,10 @@ def tables(name: str | None) -> None:
     from kdissect.tables import declaration
 
     if name is not None:
-        _lines(declaration.doc(name).split("\n"))
+        terminal.put(declaration.doc(name).split("\n"))
         return
     width = max(map(len, declaration.TABLES))
-    _lines([f"{table.name:<{width}}  one row per {table.row}" for table in declaration.TABLES.values()])
+    terminal.put([f"{table.name:<{width}}  one row per {table.row}" for table in declaration.TABLES.values()])
 
 
 main.add_command(cut)
@@ -339,8 +335,4 @@ def completion(shell: str) -> None:
     made = get_completion_class(shell)
     if made is None:
         raise click.UsageError(f"no completion for {shell}")
-    _lines(made(main, {}, PROGRAM, COMPLETION).source().split("\n"))
-
-
-def _lines(lines: Iterable[str | Text]) -> None:
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    terminal.put(made(main, {}, PROGRAM, COMPLETION).source().split("\n"))

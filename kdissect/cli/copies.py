@@ -83,7 +83,10 @@ def redact(captures: tuple[str, ...], demo: bool, output: str, **settings: Any) 
 
 
 def _target(output: str) -> tuple[str | BinaryIO, str]:
-    return (sys.stdout.buffer, "standard output") if output == STDIN else (output, output)
+    if output != STDIN:
+        return output, output
+    terminal.refuse_binary("a capture")
+    return sys.stdout.buffer, "standard output"
 
 
 def _say(written: Written | Redacted, name: str) -> None:

@@ -83,9 +83,16 @@ def reveal_option(function: F) -> F:
 
 
 def output_options(function: F) -> F:
-    """--format and -o for rows."""
+    """--format, --csv-safe and -o for rows."""
     function = click.option(
-        "--format", "form", type=click.Choice(FORMATS), help="How rows are written; table is the default."
+        "--csv-safe", is_flag=True, callback=_for_csv, help="Put ' before CSV texts that a spreadsheet would run."
+    )(function)
+    function = click.option(
+        "--format",
+        "form",
+        type=click.Choice(FORMATS),
+        is_eager=True,
+        help="How rows are written; table, if not said.",
     )(function)
     return click.option(
         "-o",
@@ -94,6 +101,12 @@ def output_options(function: F) -> F:
         metavar="FILE|DIR/",
         help="Write there; a directory gets every table as Parquet.",
     )(function)
+
+
+def _for_csv(context: click.Context, parameter: click.Parameter, value: bool) -> bool:
+    if value and context.params.get("form") != "csv":
+        raise click.UsageError("--csv-safe needs --format csv")
+    return value
 
 
 def time_options(function: F) -> F:

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from kdissect.capture import CaptureSet
+from kdissect.escaping import visible
 from kdissect.tables.declaration import SCHEMAS, TABLES
 
 ROWS, COLUMNS = 8, 16
@@ -33,7 +34,7 @@ def in_notebooks() -> None:
 
 def capture_html(captures: Sequence[CaptureSet]) -> str:
     """The captures, and how to go on. Nothing is read."""
-    names = "".join(f"<li><code>{escape(one.name)}</code>{_sized(one)}</li>" for one in captures)
+    names = "".join(f"<li><code>{escape(visible(one.name))}</code>{_sized(one)}</li>" for one in captures)
     tables = ", ".join(f'<code title="one row per {escape(TABLES[name].row)}">{name}</code>' for name in SCHEMAS)
     return (
         f"<div><p><b>kdissect.Capture</b></p><ul>{names}</ul>"
@@ -64,6 +65,7 @@ def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:,.3f}"
     text = value.strftime("%Y-%m-%d %H:%M:%S.%f") if isinstance(value, datetime) else str(value)
+    text = visible(text)
     return escape(text if len(text) <= CHARACTERS else text[: CHARACTERS - 1] + "…")
 
 

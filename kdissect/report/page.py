@@ -22,6 +22,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from kdissect.escaping import visible
 from kdissect.problems import UsageError
 from kdissect.report.charts import CHARTS
 from kdissect.report.figures import Report, report
@@ -59,6 +60,7 @@ def render(shown: Report) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
         loader=jinja2.PackageLoader("kdissect.report", "assets"),
+        finalize=lambda value: visible(value) if type(value) is str else value,
     )
     environment.filters.update(number=number, moment=moment, size=size)
     return environment.get_template("report.html.j2").render(
@@ -123,11 +125,12 @@ def _columns(table: pa.Table) -> dict[str, Any]:
             values.append([None if v is None else _short(v) for v in column.to_pylist()])
         elif pa.types.is_list(column.type):
             kinds.append("text")
-            values.append([None if v is None else ", ".join(str(one) for one in v) for v in column.to_pylist()])
+            joined = [None if v is None else ", ".join(str(one) for one in v) for v in column.to_pylist()]
+            values.append([None if v is None else visible(v) for v in joined])
         else:
             number_like = pa.types.is_integer(column.type)
             kinds.append("number" if number_like else "flag" if pa.types.is_boolean(column.type) else "text")
-            values.append(column.to_pylist())
+            values.append([visible(v) if isinstance(v, str) else v for v in column.to_pylist()])
     return {"names": table.column_names, "kinds": kinds, "values": values}
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, BinaryIO
@@ -29,8 +29,14 @@ _ESCAPED = r'["\\\x00-\x1f]'
 """What cannot stand in a JSON string as it is."""
 
 
-def write_jsonl(schema: pa.Schema, batches: Iterable[pa.RecordBatch], sink: BinaryIO) -> int:
-    """JSON lines. Returns the number of rows."""
+Change = Callable[[pa.Array], pa.Array]
+"""What a string column becomes before it is written (`kdissect.escaping`)."""
+
+
+def write_jsonl(
+    schema: pa.Schema, batches: Iterable[pa.RecordBatch], sink: BinaryIO, changes: Sequence[Change] = ()
+) -> int:
+    """JSON lines. `changes`: done to the JSON texts. Returns the number of rows."""
     heads = [f"{'{' if i == 0 else ','}{json.dumps(name)}:" for i, name in enumerate(schema.names)]
     rows = 0
     for batch in _conforming(schema, batches):
@@ -38,21 +44,25 @@ def write_jsonl(schema: pa.Schema, batches: Iterable[pa.RecordBatch], sink: Bina
             continue
         parts: list[Any] = []
         for head, column in zip(heads, batch.columns, strict=True):
-            parts += [head, json_texts(column)]
+            parts += [head, _changed(json_texts(column), changes)]
         lines = pc.binary_join_element_wise(*parts, "}\n", "")
         sink.write(_bytes(lines))
         rows += batch.num_rows
     return rows
 
 
-def write_csv(schema: pa.Schema, batches: Iterable[pa.RecordBatch], sink: BinaryIO) -> int:
-    """CSV with a header line. Returns the number of rows."""
+def write_csv(
+    schema: pa.Schema, batches: Iterable[pa.RecordBatch], sink: BinaryIO, changes: Sequence[Change] = ()
+) -> int:
+    """CSV with a header line. `changes`: done to the texts of cells. Returns the number of rows."""
     flat = pa.schema([pa.field(item.name, _csv_type(item.type)) for item in schema])
     rows = 0
     with pa.csv.CSVWriter(sink, flat) as writer:
         for batch in _conforming(schema, batches):
             writer.write_batch(
-                pa.RecordBatch.from_arrays([_csv_column(column) for column in batch.columns], schema=flat)
+                pa.RecordBatch.from_arrays(
+                    [_changed(_csv_column(column), changes) for column in batch.columns], schema=flat
+                )
             )
             rows += batch.num_rows
     return rows
@@ -146,6 +156,13 @@ def _conforming(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterato
             for array, item in zip(arrays, schema, strict=True)
         ]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _changed(column: pa.Array, changes: Sequence[Change]) -> pa.Array:
+    if pa.types.is_string(column.type):
+        for change in changes:
+            column = change(column)
+    return column
 
 
 def _json_strings(column: pa.Array) -> pa.Array:

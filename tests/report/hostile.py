@@ -10,6 +10,8 @@ import pyarrow as pa
 from kdissect.tables.declaration import SCHEMAS
 
 HOSTILE = "</script><script>window.pwned=1</script><img src=x onerror=window.pwned=2><!--\u2028{{7*7}}\"'&amp;"
+SHOWN = HOSTILE.replace("\u2028", "\\u2028")
+"""HOSTILE as a page shows it: what no eye could see is written out."""
 START = datetime(2026, 11, 21, 4, 20, tzinfo=UTC)
 
 

@@ -16,7 +16,7 @@ from kdissect.report import document
 from kdissect.tables.declaration import SCHEMAS
 from tests.conftest import CAPTURES
 from tests.report import browser
-from tests.report.hostile import HOSTILE, hostile_tables
+from tests.report.hostile import SHOWN, hostile_tables
 
 pytestmark = browser.needed
 CHARTS = [
@@ -164,12 +164,12 @@ def test_what_a_capture_says_stays_text(page: browser.Page, folder: Path) -> Non
         0,
     ]
     found = page.run("return document.querySelector('[data-table=latency] tbody').textContent")
-    assert HOSTILE in found
+    assert SHOWN in found
     page.run("document.querySelectorAll('details').forEach(one => one.open = true)")
     time.sleep(0.2)
     text = page.run("return kdissect.csv('latency')")
     rows = list(csv.DictReader(text.splitlines(keepends=True)))
-    assert HOSTILE in {row["client_id"] for row in rows}
+    assert SHOWN in {row["client_id"] for row in rows}
     assert "'=1+2" in {row["client_id"] for row in rows}, "a formula is text in a spreadsheet"
     assert page.run("return window.pwned") is None
     assert page.messages() == []

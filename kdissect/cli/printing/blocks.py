@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import textwrap
 from collections.abc import Sequence
 
 from rich.text import Text
@@ -92,8 +91,7 @@ class Block:
 
 def sentence(text: str, width: int, indent: int = 2, style: str = "") -> list[Text]:
     """A sentence in lines of the width."""
-    wrapped = textwrap.wrap(text, max(20, width - indent), break_on_hyphens=False) or [""]
-    return [Text(" " * indent + line, style) for line in wrapped]
+    return [Text(" " * indent + line, style) for line in words.wrapped(text, width - indent)]
 
 
 def _table(lines: list[Text], share: int, more: str, least: int, leaves: int = 0) -> Block:

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
+from kdissect.escaping import visible
+
 GAP = 2
 """Blanks between columns."""
 LEAST = 4
@@ -38,8 +40,10 @@ def pad(text: str, cells: int, *, right: bool = False) -> str:
 def grid(headers: Sequence[Header], rows: Sequence[Sequence[str]], width: int, *, titles: bool = True) -> list[Text]:
     """Lines of a table at most `width` cells wide: the titles, then a line a row.
 
-    Columns are dropped, the highest `drop` first, until the rest fits; then the widest columns are cut.
+    Columns are dropped, the highest `drop` first, until the rest fits; then the widest columns are cut. Control
+    characters of cells are shown.
     """
+    rows = [[visible(cell) for cell in row] for row in rows]
     kept = list(range(len(headers)))
     widths = [
         max([cell_len(header.title) if titles else 0, *(cell_len(row[i]) for row in rows)])

@@ -8,6 +8,8 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 
+from kdissect.escaping import visible
+
 
 class Hushed:
     """What programs write to standard error that were started while this was entered, for as long as they live.
@@ -54,6 +56,7 @@ class Hushed:
             for line in lines:
                 if line.startswith(self._noise):
                     continue
+                line = visible(line.rstrip("\n").expandtabs()) + "\n"
                 with self._lock:
                     if self._over:
                         continue

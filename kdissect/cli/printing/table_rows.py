@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, BinaryIO, cast
 
 from kdissect.cli.printing import terminal, words
 from kdissect.cli.printing.grid import GAP, fit, pad
+from kdissect.escaping import formula_safe, visible, visible_column
 from kdissect.output import growing_file, whole_file
 
 if TYPE_CHECKING:
@@ -66,22 +67,34 @@ def choose(table: str, known: Sequence[str], asked: Sequence[str] | None, form: 
     return list(known)
 
 
+def refuse_binary(form: str, output: str | None) -> None:
+    """Raise UsageError for a format that no terminal can show, where rows would go to one."""
+    if output is None and form == "arrow":
+        terminal.refuse_binary("--format arrow")
+
+
 def write(
-    schema: pa.Schema, batches: Iterable[pa.RecordBatch], form: str, output: str | None, growing: bool = False
-) -> None:
+    schema: pa.Schema, batches: Iterable[pa.RecordBatch], form: str, output: str | None, growing: bool = False,
+    csv_safe: bool = False,
+) -> None:  # fmt: skip
     """Write batches of a schema as `form` to a file, or to standard output. `growing`: each batch is to be seen as soon
-    as it is there, in a file too."""
+    as it is there, in a file too. `csv_safe`: no text of a CSV is a formula.
+
+    Data formats are exact in a file or a pipe; on a terminal control characters are shown."""
     if output is not None:
         with growing_file(output) if growing else whole_file(output) as stream:
-            _write(schema, batches, form, stream, growing)
+            _write(schema, batches, form, stream, growing, csv_safe)
     elif form == "table" and sys.stdout.isatty():
         _aligned(schema, batches, sys.stdout, terminal.width(), growing)
     else:
-        _write(schema, batches, form, sys.stdout.buffer, growing)
+        refuse_binary(form, output)
+        _write(schema, batches, form, sys.stdout.buffer, growing, csv_safe)
         sys.stdout.buffer.flush()
 
 
-def _write(schema: pa.Schema, batches: Iterable[pa.RecordBatch], form: str, stream: IO[bytes], growing: bool) -> None:
+def _write(
+    schema: pa.Schema, batches: Iterable[pa.RecordBatch], form: str, stream: IO[bytes], growing: bool, csv_safe: bool
+) -> None:
     if growing:
         batches = _flushed(batches, stream)
     if form == "table":
@@ -89,7 +102,13 @@ def _write(schema: pa.Schema, batches: Iterable[pa.RecordBatch], form: str, stre
         return
     from kdissect.tables import formats
 
-    formats.WRITERS[form](schema, batches, cast("BinaryIO", stream))
+    changes = [formula_safe] * csv_safe + [visible_column] * (stream is sys.stdout.buffer and sys.stdout.isatty())
+    if not changes or form == "arrow":
+        formats.WRITERS[form](schema, batches, cast("BinaryIO", stream))
+    elif form == "csv":
+        formats.write_csv(schema, batches, cast("BinaryIO", stream), changes)
+    else:
+        formats.write_jsonl(schema, batches, cast("BinaryIO", stream), [visible_column] * (visible_column in changes))
 
 
 def _flushed(batches: Iterable[pa.RecordBatch], stream: IO[bytes]) -> Iterator[pa.RecordBatch]:
@@ -231,14 +250,12 @@ def _texts(column: pa.Array, short: bool = False) -> list[str]:
     if pa.types.is_boolean(kind):
         return [UNKNOWN if v is None else "true" if v else "false" for v in values]
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return [UNKNOWN if v is None else words.printable(_bytes(v)) for v in values]
+        return [UNKNOWN if v is None else visible(_bytes(v)) for v in values]
     if pa.types.is_nested(kind):
         import json
 
-        return [
-            UNKNOWN if v is None else words.printable(json.dumps(v, default=_plain, ensure_ascii=False)) for v in values
-        ]
-    return [UNKNOWN if v is None else words.printable(str(v)) for v in values]
+        return [UNKNOWN if v is None else visible(json.dumps(v, default=_plain, ensure_ascii=False)) for v in values]
+    return [UNKNOWN if v is None else visible(str(v)) for v in values]
 
 
 def _bytes(value: bytes) -> str:

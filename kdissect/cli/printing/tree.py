@@ -9,6 +9,7 @@ from rich.text import Text
 
 from kdissect.cli.printing import words
 from kdissect.cli.printing.grid import Header, fit, grid
+from kdissect.escaping import visible
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,7 +59,7 @@ def _implied(session: Mapping[str, Any], partitions: pa.Table, width: int) -> It
     for row in partitions.to_pylist():
         numbers.setdefault(row["topic"] or row["topic_id"] or "?", []).append(row["partition"])
     for topic, found in numbers.items():
-        lines = words.wrapped(f"{words.printable(topic)}: {words.ranges(sorted(found))}", width - 4)
+        lines = words.wrapped(f"{visible(topic)}: {words.ranges(sorted(found))}", width - 4)
         yield from (Text(f"  {'  ' if i else ''}{line}") for i, line in enumerate(lines))
 
 
@@ -109,7 +110,7 @@ def _message(explained: pa.Table, data: bytes, width: int) -> list[Text]:
                 shown,
                 "  " * min(depth, 12) + name,
                 field["type"] or "",
-                fit(words.printable(value), 80),
+                fit(visible(value), 80),
                 field["meaning"] or "",
             )
         )

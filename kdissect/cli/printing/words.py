@@ -5,6 +5,8 @@ from __future__ import annotations
 import textwrap
 from datetime import UTC, datetime
 
+from kdissect.escaping import visible
+
 UNKNOWN = "-"
 
 
@@ -91,13 +93,8 @@ def ranges(numbers: list[int], between: str = ", ") -> str:
 
 
 def wrapped(text: str, cells: int) -> list[str]:
-    """The text in lines of at most so many characters, at least 20."""
-    return textwrap.wrap(text, max(20, cells), break_on_hyphens=False) or [""]
-
-
-def printable(text: str) -> str:
-    """Text from the wire may hold control characters; a terminal must not obey them."""
-    return text if text.isprintable() else text.encode("unicode_escape").decode("ascii")
+    """The text in lines of at most so many characters, at least 20; control characters are shown."""
+    return textwrap.wrap(visible(text), max(20, cells), break_on_hyphens=False) or [""]
 
 
 def _zoned(time: datetime, local: bool) -> datetime:
