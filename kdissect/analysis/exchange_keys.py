@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from kdissect.arrays.arrow import Int64s, Scalar, numbers, one
 from kdissect.kernels.kernel import kernel, part
-from kdissect.tables.block import KEYS
+from kdissect.tables.declaration.model import EXCHANGE_KEYS
 
 NOT_AN_ID = -(2**62)
 DIGITS = 16
@@ -86,15 +86,15 @@ def exchange_keys(column: pa.Array | pa.ChunkedArray) -> tuple[Int64s, Int64s]:
 
 def keys_of(table: pa.Table | pa.RecordBatch) -> tuple[Int64s, Int64s]:
     """`exchange_keys` of a table's rows, from the helper columns that rows fresh from a run have, else from the ids."""
-    if KEYS[0] in table.schema.names:
-        high, n = (numbers(one(table, name)) for name in KEYS)
+    if EXCHANGE_KEYS[0] in table.schema.names:
+        high, n = (numbers(one(table, name)) for name in EXCHANGE_KEYS)
         return high, n
     return exchange_keys(table["exchange_id"])
 
 
 def key_names(table: pa.Table) -> list[str]:
     """The columns that `keys_of` reads."""
-    return list(KEYS) if KEYS[0] in table.schema.names else ["exchange_id"]
+    return list(EXCHANGE_KEYS) if EXCHANGE_KEYS[0] in table.schema.names else ["exchange_id"]
 
 
 @part

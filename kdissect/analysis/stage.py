@@ -15,7 +15,7 @@ alone. Brokers and topics of the rows are resolved already.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -23,9 +23,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kdissect.arrays.arrow import Int64s, ints, one, reals, whole, with_columns, words
+from kdissect.arrays.arrow import Int64s, ints, one, reals, whole, with_columns
 from kdissect.arrays.dictionaries import unified
-from kdissect.tables.declaration import SCHEMAS
+from kdissect.tables.declaration import SCHEMAS, TABLES, readers
+from kdissect.tables.declaration.model import By
 
 if TYPE_CHECKING:
     from kdissect.analysis.holds.fetch_holds import HoldTracker
@@ -39,94 +40,23 @@ MOST_WINDOWS = 1 << 16
 HELD_ROWS = 1 << 16
 """Exchanges that wait in whole blocks for their Fetches; beyond that only the Fetches themselves wait, which costs
 copies."""
-SESSION_COLUMNS = frozenset(
-    {
-        "expected_epoch", "epoch_status", "session_outcome", "session_key", "partitions_added", "partitions_altered",
-        "partitions_replaced", "implied_partitions", "hidden_partitions",
-    }
-)  # fmt: skip
-HOLD_COLUMNS = frozenset({"hold", "excess_ms"})
-ADDED = ("fetch_sessions", "session_partitions", "share_sessions", "findings")
-"""Tables that only the analysis makes."""
-FED = ("exchanges", "fetches", "fetch_partitions")
-FOLLOWED = ("fetch_sessions", "session_partitions")
-
-FETCHES_READ = frozenset(
-    {
-        "exchange_id", "broker", "client_id", "api_version", "request_last_at", "response_first_at",
-        "request_session_id", "session_epoch", "response_session_id", "error_code", "throttle_ms",
-        "partitions_returned", "partitions_sent", "request_bytes",
-    }
-)  # fmt: skip
-PARTITIONS_READ = frozenset(
-    {
-        "exchange_id", "topic", "topic_id", "partition", "in_request", "in_response", "forgotten", "fetch_offset",
-        "error_code", "high_watermark", "broker_log_start_offset", "record_bytes", "preferred_read_replica",
-        "diverging_epoch",
-    }
-)  # fmt: skip
-HOLD_FETCHES_READ = FETCHES_READ | {
-    "queued_ms", "broker_ms", "max_wait_ms", "min_bytes", "isolation_level", "is_raft", "record_bytes",
-    "partitions_with_error",
-}  # fmt: skip
-HOLD_PARTITIONS_READ = PARTITIONS_READ | {"last_stable_offset"}
-HOLD_EXCHANGES_READ = frozenset(
-    {
-        "exchange_id", "api_key", "broker", "error_code", "request_last_at", "response_first_at", "broker_ms",
-        "throttle_ms", "queued_ms",
-    }
-)  # fmt: skip
-OFFSETS_READ = frozenset({"exchange_id", "topic", "partition", "asked", "offset", "error_code", "isolation_level"})
 Messages = Mapping[tuple[int, int], pa.Table]
 """(API key, side: 0 request, 1 response) -> nested messages with `exchange_id`, of which only the paths asked for."""
-PRODUCE, SHARE_FETCH, SHARE_ACKNOWLEDGE = 0, 78, 79
-HOLD_MESSAGES = {
-    (PRODUCE, 0): frozenset({"acks"}),
-    (SHARE_FETCH, 0): frozenset({"max_wait_ms", "min_bytes"}),
-    (SHARE_FETCH, 1): frozenset({"responses.partitions.records"}),
-}
-SHARE_MESSAGES = {
-    (SHARE_FETCH, 0): frozenset(
-        {
-            "group_id", "member_id", "share_session_epoch", "topics.partitions.acknowledgement_batches.first_offset",
-            "topics.partitions.acknowledgement_batches.last_offset",
-            "topics.partitions.acknowledgement_batches.acknowledge_types",
-        }
-    ),
-    (SHARE_ACKNOWLEDGE, 0): frozenset(
-        {
-            "group_id", "member_id", "share_session_epoch", "topics.partitions.acknowledgement_batches.first_offset",
-            "topics.partitions.acknowledgement_batches.last_offset",
-            "topics.partitions.acknowledgement_batches.acknowledge_types",
-        }
-    ),
-    (SHARE_FETCH, 1): frozenset(
-        {
-            "error_code", "responses.partitions.acquired_records.first_offset",
-            "responses.partitions.acquired_records.last_offset",
-        }
-    ),
-    (SHARE_ACKNOWLEDGE, 1): frozenset({"error_code"}),
-}  # fmt: skip
 
 
 class Stage:
     """What the tables asked for need of the analysis. `asked`: table -> columns that will be read (None: all)."""
 
     def __init__(self, asked: Mapping[str, Sequence[str] | None]) -> None:
-        self.asked = {name: frozenset(SCHEMAS[name].names if c is None else c) for name, c in asked.items()}
-        everything = "findings" in asked
-        columns = {name: self.asked.get(name, frozenset()) for name in ("fetches", "fetch_partitions", "exchanges")}
-        self.holds_exchanges = everything or "hold" in columns["exchanges"]
-        self.holds = self.holds_exchanges or not HOLD_COLUMNS.isdisjoint(columns["fetches"])
-        self.follows = (
-            self.holds
-            or not SESSION_COLUMNS.isdisjoint(columns["fetches"])
-            or "reason" in columns["fetch_partitions"]
-            or any(name in asked for name in FOLLOWED)
-        )
-        self.shares = "share_sessions" in asked
-        self.finds = everything
+        self.asked = {name: frozenset(TABLES[name].by_name if c is None else c) for name, c in asked.items()}
+        wanted = {TABLES[name].made for name in asked} | {
+            TABLES[name].by_name[column].by for name, columns in self.asked.items() for column in columns
+        }
+        self.finds = By.FINDINGS in wanted
+        self.shares = By.SHARES in wanted
+        self.holds_exchanges = self.finds or By.EXCHANGE_HOLDS in wanted
+        self.holds = self.holds_exchanges or By.FETCH_HOLDS in wanted
+        self.follows = self.holds or By.SESSIONS in wanted
         self._like: dict[str, pa.Schema] = {}
         self._tracker: SessionTracker | None = None
         self._holder: HoldTracker | None = None
@@ -143,35 +73,35 @@ class Stage:
     @property
     def tables(self) -> dict[str, frozenset[str]]:
         """Tables and columns to read for it, besides what was asked for."""
-        from kdissect.analysis.findings import READ
-
         found: dict[str, frozenset[str]] = {}
-
-        def add(name: str, columns: frozenset[str]) -> None:
-            found[name] = found.get(name, frozenset()) | columns
-
-        if self.follows:
-            add("fetches", HOLD_FETCHES_READ if self.holds else FETCHES_READ)
-            add("fetch_partitions", HOLD_PARTITIONS_READ if self.holds else PARTITIONS_READ)
-            if not self.asked.keys().isdisjoint(FOLLOWED) or self.finds:
-                add("api_versions", frozenset({"broker", "api_key", "max_version"}))
-        if self.holds or self.shares:
-            add("exchanges", HOLD_EXCHANGES_READ | {"connection_id", "client_id"})
-        if self.holds:
-            add("list_offsets", OFFSETS_READ)
-        if self.finds:
-            for name, columns in READ.items():
-                add(name, columns - SESSION_COLUMNS - HOLD_COLUMNS)
+        for reader in self._readers:
+            for name, columns in reader.tables.items():
+                if not TABLES[name].made.analysis:
+                    found[name] = found.get(name, frozenset()) | (frozenset(columns) - TABLES[name].analysed)
         return found
 
     @property
     def messages(self) -> dict[tuple[int, int], frozenset[str]]:
         """Messages and paths to decode for it."""
         found: dict[tuple[int, int], frozenset[str]] = {}
-        for needed, paths in ((self.holds_exchanges, HOLD_MESSAGES), (self.shares, SHARE_MESSAGES)):
-            for message, names in paths.items() if needed else ():
+        for reader in self._readers:
+            for message, names in reader.messages.items():
                 found[message] = found.get(message, frozenset()) | names
         return found
+
+    @property
+    def _readers(self) -> list[readers.Reader]:
+        """The parts of the analysis that take part."""
+        shards = self.finds or any(TABLES[name].made is By.SESSIONS for name in self.asked)
+        parts = (
+            (self.follows, readers.SESSIONS),
+            (self.follows and shards, readers.SHARDS),
+            (self.holds, readers.FETCH_HOLDS),
+            (self.holds_exchanges, readers.EXCHANGE_HOLDS),
+            (self.shares, readers.SHARES),
+            (self.finds, readers.FINDINGS),
+        )
+        return [reader for needed, reader in parts if needed]
 
     @property
     def waiting(self) -> int:
@@ -185,12 +115,13 @@ class Stage:
         `tables`: those that `tables` names, rows of one block, resolved; all rows of an exchange together. `watermark`:
         microseconds since the epoch; no later row has its request's last byte or its response's first one before it.
         """
-        self._like = {name: tables[name].schema for name in FED if name in tables}
+        self._like = {name: table.schema for name, table in tables.items() if TABLES[name].joined}
         return self._work(tables, messages or {}, watermark, last=False)
 
     def finish(self) -> Tables:
         """The rows that were held back, and the sessions that are open."""
-        none = {name: self._like.get(name, schema).empty_table() for name, schema in SCHEMAS.items() if name in FED}
+        joined = [name for name, table in TABLES.items() if table.joined]
+        none = {name: self._like.get(name, SCHEMAS[name]).empty_table() for name in joined}
         return self._work(none, {}, NO_WATERMARK, last=True)
 
     def _work(self, tables: Tables, messages: Messages, watermark: int, last: bool) -> dict[str, pa.Table]:
@@ -240,8 +171,7 @@ class Stage:
     def _exchange_holds(self, new: pa.Table, messages: Messages, fetches: pa.Table, last: bool) -> pa.Table:
         """The exchanges whose hold is known: a Fetch waits for its row of `fetches`."""
         from kdissect.analysis.exchange_keys import key_names, keys_of, locate
-        from kdissect.analysis.holds.exchange_holds import coded, hold_codes
-        from kdissect.analysis.holds.fetch_holds import HOLDS
+        from kdissect.analysis.holds.exchange_holds import coded, hold_codes, hold_column
 
         fresh = new.filter(pa.array(np.nan_to_num(reals(new, "throttle_ms")) > 0, pa.bool_()))
         fresh = fresh.select([*key_names(new), "response_first_at", "throttle_ms"])
@@ -260,16 +190,16 @@ class Stage:
                     block.settle(locate(block.waiting_keys, keys), holds)
         done = []
         while queue and (last or not len(queue[0].waiting)):
-            done.append(queue.popleft().table_with(HOLDS))
+            done.append(queue.popleft().table_with(hold_column))
         rows = sum(len(block.codes) for block in queue)
         for i in range(len(queue)):
             if rows <= HELD_ROWS:
                 break
             rows -= len(queue[i].codes) - len(queue[i].waiting)
             settled, queue[i] = queue[i].split()
-            done.append(settled.table_with(HOLDS))
+            done.append(settled.table_with(hold_column))
         if not done:
-            return with_columns(new.slice(0, 0), {"hold": words(np.zeros(0, np.int8), HOLDS)})
+            return with_columns(new.slice(0, 0), hold_column(np.zeros(0, np.int8)))
         made = done[0]
         for more in done[1:]:
             made = _both(made, more)
@@ -313,9 +243,9 @@ class _Held:
         self.codes[self.waiting[told]] = holds[at[told]]
         self.waiting = self.waiting[~told]
 
-    def table_with(self, names: Sequence[str]) -> pa.Table:
+    def table_with(self, column: Callable[[npt.NDArray[np.int8]], dict[str, pa.Array]]) -> pa.Table:
         """The rows with their hold."""
-        return with_columns(self.table, {"hold": words(self.codes, names)})
+        return with_columns(self.table, column(self.codes))
 
     def split(self) -> tuple[_Held, _Held]:
         """The rows that are settled, and those that wait."""
@@ -335,7 +265,11 @@ def _both(a: pa.Table | None, b: pa.Table) -> pa.Table:
     return unified(pa.concat_tables([a, b], promote_options="permissive")) if b.num_rows else a
 
 
-NAMES = {PRODUCE: "Produce", SHARE_FETCH: "ShareFetch", SHARE_ACKNOWLEDGE: "ShareAcknowledge"}
+NAMES = {
+    readers.PRODUCE.key: "Produce",
+    readers.SHARE_FETCH.key: "ShareFetch",
+    readers.SHARE_ACKNOWLEDGE.key: "ShareAcknowledge",
+}
 
 
 def named(messages: Messages) -> dict[tuple[str, str], pa.Table]:

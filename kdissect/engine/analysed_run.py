@@ -10,23 +10,20 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from kdissect.analysis.stage import ADDED, NO_WATERMARK, Stage
+from kdissect.analysis.stage import NO_WATERMARK, Stage
 from kdissect.arrays.dictionaries import unified
 from kdissect.capture import CaptureSet
+from kdissect.engine import timings
 from kdissect.engine.pipeline import Rows
 from kdissect.engine.run import Run, Settings
 from kdissect.engine.saving.spool import Place, Spool, together
-from kdissect.engine.timings import ANALYSIS, REST, TABLES
-from kdissect.tables.builder import AT_THE_END, TableBuilder
+from kdissect.tables.builder import TableBuilder
+from kdissect.tables.declaration import TABLES
 from kdissect.tables.order import order
 from kdissect.tables.where import Filter
 
-PROGRESSIVE = (
-    "exchanges", "fetches", "fetch_partitions", "fetch_sessions", "session_partitions", "share_sessions",
-)  # fmt: skip
+PROGRESSIVE = tuple(name for name, table in TABLES.items() if table.progressive)
 """Tables that `AnalysedRun.parts` makes part by part; the others that the analysis adds need everything at once."""
-
-
 ROWS_A_TIME = 8192
 """Rows that are worth working on: what is done once for each lot costs as much as some thousand rows."""
 MOST_ROWS = 1 << 15
@@ -73,11 +70,11 @@ class AnalysedRun:
         at_the_end = self.run.finish()
         if self.stage.idle:
             return {name: [*pieces.rows.get(name, ()), *_listed(at_the_end, name)] for name in self.asked}
-        self.clock.at(TABLES)
+        self.clock.at(timings.TABLES)
         made = pieces.tables()
-        self.clock.at(ANALYSIS)
+        self.clock.at(timings.ANALYSIS)
         tables = self.stage.whole({**made, **at_the_end}, pieces.messages())
-        self.clock.at(REST)
+        self.clock.at(timings.REST)
         return {name: _listed(tables, name) for name in self.asked}
 
     def parts(self, held: int = 0) -> Iterator[dict[str, pa.Table]]:
@@ -100,9 +97,9 @@ class AnalysedRun:
             block = part.block
             pieces.take(part)
         yield self._feed(pieces, NO_WATERMARK)
-        self.clock.at(ANALYSIS)
+        self.clock.at(timings.ANALYSIS)
         last = dict(self.stage.finish())
-        self.clock.at(REST)
+        self.clock.at(timings.REST)
         yield last
 
     def settled(self, spool: Spool) -> Iterator[dict[str, pa.Table]]:
@@ -119,17 +116,17 @@ class AnalysedRun:
             pieces.take(part)
         lots.append(pieces.aside(spool, NO_WATERMARK))
         for lot in lots:
-            self.clock.at(TABLES)
+            self.clock.at(timings.TABLES)
             unresolved = {name: [spool.get(place)] for name, place in lot.tables.items()}
             messages = {kind: spool.get(place) for kind, place in lot.messages.items()}
             yield self._worked(_resolved(self.builder, unresolved), messages, lot.mark)
-        self.clock.at(ANALYSIS)
+        self.clock.at(timings.ANALYSIS)
         last = dict(self.stage.finish())
-        self.clock.at(REST)
+        self.clock.at(timings.REST)
         yield last
 
     def _feed(self, pieces: _Pieces, mark: int) -> dict[str, pa.Table]:
-        self.clock.at(TABLES)
+        self.clock.at(timings.TABLES)
         return self._worked(pieces.tables(), pieces.messages(), mark)
 
     def _worked(
@@ -139,9 +136,9 @@ class AnalysedRun:
         tables = {name: order(name, table) for name, table in made.items()}
         if "api_versions" in self.builder.columns:
             tables["api_versions"] = self.builder.offered.table(self.builder.brokers)
-        self.clock.at(ANALYSIS)
+        self.clock.at(timings.ANALYSIS)
         fed = self.stage.feed(tables, messages, mark)
-        self.clock.at(REST)
+        self.clock.at(timings.REST)
         return {**tables, **fed}
 
 
@@ -196,7 +193,7 @@ def _resolved(builder: TableBuilder, rows: dict[str, list[pa.RecordBatch | pa.Ta
     """Resolved tables of these rows: all that a run makes part by part. The rows are taken out."""
     found = {}
     for name in builder.columns:
-        if name in AT_THE_END or name in ADDED:
+        if TABLES[name].made.at_the_end or TABLES[name].made.analysis:
             continue
         made = [builder.resolve(name, piece) for piece in rows.pop(name, ())]
         found[name] = unified(pa.concat_tables(made, promote_options="none")) if made else builder.finished(name, [])

@@ -6,31 +6,16 @@ works as well on tables read back from Parquet.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from kdissect.problems import UsageError
+from kdissect.tables.declaration import readers
 
 if TYPE_CHECKING:
     from kdissect.engine.capture import Capture
-
-LATENCY_EXCHANGES = (
-    "exchange_id", "capture", "client_id", "broker", "api_key", "api", "api_version", "status", "error_code", "hold",
-    "request_first_at", "response_first_at", "latency_ms", "broker_ms", "throttle_ms", "request_bytes",
-    "response_bytes",
-)  # fmt: skip
-"""Columns of `exchanges` that `kdissect.analysis.latency.latency` reads."""
-SESSION_FETCHES = (
-    "exchange_id", "broker", "client_id", "request_kind", "session_outcome", "session_key", "request_last_at",
-    "response_first_at",
-)  # fmt: skip
-MATCHED = (
-    "connection_id", "client_ip", "client_port", "broker_ip", "broker_port", "correlation_id", "request_last_at",
-    "error",
-)  # fmt: skip
-"""Columns of `exchanges` that comparing needs besides those of latency."""
 
 
 class Analysis:
@@ -51,7 +36,7 @@ class Analysis:
         from kdissect.analysis.sessions import session_figures
         from kdissect.analysis.sessions.slots import evictors, last_fetch, slot_demand
 
-        tables = self._capture.tables({"fetches": SESSION_FETCHES, "fetch_sessions": None, "share_sessions": None})
+        tables = self._capture.tables(readers.SESSION_FIGURES.tables)
         fetches, sessions = tables["fetches"], tables["fetch_sessions"]
         until = last_fetch(fetches)
         return {
@@ -72,10 +57,7 @@ class Analysis:
         from kdissect.analysis.latency import checked, latency
 
         columns = checked(by, every)
-        exchanges = [name for name in LATENCY_EXCHANGES if name != "hold" or "hold" in columns]
-        asked: dict[str, Sequence[str] | None] = {"exchanges": exchanges, "fetches": ("exchange_id", "excess_ms")}
-        if "topic" in columns:
-            asked["fetch_partitions"] = ("exchange_id", "topic")
+        asked = _latency_tables(columns)
         tables = self._capture.tables(asked, {} if where is None else {"exchanges": where})
         return latency(tables["exchanges"], tables.get("fetch_partitions"), by, every, tables["fetches"])
 
@@ -91,13 +73,7 @@ class Analysis:
         """
         from kdissect.analysis.sessions.membership import implied
 
-        tables = self._capture.tables(
-            {
-                "fetches": ("exchange_id", "request_kind", "session_key", "session_epoch"),
-                "fetch_partitions": ("exchange_id", "topic", "topic_id", "partition", "in_request"),
-                "session_partitions": None,
-            }
-        )
+        tables = self._capture.tables(readers.MEMBERSHIP.tables)
         connection, _, ordinal = exchange_id.partition(":")
         ids = [
             name
@@ -123,12 +99,16 @@ class Analysis:
     def _compared(self, by: Sequence[str]) -> Mapping[str, pa.Table]:
         from kdissect.analysis.latency import checked
 
-        columns = checked(by)
-        exchanges = [name for name in LATENCY_EXCHANGES if name != "hold" or "hold" in columns]
-        asked: dict[str, Sequence[str] | None] = {
-            "exchanges": [*exchanges, *MATCHED],
-            "fetches": ("exchange_id", "excess_ms"),
-        }
-        if "topic" in columns:
-            asked["fetch_partitions"] = ("exchange_id", "topic")
+        asked = _latency_tables(checked(by))
+        asked["exchanges"] += readers.MATCHING.tables["exchanges"]
         return self._capture.tables(asked)
+
+
+def _latency_tables(columns: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """What `latency` reads for groups by these columns: holds and topics only where they make a group."""
+    tables = dict(readers.LATENCY.tables)
+    if "hold" not in columns:
+        tables["exchanges"] = tuple(name for name in tables["exchanges"] if name != "hold")
+    if "topic" not in columns:
+        del tables["fetch_partitions"]
+    return tables

@@ -15,13 +15,12 @@ from kdissect.analysis.stage import Stage
 from kdissect.capture import CaptureSet, open_captures
 from kdissect.capture.keys import read_key_log
 from kdissect.capture.sources import Source
-from kdissect.engine.analysed_run import PROGRESSIVE, AnalysedRun
+from kdissect.engine.analysed_run import AnalysedRun
 from kdissect.engine.display import capture_html, in_notebooks
 from kdissect.engine.run import Progress, Run, Settings
 from kdissect.output import whole_seekable
 from kdissect.problems import UsageError
-from kdissect.tables.builder import AT_THE_END
-from kdissect.tables.declaration import SCHEMAS, columns_of
+from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of
 from kdissect.tables.recording import Reading
 from kdissect.tables.selection import selection
 from kdissect.tables.where import Filter, parse
@@ -36,11 +35,7 @@ if TYPE_CHECKING:
     from kdissect.engine.timings import Timings
     from kdissect.summary import Summary
 
-MADE = (
-    "connections", "exchanges", "fetches", "fetch_partitions", "list_offsets", "producer_ids", "groups", "api_versions",
-    "topics", "fetch_sessions", "session_partitions", "share_sessions", "record_batches", "findings", "capture_quality",
-    "problems",
-)  # fmt: skip
+MADE = tuple(name for name, one in TABLES.items() if not one.on_request)
 """The tables that a run makes unless others are asked for, in the order in which they are written. `records` and
 `producers`, which go into every record and every batch sent, are made when they are asked for."""
 
@@ -148,14 +143,14 @@ class Capture:
         run = Run(self._captures, {name: made}, settings)
         for rows in _together(run, name):
             yield from run.builder.finished(name, rows, condition, shown).combine_chunks().to_batches()
-        if name in AT_THE_END:
+        if TABLES[name].made.at_the_end:
             for _, piece in run.pieces_at_the_end():
                 yield from run.builder.finished(name, [piece], condition, shown).to_batches()
 
     def _analysed_batches(
         self, name: str, made: list[str], condition: Filter | None, shown: list[str]
     ) -> Iterator[pa.RecordBatch]:
-        if name not in PROGRESSIVE:
+        if not TABLES[name].progressive:
             yield from self._tables({name: shown}, {}, {name: condition})[name].to_batches()
             return
         run = AnalysedRun(self._captures, {name: made}, self._settings)

@@ -10,7 +10,9 @@ from kdissect.capture import CaptureSet
 from kdissect.engine.analysed_run import AnalysedRun
 from kdissect.engine.run import Settings
 from kdissect.engine.saving.evidence_rows import Evidence
-from kdissect.summary import WANTED, Summarizer, Summary
+from kdissect.summary import Summarizer, Summary
+from kdissect.tables.declaration import TABLES
+from kdissect.tables.declaration.readers import FIRST_SCREEN
 
 HELD_BACK = 100_000
 """Rows held back until names of brokers are known: some tens of MB. Of a smaller capture every name is known."""
@@ -23,13 +25,13 @@ connections: some 30 MB. What comes after them in a larger capture is counted ev
 def overview(captures: Sequence[CaptureSet], settings: Settings, by: str) -> Summary:
     """The summary of captures; `by` groups its latencies. Memory is bounded by the constants above."""
     gathered = Summarizer(by)
-    wanted = {name: list(columns) for name, columns in WANTED.items()}
+    wanted = {name: list(columns) for name, columns in FIRST_SCREEN.tables.items()}
     settings = replace(settings, reading=replace(settings.reading, most_sent=EVIDENCE))
     run = AnalysedRun(captures, wanted, settings)
     evidence = Evidence(EVIDENCE)
     for part in run.parts(HELD_BACK):
-        for name in ("exchanges", "fetch_sessions"):
-            if part[name].num_rows:
+        for name in wanted:
+            if name in part and TABLES[name].progressive and part[name].num_rows:
                 gathered.feed(name, run.builder.resolved(name, part[name], None, wanted[name]))
         evidence.take(part)
     for capture in captures:

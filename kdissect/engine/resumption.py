@@ -33,11 +33,13 @@ from kdissect.net.scanner import Scanner
 from kdissect.net.segment import FILE_SHIFT, PACKET
 from kdissect.problems import CaptureError, UsageError
 from kdissect.tables.brokers import Brokers
-from kdissect.tables.builder import PER_BLOCK
-from kdissect.tables.declaration import columns_of
+from kdissect.tables.declaration import TABLES, columns_of
+from kdissect.tables.declaration.model import By
 from kdissect.tables.topics import Topics
 
-TABLES = (*PER_BLOCK, "fetch_partitions", "list_offsets", "record_batches", "problems")
+STREAMED = tuple(
+    name for name, one in TABLES.items() if one.made in (By.BLOCK, By.RECORD_SETS, By.NOTED) and not one.on_request
+)
 """Tables whose rows are made as exchanges complete."""
 
 
@@ -46,9 +48,9 @@ def columns(table: str, named: Sequence[str] | None = None) -> list[str]:
 
     Raises UsageError for other tables, for columns that are not there, and for columns of the analysis.
     """
-    if table not in TABLES:
+    if table not in STREAMED:
         columns_of(table)
-        raise UsageError(f"rows of {table!r} are complete at the end only; a stream makes: {', '.join(TABLES)}")
+        raise UsageError(f"rows of {table!r} are complete at the end only; a stream makes: {', '.join(STREAMED)}")
     asked = columns_of(table, None if named is None else list(named))
     plain = [column for column in asked if Stage({table: [column]}).idle]
     if named is not None and plain != asked:

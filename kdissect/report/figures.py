@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -12,20 +12,10 @@ from kdissect.analysis.sessions import session_figures
 from kdissect.analysis.sessions.slots import evictors, last_fetch, slot_demand
 from kdissect.arrays.arrow import with_columns
 from kdissect.report import rows
-from kdissect.report.rows import EXCHANGES, FETCHES
 from kdissect.summary import WANTED, Summarizer, Summary
+from kdissect.tables.declaration.readers import REPORT
 
-READ: Mapping[str, Sequence[str] | None] = {
-    "exchanges": EXCHANGES,
-    "fetches": FETCHES,
-    "fetch_sessions": None,
-    "share_sessions": None,
-    "connections": WANTED["connections"],
-    "api_versions": None,
-    "findings": None,
-    "capture_quality": None,
-    "problems": (*WANTED["problems"], "file", "frame"),
-}
+READ = REPORT.tables
 """Tables and columns that a report is made of. None of them holds keys or values of records, or credentials."""
 
 

@@ -30,17 +30,13 @@ from kdissect.spark.stages.plan import INDEX, STAGED, Plan, Source, source_of
 from kdissect.spark.stages.resolving import Names, Outcome, put_together
 from kdissect.spark.stages.table_cells import opened
 from kdissect.spark.workers import settled
-from kdissect.tables.declaration import SCHEMAS, columns_of
+from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of
+from kdissect.tables.declaration.model import By
 from kdissect.tables.recording import Reading
-from kdissect.tables.suggestion import near
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-TABLES = (*MADE, "records", "producers")
-"""What can be asked for; all but the last two are made where nothing is named."""
-DRIVER = ("api_versions", "topics", "capture_quality")
-"""Tables that are small and made on the driver."""
 TRANSPORTS = ("ranges", "payload")
 Notes = list[tuple[str, bytes]]
 """Staged rows for the driver: table, data."""
@@ -143,9 +139,6 @@ def prepare(
         raise UsageError(f"transport is {' or '.join(TRANSPORTS)}, not {transport!r}")
     asked = dict(tables) if isinstance(tables, Mapping) else dict.fromkeys(MADE if tables is None else tables)
     columns = {name: columns_of(name, None if some is None else list(some)) for name, some in asked.items()}
-    for name in columns:
-        if name not in TABLES:
-            raise UsageError(f"Spark does not make table {name!r}{near(name, TABLES)}; tables: {', '.join(TABLES)}")
     keys = None if keylog is None else read_key_log(keylog)
     settings = Settings(
         nanoseconds(start), nanoseconds(end), keylog=keys, reading=Reading(verify=verify).asked(asked, {}, reveal)
@@ -210,7 +203,7 @@ class Dataset(Mapping[str, "DataFrame"]):
     def __getitem__(self, name: str) -> DataFrame:
         if name not in self.plan.tables:
             raise KeyError(name)
-        if name in DRIVER:
+        if TABLES[name].made is By.LEARNED:
             return self._small(name)
         if name == "findings":
             return self._findings()

@@ -17,6 +17,7 @@ from kdissect.summary.clients import JUDGED, Tallies, broker_itself, in_order, w
 from kdissect.summary.model import BrokerLine, ClientLine, ErrorLine, LatencyLine, ProblemLine, SessionLine, Summary
 from kdissect.summary.pace import Buckets
 from kdissect.summary.quantiles import Latencies
+from kdissect.tables.declaration.readers import FIRST_SCREEN
 from kdissect.tables.order import order
 
 GROUPINGS: Mapping[str, tuple[str, ...]] = {
@@ -27,21 +28,7 @@ GROUPINGS: Mapping[str, tuple[str, ...]] = {
 }
 """What the latency block can be grouped by, and the columns of `exchanges` that make a group."""
 
-WANTED: Mapping[str, tuple[str, ...]] = {
-    "exchanges": (
-        "exchange_id", "client_id", "broker", "api", "api_version", "status", "error", "latency_ms", "hold",
-        "queued_ms", "request_first_at",
-    ),
-    "connections": (
-        "connection_id", "capture", "client_ip", "broker", "broker_ip", "broker_port", "started_at", "ended_at",
-        "is_kafka", "protocol", "tls", "client_id", "client_software_name", "client_software_version", "group_id",
-        "bytes",
-    ),
-    "fetch_sessions": ("broker", "opened_at", "closed_at", "first_epoch", "requests", "end_reason"),
-    "findings": ("id", "severity", "text", "table", "filter", "count", "first_exchange_id"),
-    "capture_quality": ("capture", "file", "measure", "value", "text"),
-    "problems": ("kind", "bytes", "detail", "at", "exchange_id", "connection_id"),
-}  # fmt: skip
+WANTED = FIRST_SCREEN.tables
 """Tables and columns that the summary reads. Tables that an engine does not make are left out and cost nothing."""
 
 EACH = ("connection_id", "started_at", "ended_at", "bytes")

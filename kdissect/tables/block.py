@@ -11,18 +11,17 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.kafka.exchanges.completed import FILE_SHIFT, NULL_TIME, STATUS, Completed, Connections
-from kdissect.tables.declaration import SCHEMAS
-from kdissect.tables.declaration.model import CODE, COUNT, FLAG, MS, TIME
+from kdissect.tables.declaration import TABLES
+from kdissect.tables.declaration.model import CODE, COUNT, EXCHANGE_KEYS, FLAG, MS, TIME
 from kdissect.tables.identity import Directory, dictionary, exchange_ids
 from kdissect.tables.nest import Level, optional
+from kdissect.tables.timestamps import OddTimes
 
 Int64s = npt.NDArray[np.int64]
 Column = Callable[[], pa.Array]
+Rows = tuple[Mapping[str, Column], int]
+"""The columns of rows, each made when it is asked for, and how many rows there are."""
 
-TIME_KEY = "_time"
-KEYS = ("_connection", "_ordinal")
-"""Helper columns that name an exchange as its id does, by numbers (see `Block.keys`): for joining tables."""
-"""Helper column of unresolved rows: request's first time in µs (int64), by which `order` sorts; never shown."""
 PACKET_MASK = (1 << FILE_SHIFT) - 1
 
 
@@ -31,6 +30,10 @@ class Block:
 
     def __init__(self, completed: Completed, directory: Directory) -> None:
         self.done = completed
+        self.batches: Int64s | None = None
+        """Number of record batches of each partition of the Fetch responses, in wire order, where they were counted."""
+        self.odd = OddTimes()
+        """Timestamps of messages that are outside the calendar."""
         self.directory = directory
         self.connections: Connections = directory.connections
         self._nests: dict[tuple[int, int], Level] = {}
@@ -50,8 +53,8 @@ class Block:
         return self.connections.id[done.conn].view(np.int64), np.where(done.is_orphan, -1 - done.n, done.n)
 
     def key_columns(self, rows: Int64s | slice = slice(None)) -> dict[str, Column]:
-        """The columns KEYS of these rows."""
-        return {name: lambda i=i: pa.array(self.keys[i][rows], COUNT) for i, name in enumerate(KEYS)}  # type: ignore[misc]
+        """The columns EXCHANGE_KEYS of these rows."""
+        return {name: lambda i=i: pa.array(self.keys[i][rows], COUNT) for i, name in enumerate(EXCHANGE_KEYS)}  # type: ignore[misc]
 
     @cached_property
     def client_id(self) -> pa.Array:
@@ -168,17 +171,13 @@ def packet_number(packet: Int64s) -> pa.Array:
 
 
 def assemble(name: str, columns: Mapping[str, Column], wanted: Sequence[str], rows: int) -> pa.RecordBatch:
-    """The wanted columns of a table as a record batch; declared columns that nobody makes here are null.
+    """The wanted columns of a table as a record batch; those that the analysis fills are null.
 
     Strings may be dictionary-encoded; `finished` makes them plain. Columns beginning with `_` are helpers.
     """
-    schema = SCHEMAS[name]
     arrays = []
     for column in wanted:
         make = columns.get(column)
-        if make is None:
-            arrays.append(pa.nulls(rows, schema.field(column).type))
-            continue
-        array = make()
+        array = pa.nulls(rows, TABLES[name].by_name[column].type) if make is None else make()
         arrays.append(array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array)
     return pa.RecordBatch.from_arrays(arrays, names=list(wanted))

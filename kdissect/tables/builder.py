@@ -20,7 +20,7 @@ parts of one work that ran apart `merge` theirs before resolving.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,22 +29,17 @@ import pyarrow as pa
 from kdissect.arrays.dictionaries import unified
 from kdissect.kafka.exchanges.completed import Completed, Connections, Problems, Quality
 from kdissect.tables import quality as qualities
-from kdissect.tables.block import KEYS, TIME_KEY, Block
+from kdissect.tables.block import Block, assemble
 from kdissect.tables.brokers import Brokers
 from kdissect.tables.clients import Clients
 from kdissect.tables.connections import connections_tables
-from kdissect.tables.declaration import SCHEMAS, columns_of
-from kdissect.tables.exchanges import exchanges
-from kdissect.tables.fetches import fetches
-from kdissect.tables.groups import groups
+from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of
+from kdissect.tables.declaration.model import EXCHANGE_KEYS, TEXT, By, Gathering
 from kdissect.tables.identity import Directory
-from kdissect.tables.offsets import list_offsets
 from kdissect.tables.order import order, sort_columns
-from kdissect.tables.partitions import fetch_partitions
-from kdissect.tables.producer_ids import producer_ids
-from kdissect.tables.projection import needs_brokers, needs_topics, wanted
+from kdissect.tables.projection import wanted
 from kdissect.tables.recording import Reading, Recorder
-from kdissect.tables.timestamps import OddTimes
+from kdissect.tables.registered import BLOCK_MAKERS
 from kdissect.tables.topics import Topics
 from kdissect.tables.versions import Offered
 from kdissect.tables.where import Filter
@@ -52,41 +47,10 @@ from kdissect.tables.where import Filter
 if TYPE_CHECKING:
     from kdissect.tables.selection import Selected
 
-PER_BLOCK: Mapping[str, Callable[[Block, Sequence[str]], pa.RecordBatch]] = {
-    "exchanges": exchanges,
-    "fetches": fetches,
-    "producer_ids": producer_ids,
-    "groups": groups,
-}
-"""Tables made from each block alone; `fetch_partitions` and `list_offsets` take or tell something more, and those of
-record sets come from `recorded`."""
-
-LATE = frozenset(
-    {
-        *("broker", "topic", "assigned_partitions"),  # resolved
-        *(
-            "hold",
-            "excess_ms",
-            "reason",
-            "expected_epoch",
-            "epoch_status",
-            "session_outcome",
-            "session_key",
-        ),  # analysed
-        *("partitions_added", "partitions_altered", "partitions_replaced", "implied_partitions"),
-    }
-)
-"""Columns whose values are not final in unresolved rows."""
-
 ROW = "_row"
 
 PIECE = 1 << 14
 """Rows made plain at a time: with all columns some 8 MB."""
-
-KEYED = ("exchanges", "fetches", "fetch_partitions")
-
-AT_THE_END = ("connections", "producers", "api_versions", "topics", "capture_quality", "problems")
-"""Tables made by `finish`."""
 
 
 class TableBuilder:
@@ -107,8 +71,9 @@ class TableBuilder:
         self.topics = Topics(mentions="topics" in tables)
         self.clients = Clients()
         self.offered = Offered()
-        self._brokers = any(needs_brokers(name, columns) for name, columns in self.columns.items())
-        self._topics = any(needs_topics(name, columns) for name, columns in self.columns.items())
+        needed = {one for name, columns in self.columns.items() for one in TABLES[name].needs(columns)}
+        self._brokers = Gathering.BROKERS in needed
+        self._topics = not needed.isdisjoint((Gathering.TOPICS, Gathering.MENTIONS))
         self._odd: list[Problems] = []
         self._recorder = Recorder(self.columns, reading or Reading(), self.topics)
         self.selected: Selected | None = None
@@ -116,7 +81,7 @@ class TableBuilder:
         self.fed: Completed | None = None
         """The exchanges of the block fed last that are wanted."""
         self.keyed = False
-        """Whether rows of KEYED tables have the helper columns by which an analysis joins them."""
+        """Whether rows have the helper columns by which the analysis joins tables."""
 
     @property
     def wanted(self) -> dict[tuple[int, int], frozenset[str]]:
@@ -142,32 +107,28 @@ class TableBuilder:
         self.fed = block.done
         if "api_versions" in self.columns:
             self.offered.feed(block)
-        batches = self._recorder.begin(block)
+        block.batches = self._recorder.begin(block)
         out = {}
         for name in self.columns:
-            columns = self.working_columns(name)
-            if name in PER_BLOCK:
-                out[name] = PER_BLOCK[name](block, columns)
-            elif name == "fetch_partitions":
-                out[name] = fetch_partitions(block, columns, batches)
-            elif name == "list_offsets":
-                odd = OddTimes()
-                out[name] = list_offsets(block, columns, odd)
-                if odd.rows:
-                    self._odd.append(qualities.odd_times(odd, block, name))
+            if name in BLOCK_MAKERS:
+                columns, rows = BLOCK_MAKERS[name](block)
+                out[name] = assemble(name, columns, self.working_columns(name), rows)
+                if block.odd.rows:
+                    self._odd.append(qualities.odd_times(block.odd, block, name))
+                    block.odd.rows = []
         return out
 
     def recorded(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Rows of `record_batches` and `records` of the block that was fed last, unresolved, piece by piece."""
-        names = [name for name in ("record_batches", "records") if name in self.columns]
+        names = [name for name in self.columns if TABLES[name].made is By.RECORD_SETS]
         return self._recorder.parts({name: self.working_columns(name) for name in names})
 
     def working_columns(self, name: str) -> list[str]:
         """The columns that unresolved rows of a table have: those asked for, and what ordering and resolving need."""
         columns = list(self.columns[name])
         extra = [*sort_columns(name)]
-        if self.keyed and name in KEYED:
-            extra += KEYS
+        if self.keyed and TABLES[name].joined:
+            extra += EXCHANGE_KEYS
         if "topic" in columns and "topic_id" in SCHEMAS[name].names:
             extra.append("topic_id")
         return columns + [column for column in dict.fromkeys(extra) if column not in columns]
@@ -318,7 +279,7 @@ class TableBuilder:
         A filter on a column that is resolved or analysed later keeps all rows. Not for tables that an analysis still
         reads whole. `finished` and `resolved` apply the whole filter anyway: this only saves memory.
         """
-        if not where.columns.isdisjoint(LATE):
+        if not where.columns.isdisjoint(TABLES[name].late):
             return batch
         return _one_batch(filtered(name, pa.Table.from_batches([batch]), where))
 
@@ -326,14 +287,18 @@ class TableBuilder:
         """Rows with brokers and topics by what is known now. Idempotent; helpers and dictionaries stay."""
         table = pa.Table.from_batches([part]) if isinstance(part, pa.RecordBatch) else part
         names = table.column_names
-        if "broker" in names and name != "api_versions":
-            table = table.set_column(names.index("broker"), "broker", self.brokers.resolve(table["broker"]))
-        if "topic" in names and "topic_id" in names and name != "topics":
-            topic = self.topics.resolve(table["topic"], table["topic_id"])
-            table = table.set_column(names.index("topic"), "topic", topic)
-        if "assigned_partitions" in names:
-            column = self.topics.resolve_assignments(table["assigned_partitions"])
-            table = table.set_column(names.index("assigned_partitions"), "assigned_partitions", column)
+        for at, column in enumerate(names):
+            declared = TABLES[name].by_name.get(column)
+            if declared is None or declared.named is None:
+                continue
+            values = table[column]
+            if declared.named is Gathering.BROKERS:
+                values = self.brokers.resolve(values)
+            elif declared.type != TEXT:
+                values = self.topics.resolve_assignments(values)
+            elif "topic_id" in names:
+                values = self.topics.resolve(values, table["topic_id"])
+            table = table.set_column(at, column, values)
         return table
 
     def _schema(self, name: str, columns: Sequence[str] | None) -> pa.Schema:
@@ -359,6 +324,3 @@ def _one_batch(table: pa.Table) -> pa.RecordBatch:
 def shown(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Exactly the columns and types of a declared schema: plain strings, no helpers."""
     return pa.table([table[name].cast(schema.field(name).type) for name in schema.names], schema=schema)
-
-
-__all__ = ["AT_THE_END", "LATE", "PER_BLOCK", "TIME_KEY", "TableBuilder", "filtered", "shown"]

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.kafka.exchanges.completed import END_REASONS, NULL_TIME
-from kdissect.tables.block import code, count, flag, instant
+from kdissect.tables.block import Column, code, count, flag, instant
 from kdissect.tables.clients import NEVER, Clients, told
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import MS
@@ -37,40 +37,45 @@ def connections_tables(
 
 
 def _piece(directory: Directory, clients: Clients, rows: Int64s) -> pa.Table:
+    made = columns(directory, clients, rows)
+    return pa.table({name: made[name]() for name in SCHEMAS["connections"].names})
+
+
+def columns(directory: Directory, clients: Clients, rows: Int64s) -> dict[str, Column]:
+    """The columns of `connections` for these rows of the run's."""
     table = directory.connections
     client_id = clients.client_id.codes(rows)
     rtt = table.rtt_ns[rows]
-    columns = {
-        "connection_id": connection_ids(table.id[rows]),
-        "capture": directory.capture(rows),
-        "client_ip": directory.client_ip(rows),
-        "client_port": code(table.client_port[rows]),
-        "broker_ip": directory.broker_ip(rows),
-        "broker_port": code(table.broker_port[rows]),
-        "broker": directory.broker(rows),
-        "started_at": instant(table.started[rows]),
-        "ended_at": instant(table.ended[rows]),
-        "start_seen": flag(table.start_seen[rows]),
-        "end_reason": dictionary(table.end_reason[rows], END_REASONS),
-        "is_kafka": flag(table.is_kafka[rows]),
-        "protocol": dictionary(table.protocol[rows], table.protocols),
-        "client_id": dictionary(client_id, clients.client_id.texts.texts),
-        "client_software_name": clients.software.column(rows),
-        "client_software_version": clients.version.column(rows),
-        "group_id": clients.groups(rows, table.capture[rows], directory.client_codes(rows), client_id),
-        "sasl_mechanism": clients.mechanism.column(rows, table.sasl_mechanism),
-        "principal": told(rows, table.principal),
-        "tls": dictionary(table.tls[rows], table.protocols),
-        "sni": told(rows, table.sni),
-        "packets": count(table.packets[rows]),
-        "bytes": count(table.bytes[rows]),
-        "retransmitted_bytes": count(table.retransmitted_bytes[rows]),
-        "duplicated_packets": count(table.duplicated_packets[rows]),
-        "out_of_order_packets": count(table.out_of_order_packets[rows]),
-        "missing_bytes": count(table.missing_bytes[rows]),
-        "zero_window_ms": optional(table.zero_window_ns[rows] / 1e6, np.ones(len(rows), np.bool_), MS),
-        "rtt_ms": optional(rtt / 1e6, rtt >= 0, MS),
-        "exchanges": count(table.exchanges[rows]),
-        "problems": count(table.problems[rows]),
+    return {
+        "connection_id": lambda: connection_ids(table.id[rows]),
+        "capture": lambda: directory.capture(rows),
+        "client_ip": lambda: directory.client_ip(rows),
+        "client_port": lambda: code(table.client_port[rows]),
+        "broker_ip": lambda: directory.broker_ip(rows),
+        "broker_port": lambda: code(table.broker_port[rows]),
+        "broker": lambda: directory.broker(rows),
+        "started_at": lambda: instant(table.started[rows]),
+        "ended_at": lambda: instant(table.ended[rows]),
+        "start_seen": lambda: flag(table.start_seen[rows]),
+        "end_reason": lambda: dictionary(table.end_reason[rows], END_REASONS),
+        "is_kafka": lambda: flag(table.is_kafka[rows]),
+        "protocol": lambda: dictionary(table.protocol[rows], table.protocols),
+        "client_id": lambda: dictionary(client_id, clients.client_id.texts.texts),
+        "client_software_name": lambda: clients.software.column(rows),
+        "client_software_version": lambda: clients.version.column(rows),
+        "group_id": lambda: clients.groups(rows, table.capture[rows], directory.client_codes(rows), client_id),
+        "sasl_mechanism": lambda: clients.mechanism.column(rows, table.sasl_mechanism),
+        "principal": lambda: told(rows, table.principal),
+        "tls": lambda: dictionary(table.tls[rows], table.protocols),
+        "sni": lambda: told(rows, table.sni),
+        "packets": lambda: count(table.packets[rows]),
+        "bytes": lambda: count(table.bytes[rows]),
+        "retransmitted_bytes": lambda: count(table.retransmitted_bytes[rows]),
+        "duplicated_packets": lambda: count(table.duplicated_packets[rows]),
+        "out_of_order_packets": lambda: count(table.out_of_order_packets[rows]),
+        "missing_bytes": lambda: count(table.missing_bytes[rows]),
+        "zero_window_ms": lambda: optional(table.zero_window_ns[rows] / 1e6, np.ones(len(rows), np.bool_), MS),
+        "rtt_ms": lambda: optional(rtt / 1e6, rtt >= 0, MS),
+        "exchanges": lambda: count(table.exchanges[rows]),
+        "problems": lambda: count(table.problems[rows]),
     }
-    return pa.table({name: columns[name] for name in SCHEMAS["connections"].names})

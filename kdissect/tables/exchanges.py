@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pyarrow as pa
 
 from kdissect.kafka.exchanges.completed import NO_CODE
 from kdissect.tables.apinames import api_column, error_column
 from kdissect.tables.block import (
-    TIME_KEY,
     Block,
     Column,
-    assemble,
+    Rows,
     code,
     count,
     elapsed,
@@ -22,12 +19,14 @@ from kdissect.tables.block import (
     packet_file,
     packet_number,
 )
-from kdissect.tables.declaration.model import CODE, MS
+from kdissect.tables.declaration.model import CODE, MS, TIME_KEY
+from kdissect.tables.makers import makes
 from kdissect.tables.nest import Int64s, optional
 
 
-def exchanges(block: Block, wanted: Sequence[str]) -> pa.RecordBatch:
-    """The wanted columns of `exchanges`, one row per row of the block, in its order. `broker` is not resolved yet."""
+@makes("exchanges")
+def exchanges(block: Block) -> Rows:
+    """The columns of `exchanges`, one row per row of the block, in its order. `broker` is not resolved yet."""
     done, directory, connections = block.done, block.directory, block.connections
     errors, known = error_codes(block)
     columns: dict[str, Column] = {
@@ -70,7 +69,7 @@ def exchanges(block: Block, wanted: Sequence[str]) -> pa.RecordBatch:
         TIME_KEY: lambda: block.sort_time,
         **block.key_columns(),
     }
-    return assemble("exchanges", columns, wanted, len(block))
+    return columns, len(block)
 
 
 def error_codes(block: Block) -> tuple[Int64s, np.ndarray]:

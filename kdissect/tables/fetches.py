@@ -1,8 +1,6 @@
-"""The `fetches` table: what is on the wire. Session and hold columns stay null here; the analysis fills them."""
+"""The `fetches` table: what is on the wire; sessions and holds come from the analysis."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -10,9 +8,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.kafka.exchanges.completed import NO_CODE
-from kdissect.tables.block import TIME_KEY, Block, Column, assemble, code, count, elapsed, instant
-from kdissect.tables.declaration.model import CODE, COUNT, FLAG, MS, TEXT
+from kdissect.tables.block import Block, Column, Rows, code, count, elapsed, instant
+from kdissect.tables.declaration.model import CODE, COUNT, FLAG, MS, TEXT, TIME_KEY
 from kdissect.tables.identity import dictionary
+from kdissect.tables.makers import makes
 from kdissect.tables.nest import Int64s, Level, optional, pick
 
 FETCH = 1
@@ -24,8 +23,9 @@ REQUEST_KINDS = ("sessionless", "create", "replace", "close", "incremental")
 FIRST_SESSION_VERSION = 7
 
 
-def fetches(block: Block, wanted: Sequence[str]) -> pa.RecordBatch:
-    """The wanted columns of `fetches`, one row per Fetch exchange of the block. `broker` is not resolved yet."""
+@makes("fetches")
+def fetches(block: Block) -> Rows:
+    """The columns of `fetches`, one row per Fetch exchange of the block. `broker` is not resolved yet."""
     rows = block.rows(FETCH)
     done, directory = block.done, block.directory
     conn = done.conn[rows]
@@ -91,7 +91,7 @@ def fetches(block: Block, wanted: Sequence[str]) -> pa.RecordBatch:
         TIME_KEY: lambda: block.sort_time.take(pa.array(rows)),
         **block.key_columns(rows),
     }
-    return assemble("fetches", columns, wanted, len(rows))
+    return columns, len(rows)
 
 
 def top_error(block: Block, rows: Int64s) -> pa.Array:

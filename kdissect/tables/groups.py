@@ -8,7 +8,6 @@ life and are all events.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,10 +19,11 @@ import pyarrow.compute as pc
 from kdissect.kafka.exchanges.completed import NULL_TIME
 from kdissect.kafka.exchanges.payloads import decoded
 from kdissect.tables.apinames import error_column
-from kdissect.tables.block import TIME_KEY, Block, Column, assemble, instant
-from kdissect.tables.declaration.model import ASSIGNMENT, CODE, TEXT
+from kdissect.tables.block import Block, Column, Rows, instant
+from kdissect.tables.declaration.model import ASSIGNMENT, CODE, TEXT, TIME_KEY
 from kdissect.tables.exchanges import error_codes
 from kdissect.tables.identity import dictionary
+from kdissect.tables.makers import makes
 from kdissect.tables.nest import Int64s, Level, optional, pick
 from kdissect.tables.partitions import Side, keys, locate
 
@@ -136,8 +136,9 @@ def wanted() -> dict[tuple[int, int], set[str]]:
     return paths
 
 
-def groups(block: Block, columns: Sequence[str]) -> pa.RecordBatch:
-    """The wanted columns of `groups`, exchanges in the block's order. Topics of assignments are not resolved yet."""
+@makes("groups")
+def groups(block: Block) -> Rows:
+    """The columns of `groups`, exchanges in the block's order. Topics of assignments are not resolved yet."""
     parts = [part for event in EVENTS if len((part := _Part(block, event)).row)]
     row = np.concatenate([part.row for part in parts]) if parts else np.zeros(0, np.int64)
     order = np.argsort(row, kind="stable")
@@ -175,7 +176,7 @@ def groups(block: Block, columns: Sequence[str]) -> pa.RecordBatch:
         "assigned_partitions": gather(lambda part: part.assignment(), ASSIGNMENT),
         TIME_KEY: lambda: block.sort_time.take(pa.array(row)),
     }
-    return assemble("groups", makers, columns, len(row))
+    return makers, len(row)
 
 
 class _Part:

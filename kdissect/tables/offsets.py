@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import pyarrow as pa
 
-from kdissect.tables.block import TIME_KEY, Block, Column, assemble
-from kdissect.tables.declaration.model import CODE, COUNT, OFFSETS
+from kdissect.tables.block import Block, Column, Rows
+from kdissect.tables.declaration.model import CODE, COUNT, OFFSETS, TIME_KEY
 from kdissect.tables.identity import dictionary
+from kdissect.tables.makers import makes
 from kdissect.tables.nest import numbers, pick
 from kdissect.tables.partitions import keys, locate, side
-from kdissect.tables.timestamps import OddTimes, kafka_time
+from kdissect.tables.timestamps import kafka_time
 
 LIST_OFFSETS = 2
 
@@ -27,14 +26,15 @@ SPECIAL = {
 """Timestamps that mean something else (ListOffsetsRequest; KIP-734, KIP-405, KIP-1005, KIP-1023)."""
 
 
-def list_offsets(block: Block, wanted: Sequence[str], odd: OddTimes | None = None) -> pa.RecordBatch:
-    """The wanted columns of `list_offsets`. Partitions without an answer come behind those with one."""
+@makes("list_offsets")
+def list_offsets(block: Block) -> Rows:
+    """The columns of `list_offsets`. Partitions without an answer come behind those with one."""
     request, response = block.nest(LIST_OFFSETS, 0), block.nest(LIST_OFFSETS, 1)
     asked_topics, given_topics = request.each("topics"), response.each("topics")
     asked, given = asked_topics.each("partitions"), given_topics.each("partitions")
     sides = (
-        side(asked, asked_topics, block.bodies(LIST_OFFSETS, 0), asked.ints("partition_index"), "name"),
-        side(given, given_topics, block.bodies(LIST_OFFSETS, 1), given.ints("partition_index"), "name"),
+        side(asked, asked_topics, block.bodies(LIST_OFFSETS, 0), asked.ints("partition_index"), "name", ""),
+        side(given, given_topics, block.bodies(LIST_OFFSETS, 1), given.ints("partition_index"), "name", ""),
     )
     asked_key, given_key = keys(*sides)
     in_asked = locate(given_key, asked_key)
@@ -58,11 +58,11 @@ def list_offsets(block: Block, wanted: Sequence[str], odd: OddTimes | None = Non
 
     def time_asked() -> pa.Array:
         ms = numbers(ask("timestamp", COUNT), -1)
-        return kafka_time(ms, ms >= 0, "timestamp_asked", row, odd)
+        return kafka_time(ms, ms >= 0, "timestamp_asked", row, block.odd)
 
     def time_given() -> pa.Array:
         found = give("timestamp", COUNT)
-        return kafka_time(numbers(found, -1), np.asarray(found.is_valid()), "timestamp", row, odd)
+        return kafka_time(numbers(found, -1), np.asarray(found.is_valid()), "timestamp", row, block.odd)
 
     def asked_names() -> pa.Array:
         found = ask("timestamp", COUNT)
@@ -88,4 +88,4 @@ def list_offsets(block: Block, wanted: Sequence[str], odd: OddTimes | None = Non
         "latency_ms": lambda: block.latency_ms().take(pa.array(row)),
         TIME_KEY: lambda: block.sort_time.take(pa.array(row)),
     }
-    return assemble("list_offsets", columns, wanted, len(row))
+    return columns, len(row)

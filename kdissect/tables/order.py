@@ -1,41 +1,22 @@
 """The order of rows: the request's first time, then exchange id as text; rows of one exchange stay as they are.
 
-Tables that are about something else have an order of their own, below. Times compare in microseconds, as they are
-shown, so that sorting a shown table gives the same order. Nulls come last.
+Tables that are about something else have another key in their declaration, or none where they are made in order. Times
+compare in microseconds, as they are shown, so that sorting a shown table gives the same order. Nulls come last.
 """
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kdissect.tables.block import TIME_KEY
-
-KEYS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "connections": ("started_at", "connection_id"),
-        "fetch_sessions": ("opened_at", "session_key"),
-        "session_partitions": ("session_key", "topic", "topic_id", "partition", "from_epoch", "to_epoch"),
-        "share_sessions": ("opened_at", "session_key"),
-        "producers": (),
-        "groups": ("at", "exchange_id"),
-        "api_versions": (),
-        "topics": (),
-        "findings": (),
-        "capture_quality": (),
-        "problems": ("at", "exchange_id", "connection_id", "kind"),
-    }
-)
-"""Tables not ordered by request time; () for those that are made in order."""
+from kdissect.tables.declaration import TABLES
+from kdissect.tables.declaration.model import BY_REQUEST
 
 
 def sort_columns(name: str) -> tuple[str, ...]:
     """The columns by which rows of a table are ordered; needed by `order`, whatever else is asked for."""
-    return KEYS.get(name, (TIME_KEY, "exchange_id"))
+    return TABLES[name].key
 
 
 def order(name: str, table: pa.Table) -> pa.Table:
@@ -51,7 +32,7 @@ def order(name: str, table: pa.Table) -> pa.Table:
         values = times.fill_null(np.iinfo(np.int64).max).to_numpy()
         if (values[1:] >= values[:-1]).all() and _same(rest, table, values[1:] == values[:-1]):
             return table
-        if name not in KEYS:
+        if TABLES[name].key == BY_REQUEST:
             return table.take(pa.array(_by_time(values, table[rest[0]])))
     indices = pc.sort_indices(_plain(table.select(keys)), sort_keys=[(key, "ascending") for key in keys])
     return table.take(indices)

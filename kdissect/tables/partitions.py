@@ -8,7 +8,6 @@ the version uses ids, else by name; a response always uses what its request used
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,9 +16,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.kafka.exchanges.completed import NO_CODE
-from kdissect.tables.block import TIME_KEY, Block, Column, assemble, flag
-from kdissect.tables.declaration.model import CODE, COUNT, TEXT
+from kdissect.tables.block import Block, Column, Rows, flag
+from kdissect.tables.declaration.model import CODE, COUNT, TEXT, TIME_KEY
 from kdissect.tables.fetches import FETCH
+from kdissect.tables.makers import makes
 from kdissect.tables.nest import Int64s, Level, lengths, numbers, optional, pick
 
 
@@ -33,12 +33,14 @@ class Side:
     partition: Int64s
 
 
-def side(level: Level, topics: Level, row_of_body: Int64s, partition: Int64s, name: str = "topic") -> Side:
-    """The partitions below a level of topics."""
+def side(
+    level: Level, topics: Level, row_of_body: Int64s, partition: Int64s, name: str = "topic", topic_id: str = "topic_id"
+) -> Side:
+    """The partitions below a level of topics. `name`, `topic_id`: the fields that name a topic, "" for none."""
     return Side(
         row_of_body[level.body],
         level.up(topics.column(name, TEXT)),
-        level.up(topics.column("topic_id", TEXT)),
+        level.up(topics.column(topic_id, TEXT) if topic_id else pa.nulls(len(topics), TEXT)),
         partition,
     )
 
@@ -102,11 +104,9 @@ def locate(wanted: Int64s, among: Int64s) -> Int64s:
     return np.where(among[found] == wanted, found, -1)
 
 
-def fetch_partitions(block: Block, wanted: Sequence[str], batches: Int64s | None = None) -> pa.RecordBatch:
-    """The wanted columns of `fetch_partitions`, exchanges in the block's order. Topics are not resolved yet.
-
-    `batches`: number of record batches of each partition of the block's Fetch responses, in wire order, when known.
-    """
+@makes("fetch_partitions")
+def fetch_partitions(block: Block) -> Rows:
+    """The columns of `fetch_partitions`, exchanges in the block's order. Topics are not resolved yet."""
     request, response = block.nest(FETCH, 0), block.nest(FETCH, 1)
     asked_topics, gone_topics = request.each("topics"), request.each("forgotten_topics_data")
     given_topics = response.each("responses")
@@ -141,8 +141,8 @@ def fetch_partitions(block: Block, wanted: Sequence[str], batches: Int64s | None
     row = np.concatenate([sides[2].row, sides[0].row[only_asked], sides[1].row[only_gone]])
     group = np.repeat([0, 1, 2], [len(given), len(only_asked), len(only_gone)])
     order = np.argsort(row * 3 + group, kind="stable")
-    joined = Joined(block, row[order], in_asked[order], in_gone[order], in_given[order], sides, asked, given, batches)
-    return assemble("fetch_partitions", joined.columns(), wanted, len(order))
+    joined = Joined(block, row[order], in_asked[order], in_gone[order], in_given[order], sides, asked, given)
+    return joined.columns(), len(order)
 
 
 @dataclass(slots=True)
@@ -157,7 +157,6 @@ class Joined:
     sides: tuple[Side, Side, Side]
     asked: Level
     given: Level
-    batches: Int64s | None
 
     def columns(self) -> dict[str, Column]:
         """A maker for each column."""
@@ -172,7 +171,7 @@ class Joined:
         request_read = block.body_of(FETCH, 0)[row] >= 0
         response_read = block.body_of(FETCH, 1)[row] >= 0
         asked, given = self.asked_at >= 0, self.given_at >= 0
-        columns: dict[str, Column] = {
+        return {
             "exchange_id": lambda: block.exchange_id.take(pa.array(row)),
             "topic": lambda: self.named("topic"),
             "topic_id": lambda: self.named("topic_id"),
@@ -195,6 +194,7 @@ class Joined:
             "record_bytes": lambda: pick(
                 pc.max_element_wise(self.given.column("records_bytes", COUNT).fill_null(0), 0), self.given_at
             ),
+            "batches": self.batches,
             "aborted_transactions": self.aborted,
             "preferred_read_replica": give("preferred_read_replica", CODE),
             "diverging_epoch": give("diverging_epoch.epoch", CODE),
@@ -204,10 +204,11 @@ class Joined:
             TIME_KEY: lambda: block.sort_time.take(pa.array(row)),
             **block.key_columns(row),
         }
-        counted = self.batches
-        if counted is not None:
-            columns["batches"] = lambda: pick(pa.array(counted, COUNT), self.given_at)
-        return columns
+
+    def batches(self) -> pa.Array:
+        """Number of record batches, null where they were not counted."""
+        counted = self.block.batches
+        return pa.nulls(len(self.row), COUNT) if counted is None else pick(pa.array(counted, COUNT), self.given_at)
 
     def named(self, which: str) -> pa.Array:
         """Topic name or id as on the wire, from whichever side has the row."""

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pyarrow as pa
 
-from kdissect.tables.block import TIME_KEY, Block, Column, assemble
-from kdissect.tables.declaration.model import CODE, COUNT, TEXT
+from kdissect.tables.block import Block, Column, Rows
+from kdissect.tables.declaration.model import CODE, COUNT, TEXT, TIME_KEY
+from kdissect.tables.makers import makes
 from kdissect.tables.nest import pick
 
 INIT_PRODUCER_ID = 22
 
 
-def producer_ids(block: Block, wanted: Sequence[str]) -> pa.RecordBatch:
-    """The wanted columns of `producer_ids`, one row per InitProducerId exchange of the block."""
+@makes("producer_ids")
+def producer_ids(block: Block) -> Rows:
+    """The columns of `producer_ids`, one row per InitProducerId exchange of the block."""
     rows = block.rows(INIT_PRODUCER_ID)
     asked, given = block.body_of(INIT_PRODUCER_ID, 0)[rows], block.body_of(INIT_PRODUCER_ID, 1)[rows]
     request, response = block.nest(INIT_PRODUCER_ID, 0), block.nest(INIT_PRODUCER_ID, 1)
@@ -37,4 +37,4 @@ def producer_ids(block: Block, wanted: Sequence[str]) -> pa.RecordBatch:
         "latency_ms": lambda: block.latency_ms().take(pa.array(rows)),
         TIME_KEY: lambda: block.sort_time.take(pa.array(rows)),
     }
-    return assemble("producer_ids", columns, wanted, len(rows))
+    return columns, len(rows)

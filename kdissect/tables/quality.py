@@ -22,6 +22,12 @@ KINDS = [""] + [kind.name.lower() for kind in sorted(Kind)]
 
 def problems(found: Problems, directory: Directory) -> pa.RecordBatch:
     """Rows of `problems`, in the order given."""
+    columns = problem_columns(found, directory)
+    return pa.RecordBatch.from_arrays([columns[name] for name in SCHEMAS["problems"].names], SCHEMAS["problems"].names)
+
+
+def problem_columns(found: Problems, directory: Directory) -> dict[str, pa.Array]:
+    """The columns of `problems`."""
     table = directory.connections
     conn = np.asarray(found.conn, np.int64)
     capture = np.asarray(found.capture, np.int64)
@@ -31,7 +37,7 @@ def problems(found: Problems, directory: Directory) -> pa.RecordBatch:
     texts = exchange_ids(table.id[conn[named]], np.asarray(found.n)[named], np.asarray(found.is_orphan)[named])
     place = np.cumsum(named) - 1
     packet = np.asarray(found.packet, np.int64)
-    columns = {
+    return {
         "capture": dictionary(capture, table.captures),
         "connection_id": directory.connection_id(conn),
         "exchange_id": texts.take(pa.array(np.where(named, place, 0), mask=~named)),
@@ -43,7 +49,6 @@ def problems(found: Problems, directory: Directory) -> pa.RecordBatch:
         "detail": dictionary(found.detail, found.texts),
         "bytes": count(found.bytes),
     }
-    return pa.RecordBatch.from_arrays([columns[name] for name in SCHEMAS["problems"].names], SCHEMAS["problems"].names)
 
 
 def odd_times(odd: OddTimes, block: Block, table: str) -> Problems:
@@ -71,8 +76,7 @@ def odd_times(odd: OddTimes, block: Block, table: str) -> Problems:
 def capture_quality(rows: Iterable[Quality]) -> pa.Table:
     """The `capture_quality` table, in the order given."""
     schema = SCHEMAS["capture_quality"]
-    listed = [(row.capture, row.file, row.measure, row.value, row.text) for row in rows]
-    columns = zip(*listed, strict=True) if listed else [[] for _ in schema]
+    listed = list(rows)
     return pa.table(
-        [pa.array(list(column), kind) for column, kind in zip(columns, schema.types, strict=True)], schema=schema
+        [pa.array([getattr(row, field.name) for row in listed], field.type) for field in schema], schema=schema
     )

@@ -26,8 +26,9 @@ from kdissect.kafka.recordsets.batch_layout import (
     TRANSACTIONAL_BIT,
 )
 from kdissect.kafka.recordsets.batches import Batches, walk
-from kdissect.tables.block import TIME_KEY, Block
+from kdissect.tables.block import Block
 from kdissect.tables.declaration import SCHEMAS
+from kdissect.tables.declaration.model import TIME_KEY
 from kdissect.tables.nest import Int64s
 from kdissect.tables.order import order
 from kdissect.tables.recordsets import PRODUCE, RecordSets, fetch_batches, record_problems, record_rows, record_sets

@@ -18,8 +18,8 @@ import pyarrow as pa
 from kdissect.kafka.exchanges.completed import Problems
 from kdissect.kafka.recordsets.batch_layout import AT, BASE_OFFSET, NULL
 from kdissect.kafka.recordsets.batches import Batches
-from kdissect.tables.block import TIME_KEY, Block, Column, assemble
-from kdissect.tables.declaration.model import CODE, TEXT
+from kdissect.tables.block import Block, Column, assemble
+from kdissect.tables.declaration.model import CODE, TEXT, TIME_KEY
 from kdissect.tables.nest import Int64s
 
 FETCH = 1
@@ -52,6 +52,10 @@ def wanted(*keys: int) -> dict[tuple[int, int], set[str]]:
         fields.add(f"{below}.position" if key == SNAPSHOT else f"{topics}.topic_id")
         paths[key, side] = fields | ({f"{topics}.{name}"} if name else set())
     return paths
+
+
+OF_A_SET = ("exchange_id", "topic", "topic_id", "partition")
+"""Columns that all rows of a record set share."""
 
 
 @dataclass(slots=True)

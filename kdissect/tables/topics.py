@@ -7,6 +7,7 @@ that carries both tells the name of an id; messages with one of them only add ro
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -183,14 +184,18 @@ class Topics:
         named = {item.topic for item in self.seen.values() if item.topic_id}
         rows = [item for item in self.seen.values() if item.topic_id or item.topic not in named]
         rows.sort(key=lambda item: (item.first, item.topic_id or "", item.topic or ""))
-        columns = {
-            "topic_id": pa.array([item.topic_id for item in rows], TEXT),
-            "topic": pa.array([item.topic for item in rows], TEXT),
-            "first_seen_at": instant(np.array([item.first for item in rows], np.int64)),
-            "partitions": pa.array([item.partitions or None for item in rows], COUNT),
-            "source": pa.array([api_name(item.told[2]) for item in rows], TEXT),
-        }
-        return pa.table(columns, schema=SCHEMAS["topics"])
+        return pa.table(topic_columns(rows), schema=SCHEMAS["topics"])
+
+
+def topic_columns(rows: Sequence[Seen]) -> dict[str, pa.Array]:
+    """The columns of the `topics` table."""
+    return {
+        "topic_id": pa.array([item.topic_id for item in rows], TEXT),
+        "topic": pa.array([item.topic for item in rows], TEXT),
+        "first_seen_at": instant(np.array([item.first for item in rows], np.int64)),
+        "partitions": pa.array([item.partitions or None for item in rows], COUNT),
+        "source": pa.array([api_name(item.told[2]) for item in rows], TEXT),
+    }
 
 
 def grouped(

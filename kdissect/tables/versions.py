@@ -28,6 +28,10 @@ def wanted() -> dict[tuple[int, int], set[str]]:
     }
 
 
+COLUMNS = ("broker", "api_key", "api", "min_version", "max_version", "used_min", "used_max")
+"""What `Offered.table` makes."""
+
+
 @dataclass(slots=True)
 class Offered:
     """Offers and uses of a run, by unresolved broker (`capture<TAB>ip:port`) and API key."""
@@ -119,10 +123,8 @@ class Offered:
             used_min, used_max = merged.uses.get((broker, api), (None, None))
             rows.append((broker, api, api_name(api), lowest, highest, used_min, used_max))
         schema = SCHEMAS["api_versions"]
-        columns = zip(*rows, strict=True) if rows else [[] for _ in schema]
-        return pa.table(
-            [pa.array(list(column), kind) for column, kind in zip(columns, schema.types, strict=True)], schema=schema
-        )
+        columns = dict(zip(COLUMNS, zip(*rows, strict=True) if rows else [[] for _ in COLUMNS], strict=True))
+        return pa.table([pa.array(list(columns[field.name]), field.type) for field in schema], schema=schema)
 
 
 def _natural(broker: str) -> tuple[bool, int, str]:

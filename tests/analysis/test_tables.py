@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from kdissect.analysis.diff import diff, match, network, slower, versions
-from kdissect.analysis.findings import FINDERS, READ, findings
+from kdissect.analysis.findings import FINDERS, findings
 from kdissect.analysis.latency import broker_estimate, latency
 from kdissect.analysis.sessions import session_layout, session_rules
 from kdissect.analysis.sessions.membership import implied
@@ -21,6 +21,7 @@ from kdissect.analysis.sessions.tracker import SessionTracker
 from kdissect.analysis.stage import Stage
 from kdissect.problems import UsageError
 from kdissect.tables.declaration import SCHEMAS
+from kdissect.tables.declaration.readers import FINDINGS
 from kdissect.tables.where import parse
 from tests.analysis.model import Broker, topics_bytes
 from tests.analysis.read import analysed, rows
@@ -85,10 +86,12 @@ def test_a_findings_filter_shows_its_evidence(name: str) -> None:
 
 
 def test_finders_need_no_more_than_they_say() -> None:
-    """With the columns of READ alone the findings are the same; without any table there are none."""
+    """With the columns that they are declared to read the findings are the same; without any table there are none."""
     whole = analysed(NAME)
     less = {
-        name: table.select([column for column in table.column_names if column in READ.get(name, table.column_names)])
+        name: table.select(
+            [column for column in table.column_names if column in FINDINGS.tables.get(name, table.column_names)]
+        )
         for name, table in whole.items()
     }
     assert findings(less).equals(whole["findings"])

@@ -8,13 +8,13 @@ from datetime import timedelta
 import pyarrow as pa
 
 from kdissect.cli.printing import table_rows
-from kdissect.tables.declaration import SCHEMAS
+from kdissect.tables.declaration import TABLES
 from tests.cli.standin import START, exchange, rows
 
 
 def shown(table: str, data: pa.Table, width: int) -> list[str]:
     """Lines of a table on a terminal of that width."""
-    names = [name for name in table_rows.VIEWS[table].split() if name in SCHEMAS[table].names]
+    names = list(TABLES[table].shown)
     stream = io.StringIO()
     data = data.select(names)
     table_rows._aligned(data.schema, data.to_batches(), stream, width)

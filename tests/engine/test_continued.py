@@ -10,7 +10,7 @@ import pytest
 
 import kdissect
 from kdissect.capture.captureset import Member
-from kdissect.engine.resumption import TABLES, Continued, columns
+from kdissect.engine.resumption import STREAMED, Continued, columns
 from kdissect.engine.run import Settings
 from kdissect.problems import UsageError
 
@@ -71,7 +71,7 @@ def test_exchanges_are_those_of_one_run(captures: Path, tmp_path: Path, name: st
 def test_every_table_comes(captures: Path, tmp_path: Path) -> None:
     paths = cut(captures / "base.pcap", 5, tmp_path)
     local = kdissect.open(paths)
-    for table in TABLES:
+    for table in STREAMED:
         rows = continued(paths, table)[0]
         expected = local.table(table, columns(table)).num_rows
         assert len(rows) <= expected, table

@@ -7,8 +7,6 @@ them. `count` and `first_exchange_id` come from running `filter` over `table`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -21,6 +19,8 @@ from kdissect.analysis.findings import (
 )
 from kdissect.analysis.findings.evidence import SEVERITIES, Finder, Finding, Tables
 from kdissect.tables.declaration import SCHEMAS
+from kdissect.tables.declaration.model import By
+from kdissect.tables.makers import fills
 
 FINDERS: tuple[Finder, ...] = (
     *access_findings.FINDERS,
@@ -32,49 +32,9 @@ FINDERS: tuple[Finder, ...] = (
 MOST_OF_A_KIND = 20
 """Findings of one kind that are listed; the worst stand first and the others say the same of smaller cases."""
 
-READ: Mapping[str, frozenset[str]] = {
-    "exchanges": frozenset(
-        {
-            "exchange_id", "connection_id", "api_key", "api", "client_id", "error_code", "error", "throttle_ms",
-            "request_first_at", "request_transfer_ms", "response_transfer_ms", "request_frame", "request_file",
-            "response_frame", "response_file",
-        }
-    ),
-    "fetches": frozenset(
-        {
-            "exchange_id", "connection_id", "broker", "client_id", "requested_at", "request_last_at",
-            "response_first_at", "request_kind", "session_outcome", "session_key", "request_session_id", "excess_ms",
-            "broker_ms", "latency_ms", "record_bytes", "error_code", "max_bytes", "isolation_level", "is_follower",
-        }
-    ),
-    "fetch_partitions": frozenset(
-        {
-            "exchange_id", "topic", "partition", "record_bytes", "partition_max_bytes", "last_stable_offset",
-            "high_watermark", "error_code", "lag",
-        }
-    ),
-    "connections": frozenset(
-        {
-            "connection_id", "client_ip", "client_port", "client_id", "broker", "tls", "start_seen", "is_kafka",
-            "end_reason", "exchanges", "started_at", "ended_at", "zero_window_ms", "retransmitted_bytes", "broker_ip",
-            "broker_port", "bytes", "rtt_ms", "protocol",
-        }
-    ),
-    "producers": frozenset(
-        {"exchange_id", "sent_at", "topic", "topic_id", "partition", "producer_id", "sequence"}
-    ),
-    "record_batches": frozenset(
-        {
-            "topic", "topic_id", "partition", "base_offset", "last_offset", "is_transactional", "is_control",
-            "leader_epoch", "producer_id",
-        }
-    ),
-}  # fmt: skip
-"""Tables and columns that the finders read; of `record_batches` only what was written within transactions matters."""
-
 
 def told_of(name: str, table: pa.Table) -> pa.Table:
-    """The rows of a table, with the columns of READ, that findings can depend on: the same come out of them alone."""
+    """The rows of a table that findings can depend on, with the columns that they read: the same come out of them."""
     if name == "exchanges":
         slow = pa.scalar(client_findings.STALL_MS)
         kept = [
@@ -124,4 +84,6 @@ def _sentence(one: Finding, name: str) -> object:
     return value[:1].upper() + value[1:] if name == "text" else value
 
 
-__all__ = ["FINDERS", "READ", "Finding", "findings", "told_of"]
+fills(By.FINDINGS, {"findings": Finding.__slots__})
+
+__all__ = ["FINDERS", "Finding", "findings", "told_of"]

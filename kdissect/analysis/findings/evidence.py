@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from kdissect.arrays.arrow import Int64s
-from kdissect.tables.block import TIME_KEY
 from kdissect.tables.declaration import SCHEMAS
+from kdissect.tables.declaration.model import TIME_KEY
 from kdissect.tables.order import order
 from kdissect.tables.where import parse
 

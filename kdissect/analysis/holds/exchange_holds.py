@@ -22,6 +22,8 @@ from kdissect.analysis.holds.fetch_holds import (
     UNKNOWN,
 )
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, encoded, ints, one, reals, times, words
+from kdissect.tables.declaration.model import By
+from kdissect.tables.makers import fills
 
 JOIN_GROUP, SYNC_GROUP = 11, 14
 
@@ -46,6 +48,11 @@ def exchange_holds(
         at = locate(keys_of(exchanges), keys_of(fetches))
         codes[at >= 0] = coded(column)[at[at >= 0]]
     return words(codes, HOLDS)
+
+
+def hold_column(codes: npt.NDArray[np.int8]) -> dict[str, pa.Array]:
+    """What is filled in of `exchanges`, from places in HOLDS."""
+    return {"hold": words(codes, HOLDS)}
 
 
 def coded(column: pa.Array) -> npt.NDArray[np.int8]:
@@ -138,3 +145,6 @@ def _acquired(response: pa.Table | None, keys: tuple[Int64s, Int64s]) -> Int64s:
         np.int64,
     )
     return sizes[at]
+
+
+fills(By.EXCHANGE_HOLDS, {"exchanges": hold_column(np.zeros(0, np.int8))})

@@ -49,6 +49,8 @@ from kdissect.arrays.arrow import (
     with_columns,
     words,
 )
+from kdissect.tables.declaration.model import By
+from kdissect.tables.makers import fills
 
 HOLDS = ("data", "timeout", "throttled", "error", "immediate", "unknown", "replication", "rebalance")
 DATA, TIMEOUT, THROTTLED, ERROR, IMMEDIATE, UNKNOWN, REPLICATION, REBALANCE = range(8)
@@ -163,7 +165,7 @@ class HoldTracker:
         told = np.flatnonzero((rows[:, 7] >= 0) | (rows[:, 8] >= 0))
         prompt[np.searchsorted(firsts, told, side="right") - 1] = True
         hold, excess = _classify(fetches, sure, begun < until, prompt)
-        return with_columns(fetches, {"hold": words(hold, HOLDS), "excess_ms": excess})
+        return with_columns(fetches, _hold_columns(hold, excess))
 
     def _partition_rows(self, named: pa.Table) -> Int64s:
         """[m, 9]: topic, number, offset, high watermark, last stable offset, records, given, preferred, diverging."""
@@ -366,3 +368,11 @@ def with_instants(rows: pa.Table, exchanges: pa.Table) -> pa.Table:
     where = pa.array(at, mask=at < 0)
     more = {name: exchanges[name].take(where) for name in ("broker", "response_first_at")}
     return with_columns(rows, more)
+
+
+def _hold_columns(hold: npt.NDArray[np.int8], excess: pa.Array) -> dict[str, pa.Array]:
+    """What is filled in of `fetches`."""
+    return {"hold": words(hold, HOLDS), "excess_ms": excess}
+
+
+fills(By.FETCH_HOLDS, {"fetches": _hold_columns(np.zeros(0, np.int8), pa.array([], pa.float64()))})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.analysis.sessions import session_layout as c
@@ -47,6 +48,11 @@ def partition_columns(done: Waiting) -> dict[str, pa.Array]:
     if done.order is not None:
         reasons, offsets = np.full(size, -1, np.int8), np.full(size, -1, np.int64)
         reasons[done.order], offsets[done.order] = done.reasons, done.offsets
+    return reason_columns(reasons, offsets)
+
+
+def reason_columns(reasons: npt.NDArray[np.int8], offsets: Int64s) -> dict[str, pa.Array]:
+    """The same of places in REASONS and of offsets."""
     return {"reason": words(reasons, r.REASONS), "_session_offset": optional(offsets, COUNT)}
 
 
@@ -114,6 +120,11 @@ class Ended:
         return pa.array([self.key(*one) for one in np.stack(columns, 1).tolist()], pa.string())
 
     def _session_rows(self, state: c.State, s: Int64s) -> pa.Table:
+        columns = self.session_columns(state, s)
+        return pa.table({name: columns[name] for name in SESSIONS.names}, SESSIONS)
+
+    def session_columns(self, state: c.State, s: Int64s) -> dict[str, pa.Array]:
+        """The columns of `fetch_sessions` for these rows of the pool of sessions."""
         brokers = [self.brokers.texts[code] if code >= 0 else None for code in s[:, c.S_BROKER].tolist()]
         predecessors = [
             self.key(broker, number, incarnation) if number >= 0 else None
@@ -121,7 +132,7 @@ class Ended:
         ]
         held = s[:, c.S_HELD]
         fill = np.divide(s[:, c.S_RETURNED], held, out=np.zeros(len(s)), where=held > 0)
-        columns = {
+        return {
             "session_key": self._keys(s),
             "broker": pa.array(brokers, pa.string()),
             "session_id": pa.array(s[:, c.S_ID], CODE),
@@ -146,7 +157,6 @@ class Ended:
             "request_bytes": pa.array(s[:, c.S_BYTES]),
             "full_request_bytes_avoided": pa.array(s[:, c.S_AVOIDED]),
         }
-        return pa.table({name: columns[name] for name in SESSIONS.names}, SESSIONS)
 
     def _shard(self, broker: str | None, session: list[int]) -> int | None:
         """Shard by id range, where the broker is known to have shards."""
@@ -169,12 +179,17 @@ class Ended:
         return pa.array(lists, SESSIONS.field("client_ids").type)
 
     def _stay_rows(self, state: c.State, gone: Int64s) -> pa.Table:
+        columns = self.stay_columns(state, gone)
+        return pa.table({name: columns[name] for name in STAYS.names}, STAYS)
+
+    def stay_columns(self, state: c.State, gone: Int64s) -> dict[str, pa.Array]:
+        """The columns of `session_partitions` for these rows of the pool of partitions."""
         p = state.P[gone].astype(np.int64)
         sessions, which = np.unique(p[:, c.P_SESSION], return_inverse=True)
         topics, topic = np.unique(p[:, c.P_TOPIC], return_inverse=True)
         named = [self.topics.text(code) for code in topics.tolist()]
         epochs = p[:, c.P_FROM]
-        columns = {
+        return {
             "session_key": self._keys(state.S[sessions]).take(pa.array(which)),
             "topic": pa.array([name for name, _ in named], pa.string()).take(pa.array(topic)),
             "topic_id": pa.array([number for _, number in named], pa.string()).take(pa.array(topic)),
@@ -183,7 +198,6 @@ class Ended:
             "to_epoch": optional(p[:, c.P_TO], CODE),
             "last_fetch_offset": optional(state.V[gone, c.V_OFFSET], COUNT),
         }
-        return pa.table({name: columns[name] for name in STAYS.names}, STAYS)
 
 
 def sharded_brokers(api_versions: pa.Table) -> dict[str, bool]:

@@ -41,6 +41,8 @@ from kdissect.arrays.arrow import (
 from kdissect.arrays.dictionaries import unified
 from kdissect.kernels.kernel import kernel
 from kdissect.tables.declaration import SCHEMAS
+from kdissect.tables.declaration.model import By
+from kdissect.tables.makers import fills
 from kdissect.tables.nest import Level
 
 SCHEMA = SCHEMAS["share_sessions"]
@@ -51,6 +53,8 @@ SESSION_NOT_FOUND = 122
 UNANSWERED = -(2**31)
 ACKNOWLEDGEMENTS = ("accepted", "released", "rejected", "renewed")
 """Columns for acknowledge types 1 to 4."""
+ACQUIRED = "records_acquired"
+TOTALS = (*ACKNOWLEDGEMENTS, ACQUIRED)
 
 
 @kernel("i8[:] i8[:] i8[:] i8[:] b1[:] i8[:] i8[:] -> i8")
@@ -164,9 +168,9 @@ def _table(
     used = good[epoch[row[good]] >= 0]
     last[of[used]] = epoch[row[used]]
     totals = {}
-    for name in ACKNOWLEDGEMENTS:
-        totals[name] = np.bincount(of[good], weights=ints(uses, name)[row[good]], minlength=count).astype(np.int64)
-    totals["records_acquired"] = np.bincount(of[good], weights=acquired[row[good]], minlength=count).astype(np.int64)
+    for name in TOTALS:
+        counted = acquired if name == ACQUIRED else ints(uses, name)
+        totals[name] = np.bincount(of[good], weights=counted[row[good]], minlength=count).astype(np.int64)
     names = owner[opening]
     _, which = np.unique(names, axis=0, return_inverse=True)
     incarnation = np.empty(count, np.int64)
@@ -179,21 +183,29 @@ def _table(
         for broker, group, member, n in zip(*texts, incarnation.tolist(), strict=True)
     ]
     closed = np.where(ends >> 32 == OPEN, NULL_TIME, when[order[np.minimum(ends & 0xFFFFFFFF, len(order) - 1)]])
-    columns = {
+    columns = _columns(labels, texts, (when[opening], closed), (epoch[opening], last), requests, totals, ends)
+    table = pa.table({name: columns[name] for name in SCHEMA.names}, SCHEMA)
+    return table.sort_by([("opened_at", "ascending"), ("session_key", "ascending")])
+
+
+def _columns(
+    labels: Sequence[str], names: Sequence[Sequence[str | None]], times: tuple[Int64s, Int64s],
+    epochs: tuple[Int64s, Int64s], requests: Int64s, totals: Mapping[str, Int64s], ends: Int64s,
+) -> dict[str, pa.Array]:  # fmt: skip
+    """The columns of `share_sessions`; `times` and `epochs` are first and last ones."""
+    return {
         "session_key": pa.array(labels, pa.string()),
-        "broker": pa.array(texts[0], pa.string()),
-        "group_id": pa.array(texts[1], pa.string()),
-        "member_id": pa.array(texts[2], pa.string()),
-        "opened_at": instants(when[opening]),
-        "closed_at": instants(closed),
-        "first_epoch": pa.array(epoch[opening], pa.int32()),
-        "last_epoch": pa.array(last, pa.int32()),
+        "broker": pa.array(names[0], pa.string()),
+        "group_id": pa.array(names[1], pa.string()),
+        "member_id": pa.array(names[2], pa.string()),
+        "opened_at": instants(times[0]),
+        "closed_at": instants(times[1]),
+        "first_epoch": pa.array(epochs[0], pa.int32()),
+        "last_epoch": pa.array(epochs[1], pa.int32()),
         "requests": pa.array(requests.astype(np.int64)),
         **{name: pa.array(values) for name, values in totals.items()},
         "end_reason": words(ends >> 32, END_REASONS).cast(pa.string()),
     }
-    table = pa.table({name: columns[name] for name in SCHEMA.names}, SCHEMA)
-    return table.sort_by([("opened_at", "ascending"), ("session_key", "ascending")])
 
 
 def _requests(table: pa.Table | None, is_fetch: bool) -> pa.Table:
@@ -236,3 +248,11 @@ def _acquired(table: pa.Table) -> Int64s:
     level = _root(table).each("responses").each("partitions").each("acquired_records")
     sizes = np.maximum(level.ints("last_offset", -1) - level.ints("first_offset", 0) + 1, 0)
     return np.bincount(level.body, weights=sizes, minlength=table.num_rows).astype(np.int64)
+
+
+_none = np.zeros(0, np.int64)
+fills(By.SHARES, {
+    "share_sessions": _columns(
+        (), ((), (), ()), (_none, _none), (_none, _none), _none, dict.fromkeys(TOTALS, _none), _none
+    )
+})  # fmt: skip

@@ -13,7 +13,7 @@ Memory: rows held back for the watermark, live sessions and their partitions; th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,8 +25,10 @@ from kdissect.analysis.sessions import session_layout as c
 from kdissect.analysis.sessions import session_pools as pools
 from kdissect.analysis.sessions import session_rules as r
 from kdissect.analysis.sessions.session_input import Waiting, read
-from kdissect.analysis.sessions.session_output import Ended, fetch_columns, partition_columns
+from kdissect.analysis.sessions.session_output import Ended, fetch_columns, partition_columns, reason_columns
 from kdissect.arrays.arrow import NULL_TIME, Coder, Int64s, Room, with_columns
+from kdissect.tables.declaration.model import By
+from kdissect.tables.makers import fills
 
 NO_WATERMARK = 2**63 - 1
 """Everything may be worked on: nothing more will come."""
@@ -234,3 +236,19 @@ def _parts(events: Int64s, firsts: Int64s) -> list[Int64s]:
 
 
 __all__ = ["NO_WATERMARK", "NULL_TIME", "SessionTracker", "Topics", "Tracked"]
+
+
+def _filled() -> dict[str, Collection[str]]:
+    """The columns that are filled, by table, found out on no rows. What the wire says of `request_kind` is refined."""
+    state, none = c.State(), np.zeros(0, np.int64)
+    ended = Ended(Coder(), Coder(), Topics(), {}, with_stays=True)
+    rows, out = (np.zeros((0, width), np.int64) for width in (c.R_WIDTH, c.O_WIDTH))
+    return {
+        "fetches": fetch_columns(rows, out, pa.array([], pa.string())).keys() - {"request_kind"},
+        "fetch_partitions": reason_columns(np.zeros(0, np.int8), none),
+        "fetch_sessions": ended.session_columns(state, state.S[none]),
+        "session_partitions": ended.stay_columns(state, none),
+    }
+
+
+fills(By.SESSIONS, _filled())

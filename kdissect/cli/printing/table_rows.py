@@ -1,6 +1,6 @@
 """Rows of a table on standard output or in a file: aligned text here, the data formats by `kdissect.tables`.
 
-On a terminal, the text form shows the telling columns (`VIEWS`) that fit its width; piped, asked for by --columns, or
+On a terminal, the text form shows the telling columns of a table that fit its width; piped, asked for by --columns, or
 in any other format, all of them. Rows are written as they are read, so that `| head` ends early and memory stays flat.
 """
 
@@ -34,36 +34,15 @@ SQUEEZED = 12
 """Cells to which a text is cut before its column is left out."""
 UNKNOWN = "-"
 
-VIEWS = {
-    "connections": "connection_id started_at client_id client_ip client_port broker end_reason exchanges bytes "
-    "retransmitted_bytes rtt_ms missing_bytes zero_window_ms client_software_name client_software_version problems",
-    "exchanges": "exchange_id request_first_at api latency_ms hold error client_id response_bytes "
-    "request_resent_ms broker response_resent_ms status request_bytes broker_ms queued_ms throttle_ms "
-    "api_version request_frame response_frame",
-    "fetches": "exchange_id client_id broker request_kind session_outcome session_epoch latency_ms hold excess_ms "
-    "partitions_sent implied_partitions partitions_returned record_bytes requested_at",
-    "fetch_partitions": "exchange_id topic partition fetch_offset high_watermark lag record_bytes error_code "
-    "reason implied",
-    "fetch_sessions": "session_key client_ids opened_at closed_at requests last_epoch max_partitions churn end_reason",
-    "record_batches": "exchange_id topic partition base_offset last_offset records codec compressed_bytes producer_id "
-    "is_transactional is_control truncated",
-    "records": "exchange_id topic partition offset timestamp key_bytes value_bytes key value headers control_type",
-    "producers": "exchange_id topic partition producer_id producer_epoch base_sequence last_sequence sequence missing "
-    "expected_sequence sent_at",
-    "groups": "at group_id event generation client_id member_id error exchange_id",
-    "findings": "severity count text first_exchange_id",
-    "capture_quality": "measure value text file",
-    "problems": "kind detail bytes frame exchange_id where at",
-}
-"""Columns of the text form on a terminal, the most telling first; tables without an entry show their own order."""
-
 
 def choose(table: str, known: Sequence[str], asked: Sequence[str] | None, form: str, output: str | None) -> list[str]:
     """The columns to read: those asked for, the telling ones for a terminal, else all."""
     if asked is not None:
         return list(asked)
-    if form == "table" and output is None and sys.stdout.isatty() and table in VIEWS:
-        return [name for name in VIEWS[table].split() if name in known]
+    if form == "table" and output is None and sys.stdout.isatty():
+        from kdissect.tables.declaration import TABLES
+
+        return list(TABLES[table].shown or known)
     return list(known)
 
 

@@ -7,9 +7,13 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kdissect.analysis.findings import READ, told_of
+from kdissect.analysis.findings import told_of
 from kdissect.arrays.dictionaries import unified
+from kdissect.tables.declaration import TABLES
+from kdissect.tables.declaration.readers import FINDINGS
 from kdissect.tables.order import order, sort_columns
+
+READ = {name: frozenset(columns) for name, columns in FINDINGS.tables.items()}
 
 
 class Evidence:
@@ -27,7 +31,8 @@ class Evidence:
 
     def take(self, part: dict[str, pa.Table]) -> None:
         """Keep the rows and columns that findings read, as long as there is room."""
-        names = [name for name in READ if name in part and part[name].num_rows]
+        there = [name for name in READ if name in part and part[name].num_rows]
+        names = [name for name in there if not TABLES[name].made.analysis]
         if self._rows < self.most:
             for name in names:
                 wanted = READ[name].union(sort_columns(name))
@@ -38,8 +43,9 @@ class Evidence:
             self.exchanges += part["exchanges"].num_rows
         elif names:
             self.whole = False
-        if part["fetch_sessions"].num_rows:
-            self._parts.setdefault("fetch_sessions", []).append(part["fetch_sessions"])
+        for name in there:
+            if TABLES[name].made.analysis:
+                self._parts.setdefault(name, []).append(part[name])
 
     def add(self, name: str, table: pa.Table) -> None:
         """Keep what findings read of a piece of a table that is made at the end; of connections as many, too."""

@@ -22,8 +22,9 @@ from kdissect.engine.saving.sorted_parts import Merge
 from kdissect.engine.saving.spool import Spool
 from kdissect.kafka.exchanges.completed import Quality
 from kdissect.tables import formats
-from kdissect.tables.builder import AT_THE_END, filtered, shown
-from kdissect.tables.declaration import SCHEMAS
+from kdissect.tables.builder import filtered, shown
+from kdissect.tables.declaration import SCHEMAS, TABLES
+from kdissect.tables.declaration.model import By
 from kdissect.tables.order import sort_columns
 from kdissect.tables.where import Filter
 
@@ -32,8 +33,6 @@ EVIDENCE = 250_000
 connections: some 50 MB. Of a larger capture findings are those of its beginning, and `capture_quality` says so."""
 ROW_GROUP = 1 << 16
 """Rows of a Parquet row group: made plain at once, some 30 MB with all columns."""
-UNORDERED = ("problems",)
-"""Tables made at the end that do not come in order."""
 
 
 def save(
@@ -46,8 +45,8 @@ def save(
     rows: dict[str, int] = {}
     with Spool(folder) as ordered, ExitStack() as files:
         merges = {
-            name: Merge(name, ordered) for name in tables if (name not in AT_THE_END or name in UNORDERED)
-            and sort_columns(name)
+            name: Merge(name, ordered) for name in tables
+            if (TABLES[name].made is By.NOTED or not TABLES[name].made.at_the_end) and sort_columns(name)
         }  # fmt: skip
         evidence = Evidence(EVIDENCE)
         with Spool(folder) as unresolved:
@@ -58,7 +57,7 @@ def save(
         run.run.quality += _searched(run, evidence)
         made: dict[str, formats.ParquetFile] = {}
         for name, piece in run.run.pieces_at_the_end():
-            if name in UNORDERED:
+            if TABLES[name].made is By.NOTED:
                 merges[name].add(_wanted(name, piece, tables[name], where[name]))
                 continue
             table = run.builder.finished(name, [piece])

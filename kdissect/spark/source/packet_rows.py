@@ -21,14 +21,14 @@ from kdissect.capture.window import EXTRA
 from kdissect.net import segment as s
 from kdissect.net.scanner import BEGIN, END, Scanner
 from kdissect.problems import UsageError
-from kdissect.tables.declaration.model import BINARY, CAPTURE, CODE, COUNT, TEXT, TIME, Table, table
+from kdissect.tables.declaration.model import BINARY, CAPTURE, CODE, COUNT, TEXT, TIME, By, Column, Table, table
 from kdissect.tables.identity import address
 from kdissect.tables.suggestion import near
 
 Words = npt.NDArray[np.int64]
 
-_FILE = ("file", TEXT, "File of the capture.")
-_FRAME = ("frame", COUNT, "Number of the packet in its file, as Wireshark counts.")
+_FILE = Column("file", TEXT, "File of the capture.")
+_FRAME = Column("frame", COUNT, "Number of the packet in its file, as Wireshark counts.")
 
 PACKETS = table(
     "packets",
@@ -36,11 +36,13 @@ PACKETS = table(
     CAPTURE,
     _FILE,
     _FRAME,
-    ("at", TIME, "When it was captured."),
-    ("link", TEXT, "Link type of its interface, such as Ethernet."),
-    ("captured_bytes", COUNT, "Bytes captured."),
-    ("bytes", COUNT, "Bytes on the wire."),
-    ("data", BINARY, "The captured bytes."),
+    Column("at", TIME, "When it was captured."),
+    Column("link", TEXT, "Link type of its interface, such as Ethernet."),
+    Column("captured_bytes", COUNT, "Bytes captured."),
+    Column("bytes", COUNT, "Bytes on the wire."),
+    Column("data", BINARY, "The captured bytes."),
+    made=By.FILE,
+    key=(),
 )
 SEGMENTS = table(
     "segments",
@@ -48,18 +50,20 @@ SEGMENTS = table(
     CAPTURE,
     _FILE,
     _FRAME,
-    ("at", TIME, "When it was captured."),
-    ("source_ip", TEXT, "Address of the sender, innermost where there are tunnels."),
-    ("source_port", CODE, "Port of the sender."),
-    ("destination_ip", TEXT, "Address of the receiver."),
-    ("destination_port", CODE, "Port of the receiver."),
-    ("sequence", COUNT, "Sequence number as on the wire, 32 bits unsigned."),
-    ("acknowledgement", COUNT, "Acknowledgement number, 32 bits unsigned; null without the ACK flag."),
-    ("flags", CODE, "TCP flags: 1 FIN, 2 SYN, 4 RST, 8 PSH, 16 ACK, 32 URG."),
-    ("window", CODE, "Window as on the wire, not scaled."),
-    ("payload_bytes", COUNT, "Payload bytes on the wire."),
-    ("captured_bytes", COUNT, "Payload bytes captured; fewer where the snap length cut."),
-    ("payload", BINARY, "The captured payload."),
+    Column("at", TIME, "When it was captured."),
+    Column("source_ip", TEXT, "Address of the sender, innermost where there are tunnels."),
+    Column("source_port", CODE, "Port of the sender."),
+    Column("destination_ip", TEXT, "Address of the receiver."),
+    Column("destination_port", CODE, "Port of the receiver."),
+    Column("sequence", COUNT, "Sequence number as on the wire, 32 bits unsigned."),
+    Column("acknowledgement", COUNT, "Acknowledgement number, 32 bits unsigned; null without the ACK flag."),
+    Column("flags", CODE, "TCP flags: 1 FIN, 2 SYN, 4 RST, 8 PSH, 16 ACK, 32 URG."),
+    Column("window", CODE, "Window as on the wire, not scaled."),
+    Column("payload_bytes", COUNT, "Payload bytes on the wire."),
+    Column("captured_bytes", COUNT, "Payload bytes captured; fewer where the snap length cut."),
+    Column("payload", BINARY, "The captured payload."),
+    made=By.FILE,
+    key=(),
 )
 TABLES: dict[str, Table] = {one.name: one for one in (PACKETS, SEGMENTS)}
 

@@ -10,24 +10,26 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from kdissect.analysis.findings import READ, findings
-from kdissect.analysis.stage import FED, FOLLOWED, Stage
+from kdissect.analysis.findings import findings
+from kdissect.analysis.stage import Stage
 from kdissect.arrays.dictionaries import unified
 from kdissect.spark.stages.decoding import SENT, message_kind
 from kdissect.spark.stages.plan import Plan
 from kdissect.spark.stages.resolving import Names
 from kdissect.spark.stages.table_cells import PIECE_BYTES, cell, opened, rows
 from kdissect.tables.builder import TableBuilder, shown
-from kdissect.tables.declaration import SCHEMAS
+from kdissect.tables.declaration import SCHEMAS, TABLES
+from kdissect.tables.declaration.model import By
+from kdissect.tables.declaration.readers import FINDINGS
 from kdissect.tables.order import order
 from kdissect.tables.recording import producers_table
 
-MADE = (*FED, *FOLLOWED, "share_sessions")
+MADE = tuple(name for name, one in TABLES.items() if one.progressive)
 """Tables that come out of this stage, where the analysis takes part in them."""
-FOUND_IN = ("exchanges", "fetches", "fetch_partitions", "fetch_sessions", "connections")
-"""Tables that the findings are made of."""
-DECODED = ("connections", "record_batches", SENT)
-"""Staged tables that findings read as they were decoded; the others come out of this stage."""
+FOUND_IN = tuple(name for name in FINDINGS.tables if name in MADE)
+"""Tables that findings read as they come out of this stage."""
+DECODED = tuple(SENT if TABLES[name].made is By.SENT else name for name in FINDINGS.tables if name not in MADE)
+"""Staged tables that findings read as they were decoded."""
 
 
 def asked(tables: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
@@ -35,9 +37,9 @@ def asked(tables: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     found = {name: list(columns) for name, columns in tables.items() if name != "findings"}
     if "findings" in tables:
         for name in FOUND_IN:
-            more = READ.get(name, frozenset(SCHEMAS[name].names))
+            more = set(FINDINGS.tables[name])
             if name == "exchanges":
-                more |= {"hold"}
+                more.add("hold")
             found[name] = list(dict.fromkeys([*found.get(name, ()), *sorted(more)]))
     return found
 

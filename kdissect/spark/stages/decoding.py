@@ -32,8 +32,8 @@ from kdissect.spark.stages.partition_capture import Gathered, GatheredScanner, P
 from kdissect.spark.stages.plan import FACTS, KEYS, Plan
 from kdissect.spark.stages.table_cells import Stash, cell, cuts, note, rows
 from kdissect.tables.brokers import Brokers
-from kdissect.tables.builder import AT_THE_END
-from kdissect.tables.declaration import SCHEMAS
+from kdissect.tables.declaration import SCHEMAS, TABLES
+from kdissect.tables.declaration.model import By
 from kdissect.tables.identity import connection_ids, dictionary
 from kdissect.tables.topics import Topics
 from kdissect.tables.versions import Offered
@@ -44,8 +44,6 @@ OWN_GROUP = "_own_group"
 """Helper column of `connections`: whether the connection's own requests named groups."""
 CONNECTION_ROWS = 1 << 16
 NOTHING = rows([])
-NOT_STAGED = ("api_versions", "topics", "capture_quality", "producers")
-"""Tables that the driver makes out of what partitions have learned, and `producers`, which is made of SENT."""
 SENT = "sent"
 """Staged rows of what producers with an id sent: a producer's connections may be in several partitions."""
 
@@ -200,7 +198,7 @@ class Decoding:
         """The tables that are made at the end, and what was learned."""
         work, builder = self.work, self.work.builder
         for name, table in builder.at_the_end(work.ledger.problems(), work.quality).items():
-            if name in NOT_STAGED or (name == "connections" and not self.whole):
+            if TABLES[name].made in (By.LEARNED, By.SENT) or (name == "connections" and not self.whole):
                 continue
             if name == "connections":
                 table = self._with_own_groups(table)
@@ -276,7 +274,7 @@ def split_tables(stage: Stage) -> frozenset[str]:
     """The staged tables that the analysis works on, broker by broker."""
     if stage.idle:
         return frozenset()
-    tables = {name for name in stage.tables if name not in (*AT_THE_END, "record_batches")}
+    tables = {name for name in stage.tables if TABLES[name].made is By.BLOCK}
     return frozenset(tables | {message_name(*kind) for kind in stage.messages})
 
 

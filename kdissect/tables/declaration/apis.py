@@ -14,105 +14,197 @@ from kdissect.tables.declaration.model import (
     TIME,
     TOPIC,
     TOPIC_ID,
+    Api,
+    By,
+    Column,
+    Gathering,
+    Reads,
+    plain,
     table,
 )
+
+LIST_OFFSETS_API, INIT_PRODUCER_ID = Api(2), Api(22)
+
+
+def _asked(field: str) -> Reads:
+    """A field of a partition in a ListOffsets request."""
+    return LIST_OFFSETS_API.request(f"topics.partitions.{field}")
+
+
+def _given(field: str) -> Reads:
+    """A field of a partition in the response."""
+    return LIST_OFFSETS_API.response(f"topics.partitions.{field}")
+
 
 LIST_OFFSETS = table(
     "list_offsets",
     "ListOffsets exchange x partition",
     EXCHANGE_ID,
     TOPIC,
-    ("partition", CODE, "Partition number."),
-    ("timestamp_asked", TIME, "Timestamp asked for; null for the special ones that `asked` names."),
-    (
+    Column("partition", CODE, "Partition number."),
+    Column(
+        "timestamp_asked",
+        TIME,
+        "Timestamp asked for; null for the special ones that `asked` names.",
+        reads=_asked("timestamp"),
+    ),
+    Column(
         "asked",
         TEXT,
         "What was asked: timestamp, latest, earliest, max_timestamp, earliest_local, latest_tiered, "
         "earliest_pending_upload, or "
         "`special N`.",
+        reads=_asked("timestamp"),
     ),
-    ("offset", COUNT, "Offset of the answer, -1 for none (v1 and later)."),
-    ("offsets", OFFSETS, "The answer of v0: offsets of log segments, newest first."),
-    ("timestamp", TIME, "Timestamp of the answer; null for none."),
-    ("leader_epoch", CODE, "Leader epoch of the answer, -1 for none (v4 and later)."),
-    ("error_code", CODE, "Error code of the partition; null without an answer."),
-    ("isolation_level", CODE, "0 read_uncommitted, 1 read_committed (v2 and later)."),
-    ("replica_id", CODE, "Node id of an asking replica, -1 for a client."),
-    ("current_leader_epoch", CODE, "CurrentLeaderEpoch of the request, -1 for none (v4 and later)."),
-    ("latency_ms", MS, "As in `exchanges`."),
+    Column("offset", COUNT, "Offset of the answer, -1 for none (v1 and later).", reads=_given("offset")),
+    Column(
+        "offsets",
+        OFFSETS,
+        "The answer of v0: offsets of log segments, newest first.",
+        reads=_given("old_style_offsets"),
+    ),
+    Column("timestamp", TIME, "Timestamp of the answer; null for none.", reads=_given("timestamp")),
+    Column(
+        "leader_epoch", CODE, "Leader epoch of the answer, -1 for none (v4 and later).", reads=_given("leader_epoch")
+    ),
+    Column("error_code", CODE, "Error code of the partition; null without an answer.", reads=_given("error_code")),
+    Column(
+        "isolation_level",
+        CODE,
+        "0 read_uncommitted, 1 read_committed (v2 and later).",
+        reads=LIST_OFFSETS_API.request("isolation_level"),
+    ),
+    Column(
+        "replica_id",
+        CODE,
+        "Node id of an asking replica, -1 for a client.",
+        reads=LIST_OFFSETS_API.request("replica_id"),
+    ),
+    Column(
+        "current_leader_epoch",
+        CODE,
+        "CurrentLeaderEpoch of the request, -1 for none (v4 and later).",
+        reads=_asked("current_leader_epoch"),
+    ),
+    Column("latency_ms", MS, "As in `exchanges`."),
+    made=By.BLOCK,
+    reads=LIST_OFFSETS_API.request("topics.name", "topics.partitions.partition_index")
+    | LIST_OFFSETS_API.response("topics.name", "topics.partitions.partition_index"),
 )
 
 PRODUCER_IDS = table(
     "producer_ids",
     "InitProducerId exchange",
     EXCHANGE_ID,
-    ("transactional_id", TEXT, "TransactionalId; null for an idempotent producer without transactions."),
-    ("transaction_timeout_ms", CODE, "TransactionTimeoutMs."),
-    ("producer_id_asked", COUNT, "ProducerId of the request, -1 for a new one (v3 and later)."),
-    ("producer_epoch_asked", CODE, "ProducerEpoch of the request, -1 for a new one (v3 and later)."),
-    ("producer_id", COUNT, "ProducerId of the answer, -1 on an error."),
-    ("producer_epoch", CODE, "ProducerEpoch of the answer, -1 on an error."),
-    ("error_code", CODE, "Error code; null without an answer."),
-    ("latency_ms", MS, "As in `exchanges`."),
+    Column(
+        "transactional_id",
+        TEXT,
+        "TransactionalId; null for an idempotent producer without transactions.",
+        reads=INIT_PRODUCER_ID.request("transactional_id"),
+    ),
+    Column(
+        "transaction_timeout_ms",
+        CODE,
+        "TransactionTimeoutMs.",
+        reads=INIT_PRODUCER_ID.request("transaction_timeout_ms"),
+    ),
+    Column(
+        "producer_id_asked",
+        COUNT,
+        "ProducerId of the request, -1 for a new one (v3 and later).",
+        reads=INIT_PRODUCER_ID.request("producer_id"),
+    ),
+    Column(
+        "producer_epoch_asked",
+        CODE,
+        "ProducerEpoch of the request, -1 for a new one (v3 and later).",
+        reads=INIT_PRODUCER_ID.request("producer_epoch"),
+    ),
+    Column(
+        "producer_id",
+        COUNT,
+        "ProducerId of the answer, -1 on an error.",
+        reads=INIT_PRODUCER_ID.response("producer_id"),
+    ),
+    Column(
+        "producer_epoch",
+        CODE,
+        "ProducerEpoch of the answer, -1 on an error.",
+        reads=INIT_PRODUCER_ID.response("producer_epoch"),
+    ),
+    Column("error_code", CODE, "Error code; null without an answer.", reads=INIT_PRODUCER_ID.response("error_code")),
+    Column("latency_ms", MS, "As in `exchanges`."),
+    made=By.BLOCK,
 )
 
 GROUPS = table(
     "groups",
     "group event",
     EXCHANGE_ID,
-    ("at", TIME, "When the request's first byte arrived (the response's, where the request was not captured)."),
-    ("group_id", TEXT, "The group."),
-    (
+    Column("at", TIME, "When the request's first byte arrived (the response's, where the request was not captured)."),
+    Column("group_id", TEXT, "The group."),
+    Column(
         "member_id",
         TEXT,
         "The member: what the request says, or what the answer assigned where the request says nothing.",
     ),
-    ("client_id", TEXT, "Client id of the request header."),
-    ("protocol", TEXT, "classic, consumer (KIP-848), share (KIP-932), streams (KIP-1071)."),
-    ("protocol_type", TEXT, "Classic groups: `consumer`, `connect`, ...; null where the message does not say."),
-    ("assignor", TEXT, "Assignor: the chosen protocol name, or ServerAssignor of KIP-848."),
-    (
+    Column("client_id", TEXT, "Client id of the request header."),
+    Column("protocol", TEXT, "classic, consumer (KIP-848), share (KIP-932), streams (KIP-1071)."),
+    Column("protocol_type", TEXT, "Classic groups: `consumer`, `connect`, ...; null where the message does not say."),
+    Column("assignor", TEXT, "Assignor: the chosen protocol name, or ServerAssignor of KIP-848."),
+    Column(
         "generation",
         CODE,
         "Generation, or member epoch of the newer protocols: the answer's where it has one, else the request's.",
     ),
-    (
+    Column(
         "event",
         TEXT,
         "join, sync, heartbeat (classic: only with an error), leave, offset_commit, txn_offset_commit, offset_fetch, "
         "consumer_heartbeat, share_heartbeat, streams_heartbeat.",
     ),
-    ("error_code", CODE, "Kafka's error code, 0 none; null without an answer."),
-    ("error", TEXT, "Name of the error; null for none."),
-    (
+    Column("error_code", CODE, "Kafka's error code, 0 none; null without an answer."),
+    Column("error", TEXT, "Name of the error; null for none."),
+    Column(
         "assigned_partitions",
         ASSIGNMENT,
         "Assignment that the answer carries; null where it carries none (`unchanged` in KIP-848).",
+        reads=frozenset([Gathering.TOPICS]),
     ),
+    made=By.BLOCK,
+    key=("at", "exchange_id"),
+    reads=frozenset([Gathering.GROUPS]),
+    shown="at group_id event generation client_id member_id error exchange_id",
 )
 
 API_VERSIONS = table(
     "api_versions",
     "broker x API",
-    BROKER,
-    ("api_key", CODE, "API key."),
-    ("api", TEXT, "Name of the API, `key N` when unknown."),
-    (
+    plain(BROKER),
+    Column("api_key", CODE, "API key."),
+    Column("api", TEXT, "Name of the API, `key N` when unknown."),
+    Column(
         "min_version",
         CODE,
         "Lowest version that the broker's last ApiVersions answer advertises; null when there was none.",
     ),
-    ("max_version", CODE, "Highest version that it advertises."),
-    ("used_min", CODE, "Lowest version seen in requests to it; null when there was none."),
-    ("used_max", CODE, "Highest version seen."),
+    Column("max_version", CODE, "Highest version that it advertises."),
+    Column("used_min", CODE, "Lowest version seen in requests to it; null when there was none."),
+    Column("used_max", CODE, "Highest version seen."),
+    made=By.LEARNED,
+    key=(),
+    reads=frozenset([Gathering.OFFERS, Gathering.BROKERS]),
 )
 
 TOPICS = table(
     "topics",
     "topic id or name seen",
     TOPIC_ID,
-    TOPIC,
-    ("first_seen_at", TIME, "Time of the first message that names it."),
-    ("partitions", COUNT, "Number of partitions, where a message tells (largest seen)."),
-    ("source", TEXT, "API which told the name of the id, else the first that mentioned it."),
+    plain(TOPIC),
+    Column("first_seen_at", TIME, "Time of the first message that names it."),
+    Column("partitions", COUNT, "Number of partitions, where a message tells (largest seen)."),
+    Column("source", TEXT, "API which told the name of the id, else the first that mentioned it."),
+    made=By.LEARNED,
+    key=(),
+    reads=frozenset([Gathering.MENTIONS]),
 )

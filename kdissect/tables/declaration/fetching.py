@@ -15,8 +15,28 @@ from kdissect.tables.declaration.model import (
     TIME,
     TOPIC,
     TOPIC_ID,
+    Api,
+    By,
+    Column,
+    Gathering,
+    Reads,
     table,
 )
+
+FETCH = Api(1)
+
+
+def _asked(*fields: str) -> Reads:
+    """Fields of a partition in the request."""
+    return FETCH.request(*(f"topics.partitions.{field}" for field in fields))
+
+
+def _given(*fields: str) -> Reads:
+    """Fields of a partition in the response."""
+    return FETCH.response(*(f"responses.partitions.{field}" for field in fields))
+
+
+_REPLICA = FETCH.request("replica_id", "replica_state.replica_id")
 
 FETCHES = table(
     "fetches",
@@ -25,64 +45,128 @@ FETCHES = table(
     CONNECTION_ID,
     CAPTURE,
     BROKER,
-    ("client_ip", TEXT, "Address of the client."),
-    ("client_id", TEXT, "Client id of the request header."),
-    ("api_version", CODE, "Version of the Fetch request."),
-    ("status", TEXT, "Status of the exchange, as in `exchanges`."),
-    ("replica_id", CODE, "Node id of a fetching follower, -1 for a consumer (v15 and later: in the ReplicaState tag)."),
-    ("is_follower", FLAG, "The request comes from a replica, not from a consumer."),
-    ("is_raft", FLAG, "The request reads `__cluster_metadata` (KRaft replication; outside fetch sessions)."),
-    ("requested_at", TIME, "When the first byte of the request arrived."),
-    ("request_last_at", TIME, "When its last byte arrived: session uses are ordered by it."),
-    ("response_first_at", TIME, "When the first byte of the response arrived: session creations are ordered by it."),
-    ("response_last_at", TIME, "When the last byte of the response arrived."),
-    ("max_wait_ms", CODE, "MaxWaitMs: how long the broker may wait for `min_bytes`."),
-    ("min_bytes", CODE, "MinBytes."),
-    ("max_bytes", CODE, "MaxBytes of the whole response (v3 and later)."),
-    ("isolation_level", CODE, "0 read_uncommitted, 1 read_committed (v4 and later)."),
-    ("rack_id", TEXT, "Rack of the consumer (v11 and later)."),
-    ("request_session_id", CODE, "SessionId of the request (v7 and later)."),
-    ("session_epoch", CODE, "SessionEpoch of the request (v7 and later)."),
-    ("expected_epoch", CODE, "Epoch that the broker expects next in the session named, where it is known."),
-    ("epoch_status", TEXT, "ok, repeat, gap, wrapped, unknown_start; null unless the request is incremental."),
-    ("response_session_id", CODE, "SessionId of the response (v7 and later)."),
-    (
+    Column("client_ip", TEXT, "Address of the client."),
+    Column("client_id", TEXT, "Client id of the request header."),
+    Column("api_version", CODE, "Version of the Fetch request."),
+    Column("status", TEXT, "Status of the exchange, as in `exchanges`."),
+    Column(
+        "replica_id",
+        CODE,
+        "Node id of a fetching follower, -1 for a consumer (v15 and later: in the ReplicaState tag).",
+        reads=_REPLICA,
+    ),
+    Column("is_follower", FLAG, "The request comes from a replica, not from a consumer.", reads=_REPLICA),
+    Column(
+        "is_raft",
+        FLAG,
+        "The request reads `__cluster_metadata` (KRaft replication; outside fetch sessions).",
+        reads=FETCH.request("topics.topic", "topics.topic_id"),
+    ),
+    Column("requested_at", TIME, "When the first byte of the request arrived."),
+    Column("request_last_at", TIME, "When its last byte arrived: session uses are ordered by it."),
+    Column(
+        "response_first_at", TIME, "When the first byte of the response arrived: session creations are ordered by it."
+    ),
+    Column("response_last_at", TIME, "When the last byte of the response arrived."),
+    Column(
+        "max_wait_ms",
+        CODE,
+        "MaxWaitMs: how long the broker may wait for `min_bytes`.",
+        reads=FETCH.request("max_wait_ms"),
+    ),
+    Column("min_bytes", CODE, "MinBytes.", reads=FETCH.request("min_bytes")),
+    Column("max_bytes", CODE, "MaxBytes of the whole response (v3 and later).", reads=FETCH.request("max_bytes")),
+    Column(
+        "isolation_level",
+        CODE,
+        "0 read_uncommitted, 1 read_committed (v4 and later).",
+        reads=FETCH.request("isolation_level"),
+    ),
+    Column("rack_id", TEXT, "Rack of the consumer (v11 and later).", reads=FETCH.request("rack_id")),
+    Column("request_session_id", CODE, "SessionId of the request (v7 and later).", reads=FETCH.request("session_id")),
+    Column("session_epoch", CODE, "SessionEpoch of the request (v7 and later).", reads=FETCH.request("session_epoch")),
+    Column(
+        "expected_epoch",
+        CODE,
+        "Epoch that the broker expects next in the session named, where it is known.",
+        by=By.SESSIONS,
+    ),
+    Column(
+        "epoch_status",
+        TEXT,
+        "ok, repeat, gap, wrapped, unknown_start; null unless the request is incremental.",
+        by=By.SESSIONS,
+    ),
+    Column(
+        "response_session_id", CODE, "SessionId of the response (v7 and later).", reads=FETCH.response("session_id")
+    ),
+    Column(
         "request_kind",
         TEXT,
         "sessionless, create, replace, close, incremental: what session id and epoch ask for (KIP-227).",
+        reads=FETCH.request("session_id", "session_epoch"),
     ),
-    (
+    Column(
         "session_outcome",
         TEXT,
         "created, refused, continued, closed, evicted_or_unknown, epoch_error, topic_id_error, throttled, "
         "error; null when "
         "sessionless or unanswered.",
+        by=By.SESSIONS,
     ),
-    ("session_key", TEXT, "The session in `fetch_sessions`: broker, id and incarnation."),
-    ("partitions_sent", COUNT, "Partitions named in the request (Topics)."),
-    ("partitions_added", COUNT, "Of those, new in the session."),
-    ("partitions_altered", COUNT, "Of those, in the session before."),
-    ("partitions_replaced", COUNT, "Of those, with another topic id under the same name."),
-    ("partitions_forgotten", COUNT, "Partitions named in ForgottenTopicsData."),
-    ("implied_partitions", COUNT, "Partitions which the request covers without naming them; null while unknown."),
-    ("partitions_returned", COUNT, "Partitions in the response."),
-    (
+    Column("session_key", TEXT, "The session in `fetch_sessions`: broker, id and incarnation.", by=By.SESSIONS),
+    Column("partitions_sent", COUNT, "Partitions named in the request (Topics).", reads=_asked("partition")),
+    Column("partitions_added", COUNT, "Of those, new in the session.", by=By.SESSIONS),
+    Column("partitions_altered", COUNT, "Of those, in the session before.", by=By.SESSIONS),
+    Column("partitions_replaced", COUNT, "Of those, with another topic id under the same name.", by=By.SESSIONS),
+    Column(
+        "partitions_forgotten",
+        COUNT,
+        "Partitions named in ForgottenTopicsData.",
+        reads=FETCH.request("forgotten_topics_data.partitions"),
+    ),
+    Column(
+        "implied_partitions",
+        COUNT,
+        "Partitions which the request covers without naming them; null while unknown.",
+        by=By.SESSIONS,
+    ),
+    Column("partitions_returned", COUNT, "Partitions in the response.", reads=_given("partition_index")),
+    Column(
         "hidden_partitions",
         COUNT,
         "Partitions of the session that the response left out, for nothing about them was new; null while unknown.",
+        by=By.SESSIONS,
     ),
-    ("partitions_with_records", COUNT, "Of those, with records."),
-    ("partitions_with_error", COUNT, "Of those, with a non-zero error code of their own."),
-    ("record_bytes", COUNT, "Bytes of record data in the response."),
-    ("latency_ms", MS, "As in `exchanges`."),
-    ("queued_ms", MS, "As in `exchanges`."),
-    ("broker_ms", MS, "As in `exchanges`."),
-    ("hold", TEXT, "Why the broker answered when it did: data, timeout, throttled, error, immediate, unknown."),
-    ("excess_ms", MS, "What broker_ms holds beyond what the request agreed to; null where that cannot be known."),
-    ("throttle_ms", MS, "ThrottleTimeMs of the response (v1 and later)."),
-    ("error_code", CODE, "Top-level error code of the response (v7 and later; 0 before); null when it was not read."),
-    ("request_bytes", COUNT, "Size of the request with its length prefix."),
-    ("response_bytes", COUNT, "Size of the response with its length prefix."),
+    Column("partitions_with_records", COUNT, "Of those, with records.", reads=_given("records")),
+    Column(
+        "partitions_with_error", COUNT, "Of those, with a non-zero error code of their own.", reads=_given("error_code")
+    ),
+    Column("record_bytes", COUNT, "Bytes of record data in the response.", reads=_given("records")),
+    Column("latency_ms", MS, "As in `exchanges`."),
+    Column("queued_ms", MS, "As in `exchanges`."),
+    Column("broker_ms", MS, "As in `exchanges`."),
+    Column(
+        "hold",
+        TEXT,
+        "Why the broker answered when it did: data, timeout, throttled, error, immediate, unknown.",
+        by=By.FETCH_HOLDS,
+    ),
+    Column(
+        "excess_ms",
+        MS,
+        "What broker_ms holds beyond what the request agreed to; null where that cannot be known.",
+        by=By.FETCH_HOLDS,
+    ),
+    Column("throttle_ms", MS, "ThrottleTimeMs of the response (v1 and later)."),
+    Column(
+        "error_code", CODE, "Top-level error code of the response (v7 and later; 0 before); null when it was not read."
+    ),
+    Column("request_bytes", COUNT, "Size of the request with its length prefix."),
+    Column("response_bytes", COUNT, "Size of the response with its length prefix."),
+    made=By.BLOCK,
+    shown="exchange_id client_id broker request_kind session_outcome session_epoch latency_ms hold excess_ms "
+    "partitions_sent implied_partitions partitions_returned record_bytes requested_at",
 )
 
 FETCH_PARTITIONS = table(
@@ -91,40 +175,118 @@ FETCH_PARTITIONS = table(
     EXCHANGE_ID,
     TOPIC,
     TOPIC_ID,
-    ("partition", CODE, "Partition number."),
-    ("position", CODE, "Place in the response, from 0 (the broker rotates the order); null when not returned."),
-    ("in_request", FLAG, "Named in the request's Topics; null when the request was not read."),
-    ("in_response", FLAG, "Returned; null when no response was read."),
-    ("forgotten", FLAG, "Named in ForgottenTopicsData; null when the request was not read."),
-    ("implied", FLAG, "Returned, not named in the request; null when either side was not read."),
-    ("fetch_offset", COUNT, "FetchOffset of the request."),
-    ("current_leader_epoch", CODE, "CurrentLeaderEpoch of the request, -1 for none (v9 and later)."),
-    ("last_fetched_epoch", CODE, "LastFetchedEpoch of the request, -1 for none (v12 and later)."),
-    ("log_start_offset", COUNT, "LogStartOffset of the request: a follower's own, -1 for consumers (v5 and later)."),
-    ("partition_max_bytes", CODE, "PartitionMaxBytes of the request."),
-    ("error_code", CODE, "Error code of the partition; the top-level one where that is set."),
-    ("high_watermark", COUNT, "HighWatermark of the response."),
-    ("last_stable_offset", COUNT, "LastStableOffset of the response (v4 and later)."),
-    ("broker_log_start_offset", COUNT, "LogStartOffset of the response: the leader's (v5 and later)."),
-    (
+    Column("partition", CODE, "Partition number."),
+    Column("position", CODE, "Place in the response, from 0 (the broker rotates the order); null when not returned."),
+    Column("in_request", FLAG, "Named in the request's Topics; null when the request was not read."),
+    Column("in_response", FLAG, "Returned; null when no response was read."),
+    Column("forgotten", FLAG, "Named in ForgottenTopicsData; null when the request was not read."),
+    Column("implied", FLAG, "Returned, not named in the request; null when either side was not read."),
+    Column("fetch_offset", COUNT, "FetchOffset of the request.", reads=_asked("fetch_offset")),
+    Column(
+        "current_leader_epoch",
+        CODE,
+        "CurrentLeaderEpoch of the request, -1 for none (v9 and later).",
+        reads=_asked("current_leader_epoch"),
+    ),
+    Column(
+        "last_fetched_epoch",
+        CODE,
+        "LastFetchedEpoch of the request, -1 for none (v12 and later).",
+        reads=_asked("last_fetched_epoch"),
+    ),
+    Column(
+        "log_start_offset",
+        COUNT,
+        "LogStartOffset of the request: a follower's own, -1 for consumers (v5 and later).",
+        reads=_asked("log_start_offset"),
+    ),
+    Column("partition_max_bytes", CODE, "PartitionMaxBytes of the request.", reads=_asked("partition_max_bytes")),
+    Column(
+        "error_code",
+        CODE,
+        "Error code of the partition; the top-level one where that is set.",
+        reads=_given("error_code"),
+    ),
+    Column("high_watermark", COUNT, "HighWatermark of the response.", reads=_given("high_watermark")),
+    Column(
+        "last_stable_offset",
+        COUNT,
+        "LastStableOffset of the response (v4 and later).",
+        reads=_given("last_stable_offset"),
+    ),
+    Column(
+        "broker_log_start_offset",
+        COUNT,
+        "LogStartOffset of the response: the leader's (v5 and later).",
+        reads=_given("log_start_offset"),
+    ),
+    Column(
         "lag",
         COUNT,
         "high_watermark - fetch_offset, not below 0: how far behind the reader was when it asked; null unless "
         "both are known and "
         "there is no error.",
+        reads=_asked("fetch_offset") | _given("high_watermark", "error_code"),
     ),
-    ("record_bytes", COUNT, "Bytes of record data; 0 for none."),
-    ("batches", COUNT, "Record batches (and legacy messages) in the data; null unless record batches were looked at."),
-    ("aborted_transactions", COUNT, "Length of AbortedTransactions (read_committed only, else null)."),
-    ("preferred_read_replica", CODE, "PreferredReadReplica of the response, -1 for none (v11 and later)."),
-    ("diverging_epoch", CODE, "DivergingEpoch.Epoch, -1 for none (v12 and later)."),
-    ("diverging_end_offset", COUNT, "DivergingEpoch.EndOffset, -1 for none (v12 and later)."),
-    ("leader_id", CODE, "CurrentLeader.LeaderId, -1 for none (v12 and later)."),
-    ("leader_epoch", CODE, "CurrentLeader.LeaderEpoch, -1 for none (v12 and later)."),
-    (
+    Column("record_bytes", COUNT, "Bytes of record data; 0 for none.", reads=_given("records")),
+    Column(
+        "batches",
+        COUNT,
+        "Record batches (and legacy messages) in the data; null unless record batches were looked at.",
+        reads=frozenset([Gathering.FETCHED_RECORDS]),
+    ),
+    Column(
+        "aborted_transactions",
+        COUNT,
+        "Length of AbortedTransactions (read_committed only, else null).",
+        reads=_given("aborted_transactions.producer_id"),
+    ),
+    Column(
+        "preferred_read_replica",
+        CODE,
+        "PreferredReadReplica of the response, -1 for none (v11 and later).",
+        reads=_given("preferred_read_replica"),
+    ),
+    Column(
+        "diverging_epoch",
+        CODE,
+        "DivergingEpoch.Epoch, -1 for none (v12 and later).",
+        reads=_given("diverging_epoch.epoch"),
+    ),
+    Column(
+        "diverging_end_offset",
+        COUNT,
+        "DivergingEpoch.EndOffset, -1 for none (v12 and later).",
+        reads=_given("diverging_epoch.end_offset"),
+    ),
+    Column(
+        "leader_id",
+        CODE,
+        "CurrentLeader.LeaderId, -1 for none (v12 and later).",
+        reads=_given("current_leader.leader_id"),
+    ),
+    Column(
+        "leader_epoch",
+        CODE,
+        "CurrentLeader.LeaderEpoch, -1 for none (v12 and later).",
+        reads=_given("current_leader.leader_epoch"),
+    ),
+    Column(
         "reason",
         TEXT,
         "Why it was returned: full (not incremental), records, error, diverging_epoch, preferred_replica, "
         "high_watermark or log_start_offset (other than told last), unknown.",
+        by=By.SESSIONS,
     ),
+    made=By.BLOCK,
+    reads=FETCH.request(
+        "topics.topic",
+        "topics.topic_id",
+        "topics.partitions.partition",
+        "forgotten_topics_data.topic",
+        "forgotten_topics_data.topic_id",
+        "forgotten_topics_data.partitions",
+    )
+    | FETCH.response("responses.topic", "responses.topic_id", "responses.partitions.partition_index"),
+    shown="exchange_id topic partition fetch_offset high_watermark lag record_bytes error_code reason implied",
 )

@@ -1,8 +1,17 @@
-"""What a table declaration is made of: columns with a type and a line that says what they mean."""
+"""What the declaration of a table is made of.
+
+A declaration knows names, not code: which makers fill a column (`By`), which fields of which messages it is read from
+(`Path`), what the rows are ordered by. Makers are registered under these names where they stand, and what they fill and
+read is held against the declaration when they are (`kdissect.tables.makers`).
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -34,48 +43,245 @@ ASSIGNMENT = pa.list_(
     )
 )
 
+TIME_KEY = "_time"
+"""Helper column of unresolved rows: request's first time in µs (int64), by which rows are ordered; never shown."""
+EXCHANGE_KEYS = ("_connection", "_ordinal")
+"""Helper columns that name an exchange as its id does, by numbers: for joining tables."""
+BY_REQUEST = (TIME_KEY, "exchange_id")
+"""The order of most tables: the request's first time, then the exchange."""
+
+
+class DeclarationError(Exception):
+    """The declaration of a table contradicts itself, or its makers contradict it. The text says what is missing."""
+
+
+class By(StrEnum):
+    """Who makes the rows of a table, or fills a column: makers are registered under these names."""
+
+    BLOCK = "block maker"
+    """A row maker of `kdissect.tables`, from each block of finished exchanges."""
+    RECORD_SETS = "record sets"
+    """`kdissect.tables.recordsets`, from what a block's record sets hold, piece by piece."""
+    END = "end of run"
+    """At the end, in order, of what each part of a run has kept of its connections."""
+    NOTED = "notes"
+    """At the end, in no order, of what was noted on the way."""
+    LEARNED = "learned"
+    """At the end, of what a whole run has learned: few rows."""
+    SENT = "batches sent"
+    """At the end, of the batches that producers sent."""
+    SESSIONS = "fetch sessions"
+    """The analysis: fetch sessions."""
+    FETCH_HOLDS = "fetch holds"
+    """The analysis: why fetches were answered when they were."""
+    EXCHANGE_HOLDS = "exchange holds"
+    """The analysis: the same of every exchange that may wait."""
+    SHARES = "share sessions"
+    """The analysis: share sessions."""
+    FINDINGS = "findings"
+    """The analysis: findings, which need every row."""
+    FILE = "file rows"
+    """Spark's data source, from one file by itself."""
+
+    @property
+    def at_the_end(self) -> bool:
+        """Made when everything was read."""
+        return self in (By.END, By.NOTED, By.LEARNED, By.SENT)
+
+    @property
+    def analysis(self) -> bool:
+        """Part of the analysis."""
+        return self in (By.SESSIONS, By.FETCH_HOLDS, By.EXCHANGE_HOLDS, By.SHARES, By.FINDINGS)
+
+
+class Gathering(StrEnum):
+    """What is gathered from many messages at once: the module that gathers it knows the fields."""
+
+    BROKERS = "brokers"
+    """Node ids of brokers."""
+    TOPICS = "topics"
+    """Names of topic ids."""
+    MENTIONS = "mentions"
+    """Every message that names a topic."""
+    CLIENTS = "clients"
+    """What clients say of themselves."""
+    OFFERS = "offers"
+    """Versions that brokers offer."""
+    GROUPS = "groups"
+    """Events of groups."""
+    RECORDS = "records"
+    """Record sets, of every message that has them."""
+    FETCHED_RECORDS = "fetched records"
+    """Record sets of Fetch responses."""
+    SENT_RECORDS = "sent records"
+    """Record sets of Produce requests."""
+
+
+class Path(NamedTuple):
+    """A field of a message: API key, side (0 request, 1 response), snake_case names with dots between."""
+
+    key: int
+    side: int
+    path: str
+
+
+Reads = frozenset[Path | Gathering]
+NOTHING: Reads = frozenset()
+
+
+class Api(NamedTuple):
+    """An API, to name fields of its messages."""
+
+    key: int
+
+    def request(self, *paths: str) -> Reads:
+        """Fields of the request."""
+        return frozenset(Path(self.key, 0, path) for path in paths)
+
+    def response(self, *paths: str) -> Reads:
+        """Fields of the response."""
+        return frozenset(Path(self.key, 1, path) for path in paths)
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its name, its Arrow type, and its meaning, unit and source in one line."""
+    """One column: its name, its Arrow type, its meaning, unit and source in one line, and where it comes from.
+
+    `reads`: the message fields that it is made of; none where the exchange alone tells. `by`: who fills it; None: who
+    makes the table's rows.
+    """
 
     name: str
     type: pa.DataType
     doc: str
+    reads: Reads = NOTHING
+    by: By | None = None
+
+    @property
+    def named(self) -> Gathering | None:
+        """What its values are resolved with at the end, when every name is known; None where they are final."""
+        return next((one for one in (Gathering.BROKERS, Gathering.TOPICS) if one in self.reads), None)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Table:
-    """One table: what a row of it is, and its columns in order."""
+    """One table: what a row of it is, its columns in order, and how its rows come about."""
 
     name: str
     row: str
     """"one row per ..."."""
     columns: tuple[Column, ...]
+    made: By
+    """Who makes the rows."""
+    key: tuple[str, ...] = BY_REQUEST
+    """The columns that rows are ordered by; none where they are made in order."""
+    reads: Reads = NOTHING
+    """The message fields that tell which rows there are."""
+    shown: tuple[str, ...] = ()
+    """Columns of the text form on a terminal, the most telling first; none: all, in their order."""
+    on_request: bool = False
+    """Made only where somebody names it."""
 
-    @property
+    def __post_init__(self) -> None:
+        names = [column.name for column in self.columns]
+        for column in self.columns:
+            place = f"table {self.name!r}, column {column.name!r}"
+            if names.count(column.name) > 1:
+                raise DeclarationError(f"{place}: it is declared twice")
+            if not column.doc.endswith("."):
+                raise DeclarationError(f"{place}: what it means is no sentence: {column.doc!r}")
+        for what, listed in (("key", self.key), ("shown", self.shown)):
+            for name in listed:
+                if name not in (*names, TIME_KEY):
+                    raise DeclarationError(f"table {self.name!r}: there is no column {name!r}, which `{what}` names")
+
+    @cached_property
     def schema(self) -> pa.Schema:
         """The Arrow schema; field metadata `doc` is the column's meaning, schema metadata `row` the table's."""
         fields = [pa.field(column.name, column.type, metadata={"doc": column.doc}) for column in self.columns]
         return pa.schema(fields, metadata={"table": self.name, "row": self.row})
 
+    @cached_property
+    def by_name(self) -> dict[str, Column]:
+        """The columns by name."""
+        return {column.name: column for column in self.columns}
 
-def table(name: str, row: str, *columns: tuple[str, pa.DataType, str]) -> Table:
-    """A `Table` from (name, type, doc) triples."""
-    return Table(name, row, tuple(Column(*column) for column in columns))
+    def filled(self, by: By) -> frozenset[str]:
+        """The columns that a maker fills."""
+        return frozenset(column.name for column in self.columns if (column.by or self.made) == by)
+
+    @cached_property
+    def late(self) -> frozenset[str]:
+        """Columns whose values are not final in the rows of a block: resolved at the end, or filled by the analysis."""
+        return self.analysed | {column.name for column in self.columns if column.named}
+
+    @property
+    def analysed(self) -> frozenset[str]:
+        """The columns that the analysis fills."""
+        return frozenset(column.name for column in self.columns if (column.by or self.made).analysis)
+
+    @property
+    def joined(self) -> bool:
+        """Rows of its blocks go through the analysis, which fills columns of them."""
+        return self.made is By.BLOCK and bool(self.analysed)
+
+    @property
+    def progressive(self) -> bool:
+        """The analysis takes part in it and settles its rows while a capture is read, not at the end alone."""
+        return self.joined or (self.made.analysis and self.made is not By.FINDINGS)
+
+    def needs(self, columns: Iterable[str]) -> Reads:
+        """What has to be read for these columns of it."""
+        found: frozenset[Path | Gathering] = self.reads
+        for name in columns:
+            found |= self.by_name[name].reads
+        return found
 
 
-EXCHANGE_ID = (
+def table(
+    name: str,
+    row: str,
+    *columns: Column,
+    made: By,
+    key: tuple[str, ...] = BY_REQUEST,
+    reads: Reads = NOTHING,
+    shown: str = "",
+    on_request: bool = False,
+) -> Table:
+    """A `Table`; `shown` with blanks between the names. Raises DeclarationError where it contradicts itself."""
+    return Table(name, row, columns, made, key, reads, tuple(shown.split()), on_request)
+
+
+def plain(column: Column) -> Column:
+    """The column where no message has to be read for it: its values are final."""
+    return replace(column, reads=NOTHING)
+
+
+EXCHANGE_ID = Column(
     "exchange_id",
     TEXT,
     "The exchange: `<connection_id>:<n>`, n the request's ordinal in its connection from 0; `:r<n>` for a "
     "response without request.",
 )
-CONNECTION_ID = ("connection_id", TEXT, "The connection: 16 hex digits, a hash of capture, 4-tuple and first packet.")
-CAPTURE = ("capture", TEXT, "Name of the capture file, or the common stem of a rotated set; `-` for standard input.")
-BROKER = ("broker", TEXT, "Broker's node id as text where any message of the capture tells it, else `ip:port`.")
-TOPIC = ("topic", TEXT, "Topic name; from the topic id where only that is on the wire and a message tells its name.")
-TOPIC_ID = (
+CONNECTION_ID = Column(
+    "connection_id", TEXT, "The connection: 16 hex digits, a hash of capture, 4-tuple and first packet."
+)
+CAPTURE = Column(
+    "capture", TEXT, "Name of the capture file, or the common stem of a rotated set; `-` for standard input."
+)
+BROKER = Column(
+    "broker",
+    TEXT,
+    "Broker's node id as text where any message of the capture tells it, else `ip:port`.",
+    reads=frozenset([Gathering.BROKERS]),
+)
+TOPIC = Column(
+    "topic",
+    TEXT,
+    "Topic name; from the topic id where only that is on the wire and a message tells its name.",
+    reads=frozenset([Gathering.TOPICS]),
+)
+TOPIC_ID = Column(
     "topic_id",
     TEXT,
     "Topic id in Kafka's form (base64url, 22 characters); null where the version has names only.",

@@ -2,28 +2,46 @@
 
 from __future__ import annotations
 
-from kdissect.tables.declaration.model import CAPTURE, CONNECTION_ID, COUNT, EXCHANGE_ID, REAL, TEXT, TIME, table
+from kdissect.tables.declaration.model import (
+    CAPTURE,
+    CONNECTION_ID,
+    COUNT,
+    EXCHANGE_ID,
+    REAL,
+    TEXT,
+    TIME,
+    By,
+    Column,
+    Gathering,
+    table,
+)
 
 FINDINGS = table(
     "findings",
     "finding",
-    ("id", TEXT, "Kind of finding, a stable word."),
-    ("severity", TEXT, "high, medium, low, info."),
-    ("text", TEXT, "The finding in a sentence."),
-    ("table", TEXT, "Table that shows the evidence."),
-    ("filter", TEXT, "Expression for `--where` which selects it."),
-    ("count", COUNT, "Rows of evidence."),
-    ("first_exchange_id", TEXT, "First exchange of the evidence; null where it is not about exchanges."),
+    Column("id", TEXT, "Kind of finding, a stable word."),
+    Column("severity", TEXT, "high, medium, low, info."),
+    Column("text", TEXT, "The finding in a sentence."),
+    Column("table", TEXT, "Table that shows the evidence."),
+    Column("filter", TEXT, "Expression for `--where` which selects it."),
+    Column("count", COUNT, "Rows of evidence."),
+    Column("first_exchange_id", TEXT, "First exchange of the evidence; null where it is not about exchanges."),
+    made=By.FINDINGS,
+    key=(),
+    shown="severity count text first_exchange_id",
 )
 
 CAPTURE_QUALITY = table(
     "capture_quality",
     "capture file x measure",
     CAPTURE,
-    ("file", TEXT, "File of the capture; null for the capture as a whole."),
-    ("measure", TEXT, "What is measured: packets, packets_dropped, missing_bytes, ..."),
-    ("value", REAL, "The figure."),
-    ("text", TEXT, "What it means, in words; or the value where it is no number."),
+    Column("file", TEXT, "File of the capture; null for the capture as a whole."),
+    Column("measure", TEXT, "What is measured: packets, packets_dropped, missing_bytes, ..."),
+    Column("value", REAL, "The figure."),
+    Column("text", TEXT, "What it means, in words; or the value where it is no number."),
+    made=By.LEARNED,
+    key=(),
+    shown="measure value text file",
 )
 
 PROBLEMS = table(
@@ -32,11 +50,15 @@ PROBLEMS = table(
     CAPTURE,
     CONNECTION_ID,
     EXCHANGE_ID,
-    ("at", TIME, "When."),
-    ("file", TEXT, "File that `frame` counts in."),
-    ("frame", COUNT, "Number of the packet, as Wireshark counts."),
-    ("kind", TEXT, "Kind of problem, such as missing_bytes, resynchronised, body_misfit, unknown_version, tls."),
-    ("where", TEXT, "Place: direction, field path, schema line."),
-    ("detail", TEXT, "What is wrong, in words."),
-    ("bytes", COUNT, "Bytes affected; null where that does not apply."),
+    Column("at", TIME, "When."),
+    Column("file", TEXT, "File that `frame` counts in."),
+    Column("frame", COUNT, "Number of the packet, as Wireshark counts."),
+    Column("kind", TEXT, "Kind of problem, such as missing_bytes, resynchronised, body_misfit, unknown_version, tls."),
+    Column("where", TEXT, "Place: direction, field path, schema line."),
+    Column("detail", TEXT, "What is wrong, in words."),
+    Column("bytes", COUNT, "Bytes affected; null where that does not apply."),
+    made=By.NOTED,
+    key=("at", "exchange_id", "connection_id", "kind"),
+    reads=frozenset([Gathering.RECORDS]),
+    shown="kind detail bytes frame exchange_id where at",
 )

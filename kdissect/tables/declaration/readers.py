@@ -1,0 +1,166 @@
+"""Who reads tables: parts of the analysis and surfaces, with the columns (and messages) that each of them reads.
+
+What is read for somebody is made for them and nothing else; a column that stands here and in no declaration is an error
+when this module is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kdissect.tables.declaration import TABLES
+from kdissect.tables.declaration.model import NOTHING, Api, DeclarationError, Path, Reads
+
+PRODUCE, SHARE_FETCH, SHARE_ACKNOWLEDGE = Api(0), Api(78), Api(79)
+
+
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """Somebody who reads tables: table -> columns, and message fields besides."""
+
+    name: str
+    tables: Mapping[str, tuple[str, ...]]
+    fields: Reads = NOTHING
+
+    def __post_init__(self) -> None:
+        for table, columns in self.tables.items():
+            if table not in TABLES:
+                raise DeclarationError(f"{self.name} reads table {table!r}, which is not declared")
+            for column in columns:
+                if column not in TABLES[table].by_name:
+                    raise DeclarationError(f"{self.name} reads column {column!r} of {table!r}, which is not declared")
+
+    @property
+    def messages(self) -> dict[tuple[int, int], frozenset[str]]:
+        """The message fields: (API key, side: 0 request, 1 response) -> paths."""
+        found: dict[tuple[int, int], frozenset[str]] = {}
+        for one in self.fields:
+            if isinstance(one, Path):
+                found[one[:2]] = found.get(one[:2], frozenset()) | {one.path}
+        return found
+
+
+def reader(name: str, fields: Reads = NOTHING, **tables: str) -> Reader:
+    """A `Reader`; column names with blanks between them, `*` for all. Raises DeclarationError."""
+    return Reader(
+        name, {table: tuple(TABLES[table].by_name) if text == "*" else tuple(text.split())
+               for table, text in tables.items()}, fields,
+    )  # fmt: skip
+
+
+# ---- the analysis
+
+SESSIONS = reader(
+    "what follows fetch sessions",
+    fetches="exchange_id broker client_id api_version request_last_at response_first_at request_session_id "
+    "session_epoch response_session_id error_code throttle_ms partitions_returned partitions_sent request_bytes",
+    fetch_partitions="exchange_id topic topic_id partition in_request in_response forgotten fetch_offset error_code "
+    "high_watermark broker_log_start_offset record_bytes preferred_read_replica diverging_epoch",
+)
+SHARDS = reader("what tells shards of session caches", api_versions="broker api_key max_version")
+FETCH_HOLDS = reader(
+    "what tells why fetches were answered when they were",
+    fetches="queued_ms broker_ms max_wait_ms min_bytes isolation_level is_raft record_bytes partitions_with_error",
+    fetch_partitions="last_stable_offset",
+    exchanges="exchange_id connection_id client_id api_key broker error_code request_last_at response_first_at "
+    "broker_ms throttle_ms queued_ms",
+    list_offsets="exchange_id topic partition asked offset error_code isolation_level",
+)
+EXCHANGE_HOLDS = reader(
+    "what tells why exchanges were answered when they were",
+    PRODUCE.request("acks")
+    | SHARE_FETCH.request("max_wait_ms", "min_bytes")
+    | SHARE_FETCH.response("responses.partitions.records"),
+    exchanges=" ".join(FETCH_HOLDS.tables["exchanges"]),
+)
+_ACKNOWLEDGED = (
+    "group_id",
+    "member_id",
+    "share_session_epoch",
+    "topics.partitions.acknowledgement_batches.first_offset",
+    "topics.partitions.acknowledgement_batches.last_offset",
+    "topics.partitions.acknowledgement_batches.acknowledge_types",
+)
+SHARES = reader(
+    "what follows share sessions",
+    SHARE_FETCH.request(*_ACKNOWLEDGED)
+    | SHARE_ACKNOWLEDGE.request(*_ACKNOWLEDGED)
+    | SHARE_FETCH.response(
+        "error_code",
+        "responses.partitions.acquired_records.first_offset",
+        "responses.partitions.acquired_records.last_offset",
+    )
+    | SHARE_ACKNOWLEDGE.response("error_code"),
+    exchanges="exchange_id broker request_last_at",
+)
+FINDINGS = reader(
+    "what looks for findings",
+    exchanges="exchange_id connection_id api_key api client_id error_code error throttle_ms request_first_at "
+    "request_transfer_ms response_transfer_ms request_frame request_file response_frame response_file",
+    fetches="exchange_id connection_id broker client_id requested_at request_last_at response_first_at request_kind "
+    "session_outcome session_key request_session_id excess_ms broker_ms latency_ms record_bytes error_code max_bytes "
+    "isolation_level is_follower",
+    fetch_partitions="exchange_id topic partition record_bytes partition_max_bytes last_stable_offset high_watermark "
+    "error_code lag",
+    connections="connection_id client_ip client_port client_id broker tls start_seen is_kafka end_reason exchanges "
+    "started_at ended_at zero_window_ms retransmitted_bytes broker_ip broker_port bytes rtt_ms protocol",
+    producers="exchange_id sent_at topic topic_id partition producer_id sequence",
+    record_batches="topic topic_id partition base_offset last_offset is_transactional is_control leader_epoch "
+    "producer_id",
+    fetch_sessions="*",
+)
+"""Of `record_batches` only what was written within transactions matters."""
+
+# ---- surfaces
+
+FIRST_SCREEN = reader(
+    "the first screen",
+    exchanges="exchange_id client_id broker api api_version status error latency_ms hold queued_ms request_first_at",
+    connections="connection_id capture client_ip broker broker_ip broker_port started_at ended_at is_kafka protocol "
+    "tls client_id client_software_name client_software_version group_id bytes",
+    fetch_sessions="broker opened_at closed_at first_epoch requests end_reason",
+    findings="id severity text table filter count first_exchange_id",
+    capture_quality="capture file measure value text",
+    problems="kind bytes detail at exchange_id connection_id",
+)
+REPORT = reader(
+    "the report",
+    exchanges="exchange_id connection_id capture client_ip client_port broker_ip broker_port broker api_key api "
+    "api_version correlation_id client_id status error_code error request_first_at response_first_at latency_ms "
+    "request_transfer_ms queued_ms broker_ms response_transfer_ms throttle_ms hold request_bytes response_bytes "
+    "request_file request_frame response_file response_frame",
+    fetches="exchange_id broker client_id requested_at request_last_at response_first_at request_kind session_outcome "
+    "session_key session_epoch epoch_status excess_ms",
+    fetch_sessions="*",
+    share_sessions="*",
+    connections=" ".join(FIRST_SCREEN.tables["connections"]),
+    api_versions="*",
+    findings="*",
+    capture_quality="*",
+    problems=" ".join((*FIRST_SCREEN.tables["problems"], "file", "frame")),
+)
+"""None of it holds keys or values of records, or credentials."""
+LATENCY = reader(
+    "latency",
+    exchanges="exchange_id capture client_id broker api_key api api_version status error_code hold request_first_at "
+    "response_first_at latency_ms broker_ms throttle_ms request_bytes response_bytes",
+    fetches="exchange_id excess_ms",
+    fetch_partitions="exchange_id topic",
+)
+MATCHING = reader(
+    "comparing two captures, besides latency",
+    exchanges="connection_id client_ip client_port broker_ip broker_port correlation_id request_last_at error",
+)
+SESSION_FIGURES = reader(
+    "figures of fetch sessions",
+    fetches="exchange_id broker client_id request_kind session_outcome session_key request_last_at response_first_at",
+    fetch_sessions="*",
+    share_sessions="*",
+)
+MEMBERSHIP = reader(
+    "partitions that a fetch implies",
+    fetches="exchange_id request_kind session_key session_epoch",
+    fetch_partitions="exchange_id topic topic_id partition in_request",
+    session_partitions="*",
+)

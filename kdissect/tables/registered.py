@@ -1,0 +1,42 @@
+"""Every maker of rows by name: what makes the rows of a table from a block, and what the other makers fill.
+
+Importing this module holds all of them against the declaration (`kdissect.tables.makers`). The analysis registers its
+own makers where they are.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kdissect.kafka.exchanges.completed import Problems, Quality
+from kdissect.kafka.recordsets import batch_columns, batch_layout, producers, record_columns
+from kdissect.tables import connections, exchanges, fetches, groups, offsets, partitions, producer_ids
+from kdissect.tables.clients import Clients
+from kdissect.tables.declaration.model import By
+from kdissect.tables.makers import BLOCK_MAKERS, Probe, complete, fills, nothing
+from kdissect.tables.quality import problem_columns
+from kdissect.tables.recordsets import OF_A_SET
+from kdissect.tables.topics import topic_columns
+from kdissect.tables.versions import COLUMNS
+
+_directory = Probe().directory
+_rows = np.zeros(0, np.int64)
+_batches = batch_columns.columns(np.zeros((0, batch_layout.WIDTH), np.int64), np.zeros(0, np.int8), _rows)
+_records = record_columns.SCHEMA.names
+_numbers = ("owner", "batch")
+"""Columns of record sets that tables do not show."""
+
+fills(
+    By.RECORD_SETS,
+    {
+        "record_batches": {*OF_A_SET, *_batches}.difference(_numbers),
+        "records": {*OF_A_SET, *_records}.difference(_numbers),
+    },
+)
+fills(By.END, {"connections": connections.columns(_directory, Clients(), _rows)})
+fills(By.NOTED, {"problems": problem_columns(nothing(Problems), _directory)})
+fills(By.SENT, {"producers": producers.SCHEMA.names})
+fills(By.LEARNED, {"api_versions": COLUMNS, "topics": topic_columns([]), "capture_quality": Quality.__slots__})
+complete()
+
+__all__ = ["BLOCK_MAKERS", "exchanges", "fetches", "groups", "offsets", "partitions", "producer_ids"]
