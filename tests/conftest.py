@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,19 @@ from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parents[1]
 CAPTURES = ROOT / "captures"
+
+SAMPLE = frozenset(
+    {
+        "base_tiny", "base_short", "downconv_282", "era_0_8_2", "era_2_8_2", "field_loss1", "field_rotated_C",
+        "field_snap96", "field_two_interfaces", "k4_python_kafka", "k4_session_eviction", "k4_share_group",
+        "raw_errors", "raw_reuse", "sasl_logins", "tls13", "zoo_kafkajs",
+    }
+)  # fmt: skip
+"""Captures that stand for all where a test goes over many: releases, clients, damage, logins, TLS, all small."""
+MANY = 5
+"""Captures that a test goes over before the sample stands for them."""
+FEW = 3
+"""Cases kept of a test whose captures are not in the sample."""
 
 # One profile in every place: no deadline, because kernels compile on first use, and the same examples on every run.
 settings.register_profile(
@@ -25,3 +40,23 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 def captures() -> Path:
     """The folder of committed captures."""
     return CAPTURES
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of a test that goes over many captures, mark the cases outside the sample as `whole`: CI runs those too."""
+    stems = {path.name.split(".")[0] for path in CAPTURES.iterdir()}
+    cases: defaultdict[str, list[tuple[str, pytest.Item]]] = defaultdict(list)
+    for item in items:
+        words = re.split(r"[^\w]", getattr(getattr(item, "callspec", None), "id", ""))
+        stem = next((word for word in words if word in stems), None)
+        if stem is not None:
+            cases[item.nodeid.partition("[")[0]].append((stem, item))
+    for found in cases.values():
+        names = sorted({stem for stem, _ in found})
+        if len(names) <= MANY:
+            continue
+        kept = SAMPLE.intersection(names) or set(names[:FEW])
+        for stem, item in found:
+            if stem not in kept:
+                item.add_marker(pytest.mark.whole)
