@@ -12,7 +12,7 @@ from kdissect.kernels.kernel import kernel
 from kdissect.schema import opcodes as k
 from kdissect.schema.filling import fill
 from kdissect.schema.model import RESPONSE, Message
-from kdissect.schema.vm import consumes, count
+from kdissect.schema.vm import SKIM, consumes, count  # noqa: F401  (SKIM is named in signatures)
 from tests.schema.made import KEY, api, decode, field, laid, message, pack
 
 ZERO_UUID = "A" * 22
@@ -348,7 +348,7 @@ def test_a_column_outside_of_the_buffer_raises_instead_of_writing() -> None:
             )  # fmt: skip
 
 
-@kernel
+@kernel("u1[:] i8 i8 i8 SKIM -> i8")
 def _tried(s: Any, begin: Any, end: Any, program: Any, skim: Any) -> Any:
     found = 0
     for at in range(begin, end + 1):
@@ -357,7 +357,7 @@ def _tried(s: Any, begin: Any, end: Any, program: Any, skim: Any) -> Any:
     return found
 
 
-@kernel
+@kernel("u1[:] i8 i8 i8 SKIM -> i8")
 def _asked(s: Any, begin: Any, end: Any, program: Any, skim: Any) -> Any:
     return consumes(s, begin, end, program, skim)
 
