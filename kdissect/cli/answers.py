@@ -70,6 +70,7 @@ def print_table(
 
     from kdissect.tables.declaration import SCHEMAS
 
+    capture.not_input(output)
     schema = pa.schema([SCHEMAS[table].field(column) for column in columns])
     wanted = columns if named or len(columns) < len(SCHEMAS[table]) else None
     if small and not growing:
@@ -120,6 +121,7 @@ def print_messages(
 ) -> None:  # fmt: skip
     """Print all messages of one API and direction, a row each."""
     table_rows.refuse_binary(form, output)
+    capture.not_input(output)
     batches = capture.message_batches(api, direction)
     first = next(batches)
     table_rows.write(first.schema, itertools.chain([first], batches), form, output, growing, csv_safe)
@@ -173,6 +175,7 @@ def print_latency(
 
     columns = checked(by, every)
     table_rows.refuse_binary(form or "table", output)
+    capture.not_input(output)
     table = capture.analysis.latency(by, every, where)
     if form in (None, "table") and output is None:
         _print(analyses.latency(table, columns, terminal.width(), local=local))

@@ -10,6 +10,7 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from types import FrameType
 from typing import NoReturn
@@ -19,6 +20,7 @@ from click.shell_completion import shell_complete
 
 from kdissect.cli.printing import terminal
 from kdissect.cli.printing.progress import clear_all
+from kdissect.output import abandon
 from kdissect.problems import CaptureError, CaptureNotFound, JobFailed, KdissectError
 
 READ, UNREADABLE, BAD_ARGUMENTS, INTERRUPTED = 0, 1, 2, 130
@@ -26,6 +28,10 @@ ENDED_BY = 128
 """Plus the signal's number: the exit code that shells know."""
 ENDING = (signal.SIGTERM, signal.SIGHUP)
 """Signals that end a program at once unless it asks for them: a job killed, a terminal closed."""
+
+
+GRACE = 0.7
+"""Seconds that the program has to unwind: whoever ends it waits no longer than one."""
 
 
 class _Ended(KeyboardInterrupt):
@@ -61,8 +67,9 @@ def _run(given: list[str]) -> int:
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except _Ended as ended:
-        terminal.say(f"kdissect: ended by {ended}; no output file was left half-written")
-        return ENDED_BY + signal.Signals[str(ended)]
+        by = signal.Signals[str(ended)]
+        terminal.say(_ended(by))
+        return ENDED_BY + by
     except (click.Abort, KeyboardInterrupt):
         terminal.say("kdissect: interrupted; no output file was left half-written")
         return INTERRUPTED
@@ -90,7 +97,10 @@ def _run(given: list[str]) -> int:
 @contextlib.contextmanager
 def _ending() -> Iterator[None]:
     """Let ENDING unwind the program as Ctrl-C does, so that what was written aside is taken away. A signal that is
-    ignored (nohup) stays so."""
+    ignored (nohup) stays so.
+
+    Python runs a handler when the main thread is back from whatever it called, which may be a kernel or another thread
+    that works on a large block: what has not ended by itself within GRACE is ended."""
 
     def end(number: int, frame: FrameType | None) -> NoReturn:
         raise _Ended(signal.Signals(number).name)
@@ -100,11 +110,35 @@ def _ending() -> Iterator[None]:
         for number in ENDING:
             if signal.getsignal(number) == signal.SIG_DFL:
                 before[number] = signal.signal(number, end)
+    over = threading.Event()
+    source, sink = os.pipe()
+    os.set_blocking(sink, False)
     try:
+        if before:
+            signal.set_wakeup_fd(sink, warn_on_full_buffer=False)
+            threading.Thread(target=_watch, args=(source, over), daemon=True).start()
         yield
     finally:
+        over.set()
+        if before:
+            signal.set_wakeup_fd(-1)
+        os.close(sink)  # ends the thread
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _watch(source: int, over: threading.Event) -> None:
+    """End the process GRACE after one of ENDING, unless it is over by then."""
+    with os.fdopen(source, "rb", buffering=0) as signals:
+        while got := signals.read(1):
+            if got[0] in ENDING and not over.wait(GRACE):
+                abandon()
+                terminal.say(_ended(signal.Signals(got[0])))
+                os._exit(ENDED_BY + got[0])
+
+
+def _ended(by: signal.Signals) -> str:
+    return f"kdissect: ended by {by.name}; no output file was left half-written"
 
 
 def _meant(error: CaptureError, given: list[str]) -> str:

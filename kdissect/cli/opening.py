@@ -76,6 +76,9 @@ class Capture(Protocol):
     analysis: Any
     size: int | None
 
+    def not_input(self, target: object) -> None:
+        """Raises UsageError where `target` is a path of a file that is read."""
+
     def path(self, capture: str, file: str) -> Path | None:
         """Where a file that tables name lies."""
 

@@ -18,7 +18,7 @@ from kdissect.capture.sources import Source
 from kdissect.engine.analysed_run import AnalysedRun
 from kdissect.engine.display import capture_html, in_notebooks
 from kdissect.engine.run import Progress, Run, Settings
-from kdissect.output import whole_seekable
+from kdissect.output import distinct, whole_seekable
 from kdissect.problems import UsageError
 from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of
 from kdissect.tables.recording import Reading
@@ -47,9 +47,10 @@ class Capture:
     Spark; see `kdissect.tables.declaration`.
     """
 
-    def __init__(self, captures: list[CaptureSet], settings: Settings) -> None:
+    def __init__(self, captures: list[CaptureSet], settings: Settings, keylog: str | Path | None = None) -> None:
         self._captures = captures
         self._settings = settings
+        self._keylog = keylog
 
     def __repr__(self) -> str:
         names = ", ".join(capture.name for capture in self._captures)
@@ -204,6 +205,11 @@ class Capture:
 
         return show(self._captures, self._everything, wanted(exchange_id, frame), reveal)
 
+    def not_input(self, target: object) -> None:
+        """Raise UsageError where `target` is a path of a file that is read here, by whatever name."""
+        files = [one.path or one.file for capture in self._captures for one in capture.members]
+        distinct(target, [*files, self._keylog])
+
     def cut(
         self,
         target: str | Path | BinaryIO,
@@ -225,6 +231,7 @@ class Capture:
         """
         from kdissect.engine.extracts.cutting import Part, cut
 
+        self.not_input(target)
         part = Part(exchange, frame, connection, nanoseconds(start), nanoseconds(end), alone)
         return cut(self._captures, self._everything, part, target)
 
@@ -237,6 +244,7 @@ class Capture:
         """
         from kdissect.engine.extracts.redacting import redact
 
+        self.not_input(target)
         return redact(self._captures, self._everything, target)
 
     def report(self, target: str | Path | BinaryIO, *, named: str | None = None) -> int:
@@ -249,6 +257,7 @@ class Capture:
         from kdissect import report
 
         report.ready()
+        self.not_input(target)
         files = [str(one.path or one.name) for capture in self._captures for one in capture.members]
         with whole_seekable(target) as stream:
             return stream.write(report.document(self.tables(report.READ), named or shlex.join(files)))
@@ -362,7 +371,7 @@ def open_capture(
     captures = open_captures(source)
     if follow is not None and len(captures) > 1:
         raise UsageError("only one capture can be followed")
-    return Capture(captures, settings)
+    return Capture(captures, settings, keylog)
 
 
 def nanoseconds(time: str | datetime | None) -> int | None:

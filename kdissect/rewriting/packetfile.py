@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import shutil
 import struct
-import tempfile
 from collections.abc import Callable, Sequence
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kdissect.capture import CaptureSet, Member
 from kdissect.capture.pcap import CAPTURED, LINK, TIME
+from kdissect.output import scratch, temporary
 from kdissect.rewriting.packet_kernels import BLOCK, PADDING, PCAP_RECORD, SECOND, write_records
 
 SNAP_LENGTH = 262_144
@@ -111,11 +111,12 @@ class PacketFile:
         self.pcapng = True
         links = list(self._interfaces)
         self._interfaces.clear()
-        with tempfile.TemporaryFile() as before:
+        with temporary() as before:
             if self._written:
                 self.stream.seek(0)
-                shutil.copyfileobj(self.stream, before, 1 << 20)
-                before.seek(0)
+                with scratch():
+                    shutil.copyfileobj(self.stream, before, 1 << 20)
+                    before.seek(0)
                 self.stream.seek(0)
                 self.stream.truncate()
             again = bool(self._written)
@@ -124,7 +125,7 @@ class PacketFile:
             for secret in self._secrets:
                 self._block(10, struct.pack("<II", SECRETS_TLS, len(secret)) + secret)
             if again:
-                source = CaptureSet("", [Member("", file=cast("BinaryIO", before))])
+                source = CaptureSet("", [Member("", file=before)])
                 window = source.window()
                 for block in source.blocks(window):
                     block.packets[:, LINK] = links[0]

@@ -31,7 +31,7 @@ from kdissect.kafka.streams.dissector import Dissector
 from kdissect.kafka.streams.fit import Programs
 from kdissect.net.scanner import Scanner
 from kdissect.net.segment import AT, PACKET
-from kdissect.output import whole_seekable
+from kdissect.output import ASIDE, scratch, whole_seekable
 from kdissect.problems import UsageError
 from kdissect.rewriting import hiding_kernels as hiding
 from kdissect.rewriting.frames import Frames
@@ -82,20 +82,26 @@ def redact(captures: Sequence[CaptureSet], settings: Settings, target: str | Pat
 @contextlib.contextmanager
 def _spooled(capture: CaptureSet) -> Iterator[CaptureSet]:
     """The same capture from temporary files that hold its plain bytes."""
-    with tempfile.TemporaryDirectory(prefix="kdissect-") as folder:
+    with scratch() as place:
+        folder = tempfile.TemporaryDirectory(prefix="kdissect-", dir=place)
+    with folder as name:
+        ASIDE.add(name)
         members = []
         piece = bytearray(SPOOL)
         for i, member in enumerate(capture.members):
-            path = Path(folder) / str(i)
+            path = Path(name) / str(i)
             stream: Stream = member.open()
-            with path.open("wb") as out:
+            with scratch(), path.open("wb") as out:
                 while got := stream.readinto(memoryview(piece)):
                     out.write(memoryview(piece)[:got])
             stream.close()
             members.append(Member(member.name, path))
         plain = CaptureSet(capture.name, members)
-        yield plain
-        plain.close()
+        try:
+            yield plain
+        finally:
+            plain.close()
+            ASIDE.discard(name)
 
 
 def _kept(capture: CaptureSet, settings: Settings) -> tuple[Words, Words]:
