@@ -32,9 +32,14 @@ _KERNEL = re.compile(rb"^@(?:kernel|part|intrinsic)\b", re.MULTILINE)
 _IMPORT = re.compile(rb"^from kdissect\.([\w.]+) import", re.MULTILINE)
 
 
+def kernel_modules() -> list[str]:
+    """The files of the package that hold kernels or parts of them, as paths within it."""
+    return sorted(name for name, text in _sources().items() if _KERNEL.search(text))
+
+
 def digest() -> str:
     """A digest of the kernels' sources, of the modules whose constants they use, and of how they are compiled."""
-    sources = {path.relative_to(PACKAGE).as_posix(): path.read_bytes() for path in PACKAGE.rglob("*.py")}
+    sources = _sources()
     kernels = {name for name, text in sources.items() if name.startswith("kernels/") or _KERNEL.search(text)}
     used = {module for name in kernels for module in _IMPORT.findall(sources[name])}
     kernels |= {module.decode().replace(".", "/") + ".py" for module in used}
@@ -42,6 +47,10 @@ def digest() -> str:
     for name in sorted(kernels & sources.keys()):
         found.update(name.encode() + b"\0" + sources[name] + b"\0")
     return found.hexdigest()
+
+
+def _sources() -> dict[str, bytes]:
+    return {path.relative_to(PACKAGE).as_posix(): path.read_bytes() for path in PACKAGE.rglob("*.py")}
 
 
 def cache_folder(name: str) -> tuple[Path, bool]:

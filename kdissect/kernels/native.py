@@ -39,6 +39,7 @@ class Library:
 
     def __init__(self, path: Path) -> None:
         """Raises OSError for what is no shared object of this machine."""
+        self.path = path
         self._loaded = ctypes.CDLL(str(path))
 
     @property

@@ -11,9 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESCCM, AESGCM, ChaCha20Poly1305
-
 from kdissect.tls.handshake import TLS13
 
 TAG = 16
@@ -40,19 +37,27 @@ class Suite:
     tag: int = TAG
 
 
-def _ccm8(key: bytes) -> Aead:
-    return AESCCM(key, tag_length=8)
+def _aead(kind: str, **options: int) -> Callable[[bytes], Aead]:
+    """What makes an AEAD of a key. `cryptography` takes longer to load than most captures to read."""
+
+    def make(key: bytes) -> Aead:
+        from cryptography.hazmat.primitives.ciphers import aead
+
+        made: Aead = getattr(aead, kind)(key, **options)
+        return made
+
+    return make
 
 
-_AES128 = Suite(AESGCM, 16, "sha256", True)
-_AES256 = Suite(AESGCM, 32, "sha384", True)
-_CHACHA = Suite(ChaCha20Poly1305, 32, "sha256", False)
+_AES128 = Suite(_aead("AESGCM"), 16, "sha256", True)
+_AES256 = Suite(_aead("AESGCM"), 32, "sha384", True)
+_CHACHA = Suite(_aead("ChaCha20Poly1305"), 32, "sha256", False)
 SUITES = {
     **dict.fromkeys((0x1301, 0x009C, 0x009E, 0x00A2, 0x00A6, 0x00A8, 0x00AA, 0xC02B, 0xC02D, 0xC02F, 0xC031), _AES128),
     **dict.fromkeys((0x1302, 0x009D, 0x009F, 0x00A3, 0x00A7, 0x00A9, 0x00AB, 0xC02C, 0xC02E, 0xC030, 0xC032), _AES256),
     **dict.fromkeys((0x1303, 0xCCA8, 0xCCA9, 0xCCAA, 0xCCAB, 0xCCAC, 0xCCAD, 0xCCAE), _CHACHA),
-    0x1304: Suite(AESCCM, 16, "sha256", True),
-    0x1305: Suite(_ccm8, 16, "sha256", True, 8),
+    0x1304: Suite(_aead("AESCCM"), 16, "sha256", True),
+    0x1305: Suite(_aead("AESCCM", tag_length=8), 16, "sha256", True, 8),
 }
 """By IANA's number of the cipher suite."""
 
@@ -81,6 +86,8 @@ class Opener:
 
     def open(self, header: bytes, body: bytes) -> tuple[int, bytes] | None:
         """Type and plaintext of the next record, None when this is not its key."""
+        from cryptography.exceptions import InvalidTag
+
         overhead = self.overhead
         if len(body) < overhead:
             return None

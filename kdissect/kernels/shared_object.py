@@ -1,0 +1,195 @@
+"""All kernels compiled into one shared object: what an installed package runs.
+
+    python -m kdissect.kernels.shared_object [PATH]     (default: beside this module, for the checkout's own use)
+
+Each declared form of each kernel becomes a function of plain C types that unpacks its arguments (`Signature.pack`),
+calls the code which numba made, and stores what it gave. The code is what a checkout runs, by the same pipeline, for
+any machine of the kind (x86-64-v2, or the generic one). It needs nothing from numba, LLVM or Python, only a few
+functions of the C library. The objects are linked by the system's `ld`, elsewhere by the linker that ziglang brings
+from the package index.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from kdissect.kernels.cache import digest, kernel_modules
+from kdissect.kernels.kernel import KERNELS, Kernel
+from kdissect.kernels.native import DIGEST, PATH, symbol
+
+FROM_C = {"memcpy", "memmove", "memset", "pread"}
+"""What the code may take from the C library, which every process has loaded."""
+PROCESSOR = "x86-64-v2" if platform.machine() in ("x86_64", "AMD64") else "generic"
+"""What a processor must be able to do: as fast as what a newer one can, measured, and what numpy asks for."""
+
+
+def linker() -> list[str] | None:
+    """The system's linker; None where it has none that is known to work."""
+    found = shutil.which("ld") if sys.platform == "linux" else None
+    return [found, "--gc-sections", "-s", "-z", "now", "-z", "noexecstack"] if found else None
+
+
+def all_kernels() -> dict[str, Kernel]:
+    """Every kernel of the package, by module and name."""
+    for name in kernel_modules():
+        importlib.import_module("kdissect." + name.removesuffix(".py").replace("/", "."))
+    return {name: known for name, known in sorted(KERNELS.items()) if name.startswith("kdissect.")}
+
+
+def build(path: Path, kernels: Mapping[str, Kernel]) -> int:
+    """Compile kernels and link them into `path`; how many functions. Raises RuntimeError where something is missing."""
+    with tempfile.TemporaryDirectory(prefix="kdissect-kernels-") as folder:
+        objects = []
+        for name, code in _objects(kernels):
+            objects.append(Path(folder) / f"{name}.o")
+            objects[-1].write_bytes(code)
+        made = Path(folder) / path.name
+        _link(objects, made)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = path.with_name(f"{path.name}.{os.getpid()}")
+        shutil.copyfile(made, new)
+        new.replace(path)  # a process that runs the old one keeps it
+    return len(objects) - 1
+
+
+def _link(objects: list[Path], made: Path) -> None:
+    known = linker()
+    command = known or [sys.executable, "-m", "ziglang", "cc", "-nostdlib", "-s", "-Wl,--allow-shlib-undefined"]
+    caches = {name: str(made.parent / "zig") for name in ("ZIG_LOCAL_CACHE_DIR", "ZIG_GLOBAL_CACHE_DIR")}
+    done = subprocess.run(
+        [*command, "-shared", "-o", str(made), *map(str, objects)],
+        env={**os.environ, **caches}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        raise RuntimeError(f"linking the kernels failed: {done.stderr.strip()}")
+
+
+def _objects(kernels: Mapping[str, Kernel]) -> Iterator[tuple[str, bytes]]:
+    """Object files, by name: one for each form of each kernel, one for the digest."""
+    import llvmlite.binding as llvm
+    from llvmlite import ir
+
+    from kdissect.kernels.jit import compile_form, dispatcher_of
+
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    target = llvm.Target.from_default_triple()
+    machine = target.create_target_machine(cpu=PROCESSOR, opt=2, reloc="pic", codemodel="small")
+    for name, kernel in kernels.items():
+        for form, signature in enumerate(kernel.signatures):
+            made = compile_form(dispatcher_of(kernel.py_func, cache=False), signature)
+            called = symbol(name, form)
+            module = llvm.parse_bitcode(made.library._final_module.as_bitcode())
+            module.link_in(llvm.parse_assembly(_entry(called, made, signature)))
+            _keep(module, called, machine)
+            yield called, machine.emit_object(module)
+    module = ir.Module(DIGEST)
+    text = bytearray(digest().encode() + b"\0")
+    value = ir.Constant(ir.ArrayType(ir.IntType(8), len(text)), text)
+    ir.GlobalVariable(module, value.type, DIGEST).initializer = value
+    yield DIGEST, machine.emit_object(llvm.parse_assembly(str(module)))
+
+
+def _keep(module: Any, called: str, machine: Any) -> None:
+    """Drop everything that this function does not reach, and see that it needs nothing that is not there."""
+    import llvmlite.binding as llvm
+    from llvmlite.binding import Linkage
+
+    for one in (*module.functions, *module.global_variables):
+        if not one.is_declaration and one.name != called and not one.name.startswith("llvm."):
+            one.linkage = Linkage.internal
+    passes = llvm.create_new_module_pass_manager()
+    passes.add_global_dead_code_eliminate_pass()
+    passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=0)))
+    outside = {one.name for one in module.functions if one.is_declaration and not one.name.startswith("llvm.")}
+    if outside - FROM_C:
+        raise RuntimeError(f"{called} needs {', '.join(sorted(outside - FROM_C))}, which no C library has")
+
+
+def _entry(called: str, made: Any, signature: Any) -> str:
+    """LLVM's text of the function that Python calls: (words of the arguments, words of what it gives) -> status."""
+    from llvmlite import ir
+    from numba.core import types
+    from numba.np.arrayobj import populate_array
+
+    from kdissect.kernels.jit import type_of
+    from kdissect.kernels.signature import Array, Number
+
+    context = made.target_context
+    module = context.codegen().create_library(called).create_ir_module(called)
+    word = ir.IntType(64)
+    function = ir.Function(module, ir.FunctionType(ir.IntType(32), [word.as_pointer(), word.as_pointer()]), called)
+    build = ir.IRBuilder(function.append_basic_block())
+    given = function.args[1]
+    taken = 0
+
+    def next_word() -> Any:
+        nonlocal taken
+        taken += 1
+        return build.load(build.gep(function.args[0], [word(taken - 1)]))
+
+    def value(kind: Any) -> Any:
+        known = type_of(kind)
+        if isinstance(kind, Number):
+            return _number(context, build, known, next_word())
+        if not isinstance(kind, Array):
+            return context.make_tuple(build, known, [value(one) for one in kind.parts])
+        made = context.make_array(known)(context, build)
+        element = context.get_data_type(known.dtype)
+        size = context.get_abi_sizeof(element)
+        data = build.inttoptr(next_word(), element.as_pointer())
+        shape = [next_word() for _ in range(kind.dimensions)]
+        strides = [word(size)]
+        for one in reversed(shape[1:]):
+            strides.insert(0, build.mul(strides[0], one))
+        populate_array(made, data=data, shape=shape, strides=strides, itemsize=word(size), meminfo=None)
+        return made._getvalue()
+
+    arguments = [value(kind) for kind in signature.taken]
+    callee = context.declare_function(module, made.fndesc)
+    result = made.signature.return_type
+    status, found = context.call_conv.call_function(build, callee, result, made.fndesc.argtypes, arguments)
+    build.store(build.ptrtoint(status.excinfoptr, word), build.gep(given, [word(0)]))
+    parts = (
+        [found] if len(signature.given) == 1 else [build.extract_value(found, i) for i in range(len(signature.given))]
+    )
+    for i, (kind, part) in enumerate(zip(signature.given, parts, strict=True)):
+        known = type_of(kind)
+        if kind.code == "f8":
+            part = build.bitcast(part, word)
+        elif known == types.boolean or not known.signed:
+            part = build.zext(part, word) if part.type != word else part
+        else:
+            part = build.sext(part, word) if part.type != word else part
+        build.store(part, build.gep(given, [word(i + 1)]))
+    build.ret(status.code)
+    return str(module)
+
+
+def _number(context: Any, build: Any, known: Any, word: Any) -> Any:
+    """A number from its word."""
+    kind = context.get_value_type(known)
+    if str(kind) == "double":
+        return build.bitcast(word, kind)
+    return word if kind == word.type else build.trunc(word, kind)
+
+
+def main(path: Path) -> None:
+    """Compile the package's kernels, for any processor of the kind, and say what was made."""
+    os.environ.pop("NUMBA_BOUNDSCHECK", None)
+    os.environ |= {"NUMBA_CPU_NAME": PROCESSOR, "NUMBA_CPU_FEATURES": ""}
+    functions = build(path, all_kernels())
+    sys.stderr.write(f"{functions} functions in {path}, {path.stat().st_size} bytes\n")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else PATH)
