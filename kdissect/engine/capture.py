@@ -39,6 +39,9 @@ MADE = tuple(name for name, one in TABLES.items() if not one.on_request)
 """The tables that a run makes unless others are asked for, in the order in which they are written. `records` and
 `producers`, which go into every record and every batch sent, are made when they are asked for."""
 
+BY_TOPIC = frozenset(name for name, schema in SCHEMAS.items() if "topic" in schema.names) - {"findings"}
+"""Tables whose rows are each of one topic. A finding names one, too, but is made of rows of the topics asked for."""
+
 
 class Capture:
     """One or more captures, opened but not read. Every method reads them anew (standard input can be read only once).
@@ -307,14 +310,14 @@ class Capture:
         topics alone are wanted, the filter does what the selection would."""
         reading = self._settings.reading.asked(asked, filters, reveal)
         wish = self._settings.selection
-        if wish is not None and wish.topics and all("topic" in SCHEMAS[name].names for name in asked):
+        if wish is not None and wish.topics and all(name in BY_TOPIC for name in asked):
             wish = wish.without_topics() or None
         return replace(self._settings, reading=reading, selection=wish)
 
     def _condition(self, name: str, where: str | None) -> Filter | None:
         """The filter of a table, with the topics that are wanted. Raises UsageError."""
         wish = self._settings.selection
-        if wish is not None and wish.topics and "topic" in SCHEMAS[name].names:
+        if wish is not None and wish.topics and name in BY_TOPIC:
             names = ", ".join("'{}'".format(topic.replace("'", "''")) for topic in wish.topics)
             where = f"topic in ({names})" + ("" if where is None else f" and ({where})")
         return _condition(name, where)

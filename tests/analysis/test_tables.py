@@ -70,6 +70,9 @@ def test_the_estimate_is_never_below_zero() -> None:
     assert min(values) >= 0
 
 
+CAUSES = ("client", "network", "broker", "follower", "settings", "security", "capture", "unknown")
+
+
 @pytest.mark.parametrize("name", [NAME, "k4_session_eviction", "k4_transactions", "k4_fetch_sessions_raw", "base"])
 def test_a_findings_filter_shows_its_evidence(name: str) -> None:
     found = analysed(name)
@@ -81,6 +84,9 @@ def test_a_findings_filter_shows_its_evidence(name: str) -> None:
         shown = table.filter(parse(row["filter"], SCHEMAS[row["table"]]).expression)
         assert shown.num_rows == row["count"] > 0
         assert row["severity"] in ("high", "medium", "low", "info")
+        assert row["cause"] in CAUSES
+        assert row["first_at"] is None or row["first_at"] <= row["last_at"]
+        assert row["severity"] == "info" or row["incident"] is not None
         if row["first_exchange_id"] is not None:
             assert row["first_exchange_id"] in shown["exchange_id"].to_pylist()
 
@@ -122,11 +128,11 @@ def test_findings_about_clients() -> None:
     ]  # fmt: skip
     found = findings({"exchanges": made("exchanges", exchanges), "connections": made("connections", connections)})
     asked = [row for row in found.to_pylist() if row["id"] == "unsupported_version"]
-    assert [(row["severity"], row["count"]) for row in asked] == [("medium", 1), ("low", 3)]
-    assert asked[1]["text"].startswith("3 clients asked 3 times for a version of ApiVersions")
+    assert [(row["severity"], row["count"]) for row in asked] == [("low", 1), ("info", 3)]
+    assert asked[1]["text"].startswith("3 clients (c0, c1 and c2) asked 3 times for a version of ApiVersions")
     texts = {row["id"]: row for row in reversed(found.to_pylist())}
-    assert texts["produce_retries"]["count"] == 3
-    assert texts["unsupported_version"]["severity"] == "medium"
+    assert (texts["stale_leader"]["count"], texts["stale_leader"]["client_id"]) == (3, "c")
+    assert texts["stale_leader"]["text"] == "NOT_LEADER_OR_FOLLOWER: 3 answers (3 Produce of c)."
     assert texts["producer_fenced"]["filter"] == "client_id = 'it''s' and error_code in (47, 52, 90)"
     assert texts["short_connections"]["count"] == 30
     assert "frame 77 of a.pcap" in texts["network_stall"]["text"]
@@ -180,18 +186,19 @@ def test_findings_about_members_of_groups() -> None:
     unseen = [beat(n, 0, 4, request_first_at=None) for n in range(9)]
     tables = {"exchanges": made("exchanges", [*calm, *once, *shared, *often, *unseen, *loop])}
     found = [(row["id"], row["text"]) for row in findings(tables).to_pylist()]
-    assert [one[0] for one in found] == ["group_rebalances", "heartbeat_loop"]
+    assert [one[0] for one in found] == ["group_rebalances", "heartbeat_loop", "passing_error"]
     assert "Client c joined its group 6 times within 5.0 s" in found[0][1]
     assert "99 times less than 50 ms after" in found[1][1]
 
 
 def test_findings_about_polling_and_lag() -> None:
     fetches, parts = [], []
-    for n in range(200):
+    for n in range(300):
         at = 1_790_000_000_000_000 + n * 5000
         fetches.append(
             exchange(n, broker="1", requested_at=at, request_last_at=at, response_first_at=at + 500, latency_ms=0.6,
-                     broker_ms=0.5, record_bytes=0, error_code=0, is_follower=False, isolation_level=0, max_bytes=100)
+                     broker_ms=0.5, record_bytes=0, error_code=0, is_follower=False, isolation_level=0, max_bytes=100,
+                     partitions_with_error=0)
         )  # fmt: skip
         parts.append(exchange(n, topic="t", partition=0, lag=n * 50, record_bytes=10, partition_max_bytes=10))
     found = findings({"fetches": made("fetches", fetches), "fetch_partitions": made("fetch_partitions", parts)})

@@ -19,6 +19,7 @@ from kdissect.analysis.findings import findings, told_of
 from kdissect.capture.captureset import CaptureSet
 from kdissect.capture.window import Window
 from kdissect.cli.main import main
+from kdissect.tables.declaration.readers import FINDINGS
 from kdissect.engine import analysed_run
 from kdissect.engine.saving import parquet, sorted_parts
 from kdissect.engine.saving.sorted_parts import Merge
@@ -214,9 +215,7 @@ def test_batches_that_producers_sent_are_bounded(tmp_path: Path, monkeypatch: py
     ["k4_session_eviction", "k4_slow_and_throttled", "k4_transactions", "raw_errors", "field_loss5", "sweep_0110"],
 )
 def test_findings_need_no_other_rows(name: str) -> None:
-    tables = kdissect.open(CAPTURES / f"{name}.pcap").tables(
-        ["exchanges", "fetches", "fetch_partitions", "connections", "producers", "record_batches", "fetch_sessions"]
-    )
+    tables = kdissect.open(CAPTURES / f"{name}.pcap").tables(list(FINDINGS.tables))
     fewer = {name: told_of(name, table) for name, table in tables.items()}
     assert fewer["exchanges"].num_rows < tables["exchanges"].num_rows
     assert findings(fewer).equals(findings(tables))

@@ -52,7 +52,8 @@ CONTRACT = {
     "assigned_partitions",
     "api_versions": "broker, api_key, api, min_version, max_version, used_min, used_max",
     "topics": "topic_id, topic, first_seen_at, partitions, source",
-    "findings": "id, severity, text, table, filter, count, first_exchange_id",
+    "findings": "id, severity, cause, text, advice, first_at, last_at, broker, client_id, group_id, topic, partition, "
+    "transactional_id, incident, table, filter, count, first_exchange_id",
     "capture_quality": "capture, file, measure, value, text",
     "problems": "capture, connection_id, exchange_id, at, file, frame, kind, where, detail, bytes",
 }

@@ -12,37 +12,58 @@ import pyarrow.compute as pc
 
 from kdissect.analysis.findings import (
     access_findings,
-    client_findings,
-    fetch_findings,
+    broker_findings,
+    connection_findings,
+    consumer_findings,
+    error_findings,
     group_findings,
+    producer_findings,
     session_findings,
+    transaction_findings,
 )
 from kdissect.analysis.findings.evidence import SEVERITIES, Finder, Finding, Tables
+from kdissect.analysis.findings.incidents import numbered
+from kdissect.analysis.findings.limits import LIMITS, Limits
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import By
 from kdissect.tables.makers import fills
 
 FINDERS: tuple[Finder, ...] = (
     *access_findings.FINDERS,
-    *session_findings.FINDERS,
-    *fetch_findings.FINDERS,
+    *transaction_findings.FINDERS,
     *group_findings.FINDERS,
-    *client_findings.FINDERS,
+    *consumer_findings.FINDERS,
+    *error_findings.FINDERS,
+    *session_findings.FINDERS,
+    *producer_findings.FINDERS,
+    *connection_findings.FINDERS,
 )
 MOST_OF_A_KIND = 20
 """Findings of one kind that are listed; the worst stand first and the others say the same of smaller cases."""
+UNCOUNTED = frozenset({"request_failed", "request_refused", "passing_error", "unsupported_version"})
+"""Of these there are as many as there are error codes."""
+INIT_PRODUCER_ID = 22
+LOOKED_AT = (*group_findings.LOOKED_AT, INIT_PRODUCER_ID)
+"""Keys of the APIs of which findings look at every exchange."""
 
 
-def told_of(name: str, table: pa.Table) -> pa.Table:
-    """The rows of a table that findings can depend on, with the columns that they read: the same come out of them."""
+def told_of(name: str, table: pa.Table, limits: Limits = LIMITS) -> pa.Table:
+    """The rows of a table, that findings can depend on, with the columns that they read: the same come out of them."""
     if name == "exchanges":
-        slow = pa.scalar(client_findings.STALL_MS)
+        stalled = pa.scalar(connection_findings.STALL_MS)
         kept = [
             pc.not_equal(table["error_code"], 0),
             pc.greater(table["throttle_ms"], 0),
-            pc.greater_equal(table["request_transfer_ms"], slow),
-            pc.greater_equal(table["response_transfer_ms"], slow),
-            pc.is_in(table["api_key"], pa.array(group_findings.LOOKED_AT, table["api_key"].type)),
+            pc.greater_equal(table["request_transfer_ms"], stalled),
+            pc.greater_equal(table["response_transfer_ms"], stalled),
+            pc.greater_equal(table["latency_ms"], min(limits.slow_ms, broker_findings.STALL_MS)),
+            pc.is_in(table["api_key"], pa.array(LOOKED_AT, table["api_key"].type)),
+            pa.array(broker_findings.first_and_last(table)),
+        ]
+    elif name == "groups":
+        kept = [
+            pc.equal(table["event"].cast(pa.string()), "leave"),
+            pc.is_valid(table["assigned_partitions"]),
         ]
     elif name == "fetch_partitions":
         kept = [
@@ -60,9 +81,14 @@ def told_of(name: str, table: pa.Table) -> pa.Table:
     return table.filter(flags)
 
 
-def findings(tables: Tables) -> pa.Table:
-    """The table `findings` for these tables (missing ones count as empty), worst first, then in order of `FINDERS`."""
+def findings(tables: Tables, limits: Limits = LIMITS) -> pa.Table:
+    """The table `findings` for these tables (missing ones count as empty), worst first, then in order of `FINDERS`.
+
+    `limits`: thresholds that people set.
+    """
     found: list[Finding] = []
+    for measured in broker_findings.FINDERS:
+        found += measured(tables, limits)
     for finder in FINDERS:
         found += finder(tables)
     found.sort(key=lambda one: SEVERITIES.index(one.severity))  # stable: rankings keep their order
@@ -70,20 +96,21 @@ def findings(tables: Tables) -> pa.Table:
     seen: dict[str, int] = {}
     for one in found:
         seen[one.id] = seen.get(one.id, 0) + 1
-        if seen[one.id] <= MOST_OF_A_KIND:
+        if one.id in UNCOUNTED or seen[one.id] <= MOST_OF_A_KIND:
             kept.append(one)
+    kept = numbered(kept)
     schema = SCHEMAS["findings"]
     return pa.Table.from_arrays(
-        [pa.array([_sentence(one, name) for one in kept], schema.field(name).type) for name in schema.names],
+        [pa.array([_cell(one, name) for one in kept], schema.field(name).type) for name in schema.names],
         schema=schema,
     )
 
 
-def _sentence(one: Finding, name: str) -> object:
+def _cell(one: Finding, name: str) -> object:
     value = getattr(one, name)
     return value[:1].upper() + value[1:] if name == "text" else value
 
 
 fills(By.FINDINGS, {"findings": Finding.__slots__})
 
-__all__ = ["FINDERS", "Finding", "findings", "told_of"]
+__all__ = ["FINDERS", "LIMITS", "Finding", "Limits", "findings", "told_of"]

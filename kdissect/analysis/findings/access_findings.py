@@ -13,6 +13,7 @@ from kdissect.analysis.findings.evidence import (
     error_names,
     finding,
     get,
+    listed,
     many,
     who,
 )
@@ -27,6 +28,8 @@ PERMISSION = {
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": 53,
     "DELEGATION_TOKEN_AUTHORIZATION_FAILED": 65,
 }
+MOST_CLIENTS = 5
+"""Clients that get a sentence each; more are told in one."""
 REFUSED = "start_seen and end_reason = 'rst' and bytes = 0 and rtt_ms is null"
 """A SYN answered by a reset: nothing listened. A handshake would have given a round trip."""
 
@@ -59,7 +62,7 @@ def refused(tables: Tables) -> list[Finding]:
             f"{where} refused {many(int(counts[code]), 'connection')}: nothing listened there (stopped, or not up yet)."
         )
         condition = both(equals("broker_ip", ip), equals("broker_port", port), REFUSED)
-        found += finding(tables, "connections_refused", HIGH, text, "connections", condition)
+        found += finding(tables, "connections_refused", HIGH, text, "connections", condition, broker=broker)
     return found
 
 
@@ -92,7 +95,25 @@ def tls_to_plaintext(tables: Tables) -> list[Finding]:
             equals("client_ip", client), equals("broker_ip", ip), equals("broker_port", port), "protocol = 'tls'",
             "not is_kafka",
         )  # fmt: skip
-        found += finding(tables, "tls_to_plaintext", HIGH, text, "connections", condition)
+        found += finding(tables, "tls_to_plaintext", HIGH, text, "connections", condition, broker=broker)
+    return found
+
+
+def plaintext_to_tls(tables: Tables) -> list[Finding]:
+    """Clients without TLS on a port for TLS: no request of theirs is ever answered."""
+    connections = get(tables, "connections")
+    coder = Coder()
+    refused = coder.column(connections, "tls") == coder.codes.get("expected", -2)
+    groups = group(connections, ["client_ip", "broker"])
+    found = []
+    for code in np.flatnonzero(groups.count(refused)).tolist():
+        ip, broker = groups.keys["client_ip"][code].as_py(), groups.keys["broker"][code].as_py()
+        text = (
+            f"a client at {ip} speaks plaintext to a port of broker {broker} that expects TLS: "
+            f"{many(int(groups.count(refused)[code]), 'connection')} ended with a TLS alert (security.protocol)."
+        )
+        condition = both(equals("client_ip", ip), equals("broker", broker), "tls = 'expected'")
+        found += finding(tables, "plaintext_to_tls", HIGH, text, "connections", condition, broker=broker)
     return found
 
 
@@ -106,22 +127,30 @@ def permissions(tables: Tables) -> list[Finding]:
     return _refusals(tables, "not_authorized", PERMISSION, "was refused {} for want of permission")
 
 
-def _refusals(tables: Tables, kind: str, codes: dict[str, int], what: str) -> list[Finding]:
+def _refusals(tables: Tables, kind: str, codes_of: dict[str, int], what: str) -> list[Finding]:
     exchanges = get(tables, "exchanges")
-    wrong: Flags = np.isin(ints(exchanges, "error_code", 0), list(codes.values()))
+    wrong: Flags = np.isin(ints(exchanges, "error_code", 0), list(codes_of.values()))
     if not wrong.any():
         return []
     groups = group(exchanges, ["client_id"])
     counts = groups.count(wrong)
+    codes = f"error_code in ({', '.join(str(number) for number in sorted(codes_of.values()))})"
+    clients = most_first(counts)
+    if len(clients) > MOST_CLIENTS:
+        names = error_names(exchanges, np.flatnonzero(wrong))
+        text = (
+            f"{many(len(clients), 'client')} ({listed([groups.keys['client_id'][code].as_py() for code in clients])}) "
+            f"{what.format(many(int(counts.sum()), 'time')).replace('was', 'were', 1)} ({', '.join(names)})."
+        )
+        return finding(tables, kind, HIGH, text, "exchanges", codes)
     found = []
-    for code in most_first(counts):
+    for code in clients:
         client = groups.keys["client_id"][code].as_py()
         names = error_names(exchanges, np.flatnonzero(wrong & (groups.code == code)))
         text = f"{who(client)} {what.format(many(int(counts[code]), 'time'))} ({', '.join(names)})."
-        listed = ", ".join(str(number) for number in sorted(codes.values()))
-        condition = both(equals("client_id", client), f"error_code in ({listed})")
-        found += finding(tables, kind, HIGH, text, "exchanges", condition)
+        condition = both(equals("client_id", client), codes)
+        found += finding(tables, kind, HIGH, text, "exchanges", condition, client_id=client)
     return found
 
 
-FINDERS = (refused, tls_to_plaintext, logins, permissions)
+FINDERS = (refused, tls_to_plaintext, plaintext_to_tls, logins, permissions)

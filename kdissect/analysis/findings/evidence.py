@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from kdissect.arrays.arrow import Int64s
+from kdissect.analysis.findings.catalogue import KINDS
+from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, times
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import TIME_KEY
 from kdissect.tables.order import order
@@ -17,11 +21,13 @@ Tables = Mapping[str, pa.Table]
 """Tables by name; those that are not there count as empty."""
 
 HIGH, MEDIUM, LOW, INFO = SEVERITIES = ("high", "medium", "low", "info")
+"""high: clients fail or lose seconds. medium: they lose time or work again and again. low: worth knowing, little lost.
+info: nothing is wrong."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One row of `findings`."""
+    """One row of `findings`; times in microseconds since the epoch."""
 
     id: str
     severity: str
@@ -30,12 +36,37 @@ class Finding:
     filter: str
     count: int
     first_exchange_id: str | None
+    cause: str = "unknown"
+    advice: str | None = None
+    first_at: int | None = None
+    last_at: int | None = None
+    broker: str | None = None
+    client_id: str | None = None
+    group_id: str | None = None
+    topic: str | None = None
+    partition: int | None = None
+    transactional_id: str | None = None
+    incident: int | None = None
 
 
 NULLS = 4096
 """Nulls that stand in memory for all of a column."""
 
 Finder = Callable[[Tables], list[Finding]]
+
+SPANS: Mapping[str, tuple[str, ...]] = {
+    "exchanges": ("request_first_at", "response_first_at", "response_last_at"),
+    "fetches": ("requested_at", "response_first_at"),
+    "connections": ("started_at", "ended_at"),
+    "producers": ("sent_at",),
+    "groups": ("at",),
+    "fetch_sessions": ("opened_at", "closed_at"),
+    "offset_commits": ("at",),
+    "leaders": ("at",),
+    "problems": ("at",),
+    "produces": ("requested_at",),
+}
+"""Columns of a table that say when its rows happened."""
 
 
 def get(tables: Tables, name: str) -> pa.Table:
@@ -68,29 +99,54 @@ def equals(column: str, value: object) -> str:
     return f"{column} is null" if value is None else f"{column} = {literal(value)}"
 
 
+def among(column: str, values: Iterable[object]) -> str:
+    """`column in (...)`, or `column = value` for one."""
+    listed = list(values)
+    return equals(column, listed[0]) if len(listed) == 1 else f"{column} in ({', '.join(map(literal, listed))})"
+
+
 def both(*conditions: str) -> str:
     """All of the conditions."""
-    return " and ".join(conditions)
+    return " and ".join(condition for condition in conditions if condition)
 
 
-def finding(tables: Tables, kind: str, severity: str, text: str, table: str, condition: str) -> list[Finding]:
-    """A finding with its evidence counted, in a list; none when the filter selects no row."""
+def finding(
+    tables: Tables, kind: str, severity: str, text: str, table: str, condition: str, **about: Any
+) -> list[Finding]:
+    """A finding with its evidence counted, in a list; none when the filter selects no row.
+
+    `about`: fields of `Finding` that say what it is about; cause and advice are those of the catalogue unless given,
+    times those of the evidence.
+    """
     whole = get(tables, table)
     found = parse(condition, SCHEMAS[table])
     columns = {name: whole[name].cast(SCHEMAS[table].field(name).type) for name in found.columns}
-    times = [name for name in (TIME_KEY, "request_first_at", "requested_at") if name in whole.column_names]
-    extra = [name for name in ("exchange_id", *times) if name in whole.column_names]
+    begins = [name for name in (TIME_KEY, "request_first_at", "requested_at") if name in whole.column_names]
+    spans = SPANS.get(table, ())
+    extra = [name for name in ("exchange_id", *begins, *spans) if name in whole.column_names]
     for name in extra:
         columns[name] = whole[name].cast(pa.int64() if name == TIME_KEY else SCHEMAS[table].field(name).type)
     rows = pa.table(columns).filter(found.expression)
     if not rows.num_rows:
         return []
+    if spans:
+        about.setdefault("first_at", _extreme(rows, spans, np.min))
+        about.setdefault("last_at", _extreme(rows, spans, np.max))
     first = None
     if "exchange_id" in extra:
-        if times:
-            rows = rows.sort_by([(times[0], "ascending"), ("exchange_id", "ascending")])
+        if begins:
+            rows = rows.sort_by([(begins[0], "ascending"), ("exchange_id", "ascending")])
         first = rows["exchange_id"][0].as_py()
-    return [Finding(kind, severity, text, table, condition, rows.num_rows, first)]
+    known = KINDS[kind]
+    about.setdefault("cause", known.cause)
+    about.setdefault("advice", known.advice)
+    return [Finding(kind, severity, text, table, condition, rows.num_rows, first, **about)]
+
+
+def _extreme(rows: pa.Table, names: tuple[str, ...], which: Callable[[Int64s], Any]) -> int | None:
+    """The first or last instant of some columns, None where all are null."""
+    found = [values[values != NULL_TIME] for values in (times(rows, name) for name in names)]
+    return int(which(np.concatenate(found))) if any(len(values) for values in found) else None
 
 
 def error_names(exchanges: pa.Table, rows: Int64s) -> list[str]:
@@ -98,14 +154,32 @@ def error_names(exchanges: pa.Table, rows: Int64s) -> list[str]:
     return sorted({str(name) for name in exchanges["error"].take(pa.array(rows)).to_pylist() if name})
 
 
+def equal(table: pa.Table, column: str, value: str) -> Any:
+    """Where a text column has this value, as flags."""
+    return pc.fill_null(pc.equal(table[column].cast(pa.string()), value), False).to_numpy()
+
+
 def who(client: object) -> str:
     """A client as sentences name it."""
     return "a client without an id" if client is None else f"client {client}"
 
 
+def listed(names: Iterable[object], most: int = 4) -> str:
+    """`a, b and c`; `a, b, c, d and 3 more`."""
+    every = ["a client without an id" if name is None else str(name) for name in names]
+    if len(every) > most:
+        every = [*every[:most], f"{len(every) - most:,} more"]
+    return every[0] if len(every) == 1 else ", ".join(every[:-1]) + f" and {every[-1]}" if every else ""
+
+
 def many(count: int, one: str, more: str | None = None) -> str:
     """`1 session`, `1,234 sessions`."""
     return f"{count:,} {one if count == 1 else more or one + 's'}"
+
+
+def times_over(count: int) -> str:
+    """`once`, `12 times`."""
+    return "once" if count == 1 else f"{count:,} times"
 
 
 def duration(ms: float) -> str:
@@ -115,6 +189,21 @@ def duration(ms: float) -> str:
     if ms < 1000:
         return f"{ms:.0f} ms"
     return f"{ms / 1000:.1f} s" if ms < 120_000 else f"{ms / 60_000:.1f} min"
+
+
+def clock(at: int) -> str:
+    """An instant as sentences name it, UTC: `01:02:51.704`."""
+    return _text(at, "%H:%M:%S") + f".{at // MILLI % 1000:03d}"
+
+
+def instant(at: int) -> str:
+    """An instant as filters write it."""
+    return literal(_text(at, "%Y-%m-%dT%H:%M:%S") + f".{at % 1_000_000:06d}Z")
+
+
+def _text(at: int, form: str) -> str:
+    moment = pa.scalar(at - at % 1_000_000, pa.timestamp("us", "UTC")).as_py()
+    return str(moment.strftime(form))
 
 
 __all__ = ["Finder", "Finding", "Tables", "order"]

@@ -3,8 +3,27 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from kdissect.analysis.findings.evidence import MEDIUM, Finding, Tables, both, duration, equals, finding, get, many, who
+from kdissect.analysis.findings.evidence import (
+    INFO,
+    MEDIUM,
+    Finding,
+    Tables,
+    both,
+    clock,
+    duration,
+    equal,
+    equals,
+    finding,
+    get,
+    listed,
+    literal,
+    many,
+    times_over,
+    who,
+)
 from kdissect.analysis.grouping import group, most_first
 from kdissect.arrays.arrow import MILLI, NULL_TIME, ints, times
 
@@ -15,6 +34,10 @@ a few others that come and go, take fewer."""
 HEARTBEATS = {"Heartbeat": 12, "ConsumerGroupHeartbeat": 68, "ShareGroupHeartbeat": 76, "StreamsGroupHeartbeat": 88}
 LOOKED_AT = (JOIN_GROUP, *HEARTBEATS.values())
 """Keys of the APIs of which the finders look at every exchange."""
+POLL_TIMEOUT = "poll timeout"
+"""In the reason of a Java client whose application did not poll within max.poll.interval.ms."""
+WITHOUT_MS = 1000.0
+"""A member without partitions for longer is worth telling; a heartbeat's interval is some seconds at most."""
 LOOP_MS = 50.0
 """A heartbeat this soon after the one before it on its connection: Kafka's own intervals are seconds, and a member
 sends one at once only where its assignment or subscription changes."""
@@ -44,7 +67,7 @@ def rejoins(tables: Tables) -> list[Finding]:
             f"{duration(float(at[mine].max() - at[mine].min()) / MILLI)}: the group rebalances again and again."
         )
         condition = both(equals("client_id", client), "api = 'JoinGroup' and error_code = 0")
-        found += finding(tables, "group_rebalances", MEDIUM, text, "exchanges", condition)
+        found += finding(tables, "group_rebalances", MEDIUM, text, "exchanges", condition, client_id=client)
     return found
 
 
@@ -71,8 +94,68 @@ def heartbeat_loops(tables: Tables) -> list[Finding]:
             f"after the one before it."
         )
         condition = both(equals("connection_id", connection), equals("api", api))
-        found += finding(tables, "heartbeat_loop", MEDIUM, text, "exchanges", condition)
+        found += finding(tables, "heartbeat_loop", MEDIUM, text, "exchanges", condition, client_id=client)
     return found
 
 
-FINDERS = (rejoins, heartbeat_loops)
+def departures(tables: Tables) -> list[Finding]:
+    """Members that left with a reason of their own (KIP-800)."""
+    groups = get(tables, "groups")
+    if "reason" not in groups.column_names:
+        return []
+    left = equal(groups, "event", "leave") & pc.is_valid(groups["reason"]).to_numpy()
+    if not left.any():
+        return []
+    rows = groups.take(pa.array(np.flatnonzero(left)))
+    by = group(rows, ["group_id", "client_id", "reason"])
+    counts, at = by.count(), times(rows, "at")
+    found = []
+    for code in most_first(counts):
+        name, client, reason = (by.keys[column][code].as_py() for column in ("group_id", "client_id", "reason"))
+        late = POLL_TIMEOUT in reason
+        when = sorted(at[by.code == code].tolist())
+        text = (
+            f"{who(client)} left group {name} {times_over(int(counts[code]))} "
+            f'({listed([clock(one) for one in when])}), in its own words: "{reason}"'
+        )
+        condition = both(
+            equals("group_id", name), equals("client_id", client), "event = 'leave'", f"reason = {literal(reason)}"
+        )
+        found += finding(
+            tables, "member_left", MEDIUM if late else INFO, text, "groups", condition, client_id=client, group_id=name
+        )
+    return found
+
+
+def without_partitions(tables: Tables) -> list[Finding]:
+    """Members of KIP-848 groups that waited for their partitions."""
+    groups = get(tables, "groups")
+    told = equal(groups, "protocol", "consumer") & pc.is_valid(groups["assigned_partitions"]).to_numpy()
+    rows = groups.take(pa.array(np.flatnonzero(told)))
+    by = group(rows, ["group_id", "client_id", "member_id"])
+    at = times(rows, "at")
+    owned = np.array(
+        [sum(len(one["partitions"] or ()) for one in given) for given in rows["assigned_partitions"].to_pylist()]
+    )
+    order = np.lexsort((at, by.code))
+    found = []
+    waits: dict[int, list[tuple[float, int]]] = {}
+    for before, after in zip(order[:-1].tolist(), order[1:].tolist(), strict=True):
+        length = (int(at[after]) - int(at[before])) / MILLI
+        if by.code[before] == by.code[after] and not owned[before] and owned[after] and length >= WITHOUT_MS:
+            waits.setdefault(int(by.code[before]), []).append((length, int(at[before])))
+    for code, spans in waits.items():
+        name, client, member = (by.keys[column][code].as_py() for column in ("group_id", "client_id", "member_id"))
+        text = (
+            f"{who(client)} in group {name} had no partitions for {duration(sum(length for length, _ in spans))} "
+            f"(from {clock(spans[0][1])} on): others had not given them up yet."
+        )
+        condition = both(equals("group_id", name), equals("member_id", member), "assigned_partitions is not null")
+        found += finding(
+            tables, "member_without_partitions", INFO, text, "groups", condition, client_id=client, group_id=name,
+            first_at=spans[0][1], last_at=spans[-1][1] + int(spans[-1][0] * MILLI),
+        )  # fmt: skip
+    return found
+
+
+FINDERS = (rejoins, heartbeat_loops, departures, without_partitions)

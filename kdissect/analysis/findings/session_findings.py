@@ -16,6 +16,7 @@ from kdissect.analysis.findings.evidence import (
     equals,
     finding,
     get,
+    listed,
     many,
     who,
 )
@@ -65,19 +66,20 @@ def reuse(tables: Tables) -> list[Finding]:
     for code in np.argsort(-opened, kind="stable").tolist():
         client, broker = groups.keys["client_id"][code].as_py(), groups.keys["broker"][code].as_py()
         condition = both(equals("client_id", client), equals("broker", broker), "session_outcome = 'created'")
+        whose = {"client_id": client, "broker": broker}
         left = int(opened[code] - over[code])
         if opened[code] >= NEVER_REUSED and not again[code]:
             text = (
                 f"{who(client)} never reuses its fetch sessions: it opened {many(int(opened[code]), 'session')} on "
                 f"broker {broker} and sent no incremental fetch. Each takes a slot that others lose."
             )
-            found += finding(tables, "sessions_never_reused", HIGH, text, "fetches", condition)
+            found += finding(tables, "sessions_never_reused", MEDIUM, text, "fetches", condition, **whose)
         elif left >= LEFT_OPEN and left >= LEFT_OPEN_SHARE * opened[code]:
             text = (
                 f"{who(client)} opens fetch sessions faster than it closes them: {many(int(opened[code]), 'session')} "
                 f"opened on broker {broker}, {over[code]:,} closed or replaced."
             )
-            found += finding(tables, "sessions_left_open", MEDIUM, text, "fetches", condition)
+            found += finding(tables, "sessions_left_open", LOW, text, "fetches", condition, **whose)
     return found
 
 
@@ -95,7 +97,16 @@ def evictions(tables: Tables) -> list[Finding]:
             equals("client_id", row["client_id"]), equals("broker", row["broker"]), "session_outcome = 'created'"
         )
         severity = HIGH if row["share"] >= LEFT_OPEN_SHARE else MEDIUM
-        found += finding(tables, "session_evictor", severity, text, "fetches", condition)
+        found += finding(
+            tables,
+            "session_evictor",
+            severity,
+            text,
+            "fetches",
+            condition,
+            client_id=row["client_id"],
+            broker=row["broker"],
+        )
     fetches = get(tables, "fetches")
     lost = of_outcome(fetches, "evicted_or_unknown")
     groups = group(fetches, ["broker"])
@@ -104,7 +115,7 @@ def evictions(tables: Tables) -> list[Finding]:
         count = int(groups.count(lost)[code])
         text = f"Broker {broker} said {many(count, 'time')} that it does not know a client's fetch session (any more)."
         condition = both(equals("broker", broker), "session_outcome = 'evicted_or_unknown'")
-        found += finding(tables, "sessions_lost", MEDIUM, text, "fetches", condition)
+        found += finding(tables, "sessions_lost", LOW, text, "fetches", condition, broker=broker)
     return found
 
 
@@ -119,11 +130,12 @@ def refusals(tables: Tables) -> list[Finding]:
             continue
         broker = groups.keys["broker"][code].as_py()
         text = (
-            f"Broker {broker} refused {many(count, 'fetch session')}: its session cache was full. Fetches without a "
-            f"session name every partition each time."
+            f"Broker {broker} answered {many(count, 'request')} for a fetch session without one: its cache has no "
+            f"slots for sessions, or all were taken by sessions it may not evict yet. Such fetches name every "
+            f"partition each time."
         )
         condition = both(equals("broker", broker), "session_outcome = 'refused'")
-        found += finding(tables, "sessions_refused", MEDIUM, text, "fetches", condition)
+        found += finding(tables, "sessions_refused", LOW, text, "fetches", condition, broker=broker)
     return found
 
 
@@ -147,7 +159,9 @@ def demand(tables: Tables) -> list[Finding]:
             )
             condition = both(*(equals(name, value) for name, value in values.items()))
             severity = HIGH if most[code] > slots else MEDIUM
-            found += finding(tables, "session_slots", severity, text, "fetch_sessions", condition)
+            found += finding(
+                tables, "session_slots", severity, text, "fetch_sessions", condition, broker=values["broker"]
+            )
     return found
 
 
@@ -166,17 +180,16 @@ def epoch_errors(tables: Tables) -> list[Finding]:
     same = owner[order][1:] == owner[order][:-1]
     moved[order[1:][same & (connection[order][1:] != connection[order][:-1])]] = True
     groups = group(fetches, ["client_id"])
-    found = []
-    all_wrong, after = groups.count(wrong), groups.count(wrong & moved)
-    for code in np.flatnonzero(all_wrong).tolist():
-        client = groups.keys["client_id"][code].as_py()
-        text = f"{who(client)} used a wrong session epoch {many(int(all_wrong[code]), 'time')}"
-        if after[code]:
-            text += f", {after[code]:,} of them right after a reconnect (a session goes on where it was)"
-        condition = both(equals("client_id", client), "session_outcome = 'epoch_error'")
-        severity = MEDIUM if after[code] else LOW
-        found += finding(tables, "session_epoch_errors", severity, text + ".", "fetches", condition)
-    return found
+    all_wrong, after = groups.count(wrong), int(groups.count(wrong & moved).sum())
+    clients = [groups.keys["client_id"][code].as_py() for code in np.flatnonzero(all_wrong).tolist()]
+    text = f"{listed([who(name) for name in clients])} used a wrong session epoch {many(int(wrong.sum()), 'time')}"
+    if after:
+        text += f", {after:,} of them right after a reconnect (a session goes on where it was)"
+    whose = {"client_id": clients[0]} if len(clients) == 1 else {}
+    severity = MEDIUM if after else LOW
+    return finding(
+        tables, "session_epoch_errors", severity, text + ".", "fetches", "session_outcome = 'epoch_error'", **whose
+    )
 
 
 def savings(tables: Tables) -> list[Finding]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kdissect.tables.declaration.model import (
     CAPTURE,
+    CODE,
     CONNECTION_ID,
     COUNT,
     EXCHANGE_ID,
@@ -20,15 +21,28 @@ FINDINGS = table(
     "findings",
     "finding",
     Column("id", TEXT, "Kind of finding, a stable word."),
-    Column("severity", TEXT, "high, medium, low, info."),
+    Column("severity", TEXT, "high, medium, low, info: by the harm done to clients."),
+    Column("cause", TEXT, "Whose: client, network, broker, follower, settings, security, capture, unknown."),
     Column("text", TEXT, "The finding in a sentence."),
+    Column("advice", TEXT, "What to look at or change; null where there is nothing to do."),
+    Column("first_at", TIME, "When it began; null where that is not known."),
+    Column("last_at", TIME, "When it was last seen."),
+    Column("broker", TEXT, "Broker that it is about; null for none or several."),
+    Column("client_id", TEXT, "Client id that it is about; null for none or several."),
+    Column("group_id", TEXT, "Group that it is about."),
+    Column("topic", TEXT, "Topic that it is about."),
+    Column("partition", CODE, "Partition that it is about."),
+    Column("transactional_id", TEXT, "Transactional id that it is about."),
+    Column(
+        "incident", COUNT, "The same number for what belongs together, in order of time; null where nothing happened."
+    ),
     Column("table", TEXT, "Table that shows the evidence."),
     Column("filter", TEXT, "Expression for `--where` which selects it."),
     Column("count", COUNT, "Rows of evidence."),
     Column("first_exchange_id", TEXT, "First exchange of the evidence; null where it is not about exchanges."),
     made=By.FINDINGS,
     key=(),
-    shown="severity count text first_exchange_id",
+    shown="severity incident first_at text count first_exchange_id",
 )
 
 CAPTURE_QUALITY = table(
@@ -48,6 +62,7 @@ PROBLEMS = table(
     "problems",
     "anything not read or not right",
     CAPTURE,
+    CODE,
     CONNECTION_ID,
     EXCHANGE_ID,
     Column("at", TIME, "When."),

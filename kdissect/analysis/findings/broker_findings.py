@@ -1,0 +1,249 @@
+"""Findings about brokers: those that stood still, and requests that took long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kdissect.analysis.exchange_keys import exchange_keys, locate
+from kdissect.analysis.findings.evidence import (
+    HIGH,
+    INFO,
+    MEDIUM,
+    Finding,
+    Tables,
+    both,
+    clock,
+    duration,
+    equal,
+    equals,
+    finding,
+    get,
+    instant,
+    listed,
+    many,
+)
+from kdissect.analysis.findings.limits import Limits
+from kdissect.analysis.grouping import group
+from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, ints, reals, times
+
+STALL_MS = 1000.0
+"""Silence of a broker that owes answers: garbage collection and slow disks take tenths of a second, a second is felt
+by everybody."""
+TOGETHER_MS = 200.0
+"""Answers that follow the end of a silence this closely had waited for it."""
+WAITING_CONNECTIONS = 2
+"""Connections that wait at least: what one connection waits for may be its own."""
+EDGE_MS = 300.0
+"""Left out at both ends of a silence when looking for what the broker itself sent meanwhile."""
+BEFORE_MS = 10_000.0
+"""How far back a broker's own fetches show that they are in the capture at all (replica.fetch.wait.max.ms is 500)."""
+WAITING_APIS = (11, 14, 19, 20, 21, 37, 43, 45, 63, 78)
+"""APIs whose answers wait for others by design: JoinGroup, SyncGroup, CreateTopics, DeleteTopics, DeleteRecords,
+CreatePartitions, ElectLeaders, AlterPartitionReassignments, BrokerHeartbeat, ShareFetch."""
+SLOT_MS = 100
+"""Of answers in one slot of time the first and the last are enough to find silences."""
+PRODUCE, FETCH = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """A broker that answered nothing although answers were due; microseconds."""
+
+    broker: str
+    begin: int
+    end: int
+    rows: Int64s
+    """Exchanges that waited."""
+
+
+def first_and_last(exchanges: pa.Table) -> npt.NDArray[np.bool_]:
+    """The first and the last answer of each broker in each SLOT_MS: silences longer than that show in them alone."""
+    answered = times(exchanges, "response_first_at")
+    brokers = group(exchanges, ["broker"]).code
+    order = np.lexsort((answered, brokers))
+    order = order[answered[order] != NULL_TIME]
+    slot = answered[order] // (SLOT_MS * MILLI)
+    new = np.ones(len(order), bool)
+    new[1:] = (slot[1:] != slot[:-1]) | (brokers[order][1:] != brokers[order][:-1])
+    kept = np.zeros(exchanges.num_rows, bool)
+    kept[order[new]] = True
+    kept[order[np.append(new[1:], True)] if len(order) else order] = True
+    return kept
+
+
+def silences(tables: Tables) -> list[Silence]:
+    """Spans of STALL_MS and more in which a broker answered nothing while requests on two connections were due."""
+    exchanges = get(tables, "exchanges")
+    answered, asked = times(exchanges, "response_first_at"), times(exchanges, "request_last_at")
+    known = (answered != NULL_TIME) & (asked != NULL_TIME)
+    due = asked + _agreed(tables, exchanges)
+    late = known & (answered - due >= STALL_MS * MILLI) & ~np.isin(ints(exchanges, "api_key"), WAITING_APIS)
+    late &= ~equal(exchanges, "hold", "throttled")
+    if not late.any():
+        return []
+    groups = group(exchanges, ["broker"])
+    connections = group(exchanges, ["connection_id"]).code
+    found = []
+    for code in np.unique(groups.code[late]).tolist():
+        broker = groups.keys["broker"][code].as_py()
+        mine = np.unique(answered[known & (groups.code == code)])
+        rows = np.flatnonzero(late & (groups.code == code))
+        for at in np.flatnonzero(np.diff(mine) >= STALL_MS * MILLI).tolist():
+            begin, end = int(mine[at]), int(mine[at + 1])
+            waited = rows[
+                (due[rows] <= end - STALL_MS * MILLI)
+                & (answered[rows] >= end)
+                & (answered[rows] <= end + TOGETHER_MS * MILLI)
+            ]
+            if len(np.unique(connections[waited])) >= WAITING_CONNECTIONS:
+                found.append(Silence(broker, max(begin, int(asked[waited].min())), end, waited))
+    return found
+
+
+def _agreed(tables: Tables, exchanges: pa.Table) -> Int64s:
+    """How long a broker may keep each request, in microseconds: max_wait_ms of a Fetch, else nothing."""
+    fetches = get(tables, "fetches")
+    if not fetches.num_rows:
+        return np.zeros(exchanges.num_rows, np.int64)
+    waits = np.append(np.maximum(ints(fetches, "max_wait_ms", 0), 0) * MILLI, 0)
+    return waits[locate(exchange_keys(exchanges["exchange_id"]), exchange_keys(fetches["exchange_id"]))]
+
+
+def stalled(tables: Tables, limits: Limits) -> list[Finding]:
+    """Brokers that stood still: nobody got an answer. Whether the process did, its own fetches tell."""
+    exchanges = get(tables, "exchanges")
+    found = []
+    for one in silences(tables):
+        rows = exchanges.take(pa.array(one.rows))
+        condition = both(
+            equals("broker", one.broker),
+            f"request_last_at <= {instant(one.end - int(STALL_MS * MILLI))}",
+            f"response_first_at >= {instant(one.end)}",
+            f"response_first_at <= {instant(one.end + int(TOGETHER_MS * MILLI))}",
+        )
+        clients = sorted(str(name) for name in pc.unique(rows["client_id"].cast(pa.string())).to_pylist() if name)
+        length = (one.end - one.begin) / MILLI
+        own, others = _own_fetches(tables, one), _others(exchanges, one)
+        cause, why = "unknown", ""
+        if own is not None:
+            cause = "unknown" if own else "broker"
+            why = (
+                " Its own fetches went on meanwhile: it, or the way from it, kept only answers back."
+                if own
+                else " It sent no fetches of its own either: the process or its host stood still, not only the network."
+            )
+        else:
+            why = " Whether the process or the network stood still this capture does not show."
+        connections = len(pc.unique(rows["connection_id"]))
+        text = (
+            f"Broker {one.broker} answered nothing for {duration(length)} from {clock(one.begin)} on, while requests "
+            f"on {many(connections, 'connection')} were due ({listed(clients)}).{why}"
+        )
+        if others:
+            text += f" Meanwhile {'broker' if len(others) == 1 else 'brokers'} {listed(others)} answered."
+        found += finding(
+            tables, "broker_stalled", HIGH, text, "exchanges", condition, cause=cause, broker=one.broker,
+            first_at=one.begin, last_at=one.end,
+        )  # fmt: skip
+    return found
+
+
+def _own_fetches(tables: Tables, one: Silence) -> int | None:
+    """Fetches that the broker sent as a follower during its silence; None where none of its are in the capture."""
+    fetches = get(tables, "fetches")
+    if not one.broker.isdigit():
+        return None
+    at = times(fetches, "requested_at")
+    mine = at[(ints(fetches, "replica_id") == int(one.broker)) & (at != NULL_TIME)]
+    if not ((mine >= one.begin - BEFORE_MS * MILLI) & (mine <= one.begin + EDGE_MS * MILLI)).any():
+        return None
+    return int(((mine > one.begin + EDGE_MS * MILLI) & (mine < one.end - EDGE_MS * MILLI)).sum())
+
+
+def _others(exchanges: pa.Table, one: Silence) -> list[str]:
+    """Brokers that answered during the silence of this one."""
+    answered = times(exchanges, "response_first_at")
+    rows = exchanges.filter(pa.array((answered > one.begin) & (answered < one.end)))
+    names = {str(name) for name in pc.unique(rows["broker"].cast(pa.string())).to_pylist() if name}
+    return sorted(names - {one.broker})
+
+
+def slow(tables: Tables, limits: Limits) -> list[Finding]:
+    """Requests of every API that took `limits.slow_ms` and more, but for those that wait by design or were throttled.
+
+    Fetches are judged by what they took beyond the agreed wait.
+    """
+    exchanges = get(tables, "exchanges")
+    latency, key = reals(exchanges, "latency_ms"), ints(exchanges, "api_key")
+    late = (latency >= limits.slow_ms) & (key != FETCH) & ~np.isin(key, WAITING_APIS)
+    for hold in ("throttled", "rebalance"):
+        late &= ~equal(exchanges, "hold", hold)
+    groups = group(exchanges, ["api", "broker"])
+    total = groups.total(np.where(late, latency, 0.0))
+    worst = groups.quantiles(np.where(late, latency, np.nan), [1.0])[0]
+    counts = groups.count(late)
+    found = []
+    for code in np.argsort(-total, kind="stable").tolist():
+        if not counts[code]:
+            break
+        api, broker = groups.keys["api"][code].as_py(), groups.keys["broker"][code].as_py()
+        rows = exchanges.take(pa.array(np.flatnonzero(late & (groups.code == code))))
+        text = (
+            f"{many(int(counts[code]), api + ' request')} to broker {broker} took {duration(limits.slow_ms)} or more "
+            f"({duration(float(total[code]))} in all, the longest {duration(float(worst[code]))}): "
+            f"{_clients(rows)}."
+        )
+        condition = both(
+            equals("broker", broker), equals("api", api), f"latency_ms >= {limits.slow_ms:g}",
+            "(hold is null or hold not in ('throttled', 'rebalance'))",
+        )  # fmt: skip
+        severity = MEDIUM if total[code] >= limits.lost_ms else INFO
+        found += finding(
+            tables, "slow_requests", severity, text, "exchanges", condition, broker=broker, **_one_client(rows)
+        )
+    return found
+
+
+def slow_fetches(tables: Tables, limits: Limits) -> list[Finding]:
+    """Fetches that took `limits.slow_ms` and more beyond what they agreed to."""
+    fetches = get(tables, "fetches")
+    excess = reals(fetches, "excess_ms")
+    late = excess >= limits.slow_ms
+    groups = group(fetches, ["broker"])
+    worst = groups.quantiles(np.where(late, excess, np.nan), [1.0])[0]
+    total = groups.total(np.where(late, excess, 0.0))
+    found = []
+    for code in np.flatnonzero(groups.count(late)).tolist():
+        broker = groups.keys["broker"][code].as_py()
+        count = int(groups.count(late)[code])
+        rows = fetches.take(pa.array(np.flatnonzero(late & (groups.code == code))))
+        text = (
+            f"{many(count, 'Fetch', 'Fetches')} to broker {broker} took {duration(limits.slow_ms)} or more beyond the "
+            f"wait that was agreed to ({duration(float(total[code]))} in all, at most {duration(float(worst[code]))}): "
+            f"{_clients(rows)}."
+        )
+        condition = both(equals("broker", broker), f"excess_ms >= {limits.slow_ms:g}")
+        severity = MEDIUM if total[code] >= limits.lost_ms else INFO
+        found += finding(
+            tables, "slow_fetches", severity, text, "fetches", condition, broker=broker, **_one_client(rows)
+        )
+    return found
+
+
+def _clients(rows: pa.Table) -> str:
+    return listed(sorted(str(name or "a client without an id") for name in pc.unique(rows["client_id"]).to_pylist()))
+
+
+def _one_client(rows: pa.Table) -> dict[str, Any]:
+    names = pc.unique(rows["client_id"].cast(pa.string())).to_pylist()
+    return {"client_id": names[0]} if len(names) == 1 and names[0] is not None else {}
+
+
+FINDERS = (stalled, slow, slow_fetches)
+"""These read limits that people set."""

@@ -1,0 +1,416 @@
+"""Every kind of finding, declared once: whose fault it is, what to do, what the rule is and what it cannot tell.
+
+The page docs/findings.md is made of it (`page`), and a test holds it to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of finding."""
+
+    cause: str
+    """client, network, broker, follower, settings, security, capture, unknown; a finding may know better."""
+    advice: str | None
+    """What to look at or change, one sentence."""
+    rule: str
+    """When it is said."""
+    reads: str
+    """Tables and columns that its numbers come from, besides those of its filter."""
+    cannot: str
+    """What it cannot tell."""
+    example: str
+    """A recording that has it, empty where none of this repository does."""
+    starts: bool = False
+    """It sets other things off."""
+
+
+KINDS: Mapping[str, Kind] = MappingProxyType(
+    {
+        "broker_stalled": Kind(
+            "broker",
+            "Look at that broker's garbage collection log, its disks and its host (steal time, swap) at that moment.",
+            "No answer of a broker for 1 s or more while requests on two connections or more were due (a Fetch: its "
+            "max_wait_ms over), all answered within 200 ms of the end. APIs that wait by design do not count.",
+            "`exchanges` (request_last_at, response_first_at, hold), `fetches` (max_wait_ms, replica_id: the broker's "
+            "own fetches)",
+            "What the process waited for. Without the broker's own fetches in the capture, whether the process or the "
+            "network stood still.",
+            "stories/slow_broker",
+            starts=True,
+        ),
+        "slow_requests": Kind(
+            "unknown",
+            "Show the slowest with `kdissect show`; `kdissect latency` tells whether broker, network or followers took "
+            "the time.",
+            "Requests of an API that took `--slow` (1 s) or more at a broker, without those that were throttled "
+            "or wait "
+            "by design. Medium from 10 s in all on.",
+            "`exchanges` (latency_ms, hold)",
+            "Why: `queued_ms`, `broker_ms` and `network_ms` of the rows say where.",
+            "stories/slow_broker",
+        ),
+        "slow_fetches": Kind(
+            "broker",
+            "Look at the broker's disks: data that is not in the page cache, or a busy host.",
+            "Fetches that took `--slow` (1 s) or more beyond the wait that they agreed to. Medium from 10 s in all on.",
+            "`fetches` (excess_ms)",
+            "Fetches whose excess is unknown do not count; nothing is said of them.",
+            "",
+        ),
+        "connections_refused": Kind(
+            "broker",
+            "See whether the broker runs and listens there (listeners, advertised.listeners).",
+            "A SYN was answered by a reset, on a port where Kafka was seen or that metadata names, or where the "
+            "capture "
+            "holds no Kafka at all.",
+            "`connections`",
+            "Whether the broker was stopped, had crashed or was not up yet.",
+            "era_2_4_1",
+            starts=True,
+        ),
+        "tls_to_plaintext": Kind(
+            "settings",
+            "Set the client's security.protocol to what that listener speaks (listener.security.protocol.map).",
+            "A TLS connection to a port on which others speak plaintext Kafka.",
+            "`connections` (protocol, tls)",
+            "Nothing.",
+            "",
+        ),
+        "plaintext_to_tls": Kind(
+            "settings",
+            "Set the client's security.protocol to SSL or SASL_SSL.",
+            "A plaintext Kafka connection that was answered by a TLS alert.",
+            "`connections` (tls)",
+            "Nothing.",
+            "",
+        ),
+        "login_failed": Kind(
+            "security",
+            "Check sasl.mechanism and the credentials (sasl.jaas.config) of that client.",
+            "An answer with UNSUPPORTED_SASL_MECHANISM, ILLEGAL_SASL_STATE or SASL_AUTHENTICATION_FAILED.",
+            "`exchanges` (error)",
+            "Which part of the credentials is wrong. A broker that closes without an answer is not seen.",
+            "sweep_231",
+        ),
+        "not_authorized": Kind(
+            "security",
+            "Grant that principal the permission it needs (kafka-acls), or stop the client from asking.",
+            "An answer with an AUTHORIZATION_FAILED error.",
+            "`exchanges` (error)",
+            "Which resource, where the answer names none.",
+            "",
+        ),
+        "throttled_client": Kind(
+            "settings",
+            "Raise its quota (producer_byte_rate, consumer_byte_rate, request_percentage) or let it send less.",
+            "Answers with a throttle time. Low below 1 s in all, high from 60 s on.",
+            "`exchanges` (throttle_ms)",
+            "Which of the quotas of the user, the client id or both.",
+            "stories/quotas",
+            starts=True,
+        ),
+        "client_paused": Kind(
+            "client",
+            "Look at what the application does with a poll's records; fewer at once (max.poll.records) or more "
+            "instances help.",
+            "A consumer got records and had no Fetch open at any broker for 1 s or more, not throttled, not "
+            "joining its "
+            "group. Medium when that is half of at least 3 s, else info.",
+            "`fetches` (requested_at, response_first_at, record_bytes, throttle_ms)",
+            "Whether the application worked, slept or was suspended. Consumers that never asked again do not count.",
+            "stories/slow_consumer",
+        ),
+        "empty_polling": Kind(
+            "settings",
+            "Look at what ends the wait: fetch.max.wait.ms and fetch.min.bytes of that client.",
+            "A client's fetches (not followers', not the quorum's) had 100 empty answers without an error, 20 or "
+            "more a "
+            "second for a second at least, each within 10 ms, nine of ten of all.",
+            "`fetches` (record_bytes, latency_ms, max_wait_ms)",
+            "Nothing.",
+            "",
+        ),
+        "limited_by_max_bytes": Kind(
+            "settings",
+            "Nothing is wrong while it catches up; afterwards a larger fetch.max.bytes needs fewer fetches.",
+            "Ten or more answers with as many bytes as max_bytes.",
+            "`fetches` (record_bytes, max_bytes)",
+            "Whether the client would take more.",
+            "base",
+        ),
+        "limited_by_partition_max_bytes": Kind(
+            "settings",
+            "Nothing is wrong while it catches up; afterwards a larger max.partition.fetch.bytes needs fewer fetches.",
+            "Ten or more answers for a partition with as many bytes as partition_max_bytes.",
+            "`fetch_partitions` (record_bytes, partition_max_bytes)",
+            "Whether the client would take more.",
+            "k4_session_eviction",
+        ),
+        "growing_lag": Kind(
+            "client",
+            "Look at what the consumer does with its records, or add instances to its group.",
+            "The lag of a client's fetch position in a partition grew by 1,000 records, to twice or more, at four of "
+            "five steps.",
+            "`fetch_partitions` (lag), `fetches` (client_id)",
+            "How far the group has committed; see `offset_commits`.",
+            "",
+        ),
+        "held_back_by_transaction": Kind(
+            "client",
+            "Look at the producer of that transaction: why it does not commit; transaction.timeout.ms bounds it.",
+            "read_committed fetches were told the same last stable offset, below the high watermark, for 1 s or more.",
+            "`fetch_partitions` (last_stable_offset, high_watermark), `record_batches`, `producer_ids`",
+            "The producer, where nobody fetched its batch.",
+            "stories/txn_timeout",
+            starts=True,
+        ),
+        "producer_fenced": Kind(
+            "client",
+            "See that only one instance runs with that transactional.id.",
+            "Answers with INVALID_PRODUCER_EPOCH, PRODUCER_FENCED or TRANSACTION_COORDINATOR_FENCED.",
+            "`exchanges` (error), `producer_ids`",
+            "The other instance, where its InitProducerId is not in the capture.",
+            "era_2_8_2",
+            starts=True,
+        ),
+        "transaction_timed_out": Kind(
+            "client",
+            "Commit sooner, or raise the producer's transaction.timeout.ms (up to transaction.max.timeout.ms).",
+            "As producer_fenced, where no other producer registered the transactional id and this one wrote "
+            "nothing for "
+            "its transaction.timeout.ms.",
+            "`exchanges`, `producer_ids` (transaction_timeout_ms), `producers` (sent_at)",
+            "The coordinator's own abort, where its markers are not in the capture.",
+            "stories/txn_timeout",
+            starts=True,
+        ),
+        "outdated_producer_epoch": Kind(
+            "client",
+            "See that only one instance runs with that transactional.id.",
+            "Batches with a producer epoch below one that was used before.",
+            "`producers` (sequence)",
+            "Who the other instance is.",
+            "",
+        ),
+        "batches_sent_again": Kind(
+            "unknown",
+            "Nothing is written twice by an idempotent producer; look at why the first answer did not count.",
+            "Batches of idempotent producers with sequence numbers that were sent before.",
+            "`producers` (sequence)",
+            "Producers without idempotence have no sequence numbers.",
+            "stories/leader_move",
+        ),
+        "unsupported_version": Kind(
+            "settings",
+            None,
+            "Answers with UNSUPPORTED_VERSION. Info of ApiVersions: newer clients ask older brokers so by design.",
+            "`exchanges` (error)",
+            "Nothing.",
+            "zoo_franz_go",
+        ),
+        "passing_error": Kind(
+            "unknown",
+            None,
+            "Errors that clients meet as they start, move or wait their turn (MEMBER_ID_REQUIRED, "
+            "COORDINATOR_NOT_AVAILABLE, CONCURRENT_TRANSACTIONS, ...). Low when one goes on for 30 s.",
+            "`exchanges` (error, client_id)",
+            "Nothing.",
+            "base",
+        ),
+        "stale_leader": Kind(
+            "unknown",
+            "Nothing, if it ends: clients ask for metadata and go on; else see which brokers come and go.",
+            "NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH. Info where only brokers were told so.",
+            "`exchanges` (error, client_id)",
+            "Why the leader moved.",
+            "stories/leader_move",
+        ),
+        "missing_topic": Kind(
+            "client",
+            "See whether the topic was deleted or its name is wrong; or let brokers create it "
+            "(auto.create.topics.enable).",
+            "UNKNOWN_TOPIC_OR_PARTITION and UNKNOWN_TOPIC_ID. Info for less than ten answers that no Produce got.",
+            "`exchanges` (error, client_id)",
+            "Whether the topic was deleted or never there.",
+            "k4_slow_and_throttled",
+        ),
+        "member_unknown": Kind(
+            "client",
+            "See whether its heartbeats or polls stopped: session.timeout.ms, max.poll.interval.ms.",
+            "UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, FENCED_INSTANCE_ID and those of KIP-848: the group has gone on "
+            "without the member. Info of LeaveGroup alone.",
+            "`exchanges` (error, client_id)",
+            "Why the member was late.",
+            "sweep_0110",
+        ),
+        "offset_out_of_range": Kind(
+            "client",
+            "See what auto.offset.reset does then, and whether retention (retention.ms, retention.bytes) is shorter "
+            "than the consumer's lag.",
+            "OFFSET_OUT_OF_RANGE of a Fetch: records that the client wanted are gone, or the log was cut back.",
+            "`exchanges` (error, client_id)",
+            "Which of the two.",
+            "k4_slow_and_throttled",
+        ),
+        "retriable_error": Kind(
+            "broker",
+            "Look at the brokers and replicas that the answers come from.",
+            "Errors after which clients try again and that do not belong to starting or moving (NOT_ENOUGH_REPLICAS, "
+            "REQUEST_TIMED_OUT, KAFKA_STORAGE_ERROR, CORRUPT_MESSAGE, ...).",
+            "`exchanges` (error, client_id)",
+            "Whether the client's next attempt got through.",
+            "raw_errors",
+        ),
+        "records_refused": Kind(
+            "client",
+            "These records are lost unless the application handles the error; the error's name says what it must "
+            "change.",
+            "A Produce was answered with an error that clients do not retry (MESSAGE_TOO_LARGE, ...).",
+            "`exchanges` (error, client_id)",
+            "What the application did next. A producer may split a batch that is too large.",
+            "k4_slow_and_throttled",
+        ),
+        "request_failed": Kind(
+            "client",
+            None,
+            "Any other error of an API by which applications read and write.",
+            "`exchanges` (error, client_id)",
+            "What it means for the application.",
+            "downconv_282",
+        ),
+        "request_refused": Kind(
+            "client",
+            None,
+            "Any other error of an API that people, tools and brokers ask.",
+            "`exchanges` (error, client_id)",
+            "Whether anybody minded.",
+            "k4_admin_sweep",
+        ),
+        "short_connections": Kind(
+            "client",
+            "Keep one producer or consumer per process instead of one per message; or see why it reconnects.",
+            "One client opened 20 or more connections that ended within 2 s after 5 exchanges at most.",
+            "`connections` (started_at, ended_at, exchanges, end_reason)",
+            "Why it reconnects.",
+            "raw_errors",
+        ),
+        "network_stall": Kind(
+            "network",
+            "Retransmissions: look for loss on the way. A closed window: the receiver does not read.",
+            "A message took 200 ms or more from its first to its last byte on a connection with retransmissions or a "
+            "closed window. Medium from 1 s in all on.",
+            "`exchanges` (request_transfer_ms, response_transfer_ms), `connections` (retransmitted_bytes, "
+            "zero_window_ms)",
+            "Where on the way packets were lost.",
+            "raw_zerowindow",
+        ),
+        "group_rebalances": Kind(
+            "client",
+            "See why members come and go (their logs; `groups` has each join); group.instance.id and the cooperative "
+            "assignor make rebalances cheaper.",
+            "A member was let into its group five times or more.",
+            "`exchanges` (JoinGroup: request_first_at)",
+            "What set each off.",
+            "",
+            starts=True,
+        ),
+        "member_left": Kind(
+            "client",
+            "A poll timeout: handle records faster, fewer at once (max.poll.records), or raise max.poll.interval.ms.",
+            "LeaveGroup with the reason that the client itself sends (KIP-800). Info unless it was a timeout.",
+            "`groups` (event, reason)",
+            "Members that just vanish send none.",
+            "stories/slow_consumer",
+            starts=True,
+        ),
+        "member_without_partitions": Kind(
+            "unknown",
+            None,
+            "A member of a KIP-848 group was told an empty assignment and got partitions 1 s or more later.",
+            "`groups` (at, assigned_partitions)",
+            "Members of groups with more members than partitions never get any; they are not told.",
+            "stories/kip848",
+        ),
+        "heartbeat_loop": Kind(
+            "client",
+            None,
+            "A member sent 50 or more heartbeats within 50 ms of the one before.",
+            "`exchanges` (request_first_at)",
+            "Why.",
+            "",
+        ),
+        "sessions_never_reused": Kind(
+            "client",
+            "Let it use incremental fetches: most clients of this kind send epoch 0 at every poll.",
+            "Ten or more fetch sessions opened on a broker by a client that sent no incremental fetch.",
+            "`fetches` (session_outcome, request_kind)",
+            "Nothing.",
+            "",
+        ),
+        "sessions_left_open": Kind(
+            "client",
+            "See that the client closes its sessions, or reconnects less.",
+            "A client left 20 or more sessions open on a broker, half of those it opened.",
+            "`fetches` (session_outcome, request_kind)",
+            "Nothing.",
+            "",
+        ),
+        "session_evictor": Kind(
+            "client",
+            "Raise max.incremental.fetch.session.cache.slots, or let this client open fewer sessions.",
+            "Its new sessions account for others' lost ones (one whole session at least).",
+            "`fetches` (session_outcome)",
+            "Sessions of brokers or times that are not in the capture.",
+            "k4_session_eviction",
+            starts=True,
+        ),
+        "sessions_lost": Kind(
+            "settings",
+            "`kdissect sessions` shows who needs how many slots (max.incremental.fetch.session.cache.slots).",
+            "Answers with FETCH_SESSION_ID_NOT_FOUND.",
+            "`fetches` (session_outcome)",
+            "Whether the session was evicted, or never known (a restarted broker, a wrong id).",
+            "k4_session_eviction",
+        ),
+        "sessions_refused": Kind(
+            "settings",
+            "Raise max.incremental.fetch.session.cache.slots where it matters (followers and consumers of many "
+            "partitions).",
+            "Three or more requests for a session that were answered with session id 0.",
+            "`fetches` (session_outcome)",
+            "Whether the cache has no slots at all, or none free.",
+            "k4_session_eviction",
+        ),
+        "session_slots": Kind(
+            "settings",
+            "Raise max.incremental.fetch.session.cache.slots.",
+            "As many sessions at once as four fifths of Kafka's default slots.",
+            "`fetch_sessions` (opened_at, closed_at)",
+            "How many slots this broker really has.",
+            "",
+        ),
+        "session_epoch_errors": Kind(
+            "client",
+            None,
+            "Answers with INVALID_FETCH_SESSION_EPOCH.",
+            "`fetches` (session_outcome)",
+            "Nothing.",
+            "k4_fetch_sessions_raw",
+        ),
+        "session_savings": Kind(
+            "unknown",
+            None,
+            "Incremental fetches were used.",
+            "`fetch_sessions` (full_request_bytes_avoided, request_bytes)",
+            "Nothing.",
+            "base",
+        ),
+    }
+)
+"""By id."""

@@ -1,0 +1,277 @@
+"""Findings about consumers: pauses, throttling, polling and lag."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from kdissect.analysis.findings.evidence import (
+    HIGH,
+    INFO,
+    LOW,
+    MEDIUM,
+    Finding,
+    Tables,
+    both,
+    clock,
+    duration,
+    equals,
+    finding,
+    get,
+    instant,
+    many,
+    times_over,
+    who,
+)
+from kdissect.analysis.findings.transaction_findings import fetched_at
+from kdissect.analysis.grouping import group
+from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, ints, reals, times
+
+EMPTY_FETCHES = 100
+"""Empty answers of one client before its polling is called a loop: a consumer between two batches has a few."""
+EMPTY_SHARE = 0.9
+"""Of its answered fetches: a client that mostly gets data polls as it should."""
+EMPTY_PER_SECOND = 20.0
+"""Empty fetches a second: with the usual fetch.max.wait.ms of 500 an idle consumer sends two."""
+EMPTY_SECONDS = 1.0
+"""For at least so long: a burst of empty answers is a client that catches up with many partitions."""
+EMPTY_MS = 10.0
+"""Latency of an empty answer that was no long poll."""
+JOIN_GROUP = 11
+PAUSE_MS = 1000.0
+"""Silence of a consumer that had records: applications handle a poll's records in milliseconds."""
+PAUSE_FETCHES = 5
+"""Fetches of a client before its habits are known."""
+PAUSED_SHARE = 0.5
+"""Of the time: more than half means that the application sets the pace, not the brokers."""
+PAUSED_SPAN_MS = 3000.0
+"""Of at least so long; shorter spans are a start or an end."""
+THROTTLED_MS = 1000.0
+"""Throttling that is felt; less is how quotas smooth a load."""
+VERY_THROTTLED_MS = 60_000.0
+"""A minute lost: delivery.timeout.ms is two."""
+LIMITED = 10
+"""Answers cut by a byte limit: single ones happen to every consumer that catches up."""
+LAG_SAMPLES = 5
+"""Lags of a partition needed to speak of a trend."""
+LAG_GROWTH = 1000
+"""Records that a lag grew by, and it doubled at least: small consumers swing by a batch."""
+LAG_TREND = 0.8
+"""Share of steps at which the lag grew."""
+MOST_PARTITIONS = 10
+"""Partitions that get a line of their own; the worst first."""
+
+
+def paused(tables: Tables) -> list[Finding]:
+    """Consumers that had records and did not ask for more: the application was at work, or stood still.
+
+    A consumer counts as silent between an answer and its next fetch while none of its fetches was open, at any broker.
+    A throttled consumer, one that waits for a rebalance, and one that never asked again are left alone.
+    """
+    fetches = get(tables, "fetches")
+    begun, answered = times(fetches, "requested_at"), times(fetches, "response_first_at")
+    consumer = (ints(fetches, "is_follower", 0) == 0) & (ints(fetches, "is_raft", 0) == 0)
+    groups = group(fetches, ["client_id", "client_ip" if "client_ip" in fetches.column_names else "client_id"])
+    rows = np.flatnonzero(consumer & (begun != NULL_TIME) & (answered != NULL_TIME))
+    rows = rows[np.lexsort((begun[rows], groups.code[rows]))]
+    if len(rows) < PAUSE_FETCHES:
+        return []
+    size, throttle = ints(fetches, "record_bytes", 0), np.nan_to_num(reals(fetches, "throttle_ms"))
+    joins = _joins(tables)
+    found = []
+    edges = np.flatnonzero(np.append(groups.code[rows][1:] != groups.code[rows][:-1], True)) + 1
+    start = 0
+    for end in edges.tolist():
+        mine, start = rows[start:end], end
+        client = fetches["client_id"][int(mine[0])].as_py()
+        if len(mine) < PAUSE_FETCHES or client is None:
+            continue
+        until = np.maximum.accumulate(answered[mine])
+        gaps = (begun[mine][1:] - until[:-1]) / MILLI
+        last = np.maximum.accumulate(np.where(answered[mine] == until, np.arange(len(mine)), 0))[:-1]
+        had = (size[mine][last] > 0) & (throttle[mine][last] == 0)
+        pauses: list[tuple[float, int]] = []
+        for at in np.flatnonzero(had & (gaps >= PAUSE_MS)).tolist():
+            begin, stop = int(until[at]), int(begun[mine[at + 1]])
+            joined = joins.get(client, NONE)
+            joined = joined[(joined > begin) & (joined < stop)]
+            length = (int(joined.min()) - begin if len(joined) else stop - begin) / MILLI
+            if length >= PAUSE_MS:
+                pauses.append((length, at))
+        if not pauses:
+            continue
+        span = (int(until[-1]) - int(begun[mine[0]])) / MILLI
+        total = sum(length for length, _ in pauses)
+        longest, worst = max(pauses)
+        bound = total >= PAUSED_SHARE * span and span >= PAUSED_SPAN_MS
+        text = (
+            f"{who(client)} had records and asked for no more {times_over(len(pauses))}, {duration(total)} of "
+            f"{duration(span)} in all (longest {duration(longest)}, from {clock(int(until[worst]))} on): its "
+            f"application was at work or stood still, no broker was asked anything."
+        )
+        first = int(until[min(at for _, at in pauses)])
+        found += finding(
+            tables, "client_paused", MEDIUM if bound else INFO, text, "fetches",
+            both(equals("client_id", client), f"requested_at >= {instant(int(begun[mine[0]]))}"),
+            client_id=client, first_at=first, last_at=int(max(begun[mine[at + 1]] for _, at in pauses)),
+        )  # fmt: skip
+    return found
+
+
+NONE: Int64s = np.empty(0, np.int64)
+
+
+def _joins(tables: Tables) -> dict[str, Int64s]:
+    """When clients asked to join their group, by client id."""
+    exchanges = get(tables, "exchanges")
+    joined = np.flatnonzero(ints(exchanges, "api_key") == JOIN_GROUP)
+    at = times(exchanges, "request_first_at")[joined]
+    clients = exchanges["client_id"].take(pa.array(joined)).to_pylist()
+    found: dict[str, list[int]] = {}
+    for client, when in zip(clients, at.tolist(), strict=True):
+        found.setdefault(client, []).append(when)
+    return {client: np.array(sorted(when), np.int64) for client, when in found.items()}
+
+
+def throttled(tables: Tables) -> list[Finding]:
+    """Clients that ran into quotas."""
+    exchanges = get(tables, "exchanges")
+    throttle = np.nan_to_num(reals(exchanges, "throttle_ms"))
+    groups = group(exchanges, ["client_id"])
+    total, count = groups.total(throttle), groups.count(throttle > 0)
+    found = []
+    for code in np.argsort(-total, kind="stable").tolist():
+        if not count[code]:
+            break
+        client = groups.keys["client_id"][code].as_py()
+        text = (
+            f"{who(client)} was throttled {many(int(count[code]), 'time')}, {duration(total[code])} in all: it ran "
+            f"into a quota."
+        )
+        condition = both(equals("client_id", client), "throttle_ms > 0")
+        severity = HIGH if total[code] >= VERY_THROTTLED_MS else MEDIUM if total[code] >= THROTTLED_MS else LOW
+        found += finding(tables, "throttled_client", severity, text, "exchanges", condition, client_id=client)
+    return found
+
+
+def tight_loops(tables: Tables) -> list[Finding]:
+    """Clients that poll again and again for nothing, without waiting."""
+    fetches = get(tables, "fetches")
+    followers = (ints(fetches, "is_follower", 0) > 0) | (ints(fetches, "is_raft", 0) > 0)
+    answered = ~np.isnan(reals(fetches, "latency_ms")) & ~followers
+    empty = (
+        answered
+        & (ints(fetches, "record_bytes") == 0)
+        & (ints(fetches, "error_code", -(2**31)) == 0)
+        & (ints(fetches, "partitions_with_error") == 0)
+        & (reals(fetches, "latency_ms") < EMPTY_MS)
+    )
+    begun, longest = times(fetches, "requested_at"), ints(fetches, "max_wait_ms", 0)
+    groups = group(fetches, ["client_id", "broker"])
+    counts, all_answered = groups.count(empty), groups.count(answered)
+    found = []
+    for code in np.flatnonzero((counts >= EMPTY_FETCHES) & (counts >= EMPTY_SHARE * all_answered)).tolist():
+        rows = (groups.code == code) & empty & (begun != NULL_TIME)
+        mine = begun[rows]
+        seconds = (int(mine.max()) - int(mine.min())) / 1e6 if len(mine) else 0.0
+        if seconds < EMPTY_SECONDS or counts[code] / seconds < EMPTY_PER_SECOND:
+            continue
+        client, broker = groups.keys["client_id"][code].as_py(), groups.keys["broker"][code].as_py()
+        text = (
+            f"{who(client)} polls broker {broker} in a tight loop: {many(int(counts[code]), 'empty answer')} in "
+            f"{seconds:.1f} s ({counts[code] / seconds:.0f} a second)."
+        )
+        if int(longest[rows].max()) < EMPTY_MS:
+            text = f"{text[:-1]}; it lets the broker wait {duration(float(longest[rows].max()))} at most."
+        condition = both(
+            equals("client_id", client), equals("broker", broker), "record_bytes = 0 and error_code = 0",
+            f"partitions_with_error = 0 and latency_ms < {EMPTY_MS:g}",
+        )  # fmt: skip
+        found += finding(tables, "empty_polling", LOW, text, "fetches", condition, client_id=client, broker=broker)
+    return found
+
+
+def limited(tables: Tables) -> list[Finding]:
+    """Responses cut by max_bytes or partition_max_bytes."""
+    found = []
+    fetches = get(tables, "fetches")
+    most = ints(fetches, "max_bytes")
+    cut = (most > 0) & (ints(fetches, "record_bytes", 0) >= most)
+    groups = group(fetches, ["client_id"])
+    for code in np.flatnonzero(groups.count(cut) >= LIMITED).tolist():
+        client = groups.keys["client_id"][code].as_py()
+        text = (
+            f"{who(client)} got {many(int(groups.count(cut)[code]), 'fetch response')} filled to its max_bytes: more "
+            f"was there than it takes at a time."
+        )
+        condition = both(equals("client_id", client), "max_bytes > 0 and record_bytes >= max_bytes")
+        found += finding(tables, "limited_by_max_bytes", INFO, text, "fetches", condition, client_id=client)
+    partitions = get(tables, "fetch_partitions")
+    most = ints(partitions, "partition_max_bytes")
+    cut = (most > 0) & (ints(partitions, "record_bytes", 0) >= most)
+    groups = group(partitions, ["topic", "partition"])
+    counts = groups.count(cut)
+    for code in np.argsort(-counts, kind="stable")[:MOST_PARTITIONS].tolist():
+        if counts[code] < LIMITED:
+            break
+        topic, partition = groups.keys["topic"][code].as_py(), groups.keys["partition"][code].as_py()
+        text = (
+            f"{many(int(counts[code]), 'response')} for partition {partition} of topic {topic} were filled to "
+            f"partition_max_bytes: more was there than one fetch takes."
+        )
+        condition = both(
+            equals("topic", topic), equals("partition", partition),
+            "partition_max_bytes > 0 and record_bytes >= partition_max_bytes",
+        )  # fmt: skip
+        found += finding(
+            tables, "limited_by_partition_max_bytes", INFO, text, "fetch_partitions", condition, topic=topic,
+            partition=partition,
+        )  # fmt: skip
+    return found
+
+
+def growing_lag(tables: Tables) -> list[Finding]:
+    """Lag that grows per client and partition."""
+    partitions, fetches = get(tables, "fetch_partitions"), get(tables, "fetches")
+    at, when = fetched_at(tables, partitions)
+    lag = ints(partitions, "lag")
+    follower = np.append(ints(fetches, "is_follower", 0) > 0, False)[at]
+    clients = pa.array(at, mask=at < 0)
+    partitions = partitions.append_column("client_id", fetches["client_id"].take(clients))
+    groups = group(partitions, ["client_id", "topic", "partition"])
+    rows = np.flatnonzero((lag >= 0) & (when != NULL_TIME) & ~follower)
+    rows = rows[np.lexsort((when[rows], groups.code[rows]))]
+    if not len(rows):
+        return []
+    edges = np.flatnonzero(np.append(groups.code[rows][1:] != groups.code[rows][:-1], True)) + 1
+    grown: list[tuple[int, int, int, int, int, int]] = []
+    begin = 0
+    for end in edges.tolist():
+        values = lag[rows[begin:end]]
+        code = int(groups.code[rows[begin]])
+        begin_of, begin = begin, end
+        if len(values) < LAG_SAMPLES:
+            continue
+        first, last = int(values[0]), int(values[-1])
+        up = float((values[1:] >= values[:-1]).mean())
+        if last - first >= LAG_GROWTH and last >= 2 * first and up >= LAG_TREND:
+            stretch = when[rows[begin_of:end]]
+            grown.append((last - first, code, first, last, int(stretch.min()), int(stretch.max())))
+    grown.sort(reverse=True)
+    found = []
+    for _, code, first, last, first_at, last_at in grown[:MOST_PARTITIONS]:
+        client, topic = groups.keys["client_id"][code].as_py(), groups.keys["topic"][code].as_py()
+        partition = groups.keys["partition"][code].as_py()
+        text = (
+            f"{who(client)} falls behind on partition {partition} of topic {topic}: its lag grew from {first:,} to "
+            f"{last:,} records."
+        )
+        condition = both(equals("topic", topic), equals("partition", partition), "lag is not null")
+        found += finding(
+            tables, "growing_lag", MEDIUM, text, "fetch_partitions", condition, client_id=client, topic=topic,
+            partition=partition, first_at=first_at, last_at=last_at,
+        )  # fmt: skip
+    return found
+
+
+FINDERS = (paused, throttled, tight_loops, limited, growing_lag)

@@ -1,0 +1,203 @@
+"""Errors: every error code of every API is told, by what it means for whoever got it.
+
+Errors that have a sentence of their own elsewhere (logins, permissions, fenced producers, fetch sessions, versions) are
+left to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kdissect.analysis.findings.access_findings import LOGIN, PERMISSION
+from kdissect.analysis.findings.evidence import (
+    HIGH,
+    INFO,
+    LOW,
+    MEDIUM,
+    Finding,
+    Tables,
+    among,
+    both,
+    clock,
+    duration,
+    equals,
+    finding,
+    get,
+    listed,
+    many,
+    who,
+)
+from kdissect.analysis.findings.transaction_findings import FENCED, UNSUPPORTED_VERSION
+from kdissect.analysis.grouping import group
+from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, ints, times
+
+FETCH = 1
+SESSION_ERRORS = {"FETCH_SESSION_ID_NOT_FOUND": 70, "INVALID_FETCH_SESSION_EPOCH": 71}
+PASSING = {
+    "LEADER_NOT_AVAILABLE": 5,
+    "COORDINATOR_LOAD_IN_PROGRESS": 14,
+    "COORDINATOR_NOT_AVAILABLE": 15,
+    "NOT_COORDINATOR": 16,
+    "REBALANCE_IN_PROGRESS": 27,
+    "NOT_CONTROLLER": 41,
+    "CONCURRENT_TRANSACTIONS": 51,
+    "MEMBER_ID_REQUIRED": 79,
+    "ELECTION_NOT_NEEDED": 84,
+    "DUPLICATE_BROKER_REGISTRATION": 101,
+    "FETCH_SESSION_TOPIC_ID_ERROR": 106,
+    "REBOOTSTRAP_REQUIRED": 129,
+}
+"""Errors that clients and brokers meet as they start, move or wait their turn, and go on from by themselves."""
+PASSING_MS = 30_000.0
+"""Longer than this (request.timeout.ms, delivery retries) an error of that kind does not pass."""
+MOVED = {"NOT_LEADER_OR_FOLLOWER": 6, "FENCED_LEADER_EPOCH": 74, "UNKNOWN_LEADER_EPOCH": 75}
+"""What clients and followers are told that have not heard of a new leader yet."""
+MISSING = {"UNKNOWN_TOPIC_OR_PARTITION": 3, "UNKNOWN_TOPIC_ID": 100}
+MISSING_COUNT = 10
+"""Answers that something is missing before it is more than a topic being created or deleted: clients ask again after
+retry.backoff.ms, 100 ms, so that is a second of it."""
+LOST_PLACE = {"ILLEGAL_GENERATION": 22, "UNKNOWN_MEMBER_ID": 25, "FENCED_INSTANCE_ID": 82, "FENCED_MEMBER_EPOCH": 110,
+              "UNRELEASED_INSTANCE_ID": 111, "STALE_MEMBER_EPOCH": 113}  # fmt: skip
+LEAVE_GROUP = 13
+OUT_OF_RANGE = 1
+RETRIED = {
+    "CORRUPT_MESSAGE": 2,
+    "REQUEST_TIMED_OUT": 7,
+    "NETWORK_EXCEPTION": 13,
+    "NOT_ENOUGH_REPLICAS": 19,
+    "NOT_ENOUGH_REPLICAS_AFTER_APPEND": 20,
+    "KAFKA_STORAGE_ERROR": 56,
+    "OFFSET_NOT_AVAILABLE": 78,
+    "THROTTLING_QUOTA_EXCEEDED": 89,
+    **MOVED,
+    **MISSING,
+    **PASSING,
+}
+"""Errors after which clients try again (RetriableException in Kafka's Errors)."""
+DATA_APIS: Mapping[str, int] = {
+    "Produce": 0, "Fetch": 1, "ListOffsets": 2, "Metadata": 3, "OffsetCommit": 8, "OffsetFetch": 9,
+    "FindCoordinator": 10, "JoinGroup": 11, "Heartbeat": 12, "LeaveGroup": LEAVE_GROUP, "SyncGroup": 14,
+    "ApiVersions": 18, "InitProducerId": 22, "OffsetForLeaderEpoch": 23, "AddPartitionsToTxn": 24,
+    "AddOffsetsToTxn": 25, "EndTxn": 26, "TxnOffsetCommit": 28, "ConsumerGroupHeartbeat": 68,
+    "ShareGroupHeartbeat": 76, "ShareFetch": 78, "ShareAcknowledge": 79, "StreamsGroupHeartbeat": 88,
+}  # fmt: skip
+"""APIs by which applications read and write. The others are asked by people, tools and brokers, and their errors
+are answers to these."""
+BROKERS = ("broker-", "raft-client-", "ReplicaFetcherThread-")
+"""How client ids of brokers begin that fetch from others."""
+NAMED = 4
+"""Combinations of API and client that a sentence names."""
+
+
+def errors(tables: Tables) -> list[Finding]:
+    """Every error of every API, one sentence for each error and what kind of harm it does."""
+    exchanges = get(tables, "exchanges")
+    code, api = ints(exchanges, "error_code", 0), ints(exchanges, "api_key")
+    wrong = (code != 0) & ~_told_elsewhere(code, api)
+    rows = np.flatnonzero(wrong)
+    if not len(rows):
+        return []
+    failed = exchanges.take(pa.array(rows))
+    code, api = code[rows], api[rows]
+    asked = np.isin(api, list(DATA_APIS.values()))
+    found = []
+    for number in np.unique(code).tolist():
+        for data in (True, False):
+            mine = np.flatnonzero((code == number) & (asked == data))
+            if len(mine):
+                found += _told(tables, failed.take(pa.array(mine)), number, api[mine], data)
+    return found
+
+
+def _told_elsewhere(code: Int64s, api: Int64s) -> npt.NDArray[np.bool_]:
+    known = [*LOGIN.values(), *PERMISSION.values(), *FENCED.values(), UNSUPPORTED_VERSION]
+    session = (api == FETCH) & np.isin(code, list(SESSION_ERRORS.values()))
+    elsewhere: npt.NDArray[np.bool_] = np.isin(code, known) | session
+    return elsewhere
+
+
+def _told(tables: Tables, rows: pa.Table, code: int, api: Int64s, data: bool) -> list[Finding]:
+    name = rows["error"][0].as_py() or f"error {code}"
+    begin = times(rows, "request_first_at")
+    begin = begin[begin != NULL_TIME]
+    span = int(begin.max() - begin.min()) / MILLI if len(begin) else 0.0
+    groups = group(rows, ["api", "client_id"])
+    counts = groups.count()
+    parts = []
+    for at in np.argsort(-counts, kind="stable").tolist():
+        client = groups.keys["client_id"][at].as_py()
+        whose = "a client without an id" if client is None else client
+        parts.append(f"{counts[at]:,} {groups.keys['api'][at].as_py()} of {whose}")
+    when = f", from {clock(int(begin.min()))} on for {duration(span)}" if len(begin) and span >= 1 else (
+        f", at {clock(int(begin.min()))}" if len(begin) else ""
+    )  # fmt: skip
+    names = [str(name) for name in pc.unique(rows["client_id"].cast(pa.string())).to_pylist()]
+    followers = all(one.startswith(BROKERS) for one in names)
+    kind, severity = judged(code, api, data, len(rows), span, followers)
+    text = f"{name}: {many(len(rows), 'answer')} ({listed(parts, NAMED)}){when}."
+    apis = pc.unique(rows["api"].cast(pa.string())).to_pylist()
+    condition = both(f"error_code = {code}", among("api", sorted(apis)))
+    return finding(tables, kind, severity, text, "exchanges", condition, **_only(rows))
+
+
+def judged(code: int, api: Int64s, data: bool, count: int, span_ms: float, followers: bool) -> tuple[str, str]:
+    """(kind, severity) of an error: `data`: of the APIs in DATA_APIS; `followers`: brokers alone were told so."""
+    if code in PASSING.values():
+        return "passing_error", INFO if span_ms < PASSING_MS else LOW
+    if not data:
+        return "request_refused", INFO
+    if code in MOVED.values():
+        return "stale_leader", INFO if followers else LOW
+    if code in MISSING.values():
+        produced = bool((api == DATA_APIS["Produce"]).any())
+        return "missing_topic", MEDIUM if produced or count >= MISSING_COUNT else INFO
+    if code in LOST_PLACE.values():
+        return "member_unknown", INFO if bool((api == LEAVE_GROUP).all()) else MEDIUM
+    if code == OUT_OF_RANGE:
+        return "offset_out_of_range", MEDIUM
+    if code in RETRIED.values():
+        return "retriable_error", MEDIUM
+    if bool((api == DATA_APIS["Produce"]).any()):
+        return "records_refused", HIGH
+    return "request_failed", MEDIUM
+
+
+def _only(rows: pa.Table) -> dict[str, Any]:
+    """Client and broker, where all rows have the same one."""
+    found = {}
+    for name in ("client_id", "broker"):
+        values = pc.unique(rows[name].cast(pa.string()))
+        if len(values) == 1 and values[0].is_valid:
+            found[name] = values[0].as_py()
+    return found
+
+
+def versions(tables: Tables) -> list[Finding]:
+    """Round trips lost to versions that the broker does not have.
+
+    Newer clients ask an older broker so at the start of each connection, by design, for ApiVersions: one line for all.
+    """
+    exchanges = get(tables, "exchanges")
+    refused = ints(exchanges, "error_code", 0) == UNSUPPORTED_VERSION
+    first = refused & (ints(exchanges, "api_key") == DATA_APIS["ApiVersions"])
+    found = []
+    groups = group(exchanges, ["api"])
+    for code in np.flatnonzero(groups.count(refused)).tolist():
+        api = groups.keys["api"][code].as_py()
+        rows = exchanges.take(pa.array(np.flatnonzero(refused & (groups.code == code))))
+        clients = sorted(pc.unique(rows["client_id"].cast(pa.string())).to_pylist(), key=str)
+        asking = who(clients[0]) if len(clients) == 1 else f"{many(len(clients), 'client')} ({listed(clients)})"
+        text = f"{asking} asked {many(rows.num_rows, 'time')} for a version of {api} that the broker does not support."
+        condition = both(equals("api", api), f"error_code = {UNSUPPORTED_VERSION}")
+        severity = INFO if first[refused & (groups.code == code)].all() else LOW
+        found += finding(tables, "unsupported_version", severity, text, "exchanges", condition, **_only(rows))
+    return found
+
+
+FINDERS = (errors, versions)

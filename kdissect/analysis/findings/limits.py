@@ -1,0 +1,23 @@
+"""Thresholds of findings that people set, with the reasons for their defaults.
+
+Those that nobody needs to set are constants beside the finders that use them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """From when on something is worth a sentence; milliseconds."""
+
+    slow_ms: float = 1000.0
+    """A request that took longer is slow. People feel a second, healthy brokers answer in milliseconds, and busy but
+    healthy ones reach some hundred; clients give up after 30 s (request.timeout.ms). `--slow` sets it."""
+    lost_ms: float = 10_000.0
+    """Time that slow requests of one API took at a broker before it is more than information: single ones of a second
+    or two happen on every busy host."""
+
+
+LIMITS = Limits()

@@ -1,0 +1,255 @@
+"""Findings about transactions: producers that were fenced or timed out, and readers that waited for them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from kdissect.analysis.exchange_keys import exchange_keys, locate
+from kdissect.analysis.findings.evidence import (
+    HIGH,
+    MEDIUM,
+    Finding,
+    Tables,
+    both,
+    clock,
+    duration,
+    equal,
+    equals,
+    finding,
+    get,
+    listed,
+    many,
+    times_over,
+    who,
+)
+from kdissect.analysis.grouping import group
+from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, ints, times
+
+FENCED = {"INVALID_PRODUCER_EPOCH": 47, "TRANSACTION_COORDINATOR_FENCED": 52, "PRODUCER_FENCED": 90}
+UNSUPPORTED_VERSION = 35
+HELD_BACK_MS = 1000.0
+"""How long a last stable offset stands still behind the high watermark: transactions usually commit within a second."""
+MOST_PARTITIONS = 10
+"""Partitions that get a line of their own; the worst first."""
+MOST_CLIENTS = 5
+"""Clients that get a sentence each; more are told in one."""
+NO_TIMEOUT_MS = 2**31 - 1
+"""What idempotent producers without transactions send as their transaction timeout."""
+
+
+class Started(NamedTuple):
+    """An InitProducerId that was answered with a producer id."""
+
+    at: int
+    connection: str
+    client: str | None
+    transactional_id: str | None
+    producer: int
+    epoch: int
+    timeout_ms: int
+
+
+def started(tables: Tables) -> list[Started]:
+    """Producers as they registered, in order of time."""
+    ids, exchanges = get(tables, "producer_ids"), get(tables, "exchanges")
+    if not ids.num_rows or not exchanges.num_rows:
+        return []
+    place = locate(exchange_keys(ids["exchange_id"]), exchange_keys(exchanges["exchange_id"]))
+    at = times(exchanges, "request_first_at")
+    found = []
+    for row, i in zip(ids.to_pylist(), place.tolist(), strict=True):
+        if i >= 0 and row["producer_id"] is not None and row["producer_id"] >= 0:
+            connection, client = (exchanges[name][i].as_py() for name in ("connection_id", "client_id"))
+            found.append(
+                Started(
+                    int(at[i]), connection, client, row["transactional_id"], row["producer_id"],
+                    row["producer_epoch"] or 0, row["transaction_timeout_ms"] or NO_TIMEOUT_MS,
+                )
+            )  # fmt: skip
+    return sorted(found, key=lambda one: one.at)
+
+
+def fencing(tables: Tables) -> list[Finding]:
+    """Producers whose epoch is out of date: another instance took their transactional id, or the coordinator raised it
+    when their transaction timed out. Which of the two is said where the capture shows it."""
+    exchanges = get(tables, "exchanges")
+    fenced = np.isin(ints(exchanges, "error_code", 0), list(FENCED.values()))
+    if not fenced.any():
+        return _outdated(tables)
+    groups = group(exchanges, ["client_id"])
+    at = times(exchanges, "request_first_at")
+    known = started(tables)
+    codes = ", ".join(str(number) for number in sorted(FENCED.values()))
+    found = []
+    clients = np.flatnonzero(groups.count(fenced)).tolist()
+    if len(clients) > MOST_CLIENTS:
+        names = listed(groups.keys["client_id"].take(pa.array(clients)).to_pylist())
+        text = (
+            f"{many(len(clients), 'client')} ({names}) were told {times_over(int(fenced.sum()))} that their producer "
+            f"epoch is out of date: others took their transactional ids, or the coordinator gave up their transactions."
+        )
+        return finding(tables, "producer_fenced", HIGH, text, "exchanges", f"error_code in ({codes})") + _outdated(
+            tables
+        )
+    for code in clients:
+        client = groups.keys["client_id"][code].as_py()
+        mine = np.flatnonzero(fenced & (groups.code == code))
+        first = int(mine[np.argmin(at[mine])])
+        kind, reason, transactional_id = _why(tables, client, int(at[first]), known)
+        text = f"{who(client)} was told {times_over(len(mine))} that its producer epoch is out of date: {reason}"
+        condition = both(equals("client_id", client), f"error_code in ({codes})")
+        found += finding(
+            tables, kind, HIGH, text, "exchanges", condition, client_id=client, transactional_id=transactional_id
+        )
+    return found + _outdated(tables)
+
+
+def _why(tables: Tables, client: str | None, when: int, known: list[Started]) -> tuple[str, str, str | None]:
+    """(kind, the rest of the sentence, transactional id) for a client that was fenced then."""
+    own = [one for one in known if one.client == client and one.at < when and one.transactional_id is not None]
+    names = {one.transactional_id for one in own}
+    if len(names) != 1:
+        return (
+            "producer_fenced",
+            "another producer took its transactional id, or the coordinator gave up its transaction.",
+            None,
+        )
+    name = own[0].transactional_id
+    same = [one for one in known if one.transactional_id == name and one.at < when]
+    twin = same[-1]
+    if len({one.connection for one in same}) > 1 or twin.client != client:
+        by = "another instance of it" if twin.client == client else who(twin.client)
+        return "producer_fenced", f"{by} took its transactional id {name} at {clock(twin.at)}.", name
+    timeout = own[-1].timeout_ms
+    silent = _silent(tables, own[-1].producer, when)
+    if silent is not None and silent >= timeout:
+        reason = (
+            f"no other producer took its transactional id {name}, and it wrote nothing for {duration(silent)} while "
+            f"its transaction.timeout.ms is {duration(timeout)}, after which the coordinator aborts."
+        )
+        return "transaction_timed_out", reason, name
+    reason = f"no other producer of its transactional id {name} was seen; the coordinator may have aborted."
+    return "producer_fenced", reason, name
+
+
+def _silent(tables: Tables, producer: int, when: int) -> float | None:
+    """Milliseconds from the last batch of a producer before an instant until then."""
+    producers = get(tables, "producers")
+    at = times(producers, "sent_at")
+    at = at[(ints(producers, "producer_id") == producer) & (at < when)]
+    return (when - int(at.max())) / MILLI if len(at) else None
+
+
+def _outdated(tables: Tables) -> list[Finding]:
+    """Producers that went on with an epoch which a newer instance had raised."""
+    producers = get(tables, "producers")
+    fenced, groups = equal(producers, "sequence", "fenced"), group(producers, ["producer_id"])
+    counts = groups.count(fenced)
+    found = []
+    for code in np.flatnonzero(counts).tolist():
+        producer = groups.keys["producer_id"][code].as_py()
+        text = (
+            f"Producer {producer} sent {many(int(counts[code]), 'batch', 'batches')} with an epoch older than one that "
+            f"was used before: two instances write with the same transactional id."
+        )
+        condition = both(f"producer_id = {producer}", "sequence = 'fenced'")
+        found += finding(tables, "outdated_producer_epoch", HIGH, text, "producers", condition)
+    return found
+
+
+def fetched_at(tables: Tables, partitions: pa.Table) -> tuple[Int64s, Int64s]:
+    """Row of `fetches` of each row of `fetch_partitions`, -1 for none, and the response's first instant."""
+    fetches = get(tables, "fetches")
+    if not partitions.num_rows or not fetches.num_rows:
+        return np.full(partitions.num_rows, -1, np.int64), np.full(partitions.num_rows, NULL_TIME, np.int64)
+    at = locate(exchange_keys(partitions["exchange_id"]), exchange_keys(fetches["exchange_id"]))
+    answered = np.append(times(fetches, "response_first_at"), NULL_TIME)
+    return at, answered[at]
+
+
+def held_back(tables: Tables) -> list[Finding]:
+    """read_committed consumers behind an open transaction.
+
+    A stable offset that moves does not by itself bring a partition into an incremental answer, so a partition that is
+    held back is told once and then stays silent: it counts as held back until the next answer that tells another
+    offset, or until the last fetch of the capture.
+    """
+    partitions, fetches = get(tables, "fetch_partitions"), get(tables, "fetches")
+    stable, high = ints(partitions, "last_stable_offset"), ints(partitions, "high_watermark")
+    at, when = fetched_at(tables, partitions)
+    committed = np.append(ints(fetches, "isolation_level", 0) == 1, False)[at]
+    good = (ints(partitions, "error_code", 0) == 0) & (when != NULL_TIME) & committed & (stable >= 0)
+    groups = group(partitions, ["topic", "partition"])
+    rows = np.flatnonzero(good)
+    rows = rows[np.lexsort((when[rows], groups.code[rows]))]
+    if not len(rows):
+        return []
+    code, offset, instant = groups.code[rows], stable[rows], when[rows]
+    new_topic = np.append(code[1:] != code[:-1], True)
+    ends = np.flatnonzero(new_topic | np.append(offset[1:] != offset[:-1], True))
+    last = int(times(fetches, "response_first_at").max())
+    held: list[tuple[float, int, int, bool]] = []
+    begin = 0
+    for end in ends.tolist():
+        behind = np.flatnonzero(high[rows[begin : end + 1]] > offset[begin : end + 1]) + begin
+        begin = end + 1
+        if len(behind):
+            released = int(instant[end + 1]) if not new_topic[end] else last
+            length = (released - int(instant[behind[0]])) / MILLI
+            if length >= HELD_BACK_MS:
+                held.append((length, int(rows[behind[0]]), int(offset[end]), bool(new_topic[end])))
+    held.sort(reverse=True)
+    found = []
+    for length, first, where, still in held[:MOST_PARTITIONS]:
+        topic, partition = partitions["topic"][first].as_py(), partitions["partition"][first].as_py()
+        since = int(when[first])
+        whole = ", to the end of the capture" if still else ""
+        writer, client, name = _writer(tables, topic, partition, where)
+        text = (
+            f"read_committed consumers of partition {partition} of topic {topic} were held back at offset {where:,} "
+            f"for {duration(length)} (from {clock(since)} on{whole}) by an open transaction{writer}."
+        )
+        condition = both(
+            equals("topic", topic), equals("partition", partition), f"last_stable_offset = {where}",
+            "last_stable_offset < high_watermark",
+        )  # fmt: skip
+        found += finding(
+            tables, "held_back_by_transaction", MEDIUM, text, "fetch_partitions", condition, topic=topic,
+            partition=partition, client_id=client, transactional_id=name, first_at=since,
+            last_at=since + int(length * MILLI),
+        )  # fmt: skip
+    return found
+
+
+def _writer(
+    tables: Tables, topic: str | None, partition: int | None, offset: int
+) -> tuple[str, str | None, str | None]:
+    """Who wrote the transactional batch at the last stable offset, where somebody fetched it: words, the client and the
+    transactional id.
+
+    Only brokers number offsets and write their leader epoch: batches in Produce requests have neither.
+    """
+    batches = get(tables, "record_batches")
+    same = (
+        (ints(batches, "partition") == partition)
+        & (ints(batches, "base_offset") <= offset)
+        & (ints(batches, "last_offset") >= offset)
+        & (ints(batches, "is_transactional", 0) > 0)
+        & (ints(batches, "is_control", 0) == 0)
+        & (ints(batches, "leader_epoch") >= 0)
+    )
+    for row in np.flatnonzero(same).tolist():
+        if batches["topic"][row].as_py() == topic:
+            producer = batches["producer_id"][row].as_py()
+            known = [one for one in started(tables) if one.producer == producer and one.transactional_id]
+            if known:
+                client, name = known[0].client, known[0].transactional_id
+                return f" of {who(client)} (transactional id {name}, producer {producer})", client, name
+            return f" of producer {producer}", None, None
+    return "", None, None
+
+
+FINDERS = (fencing, held_back)
