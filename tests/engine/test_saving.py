@@ -19,12 +19,12 @@ from kdissect.analysis.findings import findings, told_of
 from kdissect.capture.captureset import CaptureSet
 from kdissect.capture.window import Window
 from kdissect.cli.main import main
-from kdissect.tables.declaration.readers import FINDINGS
 from kdissect.engine import analysed_run
 from kdissect.engine.saving import parquet, sorted_parts
 from kdissect.engine.saving.sorted_parts import Merge
 from kdissect.engine.saving.spool import Spool
 from kdissect.problems import CaptureError
+from kdissect.tables.declaration.readers import FINDINGS
 from tests.bench.workloads import WORKLOADS
 from tests.conftest import ROOT
 

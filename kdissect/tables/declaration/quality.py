@@ -62,7 +62,6 @@ PROBLEMS = table(
     "problems",
     "anything not read or not right",
     CAPTURE,
-    CODE,
     CONNECTION_ID,
     EXCHANGE_ID,
     Column("at", TIME, "When."),
