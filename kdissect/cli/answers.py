@@ -59,25 +59,35 @@ def table_columns(table: str, asked: Sequence[str] | None, form: str, output: st
 
 def print_table(
     capture: Capture, table: str, columns: Sequence[str], where: str | None, form: str, output: str | None,
-    small: bool, named: bool = True, reveal: bool = False, growing: bool = False, csv_safe: bool = False,
+    small: bool, named: bool = True, reveal: bool = False, growing: bool = False, sort: Sequence[str] | None = None,
+    limit: int | None = None, csv_safe: bool = False,
 ) -> None:  # fmt: skip
     """Print a table, or write it to a file: in the contract's order where the input is `small`, as read otherwise.
 
     Some columns cost more than others and are computed where they are `named`. `reveal`: keys, values and headers of
-    records are shown. `growing`: rows are written as soon as they are known, as a capture is followed.
+    records are shown. `growing`: rows are written as soon as they are known, as a capture is followed. `sort`, `limit`:
+    as in `ordering`.
     """
     import pyarrow as pa
 
+    from kdissect.cli.ordering import ordered, sort_keys
     from kdissect.tables.declaration import SCHEMAS
 
     capture.not_input(output)
-    schema = pa.schema([SCHEMAS[table].field(column) for column in columns])
-    wanted = columns if named or len(columns) < len(SCHEMAS[table]) else None
+    keys = sort_keys(sort, SCHEMAS[table])
+    if growing and keys:
+        raise UsageError("--sort needs all rows, which a capture that is followed never has")
+    read = [*columns, *dict.fromkeys(key.column for key in keys if key.column not in columns)]
+    schema = pa.schema([SCHEMAS[table].field(column) for column in read])
+    wanted = read if named or len(columns) < len(SCHEMAS[table]) else None
     if small and not growing:
         batches = iter(capture.table(table, columns=wanted, where=where, reveal=reveal).to_batches())
     else:
         batches = capture.batches(table, columns=wanted, where=where, reveal=reveal)
-    table_rows.write(schema, batches, form, output, growing, csv_safe)
+    if keys or limit is not None:
+        batches = (batch.select(columns) for batch in ordered(schema, (b.select(read) for b in batches), keys, limit))
+    shown = pa.schema([SCHEMAS[table].field(column) for column in columns])
+    table_rows.write(shown, batches, form, output, growing, csv_safe)
 
 
 def narrowed(
@@ -92,7 +102,7 @@ def narrowed(
 
     names = set(SCHEMAS[table].names)
     first, last = ("base_offset", "last_offset") if "base_offset" in names else ("offset", "offset")
-    parts = [] if where is None else [f"({where})"]
+    parts: list[str] = []
     for given, column, option in (
         (partitions, "partition", "partition"),
         (offsets, last, "offset"),
@@ -104,6 +114,8 @@ def narrowed(
     if offsets is not None:
         parts += [f"{last} >= {offsets[0]}"] * (offsets[0] is not None)
         parts += [f"{first} <= {offsets[1]}"] * (offsets[1] is not None)
+    if where is not None:
+        parts.insert(0, f"({where})" if parts else where)
     return " and ".join(parts) or None
 
 
@@ -168,15 +180,20 @@ def print_sessions(capture: Capture, top: int | None) -> None:
 
 def print_latency(
     capture: Capture, by: Sequence[str], every: float | None, where: str | None, form: str | None, output: str | None,
-    local: bool, csv_safe: bool = False,
+    local: bool, sort: Sequence[str] | None = None, limit: int | None = None, csv_safe: bool = False,
 ) -> None:  # fmt: skip
     """Print latencies by group as text, or write them with all their columns."""
+    import pyarrow as pa
+
     from kdissect.analysis.latency import checked
+    from kdissect.cli.ordering import ordered, sort_keys
 
     columns = checked(by, every)
     table_rows.refuse_binary(form or "table", output)
     capture.not_input(output)
     table = capture.analysis.latency(by, every, where)
+    keys = sort_keys(sort, table.schema)
+    table = pa.Table.from_batches(ordered(table.schema, table.to_batches(), keys, limit), table.schema)
     if form in (None, "table") and output is None:
         _print(analyses.latency(table, columns, terminal.width(), local=local))
     else:

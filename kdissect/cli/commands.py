@@ -7,6 +7,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
+from kdissect.cli.asking import sql
 from kdissect.cli.bulk import spark
 from kdissect.cli.copies import cut, redact
 from kdissect.cli.crosschecking import crosscheck
@@ -15,6 +16,7 @@ from kdissect.cli.options import (
     capture_arguments,
     comma_list,
     engine_options,
+    order_options,
     output_options,
     record_options,
     reveal_option,
@@ -44,6 +46,7 @@ Examples:
   kdissect redact broker.pcap -o safe.pcap           a copy without records, credentials, addresses of clients
   kdissect sessions broker.pcap                      whose fetch sessions push out whose
   kdissect latency broker.pcap --by client,topic     exact quantiles; long polls told from slow brokers
+  kdissect sql broker.pcap "select api, max(latency_ms) from exchanges group by api"
   kdissect diff before.pcap after.pcap               what got slower
   kdissect spark broker.pcap -o tables/              many captures, on all cores or a cluster, with Spark
   kdissect schema Fetch 12 request                   a layout on the wire
@@ -108,6 +111,7 @@ def main() -> None:
 @click.option("--where", metavar="EXPRESSION", help="Only rows like this: \"api = 'Fetch' and latency_ms > 500\".")
 @selection_options
 @record_options
+@order_options
 @click.option("--messages", metavar="API.SIDE", help="Print full messages, such as Fetch.response.")
 @output_options
 @click.option("--top", type=click.IntRange(0), metavar="N", help="Rows of each block of the first screen.")
@@ -127,6 +131,8 @@ def read(
     partition: tuple[int, ...],
     offset: tuple[int | None, int | None] | None,
     reveal: bool,
+    sort: list[str] | None,
+    limit: int | None,
     messages: str | None,
     form: str | None,
     csv_safe: bool,
@@ -153,6 +159,8 @@ def read(
         raise click.UsageError("--table and --messages exclude each other")
     if table is None and (columns is not None or where is not None):
         raise click.UsageError("--columns and --where need --table NAME")
+    if table is None and (sort is not None or limit is not None):
+        raise click.UsageError("--sort and --limit need --table NAME")
     if table is None and (partition or offset is not None or reveal):
         raise click.UsageError("--partition, --offset and --reveal need --table NAME, such as records")
     if html is not None:
@@ -197,7 +205,7 @@ def read(
         capture = open_capture(captures, demo=demo, **settings)
         answers.print_table(
             capture, table, chosen, rows, form or "table", output, small(capture), columns is not None, reveal,
-            growing=follow, csv_safe=csv_safe,
+            growing=follow, sort=sort, limit=limit, csv_safe=csv_safe,
         )  # fmt: skip
     elif messages is not None:
         api, direction = answers.message_name(messages)
@@ -265,11 +273,13 @@ def sessions(captures: tuple[str, ...], demo: bool, top: int | None, **settings:
 )
 @click.option("--every", metavar="TIME", callback=seconds, help="A row for each stretch of time: 1s, 500ms, 5m.")
 @click.option("--where", metavar="EXPRESSION", help="Only exchanges like this: \"api = 'Fetch'\".")
+@order_options
 @output_options
 @time_options
 def latency(
     captures: tuple[str, ...], demo: bool, by: list[str] | None, every: float | None, where: str | None,
-    form: str | None, csv_safe: bool, output: str | None, local: bool, **settings: Any,
+    sort: list[str] | None, limit: int | None, form: str | None, csv_safe: bool, output: str | None, local: bool,
+    **settings: Any,
 ) -> None:  # fmt: skip
     """Print counts, exact quantiles and rates of exchanges.
 
@@ -278,7 +288,7 @@ def latency(
     from kdissect.cli.answers import print_latency
 
     opened = open_capture(captures, demo=demo, **settings)
-    print_latency(opened, by or ["api"], every, where, form, output, local, csv_safe)
+    print_latency(opened, by or ["api"], every, where, form, output, local, sort, limit, csv_safe)
 
 
 @main.command(short_help="Two captures compared.")
@@ -322,6 +332,7 @@ def tables(name: str | None) -> None:
     terminal.put([f"{table.name:<{width}}  one row per {table.row}" for table in declaration.TABLES.values()])
 
 
+main.add_command(sql)
 main.add_command(cut)
 main.add_command(redact)
 main.add_command(crosscheck)

@@ -10,7 +10,7 @@ import click
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-FORMATS = ("table", "jsonl", "csv", "arrow")
+FORMATS = ("table", "jsonl", "csv", "arrow", "parquet")
 
 
 jobs_option = click.option(
@@ -28,7 +28,10 @@ def engine_options(function: F) -> F:
         click.option("--verify", is_flag=True, help="Decompress record batches and check their checksums."),
         click.option("--to", "end", metavar="TIME", help="Leave out what came after."),
         click.option(
-            "--from", "start", metavar="TIME", help="Leave out what came before (ISO 8601, UTC unless it says)."
+            "--from",
+            "start",
+            metavar="TIME",
+            help="Leave out what came before: a time of day, or ISO 8601; UTC unless it says.",
         ),
         click.option(
             "--keylog", type=click.Path(), metavar="FILE", help="TLS keys (SSLKEYLOGFILE format) to decrypt with."
@@ -107,6 +110,21 @@ def _for_csv(context: click.Context, parameter: click.Parameter, value: bool) ->
     if value and context.params.get("form") != "csv":
         raise click.UsageError("--csv-safe needs --format csv")
     return value
+
+
+def order_options(function: F) -> F:
+    """--sort and --limit for rows."""
+    for add in (
+        click.option("--limit", type=click.IntRange(0), metavar="N", help="At most so many rows."),
+        click.option(
+            "--sort",
+            metavar="A,-B",
+            callback=comma_list,
+            help="Order by these columns; - before a name: largest first.",
+        ),
+    ):
+        function = add(function)
+    return function
 
 
 def time_options(function: F) -> F:

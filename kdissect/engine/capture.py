@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -16,6 +16,7 @@ from kdissect.capture import CaptureSet, open_captures
 from kdissect.capture.keys import read_key_log
 from kdissect.capture.sources import Source
 from kdissect.engine.analysed_run import AnalysedRun
+from kdissect.engine.clock import nanoseconds
 from kdissect.engine.display import capture_html, in_notebooks
 from kdissect.engine.run import Progress, Run, Settings
 from kdissect.output import distinct, whole_seekable
@@ -235,7 +236,9 @@ class Capture:
         from kdissect.engine.extracts.cutting import Part, cut
 
         self.not_input(target)
-        part = Part(exchange, frame, connection, nanoseconds(start), nanoseconds(end), alone)
+        part = Part(
+            exchange, frame, connection, nanoseconds(start, self._captures), nanoseconds(end, self._captures), alone
+        )
         return cut(self._captures, self._everything, part, target)
 
     def redact(self, target: str | Path | BinaryIO) -> Redacted:
@@ -344,7 +347,8 @@ def open_capture(
 ) -> Capture:
     """Open a capture: a path, a glob, a directory, a list of these, or an open binary file. Nothing is read yet.
 
-    `start`, `end`: leave out packets before and after (ISO 8601, UTC unless it says; or datetimes). `keylog`: a file
+    `start`, `end`: leave out packets before and after (ISO 8601, UTC unless it says; or datetimes; or times of day,
+    10:30:00, of the first packet's day). `keylog`: a file
     with TLS keys (SSLKEYLOGFILE format) to decrypt with; those that a pcapng carries are used anyway.
 
     `client` (a client id, or `ip` or `ip:port`), `broker` (a node id, or an address) and `topic` (a name), each also
@@ -367,29 +371,14 @@ def open_capture(
     wish = selection(client, broker, topic)
     if jobs is not None and jobs < 1:
         raise UsageError(f"jobs is a number of threads, 1 or more, not {jobs}")
-    settings = Settings(
-        nanoseconds(start), nanoseconds(end), progress, keys, Reading(verify=verify), wish or None, follow,
-        jobs=jobs or 0,
-    )  # fmt: skip
     captures = open_captures(source)
+    settings = Settings(
+        nanoseconds(start, captures), nanoseconds(end, captures), progress, keys, Reading(verify=verify), wish or None,
+        follow, jobs=jobs or 0,
+    )  # fmt: skip
     if follow is not None and len(captures) > 1:
         raise UsageError("only one capture can be followed")
     return Capture(captures, settings, keylog)
-
-
-def nanoseconds(time: str | datetime | None) -> int | None:
-    """A point in time as ns since the epoch. Raises UsageError for a text that is none."""
-    if time is None:
-        return None
-    if isinstance(time, str):
-        try:
-            time = datetime.fromisoformat(time)
-        except ValueError:
-            raise UsageError(f"{time!r} is not a time; say it like 2026-11-21T10:30:00") from None
-    if time.tzinfo is None:
-        time = time.replace(tzinfo=UTC)
-    since = time - datetime(1970, 1, 1, tzinfo=UTC)
-    return (since.days * 86_400 + since.seconds) * 1_000_000_000 + since.microseconds * 1000
 
 
 def _together(run: Run, name: str) -> Iterator[list[pa.RecordBatch]]:

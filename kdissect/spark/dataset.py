@@ -18,7 +18,8 @@ from kdissect.capture import CaptureSet, open_captures
 from kdissect.capture.keys import read_key_log
 from kdissect.capture.sources import Source as Named
 from kdissect.capture.sources import check
-from kdissect.engine.capture import MADE, nanoseconds
+from kdissect.engine.capture import MADE
+from kdissect.engine.clock import nanoseconds
 from kdissect.engine.run import Settings
 from kdissect.problems import CaptureError, CaptureNotFound, CaptureUnreadable, NotACapture, UsageError
 from kdissect.spark.schemas import spark_schema

@@ -78,8 +78,28 @@ def write_arrow(schema: pa.Schema, batches: Iterable[pa.RecordBatch], sink: Bina
     return rows
 
 
+GROUP = 1 << 17
+"""Rows of a Parquet row group at least: fewer make large files that are slow to read."""
+
+
+def write_parquet_stream(schema: pa.Schema, batches: Iterable[pa.RecordBatch], sink: BinaryIO) -> int:
+    """Parquet to an open file, or to a pipe. Returns the number of rows."""
+    rows = 0
+    waiting: list[pa.RecordBatch] = []
+    with pa.parquet.ParquetWriter(pa.PythonFile(sink, mode="w"), schema, compression="zstd") as writer:
+        for batch in _conforming(schema, batches):
+            waiting.append(batch)
+            rows += batch.num_rows
+            if sum(one.num_rows for one in waiting) >= GROUP:
+                writer.write_table(pa.Table.from_batches(waiting, schema))
+                waiting = []
+        if waiting:
+            writer.write_table(pa.Table.from_batches(waiting, schema))
+    return rows
+
+
 WRITERS: Mapping[str, Callable[[pa.Schema, Iterable[pa.RecordBatch], BinaryIO], int]] = MappingProxyType(
-    {"jsonl": write_jsonl, "csv": write_csv, "arrow": write_arrow}
+    {"jsonl": write_jsonl, "csv": write_csv, "arrow": write_arrow, "parquet": write_parquet_stream}
 )
 """Writers to an open file, by format name."""
 

@@ -4,9 +4,10 @@
     and-term   := not-term { AND not-term }
     not-term   := NOT not-term | '(' expression ')' | predicate
     predicate  := operand comparison operand | operand IS [NOT] NULL | operand [NOT] IN '(' literal {',' literal} ')'
-                | operand [NOT] LIKE string | operand [NOT] BETWEEN operand AND operand | column (boolean ones)
+                | operand [NOT] (LIKE|ILIKE) string | operand [NOT] BETWEEN operand AND operand | column (boolean ones)
     comparison := = | == | != | <> | < | <= | > | >=
-    operand    := column | literal            literal := number | 'text' | TRUE | FALSE | NULL
+    operand    := column | literal            literal := number [unit] | 'text' | TRUE | FALSE | NULL
+    unit       := us | ms | s | min | h (columns `..._ms`) | B | kB | MB | GB | KiB | MiB | GiB (columns of bytes)
 
 Words are case-insensitive, columns are not; `"order"` quotes a column, '' is a quote inside a text. Texts compared
 with a timestamp column are times in ISO 8601, UTC unless they say otherwise. As in SQL, null compares with nothing:
@@ -35,7 +36,7 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE,
 )
-_WORDS = frozenset({"and", "or", "not", "is", "null", "in", "like", "between", "true", "false"})
+_WORDS = frozenset({"and", "or", "not", "is", "null", "in", "like", "ilike", "between", "true", "false"})
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "=": lambda a, b: a == b,
     "==": lambda a, b: a == b,
@@ -47,6 +48,10 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     ">=": lambda a, b: a >= b,
 }
 _FLIPPED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+DURATIONS = {"us": 0.001, "ms": 1.0, "s": 1000.0, "min": 60_000.0, "h": 3_600_000.0}
+"""Milliseconds of units that may stand behind a number which is compared with a duration."""
+SIZES = {"B": 1, "kB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+"""Bytes of units that may stand behind a number which is compared with a size."""
 MAX_DEPTH = 100
 """Nested parentheses and NOTs; more is no question that anybody asks, and the parser recurses."""
 
@@ -73,6 +78,7 @@ class _Operand(NamedTuple):
     name: str | None
     value: Any
     place: int
+    unit: str | None = None
 
 
 def parse(text: str, schema: pa.Schema) -> Filter:
@@ -151,6 +157,8 @@ class _Parser:
             found = self.member(left)
         elif self.word("like"):
             found = self.like(left)
+        elif self.word("ilike"):
+            found = self.like(left, ignore_case=True)
         elif self.word("between"):
             low = self.operand()
             if not self.word("and"):
@@ -160,7 +168,11 @@ class _Parser:
         elif not negative and left.name is not None and pa.types.is_boolean(self.schema.field(left.name).type):
             return pc.field(left.name)
         else:
-            raise self.error("expected a comparison, IS, IN, LIKE or BETWEEN", place)
+            raise self.error(
+                "expected a comparison, IS, IN, LIKE, ILIKE or BETWEEN"
+                + (" (in a shell, put the whole expression in double quotes)" if kind == "end" else ""),
+                place,
+            )
         if negative:
             del self.limits[before:]
         return ~found if negative else found
@@ -169,14 +181,21 @@ class _Parser:
         kind, value, place = self.tokens[self.at]
         self.at += 1
         if kind == "number":
-            return _Operand(None, float(value) if re.search(r"[.eE]", value) else int(value), place)
+            unit, behind, _ = self.tokens[self.at]
+            known = unit == "word" and (behind in DURATIONS or behind in SIZES)
+            self.at += known
+            number = float(value) if re.search(r"[.eE]", value) else int(value)
+            return _Operand(None, number, place, behind if known else None)
         if kind == "text":
             return _Operand(None, value[1:-1].replace("''", "'"), place)
         if kind == "word" and value.lower() in ("true", "false", "null"):
             return _Operand(None, {"true": True, "false": False, "null": None}[value.lower()], place)
         if kind == "quoted" or (kind == "word" and value.lower() not in _WORDS):
             if value not in self.schema.names:
-                raise self.error(f"no column {value!r}{near(value, self.schema.names)}", place)
+                meant = near(value, self.schema.names)
+                if self.at > 1:  # the value's side of a comparison
+                    meant += f"; a text stands in single quotes: '{value}'"
+                raise self.error(f"no column {value!r}{meant}", place)
             self.columns.add(value)
             return _Operand(value, None, place)
         raise self.error("the expression ends early" if kind == "end" else f"unexpected {value!r}", place)
@@ -189,6 +208,7 @@ class _Parser:
     def compare(self, operator: str, left: _Operand, right: _Operand, place: int) -> pc.Expression:
         if left.name is None and right.name is None:
             raise self.error("a comparison needs a column", place)
+        left, right = self.scaled(left, right.name), self.scaled(right, left.name)
         sides = []
         for one, other in ((left, right), (right, left)):
             if one.name is not None:
@@ -206,9 +226,9 @@ class _Parser:
     def member(self, operand: _Operand) -> pc.Expression:
         column = self.field(operand)
         self.expect("(")
-        values = [self.literal(self.constant(), str(operand.name))]
+        values = [self.literal(self.scaled(self.constant(), operand.name), str(operand.name))]
         while self.sign(","):
-            values.append(self.literal(self.constant(), str(operand.name)))
+            values.append(self.literal(self.scaled(self.constant(), operand.name), str(operand.name)))
         self.expect(")")
         kind = self.schema.field(str(operand.name)).type
         if pa.types.is_integer(kind) and any(value.type == pa.float64() for value in values):
@@ -219,12 +239,25 @@ class _Parser:
         wanted = pa.array([value.as_py() for value in values if value.is_valid], kind)
         return pc.if_else(column.is_valid(), column.isin(wanted), pa.scalar(None, pa.bool_()))
 
-    def like(self, operand: _Operand) -> pc.Expression:
+    def scaled(self, operand: _Operand, column: str | None) -> _Operand:
+        """A value without its unit, in that of the column it is compared with."""
+        if operand.unit is None or column is None:
+            return operand
+        of_time = column.endswith("_ms")
+        of_size = column == "bytes" or column.endswith("_bytes")
+        units = DURATIONS if of_time else SIZES if of_size else {}
+        if operand.unit not in units:
+            what = "milliseconds" if of_time else "bytes" if of_size else "a plain number"
+            raise self.error(f"column {column!r} is {what}, {operand.value}{operand.unit} is not", operand.place)
+        value = operand.value * units[operand.unit]
+        return _Operand(None, int(value) if of_size and value == int(value) else value, operand.place)
+
+    def like(self, operand: _Operand, *, ignore_case: bool = False) -> pc.Expression:
         column = self.field(operand)
         pattern = self.constant()
         if not isinstance(pattern.value, str) or not pa.types.is_string(self.schema.field(str(operand.name)).type):
             raise self.error("LIKE compares text with a pattern in quotes", pattern.place)
-        return pc.match_like(column, pattern.value)
+        return pc.match_like(column, pattern.value, ignore_case=ignore_case)
 
     def constant(self) -> _Operand:
         found = self.operand()

@@ -37,6 +37,12 @@ TABLE = pa.table(
         ("latency_ms is null", [2]),
         ("latency_ms IS NOT NULL", [0, 1, 3]),
         ("not api = 'Fetch'", [1]),
+        ("latency_ms >= 0.7s", [1]),
+        ("latency_ms = 1500us", [0]),
+        ("latency_ms in (1500 us, 0.02 s)", [0, 3]),
+        ("latency_ms between 1 ms and 0.5 min and n < 2", [0]),
+        ("api ilike 'fet%'", [0, 2]),
+        ("api not ilike 'FETCH'", [1]),
         ("not (api = 'Fetch' or n = 2)", []),
         ("not not ok", [0, 3]),
         ("ok", [0, 3]),
@@ -95,3 +101,23 @@ def test_columns():
 def test_what_is_no_expression(text, message):
     with pytest.raises(ValueError, match=message):
         parse(text, TABLE.schema)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("api = Fetch", "a text stands in single quotes: 'Fetch' at character 7 of 'api = Fetch'"),
+        ('api = "Fetch"', "a text stands in single quotes: 'Fetch'"),
+        ("api", "put the whole expression in double quotes"),
+        ("latency_ms > 3 kB", "column 'latency_ms' is milliseconds, 3kB is not"),
+        ("n > 3s", "column 'n' is a plain number, 3s is not"),
+    ],
+)
+def test_what_was_meant(text: str, said: str) -> None:
+    with pytest.raises(ValueError) as raised:
+        parse(text, TABLE.schema)
+    assert said in str(raised.value)
+
+
+def test_units_limit_what_is_read() -> None:
+    assert parse("latency_ms > 0.5s", TABLE.schema).limits[0].values == (500.0,)

@@ -48,8 +48,8 @@ def choose(table: str, known: Sequence[str], asked: Sequence[str] | None, form: 
 
 def refuse_binary(form: str, output: str | None) -> None:
     """Raise UsageError for a format that no terminal can show, where rows would go to one."""
-    if output is None and form == "arrow":
-        terminal.refuse_binary("--format arrow")
+    if output is None and form in ("arrow", "parquet"):
+        terminal.refuse_binary(f"--format {form}")
 
 
 def write(

@@ -23,7 +23,8 @@ from pyspark.sql.types import StructType
 
 from kdissect.capture import open_captures
 from kdissect.capture.keys import read_key_log
-from kdissect.engine.capture import Capture, nanoseconds
+from kdissect.engine.capture import Capture
+from kdissect.engine.clock import nanoseconds
 from kdissect.engine.run import Settings
 from kdissect.problems import UsageError
 from kdissect.spark.schemas import spark_schema

@@ -1,0 +1,38 @@
+"""Points in time as people give them."""
+
+from __future__ import annotations
+
+import gzip
+import io
+from pathlib import Path
+
+import pytest
+
+import kdissect
+from kdissect.engine.clock import nanoseconds
+from kdissect.problems import UsageError
+
+DEMO = "k4_python_kafka.pcap"  # 2026-11-21 02:36:05 to 02:36:09
+
+
+def test_a_time_of_day_is_of_the_captures_day(captures: Path) -> None:
+    said = {"start": "02:36:06", "end": "2:36:07.5"}
+    whole = {"start": "2026-11-21T02:36:06", "end": "2026-11-21T02:36:07.500"}
+    one = kdissect.open(captures / DEMO, **said).table("exchanges")
+    assert one.num_rows > 0
+    assert one.equals(kdissect.open(captures / DEMO, **whole).table("exchanges"))
+    assert one.equals(kdissect.open(captures / DEMO, start="03:36:06+01:00", end="02:36:07.5Z").table("exchanges"))
+
+
+def test_near_midnight_it_is_the_nearest(captures: Path) -> None:
+    opened = kdissect.open(captures / DEMO)
+    assert nanoseconds("20:00", opened._captures) == nanoseconds("2026-11-20T20:00:00")
+    assert nanoseconds("13:00", opened._captures) == nanoseconds("2026-11-21T13:00:00")
+
+
+def test_what_is_no_time(captures: Path) -> None:
+    for text, said in (("27:00", "no time of day"), ("soon", "is not a time")):
+        with pytest.raises(UsageError, match=said):
+            kdissect.open(captures / DEMO, start=text)
+    with pytest.raises(UsageError, match="the day is not known here"):
+        kdissect.open(io.BytesIO(gzip.compress((captures / DEMO).read_bytes())), start="02:36")
