@@ -238,6 +238,8 @@ class _Parser:
         if base not in _PRIMITIVE and not _STRUCT.match(base):
             raise self.error(f"{name}: unknown type {kind!r}")
         rest = words[2:]
+        if found["doc"] and re.search(r"\{.*\}", found["doc"]):
+            raise self.error(f"{name}: `{{value meaning, ...}}` stands before the comment, or in a line below")
         versions = self._versions(rest.pop(0)) if rest and rest[0][0].isdigit() else around
         said = self._attributes(name, rest, versions)
         values = self._values(name, base, found["values"]) if found["values"] is not None else ()

@@ -147,6 +147,7 @@ BAD_FIELDS = {
     "A int8 {x one}": "expected `{value meaning",
     "A string {1 one}": "a string is never 1",
     "A int8 {1 one": "not a field",
+    "A int8  # what it is {1 one}": "stands before the comment",
     "A Struct": "the struct Struct has no fields",
     "A string secret by B": "there is no B beside it",
 }

@@ -43,10 +43,11 @@ class Reader:
 
 def reader(name: str, fields: Reads = NOTHING, **tables: str) -> Reader:
     """A `Reader`; column names with blanks between them, `*` for all. Raises DeclarationError."""
-    return Reader(
-        name, {table: tuple(TABLES[table].by_name) if text == "*" else tuple(text.split())
-               for table, text in tables.items()}, fields,
-    )  # fmt: skip
+    columns = {
+        table: tuple(TABLES[table].by_name) if text == "*" and table in TABLES else tuple(text.split())
+        for table, text in tables.items()
+    }
+    return Reader(name, columns, fields)
 
 
 # ---- the analysis
