@@ -26,7 +26,6 @@ from kdissect.kafka.streams.ledger import Ledger
 from kdissect.kafka.streams.unsealing import Unsealer
 from kdissect.tables.builder import TableBuilder
 from kdissect.tables.identity import exchange_ids
-from kdissect.tcp.layout import C_WIDTH
 
 Words = npt.NDArray[np.int64]
 Kind = tuple[int, int]
@@ -108,7 +107,7 @@ def completed(harvest: Harvest, flows: Words, completion: Completion, clock: Tim
 def enter(harvest: Harvest, flows: Words, completion: Completion) -> None:
     """Connections and problems of a harvest into the books; `flows` is the scanner's table."""
     dissector, ledger = completion.dissector, completion.ledger
-    ledger.enter(np.concatenate([dissector.news(), harvest.ended[:, :C_WIDTH]]), flows)
+    ledger.enter(np.concatenate([dissector.news(), harvest.ended]), flows)
     ledger.close(harvest.ended)
     ledger.stream_problems(harvest.problems)
     if dissector.unsealer is not None:

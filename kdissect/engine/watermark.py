@@ -7,31 +7,11 @@ packet not read yet. The watermark is the earliest instant among all of these.
 
 from __future__ import annotations
 
-import numpy as np
-
-from kdissect.arrays.arrow import Int64s, Scalar
 from kdissect.kafka.streams.dissector import Dissector
-from kdissect.kafka.streams.state import R_FIRST, R_LAST, R_NEXT
-from kdissect.kernels.kernel import kernel
-from kdissect.tcp.layout import (
-    C_HELD_HEAD,
-    C_KAFKA,
-    C_NUMBER,
-    C_REQUEST_HEAD,
-    C_WIDTH,
-    CONNECTION_WIDTH,
-    D_AHEAD_HEAD,
-    D_FIRST,
-    D_HEAD,
-    D_MODE,
-    D_NEED,
-    D_PREFIX_BYTES,
-    D_WIDTH,
-    MODE_IGNORED,
-    N_NEXT,
-    N_TIME,
-    NULL,
-)
+from kdissect.kafka.streams.state import request_at
+from kdissect.kernels.kernel import kernel, part
+from kdissect.kernels.records import Int, Words
+from kdissect.tcp.layout import NULL, Mode, connection_at, node_at
 
 LATENESS = 20_000_000
 """Packets of several queues or interfaces are written out of order by some milliseconds; ns. What comes later still is
@@ -42,33 +22,46 @@ NOTHING_YET = -(2**63)
 """More may come from any time."""
 
 
+@part
+def _known(first: Int, time: Int) -> Int:
+    return min(first, time) if time != NULL else first
+
+
 @kernel("i8[:] i8[:] -> i8")
-def _earliest(M: Int64s, connections: Int64s) -> Scalar:
+def _earliest(M: Words, connections: Words) -> Int:
     """Earliest instant (ns) at which anything arrived that is not finished; COMPLETE when nothing is open."""
-    first: Scalar = np.int64(COMPLETE)
+    first = COMPLETE
     for c in connections:
-        if M[c + C_NUMBER] < 0 or M[c + C_KAFKA] < 0:
+        connection = connection_at(M, c)
+        if connection.number < 0 or connection.kafka < 0:
             continue
-        for head in (C_REQUEST_HEAD, C_HELD_HEAD):
-            r = M[c + head]
-            while r >= 0:
-                # A request counts from its last byte, a held response from its first.
-                when = M[r + R_LAST] if head == C_REQUEST_HEAD else M[r + R_FIRST]
-                if when == NULL:
-                    when = M[r + R_FIRST]
-                if when != NULL:
-                    first = min(first, when)
-                r = M[r + R_NEXT]
-        for s in range(c + C_WIDTH, c + CONNECTION_WIDTH, D_WIDTH):
-            if M[s + D_MODE] == MODE_IGNORED:
+        place = connection.request_head
+        while place >= 0:  # a request counts from its last byte, a held response from its first
+            request = request_at(M, place)
+            first = _known(first, request.frame.last if request.frame.last != NULL else request.frame.first)
+            place = request.next
+        place = connection.held_head
+        while place >= 0:
+            held = request_at(M, place)
+            first = _known(first, held.frame.first)
+            place = held.next
+        for side in range(2):
+            direction = connection.directions[side]
+            if direction.mode == Mode.IGNORED:
                 continue
-            if M[s + D_NEED] >= 0 or M[s + D_PREFIX_BYTES] > 0:
-                first = min(first, M[s + D_FIRST])
-            for head in (D_HEAD, D_AHEAD_HEAD):
-                node = M[s + head]
-                while node >= 0:
-                    first = min(first, M[node + N_TIME])
-                    node = M[node + N_NEXT]
+            if direction.need >= 0 or direction.prefix_bytes > 0:
+                first = min(first, direction.first)
+            first = min(_first_piece(M, direction.head, first), _first_piece(M, direction.ahead_head, first))
+    return first
+
+
+@part
+def _first_piece(M: Words, piece: Int, first: Int) -> Int:
+    """The earliest of `first` and the times of a list of nodes."""
+    while piece >= 0:
+        node = node_at(M, piece)
+        first = min(first, node.time)
+        piece = node.next
     return first
 
 

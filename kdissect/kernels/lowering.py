@@ -51,7 +51,10 @@ class _LeanLower(Lower):
         """`array[i] = value` and `array[i, j] = value`."""
         kind = self.typeof(target_var.name)
         given = self.typeof(value_var.name)
-        place = self._place(kind, target_var, index_var) if isinstance(given, types.Number | types.Boolean) else None
+        simple = isinstance(given, types.Number | types.Boolean) or (
+            isinstance(kind, types.Array) and given == kind.dtype
+        )
+        place = self._place(kind, target_var, index_var) if simple else None
         if place is None:
             return super().lower_setitem(target_var, index_var, value_var, signature)
         value = self.context.cast(self.builder, self.loadvar(value_var.name), given, kind.dtype)
@@ -99,8 +102,9 @@ class _LeanLower(Lower):
         """The indices as words; None where they are no integers."""
         kind = self.typeof(index.name)
         kinds = list(kind.types) if isinstance(kind, types.BaseTuple) else [kind]
-        if len(kinds) != count or not all(isinstance(one, types.Integer) for one in kinds):
+        if len(kinds) != count or not all(isinstance(one, types.Integer | types.IntEnumMember) for one in kinds):
             return None
+        kinds = [one.dtype if isinstance(one, types.IntEnumMember) else one for one in kinds]
         value = self.loadvar(index.name)
         if isinstance(kind, types.BaseTuple):
             values = [self.builder.extract_value(value, i) for i in range(count)]
@@ -137,7 +141,7 @@ class _LeanLower(Lower):
         return self._outside
 
 
-_PLAIN = (types.Integer, types.Float, types.Boolean)
+_PLAIN = (types.Integer, types.Float, types.Boolean, types.Record)
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)

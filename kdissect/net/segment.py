@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
-TIME = 0
-"""ns since the epoch."""
-FLOW = 1
-"""Flow * 2 + direction; direction 0 is from the flow's first endpoint (the smaller address and port) to its second."""
-SEQ = 2
-"""Sequence number, unsigned 32 bits, as on the wire (SYN takes one)."""
-ACK = 3
-"""Acknowledgement number, unsigned 32 bits; 0 without the ACK flag."""
-FLAGS = 4
-"""TCP flags, bits 0-7; window (unscaled) bits 8-23; IP identification bits 24-39 (0 for IPv6); SYN only: window scale
-+ 1 bits 40-47 and maximum segment size bits 48-62 (at most 32767), 0 where the option is absent."""
-AT = 5
-"""Logical offset of the payload's first byte."""
-LEN = 6
-"""Captured payload bytes."""
-WIRE = 7
-"""Payload bytes on the wire, from the IP length; never less than LEN."""
-PACKET = 8
-"""Number in its file (Wireshark's) | file << 40."""
-VIEW = 9
-"""Where and how the packet was seen: a fingerprint of interface, VLANs and tunnels; 0 for the first interface and
-plain IP. Copies of one packet with different views were captured at different places."""
-SEGMENT_COLUMNS = 10
+from kdissect.kernels.records import struct, view, width
+
+
+@struct
+class Segment:
+    """One TCP packet; `segment_at(rows, i)` is row `i`."""
+
+    time: int
+    """ns since the epoch."""
+    flow: int
+    """Flow * 2 + direction; direction 0 is from the flow's first endpoint (the smaller address and port) to its
+    second."""
+    seq: int
+    """Sequence number, unsigned 32 bits, as on the wire (SYN takes one)."""
+    ack: int
+    """Acknowledgement number, unsigned 32 bits; 0 without the ACK flag."""
+    flags: int
+    """TCP flags, bits 0-7; window (unscaled) bits 8-23; IP identification bits 24-39 (0 for IPv6); SYN only: window
+    scale + 1 bits 40-47 and maximum segment size bits 48-62 (at most 32767), 0 where the option is absent."""
+    at: int
+    """Logical offset of the payload's first byte."""
+    len: int
+    """Captured payload bytes."""
+    wire: int
+    """Payload bytes on the wire, from the IP length; never less than `len`."""
+    packet: int
+    """Number in its file (Wireshark's) | file << 40."""
+    viewpoint: int
+    """Where and how the packet was seen: a fingerprint of interface, VLANs and tunnels; 0 for the first interface and
+    plain IP. Copies of one packet with different ones were captured at different places."""
+
+
+segment_at = view(Segment)
+SEGMENT_COLUMNS = width(Segment)
+TIME, FLOW, SEQ, ACK, FLAGS, AT, LEN, WIRE, PACKET, VIEW = range(SEGMENT_COLUMNS)
 
 FIN, SYN, RST, PSH, ACK_FLAG = 1, 2, 4, 8, 16
 WINDOW_SHIFT, IPID_SHIFT, SCALE_SHIFT, MSS_SHIFT = 8, 24, 40, 48

@@ -15,12 +15,14 @@ from numpy.typing import NDArray
 from kdissect.kafka.exchanges.frame_bytes import Reader, bodies, collect
 from kdissect.kafka.exchanges.messages import Decoded, Decoder
 from kdissect.kafka.recordsets.verification import CRC32, CRC32C, crc32_table
-from kdissect.kafka.streams import state as x
 from kdissect.kafka.streams.dissector import Dissector
+from kdissect.kafka.streams.state import SIDES, TOKEN, Exchange
+from kdissect.kernels.records import Records
 from kdissect.rewriting.blanking_kernels import blank_sets
 from kdissect.rewriting.place_kernels import FILLER, HEAD, gather_heads, spread
 from kdissect.rewriting.places import Places
 from kdissect.schema import index
+from kdissect.schema.apikeys import ApiKey
 from kdissect.schema.explain import explain_frame
 from kdissect.schema.model import Field
 from kdissect.schema.names import snake_case
@@ -46,7 +48,7 @@ that are no whole batches."""
 ROOM = 16 << 20
 """Bytes of frames worked on at a time; a larger frame gets room of its own."""
 PIECES = 1 << 16
-API_VERSIONS, UNSUPPORTED_VERSION = 18, b"\0\x23"
+UNSUPPORTED_VERSION = b"\0\x23"
 
 
 @cache
@@ -101,26 +103,23 @@ class Frames:
         )
         self._room: Bytes = np.zeros(ROOM, np.uint8)
 
-    def write(self, rows: Words) -> None:
+    def write(self, rows: Records) -> None:
         """The frames of a harvest's exchanges."""
         n = len(rows)
         if not n:
             return
-        sizes = rows[:, [x.X_REQUEST + x.X_F_BYTES, x.X_RESPONSE + x.X_F_BYTES]]
-        there = sizes >= 4
-        whole = there.copy()
-        for side, f in ((0, x.X_REQUEST), (1, x.X_RESPONSE)):
-            whole[:, side] &= (rows[:, f + x.X_F_MISSING] == 0) & (rows[:, f + x.X_F_CUT] == 0)
-        tokens = rows[:, x.X_STATUS] == x.TOKEN
+        there = np.stack([rows[side]["bytes"] >= 4 for side in SIDES], axis=1)
+        whole = there & np.stack([(rows[side]["missing"] == 0) & (rows[side]["cut"] == 0) for side in SIDES], axis=1)
+        tokens = rows["status"] == TOKEN
         whole[tokens] = False
         program = self._programs(rows)
         whole &= program >= 0
         self._whole(rows, whole, program)
         self._heads(rows, there & ~whole)
 
-    def _programs(self, rows: Words) -> Words:
+    def _programs(self, rows: Records) -> Words:
         """Programs of the bodies, as the engine chooses them; -1 unknown."""
-        key, version = rows[:, x.X_API], rows[:, x.X_VERSION]
+        key, version = rows["api"], rows["version"]
         table = self.decoder.table
         known = (key >= 0) & (key < table.shape[0])
         at = np.where(known, key, 0)
@@ -133,7 +132,7 @@ class Frames:
             program[:, side] = np.where(newer, table[at, np.maximum(newest, 0), side], found)
         return program
 
-    def _whole(self, rows: Words, need: Flags, program: Words) -> None:
+    def _whole(self, rows: Records, need: Flags, program: Words) -> None:
         """Frames that are all there, and have a layout."""
         d = self.dissector
         n = len(rows)
@@ -146,8 +145,7 @@ class Frames:
                 d.M, d.window.data, d.A, first, n, need, True, room, 0, len(room), begin, end, absent
             )
             if upto == first:
-                frames = (x.X_REQUEST, x.X_RESPONSE)
-                size = int(sum(rows[first, f + x.X_F_BYTES] for side, f in enumerate(frames) if need[first, side]))
+                size = int(sum(rows[side]["bytes"][first] for side in np.array(SIDES)[need[first]]))
                 room = np.zeros(size, np.uint8)
                 absent = np.zeros((max(PIECES, size // 64), 3), np.int64)
                 upto, again, _ = collect(
@@ -163,20 +161,20 @@ class Frames:
             first = upto
 
     def _clean(
-        self, rows: Words, need: Flags, program: Words, s: Bytes, start: Words, begin: Words, end: Words
+        self, rows: Records, need: Flags, program: Words, s: Bytes, start: Words, begin: Words, end: Words
     ) -> Words:
         """Replace in `s` what must not be shown; how many bytes of each frame stay."""
         n = len(rows)
         program = np.where(need & (begin >= 0), program, -1)
-        answers = (rows[:, x.X_API] == API_VERSIONS) & (program[:, 1] >= 0) & (end[:, 1] - begin[:, 1] >= 2)
+        answers = (rows["api"] == ApiKey.API_VERSIONS) & (program[:, 1] >= 0) & (end[:, 1] - begin[:, 1] >= 2)
         for i in np.flatnonzero(answers):
             if s[begin[i, 1] : begin[i, 1] + 2].tobytes() == UNSUPPORTED_VERSION:
-                program[i, 1] = self.decoder.table[API_VERSIONS, 0, 1]
+                program[i, 1] = self.decoder.table[ApiKey.API_VERSIONS, 0, 1]
         flat = np.arange(2 * n)
         decoded = self.decoder.decode(s, begin.ravel(), end.ravel(), program.ravel().astype(np.int32))
         fits = ((decoded.status == 0) & (program.ravel() >= 0)).reshape(n, 2)
         self._records(decoded, s)
-        kinds = np.stack([rows[:, x.X_API]] * 2, axis=1).ravel() * 2 + flat % 2
+        kinds = np.stack([rows["api"]] * 2, axis=1).ravel() * 2 + flat % 2
         single = np.isin(kinds, [key * 2 + side for key, side in delicate()]) & fits.ravel()
         for k in np.flatnonzero(single).tolist():
             self._fields(rows[k >> 1], k & 1, s, int(start.flat[k]), int(end.flat[k]))
@@ -196,10 +194,10 @@ class Frames:
                 blank_sets(s, at.astype(np.int64), size.astype(np.int64), *tables)
 
     @staticmethod
-    def _fields(row: Words, side: int, s: Bytes, start: int, end: int) -> None:
+    def _fields(row: Exchange, side: int, s: Bytes, start: int, end: int) -> None:
         """Replace the single fields of one frame."""
         frame = (end - start).to_bytes(4, "big") + s[start:end].tobytes()
-        for item in explain_frame(frame, side, int(row[x.X_API]), int(row[x.X_VERSION])):
+        for item in explain_frame(frame, side, int(row.api), int(row.version)):
             if item["offset"] is None or not item["length"]:
                 continue
             *above, name = (word.split("[")[0] for word in str(item["path"]).split("."))
@@ -209,7 +207,7 @@ class Frames:
                 skip = 0 if inside else _prefix(frame[offset : offset + length])
                 s[start + offset - 4 + skip : start + offset - 4 + length] = FILLER
 
-    def _heads(self, rows: Words, wanted: Flags) -> None:
+    def _heads(self, rows: Records, wanted: Flags) -> None:
         """Of the other frames, the length prefix and what their headers say; of bare tokens, the prefix."""
         some = np.flatnonzero(wanted.any(axis=1))
         if not len(some):

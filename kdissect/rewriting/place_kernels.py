@@ -15,25 +15,20 @@ from kdissect.capture.pcap import Bytes, Int, Ints
 from kdissect.capture.window import EXTRA
 from kdissect.kafka.streams.pairing import request_body, response_body
 from kdissect.kafka.streams.state import (
+    EXCHANGE_WIDTH,
     TOKEN,
-    X_API,
     X_BASE,
-    X_F_AT,
-    X_F_BYTES,
-    X_F_HEAD,
-    X_F_LENGTH,
-    X_REQUEST,
-    X_RESPONSE,
-    X_STATUS,
-    X_VERSION,
-    X_WIDTH,
+    Frame,
     be16,
     copy_out,
+    exchange_at,
+    frame_of,
     uvarint,
 )
 from kdissect.kernels.kernel import kernel, part
 from kdissect.net.segment import AT, FLAGS, FLOW, LEN, SEQ, SYN
-from kdissect.tcp.layout import N_AT, N_LENGTH, N_NEXT
+from kdissect.schema.apikeys import ApiKey
+from kdissect.tcp.layout import node_at
 
 I_AT, I_LENGTH, I_SEQUENCE, I_PLACE, I_BEFORE, I_FLOW, I_HIGHEST = range(7)
 INDEX_COLUMNS = 7
@@ -41,7 +36,6 @@ LOOK_BACK = 2048
 """Segments of a direction looked back at: more than a window of 2 MB in packets of 1,500 bytes, twice over."""
 FILLER = ord("x")
 """What stands for what must not be shown, where zeros would mean something."""
-PRODUCE = 0
 HEAD = 1100
 """Bytes of a frame in which its header is looked for, as the stream kernels do."""
 
@@ -122,6 +116,15 @@ def write_prefix(out: Bytes, index: Ints, base: Int, row: Int, at: Int, size: In
             out[place] = (size >> (8 * (3 - k))) & 0xFF
 
 
+@part
+def _first_piece(M: Ints, frame: Frame) -> tuple[Int, Int, Int]:
+    """Where the first piece of a frame lies, its length, and the node of the next one."""
+    if frame.at < 0 and frame.head >= 0:
+        node = node_at(M, frame.head)
+        return node.at, node.length, node.next
+    return frame.at, frame.length, frame.head
+
+
 @kernel("i8[:] i8 i8 const u1[:] i8[:,:] i8[:,:] i8[:,:] i8 i8 i8[:] u1[:] -> i8")
 def spread(
     M: Ints, first: Int, n: Int, source: Bytes, start: Ints, keep: Ints, index: Ints, count: Int, base: Int, last: Ints,
@@ -137,16 +140,10 @@ def spread(
         for side in range(2):
             if keep[i, side] < 0:
                 continue
-            x = X_BASE + i * X_WIDTH + (X_REQUEST if side == 0 else X_RESPONSE)
+            frame = frame_of(exchange_at(M, X_BASE + i * EXCHANGE_WIDTH), side)
             wanted = keep[i, side]
             done = np.int64(0)
-            at = M[x + X_F_AT]
-            length = M[x + X_F_LENGTH]
-            node = M[x + X_F_HEAD]
-            if at < 0 and node >= 0:
-                at = M[node + N_AT]
-                length = M[node + N_LENGTH]
-                node = M[node + N_NEXT]
+            at, length, following = _first_piece(M, frame)
             good = True
             while True:
                 if at >= 0:
@@ -155,7 +152,7 @@ def spread(
                         good = False
                     else:
                         if done == 0:
-                            write_prefix(out, index, base, row, at, M[x + X_F_BYTES] - 4, last)
+                            write_prefix(out, index, base, row, at, frame.bytes - 4, last)
                         place = index[row, I_PLACE] + at - index[row, I_AT]
                         size = min(length, wanted - done)
                         if size > 0 and place >= 0 and place + size <= out.size:
@@ -165,11 +162,10 @@ def spread(
                 elif done < wanted:
                     good = False
                 done += length
-                if node < 0 or done >= wanted:
+                if following < 0 or done >= wanted:
                     break
-                at = M[node + N_AT]
-                length = M[node + N_LENGTH]
-                node = M[node + N_NEXT]
+                node = node_at(M, following)
+                at, length, following = node.at, node.length, node.next
             if not good:
                 lost += 1
     return lost
@@ -209,30 +205,21 @@ def gather_heads(M, b, A, first, n, wanted, heads, keep):  # type: ignore[no-unt
         for side in range(2):
             if not wanted[i, side]:
                 continue
-            x = X_BASE + i * X_WIDTH
-            token = M[x + X_STATUS] == TOKEN
-            api = M[x + X_API]
-            version = M[x + X_VERSION]
-            x += X_REQUEST if side == 0 else X_RESPONSE
+            exchange = exchange_at(M, X_BASE + i * EXCHANGE_WIDTH)
+            token = exchange.status == TOKEN
+            api, version = exchange.api, exchange.version
             begin = ((i - first) * 2 + side) * HEAD
             got = np.int64(0)
-            at = M[x + X_F_AT]
-            length = M[x + X_F_LENGTH]
-            node = M[x + X_F_HEAD]
-            if at < 0 and node >= 0:
-                at = M[node + N_AT]
-                length = M[node + N_LENGTH]
-                node = M[node + N_NEXT]
+            at, length, following = _first_piece(M, frame_of(exchange, side))
             while at >= 0 and got < HEAD:
                 size = min(length, HEAD - got)
                 if not copy_out(M, b, A, at, size, heads, begin + got):
                     break
                 got += size
-                if node < 0:
+                if following < 0:
                     break
-                at = M[node + N_AT]
-                length = M[node + N_LENGTH]
-                node = M[node + N_NEXT]
+                node = node_at(M, following)
+                at, length, following = node.at, node.length, node.next
             end = begin + got
             if token:
                 for k in range(begin, end):
@@ -247,7 +234,7 @@ def gather_heads(M, b, A, first, n, wanted, heads, keep):  # type: ignore[no-unt
                     for k in range(begin + 8, min(begin + 10, end)):
                         heads[k] = 0xFF
                     keep[i, side] = min(got, 10)
-                elif api == PRODUCE:
+                elif api == ApiKey.PRODUCE:
                     keep[i, side] = behind_acks(heads, body, end, version) - begin
                 else:
                     keep[i, side] = body - begin

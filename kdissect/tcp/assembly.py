@@ -24,62 +24,23 @@ Nothing here knows what the bytes mean: `arrive` and `ready` say what comes next
 
 from __future__ import annotations
 
-import numpy as np
-
 from kdissect.kernels.kernel import part
-from kdissect.net.segment import ACK, AT, FLAGS, LEN, PACKET, SEQ, TIME, VIEW, WIRE
+from kdissect.kernels.records import Int, Words
+from kdissect.net.segment import ACK_FLAG, FIN, RST, SYN, Segment
 from kdissect.tcp.layout import (
-    C_END,
-    C_PACKETS,
-    D_ACK_RTT,
-    D_ACKED,
-    D_AHEAD,
-    D_AHEAD_BYTES,
-    D_AHEAD_HEAD,
-    D_AHEAD_TAIL,
-    D_BYTES,
-    D_FIN,
-    D_HIGHEST,
-    D_HIGHEST_TIME,
-    D_HOLE_ACKED,
-    D_HOLE_SINCE,
-    D_IDENT,
-    D_ISN,
-    D_LOST,
-    D_MISSING_TOTAL,
-    D_NEXT,
-    D_OTHER,
-    D_OUT_OF_ORDER,
-    D_PACKETS,
-    D_RECENT,
-    D_RETRANSMITTED,
-    D_RING,
-    D_STARTED,
-    D_TIMED_AT,
-    D_TIMED_END,
-    D_UNSETTLED,
-    D_VIEW,
-    D_WILD,
-    D_ZERO_SINCE,
-    D_ZERO_TOTAL,
-    END_RST,
-    K_FINAL,
-    K_NODE_FREE,
-    K_NODES_LEFT,
-    N_AT,
-    N_LENGTH,
-    N_NEXT,
-    N_PACKET,
-    N_POSITION,
-    N_TIME,
+    CONTROL,
     NULL,
     OUT,
     RECENT,
-    RUNNING,
     TICK,
+    Connection,
+    Direction,
+    End,
+    Final,
+    control_at,
+    node_at,
+    outgoing_at,
 )
-
-FIN, SYN, RST, ACK_FLAG = 1, 2, 4, 16
 
 DUPLICATE_NS = 100_000_000
 """A second copy with the same non-zero IP id, where ids do not count up: capture points of one host see it within
@@ -116,314 +77,319 @@ def unwrap(sequence: int, near: int) -> int:
 
 
 @part
-def take_node(M):  # type: ignore[no-untyped-def]
+def opposite(connection: Connection, direction: Direction) -> Direction:
+    """The other direction of a connection."""
+    return connection.directions[1 - direction.side]
+
+
+@part
+def take_node(M: Words) -> Int:
     """A free node; the caller has made sure that there is one."""
-    node = M[K_NODE_FREE]
-    M[K_NODE_FREE] = M[node + N_NEXT]
-    M[K_NODES_LEFT] -= 1
-    M[node + N_NEXT] = -1
-    return node
+    control = control_at(M, CONTROL)
+    place = control.node_free
+    node = node_at(M, place)
+    control.node_free = node.next
+    control.nodes_left -= 1
+    node.next = -1
+    return place
 
 
 @part
-def give_node(M, node):  # type: ignore[no-untyped-def]
+def give_node(M: Words, place: Int) -> None:
     """Put a node back on the free list."""
-    M[node + N_NEXT] = M[K_NODE_FREE]
-    M[node + N_AT] = -3
-    M[K_NODE_FREE] = node
-    M[K_NODES_LEFT] += 1
+    control = control_at(M, CONTROL)
+    node = node_at(M, place)
+    node.next = control.node_free
+    node.at = -3
+    control.node_free = place
+    control.nodes_left += 1
 
 
 @part
-def duplicate(M, g, i, c, s):  # type: ignore[no-untyped-def]
+def duplicate(M: Words, packet: Segment, connection: Connection, direction: Direction) -> bool:
     """Whether the packet is a copy of one that was captured before; remembers it when it is not.
 
     A packet that carries bytes or acknowledges bytes beyond all before it is not looked for: it has no first copy.
     """
-    time = g[i, TIME]
-    word = g[i, FLAGS]
-    wire = g[i, WIRE]
-    numbers = (g[i, SEQ] << 32) | g[i, ACK]
-    rest = (word & 0xFFFFFFFFFF) | (wire << 40)
+    flags = packet.flags
+    numbers = (packet.seq << 32) | packet.ack
+    rest = (flags & 0xFFFFFFFFFF) | (packet.wire << 40)
     mixed = (numbers * -7046029254386353131) ^ (rest * -4417276706812531889)
     mark = (mixed ^ (mixed >> 29)) & MARK
-    now = (time >> TICK) & 0xFFFFFF
-    ident = (word >> 24) & 0xFFFF
-    known = M[s + D_IDENT]
+    now = (packet.time >> TICK) & 0xFFFFFF
+    ident = (flags >> 24) & 0xFFFF
+    known = direction.ident
     later = (ident - known) & 0xFFFF
     rises = later - 1 < ID_STEP and later > 0
-    if _advances(M, g, i, s):
-        M[s + D_VIEW] = g[i, VIEW]
+    if _advances(packet, connection, direction):
+        direction.viewpoint = packet.viewpoint
         if ident != 0:
-            M[s + D_IDENT] = ident | ((min((known >> 16) + 1, ID_STEPS) << 16) if rises else 0)
+            direction.ident = ident | ((min((known >> 16) + 1, ID_STEPS) << 16) if rises else 0)
     else:
         counted = ident != 0 and known >> 16 == ID_STEPS
-        again = g[i, VIEW] != M[s + D_VIEW]
-        if word & SYN:  # those of Linux that acknowledge have no id; none is sent again once bytes went on
-            again |= unwrap((g[i, SEQ] + 1) & 0xFFFFFFFF, M[s + D_NEXT]) < M[s + D_NEXT]
+        again = packet.viewpoint != direction.viewpoint
+        if flags & SYN:  # those of Linux that acknowledge have no id; none is sent again once bytes went on
+            again |= unwrap((packet.seq + 1) & 0xFFFFFFFF, direction.next) < direction.next
         elif counted and (later == 0 or later >= 0x8000):
-            again |= wire > 0 or -later & 0xFFFF >= RECENT  # else it may be the first copy, late
-        if again and not _news(M, g, i, c, s):
+            again |= packet.wire > 0 or -later & 0xFFFF >= RECENT  # else it may be the first copy, late
+        if again and not _news(M, packet, connection, direction):
             return True
         limit = DUPLICATE_NS if ident != 0 else DUPLICATE_BARE_NS
-        if limit == DUPLICATE_NS or wire > 0 or word & (SYN | FIN):
-            for q in range(s + D_RING, s + D_RING + RECENT):
-                if M[q] & MARK == mark and M[q] != 0:
-                    apart = (now - (M[q] >> 40)) & 0xFFFFFF
+        if limit == DUPLICATE_NS or packet.wire > 0 or flags & (SYN | FIN):
+            for q in range(RECENT):
+                seen = direction.ring[q]
+                if seen & MARK == mark and seen != 0:
+                    apart = (now - (seen >> 40)) & 0xFFFFFF
                     if counted or min(apart, 0x1000000 - apart) << TICK <= limit:
                         return True
         if ident != 0 and rises:
-            M[s + D_IDENT] = known & ~0xFFFF | ident
-    turn = M[s + D_RECENT]
-    M[s + D_RECENT] = (turn + 1) % RECENT
-    M[s + D_RING + turn] = mark | (now << 40)
+            direction.ident = known & ~0xFFFF | ident
+    direction.ring[direction.recent] = mark | (now << 40)
+    direction.recent = (direction.recent + 1) % RECENT
     return False
 
 
 @part
-def _advances(M, g, i, s):  # type: ignore[no-untyped-def]
+def _advances(packet: Segment, connection: Connection, direction: Direction) -> bool:
     """Whether the packet ends, or acknowledges, beyond all that its direction sent before."""
-    wire = g[i, WIRE]
-    if M[s + D_STARTED] == 0:
-        return wire > 0 or M[s + D_PACKETS] == 0
-    if wire > 0 and unwrap(g[i, SEQ], M[s + D_NEXT]) + wire > M[s + D_HIGHEST]:
+    if direction.started == 0:
+        return packet.wire > 0 or direction.packets == 0
+    if packet.wire > 0 and unwrap(packet.seq, direction.next) + packet.wire > direction.highest:
         return True
-    o = M[s + D_OTHER]
-    if g[i, FLAGS] & ACK_FLAG and M[o + D_STARTED] > 0 and M[o + D_ACKED] != NULL:
-        return unwrap(g[i, ACK], M[o + D_NEXT]) > M[o + D_ACKED]
+    other = opposite(connection, direction)
+    if packet.flags & ACK_FLAG and other.started > 0 and other.acked != NULL:
+        return unwrap(packet.ack, other.next) > other.acked
     return False
 
 
 @part
-def _news(M, g, i, c, s):  # type: ignore[no-untyped-def]
+def _news(M: Words, packet: Segment, connection: Connection, direction: Direction) -> bool:
     """Whether a packet that does not advance brings anything that its direction did not have: bytes of a hole, or the
     first SYN, FIN or RST."""
-    flags = g[i, FLAGS]
-    if flags & SYN:
-        return M[s + D_ISN] != g[i, SEQ]
-    if flags & RST and M[c + C_END] != END_RST:
+    if packet.flags & SYN:
+        return direction.isn != packet.seq
+    if packet.flags & RST and connection.end != End.RST:
         return True
-    if flags & FIN and M[s + D_FIN] < 0:
+    if packet.flags & FIN and direction.fin < 0:
         return True
-    position = unwrap(g[i, SEQ], M[s + D_NEXT])
-    end = position + g[i, WIRE]
-    position = max(position, M[s + D_NEXT])
-    node = M[s + D_AHEAD_HEAD]
-    while position < end and node >= 0 and M[node + N_POSITION] <= position:
-        position = max(position, M[node + N_POSITION] + (M[node + N_LENGTH] >> 32))
-        node = M[node + N_NEXT]
+    position = unwrap(packet.seq, direction.next)
+    end = position + packet.wire
+    position = max(position, direction.next)
+    place = direction.ahead_head
+    while position < end and place >= 0:
+        node = node_at(M, place)
+        if node.position > position:
+            break
+        position = max(position, node.position + (node.length >> 32))
+        place = node.next
     return position < end
 
 
 @part
-def observe(M, g, i, s):  # type: ignore[no-untyped-def]
-    """Counters, zero windows and round trips of one packet from direction `s`."""
-    o = M[s + D_OTHER]
-    time = g[i, TIME]
-    word = g[i, FLAGS]
-    M[s + D_PACKETS] += 1
-    M[s + D_BYTES] += g[i, WIRE]
-    if word & (SYN | RST) == 0:
-        if (word >> 8) & 0xFFFF == 0:
-            if M[s + D_ZERO_SINCE] == NULL:
-                M[s + D_ZERO_SINCE] = time
-        elif M[s + D_ZERO_SINCE] != NULL:
-            M[s + D_ZERO_TOTAL] += max(time - M[s + D_ZERO_SINCE], 0)
-            M[s + D_ZERO_SINCE] = NULL
-    if word & ACK_FLAG and M[o + D_STARTED] > 0:
-        acked = unwrap(g[i, ACK], M[o + D_NEXT])
-        if acked - M[o + D_NEXT] <= MAX_AHEAD and (M[o + D_ACKED] == NULL or acked > M[o + D_ACKED]):
-            M[o + D_ACKED] = acked
-        if M[o + D_TIMED_END] != NULL and acked >= M[o + D_TIMED_END]:
-            trip = time - M[o + D_TIMED_AT]
-            if trip >= 0 and (M[o + D_ACK_RTT] == NULL or trip < M[o + D_ACK_RTT]):
-                M[o + D_ACK_RTT] = trip
-            M[o + D_TIMED_END] = NULL
+def observe(packet: Segment, connection: Connection, direction: Direction) -> None:
+    """Counters, zero windows and round trips of one packet of a direction."""
+    direction.packets += 1
+    direction.bytes += packet.wire
+    if packet.flags & (SYN | RST) == 0:
+        if (packet.flags >> 8) & 0xFFFF == 0:
+            if direction.zero_since == NULL:
+                direction.zero_since = packet.time
+        elif direction.zero_since != NULL:
+            direction.zero_total += max(packet.time - direction.zero_since, 0)
+            direction.zero_since = NULL
+    other = opposite(connection, direction)
+    if packet.flags & ACK_FLAG and other.started > 0:
+        acked = unwrap(packet.ack, other.next)
+        if acked - other.next <= MAX_AHEAD and (other.acked == NULL or acked > other.acked):
+            other.acked = acked
+        if other.timed_end != NULL and acked >= other.timed_end:
+            trip = packet.time - other.timed_at
+            if trip >= 0 and (other.ack_rtt == NULL or trip < other.ack_rtt):
+                other.ack_rtt = trip
+            other.timed_end = NULL
 
 
 @part
-def _wait(M, s, position, at, captured, wire, time, packet):  # type: ignore[no-untyped-def]
+def _wait(M: Words, packet: Segment, direction: Direction, position: Int, at: Int, captured: Int, wire: Int) -> Int:
     """Put what is new of a segment among those that wait; returns how many bytes were new."""
     end = position + wire
     begin = position
     new = 0
-    before = np.int64(-1)
-    tail = M[s + D_AHEAD_TAIL]
-    if tail >= 0 and position >= M[tail + N_POSITION] + (M[tail + N_LENGTH] >> 32):
-        before = tail
-        node = np.int64(-1)
-    else:
-        node = M[s + D_AHEAD_HEAD]
-    while position < end and M[K_NODES_LEFT] > 0:
-        if node >= 0:
-            begins = M[node + N_POSITION]
-            ends = begins + (M[node + N_LENGTH] >> 32)
+    before = -1
+    place = direction.ahead_head
+    if direction.ahead_tail >= 0:
+        tail = node_at(M, direction.ahead_tail)
+        if position >= tail.position + (tail.length >> 32):
+            before = direction.ahead_tail
+            place = -1
+    while position < end and control_at(M, CONTROL).nodes_left > 0:
+        stop = end
+        if place >= 0:
+            waiting = node_at(M, place)
+            ends = waiting.position + (waiting.length >> 32)
             if ends <= position:
-                before = node
-                node = M[node + N_NEXT]
+                before = place
+                place = waiting.next
                 continue
-            if begins <= position:
+            if waiting.position <= position:
                 position = ends
                 continue
-            stop = min(end, begins)
-        else:
-            stop = end
+            stop = min(end, waiting.position)
         fresh = take_node(M)
+        node = node_at(M, fresh)
         skip = position - begin
-        have = min(max(captured - skip, 0), stop - position)
-        M[fresh + N_AT] = at + skip
-        M[fresh + N_LENGTH] = have | ((stop - position) << 32)
-        M[fresh + N_TIME] = time
-        M[fresh + N_PACKET] = packet
-        M[fresh + N_POSITION] = position
-        M[fresh + N_NEXT] = node
+        node.at = at + skip
+        node.length = min(max(captured - skip, 0), stop - position) | ((stop - position) << 32)
+        node.time = packet.time
+        node.packet = packet.packet
+        node.position = position
+        node.next = place
         if before >= 0:
-            M[before + N_NEXT] = fresh
+            node_at(M, before).next = fresh
         else:
-            M[s + D_AHEAD_HEAD] = fresh
-        if node < 0:
-            M[s + D_AHEAD_TAIL] = fresh
+            direction.ahead_head = fresh
+        if place < 0:
+            direction.ahead_tail = fresh
         before = fresh
         new += stop - position
-        M[s + D_AHEAD] += 1
-        M[s + D_AHEAD_BYTES] += stop - position
+        direction.ahead += 1
+        direction.ahead_bytes += stop - position
         position = stop
     return new
 
 
 @part
-def arrive(M, g, i, s, elsewhere):  # type: ignore[no-untyped-def]
-    """Take one packet of direction `s`, which is no duplicate. True when OUT holds the next bytes of the stream: at,
-    captured, wire, time, packet.
+def arrive(M: Words, packet: Segment, connection: Connection, direction: Direction, elsewhere: bool) -> bool:
+    """Take one packet of a direction, which is no duplicate. True when OUT holds the next bytes of the stream.
 
     Otherwise the packet had no new bytes, or they wait for others: ask `ready`. `elsewhere`: it was seen at another
     place than what advanced the stream before, so bytes that are known are copies.
     """
-    observe(M, g, i, s)
-    wire = g[i, WIRE]
-    if wire <= 0 or g[i, FLAGS] & RST:
+    observe(packet, connection, direction)
+    wire = packet.wire
+    if wire <= 0 or packet.flags & RST:
         return False
-    sequence = g[i, SEQ]
-    if g[i, FLAGS] & SYN:
+    sequence = packet.seq
+    if packet.flags & SYN:
         sequence = (sequence + 1) & 0xFFFFFFFF
-    time = g[i, TIME]
-    if M[s + D_STARTED] == 0:
-        M[s + D_NEXT] = sequence - EARLIER
-        M[s + D_STARTED] = 1
-        M[s + D_UNSETTLED] = 1
-        M[s + D_HIGHEST] = sequence
-        M[s + D_HIGHEST_TIME] = time
-    expected = M[s + D_NEXT]
+    if direction.started == 0:
+        direction.next = sequence - EARLIER
+        direction.started = 1
+        direction.unsettled = 1
+        direction.highest = sequence
+        direction.highest_time = packet.time
+    expected = direction.next
     position = unwrap(sequence, expected)
     end = position + wire
-    at = g[i, AT]
-    captured = g[i, LEN]
+    at = packet.at
+    captured = packet.len
     if end <= expected:
         if not (elsewhere or (wire <= 1 and position == expected - 1)):
-            M[s + D_RETRANSMITTED] += wire
-            M[s + D_TIMED_END] = NULL
+            direction.retransmitted += wire
+            direction.timed_end = NULL
         return False
     if position - expected > MAX_AHEAD:
-        believed = position == M[s + D_WILD] or (M[s + D_ACKED] != NULL and M[s + D_ACKED] >= position - MAX_AHEAD)
-        M[s + D_WILD] = end
+        believed = position == direction.wild or (direction.acked != NULL and direction.acked >= position - MAX_AHEAD)
+        direction.wild = end
         if not believed:
             return False
     if position < expected:
         skip = expected - position
         if not elsewhere:
-            M[s + D_RETRANSMITTED] += skip
+            direction.retransmitted += skip
         at += skip
         captured = max(captured - skip, 0)
         wire -= skip
         position = expected
-    if end > M[s + D_HIGHEST]:
-        M[s + D_HIGHEST] = end
-        M[s + D_HIGHEST_TIME] = time
+    if end > direction.highest:
+        direction.highest = end
+        direction.highest_time = packet.time
     elif not elsewhere:
-        if time - M[s + D_HIGHEST_TIME] <= FILLED_LATE_NS:
-            M[s + D_OUT_OF_ORDER] += 1
+        if packet.time - direction.highest_time <= FILLED_LATE_NS:
+            direction.out_of_order += 1
         else:
-            M[s + D_RETRANSMITTED] += wire
-    if position == expected and M[s + D_AHEAD] == 0:
-        if M[s + D_TIMED_END] == NULL:
-            M[s + D_TIMED_END] = end
-            M[s + D_TIMED_AT] = time
-        M[s + D_NEXT] = end
-        M[OUT + 0] = at
-        M[OUT + 1] = captured
-        M[OUT + 2] = wire
-        M[OUT + 3] = time
-        M[OUT + 4] = g[i, PACKET]
+            direction.retransmitted += wire
+    if position == expected and direction.ahead == 0:
+        if direction.timed_end == NULL:
+            direction.timed_end = end
+            direction.timed_at = packet.time
+        direction.next = end
+        out = outgoing_at(M, OUT)
+        out.at = at
+        out.captured = captured
+        out.wire = wire
+        out.time = packet.time
+        out.packet = packet.packet
         return True
-    new = _wait(M, s, position, at, captured, wire, time, g[i, PACKET])
+    new = _wait(M, packet, direction, position, at, captured, wire)
     if not elsewhere:
-        M[s + D_RETRANSMITTED] += wire - new
+        direction.retransmitted += wire - new
     return False
 
 
 @part
-def ready(M, s):  # type: ignore[no-untyped-def]
+def ready(M: Words, direction: Direction) -> bool:
     """The next waiting bytes that continue the stream, into OUT; False when there are none."""
-    node = M[s + D_AHEAD_HEAD]
-    if node < 0 or M[node + N_POSITION] > M[s + D_NEXT]:
+    place = direction.ahead_head
+    if place < 0:
         return False
-    M[s + D_AHEAD_HEAD] = M[node + N_NEXT]
-    if M[s + D_AHEAD_HEAD] < 0:
-        M[s + D_AHEAD_TAIL] = -1
-    wire = M[node + N_LENGTH] >> 32
-    M[s + D_AHEAD] -= 1
-    M[s + D_AHEAD_BYTES] -= wire
-    M[s + D_NEXT] = M[node + N_POSITION] + wire
-    M[OUT + 0] = M[node + N_AT]
-    M[OUT + 1] = M[node + N_LENGTH] & 0x7FFFFFFF
-    M[OUT + 2] = wire
-    M[OUT + 3] = M[node + N_TIME]
-    M[OUT + 4] = M[node + N_PACKET]
-    give_node(M, node)
+    node = node_at(M, place)
+    if node.position > direction.next:
+        return False
+    direction.ahead_head = node.next
+    if direction.ahead_head < 0:
+        direction.ahead_tail = -1
+    out = outgoing_at(M, OUT)
+    out.at = node.at
+    out.captured = node.length & 0x7FFFFFFF
+    out.wire = node.length >> 32
+    out.time = node.time
+    out.packet = node.packet
+    direction.ahead -= 1
+    direction.ahead_bytes -= out.wire
+    direction.next = node.position + out.wire
+    give_node(M, place)
     return True
 
 
 @part
-def hole(M, c, s):  # type: ignore[no-untyped-def]
+def hole(M: Words, connection: Connection, direction: Direction) -> Int:
     """Length of the hole in front of the waiting segments if it is now given up (the stream moves behind it), else 0.
     -1: the stream begins with them, nothing is missing.
 
     While a connection is finished nothing more will arrive: bytes that the other side acknowledged without us seeing
     any after them are a hole too.
     """
-    node = M[s + D_AHEAD_HEAD]
-    if node < 0:
-        if (
-            M[K_FINAL] != RUNNING
-            and M[s + D_STARTED] > 0
-            and M[s + D_ACKED] != NULL
-            and M[s + D_ACKED] > M[s + D_NEXT] + 1
-        ):
-            length = M[s + D_ACKED] - M[s + D_NEXT]
-            M[s + D_NEXT] += length
-            M[s + D_MISSING_TOTAL] += length
-            M[s + D_LOST] = M[c + C_PACKETS]
-            return length
-        return 0
-    begins = M[node + N_POSITION]
-    if begins <= M[s + D_NEXT]:
-        return 0
-    if M[s + D_UNSETTLED] == 1:
-        if M[K_FINAL] == RUNNING and M[c + C_PACKETS] < SETTLE_PACKETS:
+    running = control_at(M, CONTROL).final == Final.RUNNING
+    if direction.ahead_head < 0:
+        if running or direction.started == 0 or direction.acked == NULL or direction.acked <= direction.next + 1:
             return 0
-        M[s + D_UNSETTLED] = 0
-        M[s + D_NEXT] = begins
+        return _give_up(connection, direction, direction.acked)
+    begins = node_at(M, direction.ahead_head).position
+    if begins <= direction.next:
+        return 0
+    if direction.unsettled == 1:
+        if running and connection.packets < SETTLE_PACKETS:
+            return 0
+        direction.unsettled = 0
+        direction.next = begins
         return -1
-    if M[K_FINAL] == RUNNING and M[s + D_AHEAD] <= AHEAD_SEGMENTS and M[s + D_AHEAD_BYTES] <= AHEAD_BYTES:
-        if M[s + D_ACKED] == NULL or M[s + D_ACKED] < begins:
+    if running and direction.ahead <= AHEAD_SEGMENTS and direction.ahead_bytes <= AHEAD_BYTES:
+        if direction.acked == NULL or direction.acked < begins:
             return 0
-        if M[s + D_HOLE_SINCE] < 0 or M[s + D_HOLE_ACKED] < begins:
-            M[s + D_HOLE_SINCE] = M[c + C_PACKETS]
-            M[s + D_HOLE_ACKED] = M[s + D_ACKED]
-        if M[c + C_PACKETS] - M[s + D_HOLE_SINCE] < GAP_PACKETS:
+        if direction.hole_since < 0 or direction.hole_acked < begins:
+            direction.hole_since = connection.packets
+            direction.hole_acked = direction.acked
+        if connection.packets - direction.hole_since < GAP_PACKETS:
             return 0
-    length = begins - M[s + D_NEXT]
-    M[s + D_NEXT] = begins
-    M[s + D_MISSING_TOTAL] += length
-    M[s + D_LOST] = M[c + C_PACKETS]
+    return _give_up(connection, direction, begins)
+
+
+@part
+def _give_up(connection: Connection, direction: Direction, position: Int) -> Int:
+    """The bytes before `position` will not come; how many they are."""
+    length = position - direction.next
+    direction.next = position
+    direction.missing_total += length
+    direction.lost = connection.packets
     return length

@@ -14,13 +14,15 @@ from kdissect.capture.captureset import CaptureSet
 from kdissect.capture.window import Window
 from kdissect.engine.run import Run, Settings
 from kdissect.kafka.streams.dissector import Dissector
+from kdissect.kernels.records import offsets
 from kdissect.tcp.assembly import GAP_PACKETS
-from kdissect.tcp.layout import C_HELD, C_NUMBER, C_REQUESTS_OPEN
+from kdissect.tcp.layout import Connection
 from tests.bench.garbage import headless, small_segments
 from tests.bench.packets import Cycle, write
 from tests.bench.workloads import chatter
 
 SIZE = 3_000_000
+C = offsets(Connection)
 
 
 class Watched(Run):
@@ -31,7 +33,7 @@ class Watched(Run):
     def block_ended(self, number: int, segments: npt.NDArray[np.int64], dissectors: Sequence[Dissector]) -> None:
         super().block_ended(number, segments, dissectors)
         for dissector in dissectors:
-            rows = dissector.connections[dissector.M[dissector.connections + C_NUMBER] >= 0]
+            rows = dissector.connections[dissector.M[dissector.connections + C.number] >= 0]
             for word in self.most:
                 self.most[word] = max(self.most[word], int(dissector.M[rows + word].max()))
 
@@ -42,7 +44,7 @@ def test_nothing_waits_long(cycle: Callable[[], Cycle], tmp_path: Path, monkeypa
     monkeypatch.setattr(CaptureSet, "window", lambda self: Window(1 << 17, 2))
     made = write(tmp_path / "torn.pcap", cycle(), SIZE, 1, loss=0.2, handshakes=False)
     run = Watched(open_captures(made.path), {"exchanges": ["status"]}, Settings())
-    run.most = {C_REQUESTS_OPEN: 0, C_HELD: 0}
+    run.most = {C.requests_open: 0, C.held: 0}
     found = np.concatenate([done.status for done in run.completed()])
     assert len(found) > made.exchanges // 4
     assert max(run.most.values()) <= 2 * GAP_PACKETS

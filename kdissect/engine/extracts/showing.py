@@ -28,8 +28,9 @@ from kdissect.kafka.exchanges.completed import FILE_SHIFT, Completed
 from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.exchanges.frame_bytes import collect
 from kdissect.kafka.recordsets.batch_explanation import expand
-from kdissect.kafka.streams import state as x
 from kdissect.kafka.streams.dissector import Dissector, Harvest
+from kdissect.kafka.streams.state import SIDES, TOKEN, Exchange
+from kdissect.kernels.records import Records
 from kdissect.problems import UsageError
 from kdissect.schema.explain import explain_frame, table
 from kdissect.tables.declaration import SCHEMAS
@@ -81,15 +82,15 @@ class Wanted:
     n: int = -1
     frame: int = -1
 
-    def among(self, ids: npt.NDArray[np.uint64], rows: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:
-        """Places of finished exchanges (rows X_*, with the ids of their connections) that may be meant."""
+    def among(self, ids: npt.NDArray[np.uint64], rows: Records) -> npt.NDArray[np.intp]:
+        """Places of finished exchanges (`Exchange`, with the ids of their connections) that may be meant."""
         if self.frame >= 0:
             mask = (1 << FILE_SHIFT) - 1
-            packets = rows[:, [x.X_REQUEST + x.X_F_PACKET, x.X_RESPONSE + x.X_F_PACKET]]
+            packets = np.stack([rows[side]["packet"] for side in SIDES], axis=1)
             return np.flatnonzero((((packets & mask) == self.frame) & (packets >= 0)).any(axis=1))
         shift = np.uint64(64 - 4 * len(self.connection))
         begins = (ids >> shift) == np.uint64(int(self.connection, 16))
-        return np.flatnonzero(begins & (rows[:, x.X_N] == self.n) & ((rows[:, x.X_ORPHAN] == 1) == self.orphan))
+        return np.flatnonzero(begins & (rows["n"] == self.n) & ((rows["orphan"] == 1) == self.orphan))
 
 
 def wanted(exchange_id: str | None, frame: int | None) -> Wanted:
@@ -176,19 +177,18 @@ class _Showing(Run):
             self._copy(harvest.exchanges, completion.dissector, completion)
         yield from completion.complete(harvest)
 
-    def _copy(self, rows: npt.NDArray[np.int64], dissector: Dissector, completion: Completion) -> None:
+    def _copy(self, rows: Records, dissector: Dissector, completion: Completion) -> None:
         """Copy the frames of those rows that are asked for."""
-        ids = self.ledger.connections.id[rows[:, x.X_CONNECTION] + self.ledger.base]
+        ids = self.ledger.connections.id[rows["connection"] + self.ledger.base]
         for i in self.asked.among(ids, rows)[: MOST - len(self.found)].tolist():
             row = rows[i]
-            name = exchange_ids(ids[i : i + 1], row[x.X_N : x.X_N + 1], row[x.X_ORPHAN : x.X_ORPHAN + 1] == 1)[
-                0
-            ].as_py()
+            one = slice(i, i + 1)
+            name = exchange_ids(ids[one], rows["n"][one], rows["orphan"][one] == 1)[0].as_py()
             shown = Shown({})
-            key, version = (int(row[k]) if row[k] >= 0 else None for k in (x.X_API, x.X_VERSION))
+            key, version = (int(k) if k >= 0 else None for k in (row.api, row.version))
             asked: bytes | None = None
-            for side, f, word in ((0, x.X_REQUEST, "request"), (1, x.X_RESPONSE, "response")):
-                data = self._frame(row, i, side, f, word, shown, dissector, completion)
+            for side, word in enumerate(SIDES):
+                data = self._frame(row, i, side, word, shown, dissector, completion)
                 if data is not None:
                     explained = expand(explain_frame(data, side, key, version, asked), data, reveal=self.reveal)
                     setattr(shown, word, table(explained))
@@ -197,12 +197,13 @@ class _Showing(Run):
             self.found[name] = shown
 
     def _frame(
-        self, row: npt.NDArray[np.int64], i: int, side: int, f: int, word: str, shown: Shown,
+        self, row: Exchange, i: int, side: int, word: str, shown: Shown,
         dissector: Dissector, completion: Completion,
     ) -> bytes | None:  # fmt: skip
         """One frame with its length prefix; None, with a note, where its bytes are not all there."""
-        size, missing, cut = (int(row[f + k]) for k in (x.X_F_BYTES, x.X_F_MISSING, x.X_F_CUT))
-        if row[x.X_STATUS] == x.TOKEN:
+        frame = row.response if side else row.request
+        size, missing, cut = int(frame.bytes), int(frame.missing), int(frame.cut)
+        if row.status == TOKEN:
             shown.notes.append(f"the {word} is a bare SASL token")
             return None
         if size < 4:

@@ -10,6 +10,7 @@ Nothing here computes: the engine fills these arrays, `kdissect.tables` turns th
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -28,9 +29,23 @@ NO_CODE = -(2**31)
 FILE_SHIFT = 40
 """`packet >> FILE_SHIFT` is the file's index within its capture, the bits below are the packet's number in it."""
 
-STATUS = ("orphan", "partial", "undecodable", "error", "ok", "no_response", "one_way", "unanswered", "pending")
-"""Names of `Completed.status`, in the order in which they apply (the first that does)."""
-ORPHAN, PARTIAL, UNDECODABLE, ERROR, OK, NO_RESPONSE, ONE_WAY, UNANSWERED, PENDING = range(9)
+
+class Status(enum.IntEnum):
+    """How an exchange ended, in the order in which they apply (the first that does)."""
+
+    ORPHAN = 0
+    PARTIAL = 1
+    UNDECODABLE = 2
+    ERROR = 3
+    OK = 4
+    NO_RESPONSE = 5
+    ONE_WAY = 6
+    UNANSWERED = 7
+    PENDING = 8
+
+
+STATUS = tuple(status.name.lower() for status in Status)
+"""Names of `Completed.status`."""
 
 END_REASONS = ("open", "fin", "rst", "reused", "idle")
 """Names of `Connections.end_reason`: still open when the capture ended, closed by FIN, aborted by RST, its 4-tuple used

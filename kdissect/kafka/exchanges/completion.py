@@ -17,21 +17,20 @@ import numpy as np
 import numpy.typing as npt
 
 from kdissect.capture.window import EXTRA
-from kdissect.kafka.exchanges.completed import OK, PARTIAL, Completed
+from kdissect.kafka.exchanges.completed import Completed, Status
 from kdissect.kafka.exchanges.frame_bytes import Reader, bodies, collect
 from kdissect.kafka.exchanges.inference import UNSUPPORTED_VERSION, Inference
 from kdissect.kafka.exchanges.logins import Logins
 from kdissect.kafka.exchanges.messages import Decoded, Decoder, Message
-from kdissect.kafka.exchanges.outcome import BARE, BYTES, INTS, LOGIN, LONGS, SHORTS, VERSIONS, outcomes, plan
-from kdissect.kafka.streams import state as x
+from kdissect.kafka.exchanges.outcome import BARE, LOGIN, VERSIONS, Flag, Long, Short, Word, outcomes, plan
 from kdissect.kafka.streams.dissector import Dissector, Harvest
 from kdissect.kafka.streams.ledger import Ledger
-from kdissect.kafka.streams.pairing import API_VERSIONS
+from kdissect.kafka.streams.state import SIDES, Exchange, Frame
+from kdissect.kernels.records import Records, Words, words
 from kdissect.problems import Kind
 from kdissect.schema import index
+from kdissect.schema.apikeys import ApiKey
 from kdissect.schema.opcodes import STATUS_TEXT
-
-Words = npt.NDArray[np.int64]
 
 ABSENT = 1 << 16
 """Pieces read again per step."""
@@ -61,7 +60,7 @@ class Completion:
                 np.empty(n, np.uint8), np.empty(n, np.int64), np.zeros((n, 2), np.int64), np.zeros((n, 2), np.int64),
             )  # fmt: skip
             found = (work.need, work.program, work.unknown, work.marks, work.times)
-            plan(work.rows, self.decoder.table, self._newest, *found)
+            plan(words(work.rows), self.decoder.table, self._newest, *found)
             first = 0
             while first < n:
                 first, part = self._part(work, first, n)
@@ -76,8 +75,7 @@ class Completion:
         places = (need, False, target, window.work, window.limit, begin, end, self._absent)
         upto, absent, _ = collect(dissector.M, window.data, dissector.A, first, n, *places)
         if upto == first:
-            frames = (x.X_REQUEST, x.X_RESPONSE)
-            size = int(sum(work.rows[first, f + x.X_F_BYTES] for side, f in enumerate(frames) if need[first, side]))
+            size = int(sum(work.rows[side]["bytes"][first] for side in np.array(SIDES)[need[first]]))
             target = np.empty(size, np.uint8)
             self._absent = np.zeros((max(ABSENT, size // 64), 3), np.int64)
             places = (need, True, target, 0, size, begin, end, self._absent)
@@ -90,7 +88,7 @@ class Completion:
         frames_at = part.begin[:, 1].copy()
         bodies(dissector.M, first, upto, need, target, begin, end)
         part.program[part.need & (part.begin < 0)] = -1
-        orphans = np.flatnonzero(part.need[:, 1] & (part.rows[:, x.X_ORPHAN] == 1))
+        orphans = np.flatnonzero(part.need[:, 1] & (part.rows["orphan"] == 1))
         if len(orphans):
             self._infer(part, orphans, target, frames_at[orphans])
         return upto, self._completed(part, target)
@@ -100,16 +98,14 @@ class Completion:
         found = self.inference.infer(s, frames, part.end[orphans, 1])
         for i, (key, version, layout, at, several) in zip(orphans.tolist(), found, strict=True):
             row = part.rows[i]
-            row[x.X_API], row[x.X_VERSION] = key, version
+            row.api, row.version = key, version
             part.program[i, 1] = layout
             if layout >= 0:
                 part.begin[i, 1] = at
             if several is not None:
-                f = x.X_RESPONSE
                 self.ledger.note(
                     Kind.AMBIGUOUS, "response body", f"its request was not captured; it fits {several}",
-                    conn=int(row[x.X_CONNECTION]) + self.ledger.base, n=int(row[x.X_N]), orphan=True, at=int(row[f]),
-                    packet=int(row[f + x.X_F_PACKET]), size=int(row[f + x.X_F_BYTES]),
+                    **self._place(row, row.response),
                 )  # fmt: skip
 
     def _fetch(self, target: npt.NDArray[np.uint8], absent: Words) -> Words:
@@ -122,20 +118,18 @@ class Completion:
 
     def _give_up(self, part: _Work, gone: Words) -> None:
         """Do not decode the frames whose bytes were not kept, and say so."""
-        for side, f in ((0, x.X_REQUEST), (1, x.X_RESPONSE)):
+        for side, word in enumerate(SIDES):
             places = np.searchsorted(np.sort(gone), np.stack([part.begin[:, side], part.end[:, side]]))
             for i in np.flatnonzero(part.need[:, side] & (places[0] < places[1])).tolist():
                 row = part.rows[i]
                 part.need[i, side] = False
                 part.program[i, side] = -1
-                if row[x.X_STATUS] == OK:
-                    row[x.X_STATUS] = PARTIAL
-                word = ("request", "response")[side]
+                if row.status == Status.OK:
+                    row.status = Status.PARTIAL
                 self.ledger.note(
                     Kind.BUFFER_LIMIT, f"{word} body",
                     f"the {word} was not kept whole until its end, for the input cannot be read again",
-                    conn=int(row[x.X_CONNECTION]) + self.ledger.base, n=int(row[x.X_N]), orphan=bool(row[x.X_ORPHAN]),
-                    at=int(row[f]), packet=int(row[f + x.X_F_PACKET]), size=int(row[f + x.X_F_BYTES]),
+                    **self._place(row, row[word]),
                 )  # fmt: skip
 
     def _completed(self, part: _Work, s: npt.NDArray[np.uint8]) -> Completed:
@@ -152,21 +146,21 @@ class Completion:
         decoded = self.decoder.decode(
             s, begin[order].T.ravel(), end[order].T.ravel(), program[order].T.ravel().astype(np.int32)
         )
-        longs = np.empty((len(LONGS), n), np.int64)
-        ints = np.empty((len(INTS), n), np.int32)
-        shorts = np.empty((len(SHORTS), n), np.int16)
-        flags = np.empty((len(BYTES), n), np.int8)
+        longs = np.empty((len(Long), n), np.int64)
+        ints = np.empty((len(Word), n), np.int32)
+        shorts = np.empty((len(Short), n), np.int16)
+        flags = np.empty((len(Flag), n), np.int8)
         odd = np.empty(n, np.bool_)
         outcomes(
-            rows, order, self.ledger.base, self._newest, program, part.unknown, decoded.status, decoded.ambiguous,
-            decoded.error_code, decoded.error_first, decoded.error_count, decoded.throttle_ms, longs, ints, shorts,
-            flags, odd,
+            words(rows), order, self.ledger.base, self._newest, program, part.unknown, decoded.status,
+            decoded.ambiguous, decoded.error_code, decoded.error_first, decoded.error_count, decoded.throttle_ms,
+            longs, ints, shorts, flags, odd,
         )  # fmt: skip
         self._problems(part, order, decoded, np.flatnonzero(odd))
         columns: dict[str, Any] = {}
-        for names, block in ((LONGS, longs), (INTS, ints), (SHORTS, shorts), (BYTES, flags)):
-            columns |= zip(names, block, strict=True)
-        columns |= {name: columns[name].view(np.bool_) for name in BYTES if name != "status"}
+        for names, block in ((Long, longs), (Word, ints), (Short, shorts), (Flag, flags)):
+            columns |= {name.name.lower(): block[name] for name in names}
+        columns |= {name: columns[name].view(np.bool_) for name in ("is_orphan", "decoded", "api_inferred")}
         messages = {
             (key, side): Message(message.rows - side * n, message.batches)
             for (key, side), message in decoded.messages.items()
@@ -180,8 +174,15 @@ class Completion:
         there = (part.program[asked, 1] >= 0) & (part.end[asked, 1] - at >= 2)
         asked, at = asked[there], at[there]
         refused = asked[(s[at] == 0) & (s[at + 1] == UNSUPPORTED_VERSION)]
-        part.program[refused, 1] = self.decoder.table[API_VERSIONS, 0, 1]
+        part.program[refused, 1] = self.decoder.table[ApiKey.API_VERSIONS, 0, 1]
         part.unknown[refused, 1] = False
+
+    def _place(self, row: Exchange, frame: Frame) -> dict[str, Any]:
+        """Where a problem with a frame of an exchange is, as `Ledger.note` takes it."""
+        return {
+            "conn": int(row.connection) + self.ledger.base, "n": int(row.n), "orphan": bool(row.orphan),
+            "at": int(frame.first), "packet": int(frame.packet), "size": int(frame.bytes),
+        }  # fmt: skip
 
     def _problems(self, part: _Work, order: Words, decoded: Decoded, odd: Words) -> None:
         ledger = self.ledger
@@ -189,40 +190,34 @@ class Completion:
         for j in odd.tolist():
             i = order[j]
             row = part.rows[i]
-            key, version = int(row[x.X_API]), int(row[x.X_VERSION])
+            key, version = int(row.api), int(row.version)
             what = f"{index.api_name(key)} version {version}"
             strange = key >= 0 and self.decoder.newest(key, 0) < 0
-            place: dict[str, Any] = {
-                "conn": int(row[x.X_CONNECTION]) + ledger.base,
-                "n": int(row[x.X_N]),
-                "orphan": bool(row[x.X_ORPHAN]),
-            }
-            for side, f in ((0, x.X_REQUEST), (1, x.X_RESPONSE)):
-                name = "response" if side else "request"
-                at, packet, size = int(row[f]), int(row[f + x.X_F_PACKET]), int(row[f + x.X_F_BYTES])
+            for side, name in enumerate(SIDES):
+                place = self._place(row, row[name])
                 where = f"{name} body"
                 said = decoded.status[side * n + j]
                 if part.unknown[i, side]:
                     how = "no known layout fits, header only" if said else "its newest known layout fits"
                     detail = f"{what} is newer than version {self._newest[key, side]}: {how}"
-                    ledger.note(Kind.UNKNOWN_VERSION, where, detail, **place, at=at, packet=packet, size=size)
+                    ledger.note(Kind.UNKNOWN_VERSION, where, detail, **place)
                 elif part.program[i, side] >= 0 and said:
                     detail = f"{what}: {STATUS_TEXT[said]}"
-                    ledger.note(Kind.BODY_MISFIT, where, detail, **place, at=at, packet=packet, size=size)
+                    ledger.note(Kind.BODY_MISFIT, where, detail, **place)
                 elif strange and side == 0:
                     detail = f"API key {key} is not known: header only"
-                    ledger.note(Kind.UNKNOWN_API, where, detail, **place, at=at, packet=packet, size=size)
+                    ledger.note(Kind.UNKNOWN_API, where, detail, **place)
                 if decoded.ambiguous[side * n + j]:
                     detail = f"{what} had two layouts, and both fit"
-                    ledger.note(Kind.AMBIGUOUS, where, detail, **place, at=at, packet=packet, size=size)
+                    ledger.note(Kind.AMBIGUOUS, where, detail, **place)
 
 
 @dataclass(frozen=True, slots=True)
 class _Work:
     """Finished exchanges on their way, a row each; two columns are the request's side and the response's."""
 
-    rows: Words
-    """X_*, one row an exchange: a view of the heap."""
+    rows: Records
+    """`Exchange`, one an exchange: a view of the heap."""
     need: npt.NDArray[np.bool_]
     """[n, 2]: which frames to bring together."""
     program: Words

@@ -8,30 +8,11 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-import numpy as np
-import numpy.typing as npt
-
 from kdissect.kafka.streams.pairing import request_body, response_body
-from kdissect.kafka.streams.state import (
-    KEPT,
-    X_API,
-    X_BASE,
-    X_F_AT,
-    X_F_BODY,
-    X_F_BYTES,
-    X_F_HEAD,
-    X_F_LENGTH,
-    X_REQUEST,
-    X_RESPONSE,
-    X_VERSION,
-    X_WIDTH,
-    copy_out,
-    place,
-)
+from kdissect.kafka.streams.state import EXCHANGE_WIDTH, KEPT, X_BASE, Frame, copy_out, exchange_at, frame_of, place
 from kdissect.kernels.kernel import kernel, part
-from kdissect.tcp.layout import N_AT, N_LENGTH, N_NEXT
-
-Words = npt.NDArray[np.int64]
+from kdissect.kernels.records import Bytes, Int, Words
+from kdissect.tcp.layout import node_at
 
 
 class Reader(Protocol):
@@ -41,12 +22,14 @@ class Reader(Protocol):
     def rereadable(self) -> bool:
         """Whether `read_many` works."""
 
-    def read_many(self, at: Words, length: Words, out: npt.NDArray[np.uint8], place: Words) -> Any:
+    def read_many(self, at: Words, length: Words, out: Bytes, place: Words) -> Any:
         """Copy `length[i]` bytes at logical offset `at[i]` to `out[place[i]:]`."""
 
 
 @part
-def _copy_piece(M, b, A, at, n, target, w, absent, missing):  # type: ignore[no-untyped-def]
+def _copy_piece(
+    M: Words, b: Bytes, A: Bytes, at: Int, n: Int, target: Bytes, w: Int, absent: Words, missing: Int
+) -> Int:
     """Copy one piece to `target[w:]`, or note that it has to be read again; returns the number of such notes."""
     if not copy_out(M, b, A, at, n, target, w) and missing < absent.shape[0]:
         absent[missing, 0] = at
@@ -57,13 +40,13 @@ def _copy_piece(M, b, A, at, n, target, w, absent, missing):  # type: ignore[no-
 
 
 @part
-def _pieces(M, row, x):  # type: ignore[no-untyped-def]
+def _pieces(M: Words, frame: Frame) -> Int:
     """Number of pieces of a frame."""
-    count = np.int64(1)
-    node = M[row + x + X_F_HEAD]
-    while node >= 0:
+    count = 1
+    piece = frame.head
+    while piece >= 0:
         count += 1
-        node = M[node + N_NEXT]
+        piece = node_at(M, piece).next
     return count
 
 
@@ -75,33 +58,34 @@ def collect(M, b, A, first, n, need, together, target, w, limit, begin, end, abs
     there (unless `together`), else in `target` from `w` on, up to `limit`. Rows of `absent` (at, length, place) have
     to be read again. Returns the exchange it stopped at for want of room, and the number of rows of `absent`.
     """
-    missing = np.int64(0)
+    missing = 0
     for i in range(first, n):
-        row = X_BASE + i * X_WIDTH
+        exchange = exchange_at(M, X_BASE + i * EXCHANGE_WIDTH)
         mark = missing
         start = w
         for side in range(2):
-            x = X_REQUEST if side == 0 else X_RESPONSE
             if not need[i, side]:
                 begin[i, side] = 0
                 end[i, side] = 0
                 continue
-            at = M[row + x + X_F_AT]
-            node = M[row + x + X_F_HEAD]
-            length = M[row + x + X_F_BYTES] - 4
-            o = np.int64(-1)
+            frame = frame_of(exchange, side)
+            at = frame.at
+            length = frame.bytes - 4
+            o = -1
             if at >= 0 and at < KEPT and not together:
                 o = place(M, at)
             if o < 0:
-                if length > limit - w or missing + _pieces(M, row, x) > absent.shape[0]:
+                if length > limit - w or missing + _pieces(M, frame) > absent.shape[0]:
                     return i, mark, start
                 o = w
                 if at >= 0:
-                    missing = _copy_piece(M, b, A, at, M[row + x + X_F_LENGTH], target, w, absent, missing)
-                while node >= 0:
-                    missing = _copy_piece(M, b, A, M[node + N_AT], M[node + N_LENGTH], target, w, absent, missing)
-                    w += M[node + N_LENGTH]
-                    node = M[node + N_NEXT]
+                    missing = _copy_piece(M, b, A, at, frame.length, target, w, absent, missing)
+                piece = frame.head
+                while piece >= 0:
+                    node = node_at(M, piece)
+                    missing = _copy_piece(M, b, A, node.at, node.length, target, w, absent, missing)
+                    w += node.length
+                    piece = node.next
                 w = o + length
             begin[i, side] = o
             end[i, side] = o + length
@@ -112,14 +96,13 @@ def collect(M, b, A, first, n, need, together, target, w, limit, begin, end, abs
 def bodies(M, first, n, need, s, begin, end):  # type: ignore[no-untyped-def]
     """Move `begin` behind the headers; -1 where the header cannot be read."""
     for i in range(first, n):
-        row = X_BASE + i * X_WIDTH
+        exchange = exchange_at(M, X_BASE + i * EXCHANGE_WIDTH)
         for side in range(2):
             if not need[i, side]:
                 continue
-            body = M[row + (X_REQUEST if side == 0 else X_RESPONSE) + X_F_BODY]
+            body = frame_of(exchange, side).body
             if body < 0:
-                api = M[row + X_API]
-                version = M[row + X_VERSION]
+                api, version = exchange.api, exchange.version
                 if api < 0:
                     begin[i, side] = -1
                 elif side == 0:

@@ -12,12 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from kdissect.kafka.exchanges.principal import principal
-from kdissect.kafka.streams import state as x
 from kdissect.kafka.streams.dissector import Dissector
 from kdissect.kafka.streams.ledger import Ledger
-from kdissect.kafka.streams.pairing import SASL_HANDSHAKE
-
-Words = npt.NDArray[np.int64]
+from kdissect.kafka.streams.state import TOKEN, Frame
+from kdissect.kernels.records import Records, Words
+from kdissect.schema.apikeys import ApiKey
 
 MAX_TOKEN = 1 << 16
 """Bytes of a token that is looked at: longer ones are tickets, which name nobody openly."""
@@ -32,23 +31,23 @@ class Logins:
         self.dissector = dissector
         self.ledger = ledger
 
-    def note(self, rows: Words, which: Words, s: npt.NDArray[np.uint8], begin: Words, end: Words) -> None:
-        """Look at some of the rows X_*, SASL's messages and bare tokens; request bodies lie at s[begin:end]."""
+    def note(self, rows: Records, which: Words, s: npt.NDArray[np.uint8], begin: Words, end: Words) -> None:
+        """Look at some of the `Exchange` rows, SASL's messages and bare tokens; request bodies lie at s[begin:end]."""
         connections = self.ledger.connections
         for i in which.tolist():
             row = rows[i]
-            conn = int(row[x.X_CONNECTION]) + self.ledger.base
+            conn = int(row.connection) + self.ledger.base
             if conn in connections.principal:
                 continue
-            api, token = int(row[x.X_API]), row[x.X_STATUS] == x.TOKEN
+            api, token = int(row.api), row.status == TOKEN
             if token:
-                found: bytes | None = self._bare(row)
+                found: bytes | None = self._bare(row.request)
             else:
                 body = s[begin[i] : min(end[i], begin[i] + MAX_TOKEN)].tobytes()
-                found = _field(body, api, int(row[x.X_VERSION]))
+                found = _field(body, api, int(row.version))
             if found is None:
                 continue
-            if not token and api == SASL_HANDSHAKE:
+            if not token and api == ApiKey.SASL_HANDSHAKE:
                 mechanism = found.decode("ascii", "replace")
                 if len(mechanism) <= MAX_MECHANISM and mechanism.isprintable():
                     connections.sasl_mechanism.setdefault(conn, mechanism)
@@ -57,17 +56,15 @@ class Logins:
             if user is not None:
                 connections.principal[conn] = user
 
-    def _bare(self, row: Words) -> bytes | None:
-        f = x.X_REQUEST
-        size, missing = int(row[f + x.X_F_BYTES]), int(row[f + x.X_F_MISSING] + row[f + x.X_F_CUT])
-        if missing or size > MAX_TOKEN:
+    def _bare(self, frame: Frame) -> bytes | None:
+        if frame.missing or frame.cut or frame.bytes > MAX_TOKEN:
             return None
-        return self.dissector.frame(row, f)
+        return self.dissector.frame(frame)
 
 
 def _field(body: bytes, api: int, version: int) -> bytes | None:
     """The first field of the request, which is all that SaslHandshake and SaslAuthenticate have."""
-    if api == SASL_HANDSHAKE:
+    if api == ApiKey.SASL_HANDSHAKE:
         size, at = int.from_bytes(body[:2], "big", signed=True), 2
     elif version >= 2:
         size, at = 0, next((n for n, byte in enumerate(body[:5], 1) if byte < 128), 0)

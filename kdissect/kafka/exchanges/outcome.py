@@ -6,33 +6,15 @@ column at a time cost several times as much.
 
 from __future__ import annotations
 
+import enum
+
 import numpy as np
 
-from kdissect.kafka.exchanges.completed import ERROR, NO_CODE, NULL_TIME, OK, UNDECODABLE
-from kdissect.kafka.streams.pairing import API_VERSIONS, SASL_HANDSHAKE
-from kdissect.kafka.streams.state import (
-    TOKEN,
-    X_API,
-    X_CLIENT,
-    X_CONNECTION,
-    X_CORRELATION,
-    X_F_BYTES,
-    X_F_CUT,
-    X_F_LAST,
-    X_F_MISSING,
-    X_F_PACKET,
-    X_IN_FLIGHT,
-    X_N,
-    X_ORPHAN,
-    X_QUEUED_FROM,
-    X_REQUEST,
-    X_RESPONSE,
-    X_STATUS,
-    X_VERSION,
-)
+from kdissect.kafka.exchanges.completed import NO_CODE, NULL_TIME, Status
+from kdissect.kafka.streams.state import TOKEN, Frame, exchange_at, frame_of
 from kdissect.kernels.kernel import kernel, part
-
-SASL_AUTHENTICATE = 36
+from kdissect.kernels.records import Int
+from kdissect.schema.apikeys import ApiKey
 
 LOGIN = 1
 """Mark of a row that may tell who logs in: SASL's messages and bare tokens."""
@@ -41,14 +23,51 @@ VERSIONS = 2
 BARE = 4
 """Mark of a bare token, which is no exchange."""
 
-LONGS = (
-    "n", "request_first", "request_last", "response_first", "response_last", "request_bytes", "response_bytes",
-    "request_packet", "response_packet", "queued_from", "missing_request", "missing_response",
-)  # fmt: skip
-"""Columns of `Completed` that are int64, in the order in which `outcomes` writes them; the others alike."""
-INTS = ("conn", "correlation_id", "client", "in_flight", "throttle_ms", "error_code", "error_first", "error_count")
-SHORTS = ("api_key", "api_version")
-BYTES = ("status", "is_orphan", "decoded", "api_inferred")
+
+class Long(enum.IntEnum):
+    """Columns of `Completed` that are int64, in the order in which `outcomes` writes them; the others alike."""
+
+    N = 0
+    REQUEST_FIRST = 1
+    REQUEST_LAST = 2
+    RESPONSE_FIRST = 3
+    RESPONSE_LAST = 4
+    REQUEST_BYTES = 5
+    RESPONSE_BYTES = 6
+    REQUEST_PACKET = 7
+    RESPONSE_PACKET = 8
+    QUEUED_FROM = 9
+    MISSING_REQUEST = 10
+    MISSING_RESPONSE = 11
+
+
+class Word(enum.IntEnum):
+    """Those that are int32."""
+
+    CONN = 0
+    CORRELATION_ID = 1
+    CLIENT = 2
+    IN_FLIGHT = 3
+    THROTTLE_MS = 4
+    ERROR_CODE = 5
+    ERROR_FIRST = 6
+    ERROR_COUNT = 7
+
+
+class Short(enum.IntEnum):
+    """Those that are int16."""
+
+    API_KEY = 0
+    API_VERSION = 1
+
+
+class Flag(enum.IntEnum):
+    """Those that are bytes: flags, but for the status."""
+
+    STATUS = 0
+    IS_ORPHAN = 1
+    DECODED = 2
+    API_INFERRED = 3
 
 
 @kernel("i8[:,:] i4[:,:,:] i8[:,:] b1[:,:] i8[:,:] b1[:,:] u1[:] i8[:]")
@@ -59,14 +78,14 @@ def plan(rows, table, newest, need, program, unknown, marks, times):  # type: ig
     are ordered; the largest int64 where there is none.
     """
     for i in range(rows.shape[0]):
-        key = rows[i, X_API]
-        version = rows[i, X_VERSION]
-        token = rows[i, X_STATUS] == TOKEN
-        orphan = rows[i, X_ORPHAN] == 1
+        exchange = exchange_at(rows, i)
+        key = exchange.api
+        version = exchange.version
+        token = exchange.status == TOKEN
+        orphan = exchange.orphan == 1
         mark = np.uint8(0)
         for side in range(2):
-            f = X_REQUEST if side == 0 else X_RESPONSE
-            whole = rows[i, f + X_F_BYTES] >= 0 and rows[i, f + X_F_MISSING] == 0 and rows[i, f + X_F_CUT] == 0
+            whole = _whole(frame_of(exchange, side))
             found = np.int64(-1)
             newer = False
             if key >= 0 and key < table.shape[0] and not token and whole:
@@ -83,19 +102,25 @@ def plan(rows, table, newest, need, program, unknown, marks, times):  # type: ig
             mark |= np.uint8(BARE)
             if not orphan:
                 mark |= np.uint8(LOGIN)
-        elif key in (SASL_HANDSHAKE, SASL_AUTHENTICATE):
+        elif key == ApiKey.SASL_HANDSHAKE or key == ApiKey.SASL_AUTHENTICATE:
             mark |= np.uint8(LOGIN)
-        elif key == API_VERSIONS and version > 0:
+        elif key == ApiKey.API_VERSIONS and version > 0:
             mark |= np.uint8(VERSIONS)
         marks[i] = mark
-        first = rows[i, X_REQUEST]
+        first = exchange.request.first
         times[i] = first // 1000 if first != 0 and first != NULL_TIME else np.int64(0x7FFFFFFFFFFFFFFF)
 
 
 @part
-def _time(time):  # type: ignore[no-untyped-def]
+def _whole(frame: Frame) -> bool:
+    """Whether there is such a frame, and all of it."""
+    return frame.bytes >= 0 and frame.missing == 0 and frame.cut == 0
+
+
+@part
+def _time(time: Int) -> Int:
     """NULL_TIME where a packet carried no time (pcapng's simple packets): the reader leaves those at the epoch."""
-    return time if time != 0 else np.int64(NULL_TIME)
+    return time if time != 0 else NULL_TIME
 
 
 @kernel(
@@ -105,7 +130,7 @@ def outcomes(  # type: ignore[no-untyped-def]
     rows, order, base, newest, program, unknown, status, ambiguous, codes, firsts, counts, throttles, longs, ints,
     shorts, flags, odd,
 ):  # fmt: skip
-    """The columns of `Completed`, for the rows in `order`.
+    """The columns of `Completed` (`Long`, `Word`, `Short`, `Flag`), for the exchanges of `rows` that `order` lists.
 
     `status`, `ambiguous`, `codes`, `firsts`, `counts` (of error codes) and `throttles` are what the decoder says of the
     requests in `order`, then of the responses. `odd` marks the rows that `problems` has something to say of.
@@ -113,44 +138,45 @@ def outcomes(  # type: ignore[no-untyped-def]
     m = order.size
     for j in range(m):
         i = order[j]
-        key = rows[i, X_API]
+        exchange = exchange_at(rows, i)
+        request, response = exchange.request, exchange.response
+        key = exchange.api
         fit0 = program[i, 0] >= 0 and status[j] == 0
         fit1 = program[i, 1] >= 0 and status[m + j] == 0
         misfit = (program[i, 0] >= 0 and not fit0 and not unknown[i, 0]) or (
             program[i, 1] >= 0 and not fit1 and not unknown[i, 1]
         )
-        ended = rows[i, X_STATUS]
-        if ended == OK and misfit:
-            ended = np.int64(UNDECODABLE)
-        if ended == OK and fit1 and counts[m + j] > 0:
-            ended = np.int64(ERROR)
-        longs[0, j] = rows[i, X_N]
-        for side in range(2):
-            f = X_REQUEST if side == 0 else X_RESPONSE
-            longs[1 + 2 * side, j] = _time(rows[i, f])
-            longs[2 + 2 * side, j] = _time(rows[i, f + X_F_LAST])
-            longs[5 + side, j] = rows[i, f + X_F_BYTES]
-            longs[7 + side, j] = rows[i, f + X_F_PACKET]
-            longs[10 + side, j] = rows[i, f + X_F_MISSING]
-        longs[9, j] = _time(rows[i, X_QUEUED_FROM])
-        ints[0, j] = rows[i, X_CONNECTION] + base
-        ints[1, j] = rows[i, X_CORRELATION]
-        ints[2, j] = rows[i, X_CLIENT]
-        ints[3, j] = rows[i, X_IN_FLIGHT]
-        ints[4, j] = throttles[m + j] if fit1 else -1
-        ints[5, j] = codes[m + j] if fit1 else NO_CODE
-        ints[6, j] = firsts[m + j] if fit1 else 0
-        ints[7, j] = counts[m + j] if fit1 else -1
-        shorts[0, j] = key
-        shorts[1, j] = rows[i, X_VERSION]
-        orphan = rows[i, X_ORPHAN] == 1
-        flags[0, j] = ended
-        flags[1, j] = orphan
-        flags[2, j] = (
-            (fit0 or rows[i, X_REQUEST + X_F_BYTES] < 0)
-            and (fit1 or rows[i, X_RESPONSE + X_F_BYTES] < 0)
-            and (fit0 or fit1)
-        )
-        flags[3, j] = orphan and key >= 0
+        ended = exchange.status
+        if ended == Status.OK and misfit:
+            ended = Status.UNDECODABLE
+        if ended == Status.OK and fit1 and counts[m + j] > 0:
+            ended = Status.ERROR
+        orphan = exchange.orphan == 1
+        longs[Long.N, j] = exchange.n
+        longs[Long.REQUEST_FIRST, j] = _time(request.first)
+        longs[Long.REQUEST_LAST, j] = _time(request.last)
+        longs[Long.RESPONSE_FIRST, j] = _time(response.first)
+        longs[Long.RESPONSE_LAST, j] = _time(response.last)
+        longs[Long.REQUEST_BYTES, j] = request.bytes
+        longs[Long.RESPONSE_BYTES, j] = response.bytes
+        longs[Long.REQUEST_PACKET, j] = request.packet
+        longs[Long.RESPONSE_PACKET, j] = response.packet
+        longs[Long.QUEUED_FROM, j] = _time(exchange.queued_from)
+        longs[Long.MISSING_REQUEST, j] = request.missing
+        longs[Long.MISSING_RESPONSE, j] = response.missing
+        ints[Word.CONN, j] = exchange.connection + base
+        ints[Word.CORRELATION_ID, j] = exchange.correlation
+        ints[Word.CLIENT, j] = exchange.client
+        ints[Word.IN_FLIGHT, j] = exchange.in_flight
+        ints[Word.THROTTLE_MS, j] = throttles[m + j] if fit1 else -1
+        ints[Word.ERROR_CODE, j] = codes[m + j] if fit1 else NO_CODE
+        ints[Word.ERROR_FIRST, j] = firsts[m + j] if fit1 else 0
+        ints[Word.ERROR_COUNT, j] = counts[m + j] if fit1 else -1
+        shorts[Short.API_KEY, j] = key
+        shorts[Short.API_VERSION, j] = exchange.version
+        flags[Flag.STATUS, j] = ended
+        flags[Flag.IS_ORPHAN, j] = orphan
+        flags[Flag.DECODED, j] = (fit0 or request.bytes < 0) and (fit1 or response.bytes < 0) and (fit0 or fit1)
+        flags[Flag.API_INFERRED, j] = orphan and key >= 0
         unheard = key >= newest.shape[0] or (key >= 0 and newest[key, 0] < 0)
         odd[j] = misfit or unheard or unknown[i, 0] or unknown[i, 1] or ambiguous[j] or ambiguous[m + j]

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from kdissect.capture.window import EXTRA, Window
 from kdissect.kafka.streams.connection_kernel import (
@@ -38,59 +37,31 @@ from kdissect.kafka.streams.state import (
     NAME_TABLE,
     NAMES,
     P_BASE,
-    R_BYTES,
-    R_HEAD,
-    R_WIDTH,
-    S_AT,
     S_BASE,
-    S_LENGTH,
-    S_WIDTH,
     STRUCTS,
     TABLE,
     X_BASE,
-    X_F_AT,
-    X_F_HEAD,
-    X_F_LENGTH,
-    X_WIDTH,
+    Exchange,
+    Frame,
+    Request,
+    Sealed,
 )
 from kdissect.kafka.streams.unsealing import Unsealer
+from kdissect.kernels.records import Bytes, Records, Words, offsets, record, structs, width
 from kdissect.net.segment import FLOW, SEGMENT_COLUMNS, TIME
 from kdissect.tcp.layout import (
-    C_END,
-    C_FLOW,
-    C_LAST,
-    C_NEWS,
-    C_NUMBER,
-    C_WIDTH,
     CONNECTION_WIDTH,
-    END_OPEN,
-    K_CLIENT_BYTES,
-    K_CLIENT_IDS,
-    K_CONNECTION_FREE,
-    K_CONNECTIONS_LEFT,
-    K_ENDED,
-    K_NODE_FREE,
-    K_NODES_LEFT,
-    K_NUMBER,
-    K_OUT,
-    K_PHASE,
-    K_PROBLEMS,
-    K_REQUEST_FREE,
-    K_REQUESTS_LEFT,
-    K_RESUME,
-    K_SEALED,
-    K_SEALING,
-    K_SLOT,
     MAX_SLOTS,
-    N_AT,
-    N_LENGTH,
-    N_NEXT,
-    N_WIDTH,
-    P_WIDTH,
     SLOTS,
+    Connection,
+    Control,
+    End,
+    Node,
+    Problem,
+    node_at,
 )
 
-Words = npt.NDArray[np.int64]
+C, K, N, R = offsets(Connection), offsets(Control), offsets(Node), offsets(Request)
 
 NO_SEGMENTS: Words = np.zeros((0, SEGMENT_COLUMNS), np.int64)
 
@@ -116,12 +87,12 @@ def by_flow(segments: Words, flows: int) -> Words:
 class Harvest:
     """What one call of the kernels finished. `exchanges` is a view: call `Dissector.used` when done with it."""
 
-    exchanges: Words
-    """Rows X_*, see `kdissect.kafka.streams.state`."""
-    ended: Words
-    """Finished connections: C_* and both directions' D_*."""
-    problems: Words
-    """Rows P_*, see `kdissect.tcp.layout`."""
+    exchanges: Records
+    """`Exchange`, see `kdissect.kafka.streams.state`."""
+    ended: Records
+    """Finished connections: `Connection`, see `kdissect.tcp.layout`."""
+    problems: Records
+    """`Problem`."""
 
 
 class Dissector:
@@ -137,7 +108,7 @@ class Dissector:
         self.unsealer = unsealer
         self._end = STRUCTS
         self.M: Words = np.zeros(STRUCTS + ROOM, np.int64)
-        self.A: npt.NDArray[np.uint8] = np.zeros(KEPT_BASE + 1, np.uint8)
+        self.A: Bytes = np.zeros(KEPT_BASE + 1, np.uint8)
         self.conn_of: Words = np.full(1024, -1, np.int64)
         self._connections: Words = np.zeros(0, np.int64)
         self._requests: Words = np.zeros(0, np.int64)
@@ -150,8 +121,8 @@ class Dissector:
         M[FLEXIBLE : FLEXIBLE + programs.flexible.size] = programs.flexible.ravel()
         M[TABLE : TABLE + programs.table.size] = programs.table.ravel()
         M[NAME_TABLE : NAME_TABLE + NAME_SLOTS] = -1
-        M[K_SEALING] = unsealer is not None
-        for word in (K_NODE_FREE, K_CONNECTION_FREE, K_REQUEST_FREE):
+        M[K.sealing] = unsealer is not None
+        for word in (K.node_free, K.connection_free, K.request_free):
             M[word] = -1
         self._make_room()
 
@@ -176,43 +147,43 @@ class Dissector:
 
     def _make_room(self) -> None:
         """More of whatever a kernel may have run out of. The output rows must be empty."""
-        if self.M[K_CONNECTIONS_LEFT] < 2:
+        if self.M[K.connections_left] < 2:
             self._more_connections(max(256, len(self._connections) // 4))
-        while self.M[K_NODES_LEFT] < 2 * NODE_MARGIN:
-            made = self._structs(max(4 * NODE_MARGIN, self._nodes // 2), N_WIDTH, K_NODE_FREE, K_NODES_LEFT)
-            self.M[made + N_AT] = -3
+        while self.M[K.nodes_left] < 2 * NODE_MARGIN:
+            made = self._structs(max(4 * NODE_MARGIN, self._nodes // 2), width(Node), K.node_free, K.nodes_left)
+            self.M[made + N.at] = -3
             self._nodes += len(made)
-        while self.M[K_REQUESTS_LEFT] < MARGIN:
-            made = self._structs(2 * MARGIN, R_WIDTH, K_REQUEST_FREE, K_REQUESTS_LEFT)
-            self.M[made + R_HEAD] = -1
-            self.M[made + R_BYTES] = 0
+        while self.M[K.requests_left] < MARGIN:
+            made = self._structs(2 * MARGIN, width(Request), K.request_free, K.requests_left)
+            self.M[made + R.frame.head] = -1
+            self.M[made + R.frame.bytes] = 0
             self._requests = np.concatenate([self._requests, made])
 
     def _more_connections(self, count: int) -> None:
-        made = self._structs(count, CONNECTION_WIDTH, K_CONNECTION_FREE, K_CONNECTIONS_LEFT)
-        self.M[made + C_NUMBER] = -1
+        made = self._structs(count, CONNECTION_WIDTH, K.connection_free, K.connections_left)
+        self.M[made + C.number] = -1
         self._connections = np.concatenate([self._connections, made])
 
     @property
     def client_ids(self) -> list[str]:
         """Client ids by code; one list that grows."""
-        for code in range(len(self._names), int(self.M[K_CLIENT_IDS])):
+        for code in range(len(self._names), int(self.M[K.client_ids])):
             a, e = int(self.M[NAME_ENDS + code]), int(self.M[NAME_ENDS + code + 1])
             self._names.append(self.A[NAMES + a : NAMES + e].tobytes().decode("utf-8", "replace"))
         return self._names
 
-    def news(self) -> Words:
-        """C_* of connections that are new, or whose client was found, since the last call (copies)."""
+    def news(self) -> Records:
+        """`Connection` of connections that are new, or whose client was found, since the last call (copies)."""
         M = self.M
         rows = self._connections
-        rows = rows[(M[rows + C_NUMBER] >= 0) & (M[rows + C_NEWS] == 1)]
-        M[rows + C_NEWS] = 0
-        found: Words = M[rows[:, None] + np.arange(C_WIDTH)]
+        rows = rows[(M[rows + C.number] >= 0) & (M[rows + C.news] == 1)]
+        M[rows + C.news] = 0
+        found: Records = M[rows[:, None] + np.arange(CONNECTION_WIDTH)].view(record(Connection))[:, 0]
         return found
 
     @property
     def connections(self) -> Words:
-        """Addresses in `M` of the structs of connections, free ones (C_NUMBER below 0) too."""
+        """Addresses in `M` of the structs of connections, free ones (whose number is below 0) too."""
         return self._connections
 
     # ---- work
@@ -223,7 +194,7 @@ class Dissector:
         if len(slots) > MAX_SLOTS:
             raise ValueError(f"a window has at most {MAX_SLOTS} slots")
         self.M[SLOTS : SLOTS + slots.size] = slots.ravel()
-        self.M[K_SLOT] = SLOTS + 3 * self.window.current
+        self.M[K.slot] = SLOTS + 3 * self.window.current
 
     def feed(self, segments: Words, flows: int, order: Words | None = None) -> Iterator[Harvest]:
         """Take the segment rows of one block; `flows` is how many flows there are by now. `order`: which of the rows,
@@ -238,8 +209,8 @@ class Dissector:
             self.conn_of = grown
         if self._parked.count:
             self._bring_back(self._parked.asked(segments[:, FLOW] >> 1))
-        self.M[K_RESUME] = 0
-        self.M[K_PHASE] = 0
+        self.M[K.resume] = 0
+        self.M[K.phase] = 0
         self._aim()
         yield from self._drive(segments, order, PACKETS)
         self._now = now = int(segments[:, TIME].max())
@@ -247,7 +218,7 @@ class Dissector:
             rows = self._connections
             M = self.M
             yield from self._finish(
-                rows[(M[rows + C_NUMBER] >= 0) & (M[rows + C_END] != END_OPEN) & (now - M[rows + C_LAST] > LINGER_NS)]
+                rows[(M[rows + C.number] >= 0) & (M[rows + C.end] != End.OPEN) & (now - M[rows + C.last] > LINGER_NS)]
             )
             due = self._parked.due(now - LINGER_NS)
             if not len(due):
@@ -256,7 +227,7 @@ class Dissector:
 
     def _bring_back(self, flows: Words) -> None:
         """Connections of these flows rest no longer."""
-        lack = len(flows) + 2 - int(self.M[K_CONNECTIONS_LEFT])
+        lack = len(flows) + 2 - int(self.M[K.connections_left])
         if lack > 0:
             self._more_connections(lack)
         if len(flows):
@@ -282,33 +253,33 @@ class Dissector:
     def known_flows(self, flows: int) -> Words:
         """Which of so many flows have a connection that may still change: open, or ended and not forgotten yet."""
         known = self._parked.holds(np.arange(flows))
-        rows = self._connections[self.M[self._connections + C_NUMBER] >= 0]
-        known[self.M[rows + C_FLOW]] = True
+        rows = self._connections[self.M[self._connections + C.number] >= 0]
+        known[self.M[rows + C.flow]] = True
         return np.flatnonzero(known)
 
     def finish(self) -> Iterator[Harvest]:
         """The capture ended: finish every connection."""
         self._aim()
         while True:
-            rows = self._connections[self.M[self._connections + C_NUMBER] >= 0]
-            yield from self._finish(rows[np.argsort(self.M[rows + C_NUMBER], kind="stable")])
+            rows = self._connections[self.M[self._connections + C.number] >= 0]
+            yield from self._finish(rows[np.argsort(self.M[rows + C.number], kind="stable")])
             if not self._parked.count:
                 break
             self._bring_back(self._parked.some())
 
     def renumber(self) -> Words:
         """Number the connections that are left anew, from 0 on in their order; the numbers that they had."""
-        rows = self._connections[self.M[self._connections + C_NUMBER] >= 0]
-        rows = rows[np.argsort(self.M[rows + C_NUMBER], kind="stable")]
-        had: Words = self.M[rows + C_NUMBER]
-        self.M[rows + C_NUMBER] = np.arange(len(rows))
-        self.M[K_NUMBER] = len(rows)
+        rows = self._connections[self.M[self._connections + C.number] >= 0]
+        rows = rows[np.argsort(self.M[rows + C.number], kind="stable")]
+        had: Words = self.M[rows + C.number]
+        self.M[rows + C.number] = np.arange(len(rows))
+        self.M[K.number] = len(rows)
         return had
 
     def _finish(self, which: Words) -> Iterator[Harvest]:
         if len(which):
-            self.M[K_RESUME] = 0
-            self.M[K_PHASE] = 0
+            self.M[K.resume] = 0
+            self.M[K.phase] = 0
             yield from self._drive(NO_SEGMENTS, which, FINISHING)
 
     def _drive(self, segments: Words, order: Words, what: int) -> Iterator[Harvest]:
@@ -317,32 +288,32 @@ class Dissector:
             done = run(
                 self.M, self.window.data, self.A, self.programs.arrays, self.conn_of, segments, order, len(order), what,
             )  # fmt: skip
-            sealed = int(self.M[K_SEALED])
-            self.M[K_SEALED] = 0
-            rows = self.M[S_BASE : S_BASE + sealed * S_WIDTH].reshape(-1, S_WIDTH).copy()
-            pieces = [self._bytes(at, size) for at, size in rows[:, [S_AT, S_LENGTH]].tolist()]
+            sealed, self.M[K.sealed] = int(self.M[K.sealed]), 0
+            sealed_rows = structs(Sealed, self.M, S_BASE, sealed).copy()
+            pieces = [self._bytes(at, size) for at, size in sealed_rows[["at", "length"]].tolist()]
             yield self._harvest()
             if sealed and self.unsealer is not None:
-                yield from self._opened(self.unsealer, rows, pieces)
+                yield from self._opened(self.unsealer, sealed_rows, pieces)
 
-    def _opened(self, unsealer: Unsealer, rows: Words, pieces: list[bytes]) -> Iterator[Harvest]:
+    def _opened(self, unsealer: Unsealer, sealed: Records, pieces: list[bytes]) -> Iterator[Harvest]:
         """Drive the plaintext of sealed rows, in the middle of what is driven now."""
-        resume, phase = self.M[[K_RESUME, K_PHASE]].tolist()
-        for plain in unsealer.open(rows, pieces, self.M, self.window):
-            self.M[[K_RESUME, K_PHASE]] = 0
+        resume, phase = self.M[[K.resume, K.phase]].tolist()
+        for plain in unsealer.open(sealed, pieces, self.M, self.window):
+            self.M[[K.resume, K.phase]] = 0
             self._aim()
             yield from self._drive(plain, np.arange(len(plain)), PLAINTEXT)
             self._keep(0, 0, LEAVE)
-        self.M[[K_RESUME, K_PHASE]] = resume, phase
+        self.M[[K.resume, K.phase]] = resume, phase
 
-    def frame(self, row: Words, f: int) -> bytes:
-        """The body of an exchange's frame (`f`: X_REQUEST or X_RESPONSE), fewer bytes where some are gone."""
-        if row[f + X_F_AT] >= 0:
-            return self._bytes(int(row[f + X_F_AT]), int(row[f + X_F_LENGTH]))
-        out, node = b"", int(row[f + X_F_HEAD])
-        while node >= 0:
-            out += self._bytes(int(self.M[node + N_AT]), int(self.M[node + N_LENGTH]))
-            node = int(self.M[node + N_NEXT])
+    def frame(self, frame: Frame) -> bytes:
+        """The body of an exchange's frame, fewer bytes where some are gone."""
+        if frame.at >= 0:
+            return self._bytes(int(frame.at), int(frame.length))
+        out, piece = b"", frame.head
+        while piece >= 0:
+            node = node_at(self.M, piece)
+            out += self._bytes(int(node.at), int(node.length))
+            piece = node.next
         return out
 
     def _bytes(self, at: int, size: int) -> bytes:
@@ -357,21 +328,18 @@ class Dissector:
 
     def _harvest(self) -> Harvest:
         M = self.M
-        exchanges, ended, problems = int(M[K_OUT]), int(M[K_ENDED]), int(M[K_PROBLEMS])
-        M[K_ENDED] = 0
-        M[K_PROBLEMS] = 0
+        exchanges, ended, problems = int(M[K.out]), int(M[K.ended]), int(M[K.problems])
+        M[K.ended] = 0
+        M[K.problems] = 0
+        finished = structs(Connection, M, E_BASE, ended).copy()
         if ended:
-            self._ended.append(M[E_BASE + C_FLOW : E_BASE + ended * CONNECTION_WIDTH : CONNECTION_WIDTH].copy())
-        return Harvest(
-            M[X_BASE : X_BASE + exchanges * X_WIDTH].reshape(-1, X_WIDTH),
-            M[E_BASE : E_BASE + ended * CONNECTION_WIDTH].reshape(-1, CONNECTION_WIDTH).copy(),
-            M[P_BASE : P_BASE + problems * P_WIDTH].reshape(-1, P_WIDTH).copy(),
-        )
+            self._ended.append(finished["flow"].copy())
+        return Harvest(structs(Exchange, M, X_BASE, exchanges), finished, structs(Problem, M, P_BASE, problems).copy())
 
     def used(self) -> None:
         """The exchanges of the last harvest are not needed any more."""
-        release_nodes(self.M, int(self.M[K_OUT]))
-        self.M[K_OUT] = 0
+        release_nodes(self.M, int(self.M[K.out]))
+        self.M[K.out] = 0
         self._make_room()
 
     def before_next_block(self, rereadable: bool) -> None:
@@ -396,9 +364,9 @@ class Dissector:
             self._bring_back(self._parked.some())
         self._keep(0, EXTRA, MOVE)
 
-    def carried(self) -> dict[str, Words | npt.NDArray[np.uint8]]:
+    def carried(self) -> dict[str, Words | Bytes]:
         """Everything that another dissector, in another process, needs to go on; to be called after `settle`."""
-        names = NAMES + int(self.M[K_CLIENT_BYTES])
+        names = NAMES + int(self.M[K.client_bytes])
         return {
             "control": self.M[:SLOTS],
             "known": self.M[NAME_TABLE:X_BASE],
@@ -410,15 +378,15 @@ class Dissector:
             "requests": self._requests,
         }
 
-    def go_on(self, carried: Mapping[str, Words | npt.NDArray[np.uint8]]) -> None:
+    def go_on(self, carried: Mapping[str, Words | Bytes]) -> None:
         """Go on from what another dissector carried."""
         heap, kept, names = carried["heap"], carried["kept"], carried["names"]
         self._end = STRUCTS + len(heap)
         grown = np.zeros(max(len(self.M), self._end + len(heap) // 4), np.int64)
         grown[:X_BASE] = self.M[:X_BASE]
-        sealing = self.M[K_SEALING]
+        sealing = self.M[K.sealing]
         grown[:SLOTS] = carried["control"]
-        grown[K_SEALING] = sealing
+        grown[K.sealing] = sealing
         grown[NAME_TABLE:X_BASE] = carried["known"]
         grown[STRUCTS : self._end] = heap
         self.M = grown
@@ -428,7 +396,7 @@ class Dissector:
         self.conn_of = carried["conn_of"].astype(np.int64)
         self._connections = carried["connections"].astype(np.int64)
         self._requests = carried["requests"].astype(np.int64)
-        self._nodes = int(self.M[K_NODES_LEFT])
+        self._nodes = int(self.M[K.nodes_left])
 
     def _keep(self, low: int, high: int, bulk: int) -> None:
         """Move what is needed of logical offsets low..high, and of bytes that we put together, out of the window."""
@@ -439,7 +407,7 @@ class Dissector:
             bulk = GIVE_UP
             size = keep(self.M, self.window.data, self.A, *places, bulk, self.A, False)
         fresh = np.zeros(KEPT_BASE + 1 + min(size, KEPT_LIMIT), np.uint8)
-        names = NAMES + int(self.M[K_CLIENT_BYTES])
+        names = NAMES + int(self.M[K.client_bytes])
         fresh[NAMES:names] = self.A[NAMES:names]
         if size:
             keep(self.M, self.window.data, self.A, *places, bulk, fresh, True)

@@ -15,48 +15,10 @@ import numpy as np
 from kdissect.kafka.streams.pairing import request_complete, response_complete
 from kdissect.kafka.streams.state import KEPT, KEPT_BASE, be32, place, problem
 from kdissect.kernels.kernel import part
+from kdissect.kernels.records import Bytes, Int, Words
+from kdissect.problems import Kind
 from kdissect.tcp.assembly import give_node, take_node
-from kdissect.tcp.layout import (
-    C_CLIENT,
-    C_SASL,
-    CUT,
-    D_AT,
-    D_BEGUN,
-    D_BUDGET,
-    D_CUT,
-    D_CUT_TOTAL,
-    D_FIRST,
-    D_FRAMES,
-    D_HEAD,
-    D_LATEST,
-    D_LENGTH,
-    D_MISSING,
-    D_MODE,
-    D_NEED,
-    D_NEXT,
-    D_PACKET,
-    D_PREFIX,
-    D_PREFIX_BYTES,
-    D_SEARCHED,
-    D_SIDE,
-    D_SIZE,
-    D_TAIL,
-    D_TRIED,
-    D_WINDOW,
-    HOLE,
-    MODE_FRAMES,
-    MODE_SEARCH,
-    N_AT,
-    N_LENGTH,
-    N_NEXT,
-    N_PACKET,
-    N_POSITION,
-    N_TIME,
-    SASL_BARE,
-)
-
-KIND_BAD_LENGTH = 4
-KIND_SNAPPED = 11
+from kdissect.tcp.layout import CUT, HOLE, Connection, Direction, Mode, Sasl, node_at
 
 LEAST_REQUEST = 8
 LEAST_RESPONSE = 4
@@ -73,91 +35,95 @@ TRIAL_FACTOR = 32
 
 
 @part
-def push(M, s, at, length, time, packet):  # type: ignore[no-untyped-def]
+def push(M: Words, direction: Direction, at: Int, length: Int, time: Int, packet: Int) -> None:
     """Append a piece (or a gap) to the direction's list of nodes."""
-    node = take_node(M)
-    M[node + N_AT] = at
-    M[node + N_LENGTH] = length
-    M[node + N_TIME] = time
-    M[node + N_PACKET] = packet
-    M[node + N_POSITION] = 0
-    if M[s + D_TAIL] >= 0:
-        M[M[s + D_TAIL] + N_NEXT] = node
+    fresh = take_node(M)
+    node = node_at(M, fresh)
+    node.at = at
+    node.length = length
+    node.time = time
+    node.packet = packet
+    node.position = 0
+    if direction.tail >= 0:
+        node_at(M, direction.tail).next = fresh
     else:
-        M[s + D_HEAD] = node
-    M[s + D_TAIL] = node
+        direction.head = fresh
+    direction.tail = fresh
 
 
 @part
-def _piece(M, s, at, length, time, packet):  # type: ignore[no-untyped-def]
+def _piece(M: Words, direction: Direction, at: Int, length: Int, time: Int, packet: Int) -> None:
     """Bytes of the current frame. The first piece needs no node, which is all that most frames have."""
-    if at >= 0 and M[s + D_AT] < 0 and M[s + D_HEAD] < 0:
-        M[s + D_AT] = at
-        M[s + D_LENGTH] = length
+    if at >= 0 and direction.at < 0 and direction.head < 0:
+        direction.at = at
+        direction.length = length
         return
-    if M[s + D_AT] >= 0:
-        push(M, s, M[s + D_AT], M[s + D_LENGTH], M[s + D_FIRST], M[s + D_PACKET])
-        M[s + D_AT] = -1
-    push(M, s, at, length, time, packet)
+    if direction.at >= 0:
+        push(M, direction, direction.at, direction.length, direction.first, direction.packet)
+        direction.at = -1
+    push(M, direction, at, length, time, packet)
 
 
 @part
-def forget_frame(M, s):  # type: ignore[no-untyped-def]
+def forget_frame(direction: Direction) -> None:
     """The direction owns no pieces any more (they were handed on)."""
-    M[s + D_AT] = -1
-    M[s + D_HEAD] = -1
-    M[s + D_TAIL] = -1
-    M[s + D_NEED] = -1
-    M[s + D_PREFIX_BYTES] = 0
-    M[s + D_MISSING] = 0
-    M[s + D_CUT] = 0
+    direction.at = -1
+    direction.head = -1
+    direction.tail = -1
+    direction.need = -1
+    direction.prefix_bytes = 0
+    direction.missing = 0
+    direction.cut = 0
 
 
 @part
-def drop_nodes(M, s):  # type: ignore[no-untyped-def]
+def drop_nodes(M: Words, direction: Direction) -> None:
     """Free the direction's nodes."""
-    node = M[s + D_HEAD]
+    node = direction.head
     while node >= 0:
-        following = M[node + N_NEXT]
+        following = node_at(M, node).next
         give_node(M, node)
         node = following
-    M[s + D_HEAD] = -1
-    M[s + D_TAIL] = -1
+    direction.head = -1
+    direction.tail = -1
 
 
 @part
-def complete(M, b, A, c, s):  # type: ignore[no-untyped-def]
+def complete(M: Words, b: Bytes, A: Bytes, connection: Connection, direction: Direction) -> None:
     """Hand the current frame on."""
-    M[s + D_FRAMES] += 1
-    if M[s + D_SIDE] == M[c + C_CLIENT]:
-        request_complete(M, b, A, c, s)
+    direction.frames += 1
+    if direction.side == connection.client:
+        request_complete(M, b, A, connection, direction)
     else:
-        response_complete(M, b, A, c, s)
-    forget_frame(M, s)
+        response_complete(M, b, A, connection, direction)
+    forget_frame(direction)
 
 
 @part
-def lose(M, s):  # type: ignore[no-untyped-def]
+def lose(M: Words, direction: Direction) -> None:
     """The place of the next frame is not known any more."""
-    drop_nodes(M, s)
-    forget_frame(M, s)
-    M[s + D_MODE] = MODE_SEARCH
-    M[s + D_WINDOW] = 0
-    M[s + D_TRIED] = 0
-    M[s + D_SEARCHED] = 0
+    drop_nodes(M, direction)
+    forget_frame(direction)
+    direction.mode = Mode.SEARCH
+    direction.window = 0
+    direction.tried = 0
+    direction.searched = 0
 
 
 @part
-def _prefix_byte(M, b, A, at):  # type: ignore[no-untyped-def]
+def _prefix_byte(M: Words, b: Bytes, A: Bytes, at: Int) -> Int:
     if at >= KEPT:
         o = at - KEPT + KEPT_BASE
-        return np.int64(A[o]) if o < A.size else np.int64(-1)
+        return np.int64(A[o]) if o < A.size else -1
     o = place(M, at)
-    return np.int64(b[o]) if o >= 0 else np.int64(-1)
+    return np.int64(b[o]) if o >= 0 else -1
 
 
 @part
-def consume(M, b, A, c, s, at, captured, wire, time, packet):  # type: ignore[no-untyped-def]
+def consume(
+    M: Words, b: Bytes, A: Bytes, connection: Connection, direction: Direction, at: Int, captured: Int, wire: Int, time:
+    Int, packet: Int,
+) -> Int:  # fmt: skip
     """The next bytes of a direction whose frames are known: `captured` of them at `at`, the rest of `wire` was cut off.
 
     Returns how many of the bytes were taken: fewer than `wire` when the place was lost inside them.
@@ -165,118 +131,123 @@ def consume(M, b, A, c, s, at, captured, wire, time, packet):  # type: ignore[no
     left = captured
     cut = wire - captured
     while left > 0 or cut > 0:
-        if M[s + D_NEED] < 0:
+        if direction.need < 0:
             if left == 0:
-                M[s + D_CUT_TOTAL] += cut
-                problem(M, KIND_SNAPPED, c, M[s + D_SIDE], time, packet, M[s + D_NEXT], cut, -1)
-                lose(M, s)
+                direction.cut_total += cut
+                problem(M, Kind.SNAPPED, connection, direction.side, time, packet, direction.next, cut, -1)
+                lose(M, direction)
                 return wire
-            if M[s + D_PREFIX_BYTES] == 0:
-                M[s + D_FIRST] = time
-                M[s + D_LATEST] = time
-                M[s + D_PACKET] = packet
-                M[s + D_PREFIX] = 0
-            o = place(M, at) if left >= 4 and at < KEPT and M[s + D_PREFIX_BYTES] == 0 else np.int64(-1)
+            if direction.prefix_bytes == 0:
+                direction.first = time
+                direction.latest = time
+                direction.packet = packet
+                direction.prefix = 0
+            o = place(M, at) if left >= 4 and at < KEPT and direction.prefix_bytes == 0 else -1
             if o >= 0:
-                M[s + D_PREFIX] = be32(b, o)
-                M[s + D_PREFIX_BYTES] = 4
+                direction.prefix = be32(b, o)
+                direction.prefix_bytes = 4
                 at += 4
                 left -= 4
-            while left > 0 and M[s + D_PREFIX_BYTES] < 4:
+            while left > 0 and direction.prefix_bytes < 4:
                 x = _prefix_byte(M, b, A, at)
                 if x < 0:
-                    lose(M, s)
+                    lose(M, direction)
                     return wire
-                M[s + D_PREFIX] = (M[s + D_PREFIX] << 8) | x
-                M[s + D_PREFIX_BYTES] += 1
+                direction.prefix = (direction.prefix << 8) | x
+                direction.prefix_bytes += 1
                 at += 1
                 left -= 1
-            M[s + D_LATEST] = max(M[s + D_LATEST], time)
-            M[s + D_PACKET] = max(M[s + D_PACKET], packet)
-            if M[s + D_PREFIX_BYTES] < 4:
+            direction.latest = max(direction.latest, time)
+            direction.packet = max(direction.packet, packet)
+            if direction.prefix_bytes < 4:
                 continue
-            size = M[s + D_PREFIX]
-            is_request = M[s + D_SIDE] == M[c + C_CLIENT]
+            size = direction.prefix
+            is_request = direction.side == connection.client
             least = LEAST_REQUEST if is_request else LEAST_RESPONSE
             if size == 0:
-                if M[c + C_SASL] != SASL_BARE:
-                    problem(M, KIND_BAD_LENGTH, c, M[s + D_SIDE], time, packet, M[s + D_NEXT], 4, 0)
-                M[s + D_PREFIX_BYTES] = 0
+                if connection.sasl != Sasl.BARE:
+                    problem(M, Kind.BAD_LENGTH, connection, direction.side, time, packet, direction.next, 4, 0)
+                direction.prefix_bytes = 0
                 continue
             most = MAX_REQUEST if is_request else MAX_RESPONSE
-            if size > most or (size < least and M[c + C_SASL] != SASL_BARE):
+            if size > most or (size < least and connection.sasl != Sasl.BARE):
                 signed = size if size < 0x80000000 else size - (1 << 32)
-                problem(M, KIND_BAD_LENGTH, c, M[s + D_SIDE], time, packet, M[s + D_NEXT], 4, signed)
-                lose(M, s)
+                problem(M, Kind.BAD_LENGTH, connection, direction.side, time, packet, direction.next, 4, signed)
+                lose(M, direction)
                 return wire - left - cut
-            M[s + D_SIZE] = size
-            M[s + D_NEED] = size
+            direction.size = size
+            direction.need = size
             continue
-        need = M[s + D_NEED]
-        M[s + D_LATEST] = max(M[s + D_LATEST], time)
-        M[s + D_PACKET] = max(M[s + D_PACKET], packet)
+        need = direction.need
+        direction.latest = max(direction.latest, time)
+        direction.packet = max(direction.packet, packet)
         if left > 0:
             n = min(left, need)
-            _piece(M, s, at, n, time, packet)
+            _piece(M, direction, at, n, time, packet)
             at += n
             left -= n
         else:
             n = min(cut, need)
-            _piece(M, s, np.int64(CUT), n, time, packet)
-            M[s + D_CUT] += n
-            M[s + D_CUT_TOTAL] += n
+            _piece(M, direction, CUT, n, time, packet)
+            direction.cut += n
+            direction.cut_total += n
             cut -= n
-        M[s + D_NEED] = need - n
+        direction.need = need - n
         if need == n:
-            complete(M, b, A, c, s)
+            complete(M, b, A, connection, direction)
     return wire
 
 
 @part
-def gap(M, b, A, c, s, length, time, packet):  # type: ignore[no-untyped-def]
+def gap(
+    M: Words, b: Bytes, A: Bytes, connection: Connection, direction: Direction, length: Int, time: Int, packet: Int
+) -> None:
     """`length` bytes of the direction were never captured."""
-    if M[s + D_MODE] == MODE_SEARCH:
-        if M[s + D_WINDOW] > 0:
-            push(M, s, np.int64(HOLE), length, time, packet)
+    if direction.mode == Mode.SEARCH:
+        if direction.window > 0:
+            push(M, direction, HOLE, length, time, packet)
         else:
-            M[s + D_BEGUN] = 0
+            direction.begun = 0
         return
-    if M[s + D_MODE] != MODE_FRAMES:
+    if direction.mode != Mode.FRAMES:
         return
-    need = M[s + D_NEED]
+    need = direction.need
     if need < 0:
-        lose(M, s)
+        lose(M, direction)
         return
     n = min(need, length)
-    _piece(M, s, np.int64(HOLE), n, time, packet)
-    M[s + D_MISSING] += n
-    M[s + D_NEED] = need - n
+    _piece(M, direction, HOLE, n, time, packet)
+    direction.missing += n
+    direction.need = need - n
     if need == n:
-        complete(M, b, A, c, s)
+        complete(M, b, A, connection, direction)
     if length > n:
-        lose(M, s)
+        lose(M, direction)
 
 
 @part
-def feed(M, b, A, c, s, at, captured, wire, time, packet):  # type: ignore[no-untyped-def]
+def feed(
+    M: Words, b: Bytes, A: Bytes, connection: Connection, direction: Direction, at: Int, captured: Int, wire: Int, time:
+    Int, packet: Int,
+) -> None:  # fmt: skip
     """The next bytes of a direction, whatever is known of it."""
-    whole = M[s + D_MODE] != MODE_FRAMES
+    whole = direction.mode != Mode.FRAMES
     if not whole:
-        taken = consume(M, b, A, c, s, at, captured, wire, time, packet)
+        taken = consume(M, b, A, connection, direction, at, captured, wire, time, packet)
         if taken == wire:
             return
         at += taken
         captured = max(captured - taken, 0)
         wire -= taken
-    if M[s + D_MODE] == MODE_SEARCH:
-        M[s + D_BUDGET] += TRIAL_FACTOR * captured
-        M[s + D_WINDOW] += captured
+    if direction.mode == Mode.SEARCH:
+        direction.budget += TRIAL_FACTOR * captured
+        direction.window += captured
         if captured > 0:
-            push(M, s, at, captured, time, packet)
-            M[M[s + D_TAIL] + N_POSITION] = 1 if whole else 0
+            push(M, direction, at, captured, time, packet)
+            node_at(M, direction.tail).position = 1 if whole else 0
         if wire > captured:
-            M[s + D_CUT_TOTAL] += wire - captured
-            if M[s + D_HEAD] >= 0:
-                push(M, s, np.int64(CUT), wire - captured, time, packet)
+            direction.cut_total += wire - captured
+            if direction.head >= 0:
+                push(M, direction, CUT, wire - captured, time, packet)
             else:
-                M[s + D_BEGUN] = 0
+                direction.begun = 0

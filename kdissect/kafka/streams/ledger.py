@@ -16,11 +16,10 @@ import numpy.typing as npt
 from kdissect.arrays.growing import grown, lazy_zeros, write
 from kdissect.kafka.exchanges.completed import Connections, Problems
 from kdissect.kafka.streams.protocols import KAFKA, NAMES, TLS, name_of
+from kdissect.kernels.records import Records, Words
 from kdissect.net.segment import A_HIGH, A_LOW, B_HIGH, B_LOW, PORTS
 from kdissect.problems import Kind
-from kdissect.tcp import layout as t
-
-Words = npt.NDArray[np.int64]
+from kdissect.tcp.layout import NULL
 
 TLS_ALERT = 0x1503
 """The first two bytes of a TLS record that is an alert (RFC 8446, section 5.1)."""
@@ -65,7 +64,7 @@ def connection_id(capture: str, flows: Words, first: Words, sequence: Words) -> 
 
 def timed(times: Words) -> Words:
     """The times, NULL where a packet carried none (pcapng's simple packets): the reader leaves those at the epoch."""
-    return np.where(times == 0, t.NULL, times) if (times == 0).any() else times
+    return np.where(times == 0, NULL, times) if (times == 0).any() else times
 
 
 _FOUND = np.dtype(
@@ -201,22 +200,22 @@ class Ledger:
             getattr(self.connections, name).update({row + first: text for row, text in texts.items()})
         return first
 
-    def enter(self, rows: Words, flows: Words) -> None:
+    def enter(self, rows: Records, flows: Words) -> None:
         """Enter the connections among `rows` (structs), new ones and ones whose client was found since; `flows` is the
         table of flows."""
         if not len(rows):
             return
-        number = rows[:, t.C_NUMBER] + self.base
+        number = rows["number"] + self.base
         size = int(number.max()) + 1
         known = len(self.connections)
-        flow = flows[rows[:, t.C_FLOW]]
+        flow = flows[rows["flow"]]
         if size > known:
             for name, array in self._room.items():
                 self._room[name] = array = grown(array, size)
                 setattr(self.connections, name, array[:size])
             self._client = grown(self._client, size)
             fresh = number >= known
-            first, sequence = rows[fresh, t.C_FIRST], rows[fresh, t.C_SEQUENCE]
+            first, sequence = rows["first"][fresh], rows["sequence"][fresh]
             capture = self.connections.captures[self.capture]
             room = self._room
             room["id"][number[fresh]] = connection_id(capture, flow[fresh], first, sequence)
@@ -225,11 +224,11 @@ class Ledger:
             room["tls"][number[fresh]] = -1
         self._sides(number, flow, rows)
 
-    def _sides(self, number: Words, flow: Words, rows: Words) -> None:
+    def _sides(self, number: Words, flow: Words, rows: Records) -> None:
         """Which endpoint is the client: as found, else (no request was ever seen) the one with the larger port."""
         room = self._room
         port_a, port_b = flow[:, PORTS] >> 16, flow[:, PORTS] & 0xFFFF
-        client = rows[:, t.C_CLIENT]
+        client = rows["client"]
         self._client[number] = client
         a_asks = np.where(client >= 0, client == 0, port_a >= port_b)
         for name, a, b in (("hi", A_HIGH, B_HIGH), ("lo", A_LOW, B_LOW)):
@@ -239,49 +238,53 @@ class Ledger:
         room["client_port"][number] = np.where(a_asks, port_a, port_b)
         room["broker_port"][number] = np.where(a_asks, port_b, port_a)
 
-    def close(self, rows: Words) -> None:
+    def close(self, rows: Records) -> None:
         """Final times and counters of finished connections, which were entered."""
         if not len(rows):
             return
-        number = rows[:, t.C_NUMBER] + self.base
+        number = rows["number"] + self.base
         room = self._room
-        both = rows[:, t.C_WIDTH :].reshape(len(rows), 2, t.D_WIDTH)
-        total = both.sum(axis=1)
-        room["ended"][number] = timed(rows[:, t.C_LAST])
-        write(room["start_seen"], number, rows[:, t.C_START_SEEN] == 1)
-        write(room["end_reason"], number, rows[:, t.C_END])
-        write(room["is_kafka"], number, rows[:, t.C_KAFKA] == 1)
-        room["packets"][number] = total[:, t.D_PACKETS]
-        room["bytes"][number] = total[:, t.D_BYTES]
-        write(room["retransmitted_bytes"], number, total[:, t.D_RETRANSMITTED])
-        write(room["duplicated_packets"], number, rows[:, t.C_DUPLICATES])
-        write(room["out_of_order_packets"], number, total[:, t.D_OUT_OF_ORDER])
-        write(room["missing_bytes"], number, total[:, t.D_MISSING_TOTAL])
-        write(room["exchanges"], number, rows[:, t.C_EXCHANGES])
-        write(room["problems"], number, room["problems"][number] + rows[:, t.C_PROBLEMS])
-        since = both[:, :, t.D_ZERO_SINCE]
-        still = np.where(since != t.NULL, np.maximum(rows[:, t.C_LAST, None] - since, 0), 0).sum(axis=1)
-        write(room["zero_window_ns"], number, total[:, t.D_ZERO_TOTAL] + still)
-        trip = both[:, :, t.D_ACK_RTT]
-        measured = np.where(trip != t.NULL, trip, 0).sum(axis=1)
+        both = rows["directions"]
+
+        def total(field: str) -> Words:
+            summed: Words = both[field].sum(axis=1)
+            return summed
+
+        room["ended"][number] = timed(rows["last"])
+        write(room["start_seen"], number, rows["start_seen"] == 1)
+        write(room["end_reason"], number, rows["end"])
+        write(room["is_kafka"], number, rows["kafka"] == 1)
+        room["packets"][number] = total("packets")
+        room["bytes"][number] = total("bytes")
+        write(room["retransmitted_bytes"], number, total("retransmitted"))
+        write(room["duplicated_packets"], number, rows["duplicates"])
+        write(room["out_of_order_packets"], number, total("out_of_order"))
+        write(room["missing_bytes"], number, total("missing_total"))
+        write(room["exchanges"], number, rows["exchanges"])
+        write(room["problems"], number, room["problems"][number] + rows["problems"])
+        since = both["zero_since"]
+        still = np.where(since != NULL, np.maximum(rows["last"][:, None] - since, 0), 0).sum(axis=1)
+        write(room["zero_window_ns"], number, total("zero_total") + still)
+        trip = both["ack_rtt"]
+        measured = np.where(trip != NULL, trip, 0).sum(axis=1)
         room["rtt_ns"][number] = np.where(
-            rows[:, t.C_RTT] >= 0, rows[:, t.C_RTT], np.where((trip != t.NULL).any(axis=1), measured, -1)
+            rows["rtt"] >= 0, rows["rtt"], np.where((trip != NULL).any(axis=1), measured, -1)
         )
         protocol = np.full(len(rows), -1, np.int32)
-        protocol[rows[:, t.C_KAFKA] == 1] = KAFKA
-        other = np.flatnonzero(rows[:, t.C_KAFKA] != 1)
+        protocol[rows["kafka"] == 1] = KAFKA
+        other = np.flatnonzero(rows["kafka"] != 1)
         if len(other):
-            begins = both[other][:, :, [t.D_BEGIN16A, t.D_BEGIN16B]]
+            begins = np.stack([both[word][other] for word in ("begin16a", "begin16b")], axis=2)
             distinct, inverse = np.unique(begins.reshape(len(other), 4), axis=0, return_inverse=True)
             names = np.array([name_of(*(int(x) for x in row)) for row in distinct], np.int32)
             protocol[other] = names[inverse.reshape(-1)]
-        sealed = (rows[:, t.C_SEALED] == 1) & (protocol < 0)
+        sealed = (rows["sealed"] == 1) & (protocol < 0)
         room["protocol"][number] = np.where(sealed, TLS, protocol)
-        asked = (rows[:, t.C_KAFKA] == 1) & (rows[:, t.C_CLIENT] >= 0)
-        answer = both[np.arange(len(rows)), 1 - np.maximum(rows[:, t.C_CLIENT], 0), t.D_BEGIN16A]
+        asked = (rows["kafka"] == 1) & (rows["client"] >= 0)
+        answer = both["begin16a"][np.arange(len(rows)), 1 - np.maximum(rows["client"], 0)]
         for i in np.flatnonzero(asked & (answer >> 48 == TLS_ALERT)).tolist():
             detail = "the broker answers with a TLS alert: the client speaks plaintext to a port for TLS"
-            self.note(Kind.TLS, "response stream", detail, conn=int(number[i]), at=int(rows[i, t.C_LAST]))
+            self.note(Kind.TLS, "response stream", detail, conn=int(number[i]), at=int(rows["last"][i]))
             self.encrypted(int(number[i]), EXPECTED, None)
 
     def encrypted(self, conn: int, version: str | None, sni: str | None) -> None:
@@ -299,7 +302,7 @@ class Ledger:
 
     def note(
         self, kind: Kind, where: str, detail: str, *, conn: int = -1, n: int = -1, orphan: bool = False,
-        at: int = t.NULL, packet: int = -1, size: int = -1,
+        at: int = NULL, packet: int = -1, size: int = -1,
     ) -> None:  # fmt: skip
         """One row of problems. `conn` is a row of connections."""
         texts = self._texts
@@ -310,22 +313,20 @@ class Ledger:
         if conn >= 0:
             self._room["problems"][conn] += 1
 
-    def stream_problems(self, rows: Words) -> None:
+    def stream_problems(self, rows: Records) -> None:
         """Problem rows of the stream kernels, whose connections were entered."""
         if not len(rows):
             return
         self._pack()
-        conn = rows[:, t.P_CONNECTION] + self.base
+        conn = rows["connection"] + self.base
         client = self._client[conn]
         found = np.empty(len(rows), _FOUND)
-        found["stream"] = np.where(client < 0, 0, np.where(client == rows[:, t.P_DIRECTION], 1, 2))
+        found["stream"] = np.where(client < 0, 0, np.where(client == rows["direction"], 1, 2))
         found["conn"] = conn
-        for name, column in (
-            ("kind", t.P_KIND), ("at", t.P_TIME), ("packet", t.P_PACKET), ("position", t.P_POSITION),
-            ("bytes", t.P_BYTES), ("detail", t.P_DETAIL),
-        ):  # fmt: skip
-            found[name] = rows[:, column] & 0xFFFFFFFF if name == "position" else rows[:, column]
-        found["at"][found["at"] == 0] = t.NULL
+        for name in ("kind", "packet", "bytes", "detail"):
+            found[name] = rows[name]
+        found["position"] = rows["position"] & 0xFFFFFFFF
+        found["at"] = np.where(rows["time"] == 0, NULL, rows["time"])
         self._found.append((self.capture, found))
 
     def problems(self) -> Iterator[Problems]:

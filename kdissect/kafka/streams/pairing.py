@@ -19,7 +19,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from kdissect.kafka.exchanges.completed import Status
 from kdissect.kafka.streams.state import (
+    EXCHANGE_WIDTH,
     FLEXIBLE,
     HEAD,
     HEAD_BYTES,
@@ -31,102 +33,27 @@ from kdissect.kafka.streams.state import (
     NAME_SLOTS,
     NAME_TABLE,
     NAMES,
-    R_API,
-    R_AT,
-    R_BODY,
-    R_BYTES,
-    R_CLIENT,
-    R_CORRELATION,
-    R_CUT,
-    R_FIRST,
-    R_HEAD,
-    R_IN_FLIGHT,
-    R_LAST,
-    R_LENGTH,
-    R_MISSING,
-    R_N,
-    R_NEXT,
-    R_PACKET,
-    R_PACKETS,
-    R_VERSION,
     TOKEN,
-    X_API,
     X_BASE,
-    X_CLIENT,
-    X_CONNECTION,
-    X_CORRELATION,
-    X_DIRECTION,
-    X_IN_FLIGHT,
-    X_N,
-    X_ORPHAN,
-    X_QUEUED_FROM,
-    X_REQUEST,
-    X_RESPONSE,
-    X_STATUS,
-    X_VERSION,
-    X_WIDTH,
+    Exchange,
+    Frame,
+    Request,
     be16,
     copy_out,
-    direction_of,
+    damage,
+    exchange_at,
     place,
     problem,
     program_of,
+    request_at,
     signed32,
     uvarint,
 )
 from kdissect.kernels.kernel import part
-from kdissect.tcp.layout import (
-    C_ANSWERED_LAST,
-    C_CLIENT,
-    C_CLIENT_ID,
-    C_END,
-    C_EXCHANGES,
-    C_HELD,
-    C_HELD_HEAD,
-    C_NUMBER,
-    C_ORPHANS,
-    C_PACKETS,
-    C_REQUEST_HEAD,
-    C_REQUEST_TAIL,
-    C_REQUESTS,
-    C_REQUESTS_OPEN,
-    C_SASL,
-    C_TOKENS,
-    C_UNORDERED,
-    CAPTURE_ENDED,
-    D_AHEAD_HEAD,
-    D_AT,
-    D_CUT,
-    D_FIRST,
-    D_HEAD,
-    D_LATEST,
-    D_LENGTH,
-    D_LOST,
-    D_MISSING,
-    D_NEED,
-    D_NEXT,
-    D_PACKET,
-    D_PACKETS,
-    D_SIDE,
-    D_SIZE,
-    END_OPEN,
-    K_CLIENT_BYTES,
-    K_CLIENT_IDS,
-    K_FINAL,
-    K_OUT,
-    K_REQUEST_FREE,
-    K_REQUESTS_LEFT,
-    N_AT,
-    N_LENGTH,
-    N_NEXT,
-    N_PACKET,
-    N_TIME,
-    NULL,
-    RUNNING,
-    SASL_ASKED,
-    SASL_BARE,
-    SASL_NONE,
-)
+from kdissect.kernels.records import Bytes, Int, Words
+from kdissect.problems import Kind
+from kdissect.schema.apikeys import ApiKey
+from kdissect.tcp.layout import CONTROL, NULL, Connection, Direction, End, Final, Sasl, control_at, node_at
 
 HOLD_PACKETS = 64
 """How many packets of its connection a response waits for a request that was captured late; see GAP_PACKETS."""
@@ -140,16 +67,9 @@ NEXT_FEW = 16
 MAX_SKIPPED = 1024
 """How far behind the oldest waiting request a response's id is looked for."""
 
-OK, ORPHAN, PARTIAL, NO_RESPONSE, ONE_WAY, UNANSWERED, PENDING = 4, 0, 1, 5, 6, 7, 8
-"""Codes of `kdissect.kafka.exchanges.completed.STATUS`; what a body says about errors is added after decoding."""
-
-KIND_ORPHAN, KIND_BAD_HEADER, KIND_UNKNOWN_VERSION, KIND_UNKNOWN_API = 6, 14, 8, 9
-
-PRODUCE, CONTROLLED_SHUTDOWN, SASL_HANDSHAKE, API_VERSIONS = 0, 7, 17, 18
-
 
 @part
-def _is_name(M, A, code, buf, o, n):  # type: ignore[no-untyped-def]
+def _is_name(M: Words, A: Bytes, code: Int, buf: Bytes, o: Int, n: Int) -> bool:
     """Whether the client id of this code is `buf[o:o + n]`."""
     a = M[NAME_ENDS + code]
     if M[NAME_ENDS + code + 1] - a != n:
@@ -161,9 +81,9 @@ def _is_name(M, A, code, buf, o, n):  # type: ignore[no-untyped-def]
 
 
 @part
-def client_code(M, A, c, buf, o, n):  # type: ignore[no-untyped-def]
+def client_code(M: Words, A: Bytes, connection: Connection, buf: Bytes, o: Int, n: Int) -> Int:
     """The code of the client id at `buf[o:o + n]`, new ones are added; -1 when there is no room."""
-    code = M[c + C_CLIENT_ID]
+    code = connection.client_id
     if code >= 0 and _is_name(M, A, code, buf, o, n):
         return code
     h = np.int64(1469598103)
@@ -176,21 +96,22 @@ def client_code(M, A, c, buf, o, n):  # type: ignore[no-untyped-def]
         if _is_name(M, A, code, buf, o, n):
             return code
         h = (h + 1) & mask
-    code = M[K_CLIENT_IDS]
-    a = M[K_CLIENT_BYTES]
+    control = control_at(M, CONTROL)
+    code = control.client_ids
+    a = control.client_bytes
     if code >= MAX_NAMES or a + n > NAME_BYTES:
-        return np.int64(-1)
+        return -1
     for q in range(n):
         A[NAMES + a + q] = buf[o + q]
     M[NAME_ENDS + code + 1] = a + n
     M[NAME_TABLE + h] = code
-    M[K_CLIENT_IDS] = code + 1
-    M[K_CLIENT_BYTES] = a + n
+    control.client_ids = code + 1
+    control.client_bytes = a + n
     return code
 
 
 @part
-def after_tags(buf, o, e):  # type: ignore[no-untyped-def]
+def after_tags(buf: Bytes, o: Int, e: Int) -> Int:
     """Offset behind a tag buffer (KIP-482), -1 when it does not end before `e`."""
     count, o = uvarint(buf, o, e)
     while o >= 0 and count > 0:
@@ -199,309 +120,306 @@ def after_tags(buf, o, e):  # type: ignore[no-untyped-def]
             return o
         size, o = uvarint(buf, o, e)
         if o < 0 or size > e - o:
-            return np.int64(-1)
+            return -1
         o += size
         count -= 1
     return o
 
 
 @part
-def request_body(M, buf, o, e, api, version):  # type: ignore[no-untyped-def]
+def request_body(M: Words, buf: Bytes, o: Int, e: Int, api: Int, version: Int) -> Int:
     """Offset in `buf` of the message behind a request's header (`o` is the frame without its prefix), -1 unknown."""
-    if api == CONTROLLED_SHUTDOWN and version == 0:
-        return np.int64(o + 8)
+    if api == ApiKey.CONTROLLED_SHUTDOWN and version == 0:
+        return o + 8
     if e - o < 10:
-        return np.int64(-1)
+        return -1
     n = be16(buf, o + 8)
     p = o + 10
     if n < 0x8000:
         if n > e - p:
-            return np.int64(-1)
+            return -1
         p += n
-    if api < KEYS and version >= M[FLEXIBLE + 2 * api + 0]:
+    if api < KEYS and version >= M[FLEXIBLE + 2 * api]:
         return after_tags(buf, p, e)
-    return np.int64(p)
+    return p
 
 
 @part
-def response_body(M, buf, o, e, api, version):  # type: ignore[no-untyped-def]
+def response_body(M: Words, buf: Bytes, o: Int, e: Int, api: Int, version: Int) -> Int:
     """Offset in `buf` of the message behind a response's header, -1 unknown."""
     if e - o < 4:
-        return np.int64(-1)
-    if api < KEYS and api != API_VERSIONS and version >= M[FLEXIBLE + 2 * api + 1]:
+        return -1
+    if api < KEYS and api != ApiKey.API_VERSIONS and version >= M[FLEXIBLE + 2 * api + 1]:
         return after_tags(buf, o + 4, e)
-    return np.int64(o + 4)
+    return o + 4
 
 
 @part
-def acks_of(buf, o, e, version):  # type: ignore[no-untyped-def]
+def acks_of(buf: Bytes, o: Int, e: Int, version: Int) -> Int:
     """The acks of a Produce request whose message begins at `o`; 1 when they are out of reach."""
     if version >= 9:
         n, o = uvarint(buf, o, e)
         if o < 0:
-            return np.int64(1)
+            return 1
         if n > 1:
             o += n - 1
     elif version >= 3:
         if o + 2 > e:
-            return np.int64(1)
+            return 1
         n = be16(buf, o)
         o += 2
         if n < 0x8000:
             o += n
     if o + 2 > e:
-        return np.int64(1)
+        return 1
     return be16(buf, o)
 
 
 @part
-def _head_place(M, s):  # type: ignore[no-untyped-def]
+def _head_place(M: Words, direction: Direction) -> Int:
     """Where the direction's current frame lies in the window, -1 when it does not lie there in one piece."""
-    at = M[s + D_AT]
-    return place(M, at) if 0 <= at < KEPT else np.int64(-1)
+    at = direction.at
+    return place(M, at) if 0 <= at < KEPT else -1
 
 
 @part
-def frame_head(M, b, A, s):  # type: ignore[no-untyped-def]
+def frame_head(M: Words, b: Bytes, A: Bytes, direction: Direction) -> Int:
     """The first bytes of the direction's current frame at `A[HEAD:]`; how many there are."""
-    if M[s + D_AT] >= 0:
-        n = min(M[s + D_LENGTH], HEAD_BYTES)
-        return n if copy_out(M, b, A, M[s + D_AT], n, A, HEAD) else np.int64(0)
-    w = np.int64(0)
-    node = M[s + D_HEAD]
-    while node >= 0 and w < HEAD_BYTES:
-        if M[node + N_AT] < 0:
-            break
-        n = min(M[node + N_LENGTH], HEAD_BYTES - w)
-        if not copy_out(M, b, A, M[node + N_AT], n, A, HEAD + w):
+    if direction.at >= 0:
+        n = min(direction.length, HEAD_BYTES)
+        return n if copy_out(M, b, A, direction.at, n, A, HEAD) else 0
+    w = 0
+    piece = direction.head
+    while piece >= 0 and w < HEAD_BYTES:
+        node = node_at(M, piece)
+        n = min(node.length, HEAD_BYTES - w)
+        if node.at < 0 or not copy_out(M, b, A, node.at, n, A, HEAD + w):
             break
         w += n
-        node = M[node + N_NEXT]
+        piece = node.next
     return w
 
 
 @part
-def _frame_columns(M, s, f, body):  # type: ignore[no-untyped-def]
-    """Write the direction's current frame into ten columns of X; the frame's nodes now belong to that row."""
-    M[f] = M[s + D_FIRST]
-    unknown = M[s + D_MISSING] > 0 or M[s + D_NEED] > 0
-    M[f + 1] = NULL if unknown else M[s + D_LATEST]
-    M[f + 2] = M[s + D_SIZE] + 4
-    M[f + 3] = M[s + D_PACKET]
-    M[f + 4] = M[s + D_AT]
-    M[f + 5] = M[s + D_LENGTH]
-    M[f + 6] = M[s + D_HEAD]
-    M[f + 7] = body
-    M[f + 8] = M[s + D_MISSING] + max(M[s + D_NEED], 0)
-    M[f + 9] = M[s + D_CUT]
+def _copy_frame(frame: Frame, direction: Direction, body: Int) -> None:
+    """Write the direction's current frame into `frame`, which owns its nodes from now on."""
+    frame.first = direction.first
+    frame.last = NULL if direction.missing > 0 or direction.need > 0 else direction.latest
+    frame.bytes = direction.size + 4
+    frame.packet = direction.packet
+    frame.at = direction.at
+    frame.length = direction.length
+    frame.head = direction.head
+    frame.body = body
+    frame.missing = direction.missing + max(direction.need, 0)
+    frame.cut = direction.cut
 
 
 @part
-def _no_frame(M, f):  # type: ignore[no-untyped-def]
-    M[f] = NULL
-    M[f + 1] = NULL
-    for q in range(2, 10):
-        M[f + q] = -1
-    M[f + 8] = 0
-    M[f + 9] = 0
+def _no_frame(frame: Frame) -> None:
+    frame.first = NULL
+    frame.last = NULL
+    frame.bytes = -1
+    frame.packet = -1
+    frame.at = -1
+    frame.length = -1
+    frame.head = -1
+    frame.body = -1
+    frame.missing = 0
+    frame.cut = 0
 
 
 @part
-def _request_columns(M, r, row):  # type: ignore[no-untyped-def]
-    x = X_REQUEST
-    M[row + x] = M[r + R_FIRST]
-    M[row + x + 1] = M[r + R_LAST]
-    M[row + x + 2] = M[r + R_BYTES]
-    M[row + x + 3] = M[r + R_PACKET]
-    M[row + x + 4] = M[r + R_AT]
-    M[row + x + 5] = M[r + R_LENGTH]
-    M[row + x + 6] = M[r + R_HEAD]
-    M[row + x + 7] = M[r + R_BODY]
-    M[row + x + 8] = M[r + R_MISSING]
-    M[row + x + 9] = M[r + R_CUT]
-    M[row + X_N] = M[r + R_N]
-    M[row + X_ORPHAN] = 0
-    M[row + X_API] = M[r + R_API]
-    M[row + X_VERSION] = M[r + R_VERSION]
-    M[row + X_CORRELATION] = M[r + R_CORRELATION]
-    M[row + X_CLIENT] = M[r + R_CLIENT]
-    M[row + X_IN_FLIGHT] = M[r + R_IN_FLIGHT]
+def _damaged(frame: Frame) -> bool:
+    """Whether bytes of the frame are not there."""
+    return frame.missing > 0 or frame.cut > 0
 
 
 @part
-def _new_row(M, c):  # type: ignore[no-untyped-def]
-    row = X_BASE + M[K_OUT] * X_WIDTH
-    M[K_OUT] += 1
-    M[row + X_CONNECTION] = M[c + C_NUMBER]
-    M[row + X_QUEUED_FROM] = NULL
-    M[row + X_DIRECTION] = M[c + C_CLIENT]
-    M[c + C_EXCHANGES] += 1
-    return row
+def _request_columns(exchange: Exchange, request: Request) -> None:
+    exchange.request = request.frame
+    exchange.n = request.n
+    exchange.orphan = 0
+    exchange.api = request.api
+    exchange.version = request.version
+    exchange.correlation = request.correlation
+    exchange.client = request.client
+    exchange.in_flight = request.in_flight
 
 
 @part
-def _free_request(M, r):  # type: ignore[no-untyped-def]
-    M[r + R_BYTES] = 0
-    M[r + R_NEXT] = M[K_REQUEST_FREE]
-    M[K_REQUEST_FREE] = r
-    M[K_REQUESTS_LEFT] += 1
+def _no_request(exchange: Exchange, n: Int, correlation: Int, status: Int) -> None:
+    """An exchange whose request is not known."""
+    exchange.n = n
+    exchange.api = -1
+    exchange.version = -1
+    exchange.correlation = correlation
+    exchange.client = -1
+    exchange.in_flight = -1
+    exchange.status = status
 
 
 @part
-def _take_request(M):  # type: ignore[no-untyped-def]
-    r = M[K_REQUEST_FREE]
-    M[K_REQUEST_FREE] = M[r + R_NEXT]
-    M[K_REQUESTS_LEFT] -= 1
-    M[r + R_NEXT] = -1
-    return r
+def _new_row(M: Words, connection: Connection) -> Exchange:
+    control = control_at(M, CONTROL)
+    exchange = exchange_at(M, X_BASE + control.out * EXCHANGE_WIDTH)
+    control.out += 1
+    exchange.connection = connection.number
+    exchange.queued_from = NULL
+    exchange.direction = connection.client
+    connection.exchanges += 1
+    return exchange
 
 
 @part
-def without_response(M, c, r):  # type: ignore[no-untyped-def]
+def _free_request(M: Words, place: Int) -> None:
+    control = control_at(M, CONTROL)
+    request = request_at(M, place)
+    request.frame.bytes = 0
+    request.next = control.request_free
+    control.request_free = place
+    control.requests_left += 1
+
+
+@part
+def _take_request(M: Words) -> Int:
+    control = control_at(M, CONTROL)
+    place = control.request_free
+    request = request_at(M, place)
+    control.request_free = request.next
+    control.requests_left -= 1
+    request.next = -1
+    return place
+
+
+@part
+def without_response(M: Words, connection: Connection, r: Int) -> None:
     """Finish the oldest waiting request `r` (already off the list) as never answered."""
-    row = _new_row(M, c)
-    _request_columns(M, r, row)
-    _no_frame(M, row + X_RESPONSE)
-    answering = direction_of(c, 1 - M[c + C_CLIENT])
-    if M[answering + D_PACKETS] == 0:
-        status = ONE_WAY
-    elif M[r + R_MISSING] > 0 or M[r + R_CUT] > 0 or M[answering + D_LOST] >= M[r + R_PACKETS]:
-        status = PARTIAL
-    elif M[K_FINAL] == CAPTURE_ENDED and M[c + C_END] == END_OPEN:
-        status = PENDING
+    request = request_at(M, r)
+    exchange = _new_row(M, connection)
+    _request_columns(exchange, request)
+    _no_frame(exchange.response)
+    answering = connection.directions[1 - connection.client]
+    if answering.packets == 0:
+        status = Status.ONE_WAY
+    elif _damaged(request.frame) or answering.lost >= request.packets:
+        status = Status.PARTIAL
+    elif control_at(M, CONTROL).final == Final.CAPTURE_ENDED and connection.end == End.OPEN:
+        status = Status.PENDING
     else:
-        status = UNANSWERED
-    M[row + X_STATUS] = status
+        status = Status.UNANSWERED
+    exchange.status = status
     _free_request(M, r)
 
 
 @part
-def pop_request(M, c):  # type: ignore[no-untyped-def]
+def pop_request(M: Words, connection: Connection) -> Int:
     """Take the oldest waiting request off the list, -1 when there is none."""
-    r = M[c + C_REQUEST_HEAD]
-    if r >= 0:
-        M[c + C_REQUEST_HEAD] = M[r + R_NEXT]
-        if M[c + C_REQUEST_HEAD] < 0:
-            M[c + C_REQUEST_TAIL] = -1
-        M[c + C_REQUESTS_OPEN] -= 1
-    return r
+    oldest = connection.request_head
+    if oldest >= 0:
+        connection.request_head = request_at(M, oldest).next
+        if connection.request_head < 0:
+            connection.request_tail = -1
+        connection.requests_open -= 1
+    return oldest
 
 
 @part
-def _answer_columns(M, c, row, answered_last):  # type: ignore[no-untyped-def]
+def _answer_columns(connection: Connection, exchange: Exchange, answered_last: Int) -> None:
     """Queueing and status of a row that has a response."""
-    M[row + X_QUEUED_FROM] = M[c + C_ANSWERED_LAST]
-    q = X_REQUEST + 8
-    s = X_RESPONSE + 8
-    damaged = M[row + q] > 0 or M[row + q + 1] > 0 or M[row + s] > 0 or M[row + s + 1] > 0
-    M[row + X_STATUS] = PARTIAL if damaged else OK
+    exchange.queued_from = connection.answered_last
+    exchange.status = Status.PARTIAL if _damaged(exchange.request) or _damaged(exchange.response) else Status.OK
     if answered_last != NULL:
-        M[c + C_ANSWERED_LAST] = answered_last
+        connection.answered_last = answered_last
 
 
 @part
-def _held_columns(M, h, row):  # type: ignore[no-untyped-def]
-    """A held response's frame into X."""
-    x = X_RESPONSE
-    M[row + x] = M[h + R_FIRST]
-    M[row + x + 1] = M[h + R_LAST]
-    M[row + x + 2] = M[h + R_BYTES]
-    M[row + x + 3] = M[h + R_PACKET]
-    M[row + x + 4] = M[h + R_AT]
-    M[row + x + 5] = M[h + R_LENGTH]
-    M[row + x + 6] = M[h + R_HEAD]
-    M[row + x + 8] = M[h + R_MISSING]
-    M[row + x + 9] = M[h + R_CUT]
-
-
-@part
-def orphan(M, c, h):  # type: ignore[no-untyped-def]
+def orphan(M: Words, connection: Connection, h: Int) -> None:
     """Finish a held response (already off the list) as one whose request was not captured."""
-    row = _new_row(M, c)
-    _no_frame(M, row + X_REQUEST)
-    _held_columns(M, h, row)
-    M[row + X_RESPONSE + 7] = -1
-    M[row + X_N] = M[c + C_ORPHANS]
-    M[row + X_ORPHAN] = 1
-    M[row + X_API] = -1
-    M[row + X_VERSION] = -1
-    M[row + X_CORRELATION] = M[h + R_CORRELATION]
-    M[row + X_CLIENT] = -1
-    M[row + X_IN_FLIGHT] = -1
-    M[row + X_STATUS] = ORPHAN
-    M[c + C_ORPHANS] += 1
-    if M[h + R_LAST] != NULL:
-        M[c + C_ANSWERED_LAST] = M[h + R_LAST]
-    direction = 1 - M[c + C_CLIENT]
+    held = request_at(M, h)
+    exchange = _new_row(M, connection)
+    _no_frame(exchange.request)
+    exchange.response = held.frame
+    exchange.orphan = 1
+    _no_request(exchange, connection.orphans, held.correlation, Status.ORPHAN)
+    connection.orphans += 1
+    frame = held.frame
+    if frame.last != NULL:
+        connection.answered_last = frame.last
     problem(
         M,
-        KIND_ORPHAN,
-        c,
-        direction,
-        M[h + R_FIRST],
-        M[h + R_PACKET],
-        M[h + R_N],
-        M[h + R_BYTES],
-        M[h + R_CORRELATION],
+        Kind.ORPHAN_RESPONSE,
+        connection,
+        1 - connection.client,
+        frame.first,
+        frame.packet,
+        held.n,
+        frame.bytes,
+        held.correlation,
     )
     _free_request(M, h)
 
 
 @part
-def request_waits(M, s, time, packet):  # type: ignore[no-untyped-def]
-    """Whether a request that was sent before `time` may wait behind a hole of its direction `s`, or one that was
+def request_waits(M: Words, direction: Direction, time: Int, packet: Int) -> bool:
+    """Whether a request that was sent before `time` may wait behind a hole of its direction, or one that was
     captured before `packet`: two interfaces can have two clocks."""
-    node = M[s + D_AHEAD_HEAD]
+    place = direction.ahead_head
     steps = 0
-    while node >= 0 and steps < NEXT_FEW:
-        if M[node + N_TIME] <= time or M[node + N_PACKET] <= packet:
+    while place >= 0 and steps < NEXT_FEW:
+        node = node_at(M, place)
+        if node.time <= time or node.packet <= packet:
             return True
-        node = M[node + N_NEXT]
+        place = node.next
         steps += 1
     return False
 
 
 @part
-def release_held(M, c):  # type: ignore[no-untyped-def]
+def release_held(M: Words, connection: Connection) -> None:
     """Responses held too long become orphans."""
-    while M[c + C_HELD_HEAD] >= 0:
-        h = M[c + C_HELD_HEAD]
-        late = M[c + C_PACKETS] - M[h + R_PACKETS] >= HOLD_PACKETS
-        late = late and not request_waits(M, direction_of(c, M[c + C_CLIENT]), M[h + R_FIRST], M[h + R_PACKET])
-        if not (M[K_FINAL] > RUNNING or late or M[c + C_HELD] > HELD):
+    while connection.held_head >= 0:
+        h = connection.held_head
+        held = request_at(M, h)
+        late = connection.packets - held.packets >= HOLD_PACKETS
+        asking = connection.directions[connection.client]
+        late = late and not request_waits(M, asking, held.frame.first, held.frame.packet)
+        if not (control_at(M, CONTROL).final > Final.RUNNING or late or connection.held > HELD):
             return
-        M[c + C_HELD_HEAD] = M[h + R_NEXT]
-        M[c + C_HELD] -= 1
-        orphan(M, c, h)
+        connection.held_head = held.next
+        connection.held -= 1
+        orphan(M, connection, h)
 
 
 @part
-def _meet_held(M, c, r):  # type: ignore[no-untyped-def]
+def _meet_held(M: Words, connection: Connection, r: Int) -> bool:
     """A request that was captured after its response; True when one was waiting for it."""
-    before = np.int64(-1)
-    h = M[c + C_HELD_HEAD]
+    request = request_at(M, r)
+    before = -1
+    h = connection.held_head
     while h >= 0:
-        if M[h + R_CORRELATION] == M[r + R_CORRELATION] and M[h + R_FIRST] != NULL:
+        held = request_at(M, h)
+        if held.correlation == request.correlation and held.frame.first != NULL:
             if before >= 0:
-                M[before + R_NEXT] = M[h + R_NEXT]
+                request_at(M, before).next = held.next
             else:
-                M[c + C_HELD_HEAD] = M[h + R_NEXT]
-            M[c + C_HELD] -= 1
-            row = _new_row(M, c)
-            _request_columns(M, r, row)
-            _held_columns(M, h, row)
-            M[row + X_RESPONSE + 7] = -2
-            _answer_columns(M, c, row, M[h + R_LAST])
+                connection.held_head = held.next
+            connection.held -= 1
+            exchange = _new_row(M, connection)
+            _request_columns(exchange, request)
+            exchange.response = held.frame
+            exchange.response.body = -2
+            _answer_columns(connection, exchange, held.frame.last)
             _free_request(M, h)
             _free_request(M, r)
             return True
         before = h
-        h = M[h + R_NEXT]
+        h = held.next
     return False
 
 
 @part
-def text_like(buf, o, n):  # type: ignore[no-untyped-def]
+def text_like(buf: Bytes, o: Int, n: Int) -> bool:
     """No control characters: what a client id looks like."""
     for q in range(n):
         x = buf[o + q]
@@ -511,7 +429,7 @@ def text_like(buf, o, n):  # type: ignore[no-untyped-def]
 
 
 @part
-def known_header(M, A, o, have, size):  # type: ignore[no-untyped-def]
+def known_header(M: Words, A: Bytes, o: Int, have: Int, size: Int) -> bool:
     """Whether the first bytes of a frame read as the header of a request whose API and version we know."""
     if have < 8 or size < 8:
         return False
@@ -519,7 +437,7 @@ def known_header(M, A, o, have, size):  # type: ignore[no-untyped-def]
     version = be16(A, o + 2)
     if program_of(M, api, version, 0) < 0:
         return False
-    if api == CONTROLLED_SHUTDOWN and version == 0:
+    if api == ApiKey.CONTROLLED_SHUTDOWN and version == 0:
         return True
     if have < 10:
         return False
@@ -528,214 +446,206 @@ def known_header(M, A, o, have, size):  # type: ignore[no-untyped-def]
 
 
 @part
-def clean_client(A, o, have):  # type: ignore[no-untyped-def]
+def clean_client(A: Bytes, o: Int, have: Int) -> bool:
     """Whether the client id of a request header (or as much of it as is there) is text."""
     n = be16(A, o + 8)
     return n >= 0x8000 or text_like(A, o + 10, min(n, have - 10))
 
 
 @part
-def _token(M, c, s):  # type: ignore[no-untyped-def]
+def _token(M: Words, connection: Connection, direction: Direction) -> None:
     """A bare SASL token: kept apart from exchanges."""
-    direction = 0 if M[s + D_SIDE] == M[c + C_CLIENT] else 1
-    row = _new_row(M, c)
-    M[c + C_EXCHANGES] -= 1
-    _no_frame(M, row + X_REQUEST)
-    _no_frame(M, row + X_RESPONSE)
-    _frame_columns(M, s, row + (X_REQUEST if direction == 0 else X_RESPONSE), np.int64(0))
-    M[row + X_N] = M[c + C_TOKENS]
-    M[row + X_ORPHAN] = direction
-    M[row + X_API] = -1
-    M[row + X_VERSION] = -1
-    M[row + X_CORRELATION] = 0
-    M[row + X_CLIENT] = -1
-    M[row + X_IN_FLIGHT] = -1
-    M[row + X_STATUS] = TOKEN
-    M[c + C_TOKENS] += 1
-
-
-@part
-def request_complete(M, b, A, c, s):  # type: ignore[no-untyped-def]
-    """The direction's current frame is a request (as much of it as will ever come)."""
-    o = _head_place(M, s)
-    if o >= 0:
-        _request(M, A, c, s, b, o, min(M[s + D_LENGTH], HEAD_BYTES))
+    exchange = _new_row(M, connection)
+    connection.exchanges -= 1
+    _no_frame(exchange.request)
+    _no_frame(exchange.response)
+    if direction.side == connection.client:
+        exchange.orphan = 0
+        _copy_frame(exchange.request, direction, 0)
     else:
-        _request(M, A, c, s, A, HEAD, frame_head(M, b, A, s))
+        exchange.orphan = 1
+        _copy_frame(exchange.response, direction, 0)
+    _no_request(exchange, connection.tokens, 0, TOKEN)
+    connection.tokens += 1
 
 
 @part
-def _request(M, A, c, s, buf, o, have):  # type: ignore[no-untyped-def]
+def request_complete(M: Words, b: Bytes, A: Bytes, connection: Connection, direction: Direction) -> None:
+    """The direction's current frame is a request (as much of it as will ever come)."""
+    o = _head_place(M, direction)
+    if o >= 0:
+        _request(M, A, connection, direction, b, o, min(direction.length, HEAD_BYTES))
+    else:
+        _request(M, A, connection, direction, A, HEAD, frame_head(M, b, A, direction))
+
+
+@part
+def _request(M: Words, A: Bytes, connection: Connection, direction: Direction, buf: Bytes, o: Int, have: Int) -> None:
     """A request whose first `have` bytes are at `buf[o:]`."""
-    size = M[s + D_SIZE]
-    if M[c + C_SASL] == SASL_BARE:
+    size = direction.size
+    if connection.sasl == Sasl.BARE:
         if not known_header(M, buf, o, have, size) or not clean_client(buf, o, have):
-            _token(M, c, s)
+            _token(M, connection, direction)
             return
-        M[c + C_SASL] = SASL_NONE
+        connection.sasl = Sasl.NONE
     if have < 8:
-        problem(M, KIND_BAD_HEADER, c, M[s + D_SIDE], M[s + D_FIRST], M[s + D_PACKET], M[s + D_NEXT], size + 4, -1)
-        _token(M, c, s)
+        _bad_header(M, connection, direction)
         return
     api = be16(buf, o)
     version = be16(buf, o + 2)
     body = request_body(M, buf, o, o + have, api, version)
     if body >= 0:
         body -= o
-    client = np.int64(-1)
-    if have >= 10 and not (api == CONTROLLED_SHUTDOWN and version == 0):
+    client = -1
+    if have >= 10 and not (api == ApiKey.CONTROLLED_SHUTDOWN and version == 0):
         n = be16(buf, o + 8)
         if n < 0x8000 and n <= have - 10:
-            client = client_code(M, A, c, buf, o + 10, n)
-    if M[c + C_CLIENT_ID] < 0:
-        M[c + C_CLIENT_ID] = client
-    if M[c + C_REQUESTS_OPEN] >= MAX_WAITING:
-        without_response(M, c, pop_request(M, c))
+            client = client_code(M, A, connection, buf, o + 10, n)
+    if connection.client_id < 0:
+        connection.client_id = client
+    if connection.requests_open >= MAX_WAITING:
+        without_response(M, connection, pop_request(M, connection))
     r = _take_request(M)
-    M[r + R_API] = api
-    M[r + R_VERSION] = version
-    M[r + R_CORRELATION] = signed32(buf, o + 4)
-    M[r + R_CLIENT] = client
-    M[r + R_FIRST] = M[s + D_FIRST]
-    M[r + R_LAST] = NULL if M[s + D_MISSING] > 0 or M[s + D_NEED] > 0 else M[s + D_LATEST]
-    M[r + R_BYTES] = size + 4
-    M[r + R_PACKET] = M[s + D_PACKET]
-    M[r + R_AT] = M[s + D_AT]
-    M[r + R_LENGTH] = M[s + D_LENGTH]
-    M[r + R_HEAD] = M[s + D_HEAD]
-    M[r + R_BODY] = body
-    M[r + R_MISSING] = M[s + D_MISSING] + max(M[s + D_NEED], 0)
-    M[r + R_CUT] = M[s + D_CUT]
-    M[r + R_N] = M[c + C_REQUESTS]
-    M[c + C_REQUESTS] += 1
-    M[r + R_IN_FLIGHT] = M[c + C_REQUESTS_OPEN] + 1
-    M[r + R_PACKETS] = M[c + C_PACKETS]
-    if api == SASL_HANDSHAKE and version == 0:
-        M[c + C_SASL] = SASL_ASKED
-    if api == PRODUCE and body >= 0 and acks_of(buf, o + body, o + have, version) == 0:
-        row = _new_row(M, c)
-        _request_columns(M, r, row)
-        _no_frame(M, row + X_RESPONSE)
-        damaged = M[r + R_MISSING] > 0 or M[r + R_CUT] > 0
-        M[row + X_STATUS] = PARTIAL if damaged else NO_RESPONSE
+    request = request_at(M, r)
+    request.api = api
+    request.version = version
+    request.correlation = signed32(buf, o + 4)
+    request.client = client
+    _copy_frame(request.frame, direction, body)
+    request.n = connection.requests
+    connection.requests += 1
+    request.in_flight = connection.requests_open + 1
+    request.packets = connection.packets
+    if api == ApiKey.SASL_HANDSHAKE and version == 0:
+        connection.sasl = Sasl.ASKED
+    if api == ApiKey.PRODUCE and body >= 0 and acks_of(buf, o + body, o + have, version) == 0:
+        exchange = _new_row(M, connection)
+        _request_columns(exchange, request)
+        _no_frame(exchange.response)
+        exchange.status = Status.PARTIAL if _damaged(request.frame) else Status.NO_RESPONSE
         _free_request(M, r)
         return
-    if M[c + C_HELD] > 0 and _meet_held(M, c, r):
+    if connection.held > 0 and _meet_held(M, connection, r):
         return
-    tail = M[c + C_REQUEST_TAIL]
-    if tail >= 0:
-        M[tail + R_NEXT] = r
-        if M[tail + R_CORRELATION] >= M[r + R_CORRELATION]:
-            M[c + C_UNORDERED] = 1
+    if connection.request_tail >= 0:
+        tail = request_at(M, connection.request_tail)
+        tail.next = r
+        if tail.correlation >= request.correlation:
+            connection.unordered = 1
     else:
-        M[c + C_REQUEST_HEAD] = r
-        M[c + C_UNORDERED] = 0
-    M[c + C_REQUEST_TAIL] = r
-    M[c + C_REQUESTS_OPEN] += 1
+        connection.request_head = r
+        connection.unordered = 0
+    connection.request_tail = r
+    connection.requests_open += 1
 
 
 @part
-def waiting_with(M, c, correlation):  # type: ignore[no-untyped-def]
+def _bad_header(M: Words, connection: Connection, direction: Direction) -> None:
+    """A frame that is too short for its header, or whose beginning is not there."""
+    damage(M, Kind.BAD_HEADER, connection, direction, direction.size + 4, -1)
+    _token(M, connection, direction)
+
+
+@part
+def waiting_with(M: Words, connection: Connection, correlation: Int) -> tuple[Int, Int]:
     """The oldest waiting request with a correlation id, -1 when there is none near the front; how many were passed."""
-    r = M[c + C_REQUEST_HEAD]
-    steps = np.int64(0)
-    ordered = r >= 0 and M[c + C_UNORDERED] == 0
-    if ordered and M[M[c + C_REQUEST_TAIL] + R_CORRELATION] < correlation:
-        return np.int64(-1), steps
+    r = connection.request_head
+    steps = 0
+    ordered = r >= 0 and connection.unordered == 0
+    if ordered and request_at(M, connection.request_tail).correlation < correlation:
+        return -1, steps
     while r >= 0 and steps < MAX_SKIPPED:
-        if M[r + R_CORRELATION] == correlation:
+        request = request_at(M, r)
+        if request.correlation == correlation:
             return r, steps
-        if ordered and M[r + R_CORRELATION] > correlation:
+        if ordered and request.correlation > correlation:
             break
-        r = M[r + R_NEXT]
+        r = request.next
         steps += 1
-    return np.int64(-1), steps
+    return -1, steps
 
 
 @part
-def _not_in_flight(M, c, answered):  # type: ignore[no-untyped-def]
+def _not_in_flight(M: Words, connection: Connection, answered: Int) -> None:
     """Requests that were captured before this answer but sent after it (a capture out of order) did not overlap it."""
-    r = M[c + C_REQUEST_HEAD]
+    r = connection.request_head
     steps = 0
     while r >= 0 and steps < NEXT_FEW:
-        if M[r + R_FIRST] > answered:
-            M[r + R_IN_FLIGHT] -= 1
-        r = M[r + R_NEXT]
+        request = request_at(M, r)
+        if request.frame.first > answered:
+            request.in_flight -= 1
+        r = request.next
         steps += 1
 
 
 @part
-def response_complete(M, b, A, c, s):  # type: ignore[no-untyped-def]
+def response_complete(M: Words, b: Bytes, A: Bytes, connection: Connection, direction: Direction) -> None:
     """The direction's current frame is a response (as much of it as will ever come)."""
-    o = _head_place(M, s)
+    o = _head_place(M, direction)
     if o >= 0:
-        _response(M, c, s, b, o, min(M[s + D_LENGTH], HEAD_BYTES))
+        _response(M, connection, direction, b, o, min(direction.length, HEAD_BYTES))
     else:
-        _response(M, c, s, A, HEAD, frame_head(M, b, A, s))
+        _response(M, connection, direction, A, HEAD, frame_head(M, b, A, direction))
 
 
 @part
-def _response(M, c, s, buf, o, have):  # type: ignore[no-untyped-def]
+def _response(M: Words, connection: Connection, direction: Direction, buf: Bytes, o: Int, have: Int) -> None:
     """A response whose first `have` bytes are at `buf[o:]`."""
     if have < 4:
-        problem(
-            M, KIND_BAD_HEADER, c, M[s + D_SIDE], M[s + D_FIRST], M[s + D_PACKET], M[s + D_NEXT], M[s + D_SIZE] + 4, -1
-        )
-        _token(M, c, s)
+        _bad_header(M, connection, direction)
         return
     correlation = signed32(buf, o)
-    r, _ = waiting_with(M, c, correlation)
-    if r < 0 and M[c + C_SASL] == SASL_BARE:
-        _token(M, c, s)
+    r, _ = waiting_with(M, connection, correlation)
+    if r < 0 and connection.sasl == Sasl.BARE:
+        _token(M, connection, direction)
         return
     if r < 0:
-        h = _take_request(M)
-        M[h + R_CORRELATION] = correlation
-        M[h + R_FIRST] = M[s + D_FIRST]
-        M[h + R_LAST] = NULL if M[s + D_MISSING] > 0 or M[s + D_NEED] > 0 else M[s + D_LATEST]
-        M[h + R_BYTES] = M[s + D_SIZE] + 4
-        M[h + R_PACKET] = M[s + D_PACKET]
-        M[h + R_AT] = M[s + D_AT]
-        M[h + R_LENGTH] = M[s + D_LENGTH]
-        M[h + R_HEAD] = M[s + D_HEAD]
-        M[h + R_MISSING] = M[s + D_MISSING] + max(M[s + D_NEED], 0)
-        M[h + R_CUT] = M[s + D_CUT]
-        M[h + R_N] = M[s + D_NEXT]
-        M[h + R_PACKETS] = M[c + C_PACKETS]
-        tail = M[c + C_HELD_HEAD]
-        if tail < 0:
-            M[c + C_HELD_HEAD] = h
-        else:
-            while M[tail + R_NEXT] >= 0:
-                tail = M[tail + R_NEXT]
-            M[tail + R_NEXT] = h
-        M[c + C_HELD] += 1
-        release_held(M, c)
+        _hold(M, connection, direction, correlation)
         return
     while True:
-        first = pop_request(M, c)
+        first = pop_request(M, connection)
         if first == r:
             break
-        without_response(M, c, first)
-    _not_in_flight(M, c, M[s + D_LATEST])
-    api = M[r + R_API]
-    version = M[r + R_VERSION]
-    row = _new_row(M, c)
-    _request_columns(M, r, row)
-    body = response_body(M, buf, o, o + have, api, version)
+        without_response(M, connection, first)
+    _not_in_flight(M, connection, direction.latest)
+    request = request_at(M, r)
+    exchange = _new_row(M, connection)
+    _request_columns(exchange, request)
+    body = response_body(M, buf, o, o + have, request.api, request.version)
     if body >= 0:
         body -= o
-    _frame_columns(M, s, row + X_RESPONSE, body)
-    _answer_columns(M, c, row, M[row + X_RESPONSE + 1])
-    if M[c + C_SASL] == SASL_ASKED and api == SASL_HANDSHAKE and have >= 6 and be16(buf, o + 4) == 0:
-        M[c + C_SASL] = SASL_BARE
+    _copy_frame(exchange.response, direction, body)
+    _answer_columns(connection, exchange, exchange.response.last)
+    asked = connection.sasl == Sasl.ASKED and request.api == ApiKey.SASL_HANDSHAKE
+    if asked and have >= 6 and be16(buf, o + 4) == 0:
+        connection.sasl = Sasl.BARE
     _free_request(M, r)
 
 
 @part
-def client_matches(M, A, c, o, have):  # type: ignore[no-untyped-def]
+def _hold(M: Words, connection: Connection, direction: Direction, correlation: Int) -> None:
+    """The direction's current frame answers a request that was not captured yet: it is held."""
+    h = _take_request(M)
+    held = request_at(M, h)
+    held.correlation = correlation
+    _copy_frame(held.frame, direction, -1)
+    held.n = direction.next
+    held.packets = connection.packets
+    tail = connection.held_head
+    if tail < 0:
+        connection.held_head = h
+    else:
+        while request_at(M, tail).next >= 0:
+            tail = request_at(M, tail).next
+        request_at(M, tail).next = h
+    connection.held += 1
+    release_held(M, connection)
+
+
+@part
+def client_matches(M: Words, A: Bytes, connection: Connection, o: Int, have: Int) -> bool:
     """Whether a request header (frame without prefix at `o`) carries the client id that this connection is known by."""
-    code = M[c + C_CLIENT_ID]
+    code = connection.client_id
     if code < 0 or have < 10:
         return False
     n = be16(A, o + 8)

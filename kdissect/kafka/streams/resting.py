@@ -16,34 +16,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.arrays.growing import grown, read
-from kdissect.tcp.layout import (
-    C_END,
-    C_FLOW,
-    C_HELD_HEAD,
-    C_LAST,
-    C_NEWS,
-    C_NUMBER,
-    C_REQUEST_HEAD,
-    C_SEALED,
-    C_WIDTH,
-    CONNECTION_WIDTH,
-    D_AHEAD_HEAD,
-    D_AT,
-    D_HEAD,
-    D_MODE,
-    D_NEED,
-    D_OTHER,
-    D_PREFIX_BYTES,
-    D_RING,
-    D_WIDTH,
-    END_OPEN,
-    K_CONNECTION_FREE,
-    K_CONNECTIONS_LEFT,
-    MODE_IGNORED,
-    RECENT,
-)
+from kdissect.kernels.records import Words, offsets
+from kdissect.tcp.layout import CONNECTION_WIDTH, CONTROL, RECENT, Connection, End, Mode, control_at
 
-Words = npt.NDArray[np.int64]
+C = offsets(Connection)
 
 LIVE = 8192
 """Connections that stay on the heap in any case: 15 MB, and more than most captures have."""
@@ -53,8 +29,7 @@ LOT = 2048
 """Connections packed together, and brought back at a time to be finished."""
 CODEC = "zstd"
 
-_SIDES = np.array([C_WIDTH, C_WIDTH + D_WIDTH])
-_RINGS: Words = (_SIDES[:, None] + D_RING + np.arange(RECENT)).ravel()
+_RINGS: Words = np.concatenate([side.ring + np.arange(RECENT) for side in C.directions])
 _WORDS: Words = np.setdiff1d(np.arange(CONNECTION_WIDTH), _RINGS)
 
 
@@ -88,40 +63,41 @@ class Parked:
     def park(self, M: Words, connections: Words, conn_of: Words, now: int) -> None:
         """Pack what rests, when there is much of it. `connections`: addresses of all structs, free ones too; `now`: the
         time of the last packet."""
-        live = connections[M[connections + C_NUMBER] >= 0]
+        live = connections[M[connections + C.number] >= 0]
         if len(live) <= LIVE:
             return
-        resting = live[now - M[live + C_LAST] > REST_NS]
-        for word, value in ((C_REQUEST_HEAD, -1), (C_HELD_HEAD, -1), (C_SEALED, 0), (C_NEWS, 0)):
+        resting = live[now - M[live + C.last] > REST_NS]
+        for word, value in ((C.request_head, -1), (C.held_head, -1), (C.sealed, 0), (C.news, 0)):
             resting = resting[M[resting + word] == value]
-        for side in _SIDES.tolist():
-            for word in (D_HEAD, D_AHEAD_HEAD, D_AT):
-                resting = resting[M[resting + side + word] == -1]
-            between = (M[resting + side + D_NEED] < 0) & (M[resting + side + D_PREFIX_BYTES] == 0)
-            resting = resting[between | (M[resting + side + D_MODE] == MODE_IGNORED)]
+        for side in C.directions:
+            for word in (side.head, side.ahead_head, side.at):
+                resting = resting[M[resting + word] == -1]
+            between = (M[resting + side.need] < 0) & (M[resting + side.prefix_bytes] == 0)
+            resting = resting[between | (M[resting + side.mode] == Mode.IGNORED)]
         if len(resting) < LIVE // 4:
             return
-        resting = resting[np.argsort(M[resting + C_NUMBER], kind="stable")]
+        resting = resting[np.argsort(M[resting + C.number], kind="stable")]
         for first in range(0, len(resting), LOT):
             self._pack(M, resting[first : first + LOT], conn_of)
 
     def _pack(self, M: Words, rows: Words, conn_of: Words) -> None:
         words = np.ascontiguousarray(M[rows + _WORDS[:, None]])
-        flow = M[rows + C_FLOW]
+        flow = M[rows + C.flow]
         self._made += 1
         self._lots[self._made] = _Lot(
-            pa.compress(words, codec=CODEC, asbytes=True), flow, M[rows + C_LAST], M[rows + C_END] != END_OPEN,
+            pa.compress(words, codec=CODEC, asbytes=True), flow, M[rows + C.last], M[rows + C.end] != End.OPEN,
             np.ones(len(rows), np.bool_),
         )  # fmt: skip
         self._lot_of = grown(self._lot_of, len(conn_of))
         self._lot_of[flow] = self._made
         conn_of[flow] = -1
         self.count += len(rows)
-        M[rows + C_NUMBER] = -1
-        M[rows[:-1] + C_FLOW] = rows[1:]
-        M[rows[-1] + C_FLOW] = M[K_CONNECTION_FREE]
-        M[K_CONNECTION_FREE] = rows[0]
-        M[K_CONNECTIONS_LEFT] += len(rows)
+        M[rows + C.number] = -1
+        M[rows[:-1] + C.flow] = rows[1:]
+        control = control_at(M, CONTROL)
+        M[rows[-1] + C.flow] = control.connection_free
+        control.connection_free = rows[0]
+        control.connections_left += len(rows)
 
     def holds(self, flows: Words) -> npt.NDArray[np.bool_]:
         """Whether the connections of these flows rest."""
@@ -151,13 +127,14 @@ class Parked:
 
     def bring_back(self, flows: Words, M: Words, connections: Words, conn_of: Words) -> None:
         """Put connections that rest back on the heap, where at least as many structs are free."""
-        free = connections[M[connections + C_NUMBER] < 0]
+        free = connections[M[connections + C.number] < 0]
         places, free = free[: len(flows)], free[len(flows) :]
-        M[free[:-1] + C_FLOW] = free[1:]
+        M[free[:-1] + C.flow] = free[1:]
         if len(free):
-            M[free[-1] + C_FLOW] = -1
-        M[K_CONNECTION_FREE] = free[0] if len(free) else -1
-        M[K_CONNECTIONS_LEFT] = len(free)
+            M[free[-1] + C.flow] = -1
+        control = control_at(M, CONTROL)
+        control.connection_free = free[0] if len(free) else -1
+        control.connections_left = len(free)
         lots = self._lot_of[flows]
         for number in np.unique(lots).tolist():
             lot = self._lots[number]
@@ -167,8 +144,7 @@ class Parked:
             at = places[lots == number]
             M[at[:, None] + _WORDS] = lot.words()[rows]
             M[at[:, None] + _RINGS] = 0
-            for side, other in ((_SIDES[0], _SIDES[1]), (_SIDES[1], _SIDES[0])):
-                M[at + side + D_OTHER] = at + other
+            M[at + C.place] = at
             conn_of[mine] = at
             lot.here[rows] = False
             if not lot.here.any():

@@ -35,7 +35,6 @@ from kdissect.kafka.streams.framing import (
     gap,
 )
 from kdissect.kafka.streams.pairing import (
-    CONTROLLED_SHUTDOWN,
     clean_client,
     client_matches,
     known_header,
@@ -49,10 +48,6 @@ from kdissect.kafka.streams.sealing import begins_sealed, looks_sealed, seal
 from kdissect.kafka.streams.state import (
     HEAD_BYTES,
     KEYS,
-    R_API,
-    R_CORRELATION,
-    R_N,
-    R_VERSION,
     SCRATCH,
     SCRATCH_BYTES,
     WINDOW,
@@ -61,51 +56,16 @@ from kdissect.kafka.streams.state import (
     copy_out,
     problem,
     program_of,
+    request_at,
     signed32,
 )
 from kdissect.kernels.kernel import part
-from kdissect.tcp.assembly import give_node
-from kdissect.tcp.layout import (
-    C_CLIENT,
-    C_KAFKA,
-    C_LAST,
-    C_NEWS,
-    C_REQUEST_HEAD,
-    C_WIDTH,
-    CONNECTION_WIDTH,
-    D_AHEAD,
-    D_BEGIN16A,
-    D_BEGIN16B,
-    D_BEGUN,
-    D_BUDGET,
-    D_BYTES,
-    D_FRAMES,
-    D_HEAD,
-    D_MODE,
-    D_NEED,
-    D_NEXT,
-    D_OTHER,
-    D_SEARCHED,
-    D_SIDE,
-    D_SKIPPED,
-    D_STARTED,
-    D_TAIL,
-    D_TRIED,
-    D_WIDTH,
-    D_WINDOW,
-    HOLE,
-    K_FINAL,
-    MODE_FRAMES,
-    MODE_IGNORED,
-    MODE_SEARCH,
-    N_AT,
-    N_LENGTH,
-    N_NEXT,
-    N_PACKET,
-    N_POSITION,
-    N_TIME,
-    RUNNING,
-)
+from kdissect.kernels.records import Bytes, Int, Words
+from kdissect.problems import Kind
+from kdissect.schema.apikeys import ApiKey
+from kdissect.schema.vm import Skim
+from kdissect.tcp.assembly import give_node, opposite
+from kdissect.tcp.layout import CONTROL, CUT, HOLE, Connection, Direction, Final, Mode, control_at, node_at
 
 ENOUGH = 512
 """Bytes of a frame too large for the window that must be there before it is judged."""
@@ -122,77 +82,74 @@ STEP = 4
 REJECT, ACCEPT, WAIT, HOLD = 0, 1, 2, 3
 """HOLD: requests wait behind a hole, among them perhaps the one that is answered here."""
 
-KIND_RESYNCHRONISED, KIND_NOT_RESYNCHRONISED = 2, 3
-
 
 @part
-def gather(M, b, A, s):  # type: ignore[no-untyped-def]
+def gather(M: Words, b: Bytes, A: Bytes, direction: Direction) -> tuple[Int, bool]:
     """The window up to its first gap at `A[SCRATCH:]`: where it ends, and whether a gap (or the limit) ends them."""
-    w = np.int64(SCRATCH)
-    node = M[s + D_HEAD]
-    while node >= 0:
-        if M[node + N_AT] < 0:
+    w = SCRATCH
+    piece = direction.head
+    while piece >= 0:
+        node = node_at(M, piece)
+        fits_in = node.at >= 0 and w + node.length <= SCRATCH + SCRATCH_BYTES
+        if not fits_in or not copy_out(M, b, A, node.at, node.length, A, w):
             return w, True
-        n = M[node + N_LENGTH]
-        if w + n > SCRATCH + SCRATCH_BYTES or not copy_out(M, b, A, M[node + N_AT], n, A, w):
-            return w, True
-        w += n
-        node = M[node + N_NEXT]
+        w += node.length
+        piece = node.next
     return w, False
 
 
 @part
-def _begins_segment(M, s, o):  # type: ignore[no-untyped-def]
+def _begins_segment(M: Words, direction: Direction, o: Int) -> bool:
     """Whether a captured segment begins at offset `o` of the window: where a peer that writes a message begins it."""
-    w = np.int64(SCRATCH)
-    node = M[s + D_HEAD]
-    while node >= 0 and w < o:
-        w += M[node + N_LENGTH]
-        node = M[node + N_NEXT]
-    return w == o and node >= 0 and M[node + N_POSITION] == 1
+    w = SCRATCH
+    piece = direction.head
+    while piece >= 0 and w < o:
+        node = node_at(M, piece)
+        w += node.length
+        piece = node.next
+    return w == o and piece >= 0 and node_at(M, piece).position == 1
 
 
 @part
-def _asked_late(M, s, o):  # type: ignore[no-untyped-def]
+def _asked_late(M: Words, connection: Connection, direction: Direction, o: Int) -> bool:
     """Whether the request of what begins at offset `o` of the window may wait behind a hole."""
-    other = M[s + D_OTHER]
-    if M[other + D_AHEAD] == 0:
+    other = opposite(connection, direction)
+    if other.ahead == 0:
         return False
-    w = np.int64(SCRATCH)
-    node = M[s + D_HEAD]
-    while M[node + N_NEXT] >= 0 and w + M[node + N_LENGTH] <= o:
-        w += M[node + N_LENGTH]
-        node = M[node + N_NEXT]
-        M[s + D_BUDGET] -= STEP
-    return request_waits(M, other, M[node + N_TIME], M[node + N_PACKET])
+    w = SCRATCH
+    node = node_at(M, direction.head)
+    while node.next >= 0 and w + node.length <= o:
+        w += node.length
+        node = node_at(M, node.next)
+        direction.budget -= STEP
+    return request_waits(M, other, node.time, node.packet)
 
 
 @part
-def _waiting(M, c, s, correlation):  # type: ignore[no-untyped-def]
+def _waiting(M: Words, connection: Connection, direction: Direction, correlation: Int) -> Int:
     """`waiting_with` within the direction's budget."""
-    if M[s + D_BUDGET] < 0:
-        return np.int64(-1)
-    r, steps = waiting_with(M, c, correlation)
-    M[s + D_BUDGET] -= STEP * steps
+    if direction.budget < 0:
+        return -1
+    r, steps = waiting_with(M, connection, correlation)
+    direction.budget -= STEP * steps
     return r
 
 
 @part
-def _trial(M, A, sk, s, begin, end, program):  # type: ignore[no-untyped-def]
+def _trial(A: Bytes, sk: Skim, direction: Direction, begin: Int, end: Int, program: Int) -> Int:
     """`fits` within the direction's budget."""
-    M[s + D_BUDGET] -= 64 + end - begin
-    if begin < 0 or program < 0 or M[s + D_BUDGET] < 0:
+    direction.budget -= 64 + end - begin
+    if begin < 0 or program < 0 or direction.budget < 0:
         return UNREADABLE
     return fits(A, begin, end, program, sk)
 
 
 @part
-def _seconded(M, A, s, o, n, closed, correlation):  # type: ignore[no-untyped-def]
-    """Judge a first request that fits but does not name its client, as small numbers in any protocol might: the other
+def _seconded(M: Words, A: Bytes, other: Direction, o: Int, n: Int, closed: bool, correlation: Int) -> Int:
+    """Judge a first request that fits but does not name its client, as small numbers in any protocol might: the `other`
     direction must begin with an answer to it, or the frame behind it (at `o`) read as a request too."""
-    other = M[s + D_OTHER]
-    begins = M[other + D_BEGIN16A]
-    if M[other + D_BEGUN] == 1 and begins != 0:
+    begins = other.begin16a
+    if other.begun == 1 and begins != 0:
         size = (begins >> 32) & 0xFFFFFFFF
         answers = ((begins + 0x80000000) & 0xFFFFFFFF) - 0x80000000 == correlation
         return ACCEPT if answers and LEAST_RESPONSE <= size <= MAX_RESPONSE else REJECT
@@ -204,7 +161,10 @@ def _seconded(M, A, s, o, n, closed, correlation):  # type: ignore[no-untyped-de
 
 
 @part
-def _request_candidate(M, A, sk, c, s, o, n, closed, at_start):  # type: ignore[no-untyped-def]
+def _request_candidate(
+    M: Words, A: Bytes, sk: Skim, connection: Connection, direction: Direction, o: Int, n: Int, closed: bool, at_start:
+    bool,
+) -> Int:  # fmt: skip
     """Judge offset `o` of the window, which ends at `n`, as the beginning of a request; `closed` when no more bytes
     will follow."""
     if n - o < 14:
@@ -220,7 +180,7 @@ def _request_candidate(M, A, sk, c, s, o, n, closed, at_start):  # type: ignore[
         return REJECT
     have = min(n - o - 4, size)
     whole = have == size
-    vouched = M[c + C_KAFKA] == 1 and client_matches(M, A, c, o + 4, have)
+    vouched = connection.kafka == 1 and client_matches(M, A, connection, o + 4, have)
     if not known_header(M, A, o + 4, have, size):
         length = be16(A, o + 12)
         readable = size >= 10 and length <= min(size - 10, HEAD_BYTES) and length > 0
@@ -234,15 +194,15 @@ def _request_candidate(M, A, sk, c, s, o, n, closed, at_start):  # type: ignore[
     version = be16(A, o + 6)
     program = program_of(M, api, version, 0)
     body = request_body(M, A, o + 4, o + 4 + have, api, version)
-    clean = clean_client(A, o + 4, have) or (api == CONTROLLED_SHUTDOWN and version == 0)
+    clean = clean_client(A, o + 4, have) or (api == ApiKey.CONTROLLED_SHUTDOWN and version == 0)
     if not clean and not (at_start and whole):
         return REJECT
     if whole:
         named = 0 < be16(A, o + 12) < 0x8000
-        if _trial(M, A, sk, s, body, o + 4 + size, program) == FITS:
-            if named or M[c + C_KAFKA] == 1:
+        if _trial(A, sk, direction, body, o + 4 + size, program) == FITS:
+            if named or connection.kafka == 1:
                 return ACCEPT
-            return _seconded(M, A, s, o + 4 + size, n, closed, signed32(A, o + 8))
+            return _seconded(M, A, opposite(connection, direction), o + 4 + size, n, closed, signed32(A, o + 8))
         return ACCEPT if vouched or (at_start and clean and named and n - o - 4 == size) else REJECT
     if not closed and size <= WINDOW - 4:
         return WAIT
@@ -251,13 +211,16 @@ def _request_candidate(M, A, sk, c, s, o, n, closed, at_start):  # type: ignore[
     if at_start or vouched:
         return ACCEPT
     named = 0 < be16(A, o + 12) < 0x8000
-    if body < 0 or not named or not _begins_segment(M, s, o):
+    if body < 0 or not named or not _begins_segment(M, direction, o):
         return REJECT
-    return ACCEPT if _trial(M, A, sk, s, body, o + 4 + have, program) > FITS else REJECT
+    return ACCEPT if _trial(A, sk, direction, body, o + 4 + have, program) > FITS else REJECT
 
 
 @part
-def _response_candidate(M, A, sk, c, s, o, n, closed, at_start):  # type: ignore[no-untyped-def]
+def _response_candidate(
+    M: Words, A: Bytes, sk: Skim, connection: Connection, direction: Direction, o: Int, n: Int, closed: bool, at_start:
+    bool,
+) -> Int:  # fmt: skip
     """Judge offset `o` as the beginning of a response."""
     if n - o < 8:
         if closed or (n - o >= 1 and A[o] >= 0x40):
@@ -269,298 +232,291 @@ def _response_candidate(M, A, sk, c, s, o, n, closed, at_start):  # type: ignore
     correlation = signed32(A, o + 4)
     have = min(n - o - 4, size)
     whole = have == size
-    r = _waiting(M, c, s, correlation)
+    r = _waiting(M, connection, direction, correlation)
     if r < 0:
         if at_start:
             return ACCEPT if whole or closed or size > WINDOW - 4 else WAIT
-        first = M[c + C_REQUEST_HEAD]
-        if n - SCRATCH < WINDOW and _asked_late(M, s, o):
+        first = connection.request_head
+        if n - SCRATCH < WINDOW and _asked_late(M, connection, direction, o):
             return HOLD
-        late = M[s + D_STARTED] != 2 and M[s + D_FRAMES] == 0 and first >= 0 and M[first + R_N] == 0
-        if not late or size < 6 or not whole or not _begins_segment(M, s, o):
+        late = direction.started != 2 and direction.frames == 0 and first >= 0 and request_at(M, first).n == 0
+        if not late or size < 6 or not whole or not _begins_segment(M, direction, o):
             return REJECT
         after = o + 4 + size
         if after != n:
             if n - after < 8:
                 return REJECT if closed else WAIT
             following = signed32(A, after + 4)
-            if _waiting(M, c, s, following) < 0 and not 0 < following - correlation <= NEAR:
+            if _waiting(M, connection, direction, following) < 0 and not 0 < following - correlation <= NEAR:
                 return REJECT
-        below = M[first + R_CORRELATION] - correlation
+        below = request_at(M, first).correlation - correlation
         return ACCEPT if 0 < below <= NEAR else REJECT
-    api = M[r + R_API]
-    version = M[r + R_VERSION]
-    known = program_of(M, api, version, 1) >= 0
+    request = request_at(M, r)
+    api, version = request.api, request.version
+    program = program_of(M, api, version, 1)
     if whole:
-        if not known:
-            return ACCEPT if _begins_segment(M, s, o) else REJECT
-        program = program_of(M, api, version, 1)
+        if program < 0:
+            return ACCEPT if _begins_segment(M, direction, o) else REJECT
         body = response_body(M, A, o + 4, o + 4 + size, api, version)
-        if _trial(M, A, sk, s, body, o + 4 + size, program) == FITS:
+        if _trial(A, sk, direction, body, o + 4 + size, program) == FITS:
             return ACCEPT
-        if api == 18 and _trial(M, A, sk, s, np.int64(o + 8), o + 4 + size, program_of(M, 18, 0, 1)) == FITS:
+        oldest = program_of(M, api, 0, 1)
+        if api == ApiKey.API_VERSIONS and _trial(A, sk, direction, o + 8, o + 4 + size, oldest) == FITS:
             return ACCEPT
         return ACCEPT if at_start else REJECT
     if not closed and (size <= WINDOW - 4 or have < ENOUGH):
         return WAIT
     if at_start:
         return ACCEPT
-    if not known:
+    if program < 0:
         return REJECT
     body = response_body(M, A, o + 4, o + 4 + have, api, version)
-    if body < 0 or size > MAX_REQUEST or not _begins_segment(M, s, o):
+    if body < 0 or size > MAX_REQUEST or not _begins_segment(M, direction, o):
         return REJECT
-    return ACCEPT if _trial(M, A, sk, s, body, o + 4 + have, program_of(M, api, version, 1)) > FITS else REJECT
+    return ACCEPT if _trial(A, sk, direction, body, o + 4 + have, program) > FITS else REJECT
 
 
 @part
-def _drop_before(M, s, n):  # type: ignore[no-untyped-def]
+def _drop_first(M: Words, direction: Direction) -> None:
+    """Forget the first node of the window."""
+    first = direction.head
+    direction.head = node_at(M, first).next
+    give_node(M, first)
+    if direction.head < 0:
+        direction.tail = -1
+
+
+@part
+def _drop_before(M: Words, direction: Direction, n: Int) -> None:
     """Forget the first `n` captured bytes of the window, and gaps among them."""
-    while n > 0 and M[s + D_HEAD] >= 0:
-        node = M[s + D_HEAD]
-        length = M[node + N_LENGTH]
-        if M[node + N_AT] >= 0 and length > n:
-            M[node + N_AT] += n
-            M[node + N_POSITION] = 0
-            M[node + N_LENGTH] = length - n
-            M[s + D_WINDOW] -= n
-            M[s + D_SKIPPED] += n
-            return
-        if M[node + N_AT] >= 0:
-            n -= length
-            M[s + D_WINDOW] -= length
-            M[s + D_SKIPPED] += length
-        M[s + D_HEAD] = M[node + N_NEXT]
-        give_node(M, node)
-    if M[s + D_HEAD] < 0:
-        M[s + D_TAIL] = -1
+    while n > 0 and direction.head >= 0:
+        node = node_at(M, direction.head)
+        if node.at >= 0:
+            gone = min(node.length, n)
+            direction.window -= gone
+            direction.skipped += gone
+            if node.length > n:
+                node.at += n
+                node.position = 0
+                node.length -= n
+                return
+            n -= gone
+        _drop_first(M, direction)
 
 
 @part
-def _drop_gaps(M, s):  # type: ignore[no-untyped-def]
+def _drop_gaps(M: Words, direction: Direction) -> None:
     """Forget gaps at the window's beginning."""
-    while M[s + D_HEAD] >= 0 and M[M[s + D_HEAD] + N_AT] < 0:
-        node = M[s + D_HEAD]
-        M[s + D_HEAD] = M[node + N_NEXT]
-        give_node(M, node)
-    if M[s + D_HEAD] < 0:
-        M[s + D_TAIL] = -1
+    while direction.head >= 0 and node_at(M, direction.head).at < 0:
+        _drop_first(M, direction)
 
 
 @part
-def ignore(M, c):  # type: ignore[no-untyped-def]
+def ignore(M: Words, connection: Connection) -> None:
     """The connection is not Kafka: leave it alone."""
-    M[c + C_KAFKA] = -1
-    for s in range(c + C_WIDTH, c + CONNECTION_WIDTH, D_WIDTH):
-        drop_nodes(M, s)
-        forget_frame(M, s)
-        M[s + D_WINDOW] = 0
-        M[s + D_MODE] = MODE_IGNORED
+    connection.kafka = -1
+    for side in range(2):
+        direction = connection.directions[side]
+        drop_nodes(M, direction)
+        forget_frame(direction)
+        direction.window = 0
+        direction.mode = Mode.IGNORED
 
 
 @part
-def _adopt(M, b, A, c, s, o):  # type: ignore[no-untyped-def]
+def _adopt(M: Words, b: Bytes, A: Bytes, connection: Connection, direction: Direction, o: Int) -> None:
     """Frames begin at offset `o` of the window: feed what is there again, as frames."""
-    if o > 0 or M[s + D_SKIPPED] > 0:
-        _drop_before(M, s, o)
-        node = M[s + D_HEAD]
-        problem(
-            M,
-            KIND_RESYNCHRONISED,
-            c,
-            M[s + D_SIDE],
-            M[node + N_TIME],
-            M[node + N_PACKET],
-            M[s + D_NEXT],
-            M[s + D_SKIPPED],
-            -1,
-        )
-    node = M[s + D_HEAD]
-    M[s + D_HEAD] = -1
-    M[s + D_TAIL] = -1
-    M[s + D_WINDOW] = 0
-    M[s + D_SEARCHED] = 0
-    M[s + D_SKIPPED] = 0
-    M[s + D_BEGUN] = 0
-    M[s + D_MODE] = MODE_FRAMES
-    M[s + D_NEED] = -1
-    while node >= 0:
-        following = M[node + N_NEXT]
-        at = M[node + N_AT]
-        length = M[node + N_LENGTH]
-        time = M[node + N_TIME]
-        packet = M[node + N_PACKET]
-        give_node(M, node)
+    if o > 0 or direction.skipped > 0:
+        _drop_before(M, direction, o)
+        node = node_at(M, direction.head)
+        kind, where = Kind.RESYNCHRONISED, direction.next
+        problem(M, kind, connection, direction.side, node.time, node.packet, where, direction.skipped, -1)
+    piece = direction.head
+    direction.head = -1
+    direction.tail = -1
+    direction.window = 0
+    direction.searched = 0
+    direction.skipped = 0
+    direction.begun = 0
+    direction.mode = Mode.FRAMES
+    direction.need = -1
+    while piece >= 0:
+        node = node_at(M, piece)
+        at, length, time, packet, following = node.at, node.length, node.time, node.packet, node.next
+        give_node(M, piece)
         if at >= 0:
-            cut = np.int64(0)
-            if following >= 0 and M[following + N_AT] == -2:
-                cut = M[following + N_LENGTH]
-                after = M[following + N_NEXT]
+            cut = 0
+            if following >= 0 and node_at(M, following).at == CUT:
+                cut = node_at(M, following).length
+                after = node_at(M, following).next
                 give_node(M, following)
                 following = after
-            feed(M, b, A, c, s, at, length, length + cut, time, packet)
+            feed(M, b, A, connection, direction, at, length, length + cut, time, packet)
         elif at == HOLE:
-            gap(M, b, A, c, s, length, time, packet)
+            gap(M, b, A, connection, direction, length, time, packet)
         else:
-            feed(M, b, A, c, s, np.int64(0), np.int64(0), length, time, packet)
-        node = following
+            feed(M, b, A, connection, direction, 0, 0, length, time, packet)
+        piece = following
 
 
 @part
-def _search(M, b, A, sk, c, s):  # type: ignore[no-untyped-def]
+def _first_bytes(A: Bytes, o: Int, n: Int) -> Int:
+    """Up to eight bytes at `o`, as many as there are before `n`, as a big-endian word: zeros stand for the others."""
+    word = np.int64(0)
+    for q in range(min(n - o, 8)):
+        word |= np.int64(A[o + q]) << (8 * (7 - q))
+    return word
+
+
+@part
+def _search(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection, direction: Direction) -> bool:
     """Search one direction's window; True when frames were found (the other direction may then know more)."""
-    while M[s + D_MODE] == MODE_SEARCH:
-        _drop_gaps(M, s)
-        if M[s + D_HEAD] < 0:
+    final = control_at(M, CONTROL).final
+    other = opposite(connection, direction)
+    while direction.mode == Mode.SEARCH:
+        _drop_gaps(M, direction)
+        if direction.head < 0:
             return False
-        n, stopped = gather(M, b, A, s)
-        at_start = M[s + D_BEGUN] == 1 and M[s + D_SKIPPED] == 0
-        named = at_start or looks_sealed(M, A, c, s, n)
-        if named and M[s + D_BEGIN16A] == 0 and n - SCRATCH >= 4:
-            for q in range(min(n - SCRATCH, 16)):
-                if q < 8:
-                    M[s + D_BEGIN16A] |= np.int64(A[SCRATCH + q]) << (8 * (7 - q))
-                else:
-                    M[s + D_BEGIN16B] |= np.int64(A[SCRATCH + q]) << (8 * (15 - q))
-        if begins_sealed(M, A, c, s, n):
-            seal(M, c)
+        n, stopped = gather(M, b, A, direction)
+        at_start = direction.begun == 1 and direction.skipped == 0
+        named = at_start or looks_sealed(A, connection, direction, n)
+        if named and direction.begin16a == 0 and n - SCRATCH >= 4:
+            direction.begin16a = _first_bytes(A, SCRATCH, n)
+            direction.begin16b = _first_bytes(A, SCRATCH + 8, n)
+        if begins_sealed(M, A, connection, direction, n):
+            seal(M, connection)
             return False
         full = n - SCRATCH >= WINDOW
-        closed = stopped or M[K_FINAL] > RUNNING
+        closed = stopped or final > Final.RUNNING
         side = -1
-        if M[c + C_CLIENT] >= 0:
-            side = 0 if M[c + C_CLIENT] == M[s + D_SIDE] else 1
-        if side == 1 and M[c + C_KAFKA] == 0 and not (closed or full):
+        if connection.client >= 0:
+            side = 0 if connection.client == direction.side else 1
+        if side == 1 and connection.kafka == 0 and not (closed or full):
             return False
-        o = SCRATCH + M[s + D_SEARCHED]
+        o = SCRATCH + direction.searched
         verdict = REJECT
-        waits = np.int64(-1)
+        waits = -1
         while o < n:
             if A[o] < 0x40:
                 begins = at_start and o == SCRATCH
                 if side == 1:
-                    verdict = _response_candidate(M, A, sk, c, s, o, n, closed, begins)
+                    verdict = _response_candidate(M, A, sk, connection, direction, o, n, closed, begins)
                 else:
-                    verdict = _request_candidate(M, A, sk, c, s, o, n, closed, begins and side == 0)
+                    verdict = _request_candidate(M, A, sk, connection, direction, o, n, closed, begins and side == 0)
                 if verdict >= WAIT and waits < 0:
                     waits = o
                 if verdict == HOLD:
                     break
-                if verdict == ACCEPT and (waits < 0 or _begins_segment(M, s, o)):
+                if verdict == ACCEPT and (waits < 0 or _begins_segment(M, direction, o)):
                     break
                 if verdict == WAIT and begins:
                     break
                 verdict = REJECT
             if at_start and side == 0:
-                ignore(M, c)
+                ignore(M, connection)
                 return False
             o += 1
         if verdict == ACCEPT:
             if side != 1:
-                M[c + C_CLIENT] = M[s + D_SIDE]
-                M[c + C_NEWS] = 1
-                M[c + C_KAFKA] = 1
-                M[M[s + D_OTHER] + D_SEARCHED] = 0
-            _adopt(M, b, A, c, s, o - SCRATCH)
+                connection.client = direction.side
+                connection.news = 1
+                connection.kafka = 1
+                other.searched = 0
+            _adopt(M, b, A, connection, direction, o - SCRATCH)
             if side != 1:
                 return True
             continue
         if waits >= 0:
             # The first that waits stays; offsets behind it are tried again with more bytes, while that is affordable.
-            M[s + D_BUDGET] -= n - waits
-            again = waits if M[s + D_BUDGET] > 0 else n
+            direction.budget -= n - waits
+            again = waits if direction.budget > 0 else n
             if side >= 0 and waits > SCRATCH:
-                _drop_before(M, s, waits - SCRATCH)
+                _drop_before(M, direction, waits - SCRATCH)
                 again -= waits - SCRATCH
-            M[s + D_SEARCHED] = again - SCRATCH
+            direction.searched = again - SCRATCH
             return False
-        if stopped and side < 0 and M[K_FINAL] <= RUNNING and M[s + D_WINDOW] < WINDOW:
+        if stopped and side < 0 and final <= Final.RUNNING and direction.window < WINDOW:
             # Perhaps responses: the other direction may soon tell.
             return False
-        if stopped or M[K_FINAL] > RUNNING:
-            _drop_before(M, s, n - SCRATCH)
-            _drop_gaps(M, s)
-            M[s + D_SEARCHED] = 0
+        if stopped or final > Final.RUNNING:
+            _drop_before(M, direction, n - SCRATCH)
+            _drop_gaps(M, direction)
+            direction.searched = 0
         elif side >= 0:
-            _drop_before(M, s, n - SCRATCH)
-            M[s + D_SEARCHED] = 0
+            _drop_before(M, direction, n - SCRATCH)
+            direction.searched = 0
         else:
-            M[s + D_SEARCHED] = n - SCRATCH
+            direction.searched = n - SCRATCH
             if full:
-                _drop_before(M, s, n - SCRATCH)
-                M[s + D_SEARCHED] = 0
-        enough = GIVE_UP if M[M[s + D_OTHER] + D_BYTES] > 0 else GIVE_UP_ALONE
-        if M[c + C_KAFKA] == 0 and M[s + D_SKIPPED] > enough:
-            ignore(M, c)
-        if not (stopped or M[K_FINAL] > RUNNING):
+                _drop_before(M, direction, n - SCRATCH)
+                direction.searched = 0
+        enough = GIVE_UP if other.bytes > 0 else GIVE_UP_ALONE
+        if connection.kafka == 0 and direction.skipped > enough:
+            ignore(M, connection)
+        if not (stopped or final > Final.RUNNING):
             return False
     return False
 
 
 @part
-def settle(M, b, A, sk, c, s):  # type: ignore[no-untyped-def]
-    """Search the direction `s`, and the other one when what was found helps there.
+def settle(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection, direction: Direction) -> None:
+    """Search a direction, and the other one when what was found helps there.
 
     A search that spent its budget waits until its window is twice as large: reading it again and again costs too.
     """
-    if M[s + D_BUDGET] < 0 and M[s + D_WINDOW] < min(2 * M[s + D_TRIED], WINDOW) and M[K_FINAL] == RUNNING:
+    running = control_at(M, CONTROL).final == Final.RUNNING
+    if running and direction.budget < 0 and direction.window < min(2 * direction.tried, WINDOW):
         return
-    undecided = M[c + C_KAFKA] == 0
-    found = _search(M, b, A, sk, c, s)
-    M[s + D_TRIED] = M[s + D_WINDOW]
-    o = M[s + D_OTHER]
-    if M[o + D_MODE] != MODE_SEARCH or M[o + D_HEAD] < 0:
+    undecided = connection.kafka == 0
+    found = _search(M, b, A, sk, connection, direction)
+    direction.tried = direction.window
+    other = opposite(connection, direction)
+    if other.mode != Mode.SEARCH or other.head < 0:
         return
     if found:
-        _search(M, b, A, sk, c, o)
-    elif undecided and M[c + C_CLIENT] == M[o + D_SIDE] and _search(M, b, A, sk, c, o):
-        _search(M, b, A, sk, c, s)
+        _search(M, b, A, sk, connection, other)
+    elif undecided and connection.client == other.side and _search(M, b, A, sk, connection, other):
+        _search(M, b, A, sk, connection, direction)
 
 
 @part
-def _requests_somewhere(M, b, A, sk, c, s):  # type: ignore[no-untyped-def]
+def _requests_somewhere(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection, direction: Direction) -> bool:
     """Whether a request begins a segment anywhere in the window, which stays as it is."""
-    first = M[s + D_HEAD]
+    first = direction.head
     found = False
-    node = first
-    while node >= 0 and not found:
-        if M[node + N_AT] < 0:
-            node = M[node + N_NEXT]
+    piece = first
+    while piece >= 0 and not found:
+        if node_at(M, piece).at < 0:
+            piece = node_at(M, piece).next
             continue
-        M[s + D_HEAD] = node
-        n, _ = gather(M, b, A, s)
-        o = np.int64(SCRATCH)
-        while node >= 0 and M[node + N_AT] >= 0:
-            if M[node + N_POSITION] == 1 and o < n and not found:
-                found = _request_candidate(M, A, sk, c, s, o, n, True, False) == ACCEPT
-            o += M[node + N_LENGTH]
-            node = M[node + N_NEXT]
-    M[s + D_HEAD] = first
+        direction.head = piece
+        n, _ = gather(M, b, A, direction)
+        o = SCRATCH
+        while piece >= 0 and node_at(M, piece).at >= 0:
+            node = node_at(M, piece)
+            if node.position == 1 and o < n and not found:
+                found = _request_candidate(M, A, sk, connection, direction, o, n, True, False) == ACCEPT
+            o += node.length
+            piece = node.next
+    direction.head = first
     return found
 
 
 @part
-def tell_sides(M, b, A, sk, c):  # type: ignore[no-untyped-def]
+def tell_sides(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection) -> None:
     """At the end of a connection whose client is not known: which direction has requests, maybe behind a gap. What is
     searched next is dropped where nothing is found, and responses are only found when their requests are known."""
-    for s in range(c + C_WIDTH, c + CONNECTION_WIDTH, D_WIDTH):
-        if M[c + C_CLIENT] < 0 and M[s + D_MODE] == MODE_SEARCH and _requests_somewhere(M, b, A, sk, c, s):
-            M[c + C_CLIENT] = M[s + D_SIDE]
-            M[c + C_NEWS] = 1
+    for side in range(2):
+        direction = connection.directions[side]
+        searched = connection.client < 0 and direction.mode == Mode.SEARCH
+        if searched and _requests_somewhere(M, b, A, sk, connection, direction):
+            connection.client = side
+            connection.news = 1
 
 
 @part
-def lost_for_good(M, c, s):  # type: ignore[no-untyped-def]
+def lost_for_good(M: Words, connection: Connection, direction: Direction) -> None:
     """At the end: a direction that is still searched is a problem of its own, if the connection is Kafka at all."""
-    if M[s + D_MODE] == MODE_SEARCH and M[c + C_KAFKA] == 1 and M[s + D_SKIPPED] > 0:
-        problem(
-            M,
-            KIND_NOT_RESYNCHRONISED,
-            c,
-            M[s + D_SIDE],
-            M[c + C_LAST],
-            np.int64(-1),
-            M[s + D_NEXT],
-            M[s + D_SKIPPED],
-            -1,
-        )
+    if direction.mode == Mode.SEARCH and connection.kafka == 1 and direction.skipped > 0:
+        kind, where = Kind.NOT_RESYNCHRONISED, direction.next
+        problem(M, kind, connection, direction.side, connection.last, -1, where, direction.skipped, -1)

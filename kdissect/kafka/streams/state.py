@@ -2,8 +2,8 @@
 
 Three arrays make up the state: the heap `M` of int64 words (see `kdissect.tcp.layout`), the window `b` of recent
 input, and `A`, bytes of our own: the beginning of a frame that lies in several pieces, a search window in one piece,
-the client ids seen, and bytes kept from before the window. Requests (R_*) wait in the order in which they were sent;
-rows of exchanges (X_*) are read by the engine after each call.
+the client ids seen, and bytes kept from before the window. Requests wait in the order in which they were sent;
+rows of exchanges are read by the engine after each call.
 """
 
 from __future__ import annotations
@@ -12,82 +12,121 @@ import numpy as np
 
 from kdissect.kernels.kernel import part
 from kdissect.kernels.memory import copy_bytes
+from kdissect.kernels.records import Bytes, Int, Words, struct, view, width
 from kdissect.tcp.layout import (
-    C_NUMBER,
-    C_PROBLEMS,
-    C_WIDTH,
     CONNECTION_WIDTH,
-    D_WIDTH,
+    CONTROL,
     HEAP,
-    K_PROBLEMS,
-    K_SLOT,
     MAX_SLOTS,
-    P_WIDTH,
+    PROBLEM_WIDTH,
     SLOTS,
+    Connection,
+    Direction,
+    control_at,
+    problem_at,
 )
 
 KEPT = 1 << 58
 """Logical offsets from here on lie in `kept`: bytes moved out of the window before it forgot them."""
 
-R_NEXT = 0
-R_API = 1
-R_VERSION = 2
-R_CORRELATION = 3
-R_CLIENT = 4
-R_FIRST = 5
-R_LAST = 6
-R_BYTES = 7
-R_PACKET = 8
-R_AT = 9
-"""Where the body (all after the length prefix) lies when it is in one piece, else -1."""
-R_LENGTH = 10
-R_HEAD = 11
-"""First node of its pieces, -1 none."""
-R_BODY = 12
-"""Offset of the message behind its header, -1 unknown."""
-R_MISSING = 13
-R_CUT = 14
-R_N = 15
-"""Ordinal of a request; stream position behind a held response."""
-R_IN_FLIGHT = 16
-R_PACKETS = 17
-"""Value of C_PACKETS when it was put here (held responses)."""
-R_WIDTH = 18
 
-X_CONNECTION = 0
-X_N = 1
-X_ORPHAN = 2
-X_API = 3
-X_VERSION = 4
-X_CORRELATION = 5
-X_CLIENT = 6
-X_STATUS = 7
-X_QUEUED_FROM = 8
-X_IN_FLIGHT = 9
-X_DIRECTION = 10
-"""Which direction of the connection carried the request (for problems)."""
-X_REQUEST = 11
-"""First of ten columns: X_F_* of the request."""
-X_RESPONSE = 21
-"""First of ten columns: X_F_* of the response."""
-X_WIDTH = 31
-X_F_FIRST, X_F_LAST, X_F_BYTES, X_F_PACKET, X_F_AT, X_F_LENGTH, X_F_HEAD, X_F_BODY, X_F_MISSING, X_F_CUT = range(10)
+@struct
+class Frame:
+    """A complete frame: its times, and where its bytes lie."""
 
-S_CONNECTION = 0
-"""Sealed bytes: address of the connection's struct."""
-S_NUMBER = 1
-S_DIRECTION = 2
-S_AT = 3
-"""Where they lie, or HOLE."""
-S_LENGTH = 4
-"""Bytes captured."""
-S_WIRE = 5
-"""Bytes sent."""
-S_TIME = 6
-S_PACKET = 7
-S_PACKETS = 8
-"""Value of C_PACKETS then."""
-S_WIDTH = 9
+    first: int
+    """When its first byte arrived, ns."""
+    last: int
+    """When its last byte arrived, NULL where that one was never captured."""
+    bytes: int
+    """Its size, the length prefix included; -1: there is no such frame."""
+    packet: int
+    """The packet that completed it."""
+    at: int
+    """Where the body (all after the length prefix) lies when it is in one piece, else -1."""
+    length: int
+    """Captured bytes there."""
+    head: int
+    """First node of its pieces, -1 none."""
+    body: int
+    """Offset of the message behind its header, -1 unknown, -2 not looked for."""
+    missing: int
+    """Bytes in holes."""
+    cut: int
+    """Bytes that a snap length cut off."""
+
+
+@struct
+class Request:
+    """A request that waits for its response, or a response that waits for its request: a held one."""
+
+    next: int
+    """The one that was sent after it, -1 none."""
+    api: int
+    version: int
+    correlation: int
+    client: int
+    """Code of the client id, -1 null."""
+    frame: Frame
+    n: int
+    """Ordinal of a request; stream position behind a held response."""
+    in_flight: int
+    """How many requests waited with it, itself included."""
+    packets: int
+    """Value of `packets` of the connection when it was put here."""
+
+
+@struct
+class Exchange:
+    """A finished exchange, for the host."""
+
+    connection: int
+    n: int
+    orphan: int
+    api: int
+    version: int
+    correlation: int
+    client: int
+    status: int
+    """A `Status`, or TOKEN."""
+    queued_from: int
+    """When the last byte of the response before it arrived."""
+    in_flight: int
+    direction: int
+    """Which direction of the connection carried the request (for problems)."""
+    request: Frame
+    response: Frame
+
+
+@struct
+class Sealed:
+    """Sealed bytes, for the host."""
+
+    connection: int
+    """Place of the connection."""
+    number: int
+    direction: int
+    at: int
+    """Where they lie, or HOLE."""
+    length: int
+    """Bytes captured."""
+    wire: int
+    """Bytes sent."""
+    time: int
+    packet: int
+    packets: int
+    """Value of `packets` of the connection then."""
+
+
+SIDES = ("request", "response")
+"""Fields of an exchange's frames, by side."""
+
+request_at = view(Request)
+exchange_at = view(Exchange)
+sealed_at = view(Sealed)
+REQUEST_WIDTH = width(Request)
+EXCHANGE_WIDTH = width(Exchange)
+SEALED_WIDTH = width(Sealed)
 
 TOKEN = 20
 """Status of a bare SASL token, which is no exchange; the engine reads mechanism and user from it and drops it."""
@@ -113,13 +152,13 @@ MARGIN = 48 << 10
 X_ROWS = 3 * MARGIN
 X_BASE = NAME_ENDS + MAX_NAMES + 2
 P_ROWS = 2 * MARGIN
-P_BASE = X_BASE + X_ROWS * X_WIDTH
+P_BASE = X_BASE + X_ROWS * EXCHANGE_WIDTH
 E_ROWS = 4096
 """Finished connections per call of a kernel."""
-E_BASE = P_BASE + P_ROWS * P_WIDTH
+E_BASE = P_BASE + P_ROWS * PROBLEM_WIDTH
 S_ROWS = 2 * MARGIN
 S_BASE = E_BASE + E_ROWS * CONNECTION_WIDTH
-STRUCTS = S_BASE + S_ROWS * S_WIDTH
+STRUCTS = S_BASE + S_ROWS * SEALED_WIDTH
 """Where the heap's structs begin."""
 
 # ---- bytes of our own
@@ -140,7 +179,13 @@ KEPT_BASE = NAMES + NAME_BYTES
 
 
 @part
-def program_of(M, api, version, side):  # type: ignore[no-untyped-def]
+def frame_of(exchange: Exchange, side: Int) -> Frame:
+    """The request (0) or the response (1) of an exchange."""
+    return exchange.request if side == 0 else exchange.response
+
+
+@part
+def program_of(M: Words, api: Int, version: Int, side: Int) -> Int:
     """The skim program of a message, -1 when the API or version is not known."""
     if api < 0 or api >= KEYS or version < 0 or version >= VERSIONS:
         return np.int64(-1)
@@ -148,31 +193,25 @@ def program_of(M, api, version, side):  # type: ignore[no-untyped-def]
 
 
 @part
-def direction_of(c, side):  # type: ignore[no-untyped-def]
-    """Address of one direction of the connection at `c`."""
-    return c + C_WIDTH + side * D_WIDTH
-
-
-@part
-def be16(b, o):  # type: ignore[no-untyped-def]
+def be16(b: Bytes, o: Int) -> Int:
     """Unsigned 16-bit big endian."""
     return (np.int64(b[o]) << 8) | np.int64(b[o + 1])
 
 
 @part
-def be32(b, o):  # type: ignore[no-untyped-def]
+def be32(b: Bytes, o: Int) -> Int:
     """Unsigned 32-bit big endian."""
     return (np.int64(b[o]) << 24) | (np.int64(b[o + 1]) << 16) | (np.int64(b[o + 2]) << 8) | np.int64(b[o + 3])
 
 
 @part
-def signed32(b, o):  # type: ignore[no-untyped-def]
+def signed32(b: Bytes, o: Int) -> Int:
     """Signed 32-bit big endian."""
     return ((be32(b, o) + 0x80000000) & 0xFFFFFFFF) - 0x80000000
 
 
 @part
-def uvarint(b, o, e):  # type: ignore[no-untyped-def]
+def uvarint(b: Bytes, o: Int, e: Int) -> tuple[Int, Int]:
     """Unsigned varint at `o`: value and next offset, which is -1 when it runs past `e` or past five bytes."""
     value = np.int64(0)
     shift = np.int64(0)
@@ -187,12 +226,12 @@ def uvarint(b, o, e):  # type: ignore[no-untyped-def]
 
 
 @part
-def place(M, at):  # type: ignore[no-untyped-def]
+def place(M: Words, at: Int) -> Int:
     """Where a logical offset lies in the window, -1 when the window no longer holds it.
 
     Of two slots that hold it, the one that ends later: the other one ends inside the record.
     """
-    q = M[K_SLOT]
+    q = control_at(M, CONTROL).slot
     if M[q] <= at < M[q + 1]:
         return M[q + 2] + at - M[q]
     o = np.int64(-1)
@@ -205,7 +244,7 @@ def place(M, at):  # type: ignore[no-untyped-def]
 
 
 @part
-def copy_out(M, b, A, at, n, to, w):  # type: ignore[no-untyped-def]
+def copy_out(M: Words, b: Bytes, A: Bytes, at: Int, n: Int, to: Bytes, w: Int) -> bool:
     """Copy `n` bytes at a logical offset to `to[w:]`; False when they are gone or do not fit."""
     if n > to.size - w:
         return False
@@ -223,19 +262,28 @@ def copy_out(M, b, A, at, n, to, w):  # type: ignore[no-untyped-def]
 
 
 @part
-def problem(M, kind, c, direction, time, packet, position, size, detail):  # type: ignore[no-untyped-def]
-    """A row of problems about the connection at `c`; the engine keeps room for them."""
-    row = M[K_PROBLEMS]
-    if row >= P_ROWS:
+def problem(
+    M: Words, kind: Int, connection: Connection, side: Int, time: Int, packet: Int, position: Int, size: Int, detail:
+    Int,
+) -> None:  # fmt: skip
+    """A row of problems about a connection; the engine keeps room for them."""
+    control = control_at(M, CONTROL)
+    if control.problems >= P_ROWS:
         return
-    p = P_BASE + row * P_WIDTH
-    M[p] = kind
-    M[p + 1] = M[c + C_NUMBER]
-    M[p + 2] = time
-    M[p + 3] = packet
-    M[p + 4] = direction
-    M[p + 5] = position
-    M[p + 6] = size
-    M[p + 7] = detail
-    M[K_PROBLEMS] = row + 1
-    M[c + C_PROBLEMS] += 1
+    row = problem_at(M, P_BASE + control.problems * PROBLEM_WIDTH)
+    row.kind = kind
+    row.connection = connection.number
+    row.time = time
+    row.packet = packet
+    row.direction = side
+    row.position = position
+    row.bytes = size
+    row.detail = detail
+    control.problems += 1
+    connection.problems += 1
+
+
+@part
+def damage(M: Words, kind: Int, connection: Connection, direction: Direction, size: Int, detail: Int) -> None:
+    """A problem of the frame that a direction receives now."""
+    problem(M, kind, connection, direction.side, direction.first, direction.packet, direction.next, size, detail)

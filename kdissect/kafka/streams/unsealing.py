@@ -11,25 +11,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from kdissect.capture.window import Window
-from kdissect.kafka.streams import state as x
 from kdissect.kafka.streams.ledger import Ledger
 from kdissect.kafka.streams.protocols import TLS
+from kdissect.kernels.records import Records, Words
 from kdissect.net.segment import AT, FLOW, LEN, PACKET, SEGMENT_COLUMNS, SEQ, TIME, WIRE
 from kdissect.problems import Kind
-from kdissect.tcp import layout as t
+from kdissect.tcp.layout import HOLE, Connection, Mode, connection_at
 from kdissect.tls.keylog import KeyLog
 from kdissect.tls.record_layer import Arrival
 from kdissect.tls.session import Masters, Plain, Session
 
-Words = npt.NDArray[np.int64]
-
 CHUNK = 4 << 20
 """Bytes of plaintext per step: a quarter of what the window's extra slots hold."""
 NEVER = 1 << 60
-"""As D_LOST: whatever was asked before may have been answered in bytes that could not be read."""
+"""As `lost` of a direction: whatever was asked before may have been answered in bytes that could not be read."""
 
 
 class Unsealer:
@@ -44,8 +41,8 @@ class Unsealer:
         self._masters = Masters()
         self._sessions: dict[int, Session] = {}
 
-    def open(self, rows: Words, pieces: Sequence[bytes], M: Words, window: Window) -> Iterator[Words]:
-        """Segment rows of plaintext (their stream is the connection's address) for sealed rows S_* and their bytes.
+    def open(self, rows: Records, pieces: Sequence[bytes], M: Words, window: Window) -> Iterator[Words]:
+        """Segment rows of plaintext (their stream is the connection's address) for `Sealed` rows and their bytes.
 
         Plaintext lies in the window's extra slots, so a step must be used up before the next is asked for.
         """
@@ -54,20 +51,21 @@ class Unsealer:
             self._taken += 1
         out: list[tuple[int, ...]] = []
         size = 0
-        for row, data in zip(rows.tolist(), pieces, strict=True):
-            c, number, direction = row[x.S_CONNECTION], row[x.S_NUMBER], row[x.S_DIRECTION]
-            if M[c + t.C_KAFKA] < 0:
+        for row, data in zip(rows, pieces, strict=True):
+            c, number, direction = int(row.connection), int(row.number), int(row.direction)
+            connection = connection_at(M, c)
+            if connection.kafka < 0:
                 self._sessions.pop(number, None)
                 continue
             session = self._sessions.get(number)
             if session is None:
                 session = self._sessions[number] = Session(self.keys, self._masters)
-            arrival = Arrival(row[x.S_TIME], row[x.S_PACKET], row[x.S_PACKETS])
-            for plain in self._plain(session, direction, data, row[x.S_WIRE], arrival):
-                at = t.HOLE if plain.data is None else window.extra(plain.data)
+            arrival = Arrival(int(row.time), int(row.packet), int(row.packets))
+            for plain in self._plain(session, direction, data, int(row.wire), arrival):
+                at = HOLE if plain.data is None else window.extra(plain.data)
                 out.append(_segment(c, plain, at))
                 size += plain.size
-            self._told(c, number, session, M)
+            self._told(connection, number, session)
             if size >= CHUNK:
                 yield np.array(out, np.int64)
                 out, size = [], 0
@@ -78,26 +76,26 @@ class Unsealer:
         yield from session.feed(direction, data, arrival)
         yield from session.lose(direction, wire - len(data), arrival)
 
-    def _told(self, c: int, number: int, session: Session, M: Words) -> None:
+    def _told(self, connection: Connection, number: int, session: Session) -> None:
         """What the session learned, into the ledger and the heap."""
         conn = number + self.ledger.base
         for direction, why, arrival in session.ended:
-            M[c + t.C_WIDTH + direction * t.D_WIDTH + t.D_LOST] = NEVER
+            connection.directions[direction].lost = NEVER
             if self._with_keys and session.reason is None:
                 stream = "request stream" if direction == session.client else "response stream"
                 detail = f"TLS is not decrypted from here on: {why}"
                 self.ledger.note(Kind.TLS, stream, detail, conn=conn, at=arrival.time, packet=arrival.packet)
         session.ended.clear()
-        if session.client is not None and M[c + t.C_CLIENT] != session.client and M[c + t.C_KAFKA] == 0:
-            M[c + t.C_CLIENT] = session.client
-            M[c + t.C_NEWS] = 1
+        if session.client is not None and connection.client != session.client and connection.kafka == 0:
+            connection.client = session.client
+            connection.news = 1
         self.ledger.encrypted(conn, session.version, session.sni)
         if session.reason is not None:
             self._refuse(conn, session)
             self._sessions.pop(number, None)
-            M[c + t.C_KAFKA] = -1
+            connection.kafka = -1
             for direction in range(2):
-                M[c + t.C_WIDTH + direction * t.D_WIDTH + t.D_MODE] = t.MODE_IGNORED
+                connection.directions[direction].mode = Mode.IGNORED
 
     @property
     def _with_keys(self) -> bool:
@@ -107,17 +105,17 @@ class Unsealer:
         if self._with_keys:
             self.ledger.note(Kind.TLS, "TLS handshake", f"TLS is not decrypted: {session.unread()}", conn=conn)
 
-    def ended(self, rows: Words) -> None:
+    def ended(self, rows: Records) -> None:
         """Connections that are finished, and entered in the ledger: say of each that is still sealed why."""
         if not len(rows):
             return
-        for number in rows[rows[:, t.C_SEALED] == 1, t.C_NUMBER].tolist():
+        for number in rows["number"][rows["sealed"] == 1].tolist():
             session = self._sessions.pop(number, None)
             if session is not None and not session.opened:
                 self._refuse(number + self.ledger.base, session)
         if self._with_keys:
-            plain = (rows[:, t.C_SEALED] == 0) & (rows[:, t.C_KAFKA] != 1)
-            for number in rows[plain, t.C_NUMBER].tolist():
+            plain = (rows["sealed"] == 0) & (rows["kafka"] != 1)
+            for number in rows["number"][plain].tolist():
                 conn = number + self.ledger.base
                 if self.ledger.connections.protocol[conn] == TLS:
                     detail = "TLS is not decrypted: the handshake was not captured"

@@ -24,7 +24,6 @@ from kdissect.engine.run import Run
 from kdissect.kafka.exchanges.completed import Completed, Quality
 from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.streams.dissector import Dissector, Harvest
-from kdissect.kafka.streams.state import X_CLIENT, X_CONNECTION, X_N
 from kdissect.net.scanner import Scanner
 from kdissect.spark.stages.flows import Flows
 from kdissect.spark.stages.giant_connections import UNIT, Departures, UnitRun
@@ -123,10 +122,10 @@ class PartitionRun(Run):
         left = self.departures.take(harvest, dissector, completion.reader)
         yield from super()._complete(harvest, flows, completion)
         if "connections" in self.builder.columns and len(left):
-            left = left[left[:, X_CLIENT] >= 0]
-            ids = dictionary(left[:, X_CLIENT], dissector.client_ids)
+            left = left[left["client"] >= 0]
+            ids = dictionary(left["client"], dissector.client_ids)
             size = len(self.ledger.connections)
-            self.builder.clients.client_id.note(left[:, X_CONNECTION], left[:, X_N], ids, size)
+            self.builder.clients.client_id.note(left["connection"], left["n"], ids, size)
 
 
 def decode(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:

@@ -25,33 +25,17 @@ from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.streams.dissector import Dissector, Harvest
 from kdissect.kafka.streams.fit import Programs
 from kdissect.kafka.streams.ledger import Ledger
-from kdissect.kafka.streams.state import (
-    TOKEN,
-    X_API,
-    X_BASE,
-    X_CONNECTION,
-    X_F_AT,
-    X_F_BYTES,
-    X_F_CUT,
-    X_F_HEAD,
-    X_F_LENGTH,
-    X_F_MISSING,
-    X_ORPHAN,
-    X_REQUEST,
-    X_RESPONSE,
-    X_STATUS,
-    X_WIDTH,
-)
+from kdissect.kafka.streams.state import EXCHANGE_WIDTH, SIDES, TOKEN, X_BASE, Exchange
+from kdissect.kernels.records import Records, Words, offsets, record, structs, words
+from kdissect.schema.apikeys import ApiKey
 from kdissect.spark.stages.partition_capture import Files, Gathered
 from kdissect.spark.stages.plan import Plan
-from kdissect.tcp.layout import CONNECTION_WIDTH, K_OUT, N_AT, N_LENGTH, N_NEXT, P_WIDTH
+from kdissect.tcp.layout import CONTROL, Connection, Node, Problem, control_at
 
-Words = npt.NDArray[np.int64]
+NODE = offsets(Node)
 
 UNIT = "unit"
 """Name of staged rows that are units; their `broker` is a number, by which they are spread over tasks."""
-PRODUCE, FETCH = 0, 1
-SIDES = (X_REQUEST, X_RESPONSE)
 ROWS = 1 << 16
 """Exchanges of one unit at most: a third of those that the engine completes in one go."""
 MARGIN = 1 << 12
@@ -64,7 +48,7 @@ class Unit:
 
     capture: int
     exchanges: Words
-    """X_*, int64[n, X_WIDTH]; X_CONNECTION counts from 0 within `connections`."""
+    """Words of `Exchange`, int64[n, EXCHANGE_WIDTH]; `connection` counts from 0 within `connections`."""
     pieces: Words
     """Where the frames' bytes lie behind their length prefix, int64[k, 3]: frame (2 * exchange + side), offset in the
     capture's files one behind the other, length. Frame by frame, in order."""
@@ -95,32 +79,31 @@ class Departures:
         """Bytes of frames by row of connections."""
         self._capture = -1
         self._names: list[str] = []
-        self._exchanges: list[Words] = []
+        self._exchanges: list[Records] = []
         self._pieces: list[Words] = []
         self._count = self._bytes = 0
         self._ready: list[bytes] = []
 
-    def take(self, harvest: Harvest, dissector: Dissector, capture: Gathered) -> Words:
-        """Take out of a harvest what is to leave: rows X_*, whose X_CONNECTION is a row of the ledger's connections."""
+    def take(self, harvest: Harvest, dissector: Dissector, capture: Gathered) -> Records:
+        """Take out of a harvest what is to leave: `Exchange` rows; their `connection` is a row of the ledger's."""
         if self._capture != self._ledger.capture:
             self._cut()
             self._capture = self._ledger.capture
         rows = harvest.exchanges
-        nothing: Words = rows[:0]
+        nothing: Records = rows[:0]
         if not len(rows) or not capture.rereadable:
             return nothing
-        connection = rows[:, X_CONNECTION] + self._ledger.base
-        sizes = rows[:, [f + X_F_BYTES for f in SIDES]]
-        size = np.maximum(sizes, 0).sum(axis=1)
+        connection = rows["connection"] + self._ledger.base
+        size = _bytes(rows)
         self._seen = grown(self._seen, int(connection.max()) + 1)
         np.add.at(self._seen, connection, size)
         leaves = self._seen[connection] > self._plan.giant
         if not leaves.any():
             return nothing
-        leaves &= ((rows[:, X_API] == PRODUCE) | (rows[:, X_API] == FETCH)) & (rows[:, X_ORPHAN] == 0)
-        leaves &= rows[:, X_STATUS] != TOKEN
-        for f in SIDES:
-            leaves &= (rows[:, f + X_F_MISSING] == 0) & (rows[:, f + X_F_CUT] == 0)
+        leaves &= np.isin(rows["api"], [ApiKey.PRODUCE, ApiKey.FETCH]) & (rows["orphan"] == 0)
+        leaves &= rows["status"] != TOKEN
+        for side in SIDES:
+            leaves &= (rows[side]["missing"] == 0) & (rows[side]["cut"] == 0)
         which = np.flatnonzero(leaves)
         pieces = _pieces(dissector.M, rows[which])
         elsewhere = np.unique(pieces[(pieces[:, 1] < 0) | (pieces[:, 1] >= EXTRA), 0] >> 1)  # not in files
@@ -132,15 +115,15 @@ class Departures:
         pieces[:, 1] = capture.physical(pieces[:, 1])
         pieces[:, 0] += 2 * self._count
         taken = rows[which]
-        taken[:, X_CONNECTION] = connection[which]
+        taken["connection"] = connection[which]
         self._exchanges.append(taken)
         self._pieces.append(pieces)
         self._names = dissector.client_ids
         self._count += len(which)
         self._bytes += int(size[which].sum())
         # As bare tokens are: not looked into, and no row of any table.
-        rows[which, X_STATUS] = TOKEN
-        rows[which, X_ORPHAN] = 1
+        rows["status"][which] = TOKEN
+        rows["orphan"][which] = 1
         return taken
 
     def ready(self, last: bool = False) -> list[bytes]:
@@ -154,7 +137,7 @@ class Departures:
         if not self._count:
             return
         exchanges, pieces = np.concatenate(self._exchanges), np.concatenate(self._pieces)
-        ends = np.cumsum(np.maximum(exchanges[:, [f + X_F_BYTES for f in SIDES]], 0).sum(axis=1))
+        ends = np.cumsum(_bytes(exchanges))
         begin = 0
         while begin < len(exchanges):
             most = self._plan.unit + (int(ends[begin - 1]) if begin else 0)
@@ -162,27 +145,34 @@ class Departures:
             first, last = np.searchsorted(pieces[:, 0], [2 * begin, 2 * end])
             mine, part = exchanges[begin:end], pieces[first:last]
             part[:, 0] -= 2 * begin
-            rows, mine[:, X_CONNECTION] = np.unique(mine[:, X_CONNECTION], return_inverse=True)
+            rows, mine["connection"] = np.unique(mine["connection"], return_inverse=True)
             connections = self._ledger.carried(rows)
-            self._ready.append(Unit(self._capture, mine, part, connections, list(self._names)).packed())
+            self._ready.append(Unit(self._capture, words(mine), part, connections, list(self._names)).packed())
             begin = end
         self._exchanges, self._pieces = [], []
         self._count = self._bytes = 0
 
 
-def _pieces(M: Words, rows: Words) -> Words:
+def _bytes(rows: Records) -> Words:
+    """Bytes of the frames of each exchange."""
+    sizes: Words = sum(np.maximum(rows[side]["bytes"], 0) for side in SIDES)
+    return sizes
+
+
+def _pieces(M: Words, rows: Records) -> Words:
     """Pieces of the frames of these exchanges, as in `Unit.pieces`."""
     found = []
-    for side, f in enumerate(SIDES):
+    for side, name in enumerate(SIDES):
+        frames = rows[name]
         frame = 2 * np.arange(len(rows)) + side
-        there = rows[:, f + X_F_BYTES] >= 0
-        whole = there & (rows[:, f + X_F_AT] >= 0)
-        found.append(np.stack([frame, rows[:, f + X_F_AT], rows[:, f + X_F_LENGTH]], axis=1)[whole])
-        frame, node = frame[there], rows[there, f + X_F_HEAD]
+        there = frames["bytes"] >= 0
+        whole = there & (frames["at"] >= 0)
+        found.append(np.stack([frame, frames["at"], frames["length"]], axis=1)[whole])
+        frame, node = frame[there], frames["head"][there]
         while len(node := node[more := node >= 0]):
             frame = frame[more]
-            found.append(np.stack([frame, M[node + N_AT], M[node + N_LENGTH]], axis=1))
-            node = M[node + N_NEXT]
+            found.append(np.stack([frame, M[node + NODE.at], M[node + NODE.length]], axis=1))
+            node = M[node + NODE.next]
     pieces = np.concatenate(found)
     ordered: Words = pieces[np.argsort(pieces[:, 0], kind="stable")]
     return ordered
@@ -196,10 +186,10 @@ class _Frames(Dissector):
         self._aim()
         self._names = names
         count = len(exchanges)
-        self.M[X_BASE : X_BASE + count * X_WIDTH] = exchanges.ravel()
-        self.M[K_OUT] = count
-        rows = self.M[X_BASE : X_BASE + count * X_WIDTH].reshape(-1, X_WIDTH)
-        return Harvest(rows, np.zeros((0, CONNECTION_WIDTH), np.int64), np.zeros((0, P_WIDTH), np.int64))
+        self.M[X_BASE : X_BASE + count * EXCHANGE_WIDTH] = exchanges.ravel()
+        control_at(self.M, CONTROL).out = count
+        rows = structs(Exchange, self.M, X_BASE, count)
+        return Harvest(rows, np.zeros(0, record(Connection)), np.zeros(0, record(Problem)))
 
 
 class UnitRun(Run):
@@ -238,12 +228,14 @@ class UnitRun(Run):
         """Bytes of the frames into the slot, each in one piece; the exchanges' places are those in the slot."""
         frame, at, length = one.pieces.T
         place = np.cumsum(length) - length
-        exchanges = one.exchanges
+        exchanges = one.exchanges.view(record(Exchange))[:, 0]
         starts = np.flatnonzero(np.diff(frame, prepend=-1))
-        for side, f in enumerate(SIDES):
-            exchanges[:, [f + X_F_AT, f + X_F_HEAD]] = -1
+        for side, name in enumerate(SIDES):
+            frames = exchanges[name]
+            frames["at"] = -1
+            frames["head"] = -1
             mine = starts[frame[starts] & 1 == side]
-            exchanges[frame[mine] >> 1, f + X_F_AT] = place[mine]
-            exchanges[:, f + X_F_LENGTH] = exchanges[:, f + X_F_BYTES] - 4
+            frames["at"][frame[mine] >> 1] = place[mine]
+            frames["length"] = frames["bytes"] - 4
         order = np.argsort(at, kind="stable")
         files.read_ranges(at[order], length[order], slot, place[order])
