@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kdissect.kafka.exchanges.completed import NO_CODE, NULL_TIME, OK, STATUS, Completed, Connections
+from kdissect.kafka.exchanges.completed import NO_CODE, NULL_TIME, STATUS, Completed, Connections, Status
 
 S = 1_000_000_000
 START = 1_700_000_000 * S
@@ -29,7 +29,7 @@ DEFAULTS: dict[str, tuple[Any, Any]] = {
     "response_bytes": (np.int64, -1),
     "request_packet": (np.int64, -1),
     "response_packet": (np.int64, -1),
-    "status": (np.int8, OK),
+    "status": (np.int8, Status.OK),
     "queued_from": (np.int64, NULL_TIME),
     "in_flight": (np.int32, 1),
     "throttle_ms": (np.int32, -1),
