@@ -38,7 +38,11 @@ def first_screen(
 
     def show() -> None:
         plain = terminal.ascii_only()
-        _print(screen.render(summary, target, terminal.width(), top=top, local=local, filtered=filtered, plain=plain))
+        lines = screen.render(summary, target, terminal.width(), top=top, local=local, filtered=filtered, plain=plain)
+        if follower is None:
+            terminal.page(lines)
+        else:
+            _print(lines)
 
     if follower is not None:
         follower.screen(show)
@@ -168,12 +172,12 @@ def show_exchange(
     for i, shown in enumerate(capture.show(exchange_id=exchange_id, frame=frame, reveal=reveal)):
         if i:
             sys.stdout.write("\n")
-        _print(tree.render(shown, terminal.width() if sys.stdout.isatty() else 1000, local=local))
+        terminal.page(tree.render(shown, terminal.width() if sys.stdout.isatty() else 1000, local=local))
 
 
 def print_sessions(capture: Capture, top: int | None) -> None:
     """Print what happened to fetch and share sessions."""
-    _print(
+    terminal.page(
         analyses.sessions(capture.analysis.sessions(every=None), terminal.width(), top=top, plain=terminal.ascii_only())
     )
 
@@ -195,7 +199,7 @@ def print_latency(
     keys = sort_keys(sort, table.schema)
     table = pa.Table.from_batches(ordered(table.schema, table.to_batches(), keys, limit), table.schema)
     if form in (None, "table") and output is None:
-        _print(analyses.latency(table, columns, terminal.width(), local=local))
+        terminal.page(analyses.latency(table, columns, terminal.width(), local=local))
     else:
         table_rows.write(table.schema, table.to_batches(), form or "table", output, csv_safe=csv_safe)
 
@@ -205,7 +209,7 @@ def print_diff(a: Capture, b: Capture, by: Sequence[str], top: int | None) -> No
     from kdissect.analysis.latency import checked
 
     columns = checked(by)
-    _print(analyses.diff(a.analysis.diff(b, by), columns, terminal.width(), top=top))
+    terminal.page(analyses.diff(a.analysis.diff(b, by), columns, terminal.width(), top=top))
 
 
 def _print(lines: Iterable[Text]) -> None:

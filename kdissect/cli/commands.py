@@ -9,6 +9,7 @@ from click.shell_completion import CompletionItem, get_completion_class
 
 from kdissect.cli.asking import sql
 from kdissect.cli.bulk import spark
+from kdissect.cli.conversation import stream
 from kdissect.cli.copies import cut, redact
 from kdissect.cli.crosschecking import crosscheck
 from kdissect.cli.opening import named, open_capture, small
@@ -46,6 +47,7 @@ Examples:
   kdissect redact broker.pcap -o safe.pcap           a copy without records, credentials, addresses of clients
   kdissect sessions broker.pcap                      whose fetch sessions push out whose
   kdissect latency broker.pcap --by client,topic     exact quantiles; long polls told from slow brokers
+  kdissect stream broker.pcap --client shop          what it said and was told, a line an exchange
   kdissect sql broker.pcap "select api, max(latency_ms) from exchanges group by api"
   kdissect diff before.pcap after.pcap               what got slower
   kdissect spark broker.pcap -o tables/              many captures, on all cores or a cluster, with Spark
@@ -332,6 +334,7 @@ def tables(name: str | None) -> None:
     terminal.put([f"{table.name:<{width}}  one row per {table.row}" for table in declaration.TABLES.values()])
 
 
+main.add_command(stream)
 main.add_command(sql)
 main.add_command(cut)
 main.add_command(redact)

@@ -90,7 +90,11 @@ class Capture(Protocol):
     ) -> pa.Table:
         """A whole table, in order."""
 
-    def tables(self, names: Sequence[str] | Mapping[str, Sequence[str] | None] | None = None) -> dict[str, pa.Table]:
+    def tables(
+        self,
+        names: Sequence[str] | Mapping[str, Sequence[str] | None] | None = None,
+        where: Mapping[str, str] | None = None,
+    ) -> dict[str, pa.Table]:
         """Several tables in one pass."""
 
     def batches(

@@ -7,6 +7,7 @@ in any other format, all of them. Rows are written as they are read, so that `| 
 from __future__ import annotations
 
 import codecs
+import contextlib
 import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -64,7 +65,11 @@ def write(
         with growing_file(output) if growing else whole_file(output) as stream:
             _write(schema, batches, form, stream, growing, csv_safe)
     elif form == "table" and sys.stdout.isatty():
-        _aligned(schema, batches, sys.stdout, terminal.width(), growing)
+        if growing:
+            _aligned(schema, batches, sys.stdout, terminal.width(), growing)
+            return
+        with terminal.Paged() as out, contextlib.suppress(*([BrokenPipeError] if out.paging else [])):
+            _aligned(schema, batches, cast("IO[str]", out), terminal.width())
     else:
         refuse_binary(form, output)
         _write(schema, batches, form, sys.stdout.buffer, growing, csv_safe)

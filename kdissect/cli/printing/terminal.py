@@ -6,11 +6,15 @@ cannot show more. Whatever text is written here passes `kdissect.escaping`.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
+import shlex
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterable
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from kdissect.escaping import visible
 from kdissect.problems import UsageError
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 PIPED_WIDTH = 100
 """Columns of the first screen where no terminal says how wide it is."""
 
@@ -58,6 +63,90 @@ def _shown(value: Any) -> Any:
     for piece in value.divide(range(1, len(value.plain))):
         line.append_text(piece) if visible(piece.plain) == piece.plain else line.append(visible(piece.plain))
     return line
+
+
+class Paged:
+    """Standard output that goes through a pager as soon as it is longer than the terminal: KDISSECT_PAGER, else PAGER,
+    else less (which ends by itself where everything fits). Only where somebody sits before both ends; `cat` or an empty
+    KDISSECT_PAGER turns it off."""
+
+    def __init__(self) -> None:
+        self._waiting: list[str] = []
+        self._room = shutil.get_terminal_size((PIPED_WIDTH, 24)).lines - 1
+        self._program: subprocess.Popen[str] | None = None
+        self._through = not (sys.stdout.isatty() and sys.stdin.isatty())
+        self._command = shlex.split(os.environ.get("KDISSECT_PAGER", os.environ.get("PAGER", "less")))
+        self._through |= not self._command or self._command == ["cat"] or shutil.which(self._command[0]) is None
+
+    def __enter__(self) -> Paged:
+        return self
+
+    def write(self, text: str) -> int:
+        """Take text: held until it is known whether it fits the terminal."""
+        if self._program is not None:
+            assert self._program.stdin is not None
+            self._program.stdin.write(text)
+        elif self._through:
+            sys.stdout.write(text)
+        else:
+            self._waiting.append(text)
+            self._room -= _lines(text)
+            if self._room < 0:
+                environment = {"LESS": "FRX", **os.environ}
+                self._program = subprocess.Popen(self._command, stdin=subprocess.PIPE, text=True, env=environment)
+                self.write("".join(self._waiting))
+        return len(text)
+
+    @property
+    def paging(self) -> bool:
+        """Whether a pager may come in between: one that is left early closes its pipe, which is no error."""
+        return not self._through
+
+    def isatty(self) -> bool:
+        """Whether a terminal is at the end."""
+        return sys.stdout.isatty()
+
+    def fileno(self) -> int:
+        """That of standard output."""
+        return sys.stdout.fileno()
+
+    @property
+    def encoding(self) -> str:
+        """That of standard output."""
+        return sys.stdout.encoding
+
+    def flush(self) -> None:
+        """Nothing is held that could be shown: rows wait for their end or for a full screen."""
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._program is None:
+            if not self._through:
+                sys.stdout.write("".join(self._waiting))
+            return
+        assert self._program.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._program.stdin.close()
+        while True:
+            try:
+                self._program.wait()
+                break
+            except KeyboardInterrupt:  # the pager's own affair
+                continue
+
+
+def _lines(text: str) -> int:
+    """Lines of the terminal that a text takes, its colours not counted."""
+    columns = width()
+    plain = _COLOURS.sub("", text)
+    return sum(max(1, -(-len(line) // columns)) for line in plain.splitlines())
+
+
+def page(lines: Iterable[Text]) -> None:
+    """Lines on standard output, through a pager where they are longer than the terminal."""
+    with Paged() as out, contextlib.suppress(*([BrokenPipeError] if out.paging else [])):
+        shown = console(cast("IO[str]", out))
+        for line in lines:
+            shown.print(line)
 
 
 def put(lines: Iterable[str | Text]) -> None:

@@ -1,0 +1,178 @@
+"""`stream`: a conversation in order of time, a line an exchange with its gist; a few of them as a drawing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.text import Text
+
+from kdissect.cli.opening import Capture, open_capture
+from kdissect.cli.options import capture_arguments, time_options
+from kdissect.cli.printing import terminal, words
+from kdissect.cli.printing.grid import Header, fit, grid
+from kdissect.escaping import visible
+from kdissect.problems import UsageError
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+COLUMNS = (
+    "exchange_id", "connection_id", "client_id", "broker", "api", "api_version", "status", "error", "hold",
+    "request_first_at", "response_last_at", "latency_ms", "queued_ms", "broker_ms", "request_transfer_ms",
+    "response_transfer_ms", "network_ms", "replication_ms",
+)  # fmt: skip
+"""Of `exchanges`, as far as it has them."""
+DRAWN = 8
+"""Exchanges that are drawn as a sequence unless said otherwise."""
+LANE = 34
+"""Cells of the lane between client and broker."""
+
+
+@click.command(short_help="A conversation: one line an exchange, with its gist.")
+@capture_arguments()
+@click.option("--client", multiple=True, metavar="ID|IP[:PORT]", help="Of this client; may be repeated.")
+@click.option("--group", metavar="NAME", help="Of the members of this consumer group.")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="At most so many exchanges.")
+@click.option("--draw/--no-draw", default=None, help="As a drawing: client, network, broker; of a few, if not said.")
+@time_options
+def stream(
+    captures: tuple[str, ...], demo: bool, client: tuple[str, ...], group: str | None, limit: int | None,
+    draw: bool | None, local: bool, **settings: Any,
+) -> None:  # fmt: skip
+    """Print what was said, in order of time: kdissect stream CAPTURE CONNECTION, or --client or --group.
+
+    Each line says when, to whom, which API, what it was about, how long it took and whose time that was. CONNECTION is
+    an id, an exchange's id, or the beginning of one.
+    """
+    words_given = list(captures)
+    connection = None
+    if not client and group is None:
+        if not words_given or (len(words_given) < 2 and not demo):
+            raise click.UsageError("say whose conversation: a connection's id, --client or --group")
+        connection = words_given.pop().partition(":")[0].lower()
+    opened = open_capture(words_given, demo=demo, client=client, **settings)
+    rows, told = conversation(opened, connection, group)
+    if not rows:
+        raise UsageError("no exchange of this capture is of what was asked for")
+    shown = rows if limit is None else rows[:limit]
+    drawn = len(shown) <= DRAWN if draw is None else draw
+    width = terminal.width()
+    lines = drawing(shown, told, width, local=local) if drawn else listing(shown, told, width, local=local)
+    if len(rows) > len(shown):
+        lines.append(Text(f"{words.number_of(len(rows) - len(shown), 'exchange')} more: --limit N", "dim"))
+    terminal.page(lines)
+
+
+def conversation(
+    capture: Capture, connection: str | None, group: str | None
+) -> tuple[list[dict[str, Any]], Mapping[str, str]]:
+    """Exchanges in order of time, and what each was about. Raises UsageError for no id and for one that fits several
+    connections."""
+    from kdissect.analysis.gist import GIST, gists
+    from kdissect.tables.declaration import SCHEMAS
+
+    names = [name for name in COLUMNS if name in SCHEMAS["exchanges"].names]
+    where = None
+    if connection is not None:
+        if not connection or len(connection) > 16 or set(connection) - set("0123456789abcdef"):
+            raise UsageError(f"{connection!r} is no connection id, such as 3f2a09c1d4e5b678 or the beginning of one")
+        where = f"exchange_id like '{connection}%'"
+    elif group is not None:
+        quoted = group.replace("'", "''")
+        ids = capture.table("connections", ["connection_id"], f"group_id = '{quoted}'")["connection_id"].to_pylist()
+        if not ids:
+            raise UsageError(f"no connection of this capture is of group {group!r}")
+        where = " or ".join(f"exchange_id like '{one}%'" for one in ids)
+    asked = {"exchanges": names, **{name: list(columns) for name, columns in GIST.items()}}
+    tables = capture.tables(asked, None if where is None else dict.fromkeys(asked, where))
+    rows = tables["exchanges"].to_pylist()
+    found = sorted({row["connection_id"] for row in rows})
+    if connection is not None and len(found) > 1:
+        raise UsageError(f"{connection} fits {len(found)} connections: {', '.join(found[:4])}")
+    return rows, gists(tables)
+
+
+def listing(
+    rows: Sequence[Mapping[str, Any]], told: Mapping[str, str], width: int, *, local: bool = False
+) -> list[Text]:
+    """A line an exchange."""
+    from kdissect.analysis.gist import whose
+
+    several = len({(row["client_id"], row["broker"]) for row in rows}) > 1
+    room = max(24, width - (96 if several else 76))
+    headers = [
+        Header("at", style="dim"), *([Header("client"), Header("broker")] if several else []),
+        Header("API", style="cyan"), Header("took", right=True), Header("whose time", drop=1),
+        Header("error", style="red"), Header("exchange", style="dim", drop=2), Header("what"),
+    ]  # fmt: skip
+    cells = [
+        [
+            _at(row["request_first_at"], local),
+            *([_name(row["client_id"]), row["broker"] or "?"] if several else []),
+            _api(row),
+            words.milliseconds(row["latency_ms"]),
+            whose(row),
+            _outcome(row),
+            _short(row["exchange_id"]),
+            fit(told.get(row["exchange_id"], ""), room),
+        ]
+        for row in rows
+    ]
+    title = [] if several else [Text(f"{_name(rows[0]['client_id'])} with broker {rows[0]['broker'] or '?'}", "bold")]
+    return [*title, *grid(headers, cells, width)]
+
+
+def drawing(
+    rows: Sequence[Mapping[str, Any]], told: Mapping[str, str], width: int, *, local: bool = False
+) -> list[Text]:
+    """Client, network and broker side by side: an arrow for each message, what took the time between them."""
+    from kdissect.analysis.gist import whose
+
+    lane = max(20, min(LANE, width - 46))
+    lines = [Text(f"{'':<12}  {'client':<{lane - 2}}broker", "bold")]
+    events: list[tuple[Any, int, Text]] = []
+    for n, row in enumerate(rows):
+        gist = told.get(row["exchange_id"], "")
+        label = fit(_api(row), lane - 8)
+        ask = f"|-- {label} " + "-" * (lane - 7 - len(label)) + ">|"
+        who = f"  {_short(row['exchange_id'])}  {_name(row['client_id'])} to {row['broker'] or '?'}"
+        if row["request_first_at"] is not None:
+            what = fit(f"{who}  {gist}" if gist else who, max(10, width - 16 - lane))
+            events.append((row["request_first_at"], n, Text.assemble((_at(row["request_first_at"], local), "dim"), "  ",
+                           (ask, "cyan"), what)))  # fmt: skip
+        if row["response_last_at"] is not None:
+            outcome = fit(_outcome(row) or "ok", lane - 8)
+            answer = "|<" + "-" * (lane - 6 - len(outcome)) + f" {outcome} --|"
+            owner = whose(row)
+            took = f"  {_short(row['exchange_id'])}  {words.milliseconds(row['latency_ms'])}" + (
+                f": {owner}" if owner else ""
+            )
+            events.append((row["response_last_at"], n, Text.assemble((_at(row["response_last_at"], local), "dim"), "  ",
+                           (answer, "red" if _outcome(row) else "green"), took)))  # fmt: skip
+    return [*lines, *(line for _, _, line in sorted(events, key=lambda event: event[:2]))]
+
+
+def _api(row: Mapping[str, Any]) -> str:
+    version = "" if row["api_version"] is None else f" v{row['api_version']}"
+    return f"{row['api'] or '(unknown)'}{version}"
+
+
+def _outcome(row: Mapping[str, Any]) -> str:
+    if row["error"] is not None:
+        return visible(str(row["error"]))
+    return "" if row["status"] in ("ok", "no_response") else str(row["status"]).replace("_", " ")
+
+
+def _name(client_id: str | None) -> str:
+    return "(none)" if client_id is None else visible(client_id)
+
+
+def _short(exchange_id: str) -> str:
+    connection, _, ordinal = exchange_id.partition(":")
+    return f"{connection[:6]}:{ordinal}"
+
+
+def _at(time: datetime | None, local: bool) -> str:
+    return "?" if time is None else words.time_of_day(time, local=local)

@@ -1,0 +1,81 @@
+"""`kdissect stream`: what was said, in order, on recorded captures."""
+
+from __future__ import annotations
+
+import pytest
+
+import kdissect
+from kdissect.analysis.gist import whose
+from kdissect.cli.main import main
+from tests.conftest import ROOT
+
+CLASSIC = str(ROOT / "captures" / "k4_java_classic.pcap")
+PYTHON = str(ROOT / "captures" / "k4_python_kafka.pcap")
+
+
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
+    assert main(["stream", *arguments]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def test_a_client_from_first_to_last(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = said(capsys, PYTHON, "--client", "kp-consumer", "--no-draw")
+    rows = kdissect.open(PYTHON, client="kp-consumer").table("exchanges").to_pylist()
+    assert len(lines) == 1 + len(rows)
+    for line, row in zip(lines[1:], rows, strict=True):
+        assert line.startswith(f"{row['request_first_at']:%H:%M:%S}")
+        assert f"{row['api']} v{row['api_version']}" in line
+    assert any("kp-group" in line for line in lines)
+
+
+def test_what_a_fetch_brought_and_what_was_sent(capsys: pytest.CaptureFixture[str]) -> None:
+    opened = kdissect.open(CLASSIC)
+    brought = opened.table("fetch_partitions", ["exchange_id", "topic", "partition", "fetch_offset", "record_bytes"],
+                           "record_bytes > 0").to_pylist()[0]  # fmt: skip
+    lines = said(capsys, CLASSIC, brought["exchange_id"], "--no-draw")
+    place = f"{brought['topic']}-{brought['partition']}@{brought['fetch_offset']}"
+    assert any(place in line and f"{brought['record_bytes']:,} B" in line for line in lines)
+    produced = opened.table("exchanges", ["exchange_id"], "api = 'Produce'")["exchange_id"][0].as_py()
+    assert any("1 record" in line or "records" in line for line in said(capsys, CLASSIC, produced, "--no-draw"))
+
+
+def test_a_group(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = said(capsys, CLASSIC, "--group", "jc-group")
+    assert any("jc-group join" in line for line in lines)
+
+
+def test_a_few_are_drawn(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = said(capsys, CLASSIC, "--client", "jc-consumer-1", "--limit", "3")
+    assert lines[0].split() == ["client", "broker"]
+    assert sum("->|" in line for line in lines) == 3
+    assert sum("|<-" in line for line in lines) == 3
+    assert "exchanges more: --limit N" in lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((CLASSIC,), "say whose conversation"),
+        ((CLASSIC, "zz"), "is no connection id"),
+        ((CLASSIC, "--group", "none"), "no connection of this capture is of group 'none'"),
+        ((CLASSIC, "--client", "none"), "no exchange of this capture"),
+        ((CLASSIC, "ffffffffffffffff"), "no exchange of this capture"),
+    ],
+)
+def test_bad_arguments(arguments: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["stream", *arguments]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_whose_time() -> None:
+    assert whose({"latency_ms": 2.0, "broker_ms": 2.0}) == ""
+    assert whose({"latency_ms": 500.0, "broker_ms": 499.0, "hold": "timeout"}) == "long poll"
+    assert whose({"latency_ms": 500.0, "broker_ms": 499.0, "hold": "immediate"}) == "broker"
+    assert whose({"latency_ms": 500.0, "broker_ms": 9.0, "queued_ms": 491.0}) == "behind the request before"
+    assert whose({"latency_ms": 500.0, "broker_ms": 499.0, "replication_ms": 400.0}) == "followers"
+    assert whose({"latency_ms": 500.0}) == ""
