@@ -182,6 +182,13 @@ def print_sessions(capture: Capture, top: int | None) -> None:
     )
 
 
+def print_timeline(capture: Capture, target: Sequence[str], local: bool) -> None:
+    """Print the account: incidents in order of time."""
+    from kdissect.cli.printing.accounts import timeline
+
+    _print(timeline(capture.table("findings").to_pylist(), target, terminal.width(), local))
+
+
 def print_latency(
     capture: Capture, by: Sequence[str], every: float | None, where: str | None, form: str | None, output: str | None,
     local: bool, sort: Sequence[str] | None = None, limit: int | None = None, csv_safe: bool = False,

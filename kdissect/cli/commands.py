@@ -45,6 +45,7 @@ Examples:
   kdissect show broker.pcap --frame 42               every byte of an exchange explained
   kdissect cut broker.pcap --frame 42 -o small.pcap  a smaller capture with that exchange, for Wireshark
   kdissect redact broker.pcap -o safe.pcap           a copy without records, credentials, addresses of clients
+  kdissect timeline broker.pcap                      what happened, in order of time
   kdissect sessions broker.pcap                      whose fetch sessions push out whose
   kdissect latency broker.pcap --by client,topic     exact quantiles; long polls told from slow brokers
   kdissect stream broker.pcap --client shop          what it said and was told, a line an exchange
@@ -262,6 +263,21 @@ def sessions(captures: tuple[str, ...], demo: bool, top: int | None, **settings:
     from kdissect.cli.answers import print_sessions
 
     print_sessions(open_capture(captures, demo=demo, **settings), top)
+
+
+@main.command(short_help="What happened, in order of time.")
+@capture_arguments()
+@selection_options
+@time_options
+def timeline(captures: tuple[str, ...], demo: bool, local: bool, **settings: Any) -> None:
+    """Print the account of a capture: what happened, in order of time.
+
+    Findings that are one incident are told as one: what set it off, its consequences, what to look at or change, and
+    the commands that show the evidence. The findings themselves: --table findings; what each means: docs/findings.md.
+    """
+    from kdissect.cli.answers import print_timeline
+
+    print_timeline(open_capture(captures, demo=demo, **settings), named(captures, demo), local)
 
 
 @main.command(short_help="Latencies by API, client, broker, topic, over time.")

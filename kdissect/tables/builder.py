@@ -288,7 +288,7 @@ class TableBuilder:
         table = pa.Table.from_batches([part]) if isinstance(part, pa.RecordBatch) else part
         names = table.column_names
         for at, column in enumerate(names):
-            declared = TABLES[name].by_name.get(column)
+            declared = TABLES[name].by_name.get(column) if name in TABLES else None  # messages have none
             if declared is None or declared.named is None:
                 continue
             values = table[column]

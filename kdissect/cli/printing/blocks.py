@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from kdissect.cli.printing import words
+from kdissect.cli.printing.accounts import finding_lines, incident_lines
 from kdissect.cli.printing.grid import Header, grid
-from kdissect.cli.printing.next_steps import evidence
 from kdissect.cli.printing.sparkline import CELLS, sparkline
 from kdissect.summary import Summary
+from kdissect.summary.account import account, quiet
 
 STYLES = {"high": "bold red", "medium": "yellow", "low": "cyan", "info": "dim"}
 SEEN_FROM = 80
@@ -98,10 +99,13 @@ def _table(lines: list[Text], share: int, more: str, least: int, leaves: int = 0
     return Block(lines[:1] if len(lines) > 1 else [], [[line] for line in lines[1:]], share, more, 1000, least, leaves)
 
 
-def findings(summary: Summary, target: Sequence[str], width: int) -> Block:
-    """What happened, the worst first, each with the command that shows its evidence; and why there is nothing to say
-    where the answers could not be read."""
-    rows = [finding_lines(finding, target, width) for finding in summary.findings]
+def findings(summary: Summary, target: Sequence[str], width: int, local: bool = False) -> Block:
+    """What happened, in order of time, each incident with its consequences, what to do and the command that shows its
+    evidence; then what is worth knowing; and why there is nothing to say where the answers could not be read."""
+    incidents = account(summary.findings)
+    rows = [incident_lines(one, target, width, local=local, whole=False) for one in incidents]
+    calm = [row for row in summary.findings if quiet(row)]
+    rows += [finding_lines(row, target, width, local=local) for row in calm]
     title = Text("Findings", "bold")
     if summary.findings_of is not None:
         title.append(f" (of the first {words.number_of(summary.findings_of, 'exchange')}; --table findings has all)")
@@ -109,22 +113,8 @@ def findings(summary: Summary, target: Sequence[str], width: int) -> Block:
     if unknown:
         rows.insert(0, [Text.assemble("  ", ("?", "bold yellow"), " " * 7, one) if i == 0 else Text(" " * 10) + one
                         for i, one in enumerate(sentence(unknown, width - 10, 0))])  # fmt: skip
-    telling = sum(finding["severity"] != "info" for finding in summary.findings) + bool(unknown)
-    return Block([title] if rows else [], rows, len(rows), "{} more: --table findings", 1000, min(6, telling or 1))
-
-
-def finding_lines(finding: dict[str, object], target: Sequence[str], width: int) -> list[Text]:
-    """A finding's sentence, wrapped, with the command that shows its evidence below it."""
-    severity = str(finding["severity"])
-    text = sentence(str(finding["text"]), width - 10, 0)
-    lines = [Text.assemble("  ", (f"{severity:<7} ", STYLES.get(severity, "")), text[0])]
-    lines += [Text(" " * 10) + line for line in text[1:]]
-    advice = finding.get("advice")
-    if advice and severity != "info":
-        lines += [Text(" " * 10) + line for line in sentence(str(advice), width - 10, 0, "italic")]
-    if finding["table"] and severity != "info":
-        lines.append(Text(" " * 10 + evidence(finding, target), "dim"))
-    return lines
+    telling = len(incidents) + bool(unknown)
+    return Block([title] if rows else [], rows, len(rows), "{} more: kdissect timeline", 1000, min(6, telling or 1))
 
 
 def unread(summary: Summary) -> str:

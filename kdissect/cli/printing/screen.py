@@ -40,7 +40,7 @@ def render(
     made = [
         block
         for block in (
-            blocks.findings(summary, target, width),
+            blocks.findings(summary, target, width, local),
             blocks.latencies(summary, width, filtered=filtered, local=local, plain=plain),
             blocks.errors(summary, width),
             blocks.clients(summary, width, local=local),

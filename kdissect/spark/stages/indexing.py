@@ -197,7 +197,7 @@ class Chunks:
 def _payload(block: Block, rows: Words) -> npt.NDArray[np.uint8]:
     """Payload bytes of rows of a block, one behind the other."""
     window = block.window
-    sizes = rows[:, LEN]
+    sizes = np.ascontiguousarray(rows[:, LEN])
     starts = rows[:, AT] - block.delta
     for i in np.flatnonzero(rows[:, AT] >= EXTRA).tolist():  # packets put together: few
         starts[i] = window.locate(int(rows[i, AT]), int(sizes[i]))

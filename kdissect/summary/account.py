@@ -1,0 +1,65 @@
+"""The account: what happened, in order of time. Findings that are one incident are told as one, with its consequences.
+
+A pure function over rows of `findings`, wherever these come from.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from kdissect.analysis.findings.catalogue import KINDS
+from kdissect.analysis.findings.evidence import INFO, SEVERITIES
+
+NEVER = datetime.max.replace(tzinfo=UTC)
+"""Behind every instant: where what has no time stands."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Incident:
+    """One thing that happened. Times are aware datetimes in UTC, None where unknown."""
+
+    number: int | None
+    at: datetime | None
+    until: datetime | None
+    severity: str
+    """The worst of its findings."""
+    cause: str
+    headline: dict[str, Any]
+    """The finding that set it off, else its worst; a row of `findings`."""
+    consequences: list[dict[str, Any]]
+    """Its other findings in order of time."""
+
+
+def account(findings: Iterable[Mapping[str, Any]]) -> list[Incident]:
+    """The incidents of rows of `findings`, in order of time; quiet findings are in none."""
+    rows: dict[int, list[dict[str, Any]]] = {}
+    for n, row in enumerate(findings):
+        if quiet(row):
+            continue
+        rows.setdefault(-1 - n if row["incident"] is None else row["incident"], []).append(dict(row))
+    found = []
+    for number, ours in rows.items():
+        head = min(ours, key=_heads)
+        others = sorted((row for row in ours if row is not head), key=lambda row: row["first_at"] or NEVER)
+        starts = [row["first_at"] for row in ours if row["first_at"] is not None]
+        ends = [row["last_at"] for row in ours if row["last_at"] is not None]
+        worst = min((row["severity"] for row in ours), key=SEVERITIES.index)
+        at = head["first_at"] or min(starts, default=None)
+        found.append(
+            Incident(number if number > 0 else None, at, max(ends, default=None), worst, head["cause"], head, others)
+        )
+    return sorted(found, key=lambda one: (one.at or NEVER, SEVERITIES.index(one.severity)))
+
+
+def quiet(row: Mapping[str, Any]) -> bool:
+    """Whether nothing happened that a finding speaks of."""
+    return row["incident"] is None and row["severity"] == INFO
+
+
+def _heads(row: Mapping[str, Any]) -> tuple[bool, datetime, int]:
+    """What sets things off before consequences, then the first, then the worst."""
+    starts = row["id"] in KINDS and KINDS[row["id"]].starts
+    return not starts, row["first_at"] or NEVER, SEVERITIES.index(row["severity"])
