@@ -26,6 +26,7 @@ from kdissect.cli.options import (
     time_options,
 )
 from kdissect.cli.printing import terminal
+from kdissect.cli.wireshark.plugin_command import wireshark
 
 PROGRAM = "kdissect"
 COMPLETION = "_KDISSECT_COMPLETE"
@@ -52,6 +53,7 @@ Examples:
   kdissect sql broker.pcap "select api, max(latency_ms) from exchanges group by api"
   kdissect diff before.pcap after.pcap               what got slower
   kdissect spark broker.pcap -o tables/              many captures, on all cores or a cluster, with Spark
+  kdissect wireshark install --folder plugins/       Wireshark dissects every API and version of Kafka
   kdissect schema Fetch 12 request                   a layout on the wire
   tcpdump -i eth0 -w - port 9092 | kdissect -        a capture from standard input
 """
@@ -356,6 +358,7 @@ main.add_command(cut)
 main.add_command(redact)
 main.add_command(crosscheck)
 main.add_command(spark)
+main.add_command(wireshark)
 
 
 @main.command(short_help="Completion for bash, zsh or fish.")

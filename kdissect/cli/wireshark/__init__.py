@@ -1,0 +1,1 @@
+"""Commands for Wireshark: its plugin, and captures annotated for it."""
