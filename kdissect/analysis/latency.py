@@ -129,18 +129,3 @@ def _figures(table: pa.Table, columns: Sequence[str], excess: Float64s, span: fl
         out[name] = pa.array(groups.total(np.maximum(ints(table, name, 0), 0)).astype(np.int64)[:size])
     out["per_second"] = figures(counts / span if span > 0 else np.full(size, np.nan))
     return pa.table(out)
-
-
-def broker_estimate(exchanges: pa.Table, connections: pa.Table) -> pa.Table:
-    """`exchanges` with `broker_estimate_ms`: `broker_ms` less the connection's network round trip, not below 0.
-
-    An ESTIMATE of what the broker itself took: the round trip is the connection's typical one (`rtt_ms`, from its
-    handshake or from acknowledgements, seen from where the capture was made), not that of this exchange. Near the
-    broker the round trip is next to nothing and so is the difference. Null where either is unknown.
-    """
-    names = connections["connection_id"].to_pylist()
-    round_trips = dict(zip(names, reals(connections, "rtt_ms").tolist(), strict=True))
-    groups = group(exchanges, ["connection_id"])
-    each = np.array([round_trips.get(name, np.nan) for name in groups.keys["connection_id"].to_pylist()] + [np.nan])
-    estimate = np.maximum(reals(exchanges, "broker_ms") - each[groups.code], 0.0)
-    return with_columns(exchanges, {"broker_estimate_ms": figures(estimate)})

@@ -35,6 +35,7 @@ from kdissect.net.headers import (
     tunnel_port,
     under_ethertype,
 )
+from kdissect.net.segment import DSACK
 
 # Kinds of packets counted.
 TCP, UDP, ICMP, OTHER_IP, NOT_IP, FRAGMENT, CUT, MALFORMED, UNDECODED, BY_SCAPY, FILTERED, REJOINED = range(12)
@@ -156,6 +157,34 @@ def syn_options(b: Bytes, p: Int, e: Int) -> Int:
             out |= (np.int64(b[p + 2]) + 1) << 40
         p += size
     return out
+
+
+@part
+def twice(b: Bytes, p: Int, e: Int, ack: Int) -> Any:
+    """Whether a segment's options hold a SACK whose first block is below the acknowledgement, or within the second
+    (RFC 2883, section 4)."""
+    while p < e:
+        kind = b[p]
+        if kind == 0:
+            break
+        if kind == 1:
+            p += 1
+            continue
+        if e - p < 2:
+            break
+        size = np.int64(b[p + 1])
+        if size < 2 or size > e - p:
+            break
+        if kind == 5 and size >= 10:
+            left, right = be32(b, p + 2), be32(b, p + 6)
+            if (ack - right) & 0xFFFFFFFF < 0x80000000:
+                return True
+            if size < 18:
+                return False
+            outer = (left - be32(b, p + 10)) & 0xFFFFFFFF < 0x80000000
+            return outer and (be32(b, p + 14) - right) & 0xFFFFFFFF < 0x80000000
+        p += size
+    return False
 
 
 @part
@@ -298,6 +327,8 @@ def take_apart(
         packed = flags | be16(b, p + 14) << 8 | ident << 24
         if flags & 2:
             packed |= syn_options(b, p + 20, data)
+        elif length >= 32 and twice(b, p + 20, data, be32(b, p + 8)):
+            packed |= DSACK
         rows[n, 0] = time
         rows[n, 1] = flow * 2 + direction
         rows[n, 2] = be32(b, p + 4)

@@ -20,7 +20,8 @@ class Segment:
     """Acknowledgement number, unsigned 32 bits; 0 without the ACK flag."""
     flags: int
     """TCP flags, bits 0-7; window (unscaled) bits 8-23; IP identification bits 24-39 (0 for IPv6); SYN only: window
-    scale + 1 bits 40-47 and maximum segment size bits 48-62 (at most 32767), 0 where the option is absent."""
+    scale + 1 bits 40-47 and maximum segment size bits 48-62 (at most 32767), 0 where the option is absent.
+    Others: DSACK."""
     at: int
     """Logical offset of the payload's first byte."""
     len: int
@@ -38,6 +39,8 @@ segment_at = view(Segment)
 SEGMENT_COLUMNS = width(Segment)
 TIME, FLOW, SEQ, ACK, FLAGS, AT, LEN, WIRE, PACKET, VIEW = range(SEGMENT_COLUMNS)
 
+DSACK = 1 << 40
+"""Of FLAGS: the acknowledgement says that bytes came twice (D-SACK, RFC 2883)."""
 FIN, SYN, RST, PSH, ACK_FLAG = 1, 2, 4, 8, 16
 WINDOW_SHIFT, IPID_SHIFT, SCALE_SHIFT, MSS_SHIFT = 8, 24, 40, 48
 FILE_SHIFT = 40

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +19,7 @@ from kdissect.tables.nest import Level, optional
 from kdissect.tables.timestamps import OddTimes
 
 Int64s = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 Column = Callable[[], pa.Array]
 Rows = tuple[Mapping[str, Column], int]
 """The columns of rows, each made when it is asked for, and how many rows there are."""
@@ -73,30 +75,13 @@ class Block:
         return flags
 
     @cached_property
-    def queued(self) -> tuple[Int64s, npt.NDArray[np.bool_]]:
-        """Nanoseconds that each request lay behind its predecessor, and where that is known (contract, section 4)."""
-        done = self.done
-        known = self.answered & (done.request_last != NULL_TIME)
-        behind = np.where(
-            known & (done.queued_from != NULL_TIME), np.maximum(done.queued_from - done.request_last, 0), 0
-        ).astype(np.int64)
-        return behind, known
+    def parts(self) -> Parts:
+        """The five parts of each exchange's latency (contract, section 4)."""
+        return Parts.of(self.done, self.answered)
 
     def latency_ms(self) -> pa.Array:
         """Response's last byte - request's first byte."""
         return elapsed(self.done.request_first, self.done.response_last)
-
-    def queued_ms(self) -> pa.Array:
-        """Milliseconds behind the predecessor."""
-        behind, known = self.queued
-        return optional(behind / 1e6, known, MS)
-
-    def broker_ms(self) -> pa.Array:
-        """Response's first byte - request's last byte - the time queued."""
-        behind, known = self.queued
-        done = self.done
-        present = known & (done.response_first != NULL_TIME)
-        return optional((done.response_first - done.request_last - behind) / 1e6, present, MS)
 
     @cached_property
     def sort_time(self) -> pa.Array:
@@ -131,6 +116,56 @@ class Block:
         bodies = self.bodies(key, side)
         index[bodies] = np.arange(len(bodies))
         return index
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What each exchange's time went to, ns, and where that is known: they add up to the latency, and none is negative.
+
+    An answer that begins before the request ended (a broker refuses it, or two interfaces have two clocks) ends the
+    request's transfer: no moment counts twice.
+    """
+
+    request: Int64s
+    network: Int64s
+    queued: Int64s
+    broker: Int64s
+    response: Int64s
+    sent: Flags
+    """Where the request's transfer is known."""
+    split: Flags
+    """Where the time between request and response is: `queued` and `broker`."""
+    told: Flags
+    """Where the network's share is."""
+    received: Flags
+    """Where the response's transfer is."""
+
+    @staticmethod
+    def of(done: Completed, answered: Flags) -> Parts:
+        """Of a block's exchanges; `answered`: those of which a response, or a part of one, was captured."""
+        first, last = done.request_first, done.request_last
+        begun, ended = done.response_first, done.response_last
+        split = answered & (last != NULL_TIME) & (begun != NULL_TIME)
+        asked = np.where(split & (first != NULL_TIME), np.maximum(np.minimum(last, begun), first), last)
+        ended_known = ended != NULL_TIME
+        answer = np.where(split, np.maximum(begun, asked), begun)
+        answer = np.where(split & ended_known, np.minimum(answer, np.maximum(ended, asked)), answer)
+        between = np.where(split, answer - asked, 0)
+        told = split & (done.network >= 0)
+        network = np.where(told, np.minimum(done.network, between), 0)
+        behind = split & (done.queued_from != NULL_TIME)
+        queued = np.where(behind, np.clip(done.queued_from - asked - network, 0, between - network), 0)
+        sent = (first != NULL_TIME) & (last != NULL_TIME)
+        received = (begun != NULL_TIME) & ended_known
+        return Parts(
+            np.where(sent, asked - first, 0), network, queued, between - network - queued,
+            np.where(received, ended - answer, 0), sent, split, told, received,
+        )  # fmt: skip
+
+
+def milliseconds(ns: Int64s, known: Flags) -> pa.Array:
+    """Durations in milliseconds, null where not known."""
+    return optional(ns / 1e6, known, MS)
 
 
 def elapsed(begin: Int64s, end: Int64s) -> pa.Array:

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kdissect.kafka.exchanges.completed import END_REASONS, NULL_TIME
+from kdissect.kafka.exchanges.completed import END_REASONS, NETWORK_KINDS, NULL_TIME
 from kdissect.tables.block import Column, code, count, flag, instant
 from kdissect.tables.clients import NEVER, Clients, told
 from kdissect.tables.declaration import SCHEMAS
@@ -45,7 +45,6 @@ def columns(directory: Directory, clients: Clients, rows: Int64s) -> dict[str, C
     """The columns of `connections` for these rows of the run's."""
     table = directory.connections
     client_id = clients.client_id.codes(rows)
-    rtt = table.rtt_ns[rows]
     return {
         "connection_id": lambda: connection_ids(table.id[rows]),
         "capture": lambda: directory.capture(rows),
@@ -75,7 +74,16 @@ def columns(directory: Directory, clients: Clients, rows: Int64s) -> dict[str, C
         "out_of_order_packets": lambda: count(table.out_of_order_packets[rows]),
         "missing_bytes": lambda: count(table.missing_bytes[rows]),
         "zero_window_ms": lambda: optional(table.zero_window_ns[rows] / 1e6, np.ones(len(rows), np.bool_), MS),
-        "rtt_ms": lambda: optional(rtt / 1e6, rtt >= 0, MS),
+        "rtt_ms": lambda: _round_trip(table.rtt_ns[rows]),
+        "rtt_min_ms": lambda: _round_trip(table.rtt_min_ns[rows]),
+        "rtt_max_ms": lambda: _round_trip(table.rtt_max_ns[rows]),
+        "client_rtt_ms": lambda: _round_trip(table.client_rtt_ns[rows]),
+        "rtt_kind": lambda: dictionary(table.rtt_kind[rows], NETWORK_KINDS),
+        "lost_segments": lambda: count(table.lost_segments[rows]),
         "exchanges": lambda: count(table.exchanges[rows]),
         "problems": lambda: count(table.problems[rows]),
     }
+
+
+def _round_trip(ns: Int64s) -> pa.Array:
+    return optional(ns / 1e6, ns >= 0, MS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from kdissect.kafka.exchanges.completed import NO_CODE
+from kdissect.kafka.exchanges.completed import NETWORK_KINDS, NO_CODE
 from kdissect.tables.apinames import api_column, error_column
 from kdissect.tables.block import (
     Block,
@@ -13,13 +13,14 @@ from kdissect.tables.block import (
     Rows,
     code,
     count,
-    elapsed,
     flag,
     instant,
+    milliseconds,
     packet_file,
     packet_number,
 )
-from kdissect.tables.declaration.model import CODE, MS, TIME_KEY
+from kdissect.tables.declaration.model import CODE, FLAG, MS, TIME_KEY
+from kdissect.tables.identity import dictionary
 from kdissect.tables.makers import makes
 from kdissect.tables.nest import Int64s, optional
 
@@ -52,10 +53,16 @@ def exchanges(block: Block) -> Rows:
         "response_first_at": lambda: instant(done.response_first),
         "response_last_at": lambda: instant(done.response_last),
         "latency_ms": block.latency_ms,
-        "request_transfer_ms": lambda: elapsed(done.request_first, done.request_last),
-        "queued_ms": block.queued_ms,
-        "broker_ms": block.broker_ms,
-        "response_transfer_ms": lambda: elapsed(done.response_first, done.response_last),
+        "request_transfer_ms": lambda: milliseconds(block.parts.request, block.parts.sent),
+        "network_ms": lambda: milliseconds(block.parts.network, block.parts.told),
+        "queued_ms": lambda: milliseconds(block.parts.queued, block.parts.split),
+        "broker_ms": lambda: milliseconds(block.parts.broker, block.parts.split),
+        "response_transfer_ms": lambda: milliseconds(block.parts.response, block.parts.received),
+        "request_resent_ms": lambda: milliseconds(done.request_resent, done.request_resent >= 0),
+        "response_resent_ms": lambda: milliseconds(done.response_resent, done.response_resent >= 0),
+        "think_ms": lambda: milliseconds(done.think, done.think >= 0),
+        "network_kind": lambda: dictionary(np.where(block.parts.told, done.network_kind, -1), NETWORK_KINDS),
+        "abandoned": lambda: optional(done.abandoned > 0, done.abandoned >= 0, FLAG),
         "throttle_ms": lambda: optional(np.asarray(done.throttle_ms), done.throttle_ms >= 0, MS),
         "request_bytes": lambda: count(done.request_bytes),
         "response_bytes": lambda: count(done.response_bytes),

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.kafka.exchanges.completed import NO_CODE
-from kdissect.tables.block import Block, Column, Rows, code, count, elapsed, instant
+from kdissect.tables.block import Block, Column, Rows, code, count, elapsed, instant, milliseconds
 from kdissect.tables.declaration.model import CODE, COUNT, FLAG, MS, TEXT, TIME_KEY
 from kdissect.tables.identity import dictionary
 from kdissect.tables.makers import makes
@@ -82,8 +82,8 @@ def fetches(block: Block) -> Rows:
         "partitions_with_error": lambda: per(returned, given, returned.ints("error_code", 0) != 0)(),
         "record_bytes": record_bytes,
         "latency_ms": lambda: elapsed(done.request_first[rows], done.response_last[rows]),
-        "queued_ms": lambda: block.queued_ms().take(pa.array(rows)),
-        "broker_ms": lambda: block.broker_ms().take(pa.array(rows)),
+        "queued_ms": lambda: milliseconds(block.parts.queued[rows], block.parts.split[rows]),
+        "broker_ms": lambda: milliseconds(block.parts.broker[rows], block.parts.split[rows]),
         "throttle_ms": lambda: optional(done.throttle_ms[rows], done.throttle_ms[rows] >= 0, MS),
         "error_code": lambda: top_error(block, rows),
         "request_bytes": lambda: count(done.request_bytes[rows]),

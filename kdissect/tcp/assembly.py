@@ -41,6 +41,7 @@ from kdissect.tcp.layout import (
     node_at,
     outgoing_at,
 )
+from kdissect.tcp.roundtrip import acknowledged, doubted, sent, sent_again
 
 DUPLICATE_NS = 100_000_000
 """A second copy with the same non-zero IP id, where ids do not count up: capture points of one host see it within
@@ -202,11 +203,13 @@ def observe(packet: Segment, connection: Connection, direction: Direction) -> No
         acked = unwrap(packet.ack, other.next)
         if acked - other.next <= MAX_AHEAD and (other.acked == NULL or acked > other.acked):
             other.acked = acked
-        if other.timed_end != NULL and acked >= other.timed_end:
-            trip = packet.time - other.timed_at
-            if trip >= 0 and (other.ack_rtt == NULL or trip < other.ack_rtt):
-                other.ack_rtt = trip
-            other.timed_end = NULL
+            if packet.flags & RST == 0 and packet.time != 0:
+                acknowledged(other, acked, packet.time, packet.wire == 0)
+    if packet.flags & SYN and packet.flags & RST == 0 and packet.time != 0:
+        if direction.sent == 0 and direction.acked == NULL:
+            sent(direction, direction.next, packet.time)
+        else:
+            sent_again(direction, direction.next - 1, packet.time)
 
 
 @part
@@ -286,7 +289,7 @@ def arrive(M: Words, packet: Segment, connection: Connection, direction: Directi
     if end <= expected:
         if not (elsewhere or (wire <= 1 and position == expected - 1)):
             direction.retransmitted += wire
-            direction.timed_end = NULL
+            sent_again(direction, position, packet.time)
         return False
     if position - expected > MAX_AHEAD:
         believed = position == direction.wild or (direction.acked != NULL and direction.acked >= position - MAX_AHEAD)
@@ -297,6 +300,7 @@ def arrive(M: Words, packet: Segment, connection: Connection, direction: Directi
         skip = expected - position
         if not elsewhere:
             direction.retransmitted += skip
+            sent_again(direction, position, packet.time)
         at += skip
         captured = max(captured - skip, 0)
         wire -= skip
@@ -304,15 +308,15 @@ def arrive(M: Words, packet: Segment, connection: Connection, direction: Directi
     if end > direction.highest:
         direction.highest = end
         direction.highest_time = packet.time
+        sent(direction, end, packet.time)
     elif not elsewhere:
         if packet.time - direction.highest_time <= FILLED_LATE_NS:
             direction.out_of_order += 1
+            doubted(direction, position)
         else:
             direction.retransmitted += wire
+            sent_again(direction, position, packet.time)
     if position == expected and direction.ahead == 0:
-        if direction.timed_end == NULL:
-            direction.timed_end = end
-            direction.timed_at = packet.time
         direction.next = end
         out = outgoing_at(M, OUT)
         out.at = at
@@ -321,6 +325,11 @@ def arrive(M: Words, packet: Segment, connection: Connection, direction: Directi
         out.time = packet.time
         out.packet = packet.packet
         return True
+    if direction.ahead == 0:
+        direction.ahead_since = packet.time
+    elif position == expected:
+        direction.filled_at = packet.time
+        direction.filled_from = direction.ahead_since
     new = _wait(M, packet, direction, position, at, captured, wire)
     if not elsewhere:
         direction.retransmitted += wire - new

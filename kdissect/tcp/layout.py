@@ -28,6 +28,11 @@ RECENT = 48
 """Packets remembered per direction to recognise a second copy: both copies of a burst arrive interleaved, within it,
 or one burst after the other; the initial window of Linux is 10 segments, and 44 is what offload makes of 64 KiB."""
 TICK = 16
+SENT = 8
+"""Segments in flight whose acknowledgement is timed."""
+COPIES = 4
+ROUNDS = 6
+"""Round trips of a connection that are told apart, for their median."""
 
 
 class End(enum.IntEnum):
@@ -122,9 +127,39 @@ class Direction:
     budget: int
     """What trials may still cost in this search."""
     wild: int
-    timed_end: int
-    timed_at: int
-    ack_rtt: int
+    floor: int
+    """Round trip of the direction's bytes and their acknowledgement, ns, -1 unknown (`kdissect.tcp.roundtrip`)."""
+    floor_kind: int
+    """How it was found: a `Found`."""
+    candidate: int
+    """A first proof that it rose, ns, -1 none."""
+    work: int
+    """What answers that are acknowledgements took beyond the floor of late, ns, -1 unknown."""
+    bare_run: int
+    """How many bare acknowledgements in a row took longer than the floor."""
+    bare_least: int
+    """The smallest of them."""
+    sent: int
+    """How many of `sent_end` and `sent_at` are segments that are not acknowledged yet, the oldest first."""
+    copies: int
+    """How many segments were sent again so far; the last COPIES are in `copy_at` and `copy_of`."""
+    ahead_since: int
+    """When the first of the segments came that wait behind a hole."""
+    filled_at: int
+    """When the latest hole was filled, NULL never."""
+    filled_from: int
+    """Since when it had been known."""
+    lost_segments: int
+    closed_at: int
+    """When the direction sent its first FIN or RST, NULL not yet."""
+    sent_end: Annotated[list[int], SENT]
+    """The position behind a segment."""
+    sent_at: Annotated[list[int], SENT]
+    """When it was sent, NULL if it was sent again."""
+    copy_at: Annotated[list[int], COPIES]
+    """When a segment was sent again."""
+    copy_of: Annotated[list[int], COPIES]
+    """The position of its first byte."""
     frames: int
     begin16a: int
     """The first eight bytes of the direction, to name protocols by."""
@@ -191,8 +226,17 @@ class Connection:
     """When the last byte of the latest response arrived."""
     sasl: int
     """A `Sasl`."""
-    syn: int
-    rtt: int
+    think_from: int
+    """Since when the client waits for nothing: the last byte of the latest response, NULL unknown."""
+    unacked: int
+    """The oldest waiting request whose last byte the broker's host did not acknowledge yet, -1 none."""
+    round_min: int
+    """Smallest and largest round trip to the broker that was in force for an answered exchange, ns, -1 none."""
+    round_max: int
+    rounds: Annotated[list[int], ROUNDS]
+    """Round trips (ns) that were in force."""
+    rounds_count: Annotated[list[int], ROUNDS]
+    """For how many answered exchanges each of them was; 0: the place is free."""
     client_id: int
     problems: int
     exchanges: int

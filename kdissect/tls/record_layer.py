@@ -23,10 +23,13 @@ class Arrival:
     time: int
     packet: int
     count: int
+    rounds: tuple[int, int, int, int] = (-1, -1, -1, -1)
+    """Round trips of both directions then, and how they were found."""
 
     def after(self, other: Arrival) -> Arrival:
         """The later of two, by each measure."""
-        return Arrival(max(self.time, other.time), max(self.packet, other.packet), max(self.count, other.count))
+        rounds = self.rounds if self.count >= other.count else other.rounds
+        return Arrival(max(self.time, other.time), max(self.packet, other.packet), max(self.count, other.count), rounds)
 
 
 @dataclass(frozen=True, slots=True)

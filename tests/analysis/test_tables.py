@@ -13,7 +13,7 @@ import pytest
 
 from kdissect.analysis.diff import diff, match, network, slower, versions
 from kdissect.analysis.findings import FINDERS, findings
-from kdissect.analysis.latency import broker_estimate, latency
+from kdissect.analysis.latency import latency
 from kdissect.analysis.sessions import session_layout, session_rules
 from kdissect.analysis.sessions.membership import implied
 from kdissect.analysis.sessions.shares import sessions_of, uses
@@ -61,13 +61,6 @@ def test_time_buckets_hold_every_exchange() -> None:
     assert latency(exchanges.slice(0, 0), every=1).num_rows == 0
     with pytest.raises(UsageError):
         latency(exchanges, by=("nothing",))
-
-
-def test_the_estimate_is_never_below_zero() -> None:
-    found = broker_estimate(analysed(NAME)["exchanges"], analysed(NAME)["connections"])
-    values = [value for value in found["broker_estimate_ms"].to_pylist() if value is not None]
-    assert values
-    assert min(values) >= 0
 
 
 CAUSES = ("client", "network", "broker", "follower", "settings", "security", "capture", "unknown")

@@ -26,7 +26,7 @@ from tests.tls.openssl import TLS12, TLS13, Connection, Ends
 
 SAME = (
     "client_port", "broker_port", "api", "api_version", "correlation_id", "client_id", "status", "error_code",
-    "error_count", "request_first_at", "request_last_at", "response_first_at", "response_last_at", "queued_ms",
+    "error_count", "request_first_at", "request_last_at", "response_first_at", "response_last_at",
     "request_bytes", "response_bytes", "in_flight", "throttle_ms", "decoded",
 )  # fmt: skip
 

@@ -160,7 +160,10 @@ def test_retransmissions_stay_what_they_are(numbered: bool, late: int) -> None:
         seen.append((time, number, data[:18] + struct.pack(">H", ids[ends] & 0xFFFF if numbered else 0) + data[20:]))
     alone = told(written([(time, 0, data) for time, data in packets]))
     both = told(written(seen))
-    assert rows(both, "exchanges", EXCHANGE) == rows(alone, "exchanges", EXCHANGE)
+    columns = [
+        name for name in EXCHANGE if name not in ("queued_ms", "broker_ms", "hold")
+    ]  # net of what was sent again
+    assert rows(both, "exchanges", columns) == rows(alone, "exchanges", columns)
     assert duplicates(both) == 0
     sums = [sum(table["connections"]["retransmitted_bytes"].to_pylist()) for table in (alone, both)]
     assert sums[1] - sums[0] == bytes_again > 0

@@ -31,6 +31,12 @@ DEFAULTS: dict[str, tuple[Any, Any]] = {
     "response_packet": (np.int64, -1),
     "status": (np.int8, Status.OK),
     "queued_from": (np.int64, NULL_TIME),
+    "network": (np.int64, -1),
+    "network_kind": (np.int8, -1),
+    "request_resent": (np.int64, -1),
+    "response_resent": (np.int64, -1),
+    "think": (np.int64, -1),
+    "abandoned": (np.int8, -1),
     "in_flight": (np.int32, 1),
     "throttle_ms": (np.int32, -1),
     "error_code": (np.int32, NO_CODE),
@@ -111,7 +117,9 @@ def connections(*rows: dict[str, Any], **more: Any) -> Connections:
         "protocol": ints("protocol", 0, np.int32),
         "tls": ints("tls", -1, np.int32),
         **{name: ints(name, 0) for name in (*counters, "zero_window_ns", "exchanges", "problems")},
-        "rtt_ns": ints("rtt_ns", -1),
+        **{name: ints(name, -1) for name in ("rtt_ns", "rtt_min_ns", "rtt_max_ns", "client_rtt_ns")},
+        "rtt_kind": ints("rtt_kind", -1, np.int8),
+        "lost_segments": ints("lost_segments", 0),
     }
     return Connections(**(fields | more))
 

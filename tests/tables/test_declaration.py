@@ -9,13 +9,16 @@ CONTRACT = {
     "started_at, ended_at, "
     "start_seen, end_reason, is_kafka, protocol, client_id, client_software_name, client_software_version, group_id, "
     "sasl_mechanism, principal, tls, packets, bytes, retransmitted_bytes, duplicated_packets, out_of_order_packets, "
-    "missing_bytes, zero_window_ms, rtt_ms, exchanges, problems",
+    "missing_bytes, zero_window_ms, rtt_ms, rtt_min_ms, rtt_max_ms, client_rtt_ms, rtt_kind, lost_segments, "
+    "exchanges, problems",
     "exchanges": "exchange_id, connection_id, capture, client_ip, client_port, broker_ip, broker_port, broker, "
     "api_key, api, "
     "api_version, correlation_id, client_id, status, error_code, error, error_count, request_first_at, "
     "request_last_at, "
-    "response_first_at, response_last_at, latency_ms, request_transfer_ms, queued_ms, broker_ms, response_transfer_ms, "
-    "throttle_ms, hold, request_bytes, response_bytes, in_flight, request_file, request_frame, response_file, "
+    "response_first_at, response_last_at, latency_ms, request_transfer_ms, network_ms, queued_ms, "
+    "broker_ms, response_transfer_ms, request_resent_ms, response_resent_ms, think_ms, network_kind, "
+    "throttle_ms, hold, abandoned, request_bytes, response_bytes, in_flight, request_file, request_frame, "
+    "response_file, "
     "response_frame, api_inferred, decoded",
     "fetches": "exchange_id, connection_id, broker, client_id, api_version, replica_id, is_follower, requested_at, "
     "max_wait_ms, min_bytes, max_bytes, isolation_level, request_session_id, session_epoch, expected_epoch, "

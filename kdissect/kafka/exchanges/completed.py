@@ -52,6 +52,9 @@ END_REASONS = ("open", "fin", "rst", "reused", "idle")
 again without either, given up after a long silence."""
 OPEN, FIN, RST, REUSED, IDLE = range(5)
 
+NETWORK_KINDS = ("handshake", "ack", "bound", "proven", "resent", "silence", "both_ends")
+"""Names of `Completed.network_kind` and `Connections.rtt_kind`: BY_* of `kdissect.tcp.roundtrip`."""
+
 
 class Message(Protocol):
     """Decoded bodies of one API and side, one row each."""
@@ -105,6 +108,18 @@ class Completed:
     """int8: index into STATUS."""
     queued_from: Ints
     """int64 ns: last byte of the response before this one on the connection, NULL_TIME where there was none."""
+    network: Ints
+    """int64 ns: what the network took of the time from the request's last byte to the response's first, -1 unknown."""
+    network_kind: Ints
+    """int8: index into NETWORK_KINDS, -1 where `network` is."""
+    request_resent: Ints
+    """int64 ns: part of `network` that was lost because bytes of the request were sent again, -1 unknown."""
+    response_resent: Ints
+    """int64 ns: part of the response's transfer that was lost because bytes of it were sent again, -1 unknown."""
+    think: Ints
+    """int64 ns: what the client took from the response before this request to it, -1 unknown."""
+    abandoned: Ints
+    """int8: 1 when the client had closed before the answer's first byte, 0 when not, -1 without an answer."""
     in_flight: Ints
     """int32: requests of the connection without an answer yet when this one was complete, itself included; -1 null."""
     throttle_ms: Ints
@@ -177,7 +192,14 @@ class Connections:
     """int64."""
     zero_window_ns: Ints
     rtt_ns: Ints
-    """int64 ns; rtt -1 null."""
+    rtt_min_ns: Ints
+    rtt_max_ns: Ints
+    client_rtt_ns: Ints
+    """int64 ns; of round trips -1 null: to the broker (median, extremes) and to the client."""
+    rtt_kind: Ints
+    """int8: index into NETWORK_KINDS, -1 null."""
+    lost_segments: Ints
+    """int64: segments sent again."""
     exchanges: Ints
     problems: Ints
     """int64: rows of `exchanges` and `problems` that name this connection."""

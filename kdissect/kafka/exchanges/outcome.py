@@ -1,6 +1,6 @@
 """What became of each finished exchange: which layouts to read it with, and how it ended once they were tried.
 
-One pass over the rows before the bodies are decoded and one after, each writing whole columns: rows of 31 words read a
+One pass over the rows before the bodies are decoded and one after, each writing whole columns: rows of 37 words read a
 column at a time cost several times as much.
 """
 
@@ -39,6 +39,10 @@ class Long(enum.IntEnum):
     QUEUED_FROM = 9
     MISSING_REQUEST = 10
     MISSING_RESPONSE = 11
+    NETWORK = 12
+    REQUEST_RESENT = 13
+    RESPONSE_RESENT = 14
+    THINK = 15
 
 
 class Word(enum.IntEnum):
@@ -62,12 +66,14 @@ class Short(enum.IntEnum):
 
 
 class Flag(enum.IntEnum):
-    """Those that are bytes: flags, but for the status."""
+    """Those that are bytes: flags, but for the status, the network's kind, and what may be unknown."""
 
     STATUS = 0
     IS_ORPHAN = 1
     DECODED = 2
     API_INFERRED = 3
+    NETWORK_KIND = 4
+    ABANDONED = 5
 
 
 @kernel("i8[:,:] i4[:,:,:] i8[:,:] b1[:,:] i8[:,:] b1[:,:] u1[:] i8[:]")
@@ -164,6 +170,10 @@ def outcomes(  # type: ignore[no-untyped-def]
         longs[Long.QUEUED_FROM, j] = _time(exchange.queued_from)
         longs[Long.MISSING_REQUEST, j] = request.missing
         longs[Long.MISSING_RESPONSE, j] = response.missing
+        longs[Long.NETWORK, j] = exchange.network
+        longs[Long.REQUEST_RESENT, j] = exchange.request_resent
+        longs[Long.RESPONSE_RESENT, j] = exchange.response_resent
+        longs[Long.THINK, j] = exchange.think
         ints[Word.CONN, j] = exchange.connection + base
         ints[Word.CORRELATION_ID, j] = exchange.correlation
         ints[Word.CLIENT, j] = exchange.client
@@ -178,5 +188,7 @@ def outcomes(  # type: ignore[no-untyped-def]
         flags[Flag.IS_ORPHAN, j] = orphan
         flags[Flag.DECODED, j] = (fit0 or request.bytes < 0) and (fit1 or response.bytes < 0) and (fit0 or fit1)
         flags[Flag.API_INFERRED, j] = orphan and key >= 0
+        flags[Flag.NETWORK_KIND, j] = exchange.network_kind
+        flags[Flag.ABANDONED, j] = exchange.abandoned
         unheard = key >= newest.shape[0] or (key >= 0 and newest[key, 0] < 0)
         odd[j] = misfit or unheard or unknown[i, 0] or unknown[i, 1] or ambiguous[j] or ambiguous[m + j]

@@ -15,7 +15,7 @@ stop in front of it otherwise; the caller makes room and calls again.
 from __future__ import annotations
 
 from kdissect.kafka.streams.framing import complete, drop_nodes, feed, forget_frame, gap
-from kdissect.kafka.streams.pairing import pop_request, release_held, without_response
+from kdissect.kafka.streams.pairing import pop_request, release_held, requests_acknowledged, without_response
 from kdissect.kafka.streams.resync import lost_for_good, settle, tell_sides
 from kdissect.kafka.streams.sealing import seal_row
 from kdissect.kafka.streams.state import (
@@ -102,8 +102,10 @@ def _open(M: Words, conn_of: Words, packet: Segment) -> Connection:
     connection.request_tail = -1
     connection.held_head = -1
     connection.answered_last = NULL
-    connection.syn = NULL
-    connection.rtt = -1
+    connection.think_from = NULL
+    connection.unacked = -1
+    connection.round_min = -1
+    connection.round_max = -1
     connection.client_id = -1
     connection.number = control.number
     control.number += 1
@@ -119,9 +121,13 @@ def _open(M: Words, conn_of: Words, packet: Segment) -> Connection:
         direction.lost = -1
         direction.acked = NULL
         direction.zero_since = NULL
-        direction.timed_end = NULL
-        direction.ack_rtt = NULL
         direction.isn = NULL
+        direction.filled_at = NULL
+        direction.closed_at = NULL
+        direction.floor = -1
+        direction.floor_kind = -1
+        direction.candidate = -1
+        direction.work = -1
         direction.budget = BUDGET
     conn_of[connection.flow] = place
     return connection
@@ -156,9 +162,8 @@ def _begins_anew(packet: Segment, connection: Connection) -> Int:
 
 @part
 def _handshake(packet: Segment, connection: Connection, direction: Direction) -> None:
-    """What a SYN, and the packets around it, say: the exact beginning, the client, the round trip."""
+    """What a SYN says: the exact beginning, the client."""
     flags = packet.flags
-    time = packet.time
     if flags & SYN and flags & RST == 0:
         direction.isn = packet.seq
         if direction.started == 0:
@@ -176,18 +181,6 @@ def _handshake(packet: Segment, connection: Connection, direction: Direction) ->
             connection.news = 1
         if flags & ACK_FLAG == 0:
             connection.start_seen = 1
-            connection.syn = time
-    elif (
-        connection.rtt < 0
-        and connection.syn != NULL
-        and flags & ACK_FLAG
-        and flags & RST == 0
-        and direction.side == connection.client
-    ):
-        other = opposite(connection, direction)
-        if other.isn != NULL and packet.ack == (other.isn + 1) & 0xFFFFFFFF:
-            connection.rtt = max(time - connection.syn, 0)
-            connection.syn = NULL
 
 
 @part
@@ -330,7 +323,12 @@ def _packet(
     else:
         connection.last = max(connection.last, packet.time)
         _handshake(packet, connection, direction)
-        if arrive(M, packet, connection, direction, elsewhere):
+        other = opposite(connection, direction)
+        acked = other.acked
+        more = arrive(M, packet, connection, direction, elsewhere)
+        if connection.unacked >= 0 and other.acked != acked:
+            requests_acknowledged(M, packet, connection, other)
+        if more:
             _take(M, b, A, sk, connection, direction)
     waiting = direction.ahead > 0 or opposite(connection, direction).ahead > 0
     if waiting and not _advance_both(M, b, A, sk, connection):
@@ -343,6 +341,8 @@ def _packet(
 def _endings(M: Words, packet: Segment, connection: Connection, direction: Direction) -> None:
     """FIN and RST, and responses that were held long enough."""
     flags = packet.flags
+    if flags & (FIN | RST) and direction.closed_at == NULL:
+        direction.closed_at = packet.time
     if flags & RST:
         if connection.end == End.OPEN:
             connection.end = End.RST
@@ -357,12 +357,19 @@ def _endings(M: Words, packet: Segment, connection: Connection, direction: Direc
 @part
 def _opened(M: Words, b: Bytes, A: Bytes, sk: Skim, packet: Segment) -> None:
     """A row of plaintext, which the host made of sealed bytes: its stream is named by the connection's address, and
-    `seq` is the value of `packets` of the connection when those bytes came."""
+    `seq` is the value of `packets` of the connection when those bytes came; `ack`, `viewpoint` and `flags` are the
+    round trips of then."""
     connection = connection_at(M, packet.flow >> 1)
     if connection.kafka < 0:
         return
     packets = connection.packets
     connection.packets = packet.seq
+    first, second = connection.directions[0], connection.directions[1]
+    floor, other, kind, of_other = first.floor, second.floor, first.floor_kind, second.floor_kind
+    first.floor = packet.ack
+    second.floor = packet.viewpoint
+    first.floor_kind = (packet.flags & 0xFF) - 1
+    second.floor_kind = (packet.flags >> 8) - 1
     out = outgoing_at(M, OUT)
     out.at = packet.at
     out.captured = packet.len
@@ -373,6 +380,10 @@ def _opened(M: Words, b: Bytes, A: Bytes, sk: Skim, packet: Segment) -> None:
     if connection.held > 0:
         release_held(M, connection)
     connection.packets = packets
+    first.floor = floor
+    second.floor = other
+    first.floor_kind = kind
+    second.floor_kind = of_other
 
 
 @part

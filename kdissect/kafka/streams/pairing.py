@@ -51,9 +51,12 @@ from kdissect.kafka.streams.state import (
 )
 from kdissect.kernels.kernel import part
 from kdissect.kernels.records import Bytes, Int, Words
+from kdissect.net.segment import DSACK, Segment
 from kdissect.problems import Kind
 from kdissect.schema.apikeys import ApiKey
+from kdissect.tcp.assembly import opposite
 from kdissect.tcp.layout import CONTROL, NULL, Connection, Direction, End, Final, Sasl, control_at, node_at
+from kdissect.tcp.roundtrip import in_force, lost_by_copies, network_share
 
 HOLD_PACKETS = 64
 """How many packets of its connection a response waits for a request that was captured late; see GAP_PACKETS."""
@@ -245,6 +248,7 @@ def _request_columns(exchange: Exchange, request: Request) -> None:
     exchange.correlation = request.correlation
     exchange.client = request.client
     exchange.in_flight = request.in_flight
+    exchange.think = request.think
 
 
 @part
@@ -267,6 +271,12 @@ def _new_row(M: Words, connection: Connection) -> Exchange:
     exchange.connection = connection.number
     exchange.queued_from = NULL
     exchange.direction = connection.client
+    exchange.network = -1
+    exchange.network_kind = -1
+    exchange.request_resent = -1
+    exchange.response_resent = -1
+    exchange.think = -1
+    exchange.abandoned = -1
     connection.exchanges += 1
     return exchange
 
@@ -321,16 +331,83 @@ def pop_request(M: Words, connection: Connection) -> Int:
         if connection.request_head < 0:
             connection.request_tail = -1
         connection.requests_open -= 1
+        if connection.unacked == oldest:
+            connection.unacked = request_at(M, oldest).next
     return oldest
 
 
 @part
-def _answer_columns(connection: Connection, exchange: Exchange, answered_last: Int) -> None:
-    """Queueing and status of a row that has a response."""
+def requests_acknowledged(M: Words, packet: Segment, connection: Connection, direction: Direction) -> None:
+    """A packet acknowledged bytes of a direction: the requests among them."""
+    if direction.side != connection.client:
+        return
+    twice = packet.flags & DSACK != 0
+    r = connection.unacked
+    while r >= 0:
+        request = request_at(M, r)
+        if request.end > direction.acked:
+            break
+        request.acked = packet.time
+        request.bare = 1 if packet.wire == 0 else 0
+        if twice:
+            request.bare = 2
+        elif request.frame.last != NULL:
+            request.resent = lost_by_copies(direction, request.frame.last, request.end, packet.time)
+        r = request.next
+    connection.unacked = r
+
+
+@part
+def _answer_columns(connection: Connection, exchange: Exchange, request: Request, answered_last: Int) -> None:
+    """Queueing, the network's share and status of a row that has a response to `request`."""
     exchange.queued_from = connection.answered_last
+    _network_columns(connection, exchange, request)
     exchange.status = Status.PARTIAL if _damaged(exchange.request) or _damaged(exchange.response) else Status.OK
     if answered_last != NULL:
         connection.answered_last = answered_last
+        connection.think_from = answered_last
+
+
+@part
+def _network_columns(connection: Connection, exchange: Exchange, request: Request) -> None:
+    """What the network took of an exchange, as far as its own connection's packets tell."""
+    asking = connection.directions[connection.client]
+    answering = opposite(connection, asking)
+    asked, answered, arrived = exchange.request.last, exchange.response.first, exchange.response.last
+    plain = connection.sealed == 0
+    _abandoned(connection, exchange, answered)
+    if asking.floor >= 0:
+        in_force(connection, asking.floor)
+    if request.acked != NULL:
+        exchange.request_resent = max(request.resent, 0)
+    if plain and arrived != NULL:
+        late = arrived == answering.filled_at and arrived > answered
+        exchange.response_resent = arrived - max(answering.filled_from, answered) if late else 0
+    if asked == NULL or asked == 0 or answered == NULL or answered == 0:
+        return
+    since = answering.filled_from if plain and answering.filled_at == answered else NULL
+    share, kind = network_share(asking, asked, answered, request.acked, request.bare, request.resent, since)
+    exchange.network = share
+    exchange.network_kind = kind
+
+
+@part
+def _abandoned(connection: Connection, exchange: Exchange, answered: Int) -> None:
+    """Whether the client had closed before the answer's first byte."""
+    if answered != NULL:
+        closed = connection.directions[connection.client].closed_at
+        exchange.abandoned = 1 if closed != NULL and closed < answered else 0
+
+
+@part
+def _think(connection: Connection, first: Int) -> Int:
+    """What the client took until a request, where nothing was in flight, ns, -1 unknown: less the way to it and
+    back."""
+    floor = connection.directions[1 - connection.client].floor
+    since = connection.think_from
+    if connection.requests_open > 0 or connection.held > 0 or floor < 0 or since == NULL or since == 0 or first < since:
+        return -1
+    return max(first - since - floor, 0)
 
 
 @part
@@ -344,8 +421,10 @@ def orphan(M: Words, connection: Connection, h: Int) -> None:
     _no_request(exchange, connection.orphans, held.correlation, Status.ORPHAN)
     connection.orphans += 1
     frame = held.frame
+    _abandoned(connection, exchange, frame.first)
     if frame.last != NULL:
         connection.answered_last = frame.last
+        connection.think_from = frame.last
     problem(
         M,
         Kind.ORPHAN_RESPONSE,
@@ -409,7 +488,7 @@ def _meet_held(M: Words, connection: Connection, r: Int) -> bool:
             _request_columns(exchange, request)
             exchange.response = held.frame
             exchange.response.body = -2
-            _answer_columns(connection, exchange, held.frame.last)
+            _answer_columns(connection, exchange, request, held.frame.last)
             _free_request(M, h)
             _free_request(M, r)
             return True
@@ -516,6 +595,11 @@ def _request(M: Words, A: Bytes, connection: Connection, direction: Direction, b
     connection.requests += 1
     request.in_flight = connection.requests_open + 1
     request.packets = connection.packets
+    request.end = direction.next
+    request.acked = NULL
+    request.bare = 0
+    request.resent = 0
+    request.think = _think(connection, direction.first)
     if api == ApiKey.SASL_HANDSHAKE and version == 0:
         connection.sasl = Sasl.ASKED
     if api == ApiKey.PRODUCE and body >= 0 and acks_of(buf, o + body, o + have, version) == 0:
@@ -523,6 +607,7 @@ def _request(M: Words, A: Bytes, connection: Connection, direction: Direction, b
         _request_columns(exchange, request)
         _no_frame(exchange.response)
         exchange.status = Status.PARTIAL if _damaged(request.frame) else Status.NO_RESPONSE
+        connection.think_from = NULL
         _free_request(M, r)
         return
     if connection.held > 0 and _meet_held(M, connection, r):
@@ -537,6 +622,9 @@ def _request(M: Words, A: Bytes, connection: Connection, direction: Direction, b
         connection.unordered = 0
     connection.request_tail = r
     connection.requests_open += 1
+    known = direction.acked != NULL and direction.acked >= request.end
+    if connection.unacked < 0 and not known and connection.sealed == 0:
+        connection.unacked = r
 
 
 @part
@@ -615,7 +703,7 @@ def _response(M: Words, connection: Connection, direction: Direction, buf: Bytes
     if body >= 0:
         body -= o
     _copy_frame(exchange.response, direction, body)
-    _answer_columns(connection, exchange, exchange.response.last)
+    _answer_columns(connection, exchange, request, exchange.response.last)
     asked = connection.sasl == Sasl.ASKED and request.api == ApiKey.SASL_HANDSHAKE
     if asked and have >= 6 and be16(buf, o + 4) == 0:
         connection.sasl = Sasl.BARE

@@ -57,6 +57,9 @@ def seal_row(
     row.time = time
     row.packet = packet
     row.packets = connection.packets
+    for side in range(2):
+        row.rounds[side] = connection.directions[side].floor
+        row.rounds[2 + side] = connection.directions[side].floor_kind
 
 
 @part

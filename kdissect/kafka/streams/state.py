@@ -8,6 +8,8 @@ rows of exchanges are read by the engine after each call.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import numpy as np
 
 from kdissect.kernels.kernel import part
@@ -74,6 +76,16 @@ class Request:
     """How many requests waited with it, itself included."""
     packets: int
     """Value of `packets` of the connection when it was put here."""
+    end: int
+    """Stream position behind a request, where it is not sealed."""
+    acked: int
+    """When its last byte was acknowledged, NULL not seen."""
+    bare: int
+    """1 when that acknowledgement carried no bytes, 2 when it told of a copy that was not needed (RFC 2883)."""
+    resent: int
+    """What it lost because bytes up to its end were sent again, ns."""
+    think: int
+    """What the client took until it, ns, -1 unknown."""
 
 
 @struct
@@ -94,6 +106,17 @@ class Exchange:
     in_flight: int
     direction: int
     """Which direction of the connection carried the request (for problems)."""
+    network: int
+    """What the network took of the time between request and response, ns, -1 unknown."""
+    network_kind: int
+    """A `Found`, -1 unknown."""
+    request_resent: int
+    """What was lost because bytes were sent again, ns, -1 unknown."""
+    response_resent: int
+    think: int
+    """What the client took until the request, ns, -1 unknown."""
+    abandoned: int
+    """1 when the client had closed before the answer, -1 without an answer."""
     request: Frame
     response: Frame
 
@@ -116,6 +139,8 @@ class Sealed:
     packet: int
     packets: int
     """Value of `packets` of the connection then."""
+    rounds: Annotated[list[int], 4]
+    """Round trips (`floor`) of both directions then, and how they were found."""
 
 
 SIDES = ("request", "response")

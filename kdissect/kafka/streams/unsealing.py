@@ -16,7 +16,7 @@ from kdissect.capture.window import Window
 from kdissect.kafka.streams.ledger import Ledger
 from kdissect.kafka.streams.protocols import TLS
 from kdissect.kernels.records import Records, Words
-from kdissect.net.segment import AT, FLOW, LEN, PACKET, SEGMENT_COLUMNS, SEQ, TIME, WIRE
+from kdissect.net.segment import ACK, AT, FLAGS, FLOW, LEN, PACKET, SEGMENT_COLUMNS, SEQ, TIME, VIEW, WIRE
 from kdissect.problems import Kind
 from kdissect.tcp.layout import HOLE, Connection, Mode, connection_at
 from kdissect.tls.keylog import KeyLog
@@ -60,7 +60,8 @@ class Unsealer:
             session = self._sessions.get(number)
             if session is None:
                 session = self._sessions[number] = Session(self.keys, self._masters)
-            arrival = Arrival(int(row.time), int(row.packet), int(row.packets))
+            first, second, kind, other = (int(word) for word in row.rounds)
+            arrival = Arrival(int(row.time), int(row.packet), int(row.packets), (first, second, kind, other))
             for plain in self._plain(session, direction, data, int(row.wire), arrival):
                 at = HOLE if plain.data is None else window.extra(plain.data)
                 out.append(_segment(c, plain, at))
@@ -127,4 +128,6 @@ def _segment(c: int, plain: Plain, at: int) -> tuple[int, ...]:
     row[TIME], row[FLOW], row[SEQ] = plain.arrival.time, c << 1 | plain.direction, plain.arrival.count
     row[AT], row[LEN], row[WIRE] = at, 0 if at < 0 else plain.size, plain.size
     row[PACKET] = plain.arrival.packet
+    row[ACK], row[VIEW], kind, other = plain.arrival.rounds
+    row[FLAGS] = kind + 1 | (other + 1) << 8
     return tuple(row)

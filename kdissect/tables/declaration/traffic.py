@@ -74,8 +74,21 @@ CONNECTIONS = table(
     Column("missing_bytes", COUNT, "Stream bytes never captured, both directions."),
     Column("zero_window_ms", MS, "Time with a receive window of zero, both directions."),
     Column(
-        "rtt_ms", MS, "Network round trip, from the handshake or from acknowledgements; null where neither was seen."
+        "rtt_ms",
+        MS,
+        "Round trip between the capture point and the broker: the median over answered exchanges of what was in force; "
+        "null where nothing tells it.",
     ),
+    Column("rtt_min_ms", MS, "The smallest that was in force."),
+    Column("rtt_max_ms", MS, "The largest that was in force."),
+    Column("client_rtt_ms", MS, "Round trip between the capture point and the client, the last in force."),
+    Column(
+        "rtt_kind",
+        TEXT,
+        "How the last one to the broker was found: handshake, ack (of acknowledgements), bound (at most), proven (it "
+        "rose: acknowledgements came later than any host delays them).",
+    ),
+    Column("lost_segments", COUNT, "Segments sent again, both directions."),
     Column("exchanges", COUNT, "Rows of `exchanges` of this connection."),
     Column("problems", COUNT, "Rows of `problems` of this connection.", reads=frozenset([Gathering.RECORDS])),
     made=By.END,
@@ -129,21 +142,55 @@ EXCHANGES = table(
         "response_last_at", TIME, "Latest first arrival among the bytes of the response; null if any never arrived."
     ),
     Column("latency_ms", MS, "Response's last byte - request's first byte."),
-    Column("request_transfer_ms", MS, "Request's last byte - its first byte."),
+    Column(
+        "request_transfer_ms",
+        MS,
+        "Request's last byte - its first byte (until the response's first where that came before). With network_ms, "
+        "queued_ms, broker_ms and response_transfer_ms it adds up to latency_ms.",
+    ),
+    Column(
+        "network_ms",
+        MS,
+        "What the network between the capture point and the broker took of the time from the request's last byte to "
+        "the response's first: the round trip at that moment, and what was sent again; null where it cannot be known "
+        "(broker_ms holds it then).",
+    ),
     Column(
         "queued_ms",
         MS,
-        "How long the request lay behind its predecessor: max(0, last byte of the response before - this "
-        "request's last byte); "
-        "0 for the first, null without a response.",
+        "How long the request lay behind its predecessor at the broker: max(0, last byte of the response before - "
+        "network_ms - this request's last byte); 0 for the first, null without a response.",
     ),
     Column(
         "broker_ms",
         MS,
-        "Response's first byte - request's last byte - queued_ms; includes the network's round trip when "
-        "captured at the client.",
+        "Response's first byte - request's last byte - network_ms - queued_ms: the broker's own work, and what it "
+        "waited for.",
     ),
     Column("response_transfer_ms", MS, "Response's last byte - its first byte."),
+    Column(
+        "request_resent_ms",
+        MS,
+        "Part of network_ms: from the request's last byte to the last copy of its bytes that was needed; null where "
+        "its acknowledgement was not seen.",
+    ),
+    Column(
+        "response_resent_ms",
+        MS,
+        "Part of response_transfer_ms: for how long a hole in the response stood open that its last bytes filled.",
+    ),
+    Column(
+        "think_ms",
+        MS,
+        "The client's own time: from the last byte of the connection's previous response to this request's first "
+        "byte, less the client's round trip; null where other requests were in flight.",
+    ),
+    Column(
+        "network_kind",
+        TEXT,
+        "How network_ms was found: handshake, ack (of acknowledgements), bound (at most), proven (acknowledgements "
+        "later than any host delays them), resent, silence (nothing was acknowledged for longer), both_ends.",
+    ),
     Column("throttle_ms", MS, "ThrottleTimeMs of the response; null where the version has none."),
     Column(
         "hold",
@@ -152,6 +199,11 @@ EXCHANGES = table(
         "acks=all), "
         "rebalance (JoinGroup, SyncGroup), unknown; null for APIs that wait for nothing.",
         by=By.EXCHANGE_HOLDS,
+    ),
+    Column(
+        "abandoned",
+        FLAG,
+        "The client had closed (FIN or RST) before the response's first byte; null without a response.",
     ),
     Column("request_bytes", COUNT, "Size of the request with its 4-byte length prefix."),
     Column("response_bytes", COUNT, "Size of the response with its 4-byte length prefix."),

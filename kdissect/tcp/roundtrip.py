@@ -1,0 +1,233 @@
+"""The round trip between the capture point and a direction's receiver, as it is at each moment.
+
+What acknowledgements really look like: most of those for requests are the responses themselves, so that what they took
+is the round trip and the broker's work. A windowed minimum over them blames the network for a slow broker, a long
+window blames the broker for a network that became slow. So the floor falls at once, and rises on proof only:
+
+- A handshake's acknowledgement is the first floor (RFC 9293, section 3.5); without one an acknowledgement without
+  bytes that came within FRESH_NS, or, as an upper bound, any that took longer than PROOF_NS.
+- A sample is the time from the newest segment that is acknowledged to its acknowledgement. None where a segment that
+  is acknowledged was sent twice (Karn; RFC 6298, section 3), nor for an acknowledgement inside a segment.
+- A sample that is not above the floor is the floor.
+- A receiver acknowledges after its delayed-acknowledgement timer at the latest, whatever the application does: 40 ms in
+  Linux, and a busy host's lateness. A sample of more than the floor and PROOF_NS is the network. The floor rises to
+  it where it is beyond twice that and came with bytes, or when it is the second in a row (the smaller of both).
+- RUN bare acknowledgements in a row that took more than RUN_NS longer than the floor raise it to the least of them.
+
+What the network took of an exchange is the floor, and
+
+- what was lost because bytes up to the request's end were sent again: from its last byte to the last copy that can
+  have been acknowledged; none when the acknowledgement says that the copy was not needed (D-SACK, RFC 2883);
+- where the request stays unacknowledged for longer than that and PROOF_NS, all of the silence; an acknowledgement
+  that is the response may have waited for the broker, of which what answers took of late is left out;
+- where the response's first byte filled a hole, the time for which later bytes had been there already.
+
+It is at most the time between request and response.
+"""
+
+from __future__ import annotations
+
+import enum
+
+from kdissect.kernels.kernel import part
+from kdissect.kernels.records import Int
+from kdissect.tcp.layout import COPIES, NULL, ROUNDS, SENT, Connection, Direction
+
+
+class Found(enum.IntEnum):
+    """How the network's share was found."""
+
+    HANDSHAKE = 0
+    ACK = 1
+    BOUND = 2
+    PROOF = 3
+    RESENT = 4
+    SILENCE = 5
+    BOTH_ENDS = 6
+
+
+PROOF_NS = 60_000_000
+"""Linux acknowledges within 40 ms of its own (TCP_DELACK_MIN); 8 ms is what idle hosts were measured to add, the rest
+is for busy ones."""
+FRESH_NS = 30_000_000
+"""An acknowledgement without bytes that came sooner than any delayed one."""
+RUN = 8
+RUN_NS = 2_000_000
+SLACK_NS = 50_000
+"""A copy counts when its acknowledgement came nine tenths of the floor later, less this."""
+
+
+@part
+def sent(direction: Direction, end: Int, time: Int) -> None:
+    """A segment that brought its direction further. Those that do not fit are not timed."""
+    n = direction.sent
+    if n < SENT:
+        direction.sent_end[n] = end
+        direction.sent_at[n] = time
+        direction.sent = n + 1
+
+
+@part
+def sent_again(direction: Direction, position: Int, time: Int) -> None:
+    """A segment that begins at `position` came, of which bytes had been sent before, or that fills a hole."""
+    direction.lost_segments += 1
+    turn = direction.copies % COPIES
+    direction.copy_at[turn] = time
+    direction.copy_of[turn] = position
+    direction.copies += 1
+    doubted(direction, position)
+
+
+@part
+def doubted(direction: Direction, position: Int) -> None:
+    """Segments behind `position` are not timed: their acknowledgement may be that of a copy."""
+    for q in range(direction.sent):
+        if direction.sent_end[q] > position:
+            direction.sent_at[q] = NULL
+
+
+@part
+def acknowledged(direction: Direction, acked: Int, time: Int, bare: bool) -> None:
+    """Bytes of a direction up to the position `acked` are acknowledged, for the first time."""
+    n = direction.sent
+    k = 0
+    doubtful = False
+    while k < n and direction.sent_end[k] <= acked:
+        doubtful |= direction.sent_at[k] == NULL
+        k += 1
+    if k == 0:
+        return
+    exact = direction.sent_end[k - 1] == acked
+    trip = time - direction.sent_at[k - 1]
+    for q in range(n - k):
+        direction.sent_end[q] = direction.sent_end[q + k]
+        direction.sent_at[q] = direction.sent_at[q + k]
+    direction.sent = n - k
+    if exact and not doubtful and trip >= 0:
+        opening = direction.isn != NULL and (acked - 1) & 0xFFFFFFFF == direction.isn
+        _sample(direction, trip, bare, opening)
+
+
+@part
+def _sample(direction: Direction, trip: Int, bare: bool, opening: bool) -> None:
+    """One more sample, by the rules of the module's head."""
+    floor = direction.floor
+    if floor < 0:
+        if opening or (bare and trip < FRESH_NS):
+            _put(direction, trip, Found.HANDSHAKE if opening else Found.ACK)
+        elif trip > PROOF_NS:
+            _put(direction, trip, Found.BOUND)
+        return
+    if trip <= floor:
+        kind = direction.floor_kind
+        _put(direction, trip, Found.ACK if bare or kind == Found.BOUND else kind)
+        return
+    if trip - PROOF_NS > floor:
+        if trip - 2 * PROOF_NS > floor and not bare:
+            _put(direction, trip, Found.PROOF)
+        elif direction.candidate >= 0:
+            _put(direction, min(direction.candidate, trip), Found.PROOF)
+        else:
+            direction.candidate = trip
+        return
+    direction.candidate = -1
+    if not bare:
+        return
+    if trip <= floor + RUN_NS:
+        direction.bare_run = 0
+        return
+    direction.bare_least = trip if direction.bare_run == 0 else min(direction.bare_least, trip)
+    direction.bare_run += 1
+    if direction.bare_run >= RUN:
+        _put(direction, direction.bare_least, Found.ACK)
+
+
+@part
+def _put(direction: Direction, floor: Int, kind: Int) -> None:
+    direction.floor = floor
+    direction.floor_kind = kind
+    direction.candidate = -1
+    direction.bare_run = 0
+
+
+@part
+def lost_by_copies(direction: Direction, last: Int, end: Int, acked: Int) -> Int:
+    """What a frame lost whose last byte (it ends at the position `end`) was sent at `last` and acknowledged at `acked`:
+    from there to the last copy that its receiver can have needed, ns, 0 none; -1 when copies came that were not."""
+    least = max(direction.floor, 0) * 9 // 10 - SLACK_NS
+    lost = 0
+    for q in range(min(direction.copies, COPIES)):
+        at = direction.copy_at[q]
+        if last < at < acked and direction.copy_of[q] < end:
+            if acked - at >= least:
+                lost = max(lost, at - last)
+            elif lost == 0:
+                lost = -1
+    return lost
+
+
+@part
+def in_force(connection: Connection, floor: Int) -> None:
+    """The round trip `floor` (ns) was in force for one more answered exchange. Where more than ROUNDS differ, the
+    nearest two become one: the one that held for more exchanges."""
+    connection.round_min = floor if connection.round_min < 0 else min(connection.round_min, floor)
+    connection.round_max = max(connection.round_max, floor)
+    free = -1
+    for q in range(ROUNDS):
+        if connection.rounds_count[q] == 0:
+            free = q
+        elif connection.rounds[q] == floor:
+            connection.rounds_count[q] += 1
+            return
+    if free < 0:
+        pair, free = _nearest(connection)
+        if connection.rounds_count[free] > connection.rounds_count[pair]:
+            connection.rounds[pair] = connection.rounds[free]
+        connection.rounds_count[pair] += connection.rounds_count[free]
+    connection.rounds[free] = floor
+    connection.rounds_count[free] = 1
+
+
+@part
+def _nearest(connection: Connection) -> tuple[Int, Int]:
+    """Places of the two round trips that differ least."""
+    pair, other, least = 0, 1, -1
+    for q in range(ROUNDS):
+        for p in range(q + 1, ROUNDS):
+            apart = abs(connection.rounds[q] - connection.rounds[p])
+            if least < 0 or apart < least:
+                pair, other, least = q, p, apart
+    return pair, other
+
+
+@part
+def network_share(
+    direction: Direction, asked: Int, answered: Int, acked: Int, bare: Int, resent: Int, hole_since: Int
+) -> tuple[Int, Int]:
+    """What the network took between a request's last byte (`asked`) and its response's first (`answered`), ns and a
+    `Found`; -1, -1 where that is not known.
+
+    `direction`: that of requests. `acked`: when the request was acknowledged, NULL not seen, `bare`: 1 without bytes, 2
+    with a D-SACK. `resent`: of `lost_by_copies`. `hole_since`: when later bytes than the response's first had come,
+    NULL where it filled no hole.
+    """
+    floor = direction.floor
+    share = max(floor, 0)
+    kind = direction.floor_kind if floor >= 0 else -1
+    if acked != NULL and acked >= asked:
+        silence = acked - asked
+        if resent > 0:
+            share += resent
+            kind = Found.RESENT
+        if silence - PROOF_NS > share:
+            share = silence if bare > 0 else silence - min(PROOF_NS, max(direction.work, 0))
+            kind = Found.SILENCE
+        elif resent == 0 and bare == 0 and floor >= 0:
+            work = max(silence - floor, 0)
+            direction.work = work if direction.work < 0 else direction.work + (work - direction.work) // 8
+    if hole_since != NULL and answered > asked:
+        share += answered - max(hole_since, asked)
+        kind = Found.RESENT
+    if kind < 0:
+        return -1, -1
+    return max(min(share, answered - asked), 0), kind
