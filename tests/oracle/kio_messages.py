@@ -7,7 +7,7 @@ Seed 0 fills everything, seed 1 is as empty as it can be (nulls, empty arrays, n
 texts, others are mixed. kio names fields its own way, so its values are matched with Kafka's names by position, tagged
 ones by tag; the names come from the facts, not from our schema.
 
-Two releases of kio cover 722 of 736 combinations: the one installed beside the tests (Kafka 4.3) and 0.6.2, the last
+Two releases of kio cover 722 combinations: the one installed beside the tests (Kafka 4.3) and 0.6.2, the last
 on Kafka 3.9's messages. The latter is put into a folder of the user's cache and run as `python kio_messages.py`, which
 prints its messages; so this file's upper half needs nothing but kio.
 """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from kdissect.schema import index
 from kdissect.schema.index import Index
 from kdissect.schema.model import Field
 
@@ -36,3 +37,7 @@ def _fields(fields: tuple[Field, ...], above: str) -> Iterator[str]:
         if about:
             yield f"{path}: {'; '.join(about)}"
         yield from _fields(item.fields, path)
+
+
+if __name__ == "__main__":
+    print(*said(index.load()), sep="\n")

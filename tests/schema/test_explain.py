@@ -20,6 +20,9 @@ from tests.oracle import kio_messages
 from tests.schema import meanings
 from tests.schema.made import pack
 
+NEWEST = index.load().apis[1].request.versions.last
+"""The newest version of Fetch."""
+
 FETCH = (
     struct.pack(">iiiibii", -1, 500, 1, 1 << 20, 1, 7, 0)
     + pack("i", 1) + pack("h", 1) + b"t" + pack("i", 1) + pack("iiqqi", 3, -1, 42, -1, 99)
@@ -69,8 +72,8 @@ def test_bad_arguments() -> None:
     for arguments, text in [
         (("Fech", 1, "request"), "did you mean Fetch"),
         (("Fetch", 1, "question"), "a direction is request or response"),
-        (("Fetch", -1, "request"), "Fetch has versions 0 to 18, not -1"),
-        (("Fetch", 19, "request"), "known up to version 18"),
+        (("Fetch", -1, "request"), f"Fetch has versions 0 to {NEWEST}, not -1"),
+        (("Fetch", NEWEST + 1, "request"), f"known up to version {NEWEST}"),
     ]:
         with pytest.raises(UsageError, match=text):
             decode(b"\0", *arguments)

@@ -13,6 +13,9 @@ from kdissect.schema.grammar import GrammarError
 from kdissect.schema.model import REQUEST, RESPONSE, Versions
 from kdissect.schema.names import snake_case
 
+NEXT = len(index.load().apis)
+"""An API key that is not taken yet."""
+
 
 @pytest.mark.parametrize(
     ("name", "key"),
@@ -23,7 +26,9 @@ def test_an_api_by_any_of_its_names(name: str | int, key: int) -> None:
     assert index.load().find(name).key == key
 
 
-@pytest.mark.parametrize(("name", "hint"), [("Fech", "did you mean Fetch?"), ("zzz", "'zzz'"), (95, "95"), (-1, "-1")])
+@pytest.mark.parametrize(
+    ("name", "hint"), [("Fech", "did you mean Fetch?"), ("zzz", "'zzz'"), (NEXT, str(NEXT)), (-1, "-1")]
+)
 def test_an_unknown_api(name: str | int, hint: str) -> None:
     with pytest.raises(UsageError, match="there is no API") as caught:
         index.load().find(name)
