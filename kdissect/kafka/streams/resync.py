@@ -162,8 +162,8 @@ def _seconded(M: Words, A: Bytes, other: Direction, o: Int, n: Int, closed: bool
 
 @part
 def _request_candidate(
-    M: Words, A: Bytes, sk: Skim, connection: Connection, direction: Direction, o: Int, n: Int, closed: bool, at_start:
-    bool,
+    M: Words, A: Bytes, sk: Skim, connection: Connection, direction: Direction, o: Int, n: Int, closed: bool,
+    at_start: bool,
 ) -> Int:  # fmt: skip
     """Judge offset `o` of the window, which ends at `n`, as the beginning of a request; `closed` when no more bytes
     will follow."""
@@ -218,8 +218,8 @@ def _request_candidate(
 
 @part
 def _response_candidate(
-    M: Words, A: Bytes, sk: Skim, connection: Connection, direction: Direction, o: Int, n: Int, closed: bool, at_start:
-    bool,
+    M: Words, A: Bytes, sk: Skim, connection: Connection, direction: Direction, o: Int, n: Int, closed: bool,
+    at_start: bool,
 ) -> Int:  # fmt: skip
     """Judge offset `o` as the beginning of a response."""
     if n - o < 8:

@@ -288,8 +288,8 @@ def copy_out(M: Words, b: Bytes, A: Bytes, at: Int, n: Int, to: Bytes, w: Int) -
 
 @part
 def problem(
-    M: Words, kind: Int, connection: Connection, side: Int, time: Int, packet: Int, position: Int, size: Int, detail:
-    Int,
+    M: Words, kind: Int, connection: Connection, side: Int, time: Int, packet: Int, position: Int, size: Int,
+    detail: Int,
 ) -> None:  # fmt: skip
     """A row of problems about a connection; the engine keeps room for them."""
     control = control_at(M, CONTROL)
