@@ -1,4 +1,4 @@
-"""Compiles the kernels into the wheel, so that what is installed needs neither numba nor LLVM, whatever Python it is.
+"""Compiles kernels and layouts into the wheel: what is installed needs neither numba nor LLVM, whatever Python it is.
 
 An editable install has none: there numba compiles what is called, from the sources as they are.
 """
@@ -15,6 +15,12 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
+MADE = {
+    "kdissect.kernels.shared_object": "kdissect/kernels/compiled.so",
+    "kdissect.schema.library": "kdissect/schema/layouts.bin",
+}
+"""What a wheel brings beside the sources, by the module that makes it."""
+
 
 class KernelBuildHook(BuildHookInterface):
     """The hook, by the name that hatchling looks for."""
@@ -30,9 +36,10 @@ class KernelBuildHook(BuildHookInterface):
         if self.target_name != "wheel" or version == "editable":
             return
         self._folder = tempfile.mkdtemp(prefix="kdissect-wheel-")
-        made = Path(self._folder) / "compiled.so"
-        subprocess.run([sys.executable, "-m", "kdissect.kernels.shared_object", str(made)], cwd=self.root, check=True)
-        build_data["force_include"][str(made)] = "kdissect/kernels/compiled.so"
+        for module, place in MADE.items():
+            made = str(Path(self._folder) / Path(place).name)
+            subprocess.run([sys.executable, "-m", module, made], cwd=self.root, check=True)
+            build_data["force_include"][made] = place
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{platform_tag()}"
 

@@ -40,6 +40,15 @@ def joined(before: pa.Table, after: pa.Table) -> pa.Table:
     return pa.concat_tables([before, after], promote_options="default") if after.num_rows else before
 
 
+def distinct(values: Int64s) -> Int64s:
+    """The different values of a vector, the different rows of a matrix, in order.
+
+    numpy loads its masked arrays for this, which takes longer than to read a small capture, unless counts are asked
+    for too."""
+    found: Int64s = np.unique(values, axis=0, return_counts=True)[0]
+    return found
+
+
 def begins(sizes: Int64s) -> Int64s:
     """[n + 1]: where stretches of these sizes begin that stand behind one another, and where the last one ends."""
     found = np.zeros(len(sizes) + 1, np.int64)

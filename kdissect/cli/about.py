@@ -6,7 +6,7 @@ import platform
 import shutil
 from importlib import metadata
 
-FOUNDATION = ("numpy", "numba", "pyarrow", "pandas", "scapy", "pyspark")
+FOUNDATION = ("numpy", "pyarrow", "pandas", "scapy", "pyspark")
 
 
 def versions() -> list[str]:

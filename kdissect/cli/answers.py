@@ -8,9 +8,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kdissect.cli import analyses
 from kdissect.cli.opening import STDIN, Capture
-from kdissect.cli.printing import screen, table_rows, terminal, tree
+from kdissect.cli.printing import table_rows, terminal
 from kdissect.cli.printing.words import number_of, size
 from kdissect.output import whole_directory
 from kdissect.problems import UsageError
@@ -34,6 +33,8 @@ def first_screen(
 ) -> None:
     """Print the first screen. `target` names the captures in the commands that it proposes. `selected`: clients,
     brokers or topics were asked for. `filtered`: these, or a time. `follower`: the capture is followed."""
+    from kdissect.cli.printing import screen
+
     summary = capture.summary(by=by)
 
     def show() -> None:
@@ -172,11 +173,15 @@ def show_exchange(
     for i, shown in enumerate(capture.show(exchange_id=exchange_id, frame=frame, reveal=reveal)):
         if i:
             sys.stdout.write("\n")
+        from kdissect.cli.printing import tree
+
         terminal.page(tree.render(shown, terminal.width() if sys.stdout.isatty() else 1000, local=local))
 
 
 def print_sessions(capture: Capture, top: int | None) -> None:
     """Print what happened to fetch and share sessions."""
+    from kdissect.cli import analyses
+
     terminal.page(
         analyses.sessions(capture.analysis.sessions(every=None), terminal.width(), top=top, plain=terminal.ascii_only())
     )
@@ -197,6 +202,7 @@ def print_latency(
     import pyarrow as pa
 
     from kdissect.analysis.latency import checked
+    from kdissect.cli import analyses
     from kdissect.cli.ordering import ordered, sort_keys
 
     columns = checked(by, every)
@@ -214,6 +220,7 @@ def print_latency(
 def print_diff(a: Capture, b: Capture, by: Sequence[str], top: int | None) -> None:
     """Print how two captures differ."""
     from kdissect.analysis.latency import checked
+    from kdissect.cli import analyses
 
     columns = checked(by)
     terminal.page(analyses.diff(a.analysis.diff(b, by), columns, terminal.width(), top=top))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 import time
 import warnings
@@ -162,6 +161,8 @@ def _needs() -> None:
     wanted = f"kdissect spark needs Java {LEAST_JAVA} or newer"
     if java is None:
         raise UsageError(f"{wanted}: no java on the PATH and JAVA_HOME is not set")
+    import subprocess
+
     try:
         told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60).stderr
     except (OSError, subprocess.TimeoutExpired):

@@ -1,11 +1,16 @@
-"""The process behind the command line: what it leaves out to start quickly, then `main`."""
+"""The process behind the command line: what it leaves out to start and to leave quickly, then `main`."""
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import gc
+import os
 import sys
 from collections.abc import Sequence
-from importlib.machinery import ModuleSpec
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import Any, cast
 
 NEEDS_PANDAS = ("spark",)
 """Commands that work with DataFrames."""
@@ -23,11 +28,85 @@ class Without:
         return None
 
 
+class LeanCompute:
+    """pyarrow.compute makes a documented function of each of Arrow's 300 when it is imported, which takes as long as
+    to read a small capture. Here it makes each when it is asked for."""
+
+    def __init__(self, whole: Any) -> None:
+        self._whole = whole
+
+    @classmethod
+    def find_spec(cls, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
+        """pyarrow.compute, to be loaded by this class."""
+        spec = PathFinder.find_spec(name, path) if name == "pyarrow.compute" else None
+        if spec is not None:
+            spec.loader = cast("Any", cls(spec.loader))
+        return spec
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """As always."""
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Import it with a registry that lists next to nothing; whole, where that does not work."""
+        from pyarrow import _compute
+
+        made: Any = module
+        real, before = _compute.function_registry, dict(vars(module))
+        _compute.function_registry = lambda: _Few(real())
+        try:
+            self._whole.exec_module(module)
+            wrap = made._wrap_function
+        except Exception:  # another pyarrow, made in another way
+            wrap = None
+        finally:
+            _compute.function_registry = real
+        if wrap is None:
+            vars(module).clear()
+            vars(module).update(before)
+            self._whole.exec_module(module)
+            return
+        made.function_registry = real
+
+        def on_demand(name: str) -> Any:
+            try:
+                found = wrap(name, real().get_function({"and_": "and", "or_": "or"}.get(name, name)))
+            except KeyError:
+                raise AttributeError(f"module 'pyarrow.compute' has no attribute {name!r}") from None
+            setattr(module, name, found)
+            return found
+
+        made.__getattr__ = on_demand
+
+
+class _Few:
+    """Arrow's functions, of which only those are listed that the module itself uses while it is imported."""
+
+    def __init__(self, registry: Any) -> None:
+        self.get_function = registry.get_function
+        self._all = registry.list_functions
+
+    def list_functions(self) -> list[str]:
+        """Names."""
+        return [name for name in ("utf8_zero_fill",) if name in self._all()]
+
+
 def run() -> None:
     """Run the command line and leave."""
     gc.set_threshold(50_000, 20, 50)  # imports and cached kernels make many objects, and nearly all of them stay
+    sys.meta_path.insert(0, LeanCompute)
     if not any(name in sys.argv[1:2] for name in NEEDS_PANDAS):
         sys.meta_path.insert(0, Without)
     from kdissect.cli.main import main
 
-    sys.exit(main())
+    leave(main())
+
+
+def leave(code: int) -> None:
+    """End the process as `sys.exit` does, but leave its memory to the system: taking thousands of modules' objects
+    apart one by one takes longer than to read a small capture."""
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):  # whoever read it has gone
+            stream.flush()
+    os._exit(code)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -18,6 +17,8 @@ from kdissect.engine.timings import CAPTURE, NET, REST, WAITING, Timings
 from kdissect.net.scanner import Scanner
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
+
     from kdissect.engine.run import Settings
 
 Words = npt.NDArray[np.int64]
@@ -44,6 +45,12 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def _thread() -> ThreadPoolExecutor:
+    from concurrent.futures import ThreadPoolExecutor
+
+    return ThreadPoolExecutor(1, "kdissect-reading")
+
+
 class Reading:
     """The segment rows of each block of a capture. `ahead`: with a thread that reads one block further, from when
     `go_on` is called; then the scanner may be used only before that."""
@@ -58,7 +65,7 @@ class Reading:
         self._clock = Timings() if ahead else settings.timings
         follow = settings.follow
         self._blocks = capture.blocks(window) if follow is None else capture.blocks(window, True, follow)
-        self._thread = ThreadPoolExecutor(1, "kdissect-reading") if ahead else None
+        self._thread = _thread() if ahead else None
         self._next: Future[Words | None] | None = None
 
     def __enter__(self) -> Reading:

@@ -93,7 +93,7 @@ class Run:
         if messages is not None:
             for kind in (messages, *payloads.asked_too(messages)):
                 wanted[kind] = None
-        self.decoder = Decoder(wanted)
+        self.decoder = Decoder(wanted, checked=True)  # the paths are the tables' own
         self.quality: list[Quality] = []
         self.marks = False
         """Whether somebody asks for the watermark."""

@@ -10,7 +10,6 @@ rows puts them in order.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,6 +26,8 @@ from kdissect.net.scanner import Scanner
 from kdissect.net.segment import FLOW
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from kdissect.engine.run import Run
 
 Words = npt.NDArray[np.int64]
@@ -80,6 +81,8 @@ class _Shared:
 
     def rows(self) -> Iterator[Rows]:
         """Unresolved rows, block by block."""
+        from concurrent.futures import ThreadPoolExecutor
+
         run, scanner, strands = self.run, self.scanner, self.strands
         run.ledger.begin(self.number)
         made: list[Rows] = []

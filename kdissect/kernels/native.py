@@ -7,15 +7,14 @@ first of which is numba's description of an exception. It returns numba's status
 from __future__ import annotations
 
 import ctypes
-import pickle
 from collections.abc import Callable
 from pathlib import Path
 from struct import Struct
 from typing import Any
 
-from kdissect.kernels.cache import PACKAGE, digest
 from kdissect.kernels.signature import Signature, described
 
+PACKAGE = Path(__file__).parent.parent
 PATH = Path(__file__).with_name("compiled.so")
 DIGEST = "kdissect_digest"
 """Symbol of the digest of the sources that it was made of."""
@@ -73,6 +72,8 @@ class Library:
 
 
 def _raised(address: int) -> Exception:
+    import pickle
+
     described = _Exception.from_address(address)
     kind, arguments, *_ = pickle.loads(ctypes.string_at(described.pickled, described.size))
     made: Exception = kind(*(arguments or ()))
@@ -84,6 +85,8 @@ def find() -> Library | None:
     if not PATH.exists():
         return None
     library = Library(PATH)
-    if (PACKAGE.parent / "pyproject.toml").exists() and library.digest != digest():
-        return None
+    if (PACKAGE.parent / "pyproject.toml").exists():
+        from kdissect.kernels.cache import digest
+
+        return library if library.digest == digest() else None
     return library

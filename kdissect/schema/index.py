@@ -6,8 +6,6 @@ underscores, and by what older releases called the API.
 
 from __future__ import annotations
 
-import difflib
-import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -26,6 +24,7 @@ SIDES = {"request": REQUEST, "response": RESPONSE}
 _HERE = Path(__file__).parent
 _API_FILES = _HERE / "api"
 _ERRORS = _HERE / "errors.txt"
+_NAME = re.compile(r"^api \d+ (\w+)$", re.MULTILINE)
 _FORMERLY = re.compile(r"^formerly (.*)$", re.MULTILINE)
 
 
@@ -46,6 +45,11 @@ class Apis(Mapping[int, Api]):
             self._parsed[key] = found
         return found
 
+    def name(self, key: int) -> str:
+        """The API's name, which needs no parsing. Raises KeyError for an unknown key."""
+        found = _NAME.search(self._files[key][1])
+        return found[1] if found else self[key].name
+
     def __iter__(self) -> Iterator[int]:
         return iter(self._files)
 
@@ -57,7 +61,7 @@ class Apis(Mapping[int, Api]):
 class Index:
     """All APIs by key, all other messages (headers and payloads) by Kafka's name."""
 
-    apis: Mapping[int, Api]
+    apis: Apis
     payloads: Mapping[str, Message]
     names: Mapping[str, int]
     """Keys by every name of an API, in lower case without underscores."""
@@ -68,6 +72,8 @@ class Index:
         if key is None and str(api).isdigit():
             key = int(api)
         if key is None or key not in self.apis:
+            import difflib
+
             alike = difflib.get_close_matches(_plain(str(api)), self.names, n=1)
             hint = f"; did you mean {self.apis[self.names[alike[0]]].name}?" if alike else ""
             raise UsageError(f"there is no API {api!r}{hint}")
@@ -101,6 +107,8 @@ def _files() -> dict[str, bytes]:
 @cache
 def digest() -> str:
     """A digest of the schema's text: equal digests mean equal layouts."""
+    import hashlib
+
     hashed = hashlib.sha256()
     for name, text in _files().items():
         hashed.update(f"{name}\0{len(text)}\0".encode() + text)
@@ -165,8 +173,8 @@ def header_version(message: Message, side: int, version: int) -> int:
 
 def api_name(key: int) -> str:
     """Kafka's name of an API key; `key N` when there is none."""
-    api = load().apis.get(key)
-    return f"key {key}" if api is None else api.name
+    apis = load().apis
+    return apis.name(key) if key in apis else f"key {key}"
 
 
 @cache

@@ -1,8 +1,11 @@
 """Every layout of every message as a checking program, under dense ids, kept compiled between runs.
 
 A layout is (API key, version, side, variant); variant 0 is the newest release's, others are what the same version
-number once meant. Parsing and compiling all of them takes some 40 ms, so the result is kept in the user's cache
-folder under a digest of the schema and the compiler's version; without a writable folder it is compiled again.
+number once meant. Parsing and compiling all of them takes some 40 ms, so an installed package brings the result. In a
+checkout it is kept in the user's cache folder, under a digest of the schema and the compiler's version; where that
+folder cannot be written to, or others can, it is compiled again.
+
+    python -m kdissect.schema.library PATH      writes what a package brings
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import marshal
 import os
-import tempfile
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +28,8 @@ from kdissect.schema.program import COMPILER, Rows, compile_layout
 
 Ints = npt.NDArray[Any]
 
+BROUGHT = Path(__file__).with_name("layouts.bin")
+"""What an installed package brings."""
 API_KEYS = 128
 """Keys that a layout can have: Kafka's largest is 94 (4.5). Unknown keys are not an error, they have no layout."""
 VERSIONS = 32
@@ -101,20 +106,28 @@ def _dtype(name: str) -> type[np.signedinteger[Any]]:
     return np.int64 if name in ("rows", "tags", "programs") else np.int32
 
 
+def brought_library() -> Library | None:
+    """The library that an installed package brings; None in a checkout."""
+    return _read(BROUGHT)
+
+
 def load_library(digest: str, apis: Callable[[], Mapping[int, Api]]) -> Library:
     """The library for a schema with this digest: from the cache, else compiled (only then `apis` is called)."""
+    from kdissect.kernels.cache import private
+
     name = hashlib.sha256(f"{digest} {COMPILER} {k.STRIDE}".encode()).hexdigest()[:24]
     path = _cache_folder() / f"layouts-{name}.bin"
-    library = _read(path)
+    library = _read(path) if private(path.parent) else None
     if library is None:
         library = compile_library(apis())
-        _write(path, library)
+        if private(path.parent):
+            _write(path, library)
     return library
 
 
 def _cache_folder() -> Path:
-    """The user's cache folder for kdissect, by the XDG base directory rules."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "kdissect"
+    """The user's cache folder for layouts, by the XDG base directory rules."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()) / "kdissect" / "layouts"
 
 
 def _read(path: Path) -> Library | None:
@@ -134,6 +147,8 @@ def _read(path: Path) -> Library | None:
 
 def _write(path: Path, library: Library) -> None:
     """Keep the library for the next run, whole or not at all; a folder that cannot be written is no error."""
+    import tempfile
+
     payload = marshal.dumps({name: getattr(library, name).tobytes() for name in _SHAPES})
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -142,3 +157,9 @@ def _write(path: Path, library: Library) -> None:
         os.replace(file.name, path)
     except OSError:
         return
+
+
+if __name__ == "__main__":
+    from kdissect.schema.index import load
+
+    _write(Path(sys.argv[1]), compile_library(load().apis))

@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kdissect.arrays.arrow import distinct
 from kdissect.tables.block import Block
 from kdissect.tables.declaration.model import CODE, TEXT
 from kdissect.tables.identity import SEPARATOR, endpoint
@@ -109,7 +110,7 @@ class Brokers:
         texts = hosts.dictionary.to_pylist()
         good = (nodes >= 0) & (ports > 0) & np.asarray(hosts.is_valid())
         columns = np.stack([captures[level.body], nodes, numbers(hosts.indices), ports], axis=1)[good].astype(np.int64)
-        for capture, number, text, at in np.unique(columns, axis=0).tolist():
+        for capture, number, text, at in distinct(columns).tolist():
             if texts[text]:
                 yield capture, (number, texts[text], at)
 
@@ -125,7 +126,7 @@ class Brokers:
         if len(bodies):
             nodes = block.nest(API_VERSIONS, 0).ints("node_id")
             pairs = np.stack([codes[bodies], nodes], axis=1)[nodes >= 0]
-            for code, node in np.unique(pairs, axis=0).tolist():
+            for code, node in distinct(pairs).tolist():
                 self.told.setdefault(directory.brokers.texts[code], set()).add(node)
 
     def serves(self, unresolved: str) -> None:

@@ -13,8 +13,6 @@ from kdissect.kafka.exchanges import messages
 from kdissect.kafka.exchanges.messages import Decoder
 from kdissect.problems import UsageError
 from kdissect.schema import library, opcodes
-from kdissect.schema.filling import fill
-from kdissect.schema.vm import count
 from tests.schema.made import KEY, api, decode, field, laid, message, pack
 
 TOPICS = message(
@@ -208,7 +206,7 @@ def test_compiled_layouts_are_kept_and_damaged_copies_are_not_used(
         assert getattr(first, name).dtype == getattr(again, name).dtype
     library.load_library("another", parse)
     assert len(asked) == 2
-    files = sorted((tmp_path / "kdissect").iterdir())
+    files = sorted((tmp_path / "kdissect" / "layouts").iterdir())
     assert len(files) == 2
     for damage in (b"", b"x" * 40, files[0].read_bytes()[:-1]):
         for file in files:
@@ -222,17 +220,3 @@ def test_a_cache_folder_that_cannot_be_written_is_no_error(tmp_path: Any, monkey
     blocked.write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
     assert library.load_library("digest", lambda: api(TOPICS)).newest[KEY, 0] == 0
-
-
-def test_kernels_are_compiled_once(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each set of argument types would cost seconds: skimming, decoding, layouts from the cache all use the same."""
-    before = [set(kernel.signatures) for kernel in (count, fill)]  # type: ignore[attr-defined]
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    for _ in range(2):
-        decoder = Decoder({(1, 0): None})
-        data = np.zeros(64, np.uint8)
-        at = np.zeros(1, np.int64)
-        decoder.decode(data, at, at + 21, decoder.table[1, [3, 3], 0][:1])
-        decoder.decode(data, at, at + 2, decoder.table[12, [0], 1])
-    for kernel, known in zip((count, fill), before, strict=True):
-        assert len(set(kernel.signatures) - known) <= 1  # type: ignore[attr-defined]

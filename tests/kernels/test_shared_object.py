@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from kdissect.kernels import native
+from kdissect.kernels import cache, native
 from kdissect.kernels.cache import digest
 from kdissect.kernels.kernel import Kernel, kernel, part
 from kdissect.kernels.native import Library
@@ -113,7 +113,7 @@ def test_a_checkout_uses_what_was_made_of_its_sources(library: Library, monkeypa
     assert library.digest == digest()
     monkeypatch.setattr(native, "PATH", Path(library.path))
     assert native.find() is not None
-    monkeypatch.setattr(native, "digest", lambda: "of other sources")
+    monkeypatch.setattr(cache, "digest", lambda: "of other sources")
     assert native.find() is None
     monkeypatch.setattr(native, "PACKAGE", Path("/nowhere/kdissect"))
     assert native.find() is not None, "an installed package is as it was built"

@@ -39,6 +39,7 @@ from kdissect.arrays.arrow import (
     Flags,
     Int64s,
     begins,
+    distinct,
     ints,
     joined,
     matrix,
@@ -223,7 +224,7 @@ class HoldTracker:
             when = times(others, "response_first_at")
             length = (np.nan_to_num(reals(others, "throttle_ms")) * MILLI).astype(np.int64)
             rows.append(np.stack([when, keys_of(others)[0], when + length], 1)[when != NULL_TIME])
-        found: Int64s = np.unique(np.concatenate(rows), axis=0)
+        found: Int64s = distinct(np.concatenate(rows))
         return found
 
     def _reserve(self, partitions: int) -> None:

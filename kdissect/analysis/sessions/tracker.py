@@ -26,7 +26,7 @@ from kdissect.analysis.sessions import session_pools as pools
 from kdissect.analysis.sessions import session_rules as r
 from kdissect.analysis.sessions.session_input import Waiting, read
 from kdissect.analysis.sessions.session_output import Ended, fetch_columns, partition_columns, reason_columns
-from kdissect.arrays.arrow import NULL_TIME, Coder, Int64s, Room, with_columns
+from kdissect.arrays.arrow import NULL_TIME, Coder, Int64s, Room, distinct, with_columns
 from kdissect.tables.declaration.model import By
 from kdissect.tables.makers import fills
 
@@ -202,7 +202,7 @@ class Topics:
             self.name_bytes = np.concatenate([self.name_bytes, np.zeros(2 * need - old, np.int64)])
         known = names >= 0
         self.names[found[known]] = names[known]
-        for code in np.unique(found[(ids < 0)]).tolist():
+        for code in distinct(found[(ids < 0)]).tolist():
             self.name_bytes[code] = len(self.by_name.texts[code // 2].encode())
         return found
 

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, set_cell_size
-from rich.text import Text
 
 from kdissect.escaping import visible
+
+if TYPE_CHECKING:
+    from rich.text import Text
 
 GAP = 2
 """Blanks between columns."""
@@ -43,6 +46,8 @@ def grid(headers: Sequence[Header], rows: Sequence[Sequence[str]], width: int, *
     Columns are dropped, the highest `drop` first, until the rest fits; then the widest columns are cut. Control
     characters of cells are shown.
     """
+    from rich.text import Text
+
     rows = [[visible(cell) for cell in row] for row in rows]
     kept = list(range(len(headers)))
     widths = [

@@ -24,7 +24,7 @@ from kdissect.schema import opcodes as k
 from kdissect.schema.columns import Shape, Used, place, record_batch, schema_of
 from kdissect.schema.filling import fill
 from kdissect.schema.layout import Layout, Wanted
-from kdissect.schema.library import Library, compile_library, fields_of, load_library
+from kdissect.schema.library import Library, brought_library, compile_library, fields_of, load_library
 from kdissect.schema.model import Api
 from kdissect.schema.program import Rows, compile_layout
 from kdissect.schema.vm import Skim, count
@@ -73,21 +73,27 @@ class Decoder:
     `wanted` maps (API key, side) to None (every field and unknown tags) or to dotted snake_case paths, each with all
     below it ("topics.partitions.fetch_offset"; "responses.partitions.records@" adds the position of records in the
     byte array as `records_at`; "*" is everything). Other message types are only checked. Raises UsageError for an
-    unknown API or path.
+    unknown API or path; with `checked`, paths are known to be right and are not looked at before their first frame.
     """
 
-    def __init__(self, wanted: Mapping[Type, Wanted] | None = None, apis: Mapping[int, Api] | None = None) -> None:
+    def __init__(
+        self,
+        wanted: Mapping[Type, Wanted] | None = None,
+        apis: Mapping[int, Api] | None = None,
+        *,
+        checked: bool = False,
+    ) -> None:
         self.wanted: dict[Type, Wanted] = dict(wanted or {})
         self._given = apis
         if apis is None:
-            library = load_library(index.digest(), lambda: index.load().apis)
+            library = brought_library() or load_library(index.digest(), lambda: index.load().apis)
         else:
             library = compile_library(apis)
         self.library: Library = library
         for (key, side), paths in self.wanted.items():
             if not (0 <= key < library.newest.shape[0] and side in (0, 1)) or library.newest[key, side] < 0:
                 raise UsageError(f"there is no API with key {key}")
-            if paths:
+            if paths and not checked:
                 Layout(self._apis[key].message(side), paths)  # a wrong path is an error now, not at its first frame
         self.table: Ints = library.table
         """int32 [key, version, side]: program id, -1 unknown. Shape [128, 32, 2]."""
@@ -120,8 +126,6 @@ class Decoder:
 
     def decode(self, s: Ints, begin: Ints, end: Ints, program: Ints) -> Decoded:
         """Decode the bodies s[begin[i]:end[i]] (`s` uint8, positions int64) by program ids (int32, -1: none known)."""
-        if not s.flags.writeable:
-            s = s.copy()  # kernels would be compiled once more for read-only arrays
         begin = np.ascontiguousarray(begin, np.int64)
         end = np.ascontiguousarray(end, np.int64)
         program = np.ascontiguousarray(program, np.int32)

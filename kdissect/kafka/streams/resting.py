@@ -30,7 +30,7 @@ LOT = 2048
 CODEC = "zstd"
 
 _RINGS: Words = np.concatenate([side.ring + np.arange(RECENT) for side in C.directions])
-_WORDS: Words = np.setdiff1d(np.arange(CONNECTION_WIDTH), _RINGS)
+_WORDS: Words = np.delete(np.arange(CONNECTION_WIDTH), _RINGS)
 
 
 @dataclass(slots=True)
