@@ -9,16 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 
-GIST: Mapping[str, tuple[str, ...]] = {
-    "fetch_partitions": (
-        "exchange_id", "topic", "partition", "fetch_offset", "record_bytes", "error_code", "in_request", "in_response",
-    ),
-    "record_batches": ("exchange_id", "topic", "partition", "base_offset", "records", "compressed_bytes"),
-    "groups": ("exchange_id", "group_id", "event", "generation"),
-    "list_offsets": ("exchange_id", "topic", "partition", "asked", "offset"),
-    "producer_ids": ("exchange_id", "transactional_id", "producer_id", "producer_epoch"),
-}  # fmt: skip
-"""Tables and columns that gists are made of."""
 NAMED = 2
 """Partitions that are named; of more only the number is told."""
 WORTH_MS = 5.0
@@ -37,7 +27,7 @@ HOLDS = {
 
 
 def gists(tables: Mapping[str, pa.Table]) -> dict[str, str]:
-    """By exchange id, what it was about; exchanges of which no table of GIST tells have none."""
+    """By exchange id, what it was about; exchanges of which no table tells have none."""
     parts: dict[str, list[str]] = defaultdict(list)
     records: dict[tuple[str, str | None, int], list[int]] = defaultdict(lambda: [0, 0, 0])
     for row in tables["record_batches"].to_pylist():

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MISSING = "kdissect sql needs DuckDB: pip install 'kdissect[sql]'"
-COSTLY = {"record_batches": ("uncompressed_bytes", "crc_ok")}
-"""Columns that are computed only where they are named."""
 
 
 @click.command(short_help="SQL over the tables of a capture.")
@@ -56,7 +54,7 @@ def answer(capture: Capture, query: str) -> Iterator[tuple[pa.Schema, Iterator[p
         raise UsageError(MISSING) from None
     import pyarrow as pa
 
-    from kdissect.tables.declaration import SCHEMAS
+    from kdissect.tables.declaration import SCHEMAS, TABLES
     from kdissect.tables.suggestion import near
 
     with contextlib.ExitStack() as stack:
@@ -68,7 +66,7 @@ def answer(capture: Capture, query: str) -> Iterator[tuple[pa.Schema, Iterator[p
             if unknown:
                 raise UsageError(f"no table {unknown[0]!r}{near(unknown[0], SCHEMAS)}; kdissect tables lists them")
             columns = {
-                name: list(SCHEMAS[name].names) if any(one in query for one in COSTLY.get(name, ())) else None
+                name: list(SCHEMAS[name].names) if any(one in query for one in TABLES[name].costly) else None
                 for name in named
             }
             if small(capture):

@@ -70,8 +70,9 @@ def conversation(
 ) -> tuple[list[dict[str, Any]], Mapping[str, str]]:
     """Exchanges in order of time, and what each was about. Raises UsageError for no id and for one that fits several
     connections."""
-    from kdissect.analysis.gist import GIST, gists
+    from kdissect.analysis.gist import gists
     from kdissect.tables.declaration import SCHEMAS
+    from kdissect.tables.declaration.readers import GISTS
 
     names = [name for name in COLUMNS if name in SCHEMAS["exchanges"].names]
     where = None
@@ -85,7 +86,7 @@ def conversation(
         if not ids:
             raise UsageError(f"no connection of this capture is of group {group!r}")
         where = " or ".join(f"exchange_id like '{one}%'" for one in ids)
-    asked = {"exchanges": names, **{name: list(columns) for name, columns in GIST.items()}}
+    asked = {"exchanges": names, **{name: list(columns) for name, columns in GISTS.tables.items()}}
     tables = capture.tables(asked, None if where is None else dict.fromkeys(asked, where))
     rows = tables["exchanges"].to_pylist()
     found = sorted({row["connection_id"] for row in rows})

@@ -37,8 +37,6 @@ from kdissect.tables.where import Filter, Limit
 
 Flags = npt.NDArray[np.bool_]
 
-CHECKSUM, SIZE = "crc_ok", "uncompressed_bytes"
-"""Columns of `record_batches` that are null unless they are asked for by name."""
 EQUAL = ("=", "==", "in")
 MOST_OFFSET = 2**63 - 2
 SENT = ("exchange_id", "topic", "topic_id", "partition", "producer_id", "producer_epoch", "base_sequence",
@@ -74,8 +72,8 @@ class Reading:
             named |= found.columns
         return replace(
             self,
-            checksums=self.checksums or CHECKSUM in named,
-            sizes=self.sizes or SIZE in named,
+            checksums=self.checksums or "crc_ok" in named,
+            sizes=self.sizes or "uncompressed_bytes" in named,
             reveal=self.reveal or reveal,
             limits={name: one.limits for name, one in filters.items() if one is not None},
         )

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from kdissect.analysis.findings.catalogue import KINDS
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, times
-from kdissect.tables.declaration import SCHEMAS
+from kdissect.tables.declaration import SCHEMAS, TABLES
 from kdissect.tables.declaration.model import TIME_KEY
 from kdissect.tables.order import order
 from kdissect.tables.where import parse
@@ -53,20 +53,6 @@ NULLS = 4096
 """Nulls that stand in memory for all of a column."""
 
 Finder = Callable[[Tables], list[Finding]]
-
-SPANS: Mapping[str, tuple[str, ...]] = {
-    "exchanges": ("request_first_at", "response_first_at", "response_last_at"),
-    "fetches": ("requested_at", "response_first_at"),
-    "connections": ("started_at", "ended_at"),
-    "producers": ("sent_at",),
-    "groups": ("at",),
-    "fetch_sessions": ("opened_at", "closed_at"),
-    "offset_commits": ("at",),
-    "leaders": ("at",),
-    "problems": ("at",),
-    "produces": ("requested_at",),
-}
-"""Columns of a table that say when its rows happened."""
 
 
 def get(tables: Tables, name: str) -> pa.Table:
@@ -122,7 +108,7 @@ def finding(
     found = parse(condition, SCHEMAS[table])
     columns = {name: whole[name].cast(SCHEMAS[table].field(name).type) for name in found.columns}
     begins = [name for name in (TIME_KEY, "request_first_at", "requested_at") if name in whole.column_names]
-    spans = SPANS.get(table, ())
+    spans = TABLES[table].when
     extra = [name for name in ("exchange_id", *begins, *spans) if name in whole.column_names]
     for name in extra:
         columns[name] = whole[name].cast(pa.int64() if name == TIME_KEY else SCHEMAS[table].field(name).type)

@@ -34,19 +34,13 @@ from kdissect.kernels.records import Records
 from kdissect.problems import UsageError
 from kdissect.schema.explain import explain_frame, table
 from kdissect.tables.declaration import SCHEMAS
+from kdissect.tables.declaration.readers import MEMBERSHIP
 from kdissect.tables.identity import exchange_ids
 
 MOST = 64
 """Exchanges shown at most: one frame rarely completes more, and a prefix that fits more tells nothing."""
 PIECES = 1 << 16
 """Pieces of a frame that are read again at a time: a frame of 100 MB in packets of 1,500 bytes has as many."""
-
-IMPLYING = {
-    "fetches": ("exchange_id", "request_kind", "session_key", "session_epoch", "implied_partitions"),
-    "fetch_partitions": ("exchange_id", "topic", "topic_id", "partition", "in_request"),
-    "session_partitions": tuple(SCHEMAS["session_partitions"].names),
-}
-"""Tables and columns from which the implied partitions of a Fetch are read."""
 
 _ID = re.compile(r"(?P<connection>[0-9a-fA-F]{1,16}):(?P<orphan>r?)(?P<n>\d{1,18})")
 
@@ -68,7 +62,7 @@ class Shown:
     notes: list[str] = field(default_factory=list)
     """What else is to be said of it, a sentence each."""
     session: dict[str, Any] | None = None
-    """Of an incremental Fetch of a known session, its row of `fetches` (the columns in IMPLYING)."""
+    """Of an incremental Fetch of a known session, its row of `fetches` (the columns in MEMBERSHIP)."""
     implied: pa.Table | None = None
     """The partitions that it covers without naming them, as `analysis.sessions.membership.implied` has them."""
 
@@ -111,7 +105,10 @@ def show(captures: Sequence[CaptureSet], settings: Settings, asked: Wanted, reve
 
     Raises UsageError when there is none, or when the beginning of an id fits several connections.
     """
-    read = {"exchanges": SCHEMAS["exchanges"].names, **{name: list(columns) for name, columns in IMPLYING.items()}}
+    read = {
+        "exchanges": SCHEMAS["exchanges"].names,
+        **{name: list(columns) for name, columns in MEMBERSHIP.tables.items()},
+    }
     analysed = AnalysedRun(captures, read, settings, _Showing)
     run = cast("_Showing", analysed.run)
     run.asked, run.reveal = asked, reveal

@@ -172,6 +172,7 @@ GROUPS = table(
         reads=frozenset([Gathering.TOPICS]),
     ),
     made=By.BLOCK,
+    when="at",
     key=("at", "exchange_id"),
     reads=frozenset([Gathering.GROUPS]),
     shown="at group_id event generation client_id member_id error exchange_id",

@@ -165,6 +165,7 @@ FETCHES = table(
     Column("request_bytes", COUNT, "Size of the request with its length prefix."),
     Column("response_bytes", COUNT, "Size of the response with its length prefix."),
     made=By.BLOCK,
+    when="requested_at response_first_at",
     shown="exchange_id client_id broker request_kind session_outcome session_epoch latency_ms hold excess_ms "
     "partitions_sent implied_partitions partitions_returned record_bytes requested_at",
 )

@@ -148,7 +148,7 @@ class Column:
     """One column: its name, its Arrow type, its meaning, unit and source in one line, and where it comes from.
 
     `reads`: the message fields that it is made of; none where the exchange alone tells. `by`: who fills it; None: who
-    makes the table's rows.
+    makes the table's rows. `costly`: null unless somebody names it, for making it takes much longer than the others.
     """
 
     name: str
@@ -156,6 +156,7 @@ class Column:
     doc: str
     reads: Reads = NOTHING
     by: By | None = None
+    costly: bool = False
 
     @property
     def named(self) -> Gathering | None:
@@ -181,6 +182,8 @@ class Table:
     """Columns of the text form on a terminal, the most telling first; none: all, in their order."""
     on_request: bool = False
     """Made only where somebody names it."""
+    when: tuple[str, ...] = ()
+    """Columns that say when a row happened: its beginning, then what tells its end."""
 
     def __post_init__(self) -> None:
         names = [column.name for column in self.columns]
@@ -190,7 +193,7 @@ class Table:
                 raise DeclarationError(f"{place}: it is declared twice")
             if not column.doc.endswith("."):
                 raise DeclarationError(f"{place}: what it means is no sentence: {column.doc!r}")
-        for what, listed in (("key", self.key), ("shown", self.shown)):
+        for what, listed in (("key", self.key), ("shown", self.shown), ("when", self.when)):
             for name in listed:
                 if name not in (*names, TIME_KEY):
                     raise DeclarationError(f"table {self.name!r}: there is no column {name!r}, which `{what}` names")
@@ -221,6 +224,11 @@ class Table:
         return frozenset(column.name for column in self.columns if (column.by or self.made).analysis)
 
     @property
+    def costly(self) -> frozenset[str]:
+        """The columns that are null unless somebody names them."""
+        return frozenset(column.name for column in self.columns if column.costly)
+
+    @property
     def joined(self) -> bool:
         """Rows of its blocks go through the analysis, which fills columns of them."""
         return self.made is By.BLOCK and bool(self.analysed)
@@ -247,9 +255,11 @@ def table(
     reads: Reads = NOTHING,
     shown: str = "",
     on_request: bool = False,
+    when: str = "",
 ) -> Table:
-    """A `Table`; `shown` with blanks between the names. Raises DeclarationError where it contradicts itself."""
-    return Table(name, row, columns, made, key, reads, tuple(shown.split()), on_request)
+    """A `Table`; `shown` and `when` with blanks between the names. Raises DeclarationError where it contradicts
+    itself."""
+    return Table(name, row, columns, made, key, reads, tuple(shown.split()), on_request, tuple(when.split()))
 
 
 def plain(column: Column) -> Column:

@@ -72,6 +72,7 @@ PROBLEMS = table(
     Column("detail", TEXT, "What is wrong, in words."),
     Column("bytes", COUNT, "Bytes affected; null where that does not apply."),
     made=By.NOTED,
+    when="at",
     key=("at", "exchange_id", "connection_id", "kind"),
     reads=frozenset([Gathering.RECORDS]),
     shown="kind detail bytes frame exchange_id where at",

@@ -164,7 +164,15 @@ SESSION_FIGURES = reader(
 )
 MEMBERSHIP = reader(
     "partitions that a fetch implies",
-    fetches="exchange_id request_kind session_key session_epoch",
+    fetches="exchange_id request_kind session_key session_epoch implied_partitions",
     fetch_partitions="exchange_id topic topic_id partition in_request",
     session_partitions="*",
+)
+GISTS = reader(
+    "what an exchange was about",
+    fetch_partitions="exchange_id topic partition fetch_offset record_bytes error_code in_request in_response",
+    record_batches="exchange_id topic partition base_offset records compressed_bytes",
+    groups="exchange_id group_id event generation",
+    list_offsets="exchange_id topic partition asked offset",
+    producer_ids="exchange_id transactional_id producer_id producer_epoch",
 )

@@ -52,8 +52,9 @@ RECORD_BATCHES = table(
         "uncompressed_bytes",
         COUNT,
         "Size of the records after decompression; null unless asked for by column or `verify`.",
+        costly=True,
     ),
-    Column("crc_ok", FLAG, "The checksum is right; null unless asked for by column or `verify`."),
+    Column("crc_ok", FLAG, "The checksum is right; null unless asked for by column or `verify`.", costly=True),
     Column("truncated", FLAG, "Cut: the last batch of a response, or bytes that were not captured."),
     made=By.RECORD_SETS,
     reads=frozenset([Gathering.RECORDS]),
@@ -87,6 +88,7 @@ PRODUCERS = table(
     ),
     Column("missing", COUNT, "Numbers left out before a gap, else 0."),
     made=By.SENT,
+    when="sent_at",
     key=(),
     reads=frozenset([Gathering.SENT_RECORDS]),
     shown="exchange_id topic partition producer_id producer_epoch base_sequence last_sequence sequence missing "

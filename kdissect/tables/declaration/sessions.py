@@ -54,6 +54,7 @@ FETCH_SESSIONS = table(
     Column("request_bytes", COUNT, "Bytes of its requests."),
     Column("full_request_bytes_avoided", COUNT, "Bytes that naming the implied partitions would have cost."),
     made=By.SESSIONS,
+    when="opened_at closed_at",
     key=("opened_at", "session_key"),
     shown="session_key client_ids opened_at closed_at requests last_epoch max_partitions churn end_reason",
 )

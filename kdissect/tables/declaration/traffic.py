@@ -92,6 +92,7 @@ CONNECTIONS = table(
     Column("exchanges", COUNT, "Rows of `exchanges` of this connection."),
     Column("problems", COUNT, "Rows of `problems` of this connection.", reads=frozenset([Gathering.RECORDS])),
     made=By.END,
+    when="started_at ended_at",
     key=("started_at", "connection_id"),
     reads=frozenset([Gathering.CLIENTS]),
     shown="connection_id started_at client_id client_ip client_port broker end_reason exchanges bytes "
@@ -217,6 +218,7 @@ EXCHANGES = table(
     Column("api_inferred", FLAG, "API and version were inferred from the response, its request was not captured."),
     Column("decoded", FLAG, "Every captured body was read by the layout of its version."),
     made=By.BLOCK,
+    when="request_first_at response_first_at response_last_at",
     shown="exchange_id request_first_at api latency_ms hold error client_id response_bytes broker status "
     "request_bytes broker_ms queued_ms throttle_ms api_version request_frame response_frame",
 )
