@@ -71,6 +71,8 @@ def _write(
 def exchange_ids(ids: npt.NDArray[np.uint64], n: Int64s, orphan: npt.NDArray[np.bool_]) -> pa.Array:
     """`<connection id>:<n>` (orphans `:r<n>`) as a string column; `ids` are the connections' ids, `n` >= 0."""
     count = np.ascontiguousarray(n, np.int64)
+    if not len(count):
+        return pa.array([], pa.string())
     offsets = np.empty(len(count) + 1, np.int32)
     flags = np.ascontiguousarray(orphan, np.bool_)
     _measure(count, flags, offsets)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ import pyarrow as pa
 from kdissect.kafka.exchanges.completed import Completed, Connections
 from kdissect.tables.block import Block, Column, Rows
 from kdissect.tables.declaration import TABLES
-from kdissect.tables.declaration.model import TEXT, By, DeclarationError, Gathering, Path, Reads
+from kdissect.tables.declaration.model import By, DeclarationError, Gathering, Path, Reads
 from kdissect.tables.identity import Directory
 from kdissect.tables.nest import Int64s, Level
 
@@ -151,11 +150,6 @@ class Probe(Block):
         found = set(self._read)
         self._read.clear()
         return found
-
-    @cached_property
-    def exchange_id(self) -> pa.Array:
-        """None: the kernel that writes ids need not be compiled for it."""
-        return pa.array([], TEXT)
 
     def nest(self, key: int, side: int) -> Level:
         """Bodies of an API's side, none, which note what is read of them."""

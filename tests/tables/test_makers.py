@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -17,6 +19,7 @@ from kdissect.tables.makers import complete, fills
 from kdissect.tables.nest import pick
 from kdissect.tables.projection import GATHERED, wanted
 from kdissect.tables.registered import BLOCK_MAKERS
+from tests.conftest import ROOT
 
 CLUSTER = Column("cluster_id", TEXT, "Id of the cluster that a follower expects.", reads=FETCH.request("cluster_id"))
 
@@ -132,3 +135,15 @@ def test_every_column_is_made_by_somebody_known() -> None:
         assert makers_of_it <= set(By)
         assert declared.late >= declared.analysed
         assert declared.schema.equals(pa.schema(declared.schema))
+
+
+def test_nothing_is_compiled_for_it() -> None:
+    """Makers are tried when they are imported, without any kernel."""
+    modules = (
+        "tables.registered",
+        "analysis.sessions.tracker",
+        "analysis.sessions.shares",
+        "analysis.holds.exchange_holds",
+    )
+    code = "; ".join([*(f"import kdissect.{name}" for name in modules), "import sys; sys.exit('numba' in sys.modules)"])
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, timeout=60).returncode == 0
