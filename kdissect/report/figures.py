@@ -11,7 +11,7 @@ import pyarrow as pa
 from kdissect.analysis.sessions import session_figures
 from kdissect.analysis.sessions.slots import evictors, last_fetch, slot_demand
 from kdissect.arrays.arrow import with_columns
-from kdissect.report import rows
+from kdissect.report import rows, time_axis
 from kdissect.summary import WANTED, Summarizer, Summary
 from kdissect.tables.declaration.readers import REPORT
 
@@ -61,23 +61,36 @@ def report(tables: rows.Tables, target: str) -> Report:
     demand = slot_demand(sessions, every, last_fetch(fetches), by_shard=False)
     summary = _summary(tables)
     figures = [
+        Figure("time-axis", "What happened when",
+               "Exchanges begun, errors in red; below, what their time went into, together. Bands are findings. Draw a "
+               "stretch of time with the pointer, or set its ends: what lies below shows that time alone, but where it "
+               "says whole capture.", time_axis.time_axis(exchanges, every)),
+        Figure("failures", "Exchanges with an error",
+               "In order of time. Frame numbers are Wireshark's.", time_axis.failures(exchanges),
+               left_out=_cut(sum(line.count for line in summary.errors), time_axis.ERRORS, "exchanges")),
+        Figure("network", "Connections, as TCP fared",
+               "Those reset, stalled by a full receiver or with bytes sent again or missing come first. Whole capture.",
+               time_axis.network(tables["connections"]),
+               left_out=_cut(summary.kafka_connections, time_axis.TROUBLED, "connections")),
         Figure("findings", "Findings", "What stands out, worst first, each with the command that shows its evidence.",
                _findings(tables["findings"], target)),
         Figure("latency-by-api", "Latency by API",
                "From a request's first byte to its response's last. A fetch that waited because it was asked to counts "
                "here like any other: see below where the time went.", rows.by_api(exchanges, fetches)),
         Figure("latency", "Latency by API and client",
-               "Exact quantiles in milliseconds. Broker: without transfer and without waiting behind the connection's "
-               "previous request. Excess: what a fetch took beyond the wait that it had agreed to.",
+               "Exact quantiles in milliseconds, of the whole capture. Broker: without transfer and without waiting "
+               "behind the connection's previous request. Excess: what a fetch took beyond the wait that it had agreed "
+               "to.",
                rows.by_api_and_client(exchanges, fetches),
                left_out=_cut(len(_pairs(exchanges)), rows.LINES, "pairs of API and client")),
         Figure("heat", "Latency over time", "How many exchanges took how long, and when.", rows.heat(exchanges, every)),
         Figure("time-parts", "Where the time went",
-               "A long poll is not a slow broker: what a fetch agreed to wait for is told from what came on top.",
+               "A long poll is not a slow broker: what a fetch agreed to wait for is told from what came on top. Whole "
+               "capture.",
                rows.time_parts(exchanges, fetches)),
         Figure("holds", "Why brokers answered when they did",
                "Broker time of exchanges that may wait, by what ended the wait: timeout is a long poll that ran out, "
-               "data one that was fed, immediate had nothing to wait for.", rows.holds(exchanges)),
+               "data one that was fed, immediate had nothing to wait for. Whole capture.", rows.holds(exchanges)),
         Figure("outliers", "Slowest exchanges",
                f"The {rows.OUTLIERS} slowest: a fetch by what it took beyond the wait that it had agreed to, others "
                "without the time behind their connection's previous request; waits in group joins are left out. Frame "

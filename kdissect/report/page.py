@@ -32,6 +32,8 @@ MATRIX_CLIENTS, MATRIX_APIS = 60, 40
 """Rows and columns of the version matrix: what a reader scrolls through. The CSV has all."""
 DIGITS = 4
 """Of the digits behind a millisecond's point that JSON keeps: captures are of microseconds at best."""
+WORTH_PACKING = 30
+"""Rows from which a column that repeats itself is packed."""
 MISSING = "the HTML report needs more packages: pip install 'kdissect[report]'"
 
 
@@ -62,7 +64,7 @@ def render(shown: Report) -> str:
         loader=jinja2.PackageLoader("kdissect.report", "assets"),
         finalize=lambda value: visible(value) if type(value) is str else value,
     )
-    environment.filters.update(number=number, moment=moment, size=size)
+    environment.filters.update(number=number, moment=moment, size=size, milliseconds=milliseconds)
     return environment.get_template("report.html.j2").render(
         report=shown,
         summary=shown.summary,
@@ -131,7 +133,16 @@ def _columns(table: pa.Table) -> dict[str, Any]:
             number_like = pa.types.is_integer(column.type)
             kinds.append("number" if number_like else "flag" if pa.types.is_boolean(column.type) else "text")
             values.append([visible(v) if isinstance(v, str) else v for v in column.to_pylist()])
-    return {"names": table.column_names, "kinds": kinds, "values": values}
+    return {"names": table.column_names, "kinds": kinds, "values": [_packed(column) for column in values]}
+
+
+def _packed(values: list[Any]) -> Any:
+    """A column whose values repeat as its distinct ones and their places: a third of the size, which script unpacks."""
+    words = dict.fromkeys(values)
+    if len(words) * 3 > len(values) or len(values) < WORTH_PACKING:
+        return values
+    place = {word: i for i, word in enumerate(words)}
+    return {"of": list(words), "at": [place[value] for value in values]}
 
 
 def _short(value: float) -> float | int:
@@ -204,6 +215,11 @@ def number(value: float | None) -> str:
 def moment(value: datetime | None) -> str:
     """A time in UTC, to the millisecond."""
     return "" if value is None else f"{value:%Y-%m-%d %H:%M:%S}.{value.microsecond // 1000:03d}"
+
+
+def milliseconds(value: datetime | None) -> str:
+    """A time as the page's script compares times: milliseconds since the epoch."""
+    return "" if value is None else f"{value.timestamp() * 1000:.3f}"
 
 
 def size(value: float | None) -> str:

@@ -28,8 +28,8 @@ NICE = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600)
 """Lengths of buckets that people can add up, in whatever unit."""
 STEPS = 6
 """Steps of latency in a power of ten: each half as long again as the one before."""
-CELLS = 20_000
-"""Cells of the heat map, of all its choices together: about 1 MB in the file."""
+CELLS = 10_000
+"""Cells of the heat map, of all its choices together: about 250 kB in the file."""
 SERIES = 8
 """APIs and clients that can be looked at by themselves; the others are in the whole."""
 LINES = 400
@@ -38,9 +38,9 @@ OUTLIERS = 100
 """Slowest exchanges that are listed."""
 SESSIONS = 150
 """Fetch sessions that are drawn: more lines than these cannot be told apart."""
-CHOSEN = 40
+CHOSEN = 25
 """Sessions whose epochs can be looked at."""
-POINTS = 400
+POINTS = 200
 """Fetches of one session that are drawn."""
 OTHERS = "(others)"
 NONE = "(none)"

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import axe_core_python
 import pytest
 
 import kdissect
@@ -56,6 +57,58 @@ def test_every_chart_is_drawn_and_the_console_is_silent(
     background = page.run("return getComputedStyle(document.body).backgroundColor")
     shade = sum(int(part) for part in re.findall(r"\d+", background)[:3]) / 3
     assert (shade > 128) == (scheme == "light")
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 420), ("dark", 1400)])
+def test_no_accessibility_violation(page: browser.Page, path: Path, scheme: str, width: int) -> None:
+    """By axe-core, which knows the rules of WCAG."""
+    script = Path(axe_core_python.__file__).with_name("axe.min.js").read_text()
+    page.open(path, scheme, width)
+    page.driver.set_script_timeout(240)
+    page.run(script)
+    found = page.driver.execute_async_script(
+        "const done = arguments[0]; axe.run(document).then((all) => done("
+        "all.violations.map((one) => [one.id, one.impact, one.nodes.map((node) => node.html)])))"
+    )
+    assert found == []
+
+
+def test_everything_follows_the_time_that_is_chosen(page: browser.Page, path: Path) -> None:
+    page.open(path)
+    cells = page.run(MARKS, "heat")
+    slow = "return document.querySelectorAll('[data-table=\"outliers\"] tbody tr:not([hidden])').length"
+    before = page.run(slow)
+    page.run(
+        """const box = document.getElementById("axis"), place = box.getBoundingClientRect();
+        box.setPointerCapture = () => {};
+        const at = (name, share) => box.dispatchEvent(new PointerEvent(name, {
+          clientX: place.left + share * place.width, clientY: place.top + 40, pointerId: 1, bubbles: true }));
+        at("pointerdown", 0.1); at("pointermove", 0.2); at("pointerup", 0.25);"""
+    )
+    time.sleep(1.5)
+    assert re.fullmatch(r"[\d:.]+ to [\d:.]+ UTC", page.run("return document.getElementById('axis-said').textContent"))
+    assert 0 < page.run(MARKS, "heat") < cells
+    assert page.run(slow) < before
+    page.run("document.getElementById('axis-all').click()")
+    time.sleep(1.5)
+    assert (page.run(MARKS, "heat"), page.run(slow)) == (cells, before)
+    page.run(
+        "const one = document.getElementById('axis-from'); one.value = 500; one.dispatchEvent(new Event('change'))"
+    )
+    time.sleep(1.0)
+    assert page.run(MARKS, "heat") < cells
+    assert page.messages() == []
+
+
+def test_a_finding_leads_to_its_time(page: browser.Page, path: Path) -> None:
+    page.open(path)
+    page.run("document.querySelector('[data-look]').click()")
+    time.sleep(0.5)
+    assert page.run("return document.querySelectorAll('#axis .brush').length") == 1
+
+
+def test_it_is_small(path: Path) -> None:
+    assert path.stat().st_size <= 1_500_000
 
 
 def test_it_asks_no_network(page: browser.Page, path: Path) -> None:

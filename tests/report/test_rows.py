@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import kdissect
-from kdissect.report import READ, report, rows
+from kdissect.report import READ, report, rows, time_axis
 from kdissect.tables.declaration import SCHEMAS
 from tests.conftest import CAPTURES
 
@@ -169,3 +169,22 @@ def test_a_large_capture_makes_no_larger_rows() -> None:
     assert sizes["throughput"] <= rows.BUCKETS * (rows.SERIES + 1)
     assert sizes["outliers"] == rows.OUTLIERS
     assert sizes["versions"] <= rows.LINES * 20
+
+
+def test_the_time_axis_counts_everything_once(tables: dict[str, pa.Table], exchanges: pd.DataFrame) -> None:
+    axis = time_axis.time_axis(tables["exchanges"], rows.bucket_seconds(tables["exchanges"]))
+    begun = exchanges[exchanges["request_first_at"].notna()]
+    assert sum(axis["exchanges"].to_pylist()) == len(begun)
+    assert sum(axis["errors"].to_pylist()) == (begun["status"] == "error").sum()
+    parts = sum(sum(axis[owner].to_pylist()) for owner in time_axis.OWNERS)
+    known = begun[["broker_ms", "queued_ms", "request_transfer_ms", "response_transfer_ms"]].astype(float).fillna(0)
+    assert parts == pytest.approx(known.clip(lower=0).to_numpy().sum(), rel=1e-6)
+
+
+def test_failures_and_connections_in_trouble_first(tables: dict[str, pa.Table], exchanges: pd.DataFrame) -> None:
+    failed = time_axis.failures(tables["exchanges"])
+    assert failed.num_rows == min((exchanges["status"] == "error").sum(), time_axis.ERRORS)
+    panel = time_axis.network(tables["connections"]).to_pylist()
+    resets = [row["end_reason"] == "rst" for row in panel]
+    assert resets == sorted(resets, reverse=True)
+    assert len(panel) <= time_axis.TROUBLED

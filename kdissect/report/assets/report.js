@@ -3,6 +3,9 @@
   const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
   const $ = (selector, root = document) => root.querySelector(selector);
   const island = JSON.parse($("#data").textContent);
+  for (const one of Object.values(island)) {
+    one.values = one.values.map((column) => (Array.isArray(column) ? column : column.at.map((place) => column.of[place])));
+  }
   const charts = JSON.parse($("#charts").textContent);
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   const NONE = "(none)";
@@ -187,7 +190,7 @@
       }
       return until([...sums.values()], bucket);
     },
-    "latency-by-api": () => rows("latency-by-api").filter((row) => row.max_ms > 0).map((row) => ({ ...row, p50_ms: row.p50_ms || 1e-3 })),
+    "latency-by-api": () => span ? stepped() : rows("latency-by-api").filter((row) => row.max_ms > 0).map((row) => ({ ...row, p50_ms: row.p50_ms || 1e-3 })),
     "time-parts"() {
       const by = chosen("time-parts.by");
       const api = chosen("time-parts.api");
@@ -225,7 +228,37 @@
     const step = gap(rows("sessions-alive"));
     return Number.isFinite(step) ? step : 1000;
   };
+  // The stretch of time that is looked at, in ms since the epoch; null for all of it.
+  let span = null;
+  const axis = rows("time-axis");
+  const step = Number.isFinite(gap(axis)) ? gap(axis) : 1000;
+  const from = axis.length ? axis[0].at : 0;
+  const to = axis.length ? axis[axis.length - 1].at + step : 1;
+  function inside(row) {
+    const begin = row.opened_at !== undefined ? row.opened_at : row.at;
+    if (!span || begin === undefined || begin === null) return true;
+    const end = row.closed_at || row.until || begin;
+    return end >= span[0] && begin <= span[1];
+  }
+  // Quantiles of a stretch of time, out of the heat map's steps: right to a step.
+  function stepped() {
+    const found = new Map();
+    for (const row of rows("heat").filter((one) => one.series === "api" && inside({ at: one.at, until: one.at + bucket }))) {
+      if (!found.has(row.name)) found.set(row.name, []);
+      found.get(row.name).push(row);
+    }
+    return [...found].map(([api, steps]) => {
+      steps.sort((a, b) => a.to_ms - b.to_ms);
+      const exchanges = steps.reduce((sum, one) => sum + one.exchanges, 0);
+      const at = (share) => {
+        let sum = 0;
+        return steps.find((one) => (sum += one.exchanges) >= share * exchanges).to_ms;
+      };
+      return { api, exchanges, p50_ms: at(0.5), p90_ms: at(0.9), p99_ms: at(0.99), max_ms: at(1) };
+    });
+  }
   function kept(row) {
+    if (!inside(row)) return false;
     const api = chosen("outliers.api");
     const text = chosen("outliers.text").toLowerCase();
     return (!api || row.api === api) && (!text || Object.values(row).some((value) => String(value).toLowerCase().includes(text)));
@@ -249,7 +282,7 @@
   async function draw(name) {
     const box = $(`[data-chart="${name}"]`);
     if (!box) return;
-    const data = prepared[name]();
+    const data = prepared[name]().filter(inside);
     const empty = box.parentElement.querySelector(".empty");
     empty.hidden = data.length > 0;
     box.hidden = !data.length;
@@ -266,12 +299,14 @@
       const lanes = new Set(data.map((row) => row[spec.encoding.y.field])).size;
       whole.height = Math.max(spec.height.step * lanes, 40);
     }
-    if (spec.vconcat) whole.vconcat = spec.vconcat.map((one) => ({ ...one, width: width - 70 }));
+    if (spec.vconcat) whole.vconcat = spec.vconcat.slice(0, folded(name, data).length ? 2 : 1).map((one) => ({ ...one, width: width - 70 }));
     else Object.assign(whole, { width, autosize: { type: "fit-x", contains: "padding" } });
     if (name === "time-parts" && chosen("time-parts.shares")) {
       Object.assign(whole.encoding.x, { stack: "normalize", title: "share of the time of all its exchanges together", axis: { format: "~%" } });
     }
     narrow(whole, width);
+    const moments = data.flatMap((row) => [row.at, row.until, row.opened_at, row.closed_at].filter((one) => typeof one === "number"));
+    if (moments.length) timed(whole, Math.max(...moments) - Math.min(...moments));
     const view = await window.vegaEmbed(box, whole, {
       mode: "vega-lite", actions: false, renderer: "svg", ast: true, config: theme(), tooltip: { theme: dark.matches ? "dark" : "light" },
     });
@@ -286,10 +321,16 @@
     return [["created", "created"], ["evicted", "evicted"], ["refused", "refused"], ["epoch_errors", "epoch errors"]]
       .filter(([column]) => data.some((row) => row[column] > 0)).map(([, event]) => ({ event }));
   }
+  // Labels of time as fine as their distance, so that no two read the same.
+  function timed(spec, length) {
+    if (spec === null || typeof spec !== "object") return;
+    if (spec.type === "temporal" && spec.axis) spec.axis = { ...spec.axis, format: length < 20000 ? "%H:%M:%S.%L" : length < 2 * 86400000 ? "%H:%M:%S" : "%m-%d %H:%M" };
+    Object.values(spec).forEach((one) => timed(one, length));
+  }
   function narrow(spec, width) {
     if (spec === null || typeof spec !== "object") return;
-    if (spec.legend && spec.legend.orient === "top" && !spec.legend.gradientLength) spec.legend.columns = Math.max(2, Math.floor(width / 160));
-    if (spec.axis && spec.axis.tickCount) spec.axis.tickCount = Math.max(3, Math.min(spec.axis.tickCount, Math.floor(width / 90)));
+    if (spec.legend && spec.legend.orient === "top" && !spec.legend.gradientLength) spec.legend = { ...spec.legend, columns: Math.max(1, Math.floor(width / 190)) };
+    if (spec.axis && spec.axis.tickCount) spec.axis.tickCount = Math.max(2, Math.min(spec.axis.tickCount, Math.floor(width / 120)));
     Object.values(spec).forEach((one) => narrow(one, width));
   }
 
@@ -338,11 +379,12 @@
     if (!table) return;
     const lines = [...table.tBodies[0].rows];
     const data = name === "outliers" ? rows("outliers") : null;
+    const timed = name === "failures" ? rows("failures") : null;
     const search = $(`[data-filter="${name}"]`);
     const text = search ? search.value.toLowerCase() : "";
     for (const line of lines) {
       if (data) line.hidden = !kept(data[Number(line.id.split("-")[1])]);
-      else line.hidden = !line.textContent.toLowerCase().includes(text);
+      else line.hidden = !line.textContent.toLowerCase().includes(text) || (timed !== null && !inside(timed[Number(line.dataset.row)]));
     }
     const left = lines.filter((line) => !line.hidden).length;
     const label = $(`[data-shown="${name}"]`);
@@ -385,6 +427,104 @@
     return [id, one ? `${id} \u2013 ${one.clients || NONE}, ${one.requests} requests, ${one.end_reason}` : id];
   }), (rows("sessions").filter((row) => row.last_epoch !== null).sort((a, b) => b.last_epoch - a.last_epoch)[0] || {}).session_key);
 
+  // The time axis: bars of the rate with errors, of whose time it was, and findings as bands; drawn by hand.
+  const OWNERS = ["waited as asked", "broker", "queued", "transfer"];
+  function element(name, attributes, parent) {
+    const one = document.createElementNS("http://www.w3.org/2000/svg", name);
+    Object.entries(attributes).forEach(([key, value]) => one.setAttribute(key, value));
+    if (parent) parent.append(one);
+    return one;
+  }
+  function drawAxis() {
+    const box = $("#axis");
+    if (!box || !axis.length) return;
+    const width = Math.max(260, box.clientWidth);
+    const bands = rows("findings").filter((row) => row.first_at !== null && row.severity !== "info").slice(0, 6);
+    const x = (time) => ((time - from) / (to - from)) * width;
+    const top = bands.length * 8 + 4;
+    const words = dark.matches ? DARK : LIGHT;
+    const svg = element("svg", { width, height: top + 116, viewBox: `0 0 ${width} ${top + 116}`, role: "img", "aria-labelledby": "time-axis-title" });
+    bands.forEach((row, i) => {
+      const begin = x(row.first_at);
+      const band = element("rect", { class: "band " + row.severity, x: begin, y: i * 8, height: 6, rx: 2, width: Math.max(4, x(row.last_at === null ? row.first_at : row.last_at) - begin) }, svg);
+      element("title", {}, band).textContent = row.text;
+    });
+    const most = Math.max(...axis.map((row) => row.exchanges));
+    const longest = Math.max(...axis.map((row) => OWNERS.reduce((sum, owner) => sum + row[owner], 0)), 1e-9);
+    const bar = Math.max(1, x(from + step) - 1);
+    for (const row of axis) {
+      const left = x(row.at);
+      const high = (row.exchanges / most) * 36;
+      element("rect", { x: left, y: top + 38 - high, width: bar, height: high, fill: words.created }, svg);
+      if (row.errors) element("rect", { x: left, y: top + 38 - Math.max(3, (row.errors / most) * 36), width: bar, height: Math.max(3, (row.errors / most) * 36), fill: words.error }, svg);
+      let below = top + 96;
+      for (const owner of OWNERS) {
+        const part = (row[owner] / longest) * 52;
+        below -= part;
+        if (part > 0) element("rect", { x: left, y: below, width: bar, height: part, fill: words[owner] }, svg);
+      }
+    }
+    const ticks = Math.max(1, Math.min(8, Math.floor(width / 150)));
+    for (let i = 0; i <= ticks; i++) {
+      const at = from + ((to - from) * i) / ticks;
+      const label = element("text", { x: x(at), y: top + 112, class: "tick", "text-anchor": i === 0 ? "start" : i === ticks ? "end" : "middle" }, svg);
+      label.textContent = clock(at);
+    }
+    if (span) element("rect", { class: "brush", x: x(span[0]), y: 0, width: Math.max(2, x(span[1]) - x(span[0])), height: top + 97 }, svg);
+    box.replaceChildren(svg);
+    const most_seconds = seconds(longest);
+    $("#axis-scale").textContent = `rate up to ${most.toLocaleString("en")} exchanges, latencies up to ${most_seconds} together, each in ${seconds(step)}`;
+  }
+  const clock = (at) => new Date(at).toISOString().slice(11, to - from < 20000 ? 23 : 19);
+  function look(chosen) {
+    span = chosen && chosen[1] > chosen[0] ? [Math.max(from, chosen[0]), Math.min(to, chosen[1])] : null;
+    for (const [id, at] of [["axis-from", span ? span[0] : from], ["axis-to", span ? span[1] : to]]) {
+      $("#" + id).value = String(Math.round(((at - from) / (to - from)) * 1000));
+      $("#" + id).setAttribute("aria-valuetext", clock(at));
+    }
+    $("#axis-said").textContent = span ? `${clock(span[0])} to ${clock(span[1])} UTC` : "whole capture";
+    $("#axis-all").disabled = !span;
+    drawAxis();
+    ["heat", "latency-by-api", "outliers", "sessions-alive", "sessions", "epochs", "throughput"].forEach(draw);
+    sift("outliers");
+    sift("failures");
+    $$("ol.findings li[data-from]").forEach((one) => {
+      const begin = Number(one.dataset.from);
+      one.classList.toggle("elsewhere", !inside({ at: begin, until: Number(one.dataset.to || begin) }));
+    });
+  }
+  const box = $("#axis");
+  if (box && axis.length) {
+    const time = (event) => from + ((event.clientX - box.getBoundingClientRect().left) / box.clientWidth) * (to - from);
+    let began = null;
+    box.addEventListener("pointerdown", (event) => {
+      began = time(event);
+      box.setPointerCapture(event.pointerId);
+    });
+    box.addEventListener("pointermove", (event) => {
+      if (began === null) return;
+      span = [Math.min(began, time(event)), Math.max(began, time(event))];
+      drawAxis();
+    });
+    box.addEventListener("pointerup", (event) => {
+      if (began === null) return;
+      const ends = [Math.min(began, time(event)), Math.max(began, time(event))];
+      began = null;
+      look(((ends[1] - ends[0]) / (to - from)) * box.clientWidth < 4 ? null : ends);
+    });
+    const ends = () => ["axis-from", "axis-to"].map((id) => from + (Number($("#" + id).value) / 1000) * (to - from));
+    ["axis-from", "axis-to"].forEach((id) => $("#" + id).addEventListener("change", () => {
+      const [a, b] = ends();
+      look(a <= from && b >= to ? null : [Math.min(a, b), Math.max(a, b)]);
+    }));
+    $("#axis-all").addEventListener("click", () => look(null));
+    $$("[data-look]").forEach((button) => button.addEventListener("click", () => {
+      const [a, b] = button.dataset.look.split(" ").map(Number);
+      look([a - 2 * step, (b || a) + 2 * step]);
+      $("#time").scrollIntoView({ block: "start" });
+    }));
+  }
+
   // A choice redraws what depends on it.
   const depends = { "sessions-alive.broker": ["sessions-alive", "sessions"], "outliers.text": ["outliers"] };
   for (const element of $$("[data-control]")) {
@@ -410,7 +550,10 @@
     else order(button);
   });
 
-  const all = () => Promise.all(Object.keys(charts).map(draw));
+  const all = () => {
+    drawAxis();
+    return Promise.all(Object.keys(charts).map(draw));
+  };
   let waiting = 0;
   let width = window.innerWidth;
   window.addEventListener("resize", () => {

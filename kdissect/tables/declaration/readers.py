@@ -138,7 +138,8 @@ REPORT = reader(
     "session_key session_epoch epoch_status excess_ms",
     fetch_sessions="*",
     share_sessions="*",
-    connections=" ".join(FIRST_SCREEN.tables["connections"]),
+    connections=" ".join(FIRST_SCREEN.tables["connections"])
+    + " client_port rtt_ms retransmitted_bytes missing_bytes out_of_order_packets zero_window_ms end_reason",
     api_versions="*",
     findings="*",
     capture_quality="*",

@@ -1,0 +1,83 @@
+"""The rows of the page's time axis and of its network panel: what happened when, by whose time; how TCP fared."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kdissect.analysis.grouping import Float64s, figures
+from kdissect.arrays.arrow import NULL_TIME, instants, ints, reals, times
+
+OWNERS = ("waited as asked", "broker", "queued", "transfer")
+"""Whose time a bucket's latencies were, together: waits that were asked for, brokers, the request before, transfer."""
+WAITS = ("timeout", "data", "rebalance", "throttled")
+ERRORS = 200
+"""Exchanges with an error that are listed, those that came first."""
+TROUBLED = 100
+"""Connections that the network panel lists, those in trouble first."""
+
+
+def time_axis(exchanges: pa.Table, every: float) -> pa.Table:
+    """Per bucket of time: at, exchanges, errors, and for each of OWNERS its milliseconds; buckets without exchanges
+    have no row."""
+    begun = times(exchanges, "request_first_at")
+    known = begun != NULL_TIME
+    width = max(1, round(every * 1e6))
+    at, place = np.unique(begun[known] // width * width, return_inverse=True)
+    table = exchanges.filter(pa.array(known))
+    waits = np.asarray(pc.fill_null(pc.is_in(table["hold"].cast(pa.string()), pa.array(WAITS)), False))
+    broker = np.nan_to_num(reals(table, "broker_ms"))
+    transfer = np.nan_to_num(reals(table, "request_transfer_ms")) + np.nan_to_num(reals(table, "response_transfer_ms"))
+    parts: dict[str, Float64s] = {
+        "waited as asked": np.where(waits, broker, 0.0),
+        "broker": np.where(waits, 0.0, broker),
+        "queued": np.nan_to_num(reals(table, "queued_ms")),
+        "transfer": transfer,
+    }
+    failed = np.asarray(pc.fill_null(pc.equal(table["status"].cast(pa.string()), "error"), False))
+    return pa.table(
+        {
+            "at": instants(at),
+            "exchanges": pa.array(np.bincount(place, minlength=len(at))),
+            "errors": pa.array(np.bincount(place, failed, len(at)).astype(np.int64)),
+            **{
+                name: figures(np.bincount(place, np.maximum(values, 0), len(at)).astype(np.float64))
+                for name, values in parts.items()
+            },
+        }
+    )
+
+
+def failures(exchanges: pa.Table) -> pa.Table:
+    """Exchanges with an error, the first ERRORS in order of time: exchange_id, at, api, api_version, client_id, broker,
+    error, latency_ms, request_frame, response_frame, request_file, response_file."""
+    failed = exchanges.filter(pc.fill_null(pc.equal(exchanges["status"].cast(pa.string()), "error"), False))
+    names = ["exchange_id", "request_first_at", "api", "api_version", "client_id", "broker", "error", "latency_ms",
+             "request_frame", "response_frame", "request_file", "response_file"]  # fmt: skip
+    found = failed.select(names).sort_by([("request_first_at", "ascending")]).slice(0, ERRORS)
+    return found.rename_columns(["exchange_id", "at", *names[2:]])
+
+
+def network(connections: pa.Table) -> pa.Table:
+    """Kafka connections by how TCP fared, those in trouble first, at most TROUBLED: connection_id, client_id, client,
+    broker, rtt_ms, retransmitted_bytes, missing_bytes, out_of_order_packets, zero_window_ms, end_reason, bytes."""
+    kafka = connections.filter(pc.fill_null(connections["is_kafka"], False))
+    reset = np.asarray(pc.fill_null(pc.equal(kafka["end_reason"].cast(pa.string()), "rst"), False))
+    lost = ints(kafka, "retransmitted_bytes", 0) + ints(kafka, "missing_bytes", 0)
+    stalled = np.nan_to_num(reals(kafka, "zero_window_ms"))
+    order = np.lexsort((-ints(kafka, "bytes", 0), -lost, -stalled, ~reset))[:TROUBLED]
+    found = kafka.take(pa.array(order))
+    client = [f"{ip}:{port}" for ip, port in zip(found["client_ip"].to_pylist(), found["client_port"].to_pylist(),
+                                                 strict=True)]  # fmt: skip
+    names = ("rtt_ms", "retransmitted_bytes", "missing_bytes", "out_of_order_packets", "zero_window_ms", "end_reason",
+             "bytes")  # fmt: skip
+    return pa.table(
+        {
+            "connection_id": found["connection_id"],
+            "client_id": found["client_id"],
+            "client": pa.array(client, pa.string()),
+            "broker": found["broker"],
+            **{name: found[name] for name in names},
+        }
+    )
