@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from kdissect.analysis.findings import catalogue
 from kdissect.tables.declaration import TABLES, type_name
 from tests.conftest import ROOT
 
@@ -119,6 +120,11 @@ def test_the_table_reference() -> None:
         parts += [f"| `{c.name}` | {type_name(c.type)} | {_cell(c.doc)} |\n" for c in table.columns]
     page = ROOT / "docs" / "tables.md"
     _compare(page, page.read_text() if page.exists() else "", "".join(parts))
+
+
+def test_the_findings_page() -> None:
+    path = ROOT / "docs" / "findings.md"
+    _compare(path, path.read_text(), catalogue.page())
 
 
 def test_links_lead_somewhere() -> None:

@@ -47,7 +47,8 @@ Messages = Mapping[tuple[int, int], pa.Table]
 class Stage:
     """What the tables asked for need of the analysis. `asked`: table -> columns that will be read (None: all)."""
 
-    def __init__(self, asked: Mapping[str, Sequence[str] | None]) -> None:
+    def __init__(self, asked: Mapping[str, Sequence[str] | None], slow: float | None = None) -> None:
+        self.slow = slow
         self.asked = {name: frozenset(TABLES[name].by_name if c is None else c) for name, c in asked.items()}
         wanted = {TABLES[name].made for name in asked} | {
             TABLES[name].by_name[column].by for name, columns in self.asked.items() for column in columns
@@ -216,9 +217,9 @@ class Stage:
             for name, part in rest.items():
                 out[name] = _both(found.get(name), part)
         if self.finds:
-            from kdissect.analysis.findings import findings
+            from kdissect.analysis.findings import findings, limits
 
-            out["findings"] = findings(out)
+            out["findings"] = findings(out, limits(self.slow))
         return out
 
 

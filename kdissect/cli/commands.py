@@ -23,6 +23,7 @@ from kdissect.cli.options import (
     reveal_option,
     seconds,
     selection_options,
+    slow_option,
     time_options,
 )
 from kdissect.cli.printing import terminal
@@ -125,6 +126,7 @@ def main() -> None:
     "--html", type=click.Path(), metavar="FILE", help="Write the report, a page for any browser (- for stdout)."
 )
 @time_options
+@slow_option
 @click.option("--follow", is_flag=True, help="Go on reading: a pipe as it comes, a file while it grows.")
 @click.option("--version", is_flag=True, help="Versions of kdissect and of what it rests on.")
 def read(
@@ -270,6 +272,7 @@ def sessions(captures: tuple[str, ...], demo: bool, top: int | None, **settings:
 @main.command(short_help="What happened, in order of time.")
 @capture_arguments()
 @selection_options
+@slow_option
 @time_options
 def timeline(captures: tuple[str, ...], demo: bool, local: bool, **settings: Any) -> None:
     """Print the account of a capture: what happened, in order of time.

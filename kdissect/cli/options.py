@@ -85,6 +85,16 @@ def reveal_option(function: F) -> F:
     return click.option("--reveal", is_flag=True, help="Show keys, values and headers of records.")(function)
 
 
+def slow_option(function: F) -> F:
+    """--slow alone."""
+    return click.option(
+        "--slow",
+        metavar="TIME",
+        callback=seconds,
+        help="Findings call a request slow from this on (1s).",
+    )(function)
+
+
 def output_options(function: F) -> F:
     """--format, --csv-safe and -o for rows."""
     function = click.option(

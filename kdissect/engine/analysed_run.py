@@ -52,7 +52,7 @@ class AnalysedRun:
         self.asked = tables
         self.where = where or {}
         self.clock = settings.timings
-        self.stage = Stage(tables)
+        self.stage = Stage(tables, settings.slow)
         read: dict[str, Sequence[str]] = dict(tables)
         for name, columns in ({} if self.stage.idle else self.stage.tables).items():
             read[name] = list(dict.fromkeys([*read.get(name, ()), *sorted(columns)]))

@@ -344,6 +344,7 @@ def open_capture(
     follow: Callable[[], bool] | None = None,
     progress: Progress | None = None,
     jobs: int | None = None,
+    slow: float | None = None,
 ) -> Capture:
     """Open a capture: a path, a glob, a directory, a list of these, or an open binary file. Nothing is read yet.
 
@@ -360,21 +361,23 @@ def open_capture(
     asked some times a second. `progress` is called with bytes read and bytes in all (None where unknown).
 
     `jobs`: threads to read with; None: as many as there are cores (8 at most), for captures of some size. What comes
-    out, and in which order, does not depend on it.
+    out, and in which order, does not depend on it. `slow`: seconds from which on findings call a request slow (1).
 
     Raises CaptureError when there is no such capture, or it is none; UsageError for a time that cannot be read, a file
     that is no key log, a client, broker or topic that nothing can be called, several captures to follow, and `jobs`
-    below 1.
+    or `slow` that is no number of them.
     """
     in_notebooks()
     keys = None if keylog is None else read_key_log(keylog)
     wish = selection(client, broker, topic)
     if jobs is not None and jobs < 1:
         raise UsageError(f"jobs is a number of threads, 1 or more, not {jobs}")
+    if slow is not None and not slow > 0:
+        raise UsageError(f"slow is a number of seconds above 0, not {slow}")
     captures = open_captures(source)
     settings = Settings(
         nanoseconds(start, captures), nanoseconds(end, captures), progress, keys, Reading(verify=verify), wish or None,
-        follow, jobs=jobs or 0,
+        follow, jobs=jobs or 0, slow=slow,
     )  # fmt: skip
     if follow is not None and len(captures) > 1:
         raise UsageError("only one capture can be followed")

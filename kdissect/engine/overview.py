@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kdissect.analysis.findings import findings
+from kdissect.analysis.findings import findings, limits
 from kdissect.capture import CaptureSet
 from kdissect.engine.analysed_run import AnalysedRun
 from kdissect.engine.run import Settings
@@ -28,7 +28,7 @@ def overview(captures: Sequence[CaptureSet], settings: Settings, by: str) -> Sum
     wanted = {name: list(columns) for name, columns in FIRST_SCREEN.tables.items()}
     settings = replace(settings, reading=replace(settings.reading, most_sent=EVIDENCE))
     run = AnalysedRun(captures, wanted, settings)
-    evidence = Evidence(EVIDENCE)
+    evidence = Evidence(EVIDENCE, settings.slow)
     for part in run.parts(HELD_BACK):
         for name in wanted:
             if name in part and TABLES[name].progressive and part[name].num_rows:
@@ -42,6 +42,6 @@ def overview(captures: Sequence[CaptureSet], settings: Settings, by: str) -> Sum
             gathered.feed(name, batch)
         evidence.add(name, table)
     topics = settings.selection.topics if settings.selection is not None else ()
-    for batch in findings(evidence.tables(topics)).to_batches():
+    for batch in findings(evidence.tables(topics), limits(settings.slow)).to_batches():
         gathered.feed("findings", batch)
     return gathered.finish(None if evidence.whole else evidence.exchanges)

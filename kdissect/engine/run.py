@@ -64,6 +64,8 @@ class Settings:
     """Where time goes, of all runs with these settings."""
     jobs: int = 1
     """Threads to work with; 0: as many as there are cores, where a capture is large enough to gain by them."""
+    slow: float | None = None
+    """Seconds from which on findings call a request slow; None: their own default."""
 
 
 class Run:

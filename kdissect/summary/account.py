@@ -61,5 +61,5 @@ def quiet(row: Mapping[str, Any]) -> bool:
 
 def _heads(row: Mapping[str, Any]) -> tuple[bool, datetime, int]:
     """What sets things off before consequences, then the first, then the worst."""
-    starts = row["id"] in KINDS and KINDS[row["id"]].starts
+    starts = row["id"] in KINDS and KINDS[row["id"]].starts and row["severity"] != INFO
     return not starts, row["first_at"] or NEVER, SEVERITIES.index(row["severity"])

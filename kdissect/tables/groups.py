@@ -44,6 +44,7 @@ class Event:
     generation: str = ""
     protocol_type: str = ""
     assignor: str = ""
+    reason: str = ""
     answer_member: str = ""
     answer_generation: str = ""
     answer_type: str = ""
@@ -60,6 +61,7 @@ EVENTS: tuple[Event, ...] = (
         "join",
         "classic",
         protocol_type="protocol_type",
+        reason="reason",
         answer_member="member_id",
         answer_generation="generation_id",
         answer_type="protocol_type",
@@ -77,7 +79,7 @@ EVENTS: tuple[Event, ...] = (
         answer_assignment="assignment",
     ),
     Event(12, "heartbeat", "classic", generation="generation_id", only_errors=True),
-    Event(13, "leave", "classic", each="members", match="member_id"),
+    Event(13, "leave", "classic", each="members", match="member_id", reason="reason"),
     Event(8, "offset_commit", "", generation="generation_id_or_member_epoch"),
     Event(28, "txn_offset_commit", "", generation="generation_id_or_member_epoch"),
     Event(9, "offset_fetch", "", member="", generation="", each="groups", match="group_id"),
@@ -111,7 +113,7 @@ EVENTS: tuple[Event, ...] = (
 )
 
 ELEMENT_FIELDS: dict[int, tuple[str, ...]] = {
-    13: ("member_id",),
+    13: ("member_id", "reason"),
     9: ("group_id", "member_id", "member_epoch"),
 }
 """Fields of the elements of `Event.each`."""
@@ -122,6 +124,8 @@ def wanted() -> dict[tuple[int, int], set[str]]:
     paths: dict[tuple[int, int], set[str]] = {}
     for event in EVENTS:
         asked = {event.group, event.member, event.generation, event.protocol_type, event.assignor} - {""}
+        if not event.each:
+            asked |= {event.reason} - {""}
         given = {event.answer_member, event.answer_generation, event.answer_type, event.answer_assignor} - {""}
         if event.each:
             asked |= {f"{event.each}.{name}" for name in ELEMENT_FIELDS[event.key]}
@@ -171,6 +175,7 @@ def groups(block: Block) -> Rows:
         "assignor": gather(lambda part: part.either(part.event.answer_assignor, part.event.assignor), TEXT),
         "generation": gather(lambda part: part.generation(), CODE),
         "event": gather(lambda part: part.constant(part.event.name), TEXT),
+        "reason": gather(lambda part: part.asked(part.event.reason), TEXT),
         "error_code": lambda: optional(*errors(), CODE),
         "error": lambda: error_column(*errors()),
         "assigned_partitions": gather(lambda part: part.assignment(), ASSIGNMENT),

@@ -23,7 +23,7 @@ from kdissect.analysis.findings import (
 )
 from kdissect.analysis.findings.evidence import SEVERITIES, Finder, Finding, Tables
 from kdissect.analysis.findings.incidents import numbered
-from kdissect.analysis.findings.limits import LIMITS, Limits
+from kdissect.analysis.findings.limits import LIMITS, Limits, limits
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import By
 from kdissect.tables.makers import fills
@@ -47,7 +47,7 @@ LOOKED_AT = (*group_findings.LOOKED_AT, INIT_PRODUCER_ID)
 """Keys of the APIs of which findings look at every exchange."""
 
 
-def told_of(name: str, table: pa.Table, limits: Limits = LIMITS) -> pa.Table:
+def told_of(name: str, table: pa.Table, given: Limits = LIMITS) -> pa.Table:
     """The rows of a table, that findings can depend on, with the columns that they read: the same come out of them."""
     if name == "exchanges":
         stalled = pa.scalar(connection_findings.STALL_MS)
@@ -56,7 +56,7 @@ def told_of(name: str, table: pa.Table, limits: Limits = LIMITS) -> pa.Table:
             pc.greater(table["throttle_ms"], 0),
             pc.greater_equal(table["request_transfer_ms"], stalled),
             pc.greater_equal(table["response_transfer_ms"], stalled),
-            pc.greater_equal(table["latency_ms"], min(limits.slow_ms, broker_findings.STALL_MS)),
+            pc.greater_equal(table["latency_ms"], min(given.slow_ms, broker_findings.STALL_MS)),
             pc.is_in(table["api_key"], pa.array(LOOKED_AT, table["api_key"].type)),
             pa.array(broker_findings.first_and_last(table)),
         ]
@@ -81,14 +81,14 @@ def told_of(name: str, table: pa.Table, limits: Limits = LIMITS) -> pa.Table:
     return table.filter(flags)
 
 
-def findings(tables: Tables, limits: Limits = LIMITS) -> pa.Table:
+def findings(tables: Tables, given: Limits = LIMITS) -> pa.Table:
     """The table `findings` for these tables (missing ones count as empty), worst first, then in order of `FINDERS`.
 
-    `limits`: thresholds that people set.
+    `given`: thresholds that people set.
     """
     found: list[Finding] = []
     for measured in broker_findings.FINDERS:
-        found += measured(tables, limits)
+        found += measured(tables, given)
     for finder in FINDERS:
         found += finder(tables)
     found.sort(key=lambda one: SEVERITIES.index(one.severity))  # stable: rankings keep their order
@@ -113,4 +113,4 @@ def _cell(one: Finding, name: str) -> object:
 
 fills(By.FINDINGS, {"findings": Finding.__slots__})
 
-__all__ = ["FINDERS", "LIMITS", "Finding", "Limits", "findings", "told_of"]
+__all__ = ["FINDERS", "LIMITS", "Finding", "Limits", "findings", "limits", "told_of"]

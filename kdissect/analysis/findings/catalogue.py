@@ -125,6 +125,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             "`fetches` (requested_at, response_first_at, record_bytes, throttle_ms)",
             "Whether the application worked, slept or was suspended. Consumers that never asked again do not count.",
             "stories/slow_consumer",
+            starts=True,
         ),
         "empty_polling": Kind(
             "settings",
@@ -414,3 +415,39 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
     }
 )
 """By id."""
+
+
+def page() -> str:
+    """The page docs/findings.md, which says of every kind what it means."""
+    lines = [INTRODUCTION]
+    for name in sorted(KINDS):
+        kind = KINDS[name]
+        lines += [f"\n## {name}\n", kind.rule, ""]
+        lines.append(f"- Cause: {kind.cause}{', unless it knows better' if kind.cause == 'unknown' else ''}.")
+        if kind.starts:
+            lines.append("- It may set others off: what follows it and speaks of the same is told as one incident.")
+        if kind.advice:
+            lines.append(f"- Advice: {kind.advice}")
+        lines.append(f"- Its numbers come from {kind.reads}.")
+        if kind.cannot != "Nothing.":
+            lines.append(f"- What it cannot tell: {kind.cannot[0].lower()}{kind.cannot[1:]}")
+        if kind.example:
+            lines.append(f"- Example: `captures/{kind.example}`.")
+    return "\n".join(lines) + "\n"
+
+
+INTRODUCTION = """\
+# Findings
+
+Generated from the catalogue that the program uses (`kdissect/analysis/findings/catalogue.py`). A finding is a sentence
+that a rule made of the tables, with its evidence: `table` and `filter` select the rows, `count` says how many they are.
+`kdissect CAPTURE` shows what happened first, `kdissect timeline CAPTURE` prints all of the account, `--table findings`
+the rows.
+
+Severity goes by the harm done to clients. high: they fail, or lose seconds. medium: they lose time or work again and
+again. low: worth knowing, little is lost. info: nothing is wrong. `cause` is whose fault it is, as far as the capture
+can tell; `unknown` is said rather than guessed. `first_at` and `last_at` are when, and findings with the same
+`incident` are one story: what set it off, and what followed. What no rule says may still have happened: a rule that
+cannot be sure is silent.
+
+Thresholds are constants with a reason beside the rules; `--slow` sets the one that people differ about."""

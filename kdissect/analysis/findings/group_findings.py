@@ -60,13 +60,17 @@ def rejoins(tables: Tables) -> list[Finding]:
     found = []
     for code in most_first(counts):
         client = clients.keys["client_id"][code].as_py()
-        mine = often & (clients.code == code)
-        most = int(members.count(mine).max())
+        member = int(np.argmax(members.count(often & (clients.code == code))))
+        mine = members.code == member
+        most = int(mine.sum())
+        connection = members.keys["connection_id"][member].as_py()
         text = (
             f"{who(client)} joined its group {many(most, 'time')} within "
             f"{duration(float(at[mine].max() - at[mine].min()) / MILLI)}: the group rebalances again and again."
         )
-        condition = both(equals("client_id", client), "api = 'JoinGroup' and error_code = 0")
+        condition = both(
+            equals("connection_id", connection), equals("client_id", client), "api = 'JoinGroup' and error_code = 0"
+        )
         found += finding(tables, "group_rebalances", MEDIUM, text, "exchanges", condition, client_id=client)
     return found
 
@@ -101,8 +105,6 @@ def heartbeat_loops(tables: Tables) -> list[Finding]:
 def departures(tables: Tables) -> list[Finding]:
     """Members that left with a reason of their own (KIP-800)."""
     groups = get(tables, "groups")
-    if "reason" not in groups.column_names:
-        return []
     left = equal(groups, "event", "leave") & pc.is_valid(groups["reason"]).to_numpy()
     if not left.any():
         return []

@@ -24,7 +24,7 @@ SUBJECTS = ("broker", "client_id", "group_id", "transactional_id")
 def numbered(findings: Sequence[Finding]) -> list[Finding]:
     """The findings in their order, each with the number of its incident, None for what is no incident."""
     by_time = sorted(range(len(findings)), key=lambda i: (_begin(findings[i]), i))
-    roots = [i for i in by_time if KINDS[findings[i].id].starts and findings[i].first_at is not None]
+    roots = [i for i in by_time if _starts(findings[i])]
     head: dict[int, int] = {}
     for i in by_time:
         one = findings[i]
@@ -43,6 +43,11 @@ def numbered(findings: Sequence[Finding]) -> list[Finding]:
             continue
         number[top] = len(number) + 1
     return [replace(one, incident=number.get(head.get(i, i))) for i, one in enumerate(findings)]
+
+
+def _starts(one: Finding) -> bool:
+    """Whether it may have set other things off."""
+    return KINDS[one.id].starts and one.first_at is not None and one.severity != INFO
 
 
 def _begin(one: Finding) -> int:

@@ -21,3 +21,8 @@ class Limits:
 
 
 LIMITS = Limits()
+
+
+def limits(slow: float | None) -> Limits:
+    """Thresholds with that for slow requests, in seconds; None: the default."""
+    return LIMITS if slow is None else Limits(slow_ms=slow * 1000)

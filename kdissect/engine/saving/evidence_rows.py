@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kdissect.analysis.findings import told_of
+from kdissect.analysis.findings import limits, told_of
 from kdissect.arrays.dictionaries import unified
 from kdissect.tables.declaration import TABLES
 from kdissect.tables.declaration.readers import FINDINGS
@@ -20,7 +20,8 @@ class Evidence:
     """Room for about `most` rows of what findings read, and for as many connections. Once it is full, nothing is added
     but fetch sessions."""
 
-    def __init__(self, most: int) -> None:
+    def __init__(self, most: int, slow: float | None = None) -> None:
+        self.limits = limits(slow)
         self.most = most
         self.whole = True
         """Nothing was left out."""
@@ -37,7 +38,7 @@ class Evidence:
             for name in names:
                 wanted = READ[name].union(sort_columns(name))
                 columns = [column for column in part[name].column_names if column in wanted]
-                table = told_of(name, part[name].select(columns))
+                table = told_of(name, part[name].select(columns), self.limits)
                 self._parts.setdefault(name, []).append(table)
                 self._rows += table.num_rows
             self.exchanges += part["exchanges"].num_rows

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from kdissect.analysis.findings import findings
+from kdissect.analysis.findings import findings, limits
 from kdissect.arrays.dictionaries import unified
 from kdissect.engine.analysed_run import AnalysedRun
 from kdissect.engine.saving.evidence_rows import Evidence
@@ -48,7 +48,7 @@ def save(
             name: Merge(name, ordered) for name in tables
             if (TABLES[name].made is By.NOTED or not TABLES[name].made.at_the_end) and sort_columns(name)
         }  # fmt: skip
-        evidence = Evidence(EVIDENCE)
+        evidence = Evidence(EVIDENCE, run.run.settings.slow)
         with Spool(folder) as unresolved:
             for part in run.settled(unresolved):
                 evidence.take(part)
@@ -71,7 +71,7 @@ def save(
                 for batch in kept.combine_chunks().to_batches():
                     made[name].write(batch)
         topics = run.run.settings.selection.topics if run.run.settings.selection is not None else ()
-        found = findings(evidence.tables(topics))
+        found = findings(evidence.tables(topics), limits(run.run.settings.slow))
         del evidence
         for name, columns in tables.items():
             if name in made:

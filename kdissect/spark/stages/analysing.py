@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from kdissect.analysis.findings import findings
+from kdissect.analysis.findings import findings, limits
 from kdissect.analysis.stage import Stage
 from kdissect.arrays.dictionaries import unified
 from kdissect.spark.stages.decoding import SENT, message_kind
@@ -101,7 +101,7 @@ def find(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterato
     tables = {name: order(name, _joined(pieces)) for name, pieces in parts.items() if name != SENT}
     tables["producers"] = _producers(parts, names)
     schema = SCHEMAS["findings"].remove_metadata()
-    yield from shown(findings(tables), schema).select(plan.tables["findings"]).to_batches()
+    yield from shown(findings(tables, limits(plan.settings.slow)), schema).select(plan.tables["findings"]).to_batches()
 
 
 def follow(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:

@@ -163,6 +163,11 @@ GROUPS = table(
         "join, sync, heartbeat (classic: only with an error), leave, offset_commit, txn_offset_commit, offset_fetch, "
         "consumer_heartbeat, share_heartbeat, streams_heartbeat.",
     ),
+    Column(
+        "reason",
+        TEXT,
+        "The client's own words why it joins or leaves (KIP-800; JoinGroup v8, LeaveGroup v5); else null.",
+    ),
     Column("error_code", CODE, "Kafka's error code, 0 none; null without an answer."),
     Column("error", TEXT, "Name of the error; null for none."),
     Column(

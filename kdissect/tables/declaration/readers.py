@@ -109,7 +109,7 @@ FINDINGS = reader(
     "started_at ended_at zero_window_ms retransmitted_bytes broker_ip broker_port bytes rtt_ms protocol",
     producers="exchange_id sent_at topic topic_id partition producer_id sequence",
     producer_ids="exchange_id transactional_id transaction_timeout_ms producer_id producer_epoch",
-    groups="exchange_id at group_id member_id client_id protocol event assigned_partitions",
+    groups="exchange_id at group_id member_id client_id protocol event reason assigned_partitions",
     record_batches="topic topic_id partition base_offset last_offset is_transactional is_control leader_epoch "
     "producer_id",
     fetch_sessions="*",

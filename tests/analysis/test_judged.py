@@ -1,0 +1,327 @@
+"""Findings judged on recordings whose cause is known: what must be said, what must not, that every number fits its
+evidence, and that nothing above `info` is said where nothing is wrong."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import kdissect
+from kdissect.analysis.findings.catalogue import KINDS
+from kdissect.analysis.findings.evidence import clock, duration
+from kdissect.tables.declaration import SCHEMAS
+from kdissect.tables.declaration.readers import FINDINGS
+from kdissect.tables.where import parse
+from tests.conftest import ROOT
+
+CAPTURES = ROOT / "captures"
+JUDGED: dict[str, dict[str, Any]] = {}
+for name, entry in tomllib.loads((Path(__file__).parent / "judged.toml").read_text()).items():
+    if name == "stories":
+        JUDGED |= {f"stories/{story}": one for story, one in entry.items()}
+    else:
+        JUDGED[name] = entry
+UNNAMED = {"stories/tiny", "stories/net_delay_client"}
+"""Recordings whose cause is in the tables, and not yet in a sentence."""
+HEALTHY = (
+    "base", "field_loss1", "field_snap200", "field_two_interfaces", "field_midstream", "field_duplicates",
+    "field_jittered", "field_reordered", "field_rotated_C", "k4_follower_sessions", "k4_java_classic", "k4_mtu1500",
+    "k4_python_kafka", "k4_share_group", "raw_acks0", "raw_ids", "raw_reuse", "sasl_logins", "sasl_old", "tls12",
+    "tls13", "zoo_franz_go", "zoo_kafka_python", "zoo_kafkajs", "zoo_librdkafka", "zoo_sarama_010", "stories/healthy",
+    "stories/kip848", "not_kafka", "field_vxlan", "field_to_broker", "field_ip_fragments", "field_rotated_G",
+)  # fmt: skip
+"""Recordings without mischief: clients and releases of all eras, and healthy traffic as it is met in the field."""
+AT = timedelta(seconds=0.2)
+LASTS = 0.05
+
+
+def place(name: str) -> Path:
+    folder = CAPTURES / name
+    return folder if folder.is_dir() else next(iter(sorted(folder.parent.glob(f"{folder.name}.pcap*"))))
+
+
+@cache
+def tables_of(name: str) -> dict[str, pa.Table]:
+    return dict(kdissect.open(place(name)).tables([*FINDINGS.tables, "findings"]))
+
+
+def said(name: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = tables_of(name)["findings"].to_pylist()
+    return rows
+
+
+def fits(row: dict[str, Any], statement: dict[str, Any]) -> bool:
+    """Whether a finding makes a statement."""
+    for key, value in statement.items():
+        if key == "says":
+            if not all(part in row["text"] for part in value):
+                return False
+        elif key == "at":
+            if row["first_at"] is None:
+                return False
+            clocked = datetime.strptime(value, "%H:%M:%S.%f").time()
+            if abs(row["first_at"] - datetime.combine(row["first_at"].date(), clocked, UTC)) > AT:
+                return False
+        elif key == "lasts":
+            if abs((row["last_at"] - row["first_at"]).total_seconds() - value) > LASTS * value:
+                return False
+        elif row[key] != value:
+            return False
+    return True
+
+
+def verdict(name: str) -> str:
+    rows, judged = said(name), JUDGED[name]
+    if any(fits(row, statement) for statement in judged["forbidden"] for row in rows):
+        return "wrong"
+    named = [any(fits(row, statement) for row in rows) for statement in judged["named"]]
+    return "named" if all(named) else "half" if any(named) else "unsaid"
+
+
+@pytest.mark.parametrize("name", [name for name in JUDGED if name not in UNNAMED])
+def test_the_cause_is_named_and_nothing_else(name: str) -> None:
+    rows, judged = said(name), JUDGED[name]
+    for statement in judged["named"]:
+        assert any(fits(row, statement) for row in rows), (statement, [row["text"] for row in rows])
+    for statement in judged["forbidden"]:
+        assert not [row["text"] for row in rows if fits(row, statement)], statement
+
+
+@pytest.mark.parametrize("name", sorted(UNNAMED))
+def test_what_is_not_named_is_not_said_wrongly(name: str) -> None:
+    assert verdict(name) in ("unsaid", "half")  # once it is named, it leaves the list
+
+
+@pytest.mark.whole
+def test_the_confusion_table(capsys: pytest.CaptureFixture[str]) -> None:
+    """Prints how many of the recordings are named, half named, unsaid and wrong."""
+    verdicts = {name: verdict(name) for name in JUDGED}
+    counts = Counter(verdicts.values())
+    with capsys.disabled():
+        print()
+        for name, one in verdicts.items():
+            print(f"{one:<7} {name:<28} {JUDGED[name]['cause']}")
+        print(", ".join(f"{counts[kind]} {kind}" for kind in ("named", "half", "unsaid", "wrong")))
+    assert counts["wrong"] == 0
+    assert counts["named"] >= 0.9 * len(JUDGED)
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_nothing_above_info_where_nothing_is_wrong(name: str) -> None:
+    assert [row["text"] for row in said(name) if row["severity"] != "info"] == []
+
+
+def test_there_are_enough_healthy_ones() -> None:
+    assert len(HEALTHY) >= 30
+
+
+EVERY = [*JUDGED, "k4_fetch_sessions_raw", "sweep_0110", "sweep_391_kraft", "sweep_440_kraft", "raw_sessions", "base"]
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_error_is_told(name: str) -> None:
+    """No (API, error code) of an answer lies outside all findings."""
+    tables = tables_of(name)
+    rows = tables["exchanges"]
+    pairs = {
+        (row["api"], row["error_code"]): set()
+        for row in rows.select(["api", "error_code"]).to_pylist()
+        if row["error_code"]
+    }
+    told: set[tuple[str, int]] = set()
+    for one in said(name):
+        if one["table"] not in ("exchanges", "fetches"):
+            continue
+        shown = evidence(tables, one)
+        ids = shown["exchange_id"].cast(pa.string())
+        named = rows.filter(pc.is_in(rows["exchange_id"].cast(pa.string()), ids))
+        told |= {(row["api"], row["error_code"]) for row in named.select(["api", "error_code"]).to_pylist()}
+    assert set(pairs) - told == set()
+
+
+def evidence(tables: dict[str, pa.Table], one: dict[str, Any]) -> pa.Table:
+    """The rows that the filter of a finding selects."""
+    table = tables[one["table"]]
+    schema = SCHEMAS[one["table"]]
+    plain = pa.table(
+        {
+            column: table[column].cast(schema.field(column).type)
+            for column in table.column_names
+            if column in schema.names and not column.startswith("_")
+        }
+    )
+    return plain.filter(parse(one["filter"], schema).expression)
+
+
+NUMBER = re.compile(r"(?<![\w.])(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?: (?:ms|s|min)\b)?")
+INSTANT = re.compile(r"\d\d:\d\d:\d\d\.\d{3}")
+CONSTANTS = {
+    "short_connections": {"2 s", "5"}, "network_stall": {"200 ms"}, "slow_requests": {"1.0 s"},
+    "slow_fetches": {"1.0 s"}, "heartbeat_loop": {"50 ms"}, "session_slots": {"1,000", "125"},
+}  # fmt: skip
+"""Thresholds and Kafka's defaults that a sentence names; the catalogue has them."""
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_number_fits_its_evidence(name: str) -> None:
+    """Each number of each sentence is a count, a sum, an extreme, a time or a difference of times of the rows that the
+    filter selects, or of those that the catalogue names."""
+    tables = tables_of(name)
+    for one in said(name):
+        shown = evidence(tables, one)
+        assert shown.num_rows == one["count"], one
+        text = _without_names(one, shown, tables)
+        for moment in INSTANT.findall(text):
+            assert moment in _instants(one, shown, tables), (moment, one["text"])
+        known = _numbers(one, shown, tables) | CONSTANTS.get(one["id"], set())
+        for number in NUMBER.findall(INSTANT.sub("", text)):
+            assert number in known, (number, one["id"], one["text"])
+
+
+def _without_names(one: dict[str, Any], shown: pa.Table, tables: dict[str, pa.Table]) -> str:
+    """The sentence without names of clients, brokers, topics, ids and files."""
+    names: set[str] = set()
+    for table in (shown, tables["connections"], tables["exchanges"], tables["producer_ids"]):
+        for column in table.column_names:
+            if pa.types.is_string(table.schema.field(column).type) or pa.types.is_dictionary(
+                table.schema.field(column).type
+            ):
+                names |= {
+                    str(value) for value in pc.unique(table[column].cast(pa.string())).to_pylist()
+                    if value and not str(value).isdigit()
+                }  # fmt: skip
+    text = str(one["text"])
+    for value in sorted(names, key=len, reverse=True):
+        text = re.sub(rf"(?<!\w){re.escape(value)}(?!\w)", "_", text)
+    return re.sub(r"(?i)\b(?:brokers?|port|partition|producer|frame) (?:\d+(?:, | and )?)+", "", text)
+
+
+def _spans(shown: pa.Table) -> list[int]:
+    return [
+        value
+        for column in shown.column_names
+        if pa.types.is_timestamp(shown.schema.field(column).type)
+        for value in shown[column].drop_null().cast(pa.int64()).to_pylist()
+    ]
+
+
+def _instants(one: dict[str, Any], shown: pa.Table, tables: dict[str, pa.Table]) -> set[str]:
+    """Times of day of the evidence, and of what the catalogue names beside it."""
+    found = {clock(at) for at in _spans(shown)} | {clock(_micro(one[name])) for name in ("first_at", "last_at")}
+    if KINDS[one["id"]].reads.count("producer_ids") or one["id"] in ("client_paused", "broker_stalled"):
+        found |= {clock(at) for at in _spans(tables["exchanges"])}
+    return found
+
+
+def _micro(at: datetime) -> int:
+    return round(at.timestamp() * 1_000_000)
+
+
+def _numbers(one: dict[str, Any], shown: pa.Table, tables: dict[str, pa.Table]) -> set[str]:
+    """What sentences may say of the evidence."""
+    plain: set[float] = {one["count"]}
+    times: set[float] = set()
+    for column in shown.column_names:
+        values = shown[column].drop_null()
+        kind = shown.schema.field(column).type
+        if pa.types.is_nested(kind) or not len(values):
+            continue
+        distinct = len(pc.unique(values))
+        plain |= {distinct} | {distinct - most for most in range(1, 6)}
+        if pa.types.is_integer(kind) or pa.types.is_floating(kind):
+            figures = {pc.sum(values).as_py(), pc.min(values).as_py(), pc.max(values).as_py()}
+            plain |= figures
+            times |= figures if column.endswith("_ms") else set()
+        elif not pa.types.is_timestamp(kind) and not pa.types.is_boolean(kind):
+            counts = pc.value_counts(values.cast(pa.string())).field("counts").to_pylist()
+            plain |= set(counts)
+    pairs = [name for name in ("api", "client_id") if name in shown.column_names]
+    if len(pairs) == 2:
+        grouped = shown.group_by(pairs).aggregate([([], "count_all")])
+        plain |= {*grouped["count_all"].to_pylist(), grouped.num_rows - 4}
+    instants = _spans(shown)
+    if instants:
+        times |= {(max(instants) - min(instants)) / 1000}
+        for column in ("request_first_at", "requested_at", "at"):
+            if column in shown.column_names:
+                own = shown[column].drop_null().cast(pa.int64()).to_pylist()
+                times |= {(max(own) - min(own)) / 1000} if own else set()
+    if one["first_at"] is not None:
+        times.add((one["last_at"] - one["first_at"]).total_seconds() * 1000)
+    more_plain, more_times = _beside(one, tables)
+    return (
+        {f"{value:,.0f}" for value in plain | more_plain}
+        | {duration(value) for value in times | more_times}
+        | {f"{value / 1000:.1f} s" for value in times}
+    )
+
+
+def _beside(one: dict[str, Any], tables: dict[str, pa.Table]) -> tuple[set[float], set[float]]:
+    """Counts and milliseconds of other rows, those that the catalogue names for a kind of finding."""
+    plain: set[float] = set()
+    times: set[float] = set()
+    if one["id"] == "client_paused":
+        gaps = _pauses(tables["fetches"], one["client_id"])
+        own = tables["exchanges"].filter(pc.equal(tables["exchanges"]["client_id"].cast(pa.string()), one["client_id"]))
+        joins = own.filter(pc.field("api_key") == 11)["request_first_at"].cast(pa.int64()).to_pylist()
+        cut = [(min([at for at in joins if begin < at < end] or [end]) - begin) / 1000 for begin, end in gaps]
+        long = [length for length in cut if length >= 1000]
+        some = [group for n in range(1, len(long) + 1) for group in combinations(long, n)]  # those after records
+        plain = {len(group) for group in some}
+        times = {_span(tables["fetches"], one["client_id"]), *(sum(group) for group in some), *long}
+    elif one["id"] == "transaction_timed_out":
+        ids = tables["producer_ids"].filter(pc.field("transactional_id") == one["transactional_id"])
+        times |= set(ids["transaction_timeout_ms"].to_pylist())
+        ours = tables["producers"].filter(pc.is_in(tables["producers"]["producer_id"], ids["producer_id"]))
+        when = _micro(one["first_at"])
+        times.add((when - max(at for at in ours["sent_at"].cast(pa.int64()).to_pylist() if at < when)) / 1000)
+    elif one["id"] == "held_back_by_transaction":
+        plain |= set(tables["producer_ids"]["producer_id"].to_pylist())
+    elif one["id"] == "network_stall":
+        connections = tables["connections"]
+        plain |= set(connections["retransmitted_bytes"].to_pylist())
+        times |= {value for value in connections["zero_window_ms"].to_pylist() if value}
+    elif one["id"] == "session_evictor":
+        outcome = tables["fetches"]["session_outcome"].cast(pa.string())
+        lost = tables["fetches"].filter(pc.equal(outcome, "evicted_or_unknown"))
+        plain |= {lost.num_rows, *range(1, 6)}
+    elif one["id"] == "session_savings":
+        sessions = tables["fetch_sessions"]
+        names = ("full_request_bytes_avoided", "request_bytes")
+        plain |= {sessions.num_rows, *(pc.sum(sessions[name]).as_py() for name in names)}
+    elif one["id"] == "broker_stalled":
+        plain.add(0)
+        text = str(one["text"])
+        plain |= {text.count(",") - n for n in range(10)}
+    return plain, times
+
+
+def _pauses(fetches: pa.Table, client: str) -> list[tuple[int, int]]:
+    """Silences of a client: when the last answer came, when the next fetch was sent."""
+    mine = fetches.filter(pc.equal(fetches["client_id"].cast(pa.string()), client)).sort_by("requested_at")
+    asked, given = (mine[name].cast(pa.int64()).to_pylist() for name in ("requested_at", "response_first_at"))
+    found, latest = [], None
+    for begin, end in zip(asked, given, strict=True):
+        if begin is None or end is None:
+            continue
+        if latest is not None and begin > latest:
+            found.append((latest, begin))
+        latest = end if latest is None else max(latest, end)
+    return found
+
+
+def _span(fetches: pa.Table, client: str) -> float:
+    mine = fetches.filter(pc.equal(fetches["client_id"].cast(pa.string()), client))
+    asked = [at for at in mine["requested_at"].cast(pa.int64()).to_pylist() if at is not None]
+    given = [at for at in mine["response_first_at"].cast(pa.int64()).to_pylist() if at is not None]
+    return (max(given) - min(asked)) / 1000
