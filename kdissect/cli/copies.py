@@ -10,7 +10,7 @@ import click
 from kdissect.cli.opening import STDIN, open_capture
 from kdissect.cli.options import capture_arguments
 from kdissect.cli.printing import terminal
-from kdissect.cli.printing.words import number_of, size
+from kdissect.cli.printing.words import count, number_of, size
 
 if TYPE_CHECKING:
     from kdissect.engine.extracts.cutting import Written
@@ -66,17 +66,24 @@ def cut(
 def redact(captures: tuple[str, ...], demo: bool, output: str, **settings: Any) -> None:
     """Write a copy of a capture that can be shown to others.
 
-    Keys, values and headers of records, credentials, addresses of clients, and everything that is not Kafka or cannot
-    be read as Kafka are replaced by stand-ins of the same length. Names of topics, groups and clients stay, and so do
-    the addresses of brokers; the same exchanges come out.
+    What stays is an allow list: numbers, words of the protocol, names of topics, groups, users and clients, addresses
+    of brokers, values of configurations that Kafka knows and that are no passwords. Everything else, and everything
+    that is not Kafka or cannot be read as Kafka, becomes stand-ins of the same length; the same exchanges come out.
     """
     capture = open_capture(captures, demo=demo, **settings)
     target, name = _target(output)
     written = capture.redact(target)
     _say(written, name)
     terminal.say(
-        f"{number_of(written.addresses, 'address', 'addresses')} replaced; names of topics, groups, users in ACLs and "
-        "clients were kept: look whether they may be shown"
+        f"{number_of(written.addresses, 'address', 'addresses')} replaced, {number_of(written.blanked, 'text')} blanked"
+    )
+    kept = ", ".join(f"{count(number)} {what}" for what, number in written.kept.items() if number)
+    terminal.say(f"kept: {kept or 'no text'}")
+    if written.configurations:
+        named = ", ".join(sorted(written.configurations)[:8]) + (", ..." if len(written.configurations) > 8 else "")
+        terminal.say(f"values kept of: {named}")
+    terminal.say(
+        "names are those of topics, groups, users, clients and hosts of brokers: look whether they may be shown"
     )
     if written.lost:
         terminal.say(f"{number_of(written.lost, 'message')} could not be put together and were blanked")

@@ -1,8 +1,8 @@
 """Kernels that replace what records hold, in place: keys, values, headers; and fix the checksums of their batches.
 
-Formats as in `kafka.recordsets.batch_kernels`. What stays: batch headers, lengths, deltas, attributes, and control
-records, which hold no data of anybody. Compressed content becomes zeros: same-length content that compresses to the
-same length cannot be had. Whatever does not fit the format becomes zeros too.
+Formats as in `kafka.recordsets.batch_kernels`. What stays: batch headers, lengths, deltas, attributes, and in control
+batches the keys and the markers of transactions, where they have the form of such. Compressed content becomes zeros:
+same-length content that compresses to the same length cannot be had. What does not fit the format becomes zeros too.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from kdissect.kafka.recordsets.batch_layout import (
     PREFIX,
 )
 from kdissect.kernels.kernel import kernel, part
+from kdissect.rewriting.field_kernels import FILLER
 from kdissect.rewriting.hiding_kernels import put_be
-from kdissect.rewriting.place_kernels import FILLER
 
 Tables = NDArray[np.uint32]
 
@@ -67,17 +67,37 @@ def fill_sized(s: Bytes, p: Int, end: Int) -> Int:
 
 
 @part
-def blank_record(s: Bytes, p: Int, end: Int) -> Any:
-    """Replace key, value and headers of the record in s[p:end]; whether it has its form."""
+def marker(s: Bytes, p: Int, end: Int) -> Any:
+    """Whether key and value (behind their lengths, from `p` on) are those of a control record: 0 no; 1 its key (version
+    and type, two bytes each) is; 2 it is a transaction's marker, whose value is a version and an epoch (KIP-98)."""
+    size, o = varint(s, p, end)
+    if o < 0 or size != 4 or size > end - o or s[o] != 0 or s[o + 2] != 0 or s[o + 1] > 8 or s[o + 3] > 15:
+        return 0
+    type_ = s[o + 3]
+    size, o = varint(s, o + 4, end)
+    if o < 0 or size != 6 or size > end - o or type_ > 1:
+        return 1
+    return 2
+
+
+@part
+def blank_record(s: Bytes, p: Int, end: Int, control: Any) -> Any:
+    """Replace key, value and headers of the record in s[p:end]; whether it has its form. `control`: the batch says that
+    its records are control records."""
     p += 1
     for _ in range(2):
         if p < 0:
             return False
         _, p = varint(s, p, end)
-    for _ in range(2):
+    kept = marker(s, p, end) if control and p >= 0 else 0
+    for field in range(2):
         if p < 0:
             return False
-        p = fill_sized(s, p, end)
+        if kept > field:
+            size, p = varint(s, p, end)
+            p += size
+        else:
+            p = fill_sized(s, p, end)
     if p < 0:
         return False
     headers, p = varint(s, p, end)
@@ -90,11 +110,11 @@ def blank_record(s: Bytes, p: Int, end: Int) -> Any:
 
 
 @part
-def blank_records(s: Bytes, p: Int, end: Int) -> None:
+def blank_records(s: Bytes, p: Int, end: Int, control: Any) -> None:
     """Replace what the records of an uncompressed magic-2 batch hold; zeros from the first that has not its form."""
     while p < end:
         size, q = varint(s, p, end)
-        if q < 0 or size <= 0 or size > end - q or not blank_record(s, q, q + size):
+        if q < 0 or size <= 0 or size > end - q or not blank_record(s, q, q + size, control):
             fill(s, p, end, 0)
             return
         p = q + size
@@ -137,8 +157,8 @@ def blank_set(s: Bytes, p: Int, end: Int, crc: Tables, crc32c: Tables) -> None:
                 attributes = int16_at(s, p + CRC_FROM_V2)
                 if attributes & CODEC_MASK != NONE:
                     fill(s, p + HEADER_V2, stop, 0)
-                elif attributes & CONTROL_BIT == 0:
-                    blank_records(s, p + HEADER_V2, stop)
+                else:
+                    blank_records(s, p + HEADER_V2, stop, attributes & CONTROL_BIT != 0)
                 if whole:
                     put_be(s, p + 17, np.int64(crc32(s, p + CRC_FROM_V2, stop, crc32c)), 4)
         elif stop - p < 18:

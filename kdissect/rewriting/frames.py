@@ -1,102 +1,77 @@
 """Kafka frames made fit to be shown: what each may keep, and its bytes with the rest replaced.
 
-A frame whose body fits the layout of its API and version keeps all but what records hold, credentials, and addresses
-of clients. Of any other only the header stays: without a layout nobody knows what its bytes are.
+A frame whose body fits the layout of its API and version keeps its numbers and those texts that the schema allows: what
+Kafka or its clients define (`public`), what somebody called a thing of theirs (`name`), and the values of
+configurations that Kafka's own definitions know and do not type as password. All else becomes filler: other texts and
+bytes, what records hold, unknown tags. Of any other frame only the header stays: without a layout nobody knows what its
+bytes are.
 """
 
 from __future__ import annotations
 
-from functools import cache
+from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from kdissect.kafka.exchanges.frame_bytes import Reader, bodies, collect
-from kdissect.kafka.exchanges.messages import Decoded, Decoder
+from kdissect.kafka.exchanges.messages import Decoder
 from kdissect.kafka.recordsets.verification import CRC32, CRC32C, crc32_table
 from kdissect.kafka.streams.dissector import Dissector
-from kdissect.kafka.streams.state import SIDES, TOKEN, Exchange
+from kdissect.kafka.streams.state import SIDES, TOKEN
 from kdissect.kernels.records import Records
 from kdissect.rewriting.blanking_kernels import blank_sets
-from kdissect.rewriting.place_kernels import FILLER, HEAD, gather_heads, spread
+from kdissect.rewriting.field_kernels import (
+    FILLER,
+    KINDS,
+    S_AT,
+    S_KIND,
+    S_SIZE,
+    SPAN_COLUMNS,
+    blank_fields,
+    blank_headers,
+)
+from kdissect.rewriting.place_kernels import HEAD, gather_heads, spread
 from kdissect.rewriting.places import Places
-from kdissect.schema import index
 from kdissect.schema.apikeys import ApiKey
-from kdissect.schema.explain import explain_frame
-from kdissect.schema.model import Field
-from kdissect.schema.names import snake_case
+from kdissect.schema.configurations import is_open_config
+from kdissect.schema.opcodes import CONFIG_VALUE, MAX_DEPTH, RECORDS
 
 Words = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 Bytes = NDArray[np.uint8]
 
-RECORD_SETS = {
-    (0, 0): "topic_data.partition_data.records",
-    (1, 1): "responses.partitions.records",
-    (78, 1): "responses.partitions.records",
-}
-"""Messages that carry records, and where."""
-HIDDEN_PATHS = frozenset(
-    {
-        "client_host", "client_host_address", "request_data", "request_principal", "response_data", "metrics",
-        "unaligned_records",
-    }
-)  # fmt: skip
-"""Fields with a client's address, what a broker forwards of a client, what clients report of themselves, and records
-that are no whole batches."""
 ROOM = 16 << 20
 """Bytes of frames worked on at a time; a larger frame gets room of its own."""
 PIECES = 1 << 16
+SPANS = 1 << 14
+"""Texts that wait to be judged, at first: what is too much for that doubles it."""
 UNSUPPORTED_VERSION = b"\0\x23"
-
-
-@cache
-def delicate() -> frozenset[tuple[int, int]]:
-    """(API key, side) of the messages in which single fields have to be replaced. They are rare: logins, tokens,
-    configurations, descriptions of groups."""
-    return frozenset(
-        (key, side)
-        for key, api in index.load().apis.items()
-        for side in (0, 1)
-        if _is_delicate(api.message(side).fields)
-    )
-
-
-def _is_delicate(fields: tuple[Field, ...]) -> bool:
-    return any(
-        item.secret or item.secret_by or snake_case(item.name) in HIDDEN_PATHS or _is_delicate(item.fields)
-        for item in fields
-    )
-
-
-def _prefix(data: bytes) -> int:
-    """Bytes of the length in front of a string or of bytes: a varint of n + 1, two bytes or four; all of a null."""
-    value = 0
-    for k in range(min(5, len(data))):
-        byte = data[k]
-        value |= (byte & 127) << (7 * k)
-        if byte < 128:
-            if value - 1 == len(data) - k - 1:
-                return k + 1
-            break
-    null = len(data) if len(data) <= 4 else 0
-    return next((k for k in (2, 4) if int.from_bytes(data[:k], "big") == len(data) - k), null)
+Judge = Callable[[bytes], bytes]
+"""Takes what somebody called a thing of theirs, and gives what stands in its place: as many bytes."""
 
 
 class Frames:
-    """Takes finished exchanges of a dissector and writes their frames into the output. `reader` reads input again."""
+    """Takes finished exchanges of a dissector and writes their frames into the output. `reader` reads input again.
+
+    `rename`: what stands in the place of each name (with as many bytes), None: names stay."""
 
     dissector: Dissector
 
-    def __init__(self, reader: Reader, places: Places, out: Bytes) -> None:
-        wanted = {kind: frozenset({path, path + "@"}) for kind, path in RECORD_SETS.items()}
-        self.decoder = Decoder(wanted)
+    def __init__(self, reader: Reader, places: Places, out: Bytes, rename: Judge | None = None) -> None:
+        self.decoder = Decoder()
         self.reader = reader
         self.places = places
         self.out = out
         self.lost = 0
         """Frames of which some bytes could not be put in their place, and are zero."""
+        self.texts = np.zeros(KINDS + 1, np.int64)
+        """How many texts there were, by what became of them (`schema.opcodes`); the last is no count."""
+        self.configurations: Counter[str] = Counter()
+        """Configurations whose values were kept."""
+        self._rename = rename
+        self._spans = np.zeros((SPANS, SPAN_COLUMNS), np.int64)
         self._newest = np.array(
             [[self.decoder.newest(key, side) for side in (0, 1)] for key in range(self.decoder.table.shape[0])],
             np.int64,
@@ -170,42 +145,62 @@ class Frames:
         for i in np.flatnonzero(answers):
             if s[begin[i, 1] : begin[i, 1] + 2].tobytes() == UNSUPPORTED_VERSION:
                 program[i, 1] = self.decoder.table[ApiKey.API_VERSIONS, 0, 1]
-        flat = np.arange(2 * n)
-        decoded = self.decoder.decode(s, begin.ravel(), end.ravel(), program.ravel().astype(np.int32))
-        fits = ((decoded.status == 0) & (program.ravel() >= 0)).reshape(n, 2)
-        self._records(decoded, s)
-        kinds = np.stack([rows["api"]] * 2, axis=1).ravel() * 2 + flat % 2
-        single = np.isin(kinds, [key * 2 + side for key, side in delicate()]) & fits.ravel()
-        for k in np.flatnonzero(single).tolist():
-            self._fields(rows[k >> 1], k & 1, s, int(start.flat[k]), int(end.flat[k]))
-        header = np.where(begin >= 0, begin, start + np.minimum(end - start, [8, 4]))
-        for number, side in np.argwhere(need & ~fits).tolist():  # zeros might look like a body
-            s[header[number, side] : end[number, side]] = FILLER
-        return np.where(need, end - start, -1)
+        begin, end, flat = begin.ravel(), end.ravel(), program.ravel().astype(np.int32)
+        decoded = self.decoder.decode(s, begin, end, flat)
+        fits = (decoded.status == 0) & (flat >= 0) & ~decoded.ambiguous
+        chosen = np.where(fits, flat + decoded.variant, -1).astype(np.int32)
+        header = np.where(begin >= 0, begin, start.ravel() + np.minimum(end - start.ravel(), [8, 4] * n))
+        blank_headers(s, np.where(need.ravel(), start.ravel(), -1), np.where(need.ravel(), begin, -1))
+        self._fields(s, begin, end, chosen)
+        self._clients(s, start[:, 0], end.reshape(n, 2)[:, 0], need[:, 0])
+        for k in np.flatnonzero(need.ravel() & ~fits).tolist():  # zeros might look like a body
+            s[header[k] : end[k]] = FILLER
+        return np.where(need, end.reshape(n, 2) - start, -1)
 
-    @staticmethod
-    def _records(decoded: Decoded, s: Bytes) -> None:
-        for kind, path in RECORD_SETS.items():
-            message = decoded.messages.get(kind)
-            if message is not None:
-                size = pc.fill_null(message.flat(path + "_bytes"), -1).to_numpy(zero_copy_only=False)
-                at = pc.fill_null(message.flat(path + "_at"), -1).to_numpy(zero_copy_only=False)
-                tables = crc32_table(CRC32), crc32_table(CRC32C)
-                blank_sets(s, at.astype(np.int64), size.astype(np.int64), *tables)
+    def _fields(self, s: Bytes, begin: Words, end: Words, program: NDArray[np.int32]) -> None:
+        """Replace what the bodies of these programs (-1: none) must not say."""
+        library, stack = self.decoder.library, np.zeros(4 * MAX_DEPTH + 8, np.int64)
+        status = np.zeros(len(begin), np.int8)
+        first = 0
+        while first < len(begin):
+            self.texts[KINDS] = 0
+            stopped = int(
+                blank_fields(
+                    s, begin, end, program, status, library.programs, library.rows, library.tags, stack, self._spans,
+                    self.texts, self._rename is not None, first,
+                )
+            )  # fmt: skip
+            self._judge(s, self._spans[: int(self.texts[KINDS])])
+            if stopped == first:
+                self._spans = np.zeros((2 * len(self._spans), SPAN_COLUMNS), np.int64)
+            first = stopped
 
-    @staticmethod
-    def _fields(row: Exchange, side: int, s: Bytes, start: int, end: int) -> None:
-        """Replace the single fields of one frame."""
-        frame = (end - start).to_bytes(4, "big") + s[start:end].tobytes()
-        for item in explain_frame(frame, side, int(row.api), int(row.version)):
-            if item["offset"] is None or not item["length"]:
+    def _judge(self, s: Bytes, spans: Words) -> None:
+        """Record sets, the values of configurations, names."""
+        sets = spans[spans[:, S_KIND] == RECORDS]
+        tables = crc32_table(CRC32), crc32_table(CRC32C)
+        blank_sets(s, np.ascontiguousarray(sets[:, S_AT]), np.ascontiguousarray(sets[:, S_SIZE]), *tables)
+        for kind, at, size, name_at, name_size in spans[spans[:, S_KIND] != RECORDS].tolist():
+            if kind != CONFIG_VALUE:
+                if self._rename is not None:
+                    said = self._rename(s[at : at + size].tobytes())
+                    s[at : at + size] = np.frombuffer(said.ljust(size, b"x")[:size], np.uint8)
                 continue
-            *above, name = (word.split("[")[0] for word in str(item["path"]).split("."))
-            inside = not HIDDEN_PATHS.isdisjoint(above)
-            if inside or ((item["hidden"] or name in HIDDEN_PATHS) and item["type"] != "size"):
-                offset, length = int(item["offset"]), int(item["length"])
-                skip = 0 if inside else _prefix(frame[offset : offset + length])
-                s[start + offset - 4 + skip : start + offset - 4 + length] = FILLER
+            name = s[name_at : name_at + max(name_size, 0)].tobytes().decode("utf-8", "replace")
+            if is_open_config(name):
+                self.configurations[name] += 1
+            else:
+                s[at : at + size] = FILLER
+
+    def _clients(self, s: Bytes, start: Words, end: Words, wanted: Flags) -> None:
+        """Rename the clients in headers of requests, where names are replaced."""
+        if self._rename is None:
+            return
+        for at, stop in zip(start[wanted].tolist(), end[wanted].tolist(), strict=True):
+            size = int.from_bytes(s[at + 8 : at + 10].tobytes(), "big", signed=True)
+            if 0 < size <= stop - at - 10:
+                said = self._rename(s[at + 10 : at + 10 + size].tobytes())
+                s[at + 10 : at + 10 + size] = np.frombuffer(said.ljust(size, b"x")[:size], np.uint8)
 
     def _heads(self, rows: Records, wanted: Flags) -> None:
         """Of the other frames, the length prefix and what their headers say; of bare tokens, the prefix."""
@@ -220,6 +215,7 @@ class Frames:
             start[first:upto] = (np.arange(2 * (upto - first)) * HEAD).reshape(-1, 2)
             keep = np.full((len(rows), 2), -1, np.int64)
             gather_heads(d.M, d.window.data, d.A, first, upto, wanted, heads, keep)
+            self._clients(heads, start[:, 0], start[:, 0] + keep[:, 0], keep[:, 0] > 10)
             self._spread(first, upto, heads, start, keep)
 
     def _spread(self, first: int, upto: int, source: Bytes, start: Words, keep: Words) -> None:

@@ -43,6 +43,8 @@ NAME_COLUMNS = 5
 """Of the table of addresses: what kind, the address, its stand-in."""
 EXPERIMENT = 0x88B5
 """IEEE 802's local experimental ethertype: what blanked packets say they carry."""
+NO_OPERATION = 1
+"""A TCP option of one byte that says nothing (RFC 9293, 3.2)."""
 BENCHMARK = 198 << 24 | 18 << 16
 BENCHMARK_SIZE = (1 << 17) - 2
 RESERVED = 240 << 24
@@ -140,6 +142,32 @@ def rename_header(b: Bytes, p: Int, e: Int, names: Ints, state: Ints) -> None:
 
 
 @part
+def blank_options(b: Bytes, p: Int, e: Int) -> None:
+    """No-operations for the options of the TCP header at `p` but those that say how a connection works (RFC 9293, 7323,
+    2018): others are cookies, signatures, experiments, anything."""
+    if e - p < 20:
+        return
+    end = min(p + (np.int64(b[p + 12]) >> 4) * 4, e)
+    o = p + 20
+    while o < end:
+        kind = np.int64(b[o])
+        size = np.int64(1)
+        if kind > 1:
+            size = np.int64(b[o + 1]) if o + 1 < end else np.int64(0)
+            if size < 2 or size > end - o:
+                break
+            kept = (kind == 2 and size == 4) or (kind == 3 and size == 3) or (kind == 4 and size == 2)
+            if not (kept or (kind == 5 and size % 8 == 2 and size <= 34) or (kind == 8 and size == 10)):
+                for k in range(o, o + size):
+                    b[k] = NO_OPERATION
+        elif kind == 0:
+            break
+        o += size
+    for k in range(o, end):  # behind the end of the options, or what is none
+        b[k] = NO_OPERATION
+
+
+@part
 def rename(b: Bytes, start: Int, e: Int, link: Int, names: Ints, state: Ints) -> Any:
     """Replace every address of a packet, through tunnels as `kdissect.net.tunnels.unwrap` goes; whether that led to
     TCP."""
@@ -183,6 +211,8 @@ def rename(b: Bytes, start: Int, e: Int, link: Int, names: Ints, state: Ints) ->
             if protocol < 0 and protocol != PIECE:
                 break
             tcp = protocol == 6
+            if tcp:
+                blank_options(b, p, e)
             rename_header(b, header, e, names, state)
             layer = NO_IP
             if protocol == 17:

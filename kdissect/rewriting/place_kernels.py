@@ -27,6 +27,7 @@ from kdissect.kafka.streams.state import (
 )
 from kdissect.kernels.kernel import kernel, part
 from kdissect.net.segment import AT, FLAGS, FLOW, LEN, SEQ, SYN
+from kdissect.rewriting.field_kernels import FILLER, blank_header
 from kdissect.schema.apikeys import ApiKey
 from kdissect.tcp.layout import node_at
 
@@ -34,8 +35,6 @@ I_AT, I_LENGTH, I_SEQUENCE, I_PLACE, I_BEFORE, I_FLOW, I_HIGHEST = range(7)
 INDEX_COLUMNS = 7
 LOOK_BACK = 2048
 """Segments of a direction looked back at: more than a window of 2 MB in packets of 1,500 bytes, twice over."""
-FILLER = ord("x")
-"""What stands for what must not be shown, where zeros would mean something."""
 HEAD = 1100
 """Bytes of a frame in which its header is looked for, as the stream kernels do."""
 
@@ -227,9 +226,11 @@ def gather_heads(M, b, A, first, n, wanted, heads, keep):  # type: ignore[no-unt
                 keep[i, side] = got
             elif side == 1:
                 body = response_body(M, heads, begin, end, max(api, 0), version)
+                blank_header(heads, begin, body, side)
                 keep[i, side] = body - begin if body >= 0 else min(got, 4)
             else:
                 body = request_body(M, heads, begin, end, api, version)
+                blank_header(heads, begin, body, side)
                 if body < 0:  # no client id can be read: none
                     for k in range(begin + 8, min(begin + 10, end)):
                         heads[k] = 0xFF

@@ -27,6 +27,8 @@ Indentation (two spaces a level) is nesting. A field is
 * tag N: a tagged field (KIP-482): last in its struct, absent means its default.
 * was Name: what older releases called the field.
 * inflexible: keeps its int16 length in flexible versions too.
+* public, name, free: what may be said of a text or of bytes to others (`redact`): one of a few words that Kafka or its
+  clients define; what somebody called a thing of theirs; anything. Every string and bytes field says one, or `secret`.
 * secret: a credential, shown as its length only. `secret by Field`: only where that field, beside this one, names a
   configuration that Kafka treats as secret.
 * holds Message: bytes with another message in them, behind its version as an int16; `holds request`: a whole request,
@@ -47,7 +49,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from dataclasses import field as dataclass_field
 
-from kdissect.schema.model import NEVER, NONE, SCALARS, VARIABLE, Api, Field, Message, Variant, Versions
+from kdissect.schema.model import NEVER, NONE, POLICIES, SCALARS, VARIABLE, Api, Field, Message, Variant, Versions
 
 INDENT = 2
 _PRIMITIVE = frozenset((*SCALARS, *VARIABLE))
@@ -102,6 +104,7 @@ class _Attributes:
     inflexible: bool = False
     secret: bool = False
     secret_by: str | None = None
+    policy: str = ""
     holds: str | None = None
     former: list[str] = dataclass_field(default_factory=list)
 
@@ -275,6 +278,7 @@ class _Parser:
             flexible=NONE if said.inflexible else None,
             secret=said.secret,
             secret_by=said.secret_by,
+            policy=said.policy,
             values=values,
             former=tuple(said.former),
             holds=said.holds,
@@ -294,6 +298,8 @@ class _Parser:
                 said.former.append(words.pop(0))
             elif word == "holds" and words:
                 said.holds = words.pop(0)
+            elif word in POLICIES and not said.policy:
+                said.policy = word
             elif word == "inflexible":
                 said.inflexible = True
             elif word == "secret" and len(words) > 1 and words[0] == "by":

@@ -17,6 +17,9 @@ SCALARS: dict[str, int] = {
 VARIABLE = ("string", "bytes", "records")
 """Types with a length in front; compact (unsigned varint of length + 1) in flexible versions."""
 
+PUBLIC, NAME, FREE = POLICIES = ("public", "name", "free")
+"""What may be said of a field's text or bytes to others: see `grammar`."""
+
 REQUEST, RESPONSE = 0, 1
 NEVER = 32767
 """Larger than any version: `first` of an empty range."""
@@ -61,6 +64,8 @@ class Field:
     """A credential: its value is never shown, only its length."""
     secret_by: str | None = None
     """A credential only where the sibling field of this name holds the name of a secret configuration."""
+    policy: str = ""
+    """One of POLICIES; "" for a credential, and for what nobody has judged, which is treated alike."""
     values: tuple[tuple[int | str, str], ...] = ()
     """What certain values mean: numbers, "null", "empty"."""
     holds: str | None = None

@@ -34,13 +34,23 @@ SKIP: Final = 0  # size
 ERROR: Final = 1  # 2, 1 where it is the response's own ErrorCode
 THROTTLE: Final = 2  # 4
 MAYBE: Final = 3  # 1, exit: a nullable struct's marker; go to exit where it is null
-TEXT: Final = 4  # form, nullable, counter of bytes
+TEXT: Final = 4  # form, nullable, counter of bytes; in g what `redact` does with it: one of KEEP...
 LIST: Final = 5  # form, nullable, counter of elements, least size of an element, exit
 MULT: Final = 6  # form, nullable, counter of elements, exact size of an element: an array in one step
 TAGS: Final = 7  # COMPACT, counter of unknown tags (their bytes: the one after), exit, first row of tags, known tags
 TAGEND: Final = 8  # end of a known tag's value
 NEXT: Final = 9  # end of a list's element
 STOP: Final = 10  # the body must end here
+
+BLANK: Final = 0
+KEEP: Final = 1
+KEEP_NAME: Final = 2
+CONFIG_NAME: Final = 3  # kept as a name; says whose value follows
+CONFIG_VALUE: Final = 4  # kept where the configuration is known and no password
+RECORDS: Final = 5  # blanked record by record
+"""What `redact` does with a text, in a TEXT row's operand g (KIND_AT); in this order: the last two are judged one by
+one, names where somebody renames them."""
+KIND_AT: Final = 7
 
 LAST_FIXED: Final = MAYBE
 LAST_SIZED: Final = TAGS

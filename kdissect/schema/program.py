@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 
 from kdissect.schema import opcodes as k
 from kdissect.schema.layout import TAGS_NAME, WIDTHS, Column, Layout
-from kdissect.schema.model import RESPONSE, SCALARS, Field, Message
+from kdissect.schema.model import NAME, PUBLIC, RESPONSE, SCALARS, Field, Message
 from kdissect.schema.names import snake_case
 from kdissect.schema.rules import Rules
 
-COMPILER = 1
+COMPILER = 2
 """Counted up whenever the rows made from the same schema change: compiled programs are cached."""
 
 _FILL = {"int32": k.F_INT32, "int64": k.F_INT64, "float64": k.F_INT64, "uuid": k.F_UUID}
@@ -113,6 +113,8 @@ class _Compiler(Rules):
         self.rows = rows
         self.depth = 0
         self.effect = 0
+        self.config_names: list[set[str]] = []
+        """Of the structs around: fields that name a configuration whose value stands beside them."""
 
     def deeper(self, step: int) -> None:
         self.depth += step
@@ -123,6 +125,11 @@ class _Compiler(Rules):
 
     def count_struct(self, fields: tuple[Field, ...], column: Column | None, top: bool = False) -> None:
         plain, tagged = self.split(fields)
+        self.config_names.append({item.secret_by for item in fields if item.secret_by})
+        self._count_parts(plain, tagged, column, top)
+        self.config_names.pop()
+
+    def _count_parts(self, plain: list[Field], tagged: list[Field], column: Column | None, top: bool) -> None:
         for item in plain:
             self.count_field(item, _child(column, item), top)
         if not self.flexible:
@@ -167,7 +174,7 @@ class _Compiler(Rules):
             self.deeper(1)
             if text:
                 bytes_of = column.element.sub if column else 0
-                rows.op(k.TEXT, self.form(item, item.element or ""), 0, bytes_of)
+                rows.op(k.TEXT, self.form(item, item.element or ""), 0, bytes_of, 0, 0, 0, self.kind(item))
             else:
                 self.count_struct(item.fields, column.element if column else None)
             self.deeper(-1)
@@ -175,7 +182,19 @@ class _Compiler(Rules):
             rows.patch(row, 5, rows.here())
         else:
             counter = column.sub if column and column.kind in ("string", "bytes") else 0
-            rows.op(k.TEXT, self.form(item, item.kind), int(self.nullable(item)), counter)
+            rows.op(k.TEXT, self.form(item, item.kind), int(self.nullable(item)), counter, 0, 0, 0, self.kind(item))
+
+    def kind(self, item: Field) -> int:
+        """What may be said of a text to others."""
+        if "records" in (item.kind, item.element):
+            return k.RECORDS
+        if item.secret_by:
+            return k.CONFIG_VALUE
+        if item.secret or item.policy not in (PUBLIC, NAME):
+            return k.BLANK
+        if item.name in self.config_names[-1]:
+            return k.CONFIG_NAME
+        return k.KEEP_NAME if item.policy == NAME else k.KEEP
 
     # the fill program -------------------------------------------------------------------------------------------------
 

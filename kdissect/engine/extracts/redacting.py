@@ -1,8 +1,9 @@
 """`redact`: a capture that can be shown to others.
 
-Rules. What is not known to be harmless is blanked. Kept are: times and sizes of all packets; TCP headers; of Kafka
-connections the frames whose bodies fit their layout, without record keys, values and headers, credentials and client
-addresses; of other frames their headers. Addresses of brokers stay, all others get stand-ins.
+Rules. What is not known to be harmless is blanked. Kept are: times and sizes of all packets; TCP headers with the
+options that say how a connection works; of Kafka connections the frames whose bodies fit their layout, with their
+numbers and the texts that the schema allows (`kdissect.rewriting.frames`); of other frames their headers. Addresses of
+brokers stay, all others get stand-ins.
 
 Three passes: one over the input finds the brokers; one copies packets with everything blanked into the output, and puts
 every finished frame back in its place; one over the output repeats retransmitted bytes and sums TCP checksums. What
@@ -15,7 +16,8 @@ import contextlib
 import mmap
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
@@ -34,11 +36,13 @@ from kdissect.net.segment import AT, PACKET
 from kdissect.output import ASIDE, scratch, whole_seekable
 from kdissect.problems import UsageError
 from kdissect.rewriting import hiding_kernels as hiding
-from kdissect.rewriting.frames import Frames
+from kdissect.rewriting.field_kernels import KINDS
+from kdissect.rewriting.frames import Frames, Judge
 from kdissect.rewriting.packet_kernels import BLOCK, PADDING
 from kdissect.rewriting.packetfile import PacketFile
 from kdissect.rewriting.place_kernels import repeat
 from kdissect.rewriting.places import Places
+from kdissect.schema.opcodes import CONFIG_NAME, KEEP, KEEP_NAME
 
 Words = npt.NDArray[np.int64]
 SLOTS = 8
@@ -52,17 +56,24 @@ FILE_MASK = (1 << 40) - 1
 @dataclass(frozen=True, slots=True)
 class Redacted:
     """What was written. `lost`: frames that could not be put back, and are blank; `addresses`: how many got
-    stand-ins."""
+    stand-ins; `kept`: texts that stayed, by kind; `blanked`: texts and record sets that did not; `configurations`: how
+    often the value of each stayed."""
 
     packets: int
     bytes: int
     format: str
     addresses: int
     lost: int
+    kept: Mapping[str, int]
+    blanked: int
+    configurations: Mapping[str, int]
 
 
-def redact(captures: Sequence[CaptureSet], settings: Settings, target: str | Path | BinaryIO) -> Redacted:
-    """Write a redacted copy of one capture to a path (which appears when it is whole) or an open binary file.
+def redact(
+    captures: Sequence[CaptureSet], settings: Settings, target: str | Path | BinaryIO, rename: Judge | None = None
+) -> Redacted:
+    """Write a redacted copy of one capture to a path (which appears when it is whole) or an open binary file. `rename`
+    gives what stands for a name, with as many bytes; without it names stay.
 
     Raises UsageError for several captures and for pipes, OutputError.
     """
@@ -76,7 +87,7 @@ def redact(captures: Sequence[CaptureSet], settings: Settings, target: str | Pat
             capture = stack.enter_context(_spooled(capture))
         names, state = _kept(capture, settings)
         stream = stack.enter_context(whole_seekable(target))
-        return _Redaction(capture, names, state, stream).write()
+        return _Redaction(capture, names, state, stream, rename).write()
 
 
 @contextlib.contextmanager
@@ -131,13 +142,15 @@ class _Redaction:
 
     pages: mmap.mmap
 
-    def __init__(self, capture: CaptureSet, names: Words, state: Words, stream: BinaryIO) -> None:
+    def __init__(self, capture: CaptureSet, names: Words, state: Words, stream: BinaryIO, rename: Judge | None) -> None:
+        self.rename = rename
         self.capture = capture
         self.names = names
         self.state = state
         self.stream = stream
         self.places = Places()
         self.lost = 0
+        self._frames: Frames | None = None
         self._blocks = 0
 
     def write(self) -> Redacted:
@@ -164,7 +177,15 @@ class _Redaction:
         self.pages.flush()
         self.stream.seek(size)
         addresses = int(self.state[hiding.IPV4] + self.state[hiding.IPV6])
-        return Redacted(file.packets, file.bytes, "pcapng" if file.pcapng else "pcap", addresses, self.lost)
+        form = "pcapng" if file.pcapng else "pcap"
+        texts = self._frames.texts if self._frames is not None else np.zeros(KINDS, np.int64)
+        configurations = self._frames.configurations if self._frames is not None else Counter()
+        kept = {
+            "words of the protocol": int(texts[KEEP]), "names": int(texts[KEEP_NAME] + texts[CONFIG_NAME]),
+            "values of configurations": configurations.total(),
+        }  # fmt: skip
+        blanked = int(texts[:KINDS].sum()) - sum(kept.values())
+        return Redacted(file.packets, file.bytes, form, addresses, self.lost, kept, blanked, configurations)
 
     def _packets(self, file: PacketFile, out: npt.NDArray[np.uint8]) -> None:
         capture = self.capture
@@ -176,7 +197,7 @@ class _Redaction:
         dissector: Dissector | None = None
         for block in capture.blocks(window):
             if dissector is None or frames is None:
-                frames = Frames(capture, self.places, out)
+                frames = self._frames = Frames(capture, self.places, out, self.rename)
                 decoder = frames.decoder
                 dissector = Dissector(window, Programs(decoder.table, decoder.flexible, decoder.skim()))
                 frames.dissector = dissector

@@ -1,0 +1,228 @@
+"""Kernels that replace texts inside of messages, in place: whatever may not be said to others keeps its length only.
+
+They follow the count programs of the layouts (`kdissect.schema.opcodes`), whose TEXT rows say what becomes of each
+string, bytes and record set. What no layout knows, the values of unknown tags, is replaced too. Bodies are those that
+`schema.vm.count` found to fit; every read is checked against the body's end all the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kdissect.kernels.kernel import kernel, part
+from kdissect.schema.opcodes import (
+    BLANK,
+    COMPACT,
+    CONFIG_NAME,
+    CONFIG_VALUE,
+    KEEP_NAME,
+    KIND_AT,
+    LAST_FIXED,
+    LAST_SIZED,
+    LIST,
+    MAYBE,
+    MULT,
+    NEXT,
+    OK,
+    SHORT_FORM,
+    STRIDE,
+    TAG_STRIDE,
+    TAGEND,
+    TEXT,
+)
+from kdissect.schema.vm import be16, be32, find_tag, uvarint
+
+Bytes = NDArray[np.uint8]
+Ints = NDArray[np.int64]
+Int = Any
+
+FILLER = ord("x")
+"""What stands for what must not be shown, where zeros would mean something."""
+S_KIND, S_AT, S_SIZE, S_NAME_AT, S_NAME_SIZE = range(5)
+SPAN_COLUMNS = 5
+"""Columns of a span: what it is (KEEP_NAME, CONFIG_NAME, CONFIG_VALUE or RECORDS), where; of a configuration's value,
+where its name is (size -1: none)."""
+KINDS = 6
+"""Kinds of text, for counting."""
+
+
+@part
+def blank_bytes(s, at, size):  # type: ignore[no-untyped-def]
+    """`size` bytes of filler; the caller has checked that they are there."""
+    for k in range(at, at + size):
+        s[k] = FILLER
+
+
+@part
+def blank_tags(s, o, end):  # type: ignore[no-untyped-def]
+    """The values of all tags of the tag buffer at `o`, which ends at `end` or before."""
+    left, o = uvarint(s, o, end)
+    while o > 0 and left > 0:
+        left -= 1
+        _, o = uvarint(s, o, end)
+        if o > 0:
+            size, o = uvarint(s, o, end)
+            if o > 0:
+                size = min(size, end - o)
+                blank_bytes(s, o, size)
+                o += size
+
+
+@part
+def blank_header(s, start, body, side):  # type: ignore[no-untyped-def]
+    """The tags of a header in s[start:body] (behind the length prefix): Kafka has none there so far."""
+    o = start + 4
+    if side == 0:
+        o = start + 10
+        if o > body:
+            return
+        o += max(be16(s, start + 8), 0)
+    if o < body:
+        blank_tags(s, o, body)
+
+
+@kernel("u1[:] i8[:] i8[:]")
+def blank_headers(s, start, body):  # type: ignore[no-untyped-def]
+    """`blank_header` of requests and responses in turn; `body` -1: none."""
+    for f in range(start.size):
+        if body[f] >= 0 and start[f] >= 0 and body[f] <= s.size:
+            blank_header(s, start[f], body[f], f & 1)
+
+
+@kernel("u1[:] i8[:] i8[:] i4[:] i1[:] i8[:,:] i8[:] i8[:] i8[:] i8[:,:] i8[:] b1 i8 -> i8")
+def blank_fields(s, begin, end, program, status, programs, rows, tags, stack, spans, counts, named, first):  # type: ignore[no-untyped-def]
+    """Replace texts of the bodies s[begin:end] from frame `first` on; the frame it stopped at (`spans` is full).
+
+    spans[:counts[KINDS]] are what the caller has to judge: record sets, configurations' values, and where `named`, what
+    somebody called a thing of theirs. counts[kind] are how many texts there were that are not empty, by kind.
+    """
+    for f in range(first, begin.size):
+        which = program[f]
+        if which < 0 or status[f] != OK:
+            continue
+        o = begin[f]
+        limit = end[f]
+        if o < 0 or limit > s.size or o > limit:
+            continue
+        before = counts[KINDS]
+        q = programs[which, 0] * STRIDE
+        top = 0
+        name_at = np.int64(0)
+        name_size = np.int64(-1)
+        good = False
+        while o <= limit:
+            op = rows[q]
+            a = rows[q + 1]
+            b = rows[q + 2]
+            d = rows[q + 4]
+            e = rows[q + 5]
+            kind = rows[q + KIND_AT]
+            here = q
+            q += STRIDE
+            if op <= LAST_FIXED:
+                if a > limit - o:
+                    break
+                if op == MAYBE and s[o] == 255:
+                    q = b * STRIDE
+                o += a
+                continue
+            if op == NEXT:
+                stack[top + 1] -= 1
+                if stack[top + 1] > 0:
+                    q = stack[top]
+                else:
+                    top -= 4
+                continue
+            if op <= LAST_SIZED:
+                if a == COMPACT:
+                    n, o = uvarint(s, o, limit)
+                    if o < 0:
+                        break
+                    n -= 1
+                else:
+                    if a > limit - o:
+                        break
+                    n = be16(s, o) if a == SHORT_FORM else be32(s, o)
+                    o += a
+                if op == TEXT:
+                    if n > limit - o:
+                        break
+                    if n > 0:
+                        counts[kind] += 1
+                    if kind == CONFIG_NAME:
+                        name_at = o
+                        name_size = n
+                    if kind == BLANK:
+                        blank_bytes(s, o, max(n, 0))
+                    elif n > 0 and (kind >= CONFIG_VALUE or (named and kind >= KEEP_NAME)):
+                        row = counts[KINDS]
+                        if row >= spans.shape[0]:
+                            counts[KINDS] = before
+                            return f
+                        spans[row, S_KIND] = kind
+                        spans[row, S_AT] = o
+                        spans[row, S_SIZE] = n
+                        spans[row, S_NAME_AT] = name_at
+                        spans[row, S_NAME_SIZE] = name_size
+                        counts[KINDS] = row + 1
+                    o += max(n, 0)
+                    continue
+                if op == MULT:
+                    if n > 0:
+                        o += n * d
+                    continue
+                if op == LIST:
+                    if n > 0 and top + 8 <= stack.size:
+                        top += 4
+                        stack[top] = q
+                        stack[top + 1] = n
+                    else:
+                        q = e * STRIDE
+                    continue
+                if n < 0 or top + 8 > stack.size:
+                    q = rows[here + 3] * STRIDE
+                    continue
+                top += 4
+                stack[top] = here
+                stack[top + 1] = n + 1
+                stack[top + 2] = limit
+            elif op == TAGEND:
+                if o != limit:
+                    break
+                limit = stack[top + 2]
+                here = stack[top]
+            else:
+                good = o == limit
+                break
+            # inside a tag buffer: on to the next tag whose value the schema knows, or behind the last one
+            left = stack[top + 1]
+            found = False
+            while left > 0 and not found:
+                left -= 1
+                tag, o = uvarint(s, o, limit)
+                if o < 0:
+                    break
+                n, o = uvarint(s, o, limit)
+                if o < 0 or n > limit - o:
+                    o = np.int64(-1)
+                    break
+                known = find_tag(tags, rows[here + 4], rows[here + 5], tag)
+                if known >= 0:
+                    q = tags[(rows[here + 4] + known) * TAG_STRIDE + 1] * STRIDE
+                    limit = o + n
+                    found = True
+                else:
+                    blank_bytes(s, o, n)
+                    o += n
+            if o < 0:
+                break
+            stack[top + 1] = left
+            if not found:
+                q = rows[here + 3] * STRIDE
+                top -= 4
+        if not good:
+            blank_bytes(s, begin[f], end[f] - begin[f])
+    return begin.size
