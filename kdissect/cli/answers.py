@@ -86,7 +86,7 @@ def print_table(
     schema = pa.schema([SCHEMAS[table].field(column) for column in read])
     wanted = read if named or len(columns) < len(SCHEMAS[table]) else None
     if small and not growing:
-        batches = iter(capture.table(table, columns=wanted, where=where, reveal=reveal).to_batches())
+        batches = capture.ordered(table, columns=wanted, where=where, reveal=reveal)
     else:
         batches = capture.batches(table, columns=wanted, where=where, reveal=reveal)
     if keys or limit is not None:

@@ -102,6 +102,11 @@ class Capture(Protocol):
     ) -> Iterator[pa.RecordBatch]:
         """A table in pieces; memory stays flat."""
 
+    def ordered(
+        self, name: str, columns: Sequence[str] | None = None, where: str | None = None, *, reveal: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """A whole table, in order, in pieces; memory stays flat."""
+
     def message_batches(self, api: str, direction: str) -> Iterator[pa.RecordBatch]:
         """Messages of one API and direction in pieces of one schema, at least one."""
 

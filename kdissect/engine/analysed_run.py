@@ -109,7 +109,8 @@ class AnalysedRun:
         pieces = _Pieces(self.run)
         block = 0
         for part in self.run.rows():
-            if part.block != block and pieces.count >= LOT:
+            flows = self.stage.idle and self.run.flowing  # those of one block may be more than memory takes
+            if (part.block != block or flows) and pieces.count >= LOT:
                 lots.append(pieces.aside(spool, self.run.watermark))
                 pieces = _Pieces(self.run)
             block = part.block

@@ -19,7 +19,7 @@ from kdissect.engine.analysed_run import AnalysedRun
 from kdissect.engine.clock import nanoseconds
 from kdissect.engine.display import capture_html, in_notebooks
 from kdissect.engine.run import Progress, Run, Settings
-from kdissect.output import distinct, whole_seekable
+from kdissect.output import distinct, scratch, whole_seekable
 from kdissect.problems import UsageError
 from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of
 from kdissect.tables.recording import Reading
@@ -42,6 +42,8 @@ MADE = tuple(name for name, one in TABLES.items() if not one.on_request)
 
 BY_TOPIC = frozenset(name for name, schema in SCHEMAS.items() if "topic" in schema.names) - {"findings"}
 """Tables whose rows are each of one topic. A finding names one, too, but is made of rows of the topics asked for."""
+ORDERED = ("records",)
+"""Tables whose rows are put in order on disk: compressed, a small capture may hold any number of them."""
 
 
 class Capture:
@@ -151,6 +153,23 @@ class Capture:
         if TABLES[name].made.at_the_end:
             for _, piece in run.pieces_at_the_end():
                 yield from run.builder.finished(name, [piece], condition, shown).to_batches()
+
+    def ordered(
+        self, name: str, columns: Sequence[str] | None = None, where: str | None = None, *, reveal: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """As `table`, in pieces: flat memory, for rows lie in temporary files until they can be put in order. Of tables
+        whose rows a capture's own size bounds, these are `table`'s.
+
+        Raises ScratchFull (a KdissectError) where there is no room for them.
+        """
+        if name not in ORDERED:
+            yield from self.table(name, columns, where, reveal=reveal).to_batches()
+            return
+        from kdissect.engine.saving.parquet import in_order
+
+        run, shown, found = self._run({name: columns}, {name: where}, None, reveal)
+        with scratch() as folder:
+            yield from in_order(run, name, shown[name], found[name], Path(folder))
 
     def _analysed_batches(
         self, name: str, made: list[str], condition: Filter | None, shown: list[str]

@@ -83,6 +83,20 @@ def save(
     return rows
 
 
+def in_order(
+    run: AnalysedRun, name: str, columns: Sequence[str], where: Filter | None, folder: Path
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one table that is made part by part, for which the filter holds, in the contract's order: as `table`
+    gives them, in memory that does not grow. The temporary files lie in `folder`. Raises OSError."""
+    with Spool(folder) as ordered:
+        merge = Merge(name, ordered)
+        with Spool(folder) as unresolved:
+            for part in run.settled(unresolved):
+                if name in part:
+                    merge.add(_wanted(name, part[name], columns, where))
+        yield from _batches(merge.ordered(), _schema(name, columns))
+
+
 def _wanted(name: str, table: pa.Table, columns: Sequence[str], where: Filter | None) -> pa.Table:
     """The rows for which the filter holds, with these columns and those that they are ordered by."""
     if where is not None:

@@ -75,17 +75,20 @@ class Merge:
         """All rows, in order, some at a time."""
         pieces = sorted(self._pieces, key=lambda piece: (piece.first, piece.number))
         waiting: list[pa.Table] = []
-        fresh = 0
+        fresh = last = 0
         for at, piece in enumerate(pieces):
             waiting.append(self._spool.get(piece.place))
             fresh += waiting[-1].num_rows
+            last = max(last, piece.number)
             self.held = max(self.held, sum(part.num_rows for part in waiting))
             if at + 1 == len(pieces):
                 break
             if fresh < AT_ONCE:
                 continue
             table = self._sorted(waiting)
-            done = _Keys(self.name, table).before(pieces[at + 1].first, table.num_rows)
+            following = pieces[at + 1]
+            # Rows of one exchange are equal: those that came before the next piece are final too.
+            done = _Keys(self.name, table).before(following.first, table.num_rows, last < following.number)
             if done:
                 yield table.slice(0, done)
             # A copy: a slice would keep all of it in memory.
@@ -115,12 +118,13 @@ class _Keys:
         """The key of a row; nulls come last."""
         return tuple(_comparable(column[row]) for column in self._columns)
 
-    def before(self, key: Key, end: int) -> int:
-        """How many of the first `end` rows come before this key."""
+    def before(self, key: Key, end: int, equal: bool = False) -> int:
+        """How many of the first `end` rows come before this key; with `equal`, those that have it too."""
         low, high = 0, end
         while low < high:
             middle = (low + high) // 2
-            if self.at(middle) < key:
+            here = self.at(middle)
+            if here < key or (equal and here == key):
                 low = middle + 1
             else:
                 high = middle

@@ -83,7 +83,7 @@ PROBLEM_TEXTS = (
     "last offset below base offset",
     "checksum is wrong",
     "cannot be decompressed",
-    "decompresses to more than any batch can hold",
+    "decompresses to more than its compressed bytes can explain: reading stopped there",
     "record length does not fit the batch",
     "fields do not fit their record",
     "record offset outside its batch",
@@ -94,10 +94,11 @@ PROBLEM_TEXTS = (
     "wrapper offset below its last inner offset",
     "timestamp outside years 1-9999",
     "record attributes are not zero",
+    "a record too large to be shown: its key, value and headers are null",
 )
 """What a bit of PROBLEMS means."""
 (
     P_PADDING, P_LENGTH, P_MAGIC, P_SHORT, P_LONG, P_CODEC, P_ZSTD, P_BITS, P_COUNT, P_LAST_OFFSET, P_CRC,
     P_DECOMPRESS, P_BOMB, P_RECORD_LENGTH, P_RECORD, P_OFFSET, P_TRAILING, P_CONTROL, P_NESTED, P_INNER_MAGIC,
-    P_WRAPPER_OFFSET, P_TIME, P_RECORD_BITS,
-) = (1 << _bit for _bit in range(23))  # fmt: skip
+    P_WRAPPER_OFFSET, P_TIME, P_RECORD_BITS, P_GIANT,
+) = (1 << _bit for _bit in range(24))  # fmt: skip

@@ -24,6 +24,11 @@ MAX_UNCOMPRESSED = 2**31 - 1
 uncompressed bytes of a batch in an int32 (MemoryRecordsBuilder.uncompressedRecordsSizeInBytes), librdkafka and the
 ports allow less. What goes beyond is a bomb."""
 
+EXPANSION, FREE_BYTES = 1032, 4 << 20
+"""A batch may decompress to so many times its compressed bytes, and to so many bytes more whatever its size: what
+DEFLATE can do at best, and more than the batches that producers make (batch.size, 16 kB unless told otherwise). zstd
+repeats a block of 128 kB for 4 bytes; with this, what a capture costs depends on its own size."""
+
 STEP = 1 << 20
 """Bytes asked of a codec in one go where it returns them: large enough that calls cost nothing, small enough to stay in
 the processor's cache on the way to the buffer."""
@@ -46,7 +51,12 @@ class CodecError(ValueError):
 
 
 class Bomb(CodecError):
-    """More than MAX_UNCOMPRESSED bytes."""
+    """More bytes than `most` allows."""
+
+
+def most(size: int) -> int:
+    """Bytes that a batch of `size` compressed bytes may decompress to."""
+    return min(MAX_UNCOMPRESSED, FREE_BYTES + EXPANSION * size)
 
 
 class Reader(Protocol):
@@ -215,7 +225,7 @@ class Limited:
         done = self._reader.readinto(buffer)
         self._left -= done
         if self._left < 0:
-            raise Bomb("decompresses to more than any batch can hold")
+            raise Bomb("decompresses to more than its compressed bytes can explain")
         return done
 
 
@@ -223,15 +233,17 @@ def reader(
     codec: int,
     data: memoryview,
     magic: int = 2,
-    limit: int = MAX_UNCOMPRESSED,
+    limit: int | None = None,
     zstd: zstandard.ZstdDecompressor | None = None,
 ) -> Reader:
     """A reader of the decompressed bytes of `data` (contiguous bytes), which `codec` (1-4) compressed.
 
-    `magic` is the format of the batch around it: the LZ4 header checksum of magic 0 is not looked at. `zstd`: for who
-    reads one batch after the other, as making one takes as long as a small batch; its last reader is of no more use.
+    `limit`: bytes after which it is a bomb (`most`). `magic` is the format of the batch around it: the LZ4 header
+    checksum of magic 0 is not looked at. `zstd`: for who reads one batch after the other, as making one takes as long
+    as a small batch; its last reader is of no more use.
     Raises CodecError for an unknown codec; bad data raise it from `readinto`.
     """
+    limit = most(len(data)) if limit is None else limit
     if codec == ZSTD:
         return Limited(_Zstd(data, zstd or zstandard.ZstdDecompressor()), limit)
     pieces = _PIECES.get(codec)

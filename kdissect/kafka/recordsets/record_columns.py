@@ -44,8 +44,8 @@ SCHEMA = pa.schema(
 )
 """A chunk of records. `owner` is the record set, `batch` the row of `Batches`; the others as in the table `records`."""
 
-LARGEST = 2**31 - 1
-"""Bytes that one binary column can hold (its offsets are int32); beyond, a chunk is cut in two."""
+LARGEST = 16 << 20
+"""Bytes of keys, values and headers in one chunk; beyond, it is cut in two: as text they take more."""
 _CONTROLS = pa.array(CONTROL_TYPES)
 
 
@@ -53,7 +53,7 @@ def chunk(s: Bytes, out: Int64s, owner: Int64s, reveal: bool) -> Iterator[pa.Rec
     """Record batches of the columns of `out` [width, n]; positions in it are positions in `s`."""
     count = out.shape[1]
     if reveal and count > 1:
-        held = np.maximum(out[O_KEY_BYTES], 0) + np.maximum(out[O_VALUE_BYTES], 0)
+        held = np.where(out[O_VALUE_AT] < 0, 0, np.maximum(out[O_KEY_BYTES], 0) + np.maximum(out[O_VALUE_BYTES], 0))
         if int(held.sum()) + _header_span(out, s) > LARGEST:
             yield from chunk(s, np.ascontiguousarray(out[:, : count // 2]), owner, reveal)
             yield from chunk(s, np.ascontiguousarray(out[:, count // 2 :]), owner, reveal)
@@ -88,7 +88,8 @@ def _controls(codes: Int64s) -> pa.Array:
 
 
 def _binary(s: Bytes, at: Int64s, size: Int64s) -> pa.Array:
-    """The byte strings s[at : at + size], null where size is -1."""
+    """The byte strings s[at : at + size], null where one of them is -1."""
+    size = np.where(at < 0, -1, size)
     offsets = np.empty(len(at) + 1, np.int32)
     data = np.empty(int(np.maximum(size, 0).sum()), np.uint8)
     record_kernels.gather(s, at, size, offsets, data)

@@ -37,6 +37,7 @@ from kdissect.kafka.recordsets.batch_layout import (
     NULL,
     P_CONTROL,
     P_COUNT,
+    P_GIANT,
     P_INNER_MAGIC,
     P_NESTED,
     P_OFFSET,
@@ -73,6 +74,9 @@ values are to be shown also where they are, and where the headers are and how ma
 GIANT = 1 << 20
 """A record of an open segment larger than this is not waited for where only its sizes are asked: the row is made from
 its beginning, and `S_BEGIN` lies behind `S_END` by as much as is to be thrown away of what follows."""
+MOST_SHOWN = 32 << 20
+"""A record larger than this is not shown, only its sizes are: nobody reads it, and as text it takes several times the
+room. Brokers take 1 MB unless they are told otherwise (message.max.bytes)."""
 LONGEST_VARINT = 10
 DONE, FULL = 0, 1
 SEGMENT, ROWS = 0, 1
@@ -171,7 +175,7 @@ def read_records(
                     problems |= P_COUNT
                 break
             length, q = varint(s, p, end)
-            giant = kind == OPEN and not reveal and q >= 0 and length > GIANT and length > end - q
+            giant = kind == OPEN and q >= 0 and length > (MOST_SHOWN if reveal else GIANT) and length > end - q
             if q == -1 or (q >= 0 and length >= LEAST_RECORD - 1 and length > end - q and not giant):
                 if kind == OPEN:
                     segments[i, S_NEED] = q - p + length if q >= 0 else end - p + 1
@@ -253,6 +257,11 @@ def read_records(
                 out[O_VALUE_AT, n] = value_at
                 out[O_HEADERS_AT, n] = headers_at
                 out[O_HEADERS, n] = headers
+                if length > MOST_SHOWN:
+                    out[O_KEY_AT, n] = -1
+                    out[O_VALUE_AT, n] = -1
+                    out[O_HEADERS, n] = -1
+                    problems |= P_GIANT
             n += 1
         if done >= count and p <= end:
             over = True
@@ -299,7 +308,7 @@ def read_messages(
                 state[ROWS] = n
                 return FULL
             size = int32_at(s, p + 8) if end - p >= PREFIX else 0
-            giant = kind == OPEN and not reveal and size > GIANT and size > end - p - PREFIX
+            giant = kind == OPEN and size > (MOST_SHOWN if reveal else GIANT) and size > end - p - PREFIX
             if end - p < PREFIX or (size >= LEAST_LENGTH and size > end - p - PREFIX and not giant):
                 if kind == OPEN:
                     segments[i, S_NEED] = PREFIX + size
@@ -361,6 +370,10 @@ def read_messages(
                 out[O_VALUE_AT, n] = value_at
                 out[O_HEADERS_AT, n] = p
                 out[O_HEADERS, n] = -1  # a format without headers
+                if size > MOST_SHOWN:
+                    out[O_KEY_AT, n] = -1
+                    out[O_VALUE_AT, n] = -1
+                    problems |= P_GIANT
             n += 1
         if over:
             segments[i, S_STATE] = FINISHED

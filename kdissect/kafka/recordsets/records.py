@@ -48,9 +48,7 @@ BUFFER = 4 << 20
 """Bytes of the buffer that compressed batches flow through: some hundred ordinary batches, and within a processor's
 cache."""
 GROWTH = 64 << 20
-PLAUSIBLE_EXPANSION = 1032
-"""The buffer grows beyond GROWTH for one record (whose value is asked for) only as far as DEFLATE could have packed
-it, the densest of the codecs that do not repeat a block at will: a small batch cannot make it take gigabytes."""
+"""Bytes that the buffer grows to for one record: twice what is shown of one."""
 ALL_OFFSETS = (-(2**63), 2**63 - 1)
 
 
@@ -181,7 +179,7 @@ class Records:
                         fill, fill_state = 0, FINISHED
                         break
                     try:
-                        fill = self._carry(array[-1], source, len(data))
+                        fill = self._carry(array[-1], source)
                     except CodecError as error:
                         failure(self.batches, row, error)
                         fill, fill_state = 0, FINISHED
@@ -199,11 +197,11 @@ class Records:
         if segments:
             yield from self._run(self.buffer, np.array(segments, np.int64), old)
 
-    def _carry(self, segment: Int64s, source: Reader, size: int) -> int:
+    def _carry(self, segment: Int64s, source: Reader) -> int:
         """Move what was not read of an open segment to the buffer's front; returns how many bytes.
 
         Throws away what follows of a record that was too large to wait for. A record that must be whole makes the
-        buffer grow; `size` is that of the compressed bytes. Raises CodecError.
+        buffer grow. Raises CodecError.
         """
         begin, end = int(segment[S_BEGIN]), int(segment[S_END])
         surplus = begin - end
@@ -215,8 +213,8 @@ class Records:
         rest = self.buffer[begin:end]
         if 2 * len(rest) > len(self.buffer):
             room = 2 * len(self.buffer)
-            if room > GROWTH and room > size * PLAUSIBLE_EXPANSION:
-                raise Bomb("a record larger than its compressed bytes can explain")
+            if room > GROWTH:
+                raise Bomb("a key that is larger than any broker takes")
             self.buffer = np.concatenate([rest, np.empty(room - len(rest), np.uint8)])
         else:
             self.buffer[: len(rest)] = rest.copy()

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from kdissect.kafka.recordsets import batch_layout as layout
 from kdissect.kafka.recordsets.batches import walk
+from kdissect.kafka.recordsets.codecs import most
 from kdissect.kafka.recordsets.records import records
 from kdissect.kafka.recordsets.verification import measure, verify
 from tests.kafka.records.building import batch, kafka_python, opened, read, record, rows_of, varint
@@ -164,7 +165,7 @@ def test_a_bomb_costs_little() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 300 << 20
-    assert "decompresses to more than any batch can hold" in batches.problems().texts
+    assert any("compressed bytes can explain" in text for text in batches.problems().texts)
     assert batches.uncompressed.tolist()[:2] == [-1, -1]
 
 
@@ -188,3 +189,28 @@ def test_random_damage_never_raises(seed: int) -> None:
             chunk.validate(full=True)
     batches.table().validate(full=True)
     batches.problems()
+
+
+def test_what_a_batch_may_decompress_to_depends_on_its_size() -> None:
+    """Records of 7 bytes, more of them than the compressed bytes can explain: rows come up to there, then a problem."""
+    record = b"\x0c\0\0\0\x01\x01\0"
+    batches = opened(batch(zstandard.compress(record * 5_000_000, 1), 5_000_000, attributes=4), SOUND)
+    size = len(zstandard.compress(record * 5_000_000, 1))
+    assert most(size) < 35_000_000, "it is a bomb"
+    count = sum(chunk.num_rows for chunk in records(batches))
+    assert 0 < count <= most(size) // 7 + 10
+    assert any("compressed bytes can explain" in text for text in batches.problems().texts)
+
+
+@pytest.mark.parametrize("codec", [0, 4])
+def test_a_record_that_is_too_large_is_a_row_without_its_bytes(codec: int) -> None:
+    chance = random.Random(1)
+    value = chance.randbytes(33 << 20)
+    body = b"\0\0\0" + varint(-1) + varint(len(value)) + value + varint(0)
+    small = b"\x10\0\0\x02\x01\x04ok\0"
+    data = varint(len(body)) + body + small
+    packed = zstandard.compress(data, 1) if codec else data
+    batches = opened(batch(packed, 2, attributes=codec))
+    rows = [row for one in records(batches, reveal=True) for row in one.to_pylist()]
+    assert [(row["value_bytes"], row["value"]) for row in rows] == [(len(value), None), (2, b"ok")]
+    assert any("too large to be shown" in text for text in batches.problems().texts)
