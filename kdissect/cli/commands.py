@@ -27,6 +27,7 @@ from kdissect.cli.options import (
     time_options,
 )
 from kdissect.cli.printing import terminal
+from kdissect.cli.wireshark.annotate_command import annotate
 from kdissect.cli.wireshark.plugin_command import wireshark
 
 PROGRAM = "kdissect"
@@ -54,6 +55,7 @@ Examples:
   kdissect sql broker.pcap "select api, max(latency_ms) from exchanges group by api"
   kdissect diff before.pcap after.pcap               what got slower
   kdissect spark broker.pcap -o tables/              many captures, on all cores or a cluster, with Spark
+  kdissect annotate broker.pcap -o shown.pcapng      the same packets, with comments for Wireshark
   kdissect wireshark install --folder plugins/       Wireshark dissects every API and version of Kafka
   kdissect schema Fetch 12 request                   a layout on the wire
   tcpdump -i eth0 -w - port 9092 | kdissect -        a capture from standard input
@@ -361,6 +363,7 @@ main.add_command(cut)
 main.add_command(redact)
 main.add_command(crosscheck)
 main.add_command(spark)
+main.add_command(annotate)
 main.add_command(wireshark)
 
 

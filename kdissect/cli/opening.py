@@ -18,6 +18,7 @@ from kdissect.cli.printing.progress import Progress
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kdissect.engine.extracts.annotating import Commented
     from kdissect.engine.extracts.cutting import Written
     from kdissect.engine.extracts.redacting import Redacted
     from kdissect.summary import Summary
@@ -112,6 +113,9 @@ class Capture(Protocol):
 
     def save(self, directory: str | Path) -> Mapping[str, int]:
         """Every table as Parquet; returns rows by table."""
+
+    def commented(self, target: str | Path | BinaryIO, comments: pa.Table) -> Commented:
+        """Writes the same packets with comments."""
 
     def cut(
         self,

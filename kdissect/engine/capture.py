@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import pandas
 
     from kdissect.engine.analysis_view import Analysis
+    from kdissect.engine.extracts.annotating import Commented
     from kdissect.engine.extracts.cutting import Written
     from kdissect.engine.extracts.redacting import Redacted
     from kdissect.engine.extracts.showing import Shown
@@ -259,6 +260,15 @@ class Capture:
             exchange, frame, connection, nanoseconds(start, self._captures), nanoseconds(end, self._captures), alone
         )
         return cut(self._captures, self._everything, part, target)
+
+    def commented(self, target: str | Path | BinaryIO, comments: pa.Table) -> Commented:
+        """Write the same packets, as pcapng, with comments: a table of file, frame (as other tables name them) and
+        comment. Raises UsageError for several captures and for pipes, OutputError.
+        """
+        from kdissect.engine.extracts.annotating import write_commented
+
+        self.not_input(target)
+        return write_commented(self._captures, self._everything, comments, target)
 
     def redact(self, target: str | Path | BinaryIO) -> Redacted:
         """Write a copy that can be shown to others: record keys, values and headers, credentials, addresses of clients

@@ -1,0 +1,156 @@
+"""`annotate`: the same packets, each exchange found by its comment, findings on their evidence, macros that work."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from scapy.utils import RawPcapNgReader, RawPcapReader
+
+import kdissect
+from kdissect.problems import UsageError
+from kdissect.wireshark.annotation import annotate
+from kdissect.wireshark.verdicts import macros
+from tests.oracle.dissector import tshark
+from tests.oracle.material import CAPTURES
+
+OTHER_BLOCKS = {"field_two_interfaces": 1}
+"""Blocks in front of all packets that are none, but that Wireshark numbers as frames; they do not come along."""
+NAMES = ("raw_ids", "k4_session_eviction", "field_two_interfaces", "field_be_ns", "tls13", "raw_cuts", "field_vlan")
+
+
+def source(name: str) -> Path:
+    return next(CAPTURES.glob(f"{name}.pcap*"))
+
+
+def packets(path: Path) -> list[tuple[bytes, int, int]]:
+    """Bytes, length on the wire and time in ns of every packet, as scapy reads them."""
+    out = []
+    if path.read_bytes()[:4] == b"\n\r\r\n":
+        with RawPcapNgReader(str(path)) as reader:
+            for data, about in reader:
+                ticks = about.tshigh << 32 | about.tslow
+                out.append((data, about.wirelen, ticks * (1_000_000_000 // about.tsresol)))
+    else:
+        with RawPcapReader(str(path)) as reader:
+            for data, about in reader:
+                out.append((data, about.wirelen, about.sec * 10**9 + about.usec * (1 if reader.nano else 1000)))
+    return out
+
+
+def comments(path: Path, *options: str) -> dict[int, str]:
+    """Comments by frame, as tshark reads them."""
+    words = [tshark(), "-r", str(path), *options, "-T", "fields", "-e", "frame.number", "-e", "frame.comment"]
+    lines = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
+    return {int(number): text for number, _, text in (line.partition("\t") for line in lines) if text}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_packets_are_unchanged(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "out.pcapng"
+    done = annotate(kdissect.open(source(name)), path)
+    before, after = packets(source(name)), packets(path)
+    assert before == after
+    assert done.written.packets == len(before)
+    assert done.written.bytes == sum(len(data) for data, _, _ in before)
+
+
+@pytest.mark.oracle
+@pytest.mark.parametrize("name", NAMES)
+def test_every_exchange_is_found(name: str, tmp_path: Path) -> None:
+    """On the frames of its messages, and nowhere else; the same exchanges come out of the annotated capture."""
+    keys = CAPTURES / f"{name}.keys.log"
+    capture = kdissect.open(source(name), **({"keylog": keys} if keys.exists() else {}))
+    path = tmp_path / "out.pcapng"
+    annotate(capture, path)
+    rows = capture.table("exchanges").to_pylist()
+    assert rows
+    expected = Counter(
+        (row["exchange_id"], row[f"{side}_frame"] - OTHER_BLOCKS.get(name, 0))
+        for row in rows
+        for side in ("request", "response")
+        if row[f"{side}_frame"] is not None
+    )
+    assert {one for one, _ in expected} == {row["exchange_id"] for row in rows}
+    found: Counter[tuple[str, int]] = Counter()
+    for frame, text in comments(path).items():
+        for one in text.split("kdissect ")[1:]:
+            found[one.split(" ", 1)[1].partition(";")[0], frame] += 1
+    assert found == expected
+    for row in rows[:: max(1, len(rows) // 3)]:
+        there = comments(path, "-Y", f'frame.comment contains "{row["exchange_id"]};"')
+        assert set(there) == {frame for one, frame in expected if one == row["exchange_id"]}
+        text = next(iter(there.values()))
+        assert row["latency_ms"] is None or f"{row['latency_ms']:.3f}".rstrip("0").rstrip(".") in text
+        assert row["hold"] is None or f"; hold {row['hold']};" in text
+
+
+@pytest.mark.oracle
+def test_findings_stand_on_their_evidence(tmp_path: Path) -> None:
+    """Each exchange that a finding's filter selects, and macros that find them in Wireshark."""
+    capture = kdissect.open(source("k4_session_eviction"))
+    path, settings = tmp_path / "out.pcapng", tmp_path / "settings"
+    settings.mkdir()
+    done = annotate(capture, path, settings / "dfilter_macros")
+    assert "session_evictor" in done.findings
+    (evidence,) = [row for row in capture.table("findings").to_pylist() if row["id"] == "session_evictor"]
+    asked = capture.table(evidence["table"], where=evidence["filter"])["exchange_id"].to_pylist()
+    text = comments(path)
+    mine = {one for one in text.values() if "; finding session_evictor;" in one}
+    assert {exchange for exchange in asked if any(f"{exchange};" in one for one in mine)} == set(asked)
+    words = [tshark(), "-r", str(path), "-T", "fields", "-e", "frame.number", "-Y"]
+    environment = {**os.environ, "WIRESHARK_CONFIG_DIR": str(settings)}
+
+    def frames(macro: str) -> set[int]:
+        shown = subprocess.run([*words, macro], env=environment, capture_output=True, text=True, check=True).stdout
+        return {int(line) for line in shown.split()}
+
+    assert frames("${kdissect_session_evictor}") == {k for k, one in text.items() if one in mine}
+    assert frames("${kdissect_comments}") == set(text)
+    assert frames("${kdissect_hold:timeout}") == {k for k, one in text.items() if "; hold timeout;" in one}
+    assert frames(f"${{kdissect_exchange:{asked[0]}}}") == {k for k, one in text.items() if f"{asked[0]};" in one}
+
+
+def test_macros_are_lines_of_two_texts() -> None:
+    lines = macros(["b", "a", "b"]).splitlines()
+    assert [line for line in lines if line.startswith(('"kdissect_a"', '"kdissect_b"'))] == lines[-2:]
+    assert lines[-1] == '"kdissect_b","frame.comment contains \\x22; finding b;\\x22"'
+
+
+def test_a_rotated_set_becomes_one_file(tmp_path: Path) -> None:
+    """Frame numbers begin anew in each file; comments stand on the right packets of the whole."""
+    folder = CAPTURES / "field_rotated_C"
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    capture = kdissect.open(folder)
+    path = tmp_path / "out.pcapng"
+    annotate(capture, path)
+    assert packets(path) == [packet for file in files for packet in packets(file)]
+    again = kdissect.open(path).table("exchanges", columns=["request_first_at", "response_last_at", "latency_ms"])
+    assert again.equals(capture.table("exchanges", columns=again.column_names))
+
+
+def test_refusals(tmp_path: Path) -> None:
+    path = tmp_path / "a.pcap"
+    path.write_bytes(source("raw_ids").read_bytes())
+    with pytest.raises(UsageError, match="is read by this command"):
+        annotate(kdissect.open(path), path)
+    with pytest.raises(UsageError, match="one capture at a time"):
+        annotate(kdissect.open([path, source("raw_cuts")]), tmp_path / "out.pcapng")
+    done = subprocess.run(
+        [sys.executable, "-m", "kdissect", "annotate", "-", "-o", str(tmp_path / "out.pcapng")],
+        input=path.read_bytes(), capture_output=True,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"kdissect: a pipe can be read only once")
+    assert not (tmp_path / "out.pcapng").exists()
+
+
+def test_an_empty_capture(tmp_path: Path) -> None:
+    path = tmp_path / "out.pcapng"
+    done = annotate(kdissect.open(CAPTURES / "field_header_only.pcap"), path)
+    assert done.written.packets == 0
+    assert packets(path) == []
