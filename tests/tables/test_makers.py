@@ -21,7 +21,7 @@ from kdissect.tables.projection import GATHERED, wanted
 from kdissect.tables.registered import BLOCK_MAKERS
 from tests.conftest import ROOT
 
-CLUSTER = Column("cluster_id", TEXT, "Id of the cluster that a follower expects.", reads=FETCH.request("cluster_id"))
+IMAGINED = Column("imagined", TEXT, "Id of the cluster that a follower expects.", reads=FETCH.request("cluster_id"))
 
 
 @pytest.fixture
@@ -38,64 +38,64 @@ def declare(*columns: Column) -> None:
 
 
 def make(path: str) -> None:
-    """`fetches` with a column `cluster_id` read from a field of the request."""
+    """`fetches` with a column `imagined` read from a field of the request."""
     fetches = BLOCK_MAKERS["fetches"]
 
     def more(block):
         columns, rows = fetches(block)
         asked = block.body_of(1, 0)[block.rows(1)]
-        return {**columns, "cluster_id": lambda: pick(block.nest(1, 0).column(path, TEXT), asked)}, rows
+        return {**columns, "imagined": lambda: pick(block.nest(1, 0).column(path, TEXT), asked)}, rows
 
     makers.BLOCK_MAKERS["fetches"] = more
 
 
 def test_all_is_as_declared(world: pytest.MonkeyPatch) -> None:
     complete()
-    declare(CLUSTER)
+    declare(IMAGINED)
     make("cluster_id")
     complete()
 
 
 def test_a_column_that_nobody_fills(world: pytest.MonkeyPatch) -> None:
-    declare(CLUSTER)
-    with pytest.raises(DeclarationError, match=r"'fetches', column 'cluster_id': it is declared .* nobody fills it"):
+    declare(IMAGINED)
+    with pytest.raises(DeclarationError, match=r"'fetches', column 'imagined': it is declared .* nobody fills it"):
         complete()
 
 
 def test_a_column_that_is_not_declared(world: pytest.MonkeyPatch) -> None:
     make("cluster_id")
-    with pytest.raises(DeclarationError, match=r"table 'fetches', column 'cluster_id': .* it is not declared"):
+    with pytest.raises(DeclarationError, match=r"table 'fetches', column 'imagined': .* it is not declared"):
         complete()
 
 
 def test_a_field_that_is_not_in_reads(world: pytest.MonkeyPatch) -> None:
-    declare(replace(CLUSTER, reads=frozenset()))
+    declare(replace(IMAGINED, reads=frozenset()))
     make("cluster_id")
-    with pytest.raises(DeclarationError, match="'cluster_id': its maker reads 'cluster_id' of the request of"):
+    with pytest.raises(DeclarationError, match="'imagined': its maker reads 'cluster_id' of the request of"):
         complete()
 
 
 def test_a_field_that_is_not_read(world: pytest.MonkeyPatch) -> None:
-    declare(replace(CLUSTER, reads=FETCH.request("cluster_id", "rack_id")))
+    declare(replace(IMAGINED, reads=FETCH.request("cluster_id", "rack_id")))
     make("cluster_id")
     with pytest.raises(DeclarationError, match=r"`reads` names 'rack_id' .* its maker does not read it"):
         complete()
 
 
 def test_columns_of_the_analysis(world: pytest.MonkeyPatch) -> None:
-    declare(replace(CLUSTER, by=By.FETCH_HOLDS, reads=frozenset()))
-    with pytest.raises(DeclarationError, match=r"column 'cluster_id': .* the 'fetch holds' of 'fetches' makes no such"):
+    declare(replace(IMAGINED, by=By.FETCH_HOLDS, reads=frozenset()))
+    with pytest.raises(DeclarationError, match=r"column 'imagined': .* the 'fetch holds' of 'fetches' makes no such"):
         fills(By.FETCH_HOLDS, {"fetches": ["hold", "excess_ms"]})
-    fills(By.FETCH_HOLDS, {"fetches": ["hold", "excess_ms", "cluster_id", "_helper"]})
+    fills(By.FETCH_HOLDS, {"fetches": ["hold", "excess_ms", "imagined", "_helper"]})
     with pytest.raises(DeclarationError, match=r"column 'reason': .* it is not declared"):
-        fills(By.FETCH_HOLDS, {"fetches": ["hold", "excess_ms", "cluster_id", "reason"]})
+        fills(By.FETCH_HOLDS, {"fetches": ["hold", "excess_ms", "imagined", "reason"]})
     with pytest.raises(DeclarationError, match="table 'produces', which 'fetch holds' makes, is not declared"):
         fills(By.FETCH_HOLDS, {"produces": ["hold"]})
 
 
 def test_a_table_that_nobody_makes(world: pytest.MonkeyPatch) -> None:
     tables: dict[str, Table] = makers.TABLES  # type: ignore[assignment]
-    tables["produces"] = table("produces", "Produce exchange", CLUSTER, made=By.BLOCK, key=())
+    tables["produces"] = table("produces", "Produce exchange", IMAGINED, made=By.BLOCK, key=())
     with pytest.raises(DeclarationError, match="table 'produces': no row maker is registered"):
         complete()
 
@@ -103,15 +103,15 @@ def test_a_table_that_nobody_makes(world: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"columns": (CLUSTER, CLUSTER)}, "column 'cluster_id': it is declared twice"),
-        ({"columns": (replace(CLUSTER, doc="An id"),)}, "no sentence"),
-        ({"columns": (CLUSTER,), "shown": ("cluster",)}, "no column 'cluster', which `shown` names"),
-        ({"columns": (CLUSTER,), "key": ("at",)}, "no column 'at', which `key` names"),
+        ({"columns": (IMAGINED, IMAGINED)}, "column 'imagined': it is declared twice"),
+        ({"columns": (replace(IMAGINED, doc="An id"),)}, "no sentence"),
+        ({"columns": (IMAGINED,), "shown": ("cluster",)}, "no column 'cluster', which `shown` names"),
+        ({"columns": (IMAGINED,), "key": ("at",)}, "no column 'at', which `key` names"),
     ],
 )
 def test_a_declaration_that_contradicts_itself(change: dict[str, object], said: str) -> None:
     with pytest.raises(DeclarationError, match=said):
-        replace(Table("t", "row", (CLUSTER,), By.BLOCK, ()), **change)  # type: ignore[arg-type]
+        replace(Table("t", "row", (IMAGINED,), By.BLOCK, ()), **change)  # type: ignore[arg-type]
 
 
 def test_readers_name_columns_that_are_there() -> None:
