@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from kdissect.problems import UsageError
 from kdissect.tables.declaration.apis import API_VERSIONS, GROUPS, LIST_OFFSETS, PRODUCER_IDS, TOPICS
+from kdissect.tables.declaration.diagnosis import CAPTURE_QUALITY, FINDINGS, PROBLEMS
 from kdissect.tables.declaration.fetching import FETCH_PARTITIONS, FETCHES
 from kdissect.tables.declaration.model import Column, Table
-from kdissect.tables.declaration.quality import CAPTURE_QUALITY, FINDINGS, PROBLEMS
-from kdissect.tables.declaration.recording import PRODUCERS, RECORD_BATCHES, RECORDS
+from kdissect.tables.declaration.record_data import PRODUCERS, RECORD_BATCHES, RECORDS
 from kdissect.tables.declaration.sessions import FETCH_SESSIONS, SESSION_PARTITIONS, SHARE_SESSIONS
 from kdissect.tables.declaration.traffic import CONNECTIONS, EXCHANGES
 from kdissect.tables.suggestion import near
