@@ -179,6 +179,17 @@ def latency(table: pa.Table, by: Sequence[str], width: int, *, local: bool = Fal
     return rows_of(table, shown, width, DROPPED, local=local)
 
 
+def budget(table: pa.Table, width: int, *, several: bool, local: bool = False) -> list[Text]:
+    """Where the time of each subject went, without empty boxes. `several`: rows have a time."""
+    if not table.num_rows:
+        return [Text("No Kafka exchange in this capture.")]
+    columns = [name for name in table.column_names if name not in ("at", "until")]
+    columns = [name for name in columns if name in ("by", "subject", "wall_ms") or any(table[name].to_pylist())]
+    return rows_of(
+        table, [*columns[:2], *(["at"] if several else []), *columns[2:]], width, ("exchanges",), local=local
+    )
+
+
 def rows_of(
     table: pa.Table, columns: Sequence[str], width: int, dropped: Sequence[str] = (), *, local: bool = False
 ) -> list[Text]:

@@ -217,6 +217,20 @@ def print_latency(
         table_rows.write(table.schema, table.to_batches(), form or "table", output, csv_safe=csv_safe)
 
 
+def print_budget(
+    capture: Capture, by: Sequence[str], every: float | None, span: tuple[str | None, str | None], form: str | None,
+    output: str | None, local: bool, csv_safe: bool = False,
+) -> None:  # fmt: skip
+    """Print where the time went as text, or write it."""
+    table_rows.refuse_binary(form or "table", output)
+    capture.not_input(output)
+    table = capture.analysis.budget(by, every, *span)
+    if form in (None, "table") and output is None:
+        _print(analyses.budget(table, terminal.width(), several=every is not None, local=local))
+    else:
+        table_rows.write(table.schema, table.to_batches(), form or "table", output, csv_safe=csv_safe)
+
+
 def print_diff(a: Capture, b: Capture, by: Sequence[str], top: int | None) -> None:
     """Print how two captures differ."""
     from kdissect.analysis.latency import checked

@@ -316,6 +316,30 @@ def latency(
     print_latency(opened, by or ["api"], every, where, form, output, local, sort, limit, csv_safe)
 
 
+@main.command(short_help="Where the time went: broker, network, client, waits.")
+@capture_arguments()
+@selection_options
+@click.option(
+    "--by", metavar="A,B", callback=comma_list, help="By any of client, broker, group, topic; client when not given."
+)
+@click.option("--every", metavar="TIME", callback=seconds, help="A row for each stretch of time: 1s, 500ms, 5m.")
+@output_options
+@time_options
+def budget(
+    captures: tuple[str, ...], demo: bool, by: list[str] | None, every: float | None, form: str | None, csv_safe: bool,
+    output: str | None, local: bool, start: str | None, end: str | None, **settings: Any,
+) -> None:  # fmt: skip
+    """Print where the time of each client (or broker, group, topic) went, each moment counted once.
+
+    agreed is what fetches asked brokers to wait, broker what they took beyond it; own is the client's, between an
+    answer with records and its next fetch; idle is when nothing was asked for. --from and --to say which span.
+    """
+    from kdissect.cli.answers import print_budget
+
+    opened = open_capture(captures, demo=demo, **settings)
+    print_budget(opened, by or ["client"], every, (start, end), form, output, local, csv_safe)
+
+
 @main.command(short_help="Two captures compared.")
 @click.argument("a", type=click.Path(), metavar="A")
 @click.argument("b", type=click.Path(), metavar="B")

@@ -7,10 +7,12 @@ works as well on tables read back from Parquet.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from kdissect.engine.clock import nanoseconds
 from kdissect.problems import UsageError
 from kdissect.tables.declaration import readers
 
@@ -60,6 +62,25 @@ class Analysis:
         asked = _latency_tables(columns)
         tables = self._capture.tables(asked, {} if where is None else {"exchanges": where})
         return latency(tables["exchanges"], tables.get("fetch_partitions"), by, every, tables["fetches"])
+
+    def budget(
+        self, by: Sequence[str] = ("client",), every: float | None = None, start: str | datetime | None = None,
+        end: str | datetime | None = None,
+    ) -> pa.Table:  # fmt: skip
+        """Where the time of each subject went, one row each (and bucket of `every` seconds).
+
+        `by`: any of client, broker, group, topic. `start`, `end`: the span, as for `kdissect.open`; what came before
+        and after it is read all the same, for requests lie across its borders. Columns as
+        `kdissect.analysis.budget.time_budget` says. Raises UsageError for an unknown subject or time.
+        """
+        from kdissect.analysis.budget import time_budget
+
+        asked = dict(readers.BUDGET.tables)
+        if "topic" in by:
+            asked |= readers.BUDGET_TOPICS.tables
+        span = [nanoseconds(one, self._capture._captures) for one in (start, end)]
+        first, last = (None if one is None else one // 1000 for one in span)
+        return time_budget(self._capture.tables(asked), by, every, first, last)
 
     def findings(self) -> pa.Table:
         """The table `findings`: sentences with their evidence, worst first."""

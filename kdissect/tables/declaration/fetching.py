@@ -155,7 +155,8 @@ FETCHES = table(
     Column(
         "excess_ms",
         MS,
-        "What broker_ms holds beyond what the request agreed to; null where that cannot be known.",
+        "What broker_ms holds beyond what the request agreed to: all of it where the data was there, the part beyond "
+        "max_wait_ms where it was waited for; null where that cannot be known.",
         by=By.FETCH_HOLDS,
     ),
     Column("throttle_ms", MS, "ThrottleTimeMs of the response (v1 and later)."),

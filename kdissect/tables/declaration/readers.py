@@ -153,6 +153,16 @@ LATENCY = reader(
     fetches="exchange_id excess_ms",
     fetch_partitions="exchange_id topic",
 )
+BUDGET = reader(
+    "time budgets",
+    exchanges="exchange_id connection_id client_id broker api_key status hold request_first_at response_last_at "
+    "request_transfer_ms network_ms queued_ms broker_ms response_transfer_ms network_kind",
+    fetches="exchange_id max_wait_ms record_bytes",
+    connections="connection_id group_id ended_at",
+)
+BUDGET_TOPICS = reader(
+    "time budgets of topics", fetch_partitions="exchange_id topic", record_batches="exchange_id topic"
+)
 MATCHING = reader(
     "comparing two captures, besides latency",
     exchanges="connection_id client_ip client_port broker_ip broker_port correlation_id request_last_at error",

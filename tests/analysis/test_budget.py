@@ -1,0 +1,116 @@
+"""Time budgets: boxes that add up, and stories whose owner is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import kdissect
+from kdissect.analysis.budget import BOXES, SUBJECTS, time_budget
+from kdissect.problems import UsageError
+from tests.analysis.read import CAPTURES
+from tests.analysis.wire import START, made
+
+A, B = "00000000000000aa", "00000000000000bb"
+ALL = (*BOXES, "own_ms", "idle_ms", "unknown_ms")
+
+
+def exchange(n: int, at: float, api: int = 1, connection: str = A, **parts: Any) -> dict[str, Any]:
+    """An exchange of client c with broker 1 that begins `at` ms after the start; `parts` in ms."""
+    names = ("request_transfer_ms", "network_ms", "queued_ms", "broker_ms", "response_transfer_ms")
+    given = {name: float(parts.pop(name, 0)) for name in names}
+    begun = START + int(at * 1000)
+    return {
+        "exchange_id": f"{connection}:{n}", "connection_id": connection, "client_id": "c", "broker": "1",
+        "api_key": api, "status": "ok", "request_first_at": begun,
+        "response_last_at": begun + int(sum(given.values()) * 1000), **given,
+    } | parts  # fmt: skip
+
+
+def budget(rows: list[dict[str, Any]], fetches: list[dict[str, Any]] = [], **more: Any) -> dict[str, Any]:  # noqa: B006
+    connections = [{"connection_id": name, "ended_at": START + 10_000_000} for name in (A, B)]
+    tables = {
+        "exchanges": made("exchanges", rows), "fetches": made("fetches", fetches),
+        "connections": made("connections", connections),
+    }  # fmt: skip
+    (row,) = time_budget(tables, **more).to_pylist()
+    assert sum(row[box] for box in ALL) == pytest.approx(row["wall_ms"])
+    return {name: value for name, value in row.items() if name in ALL and value}
+
+
+def fetch(n: int, wait: int, records: int = 0, connection: str = A) -> dict[str, Any]:
+    return {"exchange_id": f"{connection}:{n}", "max_wait_ms": wait, "record_bytes": records}
+
+
+def test_each_part_has_its_box() -> None:
+    row = exchange(0, 0, api=0, request_transfer_ms=1, network_ms=8, broker_ms=5, response_transfer_ms=2)
+    assert budget([row]) == {"network_ms": 11.0, "broker_ms": 5.0}
+
+
+def test_requests_in_flight_together_count_once() -> None:
+    rows = [exchange(n, n * 2, api=0, broker_ms=10) for n in range(5)]
+    assert budget(rows) == {"broker_ms": 18.0}
+
+
+def test_a_long_poll_is_agreed_up_to_its_wait() -> None:
+    rows = [exchange(0, 0, broker_ms=700, hold="data")]
+    assert budget(rows, [fetch(0, 500)]) == {"agreed_ms": 500.0, "broker_ms": 200.0}
+    assert budget([rows[0] | {"hold": "immediate"}], [fetch(0, 500)]) == {"broker_ms": 700.0}
+
+
+def test_a_commit_beside_a_long_poll_does_not_outrank_it() -> None:
+    rows = [exchange(0, 0, broker_ms=400, hold="data"), exchange(0, 100, api=8, connection=B, broker_ms=50)]
+    assert budget(rows, [fetch(0, 500)]) == {"agreed_ms": 400.0}
+
+
+def test_between_an_answer_with_records_and_the_next_fetch_is_the_clients_own() -> None:
+    rows = [exchange(0, 0, broker_ms=10, hold="data"), exchange(1, 100, broker_ms=10, hold="data")]
+    assert budget(rows, [fetch(0, 500, 70), fetch(1, 500)]) == {"agreed_ms": 20.0, "own_ms": 90.0}
+    assert budget(rows, [fetch(0, 500), fetch(1, 500)]) == {"agreed_ms": 20.0, "idle_ms": 90.0}
+
+
+def test_a_broker_that_answers_nobody_owns_the_time() -> None:
+    rows = [
+        exchange(0, 0, api=0, broker_ms=1),
+        exchange(1, 10, broker_ms=3000, hold="data"),
+        exchange(0, 20, api=0, connection=B, broker_ms=2990),
+        exchange(2, 10, api=0, broker_ms=3001),
+    ]
+    assert budget(rows, [fetch(1, 500)], start=START + 10_000, end=START + 3_010_000) == {"broker_ms": 3000.0}
+    alone = budget(rows[:2], [fetch(1, 500)], start=START + 10_000, end=START + 3_010_000)
+    assert alone == {"agreed_ms": 500.0, "broker_ms": 2500.0}
+
+
+def test_a_request_without_an_answer_is_unknown() -> None:
+    row = exchange(0, 0, api=0) | {"status": "unanswered", "response_last_at": None, "broker_ms": None}
+    assert budget([row], end=START + 2_000_000) == {"unknown_ms": 2000.0}
+
+
+@pytest.mark.parametrize("every", [None, 0.25])
+def test_boxes_add_up_to_the_wall_time(every: float | None) -> None:
+    table = kdissect.open(CAPTURES / "base.pcap").analysis.budget(SUBJECTS, every)
+    assert set(table["by"].to_pylist()) == {"client", "broker", "group", "topic"}
+    boxes = np.stack([np.asarray(table[box]) for box in ALL], axis=1)
+    assert boxes.min() >= -1e-6
+    assert np.allclose(boxes.sum(axis=1), np.asarray(table["wall_ms"]))
+
+
+def test_stretches_hold_what_the_whole_does() -> None:
+    capture = kdissect.open(CAPTURES / "base_short.pcap")
+    whole, cut = (capture.analysis.budget(("client",), every) for every in (None, 0.1))
+    for box in (*ALL, "wall_ms", "exchanges"):
+        summed = cut.group_by("subject", use_threads=False).aggregate([(box, "sum")])
+        found = dict(zip(summed["subject"].to_pylist(), summed[f"{box}_sum"].to_pylist(), strict=True))
+        for subject, value in zip(whole["subject"].to_pylist(), whole[box].to_pylist(), strict=True):
+            assert found[subject] == pytest.approx(value, abs=0.01)
+
+
+def test_no_exchanges_and_wrong_subjects() -> None:
+    none = {"exchanges": made("exchanges", []), "fetches": made("fetches", []), "connections": made("connections", [])}
+    assert time_budget(none).num_rows == 0
+    assert isinstance(time_budget(none, SUBJECTS), pa.Table)
+    with pytest.raises(UsageError):
+        time_budget(none, ("nothing",))
