@@ -222,6 +222,8 @@ def print_budget(
     output: str | None, local: bool, csv_safe: bool = False,
 ) -> None:  # fmt: skip
     """Print where the time went as text, or write it."""
+    from kdissect.cli import analyses
+
     table_rows.refuse_binary(form or "table", output)
     capture.not_input(output)
     table = capture.analysis.budget(by, every, *span)

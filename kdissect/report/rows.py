@@ -127,7 +127,7 @@ def heat(exchanges: pa.Table, every: float) -> pa.Table:
 
 PARTS = (
     "waited as asked", "until data came", "beyond what was asked", "broker", "replication", "rebalance", "throttled",
-    "queued", "transfer",
+    "queued", "network", "transfer",
 )  # fmt: skip
 """What the time of an exchange is made of, as `time_parts` tells them apart."""
 
@@ -157,6 +157,7 @@ def time_parts(exchanges: pa.Table, fetches: pa.Table) -> pa.Table:
         rest = rest & ~words[word]
     values["broker"] = np.where(rest, broker, 0)
     values["queued"] = reals(exchanges, "queued_ms")
+    values["network"] = reals(exchanges, "network_ms")
     values["transfer"] = np.nan_to_num(reals(exchanges, "request_transfer_ms")) + np.nan_to_num(
         reals(exchanges, "response_transfer_ms")
     )

@@ -56,12 +56,12 @@ def test_parts_of_the_time_add_up(tables: dict[str, pa.Table], exchanges: pd.Dat
     assert totals["queued"] == pytest.approx(exchanges.queued_ms.sum())
     transfer = exchanges.request_transfer_ms.sum() + exchanges.response_transfer_ms.sum()
     assert totals["transfer"] == pytest.approx(transfer)
-    of_brokers = totals.drop(["queued", "transfer"]).sum()
+    of_brokers = totals.drop(["queued", "transfer", "network"]).sum()
     assert of_brokers == pytest.approx(exchanges.broker_ms.clip(lower=0).sum(), rel=1e-3)
     assert totals["beyond what was asked"] == pytest.approx(exchanges.excess_ms.clip(lower=0).sum())
     polls = exchanges[exchanges.hold == "timeout"]
     assert totals["waited as asked"] >= (polls.broker_ms - polls.excess_ms).sum() > 0
-    assert {"throttled", "replication", "rebalance", "until data came"} <= set(totals.index)
+    assert {"throttled", "network", "rebalance", "until data came"} <= set(totals.index)
 
 
 def test_outliers_are_no_long_polls(tables: dict[str, pa.Table], exchanges: pd.DataFrame) -> None:

@@ -16,7 +16,6 @@ from kdissect.analysis.holds.fetch_holds import (
     HOLDS,
     IMMEDIATE,
     REBALANCE,
-    REPLICATION,
     THROTTLED,
     TIMEOUT,
     UNKNOWN,
@@ -36,10 +35,11 @@ def exchange_holds(
 ) -> pa.Array:
     """`exchanges.hold`, a column as long as `exchanges`.
 
-    Fetches have what `fetches` (out of a `HoldTracker`) says. Produce with acks=all waits for `replication`, JoinGroup
-    and SyncGroup for the `rebalance`; ShareFetch is judged by its own wait. `messages`: nested tables by API and side,
-    read where they are there: ("Produce", "request"): acks; ("ShareFetch", "request"): max_wait_ms, min_bytes;
-    ("ShareFetch", "response"): responses. Without them those APIs have no hold. APIs that wait for nothing have none.
+    Fetches have what `fetches` (out of a `HoldTracker`) says. Produce with acks=all may have waited for followers,
+    which its own exchange does not tell: `unknown`. JoinGroup and SyncGroup wait for the `rebalance`; ShareFetch is
+    judged by its own wait. `messages`: nested tables by API and side, read where they are there:
+    ("Produce", "request"): acks; ("ShareFetch", "request"): max_wait_ms, min_bytes; ("ShareFetch", "response"):
+    responses. Without them those APIs have no hold. APIs that wait for nothing have none.
     `throttled`: exchanges whose throttle windows count, `exchanges` themselves when None.
     """
     codes = hold_codes(exchanges, messages or {}, exchanges if throttled is None else throttled)
@@ -83,7 +83,7 @@ def hold_codes(
         at = locate(keys, keys_of(produce))
         every = (at >= 0) & answered
         every[every] = ints(produce, "acks")[at[every]] == -1
-        hold[every] = np.where(usual[every] >= 0, usual[every], REPLICATION)
+        hold[every] = np.where(usual[every] >= 0, usual[every], UNKNOWN)
     share = messages.get(("ShareFetch", "request"))
     if share is not None and share.num_rows:
         at = locate(keys, keys_of(share))

@@ -85,7 +85,8 @@
   const LIGHT = {
     p50: "#7fb3e6", p90: "#3b82c4", p99: "#8a5300", max: "#b42318",
     "waited as asked": "#c3cbd5", "until data came": "#9cc3e8", "beyond what was asked": "#c8321f", broker: "#e58a2b",
-    replication: "#2a9d8f", rebalance: "#8d6e53", throttled: "#8e5cc2", queued: "#d9b310", transfer: "#5b9a3c",
+    replication: "#2a9d8f", rebalance: "#8d6e53", throttled: "#8e5cc2", queued: "#d9b310",
+    network: "#3a7ca5", transfer: "#5b9a3c",
     timeout: "#c3cbd5", data: "#9cc3e8", immediate: "#e58a2b", error: "#c8321f", unknown: "#7b8794",
     closed: "#5b9a3c", replaced: "#3b82c4", empty: "#9aa5b1", evicted: "#c8321f", open: "#e5a82b",
     created: "#3b82c4", continued: "#5b9a3c", evicted_or_unknown: "#c8321f", epoch_error: "#8e5cc2",

@@ -196,9 +196,9 @@ EXCHANGES = table(
     Column(
         "hold",
         TEXT,
-        "Why the broker answered when it did: data, timeout, throttled, error, immediate, replication (Produce "
-        "acks=all), "
-        "rebalance (JoinGroup, SyncGroup), unknown; null for APIs that wait for nothing.",
+        "Why the broker answered when it did: data, timeout, throttled, error, immediate, "
+        "rebalance (JoinGroup, SyncGroup), unknown (of a Produce with acks=all too: it may have waited for followers); "
+        "null for APIs that wait for nothing.",
         by=By.EXCHANGE_HOLDS,
     ),
     Column(
