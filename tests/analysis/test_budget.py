@@ -114,3 +114,23 @@ def test_no_exchanges_and_wrong_subjects() -> None:
     assert isinstance(time_budget(none, SUBJECTS), pa.Table)
     with pytest.raises(UsageError):
         time_budget(none, ("nothing",))
+
+
+STORIES = CAPTURES / "stories"
+
+
+def test_three_seconds_of_a_suspended_broker_are_its_own() -> None:
+    capture = kdissect.open(STORIES / "slow_broker.pcap.zst")
+    table = capture.analysis.budget(("broker",), None, "2026-11-22T01:02:51.698", "2026-11-22T01:02:54.696")
+    rows = {row["subject"]: row for row in table.to_pylist()}
+    assert rows["3"]["broker_ms"] >= 0.98 * rows["3"]["wall_ms"]
+    assert max(rows[other]["broker_ms"] for other in "12") < 0.25 * rows["3"]["wall_ms"]
+
+
+def test_a_consumer_whose_application_is_slow_and_a_healthy_one() -> None:
+    capture = kdissect.open(STORIES / "slow_consumer.pcap.zst")
+    rows = {row["subject"]: row for row in capture.analysis.budget(("client",)).to_pylist()}
+    slow, healthy = rows["c3a"], rows["c3b"]
+    assert slow["own_ms"] > 0.7 * slow["wall_ms"]
+    assert healthy["agreed_ms"] > 0.9 * healthy["wall_ms"]
+    assert healthy["broker_ms"] < 0.02 * healthy["wall_ms"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -99,3 +100,41 @@ def test_on_one_host_the_network_takes_next_to_nothing_in_all_captures() -> None
     assert rows > 15_000
     assert blamed <= rows / 1000
     assert np.median(errors) <= 0.3
+
+
+DELAYED_AT = datetime(2026, 11, 22, 1, 10, 20, 205_000, tzinfo=UTC)
+"""When the way to the broker took 80 ms more, and a moment for what was under way."""
+
+
+def both_ends() -> list[tuple[dict[str, object], dict[str, object]]]:
+    """Exchanges after the change as the client's capture has them, and as the broker's has: of a producer that waits
+    for each answer, one that does not, and a consumer."""
+    key = ("client_port", "broker_port", "exchange_id")
+    columns = [*key, "client_id", "request_first_at", "network_ms", "queued_ms", "broker_ms"]
+    ends = []
+    for name in ("client", "broker"):
+        rows = (
+            kdissect.open(CAPTURES / "stories" / f"net_delay_{name}.pcap.zst")
+            .table("exchanges", columns=columns)
+            .to_pylist()
+        )
+        ends.append({(row["client_port"], row["broker_port"], row["exchange_id"].split(":")[1]): row for row in rows})
+    client, broker = ends
+    return [
+        (row, broker[place])
+        for place, row in client.items()
+        if row["client_id"] in ("p30", "p30b", "c30")
+        and row["request_first_at"] > DELAYED_AT
+        and None not in (row["broker_ms"], broker[place]["broker_ms"])
+    ]
+
+
+def test_a_network_that_became_slow_is_not_the_brokers() -> None:
+    pairs = both_ends()
+    assert len(pairs) > 700
+    errors = np.array([abs(here["broker_ms"] - there["broker_ms"]) for here, there in pairs])  # type: ignore[operator]
+    assert np.median(errors) <= 0.6
+    assert np.mean(errors <= 2) >= 0.85
+    assert np.quantile(errors, 0.95) <= 8
+    queued = [sum(end["queued_ms"] for end in ends) for ends in zip(*pairs, strict=True)]  # type: ignore[misc]
+    assert abs(queued[0] - queued[1]) <= queued[1] / 10
