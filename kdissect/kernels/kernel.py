@@ -22,6 +22,8 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any, TypeVar
 
+import numpy as np
+
 from kdissect.kernels import native
 from kdissect.kernels.signature import Signature, parse
 
@@ -29,6 +31,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 PLAIN = os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0")
 """Whether kernels run as Python."""
+if PLAIN:
+    np.seterr(over="ignore")  # numpy's integers come round as the kernels' do, and warn
 LIBRARY = None if PLAIN else native.find()
 """The shared object of all kernels."""
 

@@ -230,10 +230,10 @@ def _flatten(steps: Sequence[Step], out: list[Packet]) -> None:
             out.append(step)
 
 
-def segments_of(steps: Sequence[Step], data: bytearray, begin: float = 1.0) -> np.ndarray[Any, Any]:
-    """Segment rows of these steps, whose bytes are appended to `data`."""
-    position = list(ISN)
-    started = [False, False]
+def segments_of(
+    steps: Sequence[Step], data: bytearray, position: list[int], begin: float = 1.0, first: int = 0
+) -> np.ndarray[Any, Any]:
+    """Segment rows of these steps, whose bytes are appended to `data`; `position` is where each side's stream is."""
     now = begin
     rows: list[tuple[float, Any]] = []
     for number, packet in enumerate(_flat(steps)):
@@ -251,10 +251,9 @@ def segments_of(steps: Sequence[Step], data: bytearray, begin: float = 1.0) -> n
         )
         row.flags = packet.flags | packet.window << 8 | packet.ident << 24
         row.at, row.len, row.wire = len(data), have, len(packet.data)
-        row.packet, row.viewpoint = number + 1, packet.viewpoint
+        row.packet, row.viewpoint = first + number + 1, packet.viewpoint
         if packet.again is None and packet.seq is None:
             position[packet.side] += len(packet.data) + bool(packet.flags & (SYN | FIN))
-        started[packet.side] = True
         if packet.seen:
             data += packet.data[:have]
             rows.append((number + packet.late + (0.5 if packet.late else 0), row))
@@ -268,9 +267,12 @@ def segments_of(steps: Sequence[Step], data: bytearray, begin: float = 1.0) -> n
 def play(*steps: Step, blocks: Sequence[Sequence[Step]] = (), finish: bool = True, unsealer: Any = None) -> Played:
     """Drive one connection's packets through a dissector. `blocks`: more of it, each given in a call of its own."""
     data = bytearray()
-    parts = [segments_of(steps, data)] if not blocks else []
-    for block in blocks:
-        parts.append(segments_of(block, data, 1.0 if not parts else float(parts[-1][-1, 0]) / MS))
+    position = list(ISN)
+    parts: list[Any] = []
+    for block in [steps, *blocks]:
+        begin = float(parts[-1][-1, 0]) / MS if parts else 1.0
+        if block:
+            parts.append(segments_of(block, data, position, begin, sum(map(len, parts))))
     window = Window(max(len(data), 1 << 12), 2)
     window.reset()
     window.advance(0, 0, 0)

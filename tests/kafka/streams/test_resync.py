@@ -73,7 +73,7 @@ def test_a_request_is_known_by_key_version_client_id_and_body() -> None:
     ],
 )
 def test_what_is_no_request_is_not_found_in_the_middle(body: bytes) -> None:
-    assert middle(sends(CLIENT, body), acknowledges(BROKER), ONE) in ([], ["ok"])
+    assert middle(sends(CLIENT, body), acknowledges(BROKER), ONE) == ["ok"]
     played = play(sends(CLIENT, body), sends(BROKER, b"\0\0\0\x06\0\0\0\x01\0\0"))
     assert played.statuses == []
     assert int(played.connection["kafka"]) == 0
@@ -100,9 +100,9 @@ def test_a_first_request_without_client_id_needs_a_second_sign() -> None:
     """As small numbers in any protocol might be one: an answer to it, or a request behind it."""
     bare = request(1, client=None)
     assert middle(bare, request(2, client=None), [response(1), response(2)]) == ["ok", "ok"]
-    assert middle(bare, response(1)) in ([], ["ok"])
+    assert middle(bare, response(1)) == ["ok"]
     assert play(opening(), bare, response(1)).statuses == ["ok"]
-    assert play(opening(), bare, response(7)).statuses in ([], ["unanswered", "orphan"], ["pending", "orphan"])
+    assert play(opening(), bare, response(7)).statuses == []
     two = sends(CLIENT, request_bytes(1, client=None) + b"\0\0\0\x30" + b"\xff" * 30)
     assert play(two, response(1)).statuses == []
 
@@ -134,9 +134,9 @@ def test_a_response_far_below_is_none() -> None:
     steps = [request(1000), response(1000 - NEAR - 1), response(1000)]
     assert middle(steps) == ["ok"]
     both = sends(BROKER, response_bytes(999) + b"\0\0\0\x08\x11\x11\x11\x11\0\0\0\0")
-    assert middle(request(1000), both, response(1000)) in (["ok"], ["ok", "orphan"])
+    assert middle(request(1000), both, response(1000)) == ["ok"]
     cut = sends(BROKER, response_bytes(999) + b"\0\0\0")
-    assert middle(request(1000), cut, [Packet(BROKER, response_bytes(1000)[3:])]) in (["ok"], ["ok", "orphan"])
+    assert middle(request(1000), cut, [Packet(BROKER, response_bytes(1000)[3:])]) == ["ok", "orphan"]
 
 
 @pytest.mark.parametrize("size", [WINDOW, 3 * WINDOW])
@@ -162,7 +162,6 @@ def test_a_large_request_cut_by_the_snap_length() -> None:
 
 def test_a_large_response_after_a_loss() -> None:
     """All of it that is there fits and a waiting id vouches."""
-    fetched = struct.pack(">ihi", 0, 0, 0)
     answer = framed(
         struct.pack(">i", 3)
         + struct.pack(">i", 1)
@@ -175,9 +174,7 @@ def test_a_large_response_after_a_loss() -> None:
     asked = request(3, api=1, body=struct.pack(">iii", -1, 500, 1) + struct.pack(">i", 0)[:4])
     steps = [ONE, request(2), response(2), lost(), asked, pieces(BROKER, answer), acknowledges(CLIENT), quiet(70)]
     played = play(opening(), steps)
-    assert played.statuses[0] == "ok"
-    assert played.statuses[-1] in ("ok", "partial")
-    assert len(fetched) == 10
+    assert played.statuses == ["ok", "partial", "ok"]
 
 
 def test_an_api_versions_answer_may_have_the_layout_of_version_zero() -> None:
@@ -273,8 +270,7 @@ def test_both_directions_are_settled_by_what_one_shows() -> None:
 
 def test_requests_behind_a_gap_tell_the_sides_at_the_end() -> None:
     steps = [sends(CLIENT, b"\0\0\0\x09\xee"), sends(CLIENT, b"xx"), lost(), request(1), response(1)]
-    played = play(steps)
-    assert played.statuses in (["ok"], [])
+    assert play(steps).statuses == ["ok"]
 
 
 def test_a_response_waits_while_its_request_may_lie_behind_a_hole() -> None:
@@ -290,3 +286,37 @@ def test_a_snap_length_within_what_is_searched() -> None:
     assert play(steps).statuses[-1:] == ["ok"]
     steps = [ONE, request(2), lost(), request(3), request(4), snapped(20), request(5), response(5), quiet(70)]
     assert play(opening(), steps).statuses[-1] == "ok"
+
+
+def test_a_response_is_not_passed_over_while_its_request_waits_behind_a_hole() -> None:
+    """Met in its middle: the request of id 3 came, but bytes before it did not."""
+    steps = [request(1), [acknowledges(BROKER) for _ in range(40)], request(2), lost(), request(3), response(3)]
+    assert play(steps).statuses[-1] == "ok"
+
+
+def test_a_version_that_is_not_known_in_two_packets() -> None:
+    newer = cut_up(request(3, api=12, version=90), 30)
+    assert play(opening(), ONE, request(2), lost(), newer, response(3), quiet(70)).statuses == ["ok", "ok"]
+
+
+@pytest.mark.parametrize("body", [b"\xee" * 9, b"\0" * 2 * WINDOW])
+def test_a_first_response_is_believed_whatever_it_holds(body: bytes) -> None:
+    assert play(opening(), request(1), pieces(BROKER, response_bytes(1, body))).statuses == ["ok"]
+
+
+def test_a_response_to_an_unknown_version_is_only_believed_whole() -> None:
+    asked = request(3, api=12, version=90)
+    before = [ONE, request(2), response(2), lost()]
+    whole = play(opening(), before, asked, response(3, b"\0\0\0"), acknowledges(CLIENT), quiet(70))
+    assert whole.statuses == ["ok", "partial", "ok"]
+    torn = play(opening(), before, asked, pieces(BROKER, response_bytes(3, b"\0" * 2 * WINDOW)), acknowledges(CLIENT))
+    assert torn.statuses[:2] == ["ok", "partial"]
+    assert "ok" not in torn.statuses[2:]
+
+
+def test_a_budget_that_is_spent_tries_nothing_more() -> None:
+    """Bytes that look like responses to the request that waits, again and again: each is one trial."""
+    data = struct.pack(">ii", 600, 3) * 20_000
+    steps = [ONE, request(2), response(2), lost(), request(3), pieces(BROKER, data, 1400), acknowledges(CLIENT)]
+    played = play(opening(), steps, response(3), quiet(70))
+    assert played.statuses[:2] == ["ok", "partial"]

@@ -1,0 +1,52 @@
+"""Kernels run as Python: the whole program for debuggers, and how much of the stream core its tests reach."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+PLAIN = {**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTHONPATH": str(ROOT)}
+CORE = ("framing", "pairing", "resync", "connection_kernel", "assembly")
+LEAST = 95
+"""Branches of each file that the tests here reach, %."""
+PROGRAM = """
+import sys, kdissect
+tables = kdissect.open(sys.argv[1], jobs=1).tables(["exchanges", "connections", "problems", "fetches"])
+print({name: table.to_pylist() for name, table in tables.items()})
+"""
+
+
+def test_the_whole_program_runs_as_python() -> None:
+    """The same tables, and nothing on standard error."""
+    told = []
+    for environment in (PLAIN, {**PLAIN, "NUMBA_DISABLE_JIT": "0"}):
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM, "captures/base_tiny.pcap"], env=environment, cwd=ROOT, capture_output=True,
+            text=True, check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, "")
+        told.append(done.stdout)
+    assert told[0] == told[1]
+
+
+@pytest.mark.exhaustive
+def test_the_rules_reach_the_stream_core(tmp_path: Path) -> None:
+    """Branch coverage of each file with kernels as Python, by the tests of this folder alone."""
+    data = ["--data-file", str(tmp_path / "coverage")]
+    coverage = [sys.executable, "-m", "coverage"]
+    subprocess.run(
+        [*coverage, "run", *data, "--branch", "--source=kdissect/kafka/streams,kdissect/tcp", "-m", "pytest", "-q",
+         "-p", "no:cacheprovider", str(Path(__file__).parent)],
+        env=PLAIN, cwd=ROOT, check=True, capture_output=True,
+    )  # fmt: skip
+    for name in CORE:
+        folder = "tcp" if name == "assembly" else "kafka/streams"
+        subprocess.run(
+            [*coverage, "report", *data, f"--include=kdissect/{folder}/{name}.py", f"--fail-under={LEAST}"],
+            env=PLAIN, cwd=ROOT, check=True,
+        )  # fmt: skip
