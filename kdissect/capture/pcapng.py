@@ -9,52 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from kdissect.capture.pcap import (
-    AT,
-    BIG,
-    CAPTURED,
-    CAPTURED_BYTES,
-    COUNT,
-    DAMAGED,
-    DROPPED,
-    FACTOR,
-    FOUND,
-    FULL,
-    INTERFACES,
-    LAST,
-    LINK,
-    LINK_TYPE,
-    LOST_NOTES,
-    MASK,
-    MORE,
-    NOTES,
-    NOTHING,
-    NUMBER,
-    NUMBERED,
-    OFFSET,
-    ORIGINAL,
-    ORIGINAL_BYTES,
-    OS_DROPPED,
-    OVER,
-    PACKETS,
-    RECEIVED,
-    RULE,
-    SECTION,
-    SKIPPED,
-    SNAP,
-    SNAPPED,
-    TIME,
-    UNDECIDED,
-    UNKNOWN_INTERFACE,
-    UNKNOWN_LINK,
-    UNTIMED,
-    Bytes,
-    Int,
-    Ints,
-    note_time,
-    u16,
-    u32,
-)
+from kdissect.capture import pcap as pc
+from kdissect.capture.pcap import Bytes, Int, Ints, note_time, u16, u32
 from kdissect.kernels.kernel import kernel, part
 
 MULTIPLY, DIVIDE, BINARY = 0, 1, 2
@@ -67,19 +23,19 @@ def nanoseconds(high: Int, low: Int, interface: Ints) -> Int:
     if high > 0x7FFFFFFF:
         return -1
     ticks = high << 32 | low
-    factor = interface[FACTOR]
-    offset = interface[OFFSET]
-    if interface[RULE] == MULTIPLY:
+    factor = interface[pc.FACTOR]
+    offset = interface[pc.OFFSET]
+    if interface[pc.RULE] == MULTIPLY:
         if ticks > 9_000_000_000_000_000_000 // factor:
             return -1
         time = ticks * factor
-    elif interface[RULE] == DIVIDE:
+    elif interface[pc.RULE] == DIVIDE:
         time = ticks // factor
     else:
         seconds = ticks >> factor if factor < 63 else 0
         if seconds > 9_000_000_000:
             return -1
-        part = ticks & interface[MASK]
+        part = ticks & interface[pc.MASK]
         shift = factor
         if shift > 32:  # keep the product below 2**63
             part >>= shift - 32
@@ -95,13 +51,13 @@ def nanoseconds(high: Int, low: Int, interface: Ints) -> Int:
 def describe(data: Bytes, at: Int, size: Int, big: bool, interface: Ints) -> None:
     """An Interface Description Block into an interface row."""
     interface[:] = 0
-    interface[LINK_TYPE] = u16(data, at + 8, big)
-    interface[SNAP] = u32(data, at + 12, big)
-    interface[RULE] = MULTIPLY
-    interface[FACTOR] = 1000  # microseconds unless if_tsresol says otherwise
-    interface[RECEIVED] = -1
-    interface[DROPPED] = -1
-    interface[OS_DROPPED] = -1
+    interface[pc.LINK_TYPE] = u16(data, at + 8, big)
+    interface[pc.SNAP] = u32(data, at + 12, big)
+    interface[pc.RULE] = MULTIPLY
+    interface[pc.FACTOR] = 1000  # microseconds unless if_tsresol says otherwise
+    interface[pc.RECEIVED] = -1
+    interface[pc.DROPPED] = -1
+    interface[pc.OS_DROPPED] = -1
     o = at + 16
     end = at + size - 4
     while end - o >= 4:
@@ -113,20 +69,20 @@ def describe(data: Bytes, at: Int, size: Int, big: bool, interface: Ints) -> Non
             value = np.int64(data[o + 4])
             if value & 0x80:
                 power: Int = min(value & 0x7F, 63)
-                interface[RULE] = BINARY
-                interface[FACTOR] = power
-                interface[MASK] = (1 << power) - 1 if power < 63 else 0x7FFFFFFFFFFFFFFF
+                interface[pc.RULE] = BINARY
+                interface[pc.FACTOR] = power
+                interface[pc.MASK] = (1 << power) - 1 if power < 63 else 0x7FFFFFFFFFFFFFFF
             else:
-                interface[RULE] = MULTIPLY if value <= 9 else DIVIDE
+                interface[pc.RULE] = MULTIPLY if value <= 9 else DIVIDE
                 factor = 1
                 steps: Int = min(abs(9 - value), 18)
                 for _ in range(steps):
                     factor *= 10
-                interface[FACTOR] = factor
+                interface[pc.FACTOR] = factor
         elif code == 14 and length >= 8:
             first = u32(data, o + 4, big)
             second = u32(data, o + 8, big)
-            interface[OFFSET] = first << 32 | second if big else second << 32 | first
+            interface[pc.OFFSET] = first << 32 | second if big else second << 32 | first
         o += 4 + ((length + 3) & ~3)
 
 
@@ -144,7 +100,7 @@ def count_drops(data: Bytes, at: Int, size: Int, big: bool, interface: Ints) -> 
             first = u32(data, o + 4, big)
             second = u32(data, o + 8, big)
             value = (first & 0x7FFFFFFF) << 32 | second if big else (second & 0x7FFFFFFF) << 32 | first
-            column = RECEIVED if code == 4 else DROPPED if code == 5 else OS_DROPPED
+            column = pc.RECEIVED if code == 4 else pc.DROPPED if code == 5 else pc.OS_DROPPED
             interface[column] = max(interface[column], value)
         o += 4 + ((length + 3) & ~3)
 
@@ -157,27 +113,27 @@ def walk_pcapng(
     (block type | big-endian << 40, position, size, interface row) for the caller."""
     n = 0
     capacity = rows.shape[0]
-    why = MORE
+    why = pc.MORE
     while end - at >= 12:
         if n == capacity:
-            why = FULL
+            why = pc.FULL
             break
-        big = state[BIG] == 1
+        big = state[pc.BIG] == 1
         kind = u32(data, at, big)
         if kind == 0x0A0D0D0A:
             magic = u32(data, at + 8, True)
             if magic != 0x1A2B3C4D and magic != 0x4D3C2B1A:
-                why = DAMAGED
+                why = pc.DAMAGED
                 break
             big = magic == 0x1A2B3C4D
         size = u32(data, at + 4, big)
         if size < 12 or size & 3 or size > limit:
-            why = DAMAGED
+            why = pc.DAMAGED
             break
         if size > end - at:
             break
         if u32(data, at + size - 4, big) != size:
-            why = DAMAGED
+            why = pc.DAMAGED
             break
         interface: Int = np.int64(-1)
         captured: Int = np.int64(-1)
@@ -200,74 +156,74 @@ def walk_pcapng(
             original = u32(data, at + 24, big)
             body = at + 28
         elif kind == 0x0A0D0D0A:
-            state[BIG] = 1 if big else 0
-            state[SECTION] = state[INTERFACES]
+            state[pc.BIG] = 1 if big else 0
+            state[pc.SECTION] = state[pc.INTERFACES]
         elif kind == 1 and size >= 20:
-            if state[INTERFACES] < interfaces.shape[0]:
-                describe(data, at, size, big, interfaces[state[INTERFACES]])
-                if state[NOTES] < notes.shape[0]:
-                    notes[state[NOTES], 0] = kind | (np.int64(1) << 40 if big else 0)
-                    notes[state[NOTES], 1] = at
-                    notes[state[NOTES], 2] = size
-                    notes[state[NOTES], 3] = state[INTERFACES]
-                    state[NOTES] += 1
-                state[INTERFACES] += 1
+            if state[pc.INTERFACES] < interfaces.shape[0]:
+                describe(data, at, size, big, interfaces[state[pc.INTERFACES]])
+                if state[pc.NOTES] < notes.shape[0]:
+                    notes[state[pc.NOTES], 0] = kind | (np.int64(1) << 40 if big else 0)
+                    notes[state[pc.NOTES], 1] = at
+                    notes[state[pc.NOTES], 2] = size
+                    notes[state[pc.NOTES], 3] = state[pc.INTERFACES]
+                    state[pc.NOTES] += 1
+                state[pc.INTERFACES] += 1
             else:
-                state[LOST_NOTES] += 1
+                state[pc.LOST_NOTES] += 1
         elif kind == 5 and size >= 24:
-            row = u32(data, at + 8, big) + state[SECTION]
-            if row < state[INTERFACES]:
+            row = u32(data, at + 8, big) + state[pc.SECTION]
+            if row < state[pc.INTERFACES]:
                 count_drops(data, at, size, big, interfaces[row])
         elif kind == 10 and size >= 20:
-            if state[NOTES] < notes.shape[0]:
-                notes[state[NOTES], 0] = kind | (np.int64(1) << 40 if big else 0)
-                notes[state[NOTES], 1] = at
-                notes[state[NOTES], 2] = size
-                notes[state[NOTES], 3] = u32(data, at + 8, big) << 32 | u32(data, at + 12, big)
-                state[NOTES] += 1
+            if state[pc.NOTES] < notes.shape[0]:
+                notes[state[pc.NOTES], 0] = kind | (np.int64(1) << 40 if big else 0)
+                notes[state[pc.NOTES], 1] = at
+                notes[state[pc.NOTES], 2] = size
+                notes[state[pc.NOTES], 3] = u32(data, at + 8, big) << 32 | u32(data, at + 12, big)
+                state[pc.NOTES] += 1
             else:
-                state[LOST_NOTES] += 1
+                state[pc.LOST_NOTES] += 1
         else:
-            state[SKIPPED] += 1
+            state[pc.SKIPPED] += 1
             if kind == 9 or kind & 0xBFFFFFFF == 0xBAD:  # journal entries and custom blocks: Wireshark numbers them
-                state[NUMBERED] += 1
+                state[pc.NUMBERED] += 1
         if captured >= 0:
-            state[COUNT] += 1
-            state[NUMBERED] += 1
-            row = interface + state[SECTION]
-            link: Int = np.int64(UNKNOWN_LINK)
-            if row < state[INTERFACES]:
-                link = interfaces[row, LINK_TYPE]
-                interfaces[row, PACKETS] += 1
+            state[pc.COUNT] += 1
+            state[pc.NUMBERED] += 1
+            row = interface + state[pc.SECTION]
+            link: Int = np.int64(pc.UNKNOWN_LINK)
+            if row < state[pc.INTERFACES]:
+                link = interfaces[row, pc.LINK_TYPE]
+                interfaces[row, pc.PACKETS] += 1
                 if kind != 3:
                     time = nanoseconds(u32(data, at + 12, big), u32(data, at + 16, big), interfaces[row])
-                elif 0 < interfaces[row, SNAP] < captured:
-                    captured = interfaces[row, SNAP]
+                elif 0 < interfaces[row, pc.SNAP] < captured:
+                    captured = interfaces[row, pc.SNAP]
                 if kind == 2 and u16(data, at + 10, big) != 0xFFFF:
-                    interfaces[row, DROPPED] = max(interfaces[row, DROPPED], 0) + u16(data, at + 10, big)
+                    interfaces[row, pc.DROPPED] = max(interfaces[row, pc.DROPPED], 0) + u16(data, at + 10, big)
             else:
-                state[UNKNOWN_INTERFACE] += 1
+                state[pc.UNKNOWN_INTERFACE] += 1
             if captured > at + size - 4 - body:
                 captured = at + size - 4 - body
-                state[OVER] += 1
+                state[pc.OVER] += 1
             elif captured > original:
-                state[OVER] += 1
+                state[pc.OVER] += 1
             elif captured < original:
-                state[SNAPPED] += 1
+                state[pc.SNAPPED] += 1
             original = max(original, captured)
             if time >= 0:
                 note_time(state, time)
             else:
-                state[UNTIMED] += 1
-                time = state[LAST]
-            state[ORIGINAL_BYTES] += original
-            state[CAPTURED_BYTES] += captured
-            rows[n, TIME] = time
-            rows[n, AT] = body
-            rows[n, CAPTURED] = captured
-            rows[n, ORIGINAL] = original
-            rows[n, LINK] = link | interface << 16
-            rows[n, NUMBER] = state[NUMBERED]
+                state[pc.UNTIMED] += 1
+                time = state[pc.LAST]
+            state[pc.ORIGINAL_BYTES] += original
+            state[pc.CAPTURED_BYTES] += captured
+            rows[n, pc.TIME] = time
+            rows[n, pc.AT] = body
+            rows[n, pc.CAPTURED] = captured
+            rows[n, pc.ORIGINAL] = original
+            rows[n, pc.LINK] = link | interface << 16
+            rows[n, pc.NUMBER] = state[pc.NUMBERED]
             n += 1
         at += size
     return n, at, why
@@ -289,8 +245,8 @@ def seek_pcapng(data: Bytes, at: Int, end: Int, limit: Int, big: bool, final: bo
             if size >= 16 and size & 3 == 0 and size <= limit:
                 if size > end - at:
                     if not final:
-                        return at, UNDECIDED
+                        return at, pc.UNDECIDED
                 elif u32(data, at + size - 4, order) == size:
-                    return at, FOUND
+                    return at, pc.FOUND
         at += 1
-    return at, NOTHING
+    return at, pc.NOTHING

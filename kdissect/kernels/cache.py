@@ -29,7 +29,8 @@ UNUSED_AFTER = 7 * 24 * 3600
 """Seconds after which a folder that no process started from is removed: no process should use it any more."""
 
 _KERNEL = re.compile(rb"^@(?:kernel|part|intrinsic)\b", re.MULTILINE)
-_IMPORT = re.compile(rb"^from kdissect\.([\w.]+) import", re.MULTILINE)
+_IMPORT = re.compile(rb"^from kdissect\.([\w.]+) import (?:(\w+)(?: as \w+)?$)?", re.MULTILINE)
+"""A module whose names are imported, and the name where there is one: perhaps a module too, named by its package."""
 
 
 def kernel_modules() -> list[str]:
@@ -41,7 +42,7 @@ def digest() -> str:
     """A digest of the kernels' sources, of the modules whose constants they use, and of how they are compiled."""
     sources = _sources()
     kernels = {name for name, text in sources.items() if name.startswith("kernels/") or _KERNEL.search(text)}
-    used = {module for name in kernels for module in _IMPORT.findall(sources[name])}
+    used = {one for name in kernels for found in _IMPORT.findall(sources[name]) for one in (found[0], b".".join(found))}
     kernels |= {module.decode().replace(".", "/") + ".py" for module in used}
     found = hashlib.blake2b(digest_size=8)
     for name in sorted(kernels & sources.keys()):

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kdissect.capture.pcap import AT, CAPTURED, LINK, NUMBER, ORIGINAL, TIME
+from kdissect.capture import pcap as pc
 from kdissect.kernels.kernel import kernel, part
 from kdissect.net.headers import (
     BROKEN,
@@ -235,14 +235,14 @@ def take_apart(
     for i in range(first, packets.shape[0]):
         if no == odd.shape[0]:
             return i, n, no, ODD_FULL
-        time = packets[i, TIME]
+        time = packets[i, pc.TIME]
         if time < after or time > before:
             kinds[FILTERED] += 1
             continue
-        p = packets[i, AT]
-        e = p + packets[i, CAPTURED]  # end of what was captured
-        w = p + packets[i, ORIGINAL]  # end of what was on the wire
-        layer, p, kind, view = link_layer(b, p, e, packets[i, LINK] & 0xFFFF, packets[i, LINK] >> 16)
+        p = packets[i, pc.AT]
+        e = p + packets[i, pc.CAPTURED]  # end of what was captured
+        w = p + packets[i, pc.ORIGINAL]  # end of what was on the wire
+        layer, p, kind, view = link_layer(b, p, e, packets[i, pc.LINK] & 0xFFFF, packets[i, pc.LINK] >> 16)
         if layer == ETHERTYPE:
             layer, p, kind, view = under_ethertype(b, p, e, kind, view)
         verdict = NOT_IP
@@ -337,7 +337,7 @@ def take_apart(
         rows[n, 5] = data + delta
         rows[n, 6] = e - data
         rows[n, 7] = w - p - length
-        rows[n, 8] = packets[i, NUMBER] | file << 40
+        rows[n, 8] = packets[i, pc.NUMBER] | file << 40
         rows[n, 9] = view
         n += 1
     return packets.shape[0], n, no, DONE

@@ -13,18 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdissect.capture.pcap import Bytes, Int, Ints
+from kdissect.kafka.recordsets import batch_layout as bl
 from kdissect.kafka.recordsets.batch_kernels import crc32, int16_at, int32_at
-from kdissect.kafka.recordsets.batch_layout import (
-    CODEC_MASK,
-    CONTROL_BIT,
-    CRC_FROM_V1,
-    CRC_FROM_V2,
-    HEADER_V2,
-    LEAST_LENGTH,
-    MAGIC_AT,
-    NONE,
-    PREFIX,
-)
 from kdissect.kernels.kernel import kernel, part
 from kdissect.rewriting.field_kernels import FILLER
 from kdissect.rewriting.hiding_kernels import put_be
@@ -123,7 +113,7 @@ def blank_records(s: Bytes, p: Int, end: Int, control: Any) -> None:
 @part
 def blank_message(s: Bytes, p: Int, end: Int, magic: Int) -> None:
     """Replace key and value of the message of magic 0 or 1 in s[p:end]; of a wrapper, zeros."""
-    packed = s[p + 17] & CODEC_MASK != NONE
+    packed = s[p + 17] & bl.CODEC_MASK != bl.NONE
     q = p + 18 + 8 * magic
     for field in range(2):
         if q + 4 > end:
@@ -143,30 +133,30 @@ def blank_message(s: Bytes, p: Int, end: Int, magic: Int) -> None:
 @part
 def blank_set(s: Bytes, p: Int, end: Int, crc: Tables, crc32c: Tables) -> None:
     """Replace what the batches of the record set in s[p:end] hold."""
-    while end - p > MAGIC_AT:
+    while end - p > bl.MAGIC_AT:
         length = int32_at(s, p + 8)
-        magic = np.int64(s[p + MAGIC_AT])
-        if length < LEAST_LENGTH or magic > 2:
+        magic = np.int64(s[p + bl.MAGIC_AT])
+        if length < bl.LEAST_LENGTH or magic > 2:
             break
-        whole = length <= end - p - PREFIX
-        stop = p + PREFIX + length if whole else end
+        whole = length <= end - p - bl.PREFIX
+        stop = p + bl.PREFIX + length if whole else end
         if magic == 2:
-            if stop - p < HEADER_V2:
+            if stop - p < bl.HEADER_V2:
                 fill(s, p, stop, 0)
             else:
-                attributes = int16_at(s, p + CRC_FROM_V2)
-                if attributes & CODEC_MASK != NONE:
-                    fill(s, p + HEADER_V2, stop, 0)
+                attributes = int16_at(s, p + bl.CRC_FROM_V2)
+                if attributes & bl.CODEC_MASK != bl.NONE:
+                    fill(s, p + bl.HEADER_V2, stop, 0)
                 else:
-                    blank_records(s, p + HEADER_V2, stop, attributes & CONTROL_BIT != 0)
+                    blank_records(s, p + bl.HEADER_V2, stop, attributes & bl.CONTROL_BIT != 0)
                 if whole:
-                    put_be(s, p + 17, np.int64(crc32(s, p + CRC_FROM_V2, stop, crc32c)), 4)
+                    put_be(s, p + 17, np.int64(crc32(s, p + bl.CRC_FROM_V2, stop, crc32c)), 4)
         elif stop - p < 18:
             fill(s, p, stop, 0)
         else:
             blank_message(s, p, stop, magic)
             if whole:
-                put_be(s, p + 12, np.int64(crc32(s, p + CRC_FROM_V1, stop, crc)), 4)
+                put_be(s, p + 12, np.int64(crc32(s, p + bl.CRC_FROM_V1, stop, crc)), 4)
         p = stop
     fill(s, p, end, 0)
 

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from kdissect.capture import Block
 from kdissect.capture import pcap as r
 from kdissect.kernels.kernel import kernel
+from kdissect.net import segment as sg
 from kdissect.net.headers import ETHERTYPE, IP, PIECE, be32, ip_header, link_layer, under_ethertype
 from kdissect.net.packets import FRAGMENT
 from kdissect.net.scanner import Scanner
-from kdissect.net.segment import A_HIGH, A_LOW, B_HIGH, B_LOW, FLAGS, FLOW, PACKET, SYN, TIME
 
 Words = NDArray[np.int64]
 HANDSHAKE = 3
@@ -61,15 +61,15 @@ class Stretch:
             if not len(found):
                 return none
             self.number = int(found[0])
-        mine = np.flatnonzero(segments[:, FLOW] >> 1 == self.number)
+        mine = np.flatnonzero(segments[:, sg.FLOW] >> 1 == self.number)
         if not self.begun:
-            start = np.flatnonzero(segments[mine, TIME] == self.first)
+            start = np.flatnonzero(segments[mine, sg.TIME] == self.first)
             if not len(start):
                 return none
             self.begun = True
             mine = mine[start[0] :]
         if self.following is not None:
-            stop = np.flatnonzero(segments[mine, TIME] == self.following)
+            stop = np.flatnonzero(segments[mine, sg.TIME] == self.following)
             if len(stop):
                 self.ended = True
                 mine = mine[: stop[0]]
@@ -78,10 +78,10 @@ class Stretch:
         keep = np.ones(len(mine), np.bool_)
         place = self.seen + np.arange(len(mine))
         if place[0] == 0:
-            self.syn = bool(segments[mine[0], FLAGS] & SYN)
+            self.syn = bool(segments[mine[0], sg.FLAGS] & sg.SYN)
         self.seen += len(mine)
         if self.begin is not None:
-            keep = (segments[mine, TIME] >= self.begin) | (self.syn & (place < HANDSHAKE))
+            keep = (segments[mine, sg.TIME] >= self.begin) | (self.syn & (place < HANDSHAKE))
         if self.end is not None:
             keep &= self._until(segments[mine], self.end)
         none[mine[keep]] = True
@@ -89,13 +89,13 @@ class Stretch:
 
     def _until(self, mine: Words, end: int) -> NDArray[np.bool_]:
         """Packets up to the last one wanted, and the one that acknowledges it."""
-        keep: NDArray[np.bool_] = mine[:, PACKET] <= end
+        keep: NDArray[np.bool_] = mine[:, sg.PACKET] <= end
         if keep.any():
             last = mine[keep][-1]
-            if last[PACKET] == end:
-                self.side = int(last[FLOW] & 1)
+            if last[sg.PACKET] == end:
+                self.side = int(last[sg.FLOW] & 1)
         if not keep.all() and self.side >= 0:
-            back = np.flatnonzero(~keep & (mine[:, FLOW] & 1 != self.side))
+            back = np.flatnonzero(~keep & (mine[:, sg.FLOW] & 1 != self.side))
             if len(back):
                 keep[back[0]] = True
                 self.ended = True
@@ -137,7 +137,7 @@ class Choice:
         flows = scanner.flows
         for stretch in self.stretches or ():
             rows = segments[stretch.rows(segments, flows)]
-            wanted[np.searchsorted(numbers, rows[:, PACKET] & ((1 << 40) - 1))] = True
+            wanted[np.searchsorted(numbers, rows[:, sg.PACKET] & ((1 << 40) - 1))] = True
             if scanner.kinds[block.file, FRAGMENT] > fragments and stretch.begun and (len(rows) or not stretch.ended):
                 fragments_between(block.window.data, plain, np.array(stretch.flow, np.int64), wanted)
         packets[:] = plain
@@ -169,7 +169,7 @@ def fragments_between(b: NDArray[np.uint8], packets: Words, flow: Words, wanted:
             al = be32(b, h + 16) << 32 | be32(b, h + 20)
             bh = be32(b, h + 24) << 32 | be32(b, h + 28)
             bl = be32(b, h + 32) << 32 | be32(b, h + 36)
-        there = ah == flow[A_HIGH] and al == flow[A_LOW] and bh == flow[B_HIGH] and bl == flow[B_LOW]
-        back = ah == flow[B_HIGH] and al == flow[B_LOW] and bh == flow[A_HIGH] and bl == flow[A_LOW]
+        there = ah == flow[sg.A_HIGH] and al == flow[sg.A_LOW] and bh == flow[sg.B_HIGH] and bl == flow[sg.B_LOW]
+        back = ah == flow[sg.B_HIGH] and al == flow[sg.B_LOW] and bh == flow[sg.A_HIGH] and bl == flow[sg.A_LOW]
         if there or back:
             wanted[i] = True

@@ -26,7 +26,7 @@ from kdissect.kafka.streams.state import (
     uvarint,
 )
 from kdissect.kernels.kernel import kernel, part
-from kdissect.net.segment import AT, FLAGS, FLOW, LEN, SEQ, SYN
+from kdissect.net import segment as sg
 from kdissect.rewriting.field_kernels import FILLER, blank_header
 from kdissect.schema.apikeys import ApiKey
 from kdissect.tcp.layout import node_at
@@ -50,18 +50,18 @@ def enter(segments: Ints, place: Ints, index: Ints, count: Int, base: Int, last:
     """Add segment rows whose payload went to `place` (-1: nowhere). `last[flow]` is the newest row of a direction.
     Returns the new count of rows; `index` has room for all."""
     for i in range(segments.shape[0]):
-        flow = segments[i, FLOW]
-        if segments[i, FLAGS] & SYN:
+        flow = segments[i, sg.FLOW]
+        if segments[i, sg.FLAGS] & sg.SYN:
             last[flow] = -1
-        if segments[i, LEN] <= 0 or place[i] < 0:
+        if segments[i, sg.LEN] <= 0 or place[i] < 0:
             continue
-        index[count, I_AT] = segments[i, AT]
-        index[count, I_LENGTH] = segments[i, LEN]
-        index[count, I_SEQUENCE] = segments[i, SEQ]
+        index[count, I_AT] = segments[i, sg.AT]
+        index[count, I_LENGTH] = segments[i, sg.LEN]
+        index[count, I_SEQUENCE] = segments[i, sg.SEQ]
         index[count, I_PLACE] = place[i]
         index[count, I_BEFORE] = last[flow]
         index[count, I_FLOW] = flow
-        end = (segments[i, SEQ] + segments[i, LEN]) & 0xFFFFFFFF
+        end = (segments[i, sg.SEQ] + segments[i, sg.LEN]) & 0xFFFFFFFF
         before = last[flow] - base
         if before >= 0 and ahead(index[before, I_HIGHEST], end) > 0:
             end = index[before, I_HIGHEST]

@@ -10,31 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.arrays.dictionaries import coded
-from kdissect.kafka.recordsets.batch_layout import (
-    ATTRIBUTES,
-    BASE_OFFSET,
-    BASE_SEQUENCE,
-    CODEC_MASK,
-    CODECS,
-    CONTROL_BIT,
-    CUT,
-    FIRST_MS,
-    FIRST_TIME,
-    LAST_MS,
-    LAST_OFFSET,
-    LEADER_EPOCH,
-    LOG_APPEND_BIT,
-    MAGIC,
-    MAX_TIME,
-    NULL,
-    OWNER,
-    PRODUCER_EPOCH,
-    PRODUCER_ID,
-    RECORDS,
-    TRANSACTIONAL_BIT,
-    WHOLE,
-    WIRE,
-)
+from kdissect.kafka.recordsets import batch_layout as bl
 
 Int64s = npt.NDArray[np.int64]
 
@@ -42,17 +18,17 @@ UNKNOWN = -1
 """crc_ok and uncompressed_bytes: not asked, or not to be known."""
 
 TIMES = pa.timestamp("us", tz="UTC")
-_NAMES = pa.array(CODECS)
+_NAMES = pa.array(bl.CODECS)
 _TIME_TYPES = pa.array(["create_time", "log_append_time"])
 
 
 def times(ms: Int64s) -> pa.Array:
     """Timestamps of milliseconds; null for NULL, -1, and outside years 1-9999."""
-    inside = (ms != -1) & (ms >= FIRST_MS) & (ms <= LAST_MS)
+    inside = (ms != -1) & (ms >= bl.FIRST_MS) & (ms <= bl.LAST_MS)
     return pa.array(np.where(inside, ms, 0) * 1000, pa.int64(), mask=~inside).cast(TIMES)
 
 
-def numbers(values: npt.NDArray[Any], kind: pa.DataType, null: int = NULL) -> pa.Array:
+def numbers(values: npt.NDArray[Any], kind: pa.DataType, null: int = bl.NULL) -> pa.Array:
     """A number column, null where the value is `null`."""
     absent = values == null
     if not absent.any():
@@ -63,9 +39,9 @@ def numbers(values: npt.NDArray[Any], kind: pa.DataType, null: int = NULL) -> pa
 def columns(rows: Int64s, crc_ok: npt.NDArray[np.int8], uncompressed: Int64s) -> dict[str, Callable[[], pa.Array]]:
     """Makers of the columns of `record_batches` by name, from rows of `Batches`; nothing is made that nobody asks
     for."""
-    attributes = rows[:, ATTRIBUTES]
-    unknown = attributes == NULL
-    version2 = (rows[:, MAGIC] == 2) & ~unknown
+    attributes = rows[:, bl.ATTRIBUTES]
+    unknown = attributes == bl.NULL
+    version2 = (rows[:, bl.MAGIC] == 2) & ~unknown
 
     def count(column: int) -> Any:
         return lambda: numbers(rows[:, column], pa.int64())
@@ -77,32 +53,32 @@ def columns(rows: Int64s, crc_ok: npt.NDArray[np.int8], uncompressed: Int64s) ->
         return lambda: pa.array((attributes & mask) != 0, mask=~version2)
 
     def codec() -> pa.Array:
-        index = attributes & CODEC_MASK
-        return coded(index.astype(np.int8), _NAMES, unknown | (index >= len(CODECS)))
+        index = attributes & bl.CODEC_MASK
+        return coded(index.astype(np.int8), _NAMES, unknown | (index >= len(bl.CODECS)))
 
     def time_type() -> pa.Array:
-        has = ~unknown & (rows[:, MAGIC] > 0)
-        index = ((attributes & LOG_APPEND_BIT) != 0).astype(np.int8)
+        has = ~unknown & (rows[:, bl.MAGIC] > 0)
+        index = ((attributes & bl.LOG_APPEND_BIT) != 0).astype(np.int8)
         return coded(index, _TIME_TYPES, ~has)
 
     return {
-        "owner": lambda: pa.array(np.ascontiguousarray(rows[:, OWNER])),
-        "base_offset": count(BASE_OFFSET),
-        "last_offset": count(LAST_OFFSET),
-        "magic": code(MAGIC),
+        "owner": lambda: pa.array(np.ascontiguousarray(rows[:, bl.OWNER])),
+        "base_offset": count(bl.BASE_OFFSET),
+        "last_offset": count(bl.LAST_OFFSET),
+        "magic": code(bl.MAGIC),
         "codec": codec,
-        "is_transactional": bit(TRANSACTIONAL_BIT),
-        "is_control": bit(CONTROL_BIT),
+        "is_transactional": bit(bl.TRANSACTIONAL_BIT),
+        "is_control": bit(bl.CONTROL_BIT),
         "timestamp_type": time_type,
-        "first_timestamp": lambda: times(rows[:, FIRST_TIME]),
-        "max_timestamp": lambda: times(rows[:, MAX_TIME]),
-        "producer_id": count(PRODUCER_ID),
-        "producer_epoch": code(PRODUCER_EPOCH),
-        "base_sequence": code(BASE_SEQUENCE),
-        "leader_epoch": code(LEADER_EPOCH),
-        "records": count(RECORDS),
-        "compressed_bytes": count(WIRE),
+        "first_timestamp": lambda: times(rows[:, bl.FIRST_TIME]),
+        "max_timestamp": lambda: times(rows[:, bl.MAX_TIME]),
+        "producer_id": count(bl.PRODUCER_ID),
+        "producer_epoch": code(bl.PRODUCER_EPOCH),
+        "base_sequence": code(bl.BASE_SEQUENCE),
+        "leader_epoch": code(bl.LEADER_EPOCH),
+        "records": count(bl.RECORDS),
+        "compressed_bytes": count(bl.WIRE),
         "uncompressed_bytes": lambda: numbers(uncompressed, pa.int64(), UNKNOWN),
         "crc_ok": lambda: pa.array(crc_ok == 1, mask=crc_ok == UNKNOWN),
-        "truncated": lambda: pa.array(rows[:, CUT] != WHOLE),
+        "truncated": lambda: pa.array(rows[:, bl.CUT] != bl.WHOLE),
     }

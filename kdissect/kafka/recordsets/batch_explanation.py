@@ -15,23 +15,7 @@ from typing import Any
 
 from crc32c import crc32c
 
-from kdissect.kafka.recordsets.batch_layout import (
-    CODEC_MASK,
-    CODECS,
-    CONTROL_BIT,
-    CONTROL_TYPES,
-    CRC_FROM_V1,
-    CRC_FROM_V2,
-    DELETE_HORIZON_BIT,
-    FIRST_MS,
-    LAST_MS,
-    LEAST_LENGTH,
-    LOG_APPEND_BIT,
-    MAGIC_AT,
-    NONE,
-    PREFIX,
-    TRANSACTIONAL_BIT,
-)
+from kdissect.kafka.recordsets import batch_layout as bl
 from kdissect.kafka.recordsets.codecs import CodecError, reader
 
 Row = dict[str, Any]
@@ -129,19 +113,23 @@ def _shown(value: bytes) -> str:
 def _time(ms: int) -> str:
     if ms == -1:
         return "none"
-    if not FIRST_MS <= ms <= LAST_MS:
+    if not bl.FIRST_MS <= ms <= bl.LAST_MS:
         return "outside years 1-9999"
     return datetime.fromtimestamp(ms // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S") + f".{ms % 1000:03}Z"
 
 
 def _attributes(magic: int) -> Meaning:
     def meaning(bits: int) -> str:
-        codec = bits & CODEC_MASK
-        words = [CODECS[codec] if codec < len(CODECS) else f"unknown codec {codec}"]
+        codec = bits & bl.CODEC_MASK
+        words = [bl.CODECS[codec] if codec < len(bl.CODECS) else f"unknown codec {codec}"]
         if magic:
-            words.append("log append time" if bits & LOG_APPEND_BIT else "create time")
+            words.append("log append time" if bits & bl.LOG_APPEND_BIT else "create time")
         if magic == 2:
-            named = ((TRANSACTIONAL_BIT, "transactional"), (CONTROL_BIT, "control"), (DELETE_HORIZON_BIT, "horizon"))
+            named = (
+                (bl.TRANSACTIONAL_BIT, "transactional"),
+                (bl.CONTROL_BIT, "control"),
+                (bl.DELETE_HORIZON_BIT, "horizon"),
+            )
             words += [word for bit, word in named if bits & bit]
         return ", ".join(words)
 
@@ -177,23 +165,23 @@ def _set(cursor: _Cursor, path: str) -> Iterator[Row]:
     while cursor.at < cursor.end:
         here = f"{path}.batches[{number}]"
         left = cursor.end - cursor.at
-        stated = struct.unpack_from(">qi", cursor.data, cursor.at) if left >= PREFIX else (0, 0)
-        magic = cursor.data[cursor.at + MAGIC_AT] if left > MAGIC_AT else -1
-        if stated[0] == -1 and PREFIX + stated[1] > left and magic == 0:
+        stated = struct.unpack_from(">qi", cursor.data, cursor.at) if left >= bl.PREFIX else (0, 0)
+        magic = cursor.data[cursor.at + bl.MAGIC_AT] if left > bl.MAGIC_AT else -1
+        if stated[0] == -1 and bl.PREFIX + stated[1] > left and magic == 0:
             cursor.rest(here, "padding of a down-converted response")
-        elif left <= MAGIC_AT:
+        elif left <= bl.MAGIC_AT:
             cursor.rest(here, "a batch cut short")
-        elif stated[1] < LEAST_LENGTH or magic > 2:
+        elif stated[1] < bl.LEAST_LENGTH or magic > 2:
             cursor.rest(here, f"no batch: length {stated[1]}, magic {magic}")
         else:
-            end = cursor.at + min(left, PREFIX + stated[1])
+            end = cursor.at + min(left, bl.PREFIX + stated[1])
             inner = _Cursor(cursor.data, cursor.start, cursor.reveal, cursor.at, end)
             inner.heading(here, "batch" if magic == 2 else "message")
             try:
                 (_batch if magic == 2 else _message)(inner, here)
             except _Short as short:
                 inner.end = end  # a record may have narrowed it
-                inner.rest(here, f"cut short: {short}" if end - cursor.at < PREFIX + stated[1] else str(short))
+                inner.rest(here, f"cut short: {short}" if end - cursor.at < bl.PREFIX + stated[1] else str(short))
             cursor.at = end
             yield from inner.rows
         yield from cursor.rows
@@ -206,7 +194,7 @@ def _checksum(cursor: _Cursor, start: int, begin: int, checksum: Callable[[bytes
     length = struct.unpack_from(">i", cursor.data, start + 8)[0]
 
     def meaning(value: int) -> str:
-        if start + PREFIX + length > cursor.end:
+        if start + bl.PREFIX + length > cursor.end:
             return "not checked: the batch is cut short"
         computed = checksum(cursor.data[start + begin : cursor.end])
         return "right" if computed == value else f"wrong: the bytes have {computed}"
@@ -218,10 +206,10 @@ def _batch(cursor: _Cursor, path: str) -> None:
     """A magic-2 batch (KIP-98)."""
     start = cursor.at
     base = cursor.fixed(f"{path}.base_offset", "int64")
-    cursor.fixed(f"{path}.batch_length", "int32", lambda n: f"{PREFIX + n} bytes in all")
+    cursor.fixed(f"{path}.batch_length", "int32", lambda n: f"{bl.PREFIX + n} bytes in all")
     cursor.fixed(f"{path}.partition_leader_epoch", "int32")
     cursor.fixed(f"{path}.magic", "int8")
-    cursor.fixed(f"{path}.crc", "uint32", _checksum(cursor, start, CRC_FROM_V2, crc32c))
+    cursor.fixed(f"{path}.crc", "uint32", _checksum(cursor, start, bl.CRC_FROM_V2, crc32c))
     attributes = cursor.fixed(f"{path}.attributes", "int16", _attributes(2))
     cursor.fixed(f"{path}.last_offset_delta", "int32", lambda delta: f"offset {base + delta}")
     first = cursor.fixed(f"{path}.base_timestamp", "int64", _time)
@@ -229,7 +217,7 @@ def _batch(cursor: _Cursor, path: str) -> None:
     for name, kind in (("producer_id", "int64"), ("producer_epoch", "int16"), ("base_sequence", "int32")):
         cursor.fixed(f"{path}.{name}", kind, lambda value: "none" if value == -1 else "")
     count = cursor.fixed(f"{path}.records", "int32", lambda n: _number(n, "record"))
-    appended = largest if attributes & LOG_APPEND_BIT else None
+    appended = largest if attributes & bl.LOG_APPEND_BIT else None
 
     def records(inside: _Cursor) -> None:
         for i in range(count):
@@ -238,11 +226,11 @@ def _batch(cursor: _Cursor, path: str) -> None:
             if i == EXPLAINED_RECORDS:
                 inside.rest(f"{path}.records", f"{count - i} further records")
                 break
-            _record(inside, f"{path}.records[{i}]", base, first, appended, bool(attributes & CONTROL_BIT))
+            _record(inside, f"{path}.records[{i}]", base, first, appended, bool(attributes & bl.CONTROL_BIT))
         inside.rest(f"{path}.records", "bytes behind the last record")
 
-    codec = attributes & CODEC_MASK
-    if codec == NONE:
+    codec = attributes & bl.CODEC_MASK
+    if codec == bl.NONE:
         records(cursor)
     else:
         _unpacked(cursor, f"{path}.records", codec, cursor.end - cursor.at, 2, records)
@@ -260,7 +248,7 @@ def _unpacked(
             out += piece[:done]
     except CodecError as error:
         complaint = str(error)
-    name = CODECS[codec] if codec < len(CODECS) else f"codec {codec}"
+    name = bl.CODECS[codec] if codec < len(bl.CODECS) else f"codec {codec}"
     more = "more than " if len(out) >= EXPLAINED_BYTES else ""
     cursor.note(size, path, "compressed", f"[{size} bytes]", complaint or f"{name} of {more}{len(out)} bytes")
     inside = _Cursor(bytes(out), None, cursor.reveal)
@@ -316,26 +304,26 @@ def _control_key(cursor: _Cursor, path: str, size: int) -> bool:
         raise _Short(f"{path} needs {size} bytes")
     cursor.fixed(f"{path}.version", "int16")
     kind = cursor.fixed(
-        f"{path}.type", "int16", lambda n: CONTROL_TYPES[n] if 0 <= n < len(CONTROL_TYPES) else "unknown type"
+        f"{path}.type", "int16", lambda n: bl.CONTROL_TYPES[n] if 0 <= n < len(bl.CONTROL_TYPES) else "unknown type"
     )
     cursor.blob(path, size - 4)
-    return kind in (CONTROL_TYPES.index("abort"), CONTROL_TYPES.index("commit"))
+    return kind in (bl.CONTROL_TYPES.index("abort"), bl.CONTROL_TYPES.index("commit"))
 
 
-def _message(cursor: _Cursor, path: str, inside_of: int = NONE) -> None:
+def _message(cursor: _Cursor, path: str, inside_of: int = bl.NONE) -> None:
     """A message of magic 0 or 1 (KIP-31, KIP-32), and what it wraps."""
     start = cursor.at
     cursor.fixed(f"{path}.offset", "int64")
-    cursor.fixed(f"{path}.message_size", "int32", lambda n: f"{PREFIX + n} bytes in all")
-    cursor.fixed(f"{path}.crc", "uint32", _checksum(cursor, start, CRC_FROM_V1, zlib.crc32))
+    cursor.fixed(f"{path}.message_size", "int32", lambda n: f"{bl.PREFIX + n} bytes in all")
+    cursor.fixed(f"{path}.crc", "uint32", _checksum(cursor, start, bl.CRC_FROM_V1, zlib.crc32))
     magic = cursor.fixed(f"{path}.magic", "int8")
     attributes = cursor.fixed(f"{path}.attributes", "int8", _attributes(magic))
     if magic == 1:
         cursor.fixed(f"{path}.timestamp", "int64", _time)
     cursor.blob(f"{path}.key", cursor.fixed(f"{path}.key_length", "int32", _sized))
     size = cursor.fixed(f"{path}.value_length", "int32", _sized)
-    codec = attributes & CODEC_MASK
-    if codec == NONE or inside_of != NONE or not 0 < size <= cursor.end - cursor.at:
+    codec = attributes & bl.CODEC_MASK
+    if codec == bl.NONE or inside_of != bl.NONE or not 0 < size <= cursor.end - cursor.at:
         cursor.blob(f"{path}.value", size)
     else:
         _unpacked(cursor, f"{path}.value", codec, size, magic, lambda inside: _messages(inside, path, codec))
@@ -350,10 +338,10 @@ def _messages(cursor: _Cursor, path: str, codec: int) -> None:
         if number == EXPLAINED_RECORDS:
             cursor.rest(path, "further messages")
             return
-        size = struct.unpack_from(">i", cursor.data, cursor.at + 8)[0] if end - cursor.at >= PREFIX else -1
-        if not LEAST_LENGTH <= size <= end - cursor.at - PREFIX:
+        size = struct.unpack_from(">i", cursor.data, cursor.at + 8)[0] if end - cursor.at >= bl.PREFIX else -1
+        if not bl.LEAST_LENGTH <= size <= end - cursor.at - bl.PREFIX:
             raise _Short(f"{path}.messages[{number}] does not fit")
-        cursor.end = cursor.at + PREFIX + size
+        cursor.end = cursor.at + bl.PREFIX + size
         cursor.heading(f"{path}.messages[{number}]", "message")
         _message(cursor, f"{path}.messages[{number}]", codec)
         cursor.end = end

@@ -13,59 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from kdissect.kafka.recordsets.batch_layout import (
-    AT,
-    ATTRIBUTES,
-    BASE_OFFSET,
-    BASE_SEQUENCE,
-    BATCH,
-    CODEC_MASK,
-    CRC,
-    CUT,
-    CUT_BY_CAPTURE,
-    CUT_BY_SENDER,
-    DAMAGED,
-    FIRST_MS,
-    FIRST_TIME,
-    HEADER_V2,
-    KIND,
-    LAST_MS,
-    LAST_OFFSET,
-    LEADER_EPOCH,
-    LEAST_LENGTH,
-    LEAST_LENGTH_V1,
-    LEAST_RECORD,
-    LENGTH,
-    LZ4,
-    MAGIC,
-    MAX_TIME,
-    NONE,
-    NULL,
-    OWNER,
-    P_BITS,
-    P_CODEC,
-    P_COUNT,
-    P_LAST_OFFSET,
-    P_LENGTH,
-    P_MAGIC,
-    P_PADDING,
-    P_SHORT,
-    P_TIME,
-    P_ZSTD,
-    PADDING,
-    PREFIX,
-    PROBLEMS,
-    PRODUCER_EPOCH,
-    PRODUCER_ID,
-    RECORDS,
-    RUN,
-    STUB,
-    WHOLE,
-    WIDTH,
-    WIRE,
-    WRAPPER,
-    ZSTD,
-)  # fmt: skip
+from kdissect.kafka.recordsets import batch_layout as bl
 from kdissect.kernels.kernel import kernel, part
 
 Bytes = npt.NDArray[np.uint8]
@@ -95,22 +43,22 @@ def int64_at(s: Bytes, p: Number) -> Number:
 
 @part
 def _known16(s: Bytes, p: Number, end: Number) -> Number:
-    return int16_at(s, p) if p + 2 <= end else NULL
+    return int16_at(s, p) if p + 2 <= end else bl.NULL
 
 
 @part
 def _known32(s: Bytes, p: Number, end: Number) -> Number:
-    return int32_at(s, p) if p + 4 <= end else NULL
+    return int32_at(s, p) if p + 4 <= end else bl.NULL
 
 
 @part
 def _known64(s: Bytes, p: Number, end: Number) -> Number:
-    return int64_at(s, p) if p + 8 <= end else NULL
+    return int64_at(s, p) if p + 8 <= end else bl.NULL
 
 
 @part
 def _odd_time(time: Number) -> Number:
-    return time != NULL and (time < FIRST_MS or time > LAST_MS)
+    return time != bl.NULL and (time < bl.FIRST_MS or time > bl.LAST_MS)
 
 
 @part
@@ -125,104 +73,104 @@ def _blank(s: Bytes, p: Number, end: Number) -> Number:
 def _start(
     rows: Int64s, n: Number, owner: Number, at: Number, length: Number, wire: Number, kind: Number, cut: Number
 ) -> None:
-    for k in range(WIDTH):
-        rows[n, k] = NULL
-    rows[n, OWNER] = owner
-    rows[n, AT] = at
-    rows[n, LENGTH] = length
-    rows[n, WIRE] = wire
-    rows[n, KIND] = kind
-    rows[n, CUT] = cut
-    rows[n, PROBLEMS] = 0
+    for k in range(bl.WIDTH):
+        rows[n, k] = bl.NULL
+    rows[n, bl.OWNER] = owner
+    rows[n, bl.AT] = at
+    rows[n, bl.LENGTH] = length
+    rows[n, bl.WIRE] = wire
+    rows[n, bl.KIND] = kind
+    rows[n, bl.CUT] = cut
+    rows[n, bl.PROBLEMS] = 0
 
 
 @part
 def _batch(s: Bytes, rows: Int64s, n: Number, end: Number) -> None:
     """The fields of a magic-2 header; `end` is where the bytes of the batch end."""
-    p = rows[n, AT]
-    problems = rows[n, PROBLEMS]
+    p = rows[n, bl.AT]
+    problems = rows[n, bl.PROBLEMS]
     base = int64_at(s, p)
-    rows[n, MAGIC] = 2
-    rows[n, BASE_OFFSET] = base
-    rows[n, LEADER_EPOCH] = _known32(s, p + 12, end)
+    rows[n, bl.MAGIC] = 2
+    rows[n, bl.BASE_OFFSET] = base
+    rows[n, bl.LEADER_EPOCH] = _known32(s, p + 12, end)
     crc = _known32(s, p + 17, end)
-    rows[n, CRC] = crc & 0xFFFFFFFF if crc != NULL else NULL
+    rows[n, bl.CRC] = crc & 0xFFFFFFFF if crc != bl.NULL else bl.NULL
     attributes = _known16(s, p + 21, end)
-    rows[n, ATTRIBUTES] = attributes
+    rows[n, bl.ATTRIBUTES] = attributes
     delta = _known32(s, p + 23, end)
-    if delta != NULL:
-        rows[n, LAST_OFFSET] = base + delta
+    if delta != bl.NULL:
+        rows[n, bl.LAST_OFFSET] = base + delta
         if delta < 0:
-            problems |= P_LAST_OFFSET
-    rows[n, FIRST_TIME] = _known64(s, p + 27, end)
-    rows[n, MAX_TIME] = _known64(s, p + 35, end)
-    rows[n, PRODUCER_ID] = _known64(s, p + 43, end)
-    rows[n, PRODUCER_EPOCH] = _known16(s, p + 51, end)
-    rows[n, BASE_SEQUENCE] = _known32(s, p + 53, end)
+            problems |= bl.P_LAST_OFFSET
+    rows[n, bl.FIRST_TIME] = _known64(s, p + 27, end)
+    rows[n, bl.MAX_TIME] = _known64(s, p + 35, end)
+    rows[n, bl.PRODUCER_ID] = _known64(s, p + 43, end)
+    rows[n, bl.PRODUCER_EPOCH] = _known16(s, p + 51, end)
+    rows[n, bl.BASE_SEQUENCE] = _known32(s, p + 53, end)
     count = _known32(s, p + 57, end)
-    rows[n, RECORDS] = count
-    if attributes != NULL:
+    rows[n, bl.RECORDS] = count
+    if attributes != bl.NULL:
         if attributes & ~np.int64(0x7F):
-            problems |= P_BITS
-        if (attributes & CODEC_MASK) > ZSTD:
-            problems |= P_CODEC
-        plain = (attributes & CODEC_MASK) == NONE
-        too_many = plain and rows[n, CUT] == WHOLE and count * LEAST_RECORD > rows[n, WIRE] - HEADER_V2
-        if count != NULL and (count < 0 or too_many):
-            problems |= P_COUNT
-    if _odd_time(rows[n, FIRST_TIME]) or _odd_time(rows[n, MAX_TIME]):
-        problems |= P_TIME
-    rows[n, PROBLEMS] = problems
+            problems |= bl.P_BITS
+        if (attributes & bl.CODEC_MASK) > bl.ZSTD:
+            problems |= bl.P_CODEC
+        plain = (attributes & bl.CODEC_MASK) == bl.NONE
+        too_many = plain and rows[n, bl.CUT] == bl.WHOLE and count * bl.LEAST_RECORD > rows[n, bl.WIRE] - bl.HEADER_V2
+        if count != bl.NULL and (count < 0 or too_many):
+            problems |= bl.P_COUNT
+    if _odd_time(rows[n, bl.FIRST_TIME]) or _odd_time(rows[n, bl.MAX_TIME]):
+        problems |= bl.P_TIME
+    rows[n, bl.PROBLEMS] = problems
 
 
 @part
 def _message(s: Bytes, rows: Int64s, n: Number, end: Number, magic: Number) -> None:
     """The fields of one message of magic 0 or 1: a wrapper, or the first of a run."""
-    p = rows[n, AT]
+    p = rows[n, bl.AT]
     offset = int64_at(s, p)
     crc = _known32(s, p + 12, end)
-    rows[n, MAGIC] = magic
-    rows[n, LAST_OFFSET] = offset
-    problems = rows[n, PROBLEMS]
-    attributes = np.int64(s[p + 17]) if p + 18 <= end else NULL
-    rows[n, ATTRIBUTES] = attributes
-    codec = NONE if attributes == NULL else attributes & CODEC_MASK
-    if codec == NONE:
-        rows[n, BASE_OFFSET] = offset
-        rows[n, RECORDS] = 1
+    rows[n, bl.MAGIC] = magic
+    rows[n, bl.LAST_OFFSET] = offset
+    problems = rows[n, bl.PROBLEMS]
+    attributes = np.int64(s[p + 17]) if p + 18 <= end else bl.NULL
+    rows[n, bl.ATTRIBUTES] = attributes
+    codec = bl.NONE if attributes == bl.NULL else attributes & bl.CODEC_MASK
+    if codec == bl.NONE:
+        rows[n, bl.BASE_OFFSET] = offset
+        rows[n, bl.RECORDS] = 1
     else:
-        rows[n, KIND] = WRAPPER
-        rows[n, CRC] = crc & 0xFFFFFFFF if crc != NULL else NULL
-        if codec > ZSTD:
-            problems |= P_CODEC
-        elif codec > LZ4:
-            problems |= P_ZSTD
+        rows[n, bl.KIND] = bl.WRAPPER
+        rows[n, bl.CRC] = crc & 0xFFFFFFFF if crc != bl.NULL else bl.NULL
+        if codec > bl.ZSTD:
+            problems |= bl.P_CODEC
+        elif codec > bl.LZ4:
+            problems |= bl.P_ZSTD
     if magic == 1:
         time = _known64(s, p + 18, end)
-        rows[n, MAX_TIME] = time
-        if codec == NONE:
-            rows[n, FIRST_TIME] = time
+        rows[n, bl.MAX_TIME] = time
+        if codec == bl.NONE:
+            rows[n, bl.FIRST_TIME] = time
         if _odd_time(time):
-            problems |= P_TIME
-    if attributes != NULL and attributes & ~np.int64(0x0F if magic == 1 else 0x07):
-        problems |= P_BITS
-    rows[n, PROBLEMS] = problems
+            problems |= bl.P_TIME
+    if attributes != bl.NULL and attributes & ~np.int64(0x0F if magic == 1 else 0x07):
+        problems |= bl.P_BITS
+    rows[n, bl.PROBLEMS] = problems
 
 
 @part
 def _join(s: Bytes, rows: Int64s, n: Number, p: Number, total: Number, magic: Number) -> None:
     """Take a further plain message into the run of row n."""
-    rows[n, LENGTH] += total
-    rows[n, WIRE] += total
-    rows[n, RECORDS] += 1
-    rows[n, LAST_OFFSET] = int64_at(s, p)
+    rows[n, bl.LENGTH] += total
+    rows[n, bl.WIRE] += total
+    rows[n, bl.RECORDS] += 1
+    rows[n, bl.LAST_OFFSET] = int64_at(s, p)
     if np.int64(s[p + 17]) & ~np.int64(0x0F if magic == 1 else 0x07):
-        rows[n, PROBLEMS] |= P_BITS
+        rows[n, bl.PROBLEMS] |= bl.P_BITS
     if magic == 1:
         time = int64_at(s, p + 18)
-        rows[n, MAX_TIME] = max(rows[n, MAX_TIME], time)
+        rows[n, bl.MAX_TIME] = max(rows[n, bl.MAX_TIME], time)
         if _odd_time(time):
-            rows[n, PROBLEMS] |= P_TIME
+            rows[n, bl.PROBLEMS] |= bl.P_TIME
 
 
 @kernel("const u1[:] i8[:] i8[:] i8[:] i8[:,:] -> i8")
@@ -243,67 +191,67 @@ def walk(s: Bytes, at: Int64s, size: Int64s, captured: Int64s, rows: Int64s) -> 
         run: Number = -1  # magic of the run that the row before is, if it can go on
         while p < end:
             left = end - p
-            cut = CUT_BY_CAPTURE if end < stop else CUT_BY_SENDER
-            if left < 8 or (left < PREFIX and int64_at(s, p) != -1):
+            cut = bl.CUT_BY_CAPTURE if end < stop else bl.CUT_BY_SENDER
+            if left < 8 or (left < bl.PREFIX and int64_at(s, p) != -1):
                 if fill:
-                    _start(rows, n, i, p, left, stop - p, STUB, cut)
-                    rows[n, BASE_OFFSET] = _known64(s, p, end)
+                    _start(rows, n, i, p, left, stop - p, bl.STUB, cut)
+                    rows[n, bl.BASE_OFFSET] = _known64(s, p, end)
                 n += 1
                 break
-            length = int32_at(s, p + 8) if left >= PREFIX else NULL
-            oversized = length == NULL or (length >= LEAST_LENGTH and PREFIX + length > stop - p)
-            if oversized and int64_at(s, p) == -1 and _blank(s, p + PREFIX, min(p + HEADER_V2, end)):
+            length = int32_at(s, p + 8) if left >= bl.PREFIX else bl.NULL
+            oversized = length == bl.NULL or (length >= bl.LEAST_LENGTH and bl.PREFIX + length > stop - p)
+            if oversized and int64_at(s, p) == -1 and _blank(s, p + bl.PREFIX, min(p + bl.HEADER_V2, end)):
                 if fill:
-                    _start(rows, n, i, p, left, stop - p, PADDING, cut)
-                    rows[n, PROBLEMS] = P_PADDING
+                    _start(rows, n, i, p, left, stop - p, bl.PADDING, cut)
+                    rows[n, bl.PROBLEMS] = bl.P_PADDING
                 n += 1
                 break
-            if length == NULL or length < LEAST_LENGTH:
+            if length == bl.NULL or length < bl.LEAST_LENGTH:
                 if fill:
-                    _start(rows, n, i, p, left, stop - p, DAMAGED, WHOLE)
-                    rows[n, BASE_OFFSET] = int64_at(s, p)
-                    rows[n, PROBLEMS] = P_LENGTH
+                    _start(rows, n, i, p, left, stop - p, bl.DAMAGED, bl.WHOLE)
+                    rows[n, bl.BASE_OFFSET] = int64_at(s, p)
+                    rows[n, bl.PROBLEMS] = bl.P_LENGTH
                 n += 1
                 break
-            total = PREFIX + length
+            total = bl.PREFIX + length
             if left < 17:
                 if fill:
-                    _start(rows, n, i, p, left, min(total, stop - p), STUB, cut)
-                    rows[n, BASE_OFFSET] = int64_at(s, p)
+                    _start(rows, n, i, p, left, min(total, stop - p), bl.STUB, cut)
+                    rows[n, bl.BASE_OFFSET] = int64_at(s, p)
                 n += 1
                 break
             magic = np.int64(s[p + 16])
             if magic > 2:
                 if fill:
-                    _start(rows, n, i, p, left, stop - p, DAMAGED, WHOLE)
-                    rows[n, BASE_OFFSET] = int64_at(s, p)
-                    rows[n, PROBLEMS] = P_MAGIC
+                    _start(rows, n, i, p, left, stop - p, bl.DAMAGED, bl.WHOLE)
+                    rows[n, bl.BASE_OFFSET] = int64_at(s, p)
+                    rows[n, bl.PROBLEMS] = bl.P_MAGIC
                 n += 1
                 break
             whole = total <= left
             if whole:
-                cut = WHOLE
+                cut = bl.WHOLE
             elif total > stop - p:
-                cut = CUT_BY_SENDER if end == stop else CUT_BY_CAPTURE
+                cut = bl.CUT_BY_SENDER if end == stop else bl.CUT_BY_CAPTURE
             if magic == 2:
                 if fill:
-                    _start(rows, n, i, p, min(total, left), min(total, stop - p), BATCH, cut)
-                    if whole and total < HEADER_V2:
-                        rows[n, PROBLEMS] = P_SHORT
+                    _start(rows, n, i, p, min(total, left), min(total, stop - p), bl.BATCH, cut)
+                    if whole and total < bl.HEADER_V2:
+                        rows[n, bl.PROBLEMS] = bl.P_SHORT
                     _batch(s, rows, n, p + min(total, left))
                 n += 1
                 run = -1
             else:
-                short = magic == 1 and length < LEAST_LENGTH_V1
-                plain = whole and not short and (np.int64(s[p + 17]) & CODEC_MASK) == NONE
+                short = magic == 1 and length < bl.LEAST_LENGTH_V1
+                plain = whole and not short and (np.int64(s[p + 17]) & bl.CODEC_MASK) == bl.NONE
                 if plain and run == magic:
                     if fill:
                         _join(s, rows, n - 1, p, total, magic)
                 else:
                     if fill:
-                        _start(rows, n, i, p, min(total, left), min(total, stop - p), RUN, cut)
+                        _start(rows, n, i, p, min(total, left), min(total, stop - p), bl.RUN, cut)
                         if short:
-                            rows[n, PROBLEMS] = P_SHORT
+                            rows[n, bl.PROBLEMS] = bl.P_SHORT
                         _message(s, rows, n, p + min(total, left), magic)
                     n += 1
                     run = magic if plain else -1
@@ -320,23 +268,23 @@ def runs_ok(s: Bytes, rows: Int64s, table: npt.NDArray[np.uint32], ok: npt.NDArr
     `table` [8, 256] is the slicing-by-8 table of the polynomial.
     """
     for n in range(rows.shape[0]):
-        if rows[n, KIND] != RUN or rows[n, CUT] != WHOLE or rows[n, PROBLEMS] & P_SHORT:
+        if rows[n, bl.KIND] != bl.RUN or rows[n, bl.CUT] != bl.WHOLE or rows[n, bl.PROBLEMS] & bl.P_SHORT:
             continue
-        p = rows[n, AT]
-        end = p + rows[n, LENGTH]
+        p = rows[n, bl.AT]
+        end = p + rows[n, bl.LENGTH]
         if p < 0 or end > s.shape[0]:
             continue
         good = True
-        while p + PREFIX + LEAST_LENGTH <= end:
+        while p + bl.PREFIX + bl.LEAST_LENGTH <= end:
             length = int32_at(s, p + 8)
-            if length < LEAST_LENGTH or length > end - p - PREFIX:
+            if length < bl.LEAST_LENGTH or length > end - p - bl.PREFIX:
                 good = False
                 break
-            crc = crc32(s, p + 16, p + PREFIX + length, table)
+            crc = crc32(s, p + 16, p + bl.PREFIX + length, table)
             if np.int64(crc) != (int32_at(s, p + 12) & 0xFFFFFFFF):
                 good = False
                 break
-            p += PREFIX + length
+            p += bl.PREFIX + length
         ok[n] = 1 if good else 0
 
 

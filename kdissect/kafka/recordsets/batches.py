@@ -15,20 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.kafka.recordsets import batch_columns, batch_kernels
+from kdissect.kafka.recordsets import batch_layout as bl
 from kdissect.kafka.recordsets.batch_columns import UNKNOWN
-from kdissect.kafka.recordsets.batch_layout import (
-    CUT,
-    CUT_BY_SENDER,
-    DAMAGED,
-    KIND,
-    OWNER,
-    P_TIME,
-    PADDING,
-    PROBLEM_TEXTS,
-    PROBLEMS,
-    WIDTH,
-    WIRE,
-)
 from kdissect.problems import Kind
 
 Bytes = npt.NDArray[np.uint8]
@@ -61,17 +49,17 @@ class Batches:
     @property
     def owner(self) -> Int64s:
         """For each row the index of its record set."""
-        return self.rows[:, OWNER]
+        return self.rows[:, bl.OWNER]
 
     @property
     def real(self) -> Int64s:
         """Indices of the rows that are batches: neither padding nor bytes that are none."""
-        kind = self.rows[:, KIND]
-        return np.flatnonzero((kind != PADDING) & (kind != DAMAGED)).astype(np.int64)
+        kind = self.rows[:, bl.KIND]
+        return np.flatnonzero((kind != bl.PADDING) & (kind != bl.DAMAGED)).astype(np.int64)
 
     def flag(self, row: int, problem: int, detail: str = "") -> None:
         """Note a problem of a row."""
-        self.rows[row, PROBLEMS] |= problem
+        self.rows[row, bl.PROBLEMS] |= problem
         if detail:
             self.details[row, problem] = detail
 
@@ -81,22 +69,22 @@ class Batches:
         `partial_is_legal` (one flag a record set): its last batch may be cut by the sender, as in Fetch responses;
         without it every set may be.
         """
-        bits = self.rows[:, PROBLEMS]
+        bits = self.rows[:, bl.PROBLEMS]
         rows, kinds, texts = [], [], []
-        for bit, text in enumerate(PROBLEM_TEXTS):
+        for bit, text in enumerate(bl.PROBLEM_TEXTS):
             for row in np.flatnonzero(bits & (1 << bit)).tolist() if bits.any() else ():
                 rows.append(row)
-                kinds.append(int(Kind.TIMESTAMP if 1 << bit == P_TIME else Kind.RECORDS))
+                kinds.append(int(Kind.TIMESTAMP if 1 << bit == bl.P_TIME else Kind.RECORDS))
                 detail = self.details.get((row, 1 << bit))
                 texts.append(f"{text}: {detail}" if detail else text)
         if partial_is_legal is not None and len(self):
-            cut = (self.rows[:, CUT] == CUT_BY_SENDER) & (self.rows[:, KIND] != PADDING)
+            cut = (self.rows[:, bl.CUT] == bl.CUT_BY_SENDER) & (self.rows[:, bl.KIND] != bl.PADDING)
             for row in np.flatnonzero(cut & ~partial_is_legal[self.owner]).tolist():
                 rows.append(row)
                 kinds.append(int(Kind.RECORDS))
                 texts.append("record set ends inside a batch")
         where = np.asarray(rows, np.int64)
-        return Problems(where, self.owner[where], np.asarray(kinds, np.int8), texts, self.rows[where][:, WIRE])
+        return Problems(where, self.owner[where], np.asarray(kinds, np.int8), texts, self.rows[where][:, bl.WIRE])
 
     def table(self, columns: Sequence[str] | None = None, picked: Int64s | None = None) -> pa.RecordBatch:
         """The columns of `record_batches` which batches themselves know, of the rows in `real`, in order; or of those
@@ -137,8 +125,8 @@ def walk(s: Bytes, at: Int64s, size: Int64s, captured: Int64s | None = None) -> 
     """
     at, size = np.ascontiguousarray(at, np.int64), np.ascontiguousarray(size, np.int64)
     there = size if captured is None else np.ascontiguousarray(captured, np.int64)
-    count = batch_kernels.walk(s, at, size, there, np.empty((0, WIDTH), np.int64))
-    rows = np.empty((count, WIDTH), np.int64)
+    count = batch_kernels.walk(s, at, size, there, np.empty((0, bl.WIDTH), np.int64))
+    rows = np.empty((count, bl.WIDTH), np.int64)
     if count:
         batch_kernels.walk(s, at, size, there, rows)
     return Batches(s, rows)

@@ -5,35 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from kdissect.kafka.recordsets import batch_layout as bl
 from kdissect.kafka.recordsets import record_kernels
-from kdissect.kafka.recordsets.batch_layout import (
-    AT,
-    ATTRIBUTES,
-    BASE_OFFSET,
-    BATCH,
-    CODEC_MASK,
-    CUT,
-    FIRST_TIME,
-    HEADER_V2,
-    KIND,
-    LAST_OFFSET,
-    LENGTH,
-    LOG_APPEND_BIT,
-    MAGIC,
-    MAX_TIME,
-    P_BOMB,
-    P_CODEC,
-    P_DECOMPRESS,
-    P_RECORD_LENGTH,
-    P_SHORT,
-    P_WRAPPER_OFFSET,
-    P_ZSTD,
-    PROBLEMS,
-    RECORDS,
-    RUN,
-    WHOLE,
-    WRAPPER,
-)
 from kdissect.kafka.recordsets.batches import Batches
 from kdissect.kafka.recordsets.codecs import Bomb, CodecError, Reader
 
@@ -44,20 +17,20 @@ Flags = npt.NDArray[np.bool_]
 
 def openable(rows: Int64s) -> Flags:
     """Rows with records that can be looked at: headers complete, codec known to their format."""
-    kind = rows[:, KIND]
-    complete = (rows[:, LENGTH] >= HEADER_V2) | (kind == WRAPPER) | (kind == RUN)
-    sound: Flags = (kind <= RUN) & complete & ((rows[:, PROBLEMS] & (P_SHORT | P_CODEC | P_ZSTD)) == 0)
-    sound &= rows[:, CUT] == WHOLE
+    kind = rows[:, bl.KIND]
+    complete = (rows[:, bl.LENGTH] >= bl.HEADER_V2) | (kind == bl.WRAPPER) | (kind == bl.RUN)
+    sound: Flags = (kind <= bl.RUN) & complete & ((rows[:, bl.PROBLEMS] & (bl.P_SHORT | bl.P_CODEC | bl.P_ZSTD)) == 0)
+    sound &= rows[:, bl.CUT] == bl.WHOLE
     return sound
 
 
 def compressed(rows: Int64s, view: memoryview, row: int) -> tuple[int, memoryview | None]:
     """(codec, the compressed bytes) of a batch or wrapper; None where a wrapper's value does not fit it."""
-    at, length = int(rows[row, AT]), int(rows[row, LENGTH])
-    codec = int(rows[row, ATTRIBUTES]) & CODEC_MASK
-    if rows[row, KIND] == BATCH:
-        return codec, view[at + HEADER_V2 : at + length]
-    begin = at + (26 if rows[row, MAGIC] == 1 else 18)  # behind the attributes and the timestamp
+    at, length = int(rows[row, bl.AT]), int(rows[row, bl.LENGTH])
+    codec = int(rows[row, bl.ATTRIBUTES]) & bl.CODEC_MASK
+    if rows[row, bl.KIND] == bl.BATCH:
+        return codec, view[at + bl.HEADER_V2 : at + length]
+    begin = at + (26 if rows[row, bl.MAGIC] == 1 else 18)  # behind the attributes and the timestamp
     key = int.from_bytes(view[begin : begin + 4], "big", signed=True)
     begin += 4 + max(key, 0)
     if begin + 4 > at + length:
@@ -72,7 +45,7 @@ def compressed(rows: Int64s, view: memoryview, row: int) -> tuple[int, memoryvie
 def failure(batches: Batches, row: int, error: CodecError) -> None:
     """Note that a batch could not be decompressed."""
     batches.flag(
-        row, P_BOMB if isinstance(error, Bomb) else P_DECOMPRESS, "" if isinstance(error, Bomb) else str(error)
+        row, bl.P_BOMB if isinstance(error, Bomb) else bl.P_DECOMPRESS, "" if isinstance(error, Bomb) else str(error)
     )
 
 
@@ -106,26 +79,26 @@ def wrapper_base(rows: Int64s, row: int, inner: Int64s) -> tuple[int, bool]:
     offset 0 is one that old librdkafka produced: its inner offsets count from 0
     (AbstractLegacyRecordBatch.DeepRecordsIterator).
     """
-    offset, last = int(rows[row, LAST_OFFSET]), int(inner[record_kernels.I_LAST])
-    if rows[row, MAGIC] == 0 or offset == 0:
+    offset, last = int(rows[row, bl.LAST_OFFSET]), int(inner[record_kernels.I_LAST])
+    if rows[row, bl.MAGIC] == 0 or offset == 0:
         return 0, True
     return (offset - last, True) if offset >= last else (0, False)
 
 
 def note_inner(rows: Int64s, row: int, inner: Int64s) -> None:
     """Write into a wrapper's row what was found inside."""
-    rows[row, RECORDS] = inner[record_kernels.I_COUNT]
+    rows[row, bl.RECORDS] = inner[record_kernels.I_COUNT]
     if inner[record_kernels.I_BROKEN]:
-        rows[row, PROBLEMS] |= P_RECORD_LENGTH
+        rows[row, bl.PROBLEMS] |= bl.P_RECORD_LENGTH
     if inner[record_kernels.I_COUNT] == 0:
         return
     base, sane = wrapper_base(rows, row, inner)
     if not sane:
-        rows[row, PROBLEMS] |= P_WRAPPER_OFFSET
-    rows[row, BASE_OFFSET] = base + inner[record_kernels.I_FIRST]
-    rows[row, LAST_OFFSET] = base + inner[record_kernels.I_LAST]
-    if rows[row, MAGIC] == 1:
-        appended = rows[row, ATTRIBUTES] & LOG_APPEND_BIT
+        rows[row, bl.PROBLEMS] |= bl.P_WRAPPER_OFFSET
+    rows[row, bl.BASE_OFFSET] = base + inner[record_kernels.I_FIRST]
+    rows[row, bl.LAST_OFFSET] = base + inner[record_kernels.I_LAST]
+    if rows[row, bl.MAGIC] == 1:
+        appended = rows[row, bl.ATTRIBUTES] & bl.LOG_APPEND_BIT
         if not appended:  # some producers leave the wrapper's own timestamp at 0
-            rows[row, MAX_TIME] = inner[record_kernels.I_MAX_TIME]
-        rows[row, FIRST_TIME] = rows[row, MAX_TIME] if appended else inner[record_kernels.I_FIRST_TIME]
+            rows[row, bl.MAX_TIME] = inner[record_kernels.I_MAX_TIME]
+        rows[row, bl.FIRST_TIME] = rows[row, bl.MAX_TIME] if appended else inner[record_kernels.I_FIRST_TIME]

@@ -16,40 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from kdissect.kafka.recordsets import batch_layout as bl
 from kdissect.kafka.recordsets.batch_kernels import int16_at, int32_at, int64_at
-from kdissect.kafka.recordsets.batch_layout import (
-    ATTRIBUTES,
-    BASE_OFFSET,
-    CODEC_MASK,
-    CONTROL_BIT,
-    CONTROL_TYPES,
-    FIRST_MS,
-    FIRST_TIME,
-    LAST_MS,
-    LAST_OFFSET,
-    LEAST_LENGTH,
-    LEAST_LENGTH_V1,
-    LEAST_RECORD,
-    LOG_APPEND_BIT,
-    MAGIC,
-    MAX_TIME,
-    NONE,
-    NULL,
-    P_CONTROL,
-    P_COUNT,
-    P_GIANT,
-    P_INNER_MAGIC,
-    P_NESTED,
-    P_OFFSET,
-    P_RECORD,
-    P_RECORD_BITS,
-    P_RECORD_LENGTH,
-    P_TIME,
-    P_TRAILING,
-    PREFIX,
-    PROBLEMS,
-    RECORDS,
-)  # fmt: skip
 from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.memory import copy_bytes
 
@@ -81,7 +49,7 @@ LONGEST_VARINT = 10
 DONE, FULL = 0, 1
 SEGMENT, ROWS = 0, 1
 """Places in `state`: the next segment, rows filled."""
-KNOWN_CONTROLS = len(CONTROL_TYPES)
+KNOWN_CONTROLS = len(bl.CONTROL_TYPES)
 
 
 @part
@@ -115,8 +83,8 @@ def varint(s: Bytes, p: Number, end: Number) -> tuple[Number, Number]:
 @part
 def _micros(time: Number) -> Number:
     """µs of milliseconds; NULL for none (-1) and for what is outside years 1-9999."""
-    if time == -1 or time < FIRST_MS or time > LAST_MS:
-        return NULL
+    if time == -1 or time < bl.FIRST_MS or time > bl.LAST_MS:
+        return bl.NULL
     return time * 1000
 
 
@@ -150,15 +118,15 @@ def read_records(
         b = segments[i, S_BATCH]
         done = segments[i, S_DONE]
         kind = segments[i, S_STATE]
-        attributes = rows[b, ATTRIBUTES]
-        base = rows[b, BASE_OFFSET]
+        attributes = rows[b, bl.ATTRIBUTES]
+        base = rows[b, bl.BASE_OFFSET]
         least_delta = np.int64(0)
-        most_delta = rows[b, LAST_OFFSET] - base
-        base_time = rows[b, FIRST_TIME]
-        max_time = rows[b, MAX_TIME]
-        appended = (attributes & LOG_APPEND_BIT) != 0
-        control = (attributes & CONTROL_BIT) != 0
-        count = rows[b, RECORDS]
+        most_delta = rows[b, bl.LAST_OFFSET] - base
+        base_time = rows[b, bl.FIRST_TIME]
+        max_time = rows[b, bl.MAX_TIME]
+        appended = (attributes & bl.LOG_APPEND_BIT) != 0
+        control = (attributes & bl.CONTROL_BIT) != 0
+        count = rows[b, bl.RECORDS]
         problems = np.int64(0)
         segments[i, S_NEED] = 0
         over = kind != OPEN
@@ -166,24 +134,24 @@ def read_records(
             if n >= capacity:
                 segments[i, S_BEGIN] = p
                 segments[i, S_DONE] = done
-                rows[b, PROBLEMS] |= problems
+                rows[b, bl.PROBLEMS] |= problems
                 state[SEGMENT] = i
                 state[ROWS] = n
                 return FULL
             if p >= end:
                 if kind == CLOSED:
-                    problems |= P_COUNT
+                    problems |= bl.P_COUNT
                 break
             length, q = varint(s, p, end)
             giant = kind == OPEN and q >= 0 and length > (MOST_SHOWN if reveal else GIANT) and length > end - q
-            if q == -1 or (q >= 0 and length >= LEAST_RECORD - 1 and length > end - q and not giant):
+            if q == -1 or (q >= 0 and length >= bl.LEAST_RECORD - 1 and length > end - q and not giant):
                 if kind == OPEN:
                     segments[i, S_NEED] = q - p + length if q >= 0 else end - p + 1
                 elif kind == CLOSED:
-                    problems |= P_RECORD_LENGTH
+                    problems |= bl.P_RECORD_LENGTH
                 break
-            if q == -2 or length < LEAST_RECORD - 1:
-                problems |= P_RECORD_LENGTH
+            if q == -2 or length < bl.LEAST_RECORD - 1:
+                problems |= bl.P_RECORD_LENGTH
                 over = True
                 break
             this = p
@@ -191,18 +159,18 @@ def read_records(
             stop = min(p, end)
             done += 1
             if s[np.uint64(q)] != 0:
-                problems |= P_RECORD_BITS
+                problems |= bl.P_RECORD_BITS
             time, q = varint(s, q + 1, stop)
             if q < 0:
-                problems |= P_RECORD
+                problems |= bl.P_RECORD
                 continue
             delta, q = varint(s, q, stop)
             if q < 0:
-                problems |= P_RECORD
+                problems |= bl.P_RECORD
                 continue
             key, q = varint(s, q, stop)
             if q < 0 or key < -1 or key > p - q:
-                problems |= P_RECORD
+                problems |= bl.P_RECORD
                 continue
             key_at = q
             q += max(key, 0)
@@ -213,7 +181,7 @@ def read_records(
                 break
             value, q = varint(s, q, stop)
             if q < 0 or value < -1 or value > p - q:
-                problems |= P_RECORD
+                problems |= bl.P_RECORD
                 continue
             value_at = q
             q += max(value, 0)
@@ -221,17 +189,17 @@ def read_records(
             if not giant:
                 headers, q = varint(s, q, stop)
                 if q < 0 or headers < 0 or headers > (p - q) >> 1:
-                    problems |= P_RECORD
+                    problems |= bl.P_RECORD
                     continue
                 headers_at = q
                 if headers > 0:
                     q = skip_headers(s, q, p, headers)
                 if q != p:
-                    problems |= P_RECORD
+                    problems |= bl.P_RECORD
                     if q < 0:
                         continue
             if delta < least_delta or delta > most_delta:
-                problems |= P_OFFSET
+                problems |= bl.P_OFFSET
             offset = base + delta
             if offset < first or offset > last:
                 continue
@@ -239,8 +207,8 @@ def read_records(
             out[O_OFFSET, n] = offset
             stamp = max_time if appended else base_time + time
             micros = _micros(stamp)
-            if micros == NULL and stamp != -1:
-                problems |= P_TIME
+            if micros == bl.NULL and stamp != -1:
+                problems |= bl.P_TIME
             out[O_TIME, n] = micros
             out[O_KEY_BYTES, n] = key
             out[O_VALUE_BYTES, n] = value
@@ -249,7 +217,7 @@ def read_records(
                 if key >= 4:
                     name = int16_at(s, key_at + 2)
                 if name < 0 or name >= KNOWN_CONTROLS:
-                    problems |= P_CONTROL
+                    problems |= bl.P_CONTROL
                     name = np.int64(-1)
             out[O_CONTROL, n] = name
             if reveal:
@@ -261,17 +229,17 @@ def read_records(
                     out[O_KEY_AT, n] = -1
                     out[O_VALUE_AT, n] = -1
                     out[O_HEADERS, n] = -1
-                    problems |= P_GIANT
+                    problems |= bl.P_GIANT
             n += 1
         if done >= count and p <= end:
             over = True
             if p < end:
-                problems |= P_TRAILING
+                problems |= bl.P_TRAILING
         if over:
             segments[i, S_STATE] = FINISHED
         segments[i, S_BEGIN] = p
         segments[i, S_DONE] = done
-        rows[b, PROBLEMS] |= problems
+        rows[b, bl.PROBLEMS] |= problems
         i += 1
     state[SEGMENT] = i
     state[ROWS] = n
@@ -293,9 +261,9 @@ def read_messages(
         b = segments[i, S_BATCH]
         done = segments[i, S_DONE]
         kind = segments[i, S_STATE]
-        magic = rows[b, MAGIC]
-        inner = (rows[b, ATTRIBUTES] & CODEC_MASK) != NONE
-        appended = inner and magic == 1 and (rows[b, ATTRIBUTES] & LOG_APPEND_BIT) != 0
+        magic = rows[b, bl.MAGIC]
+        inner = (rows[b, bl.ATTRIBUTES] & bl.CODEC_MASK) != bl.NONE
+        appended = inner and magic == 1 and (rows[b, bl.ATTRIBUTES] & bl.LOG_APPEND_BIT) != 0
         problems = np.int64(0)
         segments[i, S_NEED] = 0
         over = kind != OPEN
@@ -303,43 +271,43 @@ def read_messages(
             if n >= capacity:
                 segments[i, S_BEGIN] = p
                 segments[i, S_DONE] = done
-                rows[b, PROBLEMS] |= problems
+                rows[b, bl.PROBLEMS] |= problems
                 state[SEGMENT] = i
                 state[ROWS] = n
                 return FULL
-            size = int32_at(s, p + 8) if end - p >= PREFIX else 0
-            giant = kind == OPEN and size > (MOST_SHOWN if reveal else GIANT) and size > end - p - PREFIX
-            if end - p < PREFIX or (size >= LEAST_LENGTH and size > end - p - PREFIX and not giant):
+            size = int32_at(s, p + 8) if end - p >= bl.PREFIX else 0
+            giant = kind == OPEN and size > (MOST_SHOWN if reveal else GIANT) and size > end - p - bl.PREFIX
+            if end - p < bl.PREFIX or (size >= bl.LEAST_LENGTH and size > end - p - bl.PREFIX and not giant):
                 if kind == OPEN:
-                    segments[i, S_NEED] = PREFIX + size
+                    segments[i, S_NEED] = bl.PREFIX + size
                 elif kind == CLOSED:
-                    problems |= P_RECORD_LENGTH
+                    problems |= bl.P_RECORD_LENGTH
                 break
-            if size < LEAST_LENGTH:
-                problems |= P_RECORD_LENGTH
+            if size < bl.LEAST_LENGTH:
+                problems |= bl.P_RECORD_LENGTH
                 over = True
                 break
             q = p
-            p += PREFIX + size  # the next message
+            p += bl.PREFIX + size  # the next message
             done += 1
             attributes = np.int64(s[q + 17])
             if np.int64(s[q + 16]) != magic:
-                problems |= P_INNER_MAGIC
+                problems |= bl.P_INNER_MAGIC
                 continue
-            if inner and (attributes & CODEC_MASK) != NONE:
-                problems |= P_NESTED
+            if inner and (attributes & bl.CODEC_MASK) != bl.NONE:
+                problems |= bl.P_NESTED
                 continue
-            if magic == 1 and size < LEAST_LENGTH_V1:
-                problems |= P_RECORD_LENGTH
+            if magic == 1 and size < bl.LEAST_LENGTH_V1:
+                problems |= bl.P_RECORD_LENGTH
                 continue
             stamp = np.int64(-1)
             key_at = q + 22
             if magic == 1:
-                stamp = rows[b, MAX_TIME] if appended else int64_at(s, q + 18)
+                stamp = rows[b, bl.MAX_TIME] if appended else int64_at(s, q + 18)
                 key_at = q + 30
             key = int32_at(s, key_at - 4)
             if key < -1 or key > p - key_at - 4:
-                problems |= P_RECORD
+                problems |= bl.P_RECORD
                 continue
             value_at = key_at + max(key, 0) + 4
             if giant and value_at > end:
@@ -349,18 +317,18 @@ def read_messages(
                 break
             value = int32_at(s, value_at - 4)
             if value < -1 or value > p - value_at:
-                problems |= P_RECORD
+                problems |= bl.P_RECORD
                 continue
             if value_at + max(value, 0) != p:
-                problems |= P_RECORD
+                problems |= bl.P_RECORD
             offset = int64_at(s, q) + segments[i, S_BASE]
             if offset < first or offset > last:
                 continue
             out[O_BATCH, n] = b
             out[O_OFFSET, n] = offset
             micros = _micros(stamp)
-            if micros == NULL and stamp != -1:
-                problems |= P_TIME
+            if micros == bl.NULL and stamp != -1:
+                problems |= bl.P_TIME
             out[O_TIME, n] = micros
             out[O_KEY_BYTES, n] = key
             out[O_VALUE_BYTES, n] = value
@@ -373,13 +341,13 @@ def read_messages(
                 if size > MOST_SHOWN:
                     out[O_KEY_AT, n] = -1
                     out[O_VALUE_AT, n] = -1
-                    problems |= P_GIANT
+                    problems |= bl.P_GIANT
             n += 1
         if over:
             segments[i, S_STATE] = FINISHED
         segments[i, S_BEGIN] = p
         segments[i, S_DONE] = done
-        rows[b, PROBLEMS] |= problems
+        rows[b, bl.PROBLEMS] |= problems
         i += 1
     state[SEGMENT] = i
     state[ROWS] = n
@@ -398,13 +366,13 @@ def span(s: Bytes, begin: Number, end: Number, inner: Int64s) -> Number:
     first bytes before it. A length that nothing can have sets `inner[I_BROKEN]`. Start with zeros.
     """
     p = begin
-    while p <= end - PREFIX - LEAST_LENGTH:
+    while p <= end - bl.PREFIX - bl.LEAST_LENGTH:
         size = int32_at(s, p + 8)
-        if size < LEAST_LENGTH:
+        if size < bl.LEAST_LENGTH:
             inner[I_BROKEN] = 1
             break
         offset = int64_at(s, p)
-        time = int64_at(s, p + 18) if s[p + 16] == 1 and size >= LEAST_LENGTH_V1 else np.int64(-1)
+        time = int64_at(s, p + 18) if s[p + 16] == 1 and size >= bl.LEAST_LENGTH_V1 else np.int64(-1)
         if inner[I_COUNT] == 0:
             inner[I_FIRST] = offset
             inner[I_FIRST_TIME] = time
@@ -412,7 +380,7 @@ def span(s: Bytes, begin: Number, end: Number, inner: Int64s) -> Number:
         inner[I_COUNT] += 1
         inner[I_LAST] = offset
         inner[I_MAX_TIME] = max(inner[I_MAX_TIME], time)
-        p += PREFIX + size
+        p += bl.PREFIX + size
     return p
 
 

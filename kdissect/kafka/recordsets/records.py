@@ -14,24 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from zstandard import ZstdDecompressor
 
+from kdissect.kafka.recordsets import batch_layout as bl
 from kdissect.kafka.recordsets import record_kernels
-from kdissect.kafka.recordsets.batch_layout import (
-    AT,
-    ATTRIBUTES,
-    BASE_OFFSET,
-    BATCH,
-    CODEC_MASK,
-    CUT,
-    CUT_BY_CAPTURE,
-    HEADER_V2,
-    KIND,
-    LAST_OFFSET,
-    LENGTH,
-    MAGIC,
-    NONE,
-    P_DECOMPRESS,
-    WHOLE,
-)
 from kdissect.kafka.recordsets.batches import Batches
 from kdissect.kafka.recordsets.codecs import Bomb, CodecError, Reader, reader
 from kdissect.kafka.recordsets.compressed import compressed, failure, inner_span, note_inner, openable, wrapper_base
@@ -95,13 +79,13 @@ class Records:
             wanted &= mask
         index = np.flatnonzero(wanted)
         if len(index):
-            packed = (rows[index, ATTRIBUTES] & CODEC_MASK) != NONE
-            legacy = rows[index, KIND] != BATCH
+            packed = (rows[index, bl.ATTRIBUTES] & bl.CODEC_MASK) != bl.NONE
+            legacy = rows[index, bl.KIND] != bl.BATCH
             groups = np.split(index, np.flatnonzero(np.diff(packed * 2 + legacy)) + 1)
             for group in groups:
                 row = group[0]
-                old = rows[row, KIND] != BATCH
-                if rows[row, ATTRIBUTES] & CODEC_MASK == NONE:
+                old = rows[row, bl.KIND] != bl.BATCH
+                if rows[row, bl.ATTRIBUTES] & bl.CODEC_MASK == bl.NONE:
                     yield from self._plain(group, old)
                 else:
                     yield from self._packed(group.tolist(), old)
@@ -110,22 +94,22 @@ class Records:
     def _wanted(self) -> npt.NDArray[np.bool_]:
         rows = self.batches.rows
         wanted = openable(rows)
-        whole_header = rows[:, LENGTH] >= HEADER_V2
-        plain = (rows[:, ATTRIBUTES] & CODEC_MASK) == NONE
-        wanted |= (rows[:, CUT] == CUT_BY_CAPTURE) & (rows[:, KIND] == BATCH) & whole_header & plain
+        whole_header = rows[:, bl.LENGTH] >= bl.HEADER_V2
+        plain = (rows[:, bl.ATTRIBUTES] & bl.CODEC_MASK) == bl.NONE
+        wanted |= (rows[:, bl.CUT] == bl.CUT_BY_CAPTURE) & (rows[:, bl.KIND] == bl.BATCH) & whole_header & plain
         # Offsets of a magic-2 header bound those inside; of legacy batches they are known only once they are opened.
-        known = rows[:, KIND] == BATCH
-        outside = (rows[:, LAST_OFFSET] < self.first) | (rows[:, BASE_OFFSET] > self.last)
+        known = rows[:, bl.KIND] == bl.BATCH
+        outside = (rows[:, bl.LAST_OFFSET] < self.first) | (rows[:, bl.BASE_OFFSET] > self.last)
         wanted &= ~(known & outside)
         return wanted
 
     def _plain(self, group: Int64s, old: bool) -> Iterator[pa.RecordBatch]:
         rows = self.batches.rows[group]
         segments = np.zeros((len(group), record_kernels.SEGMENT_WIDTH), np.int64)
-        segments[:, S_BEGIN] = rows[:, AT] + np.where(rows[:, KIND] == BATCH, HEADER_V2, 0)
-        segments[:, S_END] = rows[:, AT] + rows[:, LENGTH]
+        segments[:, S_BEGIN] = rows[:, bl.AT] + np.where(rows[:, bl.KIND] == bl.BATCH, bl.HEADER_V2, 0)
+        segments[:, S_END] = rows[:, bl.AT] + rows[:, bl.LENGTH]
         segments[:, record_kernels.S_BATCH] = group
-        segments[:, S_STATE] = np.where(rows[:, CUT] == WHOLE, CLOSED, LOST)
+        segments[:, S_STATE] = np.where(rows[:, bl.CUT] == bl.WHOLE, CLOSED, LOST)
         yield from self._run(self.batches.s, segments, old)
 
     def _run(self, s: Bytes, segments: Int64s, old: bool) -> Iterator[pa.RecordBatch]:
@@ -157,9 +141,9 @@ class Records:
         for row in group:
             codec, data = compressed(rows, view, row)
             if data is None:
-                self.batches.flag(row, P_DECOMPRESS, "its value does not fit the message")
+                self.batches.flag(row, bl.P_DECOMPRESS, "its value does not fit the message")
                 continue
-            magic = int(rows[row, MAGIC])
+            magic = int(rows[row, bl.MAGIC])
             base = 0
             if magic == 1:
                 found = self._relative_base(codec, data, row)

@@ -11,32 +11,7 @@ from crc32c import crc32c
 from zstandard import ZstdDecompressor
 
 from kdissect.kafka.recordsets import batch_kernels, record_kernels
-from kdissect.kafka.recordsets.batch_layout import (
-    AT,
-    ATTRIBUTES,
-    BATCH,
-    CODEC_MASK,
-    CODECS,
-    CRC,
-    CRC_FROM_V1,
-    CRC_FROM_V2,
-    CUT,
-    CUT_BY_SENDER,
-    HEADER_V2,
-    KIND,
-    LENGTH,
-    MAGIC,
-    NONE,
-    P_CRC,
-    P_DECOMPRESS,
-    P_LONG,
-    P_SHORT,
-    PROBLEMS,
-    RECORDS,
-    RUN,
-    WHOLE,
-    WRAPPER,
-)
+from kdissect.kafka.recordsets import batch_layout as bl
 from kdissect.kafka.recordsets.batches import Batches
 from kdissect.kafka.recordsets.codecs import CodecError, Reader, reader
 from kdissect.kafka.recordsets.compressed import compressed, failure, inner_span, note_inner, openable
@@ -69,42 +44,42 @@ def verify(batches: Batches) -> None:
     length lies."""
     rows, ok = batches.rows, batches.crc_ok
     view = memoryview(batches.s)
-    whole = (rows[:, CUT] == WHOLE) & ((rows[:, PROBLEMS] & P_SHORT) == 0)
-    for kind, start, checksum in ((BATCH, CRC_FROM_V2, crc32c), (WRAPPER, CRC_FROM_V1, zlib.crc32)):
-        picked = np.flatnonzero(whole & (rows[:, KIND] == kind))
+    whole = (rows[:, bl.CUT] == bl.WHOLE) & ((rows[:, bl.PROBLEMS] & bl.P_SHORT) == 0)
+    for kind, start, checksum in ((bl.BATCH, bl.CRC_FROM_V2, crc32c), (bl.WRAPPER, bl.CRC_FROM_V1, zlib.crc32)):
+        picked = np.flatnonzero(whole & (rows[:, bl.KIND] == kind))
         if not len(picked):
             continue
-        begin = rows[picked, AT]
-        places = zip((begin + start).tolist(), (begin + rows[picked, LENGTH]).tolist(), strict=True)
+        begin = rows[picked, bl.AT]
+        places = zip((begin + start).tolist(), (begin + rows[picked, bl.LENGTH]).tolist(), strict=True)
         computed = [checksum(view[first:end]) for first, end in places]
-        ok[picked] = np.asarray(computed, np.int64) == rows[picked, CRC]
-    if (rows[:, KIND] == RUN).any():
+        ok[picked] = np.asarray(computed, np.int64) == rows[picked, bl.CRC]
+    if (rows[:, bl.KIND] == bl.RUN).any():
         batch_kernels.runs_ok(batches.s, rows, crc32_table(CRC32), ok)
-    rows[ok == 0, PROBLEMS] |= P_CRC
+    rows[ok == 0, bl.PROBLEMS] |= bl.P_CRC
     _find_long_lengths(batches)
 
 
 def _find_long_lengths(batches: Batches) -> None:
     """Batches cut by their record set whose records all end inside it."""
     rows = batches.rows
-    cut = (rows[:, CUT] == CUT_BY_SENDER) & (rows[:, KIND] == BATCH) & (rows[:, LENGTH] > HEADER_V2)
-    for row in np.flatnonzero(cut & (rows[:, RECORDS] > 0)).tolist():
-        codec = int(rows[row, ATTRIBUTES]) & CODEC_MASK
-        begin, end = int(rows[row, AT]) + HEADER_V2, int(rows[row, AT] + rows[row, LENGTH])
-        if codec == NONE:
+    cut = (rows[:, bl.CUT] == bl.CUT_BY_SENDER) & (rows[:, bl.KIND] == bl.BATCH) & (rows[:, bl.LENGTH] > bl.HEADER_V2)
+    for row in np.flatnonzero(cut & (rows[:, bl.RECORDS] > 0)).tolist():
+        codec = int(rows[row, bl.ATTRIBUTES]) & bl.CODEC_MASK
+        begin, end = int(rows[row, bl.AT]) + bl.HEADER_V2, int(rows[row, bl.AT] + rows[row, bl.LENGTH])
+        if codec == bl.NONE:
             header = rows[row : row + 1].copy()
             segment = np.array([[begin, end, 0, 0, record_kernels.LOST, 0, 0]], np.int64)
             nothing = np.empty((record_kernels.HIDDEN_WIDTH, 1), np.int64)
             record_kernels.read_records(
                 batches.s, header, segment, np.zeros(2, np.int64), nothing, np.int64(0), np.int64(-1)
             )
-            complete = segment[0, record_kernels.S_DONE] == header[0, RECORDS] and not header[0, PROBLEMS]
-        elif codec < len(CODECS):
+            complete = segment[0, record_kernels.S_DONE] == header[0, bl.RECORDS] and not header[0, bl.PROBLEMS]
+        elif codec < len(bl.CODECS):
             complete = _size(reader(codec, memoryview(batches.s)[begin:end])) is not None
         else:
             complete = False
         if complete:
-            batches.flag(row, P_LONG)
+            batches.flag(row, bl.P_LONG)
 
 
 def _size(source: Reader) -> int | None:
@@ -127,19 +102,19 @@ def measure(batches: Batches) -> None:
     rows = batches.rows
     view = memoryview(batches.s)
     known = openable(rows)
-    packed = (rows[:, ATTRIBUTES] & CODEC_MASK) != NONE
+    packed = (rows[:, bl.ATTRIBUTES] & bl.CODEC_MASK) != bl.NONE
     plain = np.flatnonzero(known & ~packed)
-    batches.uncompressed[plain] = rows[plain, LENGTH] - np.where(rows[plain, KIND] == BATCH, HEADER_V2, 0)
+    batches.uncompressed[plain] = rows[plain, bl.LENGTH] - np.where(rows[plain, bl.KIND] == bl.BATCH, bl.HEADER_V2, 0)
     scratch = np.empty(PIECE, np.uint8)
     zstd = ZstdDecompressor()
     for row in np.flatnonzero(known & packed).tolist():
         codec, data = compressed(rows, view, row)
         if data is None:
-            batches.flag(row, P_DECOMPRESS, "its value does not fit the message")
+            batches.flag(row, bl.P_DECOMPRESS, "its value does not fit the message")
             continue
-        source = reader(codec, data, int(rows[row, MAGIC]), zstd=zstd)
+        source = reader(codec, data, int(rows[row, bl.MAGIC]), zstd=zstd)
         try:
-            if rows[row, KIND] == WRAPPER:
+            if rows[row, bl.KIND] == bl.WRAPPER:
                 inner, total = inner_span(source, scratch)
                 note_inner(rows, row, inner)
             else:

@@ -16,7 +16,7 @@ from kdissect.capture.window import Window
 from kdissect.kafka.streams.ledger import Ledger
 from kdissect.kafka.streams.protocols import TLS
 from kdissect.kernels.records import Records, Words
-from kdissect.net.segment import ACK, AT, FLAGS, FLOW, LEN, PACKET, SEGMENT_COLUMNS, SEQ, TIME, VIEW, WIRE
+from kdissect.net import segment as sg
 from kdissect.problems import Kind
 from kdissect.tcp.layout import HOLE, Connection, Mode, connection_at
 from kdissect.tls.keylog import KeyLog
@@ -124,10 +124,10 @@ class Unsealer:
 
 
 def _segment(c: int, plain: Plain, at: int) -> tuple[int, ...]:
-    row = [0] * SEGMENT_COLUMNS
-    row[TIME], row[FLOW], row[SEQ] = plain.arrival.time, c << 1 | plain.direction, plain.arrival.count
-    row[AT], row[LEN], row[WIRE] = at, 0 if at < 0 else plain.size, plain.size
-    row[PACKET] = plain.arrival.packet
-    row[ACK], row[VIEW], kind, other = plain.arrival.rounds
-    row[FLAGS] = kind + 1 | (other + 1) << 8
+    row = [0] * sg.SEGMENT_COLUMNS
+    row[sg.TIME], row[sg.FLOW], row[sg.SEQ] = plain.arrival.time, c << 1 | plain.direction, plain.arrival.count
+    row[sg.AT], row[sg.LEN], row[sg.WIRE] = at, 0 if at < 0 else plain.size, plain.size
+    row[sg.PACKET] = plain.arrival.packet
+    row[sg.ACK], row[sg.VIEW], kind, other = plain.arrival.rounds
+    row[sg.FLAGS] = kind + 1 | (other + 1) << 8
     return tuple(row)

@@ -25,8 +25,8 @@ from kdissect.capture.condition import CaptureProblem, FileReport
 from kdissect.capture.pcap import scatter
 from kdissect.capture.window import EXTRA
 from kdissect.kafka.streams.ledger import connection_id
+from kdissect.net import segment as sg
 from kdissect.net.scanner import Scanner, Tally
-from kdissect.net.segment import AT, FILE_SHIFT, FLOW, LEN, PACKET, SEGMENT_COLUMNS
 from kdissect.problems import CaptureError
 from kdissect.spark.stages.plan import FACTS, INDEX, KEYS, PACKETS, Plan, Source
 from kdissect.spark.stages.segment_cells import pack, turned
@@ -111,14 +111,14 @@ class Chunks:
     def take(self, block: Block, segments: Words) -> None:
         """The segment rows of a block, but for those of packets that an earlier job has read."""
         if len(segments):
-            self.last = max(self.last, int(segments[:, PACKET].max()))
-        rows = segments[segments[:, PACKET] > self._skip]
-        inline = rows[:, AT] >= EXTRA if self.source.ranged else rows[:, LEN] > 0
+            self.last = max(self.last, int(segments[:, sg.PACKET].max()))
+        rows = segments[segments[:, sg.PACKET] > self._skip]
+        inline = rows[:, sg.AT] >= EXTRA if self.source.ranged else rows[:, sg.LEN] > 0
         payload = np.zeros(0, np.uint8)
         if inline.any():
             payload = _payload(block, rows[inline])
-            rows[inline, AT] = INLINE
-        rows[:, PACKET] += np.int64(self.file) << FILE_SHIFT
+            rows[inline, sg.AT] = INLINE
+        rows[:, sg.PACKET] += np.int64(self.file) << sg.FILE_SHIFT
         self._rows.append(rows)
         self._payloads.append(payload)
         self._count += len(rows)
@@ -150,7 +150,7 @@ class Chunks:
         rows, payload = np.concatenate(self._rows), np.concatenate(self._payloads)
         self._rows, self._payloads = [], []
         self._count = self._bytes = 0
-        number = rows[:, FLOW] >> 1
+        number = rows[:, sg.FLOW] >> 1
         bucket_of = self._bucket_of(flows)
         used = np.flatnonzero(np.bincount(number, minlength=len(flows)))
         used = used[np.argsort(bucket_of[used], kind="stable")]
@@ -161,10 +161,10 @@ class Chunks:
         first_flows = np.cumsum(flow_counts) - flow_counts
         local = np.zeros(len(flows), np.int64)
         local[used] = np.arange(len(used)) - first_flows[bucket_of[used]]
-        rows[:, FLOW] = local[number] * 2 + (rows[:, FLOW] & 1)
-        sizes = np.where(rows[:, AT] == INLINE, rows[:, LEN], 0)
+        rows[:, sg.FLOW] = local[number] * 2 + (rows[:, sg.FLOW] & 1)
+        sizes = np.where(rows[:, sg.AT] == INLINE, rows[:, sg.LEN], 0)
         places = np.cumsum(sizes) - sizes
-        columns = np.empty((SEGMENT_COLUMNS, len(order)), np.int64)
+        columns = np.empty((sg.SEGMENT_COLUMNS, len(order)), np.int64)
         turned(rows, order, columns)
         made = []
         end = 0
@@ -197,10 +197,10 @@ class Chunks:
 def _payload(block: Block, rows: Words) -> npt.NDArray[np.uint8]:
     """Payload bytes of rows of a block, one behind the other."""
     window = block.window
-    sizes = np.ascontiguousarray(rows[:, LEN])
-    starts = rows[:, AT] - block.delta
-    for i in np.flatnonzero(rows[:, AT] >= EXTRA).tolist():  # packets put together: few
-        starts[i] = window.locate(int(rows[i, AT]), int(sizes[i]))
+    sizes = np.ascontiguousarray(rows[:, sg.LEN])
+    starts = rows[:, sg.AT] - block.delta
+    for i in np.flatnonzero(rows[:, sg.AT] >= EXTRA).tolist():  # packets put together: few
+        starts[i] = window.locate(int(rows[i, sg.AT]), int(sizes[i]))
     out = np.empty(int(sizes.sum()), np.uint8)
     scatter(window.data, starts, sizes, out, np.cumsum(sizes) - sizes)
     return out

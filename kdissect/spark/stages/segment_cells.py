@@ -14,28 +14,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.kernels.kernel import kernel
-from kdissect.net.segment import (
-    ACK,
-    AT,
-    FLAGS,
-    FLOW,
-    FLOW_COLUMNS,
-    LEN,
-    PACKET,
-    SEGMENT_COLUMNS,
-    SEQ,
-    TIME,
-    VIEW,
-    WIRE,
-)
+from kdissect.net import segment as sg
 
 Words = npt.NDArray[np.int64]
 
 CODEC = "zstd"
 TYPES: tuple[type[np.signedinteger[Any]], ...] = (np.int8, np.int16, np.int32, np.int64)
-IN_ORDER = (TIME, AT, PACKET)
+IN_ORDER = (sg.TIME, sg.AT, sg.PACKET)
 """Columns that differ little from the row before."""
-IN_DIRECTION = (SEQ, ACK, FLAGS)
+IN_DIRECTION = (sg.SEQ, sg.ACK, sg.FLAGS)
 """Columns that differ little from the row before of the same direction."""
 
 
@@ -44,28 +31,28 @@ def turned(rows: Words, order: Words, columns: Words) -> None:
     """Rows in this order, `columns` being int64[SEGMENT_COLUMNS, n]."""
     for i in range(len(order)):
         row = order[i]
-        for column in range(SEGMENT_COLUMNS):
+        for column in range(sg.SEGMENT_COLUMNS):
             columns[column, i] = rows[row, column]
 
 
 def pack(columns: Words, flows: Words) -> bytes:
     """Columns int64[10, n] of rows in capture order, whose FLOW points into `flows`, int64[k, 5]."""
-    directions = columns[FLOW]
+    directions = columns[sg.FLOW]
     parts: list[bytes] = [np.array([len(directions), len(flows)], np.int64).tobytes()]
     _put(parts, flows.ravel())
     _put(parts, directions)
     order = _by_direction(directions, len(flows))
     same = _same(directions[order])
-    _put(parts, columns[LEN])
-    _put(parts, columns[WIRE] - columns[LEN])
-    _put(parts, columns[VIEW])
+    _put(parts, columns[sg.LEN])
+    _put(parts, columns[sg.WIRE] - columns[sg.LEN])
+    _put(parts, columns[sg.VIEW])
     for column in IN_ORDER:
         _put(parts, np.diff(columns[column], prepend=np.int64(0)))
-    wire = columns[WIRE][order[:-1]]
+    wire = columns[sg.WIRE][order[:-1]]
     for column in IN_DIRECTION:
         values = columns[column][order]
         before = np.zeros(len(values), np.int64)
-        before[1:] = values[:-1] + (wire if column == SEQ else 0)
+        before[1:] = values[:-1] + (wire if column == sg.SEQ else 0)
         _put(parts, np.where(same, values - before, values))
     whole = b"".join(parts)
     packed: bytes = pa.compress(whole, codec=CODEC, asbytes=True)
@@ -86,24 +73,24 @@ def _summed(
         time += ahead[0, i]
         at += ahead[1, i]
         packet += ahead[2, i]
-        rows[i, FLOW] = direction
-        rows[i, LEN] = length[i]
-        rows[i, WIRE] = length[i] + more[i]
-        rows[i, VIEW] = view[i]
-        rows[i, TIME] = time
-        rows[i, AT] = at
-        rows[i, PACKET] = packet
+        rows[i, sg.FLOW] = direction
+        rows[i, sg.LEN] = length[i]
+        rows[i, sg.WIRE] = length[i] + more[i]
+        rows[i, sg.VIEW] = view[i]
+        rows[i, sg.TIME] = time
+        rows[i, sg.AT] = at
+        rows[i, sg.PACKET] = packet
         j = place[direction, 0]
         place[direction, 0] = j + 1
         before = place[direction, 1]
         seq, ack, flags = apart[0, j], apart[1, j], apart[2, j]
         if before >= 0:
-            seq += rows[before, SEQ] + rows[before, WIRE]
-            ack += rows[before, ACK]
-            flags += rows[before, FLAGS]
-        rows[i, SEQ] = seq
-        rows[i, ACK] = ack
-        rows[i, FLAGS] = flags
+            seq += rows[before, sg.SEQ] + rows[before, sg.WIRE]
+            ack += rows[before, sg.ACK]
+            flags += rows[before, sg.FLAGS]
+        rows[i, sg.SEQ] = seq
+        rows[i, sg.ACK] = ack
+        rows[i, sg.FLAGS] = flags
         place[direction, 1] = i
 
 
@@ -113,7 +100,7 @@ def unpack(packed: bytes) -> tuple[Words, Words]:
     data = memoryview(pa.decompress(packed[8:], size, codec=CODEC, asbytes=True))
     n, k = np.frombuffer(data[:16], np.int64).tolist()
     at = 16
-    flows, at = _get(data, at, k * FLOW_COLUMNS)
+    flows, at = _get(data, at, k * sg.FLOW_COLUMNS)
     directions, at = _get(data, at, n)
     length, at = _get(data, at, n)
     more, at = _get(data, at, n)
@@ -121,13 +108,13 @@ def unpack(packed: bytes) -> tuple[Words, Words]:
     differences = np.empty((len(IN_ORDER) + len(IN_DIRECTION), n), np.int64)
     for i in range(len(differences)):
         differences[i], at = _get(data, at, n)
-    rows = np.empty((n, SEGMENT_COLUMNS), np.int64)
+    rows = np.empty((n, sg.SEGMENT_COLUMNS), np.int64)
     place = np.full((max(2 * k, 1), 2), -1, np.int64)
     counts = np.bincount(directions, minlength=len(place))
     place[:, 0] = np.cumsum(counts) - counts
     ahead, apart = differences[: len(IN_ORDER)], differences[len(IN_ORDER) :]
     _summed(directions, length, more, view, ahead, apart, place, rows)
-    return rows, flows.reshape(k, FLOW_COLUMNS)
+    return rows, flows.reshape(k, sg.FLOW_COLUMNS)
 
 
 def _by_direction(flow: Words, flows: int) -> npt.NDArray[np.intp]:
