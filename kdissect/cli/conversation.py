@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.text import Text
 
 from kdissect.cli.opening import Capture, open_capture
 from kdissect.cli.options import capture_arguments, time_options
@@ -17,6 +16,8 @@ from kdissect.problems import UsageError
 
 if TYPE_CHECKING:
     from datetime import datetime
+
+    from rich.text import Text
 
 COLUMNS = (
     "exchange_id", "connection_id", "client_id", "broker", "api", "api_version", "status", "error", "hold",
@@ -46,6 +47,8 @@ def stream(
     Each line says when, to whom, which API, what it was about, how long it took and whose time that was. CONNECTION is
     an id, an exchange's id, or the beginning of one.
     """
+    from rich.text import Text
+
     words_given = list(captures)
     connection = None
     if not client and group is None:
@@ -99,6 +102,8 @@ def listing(
     rows: Sequence[Mapping[str, Any]], told: Mapping[str, str], width: int, *, local: bool = False
 ) -> list[Text]:
     """A line an exchange."""
+    from rich.text import Text
+
     from kdissect.analysis.gist import whose
 
     several = len({(row["client_id"], row["broker"]) for row in rows}) > 1
@@ -129,6 +134,8 @@ def drawing(
     rows: Sequence[Mapping[str, Any]], told: Mapping[str, str], width: int, *, local: bool = False
 ) -> list[Text]:
     """Client, network and broker side by side: an arrow for each message, what took the time between them."""
+    from rich.text import Text
+
     from kdissect.analysis.gist import whose
 
     lane = max(20, min(LANE, width - 46))

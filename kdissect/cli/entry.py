@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import gc
+import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any, cast
 
+_DOCUMENTATION = "pyarrow.vendored.docscrape"
 NEEDS_PANDAS = ("spark",)
 """Commands that work with DataFrames."""
 
@@ -54,6 +56,9 @@ class LeanCompute:
         made: Any = module
         real, before = _compute.function_registry, dict(vars(module))
         _compute.function_registry = lambda: _Few(real())
+        # What makes their documentation takes longer than they, and loads pydoc.
+        sys.modules[_DOCUMENTATION] = documentation = ModuleType(_DOCUMENTATION)
+        vars(documentation)["NumpyDocString"] = lambda text: {"Parameters": []}
         try:
             self._whole.exec_module(module)
             wrap = made._wrap_function
@@ -61,6 +66,7 @@ class LeanCompute:
             wrap = None
         finally:
             _compute.function_registry = real
+            del sys.modules[_DOCUMENTATION]
         if wrap is None:
             vars(module).clear()
             vars(module).update(before)
@@ -79,6 +85,41 @@ class LeanCompute:
         made.__getattr__ = on_demand
 
 
+class LeanMasks:
+    """numpy's masked arrays, which numpy and pyarrow load to ask whether an array is one. None is, in this process;
+    who asks for more gets the whole module."""
+
+    @classmethod
+    def find_spec(cls, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
+        """numpy.ma, to be loaded by this class."""
+        return ModuleSpec(name, cast("Any", cls), is_package=True) if name == "numpy.ma" else None
+
+    @staticmethod
+    def create_module(spec: ModuleSpec) -> ModuleType | None:
+        """As always."""
+        return None
+
+    @classmethod
+    def exec_module(cls, module: ModuleType) -> None:
+        """Answer the one question."""
+
+        def whole(name: str) -> Any:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            import numpy as np
+
+            sys.meta_path.remove(cls)
+            del sys.modules["numpy.ma"]
+            vars(np)["ma"] = found = importlib.import_module("numpy.ma")
+            return getattr(found, name)
+
+        def no(array: object) -> bool:
+            return False
+
+        vars(module).update(isMaskedArray=no, isMA=no, is_masked=no, __getattr__=whole)
+        vars(module)["MaskedArray"] = type("MaskedArray", (), {})
+
+
 class _Few:
     """Arrow's functions, of which only those are listed that the module itself uses while it is imported."""
 
@@ -93,10 +134,10 @@ class _Few:
 
 def run() -> None:
     """Run the command line and leave."""
-    gc.set_threshold(50_000, 20, 50)  # imports and cached kernels make many objects, and nearly all of them stay
+    gc.set_threshold(500_000, 20, 50)  # imports make many objects, and nearly all of them stay
     sys.meta_path.insert(0, LeanCompute)
     if not any(name in sys.argv[1:2] for name in NEEDS_PANDAS):
-        sys.meta_path.insert(0, Without)
+        sys.meta_path[:0] = [Without, LeanMasks]
     from kdissect.cli.main import main
 
     leave(main())

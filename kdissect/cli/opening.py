@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import stat
 import sys
@@ -168,6 +169,8 @@ def open_capture(captures: Sequence[str], *, demo: bool = False, timings: bool =
     given.setdefault("progress", Progress())
     opened = kdissect.open(source, **given)
     _frugal()
+    gc.freeze()  # what was imported stays
+    gc.set_threshold(50_000, 20, 50)
     if timings:
         from kdissect.cli.printing.timing import say_timings
 

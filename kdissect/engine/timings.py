@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 
 import pyarrow as pa
@@ -22,34 +23,42 @@ DOES = (
 
 
 class Timings:
-    """Wall-clock time by layer, and what went through: bytes of input, packets, and frames.
+    """Wall-clock and CPU time by layer, and what went through: bytes of input, packets, and frames.
+
+    CPU time is that of the thread which entered the layer; what Arrow's own threads do meanwhile is not in it.
 
     Kept by every run at some calls a block, which costs nothing to speak of.
     """
 
     def __init__(self) -> None:
         self.seconds = [0.0] * len(LAYERS)
+        self.cpu_seconds = [0.0] * len(LAYERS)
         self.bytes = self.packets = self.frames = 0
         self._layer = REST
         self._since = time.perf_counter()
+        self._thread, self._worked = threading.get_ident(), time.thread_time()
 
     def at(self, layer: int) -> None:
         """From here on time is that layer's."""
-        now = time.perf_counter()
+        now, worked, thread = time.perf_counter(), time.thread_time(), threading.get_ident()
         if self._layer != WAITING:
             self.seconds[self._layer] += now - self._since
-        self._layer, self._since = layer, now
+            if thread == self._thread:
+                self.cpu_seconds[self._layer] += worked - self._worked
+        self._layer, self._since, self._thread, self._worked = layer, now, thread, worked
 
     def merge(self, other: Timings) -> None:
         """Add what another thread did; seconds of threads that work at the same time add up."""
         other.at(WAITING)
         for layer in range(REST):
             self.seconds[layer] += other.seconds[layer]
+            self.cpu_seconds[layer] += other.cpu_seconds[layer]
         self.packets += other.packets
         self.frames += other.frames
 
     def table(self) -> pa.Table:
-        """One row a layer: layer, seconds, share (of all), ns_per_packet, ns_per_frame, mb_per_s (of input), does.
+        """One row a layer: layer, seconds, cpu_seconds, share (of all seconds), ns_per_packet, ns_per_frame, mb_per_s
+        (of input), does.
 
         What cannot be said (no packets, no frames, no time) is null.
         """
@@ -63,6 +72,7 @@ class Timings:
             {
                 "layer": list(LAYERS),
                 "seconds": self.seconds,
+                "cpu_seconds": self.cpu_seconds,
                 "share": [seconds / whole if whole else None for seconds in self.seconds],
                 "ns_per_packet": pa.array(each(self.packets), pa.float64()),
                 "ns_per_frame": pa.array(each(self.frames), pa.float64()),

@@ -80,12 +80,17 @@ def _raised(address: int) -> Exception:
     return made
 
 
+def in_checkout() -> bool:
+    """Whether the sources lie in a checkout, where they may change; else the package was installed as it is."""
+    return (PACKAGE.parent / "pyproject.toml").exists()
+
+
 def find() -> Library | None:
     """The shared object beside this module; in a checkout, only if it was made of just the sources that lie there."""
     if not PATH.exists():
         return None
     library = Library(PATH)
-    if (PACKAGE.parent / "pyproject.toml").exists():
+    if in_checkout():
         from kdissect.kernels.cache import digest
 
         return library if library.digest == digest() else None

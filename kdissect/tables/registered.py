@@ -1,7 +1,7 @@
 """Every maker of rows by name: what makes the rows of a table from a block, and what the other makers fill.
 
-Importing this module holds all of them against the declaration (`kdissect.tables.makers`). The analysis registers its
-own makers where they are.
+Importing this module in a checkout holds all of them against the declaration (`kdissect.tables.makers`). The analysis
+registers its own makers where they are.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import numpy as np
 
 from kdissect.kafka.exchanges.completed import Problems, Quality
 from kdissect.kafka.recordsets import batch_columns, batch_layout, producers, record_columns
+from kdissect.kernels.native import in_checkout
 from kdissect.tables import connections, exchanges, fetches, groups, offsets, partitions, producer_ids
 from kdissect.tables.clients import Clients
 from kdissect.tables.declaration.model import By
@@ -19,24 +20,28 @@ from kdissect.tables.recordsets import OF_A_SET
 from kdissect.tables.topics import topic_columns
 from kdissect.tables.versions import COLUMNS
 
-_directory = Probe().directory
-_rows = np.zeros(0, np.int64)
-_batches = batch_columns.columns(np.zeros((0, batch_layout.WIDTH), np.int64), np.zeros(0, np.int8), _rows)
-_records = record_columns.SCHEMA.names
-_numbers = ("owner", "batch")
-"""Columns of record sets that tables do not show."""
 
-fills(
-    By.RECORD_SETS,
-    {
-        "record_batches": {*OF_A_SET, *_batches}.difference(_numbers),
-        "records": {*OF_A_SET, *_records}.difference(_numbers),
-    },
-)
-fills(By.END, {"connections": connections.columns(_directory, Clients(), _rows)})
-fills(By.NOTED, {"problems": problem_columns(nothing(Problems), _directory)})
-fills(By.SENT, {"producers": producers.SCHEMA.names})
-fills(By.LEARNED, {"api_versions": COLUMNS, "topics": topic_columns([]), "capture_quality": Quality.__slots__})
-complete()
+def _hold_against_the_declaration() -> None:
+    """Hold every maker against the declaration. Raises DeclarationError."""
+    directory = Probe().directory
+    rows = np.zeros(0, np.int64)
+    batches = batch_columns.columns(np.zeros((0, batch_layout.WIDTH), np.int64), np.zeros(0, np.int8), rows)
+    hidden = ("owner", "batch")  # numbers that tables do not show
+    fills(
+        By.RECORD_SETS,
+        {
+            "record_batches": {*OF_A_SET, *batches}.difference(hidden),
+            "records": {*OF_A_SET, *record_columns.SCHEMA.names}.difference(hidden),
+        },
+    )
+    fills(By.END, {"connections": connections.columns(directory, Clients(), rows)})
+    fills(By.NOTED, {"problems": problem_columns(nothing(Problems), directory)})
+    fills(By.SENT, {"producers": producers.SCHEMA.names})
+    fills(By.LEARNED, {"api_versions": COLUMNS, "topics": topic_columns([]), "capture_quality": Quality.__slots__})
+    complete()
+
+
+if in_checkout():  # what is installed was held against it when it was built
+    _hold_against_the_declaration()
 
 __all__ = ["BLOCK_MAKERS", "exchanges", "fetches", "groups", "offsets", "partitions", "producer_ids"]

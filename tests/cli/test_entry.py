@@ -21,6 +21,17 @@ assert pc.sum(array).as_py() == 4
 assert array.filter(pc.is_valid(array)).to_pylist() == [3, 1]
 assert not hasattr(pc, "no_such_function")
 """
+MASKS = """
+import sys
+from kdissect.cli.entry import LeanMasks
+sys.meta_path.insert(0, LeanMasks)
+import numpy as np
+import pyarrow as pa
+assert pa.array(np.unique(np.array([3, 1, 3]))).to_pylist() == [1, 3]
+assert "numpy.ma.core" not in sys.modules
+assert np.ma.masked_array([1, 2], [True, False]).sum() == 2
+assert np.ma.isMaskedArray(np.ma.masked_array([1, 2]))
+"""
 
 
 def test_arrow_functions_are_made_when_they_are_asked_for() -> None:
@@ -38,3 +49,7 @@ def test_leaving_keeps_what_was_printed_and_what_was_registered() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (3, "printed\nregistered\n")
+
+
+def test_masked_arrays_are_loaded_for_who_makes_one() -> None:
+    subprocess.run([sys.executable, "-c", MASKS], check=True)

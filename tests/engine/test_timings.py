@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pyarrow.compute as pc
 import pytest
 
 import kdissect
-from kdissect.engine.timings import LAYERS
+from kdissect.engine.timings import LAYERS, NET, TCP, WAITING, Timings
 
 
 def test_every_moment_is_some_layers(captures: Path) -> None:
@@ -21,6 +22,7 @@ def test_every_moment_is_some_layers(captures: Path) -> None:
     took = time.perf_counter() - began
     assert table["layer"].to_pylist() == list(LAYERS)
     assert min(timings.seconds) > 0
+    assert 0 < sum(table["cpu_seconds"].to_pylist()) <= time.thread_time()
     assert 0 < sum(table["seconds"].to_pylist()) <= took
     assert sum(table["share"].to_pylist()) == pytest.approx(1)
     rows = found["exchanges"]
@@ -30,3 +32,22 @@ def test_every_moment_is_some_layers(captures: Path) -> None:
     assert timings.packets == quality["packets"]
     assert timings.bytes == (captures / "k4_transactions.pcap").stat().st_size
     assert kdissect.open(captures / "base.pcap").timings.table()["ns_per_packet"].null_count == len(LAYERS)
+
+
+def test_threads_add_up_and_none_counts_for_another() -> None:
+    """A clock that was made by one thread and is used by another counts from the other's first call on."""
+    whole, other = Timings(), Timings()
+
+    def work() -> None:
+        for layer in (NET, TCP, WAITING):
+            other.at(layer)
+            sum(range(100_000))
+
+    thread = threading.Thread(target=work)
+    before = time.process_time()
+    thread.start()
+    thread.join()
+    whole.merge(other)
+    assert whole.cpu_seconds[NET] > 0
+    assert whole.cpu_seconds[TCP] > 0
+    assert sum(whole.cpu_seconds) <= time.process_time() - before

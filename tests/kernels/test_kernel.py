@@ -11,12 +11,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kdissect.kernels.jit import compile_form, dispatcher_of
-from kdissect.kernels.kernel import kernel, part
+from kdissect.kernels.kernel import LIBRARY, kernel, part
 from kdissect.kernels.memory import copy_bytes
 from kdissect.kernels.signature import parse
 from tests.conftest import ROOT
 
+pytest.importorskip("numba")
+from kdissect.kernels.jit import compile_form, dispatcher_of
+
+pytestmark = pytest.mark.jit
+compiles = pytest.mark.skipif(LIBRARY is not None, reason="the kernels of this checkout are compiled")
 LIMIT = 7
 
 
@@ -122,6 +126,7 @@ def test_bytes_out_of_range_are_not_copied(w: int, o: int, n: int) -> None:
     assert to.tolist() == [0, 0, 3, 4, 5, 6, 7, 0]
 
 
+@compiles
 def test_nothing_runs_without_bounds_checks() -> None:
     done = subprocess.run(
         [sys.executable, "-c", "import kdissect.kernels.kernel"],
@@ -131,6 +136,7 @@ def test_nothing_runs_without_bounds_checks() -> None:
     assert "does not run with NUMBA_BOUNDSCHECK=0" in done.stderr
 
 
+@compiles
 def test_the_first_run_says_so_in_one_line(tmp_path: Path) -> None:
     """An empty cache: one line tells why it takes longer, and the next run is silent."""
     command = [sys.executable, "-m", "kdissect", str(ROOT / "captures/base_tiny.pcap"), "--table", "exchanges"]

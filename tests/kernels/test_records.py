@@ -48,7 +48,10 @@ def changed(M: Any, place: int, which: int) -> int:
     return outer.pair[which].size
 
 
-@pytest.mark.parametrize("run", [change, changed])
+RUNS = [pytest.param(change, marks=pytest.mark.jit), changed]
+
+
+@pytest.mark.parametrize("run", RUNS)
 def test_fields_are_words_of_the_heap(run: Any) -> None:
     heap = np.arange(5 + WIDTH)
     assert run(heap, 5, 0) == 8
@@ -57,7 +60,7 @@ def test_fields_are_words_of_the_heap(run: Any) -> None:
     np.testing.assert_array_equal(heap, expected)
 
 
-@pytest.mark.parametrize("run", [change, changed])
+@pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("place", [-1, -WIDTH, 6, 2**62])
 def test_a_struct_outside_of_the_heap_is_refused(run: Any, place: int) -> None:
     heap = np.arange(5 + WIDTH)
@@ -66,18 +69,20 @@ def test_a_struct_outside_of_the_heap_is_refused(run: Any, place: int) -> None:
     np.testing.assert_array_equal(heap, np.arange(5 + WIDTH))
 
 
+@pytest.mark.jit
 def test_a_heap_smaller_than_a_struct_holds_none() -> None:
     with pytest.raises(IndexError):
         change(np.zeros(WIDTH - 1, np.int64), 0, 0)
 
 
+@pytest.mark.jit
 @pytest.mark.parametrize("which", [2, -1])
 def test_kernels_do_not_count_from_the_end(which: int) -> None:
     with pytest.raises(IndexError):
         change(np.zeros(WIDTH, np.int64), 0, which)
 
 
-@pytest.mark.parametrize("run", [change, changed])
+@pytest.mark.parametrize("run", RUNS)
 def test_rows_of_a_matrix(run: Any) -> None:
     rows = np.arange(2 * WIDTH).reshape(2, WIDTH)
     assert run(rows, 1, 1) == WIDTH + 5

@@ -362,6 +362,7 @@ def _asked(s: Any, begin: Any, end: Any, program: Any, skim: Any) -> Any:
     return consumes(s, begin, end, program, skim)
 
 
+@pytest.mark.jit
 def test_other_kernels_can_ask_whether_a_body_fits() -> None:
     made = message(field("ErrorCode", "int16"), field("S", "string"), older=(field("S", "string"), field("B", "int8")))
     decoder = Decoder({}, api(message(), made))

@@ -20,7 +20,8 @@ READS = r", reads=[^)]*\)"
 
 @pytest.fixture
 def package(tmp_path: Path) -> Path:
-    """A copy of the package whose tables may be changed."""
+    """A copy of the package, as in a checkout, whose tables may be changed."""
+    (tmp_path / "pyproject.toml").touch()
     there = tmp_path / "kdissect"
     there.mkdir()
     for one in (ROOT / "kdissect").iterdir():

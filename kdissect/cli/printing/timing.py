@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import TYPE_CHECKING
 
 from kdissect.cli.printing import terminal
@@ -11,8 +12,8 @@ if TYPE_CHECKING:
     from kdissect.engine.timings import Timings
 
 COLUMNS = {
-    "layer": "", "seconds": "{:.3f}", "share": "{:.0%}", "ns_per_packet": "{:,.0f}", "ns_per_frame": "{:,.0f}",
-    "mb_per_s": "{:,.0f}", "does": "",
+    "layer": "", "seconds": "{:.3f}", "cpu_seconds": "{:.3f}", "share": "{:.0%}", "ns_per_packet": "{:,.0f}",
+    "ns_per_frame": "{:,.0f}", "mb_per_s": "{:,.0f}", "does": "",
 }  # fmt: skip
 """Columns on the screen, and how their numbers look."""
 
@@ -23,7 +24,10 @@ def say_timings(timings: Timings) -> None:
 
     shown = Table(box=None, pad_edge=False, show_edge=False)
     for name, form in COLUMNS.items():
-        shown.add_column(name.replace("_", " ").replace("mb per s", "MB/s"), justify="right" if form else "left")
+        shown.add_column(
+            name.replace("_", " ").replace("cpu", "CPU").replace("mb per s", "MB/s"),
+            justify="right" if form else "left",
+        )
     for row in timings.table().to_pylist():
         cells = [(row[name], form) for name, form in COLUMNS.items()]
         shown.add_row(*("-" if cell is None else form.format(cell) if form else cell for cell, form in cells))
@@ -34,4 +38,5 @@ def say_timings(timings: Timings) -> None:
         through.append(
             f"{timings.bytes / timings.packets:,.0f} bytes a packet, {timings.bytes / timings.frames:,.0f} a frame"
         )
+    through.append(f"{time.process_time():.2f} CPU seconds of the process in all, its start too")
     console.print("; ".join(through))
