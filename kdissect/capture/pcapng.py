@@ -20,11 +20,14 @@ MULTIPLY, DIVIDE, BINARY = 0, 1, 2
 @part
 def nanoseconds(high: Int, low: Int, interface: Ints) -> Int:
     """64-bit ticks of a pcapng interface as ns since the epoch; -1 when they are outside what int64 ns can hold."""
-    if high > 0x7FFFFFFF:
-        return -1
     ticks = high << 32 | low
     factor = interface[pc.FACTOR]
     offset = interface[pc.OFFSET]
+    if high > 0x7FFFFFFF:  # beyond int64, which only ticks far below a nanosecond can be: half of it, and ticks twice
+        if interface[pc.RULE] == MULTIPLY or factor < 2:
+            return -1
+        ticks = high << 31 | low >> 1
+        factor = factor // 2 if interface[pc.RULE] == DIVIDE else factor - 1
     if interface[pc.RULE] == MULTIPLY:
         if ticks > 9_000_000_000_000_000_000 // factor:
             return -1
@@ -35,10 +38,10 @@ def nanoseconds(high: Int, low: Int, interface: Ints) -> Int:
         seconds = ticks >> factor if factor < 63 else 0
         if seconds > 9_000_000_000:
             return -1
-        part = ticks & interface[pc.MASK]
+        part = ticks & ((1 << factor) - 1) if factor < 63 else ticks
         shift = factor
         if shift > 32:  # keep the product below 2**63
-            part >>= shift - 32
+            part >>= min(shift - 32, 63)
             shift = 32
         time = seconds * 1_000_000_000 + ((part * 1_000_000_000) >> shift)
     if offset > 4_000_000_000 or offset < -9_000_000_000:
@@ -68,17 +71,15 @@ def describe(data: Bytes, at: Int, size: Int, big: bool, interface: Ints) -> Non
         if code == 9 and length >= 1:
             value = np.int64(data[o + 4])
             if value & 0x80:
-                power: Int = min(value & 0x7F, 63)
                 interface[pc.RULE] = BINARY
-                interface[pc.FACTOR] = power
-                interface[pc.MASK] = (1 << power) - 1 if power < 63 else 0x7FFFFFFFFFFFFFFF
+                interface[pc.FACTOR] = value & 0x7F
             else:
                 interface[pc.RULE] = MULTIPLY if value <= 9 else DIVIDE
                 factor = 1
                 steps: Int = min(abs(9 - value), 18)
                 for _ in range(steps):
                     factor *= 10
-                interface[pc.FACTOR] = factor
+                interface[pc.FACTOR] = factor if abs(9 - value) <= 18 else 0x7FFFFFFFFFFFFFFF
         elif code == 14 and length >= 8:
             first = u32(data, o + 4, big)
             second = u32(data, o + 8, big)

@@ -100,7 +100,7 @@ class _Named:
         if hasattr(source, "read"):
             name = getattr(source, "name", "-")
             self.members.append(
-                Member(Path(name).name if isinstance(name, str) and name[:1] != "<" else "-", file=source)
+                Member(_text(Path(name).name) if isinstance(name, str) and name[:1] != "<" else "-", file=source)
             )
             return
         text = os.fspath(source)
@@ -137,7 +137,12 @@ class _Named:
         real = os.path.realpath(path)
         if real not in self._known:
             self._known.add(real)
-            self.members.append(Member(path.name, path))
+            self.members.append(Member(_text(path.name), path))
+
+
+def _text(name: str) -> str:
+    """A file's name as text that tables can hold: of bytes that are no UTF-8, their numbers."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
 def _below(folder: Path) -> list[Path]:

@@ -7,6 +7,7 @@ import os
 import pytest
 
 from tests.fuzz.campaign import FOUND, captures, check, frames
+from tests.fuzz.metamorphic import campaign
 from tests.oracle.material import CAPTURES
 
 SECONDS = float(os.environ.get("KDISSECT_FUZZ_SECONDS", "30"))
@@ -17,6 +18,17 @@ def test_frames() -> None:
     tally = frames(SECONDS, seed=int(os.environ.get("KDISSECT_FUZZ_SEED", "1")))
     print(tally)
     assert 0 < tally.read < tally.inputs
+
+
+@pytest.mark.fuzz
+def test_metamorphic() -> None:
+    tally = campaign(SECONDS, seed=int(os.environ.get("KDISSECT_FUZZ_SEED", "1")))
+    print(tally)
+    assert tally.read > 0
+
+
+def test_some_changes_change_nothing() -> None:
+    assert campaign(600, seed=7, most=2).read == 2
 
 
 @pytest.mark.fuzz
