@@ -87,5 +87,3 @@ class Kind(enum.IntEnum):
     """A record batch or record that is not right."""
     TIMESTAMP = 18
     """A timestamp outside years 1-9999."""
-    NOT_KAFKA = 19
-    """A stream that is another protocol, or none that we know."""

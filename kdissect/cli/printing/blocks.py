@@ -39,7 +39,6 @@ MEANINGS = {
     "capture": "the capture file is cut or damaged",
     "records": "a record batch or record is not right",
     "timestamp": "a timestamp outside years 1-9999",
-    "not_kafka": "another protocol",
 }
 """What each kind of problem is, in a few words."""
 
