@@ -54,6 +54,8 @@ def told_of(name: str, table: pa.Table, given: Limits = LIMITS) -> pa.Table:
         kept = [
             pc.not_equal(table["error_code"], 0),
             pc.greater(table["throttle_ms"], 0),
+            table["abandoned"],
+            pc.equal(table["status"].cast(pa.string()), "unanswered"),
             pc.greater_equal(table["request_transfer_ms"], stalled),
             pc.greater_equal(table["response_transfer_ms"], stalled),
             pc.greater_equal(table["latency_ms"], min(given.slow_ms, broker_findings.STALL_MS)),

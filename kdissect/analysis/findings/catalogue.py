@@ -311,6 +311,34 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             "Where on the way packets were lost.",
             "raw_zerowindow",
         ),
+        "round_trip_rose": Kind(
+            "network",
+            "Look at the way between client and broker: routes, queues, a VPN or a proxy that came in between.",
+            "The round trip was 4 ms or less and then, for most requests, 20 ms or more on two connections or "
+            "more to a broker, "
+            "proven by acknowledgements (`times.md`).",
+            "`connections` (rtt_min_ms, rtt_ms, rtt_kind), `exchanges` (network_ms: when it rose)",
+            "A rise below some 60 ms: acknowledgements may be held back for 40 ms. Which way, from one end alone.",
+            "stories/net_delay_client",
+            starts=True,
+        ),
+        "requests_given_up": Kind(
+            "client",
+            "Its request.timeout.ms was shorter than the answer took; look at why that took so long.",
+            "Answers that came after the client had closed the connection, and what was open on the same connections. "
+            "Info unless Produce requests were among them.",
+            "`exchanges` (abandoned, status)",
+            "Whether the client sent them again, and what was written twice, of producers without idempotence.",
+            "stories/slow_broker",
+        ),
+        "tiny_batches": Kind(
+            "settings",
+            "A linger.ms of some milliseconds and a batch.size that is not tiny put records together.",
+            "A producer with an id sent 500 or more batches of one record (median), 100 or more a second.",
+            "`producers` (base_sequence, last_sequence, sent_at), `producer_ids`",
+            "Producers without idempotence have no sequence numbers, and are not seen.",
+            "stories/tiny",
+        ),
         "group_rebalances": Kind(
             "client",
             "See why members come and go (their logs; `groups` has each join); group.instance.id and the cooperative "

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from kdissect.analysis.findings.evidence import (
+    INFO,
     LOW,
     MEDIUM,
     Finding,
     Tables,
+    among,
     both,
+    clock,
     duration,
+    equal,
     equals,
     finding,
     get,
+    listed,
     literal,
     many,
     who,
@@ -31,6 +38,13 @@ SHORT_EXCHANGES = 5
 STALL_MS = 200.0
 """Transfer of one message that took longer while its connection retransmitted or had no window: the smallest
 retransmission timeout of Linux is 200 ms."""
+PRODUCE = 0
+ROSE_MS = 20.0
+"""A round trip that is felt: within one site it is a millisecond, between sites some tens."""
+FLAT_MS = 4.0
+"""And was not before: queues on the way make a long round trip longer now and then."""
+ROSE_CONNECTIONS = 2
+"""Connections to a broker on which it rose; of one alone the client's own host may be slow to acknowledge."""
 STALLED_MS = 1000.0
 """Time lost to it on one connection that is felt."""
 
@@ -113,4 +127,75 @@ def stalls(tables: Tables) -> list[Finding]:
     return found
 
 
-FINDERS = (short_connections, stalls)
+def round_trips(tables: Tables) -> list[Finding]:
+    """Brokers to which the network's round trip rose while a connection lasted: proven by acknowledgements."""
+    connections, exchanges = get(tables, "connections"), get(tables, "exchanges")
+    least, most = reals(connections, "rtt_min_ms"), reals(connections, "rtt_ms")
+    with np.errstate(invalid="ignore"):
+        rose = (most >= ROSE_MS) & (least <= FLAT_MS) & (ints(connections, "is_kafka", 0) > 0)
+    rose &= equal(connections, "rtt_kind", "proven")
+    groups = group(connections, ["broker"])
+    counts = groups.count(rose)
+    found = []
+    for code in np.flatnonzero(counts >= ROSE_CONNECTIONS).tolist():
+        broker = groups.keys["broker"][code].as_py()
+        rows = np.flatnonzero(rose & (groups.code == code))
+        clients = sorted(
+            {
+                str(name or "a client without an id")
+                for name in connections["client_id"].take(pa.array(rows)).to_pylist()
+            }
+        )
+        before, after = float(np.median(least[rows])), float(np.median(most[rows]))
+        network = reals(exchanges, "network_ms")
+        ids = connections["connection_id"].take(pa.array(rows)).cast(pa.string())
+        on_them = pc.is_in(exchanges["connection_id"].cast(pa.string()), value_set=ids.combine_chunks()).to_numpy()
+        high = np.flatnonzero(on_them & (np.nan_to_num(network) >= after / 2))
+        asked = times(exchanges, "request_first_at")[high]
+        answered = times(exchanges, "response_first_at")[high]
+        about = {"first_at": int(asked.min()), "last_at": int(answered.max())} if len(high) else {}
+        when = f", from {clock(about['first_at'])} on" if about else ""
+        text = (
+            f"the network's round trip to broker {broker} rose from {duration(before)} to {duration(after)} (medians "
+            f"of {many(len(rows), 'connection')}: {listed(clients)}){when}: whatever waits for answers takes that "
+            f"much longer, the broker does not."
+        )
+        condition = both(
+            equals("broker", broker), "is_kafka and rtt_kind = 'proven'", f"rtt_ms >= {ROSE_MS:g}",
+            f"rtt_min_ms <= {FLAT_MS:g}",
+        )  # fmt: skip
+        found += finding(tables, "round_trip_rose", MEDIUM, text, "connections", condition, broker=broker, **about)
+    return found
+
+
+def given_up(tables: Tables) -> list[Finding]:
+    """Requests that a client gave up: it had closed the connection when the answer came."""
+    exchanges = get(tables, "exchanges")
+    late = ints(exchanges, "abandoned", 0) > 0
+    if not late.any():
+        return []
+    connections = group(exchanges, ["connection_id"])
+    left = late | (equal(exchanges, "status", "unanswered") & (connections.count(late) > 0)[connections.code])
+    groups = group(exchanges, ["client_id", "broker"])
+    found = []
+    for code in np.flatnonzero(groups.count(late)).tolist():
+        client, broker = groups.keys["client_id"][code].as_py(), groups.keys["broker"][code].as_py()
+        rows = exchanges.take(pa.array(np.flatnonzero(left & (groups.code == code))))
+        produced = bool((ints(rows, "api_key") == PRODUCE).any())
+        names = sorted(pc.unique(rows["connection_id"].cast(pa.string())).to_pylist())
+        apis = sorted(pc.unique(rows["api"].cast(pa.string())).to_pylist())
+        text = (
+            f"{who(client)} gave up {many(rows.num_rows, 'request')} ({listed(apis)}) to broker {broker}: it had "
+            f"closed {many(len(names), 'connection')} before the answers came."
+        )
+        if produced:
+            text += " What it wrote may be written again."
+        condition = both(among("connection_id", names), "(abandoned or status = 'unanswered')")
+        found += finding(
+            tables, "requests_given_up", MEDIUM if produced else INFO, text, "exchanges", condition, client_id=client,
+            broker=broker,
+        )  # fmt: skip
+    return found
+
+
+FINDERS = (short_connections, stalls, round_trips, given_up)

@@ -112,7 +112,8 @@ def paused(tables: Tables) -> list[Finding]:
         first = int(until[min(at for _, at in pauses)])
         found += finding(
             tables, "client_paused", MEDIUM if bound else INFO, text, "fetches",
-            both(equals("client_id", client), f"requested_at >= {instant(int(begun[mine[0]]))}"),
+            both(equals("client_id", client), f"requested_at >= {instant(int(begun[mine[0]]))}",
+                 "(is_follower is null or not is_follower)"),
             client_id=client, first_at=first, last_at=int(max(begun[mine[at + 1]] for _, at in pauses)),
         )  # fmt: skip
     return found

@@ -97,17 +97,18 @@ SHARES = reader(
 )
 FINDINGS = reader(
     "what looks for findings",
-    exchanges="exchange_id connection_id api_key api broker client_id hold error_code error throttle_ms latency_ms "
-    "request_first_at request_last_at response_first_at response_last_at request_transfer_ms response_transfer_ms "
-    "request_frame request_file response_frame response_file",
+    exchanges="exchange_id connection_id api_key api broker client_id status abandoned hold network_ms error_code "
+    "error throttle_ms latency_ms request_first_at request_last_at response_first_at response_last_at "
+    "request_transfer_ms response_transfer_ms request_frame request_file response_frame response_file",
     fetches="exchange_id connection_id broker client_id requested_at request_last_at response_first_at request_kind "
     "session_outcome session_key request_session_id excess_ms broker_ms latency_ms throttle_ms record_bytes error_code "
     "max_bytes max_wait_ms isolation_level is_follower is_raft replica_id partitions_with_error",
     fetch_partitions="exchange_id topic partition record_bytes partition_max_bytes last_stable_offset high_watermark "
     "error_code lag",
     connections="connection_id client_ip client_port client_id broker tls start_seen is_kafka end_reason exchanges "
-    "started_at ended_at zero_window_ms retransmitted_bytes broker_ip broker_port bytes rtt_ms protocol",
-    producers="exchange_id sent_at topic topic_id partition producer_id sequence",
+    "started_at ended_at zero_window_ms retransmitted_bytes broker_ip broker_port bytes rtt_ms rtt_min_ms "
+    "rtt_kind protocol",
+    producers="exchange_id sent_at topic topic_id partition producer_id base_sequence last_sequence sequence",
     producer_ids="exchange_id transactional_id transaction_timeout_ms producer_id producer_epoch",
     groups="exchange_id at group_id member_id client_id protocol event reason assigned_partitions",
     record_batches="topic topic_id partition base_offset last_offset is_transactional is_control leader_epoch "
