@@ -20,8 +20,18 @@ end
 kafka.init = forget
 forget()
 
--- Most objects live as long as one packet. Lua 5.2's own pace spends half of the time collecting them.
+-- Most objects live as long as one packet. Lua's own pace spends half of the time collecting them; at these paces some of
+-- them stay for long, so that everything is collected whenever MOST_GARBAGE (kilobytes) has gathered.
+local MOST_GARBAGE, OFTEN = 307200, 1000
 if _VERSION == "Lua 5.2" then collectgarbage("generational") else collectgarbage("setpause", 1000) end
+local messages_seen, kept = 0, collectgarbage("count")
+local function tidy()
+  messages_seen = messages_seen + 1
+  if messages_seen % OFTEN == 0 and collectgarbage("count") > kept + MOST_GARBAGE then
+    collectgarbage("collect")
+    kept = collectgarbage("count")
+  end
+end
 
 -- The connection of this packet, whether its sender is end a; made where it is not known and `make` is true.
 local function connection(pinfo, make)

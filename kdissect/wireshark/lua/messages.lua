@@ -233,6 +233,7 @@ local function add_message(tvb, pinfo, tree, o, s, total, n, st, request, visibl
   end
   local name = name_of(kind, not request)
   if not asked then return name end
+  tidy()
   local key, version = floor(kind / KINDS), kind % KINDS
   local t = tree:add(kafka, tvb(o, n - o))
   if visible then t:append_text(", " .. name) end
