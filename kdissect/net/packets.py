@@ -327,7 +327,9 @@ def take_apart(
         packed = flags | be16(b, p + 14) << 8 | ident << 24
         if flags & 2:
             packed |= syn_options(b, p + 20, data)
-        elif length >= 32 and twice(b, p + 20, data, be32(b, p + 8)):
+        elif (length > 32 or (length == 32 and data - p == 32 and b[p + 22] != 8)) and twice(
+            b, p + 20, data, be32(b, p + 8)
+        ):  # 32: two no-operations and a timestamp, nearly always
             packed |= DSACK
         rows[n, 0] = time
         rows[n, 1] = flow * 2 + direction
