@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from kdissect.analysis.grouping import Float64s, figures, group
+from kdissect.analysis.change import SURE, with_changes
+from kdissect.analysis.grouping import figures, group
 from kdissect.analysis.latency import DIMENSIONS, latency
 from kdissect.arrays.arrow import NULL_TIME, Int64s, ints, one, reals, times
 
@@ -33,23 +34,27 @@ def diff(a: Tables, b: Tables, by: Sequence[str] = ("api",)) -> dict[str, pa.Tab
 
 
 def slower(a: Tables, b: Tables, by: Sequence[str] = ("api",)) -> pa.Table:
-    """What got slower: figures of `latency` side by side, largest change of the median first.
+    """What got slower: figures of `latency` side by side, and of the time that nobody had asked to wait for.
 
     `by`: as in `latency`. Columns: those grouped by; for each of COMPARED `<name>_a` and `<name>_b`; change_p50_ms and
-    change_p99_ms (b - a, null where either is missing), ratio_p50.
+    change_p99_ms (b - a, null where either is missing), ratio_p50; then those of `kdissect.analysis.change`: own
+    durations, idle long polls apart, and how sure a change is. Rows whose own durations grew surely come first, the
+    largest growth of the median first.
     """
     columns = [DIMENSIONS[name] for name in dict.fromkeys(by) if name in DIMENSIONS]
     sides = [latency(x["exchanges"], x.get("fetch_partitions"), by, None, x.get("fetches")) for x in (a, b)]
     joined = _side_by_side(sides[0], sides[1], columns, COMPARED)
-    changes: dict[str, Float64s] = {}
     for name in ("p50_ms", "p99_ms"):
-        changes[name] = reals(joined, name + "_b") - reals(joined, name + "_a")
-        joined = joined.append_column("change_" + name, figures(changes[name]))
+        joined = joined.append_column(
+            "change_" + name, figures(reals(joined, name + "_b") - reals(joined, name + "_a"))
+        )
     with np.errstate(invalid="ignore", divide="ignore"):
         ratio = reals(joined, "p50_ms_b") / reals(joined, "p50_ms_a")
     joined = joined.append_column("ratio_p50", figures(np.where(np.isfinite(ratio), ratio, np.nan)))
-    order = np.argsort(-np.nan_to_num(changes["p50_ms"], nan=-np.inf), kind="stable")
-    return joined.take(pa.array(order))
+    joined = with_changes(joined, a, b, columns)
+    grown = np.nan_to_num(reals(joined, "change_own_ms"), nan=-np.inf)
+    sure = np.nan_to_num(reals(joined, "p_value"), nan=1.0) < SURE
+    return joined.take(pa.array(np.lexsort((-grown, ~(sure & (grown > 0))))))
 
 
 def versions(a: Tables, b: Tables) -> pa.Table:

@@ -155,7 +155,9 @@ TITLES = {
     "excess_max_ms": "excess max", "throttled_ms": "throttled", "per_second": "per s", "request_bytes": "asked",
     "response_bytes": "answered", "change_p50_ms": "p50 change", "change_p99_ms": "p99 change", "ratio_p50": "ratio",
     "round_trip_p50_ms": "round trip p50", "round_trip_p99_ms": "p99", "round_trip_max_ms": "max",
-    "latency_p50_ms": "latency p50", "clock_offset_ms": "clocks apart", "nearer_to_client": "nearer to client",
+    "latency_p50_ms": "latency p50", "clock_offset_ms": "clocks apart", "own_p50_ms": "p50", "own_p99_ms": "p99",
+    "change_own_ms": "change",
+    "p_value": "chance", "part": "most in", "waits": "long polls", "nearer_to_client": "nearer to client",
 }  # fmt: skip
 """Titles of columns where they are shorter than their names."""
 LATENCY = (
@@ -217,6 +219,8 @@ def _cell(name: str, value: Any, local: bool) -> str:
         return visible(value)
     if name.startswith("change_") or name in ("clock_offset_ms", "latency_p50_ms"):
         return ("+" if value > 0 else "") + words.milliseconds(value)
+    if name == "p_value":
+        return f"{value:.2g}" if value >= 0.001 else "< 0.001"
     if "_ms" in name:
         return words.milliseconds(value)
     if isinstance(value, float):
@@ -238,10 +242,15 @@ def diff(tables: Tables, by: Sequence[str], width: int, *, top: int | None = Non
         lines = rows_of(network.slice(0, top), columns, width, ("clock_offset_ms", "round_trip_max_ms"))
         blocks.append([Text(title, "bold"), *lines, *_more(network.num_rows - top, "connections")])
     slower = tables["latency"]
-    sides = [f"{name}_{side}" for name in ("exchanges", "p50_ms", "p99_ms") for side in "ab"]
-    columns = [*by, *sides, "change_p50_ms", "change_p99_ms", "ratio_p50"]
-    lines = rows_of(slower.slice(0, top), columns, width, ("ratio_p50", "exchanges_a", "exchanges_b", "change_p99_ms"))
-    title = "Latency, what got slower first" if slower.num_rows else "No Kafka exchange in either capture"
+    sides = [f"{name}_{side}" for name in ("counted", "own_p50_ms", "own_p99_ms") for side in "ab"]
+    columns = [*by, *sides, "change_own_ms", "p_value", "part", "waits_a", "waits_b"]
+    dropped = ("waits_a", "waits_b", "own_p99_ms_a", "own_p99_ms_b", "part", "counted_a", "counted_b")
+    lines = rows_of(slower.slice(0, top), columns, width, dropped)
+    title = (
+        "Time that nobody had asked to wait for, what surely got slower first"
+        if slower.num_rows
+        else "No Kafka exchange in either capture"
+    )
     blocks.append([Text(title, "bold"), *(lines if slower.num_rows else []), *_more(slower.num_rows - top, "rows")])
     for name, title, same in (
         ("versions", "API versions that differ", "Clients use the same API versions in both"),

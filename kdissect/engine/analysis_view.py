@@ -121,7 +121,8 @@ class Analysis:
         from kdissect.analysis.latency import checked
 
         asked = _latency_tables(checked(by))
-        asked["exchanges"] += readers.MATCHING.tables["exchanges"]
+        wanted = (*asked["exchanges"], *readers.MATCHING.tables["exchanges"])
+        asked["exchanges"] = tuple(dict.fromkeys(wanted))  # `hold` may be among both
         return self._capture.tables(asked)
 
 

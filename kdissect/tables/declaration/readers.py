@@ -167,7 +167,8 @@ BUDGET_TOPICS = reader(
 )
 MATCHING = reader(
     "comparing two captures, besides latency",
-    exchanges="connection_id client_ip client_port broker_ip broker_port correlation_id request_last_at error",
+    exchanges="connection_id client_ip client_port broker_ip broker_port correlation_id request_last_at error hold "
+    "queued_ms request_transfer_ms response_transfer_ms",
 )
 SESSION_FIGURES = reader(
     "figures of fetch sessions",
