@@ -26,7 +26,7 @@ output_option = click.option(
 )
 
 
-@click.command(short_help="A smaller capture: an exchange, a connection, a time.")
+@click.command(short_help="A smaller capture: an exchange, a client, a topic, a time.")
 @capture_arguments()
 @click.option("--exchange", metavar="ID", help="This exchange, with its connection up to its response.")
 @click.option("--connection", metavar="ID", help="All packets of this connection.")
@@ -34,6 +34,10 @@ output_option = click.option(
     "--frame", type=click.IntRange(1), metavar="N", help="The exchange whose request or response ends in frame N."
 )
 @click.option("--alone", is_flag=True, help="Of an exchange: only the handshake and its own packets.")
+@click.option("--client", multiple=True, metavar="ID|IP[:PORT]", help="Connections of this client; may be repeated.")
+@click.option("--topic", multiple=True, metavar="NAME", help="Connections that speak of this topic; may be repeated.")
+@click.option("--group", metavar="NAME", help="Connections of this consumer group.")
+@click.option("--where", metavar="EXPRESSION", help='Connections that have such an exchange: "error is not null".')
 @output_option
 def cut(
     captures: tuple[str, ...],
@@ -42,6 +46,10 @@ def cut(
     connection: str | None,
     frame: int | None,
     alone: bool,
+    client: tuple[str, ...],
+    topic: tuple[str, ...],
+    group: str | None,
+    where: str | None,
     output: str,
     start: str | None = None,
     end: str | None = None,
@@ -50,13 +58,15 @@ def cut(
     """Write a smaller capture that Wireshark opens.
 
     An exchange comes with its connection from the start up to the acknowledgement of its response, so that it has the
-    same values there; with --alone it is as small as can be.
+    same values there; with --alone it is as small as can be. --client, --topic, --group and --where take whole
+    connections; where several are given, an exchange of theirs must fit all.
     """
     capture = open_capture(captures, demo=demo, **settings)
     target, name = _target(output)
     written = capture.cut(
-        target, exchange=exchange, connection=connection, frame=frame, start=start, end=end, alone=alone
-    )
+        target, exchange=exchange, connection=connection, frame=frame, start=start, end=end, alone=alone,
+        client=client, topic=topic, group=group, where=where,
+    )  # fmt: skip
     _say(written, name)
 
 

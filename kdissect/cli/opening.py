@@ -128,6 +128,10 @@ class Capture(Protocol):
         start: str | None = None,
         end: str | None = None,
         alone: bool = False,
+        client: str | Sequence[str] | None = None,
+        topic: str | Sequence[str] | None = None,
+        group: str | None = None,
+        where: str | None = None,
     ) -> Written:
         """Write a smaller capture."""
 

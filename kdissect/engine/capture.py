@@ -244,21 +244,28 @@ class Capture:
         start: str | datetime | None = None,
         end: str | datetime | None = None,
         alone: bool = False,
+        client: str | Sequence[str] | None = None,
+        topic: str | Sequence[str] | None = None,
+        group: str | None = None,
+        where: str | None = None,
     ) -> Written:
         """Write a smaller capture which Wireshark opens: pcap, or pcapng where link types differ or TLS keys come
         along.
 
         `exchange`, or the exchange that `frame` completes: its connection from the start up to the acknowledgement of
         its response, so that ordinals, logins and sessions stay; `alone`: only the handshake and its own packets.
-        `connection`: all of its packets. `start`, `end`: only packets of that time. Ids may be given by their
-        beginning. Raises UsageError for what is not there, OutputError.
+        `connection`: all of its packets. `client`, `topic`, `group`, `where` (a filter of `exchanges`): all packets of
+        the connections that have such an exchange; several of them must hold of it. `start`, `end`: only packets of
+        that time. Ids may be given by their beginning. Raises UsageError for what is not there, OutputError.
         """
         from kdissect.engine.extracts.cutting import Part, cut
 
         self.not_input(target)
+        several = any(one is not None and one != () for one in (client, topic, group, where))
         part = Part(
-            exchange, frame, connection, nanoseconds(start, self._captures), nanoseconds(end, self._captures), alone
-        )
+            exchange, frame, connection, nanoseconds(start, self._captures), nanoseconds(end, self._captures), alone,
+            self._connections_of(client, topic, group, where) if several else None,
+        )  # fmt: skip
         return cut(self._captures, self._everything, part, target)
 
     def commented(self, target: str | Path | BinaryIO, comments: pa.Table) -> Commented:
@@ -269,6 +276,25 @@ class Capture:
 
         self.not_input(target)
         return write_commented(self._captures, self._everything, comments, target)
+
+    def _connections_of(
+        self,
+        client: str | Sequence[str] | None,
+        topic: str | Sequence[str] | None,
+        group: str | None,
+        where: str | None,
+    ) -> frozenset[int]:
+        """Ids of the connections that have an exchange like this. Raises UsageError where there is none."""
+        wish = replace(self._everything, selection=selection(client, None, topic) or None)
+        found = set(
+            Capture(self._captures, wish).table("exchanges", ["connection_id"], where)["connection_id"].to_pylist()
+        )
+        if group is not None:
+            quoted = group.replace("'", "''")
+            found &= set(self.table("connections", ["connection_id"], f"group_id = '{quoted}'")[0].to_pylist())
+        if not found:
+            raise UsageError("no connection of this capture has an exchange of what was asked for")
+        return frozenset(int(one, 16) for one in found)
 
     def redact(self, target: str | Path | BinaryIO) -> Redacted:
         """Write a copy that can be shown to others: record keys, values and headers, credentials, addresses of clients

@@ -188,3 +188,33 @@ def test_tshark_opens_it(name: str, tmp_path: Path) -> None:
     assert theirs[1].stdout.count("\n") == written.packets
     complaints = [line for line in theirs[1].stderr.splitlines() if "Running as user" not in line]
     assert complaints == []
+
+
+@pytest.mark.parametrize(
+    ("wish", "where"),
+    [
+        ({"client": "kp-consumer"}, "client_id = 'kp-consumer'"),
+        ({"where": "api = 'Produce' and response_bytes > 0"}, "api = 'Produce' and response_bytes > 0"),
+        ({"group": "kp-group", "where": "api = 'JoinGroup'"}, "api = 'JoinGroup'"),
+    ],
+)
+def test_whole_connections_of_what_is_wanted(wish: dict[str, str], where: str, captures: Path, tmp_path: Path) -> None:
+    opened = kdissect.open(captures / "k4_python_kafka.pcap")
+    target = tmp_path / "k4_python_kafka.pcap"  # its name is part of connections' ids
+    assert opened.cut(target, **wish).packets > 0
+    wanted = set(opened.table("exchanges", ["connection_id"], where)["connection_id"].to_pylist())
+    columns = ["exchange_id", "api", "latency_ms", "status"]
+    kept = [row for row in opened.table("exchanges", columns).to_pylist() if row["exchange_id"][:16] in wanted]
+    assert kdissect.open(target).table("exchanges", columns).to_pylist() == kept
+
+
+def test_topics_and_what_is_not_there(captures: Path, tmp_path: Path) -> None:
+    opened = kdissect.open(captures / "k4_python_kafka.pcap")
+    topic = opened.table("fetch_partitions", ["topic"], "record_bytes > 0")["topic"][0].as_py()
+    opened.cut(tmp_path / "topic.pcap", topic=topic)
+    left = kdissect.open(tmp_path / "topic.pcap").table("fetch_partitions", ["topic"])["topic"].to_pylist()
+    assert topic in left
+    with pytest.raises(UsageError, match="no connection of this capture"):
+        opened.cut(tmp_path / "none.pcap", client="nobody")
+    with pytest.raises(UsageError, match="cut one thing"):
+        opened.cut(tmp_path / "none.pcap", client="kp-consumer", frame=40)

@@ -1,4 +1,4 @@
-"""`cut`: a smaller capture of one exchange, one connection or a stretch of time.
+"""`cut`: a smaller capture of one exchange, of connections or a stretch of time.
 
 Two passes where an exchange or a connection is wanted: the first finds it and says which packets it is made of, the
 second copies packet records. Both stream, whatever the size of the input.
@@ -55,6 +55,8 @@ class Part:
     end: int | None = None
     alone: bool = False
     """Of an exchange: its own packets and the handshake, not what its connection did before."""
+    connections: frozenset[int] | None = None
+    """Ids of connections, all packets of which are wanted; None where they were not asked for."""
 
 
 @dataclass(slots=True)
@@ -73,9 +75,9 @@ def cut(captures: Sequence[CaptureSet], settings: Settings, part: Part, target: 
 
     Raises UsageError for contradicting wishes and for what is not there, OutputError.
     """
-    asked = [x for x in (part.exchange, part.frame, part.connection) if x is not None]
+    asked = [x for x in (part.exchange, part.frame, part.connection, part.connections) if x is not None]
     if len(asked) > 1:
-        raise UsageError("cut one thing: an exchange, a frame's exchange, or a connection")
+        raise UsageError("cut one thing: an exchange, a frame's exchange, a connection, or those of clients, topics...")
     if not asked and part.start is None and part.end is None:
         raise UsageError("say what to cut: an exchange, a frame's exchange, a connection, or a time from or to")
     if part.alone and part.exchange is None and part.frame is None:
@@ -111,14 +113,19 @@ def _again(capture: CaptureSet) -> bool:
 def _find(captures: Sequence[CaptureSet], settings: Settings, part: Part) -> dict[int, list[Stretch] | None]:
     """By capture, the stretches of connections that are wanted."""
     run = Run(captures, {}, replace(settings, after=None, before=None))
-    asked = wanted(part.exchange, part.frame) if part.connection is None else None
+    whole = part.connection is not None or part.connections is not None
+    asked = None if whole else wanted(part.exchange, part.frame)
     found: list[_Found] = []
     for done in run.completed():
         if asked is not None:
             found += _matching(done, run.ledger.connections, asked)
     table = run.ledger.connections
     if asked is None:
-        rows = _connections(table, str(part.connection))
+        if part.connections is not None:
+            ids = np.array(sorted(part.connections), np.uint64)
+            rows = np.flatnonzero(np.isin(table.id, ids)).tolist()
+        else:
+            rows = _connections(table, str(part.connection))
         return _by_capture(table, [(row, None, None) for row in rows])
     if not found:
         what = f"frame {part.frame} completes no Kafka request or response"
@@ -131,8 +138,8 @@ def _find(captures: Sequence[CaptureSet], settings: Settings, part: Part) -> dic
     for row in sorted({exchange.connection for exchange in found}):
         mine = [exchange for exchange in found if exchange.connection == row]
         begin = min(exchange.first for exchange in mine) if part.alone else None
-        whole = any(exchange.status in OPEN for exchange in mine)
-        wishes.append((row, begin, None if whole else max(exchange.last for exchange in mine)))
+        open_ended = any(exchange.status in OPEN for exchange in mine)
+        wishes.append((row, begin, None if open_ended else max(exchange.last for exchange in mine)))
     return _by_capture(table, wishes)
 
 
