@@ -128,6 +128,12 @@ class StandIn:
     def __init__(self, tables: dict[str, pa.Table] | None = None) -> None:
         self.made = {name: schema.empty_table() for name, schema in SCHEMAS.items()} | (tables or small())
 
+    def ordered(self, name: str, columns: Any = None, where: str | None = None, *more: Any, **options: Any) -> Any:
+        return self.batches(name, columns, where)
+
+    def not_input(self, target: object) -> None:
+        """Nothing was read from a file."""
+
     def summary(self, by: str = "api") -> Summary:
         return summarize(self.made, by)
 

@@ -29,6 +29,7 @@ def test_it_runs(command: str, tmp_path: Path) -> None:
     for name in ("broker.pcap", "before.pcap", "after.pcap"):
         shutil.copy(ROOT / "captures" / "k4_java_classic.pcap", tmp_path / name)
     line = command.replace("tcpdump -i eth0 -w - port 9092", "cat broker.pcap")  # no live interface in tests
+    line = line.replace("--client shop", "--client rec-admin")  # a client of that capture
     program = tmp_path / "kdissect"
     program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m kdissect "$@"\n')
     program.chmod(0o755)

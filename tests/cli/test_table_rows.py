@@ -53,7 +53,7 @@ def test_sentences_wrap() -> None:
     for width in (60, 80, 200):
         lines = shown("findings", data, width)
         assert max(map(len, lines)) <= width
-        assert text.strip() in " ".join(" ".join(lines[1:]).split()).replace("high 3 ", "")
+        assert text.strip() in " ".join(" ".join(lines[1:]).split()).replace("high ", "", 1).replace(" 3 ", " ", 1)
 
 
 def test_ids_that_share_their_beginning_stay_whole() -> None:

@@ -6,6 +6,7 @@ import ipaddress
 import logging
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -223,7 +224,13 @@ def agree(name: str) -> None:
         )
         for row, payload in zip(rows, payloads, strict=True)
     ]
-    assert ours == scapy_rows(CAPTURES / name)
+    assert [plain(row) for row in ours] == [plain(row) for row in scapy_rows(CAPTURES / name)]
+
+
+def plain(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """A row without the mark of D-SACKs, which the scapy side does not make; of SYNs the bit is the window scale's."""
+    flags = row[8] if row[8] & s.SYN else row[8] & ~s.DSACK
+    return (*row[:8], flags, *row[9:])
 
 
 @pytest.mark.oracle

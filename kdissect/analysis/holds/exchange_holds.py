@@ -19,6 +19,7 @@ from kdissect.analysis.holds.fetch_holds import (
     THROTTLED,
     TIMEOUT,
     UNKNOWN,
+    turns,
 )
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, encoded, ints, one, reals, times, words
 from kdissect.tables.declaration.model import By
@@ -101,8 +102,7 @@ def hold_codes(
 
 def _muted(exchanges: pa.Table, connections: Int64s, throttled: pa.Table) -> Flags:
     """Requests that a broker could begin with only inside the throttle window of the response before them."""
-    used, begun = times(exchanges, "request_last_at"), times(exchanges, "request_last_at")
-    begun = begun + np.nan_to_num(reals(exchanges, "queued_ms") * MILLI).astype(np.int64)
+    used, begun = times(exchanges, "request_last_at"), turns(exchanges)
     start = times(throttled, "response_first_at")
     length = (np.nan_to_num(reals(throttled, "throttle_ms")) * MILLI).astype(np.int64)
     kept = np.flatnonzero((start != NULL_TIME) & (length > 0))

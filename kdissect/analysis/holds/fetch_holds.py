@@ -154,7 +154,7 @@ class HoldTracker:
         sighted = self._sightings(part.offsets)
         throttle = np.nan_to_num(reals(fetches, "throttle_ms"))
         windows = self._windows(part.others, keys, answered, throttle)
-        begun = used + np.nan_to_num(reals(fetches, "queued_ms") * MILLI).astype(np.int64)
+        begun = turns(fetches)
         order = _ordered(used, begun, answered, sighted, windows)
         sure, until = np.zeros(n, np.int64), np.full(n, NULL_TIME, np.int64)
         at = 0
@@ -241,6 +241,18 @@ class HoldTracker:
         if len(self.windows) < need:
             old, self.windows = self.windows, np.full((2 * need, 2), -1, np.int64)
             refill(old, self.windows, 1)
+
+
+def turns(rows: pa.Table) -> Int64s:
+    """When it was each request's turn at the broker, in microseconds of the capture point's clock, never before the
+    previous response was seen: the response less the broker's part; without one, the request's end and its queueing."""
+    used, answered = times(rows, "request_last_at"), times(rows, "response_first_at")
+    broker = reals(rows, "broker_ms")
+    waited = used + np.nan_to_num(reals(rows, "queued_ms") * MILLI).astype(np.int64)
+    spent = np.nan_to_num(broker * MILLI).astype(np.int64)
+    known = (answered != NULL_TIME) & ~np.isnan(broker)
+    found: Int64s = np.maximum(waited, np.where(known, answered - spent, waited))
+    return found
 
 
 def _ordered(used: Int64s, begun: Int64s, answered: Int64s, sighted: Int64s, windows: Int64s) -> Int64s:

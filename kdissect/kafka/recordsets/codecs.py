@@ -24,7 +24,7 @@ MAX_UNCOMPRESSED = 2**31 - 1
 uncompressed bytes of a batch in an int32 (MemoryRecordsBuilder.uncompressedRecordsSizeInBytes), librdkafka and the
 ports allow less. What goes beyond is a bomb."""
 
-EXPANSION, FREE_BYTES = 1032, 4 << 20
+EXPANSION, FREE_BYTES = 1032, 16 << 20
 """A batch may decompress to so many times its compressed bytes, and to so many bytes more whatever its size: what
 DEFLATE can do at best, and more than the batches that producers make (batch.size, 16 kB unless told otherwise). zstd
 repeats a block of 128 kB for 4 bytes; with this, what a capture costs depends on its own size."""
