@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -37,6 +38,10 @@ def screens(text: bytes) -> list[str]:
     return [line for line in text.decode().splitlines() if " packets (" in line]
 
 
+ENDS = re.compile(rb"(-o tables/|kdissect -)\n")
+"""The last line of a screen: of a file, of a pipe."""
+
+
 def until(condition: object) -> None:
     """Wait for something; it is a hang that fails."""
     deadline = time.monotonic() + WAIT
@@ -49,7 +54,7 @@ def read(running: subprocess.Popen[bytes], screens_wanted: int) -> bytes:
     """What it printed until that many screens have begun and the last one has ended."""
     assert running.stdout is not None
     out = b""
-    while len(screens(out)) < screens_wanted or b"-o tables/\n" not in out[out.rindex(b" packets (") :]:
+    while len(screens(out)) < screens_wanted or not ENDS.search(out[out.rindex(b" packets (") :]):
         piece = os.read(running.stdout.fileno(), 1 << 16)
         assert piece
         out += piece
