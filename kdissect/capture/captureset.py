@@ -5,6 +5,8 @@ Rules.
 - Files are read one after the other, front to back. Logical offsets run on from file to file, without gaps.
 - A damaged place costs a problem row, and reading goes on behind it where records follow one another again.
 - Reports and problem rows are up to date after every block.
+- A set that is being recorded has more files while it is followed (`later`): once another one has begun, the last one
+  is read to its end. Such files may be gone, or written over, at any time: none of them is read again.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import bisect
 import dataclasses
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -85,6 +88,8 @@ class CaptureSet:
         """What was named together with this capture and is none, (path, why); each becomes a problem row."""
         self.bases: list[int] = []
         """Logical offset of the first byte of each file begun."""
+        self.later: Callable[[], list[Member]] | None = None
+        """Gives the files that have begun since it was asked last, in order; None: there will be no others."""
         self._streams: dict[int, Stream] = {}
         self._opening = threading.Lock()
         self._window: Window | None = None
@@ -115,6 +120,8 @@ class CaptureSet:
     def rereadable(self) -> bool:
         """Whether `read` works for bytes that left the window: plain files only, and never for offsets from EXTRA
         on."""
+        if self.later is not None:
+            return False
         return all(m.regular and self._stream(i).rereadable for i, m in enumerate(self.members))
 
     def window(self) -> Window:
@@ -135,7 +142,7 @@ class CaptureSet:
         none, and CaptureUnreadable when the capture was read before and cannot be read again.
         """
         from kdissect.capture.pcap import PACKET_COLUMNS
-        from kdissect.capture.reader import MAX_PACKETS, FileReader
+        from kdissect.capture.reader import MAX_PACKETS, POLL_SECONDS, FileReader
 
         if self.bases and not all(m.regular for m in self.members):
             raise CaptureUnreadable(f"{self.name}: a pipe can be read only once.")
@@ -146,7 +153,7 @@ class CaptureSet:
             self.add_problem(0, 0, 0, place, why)
         rows = np.empty((min(MAX_PACKETS, window.slot_bytes // 16 + 1), PACKET_COLUMNS), np.int64)
         seen = 0
-        for i, member in enumerate(self.members):
+        for i, member in enumerate(self.members):  # which may become more meanwhile
             self.bases.append(window.end)
             last = i == len(self.members) - 1
             try:
@@ -156,7 +163,7 @@ class CaptureSet:
                     raise
                 self.add_problem(i, 0, 0, member.name, str(error))
                 continue
-            for block in reader.blocks(rows, follow and last, stopped):
+            for block in reader.blocks(rows, follow and last, stopped, self._continued):
                 seen += len(block.packets)
                 yield block
                 if wanted is not None and seen >= wanted:
@@ -167,8 +174,20 @@ class CaptureSet:
                 if len(self.members) == 1:
                     raise refuse(member.name, reader.head)
                 self.add_problem(i, 0, 0, member.name, str(refuse(member.name, reader.head)))
-            if not reader.stream.rereadable:
+            if not reader.stream.rereadable or self.later is not None:
                 reader.stream.close()
+            while follow and self.later is not None and i == len(self.members) - 1 and not reader.stopped:
+                if stopped():  # what ends by itself, as a compressed file does, may be followed by others
+                    break
+                if not self._continued():
+                    time.sleep(POLL_SECONDS)
+
+    def _continued(self) -> bool:
+        """Whether other files follow the last one by now; they are members from here on."""
+        found = [] if self.later is None else self.later()
+        self.members += found
+        self.reports += [FileReport(member.name) for member in found]
+        return bool(found)
 
     def read_apart(self) -> None:
         """From now on bytes are read again from the files, for another thread fills the window meanwhile."""

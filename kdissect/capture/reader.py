@@ -67,18 +67,28 @@ class FileReader:
         self._lost_from = -1  # logical offset where damage began, -1 while walking
         self._lost_why = ""
         self._given_up = False
-        self._stopped = False  # following ended before the input did
+        self.stopped = False
+        """Following ended before the input did."""
 
-    def blocks(self, rows: NDArray[np.int64], follow: bool, stopped: Callable[[], bool]) -> Iterator[Block]:
+    def blocks(
+        self,
+        rows: NDArray[np.int64],
+        follow: bool,
+        stopped: Callable[[], bool],
+        complete: Callable[[], bool] = lambda: False,
+    ) -> Iterator[Block]:
         """The file's blocks. Ends at the end of the input; while following, when `stopped()`, asked after every block
-        and while it is quiet."""
+        and while it is quiet, or at the input's end once `complete()` says that nothing is written any more."""
         cursor = self.base  # logical offset of the next byte to walk
         ended = False
         while not ended and not self._given_up:
             got, ended = self._fill(cursor, follow)
             if got == 0 and follow and not ended:
+                if complete():
+                    follow = False
+                    continue
                 if stopped():
-                    self._stopped = True
+                    self.stopped = True
                     break
                 yield self._block(rows[:0], cursor)
                 continue
@@ -106,7 +116,7 @@ class FileReader:
                     if self._given_up:
                         break
             if follow and not ended and stopped():
-                self._stopped = True
+                self.stopped = True
                 break
         self._finish(cursor)
 
@@ -268,7 +278,7 @@ class FileReader:
         left = self.window.end - cursor
         if self._lost_from >= 0:
             self._regain(self.window.end, "nothing readable followed; given up")
-        elif left and not self._stopped:
+        elif left and not self.stopped:
             self.report.cut = True
             self._problem(cursor, f"the file ends inside a record, of which {left} bytes are there", left)
         if self.stream.problem:

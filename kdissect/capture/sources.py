@@ -29,6 +29,7 @@ from typing import Any, BinaryIO, cast
 from kdissect.capture.bytestreams import open_stream
 from kdissect.capture.captureset import CaptureSet, Member, refuse
 from kdissect.capture.magic import recognise
+from kdissect.capture.rotation import Rotation
 from kdissect.capture.window import Window
 from kdissect.problems import CaptureError, CaptureNotFound, NotACapture
 
@@ -63,8 +64,14 @@ def stem_of(name: str) -> tuple[str, str] | None:
     return f"{stem}{ext}", f"{stem}{ext}"
 
 
-def open_captures(sources: Source | Iterable[Source]) -> list[CaptureSet]:
-    """Capture sets for what the user named, in the order named.
+def _stem_key(name: str) -> str | None:
+    found = stem_of(name)
+    return None if found is None else found[0]
+
+
+def open_captures(sources: Source | Iterable[Source], growing: bool = False) -> list[CaptureSet]:
+    """Capture sets for what the user named, in the order named. `growing`: rotated sets that a directory or a glob
+    brings in are being recorded, and have a file more now and then.
 
     `sources`: a path, a glob pattern, a directory, `-`, an open binary file, or a list of these. Regular files are
     recognised here, pipes and open files when they are read. Raises CaptureNotFound, CaptureUnreadable or NotACapture.
@@ -77,11 +84,13 @@ def open_captures(sources: Source | Iterable[Source]) -> list[CaptureSet]:
     found = named.members
     if not found:
         raise CaptureNotFound("No capture given. Name a file, a directory or a glob pattern.")
-    groups = _group(found)
+    groups = _group(found, growing and named.folders)
     for _, members in groups:
         _check(members)
     sets = _name(groups)
     sets[0].left_out = named.left_out
+    for one in sets if growing and named.folders else ():
+        one.later = Rotation(one.members, _stem_key, lambda name: _COMPRESSED.sub("", name), begins)
     return sets
 
 
@@ -92,6 +101,8 @@ class _Named:
         self.members: list[Member] = []
         self.left_out: list[tuple[str, str]] = []
         """(path, why)."""
+        self.folders = False
+        """Whether a directory or a glob was among them."""
         self._known: set[str] = set()
         """Real paths of the members: a file counts once, however it was named."""
 
@@ -120,6 +131,7 @@ class _Named:
             self._add(path)
 
     def _several(self, paths: list[Path], complaint: str) -> None:
+        self.folders = True
         before = len(self.members)
         some = False
         for path in paths:
@@ -193,8 +205,9 @@ def _check(members: list[Member]) -> None:
         raise refused
 
 
-def _group(members: list[Member]) -> list[tuple[str, list[Member]]]:
-    """Members put together into rotated sets: (set name, members in order)."""
+def _group(members: list[Member], growing: bool = False) -> list[tuple[str, list[Member]]]:
+    """Members put together into rotated sets: (set name, members in order). `growing`: a file alone has the name of
+    the set that it may become."""
     groups: dict[tuple[Any, ...], tuple[str, list[Member]]] = {}
     for i, member in enumerate(members):
         stem = stem_of(member.name) if member.path is not None else None
@@ -208,7 +221,7 @@ def _group(members: list[Member]) -> list[tuple[str, list[Member]]]:
         if len(bare) < len(group):  # the same file plain and compressed, or compressed twice: captures of their own
             out.extend((m.name, [m]) for m in group)
         elif len(group) == 1:
-            out.append((group[0].name, group))
+            out.append((name if growing and stem_of(group[0].name) is not None else group[0].name, group))
         else:
             out.append((name, sorted(group, key=_order)))
     return out

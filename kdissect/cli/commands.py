@@ -129,7 +129,11 @@ def main() -> None:
 )
 @time_options
 @slow_option
-@click.option("--follow", is_flag=True, help="Go on reading: a pipe as it comes, a file while it grows.")
+@click.option(
+    "--follow",
+    is_flag=True,
+    help="Go on reading: a pipe, a file that grows, a directory that gets files.",
+)
 @click.option("--version", is_flag=True, help="Versions of kdissect and of what it rests on.")
 def read(
     captures: tuple[str, ...],

@@ -5,7 +5,8 @@ written as their exchanges complete. The first screen is what a capture that end
 (fork) ends it, prints and exits, while the process itself goes on reading; so the screen needs no reading anew, and a
 pipe's writer never waits for it.
 
-A file that was made just now is still empty (tcpdump writes its first kilobytes together): following waits for it.
+A file that was made just now is still empty (tcpdump writes its first kilobytes together): following waits for it, and
+for the first capture in a directory.
 
 Ctrl-C ends following as the end of the input would: what is known is written. A second one ends at once.
 """
@@ -65,7 +66,7 @@ class Follower:
     def await_beginning(self, captures: Sequence[str]) -> None:
         """Wait until all of the files named have begun; Ctrl-C ends that too."""
         self._reading = True
-        while not self._interrupted and any(_empty(Path(name)) for name in captures):
+        while not self._interrupted and any(_empty(Path(name)) or _bare(Path(name)) for name in captures):
             time.sleep(LOOK)
         self._reading = False
 
@@ -113,3 +114,8 @@ class Follower:
 
 def _empty(path: Path) -> bool:
     return path.is_file() and path.stat().st_size < HEADER
+
+
+def _bare(path: Path) -> bool:
+    """Whether it is a directory without any file that has begun."""
+    return path.is_dir() and not any(one.is_file() and not _empty(one) for one in path.rglob("[!.]*"))

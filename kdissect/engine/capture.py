@@ -412,8 +412,9 @@ def open_capture(
     them; which exchanges concern a topic is said in `kdissect.tables.selection`.
 
     `verify`: decompress record batches, check their checksums and look at every record; what is not right becomes a row
-    of `problems`. `follow`: go on reading a file that still grows, or a pipe as it comes, until this says True; it is
-    asked some times a second. `progress` is called with bytes read and bytes in all (None where unknown).
+    of `problems`. `follow`: go on reading a file that still grows, a pipe as it comes, or a rotated set in a directory
+    with the files that it gets, until this says True; it is asked some times a second. `progress` is called with bytes
+    read and bytes in all (None where unknown).
 
     `jobs`: threads to read with; None: as many as there are cores (8 at most), for captures of some size. What comes
     out, and in which order, does not depend on it. `slow`: seconds from which on findings call a request slow (1).
@@ -429,7 +430,7 @@ def open_capture(
         raise UsageError(f"jobs is a number of threads, 1 or more, not {jobs}")
     if slow is not None and not slow > 0:
         raise UsageError(f"slow is a number of seconds above 0, not {slow}")
-    captures = open_captures(source)
+    captures = open_captures(source, growing=follow is not None)
     settings = Settings(
         nanoseconds(start, captures), nanoseconds(end, captures), progress, keys, Reading(verify=verify), wish or None,
         follow, jobs=jobs or 0, slow=slow,

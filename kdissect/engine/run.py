@@ -138,6 +138,8 @@ class Run:
             for segments in reading:
                 if self.builder.selected is not None:
                     segments = self.builder.selected.packets(segments, scanner.flows, number)
+                if len(capture.members) > len(self.ledger.connections.files[number]):  # it is followed
+                    self.ledger.connections.files[number] = capture.files
                 strand.make_way()
                 scanner.forget(dissector.free_flows(segments))
                 flows = scanner.flows

@@ -103,12 +103,14 @@ class Scanner:
 
         Rows of the block's packets which lead through tunnels are rewritten on the way.
         """
+        self._count_all_files()
         if len(self._rows) < len(block.packets):
             self._rows = np.empty((len(block.packets), SEGMENT_COLUMNS), np.int64)
         return self._scan(block, block.packets, block.delta, self._rows, 0)
 
     def finish(self) -> None:
         """The capture was read to its end: report what stayed unread."""
+        self._count_all_files()
         tally = self.tally()
         given_up = tally.given_up + self._given_up_elsewhere
         if given_up:
@@ -122,6 +124,12 @@ class Scanner:
                 why = f"only {MAX_RARE} packets of a capture go to scapy"
             name = "an interface that is not described" if link == r.UNKNOWN_LINK else link_name(link)
             self._problem(file, "link layer", f"{packets} packets of {name} were not decoded: {why}")
+
+    def _count_all_files(self) -> None:
+        """A set that is followed may have more files than when it was opened."""
+        more = len(self.capture.members) - len(self.kinds)
+        if more > 0:
+            self.kinds = np.concatenate([self.kinds, np.zeros((more, len(k.KINDS)), np.int64)])
 
     def tally(self) -> Tally:
         """What was counted, once every packet was seen."""

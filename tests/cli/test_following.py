@@ -190,3 +190,26 @@ def test_bad_arguments(tmp_path: Path) -> None:
     assert b"--follow appends to one table" in done.stderr
     with pytest.raises(UsageError, match="only one capture"):
         kdissect.open([ROOT / "captures" / "base.pcap", ROOT / "captures" / "raw_ids.pcap"], follow=lambda: True)
+
+
+def test_a_directory_of_a_rotated_set(tmp_path: Path) -> None:
+    """It is empty at first; files come while it is followed."""
+    files = sorted((ROOT / "captures" / "field_rotated_G").iterdir())
+    rows = ("--table", "exchanges", "--columns", "exchange_id,api,request_file", "--format", "csv")
+    out = tmp_path / "rows"
+    folder = tmp_path / "ring"
+    folder.mkdir()
+    with start(str(folder), "--follow", *rows, "-o", str(out)) as running:
+        sizes = [0]
+        for path in files:
+            (folder / path.name).write_bytes(path.read_bytes())
+            until(lambda: out.exists() and out.stat().st_size > sizes[-1])
+            sizes.append(out.stat().st_size)
+        time.sleep(1.0)
+        running.send_signal(signal.SIGINT)
+        printed, said = running.communicate(timeout=WAIT)
+    assert (running.returncode, printed, said) == (0, b"", b"")
+    whole = subprocess.run(
+        [sys.executable, "-m", "kdissect", str(files[0].parent), *rows], cwd=ROOT, check=True, capture_output=True
+    ).stdout.decode()
+    assert sorted(out.read_text().split()) == sorted(whole.split())
