@@ -9,13 +9,12 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from kdissect.cli.printing import words
-from kdissect.cli.printing.accounts import finding_lines, incident_lines
+from kdissect.cli.printing.accounts import headlines
 from kdissect.cli.printing.grid import Header, grid
 from kdissect.cli.printing.sparkline import CELLS, sparkline
 from kdissect.summary import Summary
-from kdissect.summary.account import account, quiet
 
-STYLES = {"high": "bold red", "medium": "yellow", "low": "cyan", "info": "dim"}
+ANY_ROOM = 1_000_000
 SEEN_FROM = 80
 """Columns from which rate and latency are drawn over time."""
 READ_SHARE = 0.5
@@ -98,22 +97,22 @@ def _table(lines: list[Text], share: int, more: str, least: int, leaves: int = 0
     return Block(lines[:1] if len(lines) > 1 else [], [[line] for line in lines[1:]], share, more, 1000, least, leaves)
 
 
-def findings(summary: Summary, target: Sequence[str], width: int, local: bool = False) -> Block:
-    """What happened, in order of time, each incident with its consequences, what to do and the command that shows its
-    evidence; then what is worth knowing; and why there is nothing to say where the answers could not be read."""
-    incidents = account(summary.findings)
-    rows = [incident_lines(one, target, width, local=local, whole=False) for one in incidents]
-    calm = [row for row in summary.findings if quiet(row)]
-    rows += [finding_lines(row, target, width, local=local) for row in calm]
+def findings(
+    summary: Summary, target: Sequence[str], width: int, room: int | None, local: bool = False
+) -> tuple[Block, bool]:
+    """What happened, the worst first, each incident with what came of it, what to do and the command that shows its
+    evidence; then what is worth knowing; and why there is nothing to say where the answers could not be read.
+
+    `room`: lines that there are for it, None for any number. Beside it whether every incident could be told."""
     title = Text("Findings", "bold")
     if summary.findings_of is not None:
         title.append(f" (of the first {words.number_of(summary.findings_of, 'exchange')}; --table findings has all)")
     unknown = unread(summary)
-    if unknown:
-        rows.insert(0, [Text.assemble("  ", ("?", "bold yellow"), " " * 7, one) if i == 0 else Text(" " * 10) + one
-                        for i, one in enumerate(sentence(unknown, width - 10, 0))])  # fmt: skip
-    telling = len(incidents) + bool(unknown)
-    return Block([title] if rows else [], rows, len(rows), "{} more: kdissect timeline", 1000, min(6, telling or 1))
+    lines = [Text.assemble("  ", ("?", "bold yellow"), " " * 7, one) if i == 0 else Text(" " * 10) + one
+             for i, one in enumerate(sentence(unknown, width - 10, 0) if unknown else [])]  # fmt: skip
+    left = ANY_ROOM if room is None else room - 2 - len(lines)
+    told, whole = headlines(summary.findings, target, width, left, local=local)
+    return Block([title, *lines, *told] if lines or told else [], [], 0), whole
 
 
 def unread(summary: Summary) -> str:

@@ -12,9 +12,12 @@ from kdissect.summary import Summary
 PIPE = "-"
 TEE = "standard input cannot be read again: keep it with  ... | tee capture.pcap | kdissect -"
 NO_POLL = "hold not in ('timeout', 'data', 'rebalance', 'unknown')"
-"""Exchanges that waited for nothing but the broker's work; of those that may wait at all."""
-HELD = ("Fetch", "ShareFetch", "Produce", "JoinGroup", "SyncGroup")
-"""APIs whose exchanges have a `hold`."""
+"""Fetches that waited for nothing but the broker's work, as far as that is known."""
+NO_WAIT = "(hold is null or hold not in ('timeout', 'data', 'rebalance'))"
+"""Other exchanges that waited for nothing else."""
+FETCHING = ("Fetch", "ShareFetch")
+MAY_WAIT = ("Produce", "JoinGroup", "SyncGroup")
+"""Other APIs whose exchanges have a `hold`."""
 
 
 def next_steps(summary: Summary, target: Sequence[str]) -> list[str]:
@@ -60,8 +63,8 @@ def _among(by: str, name: str) -> str:
     """What keeps long polls out of the rows: the slowest API, where lines are APIs."""
     api = name.partition(" v")[0]
     if by not in ("api", "version"):
-        return f"(hold is null or {NO_POLL}) and api not in ('Fetch', 'ShareFetch')"
-    return f"api = '{api}'" + (f" and {NO_POLL}" if api in HELD else "")
+        return f"({NO_POLL} or {NO_WAIT} and api not in ('Fetch', 'ShareFetch'))"
+    return f"api = '{api}'" + (f" and {NO_POLL}" if api in FETCHING else f" and {NO_WAIT}" if api in MAY_WAIT else "")
 
 
 def _floor(value: float) -> str:

@@ -1,9 +1,10 @@
 """The first screen: what happened first, then who, what and how slow, then how good the capture is, then where to go
 next.
 
-A pure function from a `Summary` to lines. Every block has its share of `LINES`; one that needs less leaves its rest to
-the others, in the order in which they stand. A row is left out only where the line that says so is shorter than what it
-hides. Sentences wrap, tables drop columns, findings are shown whole or not at all.
+A pure function from a `Summary` to lines. Findings take the room that the others can spare (`accounts`). Every other
+block has its share of `LINES`; one that needs less leaves its rest to the others, in the order in which they stand. A
+row is left out only where the line that says so is shorter than what it hides. Sentences wrap, tables drop
+columns, findings are shown whole, in a few words or not at all.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from kdissect.summary import Summary
 
 LINES = 50
 """Most lines of the screen by default: what a tall terminal shows at once."""
+LEAST_FOR_FINDINGS = 9
+"""Lines that findings get however much else there is to say: what went wrong matters more."""
 
 
 def render(
@@ -40,7 +43,6 @@ def render(
     made = [
         block
         for block in (
-            blocks.findings(summary, target, width, local),
             blocks.latencies(summary, width, filtered=filtered, local=local, plain=plain),
             blocks.errors(summary, width),
             blocks.clients(summary, width, local=local),
@@ -53,13 +55,22 @@ def render(
     steps = next_steps(summary, target)
     footer = _footer(steps)
     if top is not None:
+        happened, _ = blocks.findings(summary, target, width, None, local)
         rows: list[int | None] = [min(len(block.rows), top) for block in made]
     else:
-        least = sum(block.lines(0, width) for block in made)
-        while len(steps) > 1 and len(header) + least + 1 + wrapped(footer, width) > LINES:
+        least = sum(_least(block, width) for block in made)
+        while len(steps) > 1 and len(header) + least + 1 + LEAST_FOR_FINDINGS + wrapped(footer, width) > LINES:
             del steps[-2]  # narrow terminals wrap commands; the last, which keeps everything, stays
             footer = _footer(steps)
-        rows = shares(made, LINES - len(header) - wrapped(footer, width) - 1, width)
+        room = LINES - len(header) - wrapped(footer, width) - 1
+        wished = sum(block.lines(block.at_most(block.share, width), width) for block in made)
+        happened, told = blocks.findings(summary, target, width, max(room - wished, LEAST_FOR_FINDINGS), local)
+        if not told:
+            happened, _ = blocks.findings(summary, target, width, max(room - least, LEAST_FOR_FINDINGS), local)
+        rows = shares(made, room - happened.lines(0, width) if happened.head else room, width)
+    if happened.head:
+        made.insert(0, happened)
+        rows.insert(0, 0)
     lines = list(header)
     for block, shown in zip(made, rows, strict=True):
         if shown is None:
@@ -68,6 +79,11 @@ def render(
         if len(block.rows) > shown:
             lines.append(Text("  " + block.more.format(words.count(len(block.rows) - shown)), "dim"))
     return [*lines, Text(), *footer]
+
+
+def _least(block: Block, width: int) -> int:
+    """Lines that a block keeps on a full screen: none where it may leave."""
+    return 0 if block.leaves else block.lines(block.at_most(min(block.least, len(block.rows)), width), width)
 
 
 def _footer(steps: Sequence[str]) -> list[Text]:
@@ -125,7 +141,11 @@ def _header(summary: Summary, width: int, local: bool) -> list[Text]:
     if summary.started_at is not None and summary.ended_at is not None:
         length = (summary.ended_at - summary.started_at).total_seconds() * 1000
         when = words.span(summary.started_at, summary.ended_at, local=local)
-        lines += blocks.sentence(f"{when} ({words.milliseconds(length)})", width, 0)
+        said = f"{when} ({words.milliseconds(length)})"
+        if lines[0].cell_len + 2 + len(said) <= width:
+            lines[0].append(f"  {said}", "not bold")
+        else:
+            lines += blocks.sentence(said, width, 0)
     facts = [
         words.number_of(summary.packets, "packet")
         + (f" ({words.size(summary.bytes)})" if summary.bytes is not None else "")
