@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import shutil
 import stat
 import tempfile
@@ -95,7 +94,7 @@ def whole_file(path: str) -> Iterator[IO[bytes]]:
             return
         if before is not None and not os.access(target, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        aside = str(target.with_name(f".{target.name[:100]}.{secrets.token_hex(6)}.part"))
+        aside = str(target.with_name(f".{target.name[:100]}.{os.urandom(6).hex()}.part"))
         mode = 0o666 if before is None else stat.S_IMODE(before.st_mode) & 0o777
         handle = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         ASIDE.add(aside)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import dataclasses
 import gc
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any, cast
@@ -16,18 +17,54 @@ from typing import Any, cast
 _DOCUMENTATION = "pyarrow.vendored.docscrape"
 NEEDS_PANDAS = ("spark",)
 """Commands that work with DataFrames."""
+NEEDS_DATASETS = ("sql", *NEEDS_PANDAS)
+"""Commands that read Parquet through Arrow's datasets."""
 
 
 class Without:
-    """pyarrow imports pandas, if there is one, the first time that it makes an array; tables are printed without.
+    """pyarrow imports pandas and dateutil, if they are there, the first time that it makes an array; tables are printed
+    without. Its `acero`, which groups and filters, imports datasets with all file systems (S3, TLS), and does without.
     numba imports colorama, which sends an escape sequence to the terminal when the program ends."""
 
-    @staticmethod
-    def find_spec(name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
+    def __init__(self, *names: str) -> None:
+        self.names = frozenset(names)
+
+    def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
         """Says that there is no such module."""
-        if name in ("pandas", "colorama"):
+        if name in self.names:
             raise ImportError(name)
         return None
+
+
+class LeanDataclasses:
+    """A dataclass is six functions that are compiled when its module is imported, half a millisecond of work; of most
+    classes one of them is ever called. Here each is compiled when it is first called."""
+
+    def __init__(self) -> None:
+        self._real: Any = vars(dataclasses).get("_create_fn")
+
+    def install(self) -> None:
+        """From here on; nothing where Python makes them in another way (3.13 and later: all of a class at once)."""
+        if self._real is not None:
+            vars(dataclasses)["_create_fn"] = self.make
+
+    def make(self, name: str, *args: Any, **options: Any) -> Callable[..., Any]:
+        """What is called by `dataclass` in place of its own: a function that makes way for the real one."""
+
+        real: Any = None
+
+        def first(item: Any, /, *given: Any, **named: Any) -> Any:
+            nonlocal real
+            if real is None:
+                real = self._real(name, *args, **options)
+                real.__qualname__ = first.__qualname__
+                for one in type(item).__mro__:
+                    if vars(one).get(name) is first:  # its repr stays: a guard against circles calls it
+                        type.__setattr__(one, name, real)
+            return real(item, *given, **named)
+
+        first.__name__ = first.__qualname__ = name
+        return first
 
 
 class LeanCompute:
@@ -136,8 +173,12 @@ def run() -> None:
     """Run the command line and leave."""
     gc.set_threshold(500_000, 20, 50)  # imports make many objects, and nearly all of them stay
     sys.meta_path.insert(0, LeanCompute)
+    LeanDataclasses().install()
+    if not any(name in sys.argv[1:2] for name in NEEDS_DATASETS):
+        sys.meta_path.insert(0, cast("Any", Without("pyarrow.dataset")))
     if not any(name in sys.argv[1:2] for name in NEEDS_PANDAS):
-        sys.meta_path[:0] = [Without, LeanMasks]
+        sys.meta_path[:0] = [cast("Any", Without("pandas", "colorama")), LeanMasks]
+        sys.modules["dateutil"] = cast("Any", None)  # asked for with each array
     from kdissect.cli.main import main
 
     leave(main())

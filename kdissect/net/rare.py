@@ -6,7 +6,6 @@ scapy is asked only where the innermost IP header with TCP (or a fragment) stand
 from __future__ import annotations
 
 import importlib
-import logging
 from typing import Any
 
 MAX_RARE = 20_000
@@ -23,6 +22,8 @@ class Rare:
         self._ip: tuple[type, ...] = ()
 
     def _load(self) -> None:
+        import logging
+
         try:
             logging.getLogger("scapy.runtime").setLevel(logging.ERROR)
             importlib.import_module("scapy.layers.all")

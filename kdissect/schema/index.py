@@ -50,6 +50,9 @@ class Apis(Mapping[int, Api]):
         found = _NAME.search(self._files[key][1])
         return found[1] if found else self[key].name
 
+    def __contains__(self, key: object) -> bool:
+        return key in self._files  # without which Mapping would parse the file
+
     def __iter__(self) -> Iterator[int]:
         return iter(self._files)
 

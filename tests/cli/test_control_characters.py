@@ -35,7 +35,7 @@ NAMED = (0, 1, 3, 11, 15, 16, 17, 19, 22, 32, 68, 78)
 RUN = """
 import json, sys
 from kdissect.cli.entry import Without
-sys.meta_path.insert(0, Without)
+sys.meta_path.insert(0, Without("pandas", "colorama"))
 from kdissect.cli.main import main
 from kdissect.cli.printing import progress
 progress.PATIENCE = 1e9  # a bar moves the cursor, and is none of the capture's text

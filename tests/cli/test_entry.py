@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
+
+from kdissect.cli.entry import LeanDataclasses
+
+SMALL = Path(__file__).parents[2] / "captures" / "base_tiny.pcap"
 
 PROGRAM = """
 import sys
@@ -53,3 +61,87 @@ def test_leaving_keeps_what_was_printed_and_what_was_registered() -> None:
 
 def test_masked_arrays_are_loaded_for_who_makes_one() -> None:
     subprocess.run([sys.executable, "-c", MASKS], check=True)
+
+
+LOADED = """
+import sys
+from kdissect.cli import entry
+def left(code):
+    print(*sys.modules, file=sys.stderr)
+entry.leave = left
+entry.run()
+"""
+OURS, OTHERS = 225, 320
+"""Modules of kdissect and of everybody else that a first screen loads at most: a module costs about half a millisecond
+of its 300."""
+NOT_LOADED = (
+    "colorama", "cramjam", "crc32c", "cryptography", "dateutil.relativedelta", "duckdb", "jinja2", "llvmlite",
+    "logging", "lz4", "numba", "numpy.ma.core", "numpy.random", "pandas", "pyarrow.dataset", "pyarrow.fs",
+    "pyarrow.parquet", "rich.table", "scapy", "ssl", "subprocess", "zstandard",
+    "kdissect.engine.saving.parquet", "kdissect.report", "kdissect.spark", "kdissect.tls.session",
+)  # fmt: skip
+
+
+def test_a_small_capture_loads_what_it_needs() -> None:
+    """Seconds say nothing on a busy machine; what is loaded is most of what a small capture costs."""
+    for arguments in ((), ("--table", "exchanges")):
+        done = subprocess.run(
+            [sys.executable, "-c", LOADED, SMALL, *arguments], capture_output=True, text=True, check=True
+        )
+        loaded = set(done.stderr.split())
+        # Where the kernels' sources changed numba compiles them, and brings half of the standard library.
+        allowed = {"llvmlite", "numba", "logging", "ssl", "subprocess", "numpy.random"} if "numba" in loaded else set()
+        assert not loaded.intersection(NOT_LOADED) - allowed
+        ours = sum(name.partition(".")[0] == "kdissect" for name in loaded)
+        assert ours <= OURS
+        assert len(loaded) - ours <= OTHERS or allowed
+
+
+def test_a_first_screen_parses_the_apis_that_it_saw() -> None:
+    program = LOADED.replace(
+        "print(*sys.modules", "from kdissect.schema import index; print(len(index.load().apis._parsed)"
+    )
+    done = subprocess.run([sys.executable, "-c", program, SMALL], capture_output=True, text=True, check=True)
+    assert int(done.stderr) < 20
+
+
+def test_functions_of_a_dataclass_are_compiled_when_they_are_called(monkeypatch) -> None:
+    made: list[str] = []
+    real = vars(dataclasses).get("_create_fn")
+    if real is None:  # Python compiles all of a class at once
+        LeanDataclasses().install()
+        return
+    monkeypatch.setattr(
+        dataclasses, "_create_fn", lambda name, *args, **more: made.append(name) or real(name, *args, **more)
+    )
+    lean = LeanDataclasses()
+    monkeypatch.setattr(dataclasses, "_create_fn", lean.make)
+
+    @dataclasses.dataclass(frozen=True, slots=True)
+    class Point:
+        """Of a plane."""
+
+        x: int
+        y: list[int] = dataclasses.field(default_factory=list)
+
+    @dataclasses.dataclass(slots=True)
+    class Node:
+        """Of a circle."""
+
+        next: object = None
+
+    assert not made
+    one, other = Point(1), Point(x=1, y=[])
+    assert made == ["__init__"]
+    assert (one == other, one == Point(2), one == 1) == (True, False, False)
+    assert repr(one) == "test_functions_of_a_dataclass_are_compiled_when_they_are_called.<locals>.Point(x=1, y=[])"
+    assert dataclasses.replace(one, x=3).x == 3
+    assert dataclasses.asdict(one) == {"x": 1, "y": []}
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        one.x = 2  # type: ignore[misc]
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        Point(z=1)  # type: ignore[call-arg]
+    node = Node()
+    node.next = node
+    assert repr(node).endswith("Node(next=...)")
+    assert made.count("__init__") == 2

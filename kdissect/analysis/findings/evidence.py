@@ -61,10 +61,12 @@ def get(tables: Tables, name: str) -> pa.Table:
     table = tables.get(name)
     if table is None:
         return schema.empty_table()
-    for field in schema:
-        if table.schema.get_field_index(field.name) < 0:
-            table = table.append_column(field.name, _nulls(table.num_rows, field.type))
-    return table
+    names = set(table.column_names)
+    absent = [field for field in schema if field.name not in names]
+    if not absent:
+        return table
+    columns = [*table.columns, *(_nulls(table.num_rows, field.type) for field in absent)]
+    return pa.table(columns, [*table.column_names, *(field.name for field in absent)])
 
 
 def _nulls(count: int, kind: pa.DataType) -> pa.ChunkedArray:

@@ -11,7 +11,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterable
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -20,6 +19,8 @@ from kdissect.escaping import visible
 from kdissect.problems import UsageError
 
 if TYPE_CHECKING:
+    import subprocess
+
     from rich.console import Console
     from rich.text import Text
 
@@ -92,6 +93,8 @@ class Paged:
             self._waiting.append(text)
             self._room -= _lines(text)
             if self._room < 0:
+                import subprocess
+
                 environment = {"LESS": "FRX", **os.environ}
                 self._program = subprocess.Popen(self._command, stdin=subprocess.PIPE, text=True, env=environment)
                 self.write("".join(self._waiting))

@@ -9,6 +9,7 @@ given at all, each connection that was not decrypted is a problem row that says 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,8 +21,10 @@ from kdissect.net import segment as sg
 from kdissect.problems import Kind
 from kdissect.tcp.layout import HOLE, Connection, Mode, connection_at
 from kdissect.tls.keylog import KeyLog
-from kdissect.tls.record_layer import Arrival
-from kdissect.tls.session import Masters, Plain, Session
+
+if TYPE_CHECKING:  # most captures have no TLS: what opens it is loaded with the first sealed bytes
+    from kdissect.tls.record_layer import Arrival
+    from kdissect.tls.session import Masters, Plain, Session
 
 CHUNK = 4 << 20
 """Bytes of plaintext per step: a quarter of what the window's extra slots hold."""
@@ -38,7 +41,7 @@ class Unsealer:
         self.asked = keylog is not None
         self._secrets = secrets
         self._taken = 0
-        self._masters = Masters()
+        self._masters: Masters | None = None
         self._sessions: dict[int, Session] = {}
 
     def open(self, rows: Records, pieces: Sequence[bytes], M: Words, window: Window) -> Iterator[Words]:
@@ -46,6 +49,11 @@ class Unsealer:
 
         Plaintext lies in the window's extra slots, so a step must be used up before the next is asked for.
         """
+        from kdissect.tls.record_layer import Arrival
+        from kdissect.tls.session import Masters, Session
+
+        if self._masters is None:
+            self._masters = Masters()
         while self._taken < len(self._secrets):
             self.keys.add(self._secrets[self._taken])
             self._taken += 1
