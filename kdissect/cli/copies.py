@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
@@ -11,10 +13,14 @@ from kdissect.cli.opening import STDIN, open_capture
 from kdissect.cli.options import capture_arguments
 from kdissect.cli.printing import terminal
 from kdissect.cli.printing.words import count, number_of, size
+from kdissect.output import OutputError, distinct, whole_file
+from kdissect.problems import UsageError
 
 if TYPE_CHECKING:
+    from kdissect.engine.extracts.checking import Checked
     from kdissect.engine.extracts.cutting import Written
     from kdissect.engine.extracts.redacting import Redacted
+    from kdissect.rewriting.standins import StandIns
 
 output_option = click.option(
     "-o",
@@ -72,17 +78,40 @@ def cut(
 
 @click.command(short_help="A copy without records, credentials and addresses of clients.")
 @capture_arguments()
-@output_option
-def redact(captures: tuple[str, ...], demo: bool, output: str, **settings: Any) -> None:
+@click.option(
+    "--names",
+    type=click.Path(),
+    metavar="KEYFILE",
+    help="Give names stand-ins, the same ones wherever this key file is used; it is made where there is none. Keep it.",
+)
+@click.option("--check", is_flag=True, help="Write nothing: say what a redacted capture still tells (exit code 1).")
+@click.option("-o", "--output", type=click.Path(), metavar="FILE", help="The capture to write (- for standard output).")
+def redact(
+    captures: tuple[str, ...], demo: bool, names: str | None, check: bool, output: str | None, **settings: Any
+) -> None:
     """Write a copy of a capture that can be shown to others.
 
     What stays is an allow list: numbers, words of the protocol, names of topics, groups, users and clients, addresses
     of brokers, values of configurations that Kafka knows and that are no passwords. Everything else, and everything
     that is not Kafka or cannot be read as Kafka, becomes stand-ins of the same length; the same exchanges come out.
+
+    With --names what somebody called a thing of theirs gets a stand-in too. --check looks at a redacted capture:
+    with --names and its key file at names as well.
     """
+    if check == (output is not None):
+        raise UsageError("redact takes either -o FILE or --check")
     capture = open_capture(captures, demo=demo, **settings)
-    target, name = _target(output)
-    written = capture.redact(target)
+    if check:
+        _check(capture.check(None if names is None else _stand_ins(names, there=True)), names)
+        return
+    target, name = _target(output or STDIN)
+    words = None if names is None else _stand_ins(names)
+    if names is not None:
+        distinct(names, [output, *captures])
+    written = capture.redact(target, names=words)
+    if words is not None and names is not None:
+        with whole_file(names) as stream:
+            stream.write(words.dumps())
     _say(written, name)
     terminal.say(
         f"{number_of(written.addresses, 'address', 'addresses')} replaced, {number_of(written.blanked, 'text')} blanked"
@@ -92,11 +121,54 @@ def redact(captures: tuple[str, ...], demo: bool, output: str, **settings: Any) 
     if written.configurations:
         named = ", ".join(sorted(written.configurations)[:8]) + (", ..." if len(written.configurations) > 8 else "")
         terminal.say(f"values kept of: {named}")
-    terminal.say(
-        "names are those of topics, groups, users, clients and hosts of brokers: look whether they may be shown"
-    )
+    if words is None:
+        terminal.say(
+            "names are those of topics, groups, users, clients and hosts of brokers: look whether they may be shown"
+        )
+    else:
+        terminal.say(
+            f"{number_of(len(words.used), 'name')} got stand-ins, kept in {names}: it turns them back, keep it"
+        )
     if written.lost:
         terminal.say(f"{number_of(written.lost, 'message')} could not be put together and were blanked")
+
+
+def _stand_ins(path: str, there: bool = False) -> StandIns:
+    """Those of a key file; new ones where there is none, and none has to be there."""
+    from kdissect.rewriting.standins import StandIns
+
+    try:
+        return StandIns.loads(Path(path).read_bytes())
+    except FileNotFoundError:
+        if there:
+            raise UsageError(f"{path}: no such key file") from None
+        try:  # for its owner only; and what cannot be written is known before anything is
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+            words = StandIns.new()
+            Path(path).write_bytes(words.dumps())
+        except OSError as error:
+            raise OutputError(path, error) from None
+        return words
+    except OSError as error:
+        raise UsageError(f"{path}: {error.strerror}") from None
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+
+
+def _check(checked: Checked, names: str | None) -> None:
+    """Say what was found; ends with code 1 where something was."""
+    terminal.put(f"frame {left.frame}: {left.text}" for left in checked.found)
+    if checked.frames:
+        told = f"{number_of(checked.frames, 'packet')} of {count(checked.packets)} say what redact would replace"
+    else:
+        told = f"{number_of(checked.packets, 'packet')}: nothing that redact would replace"
+    terminal.say(told)
+    if names is None:
+        terminal.say("names were not looked at: --names KEYFILE does")
+    if not checked.exact:
+        terminal.say("not as redact writes it: what the file holds beside its packets was not looked at")
+    if checked.frames:
+        click.get_current_context().exit(1)
 
 
 def _target(output: str) -> tuple[str | BinaryIO, str]:

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kdissect.engine.extracts.annotating import Commented
+    from kdissect.engine.extracts.checking import Checked
     from kdissect.engine.extracts.cutting import Written
     from kdissect.engine.extracts.redacting import Redacted
+    from kdissect.rewriting.standins import StandIns
     from kdissect.summary import Summary
 
 STDIN = "-"
@@ -135,8 +137,11 @@ class Capture(Protocol):
     ) -> Written:
         """Write a smaller capture."""
 
-    def redact(self, target: str | Path | BinaryIO) -> Redacted:
+    def redact(self, target: str | Path | BinaryIO, *, names: StandIns | None = None) -> Redacted:
         """Write a copy that can be shown to others."""
+
+    def check(self, names: StandIns | None = None) -> Checked:
+        """Look for what `redact` would replace."""
 
     def report(self, target: str | Path | BinaryIO, *, named: str | None = None) -> int:
         """Write the HTML report; returns its bytes."""

@@ -31,10 +31,12 @@ if TYPE_CHECKING:
 
     from kdissect.engine.analysis_view import Analysis
     from kdissect.engine.extracts.annotating import Commented
+    from kdissect.engine.extracts.checking import Checked
     from kdissect.engine.extracts.cutting import Written
     from kdissect.engine.extracts.redacting import Redacted
     from kdissect.engine.extracts.showing import Shown
     from kdissect.engine.timings import Timings
+    from kdissect.rewriting.standins import StandIns
     from kdissect.summary import Summary
 
 MADE = tuple(name for name, one in TABLES.items() if not one.on_request)
@@ -296,17 +298,28 @@ class Capture:
             raise UsageError("no connection of this capture has an exchange of what was asked for")
         return frozenset(int(one, 16) for one in found)
 
-    def redact(self, target: str | Path | BinaryIO) -> Redacted:
+    def redact(self, target: str | Path | BinaryIO, *, names: StandIns | None = None) -> Redacted:
         """Write a copy that can be shown to others: record keys, values and headers, credentials, addresses of clients
-        and everything that is not Kafka are replaced by stand-ins of the same length.
+        and everything that is not Kafka are replaced by stand-ins of the same length; with `names`
+        (`kdissect.rewriting.standins`) names of topics, groups, clients, users and hosts too.
 
-        The same exchanges come out of it, but for their clients' addresses and the ids made of these. Raises
+        The same exchanges come out of it, but for their clients' addresses and the ids made of these, and names. Raises
         UsageError for several captures and for pipes, OutputError.
         """
         from kdissect.engine.extracts.redacting import redact
 
         self.not_input(target)
-        return redact(self._captures, self._everything, target)
+        return redact(self._captures, self._everything, target, names)
+
+    def check(self, names: StandIns | None = None) -> Checked:
+        """Look for what `redact` would replace in this capture, which should be a redacted one; `names` are those of
+        the key file that it was redacted with, without them names are not judged.
+
+        Raises UsageError for several captures and for pipes.
+        """
+        from kdissect.engine.extracts.checking import check
+
+        return check(self._captures, self._everything, names)
 
     def report(self, target: str | Path | BinaryIO, *, named: str | None = None) -> int:
         """Write the capture as one HTML file that any browser opens: findings, latency, sessions, versions, throughput,

@@ -43,6 +43,7 @@ from kdissect.rewriting.packetfile import PacketFile
 from kdissect.rewriting.place_kernels import repeat
 from kdissect.rewriting.places import Places
 from kdissect.schema.opcodes import CONFIG_NAME, KEEP, KEEP_NAME
+from kdissect.tables.identity import address
 
 Words = npt.NDArray[np.int64]
 SLOTS = 8
@@ -73,7 +74,8 @@ def redact(
     captures: Sequence[CaptureSet], settings: Settings, target: str | Path | BinaryIO, rename: Judge | None = None
 ) -> Redacted:
     """Write a redacted copy of one capture to a path (which appears when it is whole) or an open binary file. `rename`
-    gives what stands for a name, with as many bytes; without it names stay.
+    gives what stands for a name, with as many bytes; without it names stay. Addresses of brokers stay wherever they
+    stand, so those in texts are not given to it.
 
     Raises UsageError for several captures and for pipes, OutputError.
     """
@@ -84,23 +86,34 @@ def redact(
         raise UsageError("a pipe can be read only once, and this needs two passes: save it to a file first")
     with contextlib.ExitStack() as stack:
         if not capture.rereadable:
-            capture = stack.enter_context(_spooled(capture))
-        names, state = _kept(capture, settings)
+            capture = stack.enter_context(spooled(capture))
+        names, state, brokers = _kept(capture, settings)
         stream = stack.enter_context(whole_seekable(target))
-        return _Redaction(capture, names, state, stream, rename).write()
+        judge = None if rename is None else lambda name: name if name in brokers else rename(name)
+        return _Redaction(capture, names, state, stream, judge).write()
 
 
 @contextlib.contextmanager
-def _spooled(capture: CaptureSet) -> Iterator[CaptureSet]:
-    """The same capture from temporary files that hold its plain bytes."""
+def folder_aside() -> Iterator[Path]:
+    """A folder for temporary files that is gone afterwards, however the program ends. Raises ScratchFull."""
     with scratch() as place:
         folder = tempfile.TemporaryDirectory(prefix="kdissect-", dir=place)
     with folder as name:
         ASIDE.add(name)
+        try:
+            yield Path(name)
+        finally:
+            ASIDE.discard(name)
+
+
+@contextlib.contextmanager
+def spooled(capture: CaptureSet) -> Iterator[CaptureSet]:
+    """The same capture from temporary files that hold its plain bytes. Raises ScratchFull."""
+    with folder_aside() as folder:
         members = []
         piece = bytearray(SPOOL)
         for i, member in enumerate(capture.members):
-            path = Path(name) / str(i)
+            path = folder / str(i)
             stream: Stream = member.open()
             with scratch(), path.open("wb") as out:
                 while got := stream.readinto(memoryview(piece)):
@@ -112,11 +125,10 @@ def _spooled(capture: CaptureSet) -> Iterator[CaptureSet]:
             yield plain
         finally:
             plain.close()
-            ASIDE.discard(name)
 
 
-def _kept(capture: CaptureSet, settings: Settings) -> tuple[Words, Words]:
-    """A table of addresses with those of brokers in it, which stay."""
+def _kept(capture: CaptureSet, settings: Settings) -> tuple[Words, Words, frozenset[bytes]]:
+    """A table of addresses with those of brokers in it, which stay, and these as texts."""
     run = Run([capture], {}, replace(settings, after=None, before=None))
     for _ in run.completed():
         pass
@@ -134,7 +146,7 @@ def _kept(capture: CaptureSet, settings: Settings) -> tuple[Words, Words]:
         row = hiding.stand_in(kind, high, low, names, state)
         names[row, hiding.NEW_HIGH], names[row, hiding.NEW_LOW] = high if not mapped else 0, low
     state[:3] = 0
-    return names, state
+    return names, state, frozenset(address(*one).encode() for one in brokers.tolist())
 
 
 class _Redaction:

@@ -1,0 +1,187 @@
+"""`redact --check`: what a capture still says that a redacted one would not.
+
+A redacted capture is what `redact` makes of itself: addresses already have their stand-ins, texts are filler. So the
+capture is redacted once more into a temporary file, and every packet that differs still says something. Names are
+judged by the key file they were replaced with: what is no stand-in of it counts, and names of it are looked for in all
+bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from kdissect.capture import CaptureSet, Member, Window
+from kdissect.capture import pcap as r
+from kdissect.engine.extracts.redacting import folder_aside, redact, spooled
+from kdissect.engine.run import Settings
+from kdissect.escaping import visible
+from kdissect.output import scratch, temporary
+from kdissect.problems import UsageError
+from kdissect.rewriting.frames import Judge
+from kdissect.rewriting.packetfile import PacketFile
+from kdissect.rewriting.standins import StandIns, keeps
+
+Bytes = npt.NDArray[np.uint8]
+SHOWN = 20
+"""Places that are named; all are counted."""
+TELLING = 4
+"""Bytes of a name from which on it is looked for everywhere: shorter ones stand in any capture by chance."""
+LONGEST = 60
+"""Characters shown of one place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Something that is still there: its frame (as Wireshark counts) and its text, or its bytes in hexadecimal."""
+
+    frame: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What was found. `frames`: how many say something; `found`: the first of them; `names`: whether names were
+    judged; `exact`: whether there is nothing in the file beside the packets (comments, keys) that was not looked at."""
+
+    packets: int
+    frames: int
+    found: list[Left]
+    names: bool
+    exact: bool
+
+
+def check(captures: Sequence[CaptureSet], settings: Settings, names: StandIns | None = None) -> Checked:
+    """Look for what `redact` would replace in one capture; `names`: of the key file that it was redacted with.
+
+    Raises UsageError for several captures and for pipes.
+    """
+    if len(captures) > 1:
+        raise UsageError("check one capture at a time")
+    if not all(member.regular for member in captures[0].members):
+        raise UsageError("a pipe can be read only once, and this needs two passes: save it to a file first")
+    with contextlib.ExitStack() as stack:
+        capture = captures[0] if captures[0].rereadable else stack.enter_context(spooled(captures[0]))
+        copy = stack.enter_context(folder_aside()) / "plain"
+        plain, safe = stack.enter_context(copy.open("w+b")), stack.enter_context(temporary())
+        with scratch():
+            _copy(capture, plain)
+        again = CaptureSet(capture.name, [Member("", copy)])
+        redact([again], settings, safe, None if names is None else _judge(names))
+        again.close()
+        exact = len(capture.members) == 1 and _same(capture.members[0], plain)
+        frames = 0
+        found: list[Left] = []
+        if not plain.seek(0, 2):
+            return Checked(0, 0, [], names is not None, exact)
+        before, after = _bytes(plain, stack), _bytes(safe, stack)
+        if len(before) != len(after):
+            raise UsageError("this capture changes its size when it is redacted: it was not redacted by kdissect")
+        packets = 0
+        for number, at, size in _packets(plain):
+            packets += len(number)
+            differs = np.flatnonzero(_counts(before, after, at, size))
+            frames += len(differs)
+            for i in differs[: SHOWN - len(found)].tolist():
+                found.append(Left(int(number[i]), _said(before, after, int(at[i]), int(size[i]))))
+        if names is not None and not frames:
+            found = _anywhere(before, names, plain)
+            frames = len({one.frame for one in found})
+        return Checked(packets, frames, found, names is not None, exact)
+
+
+def _judge(names: StandIns) -> Judge:
+    ours = names.taken
+
+    def judge(name: bytes) -> bytes:
+        return name if name in ours or keeps(name) or name == b"x" * len(name) else bytes(c ^ 1 for c in name)
+
+    return judge
+
+
+def _copy(capture: CaptureSet, target: BinaryIO) -> None:
+    """The packets as `redact` writes them, unchanged."""
+    window = Window(slots=2)
+    file: PacketFile | None = None
+    for block in capture.blocks(window):
+        if file is None:
+            several = len({i for report in capture.reports for i in report.link_types}) > 1
+            file = PacketFile(target, pcapng=several or any(len(one.interfaces) > 1 for one in capture.reports))
+        file.write(window.data, block.packets)
+    (file or PacketFile(target)).finish()
+
+
+def _same(member: Member, plain: BinaryIO) -> bool:
+    """Whether a file is byte for byte what its packets make."""
+    plain.seek(0)
+    with contextlib.closing(member.open()) as stream:
+        piece = bytearray(1 << 20)
+        while got := stream.readinto(memoryview(piece)):
+            if plain.read(got) != piece[:got]:
+                return False
+    return not plain.read(1)
+
+
+def _bytes(stream: BinaryIO, stack: contextlib.ExitStack) -> Bytes:
+    stream.flush()
+    return np.frombuffer(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+
+
+def _packets(stream: BinaryIO) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
+    """By block: number, position in the file and size of each packet."""
+    stream.seek(0)
+    again = CaptureSet("", [Member("", file=stream)])
+    for block in again.blocks(Window(slots=2)):
+        rows = block.packets
+        yield rows[:, r.NUMBER].copy(), rows[:, r.AT] + block.delta, rows[:, r.CAPTURED].copy()
+
+
+def _counts(
+    before: Bytes, after: Bytes, at: npt.NDArray[np.int64], size: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """Bytes that differ, by packet."""
+    if not len(at):
+        return np.zeros(0, np.int64)
+    first, last = int(at[0]), int(at[-1] + size[-1])
+    sums = np.concatenate([[0], np.cumsum(before[first:last] != after[first:last])])
+    counts: npt.NDArray[np.int64] = sums[at + size - first] - sums[at - first]
+    return counts
+
+
+def _said(before: Bytes, after: Bytes, at: int, size: int) -> str:
+    """The longest stretch of a packet that would be replaced."""
+    differs = np.flatnonzero(before[at : at + size] != after[at : at + size])
+    runs = np.split(differs, np.flatnonzero(np.diff(differs) > 1) + 1)
+    longest = max(runs, key=len)
+    words = before[at + longest[0] : at + longest[-1] + 1].tobytes()
+    text = words[:LONGEST].decode("utf-8", "replace")
+    return (
+        visible(text) if len(words) >= TELLING and text.isprintable() and "\ufffd" not in text else words[:16].hex(" ")
+    )
+
+
+def _anywhere(before: Bytes, names: StandIns, plain: BinaryIO) -> list[Left]:
+    """Names of the key file in whatever bytes, each where it is met first."""
+    telling = sorted((name for name in names.pairs if len(name) >= TELLING and name not in names.taken), key=len)
+    if not telling:
+        return []
+    wanted = re.compile(b"|".join(map(re.escape, reversed(telling))))
+    places: dict[bytes, int] = {}
+    for match in wanted.finditer(before.data):
+        places.setdefault(match[0], match.start())
+        if len(places) == SHOWN:
+            break
+    found = []
+    for number, at, size in _packets(plain):
+        for name, place in places.items():
+            i = int(np.searchsorted(at, place, side="right")) - 1
+            if i >= 0 and place < at[i] + size[i]:
+                found.append(Left(int(number[i]), visible(name.decode("utf-8", "backslashreplace"))))
+    return sorted(found, key=lambda one: one.frame)
