@@ -110,6 +110,10 @@ class Stage:
         waiting = 0 if self._tracker is None else self._tracker.waiting
         return waiting + sum(len(block.codes) for block in self._exchanges)
 
+    def sessions_alive(self) -> dict[str, int]:
+        """Fetch sessions that are alive, by broker."""
+        return {} if self._tracker is None else self._tracker.alive()
+
     def feed(self, tables: Tables, messages: Messages | None = None, watermark: int = NO_WATERMARK) -> Tables:
         """Rows of a block, and what is settled by them.
 

@@ -12,6 +12,7 @@ from kdissect.cli.bulk import spark
 from kdissect.cli.conversation import stream
 from kdissect.cli.copies import cut, redact
 from kdissect.cli.crosschecking import crosscheck
+from kdissect.cli.live.top_command import top as top_command
 from kdissect.cli.opening import named, open_capture, small
 from kdissect.cli.options import (
     capture_arguments,
@@ -55,6 +56,7 @@ Examples:
   kdissect sql broker.pcap "select api, max(latency_ms) from exchanges group by api"
   kdissect diff before.pcap after.pcap               what got slower
   kdissect spark broker.pcap -o tables/              many captures, on all cores or a cluster, with Spark
+  kdissect top -i eth0 --port 9092                   traffic as it comes; top broker.pcap --speed 10 replays
   kdissect annotate broker.pcap -o shown.pcapng      the same packets, with comments for Wireshark
   kdissect wireshark install --folder plugins/       Wireshark dissects every API and version of Kafka
   kdissect schema Fetch 12 request                   a layout on the wire
@@ -391,6 +393,7 @@ main.add_command(cut)
 main.add_command(redact)
 main.add_command(crosscheck)
 main.add_command(spark)
+main.add_command(top_command)
 main.add_command(annotate)
 main.add_command(wireshark)
 

@@ -64,7 +64,7 @@ class AnalysedRun:
 
     def whole(self) -> dict[str, list[pa.RecordBatch | pa.Table]]:
         """Every table asked for, in pieces, unfiltered and in no order: what `TableBuilder.finished` takes."""
-        pieces = _Pieces(self.run, self.where if self.stage.idle else {})
+        pieces = Pieces(self.run, self.where if self.stage.idle else {})
         for part in self.run.rows():
             pieces.take(part)
         at_the_end = self.run.finish()
@@ -82,7 +82,7 @@ class AnalysedRun:
 
         Brokers and topics have the names that are known by then; nothing is worked on before `held` rows were read.
         """
-        pieces = _Pieces(self.run)
+        pieces = Pieces(self.run)
         mark = self.run.watermark
         block = 0
         for part in self.run.rows():
@@ -93,7 +93,7 @@ class AnalysedRun:
                 held = 0
                 mark = self.run.watermark
                 yield self._feed(pieces, mark)
-                pieces = _Pieces(self.run)
+                pieces = Pieces(self.run)
             block = part.block
             pieces.take(part)
         yield self._feed(pieces, NO_WATERMARK)
@@ -106,13 +106,13 @@ class AnalysedRun:
         """Rows of all tables that are not made at the end, as `parts` gives them, with the names that any message
         tells: they lie in `spool` until everything was read."""
         lots: list[_Lot] = []
-        pieces = _Pieces(self.run)
+        pieces = Pieces(self.run)
         block = 0
         for part in self.run.rows():
             flows = self.stage.idle and self.run.flowing  # those of one block may be more than memory takes
             if (part.block != block or flows) and pieces.count >= LOT:
                 lots.append(pieces.aside(spool, self.run.watermark))
-                pieces = _Pieces(self.run)
+                pieces = Pieces(self.run)
             block = part.block
             pieces.take(part)
         lots.append(pieces.aside(spool, NO_WATERMARK))
@@ -120,19 +120,20 @@ class AnalysedRun:
             self.clock.at(timings.TABLES)
             unresolved = {name: [spool.get(place)] for name, place in lot.tables.items()}
             messages = {kind: spool.get(place) for kind, place in lot.messages.items()}
-            yield self._worked(_resolved(self.builder, unresolved), messages, lot.mark)
+            yield self.worked(_resolved(self.builder, unresolved), messages, lot.mark)
         self.clock.at(timings.ANALYSIS)
         last = dict(self.stage.finish())
         self.clock.at(timings.REST)
         yield last
 
-    def _feed(self, pieces: _Pieces, mark: int) -> dict[str, pa.Table]:
+    def _feed(self, pieces: Pieces, mark: int) -> dict[str, pa.Table]:
         self.clock.at(timings.TABLES)
-        return self._worked(pieces.tables(), pieces.messages(), mark)
+        return self.worked(pieces.tables(), pieces.messages(), mark)
 
-    def _worked(
+    def worked(
         self, made: Mapping[str, pa.Table], messages: Mapping[tuple[int, int], pa.Table], mark: int
     ) -> dict[str, pa.Table]:
+        """What is settled by further rows, resolved; none that comes later is earlier than `mark` (microseconds)."""
         # What is settled when depends on the order of rows; strands give them in another one than a single thread does.
         tables = {name: order(name, table) for name, table in made.items()}
         if "api_versions" in self.builder.columns:
@@ -152,7 +153,7 @@ class _Lot:
     mark: int
 
 
-class _Pieces:
+class Pieces:
     """Rows taken from a run, until they are worked on; of tables in `where`, those for which it holds."""
 
     def __init__(self, run: Run, where: Mapping[str, Filter] | None = None) -> None:
@@ -163,6 +164,7 @@ class _Pieces:
         self._messages: dict[tuple[int, int], list[pa.RecordBatch]] = {}
 
     def take(self, part: Rows) -> None:
+        """Keep the rows of a part."""
         for name, batch in part.tables.items():
             if name in self.where:
                 batch = self.run.builder.kept(name, batch, self.where[name])
@@ -187,6 +189,7 @@ class _Pieces:
         return _Lot(tables, messages, mark)
 
     def messages(self) -> dict[tuple[int, int], pa.Table]:
+        """The further messages that were wanted, by API key and side."""
         return {kind: pa.Table.from_batches(batches) for kind, batches in self._messages.items()}
 
 

@@ -120,6 +120,18 @@ class SessionTracker:
         """Rows of fetches and partitions held back for the watermark."""
         return 0 if self._waiting is None else self._waiting.size
 
+    def alive(self) -> dict[str, int]:
+        """How many sessions are alive, by broker."""
+        S = self.state.S
+        rows = np.unique(self.state.SH[self.state.SH >= 0]).astype(np.int64)
+        brokers: list[Int64s] = []
+        while len(rows):
+            brokers.append(S[rows, c.S_BROKER])
+            rows = S[rows, c.S_CHAIN]
+            rows = rows[rows >= 0]
+        codes, counts = np.unique(np.concatenate([*brokers, np.zeros(0, np.int64)]), return_counts=True)
+        return {self.brokers.texts[code]: count for code, count in zip(codes.tolist(), counts.tolist(), strict=True)}
+
     def _work(self, waiting: Waiting, watermark: int) -> Tracked:
         if waiting.size > r.MAX_WAITING and watermark != NO_WATERMARK:
             # Half of what waits is worked on, so that this does not happen at every call.

@@ -359,6 +359,11 @@ class Ledger:
                 part = rows[first : first + PROBLEMS]
                 yield _told(part, names) if capture < 0 else _found(part, capture)
 
+    @property
+    def problem_rows(self) -> int:
+        """How many rows of problems there are so far."""
+        return len(self._noted) + sum(len(rows) for _, rows in self._found)
+
     def _pack(self) -> None:
         """Problems noted so far, as an array."""
         if self._noted:

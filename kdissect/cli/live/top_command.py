@@ -1,0 +1,141 @@
+"""`kdissect top`: traffic as it comes, on a terminal, as lines for scripts, and as metrics."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kdissect.cli.options import seconds
+from kdissect.cli.printing import terminal
+
+if TYPE_CHECKING:
+    from kdissect.live.session import Session
+
+STEP_S = 0.05
+"""How often somebody looks whether it is over."""
+
+
+@click.command(short_help="Traffic as it comes: brokers, clients, topics, APIs.")
+@click.argument("captures", nargs=-1, type=click.Path(), metavar="[FILE|DIR|-]")
+@click.option("-i", "--interface", metavar="IFACE", help="Capture there, with tcpdump or dumpcap.")
+@click.option(
+    "--port", "ports", multiple=True, type=click.IntRange(1, 65535), metavar="N", help="Only these TCP ports."
+)
+@click.option(
+    "--speed", type=click.FloatRange(0, min_open=True), metavar="N", help="Replay a finished capture, N times faster."
+)
+@click.option(
+    "--window", callback=seconds, default="10s", metavar="TIME", help="Rates and quantiles are over this (10s)."
+)
+@click.option(
+    "--ring", callback=seconds, default="60s", metavar="TIME", help="Packets kept on disk, to be written with w (60s)."
+)
+@click.option("--once", is_flag=True, help="Print one screen and end: of a file all of it, else of one window.")
+@click.option("--every", callback=seconds, metavar="TIME", help="Print a screen so often, as lines for scripts.")
+@click.option(
+    "--format", "form", type=click.Choice(["table", "jsonl"]), help="Of --once and --every; table, if not said."
+)
+@click.option("--metrics", metavar="HOST:PORT", help="Serve OpenMetrics there; localhost, if only :PORT is said.")
+@click.option("--findings/--no-findings", "find", default=True, help="Look for findings in what the ring holds.")
+def top(
+    captures: tuple[str, ...], interface: str | None, ports: tuple[int, ...], speed: float | None, window: float,
+    ring: float, once: bool, every: float | None, form: str | None, metrics: str | None, find: bool,
+) -> None:  # fmt: skip
+    """Watch Kafka traffic: an interface, a file that grows, a directory of a rotated set, a pipe, or a replay.
+
+    Rates and quantiles are over the last seconds; whose time it was is told apart. Only tcpdump (or dumpcap) needs
+    privileges.
+    """
+    from kdissect.live.figures import Figures
+    from kdissect.live.lookout import Lookout
+    from kdissect.live.ring import Ring
+    from kdissect.live.session import Session
+    from kdissect.live.source import open_source
+
+    if once and every is not None:
+        raise click.UsageError("--once and --every exclude each other")
+    if form is not None and not once and every is None:
+        raise click.UsageError("--format needs --once or --every TIME")
+    lines = once or every is not None
+    if not lines and metrics is None and not sys.stdout.isatty():
+        raise click.UsageError("the screen needs a terminal: --once, --every TIME or --metrics HOST:PORT without one")
+    if not lines and sys.stdout.isatty():
+        _textual()
+    source = open_source(captures, interface, ports, speed, once and interface is None)
+    figures = Figures(window, source.speed)
+    name = interface or captures[0]
+    with contextlib.ExitStack() as stack:
+        session = stack.enter_context(Session(source, figures, Ring(ring), Lookout() if find else None))
+        if metrics is not None:
+            from kdissect.live.metrics import Server
+
+            server = Server(metrics, figures)
+            stack.callback(server.close)
+            terminal.say(f"metrics at {server.url}")
+        session.start()
+        if lines:
+            _lines(session, name, window if every is None else every, once, form or "table")
+        elif sys.stdout.isatty():
+            from kdissect.cli.live.fullscreen import Screen
+
+            Screen(session, name).run()
+        else:
+            with contextlib.suppress(KeyboardInterrupt):
+                _until_over(session, None)
+    if figures.error:
+        from kdissect.problems import CaptureUnreadable
+
+        raise CaptureUnreadable(figures.error)
+
+
+def _textual() -> None:
+    """Raise UsageError where the screen's library is not installed."""
+    from importlib.util import find_spec
+
+    if find_spec("textual") is None:
+        raise click.UsageError("the screen needs the extra `top`: pip install 'kdissect[top]'; or use --every 10s")
+
+
+def _until_over(session: Session, deadline: float | None) -> None:
+    while not session.figures.ended and (deadline is None or time.monotonic() < deadline):
+        time.sleep(STEP_S)
+
+
+def _lines(session: Session, name: str, every: float, once: bool, form: str) -> None:
+    """A screen now and then; Ctrl-C ends it like the end of the input."""
+    patient = session.source.patient and session.source.replay is None
+    due = time.monotonic()
+    with contextlib.suppress(KeyboardInterrupt):
+        while not session.figures.ended:
+            due += every
+            _until_over(session, None if once and patient else due)
+            if session.figures.ended:
+                break
+            _print(session.figures.snapshot(), name, form)
+            if once:
+                return
+    if not session.figures.error:
+        _print(session.figures.snapshot(), name, form)
+
+
+def _print(snapshot: Mapping[str, Any], name: str, form: str) -> None:
+    if form == "jsonl":
+        sys.stdout.write(json.dumps(snapshot, default=float) + "\n")
+    else:
+        from kdissect.cli.live.panel import VIEWS, cells, found, head
+        from kdissect.cli.printing.grid import grid
+
+        out: list[Any] = head(snapshot, name)
+        for view, columns in VIEWS.items():
+            if snapshot[view]:
+                rows = [cells(view, line) for line in snapshot[view]]
+                out += ["", *grid([shown.header for shown in columns], rows, terminal.width())]
+        out += ["", *map(found, snapshot["findings"])] if snapshot["findings"] else []
+        terminal.put([*out, ""])
+    sys.stdout.flush()

@@ -1,0 +1,400 @@
+"""Figures of live traffic: what `Watch` tells, counted by broker, client, topic and API, in bounded memory.
+
+Rules.
+
+- Everything is counted once, when its row is settled; `answered` only says that a broker lives.
+- Fetch: what the broker took beyond the agreed wait (`excess_ms`) is its own; where that is not known of an answer that
+  came by the agreed wait, nothing is counted as its own. JoinGroup and SyncGroup wait for others as agreed.
+- A broker stands still when it has answered nobody since a request was sent that is overdue. A request is overdue
+  `OVERDUE_US` after it was sent, a Fetch so long after the longest wait that its client was seen to ask for, and one
+  that may wait for others (`PATIENT`) never.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kdissect.analysis.exchange_keys import keys_of, locate
+from kdissect.arrays.arrow import Flags, ints, one, reals
+from kdissect.capture.block import Block
+from kdissect.live.labels import CELLS, PARTS, Dimension, Floats, Ints
+from kdissect.live.watch import Shed, Waiting
+
+WINDOW_S = 10.0
+OVERDUE_US = 1_000_000
+PATIENT = frozenset({"JoinGroup", "SyncGroup", "ShareFetch", "AddRaftVoter", "FetchSnapshot", "Vote"})
+MORE_WAITS = 4096
+"""Clients whose longest wait is remembered."""
+RECENT = 2000
+"""Exchanges that are remembered for a look at one client."""
+ALERTS = 200
+LIMITS = {"broker": 50, "client": 50, "topic": 50, "api": 100}
+LATENCY, BROKER, AGREED, NETWORK, QUEUED, TRANSFER = range(len(PARTS))
+FETCH, PRODUCE = 1, 0
+WAITED = ("timeout", "data")
+BY_OTHERS = ("rebalance", "throttled")
+PAIRS = 512
+"""Combinations of client and topic whose lag is shown, and of API and error, the first ones; the rest as `other`."""
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def texts(table: pa.Table, name: str) -> pa.Array:
+    """A column as plain strings."""
+    column = one(table, name)
+    return pa.nulls(table.num_rows, pa.string()) if column is None else column.cast(pa.string())
+
+
+def instant(us: int) -> str:
+    """Microseconds since the epoch in ISO 8601, UTC."""
+    return (EPOCH + timedelta(microseconds=us)).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+class Figures:
+    """What is known of the traffic; a `Listener` of `Watch`. `lock` guards everything against other threads.
+
+    `speed`: how fast the capture's clock goes (0: it stands still between packets, for what is read is long over).
+    """
+
+    def __init__(self, window_s: float = WINDOW_S, speed: float = 1.0) -> None:
+        self.lock = threading.RLock()
+        self.window_s = window_s
+        self.speed = speed
+        cell_us = max(1, int(window_s * 1e6 / CELLS))
+        self.of = {name: Dimension(name, limit, cell_us) for name, limit in LIMITS.items()}
+        self.statuses: Counter[tuple[str, str]] = Counter()
+        """By API and status, since the beginning; APIs are those of the protocol."""
+        self.error_codes: Counter[tuple[str, str]] = Counter()
+        self.lags: dict[tuple[str, str], dict[int, int]] = {}
+        """By client and topic, the latest lag of each partition."""
+        self.sessions: dict[str, int] = {}
+        self.sessions_ended: Counter[tuple[str, str]] = Counter()
+        self.problems: Counter[str] = Counter()
+        self.problem_bytes: Counter[str] = Counter()
+        self.connections = 0
+        self.packets_read = self.bytes_read = self.segments = self.left_out = 0
+        self.dropped: int | None = None
+        """Packets that the kernel dropped before they were captured; None: not known."""
+        self.waits: list[Waiting] = []
+        self.findings: deque[dict[str, Any]] = deque(maxlen=ALERTS)
+        self.share = 1.0
+        """Share of connections that is worked on."""
+        self.behind_s = 0.0
+        self.ended = False
+        self.error = ""
+        """Why reading ended before its time."""
+        self._latest = 0
+        self._heard = 0.0
+        self._answers: dict[str, int] = {}
+        self._longest: dict[str, float] = {}
+        self._still: dict[str, int] = {}
+        self._recent: deque[dict[str, Any]] = deque(maxlen=RECENT)
+
+    # ---- told by Watch
+
+    def packets(self, block: Block, kept: int, seen: int) -> None:
+        """As `Listener.packets`."""
+        from kdissect.capture.pcap import ORIGINAL, TIME
+
+        with self.lock:
+            if len(block.packets):
+                self._advance(int(block.packets[:, TIME].max()) // 1000)
+            self.packets_read += len(block.packets)
+            self.bytes_read += int(block.packets[:, ORIGINAL].sum())
+            self.segments += seen
+            self.left_out += seen - kept
+
+    def answered(self, tables: Mapping[str, pa.Table]) -> None:
+        """As `Listener.answered`."""
+        exchanges = tables["exchanges"]
+        at = exchanges.select(["broker", "response_first_at"]).drop_null()
+        at = at.set_column(0, "broker", at["broker"].cast(pa.string()))
+        latest = at.group_by("broker").aggregate([("response_first_at", "max")])
+        with self.lock:
+            times = latest["response_first_at_max"].cast(pa.int64()).to_pylist()
+            for broker, when in zip(latest["broker"].to_pylist(), times, strict=True):
+                if broker in self._answers or len(self._answers) < MORE_WAITS:
+                    self._answers[broker] = max(self._answers.get(broker, 0), when)
+            self._topics(tables)
+
+    def rows(self, tables: Mapping[str, pa.Table]) -> None:
+        """As `Listener.rows`."""
+        with self.lock:
+            exchanges = tables.get("exchanges")
+            fetches = tables.get("fetches")
+            if exchanges is not None and exchanges.num_rows:
+                self._exchanges(exchanges)
+            if fetches is not None and fetches.num_rows:
+                self._fetches(fetches)
+            ended = tables.get("fetch_sessions")
+            if ended is not None:
+                for row in ended.select(["broker", "end_reason"]).to_pylist():
+                    self.sessions_ended[row["broker"] or "", row["end_reason"]] += 1
+
+    def tick(self, latest_ns: int, waits: list[Waiting], sessions: Mapping[str, int], quiet: bool = True) -> None:
+        """As `Listener.tick`."""
+        with self.lock:
+            self._advance(latest_ns // 1000)
+            now = self.now_us
+            self.waits = sorted(waits, key=lambda wait: wait.since_us)
+            self.sessions = dict(sessions)
+            self._look_for_standstill(now)
+
+    def shed(self, books: Shed) -> None:
+        """As `Listener.shed`."""
+        with self.lock:
+            self.problems.update(books.problems)
+            self.problem_bytes.update(books.problem_bytes)
+            self.connections += books.connections
+
+    def _advance(self, latest_us: int) -> None:
+        if latest_us > self._latest:
+            self._latest, self._heard = latest_us, time.monotonic()
+        now = self.now_us
+        for dimension in self.of.values():
+            dimension.advance(now)
+
+    # ---- counting
+
+    def _basics(self, table: pa.Table) -> tuple[Ints, Flags, Ints]:
+        """When each exchange was done (or begun, without an answer), whether it failed, and its bytes."""
+        begun, done = ints(table, "request_first_at", 0), ints(table, "response_last_at", 0)
+        at = np.where(done > 0, done, np.where(begun > 0, begun, self._latest))
+        failed = np.asarray(pc.fill_null(pc.equal(texts(table, "status"), "error"), False))
+        size = np.maximum(ints(table, "request_bytes", 0), 0) + np.maximum(ints(table, "response_bytes", 0), 0)
+        return at, failed, size
+
+    @staticmethod
+    def _parts(table: pa.Table) -> list[tuple[int, Floats]]:
+        """Whose time, but for what only the analysis tells."""
+        transfer = np.stack([reals(table, "request_transfer_ms"), reals(table, "response_transfer_ms")])
+        nothing = np.isnan(transfer).all(axis=0)
+        return [
+            (LATENCY, reals(table, "latency_ms")),
+            (NETWORK, reals(table, "network_ms")),
+            (QUEUED, reals(table, "queued_ms")),
+            (TRANSFER, np.where(nothing, np.nan, np.nan_to_num(transfer).sum(axis=0))),
+        ]
+
+    def _exchanges(self, table: pa.Table) -> None:
+        at, failed, size = self._basics(table)
+        status = texts(table, "status")
+        agreed = np.asarray(pc.fill_null(pc.is_in(texts(table, "hold"), pa.array(BY_OTHERS)), False))
+        broker_ms, fetch = reals(table, "broker_ms"), ints(table, "api_key", -1) == FETCH
+        parts = [
+            *self._parts(table),
+            (BROKER, np.where(fetch | agreed, np.nan, broker_ms)),
+            (AGREED, np.where(agreed & ~fetch, broker_ms, np.nan)),
+        ]
+        for name, column in (("broker", "broker"), ("client", "client_id"), ("api", "api")):
+            dimension = self.of[name]
+            place = dimension.places(one(table, column))
+            dimension.add(place, at, failed, size)
+            for part, took in parts:
+                dimension.time(part, place, at, took)
+        pairs = pa.table({"api": texts(table, "api"), "status": status}).group_by(["api", "status"])
+        for row in pairs.aggregate([([], "count_all")]).to_pylist():
+            self.statuses[self._bounded(self.statuses, (row["api"] or "", row["status"]))] += row["count_all"]
+        errors = pa.table({"api": texts(table, "api"), "error": texts(table, "error")})
+        for row in (
+            errors.filter(pa.array(failed)).group_by(["api", "error"]).aggregate([([], "count_all")]).to_pylist()
+        ):
+            key_of = self._bounded(self.error_codes, (row["api"] or "", row["error"] or ""))
+            self.error_codes[key_of] += row["count_all"]
+        self._remember(table)
+
+    @staticmethod
+    def _bounded(known: Counter[tuple[str, str]], key: tuple[str, str]) -> tuple[str, str]:
+        """The key, or that of all others where there are too many."""
+        return key if key in known or len(known) < PAIRS else ("other", key[1] if key[1].islower() else "other")
+
+    def _fetches(self, table: pa.Table) -> None:
+        """What of a Fetch's time was agreed, and what was not."""
+        broker_ms, excess = reals(table, "broker_ms"), reals(table, "excess_ms")
+        waited = np.asarray(pc.fill_null(pc.is_in(texts(table, "hold"), pa.array(WAITED)), False))
+        unknown = np.isnan(excess)
+        own = np.where(unknown, np.where(waited, np.nan, broker_ms), np.minimum(excess, broker_ms))
+        agreed = np.where(waited, broker_ms - np.nan_to_num(own), np.nan)
+        came = ints(table, "response_first_at", 0)
+        at = np.where(came > 0, came, self._latest)
+        api = pa.array(["Fetch"] * table.num_rows)
+        for name, column in (("broker", one(table, "broker")), ("client", one(table, "client_id")), ("api", api)):
+            place = self.of[name].places(column)
+            self.of[name].time(BROKER, place, at, own)
+            self.of[name].time(AGREED, place, at, agreed)
+        waits = table.select(["client_id", "max_wait_ms"]).drop_null()
+        waits = waits.set_column(0, "client_id", waits["client_id"].cast(pa.string()))
+        for row in waits.group_by("client_id").aggregate([("max_wait_ms", "max")]).to_pylist():
+            if row["client_id"] in self._longest or len(self._longest) < MORE_WAITS:
+                longest = max(self._longest.get(row["client_id"], 0), row["max_wait_ms_max"])
+                self._longest[row["client_id"]] = longest
+
+    def _topics(self, tables: Mapping[str, pa.Table]) -> None:
+        """Exchanges, records and lag by topic."""
+        exchanges, batches = tables["exchanges"], tables["record_batches"]
+        partitions, fetches = tables["fetch_partitions"], tables["fetches"]
+        topics = self.of["topic"]
+        named = []
+        for table, rows in ((batches, batches.num_rows), (partitions, partitions.num_rows)):
+            if rows:
+                at = locate(keys_of(table), keys_of(exchanges))
+                named.append((at, topics.places(one(table, "topic"))))
+        if batches.num_rows:
+            place = named[0][1]
+            cell = np.full(len(place), topics.cell % CELLS)
+            np.add.at(topics.records, (cell, place), np.maximum(ints(batches, "records", 0), 0))
+        if named:
+            pairs = np.unique(np.concatenate([np.stack(one_of, axis=1) for one_of in named]), axis=0)
+            pairs = pairs[pairs[:, 0] >= 0]
+            self._of_topics(exchanges.take(pa.array(pairs[:, 0])), pairs[:, 1])
+        if partitions.num_rows and fetches.num_rows:
+            self._lags(partitions, fetches)
+
+    def _of_topics(self, exchanges: pa.Table, place: Ints) -> None:
+        """Exchanges, each with a topic that it names."""
+        at, failed, size = self._basics(exchanges)
+        self.of["topic"].add(place, at, failed, size)
+        for part, took in self._parts(exchanges):
+            self.of["topic"].time(part, place, at, took)
+
+    def _lags(self, partitions: pa.Table, fetches: pa.Table) -> None:
+        at = locate(keys_of(partitions), keys_of(fetches))
+        lag = ints(partitions, "lag", -1)
+        known = np.flatnonzero((lag >= 0) & (at >= 0))
+        clients = texts(fetches, "client_id").take(pa.array(at[known])).to_pylist()
+        names = texts(partitions, "topic").take(pa.array(known)).to_pylist()
+        numbers = ints(partitions, "partition", -1)[known].tolist()
+        for client, topic, number, value in zip(clients, names, numbers, lag[known].tolist(), strict=True):
+            pair = (client or "", topic or "")
+            if pair in self.lags or len(self.lags) < PAIRS:
+                of = self.lags.setdefault(pair, {})
+                if number in of or len(of) < MORE_WAITS:
+                    of[number] = value
+
+    def _remember(self, table: pa.Table) -> None:
+        columns = [
+            "exchange_id", "request_first_at", "client_id", "broker", "api", "api_version", "status", "error",
+            "latency_ms", "broker_ms", "network_ms", "queued_ms", "hold", "request_bytes", "response_bytes",
+        ]  # fmt: skip
+        self._recent.extend(table.slice(max(0, table.num_rows - RECENT)).select(columns).to_pylist())
+
+    # ---- judging
+
+    def _look_for_standstill(self, now: int) -> None:
+        overdue: dict[str, list[Waiting]] = {}
+        for wait in self.waits:
+            if wait.broker is not None and now - wait.since_us >= self._may_wait_us(wait):
+                overdue.setdefault(wait.broker, []).append(wait)
+        still: dict[str, int] = {}
+        for broker, waits in overdue.items():
+            since = waits[0].since_us
+            if self._answers.get(broker, 0) > since:
+                continue
+            still[broker] = since
+            if broker not in self._still:
+                apis = ", ".join(sorted({wait.api for wait in waits}))
+                clients = len({wait.client_id for wait in waits})
+                self.alert(
+                    "standstill", "high", since,
+                    f"broker {broker} has answered nobody for {(now - since) / 1e6:.1f} s: {apis} of {clients} "
+                    f"client{'s' * (clients != 1)} wait",
+                    broker,
+                )  # fmt: skip
+        for broker in self._still.keys() - still.keys():
+            self.alert("answers_again", "info", now, f"broker {broker} answers again", broker)
+        self._still = still
+
+    def _may_wait_us(self, wait: Waiting) -> float:
+        if wait.api == "Fetch":
+            longest = self._longest.get(wait.client_id or "")
+            return float("inf") if longest is None else longest * 1000 + OVERDUE_US
+        return float("inf") if wait.api in PATIENT else OVERDUE_US
+
+    def alert(self, kind: str, severity: str, at_us: int, text: str, broker: str | None = None) -> None:
+        """A finding of ours, or of the tables'."""
+        with self.lock:
+            found = {"at": instant(at_us), "id": kind, "severity": severity, "text": text, "broker": broker}
+            self.findings.append(found)
+
+    def found(self, row: Mapping[str, Any]) -> None:
+        """A row of `findings`, new."""
+        with self.lock:
+            self.findings.append(
+                {"at": row["first_at"], **{name: row[name] for name in ("id", "severity", "text", "advice", "broker")},
+                 "client_id": row["client_id"], "topic": row["topic"]}
+            )  # fmt: skip
+
+    # ---- asked
+
+    @property
+    def now_us(self) -> int:
+        """What the capture's clock shows now: the last packet's time, and what went by since."""
+        if not self._latest or self.ended:
+            return self._latest
+        return self._latest + int((time.monotonic() - self._heard) * 1e6 * self.speed)
+
+    def recent(self, client: str | None) -> list[dict[str, Any]]:
+        """The latest exchanges of a client that are remembered, oldest first."""
+        with self.lock:
+            return [row for row in self._recent if (row["client_id"] or "(unknown)") == client]
+
+    def snapshot(self) -> dict[str, Any]:
+        """Everything that is shown, as JSON has it: durations in ms, rates per second over the window, times in UTC."""
+        with self.lock:
+            self._advance(0)
+            now = self.now_us
+            tables = {name: dimension.lines() for name, dimension in self.of.items()}
+            self._join(tables, now)
+            return {
+                "at": instant(now) if now else None,
+                "window_s": self.window_s,
+                "packets": self.packets_read,
+                "bytes": self.bytes_read,
+                "connections": self.connections,
+                "exchanges": sum(self.statuses.values()),
+                "errors": sum(self.error_codes.values()),
+                "share": self.share,
+                "left_out_segments": self.left_out,
+                "segments": self.segments,
+                "behind_s": round(self.behind_s, 3),
+                "dropped_packets": self.dropped,
+                "missing_bytes": self.problem_bytes["missing_bytes"],
+                "problems": dict(self.problems),
+                "waiting": len(self.waits),
+                "standing_still": sorted(self._still),
+                "brokers": tables["broker"],
+                "clients": tables["client"],
+                "topics": tables["topic"],
+                "apis": tables["api"],
+                "findings": list(self.findings),
+                "ended": self.ended,
+            }
+
+    def _join(self, tables: Mapping[str, list[dict[str, Any]]], now: int) -> None:
+        """What does not come from exchanges: who waits, sessions, lag."""
+        by: dict[str, dict[str, list[Waiting]]] = {"broker": {}, "client": {}, "api": {}}
+        for wait in self.waits:
+            for name, value in (("broker", wait.broker), ("client", wait.client_id), ("api", wait.api)):
+                by[name].setdefault(value or "(unknown)", []).append(wait)
+        lag: dict[str, Counter[str]] = {"client": Counter(), "topic": Counter()}
+        for (client, topic), partitions in self.lags.items():
+            lag["client"][client] += sum(partitions.values())
+            lag["topic"][topic] = max(lag["topic"][topic], sum(partitions.values()))
+        for name, lines in tables.items():
+            for line in lines:
+                mine = by.get(name, {}).get(line["name"], [])
+                line["waiting"] = sum(wait.count for wait in mine)
+                line["waiting_ms"] = max((now - wait.since_us) / 1000 for wait in mine) if mine else None
+                if name == "broker":
+                    line["sessions"] = self.sessions.get(line["name"], 0)
+                    line["standing_still"] = line["name"] in self._still
+                if name in lag:
+                    line["lag"] = lag[name].get(line["name"])

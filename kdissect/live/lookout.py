@@ -1,0 +1,94 @@
+"""Findings of the last seconds: the rules of any capture, at work in a process of its own on the files of the ring.
+
+A process of its own, at low priority, because rules of findings look at everything at once: neither their time nor
+their memory is that of whoever reads packets.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any
+
+EVERY_S = 10.0
+LONGEST_S = 60.0
+"""A look that takes longer than this is given up: the traffic is more than findings can keep up with."""
+NICE = 10
+REMEMBERED = 1000
+"""Findings that are known not to be new."""
+COLUMNS = "id,severity,cause,text,advice,first_at,broker,client_id,group_id,topic"
+NOT_OURS = ("capture",)
+"""Causes that are of the ring, which begins and ends where it happens to."""
+WHO = ("id", "broker", "client_id", "group_id", "topic")
+
+
+class Lookout:
+    """Looks for findings now and then. `found` gives those that are new since it was asked last."""
+
+    def __init__(self, every_s: float = EVERY_S) -> None:
+        self._every = every_s
+        self._process: subprocess.Popen[bytes] | None = None
+        self._output: IO[bytes] | None = None
+        self._begun = time.monotonic()
+        self._known: dict[tuple[Any, ...], None] = {}
+        self.given_up = 0
+
+    @property
+    def due(self) -> bool:
+        """Whether to look again."""
+        return self._process is None and time.monotonic() - self._begun >= self._every
+
+    def look(self, files: Sequence[Path]) -> None:
+        """Begin to look in these files, the parts of one capture."""
+        self._begun = time.monotonic()
+        if not files:
+            return
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - the child writes to it until `found` reads it
+        command = [sys.executable, "-m", "kdissect", *map(str, files), "--table", "findings", "--columns", COLUMNS,
+                   "--format", "jsonl", "--jobs", "1"]  # fmt: skip
+        self._process = subprocess.Popen(
+            command, stdout=self._output, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
+            preexec_fn=lambda: os.nice(NICE) and None, start_new_session=True,
+        )  # fmt: skip
+
+    def found(self, wait: bool = False) -> list[dict[str, Any]]:
+        """New findings, in order of time, when a look has ended. `wait`: until it has."""
+        process = self._process
+        if process is None:
+            return []
+        if wait:
+            process.wait()
+        if process.poll() is None:
+            if time.monotonic() - self._begun > LONGEST_S:
+                self.given_up += 1
+                self.close()
+            return []
+        assert self._output is not None
+        self._output.seek(0)
+        rows = [json.loads(line) for line in self._output] if process.returncode == 0 else []
+        self.close()
+        new = []
+        for row in sorted(rows, key=lambda row: row["first_at"] or ""):
+            who = tuple(row[name] for name in WHO)
+            if row["cause"] in NOT_OURS or who in self._known:
+                continue
+            if len(self._known) >= REMEMBERED:
+                del self._known[next(iter(self._known))]
+            self._known[who] = None
+            new.append(row)
+        return new
+
+    def close(self) -> None:
+        """End what still looks."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        if self._output is not None:
+            self._output.close()
+        self._process = self._output = None

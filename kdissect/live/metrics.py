@@ -1,0 +1,189 @@
+"""The figures as OpenMetrics, for Prometheus and whatever reads it (https://prometheus.io/docs/specs/om).
+
+Label sets are bounded: names are those that have a place in `kdissect.live.labels`, the rest is `other`; APIs,
+statuses, errors and kinds of problem are those of the protocol and of kdissect. Counters only rise while their name has
+its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from kdissect.escaping import visible
+from kdissect.live.figures import Figures
+from kdissect.live.labels import EDGES_MS, PARTS, Dimension
+from kdissect.problems import UsageError
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+LABELS = {"broker": "broker", "client": "client", "topic": "topic", "api": "api"}
+
+
+def ready() -> None:
+    """Raise UsageError where prometheus-client is not installed."""
+    try:
+        import prometheus_client  # noqa: F401
+    except ImportError:
+        raise UsageError("--metrics needs the extra `top`: pip install 'kdissect[top]'") from None
+
+
+def address(text: str) -> tuple[str, int]:
+    """`HOST:PORT`, or `:PORT` and `PORT` for localhost. Raises UsageError."""
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or not 0 <= int(port) < 1 << 16:
+        raise UsageError(f"{text!r} is no place to serve metrics: say it like 127.0.0.1:9464")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+class Collector:
+    """Gives the metrics of `figures` whenever they are asked for. Made for `prometheus_client`'s registries."""
+
+    def __init__(self, figures: Figures) -> None:
+        self._figures = figures
+
+    def collect(self) -> Iterator[Metric]:
+        """All families; the registry's own name for it."""
+        figures = self._figures
+        with figures.lock:
+            snapshot = figures.snapshot()
+            yield from self._exchanges()
+            for dimension in figures.of.values():
+                yield _histogram(dimension)
+            yield from self._state(snapshot)
+            yield from self._loss(snapshot)
+
+    def _exchanges(self) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily
+
+        figures = self._figures
+        family = CounterMetricFamily(
+            "kdissect_exchanges", "Exchanges by API and how they ended.", labels=["api", "status"]
+        )
+        for (api, status), count in sorted(figures.statuses.items()):
+            family.add_metric([visible(api) or "unknown", status], count)
+        yield family
+        family = CounterMetricFamily(
+            "kdissect_errors", "Exchanges answered with an error, by API and error.", labels=["api", "error"]
+        )
+        for (api, error), count in sorted(figures.error_codes.items()):
+            family.add_metric([visible(api) or "unknown", error], count)
+        yield family
+        for name, dimension in figures.of.items():
+            for what, help_text, counted in (
+                ("exchanges", "Exchanges", dimension.exchanges),
+                ("errors", "Exchanges answered with an error", dimension.errors),
+                ("bytes", "Bytes of requests and responses", dimension.bytes),
+            ):
+                family = CounterMetricFamily(f"kdissect_{name}_{what}", f"{help_text}, by {name}.", labels=[name])
+                for place, text in _named(dimension):
+                    family.add_metric([text], int(counted[place]))
+                yield family
+
+    def _state(self, snapshot: dict[str, Any]) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        figures = self._figures
+        alive = GaugeMetricFamily("kdissect_fetch_sessions", "Fetch sessions that are alive.", labels=["broker"])
+        for broker, count in sorted(figures.sessions.items())[: figures.of["broker"].limit]:
+            alive.add_metric([visible(broker)], count)
+        yield alive
+        ended = CounterMetricFamily(
+            "kdissect_fetch_sessions_ended", "Fetch sessions that ended, by how; `open`: the capture ended first.",
+            labels=["broker", "reason"],
+        )  # fmt: skip
+        for (broker, reason), count in sorted(figures.sessions_ended.items()):
+            ended.add_metric([visible(broker), reason], count)
+        yield ended
+        lag = GaugeMetricFamily(
+            "kdissect_lag_records", "How far behind the fetch positions of a client are, all partitions of a topic.",
+            labels=["client", "topic"],
+        )  # fmt: skip
+        for (client, topic), partitions in sorted(figures.lags.items()):
+            lag.add_metric([visible(client), visible(topic)], sum(partitions.values()))
+        yield lag
+        waiting = GaugeMetricFamily("kdissect_waiting_requests", "Requests without an answer.", labels=["broker"])
+        oldest = GaugeMetricFamily(
+            "kdissect_waiting_seconds", "Since when the oldest request without an answer waits.", labels=["broker"]
+        )
+        still = GaugeMetricFamily(
+            "kdissect_standing_still", "1: the broker answers nobody though requests are overdue.", labels=["broker"]
+        )
+        for line in snapshot["brokers"]:
+            name = [visible(line["name"])]
+            waiting.add_metric(name, line["waiting"])
+            oldest.add_metric(name, (line["waiting_ms"] or 0.0) / 1000)
+            still.add_metric(name, float(line["standing_still"]))
+        yield from (waiting, oldest, still)
+
+    def _loss(self, snapshot: dict[str, Any]) -> Iterator[Metric]:
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+        figures = self._figures
+        for name, help_text, value in (
+            ("packets", "Packets read.", figures.packets_read),
+            ("wire_bytes", "Bytes of these packets on the wire.", figures.bytes_read),
+            ("connections", "TCP connections met.", figures.connections),
+            ("segments", "TCP segments read.", figures.segments),
+            ("left_out_segments", "TCP segments of connections that sampling left out.", figures.left_out),
+            ("missing_bytes", "Bytes that were sent and not captured.", figures.problem_bytes["missing_bytes"]),
+        ):
+            yield CounterMetricFamily(f"kdissect_{name}", help_text, value=value)
+        problems = CounterMetricFamily("kdissect_problems", "What could not be read, by kind.", labels=["kind"])
+        for kind, count in sorted(figures.problems.items()):
+            problems.add_metric([kind], count)
+        yield problems
+        if figures.dropped is not None:
+            yield CounterMetricFamily("kdissect_dropped_packets", "Packets the kernel dropped.", value=figures.dropped)
+        yield GaugeMetricFamily(
+            "kdissect_sampled_share", "Share of connections that is worked on.", value=figures.share
+        )
+        yield GaugeMetricFamily("kdissect_behind_seconds", "How late packets are looked at.", value=figures.behind_s)
+
+
+def _named(dimension: Dimension) -> Iterator[tuple[int, str]]:
+    """Places that have anything, with their label."""
+    for place, text in enumerate(dimension.texts):
+        if text is not None and (place or dimension.exchanges[0] or dimension.histogram[0].any()):
+            yield place, visible(text)
+
+
+def _histogram(dimension: Dimension) -> Metric:
+    from prometheus_client.core import HistogramMetricFamily
+
+    name = dimension.name
+    family = HistogramMetricFamily(
+        f"kdissect_{name}_seconds", f"Durations by {name} and whose time it was.", labels=[name, "part"]
+    )
+    bounds = [*(f"{edge / 1000:g}" for edge in EDGES_MS), "+Inf"]
+    for place, text in _named(dimension):
+        for part, called in enumerate(PARTS):
+            counts = dimension.histogram[place, part].cumsum().tolist()
+            if counts[-1]:
+                buckets = list(zip(bounds, counts, strict=True))
+                family.add_metric([text, called], buckets, sum_value=float(dimension.sum_ms[place, part]) / 1000)
+    return family
+
+
+class Server:
+    """Serves the metrics of `figures` at `text`, `HOST:PORT`. Raises UsageError where that cannot be."""
+
+    def __init__(self, text: str, figures: Figures) -> None:
+        ready()
+        from prometheus_client import CollectorRegistry, start_http_server
+
+        host, port = address(text)
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(Collector(figures))
+        try:
+            self._server, self._thread = start_http_server(port, host, registry)
+        except OSError as error:
+            raise UsageError(f"metrics cannot be served at {host}:{port}: {error.strerror or error}") from None
+        self.url = f"http://{host}:{self._server.server_port}/metrics"
+
+    def close(self) -> None:
+        """Serve no longer."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()

@@ -1,0 +1,153 @@
+"""A source being watched: packets into the ring, rows into the figures, findings as they come."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+
+import pyarrow as pa
+
+from kdissect.capture.block import Block
+from kdissect.live.figures import Figures
+from kdissect.live.lookout import Lookout
+from kdissect.live.ring import SLICES, Ring
+from kdissect.live.sampling import Load, Sampler
+from kdissect.live.source import Source
+from kdissect.live.watch import Shed, Waiting, Watch
+from kdissect.problems import KdissectError
+
+LOOK_BACK = SLICES // 2
+"""Files of the ring that are searched for findings: half of it, so that none goes away meanwhile."""
+
+
+class Session:
+    """Watches a source, in this thread (`run`) or in one of its own (`start`). Use it as a context.
+
+    `ring`: where the last packets are kept, None for nowhere; `lookout`: who looks for findings in them.
+    """
+
+    def __init__(
+        self, source: Source, figures: Figures, ring: Ring | None = None, lookout: Lookout | None = None,
+        sampler: Sampler | None = None,
+    ) -> None:  # fmt: skip
+        self.source = source
+        self.figures = figures
+        self.ring = ring
+        self._lookout = lookout
+        self._sampler = sampler or Sampler()
+        self._load = Load()
+        self._thread: threading.Thread | None = None
+        self._saving: list[tuple[str, float, threading.Event, list[int | KdissectError]]] = []
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.source.stop()
+        if self._thread is not None:
+            self._thread.join()
+        self.source.close()
+        if self._lookout is not None:
+            self._lookout.close()
+        if self.ring is not None:
+            self.ring.close()
+
+    def start(self) -> None:
+        """Read in a thread of its own; `figures.ended` says when it is over, `figures.error` why."""
+        self._thread = threading.Thread(target=self._guarded, name="kdissect-watch", daemon=True)
+        self._thread.start()
+
+    def _guarded(self) -> None:
+        try:
+            self.run()
+        except KdissectError as error:
+            self.figures.error = str(error)
+        finally:
+            self.figures.ended = True
+
+    def run(self) -> None:
+        """Read to the end. Raises CaptureError."""
+        Watch(self.source.capture, self.source.blocks, self, self.source.patient, self._sampler).run()
+        if self._lookout is not None:
+            members = self.source.capture.members
+            own = [member.path for member in members if member.path is not None]
+            whole = self.source.patient and self.source.replay is None and len(own) == len(members)
+            self._findings(wait=True)
+            self._lookout.look(own if whole else self.ring.files()[-LOOK_BACK:] if self.ring is not None else [])
+            self._findings(wait=True)
+        self.figures.ended = True
+
+    # ---- told by Watch
+
+    def packets(self, block: Block, kept: int, seen: int) -> None:
+        """As `Listener.packets`."""
+        if self.ring is not None:
+            self.ring.write(block)
+        self.figures.packets(block, kept, seen)
+
+    def answered(self, tables: Mapping[str, pa.Table]) -> None:
+        """As `Listener.answered`."""
+        self.figures.answered(tables)
+
+    def rows(self, tables: Mapping[str, pa.Table]) -> None:
+        """As `Listener.rows`."""
+        self.figures.rows(tables)
+
+    def tick(self, latest_ns: int, waits: list[Waiting], sessions: Mapping[str, int], quiet: bool) -> None:
+        """As `Listener.tick`."""
+        figures = self.figures
+        behind = 0.0 if quiet else self.source.behind_s(latest_ns)
+        if not self.source.waits_for_us:
+            share = self._load.share(behind, time.monotonic())
+            if share != self._sampler.share:
+                self._sampler.share = share
+                said = f"behind by {behind:.1f} s: " if share < figures.share else ""
+                figures.alert(
+                    "sampling", "medium", latest_ns // 1000,
+                    f"{said}{share:.0%} of connections are worked on from now on; rates are theirs",
+                )  # fmt: skip
+        with figures.lock:
+            figures.share, figures.behind_s = self._sampler.share, behind
+            figures.dropped = self.source.dropped()
+        figures.tick(latest_ns, waits, sessions)
+        self._save()
+        if self._lookout is not None:
+            self._findings()
+            if self._lookout.due and self.ring is not None:
+                self._lookout.look(self.ring.files()[-LOOK_BACK:])
+
+    def shed(self, books: Shed) -> None:
+        """As `Listener.shed`."""
+        self.figures.shed(books)
+
+    def _findings(self, wait: bool = False) -> None:
+        assert self._lookout is not None
+        for row in self._lookout.found(wait):
+            self.figures.found(row)
+
+    # ---- asked by others
+
+    def save(self, target: str, seconds: float) -> int:
+        """Write the last `seconds` of packets as a capture; how many. From any thread. Raises OutputError."""
+        if self.ring is None:
+            return 0
+        if self._thread is None or not self._thread.is_alive():
+            return self.ring.save(target, seconds)
+        done = threading.Event()
+        result: list[int | KdissectError] = []
+        self._saving.append((target, seconds, done, result))
+        done.wait()
+        if isinstance(result[0], KdissectError):
+            raise result[0]
+        return result[0]
+
+    def _save(self) -> None:
+        """What others want written, by the thread that writes the ring."""
+        while self._saving and self.ring is not None:
+            target, seconds, done, result = self._saving.pop(0)
+            try:
+                result.append(self.ring.save(target, seconds))
+            except KdissectError as error:
+                result.append(error)
+            done.set()

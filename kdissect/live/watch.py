@@ -1,0 +1,253 @@
+"""One capture read without an end: blocks through the layers as they come, rows to whoever keeps figures.
+
+Rules.
+
+- Rows are handed on several times a second (`TICK_S`), and when many have come. What the analysis holds back for
+  requests that wait is let go after `PATIENCE_NS` where packets come as they are captured, for a broker that does not
+  answer must not hold back what all others did.
+- What grows with what was read is shed every `SHED_NS`: the books keep only connections that are open, and problems
+  are counted and forgotten (`Books`). Ids, ordinals and sessions go on as if nothing had happened.
+- TLS is left alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kdissect.analysis.stage import NO_WATERMARK
+from kdissect.capture import CaptureSet
+from kdissect.capture.block import Block
+from kdissect.capture.pcap import TIME as PACKET_TIME
+from kdissect.capture.window import Window
+from kdissect.engine.analysed_run import AnalysedRun, Pieces
+from kdissect.engine.pipeline import rows as made_rows
+from kdissect.engine.run import Run, Settings
+from kdissect.engine.watermark import watermark
+from kdissect.kafka.exchanges.completion import Completion
+from kdissect.kafka.streams.dissector import Dissector, Harvest
+from kdissect.kafka.streams.fit import Programs
+from kdissect.kafka.streams.ledger import Ledger
+from kdissect.live.waiting import API, CLIENT, CONNECTION, COUNT, SINCE, waiting
+from kdissect.net.scanner import Scanner
+from kdissect.schema import index
+from kdissect.tables.builder import TableBuilder
+from kdissect.tables.declaration.readers import LIVE
+
+TICK_S = 0.25
+PATIENCE_NS = 1_000_000_000
+MANY_ROWS = 1 << 14
+"""Rows after which they are handed on at once."""
+SHED_NS = 10_000_000_000
+SHED_ROWS = 1 << 16
+"""Connections or problems after which the books are shed at once: some ten MB."""
+Words = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Requests that wait on one connection. `since_us`: when the oldest was captured, microseconds."""
+
+    broker: str | None
+    client_id: str | None
+    api: str
+    since_us: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Shed:
+    """What the books told when they were shed: problems and their bytes by kind, and connections entered since."""
+
+    problems: Mapping[str, int]
+    problem_bytes: Mapping[str, int]
+    connections: int
+
+
+class Listener(Protocol):
+    """Who is told what happens, in the thread that reads."""
+
+    def packets(self, block: Block, kept: int, seen: int) -> None:
+        """Packets were read; of `seen` TCP segments `kept` are worked on."""
+
+    def answered(self, tables: Mapping[str, pa.Table]) -> None:
+        """Rows of finished exchanges, all of an exchange together; what the analysis says of them comes later."""
+
+    def rows(self, tables: Mapping[str, pa.Table]) -> None:
+        """Rows that are settled."""
+
+    def tick(self, latest_ns: int, waits: list[Waiting], sessions: Mapping[str, int], quiet: bool) -> None:
+        """Some time went by; `latest_ns` is the time of the last packet, 0 before any. `quiet`: none came just now."""
+
+    def shed(self, books: Shed) -> None:
+        """The books were shed."""
+
+
+class Sampling(Protocol):
+    """Which connections are worked on."""
+
+    def packets(self, rows: Words, flows: Words) -> Words:
+        """The segment rows of connections that are."""
+
+    def wanted(self, exchanges: pa.RecordBatch) -> pa.RecordBatch:
+        """Exchanges without those that only ended because their connection is worked on no longer."""
+
+
+class Watch:
+    """Reads a capture and tells `listener`. `blocks`: its blocks through the window given, an idle one now and then.
+
+    `patient`: wait for requests without an answer as the tables do, for what is read is no longer happening.
+    """
+
+    def __init__(
+        self,
+        capture: CaptureSet,
+        blocks: Callable[[Window], Iterable[Block]],
+        listener: Listener,
+        patient: bool,
+        sampling: Sampling | None = None,
+    ) -> None:
+        self._capture = capture
+        self._blocks = blocks
+        self._listener = listener
+        self._patient = patient
+        self._sampling = sampling
+        tables = {name: list(columns) for name, columns in LIVE.tables.items()}
+        self._analysed = AnalysedRun([capture], tables, Settings())
+        self._run: Run = self._analysed.run
+        self._window = Window()
+        (self._view,) = self._window.views(1)
+        decoder = self._run.decoder
+        self._dissector = Dissector(self._view, Programs(decoder.table, decoder.flexible, decoder.skim()))
+        self._scanner = Scanner(capture)
+        self._completion = self._completes()
+        self._pieces = Pieces(self._run)
+        self._latest = self._shed_at = 0
+        self._entered = 0
+
+    def run(self) -> None:
+        """Read to the end; to be called once."""
+        listener, capture, scanner, dissector = self._listener, self._capture, self._scanner, self._dissector
+        slot = -1
+        due = time.monotonic() + TICK_S
+        self._run.ledger.begin(0)
+        for block in self._blocks(self._window):
+            if not block.idle:
+                files = self._run.ledger.connections.files
+                if len(capture.members) > len(files[0]):
+                    files[0] = capture.files
+                segments = scanner.scan(block)
+                seen = len(segments)
+                if self._sampling is not None:
+                    segments = self._sampling.packets(segments, scanner.flows)
+                self._view.refresh()
+                if self._window.current != slot:
+                    slot = self._window.current
+                    dissector.before_next_block(capture.rereadable)
+                self._view.make_way()
+                scanner.forget(dissector.free_flows(segments))
+                flows = scanner.flows
+                self._take(dissector.feed(segments, len(flows)), flows)
+                self._run.builder.block_ended()
+                if seen:
+                    self._latest = max(self._latest, int(block.packets[:, PACKET_TIME].max()))
+                listener.packets(block, len(segments), seen)
+            if time.monotonic() >= due or self._pieces.count >= MANY_ROWS:
+                due = time.monotonic() + TICK_S
+                self._tick(self._mark(), block.idle)
+        self._take(dissector.finish(), scanner.flows)
+        self._run.capture_ended(0, capture, scanner, self._window.end)
+        self._tick(NO_WATERMARK, True)
+        listener.rows(dict(self._analysed.stage.finish()))
+        listener.tick(self._latest, [], {}, True)
+        self._shed(last=True)
+
+    def _mark(self) -> int:
+        mark = watermark(self._dissector, self._latest)
+        return mark if self._patient else max(mark, (self._latest - PATIENCE_NS) // 1000)
+
+    def _take(self, harvests: Iterator[Harvest], flows: Words) -> None:
+        run = self._run
+        for done in run.taken(harvests, flows, self._completion):
+            for part in made_rows(done, run.wishes, run.ledger, run.builder, run.settings.timings):
+                if self._sampling is not None and "exchanges" in part.tables:
+                    part.tables["exchanges"] = self._sampling.wanted(part.tables["exchanges"])
+                self._pieces.take(part)
+
+    def _tick(self, mark: int, quiet: bool) -> None:
+        pieces, self._pieces = self._pieces, Pieces(self._run)
+        tables, messages = pieces.tables(), pieces.messages()
+        self._listener.answered(tables)
+        self._listener.rows(self._analysed.worked(tables, messages, mark))
+        self._listener.tick(self._latest, self._waiting(), self._analysed.stage.sessions_alive(), quiet)
+        ledger = self._run.ledger
+        many = ledger.problem_rows > SHED_ROWS or len(ledger.connections) > SHED_ROWS + 2 * self._kept
+        if many or self._latest - self._shed_at > SHED_NS:
+            self._shed_at = self._latest
+            self._shed()
+
+    _kept = 0
+    """Connections that the books began with."""
+
+    def _waiting(self) -> list[Waiting]:
+        rows = waiting(self._dissector)
+        if not len(rows):
+            return []
+        builder = self._run.builder
+        brokers = builder.directory.broker(rows[:, CONNECTION])
+        table = builder.resolve("exchanges", pa.table({"broker": brokers}))
+        names = self._dissector.client_ids
+        apis = index.load().apis
+        return [
+            Waiting(
+                broker, names[client] if client >= 0 else None, apis[api].name if api in apis else f"key {api}",
+                since // 1000, count,
+            )
+            for broker, client, api, since, count in zip(
+                table["broker"].to_pylist(), *(rows[:, n].tolist() for n in (CLIENT, API, SINCE, COUNT)), strict=True
+            )
+        ]  # fmt: skip
+
+    def _completes(self) -> Completion:
+        return Completion(self._dissector, self._run.decoder, self._run.ledger, self._capture)
+
+    def _shed(self, last: bool = False) -> None:
+        """Count what the books hold, and go on with new ones that know what is still open."""
+        run = self._run
+        problems: Counter[str] = Counter()
+        size: Counter[str] = Counter()
+        for name, table in run.builder.pieces_at_the_end(run.ledger.problems()):
+            if name == "problems":
+                _count(table, problems, size)
+        self._listener.shed(Shed(problems, size, len(run.ledger.connections) - self._kept))
+        if last:
+            return
+        self._dissector.settle()
+        rows = self._dissector.renumber()
+        before, run.ledger = run.ledger, Ledger([self._capture.name], [self._capture.files])
+        run.ledger.go_on(before.carried(rows))
+        run.ledger.begin(0)
+        run.ledger.base = 0
+        self._kept = len(rows)
+        old = run.builder
+        run.builder = TableBuilder(run.ledger.connections, old.columns, run.settings.reading)
+        run.builder.keyed = old.keyed
+        run.builder.learn(old)
+        self._analysed.builder = run.builder
+        self._pieces = Pieces(run)
+        self._completion = self._completes()
+
+
+def _count(table: pa.Table, problems: Counter[str], size: Counter[str]) -> None:
+    """Problems and their bytes by kind."""
+    rows = table.select(["kind", "bytes"]).group_by("kind", use_threads=False)
+    for row in rows.aggregate([("kind", "count"), ("bytes", "sum")]).to_pylist():
+        problems[row["kind"]] += row["kind_count"]
+        size[row["kind"]] += row["bytes_sum"] or 0

@@ -1,0 +1,118 @@
+"""`kdissect top` as lines for scripts, and its arguments."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import ROOT
+
+EVICTION = ROOT / "captures" / "k4_session_eviction.pcap"
+
+
+def top(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "kdissect", "top", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=120, **options)  # type: ignore[call-overload, no-any-return]
+
+
+def test_once() -> None:
+    done = top(str(EVICTION), "--once", "--format", "jsonl")
+    assert (done.returncode, done.stderr) == (0, "")
+    (line,) = map(json.loads, done.stdout.splitlines())
+    assert (line["exchanges"], line["errors"], line["connections"], line["ended"]) == (2110, 19, 29, True)
+    assert {one["name"] for one in line["brokers"]} == {"1", "2", "3"}
+    assert "session_evictor" in {one["id"] for one in line["findings"]}
+    (topic,) = (one for one in line["topics"] if one["name"] == "ev-t")
+    assert topic["lag"] == 16
+
+
+def test_a_screen_in_eighty_columns() -> None:
+    done = top(str(EVICTION), "--once", "--no-findings", env={**os.environ, "COLUMNS": "80"})
+    assert done.returncode == 0
+    tables = done.stdout.splitlines()[3:]
+    assert all(len(line) <= 80 for line in tables)
+    assert "Client" in done.stdout
+    assert "broker p99" in done.stdout
+
+
+def test_lines_of_a_directory_that_gets_files(tmp_path: Path) -> None:
+    files = sorted((ROOT / "captures" / "field_rotated_G").iterdir())
+    command = [
+        sys.executable,
+        "-m",
+        "kdissect",
+        "top",
+        str(tmp_path),
+        "--every",
+        "0.3s",
+        "--format",
+        "jsonl",
+        "--no-findings",
+    ]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT) as running:
+        assert running.stdout is not None
+        counts = [0]
+        for path in files:
+            shutil.copy(path, tmp_path)
+            before = counts[-1]
+            while counts[-1] == before:
+                counts.append(json.loads(running.stdout.readline())["packets"])
+        time.sleep(0.5)
+        running.send_signal(signal.SIGINT)
+        out, said = running.communicate(timeout=60)
+    assert (running.returncode, said) == (0, "")
+    assert counts == sorted(counts)
+    whole = top(str(files[0].parent), "--once", "--format", "jsonl", "--no-findings")
+    assert json.loads(out.splitlines()[-1])["exchanges"] <= json.loads(whole.stdout)["exchanges"]
+    assert json.loads(out.splitlines()[-1])["packets"] == json.loads(whole.stdout)["packets"]
+
+
+def test_metrics_of_a_pipe(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "kdissect", "top", "-", "--metrics", "127.0.0.1:0", "--no-findings"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT
+    ) as running:
+        assert running.stdin is not None
+        assert running.stderr is not None
+        url = running.stderr.readline().decode().removeprefix("metrics at ").strip()
+        running.stdin.write(EVICTION.read_bytes())
+        running.stdin.flush()
+        deadline = time.monotonic() + 60
+        while "kdissect_packets_total 6685" not in (text := urllib.request.urlopen(url).read().decode()):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        assert 'kdissect_exchanges_total{api="Fetch",status="ok"}' in text
+        running.stdin.close()
+        running.stdin = None
+        _, said = running.communicate(timeout=60)
+    assert (running.returncode, said) == (0, b"")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--once", "--every", "1s", str(EVICTION)], 2, "--once and --every exclude each other"),
+        ([str(EVICTION)], 2, "the screen needs a terminal"),
+        (["--once"], 2, "say what to watch"),
+        (["--once", "--metrics", "nowhere", str(EVICTION)], 2, "no place to serve metrics"),
+        (["--once", "--metrics", "192.0.2.1:9", str(EVICTION)], 2, "metrics cannot be served"),
+        (["--once", "README.md"], 1, "not a capture"),
+        (["--once", "none.pcap"], 1, "none.pcap"),
+        (["--format", "jsonl", str(EVICTION)], 2, "--format needs"),
+    ],
+)
+def test_bad_arguments(arguments: list[str], code: int, message: str) -> None:
+    done = top(*arguments)
+    assert done.returncode == code
+    assert message in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not done.stdout

@@ -1,0 +1,74 @@
+"""What is judged of live traffic: a broker that stands still, and one that only waits as it was asked to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from kdissect.live.figures import Figures
+from kdissect.live.watch import Waiting
+from kdissect.tables.declaration import SCHEMAS
+
+NOW = 1_800_000_000_000_000
+SECOND = 1_000_000
+
+
+def told(figures: Figures, now: int, *waits: Waiting) -> list[str]:
+    figures.tick(now * 1000, list(waits), {})
+    return list(figures.snapshot()["standing_still"])
+
+
+def raw(**rows: list[dict[str, Any]]) -> dict[str, pa.Table]:
+    names = ("exchanges", "fetches", "fetch_partitions", "record_batches")
+    return {name: pa.Table.from_pylist(rows.get(name, []), SCHEMAS[name]) for name in names}
+
+
+@pytest.fixture
+def figures() -> Figures:
+    return Figures(speed=0.0)
+
+
+def test_an_overdue_request_and_no_answer(figures: Figures) -> None:
+    wait = Waiting("1", "shop", "Metadata", NOW, 2)
+    assert told(figures, NOW + SECOND - 1, wait) == []
+    assert told(figures, NOW + SECOND, wait) == ["1"]
+    assert told(figures, NOW + 2 * SECOND, wait) == ["1"]
+    (alert,) = figures.findings
+    assert alert["text"] == "broker 1 has answered nobody for 1.0 s: Metadata of 1 client wait"
+    line = Waiting("1", "shop", "Metadata", NOW, 2)
+    assert told(figures, NOW + 3 * SECOND, line) == ["1"]
+    assert told(figures, NOW + 3 * SECOND) == []
+    assert [one["id"] for one in figures.findings] == ["standstill", "answers_again"]
+
+
+def test_a_broker_that_answers_others_is_alive(figures: Figures) -> None:
+    answer = [{"broker": "1", "response_first_at": NOW + 10}]
+    figures.answered(raw(exchanges=answer))
+    assert told(figures, NOW + 5 * SECOND, Waiting("1", "shop", "Produce", NOW, 1)) == []
+    assert told(figures, NOW + 5 * SECOND, Waiting("1", "shop", "Produce", NOW + 11, 1)) == ["1"]
+
+
+def test_long_polls_wait_as_agreed(figures: Figures) -> None:
+    fetch = Waiting("1", "shop", "Fetch", NOW, 1)
+    assert told(figures, NOW + 5 * SECOND, fetch) == [], "nobody knows how long it may"
+    seen = {"client_id": "shop", "max_wait_ms": 5000, "broker": "1", "hold": "timeout", "broker_ms": 5000.0}
+    figures.rows({"fetches": pa.Table.from_pylist([seen], SCHEMAS["fetches"])})
+    assert told(figures, NOW + 6 * SECOND - 1, fetch) == []
+    assert told(figures, NOW + 6 * SECOND, fetch) == ["1"]
+    assert told(figures, NOW + 600 * SECOND, Waiting("2", "shop", "JoinGroup", NOW, 1)) == []
+
+
+def test_whose_time_a_fetch_took(figures: Figures) -> None:
+    rows = [
+        {"broker": "1", "client_id": "a", "hold": hold, "broker_ms": took, "excess_ms": excess, "max_wait_ms": 500}
+        for hold, took, excess in (("timeout", 510.0, 10.0), ("data", 300.0, None), ("immediate", 4.0, None))
+    ]
+    figures.rows({"fetches": pa.Table.from_pylist(rows, SCHEMAS["fetches"])})
+    api = figures.of["api"]
+    place = api.place("Fetch")
+    assert api.histogram[place, 1].sum() == 2, "own: 10 ms beyond the agreed wait, and 4 ms"
+    assert api.sum_ms[place, 1] == 14.0
+    assert np.isclose(api.sum_ms[place, 2], 800.0), "agreed"

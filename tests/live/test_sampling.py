@@ -1,0 +1,90 @@
+"""Overload: whole connections are left out, what is counted is right for those that are kept, and it is said."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import kdissect
+from kdissect.live.figures import Figures
+from kdissect.live.sampling import CALM_S, LATE_S, LEAST, PATIENCE_S, Load, Sampler
+from kdissect.live.source import open_source
+from kdissect.live.watch import Watch
+
+
+def test_the_share_follows_the_load() -> None:
+    load = Load()
+    assert load.share(LATE_S, 0.0) == 1.0
+    assert load.share(LATE_S + 1, 1.0) == 0.5
+    assert load.share(LATE_S + 1, 1.5) == 0.5, "not twice for one delay"
+    assert load.share(LATE_S + 1, 1.0 + PATIENCE_S) == 0.25
+    calm = 1.0 + PATIENCE_S + CALM_S
+    assert load.share(0.0, calm - 1) == 0.25
+    assert load.share(0.0, calm) == 0.375
+    assert load.share(0.0, calm + 1) == 0.375
+    now = calm
+    for _ in range(20):
+        now += CALM_S
+        share = load.share(0.0, now)
+    assert share == 1.0
+    for _ in range(40):
+        now += PATIENCE_S
+        share = load.share(60.0, now)
+    assert share == LEAST
+
+
+@pytest.mark.parametrize("share", [0.5, 0.1])
+def test_counts_are_those_of_the_connections_kept(share: float, captures: Path) -> None:
+    path = captures / "zoo_kafkajs.pcap"
+    source = open_source([str(path)], None, (), None, once=True)
+    figures, sampler = Figures(), Sampler(share)
+    kept: set[str] = set()
+    rows = figures.rows
+
+    def listen(tables: dict[str, object]) -> None:
+        exchanges = tables.get("exchanges")
+        if exchanges is not None:
+            kept.update(exchanges["connection_id"].to_pylist())  # type: ignore[index]
+        rows(tables)  # type: ignore[arg-type]
+
+    figures.rows = listen  # type: ignore[method-assign, assignment]
+    Watch(source.capture, source.blocks, figures, source.patient, sampler).run()
+    whole = kdissect.open(path).table("exchanges").to_pylist()
+    mine = [row for row in whole if row["connection_id"] in kept]
+    assert 0 < len(kept) < len({row["connection_id"] for row in whole})
+    assert figures.statuses == Counter((row["api"], row["status"]) for row in mine if row["status"] in ("ok", "error"))
+    packets = kdissect.open(path).table("connections", ["connection_id", "packets"], "is_kafka").to_pylist()
+    assert 0 < figures.left_out < figures.segments == 0 or figures.left_out / figures.segments == pytest.approx(
+        1 - sum(row["packets"] for row in packets if row["connection_id"] in kept) / figures.segments, abs=0.2
+    )
+
+
+class Falling(Sampler):
+    """Keeps everything at first, then a third."""
+
+    def packets(self, rows, flows):  # type: ignore[no-untyped-def]
+        if self.share == 1.0:
+            self.share = 0.99
+            return super().packets(rows, flows)
+        self.share = 0.3
+        return super().packets(rows, flows)
+
+
+def test_connections_given_up_in_their_middle(captures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is counted is in the tables, with the same outcome; nothing is invented."""
+    from kdissect.capture.window import Window
+    from kdissect.live import watch
+
+    monkeypatch.setattr(watch, "Window", lambda: Window(slot_bytes=1 << 17))
+    path = captures / "k4_session_eviction.pcap"
+    source = open_source([str(path)], None, (), None, once=True)
+    figures = Figures()
+    Watch(source.capture, source.blocks, figures, source.patient, Falling()).run()
+    whole = Counter((row["api"], row["status"]) for row in kdissect.open(path).table("exchanges").to_pylist())
+    assert 0 < figures.left_out < figures.segments
+    assert 100 < figures.statuses.total() < whole.total()
+    assert not figures.statuses - whole
+    assert {status for _, status in figures.statuses} <= {"ok", "error", "orphan", "no_response"}
+    assert figures.problem_bytes["missing_bytes"] == 0

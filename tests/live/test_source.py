@@ -1,0 +1,111 @@
+"""Where traffic comes from, and what is said where it cannot come from there."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from kdissect.live.source import Interface, open_source
+from kdissect.problems import CaptureNotFound, CaptureUnreadable, UsageError
+
+PCAP_HEADER = bytes.fromhex("d4c3b2a1020004000000000000000000ffff000001000000")
+
+
+def program(folder: Path, name: str, script: str) -> None:
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that is looked at before all others for programs."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    return tmp_path
+
+
+def test_no_permission(programs: Path) -> None:
+    program(
+        programs, "tcpdump", "echo 'tcpdump: eth7: You do not have permission to capture on that device' >&2; exit 1"
+    )
+    with pytest.raises(CaptureUnreadable) as caught:
+        Interface("eth7")
+    assert str(caught.value) == (
+        "tcpdump may not capture on eth7. Allow it once: sudo setcap cap_net_raw,cap_net_admin+eip "
+        f"{programs}/tcpdump (or as root: sudo tcpdump -i eth7 -U -w - | kdissect top -)"
+    )
+
+
+def test_no_such_interface(programs: Path) -> None:
+    program(programs, "tcpdump", "echo 'tcpdump: nix0: No such device exists' >&2; exit 1")
+    with pytest.raises(CaptureUnreadable, match="tcpdump cannot capture on nix0: tcpdump: nix0: No such device"):
+        Interface("nix0")
+
+
+def test_no_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(CaptureUnreadable, match="Neither tcpdump nor dumpcap"):
+        Interface("eth0")
+
+
+def test_the_kernels_drops(programs: Path) -> None:
+    """tcpdump tells them when it is asked."""
+    (programs / "header").write_bytes(PCAP_HEADER)
+    told = "echo '9 packets captured' >&2; echo '7 packets dropped by kernel' >&2"
+    program(programs, "tcpdump", f"trap \"{told}\" USR1\ncat {programs}/header\necho \"$@\" > {programs}/asked\n"
+            "while true; do sleep 0.05; done")  # fmt: skip
+    source = Interface("eth0", [9092, 9093])
+    deadline = time.monotonic() + 30
+    while source.dropped() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert source.dropped() == 7
+    assert (programs / "asked").read_text().split()[:2] == ["-i", "eth0"]
+    assert (programs / "asked").read_text().strip().endswith("tcp and (port 9092 or port 9093)")
+    assert not source.waits_for_us
+    source.close()
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        (([], None, (), None), "say what to watch"),
+        ((["a", "b"], None, (), None), "say what to watch"),
+        ((["a"], "eth0", (), None), "-i captures on an interface"),
+        ((["a"], None, (9092,), None), "--port goes with -i"),
+        ((["-"], None, (), 2.0), "--speed replays a file"),
+    ],
+)
+def test_bad_arguments(named: tuple, message: str) -> None:  # type: ignore[type-arg]
+    with pytest.raises(UsageError, match=message):
+        open_source(*named, once=False)
+
+
+def test_files(captures: Path, tmp_path: Path) -> None:
+    old = captures / "base_tiny.pcap"
+    os.utime(old)
+    growing = open_source([str(old)], None, (), None, once=False)
+    assert (growing.speed, growing.patient) == (1.0, False)
+    replayed = open_source([str(old)], None, (), 10.0, once=False)
+    assert (replayed.speed, replayed.patient) == (10.0, True)
+    assert open_source([str(old)], None, (), None, once=True).speed == 0.0
+    with pytest.raises(CaptureNotFound):
+        open_source([str(tmp_path / "none.pcap")], None, (), None, once=False)
+    with pytest.raises(UsageError, match="only one"):
+        open_source([str(captures)], None, (), None, once=True)
+
+
+def test_waiting_for_a_directory(captures: Path, tmp_path: Path) -> None:
+    asked = []
+
+    def waiting() -> None:
+        asked.append(1)
+        if len(asked) == 3:
+            (tmp_path / "a.pcap").write_bytes((captures / "base_tiny.pcap").read_bytes())
+
+    source = open_source([str(tmp_path)], None, (), None, False, waiting)
+    assert len(asked) == 3
+    assert source.capture.files == ["a.pcap"]
