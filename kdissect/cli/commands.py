@@ -56,7 +56,7 @@ Examples:
   kdissect sql broker.pcap "select api, max(latency_ms) from exchanges group by api"
   kdissect diff before.pcap after.pcap               what got slower
   kdissect spark broker.pcap -o tables/              many captures, on all cores or a cluster, with Spark
-  kdissect top -i eth0 --port 9092                   traffic as it comes; top broker.pcap --speed 10 replays
+  kdissect top broker.pcap --once                    the live view once; -i eth0 for traffic as it comes
   kdissect annotate broker.pcap -o shown.pcapng      the same packets, with comments for Wireshark
   kdissect wireshark install --folder plugins/       Wireshark dissects every API and version of Kafka
   kdissect schema Fetch 12 request                   a layout on the wire
