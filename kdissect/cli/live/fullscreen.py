@@ -80,6 +80,7 @@ class Screen(App[None]):
         Binding("q,ctrl+c", "quit", "quit"),
     ]
     ENABLE_COMMAND_PALETTE = False
+    AUTO_FOCUS = None  # keys are ours until somebody asks for the input line
 
     def __init__(self, session: Session, name: str) -> None:
         super().__init__(ansi_color=True)

@@ -1,0 +1,151 @@
+"""The live view's keys, on a terminal of 80 by 24 cells and on a large one, by textual's own driver."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Static
+
+import kdissect
+from kdissect.cli.live.fullscreen import Screen
+from kdissect.live.figures import Figures
+from kdissect.live.ring import Ring
+from kdissect.live.session import Session
+from kdissect.live.source import open_source
+
+SIZES = [(80, 24), (200, 60)]
+
+
+@pytest.fixture(scope="module")
+def session(captures: Path) -> Iterator[Session]:
+    """A story that was read to its end."""
+    source = open_source([str(captures / "k4_session_eviction.pcap")], None, (), None, once=True)
+    with Session(source, Figures(speed=source.speed), Ring(3600.0)) as session:
+        session.run()
+        session.figures.found({
+            "first_at": "2026-11-21T02:57:53Z", "id": "session_evictor", "severity": "high", "advice": "",
+            "text": "Client raw-evict-more pushes out others", "broker": "1", "client_id": None, "topic": None,
+        })  # fmt: skip
+        yield session
+
+
+def driven(session: Session, size: tuple[int, int], keys: Callable[[Screen, Pilot[None]], Awaitable[None]]) -> None:
+    async def run() -> None:
+        app = Screen(session, "story.pcap")
+        async with app.run_test(size=size) as pilot:
+            await pilot.pause()
+            await keys(app, pilot)
+
+    asyncio.run(run())
+
+
+def text(app: Screen, part: str = "table") -> str:
+    return str(app.query_one(f"#{part}", Static).render())
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_every_table_fits(session: Session, size: tuple[int, int]) -> None:
+    async def keys(app: Screen, pilot: Pilot[None]) -> None:
+        for key, title in (("b", "Broker"), ("c", "Client"), ("t", "Topic"), ("a", "API")):
+            await pilot.press(key)
+            lines = text(app).splitlines()
+            assert lines[0].startswith(title)
+            assert 2 <= len(lines) <= size[1] - 3
+            assert all(len(line) <= size[0] for line in lines)
+            assert "p99" in lines[0]
+        await pilot.press("tab")
+        assert text(app).startswith("Broker")
+        assert "2,110 exchanges" in text(app, "head")
+        assert "raw-evict-more pushes out" in text(app, "findings")
+
+    driven(session, size, keys)
+
+
+def test_sort_filter_and_pause(session: Session) -> None:
+    async def keys(app: Screen, pilot: Pilot[None]) -> None:
+        await pilot.press("c")
+        names = [row["name"] for row in app.rows()]
+        await pilot.press("r")
+        assert [row["rate"] for row in app.rows()] == sorted(row["rate"] for row in app.rows())
+        await pilot.press("S", "r")
+        assert [row["name"] for row in app.rows()] == sorted(names, reverse=app.sorted["clients"][1])
+        await pilot.press("slash", *"evict", "enter")
+        assert {row["name"] for row in app.rows()} == {name for name in names if "evict" in name}
+        assert "/evict" in text(app, "head")
+        await pilot.press("escape")
+        assert len(app.rows()) == len(names)
+        await pilot.press("p")
+        assert app.paused
+        assert "PAUSED" in text(app, "head")
+        await pilot.press("space")
+        assert not app.paused
+
+    driven(session, (80, 24), keys)
+
+
+def test_one_clients_exchanges(session: Session) -> None:
+    async def keys(app: Screen, pilot: Pilot[None]) -> None:
+        await pilot.press("enter")
+        assert "choose a client" in text(app, "head")
+        await pilot.press("c", "down", "enter")
+        assert app.client == app.rows()[1]["name"]
+        lines = text(app).splitlines()
+        assert lines[0].startswith(f"Client {app.client}: the latest exchanges")
+        assert "Fetch v" in lines[2]
+        assert all(len(line) <= 80 for line in lines)
+        await pilot.press("escape")
+        assert app.client is None
+        await pilot.press("up", "up", "up")
+        assert app.chosen == 0
+
+    driven(session, (80, 24), keys)
+
+
+def test_findings_help_and_quit(session: Session) -> None:
+    async def keys(app: Screen, pilot: Pilot[None]) -> None:
+        await pilot.press("f")
+        assert not text(app)
+        await pilot.press("f", "question_mark")
+        await pilot.pause()
+        assert "a client's exchanges" in str(app.screen.query_one("#help", Static).render())
+        await pilot.press("escape")
+        await pilot.pause()
+        assert app.screen.query("#table")
+        await pilot.press("q")
+        await pilot.pause()
+        assert app.return_code == 0
+
+    driven(session, (80, 24), keys)
+
+
+def test_the_last_seconds_are_written(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    async def keys(app: Screen, pilot: Pilot[None]) -> None:
+        await pilot.press("w", "enter")
+        assert "packets written to kdissect-20261121" in text(app, "head")
+        await pilot.press("w", *(["backspace"] * 40), *"no/where", "enter")
+        assert "no/where" in text(app, "head")
+
+    driven(session, (80, 24), keys)
+    (written,) = tmp_path.glob("*.pcap")
+    assert kdissect.open(written).table("exchanges").num_rows == 2110
+
+
+def test_what_names_hold_is_only_shown(session: Session) -> None:
+    """Control characters and markup of a client id."""
+    import pyarrow as pa
+
+    hostile = "[red]\x1b[2J\u202e"
+    session.figures.of["client"].places(pa.array([hostile] * 1000))
+
+    async def keys(app: Screen, pilot: Pilot[None]) -> None:
+        await pilot.press("c", "slash", *"red", "enter")
+        assert "[red]\\u001b[2J\\u202e" in text(app)
+        assert "\x1b" not in text(app)
+
+    driven(session, (200, 60), keys)
