@@ -6,7 +6,7 @@
     done = stage.feed(tables, messages, watermark)
     done = stage.finish()
 
-`feed` and `finish` return rows of `exchanges`, `fetches`, `fetch_partitions`, `fetch_sessions` and
+`feed` and `finish` return rows of `exchanges`, `fetches`, `fetch_partitions`, `produces`, `fetch_sessions` and
 `session_partitions`, as far as they were fed and the analysis takes part in them; rows of an exchange come back once
 nothing earlier can come any more. Share sessions come from `finish`. Findings need everything and come from `whole`
 alone. Brokers and topics of the rows are resolved already.
@@ -30,11 +30,13 @@ from kdissect.tables.declaration.model import By
 
 if TYPE_CHECKING:
     from kdissect.analysis.holds.fetch_holds import HoldTracker
+    from kdissect.analysis.holds.replication import ReplicationTracker
     from kdissect.analysis.sessions.tracker import SessionTracker
 
 Tables = Mapping[str, pa.Table]
 NO_WATERMARK = 2**63 - 1
-FETCH = 1
+TOLD_ELSEWHERE = (0, 1)
+"""Produce and Fetch: their holds are told in tables of their own."""
 MOST_WINDOWS = 1 << 16
 """Throttle windows kept for requests of later blocks, the last ones."""
 HELD_ROWS = 1 << 16
@@ -57,10 +59,12 @@ class Stage:
         self.shares = By.SHARES in wanted
         self.holds_exchanges = self.finds or By.EXCHANGE_HOLDS in wanted
         self.holds = self.holds_exchanges or By.FETCH_HOLDS in wanted
+        self.replicates = self.holds_exchanges or By.PRODUCE_HOLDS in wanted
         self.follows = self.holds or By.SESSIONS in wanted
         self._like: dict[str, pa.Schema] = {}
         self._tracker: SessionTracker | None = None
         self._holder: HoldTracker | None = None
+        self._replicas: ReplicationTracker | None = None
         self._exchanges: deque[_Held] = deque()
         self._throttled: pa.Table | None = None
         self._uses: list[pa.Table] = []
@@ -69,7 +73,7 @@ class Stage:
     @property
     def idle(self) -> bool:
         """Nothing that was asked for concerns the analysis."""
-        return not (self.follows or self.shares or self.finds)
+        return not (self.follows or self.replicates or self.shares or self.finds)
 
     @property
     def tables(self) -> dict[str, frozenset[str]]:
@@ -98,6 +102,7 @@ class Stage:
             (self.follows, readers.SESSIONS),
             (self.follows and shards, readers.SHARDS),
             (self.holds, readers.FETCH_HOLDS),
+            (self.replicates, readers.PRODUCE_HOLDS),
             (self.holds_exchanges, readers.EXCHANGE_HOLDS),
             (self.shares, readers.SHARES),
             (self.finds, readers.FINDINGS),
@@ -108,6 +113,7 @@ class Stage:
     def waiting(self) -> int:
         """Rows held back for the watermark."""
         waiting = 0 if self._tracker is None else self._tracker.waiting
+        waiting += 0 if self._replicas is None else self._replicas.waiting
         return waiting + sum(len(block.codes) for block in self._exchanges)
 
     def sessions_alive(self) -> dict[str, int]:
@@ -136,6 +142,10 @@ class Stage:
 
         out: dict[str, pa.Table] = {}
         firsts = None
+        if self.replicates or self.holds_exchanges:
+            self._learn_windows(whole(tables["exchanges"]))
+        if self.replicates:
+            out["produces"] = self._replication(tables, watermark, last)
         if self.follows:
             if self._tracker is None:
                 self._tracker = SessionTracker(stays="session_partitions" in self.asked)
@@ -162,7 +172,8 @@ class Stage:
                 fetches = _both(fetches, self._holder.finish())
             out["fetches"] = fetches
         if self.holds_exchanges:
-            out["exchanges"] = self._exchange_holds(whole(tables["exchanges"]), messages, out["fetches"], last)
+            told = [out["fetches"], out["produces"]]
+            out["exchanges"] = self._exchange_holds(whole(tables["exchanges"]), messages, told, last)
         if self.shares:
             from kdissect.analysis.sessions.shares import sessions_of, uses
 
@@ -173,38 +184,59 @@ class Stage:
                 out["share_sessions"] = sessions_of(self._uses)
         return out
 
-    def _exchange_holds(self, new: pa.Table, messages: Messages, fetches: pa.Table, last: bool) -> pa.Table:
-        """The exchanges whose hold is known: a Fetch waits for its row of `fetches`."""
-        from kdissect.analysis.exchange_keys import key_names, keys_of, locate
-        from kdissect.analysis.holds.exchange_holds import coded, hold_codes, hold_column
+    def _learn_windows(self, new: pa.Table) -> None:
+        """Throttle windows of responses: they may matter to what comes."""
+        from kdissect.analysis.exchange_keys import key_names
 
         fresh = new.filter(pa.array(np.nan_to_num(reals(new, "throttle_ms")) > 0, pa.bool_()))
         fresh = fresh.select([*key_names(new), "response_first_at", "throttle_ms"])
-        self._throttled = _both(self._throttled, fresh)
+        kept = _both(self._throttled, fresh)
+        self._throttled = kept.slice(max(0, kept.num_rows - MOST_WINDOWS - fresh.num_rows))
+
+    def _replication(self, tables: Tables, watermark: int, last: bool) -> pa.Table:
+        """The rows of `produces` whose waits are known."""
+        from kdissect.analysis.holds.replication import ReplicationTracker
+
+        if self._replicas is None:
+            self._replicas = ReplicationTracker()
+        assert self._throttled is not None
+        sent, stored = whole(tables["produces"]), whole(tables.get("produce_partitions"))
+        asked, fetched = whole(tables["fetches"]), whole(tables["fetch_partitions"])
+        found = self._replicas.feed(sent, stored, asked, fetched, self._throttled, watermark)
+        return _both(found, self._replicas.finish()) if last else found
+
+    def _exchange_holds(
+        self, new: pa.Table, messages: Messages, told: Sequence[pa.Table], last: bool
+    ) -> pa.Table:  # fmt: skip
+        """The exchanges whose hold is known: Fetch and Produce wait for their rows in the tables `told`."""
+        from kdissect.analysis.exchange_keys import keys_of, locate
+        from kdissect.analysis.holds.exchange_holds import coded, hold_codes, hold_columns
+
+        assert self._throttled is not None
         given = {key: whole(table) for key, table in messages.items()}
         queue = self._exchanges
         if new.num_rows:
             codes = hold_codes(new, named(given), self._throttled)
-            queue.append(_Held(new, keys_of(new), codes, np.flatnonzero(ints(new, "api_key") == FETCH)))
-        # Throttle windows of the last responses may still matter to what comes.
-        self._throttled = self._throttled.slice(max(0, self._throttled.num_rows - MOST_WINDOWS))
-        if fetches.num_rows:
-            keys, holds = keys_of(fetches), coded(one(fetches, "hold"))
-            for block in queue:
-                if len(block.waiting):
-                    block.settle(locate(block.waiting_keys, keys), holds)
+            waiting = np.flatnonzero(np.isin(ints(new, "api_key"), TOLD_ELSEWHERE))
+            queue.append(_Held(new, keys_of(new), codes, np.full(len(codes), np.nan), waiting))
+        for table in told:
+            if table.num_rows:
+                keys, holds, waits = keys_of(table), coded(one(table, "hold")), reals(table, "replication_ms")
+                for block in queue:
+                    if len(block.waiting):
+                        block.settle(locate(block.waiting_keys, keys), holds, waits)
         done = []
         while queue and (last or not len(queue[0].waiting)):
-            done.append(queue.popleft().table_with(hold_column))
+            done.append(queue.popleft().table_with(hold_columns))
         rows = sum(len(block.codes) for block in queue)
         for i in range(len(queue)):
             if rows <= HELD_ROWS:
                 break
             rows -= len(queue[i].codes) - len(queue[i].waiting)
             settled, queue[i] = queue[i].split()
-            done.append(settled.table_with(hold_column))
+            done.append(settled.table_with(hold_columns))
         if not done:
-            return with_columns(new.slice(0, 0), hold_column(np.zeros(0, np.int8)))
+            return with_columns(new.slice(0, 0), hold_columns(np.zeros(0, np.int8), np.zeros(0)))
         made = done[0]
         for more in done[1:]:
             made = _both(made, more)
@@ -216,7 +248,7 @@ class Stage:
         `tables`: whole and resolved, those that `tables` names (and any others, given back as they are).
         """
         out = dict(tables)
-        if self.follows or self.shares:
+        if self.follows or self.replicates or self.shares:
             found, rest = self.feed(out, messages), self.finish()
             for name, part in rest.items():
                 out[name] = _both(found.get(name), part)
@@ -229,37 +261,45 @@ class Stage:
 
 @dataclass(slots=True)
 class _Held:
-    """The exchanges of a block, until the holds of all its Fetches are told."""
+    """The exchanges of a block, until the holds of all its Fetches and Produces are told."""
 
     table: pa.Table
     keys: tuple[Int64s, Int64s]
     codes: npt.NDArray[np.int8]
+    waits: npt.NDArray[np.float64]
+    """Milliseconds that followers were waited for; NaN where unknown."""
     waiting: Int64s
-    """Rows of Fetches whose hold is not told yet."""
+    """Rows of Fetches and Produces whose hold is not told yet."""
 
     @property
     def waiting_keys(self) -> tuple[Int64s, Int64s]:
         """Their keys."""
         return self.keys[0][self.waiting], self.keys[1][self.waiting]
 
-    def settle(self, at: Int64s, holds: npt.NDArray[np.int8]) -> None:
+    def settle(self, at: Int64s, holds: npt.NDArray[np.int8], waits: npt.NDArray[np.float64]) -> None:
         """Take over what is told: for each that waits its place in `holds`, -1 where it is not among them."""
         told = at >= 0
         self.codes[self.waiting[told]] = holds[at[told]]
+        self.waits[self.waiting[told]] = waits[at[told]]
         self.waiting = self.waiting[~told]
 
-    def table_with(self, column: Callable[[npt.NDArray[np.int8]], dict[str, pa.Array]]) -> pa.Table:
+    def table_with(
+        self, columns: Callable[[npt.NDArray[np.int8], npt.NDArray[np.float64]], dict[str, pa.Array]]
+    ) -> pa.Table:
         """The rows with their hold."""
-        return with_columns(self.table, column(self.codes))
+        return with_columns(self.table, columns(self.codes, self.waits))
 
     def split(self) -> tuple[_Held, _Held]:
         """The rows that are settled, and those that wait."""
         at = np.arange(len(self.codes))
         rest = np.isin(at, self.waiting)
         parts = [
-            _Held(self.table.take(pa.array(rows)), (self.keys[0][rows], self.keys[1][rows]), self.codes[rows], none)
+            _Held(
+                self.table.take(pa.array(rows)), (self.keys[0][rows], self.keys[1][rows]), self.codes[rows],
+                self.waits[rows], none,
+            )
             for rows, none in ((at[~rest], at[:0]), (at[rest], np.arange(len(self.waiting))))
-        ]
+        ]  # fmt: skip
         return parts[0], parts[1]
 
 
@@ -271,7 +311,6 @@ def _both(a: pa.Table | None, b: pa.Table) -> pa.Table:
 
 
 NAMES = {
-    readers.PRODUCE.key: "Produce",
     readers.SHARE_FETCH.key: "ShareFetch",
     readers.SHARE_ACKNOWLEDGE.key: "ShareAcknowledge",
 }

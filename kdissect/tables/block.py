@@ -34,6 +34,9 @@ class Block:
         self.done = completed
         self.batches: Int64s | None = None
         """Number of record batches of each partition of the Fetch responses, in wire order, where they were counted."""
+        self.sent: Int64s | None = None
+        """[n, 2]: record batches and records of each partition of the Produce requests, in wire order, where they were
+        counted."""
         self.odd = OddTimes()
         """Timestamps of messages that are outside the calendar."""
         self.directory = directory

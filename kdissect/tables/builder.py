@@ -107,7 +107,7 @@ class TableBuilder:
         self.fed = block.done
         if "api_versions" in self.columns:
             self.offered.feed(block)
-        block.batches = self._recorder.begin(block)
+        block.batches, block.sent = self._recorder.begin(block)
         out = {}
         for name in self.columns:
             if name in BLOCK_MAKERS:
@@ -129,6 +129,8 @@ class TableBuilder:
         extra = [*sort_columns(name)]
         if self.keyed and TABLES[name].joined:
             extra += EXCHANGE_KEYS
+        if "replicas" in columns:
+            extra += ["topic", "topic_id"]
         if "topic" in columns and "topic_id" in SCHEMAS[name].names:
             extra.append("topic_id")
         return columns + [column for column in dict.fromkeys(extra) if column not in columns]
@@ -294,6 +296,8 @@ class TableBuilder:
             values = table[column]
             if declared.named is Gathering.BROKERS:
                 values = self.brokers.resolve(values)
+            elif column == "replicas":
+                values = self.topics.resolve_replicas(table["topic"], table["topic_id"])
             elif declared.type != TEXT:
                 values = self.topics.resolve_assignments(values)
             elif "topic_id" in names:

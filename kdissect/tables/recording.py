@@ -31,7 +31,15 @@ from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import TIME_KEY
 from kdissect.tables.nest import Int64s
 from kdissect.tables.order import order
-from kdissect.tables.recordsets import PRODUCE, RecordSets, fetch_batches, record_problems, record_rows, record_sets
+from kdissect.tables.recordsets import (
+    PRODUCE,
+    RecordSets,
+    fetch_batches,
+    record_problems,
+    record_rows,
+    record_sets,
+    sent_records,
+)
 from kdissect.tables.topics import Topics
 from kdissect.tables.where import Filter, Limit
 
@@ -89,11 +97,16 @@ class Recorder:
         self.problems: list[Problems] = []
         """What was found wrong so far."""
         self._counted = "batches" in columns.get("fetch_partitions", ())
+        self._weighed = any(
+            not {"batches", "records"}.isdisjoint(columns.get(name, ())) for name in ("produces", "produce_partitions")
+        )
         self._watched = "problems" in columns or "problems" in columns.get("connections", ())
         self._listed = "record_batches" in columns
         self._read = "records" in columns
         self._followed = "producers" in columns
-        self.idle = not (self._counted or self._watched or self._listed or self._read or self._followed)
+        self.idle = not (
+            self._counted or self._weighed or self._watched or self._listed or self._read or self._followed
+        )
         """Nothing that was asked for needs a look at record sets."""
         self._sent: list[pa.RecordBatch] = []
         self._count = 0
@@ -103,15 +116,16 @@ class Recorder:
         self._sets: RecordSets | None = None
         self._batches: Batches | None = None
 
-    def begin(self, block: Block) -> Int64s | None:
+    def begin(self, block: Block) -> tuple[Int64s | None, Int64s | None]:
         """Walk the batch headers of a block. Returns the number of batches of each partition of its Fetch responses,
-        in wire order; None where nobody asks or the bytes are not there."""
+        and [n, 2] batches and records of each of its Produce requests, in wire order; None where nobody asks or the
+        bytes are not there."""
         data = block.done.data
         self._batches = None
         if self.idle or data is None:
-            return None
+            return None, None
         sets = record_sets(block)
-        if not (self._counted or self._watched or self._followed):
+        if not (self._counted or self._weighed or self._watched or self._followed):
             wanted = np.zeros(len(sets), np.bool_)
             for name in ("record_batches", "records"):
                 if name in self.columns:
@@ -119,7 +133,8 @@ class Recorder:
             if not wanted.all():
                 sets = sets.take(np.flatnonzero(wanted))
         self._block, self._sets, self._batches = block, sets, walk(data, sets.at, sets.size)
-        return fetch_batches(block, sets, self._batches) if self._counted else None
+        fetched = fetch_batches(block, sets, self._batches) if self._counted else None
+        return fetched, sent_records(block, sets, self._batches) if self._weighed else None
 
     def parts(self, columns: Mapping[str, Sequence[str]]) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Unresolved rows of the block walked last: records in chunks, then the batches. `columns`: those to make."""

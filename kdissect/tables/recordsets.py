@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.kafka.exchanges.completed import Problems
-from kdissect.kafka.recordsets.batch_layout import AT, BASE_OFFSET, NULL
+from kdissect.kafka.recordsets.batch_layout import AT, BASE_OFFSET, NULL, RECORDS
 from kdissect.kafka.recordsets.batches import Batches
 from kdissect.tables.block import Block, Column, assemble
 from kdissect.tables.declaration.model import CODE, TEXT, TIME_KEY
@@ -150,6 +150,21 @@ def fetch_batches(block: Block, sets: RecordSets, batches: Batches) -> Int64s:
     out = np.zeros(size, np.int64)
     ours = sets.key == FETCH
     out[sets.element[ours]] = counts[ours]
+    return out
+
+
+def sent_records(block: Block, sets: RecordSets, batches: Batches) -> Int64s:
+    """[n, 2]: number of batches, and of records as their headers say, of each partition of the block's Produce
+    requests, in wire order; -1 for the records of a compressed wrapper of old, which tells of none."""
+    size = len(block.nest(PRODUCE, 0).each("topic_data").each("partition_data"))
+    real = batches.real
+    owner, records = batches.owner[real], batches.rows[real, RECORDS]
+    counts = np.bincount(owner, minlength=len(sets))
+    totals = np.bincount(owner, weights=np.maximum(records, 0), minlength=len(sets)).astype(np.int64)
+    totals[owner[records < 0]] = -1
+    out = np.zeros((size, 2), np.int64)
+    ours = sets.key == PRODUCE
+    out[sets.element[ours], 0], out[sets.element[ours], 1] = counts[ours], totals[ours]
     return out
 
 

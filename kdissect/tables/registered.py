@@ -11,7 +11,7 @@ import numpy as np
 from kdissect.kafka.exchanges.completed import Problems, Quality
 from kdissect.kafka.recordsets import batch_columns, batch_layout, producers, record_columns
 from kdissect.kernels.native import in_checkout
-from kdissect.tables import connections, exchanges, fetches, groups, offsets, partitions, producer_ids
+from kdissect.tables import connections, exchanges, fetches, groups, offsets, partitions, producer_ids, produces
 from kdissect.tables.clients import Clients
 from kdissect.tables.declaration.model import By
 from kdissect.tables.makers import BLOCK_MAKERS, Probe, complete, fills, nothing
@@ -44,4 +44,4 @@ def _hold_against_the_declaration() -> None:
 if in_checkout():  # what is installed was held against it when it was built
     _hold_against_the_declaration()
 
-__all__ = ["BLOCK_MAKERS", "exchanges", "fetches", "groups", "offsets", "partitions", "producer_ids"]
+__all__ = ["BLOCK_MAKERS", "exchanges", "fetches", "groups", "offsets", "partitions", "producer_ids", "produces"]

@@ -18,7 +18,7 @@ from kdissect.kafka.exchanges.completed import NULL_TIME
 from kdissect.tables.apinames import api_name
 from kdissect.tables.block import Block, instant
 from kdissect.tables.declaration import SCHEMAS
-from kdissect.tables.declaration.model import ASSIGNMENT, COUNT, TEXT
+from kdissect.tables.declaration.model import ASSIGNMENT, CODE, COUNT, TEXT
 from kdissect.tables.nest import Int64s, Level, lengths, numbers
 
 ZERO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
@@ -35,12 +35,14 @@ class Source:
     name: str = "name"
     topic_id: str = "topic_id"
     partitions: str = ""
+    replicas: str = ""
+    """The list of a partition's replicas, in the elements of `partitions`."""
 
 
 SOURCES: tuple[Source, ...] = (
-    Source(3, 1, "topics", partitions="partitions"),  # Metadata
+    Source(3, 1, "topics", partitions="partitions", replicas="replica_nodes"),  # Metadata
     Source(19, 1, "topics"),  # CreateTopics
-    Source(75, 1, "topics", partitions="partitions"),  # DescribeTopicPartitions
+    Source(75, 1, "topics", partitions="partitions", replicas="replica_nodes"),  # DescribeTopicPartitions
     Source(4, 0, "topic_states", "topic_name"),  # LeaderAndIsr
     Source(6, 0, "topic_states", "topic_name"),  # UpdateMetadata
     Source(20, 1, "responses"),  # DeleteTopics
@@ -69,6 +71,8 @@ def wanted(mentions: bool = False) -> dict[tuple[int, int], set[str]]:
     for source in (*SOURCES, *(MENTIONS if mentions else ())):
         base = source.path.replace("/", ".")
         fields = {source.name, source.topic_id, source.partitions and f"{source.partitions}.error_code"} - {""}
+        if source.replicas:
+            fields.add(f"{source.partitions}.{source.replicas}")
         paths.setdefault((source.key, source.side), set()).update(f"{base}.{field}" for field in fields)
     return paths
 
@@ -84,6 +88,8 @@ class Seen:
     partitions: int
     told: tuple[bool, int, int]
     """(it did not tell the name of the id, ns, API key) of the message that counts as source: the smallest."""
+    replicas: int = 0
+    """The most replicas that any message told of a partition; 0 where none did."""
 
 
 @dataclass(slots=True)
@@ -117,13 +123,15 @@ class Topics:
         )
         found = level.get(source.partitions) if source.partitions else None
         counted = np.zeros(len(level), np.int64) if found is None else lengths(found)
-        for topic_id, topic, first, most in grouped(ids, names, moment, counted):
-            self.note(topic_id, topic, first, most, (False, first, source.key))
+        copies = _replicas(level, source)
+        for topic_id, topic, first, most, replicas in grouped(ids, names, moment, counted, copies):
+            self.note(topic_id, topic, first, most, (False, first, source.key), replicas)
 
     def note(
-        self, topic_id: str | None, topic: str | None, first: int, partitions: int, told: tuple[bool, int, int]
-    ) -> None:
-        """A message at time `first` (ns) mentions this id, this name, or both."""
+        self, topic_id: str | None, topic: str | None, first: int, partitions: int, told: tuple[bool, int, int],
+        replicas: int = 0,
+    ) -> None:  # fmt: skip
+        """A message at time `first` (ns) mentions this id, this name, or both; `replicas`: of a partition, at most."""
         topic_id = None if topic_id == ZERO_ID else topic_id
         topic = topic or None
         if topic_id is None and topic is None:
@@ -135,6 +143,7 @@ class Topics:
         known.first = min(known.first, first)
         known.partitions = max(known.partitions, partitions)
         known.told = min(known.told, told)
+        known.replicas = max(known.replicas, replicas)
 
     def clear(self) -> None:
         """Forget everything."""
@@ -143,7 +152,7 @@ class Topics:
     def merge(self, other: Topics) -> None:
         """Add what another part of the same work has collected."""
         for item in other.seen.values():
-            self.note(item.topic_id, item.topic, item.first, item.partitions, item.told)
+            self.note(item.topic_id, item.topic, item.first, item.partitions, item.told, item.replicas)
 
     def names(self) -> dict[str, str]:
         """Topic id -> name, as far as known now."""
@@ -162,6 +171,20 @@ class Topics:
         names = self.names()
         texts = pa.array([text and names.get(text) for text in ids.dictionary.to_pylist()], TEXT)
         return pc.coalesce(topic, pc.take(texts, ids.indices))
+
+    def resolve_replicas(
+        self, topic: pa.Array | pa.ChunkedArray, topic_id: pa.Array | pa.ChunkedArray
+    ) -> pa.Array | pa.ChunkedArray:
+        """A `replicas` column: the most replicas that was told of a partition of each topic, by its id where rows have
+        one and it is known, else by its name; null where nothing told."""
+        ids: dict[str, int] = {}
+        names: dict[str, int] = {}
+        for item in self.seen.values():
+            if item.replicas and item.topic_id:
+                ids[item.topic_id] = max(ids.get(item.topic_id, 0), item.replicas)
+            if item.replicas and item.topic:
+                names[item.topic] = max(names.get(item.topic, 0), item.replicas)
+        return pc.coalesce(_looked_up(topic_id, ids), _looked_up(topic, names))
 
     def resolve_assignments(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
         """An `assigned_partitions` column with names filled in for topic ids whose name is known now."""
@@ -198,18 +221,41 @@ def topic_columns(rows: Sequence[Seen]) -> dict[str, pa.Array]:
     }
 
 
+def _replicas(level: Level, source: Source) -> Int64s:
+    """The most replicas of a partition, of each topic; 0 where the message does not say."""
+    most = np.zeros(len(level), np.int64)
+    partitions = level.each(source.partitions) if source.replicas else None
+    found = None if partitions is None else partitions.get(source.replicas)
+    if partitions is not None and found is not None:
+        np.maximum.at(most, partitions.parent, lengths(found))
+    return most
+
+
+def _looked_up(texts: pa.Array | pa.ChunkedArray, known: dict[str, int]) -> pa.Array:
+    """The number that each text stands for, null for none."""
+    if isinstance(texts, pa.ChunkedArray):
+        texts = texts.combine_chunks()
+    codes = texts if pa.types.is_dictionary(texts.type) else texts.dictionary_encode()
+    numbers_of = pa.array([known.get(text or "") for text in codes.dictionary.to_pylist()], CODE)
+    return pc.take(numbers_of, codes.indices)
+
+
 def grouped(
-    ids: pa.Array, names: pa.Array, moment: Int64s, partitions: Int64s
-) -> list[tuple[str | None, str | None, int, int]]:
-    """Distinct (id, name) pairs with their first moment and largest number of partitions."""
+    ids: pa.Array, names: pa.Array, moment: Int64s, partitions: Int64s, replicas: Int64s
+) -> list[tuple[str | None, str | None, int, int, int]]:
+    """Distinct (id, name) pairs with their first moment, largest number of partitions and of replicas."""
     pair = numbers(ids.indices, -1) + 1 << 32 | numbers(names.indices, -1) + 1
     distinct, inverse = np.unique(pair, return_inverse=True)
     first = np.full(len(distinct), np.iinfo(np.int64).max)
     np.minimum.at(first, inverse, moment)
     most = np.zeros(len(distinct), np.int64)
     np.maximum.at(most, inverse, partitions)
+    copies = np.zeros(len(distinct), np.int64)
+    np.maximum.at(copies, inverse, replicas)
     id_texts, name_texts = [*ids.dictionary.to_pylist(), None], [*names.dictionary.to_pylist(), None]
     return [
-        (id_texts[(key >> 32) - 1], name_texts[(key & 0xFFFFFFFF) - 1], int(begin), int(size))
-        for key, begin, size in zip(distinct.tolist(), first.tolist(), most.tolist(), strict=True)
+        (id_texts[(key >> 32) - 1], name_texts[(key & 0xFFFFFFFF) - 1], begin, size, count)
+        for key, begin, size, count in zip(
+            distinct.tolist(), first.tolist(), most.tolist(), copies.tolist(), strict=True
+        )
     ]

@@ -11,8 +11,11 @@ import kdissect
 from kdissect.engine.capture import MADE
 
 CAPTURES = Path(__file__).resolve().parents[2] / "captures"
-READ = ("exchanges", "fetches", "fetch_partitions", "list_offsets", "connections", "api_versions")
-TYPES = (("Produce", 0), ("ShareFetch", 78), ("ShareAcknowledge", 79))
+READ = (
+    "exchanges", "fetches", "fetch_partitions", "produces", "produce_partitions", "list_offsets", "connections",
+    "api_versions",
+)  # fmt: skip
+TYPES = (("ShareFetch", 78), ("ShareAcknowledge", 79))
 ASKED = dict.fromkeys(("exchanges", "fetches", "fetch_sessions", "session_partitions", "share_sessions", "findings"))
 
 

@@ -30,6 +30,11 @@ CONTRACT = {
     "forgotten, implied, "
     "fetch_offset, current_leader_epoch, log_start_offset, partition_max_bytes, error_code, high_watermark, "
     "last_stable_offset, lag, record_bytes, batches, preferred_read_replica, reason",
+    "produces": "exchange_id, connection_id, broker, client_id, api_version, acks, timeout_ms, transactional_id, "
+    "requested_at, partitions, partitions_with_error, batches, records, record_bytes, latency_ms, queued_ms, "
+    "broker_ms, replication_ms, waited_for, hold, excess_ms, throttle_ms, error_code",
+    "produce_partitions": "exchange_id, topic, topic_id, partition, batches, records, record_bytes, base_offset, "
+    "log_append_at, log_start_offset, error_code, error_message, current_leader",
     "fetch_sessions": "session_key, broker, session_id, shard, client_ids, connections, opened_at, closed_at, "
     "first_epoch, "
     "last_epoch, left_censored, requests, epoch_gaps, epoch_repeats, wraps, max_partitions, churn, "
@@ -83,7 +88,7 @@ def test_every_column_says_what_it_means():
 def test_types_follow_the_contract():
     for name, schema in SCHEMAS.items():
         for item in schema:
-            if item.name.endswith("_ms") and item.name not in ("max_wait_ms", "transaction_timeout_ms"):
+            if item.name.endswith("_ms") and item.name not in ("max_wait_ms", "transaction_timeout_ms", "timeout_ms"):
                 assert item.type == pa.float64(), (name, item.name)
             if item.name.endswith("_at") or item.name in ("at", "timestamp", "timestamp_asked"):
                 assert item.type == pa.timestamp("us", tz="UTC"), (name, item.name)

@@ -89,14 +89,14 @@ def test_columns_of_the_analysis(world: pytest.MonkeyPatch) -> None:
     fills(By.FETCH_HOLDS, {"fetches": ["hold", "excess_ms", "imagined", "_helper"]})
     with pytest.raises(DeclarationError, match=r"column 'reason': .* it is not declared"):
         fills(By.FETCH_HOLDS, {"fetches": ["hold", "excess_ms", "imagined", "reason"]})
-    with pytest.raises(DeclarationError, match="table 'produces', which 'fetch holds' makes, is not declared"):
-        fills(By.FETCH_HOLDS, {"produces": ["hold"]})
+    with pytest.raises(DeclarationError, match="table 'wishes', which 'fetch holds' makes, is not declared"):
+        fills(By.FETCH_HOLDS, {"wishes": ["hold"]})
 
 
 def test_a_table_that_nobody_makes(world: pytest.MonkeyPatch) -> None:
     tables: dict[str, Table] = makers.TABLES  # type: ignore[assignment]
-    tables["produces"] = table("produces", "Produce exchange", IMAGINED, made=By.BLOCK, key=())
-    with pytest.raises(DeclarationError, match="table 'produces': no row maker is registered"):
+    tables["wishes"] = table("wishes", "Produce exchange", IMAGINED, made=By.BLOCK, key=())
+    with pytest.raises(DeclarationError, match="table 'wishes': no row maker is registered"):
         complete()
 
 

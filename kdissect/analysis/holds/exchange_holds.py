@@ -1,4 +1,4 @@
-"""`exchanges.hold`: why a broker answered when it did, for every API that may wait."""
+"""`exchanges.hold` and `replication_ms`: why a broker answered when it did, for every API that may wait."""
 
 from __future__ import annotations
 
@@ -21,39 +21,16 @@ from kdissect.analysis.holds.fetch_holds import (
     UNKNOWN,
     turns,
 )
-from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, encoded, ints, one, reals, times, words
-from kdissect.tables.declaration.model import By
+from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, encoded, ints, reals, times, words
+from kdissect.tables.declaration.model import MS, By
 from kdissect.tables.makers import fills
 
 JOIN_GROUP, SYNC_GROUP = 11, 14
 
 
-def exchange_holds(
-    exchanges: pa.Table,
-    fetches: pa.Table,
-    messages: Mapping[tuple[str, str], pa.Table] | None = None,
-    throttled: pa.Table | None = None,
-) -> pa.Array:
-    """`exchanges.hold`, a column as long as `exchanges`.
-
-    Fetches have what `fetches` (out of a `HoldTracker`) says. Produce with acks=all may have waited for followers,
-    which its own exchange does not tell: `unknown`. JoinGroup and SyncGroup wait for the `rebalance`; ShareFetch is
-    judged by its own wait. `messages`: nested tables by API and side, read where they are there:
-    ("Produce", "request"): acks; ("ShareFetch", "request"): max_wait_ms, min_bytes; ("ShareFetch", "response"):
-    responses. Without them those APIs have no hold. APIs that wait for nothing have none.
-    `throttled`: exchanges whose throttle windows count, `exchanges` themselves when None.
-    """
-    codes = hold_codes(exchanges, messages or {}, exchanges if throttled is None else throttled)
-    column = one(fetches, "hold")
-    if column is not None and len(column) and len(codes):
-        at = locate(keys_of(exchanges), keys_of(fetches))
-        codes[at >= 0] = coded(column)[at[at >= 0]]
-    return words(codes, HOLDS)
-
-
-def hold_column(codes: npt.NDArray[np.int8]) -> dict[str, pa.Array]:
-    """What is filled in of `exchanges`, from places in HOLDS."""
-    return {"hold": words(codes, HOLDS)}
+def hold_columns(codes: npt.NDArray[np.int8], waits: npt.NDArray[np.float64]) -> dict[str, pa.Array]:
+    """What is filled in of `exchanges`, from places in HOLDS and milliseconds (NaN: unknown)."""
+    return {"hold": words(codes, HOLDS), "replication_ms": pa.array(waits, MS, mask=np.isnan(waits))}
 
 
 def coded(column: pa.Array) -> npt.NDArray[np.int8]:
@@ -67,7 +44,13 @@ def coded(column: pa.Array) -> npt.NDArray[np.int8]:
 def hold_codes(
     exchanges: pa.Table, messages: Mapping[tuple[str, str], pa.Table], throttled: pa.Table
 ) -> npt.NDArray[np.int8]:
-    """`exchange_holds` as places in HOLDS, -1 for none; without those of Fetches, which are told elsewhere."""
+    """`hold` as places in HOLDS, -1 for none; without those of Fetch and Produce, which are told in their own tables.
+
+    JoinGroup and SyncGroup wait for the `rebalance`; ShareFetch is judged by its own wait. `messages`: nested tables by
+    API and side, read where they are there: ("ShareFetch", "request"): max_wait_ms, min_bytes; ("ShareFetch",
+    "response"): responses. Without them it has no hold, nor have APIs that wait for nothing. `throttled`: exchanges
+    whose throttle windows count.
+    """
     hold = np.full(exchanges.num_rows, -1, np.int8)
     if not len(hold):
         return hold
@@ -75,16 +58,10 @@ def hold_codes(
     key, error = ints(exchanges, "api_key"), ints(exchanges, "error_code", 0)
     broker_ms = reals(exchanges, "broker_ms")
     answered = ~np.isnan(broker_ms)
-    muted = _muted(exchanges, keys[0], throttled)
-    usual = np.where(error != 0, ERROR, np.where(muted, THROTTLED, -1)).astype(np.int8)
+    held_back = muted(exchanges, keys[0], throttled)
+    usual = np.where(error != 0, ERROR, np.where(held_back, THROTTLED, -1)).astype(np.int8)
     waits = ((key == JOIN_GROUP) | (key == SYNC_GROUP)) & answered
     hold[waits] = np.where(usual[waits] >= 0, usual[waits], REBALANCE)
-    produce = messages.get(("Produce", "request"))
-    if produce is not None and produce.num_rows:
-        at = locate(keys, keys_of(produce))
-        every = (at >= 0) & answered
-        every[every] = ints(produce, "acks")[at[every]] == -1
-        hold[every] = np.where(usual[every] >= 0, usual[every], UNKNOWN)
     share = messages.get(("ShareFetch", "request"))
     if share is not None and share.num_rows:
         at = locate(keys, keys_of(share))
@@ -100,22 +77,22 @@ def hold_codes(
     return hold
 
 
-def _muted(exchanges: pa.Table, connections: Int64s, throttled: pa.Table) -> Flags:
+def muted(exchanges: pa.Table, connections: Int64s, throttled: pa.Table) -> Flags:
     """Requests that a broker could begin with only inside the throttle window of the response before them."""
     used, begun = times(exchanges, "request_last_at"), turns(exchanges)
     start = times(throttled, "response_first_at")
     length = (np.nan_to_num(reals(throttled, "throttle_ms")) * MILLI).astype(np.int64)
     kept = np.flatnonzero((start != NULL_TIME) & (length > 0))
-    muted = np.zeros(exchanges.num_rows, np.bool_)
+    found = np.zeros(exchanges.num_rows, np.bool_)
     if not len(kept):
-        return muted
+        return found
     start, length = start[kept], length[kept]
     owner = keys_of(throttled)[0][kept]
     distinct, owner = np.unique(owner, return_inverse=True)
     place = np.minimum(np.searchsorted(distinct, connections), len(distinct) - 1)
     mine = np.flatnonzero((distinct[place] == connections) & (used != NULL_TIME))
     if not len(mine):
-        return muted
+        return found
     # (connection, time) as one number: connections are few, times small once counted from the earliest.
     low = min(int(start.min()), int(begun[mine].min()))
     width = max(int(start.max()), int(begun[mine].max())) - low + 2
@@ -125,8 +102,8 @@ def _muted(exchanges: pa.Table, connections: Int64s, throttled: pa.Table) -> Fla
     last = np.searchsorted(windows, asked, side="right") - 1
     window = order[np.maximum(last, 0)]
     inside = (last >= 0) & (owner[window] == place[mine]) & (begun[mine] < start[window] + length[window])
-    muted[mine] = inside
-    return muted
+    found[mine] = inside
+    return found
 
 
 def _acquired(response: pa.Table | None, keys: tuple[Int64s, Int64s]) -> Int64s:
@@ -147,4 +124,4 @@ def _acquired(response: pa.Table | None, keys: tuple[Int64s, Int64s]) -> Int64s:
     return sizes[at]
 
 
-fills(By.EXCHANGE_HOLDS, {"exchanges": hold_column(np.zeros(0, np.int8))})
+fills(By.EXCHANGE_HOLDS, {"exchanges": hold_columns(np.zeros(0, np.int8), np.zeros(0))})

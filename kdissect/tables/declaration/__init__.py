@@ -16,6 +16,7 @@ from kdissect.tables.declaration.apis import API_VERSIONS, GROUPS, LIST_OFFSETS,
 from kdissect.tables.declaration.diagnosis import CAPTURE_QUALITY, FINDINGS, PROBLEMS
 from kdissect.tables.declaration.fetching import FETCH_PARTITIONS, FETCHES
 from kdissect.tables.declaration.model import Column, Table
+from kdissect.tables.declaration.producing import PRODUCE_PARTITIONS, PRODUCES
 from kdissect.tables.declaration.record_data import PRODUCERS, RECORD_BATCHES, RECORDS
 from kdissect.tables.declaration.sessions import FETCH_SESSIONS, SESSION_PARTITIONS, SHARE_SESSIONS
 from kdissect.tables.declaration.traffic import CONNECTIONS, EXCHANGES
@@ -29,6 +30,8 @@ TABLES: Mapping[str, Table] = MappingProxyType(
             EXCHANGES,
             FETCHES,
             FETCH_PARTITIONS,
+            PRODUCES,
+            PRODUCE_PARTITIONS,
             FETCH_SESSIONS,
             SESSION_PARTITIONS,
             SHARE_SESSIONS,

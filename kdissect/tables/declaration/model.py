@@ -29,6 +29,7 @@ TIME = pa.timestamp("us", tz="UTC")
 BINARY = pa.binary()
 TEXTS = pa.list_(pa.field("item", TEXT))
 OFFSETS = pa.list_(pa.field("item", COUNT))
+CODES = pa.list_(pa.field("item", CODE))
 HEADERS = pa.list_(pa.field("item", pa.struct([pa.field("key", TEXT), pa.field("value", BINARY)])))
 ASSIGNMENT = pa.list_(
     pa.field(
@@ -74,6 +75,8 @@ class By(StrEnum):
     """The analysis: fetch sessions."""
     FETCH_HOLDS = "fetch holds"
     """The analysis: why fetches were answered when they were."""
+    PRODUCE_HOLDS = "produce holds"
+    """The analysis: what Produce requests waited for."""
     EXCHANGE_HOLDS = "exchange holds"
     """The analysis: the same of every exchange that may wait."""
     SHARES = "share sessions"
@@ -91,7 +94,7 @@ class By(StrEnum):
     @property
     def analysis(self) -> bool:
         """Part of the analysis."""
-        return self in (By.SESSIONS, By.FETCH_HOLDS, By.EXCHANGE_HOLDS, By.SHARES, By.FINDINGS)
+        return self in (By.SESSIONS, By.FETCH_HOLDS, By.PRODUCE_HOLDS, By.EXCHANGE_HOLDS, By.SHARES, By.FINDINGS)
 
 
 class Gathering(StrEnum):

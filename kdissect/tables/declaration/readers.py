@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from kdissect.tables.declaration import TABLES
 from kdissect.tables.declaration.model import NOTHING, Api, DeclarationError, Path, Reads
 
-PRODUCE, SHARE_FETCH, SHARE_ACKNOWLEDGE = Api(0), Api(78), Api(79)
+SHARE_FETCH, SHARE_ACKNOWLEDGE = Api(78), Api(79)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,11 +68,17 @@ FETCH_HOLDS = reader(
     "broker_ms throttle_ms queued_ms",
     list_offsets="exchange_id topic partition asked offset error_code isolation_level",
 )
+PRODUCE_HOLDS = reader(
+    "what tells how long requests to produce waited for followers",
+    produces="exchange_id broker acks error_code request_last_at response_first_at broker_ms queued_ms",
+    produce_partitions="exchange_id topic topic_id partition base_offset error_code replicas",
+    fetches="exchange_id broker replica_id request_last_at response_first_at",
+    fetch_partitions="exchange_id topic topic_id partition fetch_offset record_bytes",
+    exchanges="exchange_id response_first_at throttle_ms",
+)
 EXCHANGE_HOLDS = reader(
     "what tells why exchanges were answered when they were",
-    PRODUCE.request("acks")
-    | SHARE_FETCH.request("max_wait_ms", "min_bytes")
-    | SHARE_FETCH.response("responses.partitions.records"),
+    SHARE_FETCH.request("max_wait_ms", "min_bytes") | SHARE_FETCH.response("responses.partitions.records"),
     exchanges=" ".join(FETCH_HOLDS.tables["exchanges"]),
 )
 _ACKNOWLEDGED = (
@@ -169,7 +175,7 @@ LATENCY = reader(
 BUDGET = reader(
     "time budgets",
     exchanges="exchange_id connection_id client_id broker api_key status hold request_first_at response_last_at "
-    "request_transfer_ms network_ms queued_ms broker_ms response_transfer_ms network_kind",
+    "request_transfer_ms network_ms queued_ms broker_ms replication_ms response_transfer_ms network_kind",
     fetches="exchange_id max_wait_ms record_bytes",
     connections="connection_id group_id ended_at",
 )

@@ -170,6 +170,13 @@ EXCHANGES = table(
     ),
     Column("response_transfer_ms", MS, "Response's last byte - its first byte."),
     Column(
+        "replication_ms",
+        MS,
+        "Part of broker_ms in which a Produce waited for followers, as in `produces`; null where the capture cannot "
+        "tell.",
+        by=By.EXCHANGE_HOLDS,
+    ),
+    Column(
         "request_resent_ms",
         MS,
         "Part of network_ms: from the request's last byte to the last copy of its bytes that was needed; null where "
@@ -196,9 +203,8 @@ EXCHANGES = table(
     Column(
         "hold",
         TEXT,
-        "Why the broker answered when it did: data, timeout, throttled, error, immediate, "
-        "rebalance (JoinGroup, SyncGroup), unknown (of a Produce with acks=all too: it may have waited for followers); "
-        "null for APIs that wait for nothing.",
+        "Why the broker answered when it did: data, timeout, throttled, error, immediate, replication (Produce, "
+        "measured), rebalance (JoinGroup, SyncGroup), unknown; null for APIs that wait for nothing.",
         by=By.EXCHANGE_HOLDS,
     ),
     Column(

@@ -1,0 +1,372 @@
+"""What Produce requests waited for: `replication_ms`, `waited_for`, `hold` and `excess_ms` of `produces`.
+
+With acks -1 a leader answers once every follower in sync has the records. A follower has them when its next fetch of
+the partition asks for an offset behind them: so the wait is read off the followers' fetches, where they are in the
+capture (the leader's, that is, for followers fetch from it).
+
+- One replica (Metadata told of no more): nobody was waited for, 0.
+- A follower passed the batch with its first fetch of a greater offset than the batch's first (batches travel whole).
+- A follower that did not pass was waited for where its last fetch asked for the very offset at which a batch was
+  appended afterwards (it stood at the log's end, so it was in sync), until that batch was answered: then the leader had
+  thrown it out (replica.lag.time.max.ms).
+- The wait ended with the answer where the last pass lies within LAST_PASS_MS before it, or a follower never came; else
+  with the last pass (the rest is the leader's own), if all other replicas passed. Anything else is null.
+- It began when the first answer that carried the batch left for a follower, where that fetch lay open when the
+  request's turn came, or others of the connection stood before the request; else APPEND_MS after its turn.
+
+Rows depend on the order of instants only, so any cut of the same rows gives the same results. Memory: rows held back
+for the watermark, and fetches of followers since the earliest of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kdissect.analysis.exchange_keys import keys_of, locate
+from kdissect.analysis.holds.exchange_holds import muted
+from kdissect.analysis.holds.fetch_holds import ERROR, HOLDS, IMMEDIATE, REPLICATION, THROTTLED, UNKNOWN, turns
+from kdissect.analysis.sessions.session_rules import MAX_WAITING
+from kdissect.arrays.arrow import (
+    MILLI,
+    NULL_TIME,
+    Coder,
+    Flags,
+    Int64s,
+    begins,
+    distinct,
+    ints,
+    joined,
+    reals,
+    times,
+    with_columns,
+    words,
+)
+from kdissect.tables.declaration.model import CODE, CODES, MS, By
+from kdissect.tables.makers import fills
+
+LAST_PASS_MS = 10.0
+"""The answer leaves 1.5 ms (median) after the fetch that ends the wait, and hardly ever 10."""
+APPEND_MS = 1.0
+"""What a leader takes to append, where nothing shows it."""
+LEAST_MS = 5.0
+"""Less is measured and not named: a leader goes on with its own work for some milliseconds after the records left for a
+follower (by brokers' logs 3.7 % of the waits of 2 ms and more were such, 1.5 % of those of 5)."""
+ALL = -1
+NONE = np.iinfo(np.int64).max
+MOST_EVENTS = 1 << 20
+"""Fetches of partitions by followers that are remembered, 40 MB; then the older half is forgotten: null, not wrong."""
+Reals = npt.NDArray[np.float64]
+
+
+@dataclass(slots=True)
+class _Events:
+    """What followers did, in order of (partition, follower, at): rows of equal length."""
+
+    partition: Int64s
+    follower: Int64s
+    at: Int64s
+    """µs: an asking's arrival, or when an answer with records left."""
+    value: Int64s
+    """The offset asked for; of an answer the arrival of its request."""
+
+    @classmethod
+    def none(cls) -> _Events:
+        """No rows."""
+        return cls(*(np.zeros(0, np.int64) for _ in range(4)))
+
+    def and_(self, other: _Events) -> _Events:
+        """Both, in order."""
+        rows = [
+            np.concatenate([getattr(self, name), getattr(other, name)])
+            for name in ("partition", "follower", "at", "value")
+        ]
+        order = np.lexsort((rows[3], rows[2], rows[1], rows[0]))
+        return _Events(*(row[order] for row in rows))
+
+    def take(self, kept: Flags | Int64s) -> _Events:
+        """Some rows."""
+        return _Events(self.partition[kept], self.follower[kept], self.at[kept], self.value[kept])
+
+    def firsts(self) -> Int64s:
+        """Where each follower of each partition begins, and the end."""
+        n = len(self.at)
+        if not n:
+            return np.zeros(1, np.int64)
+        new = (self.partition[1:] != self.partition[:-1]) | (self.follower[1:] != self.follower[:-1])
+        return np.concatenate([[0], np.flatnonzero(new) + 1, [n]]).astype(np.int64)
+
+
+class ReplicationTracker:
+    """Follows what followers fetch, and says of each Produce how long it waited for them, and for whom."""
+
+    def __init__(self) -> None:
+        self.brokers, self.topics = Coder(), Coder()
+        self._asked, self._given = _Events.none(), _Events.none()
+        self._appended: Int64s = np.zeros((0, 4), np.int64)
+        """[n, 4]: partition, offset, turn and answer of batches."""
+        self._waiting: tuple[pa.Table, pa.Table] | None = None
+
+    def feed(
+        self,
+        produces: pa.Table,
+        partitions: pa.Table,
+        fetches: pa.Table,
+        fetched: pa.Table,
+        throttled: pa.Table,
+        watermark: int = 2**63 - 1,
+    ) -> pa.Table:
+        """The rows of `produces` whose instants lie before the watermark (microseconds), with what is filled in.
+
+        `partitions`: their rows of `produce_partitions`; `fetches`, `fetched`: rows of `fetches` and
+        `fetch_partitions`, all of an exchange together; `throttled`: exchanges whose throttle windows count.
+        `watermark`: no row of a later call has its request's last byte, or its response's first one, before it.
+        """
+        self._follow(fetches, fetched)
+        if produces.num_rows:
+            held = muted(produces, keys_of(produces)[0], throttled)
+            produces = produces.append_column("_muted", pa.array(held))
+        if self._waiting is not None:
+            produces, partitions = joined(self._waiting[0], produces), joined(self._waiting[1], partitions)
+        self._waiting = None
+        return self._settle(produces, partitions, watermark)
+
+    @property
+    def waiting(self) -> int:
+        """Rows held back for the watermark."""
+        return 0 if self._waiting is None else self._waiting[0].num_rows
+
+    def finish(self) -> pa.Table:
+        """The rows that were held back."""
+        last, self._waiting = self._waiting, None
+        none = pa.table({})
+        return self._settle(*(last or (none, none)), 2**63 - 1)
+
+    def _settle(self, produces: pa.Table, partitions: pa.Table, watermark: int) -> pa.Table:
+        used, answered = times(produces, "request_last_at"), times(produces, "response_first_at")
+        if watermark != 2**63 - 1:
+            if len(used) > MAX_WAITING:
+                watermark = max(watermark, int(np.median(used)))
+            due = (used < watermark) & (answered < watermark)
+            if not due.all():
+                rest = produces.filter(pa.array(~due))
+                produces = produces.filter(pa.array(due))
+                mine = locate(keys_of(partitions), keys_of(rest)) >= 0
+                self._waiting = rest, partitions.filter(pa.array(mine))
+                partitions = partitions.filter(pa.array(~mine))
+        found = _columns(produces, self._waits(produces, partitions))
+        waits = [] if self._waiting is None else [times(self._waiting[0], "request_last_at")]
+        known = np.concatenate([np.array([watermark], np.int64), *waits])
+        self._forget(int(known[known != NULL_TIME].min()))
+        kept = produces.drop_columns(["_muted"]) if "_muted" in produces.column_names else produces
+        return with_columns(kept, found)
+
+    def _place(self, table: pa.Table, broker: Int64s) -> Int64s:
+        """Broker, topic and partition as one number; -1 where it has none."""
+        names, ids = self.topics.column(table, "topic"), self.topics.column(table, "topic_id")
+        topic, partition = np.where(names >= 0, names, ids), ints(table, "partition")
+        good = (broker >= 0) & (topic >= 0) & (topic < 1 << 22) & (partition >= 0) & (partition < 1 << 24)
+        return np.where(good, broker << 46 | topic << 24 | np.where(good, partition, 0), -1)
+
+    def _follow(self, fetches: pa.Table, fetched: pa.Table) -> None:
+        """Take down what followers asked for, and when they were answered with records."""
+        mine = np.flatnonzero((ints(fetches, "replica_id") >= 0) & (times(fetches, "request_last_at") != NULL_TIME))
+        if not len(mine) or not fetched.num_rows:
+            return
+        fetches = fetches.take(pa.array(mine))
+        at = locate(keys_of(fetched), keys_of(fetches))
+        rows = np.flatnonzero(at >= 0)
+        at, fetched = at[rows], fetched.take(pa.array(rows))
+        place = self._place(fetched, self.brokers.column(fetches, "broker")[at])
+        follower, arrived = ints(fetches, "replica_id")[at], times(fetches, "request_last_at")[at]
+        answered, offset = times(fetches, "response_first_at")[at], ints(fetched, "fetch_offset")
+        asked = (place >= 0) & (offset >= 0)
+        given = (place >= 0) & (ints(fetched, "record_bytes", 0) > 0) & (answered != NULL_TIME)
+        if asked.any():
+            self._asked = self._asked.and_(_Events(place, follower, arrived, offset).take(asked))
+        if given.any():
+            self._given = self._given.and_(_Events(place, follower, answered, arrived).take(given))
+
+    def _forget(self, since: int) -> None:
+        """Drop what no row that is still to come can need: askings before `since` but the last ones, answers."""
+        self._appended = self._appended[self._appended[:, 3] >= since]
+        if len(self._asked.at):
+            kept = self._asked.at >= since
+            kept[:-1] |= kept[1:]  # the one before: where the follower stood
+            kept[self._asked.firsts()[1:] - 1] = True
+            self._asked = self._asked.take(_bounded(kept, self._asked.at))
+        if len(self._given.at):
+            self._given = self._given.take(_bounded(self._given.at >= since, self._given.at))
+
+    def _waits(self, produces: pa.Table, partitions: pa.Table) -> _Waits:
+        """How long each Produce waited for followers."""
+        n = produces.num_rows
+        out = _Waits(np.full(n, np.nan), np.zeros((0, 2), np.int64))
+        broker_ms, answered = reals(produces, "broker_ms"), times(produces, "response_first_at")
+        every = (ints(produces, "acks", 0) == ALL) & ~np.isnan(broker_ms)
+        if not every.any() or not partitions.num_rows:
+            return out
+        owner = locate(keys_of(partitions), keys_of(produces))
+        good = (ints(partitions, "error_code", -1) == 0) | (ints(partitions, "replicas", 0) == 1)
+        picked = np.flatnonzero((owner >= 0) & good)
+        picked = picked[every[owner[picked]]]
+        owner, partitions = owner[picked], partitions.take(pa.array(picked))
+        replicas, base = ints(partitions, "replicas", 0), ints(partitions, "base_offset")
+        place = self._place(partitions, self.brokers.column(produces, "broker")[owner])
+        many = np.flatnonzero((replicas > 1) & (place >= 0) & (base >= 0))
+        turn, done = turns(produces)[owner], answered[owner]
+        pairs = self._passes(place[many], base[many], turn[many], done[many])
+        pipelined = np.nan_to_num(reals(produces, "queued_ms"))[owner[many]] > 0
+        begun, ended = np.full(len(owner), NONE), np.full(len(owner), NONE)
+        begun[many], ended[many] = pairs.waits(replicas[many], turn[many], done[many], pipelined)
+        told = ended != NONE
+        known = np.bincount(owner, minlength=n) > 0
+        known[owner[(replicas != 1) & ~told]] = False
+        first, last = np.full(n, NONE), np.full(n, NULL_TIME)
+        np.minimum.at(first, owner[told], begun[told])
+        np.maximum.at(last, owner[told], ended[told])
+        measured = known & (last != NULL_TIME)
+        out.ms[known] = 0.0
+        out.ms[measured] = np.clip((last - first)[measured] / MILLI, 0, broker_ms[measured])
+        row = owner[many[pairs.batch]]
+        named = pairs.last & (out.ms[row] > 0) & (ended[many[pairs.batch]] == last[row])
+        out.who = distinct(np.stack([row[named], pairs.follower[named]], axis=1))
+        return out
+
+    def _passes(self, place: Int64s, base: Int64s, turn: Int64s, done: Int64s) -> _Passes:
+        """What each follower of its partition did with each batch."""
+        asked, given = self._asked, self._given
+        firsts = asked.firsts()
+        heads = asked.partition[firsts[:-1]]
+        low, high = np.searchsorted(heads, place, "left"), np.searchsorted(heads, place, "right")
+        count = high - low
+        batch = np.repeat(np.arange(len(place)), count)
+        group = np.repeat(low, count) + np.arange(len(batch)) - np.repeat(begins(count)[:-1], count)
+        begin, end = firsts[group], firsts[np.minimum(group + 1, len(firsts) - 1)]
+        self._appended = np.concatenate([self._appended, np.stack([place, base, turn, done], axis=1)])
+        if not len(batch):
+            none, never = np.zeros(0, np.int64), np.zeros(0, np.bool_)
+            return _Passes(none, none, none, none, none, never, never)
+        at = _bisect(asked.value, _bisect(asked.at, begin, end, turn[batch]), end, base[batch] + 1)
+        seen = np.minimum(at, len(asked.at) - 1)
+        came = (at < end) & (asked.value[seen] > base[batch]) & (asked.at[seen] <= done[batch])
+        passed, follower = np.where(came, asked.at[seen], NONE), asked.follower[begin]
+        # A follower that did not come: where it stood, since when, and what was appended there.
+        stood = _bisect(asked.at, begin, end, done[batch] + 1) - 1
+        heard = stood >= begin
+        where, since = asked.value[np.maximum(stood, 0)], asked.at[np.maximum(stood, 0)]
+        known = self._appended
+        head = locate((place[batch], where), (known[:, 0].copy(), known[:, 1].copy()))
+        missed = ~came & heard & (head >= 0)
+        missed &= (since <= known[head, 2]) & (turn[batch] < known[head, 3])
+        # The answer that brought the records: the last one to this follower before it passed.
+        left, wanted = np.full(len(batch), NONE), np.full(len(batch), NONE)
+        if len(given.at):
+            firsts = given.firsts()
+            owner = given.partition[firsts[:-1]], given.follower[firsts[:-1]]
+            group = locate((place[batch], follower), owner)
+            begin, end = firsts[np.maximum(group, 0)], firsts[np.maximum(group, 0) + 1]
+            at = _bisect(given.at, begin, end, np.where(came, passed + 1, NULL_TIME)) - 1
+            good = (group >= 0) & (at >= begin)
+            left[good], wanted[good] = given.at[at[good]], given.value[at[good]]
+        return _Passes(batch, follower, passed, left, wanted, came, missed)
+
+
+def _bounded(kept: Flags, at: Int64s) -> Flags:
+    """The same, without the older half where there are more than MOST_EVENTS."""
+    return kept & (at >= np.median(at)) if int(kept.sum()) > MOST_EVENTS else kept
+
+
+@dataclass(slots=True)
+class _Passes:
+    """What followers did with batches: a row for each pair."""
+
+    batch: Int64s
+    follower: Int64s
+    passed: Int64s
+    """When it asked for what comes behind the batch."""
+    left: Int64s
+    """When the records left for it."""
+    asked: Int64s
+    """When it had asked for them."""
+    came: Flags
+    missed: Flags
+    """It was in sync, and never came."""
+    last: Flags = field(default_factory=lambda: np.zeros(0, np.bool_))
+    """It was waited for last; told by `waits`."""
+
+    def waits(self, replicas: Int64s, turn: Int64s, done: Int64s, pipelined: Flags) -> tuple[Int64s, Int64s]:
+        """Begin and end of the wait of each batch, µs; NONE where they cannot be told."""
+        n = len(replicas)
+        came, batch = self.came, self.batch
+        count = np.bincount(batch[came], minlength=n)
+        missed = np.bincount(batch[self.missed], minlength=n) > 0
+        latest = np.full(n, NULL_TIME)
+        np.maximum.at(latest, batch[came], self.passed[came])
+        near = (count > 0) & (latest > done - int(LAST_PASS_MS * MILLI))
+        every = (count > 0) & (count >= replicas - 1)
+        end = np.where(missed | near, done, np.where(every, latest, NONE))
+        left, asked = np.full(n, NONE), np.full(n, NONE)
+        np.minimum.at(left, batch[came], self.left[came])
+        first = came & (self.left == left[batch])
+        np.minimum.at(asked, batch[first], self.asked[first])
+        usable = (left != NONE) & (left >= turn) & (pipelined | (asked <= turn))
+        begin = np.where(usable, left, turn + int(APPEND_MS * MILLI))
+        self.last = np.where(missed[batch], self.missed, came & (self.passed == latest[batch]))
+        return begin, np.where(end == NONE, NONE, end)
+
+
+@dataclass(slots=True)
+class _Waits:
+    """Per Produce: milliseconds (NaN: unknown), and whom it waited for as (row, node id), in order."""
+
+    ms: Reals
+    who: Int64s
+
+
+def _bisect(values: Int64s, begin: Int64s, end: Int64s, wanted: Int64s) -> Int64s:
+    """For each row the first place of [begin, end) whose value is not below `wanted`, `end` for none.
+
+    Values rise within each stretch; offsets fall where a log was cut back: the caller looks at what was found."""
+    low, high = begin.copy(), end.copy()
+    while (open_ := low < high).any():
+        middle = (low + high) // 2
+        there = values[np.minimum(middle, len(values) - 1)] >= wanted
+        high = np.where(open_ & there, middle, high)
+        low = np.where(open_ & ~there, middle + 1, low)
+    return low
+
+
+def _columns(produces: pa.Table, waits: _Waits) -> dict[str, pa.Array]:
+    """What is filled in of `produces`."""
+    broker_ms, acks = reals(produces, "broker_ms"), ints(produces, "acks", 0)
+    held, error = ints(produces, "_muted", 0) > 0, ints(produces, "error_code", 0)
+    every = (acks == ALL) & ~np.isnan(broker_ms)
+    ms = np.where(every, waits.ms, np.nan)
+    long = (ms >= LEAST_MS) & (ms > broker_ms / 2)
+    hold = np.select(
+        [~every, held, long, error != 0, ms == 0], [-1, THROTTLED, REPLICATION, ERROR, IMMEDIATE], UNKNOWN
+    ).astype(np.int8)
+    excess = np.where(every, broker_ms - ms, np.where(acks == 1, broker_ms, np.nan))
+    excess = np.where(held, np.nan, excess)
+    sizes = np.bincount(waits.who[:, 0], minlength=len(ms))
+    places = pa.array(begins(sizes), pa.int32(), mask=np.append(sizes == 0, False))
+    return {
+        "replication_ms": pa.array(ms, MS, mask=np.isnan(ms)),
+        "waited_for": pa.ListArray.from_arrays(places, pa.array(waits.who[:, 1], CODE)).cast(CODES),
+        "hold": words(hold, HOLDS),
+        "excess_ms": pa.array(excess, MS, mask=np.isnan(excess)),
+    }
+
+
+def _filled() -> Mapping[str, Mapping[str, pa.Array]]:
+    """The columns that are filled, found out on no rows."""
+    none = pa.table({name: pa.array([], CODE) for name in ("acks", "broker_ms")})
+    return {"produces": _columns(none, _Waits(np.zeros(0), np.zeros((0, 2), np.int64)))}
+
+
+fills(By.PRODUCE_HOLDS, _filled())
