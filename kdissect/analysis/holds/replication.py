@@ -161,7 +161,7 @@ class ReplicationTracker:
         found = _columns(produces, self._waits(produces, partitions))
         waits = [] if self._waiting is None else [times(self._waiting[0], "request_last_at")]
         known = np.concatenate([np.array([watermark], np.int64), *waits])
-        self._forget(int(known[known != NULL_TIME].min()))
+        self._forget(int(known[known != NULL_TIME].min(initial=2**63 - 1)))
         kept = produces.drop_columns(["_muted"]) if "_muted" in produces.column_names else produces
         return with_columns(kept, found)
 
