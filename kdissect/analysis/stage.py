@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kdissect.analysis.sessions.session_rules import MAX_WAITING
 from kdissect.arrays.arrow import Int64s, ints, one, reals, whole, with_columns
 from kdissect.arrays.dictionaries import unified
 from kdissect.tables.declaration import SCHEMAS, TABLES, readers
@@ -47,10 +48,17 @@ Messages = Mapping[tuple[int, int], pa.Table]
 
 
 class Stage:
-    """What the tables asked for need of the analysis. `asked`: table -> columns that will be read (None: all)."""
+    """What the tables asked for need of the analysis. `asked`: table -> columns that will be read (None: all).
+    `waiting`: rows that may wait for the watermark before some are worked on all the same."""
 
-    def __init__(self, asked: Mapping[str, Sequence[str] | None], slow: float | None = None) -> None:
+    def __init__(
+        self,
+        asked: Mapping[str, Sequence[str] | None],
+        slow: float | None = None,
+        waiting: int = MAX_WAITING,
+    ) -> None:
         self.slow = slow
+        self._most = waiting
         self.asked = {name: frozenset(TABLES[name].by_name if c is None else c) for name, c in asked.items()}
         wanted = {TABLES[name].made for name in asked} | {
             TABLES[name].by_name[column].by for name, columns in self.asked.items() for column in columns
@@ -148,7 +156,7 @@ class Stage:
             out["produces"] = self._replication(tables, watermark, last)
         if self.follows:
             if self._tracker is None:
-                self._tracker = SessionTracker(stays="session_partitions" in self.asked)
+                self._tracker = SessionTracker(stays="session_partitions" in self.asked, waiting=self._most)
             if (offered := tables.get("api_versions")) is not None:
                 self._tracker.learn(sharded_brokers(offered))
             found = self._tracker.feed(tables["fetches"], tables["fetch_partitions"], watermark)
@@ -161,7 +169,7 @@ class Stage:
                     out[name] = pa.concat_tables([out[name], more])
         if self.holds:
             if self._holder is None:
-                self._holder = HoldTracker()
+                self._holder = HoldTracker(self._most)
             offsets = tables.get("list_offsets")
             if offsets is not None and offsets.num_rows:
                 offsets = with_instants(whole(offsets), whole(tables["exchanges"]))

@@ -308,19 +308,21 @@ class Dataset(Mapping[str, "DataFrame"]):
         from pyspark.sql.functions import broadcast
 
         names, plan = self._names, self.plan
-        brokers = names.brokers.names()
-        count = max(1, min(len(set(brokers.values())), len(plan.labels)))
+        places = analysing.dealt(names.brokers.names(), self._outcome.weights, len(plan.labels))
+        count = 1 + max((place for _, _, place in places), default=0)
         tables = sorted(decoding.split_tables(Stage(plan.tables)))
         rows = self._decoded.where(self._decoded["table"].isin(tables)).withColumnRenamed("broker", "address")
-        known = self.spark.createDataFrame(list(brokers.items()), "address string, broker string")
-        rows = rows.join(broadcast(known), "address").select(*STAGED.names)
-        ordered = rows.repartition(count, "broker").sortWithinPartitions("broker")
+        numbers = labels(count)
+        numbered = [(address, broker, numbers[place]) for address, broker, place in places]
+        known = self.spark.createDataFrame(numbered, "address string, broker string, place int")
+        rows = rows.join(broadcast(known), "address").select(*STAGED.names, "place")
+        ordered = rows.repartition(count, "place").drop("place").sortWithinPartitions("broker", "at", "lot")
         made = ordered.mapInArrow(partial(_analyse, plan=plan, names=names), spark_schema(STAGED))
-        return made.persist(StorageLevel.DISK_ONLY)
+        return made.repartition(len(plan.labels)).persist(StorageLevel.DISK_ONLY)
 
     def _findings(self) -> DataFrame:
         analysed, decoded = self._analysed, self._decoded
-        rows = analysed.where(analysed["table"].isin(list(analysing.FOUND_IN)))
+        rows = analysed.where(analysed["table"].isin([analysing.EVIDENCE + name for name in analysing.FOUND_IN]))
         rows = rows.unionByName(decoded.where(decoded["table"].isin(list(analysing.DECODED)))).repartition(1)
         find = partial(analysing.find, plan=self.plan, names=self._names)
         return rows.mapInArrow(find, spark_schema(self._schema("findings")))

@@ -22,7 +22,7 @@ from kdissect.spark.stages.giant_connections import UNIT
 from kdissect.spark.stages.indexing import index
 from kdissect.spark.stages.plan import INDEX, Plan, source_of
 from kdissect.spark.stages.resolving import put_together
-from kdissect.spark.stages.table_cells import opened
+from kdissect.spark.stages.table_cells import Cell, opened
 from kdissect.tables.declaration import columns_of
 from kdissect.tables.recording import Reading
 
@@ -93,14 +93,14 @@ def simulated(
         for i in range(batch.num_rows):
             buckets[batch.column("bucket")[i].as_py()].append(batch.slice(i, 1))
     staged = [row for bucket in buckets for row in _listed(decoding.decode(_sorted(bucket), plan))]
-    units = [row for row in staged if row[0] == UNIT]
+    units = [row for row in staged if row.table == UNIT]
     assert giant is None or len(units) > partitions
     for start in range(min(3, len(units))):
         staged += _listed(decoding.decode_units([_batch(units[start::3])], plan))
-    return tables_of(plan, staged, [(name, data) for name, _, data in staged if name.startswith("_")])
+    return tables_of(plan, staged, [(row.table, row.data) for row in staged if row.table.startswith("_")])
 
 
-def tables_of(plan: Plan, staged: list[tuple[str, str, bytes]], notes: list[tuple[str, bytes]]) -> dict[str, pa.Table]:
+def tables_of(plan: Plan, staged: list[Cell], notes: list[tuple[str, bytes]]) -> dict[str, pa.Table]:
     """The tables of a plan out of what was decoded and the notes for the driver."""
     outcome = put_together(plan, notes)
     names = outcome.names
@@ -109,21 +109,22 @@ def tables_of(plan: Plan, staged: list[tuple[str, str, bytes]], notes: list[tupl
     split = decoding.split_tables(stage)
     made = staged
     if not stage.idle:
-        rows = sorted(((brokers.get(b, b), n, d) for n, b, d in staged if n in split), key=lambda row: row[0])
-        batches = [_batch([(name, broker, data)]) for broker, name, data in rows]
+        rows = [row._replace(broker=brokers.get(row.broker, row.broker)) for row in staged if row.table in split]
+        batches = [_batch([row]) for row in sorted(rows, key=lambda row: (row.broker, row.at, row.lot))]
         analysed = _listed(analysing.analyse(batches, plan, names))
-        made = [row for row in staged if row[0] not in analysing.MADE] + analysed
+        made = [row for row in staged if row.table not in analysing.MADE] + analysed
     builder = names.builder(plan)
     out = {}
     for name in plan.tables:
         schema = pa.schema([field.remove_metadata() for field in builder.finished(name, []).schema])
-        parts = [names.resolved(builder, name, opened(data)) for table, _, data in made if table == name]
+        parts = [names.resolved(builder, name, opened(row.data)) for row in made if row.table == name]
         if name == "findings":
-            batches = [_batch([row]) for row in made if row[0] in (*analysing.FOUND_IN, *analysing.DECODED)]
+            evidence = [analysing.EVIDENCE + one for one in analysing.FOUND_IN]
+            batches = [_batch([row]) for row in made if row.table in (*evidence, *analysing.DECODED)]
             out[name] = pa.Table.from_batches(analysing.find(batches, plan, names), schema)
             continue
         if name == "producers":
-            batches = [_batch([row]) for row in made if row[0] == decoding.SENT]
+            batches = [_batch([row]) for row in made if row.table == decoding.SENT]
             out[name] = pa.Table.from_batches(analysing.follow(batches, plan, names), schema)
             continue
         plain = [pa.table([part[field.name].cast(field.type) for field in schema], schema=schema) for part in parts]
@@ -150,11 +151,11 @@ def _sorted(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
     return whole
 
 
-def _listed(batches: Iterator[pa.RecordBatch]) -> list[tuple[str, str, bytes]]:
-    return [tuple(row.values()) for batch in batches for row in batch.to_pylist()]  # type: ignore[misc]
+def _listed(batches: Iterator[pa.RecordBatch]) -> list[Cell]:
+    return [Cell(**row) for batch in batches for row in batch.to_pylist()]
 
 
-def _batch(rows: list[tuple[str, str, bytes]]) -> pa.RecordBatch:
+def _batch(rows: list[Cell]) -> pa.RecordBatch:
     from kdissect.spark.stages.table_cells import rows as staged
 
     return staged(rows)

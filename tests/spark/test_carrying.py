@@ -18,9 +18,10 @@ from kdissect.kafka.streams import resting
 from kdissect.spark.keep import handover
 from kdissect.spark.stages.indexing import index
 from kdissect.spark.stages.plan import Plan, source_of
+from kdissect.spark.stages.table_cells import Cell
 from kdissect.tables.declaration import columns_of
 
-Row = tuple[str, str, bytes, int]
+Row = tuple[str, str, bytes, int, int, int]
 
 
 def job(paths: Any, partitions: int, first: int, before: list[Row], keylog: Path | None) -> tuple[Plan, list[Row]]:
@@ -54,7 +55,7 @@ def test_connections_that_rest_are_open_too(
 
 
 def _batch(rows: list[Row]) -> pa.RecordBatch:
-    columns = zip(*rows, strict=True) if rows else [[], [], [], []]
+    columns = zip(*rows, strict=True) if rows else [[] for _ in handover.KEPT]
     return pa.RecordBatch.from_arrays(
         [pa.array(list(column), field.type) for column, field in zip(columns, handover.KEPT, strict=True)],
         schema=handover.KEPT,
@@ -84,13 +85,13 @@ def test_a_job_goes_on_from_what_another_left(
     keylog = keys if keys.exists() else None
     _, before = job(files[:known], 3, 0, [], keylog)
     plan, after = job(files, 2, known, before, keylog)
-    ids = np.frombuffer(b"".join(data for table, _, data, _ in before if table == handover.OPEN), np.uint64)
+    ids = np.frombuffer(b"".join(data for table, _, data, *_ in before if table == handover.OPEN), np.uint64)
     rows = [row for row in before if not row[0].startswith("_")]
-    kept = [row[:3] for row in _listed(handover.settled_rows([_batch(rows)], {0: ids}))]
+    kept = [Cell(*row[:-1]) for row in _listed(handover.settled_rows([_batch(rows)], {0: ids}))]
     assert len(ids)
     assert any(row[0] == "connections" for row in kept) == settles
-    notes = [("_learned", data) for table, _, data, _ in before if table == handover.SETTLED]
-    notes += [(table, data) for table, _, data, _ in [*before, *after] if table == "_file"]
-    notes += [(table, data) for table, _, data, _ in after if table == "_learned"]
-    staged = [*kept, *(row[:3] for row in after if not row[0].startswith("_"))]
+    notes = [("_learned", data) for table, _, data, *_ in before if table == handover.SETTLED]
+    notes += [(table, data) for table, _, data, *_ in [*before, *after] if table == "_file"]
+    notes += [(table, data) for table, _, data, *_ in after if table == "_learned"]
+    staged = [*kept, *(Cell(*row[:-1]) for row in after if not row[0].startswith("_"))]
     equal(tabled(plan, staged, notes), kdissect.open(folder, keylog=keylog).tables())

@@ -84,9 +84,11 @@ class _Part:
 
 
 class HoldTracker:
-    """Follows watermarks and throttle windows, and says of each fetch why it was answered when it was."""
+    """Follows watermarks and throttle windows, and says of each fetch why it was answered when it was. `waiting`: see
+    MAX_WAITING."""
 
-    def __init__(self) -> None:
+    def __init__(self, waiting: int = MAX_WAITING) -> None:
+        self._most_waiting = waiting
         self.brokers, self.topics = Coder(), Coder()
         self.known = np.full((64, H_WIDTH), -1, np.int64)
         self.windows = np.full((64, 2), -1, np.int64)
@@ -116,7 +118,7 @@ class HoldTracker:
         if self._waiting is not None:
             new = _joined(self._waiting, new)
         used = times(new.fetches, "request_last_at")
-        if watermark != 2**63 - 1 and new.fetches.num_rows + new.partitions.num_rows > MAX_WAITING:
+        if watermark != 2**63 - 1 and new.fetches.num_rows + new.partitions.num_rows > self._most_waiting:
             watermark = max(watermark, int(np.median(used)))
         self._waiting = None
         if watermark == 2**63 - 1:

@@ -58,9 +58,13 @@ class SessionTracker:
 
     `sharded`: whether a broker's session cache has shards (Kafka 3.8 and later) by broker, where that is known, as
     `sharded_brokers` tells it from `api_versions`. `stays`: whether rows of `session_partitions` are wanted.
+    `waiting`: see MAX_WAITING.
     """
 
-    def __init__(self, sharded: Mapping[str, bool] | None = None, stays: bool = True) -> None:
+    def __init__(
+        self, sharded: Mapping[str, bool] | None = None, stays: bool = True, waiting: int = r.MAX_WAITING
+    ) -> None:
+        self._most_waiting = waiting
         self.state = c.State()
         self.brokers = Coder()
         self.clients = Coder()
@@ -133,7 +137,7 @@ class SessionTracker:
         return {self.brokers.texts[code]: count for code, count in zip(codes.tolist(), counts.tolist(), strict=True)}
 
     def _work(self, waiting: Waiting, watermark: int) -> Tracked:
-        if waiting.size > r.MAX_WAITING and watermark != NO_WATERMARK:
+        if waiting.size > self._most_waiting and watermark != NO_WATERMARK:
             # Half of what waits is worked on, so that this does not happen at every call.
             watermark = max(watermark, int(np.median(waiting.rows[:, c.R_USED])))
         events = waiting.due(watermark)

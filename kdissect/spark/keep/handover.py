@@ -30,7 +30,7 @@ from kdissect.spark.stages.decoding import Following, Learned
 from kdissect.spark.stages.indexing import INLINE, Chunks
 from kdissect.spark.stages.plan import KEYS, PACKETS, STAGED, Plan
 from kdissect.spark.stages.segment_cells import pack, unpack
-from kdissect.spark.stages.table_cells import cell, note, opened, rows
+from kdissect.spark.stages.table_cells import Cell, cell, note, opened, rows
 from kdissect.tables.identity import ID_BYTES, connection_ids
 
 Words = npt.NDArray[np.int64]
@@ -97,7 +97,7 @@ class Carrying(Following):
             self._spool = spool
             yield from super().follow(self._spooled(batches))
             if self._whole:
-                yield rows([(WHOLE, "", b"")])
+                yield rows([Cell(WHOLE, "", b"")])
             elif self._told is not None:
                 yield from self._left()
 
@@ -127,7 +127,7 @@ class Carrying(Following):
         still = np.isin(_keys(asks.view(np.int64)), live) | np.isin(_keys(answers.view(np.int64)), live)
         told: Learned = pickle.loads(self._told or b"")
         told.quality = list(connection_measures(self.plan.sources[0].name, table, ~still))
-        yield rows([(OPEN, "", table.id[still].tobytes()), note(SETTLED.removeprefix("_"), told)])
+        yield rows([Cell(OPEN, "", table.id[still].tobytes()), note(SETTLED.removeprefix("_"), told)])
         self._spool.seek(0)
         while len(live):
             try:
@@ -136,7 +136,7 @@ class Carrying(Following):
                 break
             kept = _only(packed, payload, live)
             if kept is not None:
-                yield rows([(PACKED, "", pickle.dumps((file, chunk, *kept)))])
+                yield rows([Cell(PACKED, "", pickle.dumps((file, chunk, *kept)))])
 
 
 def _keys(flows: Words) -> npt.NDArray[np.void]:
@@ -180,10 +180,10 @@ def settled_rows(
     texts = {number: connection_ids(some) for number, some in ids.items()}
     for batch in batches:
         for i in range(batch.num_rows):
-            name, broker, data, number = (column[i].as_py() for column in batch.columns)
+            name, broker, data, at, lot, number = (column[i].as_py() for column in batch.columns)
             table = opened(data)
             owner = "connection_id" if "connection_id" in table.column_names else "exchange_id"
             owners = pc.utf8_slice_codeunits(table[owner].cast(pa.string()), 0, ID_BYTES)
             kept = table.filter(pc.invert(pc.is_in(owners, value_set=texts[number])))
             if kept.num_rows:
-                yield rows([(name, broker, cell(kept))])
+                yield rows([Cell(name, broker, cell(kept), at, lot)])

@@ -154,7 +154,8 @@ class KeptDataset(Dataset):
             for generation, numbers in self._by_generation(latest):
                 wanted = (FILE, LEARNED, OF_UNITS, WHOLE) if latest else (FILE, SETTLED, OF_UNITS, OPEN)
                 rows = self._rows(generation, list(numbers))
-                for name, _, data, number in rows.where(rows["table"].isin(list(wanted))).collect():
+                wanted_rows = rows.where(rows["table"].isin(list(wanted))).select("table", "data", "source")
+                for name, data, number in wanted_rows.collect():
                     here = numbers[number]
                     if name == FILE:
                         found: FileFacts = replace(pickle.loads(data), capture=here)

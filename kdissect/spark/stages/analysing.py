@@ -1,35 +1,44 @@
 """Third stage: the analysis, broker by broker, and the findings.
 
 Fetch sessions, holds and share sessions belong to a broker, whatever connections they were used over: all rows of a
-broker come to one partition, with names resolved, and go through the engine's own analysis.
+broker come to one partition, in lots in order of time, and go through the engine's own analysis bit by bit: memory
+holds what the analysis waits with, not a broker's rows. Findings are looked for in what is left when every partition
+has taken out the rows that no finding can depend on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import heappop, heappush
+from itertools import groupby
 
 import pyarrow as pa
 
-from kdissect.analysis.findings import findings, limits
-from kdissect.analysis.stage import Stage
+from kdissect.analysis.findings import findings, limits, told_of
+from kdissect.analysis.stage import NO_WATERMARK, Stage
 from kdissect.arrays.dictionaries import unified
+from kdissect.engine.analysed_run import MOST_ROWS, ROWS_A_TIME
 from kdissect.spark.stages.decoding import SENT, message_kind
 from kdissect.spark.stages.plan import Plan
 from kdissect.spark.stages.resolving import Names
-from kdissect.spark.stages.table_cells import PIECE_BYTES, cell, opened, rows
+from kdissect.spark.stages.table_cells import PIECE_BYTES, Cell, cell, opened, rows
 from kdissect.tables.builder import TableBuilder, shown
 from kdissect.tables.declaration import SCHEMAS, TABLES
 from kdissect.tables.declaration.model import By
 from kdissect.tables.declaration.readers import FINDINGS
-from kdissect.tables.order import order
+from kdissect.tables.order import order, sort_columns
 from kdissect.tables.recording import producers_table
 
 MADE = tuple(name for name, one in TABLES.items() if one.progressive)
 """Tables that come out of this stage, where the analysis takes part in them."""
 FOUND_IN = tuple(name for name in FINDINGS.tables if name in MADE)
 """Tables that findings read as they come out of this stage."""
+EVIDENCE = "evidence of "
+"""Before the name of a table: those of its rows that findings can depend on."""
 DECODED = tuple(SENT if TABLES[name].made is By.SENT else name for name in FINDINGS.tables if name not in MADE)
 """Staged tables that findings read as they were decoded."""
+WAITING = 1 << 19
+"""Rows of fetches, or of their partitions, that may wait for the watermark: lots of many tasks overlap."""
 
 
 def asked(tables: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
@@ -44,43 +53,93 @@ def asked(tables: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     return found
 
 
+def dealt(brokers: Mapping[str, str], weights: Mapping[str, int], places: int) -> list[tuple[str, str, int]]:
+    """Brokers dealt out to at most so many places, the heaviest first, each to the place that has least: (unresolved,
+    resolved, place). `brokers`: unresolved -> resolved; `weights`: of unresolved ones."""
+    heavy: dict[str, int] = {}
+    for address, name in brokers.items():
+        heavy[name] = heavy.get(name, 0) + weights.get(address, 0)
+    free = [(0, 0, place) for place in range(min(places, len(heavy)))]
+    found: dict[str, int] = {}
+    for name, weight in sorted(heavy.items(), key=lambda one: (-one[1], one[0])):
+        load, count, place = heappop(free)
+        found[name] = place
+        heappush(free, (load + weight, count + 1, place))
+    return [(address, name, found[name]) for address, name in brokers.items()]
+
+
 def analyse(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:
-    """Staged rows in order of broker (resolved) to staged rows of the tables in MADE."""
+    """Staged rows in order of (broker (resolved), at, lot) to staged rows of the tables in MADE, and evidence."""
     builder = names.builder(plan)
-    wanted = asked(plan.tables)
-    current, parts = None, dict[str, list[pa.Table]]()
+    for _, mine in groupby(_cells(batches), lambda one: one.broker):
+        for tables in _analysed(builder, asked(plan.tables), mine):
+            yield from _staged(tables, plan)
+
+
+def _cells(batches: Iterable[pa.RecordBatch]) -> Iterator[Cell]:
     for batch in batches:
         for i in range(batch.num_rows):
-            broker, name, data = (batch.column(field)[i].as_py() for field in ("broker", "table", "data"))
-            if broker != current:
-                yield from _broker(builder, wanted, parts)
-                current, parts = broker, {}
-            parts.setdefault(name, []).append(opened(data))
-    yield from _broker(builder, wanted, parts)
+            yield Cell(*(batch.column(name)[i].as_py() for name in Cell._fields))
 
 
-def _broker(
-    builder: TableBuilder, wanted: Mapping[str, Sequence[str]], parts: Mapping[str, Sequence[pa.Table]]
-) -> Iterator[pa.RecordBatch]:
-    if not parts:
-        return
-    stage = Stage(wanted)
-    tables: dict[str, pa.Table] = {}
+def _analysed(
+    builder: TableBuilder, wanted: Mapping[str, Sequence[str]], cells: Iterator[Cell]
+) -> Iterator[Mapping[str, pa.Table]]:
+    """Tables out of one broker's lots, as far as they are settled."""
+    stage = Stage(wanted, waiting=WAITING)
+    none = {name: builder.finished(name, []) for name in stage.tables if name in builder.columns}
+    if "api_versions" in none:
+        none["api_versions"] = builder.offered.table(builder.brokers)
+    parts: dict[str, list[pa.Table]] = {}
+    count = 0
+    for (at, _), lot in groupby(cells, lambda one: (one.at, one.lot)):
+        # As many new rows as wait already: so rows that wait long are moved a few times, not with every lot.
+        if count >= max(ROWS_A_TIME, min(stage.waiting, MOST_ROWS)):
+            yield _fed(stage, builder, none, parts, at)
+            parts, count = {}, 0
+        for one in lot:
+            piece = opened(one.data)
+            parts.setdefault(one.table, []).append(piece)
+            count += piece.num_rows
+    yield _fed(stage, builder, none, parts, NO_WATERMARK)
+    yield stage.finish()
+
+
+def _fed(
+    stage: Stage,
+    builder: TableBuilder,
+    none: Mapping[str, pa.Table],
+    parts: Mapping[str, Sequence[pa.Table]],
+    watermark: int,
+) -> Mapping[str, pa.Table]:
+    tables = dict(none)
     messages: dict[tuple[int, int], pa.Table] = {}
-    for name in (name for name in stage.tables if name in builder.columns):
-        tables[name] = builder.finished(name, [])
-    if "api_versions" in tables:
-        tables["api_versions"] = builder.offered.table(builder.brokers)
     for name, pieces in parts.items():
         whole = _joined([builder.resolve(name, piece) for piece in pieces])
         if name in SCHEMAS:
             tables[name] = order(name, whole)
         else:
             messages[message_kind(name)] = whole
-    for name, table in stage.whole(tables, messages).items():
-        if name in MADE:
-            for begin, end in _cut(table):
-                yield rows([(name, "", cell(table.slice(begin, end - begin)))])
+    return stage.feed(tables, messages, watermark)
+
+
+def _staged(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[pa.RecordBatch]:
+    """Pieces of the tables asked for, and what findings read of them."""
+    given = limits(plan.settings.slow)
+    for name, table in tables.items():
+        if name not in MADE or not table.num_rows:
+            continue
+        if name in plan.tables:
+            yield from _pieces(name, table)
+        if "findings" in plan.tables and name in FOUND_IN:
+            read = {*FINDINGS.tables[name], *sort_columns(name)}
+            part = table.select([column for column in table.column_names if column in read])
+            yield from _pieces(EVIDENCE + name, told_of(name, part, given))
+
+
+def _pieces(name: str, table: pa.Table) -> Iterator[pa.RecordBatch]:
+    for begin, end in _cut(table):
+        yield rows([Cell(name, "", cell(table.slice(begin, end - begin)))])
 
 
 def _joined(pieces: list[pa.Table]) -> pa.Table:
@@ -96,9 +155,13 @@ def _cut(table: pa.Table) -> Iterator[tuple[int, int]]:
 
 
 def find(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:
-    """Staged rows of the tables in FOUND_IN and DECODED, all of them, to rows of `findings`."""
+    """Staged rows of evidence and of the tables in DECODED, all of them, to rows of `findings`."""
     parts = _resolved(batches, plan, names)
-    tables = {name: order(name, _joined(pieces)) for name, pieces in parts.items() if name != SENT}
+    tables = {
+        name.removeprefix(EVIDENCE): order(name.removeprefix(EVIDENCE), _joined(pieces))
+        for name, pieces in parts.items()
+        if name != SENT
+    }
     tables["producers"] = _producers(parts, names)
     schema = SCHEMAS["findings"].remove_metadata()
     yield from shown(findings(tables, limits(plan.settings.slow)), schema).select(plan.tables["findings"]).to_batches()
@@ -120,9 +183,9 @@ def _resolved(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> di
     """Staged rows by table, with names resolved."""
     builder = names.builder(plan)
     parts: dict[str, list[pa.Table]] = {}
-    for batch in batches:
-        for i in range(batch.num_rows):
-            name, data = batch.column("table")[i].as_py(), batch.column("data")[i].as_py()
-            table = names.resolved(builder, name, opened(data))
-            parts.setdefault(name, []).append(table)
+    for one in _cells(batches):
+        table = opened(one.data)
+        if not one.table.startswith(EVIDENCE):
+            table = names.resolved(builder, one.table, table)
+        parts.setdefault(one.table, []).append(table)
     return parts

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kdissect.analysis.exchange_keys import exchange_keys
+from kdissect.analysis.exchange_keys import keys_of
 from kdissect.analysis.stage import Stage
 from kdissect.capture import CaptureSet
 from kdissect.engine import pipeline
@@ -27,12 +27,14 @@ from kdissect.kafka.streams.dissector import Dissector, Harvest
 from kdissect.net.scanner import Scanner
 from kdissect.spark.stages.flows import Flows
 from kdissect.spark.stages.giant_connections import UNIT, Departures, UnitRun
+from kdissect.spark.stages.lots import Lots
 from kdissect.spark.stages.partition_capture import Gathered, GatheredScanner, Piece, piece
 from kdissect.spark.stages.plan import FACTS, KEYS, Plan
-from kdissect.spark.stages.table_cells import Stash, cell, cuts, note, rows
+from kdissect.spark.stages.table_cells import Cell, Stash, cell, note, rows
 from kdissect.tables.brokers import Brokers
 from kdissect.tables.declaration import SCHEMAS, TABLES
 from kdissect.tables.declaration.model import By
+from kdissect.tables.declaration.readers import EXCHANGE_HOLDS, FETCH_HOLDS, SESSIONS, SHARES
 from kdissect.tables.identity import connection_ids, dictionary
 from kdissect.tables.topics import Topics
 from kdissect.tables.versions import Offered
@@ -43,6 +45,13 @@ OWN_GROUP = "_own_group"
 """Helper column of `connections`: whether the connection's own requests named groups."""
 CONNECTION_ROWS = 1 << 16
 NOTHING = rows([])
+FED = frozenset(
+    name
+    for reader in (SESSIONS, FETCH_HOLDS, EXCHANGE_HOLDS, SHARES)
+    for name in reader.tables
+    if TABLES[name].made is By.BLOCK
+)
+"""Tables that the analysis works on row by row; findings read further ones."""
 SENT = "sent"
 """Staged rows of what producers with an id sent: a producer's connections may be in several partitions."""
 
@@ -60,6 +69,8 @@ class Learned:
     """Measures of connections, by capture: to be added up."""
     problems: dict[str, int]
     """Connection id -> problems found in its units, which its row does not count yet."""
+    weights: dict[str, int]
+    """Unresolved broker -> rows that the analysis has of it."""
 
     def merge(self, other: Learned) -> None:
         """Add what another partition has learned."""
@@ -71,6 +82,8 @@ class Learned:
         self.quality += other.quality
         for connection, count in other.problems.items():
             self.problems[connection] = self.problems.get(connection, 0) + count
+        for broker, count in other.weights.items():
+            self.weights[broker] = self.weights.get(broker, 0) + count
 
 
 class PartitionRun(Run):
@@ -168,30 +181,31 @@ class Decoding:
         self.whole = kind is PartitionRun
         """Whether connections are whole here."""
         self.by_broker = split_tables(analysed.stage)
+        self._lots = Lots(self._brokers, len(plan.labels))
 
     def run(self) -> Iterator[pa.RecordBatch]:
         """Rows of the tables that come part by part; empty batches between parts."""
-        stash = Stash(self._split)
+        stash, lots = Stash(), self._lots
         for part in self.work.rows():
+            mine = {message_name(*kind): batch for kind, batch in part.beside.items()}
             for name, batch in part.tables.items():
-                yield from stash.put(name, batch)
-            for (key, side), batch in part.beside.items():
-                yield from stash.put(message_name(key, side), batch)
+                if name in self.by_broker:
+                    mine[name] = batch
+                else:
+                    yield from stash.put(name, batch)
+            yield from lots.take(mine)
             if not part.tables:
                 yield NOTHING
         yield from stash.rest()
+        yield from lots.rest()
 
-    def _split(self, name: str, table: pa.Table) -> Iterator[tuple[str, pa.Table]]:
-        if name not in self.by_broker:
-            yield "", table
-            return
+    def _brokers(self, table: pa.Table) -> tuple[Words, list[str]]:
         connections = self.work.ledger.connections
         ids = connections.id.astype(np.int64)
         order = np.argsort(ids)
-        keys = exchange_keys(table["exchange_id"])[0]
-        owner = order[np.searchsorted(ids, keys, sorter=order)]
+        owner = order[np.searchsorted(ids, keys_of(table)[0], sorter=order)]
         directory = self.work.builder.directory
-        yield from cuts(table, directory.broker_codes(owner).astype(np.int64), directory.brokers.texts)
+        return directory.broker_codes(owner).astype(np.int64), directory.brokers.texts
 
     def end(self) -> Iterator[pa.RecordBatch]:
         """The tables that are made at the end, and what was learned."""
@@ -202,11 +216,11 @@ class Decoding:
             if name == "connections":
                 table = self._with_own_groups(table)
             for begin in range(0, table.num_rows, CONNECTION_ROWS):
-                yield rows([(name, "", cell(table.slice(begin, CONNECTION_ROWS)))])
+                yield rows([Cell(name, "", cell(table.slice(begin, CONNECTION_ROWS)))])
         sent = builder.sent()
         if sent is not None:
             for begin in range(0, sent.num_rows, CONNECTION_ROWS):
-                yield rows([(SENT, "", cell(sent.slice(begin, CONNECTION_ROWS)))])
+                yield rows([Cell(SENT, "", cell(sent.slice(begin, CONNECTION_ROWS)))])
         yield rows([note("learned", self.learned(work.quality))])
 
     def learned(self, quality: list[Quality]) -> Learned:
@@ -223,7 +237,9 @@ class Decoding:
             ids = connection_ids(connections.id[with_problems]).to_pylist()
             for name, count in zip(ids, connections.problems[with_problems].tolist(), strict=True):
                 counted[name] = counted.get(name, 0) + count
-        return Learned(builder.brokers, builder.topics, builder.offered, groups, quality, counted)
+        return Learned(
+            builder.brokers, builder.topics, builder.offered, groups, quality, counted, dict(self._lots.weights)
+        )
 
     def _with_own_groups(self, table: pa.Table) -> pa.Table:
         own = self.work.builder.clients.named()
@@ -249,13 +265,13 @@ class Following(Decoding):
         for batch in self.run():
             yield batch
             for packed in departures.ready():
-                yield rows([(UNIT, str(sent), packed)])
+                yield rows([Cell(UNIT, str(sent), packed)])
                 sent += 1
         for packed in departures.ready(last=True):
-            yield rows([(UNIT, str(sent), packed)])
+            yield rows([Cell(UNIT, str(sent), packed)])
             sent += 1
         yield from self.end()
-        yield rows([*(("_file", "", found) for found in facts), *([note("units", sent)] if sent else [])])
+        yield rows([*(Cell("_file", "", found) for found in facts), *([note("units", sent)] if sent else [])])
 
 
 def message_name(key: int, side: int) -> str:
@@ -270,10 +286,10 @@ def message_kind(name: str) -> tuple[int, int]:
 
 
 def split_tables(stage: Stage) -> frozenset[str]:
-    """The staged tables that the analysis works on, broker by broker."""
+    """The staged tables that the analysis is fed with, broker by broker."""
     if stage.idle:
         return frozenset()
-    tables = {name for name in stage.tables if TABLES[name].made is By.BLOCK}
+    tables = {name for name in stage.tables if name in FED}
     return frozenset(tables | {message_name(*kind) for kind in stage.messages})
 
 

@@ -58,6 +58,8 @@ class Outcome:
     """The small tables, whole; of `problems`, the rows about captures themselves."""
     errors: list[str]
     """Files that could not be read, or not to their end, a line each."""
+    weights: Mapping[str, int]
+    """Unresolved broker -> rows that the analysis has of it."""
 
 
 def put_together(plan: Plan, notes: Iterable[tuple[str, bytes]]) -> Outcome:
@@ -121,7 +123,7 @@ def put_together(plan: Plan, notes: Iterable[tuple[str, bytes]]) -> Outcome:
         builder.offered,
         {} if learned is None else learned.problems,
     )
-    return Outcome(names, run.finish(), errors)
+    return Outcome(names, run.finish(), errors, {} if learned is None else learned.weights)
 
 
 def _added(rows: Iterable[Quality], counted: Mapping[tuple[str, str], float]) -> Iterable[Quality]:

@@ -1,32 +1,52 @@
-"""Pieces of tables between stages: Arrow IPC streams in binary cells, cut by broker where a later stage goes by it."""
+"""Pieces of tables between stages: Arrow IPC streams in binary cells."""
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kdissect.arrays.dictionaries import unified
 from kdissect.spark.stages.plan import STAGED
 
-Words = npt.NDArray[np.int64]
-
 PIECE_BYTES = 8 << 20
 """A table's rows are passed on when there are so many bytes of them: a cell must fit many times into a worker."""
+LONG_DICTIONARY = 64
+"""Values of a dictionary that cost nothing beside a table's other bytes."""
 OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 def cell(table: pa.Table) -> bytes:
     """A table as bytes."""
+    table = shrunk(unified(table))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema, options=OPTIONS) as writer:
-        writer.write_table(unified(table))
+        writer.write_table(table)
     data: bytes = sink.getvalue().to_pybytes()
     return data
+
+
+def shrunk(table: pa.Table) -> pa.Table:
+    """The table, dictionaries much longer than it with the values that it uses: parts of a table share long ones."""
+    for at, column in enumerate(table.columns):
+        if pa.types.is_dictionary(column.type) and column.num_chunks and table.num_rows:
+            known = column.chunk(0).dictionary
+            if len(known) > LONG_DICTIONARY and len(known) > table.num_rows // 4:
+                table = table.set_column(at, table.schema.field(at), _shrunk(column, known))
+    return table
+
+
+def _shrunk(column: pa.ChunkedArray, known: pa.Array) -> pa.Array:
+    codes = pa.chunked_array([chunk.indices for chunk in column.chunks]).combine_chunks()
+    used = pc.unique(codes.drop_null())
+    places = np.zeros(len(known), np.int64)
+    places[used.to_numpy()] = np.arange(len(used))
+    made = pa.array(places[codes.fill_null(0).to_numpy()], mask=np.asarray(codes.is_null()))
+    return pa.DictionaryArray.from_arrays(made.cast(column.type.index_type), known.take(used))
 
 
 def opened(data: bytes) -> pa.Table:
@@ -35,24 +55,33 @@ def opened(data: bytes) -> pa.Table:
         return reader.read_all()
 
 
-def rows(listed: Sequence[tuple[str, str, bytes]]) -> pa.RecordBatch:
-    """Staged rows: (table, broker, data)."""
-    columns = zip(*listed, strict=True) if listed else [[], [], []]
+class Cell(NamedTuple):
+    """A staged row; see STAGED."""
+
+    table: str
+    broker: str
+    data: bytes
+    at: int = 0
+    lot: int = 0
+
+
+def rows(listed: Sequence[Cell]) -> pa.RecordBatch:
+    """Staged rows."""
+    columns = zip(*listed, strict=True) if listed else [[] for _ in STAGED]
     return pa.RecordBatch.from_arrays(
         [pa.array(list(column), field.type) for column, field in zip(columns, STAGED, strict=True)], schema=STAGED
     )
 
 
-def note(name: str, value: Any) -> tuple[str, str, bytes]:
+def note(name: str, value: Any) -> Cell:
     """A staged row for the driver."""
-    return f"_{name}", "", pickle.dumps(value)
+    return Cell(f"_{name}", "", pickle.dumps(value))
 
 
 class Stash:
-    """Rows of tables until there are enough of them. `split` gives a table's rows by broker, None: not split."""
+    """Rows of tables until there are enough of them."""
 
-    def __init__(self, split: Callable[[str, pa.Table], Iterator[tuple[str, pa.Table]]]) -> None:
-        self._split = split
+    def __init__(self) -> None:
         self._kept: dict[str, list[pa.RecordBatch]] = {}
         self._size: dict[str, int] = {}
 
@@ -78,16 +107,4 @@ class Stash:
         batches = self._kept.pop(name, [])
         self._size.pop(name, None)
         if batches:
-            whole = unified(pa.Table.from_batches(batches))
-            yield rows([(name, broker, cell(part)) for broker, part in self._split(name, whole)])
-
-
-def cuts(table: pa.Table, codes: Words, names: Sequence[str]) -> Iterator[tuple[str, pa.Table]]:
-    """A table cut by the codes of its rows, which point into `names`; rows keep their order."""
-    if len(codes) and (codes == codes[0]).all():
-        yield names[int(codes[0])], table
-        return
-    order = np.argsort(codes, kind="stable")
-    starts = np.flatnonzero(np.diff(codes[order], prepend=-1))
-    for begin, end in zip(starts.tolist(), [*starts[1:].tolist(), len(order)], strict=True):
-        yield names[int(codes[order[begin]])], table.take(pa.array(order[begin:end]))
+            yield rows([Cell(name, "", cell(pa.Table.from_batches(batches)))])

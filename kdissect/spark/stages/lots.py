@@ -1,0 +1,123 @@
+"""Lots: what the analysis works on, cut so that a later stage can take a broker's rows in order of time, bit by bit.
+
+A lot holds all rows of its exchanges, of every table that the analysis reads; it is known by its first instant. Lots
+are short, for whoever reads those of many partitions in order of their first instants holds back about one of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kdissect.analysis.exchange_keys import keys_of, locate
+from kdissect.arrays.arrow import NULL_TIME, times
+from kdissect.arrays.dictionaries import unified
+from kdissect.spark.stages.table_cells import Cell, cell, rows
+
+Words = npt.NDArray[np.int64]
+
+GATHERED_ROWS = 1 << 17
+"""Rows of all tables that are gathered before they are cut into lots, some 60 MB."""
+GATHERED_BYTES = 64 << 20
+WAITING = 1 << 17
+"""Rows of a broker that lots of all partitions together may hold: what whoever reads them in order has to keep."""
+LEAST, MOST = 1 << 10, 1 << 14
+"""Rows of a lot, at least and at most: each of its tables costs some hundred microseconds, however few its rows are."""
+INSTANTS = ("request_last_at", "response_first_at")
+
+
+class Lots:
+    """Rows of several tables until there are enough of them.
+
+    `brokers`: for rows of the table that has all exchanges a code each, and what the codes stand for. `partitions`: how
+    many tasks make lots of the same brokers.
+    """
+
+    def __init__(self, brokers: Callable[[pa.Table], tuple[Words, list[str]]], partitions: int) -> None:
+        self._brokers = brokers
+        self._most = min(max(WAITING // max(partitions, 1), LEAST), MOST)
+        self._kept: dict[str, list[pa.RecordBatch]] = {}
+        self._rows = self._bytes = 0
+        self._number = 0
+        self.weights: dict[str, int] = {}
+        """Broker -> rows so far."""
+
+    def take(self, tables: Mapping[str, pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """All rows of some exchanges; staged rows when there are enough."""
+        given = {name: batch for name, batch in tables.items() if batch.num_rows}
+        if any(name in self._kept and self._kept[name][0].schema != batch.schema for name, batch in given.items()):
+            yield from self.rest()
+        for name, batch in given.items():
+            self._kept.setdefault(name, []).append(batch)
+            self._rows += batch.num_rows
+            self._bytes += batch.nbytes
+        if self._rows >= GATHERED_ROWS or self._bytes >= GATHERED_BYTES:
+            yield from self.rest()
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        """What is left."""
+        kept, self._kept, self._rows, self._bytes = self._kept, {}, 0, 0
+        if not kept:
+            return
+        tables = {name: unified(pa.Table.from_batches(batches)) for name, batches in kept.items()}
+        base = tables["exchanges"] if "exchanges" in tables else tables["fetches"]
+        keys = keys_of(base)
+        owners = {
+            name: np.arange(len(keys[0])) if table is base else locate(keys_of(table), keys)
+            for name, table in tables.items()
+        }
+        codes, brokers = self._brokers(base)
+        weights = np.zeros(len(codes), np.int64)
+        for owner in owners.values():
+            weights += np.bincount(owner[owner >= 0], minlength=len(codes))
+        lots, order, first = _cut(codes, weights, self._most)
+        since = _instants(base)[order]
+        at = np.minimum.reduceat(since, first).tolist()
+        of = [brokers[code] for code in codes[order[first]].tolist()]
+        for broker, weight in zip(of, np.add.reduceat(weights[order], first).tolist(), strict=True):
+            self.weights[broker] = self.weights.get(broker, 0) + weight
+        for name, table in tables.items():
+            made = []
+            for lot, part in _parts(table, lots[owners[name]]):
+                made.append(Cell(name, of[lot], cell(part), at[lot], self._number + lot))
+            yield rows(made)
+        self._number += len(first)
+
+
+def _cut(codes: Words, weights: Words, most: int) -> tuple[Words, Words, Words]:
+    """Lots of one broker each that weigh about `most`: lot of each row, rows in order of lots, where lots begin."""
+    order = np.argsort(codes, kind="stable")
+    mine = codes[order]
+    begins = np.flatnonzero(np.diff(mine, prepend=mine[0] - 1))
+    before = np.cumsum(weights[order]) - weights[order]
+    sizes = np.diff(np.append(begins, len(order)))
+    within = (before - np.repeat(before[begins], sizes)) // most
+    new = np.ones(len(order), np.bool_)
+    new[1:] = (mine[1:] != mine[:-1]) | (within[1:] != within[:-1])
+    lots = np.empty(len(order), np.int64)
+    lots[order] = np.cumsum(new) - 1
+    return lots, order, np.flatnonzero(new)
+
+
+def _instants(table: pa.Table) -> Words:
+    """The first instant of each exchange; of those without any the earliest there is."""
+    last = np.iinfo(np.int64).max
+    first = np.full(table.num_rows, last)
+    for name in INSTANTS:
+        if name in table.column_names:
+            found = times(table, name)
+            first = np.minimum(first, np.where(found == NULL_TIME, last, found))
+    return np.where(first == last, NULL_TIME, first)
+
+
+def _parts(table: pa.Table, lots: Words) -> Iterator[tuple[int, pa.Table]]:
+    """A table cut by the lots of its rows, which keep their order."""
+    if (lots[1:] < lots[:-1]).any():
+        order = np.argsort(lots, kind="stable")
+        table, lots = table.take(pa.array(order)), lots[order]
+    starts = np.flatnonzero(np.diff(lots, prepend=-1)).tolist()
+    for begin, end in zip(starts, [*starts[1:], len(lots)], strict=True):
+        yield int(lots[begin]), table.slice(begin, end - begin)

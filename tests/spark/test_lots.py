@@ -1,0 +1,93 @@
+"""What the analysis works on: cut into lots, and fed in order of time without a broker's rows in memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import kdissect
+from kdissect.analysis.exchange_keys import keys_of
+from kdissect.arrays.arrow import NULL_TIME, times
+from kdissect.spark.stages import analysing, lots
+from kdissect.spark.stages.table_cells import Cell, cell, opened, shrunk
+
+NAMES = ("exchanges", "fetches", "fetch_partitions")
+
+
+def cells(batches: Iterator[pa.RecordBatch]) -> list[Cell]:
+    return [Cell(**row) for batch in batches for row in batch.to_pylist()]
+
+
+@pytest.mark.parametrize("most", [1, 40, 1 << 20])
+def test_a_lot_has_all_rows_of_its_exchanges(captures: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+    monkeypatch.setattr(lots, "LEAST", most)
+    monkeypatch.setattr(lots, "MOST", most)
+    capture = kdissect.open(captures / "base.pcap")
+    tables = {name: capture.table(name).combine_chunks() for name in NAMES}
+
+    def brokers(table: pa.Table) -> tuple[np.ndarray, list[str]]:
+        column = table["broker"].combine_chunks().dictionary_encode()
+        return column.indices.to_numpy().astype(np.int64), column.dictionary.to_pylist()
+
+    made = lots.Lots(brokers, 4)
+    found = [*made.take({name: table.to_batches()[0] for name, table in tables.items()})]
+    staged = [*cells(iter(found)), *cells(made.rest())]
+    by_lot: dict[int, dict[str, pa.Table]] = {}
+    for one in staged:
+        by_lot.setdefault(one.lot, {})[one.table] = opened(one.data)
+        assert set(opened(one.data)["broker"].to_pylist() if one.table != "fetch_partitions" else [one.broker]) == {
+            one.broker
+        }
+    owner: dict[tuple[int, int], int] = {}
+    for lot, parts in by_lot.items():
+        for key in zip(*(part.tolist() for part in keys_of(parts["exchanges"])), strict=True):
+            assert owner.setdefault(key, lot) == lot
+    for lot, parts in by_lot.items():
+        at = {one.at for one in staged if one.lot == lot}
+        seen = np.concatenate([times(parts["exchanges"], name) for name in lots.INSTANTS])
+        assert at == {int(seen[seen != NULL_TIME].min(initial=2**63 - 1))} or seen.max() == NULL_TIME
+        for part in parts.values():
+            assert all(owner[key] == lot for key in zip(*(c.tolist() for c in keys_of(part)), strict=True))
+    for name, table in tables.items():
+        back = pa.concat_tables([parts[name] for parts in by_lot.values() if name in parts])
+        assert Counter(map(repr, back.to_pylist())) == Counter(map(repr, table.to_pylist()))
+    assert sum(made.weights.values()) == sum(table.num_rows for table in tables.values())
+
+
+def test_small_lots_of_many_tasks_give_the_same(
+    captures: Path, simulate: Any, equal: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fed in many pieces, with watermarks between them, the analysis says what it says of everything at once."""
+    monkeypatch.setattr(lots, "GATHERED_ROWS", 1)
+    monkeypatch.setattr(lots, "LEAST", 1)
+    monkeypatch.setattr(lots, "MOST", 8)
+    monkeypatch.setattr(analysing, "ROWS_A_TIME", 1)
+    path = captures / "k4_fetch_sessions_raw.pcap"
+    tables = [*NAMES, "fetch_sessions", "session_partitions", "findings"]
+    equal(simulate(path, 5, tables), kdissect.open(path).tables(tables))
+
+
+def test_brokers_are_dealt_out_evenly() -> None:
+    brokers = {f"a\t10.0.0.{n}:9092": str(n) for n in range(40)} | {"b\t10.0.1.1:9092": "1"}
+    places = [place for _, _, place in analysing.dealt(brokers, {}, 40)]
+    assert sorted(set(places)) == list(range(40))
+    weights = {address: 1000 if name == "7" else 1 for address, name in brokers.items()}
+    found = analysing.dealt(brokers, weights, 4)
+    assert len({place for _, name, place in found if name == "1"}) == 1
+    (heavy,) = {place for _, name, place in found if name == "7"}
+    assert [name for _, name, place in found if place == heavy] == ["7"]
+
+
+def test_a_part_of_a_table_has_no_longer_dictionary_than_it_needs() -> None:
+    words = pa.array([f"word {n}" for n in range(10_000)]).dictionary_encode()
+    part = pa.table({"word": words}).slice(5_000, 100).append_column("none", pa.array([None] * 100, words.type))
+    small = shrunk(part)
+    assert len(small["word"].chunk(0).dictionary) == 100
+    assert small.to_pylist() == part.to_pylist()
+    assert len(cell(part)) < 4_000
