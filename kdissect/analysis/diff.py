@@ -42,7 +42,8 @@ def slower(a: Tables, b: Tables, by: Sequence[str] = ("api",)) -> pa.Table:
     largest growth of the median first.
     """
     columns = [DIMENSIONS[name] for name in dict.fromkeys(by) if name in DIMENSIONS]
-    sides = [latency(x["exchanges"], x.get("fetch_partitions"), by, None, x.get("fetches")) for x in (a, b)]
+    named = ("fetch_partitions", "fetches", "session_partitions", "record_batches")
+    sides = [latency(x["exchanges"], by=by, **{name: x[name] for name in named if name in x}) for x in (a, b)]
     joined = _side_by_side(sides[0], sides[1], columns, COMPARED)
     for name in ("p50_ms", "p99_ms"):
         joined = joined.append_column(

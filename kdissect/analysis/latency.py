@@ -13,8 +13,10 @@ import pyarrow as pa
 
 from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.analysis.grouping import Float64s, figures, group
+from kdissect.analysis.topic_traffic import topics_of
 from kdissect.arrays.arrow import NULL_TIME, instants, ints, reals, times, with_columns
 from kdissect.problems import UsageError
+from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.suggestion import near
 
 DIMENSIONS = {
@@ -40,11 +42,14 @@ def latency(
     by: Sequence[str] = ("api",),
     every: float | None = None,
     fetches: pa.Table | None = None,
+    session_partitions: pa.Table | None = None,
+    record_batches: pa.Table | None = None,
 ) -> pa.Table:
     """Counts, quantiles and rates of exchanges, one row per group (and bucket of time).
 
     `exchanges`: rows of that table. `by`: any of DIMENSIONS; with "topic" an exchange counts once for each topic that
-    `fetch_partitions` names with it (null for exchanges without). `every`: length of time buckets in seconds, by when
+    it is about, as `fetch_partitions`, `record_batches` and, of fetches that name none, `session_partitions` tell
+    (`topic_traffic.topics_of`; null for exchanges without). `every`: length of time buckets in seconds, by when
     the request began; column `at` is the bucket's begin, buckets without exchanges have no row. `fetches`: gives
     `excess_ms`.
 
@@ -61,7 +66,8 @@ def latency(
         at = locate(keys_of(table), keys_of(fetches))
         excess = np.append(reals(fetches, "excess_ms"), np.nan)[at]
     if "topic" in columns:
-        table, excess = _per_topic(table, fetch_partitions, excess)
+        told = (fetches, fetch_partitions, session_partitions, record_batches)
+        table, excess = _per_topic(table, excess, told)
     begun = times(table, "request_first_at")
     begun = np.where(begun == NULL_TIME, times(table, "response_first_at"), begun)
     known = begun[begun != NULL_TIME]
@@ -85,18 +91,16 @@ def checked(by: Sequence[str], every: float | None = None) -> list[str]:
     return [DIMENSIONS[name] for name in dict.fromkeys(by)]
 
 
-def _per_topic(table: pa.Table, partitions: pa.Table | None, excess: Float64s) -> tuple[pa.Table, Float64s]:
+def _per_topic(table: pa.Table, excess: Float64s, told: tuple[pa.Table | None, ...]) -> tuple[pa.Table, Float64s]:
     """A row for each topic of an exchange."""
-    if partitions is None or not partitions.num_rows or not table.num_rows:
-        return with_columns(table, {"topic": pa.nulls(table.num_rows, pa.string())}), excess
-    at = locate(keys_of(partitions), keys_of(table))
-    named = group(partitions, ["topic"])
-    pairs = np.unique(np.stack([at, named.code], 1)[at >= 0], axis=0)
-    without = np.setdiff1d(np.arange(table.num_rows), pairs[:, 0])
-    rows = np.concatenate([pairs[:, 0], without])
-    topic = np.concatenate([pairs[:, 1], np.full(len(without), -1)])
-    names = named.keys["topic"].take(pa.array(topic, mask=topic < 0))
-    return with_columns(table.take(pa.array(rows)), {"topic": names.combine_chunks()}), excess[rows]
+    names = ("fetches", "fetch_partitions", "session_partitions", "record_batches")
+    given = [SCHEMAS[name].empty_table() if one is None else one for name, one in zip(names, told, strict=True)]
+    topics, row, topic = topics_of(table, *given)
+    without = np.setdiff1d(np.arange(table.num_rows), row)
+    rows = np.concatenate([row, without])
+    code = np.concatenate([topic, np.full(len(without), -1)])
+    named = pa.array(topics, pa.string()).take(pa.array(code, mask=code < 0))
+    return with_columns(table.take(pa.array(rows)), {"topic": named}), excess[rows]
 
 
 def _figures(table: pa.Table, columns: Sequence[str], excess: Float64s, span: float) -> pa.Table:

@@ -75,8 +75,8 @@ def print_table(
     """
     import pyarrow as pa
 
-    from kdissect.cli.ordering import ordered, sort_keys
     from kdissect.tables.declaration import SCHEMAS
+    from kdissect.tables.sorting import ordered, sort_keys
 
     capture.not_input(output)
     keys = sort_keys(sort, SCHEMAS[table])
@@ -178,13 +178,14 @@ def show_exchange(
         terminal.page(tree.render(shown, terminal.width() if sys.stdout.isatty() else 1000, local=local))
 
 
-def print_sessions(capture: Capture, top: int | None) -> None:
-    """Print what happened to fetch and share sessions."""
+def print_sessions(capture: Capture, top: int | None, sort: Sequence[str] | None = None) -> None:
+    """Print what happened to fetch and share sessions, the clients that create them in the order of `sort`."""
     from kdissect.cli import analyses
+    from kdissect.tables.sorting import arranged
 
-    terminal.page(
-        analyses.sessions(capture.analysis.sessions(every=None), terminal.width(), top=top, plain=terminal.ascii_only())
-    )
+    tables = dict(capture.analysis.sessions(every=None))
+    tables["creators"] = arranged(tables["creators"], sort, None)
+    terminal.page(analyses.sessions(tables, terminal.width(), top=top, plain=terminal.ascii_only()))
 
 
 def print_timeline(capture: Capture, target: Sequence[str], local: bool) -> None:
@@ -199,18 +200,15 @@ def print_latency(
     local: bool, sort: Sequence[str] | None = None, limit: int | None = None, csv_safe: bool = False,
 ) -> None:  # fmt: skip
     """Print latencies by group as text, or write them with all their columns."""
-    import pyarrow as pa
-
     from kdissect.analysis.latency import checked
     from kdissect.cli import analyses
-    from kdissect.cli.ordering import ordered, sort_keys
+    from kdissect.tables.sorting import arranged
 
     columns = checked(by, every)
     table_rows.refuse_binary(form or "table", output)
     capture.not_input(output)
     table = capture.analysis.latency(by, every, where)
-    keys = sort_keys(sort, table.schema)
-    table = pa.Table.from_batches(ordered(table.schema, table.to_batches(), keys, limit), table.schema)
+    table = arranged(table, sort, limit)
     if form in (None, "table") and output is None:
         terminal.page(analyses.latency(table, columns, terminal.width(), local=local))
     else:
@@ -233,13 +231,16 @@ def print_budget(
         table_rows.write(table.schema, table.to_batches(), form or "table", output, csv_safe=csv_safe)
 
 
-def print_diff(a: Capture, b: Capture, by: Sequence[str], top: int | None) -> None:
-    """Print how two captures differ."""
+def print_diff(a: Capture, b: Capture, by: Sequence[str], top: int | None, sort: Sequence[str] | None = None) -> None:
+    """Print how two captures differ, latencies in the order of `sort`."""
     from kdissect.analysis.latency import checked
     from kdissect.cli import analyses
+    from kdissect.tables.sorting import arranged
 
     columns = checked(by)
-    terminal.page(analyses.diff(a.analysis.diff(b, by), columns, terminal.width(), top=top))
+    tables = dict(a.analysis.diff(b, by))
+    tables["latency"] = arranged(tables["latency"], sort, None)
+    terminal.page(analyses.diff(tables, columns, terminal.width(), top=top))
 
 
 def _print(lines: Iterable[Text]) -> None:

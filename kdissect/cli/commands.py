@@ -28,6 +28,7 @@ from kdissect.cli.options import (
     time_options,
 )
 from kdissect.cli.printing import terminal
+from kdissect.cli.traffic import traffic
 from kdissect.cli.wireshark.annotate_command import annotate
 from kdissect.cli.wireshark.plugin_command import wireshark
 
@@ -266,15 +267,19 @@ def show(
 @capture_arguments()
 @selection_options
 @click.option("--top", type=click.IntRange(0), metavar="N", help="Clients of each broker that are listed.")
-def sessions(captures: tuple[str, ...], demo: bool, top: int | None, **settings: Any) -> None:
+@order_options
+def sessions(
+    captures: tuple[str, ...], demo: bool, top: int | None, sort: list[str] | None, limit: int | None, **settings: Any
+) -> None:
     """Print what happened to fetch sessions (KIP-227), broker by broker.
 
     How many were alive over time, who created them and who reused them, whose new sessions pushed out those of others,
-    which requests were refused; share sessions (KIP-932) too. The sessions themselves: --table fetch_sessions.
+    which requests were refused; share sessions (KIP-932) too. The sessions themselves: --table fetch_sessions. --sort
+    orders the clients, by created, reused, ended, left_open, refused, lost, epoch_errors.
     """
     from kdissect.cli.answers import print_sessions
 
-    print_sessions(open_capture(captures, demo=demo, **settings), top)
+    print_sessions(open_capture(captures, demo=demo, **settings), top if limit is None else limit, sort)
 
 
 @main.command(short_help="What happened, in order of time.")
@@ -351,17 +356,21 @@ def budget(
 @click.argument("b", type=click.Path(), metavar="B")
 @click.option("--by", metavar="A,B", callback=comma_list, help="Group latencies by this, as in latency.")
 @click.option("--top", type=click.IntRange(0), metavar="N", help="Rows of each block.")
+@order_options
 @selection_options
 @engine_options
-def diff(a: str, b: str, by: list[str] | None, top: int | None, **settings: Any) -> None:
+def diff(
+    a: str, b: str, by: list[str] | None, top: int | None, sort: list[str] | None, limit: int | None, **settings: Any
+) -> None:
     """Compare two captures: before and after a change, or the same traffic at the client and at the broker.
 
     What got slower, which API versions and errors changed, and, for exchanges found in both, the network's time
-    between the two places.
+    between the two places. --sort orders latencies, by change_own_ms, p_value, counted_a, own_p99_ms_b and such.
     """
     from kdissect.cli.answers import print_diff
 
-    print_diff(open_capture([a], **settings), open_capture([b], **settings), by or ["api"], top)
+    sides = open_capture([a], **settings), open_capture([b], **settings)
+    print_diff(*sides, by or ["api"], top if limit is None else limit, sort)
 
 
 @main.command(short_help="The layout of messages on the wire.")
@@ -389,6 +398,7 @@ def tables(name: str | None) -> None:
 
 main.add_command(stream)
 main.add_command(sql)
+main.add_command(traffic)
 main.add_command(cut)
 main.add_command(redact)
 main.add_command(crosscheck)

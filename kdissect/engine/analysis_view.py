@@ -61,7 +61,17 @@ class Analysis:
         columns = checked(by, every)
         asked = _latency_tables(columns)
         tables = self._capture.tables(asked, {} if where is None else {"exchanges": where})
-        return latency(tables["exchanges"], tables.get("fetch_partitions"), by, every, tables["fetches"])
+        return latency(
+            tables["exchanges"], tables.get("fetch_partitions"), by, every, tables["fetches"],
+            tables.get("session_partitions"), tables.get("record_batches"),
+        )  # fmt: skip
+
+    def topic_traffic(self) -> pa.Table:
+        """Who writes and reads what: one row for each client x topic x partition, with records, bytes, times and lag,
+        as `kdissect.analysis.topic_traffic.topic_traffic` says."""
+        from kdissect.analysis.topic_traffic import topic_traffic
+
+        return topic_traffic(self._capture.tables(readers.TOPIC_TRAFFIC.tables))
 
     def budget(
         self, by: Sequence[str] = ("client",), every: float | None = None, start: str | datetime | None = None,
@@ -132,5 +142,7 @@ def _latency_tables(columns: Collection[str]) -> dict[str, tuple[str, ...]]:
     if "hold" not in columns:
         tables["exchanges"] = tuple(name for name in tables["exchanges"] if name != "hold")
     if "topic" not in columns:
-        del tables["fetch_partitions"]
+        for name in ("fetch_partitions", "session_partitions", "record_batches"):
+            del tables[name]
+        tables["fetches"] = ("exchange_id", "excess_ms")
     return tables

@@ -21,7 +21,7 @@ from kdissect.engine.display import capture_html, in_notebooks
 from kdissect.engine.run import Progress, Run, Settings
 from kdissect.output import distinct, scratch, whole_seekable
 from kdissect.problems import UsageError
-from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of
+from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of, declared
 from kdissect.tables.recording import Reading
 from kdissect.tables.selection import selection
 from kdissect.tables.where import Filter, parse
@@ -91,15 +91,24 @@ class Capture:
         return None
 
     def table(
-        self, name: str, columns: Sequence[str] | None = None, where: str | None = None, *, reveal: bool = False
-    ) -> pa.Table:
+        self, name: str, columns: Sequence[str] | None = None, where: str | None = None, *, reveal: bool = False,
+        sort: Sequence[str] | None = None, limit: int | None = None,
+    ) -> pa.Table:  # fmt: skip
         """A whole table in the contract's order.
 
         `columns`: names, in the order wanted. `where`: an expression such as "api = 'Fetch' and latency_ms > 500".
-        `reveal`: keys, values and headers of `records` are shown; without it only their sizes are. Raises UsageError
-        for an unknown table or column or a bad expression, CaptureError when nothing can be read.
+        `reveal`: keys, values and headers of `records` are shown; without it only their sizes are. `sort`: columns to
+        order by instead, `-` before a name for the largest first, null last; `limit`: at most so many rows. Raises
+        UsageError for an unknown table or column or a bad expression, CaptureError when nothing can be read.
         """
-        return self._tables({name: columns}, {name: where}, reveal=reveal)[name]
+        if sort is None and limit is None:
+            return self._tables({name: columns}, {name: where}, reveal=reveal)[name]
+        from kdissect.tables.sorting import arranged, sort_keys
+
+        keys = [key.column for key in sort_keys(sort, declared(name).schema)]
+        wanted = None if columns is None else [*dict.fromkeys([*columns, *keys])]
+        made = arranged(self._tables({name: wanted}, {name: where}, reveal=reveal)[name], sort, limit)
+        return made if columns is None else made.select(list(columns))
 
     def tables(
         self,
@@ -129,14 +138,14 @@ class Capture:
         return Analysis(self)
 
     def pandas(
-        self, name: str, columns: Sequence[str] | None = None, where: str | None = None, *, reveal: bool = False
-    ) -> pandas.DataFrame:
-        """A table as a DataFrame with Arrow-backed dtypes."""
+        self, name: str, columns: Sequence[str] | None = None, where: str | None = None, *, reveal: bool = False,
+        sort: Sequence[str] | None = None, limit: int | None = None,
+    ) -> pandas.DataFrame:  # fmt: skip
+        """A table as a DataFrame with Arrow-backed dtypes; arguments as in `table`."""
         import pandas
 
-        frame: pandas.DataFrame = self.table(name, columns, where, reveal=reveal).to_pandas(
-            types_mapper=pandas.ArrowDtype
-        )
+        table = self.table(name, columns, where, reveal=reveal, sort=sort, limit=limit)
+        frame: pandas.DataFrame = table.to_pandas(types_mapper=pandas.ArrowDtype)
         return frame
 
     def batches(

@@ -32,7 +32,7 @@ def implied(exchange_id: str, fetches: pa.Table, fetch_partitions: pa.Table, ses
     begin, end = ints(stays, "from_epoch", 0), ints(stays, "to_epoch")
     epoch = int(row["session_epoch"])
     inside = np.array(
-        [_within(epoch, a, b) for a, b in zip(begin.tolist(), end.tolist(), strict=True)],
+        [within(epoch, a, b) for a, b in zip(begin.tolist(), end.tolist(), strict=True)],
         np.bool_,
     )
     named = {
@@ -49,8 +49,9 @@ def implied(exchange_id: str, fetches: pa.Table, fetch_partitions: pa.Table, ses
     return found.sort_by([("topic", "ascending"), ("topic_id", "ascending"), ("partition", "ascending")])
 
 
-def _within(epoch: int, begin: int, end: int) -> bool:
-    """A stay from `begin` (in) to `end` (out, -1 never) covers this epoch. Epochs wrap: a stay is a stretch of them."""
+def within(epoch: int, begin: int, end: int) -> bool:
+    """Whether a stay from `begin` (in) to `end` (out, -1 never) covers this epoch (KIP-227). Epochs wrap: a stay
+    is a stretch of them."""
     if end < 0:
         return epoch >= begin or begin - epoch > LAST_EPOCH // 2
     if begin <= end:

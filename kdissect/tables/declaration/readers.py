@@ -169,8 +169,17 @@ LATENCY = reader(
     "latency",
     exchanges="exchange_id capture client_id broker api_key api api_version status error_code hold request_first_at "
     "response_first_at latency_ms broker_ms throttle_ms request_bytes response_bytes",
-    fetches="exchange_id excess_ms",
+    fetches="exchange_id excess_ms session_key session_epoch",
     fetch_partitions="exchange_id topic",
+    session_partitions="session_key topic from_epoch to_epoch",
+    record_batches="exchange_id topic",
+)
+TOPIC_TRAFFIC = reader(
+    "who writes and reads what",
+    exchanges="exchange_id connection_id client_id client_ip api_key request_first_at",
+    connections="connection_id group_id",
+    fetch_partitions="exchange_id topic topic_id partition lag record_bytes",
+    record_batches="exchange_id topic topic_id partition records compressed_bytes",
 )
 BUDGET = reader(
     "time budgets",

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 
 import kdissect
-from kdissect.cli import ordering
 from kdissect.cli.main import main
-from kdissect.cli.ordering import ordered, sort_keys
 from kdissect.problems import UsageError
+from kdissect.tables import sorting as ordering
 from kdissect.tables.declaration import SCHEMAS
+from kdissect.tables.sorting import ordered, sort_keys
 from tests.conftest import ROOT
 
 CAPTURE = ROOT / "captures" / "k4_python_kafka.pcap"
@@ -95,3 +95,30 @@ def test_parquet_to_a_pipe(capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     read = pd.read_parquet(io.BytesIO(capsysbinary.readouterr().out))
     assert len(read) == kdissect.open(CAPTURE).table("fetches").num_rows
     assert math.isclose(read["latency_ms"].sum(), kdissect.open(CAPTURE).pandas("fetches")["latency_ms"].sum())
+
+
+def test_in_python(tables: dict[str, pa.Table]) -> None:
+    opened = kdissect.open(CAPTURE)
+    found = opened.table("exchanges", ["api"], sort=["-response_bytes", "exchange_id"], limit=5)
+    frame = tables["exchanges"].to_pandas().sort_values(["response_bytes", "exchange_id"], ascending=[False, True])
+    assert found.column_names == ["api"]
+    assert found["api"].to_pylist() == frame["api"].head(5).tolist()
+    assert opened.pandas("fetches", limit=3)["exchange_id"].tolist() == tables["fetches"]["exchange_id"].to_pylist()[:3]
+    with pytest.raises(UsageError, match="did you mean 'latency_ms'"):
+        opened.table("exchanges", sort=["latency"])
+    with pytest.raises(UsageError, match="no table"):
+        opened.table("exchange", sort=["latency_ms"])
+
+
+def test_sessions_and_diff(capsys: pytest.CaptureFixture[str]) -> None:
+    evicted, other = (str(ROOT / "captures" / name) for name in ("k4_session_eviction.pcap", "base_tiny.pcap"))
+    assert main(["sessions", evicted, "--sort", "-lost,client_id", "--limit", "2"]) == 0
+    blocks = capsys.readouterr().out.split("Broker ")
+    first = blocks[1].splitlines()
+    at = next(n for n, line in enumerate(first) if line.startswith("  Client"))
+    assert first[at + 1].split()[0] == "raw-evict-more"
+    assert "7 more clients" in first[at + 3]
+    assert main(["diff", other, other, "--sort", "-counted_a", "--limit", "1"]) == 0
+    assert "more rows: --top N" in capsys.readouterr().out
+    assert main(["diff", other, other, "--sort", "counted"]) == 2
+    assert main(["sessions", other, "--sort", "nothing"]) == 2

@@ -1,4 +1,4 @@
-"""`--sort` and `--limit`: rows in the order wanted, at most so many, in memory that depends on these alone."""
+"""Sorting and limits: rows in the order wanted, at most so many, in memory that depends on these alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class Key(NamedTuple):
 
 
 def sort_keys(wanted: Sequence[str] | None, schema: pa.Schema) -> list[Key]:
-    """The columns of `--sort`. Raises UsageError for one that is not there or has no order."""
+    """The columns to order by, `-` before a name for the largest first. Raises
+    UsageError for one that is not there or has no order."""
     import pyarrow as pa
 
     keys = [Key(text.removeprefix("-"), text.startswith("-")) for text in wanted or ()]
@@ -63,6 +64,14 @@ def ordered(
             held = _sorted(pa.Table.from_batches(held, schema), keys, limit).to_batches()
             rows = sum(one.num_rows for one in held)
     yield from _sorted(pa.Table.from_batches(held, schema), keys, limit).to_batches()
+
+
+def arranged(table: pa.Table, sort: Sequence[str] | None, limit: int | None) -> pa.Table:
+    """A table's rows in the order of `sort` (as in `sort_keys`), at most `limit`. Raises UsageError as that does."""
+    import pyarrow as pa
+
+    keys = sort_keys(sort, table.schema)
+    return pa.Table.from_batches(ordered(table.schema, table.to_batches(), keys, limit), table.schema)
 
 
 def _sorted(table: pa.Table, keys: Sequence[Key], limit: int | None) -> pa.Table:

@@ -1,0 +1,161 @@
+"""Who writes and reads what: traffic by client, topic and partition, and the topics that an exchange is about.
+
+Rules.
+1. A Produce request writes the partitions of its batches.
+2. A Fetch is about the partitions that it or its answer names. One that names none (an incremental fetch whose answer
+   is empty, KIP-227) is about all that its session holds then (`session_partitions`).
+3. Lag is that of the fetch position, high watermark - fetch offset; partitions of which an answer says nothing change
+   nothing about it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kdissect.analysis.exchange_keys import keys_of, locate
+from kdissect.analysis.sessions.membership import within
+from kdissect.arrays.arrow import Int64s, ints, whole
+from kdissect.tables.declaration.model import CODE, COUNT, TEXT, TIME
+
+SCHEMA = pa.schema(
+    [("client_id", TEXT), ("client_ip", TEXT), ("group_id", TEXT), ("topic", TEXT), ("topic_id", TEXT),
+     ("partition", CODE),
+     ("produced_records", COUNT), ("produced_bytes", COUNT), ("fetched_records", COUNT), ("fetched_bytes", COUNT),
+     ("first_at", TIME), ("last_at", TIME), ("first_lag", COUNT), ("last_lag", COUNT), ("max_lag", COUNT)]
+)  # fmt: skip
+SUBJECT = ("client_id", "client_ip", "group_id", "topic", "topic_id", "partition")
+SUMS = ("produced_records", "produced_bytes", "fetched_records", "fetched_bytes")
+PRODUCE, FETCH = 0, 1
+
+
+def topic_traffic(tables: Mapping[str, pa.Table]) -> pa.Table:
+    """One row for each client x topic x partition, in this order; columns as SCHEMA says.
+
+    `tables`: `exchanges` (exchange_id connection_id client_id client_ip api_key request_first_at), `connections`
+    (connection_id group_id), `fetch_partitions` (exchange_id topic topic_id partition lag record_bytes) and
+    `record_batches` (exchange_id topic topic_id partition records compressed_bytes). `topic_id` stands where no name is
+    known. Sizes are those of record batches on the wire; records of batches whose headers could not be read are not
+    counted. Sums are null where nothing was written (or read), lags where no answer told a high watermark.
+    """
+    exchanges = whole(tables["exchanges"])
+    batches, positions = whole(tables["record_batches"]), whole(tables["fetch_partitions"])
+    found = pa.concat_tables([_batches(exchanges, batches), _positions(exchanges, positions)])
+    if not found.num_rows:
+        return SCHEMA.empty_table()
+    found = _with_groups(found, whole(tables["connections"])).sort_by("at")
+    lags = found.filter(pc.is_valid(found["lag"]))
+    keys = list(SUBJECT)
+    made = found.group_by(keys, use_threads=False).aggregate(
+        [*((name, "sum") for name in SUMS), ("at", "min"), ("at", "max")]
+    )
+    lag = lags.group_by(keys, use_threads=False).aggregate([("lag", "first"), ("lag", "last"), ("lag", "max")])
+    place = {tuple(row[key] for key in keys): row for row in lag.to_pylist()}
+    out = [
+        {key: row[key] for key in keys}
+        | {name: row[f"{name}_sum"] for name in SUMS}
+        | {"first_at": row["at_min"], "last_at": row["at_max"]}
+        | {f"{what}_lag": place.get(tuple(row[key] for key in keys), {}).get(f"lag_{what}")
+           for what in ("first", "last", "max")}
+        for row in made.to_pylist()
+    ]  # fmt: skip
+    out.sort(key=lambda row: tuple((row[key] is None, row[key]) for key in keys))
+    return pa.Table.from_pylist(out, SCHEMA)
+
+
+def topics_of(
+    exchanges: pa.Table, fetches: pa.Table, fetch_partitions: pa.Table, session_partitions: pa.Table,
+    record_batches: pa.Table,
+) -> tuple[list[str], Int64s, Int64s]:  # fmt: skip
+    """The topics that exchanges are about: their names, and pairs (row of `exchanges`, place in names), each once.
+
+    `fetches`: exchange_id, session_key, session_epoch; `session_partitions`: session_key, topic, from_epoch, to_epoch;
+    the others: exchange_id, topic.
+    """
+    names: dict[str, int] = {}
+    pairs: set[tuple[int, int]] = set()
+    keys = keys_of(exchanges)
+    for table in (fetch_partitions, record_batches):
+        if not table.num_rows:
+            continue
+        distinct = table.select(["exchange_id", "topic"]).group_by(["exchange_id", "topic"], use_threads=False)
+        some = distinct.aggregate([])
+        at = locate(keys_of(some), keys).tolist()
+        for row, topic in zip(at, some["topic"].to_pylist(), strict=True):
+            if row >= 0 and topic is not None:
+                pairs.add((row, names.setdefault(topic, len(names))))
+    named = {row for row, _ in pairs}
+    stays = _stays(session_partitions)
+    at = locate(keys_of(fetches), keys).tolist()
+    known: dict[tuple[str, int], frozenset[str]] = {}
+    uses = zip(at, fetches["session_key"].to_pylist(), fetches["session_epoch"].to_pylist(), strict=True)
+    for row, key, epoch in uses:
+        if row < 0 or row in named or key is None or epoch is None:
+            continue
+        held = stays.get(key, ())
+        if len({one for one, _, _ in held}) == 1:
+            about: frozenset[str] = frozenset(one for one, _, _ in held)
+        else:
+            if (key, epoch) not in known:
+                known[key, epoch] = frozenset(one for one, begin, end in held if within(epoch, begin, end))
+            about = known[key, epoch]
+        pairs |= {(row, names.setdefault(topic, len(names))) for topic in about}
+    made = np.array(sorted(pairs), np.int64).reshape(-1, 2)
+    return list(names), made[:, 0], made[:, 1]
+
+
+def _stays(table: pa.Table) -> dict[str, tuple[tuple[str, int, int], ...]]:
+    """By session: topic and stretch of epochs (-1: to the end), each once."""
+    found: defaultdict[str, set[tuple[str, int, int]]] = defaultdict(set)
+    for row in table.select(["session_key", "topic", "from_epoch", "to_epoch"]).to_pylist():
+        if row["topic"] is not None:
+            end = -1 if row["to_epoch"] is None else row["to_epoch"]
+            found[row["session_key"]].add((row["topic"], row["from_epoch"] or 0, end))
+    return {key: tuple(stays) for key, stays in found.items()}
+
+
+def _of(exchanges: pa.Table, rows: pa.Table, key: int) -> tuple[pa.Table, pa.Table]:
+    """Rows about exchanges of an API, and the exchange of each."""
+    keys = ints(exchanges, "api_key")
+    at = locate(keys_of(rows), keys_of(exchanges))
+    good = (at >= 0) & (np.append(keys, -1)[at] == key)
+    mine = exchanges.take(pa.array(at[good])).select(["client_id", "client_ip", "connection_id", "request_first_at"])
+    return rows.filter(pa.array(good)), mine.rename_columns(["client_id", "client_ip", "connection_id", "at"])
+
+
+def _events(rows: pa.Table, mine: pa.Table, **figures: pa.Array) -> pa.Table:
+    none = pa.nulls(rows.num_rows, pa.int64())
+    made = {name: figures.get(name, none) for name in (*SUMS, "lag")}
+    topic = rows["topic"].cast(TEXT)
+    unnamed = pc.if_else(pc.is_valid(topic), pa.scalar(None, TEXT), rows["topic_id"].cast(TEXT))
+    columns = {"topic": topic, "topic_id": unnamed, "partition": rows["partition"].cast(CODE)} | made
+    texts = {name: mine[name].cast(TEXT) for name in ("client_id", "client_ip", "connection_id")}
+    return pa.table(texts | {"at": mine["at"].cast(TIME)} | columns)
+
+
+def _batches(exchanges: pa.Table, batches: pa.Table) -> pa.Table:
+    sent, by = _of(exchanges, batches, PRODUCE)
+    got, to = _of(exchanges, batches, FETCH)
+    return pa.concat_tables(
+        [
+            _events(sent, by, produced_records=sent["records"].cast(COUNT),
+                    produced_bytes=sent["compressed_bytes"].cast(COUNT)),
+            _events(got, to, fetched_records=got["records"].cast(COUNT)),
+        ]
+    )  # fmt: skip
+
+
+def _positions(exchanges: pa.Table, partitions: pa.Table) -> pa.Table:
+    answered, by = _of(exchanges, partitions, FETCH)
+    return _events(answered, by, fetched_bytes=answered["record_bytes"].cast(COUNT), lag=answered["lag"].cast(COUNT))
+
+
+def _with_groups(found: pa.Table, connections: pa.Table) -> pa.Table:
+    of = dict(zip(connections["connection_id"].to_pylist(), connections["group_id"].to_pylist(), strict=True))
+    ids = found["connection_id"].combine_chunks().dictionary_encode()
+    groups = pa.array([of.get(one) for one in ids.dictionary.to_pylist()], TEXT)
+    return found.append_column("group_id", groups.take(ids.indices))
