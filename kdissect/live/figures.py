@@ -4,7 +4,8 @@ Rules.
 
 - Everything is counted once, when its row is settled; `answered` only says that a broker lives.
 - Fetch: what the broker took beyond the agreed wait (`excess_ms`) is its own; where that is not known of an answer that
-  came by the agreed wait, nothing is counted as its own. JoinGroup and SyncGroup wait for others as agreed.
+  came by the agreed wait, nothing is counted as its own. JoinGroup and SyncGroup wait for others as agreed, and what a
+  Produce waited for followers is theirs.
 - A broker stands still when it has answered nobody since a request was sent that is overdue. A request is overdue
   `OVERDUE_US` after it was sent, a Fetch so long after the longest wait that its client was seen to ask for, and one
   that may wait for others (`PATIENT`) never.
@@ -15,7 +16,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -38,7 +39,7 @@ RECENT = 2000
 """Exchanges that are remembered for a look at one client."""
 ALERTS = 200
 LIMITS = {"broker": 50, "client": 50, "topic": 50, "api": 100}
-LATENCY, BROKER, AGREED, NETWORK, QUEUED, TRANSFER = range(len(PARTS))
+LATENCY, BROKER, AGREED, REPLICATION, NETWORK, QUEUED, TRANSFER = range(len(PARTS))
 FETCH, PRODUCE = 1, 0
 WAITED = ("timeout", "data")
 BY_OTHERS = ("rebalance", "throttled")
@@ -61,13 +62,15 @@ def instant(us: int) -> str:
 class Figures:
     """What is known of the traffic; a `Listener` of `Watch`. `lock` guards everything against other threads.
 
-    `speed`: how fast the capture's clock goes (0: it stands still between packets, for what is read is long over).
+    `speed`: how fast the capture's clock goes (0: it stands still between packets, for what is read is long over), but
+    for what `clock_us` says of it.
     """
 
-    def __init__(self, window_s: float = WINDOW_S, speed: float = 1.0) -> None:
+    def __init__(self, window_s: float = WINDOW_S, speed: float = 1.0, clock_us: Callable[[], int] = lambda: 0) -> None:
         self.lock = threading.RLock()
         self.window_s = window_s
         self.speed = speed
+        self._clock_us = clock_us
         cell_us = max(1, int(window_s * 1e6 / CELLS))
         self.of = {name: Dimension(name, limit, cell_us) for name, limit in LIMITS.items()}
         self.statuses: Counter[tuple[str, str]] = Counter()
@@ -88,7 +91,10 @@ class Figures:
         self.share = 1.0
         """Share of connections that is worked on."""
         self.behind_s = 0.0
+        self.over = False
+        """Everything was read: the clock stands still."""
         self.ended = False
+        """Nothing more will come, findings neither."""
         self.error = ""
         """Why reading ended before its time."""
         self._latest = 0
@@ -189,9 +195,11 @@ class Figures:
         status = texts(table, "status")
         agreed = np.asarray(pc.fill_null(pc.is_in(texts(table, "hold"), pa.array(BY_OTHERS)), False))
         broker_ms, fetch = reals(table, "broker_ms"), ints(table, "api_key", -1) == FETCH
+        followers = reals(table, "replication_ms")
         parts = [
             *self._parts(table),
-            (BROKER, np.where(fetch | agreed, np.nan, broker_ms)),
+            (BROKER, np.where(fetch | agreed, np.nan, broker_ms - np.nan_to_num(followers))),
+            (REPLICATION, followers),
             (AGREED, np.where(agreed & ~fetch, broker_ms, np.nan)),
         ]
         for name, column in (("broker", "broker"), ("client", "client_id"), ("api", "api")):
@@ -337,9 +345,10 @@ class Figures:
     @property
     def now_us(self) -> int:
         """What the capture's clock shows now: the last packet's time, and what went by since."""
-        if not self._latest or self.ended:
+        if not self._latest or self.over:
             return self._latest
-        return self._latest + int((time.monotonic() - self._heard) * 1e6 * self.speed)
+        passed = int((time.monotonic() - self._heard) * 1e6 * self.speed)
+        return max(self._latest + passed, self._clock_us())
 
     def recent(self, client: str | None) -> list[dict[str, Any]]:
         """The latest exchanges of a client that are remembered, oldest first."""

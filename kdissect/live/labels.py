@@ -28,9 +28,9 @@ SMALLEST_MS, RATIO, BUCKETS = 0.01, 1.09, 192
 """The histograms of the last seconds: from 10 us to three minutes, right to five percent."""
 CELLS = 10
 """Cells of the window; it moves by one of them."""
-PARTS = ("latency", "broker", "agreed", "network", "queued", "transfer")
-"""Whose time: the whole, the broker's own, what the request had agreed to wait, the network's, behind others, bytes on
-their way."""
+PARTS = ("latency", "broker", "agreed", "replication", "network", "queued", "transfer")
+"""Whose time: the whole, the broker's own, what the request had agreed to wait, the followers', the network's, behind
+others, bytes on their way."""
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -27,6 +27,8 @@ class Replay:
         self.speed = speed
         self.late_s = 0.0
         """How far behind its time the piece was that was given last."""
+        self.now_ns = 0
+        """The capture's time: never beyond the packet that comes next."""
         self._clock, self._sleep = clock, sleep
         self._began = 0.0
         self._first = -1
@@ -47,9 +49,11 @@ class Replay:
                 upto = int(np.searchsorted(times, due, side="right"))
                 if upto > given:
                     self.late_s = max(0.0, (due - int(times[given])) / 1e9 / self.speed - STEP_S)
+                    self.now_ns = int(times[upto - 1])
                     yield dataclasses.replace(block, packets=rows[given:upto])
                     given = upto
                 else:
                     self.late_s = 0.0
+                    self.now_ns = due
                     self._sleep(min(STEP_S, (int(times[given]) - due) / 1e9 / self.speed))
                     yield dataclasses.replace(block, packets=rows[:0])

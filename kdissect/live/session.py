@@ -64,11 +64,12 @@ class Session:
         except KdissectError as error:
             self.figures.error = str(error)
         finally:
-            self.figures.ended = True
+            self.figures.over = self.figures.ended = True
 
     def run(self) -> None:
         """Read to the end. Raises CaptureError."""
         Watch(self.source.capture, self.source.blocks, self, self.source.patient, self._sampler).run()
+        self.figures.over = True
         if self._lookout is not None:
             members = self.source.capture.members
             own = [member.path for member in members if member.path is not None]

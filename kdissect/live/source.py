@@ -41,14 +41,15 @@ _DENIED = re.compile(r"permission|not permitted|privilege", re.IGNORECASE)
 class Source:
     """A capture to watch. `blocks` may be called once; `stop` ends it from any thread.
 
-    `speed`: how fast its clock goes, 0 where it is long over. `patient`: nothing of it is happening now.
+    `speed`: how fast its clock goes between packets, 0 where it is long over; `now_us`: what it shows, where the source
+    itself says so. `patient`: nothing of it is happening now.
     """
 
     def __init__(self, capture: CaptureSet, *, follow: bool, replay: Replay | None = None, fresh: bool = True) -> None:
         self.capture = capture
         self.replay = replay
         self.patient = not follow
-        self.speed = replay.speed if replay is not None else 1.0 if follow and fresh else 0.0
+        self.speed = 1.0 if follow and fresh else 0.0
         self._follow = follow
         self._stop = threading.Event()
 
@@ -59,6 +60,10 @@ class Source:
             if self._stop.is_set():
                 return
             yield block
+
+    def now_us(self) -> int:
+        """The capture's time in a replay, microseconds; 0 where packets alone tell."""
+        return 0 if self.replay is None else self.replay.now_ns // 1000
 
     @property
     def waits_for_us(self) -> bool:

@@ -8,6 +8,7 @@ temporary folder.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
 import os
 import shutil
@@ -81,6 +82,8 @@ class Live:
     controller_port: int
     capture: Path
     log: Path
+    group: int = 0
+    """The process group of the broker."""
 
     def finished(self) -> None:
         """Raise when tcpdump lost packets."""
@@ -118,7 +121,7 @@ def running(folder: Path) -> Iterator[Live]:
         broker = _start([*java, "kafka.Kafka", str(settings)], out)
         clean.callback(_stop, broker, signal.SIGTERM)
         _wait(folder / "server.log", "Kafka Server started", broker)
-        yield live
+        yield dataclasses.replace(live, group=broker.pid)
         _stop(broker, signal.SIGTERM)
         time.sleep(0.5)  # what is in the kernel's buffer
         _stop(dump, signal.SIGINT)

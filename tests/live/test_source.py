@@ -90,7 +90,7 @@ def test_files(captures: Path, tmp_path: Path) -> None:
     growing = open_source([str(old)], None, (), None, once=False)
     assert (growing.speed, growing.patient) == (1.0, False)
     replayed = open_source([str(old)], None, (), 10.0, once=False)
-    assert (replayed.speed, replayed.patient) == (10.0, True)
+    assert (replayed.speed, replayed.patient) == (0.0, True)
     assert open_source([str(old)], None, (), None, once=True).speed == 0.0
     with pytest.raises(CaptureNotFound):
         open_source([str(tmp_path / "none.pcap")], None, (), None, once=False)

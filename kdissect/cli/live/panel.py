@@ -45,7 +45,7 @@ TIMES = (
     _ms("latency_p50_ms", "p50", 2), _ms("latency_p99_ms", "p99"), _ms("broker_p50_ms", "broker p50", 5),
     _ms("broker_p99_ms", "broker p99", 1), _ms("agreed_p99_ms", "agreed p99", 4),
     _ms("network_p99_ms", "network p99", 7), _ms("queued_p99_ms", "queued p99", 8),
-    _ms("transfer_p99_ms", "transfer p99", 9),
+    _ms("transfer_p99_ms", "transfer p99", 9), _ms("replication_p99_ms", "followers p99", 9),
 )  # fmt: skip
 ERRORS = _count("errors", "errors")
 WAITING = Shown(

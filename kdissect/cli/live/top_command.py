@@ -68,7 +68,7 @@ def top(
     if not lines and sys.stdout.isatty():
         _textual()
     source = open_source(captures, interface, ports, speed, once and interface is None)
-    figures = Figures(window, source.speed)
+    figures = Figures(window, source.speed, source.now_us)
     name = interface or captures[0]
     with contextlib.ExitStack() as stack:
         session = stack.enter_context(Session(source, figures, Ring(ring), Lookout() if find else None))
