@@ -139,7 +139,8 @@ LIVE = reader(
     "the live view",
     exchanges="exchange_id connection_id api_key api api_version broker client_id client_ip client_port status "
     "error_code error latency_ms request_transfer_ms network_ms queued_ms broker_ms replication_ms "
-    "response_transfer_ms hold request_first_at request_last_at response_first_at response_last_at request_bytes response_bytes",
+    "response_transfer_ms hold request_first_at request_last_at response_first_at response_last_at request_bytes "
+    "response_bytes",
     fetches="exchange_id broker client_id max_wait_ms broker_ms excess_ms hold",
     fetch_partitions="exchange_id topic partition lag",
     fetch_sessions="broker end_reason",
