@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
+import subprocess
+import sys
 from collections import defaultdict
 from pathlib import Path
 
@@ -20,7 +23,8 @@ SAMPLE = frozenset(
         "raw_errors", "raw_reuse", "sasl_logins", "tls13", "zoo_kafkajs",
     }
 )  # fmt: skip
-"""Captures that stand for all where a test goes over many: releases, clients, damage, logins, TLS, all small."""
+"""Captures that stand for all where a test goes over many: releases, clients, damage, logins, TLS, all small. A module
+whose tests are slow on some names a smaller CAPTURE_SAMPLE of its own."""
 MANY = 5
 """Captures that a test goes over before the sample stands for them."""
 FEW = 3
@@ -34,6 +38,15 @@ settings.register_profile(
     "exhaustive", max_examples=2000, derandomize=False, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile all kernels once before several workers begin (-n): each would do it for itself."""
+    if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
+        from kdissect.kernels.kernel import LIBRARY, PLAIN
+
+        if not PLAIN and LIBRARY is None and importlib.util.find_spec("numba"):
+            subprocess.run([sys.executable, "-m", "kdissect.kernels.shared_object"], cwd=ROOT, check=True)
 
 
 @pytest.fixture(scope="session")
@@ -56,7 +69,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         names = sorted({stem for stem, _ in found})
         if len(names) <= MANY:
             continue
-        kept = SAMPLE.intersection(names) or set(names[:FEW])
+        sample = getattr(found[0][1].module, "CAPTURE_SAMPLE", SAMPLE)  # type: ignore[attr-defined]
+        kept = sample.intersection(names) or set(names[:FEW])
         for stem, item in found:
             if stem not in kept:
                 item.add_marker(pytest.mark.whole)

@@ -31,12 +31,14 @@ def words(picture: Path) -> list[str]:
     return [html.unescape(text) for text in re.findall(r"<text[^>]*>([^<]*)</text>", picture.read_text())]
 
 
+@pytest.mark.whole
 def test_the_first_screen_is_the_present_one(made: Path) -> None:
     """Its text; after a wanted change run `python docs/screenshots.py`."""
     assert words(made / "first_screen.svg") == words(IMAGES / "first_screen.svg")
     assert "url(" not in (IMAGES / "first_screen.svg").read_text().replace("url(#", "")
 
 
+@pytest.mark.whole
 @browser.needed
 def test_the_report_is_pictured(made: Path) -> None:
     names = {path.name for path in IMAGES.glob("*.png")}

@@ -6,6 +6,7 @@ import io
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -59,6 +60,7 @@ def read(broker: EncodedBroker) -> dict[str, pa.Table]:
     }
 
 
+@pytest.mark.whole
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(operation, min_size=25, max_size=50), st.booleans())
 def test_every_column_of_a_capture_is_the_models(steps: list[tuple[Any, ...]], newest: bool) -> None:

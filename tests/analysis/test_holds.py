@@ -6,7 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kdissect.analysis.holds.fetch_holds import HoldTracker, with_instants
@@ -122,6 +122,7 @@ def test_list_offsets_tells_watermarks_too() -> None:
     assert HoldTracker().feed(fetches, parts, None, told)["hold"].to_pylist() == ["immediate"]
 
 
+@settings(max_examples=12)
 @given(st.lists(st.integers(0, 60_000_000), max_size=6))
 def test_any_cut_gives_the_same_holds(cuts: list[int]) -> None:
     """A recorded capture, block by block under a watermark."""

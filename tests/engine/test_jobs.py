@@ -67,6 +67,7 @@ def test_connections_that_come_and_go(coming_and_going: Path, small_blocks: None
     same(kdissect.open(coming_and_going, jobs=1), kdissect.open(coming_and_going, jobs=3))
 
 
+@pytest.mark.whole
 def test_several_captures(captures: Path, small_blocks: None) -> None:
     """One of them is compressed and read by a single strand."""
     names = [captures / name for name in ("k4_follower_sessions.pcap", "field_gz.pcap.gz", "base.pcap")]
@@ -80,6 +81,7 @@ def test_encrypted(captures: Path, small_blocks: None) -> None:
     assert one.table("exchanges").num_rows > 10
 
 
+@pytest.mark.whole
 def test_a_client_alone(captures: Path, small_blocks: None) -> None:
     path = captures / "k4_slow_and_throttled.pcap"
     client = next(name for name in kdissect.open(path).table("exchanges")["client_id"].to_pylist() if name)

@@ -84,6 +84,7 @@ def peak(count: int) -> tuple[int, int]:
     return int(rows), int(size)
 
 
+@pytest.mark.whole
 def test_flows_are_given_anew() -> None:
     """One after the other, 3.6 s apart: of 2,000 connections few are remembered at a time."""
     from kdissect.capture import open_captures

@@ -79,6 +79,7 @@ def test_every_capture(path: Path, tmp_path: Path, request: pytest.FixtureReques
     same(path, tmp_path / "small")
 
 
+@pytest.mark.whole
 def test_several_captures_threads_and_a_topic(tmp_path: Path, small_parts: None) -> None:
     names = [CAPTURES / f"{name}.pcap" for name in ("k4_follower_sessions", "k4_slow_and_throttled")]
     for number, settings in enumerate(({"jobs": 3}, {"jobs": 1})):
@@ -111,6 +112,7 @@ def test_a_pipe(tmp_path: Path, small_parts: None) -> None:
         assert got == want, name
 
 
+@pytest.mark.whole
 def test_rows_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of ten times the capture not more rows wait in memory, neither between blocks nor while they are put in order."""
     monkeypatch.setattr(CaptureSet, "window", lambda self: Window(1 << 17, 4))

@@ -114,6 +114,7 @@ def lossy(tmp_path: Path) -> tuple[Ends, list[tuple[int, bytes]]]:
     return ends, sealed("zoo_kafka_python", ends, 3)
 
 
+@pytest.mark.whole
 def test_every_packet_lost_once(lossy: tuple[Ends, list[tuple[int, bytes]]], tmp_path: Path) -> None:
     """Nothing is invented, and a hole inside a record costs the frames in that record alone."""
     ends, packets = lossy

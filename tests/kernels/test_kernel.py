@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kdissect.kernels.kernel import LIBRARY, kernel, part
+from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.memory import copy_bytes
 from kdissect.kernels.signature import parse
 from tests.conftest import ROOT
@@ -20,7 +21,6 @@ pytest.importorskip("numba")
 from kdissect.kernels.jit import compile_form, dispatcher_of
 
 pytestmark = pytest.mark.jit
-compiles = pytest.mark.skipif(LIBRARY is not None, reason="the kernels of this checkout are compiled")
 LIMIT = 7
 
 
@@ -126,26 +126,31 @@ def test_bytes_out_of_range_are_not_copied(w: int, o: int, n: int) -> None:
     assert to.tolist() == [0, 0, 3, 4, 5, 6, 7, 0]
 
 
-@compiles
-def test_nothing_runs_without_bounds_checks() -> None:
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    """A folder with the package as a checkout has it before its kernels are compiled."""
+    shutil.copytree(
+        ROOT / "kdissect", tmp_path / "kdissect", ignore=shutil.ignore_patterns("compiled.so", "__pycache__")
+    )
+    return tmp_path
+
+
+def test_nothing_runs_without_bounds_checks(sources: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", "import kdissect.kernels.kernel"],
-        env={**os.environ, "NUMBA_BOUNDSCHECK": "0"}, capture_output=True, text=True, check=False,
+        [sys.executable, "-c", "import kdissect.kernels.kernel"], cwd=sources,
+        env={**os.environ, "PYTHONPATH": str(sources), "NUMBA_BOUNDSCHECK": "0"},
+        capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode != 0
     assert "does not run with NUMBA_BOUNDSCHECK=0" in done.stderr
 
 
-@compiles
-def test_the_first_run_says_so_in_one_line(tmp_path: Path) -> None:
+@pytest.mark.whole
+def test_the_first_run_says_so_in_one_line(sources: Path, tmp_path: Path) -> None:
     """An empty cache: one line tells why it takes longer, and the next run is silent."""
     command = [sys.executable, "-m", "kdissect", str(ROOT / "captures/base_tiny.pcap"), "--table", "exchanges"]
-    seen = [
-        subprocess.run(
-            command, env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}, capture_output=True, text=True, check=True
-        )
-        for _ in range(2)
-    ]
+    own = {**os.environ, "PYTHONPATH": str(sources), "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    seen = [subprocess.run(command, env=own, cwd=sources, capture_output=True, text=True, check=True) for _ in range(2)]
     assert seen[0].stderr == "compiling kernels (once; takes some seconds)\n"
     assert seen[1].stderr == ""
     assert seen[0].stdout == seen[1].stdout
