@@ -26,18 +26,14 @@ import pyarrow as pa
 
 from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.analysis.grouping import group
-from kdissect.arrays.arrow import NULL_TIME, Flags, Int64s, encoded, instants, ints, one, reals, times
+from kdissect.arrays.arrow import NULL_TIME, Coder, Flags, Int64s, distinct, encoded, instants, ints, one, reals, times
 from kdissect.problems import UsageError
-from kdissect.tables.declaration.model import COUNT, MS, TEXT, TIME
+from kdissect.tables.declaration import SCHEMAS
+from kdissect.tables.declaration.model import By
+from kdissect.tables.makers import fills
 from kdissect.tables.suggestion import near
 
-SCHEMA = pa.schema(
-    [
-        ("by", TEXT), ("subject", TEXT), ("at", TIME), ("until", TIME), ("wall_ms", MS), ("agreed_ms", MS),
-        ("throttled_ms", MS), ("broker_ms", MS), ("replication_ms", MS), ("network_ms", MS), ("own_ms", MS),
-        ("idle_ms", MS), ("unknown_ms", MS), ("exchanges", COUNT),
-    ]
-)  # fmt: skip
+SCHEMA = SCHEMAS["time_budget"]
 """What a row of a budget is: the subject, the span, and its time in boxes that add up to `wall_ms`."""
 SUBJECTS = ("client", "broker", "group", "topic")
 """What a budget can be made by."""
@@ -70,9 +66,9 @@ def time_budget(
 ) -> pa.Table:
     """Rows of SCHEMA: one per subject, and bucket of `every` seconds, the subjects with most exchanges first.
 
-    `tables`: `exchanges`, `fetches`, `connections`, and for topics `fetch_partitions` and `record_batches`, whole, with
-    holds. `start`, `end`: the span in µs since the epoch; the subject's own, from its first request to its last answer,
-    where None. Raises UsageError for an unknown subject, and where `every` makes too many rows.
+    `tables`: `exchanges`, `fetches`, `connections`, and for topics `fetch_partitions` and `produce_partitions`, whole,
+    with holds. `start`, `end`: the span in µs since the epoch; the subject's own, from its first request to its last
+    answer, where None. Raises UsageError for an unknown subject, and where `every` makes too many rows.
     """
     for name in by:
         if name not in SUBJECTS:
@@ -269,20 +265,17 @@ def _subjects(name: str, tables: Mapping[str, pa.Table]) -> tuple[list[str | Non
     """Names of the subjects; pairs of a row of exchanges and the subject that it counts for."""
     exchanges = tables["exchanges"]
     if name == "topic":
-        pairs = [
-            (keys_of(tables[source]), source)
-            for source in ("fetch_partitions", "record_batches")
-            if source in tables and tables[source].num_rows
-        ]
-        topics: dict[str, int] = {}
-        found: set[tuple[int, int]] = set()
-        for keys, source in pairs:
-            at = locate(keys, keys_of(exchanges)).tolist()
-            for row, topic in zip(at, tables[source]["topic"].to_pylist(), strict=True):
-                if row >= 0 and topic is not None:
-                    found.add((row, topics.setdefault(topic, len(topics))))
-        made = np.array(sorted(found), np.int64).reshape(-1, 2)
-        return list(topics), made[:, 0], made[:, 1]
+        topics = Coder()
+        pairs = [np.zeros((0, 2), np.int64)]
+        for source in ("fetch_partitions", "produce_partitions"):
+            if source in tables and tables[source].num_rows:
+                rows = np.stack(
+                    [locate(keys_of(tables[source]), keys_of(exchanges)), topics.column(tables[source], "topic")],
+                    axis=1,
+                )
+                pairs.append(rows[(rows >= 0).all(axis=1)])
+        made = distinct(np.concatenate(pairs))
+        return list(topics.texts), made[:, 0], made[:, 1]
     if name == "group":
         connections = tables["connections"]
         names = dict(zip(connections["connection_id"].to_pylist(), connections["group_id"].to_pylist(), strict=True))
@@ -340,3 +333,6 @@ def _covered(cells: Sequence[Int64s], total: int) -> npt.NDArray[np.float64]:
     new = np.maximum(right - np.maximum(left, before), 0)
     np.add.at(out, cell, new)
     return out
+
+
+fills(By.BUDGET, {"time_budget": SCHEMA.names})

@@ -8,8 +8,8 @@
 
 `feed` and `finish` return rows of `exchanges`, `fetches`, `fetch_partitions`, `produces`, `fetch_sessions` and
 `session_partitions`, as far as they were fed and the analysis takes part in them; rows of an exchange come back once
-nothing earlier can come any more. Share sessions come from `finish`. Findings need everything and come from `whole`
-alone. Brokers and topics of the rows are resolved already.
+nothing earlier can come any more. Share sessions come from `finish`. Findings and time budgets need everything and come
+from `whole` alone. Brokers and topics of the rows are resolved already.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ class Stage:
         }
         self.finds = By.FINDINGS in wanted
         self.shares = By.SHARES in wanted
-        self.holds_exchanges = self.finds or By.EXCHANGE_HOLDS in wanted
+        self.budgets = By.BUDGET in wanted
+        self.holds_exchanges = self.finds or self.budgets or By.EXCHANGE_HOLDS in wanted
         self.holds = self.holds_exchanges or By.FETCH_HOLDS in wanted
         self.replicates = self.holds_exchanges or By.PRODUCE_HOLDS in wanted
         self.follows = self.holds or By.SESSIONS in wanted
@@ -114,6 +115,8 @@ class Stage:
             (self.holds_exchanges, readers.EXCHANGE_HOLDS),
             (self.shares, readers.SHARES),
             (self.finds, readers.FINDINGS),
+            (self.budgets, readers.BUDGET),
+            (self.budgets, readers.BUDGET_TOPICS),
         )
         return [reader for needed, reader in parts if needed]
 
@@ -260,6 +263,10 @@ class Stage:
             found, rest = self.feed(out, messages), self.finish()
             for name, part in rest.items():
                 out[name] = _both(found.get(name), part)
+        if self.budgets:
+            from kdissect.analysis.budget import SUBJECTS, time_budget
+
+            out["time_budget"] = time_budget(out, SUBJECTS)
         if self.finds:
             from kdissect.analysis.findings import findings, limits
 

@@ -208,6 +208,8 @@ class Dataset(Mapping[str, "DataFrame"]):
             return self._small(name)
         if name == "findings":
             return self._findings()
+        if name == "time_budget":
+            return self._budget()
         if name == "producers":
             return self._producers()
         analysed = not self._idle and name in analysing.MADE
@@ -326,6 +328,13 @@ class Dataset(Mapping[str, "DataFrame"]):
         rows = rows.unionByName(decoded.where(decoded["table"].isin(list(analysing.DECODED)))).repartition(1)
         find = partial(analysing.find, plan=self.plan, names=self._names)
         return rows.mapInArrow(find, spark_schema(self._schema("findings")))
+
+    def _budget(self) -> DataFrame:
+        analysed, decoded = self._analysed, self._decoded
+        rows = analysed.where(analysed["table"].isin(list(analysing.BUDGETED_IN)))
+        rows = rows.unionByName(decoded.where(decoded["table"].isin(list(analysing.BUDGET_DECODED)))).repartition(1)
+        make = partial(analysing.budget, plan=self.plan, names=self._names)
+        return rows.mapInArrow(make, spark_schema(self._schema("time_budget")))
 
     def _producers(self) -> DataFrame:
         sent = self._decoded.where(f"table = '{decoding.SENT}'").repartition(1)

@@ -98,6 +98,13 @@ def test_boxes_add_up_to_the_wall_time(every: float | None) -> None:
     assert np.allclose(boxes.sum(axis=1), np.asarray(table["wall_ms"]))
 
 
+def test_the_table_is_the_budget_of_everybody() -> None:
+    capture = kdissect.open(CAPTURES / "base_short.pcap")
+    table = capture.table("time_budget")
+    assert table.equals(capture.analysis.budget(SUBJECTS))
+    assert sum(one.num_rows for one in capture.batches("time_budget", ["subject"], "by = 'broker'")) == 1
+
+
 def test_stretches_hold_what_the_whole_does() -> None:
     capture = kdissect.open(CAPTURES / "base_short.pcap")
     whole, cut = (capture.analysis.budget(("client",), every) for every in (None, 0.1))

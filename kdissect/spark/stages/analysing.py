@@ -14,6 +14,7 @@ from itertools import groupby
 
 import pyarrow as pa
 
+from kdissect.analysis.budget import SUBJECTS, time_budget
 from kdissect.analysis.findings import findings, limits, told_of
 from kdissect.analysis.stage import NO_WATERMARK, Stage
 from kdissect.arrays.dictionaries import unified
@@ -25,7 +26,7 @@ from kdissect.spark.stages.table_cells import PIECE_BYTES, Cell, cell, opened, r
 from kdissect.tables.builder import TableBuilder, shown
 from kdissect.tables.declaration import SCHEMAS, TABLES
 from kdissect.tables.declaration.model import By
-from kdissect.tables.declaration.readers import FINDINGS
+from kdissect.tables.declaration.readers import BUDGET, BUDGET_TOPICS, FINDINGS
 from kdissect.tables.order import order, sort_columns
 from kdissect.tables.recording import producers_table
 
@@ -39,11 +40,18 @@ DECODED = tuple(SENT if TABLES[name].made is By.SENT else name for name in FINDI
 """Staged tables that findings read as they were decoded."""
 WAITING = 1 << 19
 """Rows of fetches, or of their partitions, that may wait for the watermark: lots of many tasks overlap."""
+BUDGET_READ = {**BUDGET.tables, **BUDGET_TOPICS.tables}
+BUDGETED_IN = tuple(name for name in BUDGET_READ if name in MADE)
+BUDGET_DECODED = tuple(name for name in BUDGET_READ if name not in MADE)
+"""The same of time budgets."""
 
 
 def asked(tables: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """What to ask of a broker's analysis so that these tables, and the findings if they are among them, can be made."""
-    found = {name: list(columns) for name, columns in tables.items() if name != "findings"}
+    found = {name: list(columns) for name, columns in tables.items() if not TABLES[name].made.needs_everything}
+    if "time_budget" in tables:
+        for name in BUDGETED_IN:
+            found[name] = list(dict.fromkeys([*found.get(name, ()), *BUDGET_READ[name]]))
     if "findings" in tables:
         for name in FOUND_IN:
             more = set(FINDINGS.tables[name])
@@ -129,7 +137,7 @@ def _staged(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[pa.RecordBat
     for name, table in tables.items():
         if name not in MADE or not table.num_rows:
             continue
-        if name in plan.tables:
+        if name in plan.tables or ("time_budget" in plan.tables and name in BUDGETED_IN):
             yield from _pieces(name, table)
         if "findings" in plan.tables and name in FOUND_IN:
             read = {*FINDINGS.tables[name], *sort_columns(name)}
@@ -165,6 +173,16 @@ def find(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterato
     tables["producers"] = _producers(parts, names)
     schema = SCHEMAS["findings"].remove_metadata()
     yield from shown(findings(tables, limits(plan.settings.slow)), schema).select(plan.tables["findings"]).to_batches()
+
+
+def budget(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:
+    """Staged rows of the tables in BUDGETED_IN and BUDGET_DECODED, all of them, to rows of `time_budget`."""
+    parts = _resolved(batches, plan, names)
+    tables = {name: SCHEMAS[name].empty_table() for name in BUDGET_READ}
+    tables |= {name: order(name, _joined(pieces)) for name, pieces in parts.items()}
+    schema = SCHEMAS["time_budget"].remove_metadata()
+    made = shown(time_budget(tables, SUBJECTS), schema).select(plan.tables["time_budget"])
+    yield from made.to_batches()
 
 
 def follow(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:

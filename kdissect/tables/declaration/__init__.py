@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from kdissect.problems import UsageError
 from kdissect.tables.declaration.apis import API_VERSIONS, GROUPS, LIST_OFFSETS, PRODUCER_IDS, TOPICS
-from kdissect.tables.declaration.diagnosis import CAPTURE_QUALITY, FINDINGS, PROBLEMS
+from kdissect.tables.declaration.diagnosis import CAPTURE_QUALITY, FINDINGS, PROBLEMS, TIME_BUDGET
 from kdissect.tables.declaration.fetching import FETCH_PARTITIONS, FETCHES
 from kdissect.tables.declaration.model import Column, Table
 from kdissect.tables.declaration.producing import PRODUCE_PARTITIONS, PRODUCES
@@ -43,6 +43,7 @@ TABLES: Mapping[str, Table] = MappingProxyType(
             GROUPS,
             API_VERSIONS,
             TOPICS,
+            TIME_BUDGET,
             FINDINGS,
             CAPTURE_QUALITY,
             PROBLEMS,

@@ -8,6 +8,7 @@ from kdissect.tables.declaration.model import (
     CONNECTION_ID,
     COUNT,
     EXCHANGE_ID,
+    MS,
     REAL,
     TEXT,
     TIME,
@@ -15,6 +16,29 @@ from kdissect.tables.declaration.model import (
     Column,
     Gathering,
     table,
+)
+
+TIME_BUDGET = table(
+    "time_budget",
+    "subject: a client, broker, group or topic (`kdissect budget --every` has rows for stretches of time)",
+    Column("by", TEXT, "What the subject is: client, broker, group, topic."),
+    Column("subject", TEXT, "Its name."),
+    Column("at", TIME, "When the span begins: its first request."),
+    Column("until", TIME, "When the span ends: its last answer."),
+    Column("wall_ms", MS, "How long the span is; the eight parts below add up to it, each moment counted once."),
+    Column("agreed_ms", MS, "A long poll waited as it was asked to, or a member for its group."),
+    Column("throttled_ms", MS, "A quota held a request back."),
+    Column("broker_ms", MS, "A broker worked, or kept a request longer than that had agreed to."),
+    Column("replication_ms", MS, "A Produce waited for followers."),
+    Column("network_ms", MS, "Bytes were on their way."),
+    Column("own_ms", MS, "The client's own: an answer with records was there, and it had not asked for more yet."),
+    Column("idle_ms", MS, "Nothing was asked for."),
+    Column("unknown_ms", MS, "Requests that were never answered, and what lay behind its predecessor."),
+    Column("exchanges", COUNT, "Exchanges that began in the span."),
+    made=By.BUDGET,
+    key=(),
+    on_request=True,
+    when="at until",
 )
 
 FINDINGS = table(

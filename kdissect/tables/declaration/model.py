@@ -81,6 +81,8 @@ class By(StrEnum):
     """The analysis: the same of every exchange that may wait."""
     SHARES = "share sessions"
     """The analysis: share sessions."""
+    BUDGET = "time budget"
+    """The analysis: where the time of each subject went, which needs every row."""
     FINDINGS = "findings"
     """The analysis: findings, which need every row."""
     FILE = "file rows"
@@ -94,7 +96,13 @@ class By(StrEnum):
     @property
     def analysis(self) -> bool:
         """Part of the analysis."""
-        return self in (By.SESSIONS, By.FETCH_HOLDS, By.PRODUCE_HOLDS, By.EXCHANGE_HOLDS, By.SHARES, By.FINDINGS)
+        parts = (By.SESSIONS, By.FETCH_HOLDS, By.PRODUCE_HOLDS, By.EXCHANGE_HOLDS, By.SHARES)
+        return self in parts or self.needs_everything
+
+    @property
+    def needs_everything(self) -> bool:
+        """The part of the analysis that looks at all rows together."""
+        return self in (By.BUDGET, By.FINDINGS)
 
 
 class Gathering(StrEnum):
@@ -239,7 +247,7 @@ class Table:
     @property
     def progressive(self) -> bool:
         """The analysis takes part in it and settles its rows while a capture is read, not at the end alone."""
-        return self.joined or (self.made.analysis and self.made is not By.FINDINGS)
+        return self.joined or (self.made.analysis and not self.made.needs_everything)
 
     def needs(self, columns: Iterable[str]) -> Reads:
         """What has to be read for these columns of it."""

@@ -190,7 +190,7 @@ BUDGET = reader(
     connections="connection_id group_id ended_at",
 )
 BUDGET_TOPICS = reader(
-    "time budgets of topics", fetch_partitions="exchange_id topic", record_batches="exchange_id topic"
+    "time budgets of topics", fetch_partitions="exchange_id topic", produce_partitions="exchange_id topic"
 )
 MATCHING = reader(
     "comparing two captures, besides latency",
