@@ -209,7 +209,7 @@ class Stage:
         from kdissect.analysis.holds.replication import ReplicationTracker
 
         if self._replicas is None:
-            self._replicas = ReplicationTracker()
+            self._replicas = ReplicationTracker(self._most)
         assert self._throttled is not None
         sent, stored = whole(tables["produces"]), whole(tables.get("produce_partitions"))
         asked, fetched = whole(tables["fetches"]), whole(tables["fetch_partitions"])

@@ -102,9 +102,11 @@ class _Events:
 
 
 class ReplicationTracker:
-    """Follows what followers fetch, and says of each Produce how long it waited for them, and for whom."""
+    """Follows what followers fetch, and says of each Produce how long it waited for them, and for whom. `waiting`: rows
+    that may wait for the watermark before half of them are worked on all the same."""
 
-    def __init__(self) -> None:
+    def __init__(self, waiting: int = MAX_WAITING) -> None:
+        self._most_waiting = waiting
         self.brokers, self.topics = Coder(), Coder()
         self._asked, self._given = _Events.none(), _Events.none()
         self._appended: Int64s = np.zeros((0, 4), np.int64)
@@ -149,7 +151,7 @@ class ReplicationTracker:
     def _settle(self, produces: pa.Table, partitions: pa.Table, watermark: int) -> pa.Table:
         used, answered = times(produces, "request_last_at"), times(produces, "response_first_at")
         if watermark != 2**63 - 1:
-            if len(used) > MAX_WAITING:
+            if len(used) > self._most_waiting:
                 watermark = max(watermark, int(np.median(used)))
             due = (used < watermark) & (answered < watermark)
             if not due.all():
