@@ -43,6 +43,12 @@ def test_a_heat_map_counts_every_row(slow: dict[str, pa.Table]) -> None:
     assert max(cell["to"] for cell in cells) * 1.001 >= max(latencies)
 
 
+def test_labels_of_time_say_the_time_of_day(evicted: dict[str, pa.Table]) -> None:
+    """Not `.500` after `.500`."""
+    drawn = notebook.heat_map(evicted["fetches"]).to_dict()
+    assert "%H:%M:%S" in drawn["encoding"]["x"]["axis"]["labelExpr"]
+
+
 def test_waits_add_up(slow: dict[str, pa.Table]) -> None:
     """Every answered fetch's time is somewhere, once; a long poll is no broker's."""
     fetches = slow["fetches"]

@@ -13,6 +13,7 @@ from kdissect.cli.conversation import stream
 from kdissect.cli.copies import cut, redact
 from kdissect.cli.crosschecking import crosscheck
 from kdissect.cli.live.top_command import top as top_command
+from kdissect.cli.manual import man
 from kdissect.cli.opening import named, open_capture, small
 from kdissect.cli.options import (
     capture_arguments,
@@ -406,6 +407,7 @@ main.add_command(spark)
 main.add_command(top_command)
 main.add_command(annotate)
 main.add_command(wireshark)
+main.add_command(man)
 
 
 @main.command(short_help="Completion for bash, zsh or fish.")
