@@ -41,8 +41,8 @@ TOLD_ELSEWHERE = (0, 1)
 MOST_WINDOWS = 1 << 16
 """Throttle windows kept for requests of later blocks, the last ones."""
 HELD_ROWS = 1 << 16
-"""Exchanges that wait in whole blocks for their Fetches; beyond that only the Fetches themselves wait, which costs
-copies."""
+"""Exchanges whose hold is told and that wait for others of their block; beyond that only those that nothing was told of
+wait, which costs copies."""
 Messages = Mapping[tuple[int, int], pa.Table]
 """(API key, side: 0 request, 1 response) -> nested messages with `exchange_id`, of which only the paths asked for."""
 
@@ -93,6 +93,11 @@ class Stage:
                 if not TABLES[name].made.analysis:
                     found[name] = found.get(name, frozenset()) | (frozenset(columns) - TABLES[name].analysed)
         return found
+
+    @property
+    def fed(self) -> frozenset[str]:
+        """Those of `tables` that `feed` works on; findings read further ones."""
+        return frozenset(name for reader in self._readers if reader is not readers.FINDINGS for name in reader.tables)
 
     @property
     def messages(self) -> dict[tuple[int, int], frozenset[str]]:
@@ -228,24 +233,24 @@ class Stage:
         queue = self._exchanges
         if new.num_rows:
             codes = hold_codes(new, named(given), self._throttled)
-            waiting = np.flatnonzero(np.isin(ints(new, "api_key"), TOLD_ELSEWHERE))
-            queue.append(_Held(new, keys_of(new), codes, np.full(len(codes), np.nan), waiting))
+            told_later = np.flatnonzero(np.isin(ints(new, "api_key"), TOLD_ELSEWHERE))
+            queue.append(_Held(new, keys_of(new), codes, np.full(len(codes), np.nan), told_later))
         for table in told:
             if table.num_rows:
-                keys, holds, waits = keys_of(table), coded(one(table, "hold")), reals(table, "replication_ms")
-                for block in queue:
-                    if len(block.waiting):
-                        block.settle(locate(block.waiting_keys, keys), holds, waits)
+                holds, waits = coded(one(table, "hold")), reals(table, "replication_ms")
+                waiting = [block for block in queue if len(block.waiting)]
+                at = locate(_Held.keys_waited_for(waiting), keys_of(table))
+                for block in waiting:
+                    mine, at = np.split(at, [len(block.waiting)])
+                    block.settle(mine, holds, waits)
         done = []
         while queue and (last or not len(queue[0].waiting)):
             done.append(queue.popleft().table_with(hold_columns))
-        rows = sum(len(block.codes) for block in queue)
-        for i in range(len(queue)):
-            if rows <= HELD_ROWS:
-                break
-            rows -= len(queue[i].codes) - len(queue[i].waiting)
-            settled, queue[i] = queue[i].split()
-            done.append(settled.table_with(hold_columns))
+        if sum(len(block.codes) - len(block.waiting) for block in queue) > HELD_ROWS:
+            parts = [block.split() for block in queue]
+            queue.clear()
+            queue.append(_Held.joined([rest for _, rest in parts]))
+            done += [settled.table_with(hold_columns) for settled, _ in parts]
         if not done:
             return with_columns(new.slice(0, 0), hold_columns(np.zeros(0, np.int8), np.zeros(0)))
         made = done[0]
@@ -286,10 +291,22 @@ class _Held:
     waiting: Int64s
     """Rows of Fetches and Produces whose hold is not told yet."""
 
-    @property
-    def waiting_keys(self) -> tuple[Int64s, Int64s]:
-        """Their keys."""
-        return self.keys[0][self.waiting], self.keys[1][self.waiting]
+    @staticmethod
+    def keys_waited_for(blocks: Sequence[_Held]) -> tuple[Int64s, Int64s]:
+        """Keys of the rows of some blocks whose hold is not told yet, block by block."""
+        none = np.zeros(0, np.int64)
+        high, n = (np.concatenate([none, *(block.keys[side][block.waiting] for block in blocks)]) for side in (0, 1))
+        return high, n
+
+    @classmethod
+    def joined(cls, blocks: Sequence[_Held]) -> _Held:
+        """Blocks of rows that all wait, as one."""
+        table = blocks[0].table
+        for block in blocks[1:]:
+            table = _both(table, block.table)
+        codes = np.concatenate([block.codes for block in blocks])
+        waits = np.concatenate([block.waits for block in blocks])
+        return cls(table, cls.keys_waited_for(blocks), codes, waits, np.arange(len(codes)))
 
     def settle(self, at: Int64s, holds: npt.NDArray[np.int8], waits: npt.NDArray[np.float64]) -> None:
         """Take over what is told: for each that waits its place in `holds`, -1 where it is not among them."""
@@ -307,7 +324,8 @@ class _Held:
     def split(self) -> tuple[_Held, _Held]:
         """The rows that are settled, and those that wait."""
         at = np.arange(len(self.codes))
-        rest = np.isin(at, self.waiting)
+        rest = np.zeros(len(at), np.bool_)
+        rest[self.waiting] = True
         parts = [
             _Held(
                 self.table.take(pa.array(rows)), (self.keys[0][rows], self.keys[1][rows]), self.codes[rows],

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 
 import kdissect
+from kdissect.analysis import stage
 from kdissect.analysis.exchange_keys import keys_of
 from kdissect.arrays.arrow import NULL_TIME, times
 from kdissect.spark.stages import analysing, lots
@@ -60,16 +61,18 @@ def test_a_lot_has_all_rows_of_its_exchanges(captures: Path, monkeypatch: pytest
     assert sum(made.weights.values()) == sum(table.num_rows for table in tables.values())
 
 
+@pytest.mark.parametrize("held", [2, 1 << 16])
 def test_small_lots_of_many_tasks_give_the_same(
-    captures: Path, simulate: Any, equal: Any, monkeypatch: pytest.MonkeyPatch
+    captures: Path, simulate: Any, equal: Any, monkeypatch: pytest.MonkeyPatch, held: int
 ) -> None:
     """Fed in many pieces, with watermarks between them, the analysis says what it says of everything at once."""
     monkeypatch.setattr(lots, "GATHERED_ROWS", 1)
     monkeypatch.setattr(lots, "LEAST", 1)
     monkeypatch.setattr(lots, "MOST", 8)
     monkeypatch.setattr(analysing, "ROWS_A_TIME", 1)
+    monkeypatch.setattr(stage, "HELD_ROWS", held)
     path = captures / "k4_fetch_sessions_raw.pcap"
-    tables = [*NAMES, "fetch_sessions", "session_partitions", "findings"]
+    tables = [*NAMES, "produces", "fetch_sessions", "session_partitions", "findings"]
     equal(simulate(path, 5, tables), kdissect.open(path).tables(tables))
 
 

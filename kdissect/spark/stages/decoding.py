@@ -34,7 +34,6 @@ from kdissect.spark.stages.table_cells import Cell, Stash, cell, note, rows
 from kdissect.tables.brokers import Brokers
 from kdissect.tables.declaration import SCHEMAS, TABLES
 from kdissect.tables.declaration.model import By
-from kdissect.tables.declaration.readers import EXCHANGE_HOLDS, FETCH_HOLDS, SESSIONS, SHARES
 from kdissect.tables.identity import connection_ids, dictionary
 from kdissect.tables.topics import Topics
 from kdissect.tables.versions import Offered
@@ -45,13 +44,6 @@ OWN_GROUP = "_own_group"
 """Helper column of `connections`: whether the connection's own requests named groups."""
 CONNECTION_ROWS = 1 << 16
 NOTHING = rows([])
-FED = frozenset(
-    name
-    for reader in (SESSIONS, FETCH_HOLDS, EXCHANGE_HOLDS, SHARES)
-    for name in reader.tables
-    if TABLES[name].made is By.BLOCK
-)
-"""Tables that the analysis works on row by row; findings read further ones."""
 SENT = "sent"
 """Staged rows of what producers with an id sent: a producer's connections may be in several partitions."""
 
@@ -289,7 +281,7 @@ def split_tables(stage: Stage) -> frozenset[str]:
     """The staged tables that the analysis is fed with, broker by broker."""
     if stage.idle:
         return frozenset()
-    tables = {name for name in stage.tables if name in FED}
+    tables = {name for name in stage.fed if TABLES[name].made is By.BLOCK}
     return frozenset(tables | {message_name(*kind) for kind in stage.messages})
 
 
