@@ -1,0 +1,213 @@
+"""Whose time a wait was, rule by rule, on wires whose every packet and acknowledgement is known."""
+
+from __future__ import annotations
+
+import io
+import struct
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+import kdissect
+from tests.oracle.pcap import ACK, FIN, MS, START, SYN, api_versions_request, api_versions_response, pcap
+
+CLIENT, BROKER = 0, 1
+FIRST = (1000, 7000)
+
+
+@dataclass
+class Wire:
+    """A connection as its client's host captures it; every packet acknowledges what the test says it does."""
+
+    packets: list[tuple[int, bytes]] = field(default_factory=list)
+    said: list[bytes] = field(default_factory=lambda: [b"", b""])
+    count: int = 0
+
+    def packet(self, ms: float, side: int, at: int, data: bytes, acked: int, flags: int = ACK) -> None:
+        """A packet of `side` seen `ms` after START: `data` stands at `at` of its stream, `acked` bytes of the other are
+        acknowledged; -1 stands before the first byte."""
+        ends = (b"\x0a\0\0\1", 50000), (b"\x0a\0\0\2", 9092)
+        here, there = ends[side], ends[1 - side]
+        numbers = FIRST[side] + 1 + at, FIRST[1 - side] + 1 + acked if flags & ACK else 0
+        tcp = struct.pack(">HHIIBBHHH", here[1], there[1], *numbers, 5 << 4, flags, 65535, 0, 0) + data
+        ip = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(tcp), self.count, 0, 64, 6, 0) + here[0] + there[0]
+        self.count += 1
+        self.packets.append((START + round(ms * MS), b"\2" * 6 + b"\4" * 6 + b"\x08\x00" + ip + tcp))
+
+    def handshake(self, trip: float) -> None:
+        """It begins at 0 and takes so many ms to the broker and back."""
+        self.packet(0, CLIENT, -1, b"", 0, SYN)
+        self.packet(trip, BROKER, -1, b"", 0, SYN | ACK)
+        self.packet(trip, CLIENT, 0, b"", 0)
+
+    def ask(self, ms: float) -> None:
+        """The next request."""
+        data = api_versions_request(self.said[CLIENT].count(b"\0\x12\0\0"))
+        self.packet(ms, CLIENT, len(self.said[CLIENT]), data, len(self.said[BROKER]))
+        self.said[CLIENT] += data
+
+    def again(self, ms: float) -> None:
+        """The last request once more."""
+        size = len(api_versions_request(0))
+        self.packet(ms, CLIENT, len(self.said[CLIENT]) - size, self.said[CLIENT][-size:], len(self.said[BROKER]))
+
+    def bare(self, ms: float) -> None:
+        """The broker's host acknowledges everything, without bytes."""
+        self.packet(ms, BROKER, len(self.said[BROKER]), b"", len(self.said[CLIENT]))
+
+    def answer(self, ms: float) -> None:
+        """The next response; it acknowledges everything."""
+        size = len(api_versions_response(0))
+        data = api_versions_response(len(self.said[BROKER]) // size)
+        self.packet(ms, BROKER, len(self.said[BROKER]), data, len(self.said[CLIENT]))
+        self.said[BROKER] += data
+
+    def table(self, name: str) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = kdissect.open(io.BytesIO(pcap(self.packets))).table(name).to_pylist()
+        return rows
+
+    def shares(self) -> list[tuple[float | None, str | None, float]]:
+        """network_ms, how it was found, and broker_ms, of each exchange."""
+        return [
+            (row["network_ms"], row["network_kind"], pytest.approx(row["broker_ms"])) for row in self.table("exchanges")
+        ]
+
+
+def test_the_handshake_tells_the_first_round_trip() -> None:
+    wire = Wire()
+    wire.handshake(0.4)
+    wire.ask(10)
+    wire.answer(15)
+    assert wire.shares() == [(0.4, "handshake", 4.6)]
+
+
+def test_an_acknowledgement_that_was_faster_is_the_floor_at_once() -> None:
+    wire = Wire()
+    wire.handshake(0.4)
+    wire.ask(10)
+    wire.bare(10.25)
+    wire.answer(15)
+    assert wire.shares() == [(0.25, "ack", 4.75)]
+
+
+def test_a_broker_that_becomes_slow_is_not_the_network() -> None:
+    """Its answers are the acknowledgements, and come 50 ms later: no host needs a proof for that."""
+    wire = Wire()
+    wire.handshake(0.4)
+    for n in range(20):
+        wire.ask(100 * n + 10)
+        wire.answer(100 * n + 60)
+    assert wire.shares() == [(0.4, "handshake", 49.6)] * 20
+
+
+def test_a_broker_that_takes_long_acknowledges_all_the_same() -> None:
+    wire = Wire()
+    wire.handshake(0.4)
+    wire.ask(10)
+    wire.bare(50.4)  # the delayed-acknowledgement timer
+    wire.answer(3010)
+    assert wire.shares() == [(0.4, "handshake", 2999.6)]
+
+
+def test_silence_far_beyond_the_timer_proves_the_rise() -> None:
+    wire = Wire()
+    wire.handshake(0.4)
+    wire.ask(10)
+    wire.answer(140)
+    wire.ask(200)
+    wire.answer(282)
+    wire.ask(300)
+    wire.answer(385)
+    assert wire.shares() == [(130, "proven", 0), (82, "proven", 0), (82, "proven", 3)]
+
+
+def test_two_late_acknowledgements_prove_what_one_does_not() -> None:
+    """Each is beyond the timer, none beyond twice that: the smaller of both is the new floor."""
+    wire = Wire()
+    wire.handshake(0.4)
+    for n in range(3):
+        wire.ask(200 * n + 10)
+        wire.answer(200 * n + 10 + (80, 90, 84)[n])
+    assert [kind for _, kind, _ in wire.shares()] == ["silence", "proven", "proven"]
+    assert wire.shares()[2] == (80, "proven", 4)
+
+
+def test_a_run_of_bare_acknowledgements_raises_the_floor() -> None:
+    wire = Wire()
+    wire.handshake(0.4)
+    for n in range(10):
+        wire.ask(100 * n + 10)
+        wire.bare(100 * n + 30)
+        wire.answer(100 * n + 50)
+    found = wire.shares()
+    assert found[0] == (0.4, "handshake", 39.6)
+    assert found[9] == (20, "ack", 20)
+
+
+def test_a_request_that_was_lost_lost_the_time_to_its_copy() -> None:
+    wire = Wire()
+    wire.handshake(0.4)
+    wire.ask(10)
+    wire.again(211)
+    wire.answer(213)
+    (row,) = wire.table("exchanges")
+    assert (row["request_resent_ms"], row["network_ms"], row["network_kind"]) == (201, 201.4, "resent")
+    assert row["broker_ms"] == pytest.approx(1.6)
+    (connection,) = wire.table("connections")
+    assert connection["lost_segments"] == 1
+
+
+def test_a_copy_too_late_to_have_been_answered_lost_nothing() -> None:
+    """A tail-loss probe crossed its acknowledgement: that came sooner than a round trip after it."""
+    wire = Wire()
+    wire.handshake(20)
+    wire.ask(50)
+    wire.again(68)
+    wire.answer(75)
+    (row,) = wire.table("exchanges")
+    assert (row["network_ms"], row["network_kind"], row["broker_ms"]) == (20, "handshake", 5)
+
+
+def test_met_in_the_middle_nothing_is_guessed() -> None:
+    wire = Wire()
+    wire.ask(10)
+    wire.answer(15)
+    assert wire.shares() == [(None, None, 5)]
+    wire.ask(20)
+    wire.bare(20.5)
+    wire.answer(30)
+    assert wire.shares()[1] == (0.5, "ack", 9.5)
+
+
+def test_what_the_network_took_is_never_more_than_the_wait() -> None:
+    wire = Wire()
+    wire.handshake(30)
+    wire.ask(100)
+    wire.answer(112)
+    assert wire.shares() == [(12, "handshake", 0)]
+
+
+def test_think_time_and_answers_that_nobody_waited_for() -> None:
+    wire = Wire()
+    wire.handshake(0.4)
+    wire.ask(10)
+    wire.answer(15)
+    wire.ask(40)
+    wire.packet(90, CLIENT, len(wire.said[CLIENT]), b"", len(wire.said[BROKER]), FIN | ACK)
+    wire.answer(5700)
+    first, second = wire.table("exchanges")
+    assert (first["think_ms"], first["abandoned"]) == (None, False)
+    assert second["think_ms"] == pytest.approx(25, abs=0.5)
+    assert (second["abandoned"], second["status"]) == (True, "ok")
+
+
+def test_a_connection_has_the_median_and_the_extremes() -> None:
+    wire = Wire()
+    wire.handshake(2)
+    for n, trip in enumerate((1.5, 1.0, 1.0)):
+        wire.ask(100 * n + 10)
+        wire.bare(100 * n + 10 + trip)
+        wire.answer(100 * n + 50)
+    (row,) = wire.table("connections")
+    assert [row[name] for name in ("rtt_ms", "rtt_min_ms", "rtt_max_ms", "rtt_kind")] == [1.0, 1.0, 1.5, "ack"]
