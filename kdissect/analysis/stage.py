@@ -6,10 +6,10 @@
     done = stage.feed(tables, messages, watermark)
     done = stage.finish()
 
-`feed` and `finish` return rows of `exchanges`, `fetches`, `fetch_partitions`, `produces`, `fetch_sessions` and
-`session_partitions`, as far as they were fed and the analysis takes part in them; rows of an exchange come back once
-nothing earlier can come any more. Share sessions come from `finish`. Findings and time budgets need everything and come
-from `whole` alone. Brokers and topics of the rows are resolved already.
+`feed` and `finish` return rows of `exchanges`, `fetches`, `fetch_partitions`, `produces`, `offset_commits`,
+`fetch_sessions` and `session_partitions`, as far as they were fed and the analysis takes part in them; rows of an
+exchange come back once nothing earlier can come any more. Share sessions come from `finish`. Findings and time budgets
+need everything and come from `whole` alone. Brokers and topics of the rows are resolved already.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from kdissect.tables.declaration import SCHEMAS, TABLES, readers
 from kdissect.tables.declaration.model import By
 
 if TYPE_CHECKING:
+    from kdissect.analysis.committed_lag import CommitTracker
     from kdissect.analysis.holds.fetch_holds import HoldTracker
     from kdissect.analysis.holds.replication import ReplicationTracker
     from kdissect.analysis.sessions.tracker import SessionTracker
@@ -64,8 +65,9 @@ class Stage:
             TABLES[name].by_name[column].by for name, columns in self.asked.items() for column in columns
         }
         self.finds = By.FINDINGS in wanted
-        self.shares = By.SHARES in wanted
+        self.shares = self.finds or By.SHARES in wanted
         self.budgets = By.BUDGET in wanted
+        self.commits = self.finds or By.COMMITS in wanted
         self.holds_exchanges = self.finds or self.budgets or By.EXCHANGE_HOLDS in wanted
         self.holds = self.holds_exchanges or By.FETCH_HOLDS in wanted
         self.replicates = self.holds_exchanges or By.PRODUCE_HOLDS in wanted
@@ -74,6 +76,7 @@ class Stage:
         self._tracker: SessionTracker | None = None
         self._holder: HoldTracker | None = None
         self._replicas: ReplicationTracker | None = None
+        self._committer: CommitTracker | None = None
         self._exchanges: deque[_Held] = deque()
         self._throttled: pa.Table | None = None
         self._uses: list[pa.Table] = []
@@ -82,7 +85,7 @@ class Stage:
     @property
     def idle(self) -> bool:
         """Nothing that was asked for concerns the analysis."""
-        return not (self.follows or self.replicates or self.shares or self.finds)
+        return not (self.follows or self.replicates or self.shares or self.commits or self.finds)
 
     @property
     def tables(self) -> dict[str, frozenset[str]]:
@@ -119,6 +122,7 @@ class Stage:
             (self.replicates, readers.PRODUCE_HOLDS),
             (self.holds_exchanges, readers.EXCHANGE_HOLDS),
             (self.shares, readers.SHARES),
+            (self.commits, readers.COMMITS),
             (self.finds, readers.FINDINGS),
             (self.budgets, readers.BUDGET),
             (self.budgets, readers.BUDGET_TOPICS),
@@ -152,6 +156,7 @@ class Stage:
         return self._work(none, {}, NO_WATERMARK, last=True)
 
     def _work(self, tables: Tables, messages: Messages, watermark: int, last: bool) -> dict[str, pa.Table]:
+        from kdissect.analysis.committed_lag import CommitTracker
         from kdissect.analysis.holds.fetch_holds import HoldTracker, with_instants
         from kdissect.analysis.sessions.session_output import sharded_brokers
         from kdissect.analysis.sessions.tracker import SessionTracker
@@ -162,6 +167,9 @@ class Stage:
             self._learn_windows(whole(tables["exchanges"]))
         if self.replicates:
             out["produces"] = self._replication(tables, watermark, last)
+        if self.commits:
+            self._committer = self._committer or CommitTracker()
+            out["offset_commits"] = self._committer.feed(tables, watermark)
         if self.follows:
             if self._tracker is None:
                 self._tracker = SessionTracker(stays="session_partitions" in self.asked, waiting=self._most)
@@ -264,7 +272,7 @@ class Stage:
         `tables`: whole and resolved, those that `tables` names (and any others, given back as they are).
         """
         out = dict(tables)
-        if self.follows or self.replicates or self.shares:
+        if self.follows or self.replicates or self.shares or self.commits:
             found, rest = self.feed(out, messages), self.finish()
             for name, part in rest.items():
                 out[name] = _both(found.get(name), part)

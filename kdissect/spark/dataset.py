@@ -33,6 +33,7 @@ from kdissect.spark.stages.table_cells import opened
 from kdissect.spark.workers import settled
 from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of
 from kdissect.tables.declaration.model import By
+from kdissect.tables.declaration.readers import COMMITS
 from kdissect.tables.recording import Reading
 
 if TYPE_CHECKING:
@@ -214,6 +215,8 @@ class Dataset(Mapping[str, "DataFrame"]):
             return self._producers()
         analysed = not self._idle and name in analysing.MADE
         staged = (self._analysed if analysed else self._decoded).where(f"table = '{name}'")
+        if name == analysing.COMMITS:
+            staged = self._committed
         schema = self._schema(name)
         names, plan = self._names, self.plan
         made = staged.mapInArrow(partial(_plain, name=name, plan=plan, names=names), spark_schema(schema))
@@ -325,8 +328,10 @@ class Dataset(Mapping[str, "DataFrame"]):
     def _findings(self) -> DataFrame:
         analysed, decoded = self._analysed, self._decoded
         rows = analysed.where(analysed["table"].isin([analysing.EVIDENCE + name for name in analysing.FOUND_IN]))
-        rows = rows.unionByName(decoded.where(decoded["table"].isin(list(analysing.DECODED)))).repartition(1)
-        find = partial(analysing.find, plan=self.plan, names=self._names)
+        rows = rows.unionByName(decoded.where(decoded["table"].isin(list(analysing.DECODED))))
+        rows = rows.unionByName(self._committed).repartition(1)
+        quality = self._outcome.tables.get("capture_quality")
+        find = partial(analysing.find, plan=self.plan, names=self._names, quality=quality)
         return rows.mapInArrow(find, spark_schema(self._schema("findings")))
 
     def _budget(self) -> DataFrame:
@@ -340,6 +345,12 @@ class Dataset(Mapping[str, "DataFrame"]):
         sent = self._decoded.where(f"table = '{decoding.SENT}'").repartition(1)
         follow = partial(analysing.follow, plan=self.plan, names=self._names)
         return sent.mapInArrow(follow, spark_schema(self._schema("producers")))
+
+    @property
+    def _committed(self) -> DataFrame:
+        """Staged rows of `offset_commits`."""
+        rows = self._decoded.where(self._decoded["table"].isin(list(COMMITS.tables))).repartition(1)
+        return rows.mapInArrow(partial(analysing.commit, plan=self.plan, names=self._names), spark_schema(STAGED))
 
     def _small(self, name: str) -> DataFrame:
         schema = self._schema(name)

@@ -36,6 +36,7 @@ from kdissect.tables.connections import connections_tables
 from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of
 from kdissect.tables.declaration.model import EXCHANGE_KEYS, TEXT, By, Gathering
 from kdissect.tables.identity import Directory
+from kdissect.tables.leaders import Leaders
 from kdissect.tables.order import order, sort_columns
 from kdissect.tables.projection import wanted
 from kdissect.tables.recording import Reading, Recorder
@@ -71,6 +72,7 @@ class TableBuilder:
         self.topics = Topics(mentions="topics" in tables)
         self.clients = Clients()
         self.offered = Offered()
+        self.leaders = Leaders()
         needed = {one for name, columns in self.columns.items() for one in TABLES[name].needs(columns)}
         self._brokers = Gathering.BROKERS in needed
         self._topics = not needed.isdisjoint((Gathering.TOPICS, Gathering.MENTIONS))
@@ -107,6 +109,8 @@ class TableBuilder:
         self.fed = block.done
         if "api_versions" in self.columns:
             self.offered.feed(block)
+        if "leaders" in self.columns:
+            self.leaders.feed(block)
         block.batches, block.sent = self._recorder.begin(block)
         out = {}
         for name in self.columns:
@@ -157,7 +161,8 @@ class TableBuilder:
         self.brokers.merge(other.brokers)
         self.topics.merge(other.topics)
         self.offered.merge(other.offered)
-        for known in (other.brokers, other.topics, other.offered):
+        self.leaders.merge(other.leaders)
+        for known in (other.brokers, other.topics, other.offered, other.leaders):
             known.clear()
         self._recorder.learn(other._recorder)
 
@@ -211,6 +216,8 @@ class TableBuilder:
                 yield name, self._recorder.producers()
             elif name == "api_versions":
                 yield name, self.offered.table(self.brokers)
+            elif name == "leaders":
+                yield name, self.leaders.table(self.topics)
             elif name == "topics":
                 yield name, self.topics.table()
             elif name == "capture_quality":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from kdissect.tables import brokers, clients, groups, recordsets, topics, versions
+from kdissect.tables import brokers, clients, groups, leaders, recordsets, topics, versions
 from kdissect.tables.declaration import TABLES
 from kdissect.tables.declaration.model import DeclarationError, Gathering, Path
 
@@ -17,6 +17,7 @@ GATHERED: Mapping[Gathering, Paths] = {
     Gathering.CLIENTS: clients.wanted(),
     Gathering.OFFERS: versions.wanted(),
     Gathering.GROUPS: groups.wanted(),
+    Gathering.LEADERS: leaders.wanted(),
     Gathering.RECORDS: recordsets.wanted(),
     Gathering.FETCHED_RECORDS: recordsets.wanted(recordsets.FETCH),
     Gathering.SENT_RECORDS: recordsets.wanted(recordsets.PRODUCE),

@@ -11,9 +11,20 @@ import numpy as np
 from kdissect.kafka.exchanges.completed import Problems, Quality
 from kdissect.kafka.recordsets import batch_columns, batch_layout, producers, record_columns
 from kdissect.kernels.native import in_checkout
-from kdissect.tables import connections, exchanges, fetches, groups, offsets, partitions, producer_ids, produces
+from kdissect.tables import (
+    commits,
+    connections,
+    exchanges,
+    fetches,
+    groups,
+    offsets,
+    partitions,
+    producer_ids,
+    produces,
+)
 from kdissect.tables.clients import Clients
 from kdissect.tables.declaration.model import By
+from kdissect.tables.leaders import leader_columns
 from kdissect.tables.makers import BLOCK_MAKERS, Probe, complete, fills, nothing
 from kdissect.tables.quality import problem_columns
 from kdissect.tables.recordsets import OF_A_SET
@@ -37,11 +48,16 @@ def _hold_against_the_declaration() -> None:
     fills(By.END, {"connections": connections.columns(directory, Clients(), rows)})
     fills(By.NOTED, {"problems": problem_columns(nothing(Problems), directory)})
     fills(By.SENT, {"producers": producers.SCHEMA.names})
-    fills(By.LEARNED, {"api_versions": COLUMNS, "topics": topic_columns([]), "capture_quality": Quality.__slots__})
+    fills(By.LEARNED, {
+        "api_versions": COLUMNS, "topics": topic_columns([]), "leaders": leader_columns([]),
+        "capture_quality": Quality.__slots__,
+    })  # fmt: skip
     complete()
 
 
 if in_checkout():  # what is installed was held against it when it was built
     _hold_against_the_declaration()
 
-__all__ = ["BLOCK_MAKERS", "exchanges", "fetches", "groups", "offsets", "partitions", "producer_ids", "produces"]
+__all__ = [
+    "BLOCK_MAKERS", "commits", "exchanges", "fetches", "groups", "offsets", "partitions", "producer_ids", "produces",
+]  # fmt: skip

@@ -36,7 +36,8 @@ def messages(name: str) -> dict[tuple[int, int], pa.Table]:
 def analysed(name: str) -> dict[str, pa.Table]:
     """Every table that findings are made of and that is made unless others are asked for, as the engine makes them with
     the analysis behind it."""
-    return dict(kdissect.open(CAPTURES / f"{name}.pcap").tables((*MADE, "producers")))
+    place = next(iter(sorted(CAPTURES.glob(f"{name}.pcap*"))))
+    return dict(kdissect.open(place).tables((*MADE, "producers")))
 
 
 def rows(name: str, table: str, **where: object) -> list[dict[str, object]]:

@@ -187,6 +187,7 @@ def test_share_sessions() -> None:
     assert [(row["first_epoch"], row["end_reason"]) for row in found] == [(0, "closed")] * 4
     explicit = [row for row in found if row["renewed"]]
     assert [(row["accepted"], row["released"], row["rejected"], row["renewed"]) for row in explicit] == [(12, 2, 2, 4)]
+    assert [(row["refused"], row["redelivered"]) for row in explicit] == [(0, 2)]
     assert {row["session_key"] for row in found} == {
         f"{row['broker']}/{row['group_id']}/{row['member_id']}/1" for row in found
     }
@@ -213,3 +214,11 @@ def test_nothing_is_invented_in_damaged_captures(name: str) -> None:
         assert not found["fetch_sessions"].num_rows
     base = {row["session_id"] for row in rows("base", "fetch_sessions")}
     assert {row["session_id"] for row in found["fetch_sessions"].to_pylist()} <= base
+
+
+def test_refused_acknowledgements_are_not_accepted_ones() -> None:
+    """A member held records for 4 s under locks of 2 s: what it acknowledged then was refused, and went to another."""
+    found = rows("stories/share_slow", "share_sessions")
+    figures = [[row[name] for name in ("records_acquired", "accepted", "refused", "lock_ms")] for row in found]
+    assert sorted(figures) == [[52, 2, 50, 2000.0], [133, 133, 0, 2000.0]]
+    assert sum(int(str(row["redelivered"])) for row in found) == 2

@@ -23,7 +23,7 @@ from kdissect.spark.stages.indexing import index
 from kdissect.spark.stages.plan import INDEX, Plan, source_of
 from kdissect.spark.stages.resolving import put_together
 from kdissect.spark.stages.table_cells import Cell, opened
-from kdissect.tables.declaration import columns_of
+from kdissect.tables.declaration import columns_of, readers
 from kdissect.tables.recording import Reading
 
 NO_CAPTURES = ("field_empty.pcap", "field_half_header.pcap", "field_wrong_magic.pcap")
@@ -112,7 +112,9 @@ def tables_of(plan: Plan, staged: list[Cell], notes: list[tuple[str, bytes]]) ->
         rows = [row._replace(broker=brokers.get(row.broker, row.broker)) for row in staged if row.table in split]
         batches = [_batch([row]) for row in sorted(rows, key=lambda row: (row.broker, row.at, row.lot))]
         analysed = _listed(analysing.analyse(batches, plan, names))
-        made = [row for row in staged if row.table not in analysing.MADE] + analysed
+        made = [row for row in staged if row.table not in (*analysing.MADE, analysing.COMMITS)] + analysed
+        batches = [_batch([row]) for row in staged if row.table in readers.COMMITS.tables]
+        made += _listed(analysing.commit(batches, plan, names))
     builder = names.builder(plan)
     out = {}
     for name in plan.tables:
@@ -120,8 +122,9 @@ def tables_of(plan: Plan, staged: list[Cell], notes: list[tuple[str, bytes]]) ->
         parts = [names.resolved(builder, name, opened(row.data)) for row in made if row.table == name]
         if name == "findings":
             evidence = [analysing.EVIDENCE + one for one in analysing.FOUND_IN]
-            batches = [_batch([row]) for row in made if row.table in (*evidence, *analysing.DECODED)]
-            out[name] = pa.Table.from_batches(analysing.find(batches, plan, names), schema)
+            batches = [_batch([row]) for row in made if row.table in (*evidence, analysing.COMMITS, *analysing.DECODED)]
+            quality = outcome.tables.get("capture_quality")
+            out[name] = pa.Table.from_batches(analysing.find(batches, plan, names, quality), schema)
             continue
         if name == "producers":
             batches = [_batch([row]) for row in made if row.table == decoding.SENT]

@@ -43,7 +43,7 @@ CONTRACT = {
     "session_partitions": "session_key, topic, topic_id, partition, from_epoch, to_epoch, last_fetch_offset",
     "share_sessions": "session_key, group_id, member_id, first_epoch, last_epoch, requests, records_acquired, "
     "accepted, "
-    "released, rejected, renewed, end_reason",
+    "released, rejected, renewed, refused, redelivered, lock_ms, end_reason",
     "record_batches": "exchange_id, topic, partition, base_offset, last_offset, magic, codec, "
     "is_transactional, is_control, "
     "timestamp_type, first_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, leader_epoch, "
@@ -58,6 +58,9 @@ CONTRACT = {
     "producer_id, producer_epoch, error_code, latency_ms",
     "groups": "exchange_id, at, group_id, member_id, client_id, protocol, generation, event, error, "
     "assigned_partitions",
+    "offset_commits": "exchange_id, at, group_id, member_id, client_id, topic, partition, offset, leader_epoch, "
+    "high_watermark, lag, error_code",
+    "leaders": "at, topic, partition, leader, leader_epoch, previous, source, exchange_id",
     "api_versions": "broker, api_key, api, min_version, max_version, used_min, used_max",
     "topics": "topic_id, topic, first_seen_at, partitions, source",
     "time_budget": "by, subject, at, until, wall_ms, agreed_ms, throttled_ms, broker_ms, replication_ms, network_ms, "

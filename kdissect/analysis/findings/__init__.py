@@ -17,6 +17,7 @@ from kdissect.analysis.findings import (
     consumer_findings,
     error_findings,
     group_findings,
+    leader_findings,
     producer_findings,
     session_findings,
     transaction_findings,
@@ -33,6 +34,7 @@ FINDERS: tuple[Finder, ...] = (
     *transaction_findings.FINDERS,
     *group_findings.FINDERS,
     *consumer_findings.FINDERS,
+    *leader_findings.FINDERS,
     *error_findings.FINDERS,
     *session_findings.FINDERS,
     *producer_findings.FINDERS,
@@ -55,7 +57,7 @@ def told_of(name: str, table: pa.Table, given: Limits = LIMITS) -> pa.Table:
             pc.not_equal(table["error_code"], 0),
             pc.greater(table["throttle_ms"], 0),
             table["abandoned"],
-            pc.equal(table["status"].cast(pa.string()), "unanswered"),
+            pc.is_in(table["status"].cast(pa.string()), pa.array(("unanswered", *leader_findings.ONE_WAY))),
             pc.greater_equal(table["request_transfer_ms"], stalled),
             pc.greater_equal(table["response_transfer_ms"], stalled),
             pc.greater_equal(table["latency_ms"], min(given.slow_ms, broker_findings.STALL_MS)),
@@ -64,7 +66,7 @@ def told_of(name: str, table: pa.Table, given: Limits = LIMITS) -> pa.Table:
         ]
     elif name == "groups":
         kept = [
-            pc.equal(table["event"].cast(pa.string()), "leave"),
+            pc.is_in(table["event"].cast(pa.string()), pa.array(("join", "sync", "leave", "share_heartbeat"))),
             pc.is_valid(table["assigned_partitions"]),
         ]
     elif name == "fetch_partitions":

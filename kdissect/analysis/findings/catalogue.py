@@ -293,6 +293,105 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             "Whether anybody minded.",
             "k4_admin_sweep",
         ),
+        "leader_moved": Kind(
+            "unknown",
+            "See why it moved (a broker that stopped, a reassignment, preferred leaders); clients that ask the old "
+            "leader for long refresh their metadata late (metadata.max.age.ms).",
+            "Messages told leaders of partitions that differ from those before, by a higher epoch; those from one "
+            "broker to another within 5 s together. Low where a client asked the old one for 1 s or more. The "
+            "controller's moves are those of `__cluster_metadata`.",
+            "`leaders` (previous, leader, at), `exchanges` (error, client_id, broker: refusals of the old leader from "
+            "5 s before to 5 s after)",
+            "Why it moved.",
+            "stories/leader_move",
+        ),
+        "rebalances": Kind(
+            "client",
+            None,
+            "A classic group went from one generation to the next while members of both were seen. What set it off: a "
+            "member that left, one that joined, one that is gone, or one that joined again. Low where a member waited "
+            "for 10 s or more from its JoinGroup to the answer of its SyncGroup.",
+            "`groups` (at, event, generation, member_id), `exchanges` (response_first_at of SyncGroup)",
+            "Why a member left without a reason of its own, or vanished or which partitions a cooperative one kept.",
+            "stories/slow_consumer",
+        ),
+        "share_locks_ran_out": Kind(
+            "client",
+            "Handle records faster, fewer at once (max.poll.records), renew their locks, or raise "
+            "group.share.record.lock.duration.ms.",
+            "A broker refused acknowledgements of a member of a share group.",
+            "`share_sessions` (refused, lock_ms), `groups` (client_id of the member)",
+            "Whether the lock had run out or the record was acknowledged before.",
+            "stories/share_slow",
+        ),
+        "commit_per_record": Kind(
+            "client",
+            "Commit after a poll's records, or every few seconds (enable.auto.commit, auto.commit.interval.ms).",
+            "A client of a group sent 100 commits or more, 20 a second or more, and they went on by 1.5 records a "
+            "request or less.",
+            "`offset_commits` (at, offset, exchange_id)",
+            "Nothing.",
+            "stories/slow_consumer",
+        ),
+        "commits_fall_behind": Kind(
+            "client",
+            "Look at what the consumer does with its records, and when it commits, or add instances to its group.",
+            "What a group committed of a partition lay 1,000 records further behind its end than before, twice as far "
+            "or more, at four of five steps.",
+            "`offset_commits` (lag)",
+            "Whether it reads further than it commits: see `growing_lag`.",
+            "",
+        ),
+        "requests_cut_off": Kind(
+            "unknown",
+            None,
+            "The connection ended, and nothing of the answer came. Info: a consumer that stops leaves its long poll "
+            "so.",
+            "`exchanges` (status), `connections` (end_reason)",
+            "Whether the broker had worked on them.",
+            "raw_errors",
+        ),
+        "login_cut_off": Kind(
+            "security",
+            "Look at the broker's log: some close the connection instead of saying why "
+            "(connection.failed.authentication.delay.ms).",
+            "The connection ended, and SaslHandshake or SaslAuthenticate had no answer.",
+            "`exchanges` (status), `connections` (end_reason)",
+            "Why.",
+            "",
+        ),
+        "several_addresses": Kind(
+            "client",
+            None,
+            "Kafka connections with one client id from two addresses or more.",
+            "`connections` (client_id, client_ip)",
+            "Whether they are several processes or one that moved.",
+            "",
+        ),
+        "capture_cut_short": Kind(
+            "capture",
+            "Record whole packets (tcpdump -s 0).",
+            "Packets are longer than what was kept of them.",
+            "`capture_quality` (snapped_packets)",
+            "Nothing.",
+            "field_snap96",
+        ),
+        "capture_one_way": Kind(
+            "capture",
+            "Record on the client's or the broker's own host, without a filter on src or dst.",
+            "Connections with two messages or more, all of them requests without answers or answers without requests.",
+            "`exchanges` (status, connection_id)",
+            "Nothing.",
+            "field_to_broker",
+        ),
+        "capture_began_late": Kind(
+            "capture",
+            "Begin before the client connects, where its login, its fetch session or its transaction matters.",
+            "Kafka connections whose opening was not captured.",
+            "`connections` (start_seen)",
+            "Nothing.",
+            "field_midstream",
+        ),
         "short_connections": Kind(
             "client",
             "Keep one producer or consumer per process instead of one per message; or see why it reconnects.",

@@ -39,6 +39,10 @@ STALL_MS = 200.0
 """Transfer of one message that took longer while its connection retransmitted or had no window: the smallest
 retransmission timeout of Linux is 200 ms."""
 PRODUCE = 0
+LOGINS = (17, 36)
+"""SaslHandshake and SaslAuthenticate."""
+MOST_NAMED = 20
+"""Connections that a filter names one by one."""
 ROSE_MS = 20.0
 """A round trip that is felt: within one site it is a millisecond, between sites some tens."""
 FLAT_MS = 4.0
@@ -198,4 +202,71 @@ def given_up(tables: Tables) -> list[Finding]:
     return found
 
 
-FINDERS = (short_connections, stalls, round_trips, given_up)
+def cut_off(tables: Tables) -> list[Finding]:
+    """Requests whose connection ended before any answer came, and logins among them.
+
+    Those of connections that gave other requests up are told there (`given_up`).
+    """
+    exchanges = get(tables, "exchanges")
+    connections = get(tables, "connections")
+    left = equal(exchanges, "status", "unanswered")
+    if not left.any():
+        return []
+    late = exchanges.filter(pa.array(ints(exchanges, "abandoned", 0) > 0))["connection_id"]
+    exchanges = exchanges.filter(pa.array(left))
+    owners = group(exchanges, ["connection_id"])
+    ids = owners.keys["connection_id"].to_pylist()
+    given = set(pc.unique(late.cast(pa.string())).to_pylist())
+    some = connections.filter(pc.is_in(connections["connection_id"].cast(pa.string()), pa.array(ids, pa.string())))
+    ended = dict(zip(some["connection_id"].to_pylist(), some["end_reason"].to_pylist(), strict=True))
+    reason = np.array([None if name in given else ended.get(name) for name in ids], object)
+    reset, over = (reason == "rst")[owners.code], ((reason == "fin") | (reason == "rst"))[owners.code]
+    login = np.isin(ints(exchanges, "api_key"), LOGINS)
+    found = []
+    groups = group(exchanges, ["client_id", "broker"])
+    for some, kind, severity in ((over & login, "login_cut_off", MEDIUM), (over & ~login, "requests_cut_off", INFO)):
+        for code in np.flatnonzero(groups.count(some)).tolist():
+            client, broker = groups.keys["client_id"][code].as_py(), groups.keys["broker"][code].as_py()
+            mine = np.flatnonzero(some & (groups.code == code))
+            rows = exchanges.take(pa.array(mine))
+            apis = sorted(name for name in pc.unique(rows["api"].cast(pa.string())).to_pylist() if name)
+            names = sorted(pc.unique(rows["connection_id"].cast(pa.string())).to_pylist())
+            resets = len(np.unique(owners.code[mine[reset[mine]]]))
+            text = (
+                f"{many(len(mine), 'request')} ({listed(apis) or 'unknown'}) of {who(client).removeprefix('client ')} "
+            )
+            text += f"to broker {broker} got no answer before {many(len(names), 'connection')} ended"
+            text += f", {resets:,} of them by a reset." if resets else "."
+            if len(names) > MOST_NAMED:
+                names, which = [], both(equals("client_id", client), equals("broker", broker))
+            else:
+                which = both(equals("client_id", client), equals("broker", broker), among("connection_id", names))
+            named = f"({among('api', apis)}{' or api is null' if rows['api'].null_count else ''})" if apis else ""
+            condition = both(which, "status = 'unanswered'", named)
+            if kind == "login_cut_off":
+                text = f"a login was ended by a close: {text}"
+            found += finding(
+                tables, kind, severity, text, "exchanges", condition, client_id=client, broker=broker,
+            )  # fmt: skip
+    return found
+
+
+def addresses(tables: Tables) -> list[Finding]:
+    """Client ids that come from several addresses."""
+    connections = get(tables, "connections")
+    rows = np.flatnonzero((ints(connections, "is_kafka", 0) > 0) & pc.is_valid(connections["client_id"]).to_numpy())
+    some = connections.take(pa.array(rows))
+    groups, pairs = group(some, ["client_id"]), group(some, ["client_id", "client_ip"])
+    names = pairs.keys["client_id"].to_pylist()
+    found = []
+    for code, client in enumerate(groups.keys["client_id"].to_pylist()):
+        count = names.count(client)
+        if count < 2 or int(groups.count()[code]) < 2:
+            continue
+        text = f"client {client} comes from {count:,} addresses: figures by client id hold all of them together."
+        condition = both(equals("client_id", client), "is_kafka")
+        found += finding(tables, "several_addresses", INFO, text, "connections", condition, client_id=client)
+    return found
+
+
+FINDERS = (cut_off, addresses, short_connections, stalls, round_trips, given_up)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kdissect.analysis.findings.evidence import (
     HIGH,
@@ -52,6 +53,12 @@ VERY_THROTTLED_MS = 60_000.0
 """A minute lost: delivery.timeout.ms is two."""
 LIMITED = 10
 """Answers cut by a byte limit: single ones happen to every consumer that catches up."""
+COMMITS = 100
+"""Commits of a partition before they are called too many; a consumer that stops commits once or twice more."""
+COMMITS_PER_SECOND = 20.0
+"""auto.commit.interval.ms is 5 s; an application that commits after each poll of a busy topic reaches a few."""
+RECORDS_PER_COMMIT = 1.5
+"""Between one and two: a record each, with a few polls that had more."""
 LAG_SAMPLES = 5
 """Lags of a partition needed to speak of a trend."""
 LAG_GROWTH = 1000
@@ -275,4 +282,66 @@ def growing_lag(tables: Tables) -> list[Finding]:
     return found
 
 
-FINDERS = (paused, throttled, tight_loops, limited, growing_lag)
+def commits(tables: Tables) -> list[Finding]:
+    """Clients that commit after each record, and groups whose commits fall behind the end of the log."""
+    rows = get(tables, "offset_commits")
+    at = times(rows, "at")
+    good = np.flatnonzero((at != NULL_TIME) & (ints(rows, "error_code", -1) == 0))
+    rows, at = rows.take(pa.array(good)), at[good]
+    if not rows.num_rows:
+        return []
+    found = _each_record(tables, rows, at)
+    by = group(rows, ["group_id", "topic", "partition"])
+    lag = ints(rows, "lag", -1)
+    order = np.lexsort((at, by.code))
+    edges = np.flatnonzero(np.append(by.code[order][1:] != by.code[order][:-1], True)) + 1
+    begin = 0
+    for end in edges.tolist():
+        mine, begin = order[begin:end], end
+        code = int(by.code[mine[0]])
+        name, topic, partition = (by.keys[column][code].as_py() for column in by.keys.column_names)
+        what = {"group_id": name, "topic": topic, "partition": partition}
+        condition = both(*(equals(column, value) for column, value in what.items()), "error_code = 0")
+        lags = lag[mine][lag[mine] >= 0]
+        if len(lags) < LAG_SAMPLES or len(lags) < len(mine):
+            continue
+        first, last = int(lags[0]), int(lags[-1])
+        if last - first >= LAG_GROWTH and last >= 2 * first and (np.diff(lags) >= 0).mean() >= LAG_TREND:
+            text = (
+                f"group {name} falls behind on partition {partition} of topic {topic}: what it committed lay {first:,} "
+                f"records behind the end of the log, then {last:,}."
+            )
+            found += finding(tables, "commits_fall_behind", MEDIUM, text, "offset_commits", condition, **what)
+    return found
+
+
+def _each_record(tables: Tables, rows: pa.Table, at: Int64s) -> list[Finding]:
+    """Clients that commit after each record: as many requests as offsets that their commits went on by."""
+    found = []
+    offset = ints(rows, "offset", -1)
+    clients = group(rows, ["group_id", "client_id"])
+    parts = group(rows, ["group_id", "client_id", "topic", "partition"])
+    low, high = np.full(len(parts), np.iinfo(np.int64).max), np.full(len(parts), -1, np.int64)
+    np.minimum.at(low, parts.code, offset)
+    np.maximum.at(high, parts.code, offset)
+    for code in np.flatnonzero(clients.count() >= COMMITS).tolist():
+        mine = np.flatnonzero(clients.code == code)
+        asked = len(pc.unique(rows["exchange_id"].take(pa.array(mine))))
+        seconds = int(at[mine].max() - at[mine].min()) / 1e6
+        own = np.unique(parts.code[mine])
+        records = int((high[own] - low[own]).sum())
+        if asked < COMMITS or asked < COMMITS_PER_SECOND * seconds or records > RECORDS_PER_COMMIT * asked:
+            continue
+        name, client = clients.keys["group_id"][code].as_py(), clients.keys["client_id"][code].as_py()
+        text = (
+            f"{who(client)} of group {name} commits after each record: {asked:,} requests in {seconds:.1f} s "
+            f"({asked / seconds:.0f} a second) for {many(records, 'record')} of {many(len(own), 'partition')}."
+        )
+        condition = both(equals("group_id", name), equals("client_id", client), "error_code = 0")
+        found += finding(
+            tables, "commit_per_record", LOW, text, "offset_commits", condition, client_id=client, group_id=name
+        )
+    return found
+
+
+FINDERS = (commits, paused, throttled, tight_loops, limited, growing_lag)

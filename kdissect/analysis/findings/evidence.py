@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kdissect.analysis.findings.catalogue import KINDS
-from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, times
+from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, encoded, one, times
 from kdissect.tables.declaration import SCHEMAS, TABLES
 from kdissect.tables.declaration.model import TIME_KEY
 from kdissect.tables.order import order
@@ -144,7 +144,11 @@ def error_names(exchanges: pa.Table, rows: Int64s) -> list[str]:
 
 def equal(table: pa.Table, column: str, value: str) -> Any:
     """Where a text column has this value, as flags."""
-    return pc.fill_null(pc.equal(table[column].cast(pa.string()), value), False).to_numpy()
+    found = one(table, column)
+    if found is None or not len(found):
+        return np.zeros(table.num_rows, np.bool_)
+    codes, values = encoded(found)
+    return np.append(np.array([text == value for text in values], np.bool_), False)[codes]
 
 
 def who(client: object) -> str:
@@ -177,6 +181,11 @@ def duration(ms: float) -> str:
     if ms < 1000:
         return f"{ms:.0f} ms"
     return f"{ms / 1000:.1f} s" if ms < 120_000 else f"{ms / 60_000:.1f} min"
+
+
+def micro(at: datetime) -> int:
+    """A row's instant in microseconds since the epoch."""
+    return round(at.timestamp() * 1_000_000)
 
 
 def clock(at: int) -> str:

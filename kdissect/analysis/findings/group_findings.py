@@ -1,6 +1,9 @@
-"""Findings about members of groups: those that join again and again, those that heartbeat in a loop."""
+"""Findings about groups: what set rebalances off, members that join or heartbeat in a loop, locks that ran out."""
 
 from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -8,6 +11,7 @@ import pyarrow.compute as pc
 
 from kdissect.analysis.findings.evidence import (
     INFO,
+    LOW,
     MEDIUM,
     Finding,
     Tables,
@@ -21,6 +25,7 @@ from kdissect.analysis.findings.evidence import (
     listed,
     literal,
     many,
+    micro,
     times_over,
     who,
 )
@@ -32,8 +37,12 @@ REJOINS = 5
 """Times that one member (a member keeps one connection to its coordinator) was let into its group: its own start, and
 a few others that come and go, take fewer."""
 HEARTBEATS = {"Heartbeat": 12, "ConsumerGroupHeartbeat": 68, "ShareGroupHeartbeat": 76, "StreamsGroupHeartbeat": 88}
-LOOKED_AT = (JOIN_GROUP, *HEARTBEATS.values())
+SYNC_GROUP = 14
+LOOKED_AT = (JOIN_GROUP, SYNC_GROUP, *HEARTBEATS.values())
 """Keys of the APIs of which the finders look at every exchange."""
+EVENT_COLUMNS = ["exchange_id", "at", "group_id", "member_id", "client_id", "event", "generation"]
+WAITED_MS = 10_000.0
+"""A member that waited for its partitions for longer: the others took their session.timeout.ms or poll interval."""
 POLL_TIMEOUT = "poll timeout"
 """In the reason of a Java client whose application did not poll within max.poll.interval.ms."""
 WITHOUT_MS = 1000.0
@@ -160,4 +169,102 @@ def without_partitions(tables: Tables) -> list[Finding]:
     return found
 
 
-FINDERS = (rejoins, heartbeat_loops, departures, without_partitions)
+def rebalances(tables: Tables) -> list[Finding]:
+    """Rebalances of classic groups: what set each off, and for how long members waited for partitions.
+
+    A rebalance begins with the first JoinGroup that led to a generation and ends with its last SyncGroup answer. The
+    first generation that is seen of a group is its beginning, or the capture's, and no rebalance.
+    """
+    groups, exchanges = get(tables, "groups"), get(tables, "exchanges")
+    classic = equal(groups, "protocol", "classic") & (ints(groups, "error_code", -1) == 0)
+    rows = np.flatnonzero(classic & (times(groups, "at") != NULL_TIME))
+    events = groups.take(pa.array(rows)).select(EVENT_COLUMNS)
+    if not events.num_rows:
+        return []
+    syncs = exchanges.filter(pa.array(ints(exchanges, "api_key") == SYNC_GROUP))
+    answered = dict(zip(syncs["exchange_id"].to_pylist(), times(syncs, "response_first_at").tolist(), strict=True))
+    by_group: dict[str, list[dict[str, Any]]] = {}
+    for row, at in zip(events.to_pylist(), times(events, "at").tolist(), strict=True):
+        by_group.setdefault(row["group_id"], []).append({**row, "at": at, "end": answered.get(row["exchange_id"])})
+    found = []
+    for name, mine in by_group.items():
+        told = _rebalances(sorted(mine, key=lambda one: one["at"]))
+        if not told:
+            continue
+        longest = max(wait for _, _, _, wait in told)
+        why = listed([f"{clock(at)} {reason}" for at, _, reason, _ in told])
+        text = f"group {name} rebalanced {times_over(len(told))} ({why}); a member waited for its partitions for "
+        text += f"{duration(longest)} at most."
+        condition = both(equals("group_id", name), "event in ('join', 'sync', 'leave') and protocol = 'classic'")
+        found += finding(
+            tables, "rebalances", LOW if longest >= WAITED_MS else INFO, text, "groups", condition, group_id=name,
+            first_at=told[0][0], last_at=told[-1][1],
+        )  # fmt: skip
+    return found
+
+
+def _rebalances(events: list[dict[str, Any]]) -> list[tuple[int, int, str, float]]:
+    """(begin, end, what set it off, longest wait in ms) of a group's rebalances; `events` in order of time."""
+    generations: dict[int, list[dict[str, Any]]] = {}
+    for event in events:
+        if event["event"] in ("join", "sync") and event["generation"] is not None and event["generation"] >= 0:
+            generations.setdefault(event["generation"], []).append(event)
+    known = sorted(generations)
+    found = []
+    for before, generation in pairwise(known):
+        joins = [one for one in generations[generation] if one["event"] == "join"]
+        syncs = [one for one in generations[generation] if one["event"] == "sync" and one["end"] is not None]
+        was = {one["member_id"]: one["client_id"] for one in generations[before]}
+        if generation != before + 1 or not joins or not syncs or not was:
+            continue
+        begin, end = joins[0]["at"], max(one["end"] for one in syncs)
+        since = max(one["at"] for one in generations[before])
+        left = [one for one in events if one["event"] == "leave" and since <= one["at"] <= end]
+        here = {one["member_id"] for one in joins}
+        asked = {one["member_id"]: one["at"] for one in reversed(joins)}
+        waits = [one["end"] - asked[one["member_id"]] for one in syncs if one["member_id"] in asked]
+        first = joins[0]
+        gone = [client for member, client in was.items() if member not in here]
+        if left and left[0]["at"] <= begin:
+            reason = f"by {_client(left[0])} leaving"
+        elif first["member_id"] not in was:
+            reason = f"by {_client(first)} joining"
+        elif gone and not left:
+            reason = f"by {listed(gone)} gone without a word"
+        else:
+            reason = f"by {_client(first)} joining again"
+        if waits:
+            found.append((begin, end, reason, max(waits) / MILLI))
+    return found
+
+
+def _client(event: dict[str, Any]) -> str:
+    return who(event["client_id"]).removeprefix("client ")
+
+
+def locks(tables: Tables) -> list[Finding]:
+    """Members of share groups whose acknowledgements were refused: their locks had run out."""
+    sessions, groups = get(tables, "share_sessions"), get(tables, "groups")
+    refused = ints(sessions, "refused", 0)
+    if not (refused > 0).any():
+        return []
+    clients = dict(zip(groups["member_id"].to_pylist(), groups["client_id"].to_pylist(), strict=True))
+    found = []
+    for row in sessions.filter(pa.array(refused > 0)).to_pylist():
+        client = clients.get(row["member_id"])
+        lock = f" (the broker keeps them for {duration(row['lock_ms'])})" if row["lock_ms"] else ""
+        text = (
+            f"{who(client) if client else 'member ' + str(row['member_id'])} of share group {row['group_id']} held "
+            f"{many(row['refused'], 'record')} until the broker refused to take their acknowledgement: their lock had "
+            f"run out{lock}, or they were acknowledged before. They are delivered again, or were."
+        )
+        condition = both(equals("session_key", row["session_key"]), "refused > 0")
+        found += finding(
+            tables, "share_locks_ran_out", MEDIUM, text, "share_sessions", condition, client_id=client,
+            group_id=row["group_id"], broker=row["broker"], first_at=micro(row["opened_at"]),
+            last_at=micro(row["closed_at"] or row["opened_at"]),
+        )  # fmt: skip
+    return found
+
+
+FINDERS = (rejoins, rebalances, locks, heartbeat_loops, departures, without_partitions)

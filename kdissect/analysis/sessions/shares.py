@@ -13,8 +13,11 @@ Responses carry no session id. Error 122 (SHARE_SESSION_NOT_FOUND) says that the
 Uses take effect when the request's last byte arrived. A session whose beginning was not captured starts with its first
 accepted use (first_epoch then is not 0). An answer is accepted when its top-level error is 0. Acknowledgements are
 those that accepted requests sent, by type: 1 accept, 2 release, 3 reject, 4 renew; a batch with a single type has it
-for all its offsets (gaps, type 0, are not records). Acquired are the records that answers handed out, each delivery of
-a record counts.
+for all its offsets (gaps, type 0, are not records). An acknowledgement that the broker did not take (an error of the
+answer or of the partition in it, mostly INVALID_RECORD_STATE after the lock ran out) is `refused` and nothing else.
+Acquired are the records that answers handed out, each delivery of a record counts; `redelivered` are those with a
+delivery count above 1. `lock_ms` is how long the broker last said that it keeps them (KIP-932; null before ShareFetch
+v1).
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ from kdissect.arrays.arrow import (
     instants,
     ints,
     numbers,
+    optional,
     times,
     with_columns,
     words,
@@ -53,8 +57,10 @@ SESSION_NOT_FOUND = 122
 UNANSWERED = -(2**31)
 ACKNOWLEDGEMENTS = ("accepted", "released", "rejected", "renewed")
 """Columns for acknowledge types 1 to 4."""
-ACQUIRED = "records_acquired"
-TOTALS = (*ACKNOWLEDGEMENTS, ACQUIRED)
+ACQUIRED, REFUSED, REDELIVERED, LOCK = "records_acquired", "refused", "redelivered", "lock_ms"
+TOTALS = (*ACKNOWLEDGEMENTS, ACQUIRED, REFUSED, REDELIVERED)
+ACKNOWLEDGE_ERROR = {"ShareFetch": "acknowledge_error_code", "ShareAcknowledge": "error_code"}
+"""Field of a partition in the answer that says whether its acknowledgements were taken."""
 
 
 @kernel("i8[:] i8[:] i8[:] i8[:] b1[:] i8[:] i8[:] -> i8")
@@ -105,7 +111,7 @@ def uses(exchanges: pa.Table, messages: Mapping[tuple[str, str], pa.Table]) -> p
     `exchanges`: exchange_id, broker, request_last_at. `messages`: nested messages of ShareFetch and ShareAcknowledge by
     API and "request"/"response", as `Capture.messages` returns them; what is missing counts as not captured.
     """
-    requests = [_requests(messages.get((api, "request")), api == "ShareFetch") for api in APIS]
+    requests = [_requests(messages.get((api, "request")), messages.get((api, "response")), api) for api in APIS]
     found = pa.concat_tables([part for part in requests if part.num_rows] or requests[:1])
     if not found.num_rows:
         return found
@@ -113,15 +119,19 @@ def uses(exchanges: pa.Table, messages: Mapping[tuple[str, str], pa.Table]) -> p
     at = locate(keys, exchange_keys(exchanges["exchange_id"]))
     where = pa.array(at, mask=at < 0)
     found = with_columns(found, {name: exchanges[name].take(where) for name in ("broker", "request_last_at")})
-    error, acquired = np.full(len(at), UNANSWERED, np.int64), np.zeros(len(at), np.int64)
+    error = np.full(len(at), UNANSWERED, np.int64)
+    acquired, again, lock = (np.full(len(at), none, np.int64) for none in (0, 0, -1))
     for api in APIS:
         table = messages.get((api, "response"))
         if table is not None and table.num_rows:
             at = locate(keys, exchange_keys(table["exchange_id"]))
             here = at >= 0
             error[here] = ints(table, "error_code", UNANSWERED)[at[here]]
-            acquired[here] = _acquired(table)[at[here]]
-    return with_columns(found, {"error": pa.array(error), "acquired": pa.array(acquired)})
+            handed = _acquired(table)
+            acquired[here], again[here] = handed[0][at[here]], handed[1][at[here]]
+            lock[here] = ints(table, "acquisition_lock_timeout_ms", -1)[at[here]]
+    made = {"error": error, ACQUIRED: acquired, REDELIVERED: again, LOCK: lock}
+    return with_columns(found, {name: pa.array(values) for name, values in made.items()})
 
 
 def sessions_of(parts: Sequence[pa.Table]) -> pa.Table:
@@ -131,7 +141,7 @@ def sessions_of(parts: Sequence[pa.Table]) -> pa.Table:
         return SCHEMA.empty_table()
     uses = unified(pa.concat_tables(parts, promote_options="permissive"))
     keys = exchange_keys(uses["exchange_id"])
-    error, acquired = ints(uses, "error"), ints(uses, "acquired")
+    error = ints(uses, "error")
     coder = Coder()
     owner = np.stack([coder.column(uses, name) for name in ("broker", "group_id", "member_id")], axis=1)
     _, key = np.unique(owner, axis=0, return_inverse=True)
@@ -144,12 +154,12 @@ def sessions_of(parts: Sequence[pa.Table]) -> pa.Table:
     count = _follow(
         key[order].astype(np.int64), keys[0][order], epoch[order], error[order], is_fetch[order], session, ends
     )
-    return _table(uses, owner, coder, when, epoch, error, acquired, order, session, ends[:count])
+    return _table(uses, owner, coder, when, epoch, error, order, session, ends[:count])
 
 
 def _table(
-    uses: pa.Table, owner: Int64s, coder: Coder, when: Int64s, epoch: Int64s, error: Int64s, acquired: Int64s,
-    order: Int64s, session: Int64s, ends: Int64s,
+    uses: pa.Table, owner: Int64s, coder: Coder, when: Int64s, epoch: Int64s, error: Int64s, order: Int64s,
+    session: Int64s, ends: Int64s,
 ) -> pa.Table:  # fmt: skip
     count = len(ends)
     if not count:
@@ -169,8 +179,11 @@ def _table(
     last[of[used]] = epoch[row[used]]
     totals = {}
     for name in TOTALS:
-        counted = acquired if name == ACQUIRED else ints(uses, name)
-        totals[name] = np.bincount(of[good], weights=counted[row[good]], minlength=count).astype(np.int64)
+        some = np.flatnonzero(error[row] != UNANSWERED) if name == REFUSED else good
+        totals[name] = np.bincount(of[some], weights=ints(uses, name)[row[some]], minlength=count).astype(np.int64)
+    totals[LOCK] = np.full(count, -1, np.int64)
+    told = good[ints(uses, LOCK)[row[good]] > 0]
+    totals[LOCK][of[told]] = ints(uses, LOCK)[row[told]]
     names = owner[opening]
     _, which = np.unique(names, axis=0, return_inverse=True)
     incarnation = np.empty(count, np.int64)
@@ -203,22 +216,24 @@ def _columns(
         "first_epoch": pa.array(epochs[0], pa.int32()),
         "last_epoch": pa.array(epochs[1], pa.int32()),
         "requests": pa.array(requests.astype(np.int64)),
-        **{name: pa.array(values) for name, values in totals.items()},
+        **{name: pa.array(values) for name, values in totals.items() if name != LOCK},
+        LOCK: optional(totals[LOCK], pa.float64()),
         "end_reason": words(ends >> 32, END_REASONS).cast(pa.string()),
     }
 
 
-def _requests(table: pa.Table | None, is_fetch: bool) -> pa.Table:
-    """exchange_id, group_id, member_id, epoch, is_fetch and how many records each acknowledges, by type."""
+def _requests(table: pa.Table | None, answers: pa.Table | None, api: str) -> pa.Table:
+    """exchange_id, group_id, member_id, epoch, is_fetch, how many records each acknowledges, by type, and how many
+    acknowledgements were refused."""
     columns = ("exchange_id", "group_id", "member_id")
     if table is None:
         table = pa.table({name: pa.array([], pa.string()) for name in columns})
     n = table.num_rows
     out = {name: table[name] for name in columns}
     out["epoch"] = pa.array(ints(table, "share_session_epoch", -(2**31)))
-    out["is_fetch"] = pa.array(np.full(n, is_fetch))
-    counts = _acknowledged(table) if n else np.zeros((0, 5), np.int64)
-    for column, name in enumerate(ACKNOWLEDGEMENTS, start=1):
+    out["is_fetch"] = pa.array(np.full(n, api == "ShareFetch"))
+    counts = _acknowledged(table, answers, api) if n else np.zeros((0, 6), np.int64)
+    for column, name in enumerate((*ACKNOWLEDGEMENTS, REFUSED), start=1):
         out[name] = pa.array(counts[:, column])
     return pa.table(out)
 
@@ -227,10 +242,12 @@ def _root(table: pa.Table) -> Level:
     return Level.root(table.combine_chunks().to_batches()[0])
 
 
-def _acknowledged(table: pa.Table) -> Int64s:
-    """[n, 5]: records by acknowledge type."""
-    found = np.zeros((table.num_rows, 5), np.int64)
-    batches = _root(table).each("topics").each("partitions").each("acknowledgement_batches")
+def _acknowledged(table: pa.Table, answers: pa.Table | None, api: str) -> Int64s:
+    """[n, 6]: records by acknowledge type, and those of types 1 to 4 that were refused."""
+    found = np.zeros((table.num_rows, 6), np.int64)
+    topics = _root(table).each("topics")
+    partitions = topics.each("partitions")
+    batches = partitions.each("acknowledgement_batches")
     types = batches.get("acknowledge_types")
     if types is None or not len(batches):
         return found
@@ -238,21 +255,50 @@ def _acknowledged(table: pa.Table) -> Int64s:
     each = numbers(types.value_lengths(), 0)
     owner = np.repeat(np.arange(len(batches)), each)
     kind = numbers(types.flatten(), 0).clip(0, 4)
+    refused = _refused(table, answers, topics, partitions, ACKNOWLEDGE_ERROR[api])[batches.parent]
+    kind = np.where(refused[owner] & (kind > 0), 5, kind)
     weight = np.where(each[owner] == 1, np.maximum(sizes[owner], 1), 1)
     np.add.at(found, (batches.body[owner], kind), weight)
     return found
 
 
-def _acquired(table: pa.Table) -> Int64s:
-    """Records handed out by each response."""
+def _refused(table: pa.Table, answers: pa.Table | None, topics: Level, partitions: Level, field: str) -> Flags:
+    """For each partition of the requests whether its answer refuses what it acknowledges."""
+    none = np.zeros(len(partitions), np.bool_)
+    if answers is None or not answers.num_rows:
+        return none
+    root = _root(answers)
+    given_topics = root.each("responses")
+    given = given_topics.each("partitions")
+    ours, theirs = exchange_keys(table["exchange_id"]), exchange_keys(answers["exchange_id"])
+    at = locate(ours, theirs)
+    whole = np.append(root.ints("error_code", 0) != 0, False)[at][partitions.body]
+    wrong = np.flatnonzero(given.ints(field, 0) != 0)
+    if not len(wrong):
+        return whole
+    text = pa.concat_arrays(
+        [given.up(given_topics.column("topic_id", pa.string())).take(pa.array(wrong)),
+         partitions.up(topics.column("topic_id", pa.string()))]
+    ).dictionary_encode()  # fmt: skip
+    body = np.concatenate([given.body[wrong], at[partitions.body]])
+    number = np.concatenate([given.ints("partition_index")[wrong], partitions.ints("partition_index")])
+    _, key = np.unique(np.stack([body, numbers(text.indices), number], axis=1), axis=0, return_inverse=True)
+    refused: Flags = whole | np.isin(key[len(wrong) :], key[: len(wrong)])
+    return refused
+
+
+def _acquired(table: pa.Table) -> tuple[Int64s, Int64s]:
+    """Records handed out by each response, and those among them that were handed out before."""
     level = _root(table).each("responses").each("partitions").each("acquired_records")
     sizes = np.maximum(level.ints("last_offset", -1) - level.ints("first_offset", 0) + 1, 0)
-    return np.bincount(level.body, weights=sizes, minlength=table.num_rows).astype(np.int64)
+    again = np.where(level.ints("delivery_count", 1) > 1, sizes, 0)
+    handed, twice = (np.bincount(level.body, weights=of, minlength=table.num_rows) for of in (sizes, again))
+    return handed.astype(np.int64), twice.astype(np.int64)
 
 
 _none = np.zeros(0, np.int64)
 fills(By.SHARES, {
     "share_sessions": _columns(
-        (), ((), (), ()), (_none, _none), (_none, _none), _none, dict.fromkeys(TOTALS, _none), _none
+        (), ((), (), ()), (_none, _none), (_none, _none), _none, dict.fromkeys((*TOTALS, LOCK), _none), _none
     )
 })  # fmt: skip

@@ -15,6 +15,7 @@ from itertools import groupby
 import pyarrow as pa
 
 from kdissect.analysis.budget import SUBJECTS, time_budget
+from kdissect.analysis.committed_lag import settle
 from kdissect.analysis.findings import findings, limits, told_of
 from kdissect.analysis.stage import NO_WATERMARK, Stage
 from kdissect.arrays.dictionaries import unified
@@ -24,19 +25,25 @@ from kdissect.spark.stages.plan import Plan
 from kdissect.spark.stages.resolving import Names
 from kdissect.spark.stages.table_cells import PIECE_BYTES, Cell, cell, opened, rows
 from kdissect.tables.builder import TableBuilder, shown
-from kdissect.tables.declaration import SCHEMAS, TABLES
+from kdissect.tables.declaration import SCHEMAS, TABLES, readers
 from kdissect.tables.declaration.model import By
 from kdissect.tables.declaration.readers import BUDGET, BUDGET_TOPICS, FINDINGS
 from kdissect.tables.order import order, sort_columns
 from kdissect.tables.recording import producers_table
 
-MADE = tuple(name for name, one in TABLES.items() if one.progressive)
+COMMITS = "offset_commits"
+"""Groups commit at one broker and fetch from others: this one is analysed by itself."""
+MADE = tuple(name for name, one in TABLES.items() if one.progressive and name != COMMITS)
 """Tables that come out of this stage, where the analysis takes part in them."""
 FOUND_IN = tuple(name for name in FINDINGS.tables if name in MADE)
 """Tables that findings read as they come out of this stage."""
 EVIDENCE = "evidence of "
 """Before the name of a table: those of its rows that findings can depend on."""
-DECODED = tuple(SENT if TABLES[name].made is By.SENT else name for name in FINDINGS.tables if name not in MADE)
+DECODED = tuple(
+    SENT if TABLES[name].made is By.SENT else name
+    for name in FINDINGS.tables
+    if name not in MADE and name != COMMITS and TABLES[name].made is not By.LEARNED
+)
 """Staged tables that findings read as they were decoded."""
 WAITING = 1 << 19
 """Rows of fetches, or of their partitions, that may wait for the watermark: lots of many tasks overlap."""
@@ -48,7 +55,11 @@ BUDGET_DECODED = tuple(name for name in BUDGET_READ if name not in MADE)
 
 def asked(tables: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     """What to ask of a broker's analysis so that these tables, and the findings if they are among them, can be made."""
-    found = {name: list(columns) for name, columns in tables.items() if not TABLES[name].made.needs_everything}
+    found = {
+        name: list(columns)
+        for name, columns in tables.items()
+        if not TABLES[name].made.needs_everything and name != COMMITS
+    }
     if "time_budget" in tables:
         for name in BUDGETED_IN:
             found[name] = list(dict.fromkeys([*found.get(name, ()), *BUDGET_READ[name]]))
@@ -162,8 +173,11 @@ def _cut(table: pa.Table) -> Iterator[tuple[int, int]]:
             yield begin, min(begin + step, table.num_rows)
 
 
-def find(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:
-    """Staged rows of evidence and of the tables in DECODED, all of them, to rows of `findings`."""
+def find(
+    batches: Iterable[pa.RecordBatch], plan: Plan, names: Names, quality: pa.Table | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Staged rows of evidence, of COMMITS as `commit` gives them, and of the tables in DECODED, all of them, to rows of
+    `findings`. `quality`: the table `capture_quality`."""
     parts = _resolved(batches, plan, names)
     tables = {
         name.removeprefix(EVIDENCE): order(name.removeprefix(EVIDENCE), _joined(pieces))
@@ -171,6 +185,9 @@ def find(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterato
         if name != SENT
     }
     tables["producers"] = _producers(parts, names)
+    if quality is not None:
+        tables["capture_quality"] = quality
+    tables["leaders"] = names.leaders.table(names.topics)
     schema = SCHEMAS["findings"].remove_metadata()
     yield from shown(findings(tables, limits(plan.settings.slow)), schema).select(plan.tables["findings"]).to_batches()
 
@@ -183,6 +200,14 @@ def budget(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Itera
     schema = SCHEMAS["time_budget"].remove_metadata()
     made = shown(time_budget(tables, SUBJECTS), schema).select(plan.tables["time_budget"])
     yield from made.to_batches()
+
+
+def commit(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:
+    """Staged rows of the tables that `readers.COMMITS` names, all of them, to staged rows of `offset_commits`."""
+    tables = {name: order(name, _joined(pieces)) for name, pieces in _resolved(batches, plan, names).items()}
+    if COMMITS in tables:
+        none = {name: SCHEMAS[name].empty_table() for name in readers.COMMITS.tables}
+        yield from _pieces(COMMITS, settle({**none, **tables}))
 
 
 def follow(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:

@@ -35,6 +35,7 @@ from kdissect.tables.brokers import Brokers
 from kdissect.tables.declaration import SCHEMAS, TABLES
 from kdissect.tables.declaration.model import By
 from kdissect.tables.identity import connection_ids, dictionary
+from kdissect.tables.leaders import Leaders
 from kdissect.tables.topics import Topics
 from kdissect.tables.versions import Offered
 
@@ -55,6 +56,7 @@ class Learned:
     brokers: Brokers
     topics: Topics
     offered: Offered
+    leaders: Leaders
     groups: dict[tuple[str, str, str], set[str]]
     """(capture, client address, client id) -> groups named from there."""
     quality: list[Quality]
@@ -69,6 +71,7 @@ class Learned:
         self.brokers.merge(other.brokers)
         self.topics.merge(other.topics)
         self.offered.merge(other.offered)
+        self.leaders.merge(other.leaders)
         for key, groups in other.groups.items():
             self.groups.setdefault(key, set()).update(groups)
         self.quality += other.quality
@@ -230,7 +233,14 @@ class Decoding:
             for name, count in zip(ids, connections.problems[with_problems].tolist(), strict=True):
                 counted[name] = counted.get(name, 0) + count
         return Learned(
-            builder.brokers, builder.topics, builder.offered, groups, quality, counted, dict(self._lots.weights)
+            builder.brokers,
+            builder.topics,
+            builder.offered,
+            builder.leaders,
+            groups,
+            quality,
+            counted,
+            dict(self._lots.weights),
         )
 
     def _with_own_groups(self, table: pa.Table) -> pa.Table:

@@ -19,6 +19,7 @@ from kdissect.spark.stages.indexing import FileFacts
 from kdissect.spark.stages.plan import Plan
 from kdissect.tables.brokers import Brokers
 from kdissect.tables.builder import TableBuilder
+from kdissect.tables.leaders import Leaders
 from kdissect.tables.topics import Topics
 from kdissect.tables.versions import Offered
 
@@ -32,13 +33,15 @@ class Names:
     topics: Topics
     groups: dict[tuple[str, str, str], set[str]]
     offered: Offered
+    leaders: Leaders
     problems: dict[str, int]
 
     def builder(self, plan: Plan) -> TableBuilder:
         """A builder that knows these names."""
         nobody = Ledger([source.name for source in plan.sources], [[] for _ in plan.sources]).connections
         made = TableBuilder(nobody, self.columns)
-        made.brokers, made.topics, made.offered = self.brokers, self.topics, self.offered
+        made.brokers, made.topics = self.brokers, self.topics
+        made.offered, made.leaders = self.offered, self.leaders
         return made
 
     def resolved(self, builder: TableBuilder, name: str, table: pa.Table) -> pa.Table:
@@ -81,7 +84,8 @@ def put_together(plan: Plan, notes: Iterable[tuple[str, bytes]]) -> Outcome:
     run = AnalysedRun(captures, plan.tables, plan.settings).run
     builder = run.builder
     if learned is not None:
-        builder.brokers, builder.topics, builder.offered = learned.brokers, learned.topics, learned.offered
+        builder.brokers, builder.topics = learned.brokers, learned.topics
+        builder.offered, builder.leaders = learned.offered, learned.leaders
     counted: dict[tuple[str, str], float] = {}
     for row in () if learned is None else learned.quality:
         key = (row.capture, row.measure)
@@ -121,6 +125,7 @@ def put_together(plan: Plan, notes: Iterable[tuple[str, bytes]]) -> Outcome:
         builder.topics,
         {} if learned is None else learned.groups,
         builder.offered,
+        builder.leaders,
         {} if learned is None else learned.problems,
     )
     return Outcome(names, run.finish(), errors, {} if learned is None else learned.weights)

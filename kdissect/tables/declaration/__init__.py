@@ -12,7 +12,15 @@ from types import MappingProxyType
 import pyarrow as pa
 
 from kdissect.problems import UsageError
-from kdissect.tables.declaration.apis import API_VERSIONS, GROUPS, LIST_OFFSETS, PRODUCER_IDS, TOPICS
+from kdissect.tables.declaration.apis import (
+    API_VERSIONS,
+    GROUPS,
+    LEADERS,
+    LIST_OFFSETS,
+    OFFSET_COMMITS,
+    PRODUCER_IDS,
+    TOPICS,
+)
 from kdissect.tables.declaration.diagnosis import CAPTURE_QUALITY, FINDINGS, PROBLEMS, TIME_BUDGET
 from kdissect.tables.declaration.fetching import FETCH_PARTITIONS, FETCHES
 from kdissect.tables.declaration.model import Column, Table
@@ -41,6 +49,8 @@ TABLES: Mapping[str, Table] = MappingProxyType(
             LIST_OFFSETS,
             PRODUCER_IDS,
             GROUPS,
+            OFFSET_COMMITS,
+            LEADERS,
             API_VERSIONS,
             TOPICS,
             TIME_BUDGET,

@@ -1,4 +1,4 @@
-"""Declarations: tables of single APIs: ListOffsets, InitProducerId, group APIs, ApiVersions, and the map of topics."""
+"""Declarations: tables of single APIs (ListOffsets, InitProducerId, groups, commits, ApiVersions), leaders, topics."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from kdissect.tables.declaration.model import (
 )
 
 LIST_OFFSETS_API, INIT_PRODUCER_ID = Api(2), Api(22)
+OFFSET_COMMIT, TXN_OFFSET_COMMIT = Api(8), Api(28)
 
 
 def _asked(field: str) -> Reads:
@@ -35,6 +36,19 @@ def _given(field: str) -> Reads:
     """A field of a partition in the response."""
     return LIST_OFFSETS_API.response(f"topics.partitions.{field}")
 
+
+def _commits(*fields: str) -> Reads:
+    """Fields of the requests that commit offsets."""
+    return OFFSET_COMMIT.request(*fields) | TXN_OFFSET_COMMIT.request(*fields)
+
+
+def _committed(*fields: str) -> Reads:
+    """Fields of a partition in their responses."""
+    paths = [f"topics.partitions.{field}" for field in fields]
+    return OFFSET_COMMIT.response(*paths) | TXN_OFFSET_COMMIT.response(*paths)
+
+
+_COMMIT_TOPICS = ("topics.name", "topics.topic_id", "topics.partitions.partition_index")
 
 LIST_OFFSETS = table(
     "list_offsets",
@@ -183,6 +197,45 @@ GROUPS = table(
     shown="at group_id event generation client_id member_id error exchange_id",
 )
 
+OFFSET_COMMITS = table(
+    "offset_commits",
+    "OffsetCommit or TxnOffsetCommit x partition",
+    EXCHANGE_ID,
+    Column("at", TIME, "When the request's first byte arrived."),
+    Column("group_id", TEXT, "The group.", reads=_commits("group_id")),
+    Column("member_id", TEXT, "The member; null outside a group's protocol.", reads=_commits("member_id")),
+    Column("client_id", TEXT, "Client id of the request header."),
+    TOPIC,
+    TOPIC_ID,
+    Column("partition", CODE, "Partition number."),
+    Column(
+        "offset",
+        COUNT,
+        "Offset that was committed: that of the next record to read.",
+        reads=_commits("topics.partitions.committed_offset"),
+    ),
+    Column(
+        "leader_epoch",
+        CODE,
+        "Leader epoch of the last record that was read, -1 unknown (v6 and later, TxnOffsetCommit v2).",
+        reads=_commits("topics.partitions.committed_leader_epoch"),
+    ),
+    Column(
+        "high_watermark",
+        COUNT,
+        "High watermark of the partition in the last Fetch answer of the same capture before; null for none.",
+        by=By.COMMITS,
+    ),
+    Column("lag", COUNT, "high_watermark - offset, not below 0.", by=By.COMMITS),
+    Column("error_code", CODE, "Error code of the partition; null without an answer.", reads=_committed("error_code")),
+    made=By.BLOCK,
+    when="at",
+    reads=_commits(*_COMMIT_TOPICS)
+    | OFFSET_COMMIT.response(*_COMMIT_TOPICS)
+    | TXN_OFFSET_COMMIT.response(*_COMMIT_TOPICS),
+    shown="at group_id client_id topic partition offset lag error_code exchange_id",
+)
+
 API_VERSIONS = table(
     "api_versions",
     "broker x API",
@@ -214,3 +267,24 @@ TOPICS = table(
     key=(),
     reads=frozenset([Gathering.MENTIONS]),
 )
+
+LEADERS = table(
+    "leaders",
+    "leader of a partition as messages told it: the first one, and each change",
+    Column("at", TIME, "When the first message that tells it arrived."),
+    plain(TOPIC),
+    TOPIC_ID,
+    Column("partition", CODE, "Partition number."),
+    Column("leader", CODE, "Node id of the leader, -1 for none."),
+    Column("leader_epoch", CODE, "Its leader epoch; null where messages of that version have none."),
+    Column("previous", CODE, "Node id of the leader before it; null for the first that was told."),
+    Column("source", TEXT, "API of the message that told it."),
+    EXCHANGE_ID,
+    made=By.LEARNED,
+    when="at",
+    key=(),
+    reads=frozenset([Gathering.LEADERS, Gathering.TOPICS]),
+    shown="at topic partition leader leader_epoch previous source exchange_id",
+)
+"""The leader of the metadata quorum, and before KRaft the controller by its epoch, stand under `__cluster_metadata` 0.
+Leaders move by epochs: what a broker that lags behind tells of an earlier one is no change."""

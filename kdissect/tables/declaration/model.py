@@ -83,6 +83,8 @@ class By(StrEnum):
     """The analysis: share sessions."""
     BUDGET = "time budget"
     """The analysis: where the time of each subject went, which needs every row."""
+    COMMITS = "committed lag"
+    """The analysis: what was seen of a partition's log when a group committed."""
     FINDINGS = "findings"
     """The analysis: findings, which need every row."""
     FILE = "file rows"
@@ -96,7 +98,7 @@ class By(StrEnum):
     @property
     def analysis(self) -> bool:
         """Part of the analysis."""
-        parts = (By.SESSIONS, By.FETCH_HOLDS, By.PRODUCE_HOLDS, By.EXCHANGE_HOLDS, By.SHARES)
+        parts = (By.SESSIONS, By.FETCH_HOLDS, By.PRODUCE_HOLDS, By.EXCHANGE_HOLDS, By.SHARES, By.COMMITS)
         return self in parts or self.needs_everything
 
     @property
@@ -120,6 +122,8 @@ class Gathering(StrEnum):
     """Versions that brokers offer."""
     GROUPS = "groups"
     """Events of groups."""
+    LEADERS = "leaders"
+    """Leaders of partitions."""
     RECORDS = "records"
     """Record sets, of every message that has them."""
     FETCHED_RECORDS = "fetched records"

@@ -81,10 +81,19 @@ EXCHANGE_HOLDS = reader(
     SHARE_FETCH.request("max_wait_ms", "min_bytes") | SHARE_FETCH.response("responses.partitions.records"),
     exchanges=" ".join(FETCH_HOLDS.tables["exchanges"]),
 )
+COMMITS = reader(
+    "what tells how far groups have committed",
+    offset_commits="exchange_id at topic partition offset",
+    exchanges="exchange_id capture",
+    fetches="exchange_id response_first_at",
+    fetch_partitions="exchange_id topic partition high_watermark error_code",
+)
 _ACKNOWLEDGED = (
     "group_id",
     "member_id",
     "share_session_epoch",
+    "topics.topic_id",
+    "topics.partitions.partition_index",
     "topics.partitions.acknowledgement_batches.first_offset",
     "topics.partitions.acknowledgement_batches.last_offset",
     "topics.partitions.acknowledgement_batches.acknowledge_types",
@@ -97,14 +106,25 @@ SHARES = reader(
         "error_code",
         "responses.partitions.acquired_records.first_offset",
         "responses.partitions.acquired_records.last_offset",
+        "responses.partitions.acquired_records.delivery_count",
+        "acquisition_lock_timeout_ms",
+        "responses.topic_id",
+        "responses.partitions.partition_index",
+        "responses.partitions.acknowledge_error_code",
     )
-    | SHARE_ACKNOWLEDGE.response("error_code"),
+    | SHARE_ACKNOWLEDGE.response(
+        "error_code",
+        "acquisition_lock_timeout_ms",
+        "responses.topic_id",
+        "responses.partitions.partition_index",
+        "responses.partitions.error_code",
+    ),
     exchanges="exchange_id broker request_last_at",
 )
 FINDINGS = reader(
     "what looks for findings",
-    exchanges="exchange_id connection_id api_key api broker client_id status abandoned hold network_ms error_code "
-    "error throttle_ms latency_ms request_first_at request_last_at response_first_at response_last_at "
+    exchanges="exchange_id capture connection_id api_key api broker client_id status abandoned hold network_ms "
+    "error_code error throttle_ms latency_ms request_first_at request_last_at response_first_at response_last_at "
     "request_transfer_ms response_transfer_ms request_frame request_file response_frame response_file",
     fetches="exchange_id connection_id broker client_id requested_at request_last_at response_first_at request_kind "
     "session_outcome session_key request_session_id excess_ms broker_ms latency_ms throttle_ms record_bytes error_code "
@@ -116,10 +136,15 @@ FINDINGS = reader(
     "rtt_kind protocol",
     producers="exchange_id sent_at topic topic_id partition producer_id base_sequence last_sequence sequence",
     producer_ids="exchange_id transactional_id transaction_timeout_ms producer_id producer_epoch",
-    groups="exchange_id at group_id member_id client_id protocol event reason assigned_partitions",
+    groups="exchange_id at group_id member_id client_id protocol generation event reason error_code "
+    "assigned_partitions",
     record_batches="topic topic_id partition base_offset last_offset is_transactional is_control leader_epoch "
     "producer_id",
     fetch_sessions="*",
+    offset_commits="exchange_id at group_id client_id topic partition offset high_watermark lag error_code",
+    leaders="*",
+    share_sessions="session_key broker group_id member_id opened_at closed_at refused redelivered lock_ms",
+    capture_quality="measure value",
 )
 """Of `record_batches` only what was written within transactions matters."""
 
