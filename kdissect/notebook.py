@@ -342,7 +342,7 @@ def _chart(rows: Sequence[Mapping[str, Any]]) -> Chart:
 def _time(name: str) -> Any:
     """Every label says the time of day: Vega's own format leaves out what it takes for known, `.500` after `.500`."""
     whole, part = (f"utcFormat(datum.value, '{form}')" for form in ("%H:%M:%S", "%H:%M:%S.%L"))
-    axis = alt.Axis(labelExpr=f"utcmilliseconds(datum.value) ? {part} : {whole}", labelOverlap=True)
+    axis = alt.Axis(labelExpr=f"utcmilliseconds(datum.value) ? {part} : {whole}", labelOverlap=True, labelSeparation=8)
     return alt.X(f"{name}:T", scale=alt.Scale(type="utc"), title="time (UTC)", axis=axis)
 
 

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -338,12 +339,16 @@ class Capture:
         credentials. Needs the extra `report`. Raises UsageError without it, OutputError.
         """
         from kdissect import report
+        from kdissect.engine.extracts.reported import bytes_by_id
 
         report.ready()
         self.not_input(target)
         files = [str(one.path or one.name) for capture in self._captures for one in capture.members]
         with whole_seekable(target) as stream:
-            return stream.write(report.document(self.tables(report.READ), named or shlex.join(files)))
+            tables = self.tables(report.READ)
+            settings = replace(self._everything, progress=None)
+            explain = partial(bytes_by_id, self._captures, settings, tables["exchanges"])
+            return stream.write(report.document(tables, named or shlex.join(files), explain))
 
     def save(self, directory: str | Path) -> dict[str, int]:
         """Every table as Parquet, `directory/TABLE.parquet`; returns rows by table. Memory stays flat: rows lie in

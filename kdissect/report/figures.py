@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -15,6 +16,9 @@ from kdissect.report import rows, time_axis
 from kdissect.summary import WANTED, Summarizer, Summary
 from kdissect.tables.declaration.readers import REPORT
 
+FINDINGS_LED_TO, EACH_LED_TO = 20, 10
+"""Findings, and rows of a list, whose bytes are in the page: the first ones, some 10 kB each before compression."""
+Explain = Callable[[Sequence[str]], Mapping[str, Any]]
 READ = REPORT.tables
 """Tables and columns that a report is made of. None of them holds keys or values of records, or credentials."""
 
@@ -41,6 +45,8 @@ class Report:
     """How commands name the captures."""
     bucket_s: float
     """Length of a bucket of time, in seconds."""
+    bytes: Mapping[str, Any]
+    """By exchange id, the bytes of exchanges that findings and lists lead to (`messages.bytes_of`)."""
 
 
 def command(target: str, table: str, where: str | None) -> str:
@@ -53,8 +59,9 @@ def _quoted(text: str) -> str:
     return shlex.quote(text) if any(c in '"$`\\!\n' for c in text) else f'"{text}"'
 
 
-def report(tables: rows.Tables, target: str) -> Report:
-    """Everything that the page shows, out of the tables of `READ`. `target`: how its commands name the captures."""
+def report(tables: rows.Tables, target: str, explain: Explain | None = None) -> Report:
+    """Everything that the page shows, out of the tables of `READ`. `target`: how its commands name the captures.
+    `explain`: gives the bytes of exchanges, those that findings and lists lead to."""
     exchanges, fetches, sessions = tables["exchanges"], tables["fetches"], tables["fetch_sessions"]
     every = rows.bucket_seconds(exchanges)
     lines = rows.session_lines(sessions)
@@ -125,7 +132,16 @@ def report(tables: rows.Tables, target: str) -> Report:
         Figure("quality", "Measures of the capture", "The whole capture, then file by file.",
                tables["capture_quality"].slice(0, rows.LINES * 4)),
     ]  # fmt: skip
-    return Report(summary, {figure.name: figure for figure in figures}, target, every)
+    named = {figure.name: figure for figure in figures}
+    return Report(summary, named, target, every, {} if explain is None else explain(_led_to(summary, named)))
+
+
+def _led_to(summary: Summary, figures: Mapping[str, Figure]) -> list[str]:
+    """Ids of the exchanges whose bytes are in the page: those of findings, then errors and the slowest by turns."""
+    found = [one["first_exchange_id"] for one in summary.findings[:FINDINGS_LED_TO]]
+    for name in ("failures", "outliers"):
+        found += figures[name].table["exchange_id"].to_pylist()[:EACH_LED_TO]
+    return list(dict.fromkeys(one for one in found if one is not None))
 
 
 def _pairs(exchanges: pa.Table) -> pa.Table:

@@ -19,8 +19,8 @@ TROUBLED = 100
 
 
 def time_axis(exchanges: pa.Table, every: float) -> pa.Table:
-    """Per bucket of time: at, exchanges, errors, and for each of OWNERS its milliseconds; buckets without exchanges
-    have no row."""
+    """Per bucket of time: at, exchanges, errors, resent (exchanges of which bytes were sent again before they were
+    acknowledged), and for each of OWNERS its milliseconds; buckets without exchanges have no row."""
     begun = times(exchanges, "request_first_at")
     known = begun != NULL_TIME
     width = max(1, round(every * 1e6))
@@ -35,12 +35,14 @@ def time_axis(exchanges: pa.Table, every: float) -> pa.Table:
         "queued": np.nan_to_num(reals(table, "queued_ms")),
         "transfer": transfer,
     }
+    resent = [np.nan_to_num(reals(table, f"{side}_resent_ms")) > 0 for side in ("request", "response")]
     failed = np.asarray(pc.fill_null(pc.equal(table["status"].cast(pa.string()), "error"), False))
     return pa.table(
         {
             "at": instants(at),
             "exchanges": pa.array(np.bincount(place, minlength=len(at))),
             "errors": pa.array(np.bincount(place, failed, len(at)).astype(np.int64)),
+            "resent": pa.array(np.bincount(place, resent[0] | resent[1], len(at)).astype(np.int64)),
             **{
                 name: figures(np.bincount(place, np.maximum(values, 0), len(at)).astype(np.float64))
                 for name, values in parts.items()

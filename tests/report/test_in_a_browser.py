@@ -107,6 +107,19 @@ def test_a_finding_leads_to_its_time(page: browser.Page, path: Path) -> None:
     assert page.run("return document.querySelectorAll('#axis .brush').length") == 1
 
 
+def test_links_lead_to_the_bytes(page: browser.Page, path: Path) -> None:
+    page.open(path)
+    for where in ("#findings", "#failures", "#outliers"):
+        page.run("document.querySelector(arguments[0] + ' [data-bytes]').click()", where)
+        assert page.run("return document.getElementById('bytes').open") is True
+        rows = page.run("return [...document.querySelectorAll('#bytes tbody tr')].map(one => one.textContent)")
+        assert any(row.startswith("Request, ") for row in rows), rows[:3]
+        assert any("correlation_id" in row for row in rows)
+        page.run("document.getElementById('bytes-close').click()")
+        assert page.run("return document.getElementById('bytes').open") is False
+    assert page.messages() == []
+
+
 def test_it_is_small(path: Path) -> None:
     assert path.stat().st_size <= 1_500_000
 

@@ -1,12 +1,21 @@
 "use strict";
-(() => {
+(async () => {
   const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
   const $ = (selector, root = document) => root.querySelector(selector);
-  const island = JSON.parse($("#data").textContent);
+  // What is compressed: the rows, and the charts' library, which the policy knows by its hash.
+  async function unpacked(id) {
+    const bytes = Uint8Array.from(atob($(id).textContent), (letter) => letter.charCodeAt(0));
+    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).text();
+  }
+  const packed = JSON.parse(await unpacked("#data"));
+  const library = document.createElement("script");
+  library.textContent = await unpacked("#library");
+  document.head.append(library);
+  const island = packed.figures;
   for (const one of Object.values(island)) {
     one.values = one.values.map((column) => (Array.isArray(column) ? column : column.at.map((place) => column.of[place])));
   }
-  const charts = JSON.parse($("#charts").textContent);
+  const charts = packed.charts;
   const dark = window.matchMedia("(prefers-color-scheme: dark)");
   const NONE = "(none)";
 
@@ -83,6 +92,7 @@
 
   // Colours by word, the same in every chart.
   const LIGHT = {
+    resent: "#8a3ab9",
     p50: "#7fb3e6", p90: "#3b82c4", p99: "#8a5300", max: "#b42318",
     "waited as asked": "#c3cbd5", "until data came": "#9cc3e8", "beyond what was asked": "#c8321f", broker: "#e58a2b",
     replication: "#2a9d8f", rebalance: "#8d6e53", throttled: "#8e5cc2", queued: "#d9b310",
@@ -93,7 +103,7 @@
     topic_id_error: "#8d6e53", refused: "#e58a2b", "epoch errors": "#8e5cc2",
   };
   const DARK = {
-    ...LIGHT, p50: "#4a7fb5", p90: "#6db3ff", p99: "#ffcf80", max: "#ff7a6b", "waited as asked": "#566372",
+    ...LIGHT, resent: "#d59bf6", p50: "#4a7fb5", p90: "#6db3ff", p99: "#ffcf80", max: "#ff7a6b", "waited as asked": "#566372",
     timeout: "#566372", "until data came": "#4a7fb5", data: "#4a7fb5", "beyond what was asked": "#ff6b57",
     evicted: "#ff6b57", evicted_or_unknown: "#ff6b57", error: "#ff6b57", throttled: "#b48ae0", epoch_error: "#b48ae0",
     "epoch errors": "#b48ae0", closed: "#7cc05a", continued: "#7cc05a", transfer: "#7cc05a", created: "#6db3ff",
@@ -458,6 +468,10 @@
       const high = (row.exchanges / most) * 36;
       element("rect", { x: left, y: top + 38 - high, width: bar, height: high, fill: words.created }, svg);
       if (row.errors) element("rect", { x: left, y: top + 38 - Math.max(3, (row.errors / most) * 36), width: bar, height: Math.max(3, (row.errors / most) * 36), fill: words.error }, svg);
+      if (row.resent) {
+        const mark = element("rect", { class: "resent", x: left, y: top + 98, width: Math.max(3, bar), height: 4, fill: words.resent }, svg);
+        element("title", {}, mark).textContent = `${row.resent} exchanges with bytes sent again`;
+      }
       let below = top + 96;
       for (const owner of OWNERS) {
         const part = (row[owner] / longest) * 52;
@@ -549,6 +563,38 @@
       copy(button.dataset.copyText, button);
     } else if ("copy" in button.dataset) copy(button.previousElementSibling.textContent, button);
     else order(button);
+  });
+
+  // The bytes of an exchange, field by field, as `kdissect show` has them.
+  const dialog = $("#bytes");
+  function showBytes(id) {
+    const one = packed.bytes[id];
+    $("#bytes-title").textContent = one.title;
+    $("#bytes-said").textContent = one.notes.join(" ");
+    const line = (cells, head, depth) => {
+      const row = document.createElement("tr");
+      cells.forEach((text, i) => {
+        const cell = document.createElement(head ? "th" : "td");
+        if (head) cell.colSpan = 6;
+        cell.className = i === 0 && !head ? "right" : i === 1 || i === 2 ? "nowrap" : "text";
+        if (i === 2) cell.style.paddingInlineStart = 0.6 + depth * 0.8 + "rem";
+        cell.textContent = text === null ? "" : text;
+        row.append(cell);
+      });
+      return row;
+    };
+    const lines = [];
+    for (const side of one.sides) {
+      lines.push(line([side.title], true));
+      for (const [depth, ...cells] of side.rows) lines.push(line(cells, false, depth));
+    }
+    $("tbody", dialog).replaceChildren(...lines);
+    dialog.showModal();
+  }
+  $("#bytes-close").addEventListener("click", () => dialog.close());
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-bytes]");
+    if (button) showBytes(button.dataset.bytes);
   });
 
   const all = () => {

@@ -177,7 +177,7 @@ REPORT = reader(
     exchanges="exchange_id connection_id capture client_ip client_port broker_ip broker_port broker api_key api "
     "api_version correlation_id client_id status error_code error request_first_at response_first_at latency_ms "
     "request_transfer_ms network_ms queued_ms broker_ms response_transfer_ms throttle_ms hold request_bytes "
-    "response_bytes "
+    "response_bytes request_resent_ms response_resent_ms "
     "request_file request_frame response_file response_frame",
     fetches="exchange_id broker client_id requested_at request_last_at response_first_at request_kind session_outcome "
     "session_key session_epoch epoch_status excess_ms",
