@@ -8,6 +8,7 @@ import shutil
 import sys
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +43,7 @@ UNDER_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"
     "--partition-by",
     metavar="A,B",
     callback=comma_list,
-    help="Folders by these columns where a table has them; date is the day of a row's first time (UTC).",
+    help="Folders by these columns, of which every table has capture, broker and date (UTC).",
 )
 @click.option("--format", "form", metavar="NAME", default="parquet", help="Parquet, or what the session has: delta.")
 @click.option("--partitions", type=click.IntRange(1), metavar="N", help="Parts that connections are spread over.")
@@ -83,15 +84,18 @@ def spark(
     if not captures:
         raise click.UsageError("no capture given: try kdissect spark CAPTURE... -o DIR")
     from kdissect.spark.dataset import prepare
-    from kdissect.spark.keep.store import Store
+    from kdissect.spark.source.remote_captures import parted
     from kdissect.spark.workers import reason
-    from kdissect.spark.writing import KEPT, dates, known, partitioned, target, written
+    from kdissect.spark.writing.destination import KEPT, known, partitioned, target
+    from kdissect.spark.writing.file_system import HadoopFiles
+    from kdissect.spark.writing.saving import write
 
     columns = partitioned(tables, partition_by or [])
     confs = [_setting(text) for text in conf]
     _needs()
-    job = prepare(list(captures), tables, transport=transport, strict=strict, **settings)
-    if "://" not in output:
+    named = partial(prepare, list(captures), tables, transport=transport, strict=strict, **settings)
+    job = None if parted(captures)[1] else named()  # what is wrong with local files is said before Spark starts
+    if ":/" not in output:
         _writable(output)
     begun = time.monotonic()
     hushed = Hushed(NOISE)
@@ -101,19 +105,14 @@ def spark(
 
     try:
         known(session, form)
-        if "://" in output:
-            Store(session, output).try_out()
-        made = job.on(session, partitions, target(output, KEPT) if keep else None)
+        if ":/" in output:
+            HadoopFiles(session).try_out(output)
+        job = job or named(spark=session)
+        made = job.on(session, partitions, target(output, KEPT) if keep else None, placed=True)
         if made.reused:
             terminal.say(made.reused)
-        rows = []
         with Stages(session) as stages:
-            for name in made:
-                stages.name = name
-                frame = dates(made[name], name) if "date" in columns[name] else made[name]
-                place = target(output, name)
-                frame.write.format(form).mode("overwrite").partitionBy(*columns[name]).save(place)
-                rows.append((name, words.count(written(session, form, frame, place))))
+            rows = write(made, output, form=form, by=columns, begun=partial(setattr, stages, "name"))
         size = sum(made.bytes)
     except (PySparkException, Py4JError) as error:
         raise JobFailed(f"Spark: {reason(error)}") from None
@@ -122,7 +121,8 @@ def spark(
         session.stop()
     taken = time.monotonic() - begun
     out = terminal.console()
-    for line in grid([Header("table"), Header("rows", right=True)], rows, terminal.width()):
+    counts = [(name, words.count(count)) for name, count in rows.items()]
+    for line in grid([Header("table"), Header("rows", right=True)], counts, terminal.width()):
         out.print(line)
     sys.stdout.flush()
     files = words.number_of(len(made.bytes), "file")
@@ -181,6 +181,7 @@ def _session(master: str | None, confs: list[tuple[str, str]], hushed: Hushed) -
 
     built = SparkSession.builder.appName("kdissect").config("spark.sql.session.timeZone", "UTC")
     built = built.config("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+    built = built.config("spark.sql.adaptive.advisoryPartitionSizeInBytes", "128m")  # what files by folders grow to
     if UNDER_SPARK_SUBMIT not in os.environ:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         built = built.master(master or "local[*]").config("spark.ui.enabled", "false")

@@ -14,10 +14,13 @@ from __future__ import annotations
 
 from kdissect.spark.analytics import latency
 from kdissect.spark.dataset import Dataset, dissect
+from kdissect.spark.message_rows import messages
 from kdissect.spark.source.registration import register
 from kdissect.spark.source.streaming import stream
+from kdissect.spark.views import views
 from kdissect.spark.workers import own_python
+from kdissect.spark.writing.saving import write
 
 own_python()
 
-__all__ = ["Dataset", "dissect", "latency", "register", "stream"]
+__all__ = ["Dataset", "dissect", "latency", "messages", "register", "stream", "views", "write"]

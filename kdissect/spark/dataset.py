@@ -23,13 +23,13 @@ from kdissect.engine.clock import nanoseconds
 from kdissect.engine.run import Settings
 from kdissect.problems import CaptureError, CaptureNotFound, CaptureUnreadable, NotACapture, UsageError
 from kdissect.spark.schemas import spark_schema
+from kdissect.spark.source.remote_captures import parted, remote_sources, whole_files
 from kdissect.spark.stages import analysing, decoding
 from kdissect.spark.stages.giant_connections import UNIT
 from kdissect.spark.stages.indexing import index
 from kdissect.spark.stages.labels import labels
 from kdissect.spark.stages.plan import INDEX, STAGED, Plan, Source, source_of
-from kdissect.spark.stages.resolving import Names, Outcome, put_together
-from kdissect.spark.stages.table_cells import opened
+from kdissect.spark.stages.resolving import Names, Outcome, put_together, resolved_rows
 from kdissect.spark.workers import settled
 from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of
 from kdissect.tables.declaration.model import By
@@ -79,6 +79,7 @@ def dissect(
     job = prepare(
         paths,
         tables,
+        spark,
         start=start,
         end=end,
         keylog=keylog,
@@ -100,12 +101,19 @@ class Job:
     strict: bool
     refused: list[tuple[str, str]]
 
-    def on(self, spark: SparkSession, partitions: int | None = None, keep: str | Path | None = None) -> Dataset:
-        """The job's tables; see `dissect`."""
+    def on(
+        self,
+        spark: SparkSession,
+        partitions: int | None = None,
+        keep: str | Path | None = None,
+        placed: bool = False,
+    ) -> Dataset:
+        """The job's tables; see `dissect`. `placed`: they are to be written (`kdissect.spark.writing`); what is kept
+        always is."""
         if partitions is not None and partitions < 1:
             raise UsageError(f"partitions must be 1 or more, not {partitions}")
         if keep is None:
-            plan = self._plan(spark, partitions, self.sources)
+            plan = self._plan(spark, partitions, self.sources, placed)
             return Dataset(spark, plan, self.strict)
         from kdissect.spark.keep.incremental import KeptDataset
         from kdissect.spark.keep.inventory import fingerprint
@@ -117,16 +125,17 @@ class Job:
         known, options = store.newest(), fingerprint(self.columns, self.settings)
         works = known.work(options, self.sources)
         busy = [source for source, work in zip(self.sources, works, strict=True) if not work.idle]
-        return KeptDataset(spark, self._plan(spark, partitions, busy), self.strict, store, known, options, works)
+        return KeptDataset(spark, self._plan(spark, partitions, busy, True), self.strict, store, known, options, works)
 
-    def _plan(self, spark: SparkSession, partitions: int | None, read: Sequence[Source]) -> Plan:
+    def _plan(self, spark: SparkSession, partitions: int | None, read: Sequence[Source], placed: bool) -> Plan:
         count = partitions or _partitions(spark, sum(sum(source.sizes) for source in read))
-        return Plan(self.sources, self.columns, self.settings, labels(count), refused=self.refused)
+        return Plan(self.sources, self.columns, self.settings, labels(count), refused=self.refused, placed=placed)
 
 
 def prepare(
     paths: Named | Sequence[Named],
     tables: Sequence[str] | Mapping[str, Sequence[str] | None] | None = None,
+    spark: SparkSession | None = None,
     *,
     start: str | datetime | None = None,
     end: str | datetime | None = None,
@@ -136,7 +145,8 @@ def prepare(
     transport: str = "ranges",
     strict: bool = False,
 ) -> Job:
-    """Everything about `dissect` that needs no Spark. Raises UsageError, CaptureError."""
+    """Everything about `dissect` that comes before jobs; Spark is needed for paths elsewhere only. Raises UsageError,
+    CaptureError."""
     if transport not in TRANSPORTS:
         raise UsageError(f"transport is {' or '.join(TRANSPORTS)}, not {transport!r}")
     asked = dict(tables) if isinstance(tables, Mapping) else dict.fromkeys(MADE if tables is None else tables)
@@ -145,11 +155,14 @@ def prepare(
     settings = Settings(
         nanoseconds(start), nanoseconds(end), keylog=keys, reading=Reading(verify=verify).asked(asked, {}, reveal)
     )
-    captures, refused = _opened(paths, strict)
+    near, far = parted(paths)
+    captures, refused = ([], []) if near is None else _opened(near, strict)
     for capture in captures:
         if not all(member.regular for member in capture.members):
             raise UsageError(f"{capture.name}: Spark reads files, not pipes or open files")
     sources = [source_of(capture, transport == "payload") for capture in captures]
+    if far:
+        sources += remote_sources(spark, far)
     return Job(sources, columns, settings, strict, refused)
 
 
@@ -206,21 +219,23 @@ class Dataset(Mapping[str, "DataFrame"]):
         if name not in self.plan.tables:
             raise KeyError(name)
         if TABLES[name].made is By.LEARNED:
-            return self._small(name)
+            return self.small(name)
         if name == "findings":
             return self._findings()
         if name == "time_budget":
             return self._budget()
         if name == "producers":
             return self._producers()
+        plain = partial(_plain, name=name, plan=self.plan, names=self.names)
+        made = self.staged(name).mapInArrow(plain, spark_schema(self._schema(name)))
+        return made.unionByName(self.small(name)) if name == "problems" else made
+
+    def staged(self, name: str) -> DataFrame:
+        """Staged rows of a table that comes out of decoding or the analysis."""
         analysed = not self._idle and name in analysing.MADE
-        staged = (self._analysed if analysed else self._decoded).where(f"table = '{name}'")
         if name == analysing.COMMITS:
-            staged = self._committed
-        schema = self._schema(name)
-        names, plan = self._names, self.plan
-        made = staged.mapInArrow(partial(_plain, name=name, plan=plan, names=names), spark_schema(schema))
-        return made.unionByName(self._small(name)) if name == "problems" else made
+            return self._committed
+        return (self._analysed if analysed else self._decoded).where(f"table = '{name}'")
 
     @property
     def reused(self) -> str:
@@ -230,7 +245,9 @@ class Dataset(Mapping[str, "DataFrame"]):
     @property
     def bytes(self) -> list[int]:
         """Bytes of each capture file."""
-        return [Path(path).stat().st_size for source in self.plan.sources for _, path in source.files]
+        sources = self.plan.sources
+        remote = [size for source in sources for size, _ in source.stamps]
+        return remote + [Path(path).stat().st_size for one in sources if not one.remote for _, path in one.files]
 
     def unpersist(self) -> None:
         """Give back the disk that decoded rows take."""
@@ -254,7 +271,7 @@ class Dataset(Mapping[str, "DataFrame"]):
 
     def _index(self) -> DataFrame:
         """Index rows of all files."""
-        tasks = _tasks(self.plan, self._files())
+        tasks = _tasks(self.plan, [(n, file) for n, file in self._files() if not self.plan.sources[n].remote])
         plan = self.plan
 
         def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -262,7 +279,9 @@ class Dataset(Mapping[str, "DataFrame"]):
                 for task in batch.column(0).to_pylist():
                     yield from settled("index", index(tasks[task], plan))
 
-        return self.spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(read, spark_schema(INDEX))
+        here = self.spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(read, spark_schema(INDEX))
+        whole = [(n, file) for n, file in self._files() if plan.sources[n].remote]
+        return here if not whole else here.unionAll(whole_files(self.spark, plan, whole))
 
     @cached_property
     def _followed(self) -> DataFrame:
@@ -304,15 +323,21 @@ class Dataset(Mapping[str, "DataFrame"]):
         return outcome
 
     @property
-    def _names(self) -> Names:
+    def names(self) -> Names:
+        """What resolves rows."""
         return self._outcome.names
+
+    @property
+    def notes(self) -> Notes:
+        """What partitions told the driver, `_file` and OWNERS among it."""
+        return self._told
 
     @cached_property
     def _analysed(self) -> DataFrame:
         from pyspark import StorageLevel
         from pyspark.sql.functions import broadcast
 
-        names, plan = self._names, self.plan
+        names, plan = self.names, self.plan
         places = analysing.dealt(names.brokers.names(), self._outcome.weights, len(plan.labels))
         count = 1 + max((place for _, _, place in places), default=0)
         tables = sorted(decoding.split_tables(Stage(plan.tables)))
@@ -331,28 +356,29 @@ class Dataset(Mapping[str, "DataFrame"]):
         rows = rows.unionByName(decoded.where(decoded["table"].isin(list(analysing.DECODED))))
         rows = rows.unionByName(self._committed).repartition(1)
         quality = self._outcome.tables.get("capture_quality")
-        find = partial(analysing.find, plan=self.plan, names=self._names, quality=quality)
+        find = partial(analysing.find, plan=self.plan, names=self.names, quality=quality)
         return rows.mapInArrow(find, spark_schema(self._schema("findings")))
 
     def _budget(self) -> DataFrame:
         analysed, decoded = self._analysed, self._decoded
         rows = analysed.where(analysed["table"].isin(list(analysing.BUDGETED_IN)))
         rows = rows.unionByName(decoded.where(decoded["table"].isin(list(analysing.BUDGET_DECODED)))).repartition(1)
-        make = partial(analysing.budget, plan=self.plan, names=self._names)
+        make = partial(analysing.budget, plan=self.plan, names=self.names)
         return rows.mapInArrow(make, spark_schema(self._schema("time_budget")))
 
     def _producers(self) -> DataFrame:
         sent = self._decoded.where(f"table = '{decoding.SENT}'").repartition(1)
-        follow = partial(analysing.follow, plan=self.plan, names=self._names)
+        follow = partial(analysing.follow, plan=self.plan, names=self.names)
         return sent.mapInArrow(follow, spark_schema(self._schema("producers")))
 
     @property
     def _committed(self) -> DataFrame:
         """Staged rows of `offset_commits`."""
         rows = self._decoded.where(self._decoded["table"].isin(list(COMMITS.tables))).repartition(1)
-        return rows.mapInArrow(partial(analysing.commit, plan=self.plan, names=self._names), spark_schema(STAGED))
+        return rows.mapInArrow(partial(analysing.commit, plan=self.plan, names=self.names), spark_schema(STAGED))
 
-    def _small(self, name: str) -> DataFrame:
+    def small(self, name: str) -> DataFrame:
+        """Rows that the driver has made: all of a small table, of `problems` those about captures themselves."""
         schema = self._schema(name)
         table = self._outcome.tables[name].select(schema.names)
         if not table.num_rows:
@@ -379,13 +405,10 @@ def _analyse(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Ite
 
 def _plain(batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:
     """Staged rows of one table to its rows."""
-    builder = names.builder(plan)
     schema = pa.schema([SCHEMAS[name].field(column).remove_metadata() for column in plan.tables[name]])
-    for batch in batches:
-        for data in batch.column("data"):
-            table = names.resolved(builder, name, opened(data.as_py()))
-            plain = pa.table([table[field.name].cast(field.type) for field in schema], schema=schema)
-            yield from plain.to_batches()
+    for table in resolved_rows(batches, name, plan, names):
+        plain = pa.table([table[field.name].cast(field.type) for field in schema], schema=schema)
+        yield from plain.to_batches()
 
 
 def _tasks(plan: Plan, files: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:

@@ -98,7 +98,7 @@ def test_manifests_as_text(tmp_path: Path) -> None:
     manifest = known(written(tmp_path, a=b"1"))
     assert Manifest.read(manifest.text()) == manifest
     assert manifest.generations() == {"rows-000001"}
-    for text in ("", "[]", "{}", manifest.text().replace('"form": 1', '"form": 0')):
+    for text in ("", "[]", "{}", manifest.text().replace('"form": 2', '"form": 0')):
         assert Manifest.read(text) == Manifest()
 
 

@@ -15,7 +15,8 @@ from kdissect.problems import UsageError
 
 pytest.importorskip("pyspark")
 
-from kdissect.spark.source.file_stream import Watched, after, offset_of
+from kdissect.spark.source.file_stream import FileStream, Watched, after, offset_of
+from kdissect.spark.source.streaming import Work
 
 ENDED = ("pending", "unanswered", "no_response", "one_way", "partial", "orphan")
 """States of exchanges that may wait for the end of the capture."""
@@ -69,6 +70,45 @@ def test_a_compressed_copy_is_the_same_file(pieces: list[Path], tmp_path: Path) 
     assert names(Watched(str(tmp_path)).complete()) == ["cut.pcap"]
     (tmp_path / "cut.pcap").unlink()
     assert [row for row in Watched(str(tmp_path)).complete() if after(row, begun)] == []
+
+
+def test_folders_hold_sets_of_their_own(pieces: list[Path], tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "rack" / "b1", tmp_path / ".hidden"):
+        folder.mkdir(parents=True, exist_ok=True)
+        for piece in pieces[:2]:
+            shutil.copy(piece, folder)
+    found = Watched(str(tmp_path)).complete()
+    assert sorted((row[0], row[1]) for row in found) == [("cut.pcap", "cut.pcap"), ("rack/b1/cut.pcap", "cut.pcap")]
+
+
+def test_a_file_that_went_away_after_it_was_planned_is_told(pieces: list[Path], tmp_path: Path) -> None:
+    for piece in pieces:
+        shutil.copy(piece, tmp_path)
+    files = FileStream(str(tmp_path), None)
+    end = files.latestOffset({})
+    (tmp_path / "cut.pcap2").unlink()
+    again = FileStream(str(tmp_path), None)  # after a restart
+    (batch,) = again.partitions({}, end)
+    assert [row[1] for row in batch.rows] == ["cut.pcap", *(f"cut.pcap{i}" for i in range(1, 5))]
+    wanted = kdissect.spark.source.streaming.columns("problems", None)
+    made = list(Work("problems", wanted).do("cut.pcap", [row[1:3] for row in batch.rows], None))
+    where = [row["where"] for table in made[:-1] for row in table.to_pylist()]  # type: ignore[union-attr]
+    assert "cut.pcap2" in where
+
+
+def test_batches_are_bounded(pieces: list[Path], tmp_path: Path) -> None:
+    limits = pytest.importorskip("pyspark.sql.streaming.datasource")
+    for piece in pieces:
+        shutil.copy(piece, tmp_path)
+    files = FileStream(str(tmp_path), None, 2)
+    seen, at = [], files.initialOffset()
+    files.prepareForTriggerAvailableNow()
+    while (end := files.latestOffset(at, files.getDefaultReadLimit())) != at:
+        (batch,) = files.partitions(at, end)
+        seen.append(names(batch.rows))
+        at = end
+    assert seen == [["cut.pcap", "cut.pcap1"], ["cut.pcap2", "cut.pcap3"], ["cut.pcap4"]]
+    assert files.latestOffset({}, limits.ReadAllAvailable())["cut.pcap"]["file"] == "cut.pcap4"
 
 
 def test_what_is_wrong_is_said_at_once(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.problems import CaptureUnreadable
-from kdissect.spark.dataset import Dataset
+from kdissect.spark.dataset import Dataset, Notes
 from kdissect.spark.keep import handover
 from kdissect.spark.keep.handover import FILE, KEPT, LEARNED, OF_UNITS, OPEN, PACKED, SETTLED, WHOLE
 from kdissect.spark.keep.inventory import Kept, Manifest, Part, Work, told
@@ -27,6 +27,7 @@ from kdissect.spark.schemas import spark_schema
 from kdissect.spark.stages.decoding import Learned
 from kdissect.spark.stages.giant_connections import UNIT
 from kdissect.spark.stages.indexing import FileFacts
+from kdissect.spark.stages.owners import OWNERS
 from kdissect.spark.stages.plan import INDEX, STAGED, Plan
 from kdissect.spark.stages.resolving import Outcome, put_together
 from kdissect.spark.workers import settled
@@ -150,9 +151,10 @@ class KeptDataset(Dataset):
         facts: list[dict[int, FileFacts]] = [{} for _ in self.plan.sources]
         self._open: dict[str, dict[int, list[bytes]]] = {}
         self._cannot_go_on: set[int] = set()
+        self._owners: list[tuple[str, bytes]] = []
         for latest in (False, True):
             for generation, numbers in self._by_generation(latest):
-                wanted = (FILE, LEARNED, OF_UNITS, WHOLE) if latest else (FILE, SETTLED, OF_UNITS, OPEN)
+                wanted = (FILE, OWNERS, LEARNED, OF_UNITS, WHOLE) if latest else (FILE, OWNERS, SETTLED, OF_UNITS, OPEN)
                 rows = self._rows(generation, list(numbers))
                 wanted_rows = rows.where(rows["table"].isin(list(wanted))).select("table", "data", "source")
                 for name, data, number in wanted_rows.collect():
@@ -162,6 +164,8 @@ class KeptDataset(Dataset):
                         facts[here][found.file] = found  # the latest job that read a file knows best
                     elif name == OPEN:
                         self._open.setdefault(generation, {}).setdefault(number, []).append(bytes(data))
+                    elif name == OWNERS:
+                        self._owners.append((name, bytes(data)))
                     elif name == WHOLE:
                         self._cannot_go_on.add(here)
                     else:
@@ -197,6 +201,12 @@ class KeptDataset(Dataset):
     @property
     def _decoded(self) -> DataFrame:
         return self._staged
+
+    @property
+    def notes(self) -> Notes:
+        """See Dataset."""
+        self._manifest  # noqa: B018
+        return self._owners + [(FILE, pickle.dumps(one)) for some in self._facts for one in some]
 
     @cached_property
     def _outcome(self) -> Outcome:

@@ -2,7 +2,8 @@
 
 Rules.
 
-- A file is the same as before when its path, size, time of change and the bytes at both of its ends are.
+- A file is the same as before when its path, size, time of change and the bytes at both of its ends are; of a file that
+  only Spark can read, path, size and time of change.
 - A set whose files are all the same is not read again.
 - A set goes on when its files of before are all there in their order, the same, and new ones follow; the last of before
   may have grown, when what it had is still there. Its new packets are read, and those connections are decoded again
@@ -27,7 +28,7 @@ from kdissect.analysis.findings.evidence import many
 from kdissect.engine.run import Settings
 from kdissect.spark.stages.plan import Source
 
-FORM = 1
+FORM = 2
 """Form of the manifest and of what is kept: counts up when a version could not read what another has left."""
 LOOKED_AT = 4096
 """Bytes at either end of a file that tell it from another: packet headers with times, and payload."""
@@ -141,7 +142,11 @@ class Manifest:
         return [self._work(options, source) for source in sources]
 
     def _work(self, options: str, source: Source) -> Work:
-        files = [File.of(name, path) for name, path in source.files]
+        if source.remote:
+            stamped = zip(source.files, source.stamps, strict=True)
+            files = [File(name, path, size, changed, "", "") for (name, path), (size, changed) in stamped]
+        else:
+            files = [File.of(name, path) for name, path in source.files]
         known = self.sets.get(source.name)
         anew = Work(files, 0, 0, [])
         if known is None or options != self.options:

@@ -39,7 +39,7 @@ from kdissect.tables.suggestion import near
 NAME = "kdissect"
 STREAMED = "files"
 """The only table of a stream."""
-OPTIONS = ("path", "paths", "table", "columns", "per_capture", "start", "end", "keylog", "verify", "quiet")
+OPTIONS = ("path", "paths", "table", "columns", "per_capture", "start", "end", "keylog", "verify", "quiet", "most")
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,10 @@ class Format(DataSource):
         if self.options.get("table") != STREAMED:
             raise UsageError("a stream of tables is kdissect.spark.stream(spark, directory)")
         quiet = self.options.get("quiet")
-        return FileStream(_paths(self.options)[0], None if quiet is None else float(quiet))
+        most = self.options.get("most")
+        return FileStream(
+            _paths(self.options)[0], None if quiet is None else float(quiet), None if most is None else int(most)
+        )
 
 
 class FilteringFormat(Format):

@@ -3,15 +3,20 @@
 A file is complete when a later one of its set is there (later by its first packet's time), or when it was not written
 to for `quiet` seconds. Files of a set come in this order, each once; a file that turns up before one that has come
 already is left alone, and so are files without packets and files that are no captures. Of a file that is there plain
-and compressed the plain one is read.
+and compressed the plain one is read. Folders in the directory (hidden ones and links left alone) hold sets of their
+own, whose names begin with the folder's.
 
-An offset is, for each set, the first packet's time and the name of the last file that came: so a batch that is planned
-again after a restart has the same files.
+An offset is, for each set, the first packet's time and the name of the last file that came, and the files that came
+with it: so a batch has the files that it was planned with, when it is read, and when it is planned again after a
+restart. One that has gone meanwhile is told as a problem by whoever reads it. No batch has more than `most` files,
+where that is given.
 """
 
 from __future__ import annotations
 
+import json
 import math
+import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,11 +31,13 @@ from kdissect.capture.sources import begins, stem_of
 from kdissect.problems import CaptureError, UsageError
 
 try:
-    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxFiles, SupportsTriggerAvailableNow
 except ImportError:  # PySpark 4.0 and 4.1: one batch of all that is complete
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
         """Nothing."""
+
+    ReadAllAvailable = ReadMaxFiles = None  # type: ignore[assignment,misc]
 
 
 FILES = pa.schema(
@@ -70,9 +77,7 @@ class Watched:
             raise UsageError(f"{self._folder}: not a directory that captures are rotated into")
         sets: dict[str, dict[str, Row]] = {}
         changed: dict[str, float] = {}
-        for path in sorted(self._folder.iterdir(), key=lambda path: (path.suffix in COMPRESSED, path.name)):
-            if path.name.startswith("."):
-                continue
+        for path in sorted(self._paths(), key=lambda path: (path.suffix in COMPRESSED, path.name)):
             try:
                 found = path.stat()
                 first = self._begins(path, found.st_ino)
@@ -82,13 +87,20 @@ class Watched:
                 continue
             name = bare(path.name)
             known = stem_of(path.name)
-            capture = path.name if known is None else known[1]
+            inside = path.parent.relative_to(self._folder)
+            capture = (inside / (path.name if known is None else known[1])).as_posix()
             row = (capture, path.name, str(path.absolute()), int(first))
             sets.setdefault(capture, {}).setdefault(name, row)
             changed[str(path.absolute())] = found.st_mtime
         for files in sets.values():
             rows = sorted(files.values(), key=lambda row: place(row[3], row[1]))
             yield rows, self._quiet is not None and time.time() - changed[rows[-1][2]] >= self._quiet
+
+    def _paths(self) -> Iterator[Path]:
+        """The files of the directory and of folders in it, hidden ones left out."""
+        for place, folders, names in os.walk(self._folder):
+            folders[:] = [name for name in folders if not name.startswith(".")]
+            yield from (Path(place, name) for name in names if not name.startswith("."))
 
     def _begins(self, path: Path, inode: int) -> float:
         key = (str(path), inode)
@@ -118,8 +130,30 @@ def after(row: Row, offset: Mapping[str, Any]) -> bool:
 
 
 def offset_of(rows: Sequence[Row], before: Mapping[str, Any]) -> dict[str, Any]:
-    """The offset once these files, in order, have come after `before`."""
-    return {**before, **{capture: {"first": first, "file": file} for capture, file, _, first in rows}}
+    """The offset once these files, in order, have come after `before`. Offsets hold texts and numbers only."""
+    planned: dict[str, list[Row]] = {}
+    for row in rows:
+        planned.setdefault(row[0], []).append(row)
+    new = {
+        capture: {"first": some[-1][3], "file": some[-1][1], "files": json.dumps([row[1:] for row in some])}
+        for capture, some in planned.items()
+    }
+    return {**before, **new}
+
+
+def planned(start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Row] | None:
+    """The files that an offset was planned with and that `start` is before; None for an offset that does not say."""
+    rows: list[Row] = []
+    for capture, known in end.items():
+        if known == start.get(capture):
+            continue
+        if "files" not in known:
+            return None
+        found: list[Row] = [
+            (capture, str(name), str(path), int(first)) for name, path, first in json.loads(known["files"])
+        ]
+        rows += [row for row in found if after(row, start)]
+    return rows
 
 
 class Files(InputPartition):
@@ -133,27 +167,38 @@ class Files(InputPartition):
 class FileStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Complete files of a directory as they come."""
 
-    def __init__(self, directory: str, quiet: float | None) -> None:
+    def __init__(self, directory: str, quiet: float | None, most: int | None = None) -> None:
         self._files = Watched(directory, quiet)
+        self._most = most
         self._last: list[Row] | None = None
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """What is complete now is all that comes."""
         self._last = self._files.complete()
 
+    def getDefaultReadLimit(self) -> Any:  # noqa: N802
+        """So many files a batch, or all. (PySpark 4.0 and 4.1 do not ask.)"""
+        return ReadAllAvailable() if self._most is None else ReadMaxFiles(self._most)
+
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """Before any file."""
         return {}
 
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, Any]:  # noqa: N802
-        """After all files that are complete now. (PySpark 4.0 and 4.1 do not say `start`.)"""
+        """After the files that are complete now, the oldest of them where they are too many for a batch. (PySpark 4.0
+        and 4.1 do not say `start`.)"""
         begun = start or {}
         rows = self._files.complete() if self._last is None else self._last
-        return offset_of([row for row in rows if after(row, begun)], begun)
+        rows = [row for row in rows if after(row, begun)]
+        if limit is not None and not isinstance(limit, ReadAllAvailable):
+            rows = sorted(rows, key=lambda row: place(row[3], row[1]))[: self._most]
+        return offset_of(rows, begun)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Files]:
         """The files between two offsets."""
-        rows = [row for row in self._files.present() if after(row, start) and row[0] in end and not after(row, end)]
+        rows = planned(start, end)
+        if rows is None:
+            rows = [row for row in self._files.present() if after(row, start) and row[0] in end and not after(row, end)]
         return [Files(rows)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

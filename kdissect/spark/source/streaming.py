@@ -33,6 +33,11 @@ if TYPE_CHECKING:
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 
+MOST = 1000
+"""Files of a batch: a day of one host's rotation, planned and done in minutes."""
+FORGET = 7 * 86400.0
+"""Seconds after which a set without a new file is over: longer than a weekend's outage of whoever writes it."""
+
 
 def stream(
     spark: SparkSession,
@@ -41,13 +46,16 @@ def stream(
     columns: Sequence[str] | None = None,
     *,
     quiet: float | None = None,
+    most: int = MOST,
+    forget: float | None = FORGET,
 ) -> DataFrame:
-    """A streaming DataFrame of a table's rows, from files that are rotated into `directory` (not below it).
+    """A streaming DataFrame of a table's rows, from files that are rotated into `directory` and folders in it.
 
     `table`: exchanges, fetches, fetch_partitions, list_offsets, producer_ids, groups, record_batches or problems; a
     query for each table. `columns`: names (None: all but those of the analysis, such as `hold`). A file is read once a
-    later one of its set is there; with `quiet` also once it was not written to for so many seconds. Write the rows with
-    a checkpoint, in mode append:
+    later one of its set is there; with `quiet` also once it was not written to for so many seconds. A batch has `most`
+    files at most (PySpark 4.2 and later). What is unfinished of a set that had no new file for `forget` seconds (None:
+    ever) is forgotten. Write the rows with a checkpoint, in mode append:
 
         stream(spark, "/captures").writeStream.option("checkpointLocation", "/state").start("/tables/exchanges")
 
@@ -63,6 +71,9 @@ def stream(
     spark.conf.set(PROVIDER, ROCKSDB)
     register(spark)
     read = spark.readStream.format("kdissect").option("table", "files")
+    if most < 1:
+        raise UsageError(f"most is 1 or more, not {most}")
+    read = read.option("most", str(most))
     if quiet is not None:
         read = read.option("quiet", str(quiet))
     schema = pa.schema([SCHEMAS[table].field(name) for name in wanted])
@@ -70,10 +81,10 @@ def stream(
         read.load(str(folder.absolute()))
         .groupBy("capture")
         .transformWithStateInPandas(
-            statefulProcessor=_processor(Work(table, wanted)),
+            statefulProcessor=_processor(Work(table, wanted), forget),
             outputStructType="data binary",
             outputMode="Append",
-            timeMode="None",
+            timeMode="None" if forget is None else "ProcessingTime",
         )
     )
     plain = pa.schema([one.remove_metadata() for one in schema])
@@ -109,7 +120,7 @@ def _there(path: str) -> str:
     return next((path + end for end in ("", *COMPRESSED) if Path(path + end).exists()), path)
 
 
-def _processor(work: Work) -> Any:
+def _processor(work: Work, forget: float | None) -> Any:
     """The stateful operator; made here, for its class needs pyspark."""
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
@@ -120,7 +131,8 @@ def _processor(work: Work) -> Any:
 
         def init(self, handle: StatefulProcessorHandle) -> None:
             """The state is one value."""
-            self._state = handle.getValueState("capture", "state binary")
+            expires = None if forget is None else int(forget * 1000)
+            self._state = handle.getValueState("capture", "state binary", expires)
 
         def handleInputRows(  # noqa: N802
             self, key: Any, rows: Iterator[Any], timerValues: Any

@@ -28,6 +28,7 @@ from kdissect.net.scanner import Scanner
 from kdissect.spark.stages.flows import Flows
 from kdissect.spark.stages.giant_connections import UNIT, Departures, UnitRun
 from kdissect.spark.stages.lots import Lots
+from kdissect.spark.stages.owners import OWNERS, owned
 from kdissect.spark.stages.partition_capture import Gathered, GatheredScanner, Piece, piece
 from kdissect.spark.stages.plan import FACTS, KEYS, Plan
 from kdissect.spark.stages.table_cells import Cell, Stash, cell, note, rows
@@ -171,7 +172,7 @@ class Decoding:
     def __init__(self, plan: Plan, kind: type[Run]) -> None:
         self.plan = plan
         captures = [source.capture() for source in plan.sources]
-        analysed = AnalysedRun(captures, plan.tables, plan.settings, kind)
+        analysed = AnalysedRun(captures, plan.decoded, plan.settings, kind)
         self.work = analysed.run
         self.whole = kind is PartitionRun
         """Whether connections are whole here."""
@@ -217,6 +218,8 @@ class Decoding:
             for begin in range(0, sent.num_rows, CONNECTION_ROWS):
                 yield rows([Cell(SENT, "", cell(sent.slice(begin, CONNECTION_ROWS)))])
         yield rows([note("learned", self.learned(work.quality))])
+        if self.plan.placed and self.whole:
+            yield rows([note(OWNERS.removeprefix("_"), owned(builder.directory))])
 
     def learned(self, quality: list[Quality]) -> Learned:
         """What the messages so far have told."""

@@ -63,10 +63,16 @@ def index(files: list[tuple[int, int]], plan: Plan) -> Iterator[pa.RecordBatch]:
         yield from _index_file(plan, capture, file)
 
 
-def _index_file(plan: Plan, number: int, file: int) -> Iterator[pa.RecordBatch]:
+def index_bytes(plan: Plan, number: int, file: int, data: pa.Buffer) -> Iterator[pa.RecordBatch]:
+    """Index rows of a file whose bytes are here."""
+    return _index_file(plan, number, file, Member(plan.sources[number].files[file][0], file=pa.BufferReader(data)))
+
+
+def _index_file(plan: Plan, number: int, file: int, member: Member | None = None) -> Iterator[pa.RecordBatch]:
     source = plan.sources[number]
     name, path = source.files[file]
-    member = (Skimmed if source.ranged else Member)(name, Path(path))
+    if member is None:
+        member = (Skimmed if source.ranged else Member)(name, Path(path))
     capture = CaptureSet(name, [member])
     scanner = Scanner(capture, plan.settings.after, plan.settings.before)
     chunks = Chunks(plan, number, file, source)

@@ -53,6 +53,13 @@ class Source:
     """Whether payloads are read again by range; else they travel with the index."""
     left_out: Sequence[tuple[str, str]]
     """What was named together with it and is no capture: (path, why)."""
+    stamps: Sequence[tuple[int, int]] = ()
+    """For files that only Spark can read: bytes and time of change of each."""
+
+    @property
+    def remote(self) -> bool:
+        """Whether its files are in a file system that only Spark can read."""
+        return bool(self.stamps)
 
     def capture(self) -> CaptureSet:
         """The capture set."""
@@ -77,6 +84,13 @@ class Plan:
     """(number of the capture, number of the file) -> how many of its packets were read by an earlier job."""
     refused: Sequence[tuple[str, str]] = ()
     """Files that were named and cannot be read as captures: (name, why)."""
+    placed: bool = False
+    """Whether rows are to be written, with their capture and broker: connections are told to the driver."""
+
+    @property
+    def decoded(self) -> dict[str, list[str]]:
+        """Table -> columns that are decoded: names of brokers come with `connections`."""
+        return {**({"connections": ["connection_id", "broker"]} if self.placed else {}), **self.tables}
 
 
 def source_of(capture: CaptureSet, payload: bool) -> Source:

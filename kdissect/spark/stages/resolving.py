@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -16,7 +16,9 @@ from kdissect.net.scanner import Scanner
 from kdissect.problems import Kind
 from kdissect.spark.stages.decoding import Learned, with_groups, with_problems
 from kdissect.spark.stages.indexing import FileFacts
+from kdissect.spark.stages.owners import OWNERS
 from kdissect.spark.stages.plan import Plan
+from kdissect.spark.stages.table_cells import opened
 from kdissect.tables.brokers import Brokers
 from kdissect.tables.builder import TableBuilder
 from kdissect.tables.leaders import Leaders
@@ -70,7 +72,7 @@ def put_together(plan: Plan, notes: Iterable[tuple[str, bytes]]) -> Outcome:
     learned: Learned | None = None
     facts: list[FileFacts] = []
     for name, data in notes:
-        if name == "_units":
+        if name in ("_units", OWNERS):
             continue
         if name == "_file":
             facts.append(pickle.loads(data))
@@ -129,6 +131,14 @@ def put_together(plan: Plan, notes: Iterable[tuple[str, bytes]]) -> Outcome:
         {} if learned is None else learned.problems,
     )
     return Outcome(names, run.finish(), errors, {} if learned is None else learned.weights)
+
+
+def resolved_rows(batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Names) -> Iterator[pa.Table]:
+    """Staged rows of one table with everything that only the whole job knows; helper columns stand among theirs."""
+    builder = names.builder(plan)
+    for batch in batches:
+        for data in batch.column("data"):
+            yield names.resolved(builder, name, opened(data.as_py()))
 
 
 def _added(rows: Iterable[Quality], counted: Mapping[tuple[str, str], float]) -> Iterable[Quality]:

@@ -4,12 +4,14 @@ import pytest
 
 from kdissect.engine.capture import MADE
 from kdissect.problems import UsageError
-from kdissect.spark.writing import partitioned, target
+from kdissect.spark.writing.destination import partitioned, target
 
 
 def test_folders_by_the_columns_that_a_table_has() -> None:
-    found = partitioned(["exchanges", "fetch_partitions", "topics", "problems"], ["broker", "date"])
-    assert found == {"exchanges": ["broker", "date"], "fetch_partitions": [], "topics": ["date"], "problems": ["date"]}
+    found = partitioned(["exchanges", "fetch_partitions", "topics"], ["broker", "date", "api"])
+    assert found == {
+        "exchanges": ["broker", "date", "api"], "fetch_partitions": ["broker", "date"], "topics": ["broker", "date"]
+    }  # fmt: skip
     assert set(partitioned(None, [])) == set(MADE)
 
 

@@ -1,0 +1,161 @@
+"""Captures in Hadoop's file systems: hdfs:, s3a:, abfss:, dbfs: and what else the session has a jar for.
+
+They are listed by the driver, folders with the folders in them, and of each the first bytes are looked at, many at a
+time: what is a capture, which files are one set and in which order is decided by the same rules as for local files
+(`kdissect.capture.sources`), over files that hold these first bytes only. Tasks get whole files by Spark's own reader
+(`binaryFile`), which has the session's credentials and settings; so a file must fit a worker's memory and may have
+WHOLE bytes at most: rotate smaller, or mount the storage and name the mount. Payloads travel with the index, as those
+of compressed captures do.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import posixpath
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from kdissect.capture import open_captures
+from kdissect.capture.sources import Source as Named
+from kdissect.problems import CaptureError, CaptureNotFound, CaptureUnreadable, UsageError
+from kdissect.spark.schemas import spark_schema
+from kdissect.spark.stages.indexing import index_bytes
+from kdissect.spark.stages.plan import INDEX, Plan, Source
+from kdissect.spark.workers import settled
+from kdissect.spark.writing.file_system import HadoopFiles, Listed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+WHOLE = 512 << 20
+"""Bytes of one file: it is in the JVM, in Arrow and in Python at the same time."""
+HEAD = 16 << 10
+"""First bytes of a file that are looked at: enough for the headers of a capture and its first packets."""
+READERS = 16
+"""Files looked at side by side: each waits for the storage most of the time."""
+_SCHEME = re.compile(r"([a-z][a-z0-9+.-]*):/", re.IGNORECASE)
+_LOCAL = re.compile(r"file:/+", re.IGNORECASE)
+
+
+def parted(paths: Named | Sequence[Named]) -> tuple[Named | list[Named] | None, list[str]]:
+    """What is on this machine (None: nothing), `file:` URLs as paths, and what is in file systems elsewhere."""
+    if isinstance(paths, str | os.PathLike):
+        return (None, [paths]) if isinstance(paths, str) and _elsewhere(paths) else (_plain(paths), [])
+    if not isinstance(paths, Sequence):
+        return paths, []
+    far = [path for path in paths if isinstance(path, str) and _elsewhere(path)]
+    near = [_plain(path) for path in paths if not (isinstance(path, str) and _elsewhere(path))]
+    return (near if near or not far else None), far
+
+
+def _plain(path: Named) -> Named:
+    """A path without the scheme of local files."""
+    return _LOCAL.sub("/", path) if isinstance(path, str) else path
+
+
+def _elsewhere(path: str) -> bool:
+    """Whether a path names a file system that is not of this machine."""
+    return _SCHEME.match(path) is not None and _LOCAL.match(path) is None
+
+
+def remote_sources(spark: SparkSession | None, paths: Sequence[str]) -> list[Source]:
+    """Capture sets elsewhere; see `opened`. Raises UsageError without a session, or for a scheme that it does not
+    know."""
+    from py4j.protocol import Py4JJavaError
+
+    if spark is None:
+        raise UsageError(f"{paths[0]}: a session of Spark is needed for this file system")
+    try:
+        return opened(HadoopFiles(spark), paths)
+    except Py4JJavaError as error:
+        raise CaptureUnreadable(f"{', '.join(paths)}: {error.java_exception.toString()!s}") from None
+
+
+def whole_files(spark: SparkSession, plan: Plan, files: Sequence[tuple[int, int]]) -> DataFrame:
+    """Index rows of files elsewhere, given as (number of the capture, number of the file in it)."""
+    numbers = {plan.sources[number].files[file][1]: (number, file) for number, file in files}
+    read = spark.read.format("binaryFile").load([_escaped(path) for path in numbers]).select("path", "content")
+
+    def indexed(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for path, content in zip(batch.column("path"), batch.column("content"), strict=True):
+                number, file = numbers[path.as_py()]
+                yield from settled("index", index_bytes(plan, number, file, content.as_buffer()))
+
+    return read.mapInArrow(indexed, spark_schema(INDEX))
+
+
+def _escaped(path: str) -> str:
+    """A path that Spark does not take for a pattern."""
+    return re.sub(r"([\\*?\[\]{}])", r"\\\1", path)
+
+
+def opened(files: HadoopFiles, paths: Sequence[str]) -> list[Source]:
+    """Capture sets of what is named: paths, globs in their last part, folders. Raises CaptureNotFound, NotACapture,
+    CaptureUnreadable."""
+    listed: dict[str, Listed] = {}
+    for path in paths:
+        for one in _named(files, path):
+            listed.setdefault(one.path, one)
+    for one in listed.values():
+        if one.size > WHOLE:
+            raise CaptureUnreadable(
+                f"{one.path}: {one.size >> 20} MB in one file, where Spark reads whole files of {WHOLE >> 20} MB at "
+                "most. Rotate smaller files, or mount the storage and name the mount."
+            )
+    with tempfile.TemporaryDirectory(prefix="kdissect-") as folder:
+        root = Path(folder, "root")
+        stands = {_stand(root, one.path): one for one in listed.values()}
+        for place in {stand.parent for stand in stands}:
+            place.mkdir(parents=True, exist_ok=True)
+        with ThreadPoolExecutor(READERS) as pool:
+            heads = pool.map(lambda one: files.head(one.path, HEAD), stands.values())
+            for stand, head in zip(stands, heads, strict=True):
+                stand.write_bytes(head)
+        try:
+            captures = open_captures(root if len(stands) > 1 else list(stands))
+        except CaptureError as error:
+            told = str(error)
+            for stand, one in stands.items():
+                told = told.replace(str(stand), one.path)
+            raise type(error)(told.replace(str(root), ", ".join(paths))) from None
+        sources = []
+        for capture in captures:
+            members = [stands[member.path] for member in capture.members if member.path is not None]
+            names = [(member.name, one.path) for member, one in zip(capture.members, members, strict=True)]
+            stamps = [(one.size, one.changed) for one in members]
+            left = []
+            for path, why in capture.left_out:
+                true = stands[Path(path)].path
+                left.append((true, why.replace(path, true)))
+            sources.append(Source(capture.name, names, [0] * len(names), False, left, stamps))
+            capture.close()
+        return sources
+
+
+def _named(files: HadoopFiles, path: str) -> list[Listed]:
+    folder, _, last = path.rstrip("/").rpartition("/")
+    if any(sign in folder for sign in "*?["):
+        raise UsageError(f"{path}: a pattern in another file system stands in the last part of the path")
+    if any(sign in last for sign in "*?["):
+        found = [one for one in files.listed(folder, deep=False) if fnmatch.fnmatch(posixpath.basename(one.path), last)]
+        complaint = f"{path}: no file matches. Check the pattern."
+    else:
+        found = files.listed(path, deep=True)
+        complaint = f"{path}: no such file, or a folder without files."
+    if not found:
+        raise CaptureNotFound(complaint)
+    return sorted(found, key=lambda one: one.path)
+
+
+def _stand(root: Path, path: str) -> Path:
+    """The local file that stands for one elsewhere."""
+    scheme, _, rest = path.partition(":")
+    return root / scheme / Path(*[part for part in rest.split("/") if part])

@@ -1,0 +1,187 @@
+"""`capture`, `broker`, `at` and `date` for every table that is written, so that each can be cut and pruned by them.
+
+A table that has such a column keeps its own. Else
+
+- `capture` and `broker` of a row are those of its connection, which an exchange id begins with; of a session those of
+  the first connection that used it. A row of a broker without a connection has the broker's capture where the broker
+  was seen in one capture only; whatever comes out of several captures has none.
+- `at` is the capture's own time, never one that stands in a message: of rows about exchanges the request's first time,
+  of sessions, connections and findings their begin, of `capture_quality` the file's first packet. Null for what has no
+  time (`api_versions`) and for rows of a response whose request was not captured, where the table has no time itself.
+- `date` is the day of `at`, in UTC.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kdissect.analysis.exchange_keys import exchange_keys
+from kdissect.arrays.dictionaries import coded
+from kdissect.spark.stages.owners import Owned
+from kdissect.tables.brokers import Brokers
+from kdissect.tables.declaration import SCHEMAS
+from kdissect.tables.declaration.model import TIME, TIME_KEY
+from kdissect.tables.identity import ID_BYTES, SEPARATOR
+
+Words = npt.NDArray[np.int64]
+
+ADDED = pa.schema(
+    [
+        pa.field("capture", pa.string(), metadata={"doc": "The capture that the row comes from; null for several."}),
+        pa.field("broker", pa.string(), metadata={"doc": "The broker; null for none."}),
+        pa.field("at", TIME, metadata={"doc": "When, by the capture's clock."}),
+        pa.field("date", pa.date32(), metadata={"doc": "The day of the row's time by the capture's clock, UTC."}),
+    ]
+)
+"""What each table has when it is written, its own columns among them."""
+TIMES = {
+    "connections": ("started_at",),
+    "exchanges": ("request_first_at", "response_first_at"),
+    "fetches": ("requested_at", "response_first_at"),
+    "fetch_sessions": ("opened_at",),
+    "share_sessions": ("opened_at",),
+    "producers": ("sent_at",),
+    "topics": ("first_seen_at",),
+    "findings": ("first_at",),
+}
+"""Columns whose first known value is a row's time; tables that are not named here have `at` or the helper column."""
+
+
+def schema_of(name: str, columns: Sequence[str]) -> pa.Schema:
+    """Columns of a table as it is written: those asked for, then what it lacks of ADDED."""
+    own = [SCHEMAS[name].field(column) for column in columns]
+    return pa.schema([*own, *(field for field in ADDED if field.name not in columns)])
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """What tells rows their capture and broker: small, and sent to every task."""
+
+    ids: npt.NDArray[np.uint64]
+    """Connections, in order."""
+    codes: npt.NDArray[np.int32]
+    """For each of them the number of its broker's address in its capture."""
+    captures: list[str]
+    """By such a number."""
+    brokers: list[str]
+    """By such a number: the broker's name."""
+    alone: Mapping[str, str]
+    """A broker's name -> its capture, where it was seen in one only."""
+    only: str | None
+    """The capture, where there is one only."""
+    begins: Mapping[tuple[str, str], int]
+    """(capture, file) -> time of the first packet, µs."""
+
+    @classmethod
+    def of(
+        cls, owned: Iterable[Owned], known: Brokers, sources: Sequence[str], begins: Mapping[tuple[str, str], int]
+    ) -> Places:
+        """Out of what the partitions told, with brokers by name."""
+        texts: dict[str, int] = {}
+        ids, codes = [np.zeros(0, np.uint64)], [np.zeros(0, np.int32)]
+        for one in owned:
+            again = np.array([texts.setdefault(text, len(texts)) for text in one.places], np.int32)
+            ids.append(one.ids)
+            codes.append(again[one.codes] if len(again) else one.codes)
+        every, first = np.unique(np.concatenate(ids), return_index=True)
+        captures = [text.partition(SEPARATOR)[0] for text in texts]
+        names = known.names()
+        brokers = [names.get(text, text.partition(SEPARATOR)[2]) for text in texts]
+        seen: dict[str, set[str]] = {}
+        for broker, capture in zip(brokers, captures, strict=True):
+            seen.setdefault(broker, set()).add(capture)
+        alone = {broker: next(iter(some)) for broker, some in seen.items() if len(some) == 1}
+        only = sources[0] if len(sources) == 1 else None
+        return cls(every, np.concatenate(codes)[first], captures, brokers, alone, only, dict(begins))
+
+    def placed(self, name: str, table: pa.Table, columns: Sequence[str]) -> pa.Table:
+        """Rows of a table, with helper columns where they still have them, as they are written: `schema_of`."""
+        schema = schema_of(name, columns)
+        made = {column: table[column] for column in columns}
+        owner = self._owner(table)
+        if "broker" not in made:
+            made["broker"] = self._brokers(table, owner)
+        if "capture" not in made:
+            made["capture"] = self._captures(made["broker"], owner)
+        if "at" not in made:
+            made["at"] = self._times(name, table)
+        if "date" not in made:
+            made["date"] = made["at"].cast(pa.date32())
+        plain = pa.schema([field.remove_metadata() for field in schema])
+        return pa.table([made[field.name].cast(field.type) for field in plain], schema=plain)
+
+    def _owner(self, table: pa.Table) -> Words | None:
+        """For each row the number of its connection's broker, -1 unknown; None for rows that name no connection."""
+        names = table.column_names
+        if "connection_id" in names:
+            ids = table["connection_id"]
+        elif "exchange_id" in names:
+            ids = table["exchange_id"]
+        elif "first_exchange_id" in names:
+            ids = table["first_exchange_id"]
+        elif "connections" in names and pa.types.is_list(table.schema.field("connections").type):
+            ids = _first(table["connections"])
+        else:
+            return None
+        found = _connections(ids)
+        at = np.searchsorted(self.ids, found)
+        at[at == len(self.ids)] = 0
+        if not len(self.ids):
+            return np.full(len(found), -1, np.int64)
+        known = (self.ids[at] == found) & np.asarray(ids.is_valid())
+        return np.where(known, self.codes[at], -1)
+
+    def _brokers(self, table: pa.Table, owner: Words | None) -> pa.Array:
+        if owner is not None:
+            return _texts(owner, self.brokers)
+        if "session_key" in table.column_names:  # <broker>/<session id>/<incarnation>
+            return pc.replace_substring_regex(table["session_key"].cast(pa.string()), "/[^/]*/[^/]*$", "")
+        return pa.nulls(len(table), pa.string())
+
+    def _captures(self, brokers: pa.Array, owner: Words | None) -> pa.Array:
+        if self.only is not None:
+            return pa.array([self.only]).take(pa.array(np.zeros(len(brokers), np.int32)))
+        if owner is not None:
+            return _texts(owner, self.captures)
+        return pa.array([self.alone.get(broker) for broker in brokers.to_pylist()], pa.string())
+
+    def _times(self, name: str, table: pa.Table) -> pa.Array:
+        if name == "capture_quality":
+            keys = zip(table["capture"].to_pylist(), table["file"].to_pylist(), strict=True)
+            return pa.array([self.begins.get(key) for key in keys], pa.int64()).cast(TIME)
+        known = [table[column] for column in TIMES.get(name, ()) if column in table.column_names]
+        if TIME_KEY in table.column_names and not known:
+            return table[TIME_KEY].cast(pa.int64()).cast(TIME)
+        return pc.coalesce(*known) if known else pa.nulls(len(table), TIME)
+
+
+def _texts(codes: Words, values: Sequence[str]) -> pa.Array:
+    """Texts by their numbers, null below 0."""
+    return coded(codes.astype(np.int32), pa.array(values, pa.string())).cast(pa.string())
+
+
+def _first(lists: pa.ChunkedArray) -> pa.Array:
+    """The first of each list, null for none."""
+    whole = lists.combine_chunks()
+    counts = pc.fill_null(pc.list_value_length(whole), 0)
+    return pc.if_else(pc.greater(counts, 0), pc.list_element(_padded(whole, counts), 0), None)
+
+
+def _padded(lists: pa.Array, counts: pa.Array) -> pa.Array:
+    """Lists none of which is empty."""
+    return pc.if_else(pc.greater(counts, 0), lists, pa.scalar([""], lists.type))
+
+
+def _connections(ids: pa.Array | pa.ChunkedArray) -> npt.NDArray[np.uint64]:
+    """The connections that ids of exchanges or connections begin with; anything for nulls."""
+    texts = pc.fill_null(ids.cast(pa.string()), "")
+    width = pc.max(pc.binary_length(texts)).as_py()
+    if width == ID_BYTES:
+        texts = pc.binary_join_element_wise(texts, "0", ":")
+    return exchange_keys(texts)[0].view(np.uint64)

@@ -1,0 +1,93 @@
+"""`capture`, `broker`, `at` and `date` where tables are written."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import kdissect
+from kdissect.spark.stages.owners import Owned
+from kdissect.spark.writing.placing import ADDED, Places, schema_of
+from kdissect.tables.brokers import Brokers
+from kdissect.tables.declaration import SCHEMAS
+
+ID = 0x82E25F8B285B1D77
+DAY = datetime(2026, 11, 21, tzinfo=UTC)
+
+
+def places(*captures: str) -> Places:
+    found = [f"{name}\t10.0.0.1:9092" for name in captures]
+    mine = Owned(np.array([ID], np.uint64), np.array([0], np.int32), found)
+    return Places.of([mine, mine], Brokers(), captures, {("a.pcap", "a.pcap1"): 1_000_000})
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_every_table_has_the_four_columns_once(name: str) -> None:
+    schema = schema_of(name, SCHEMAS[name].names)
+    assert len(set(schema.names)) == len(schema.names)
+    assert set(ADDED.names) <= set(schema.names)
+    made = places("a.pcap").placed(name, SCHEMAS[name].empty_table(), SCHEMAS[name].names)
+    assert made.schema.names == schema.names
+
+
+def test_rows_of_a_connection_and_of_none() -> None:
+    ids = pa.array([f"{ID:016x}:7", f"{ID + 1:016x}:7", f"{ID:016x}:r3"])
+    helper = pa.array([int(DAY.timestamp()) * 1_000_000, None, 0])
+    made = places("a.pcap", "b.pcap").placed(
+        "producer_ids", pa.table({"exchange_id": ids, "_time": helper}), ["exchange_id"]
+    )
+    assert made.select(["capture", "broker"]).to_pylist()[:2] == [
+        {"capture": "a.pcap", "broker": "10.0.0.1:9092"}, {"capture": None, "broker": None}
+    ]  # fmt: skip
+    assert made["at"].to_pylist()[:2] == [DAY, None]
+    assert made["date"].to_pylist()[:2] == [DAY.date(), None]
+    keys = pa.table({"session_key": ["10.0.0.1:9092/334/1", "rack/3/334/2"]})
+    told = places("a.pcap", "b.pcap").placed("session_partitions", keys, ["session_key"])
+    assert told["broker"].to_pylist() == ["10.0.0.1:9092", "rack/3"]
+    assert told["capture"].to_pylist() == [None, None]  # the broker is in both
+    files = pa.table({"capture": ["a.pcap"] * 2, "file": ["a.pcap1", None]})
+    quality = places("a.pcap").placed("capture_quality", files, ["capture", "file"])
+    assert [at and at.second for at in quality["at"].to_pylist()] == [1, None]
+
+
+@pytest.mark.spark
+@pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
+def test_tables_that_are_written(spark: Any, captures: Path, tmp_path: Path) -> None:
+    from kdissect.engine.capture import MADE
+    from kdissect.spark.dataset import prepare
+    from kdissect.spark.writing.placed_tables import PlacedTables
+
+    paths = [captures / "k4_transactions.pcap", captures / "k4_list_offsets_raw.pcap"]
+    local = kdissect.open(paths).tables(list(MADE))
+    job = prepare(paths)
+    whole = job.on(spark, 2, placed=True)
+    made = {name: frame.toArrow() for name, frame in PlacedTables(whole).items()}
+    whole.unpersist()
+    exchanges = {row["exchange_id"]: row for row in local["exchanges"].to_pylist()}
+    for name, table in made.items():
+        own = local[name].column_names
+        assert table.column_names == schema_of(name, own).names
+        mine = sorted(map(repr, table.select(own).to_pylist()))
+        assert mine == sorted(map(repr, local[name].to_pylist())), name
+        for row in table.to_pylist():
+            assert row["date"] == (row["at"] and row["at"].date()), name
+            exchange = exchanges.get(row.get("exchange_id") or row.get("first_exchange_id") or "")
+            if exchange is not None:
+                assert row["capture"] == exchange["capture"], name
+                assert row["broker"] == (row["broker"] if name == "findings" else exchange["broker"]), name
+            if exchange is not None and name in ("fetch_partitions", "list_offsets", "producer_ids", "record_batches"):
+                assert row["at"] == exchange["request_first_at"], name
+    days = {row["date"] for row in made["list_offsets"].to_pylist()} - {None}
+    assert days == {row["requested_at"].date() for row in local["fetches"].to_pylist()}
+    sessions = made["session_partitions"].to_pylist()
+    assert sessions
+    assert all(row["capture"] and row["broker"] and row["at"] for row in sessions)
+    alone = prepare(paths, ["producer_ids"]).on(spark, 2, placed=True)
+    rows = PlacedTables(alone)["producer_ids"].toArrow().to_pylist()
+    assert {row["broker"] for row in rows} == {exchanges[row["exchange_id"]]["broker"] for row in rows}
+    alone.unpersist()

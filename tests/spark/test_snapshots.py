@@ -1,0 +1,86 @@
+"""Tables of one run in place of those of the last, at once."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from kdissect.spark.writing.snapshots import LinkedTables
+
+
+def run(folder: Path, *tables: str, text: str) -> None:
+    made = LinkedTables(folder)
+    for table in tables:
+        place = Path(made.place(table))
+        place.mkdir(parents=True)
+        for i in range(3):
+            (place / f"{text}-{i}").write_text(text)
+    made.commit(tables)
+
+
+def texts(folder: Path, table: str) -> set[str]:
+    return {path.read_text() for path in (folder / table).iterdir()}
+
+
+def test_a_reader_sees_the_old_or_the_new(tmp_path: Path) -> None:
+    run(tmp_path, "exchanges", "groups", text="0")
+    over = threading.Event()
+    seen: list[tuple[int, int]] = []
+
+    def poll() -> None:
+        while not (over.is_set() and seen):
+            names = [int(path.name.partition("-")[0]) for path in (tmp_path / "exchanges").iterdir()]
+            seen.append((len(names), min(names)))
+
+    reader = threading.Thread(target=poll)
+    reader.start()
+    for i in range(1, 60):
+        run(tmp_path, "exchanges", "groups", text=str(i))
+    over.set()
+    reader.join()
+    assert {count for count, _ in seen} == {3}
+    assert [run for _, run in seen] == sorted(run for _, run in seen)
+    assert len(list((tmp_path / "_snapshots").iterdir())) == 3  # newest, what it was before, what it is
+
+
+def test_a_run_that_fails_changes_nothing(tmp_path: Path) -> None:
+    run(tmp_path, "exchanges", text="good")
+    broken = LinkedTables(tmp_path)
+    Path(broken.place("exchanges")).mkdir(parents=True)
+    assert texts(tmp_path, "exchanges") == {"good"}
+    run(tmp_path, "exchanges", text="better")
+    assert texts(tmp_path, "exchanges") == {"better"}
+
+
+def test_a_commit_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run(tmp_path, "exchanges", text="good")
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "rename", _refused)
+        with pytest.raises(PermissionError):
+            run(tmp_path, "exchanges", text="never seen")
+    assert texts(tmp_path, "exchanges") == {"good"}
+    run(tmp_path, "exchanges", text="better")
+    assert texts(tmp_path, "exchanges") == {"better"}
+
+
+def test_tables_of_other_runs_stay(tmp_path: Path) -> None:
+    old = tmp_path / "topics"  # as a version wrote it that knew no snapshots
+    old.mkdir()
+    (old / "part").write_text("plain")
+    run(tmp_path, "exchanges", "groups", text="1")
+    for text in ("2", "3", "4"):
+        run(tmp_path, "exchanges", text=text)
+        assert (texts(tmp_path, "groups"), texts(tmp_path, "exchanges")) == ({"1"}, {text})
+    assert not (tmp_path / "_snapshots" / "000001" / "exchanges").exists()
+    assert texts(tmp_path, "topics") == {"plain"}
+    run(tmp_path, "topics", text="5")
+    assert texts(tmp_path, "topics") == {"5"}
+    moved = tmp_path.with_name("moved")
+    tmp_path.rename(moved)
+    assert texts(moved, "groups") == {"1"}
+
+
+def _refused(*_: object) -> None:
+    raise PermissionError
