@@ -1,4 +1,4 @@
--- A day of a fleet, for a dashboard: each query is a panel. Views are made by kdissect.spark.views(spark, "tables/");
+-- A day of a fleet, for a dashboard: each query is a panel. Views are made by kdissect.spark.views(spark, "tables/"),
 -- quantiles are percentile_approx, one of the values.
 
 -- Slowest brokers and APIs, and whose time it was

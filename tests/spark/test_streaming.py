@@ -111,6 +111,21 @@ def test_batches_are_bounded(pieces: list[Path], tmp_path: Path) -> None:
     assert files.latestOffset({}, limits.ReadAllAvailable())["cut.pcap"]["file"] == "cut.pcap4"
 
 
+def test_a_set_that_ended_is_forgotten_once(pieces: list[Path], tmp_path: Path) -> None:
+    for piece in pieces[:3]:
+        shutil.copy(piece, tmp_path)
+    files = FileStream(str(tmp_path), None, forget=0.0)
+    read = files.latestOffset({})
+    over = files.latestOffset(read)
+    (batch,) = files.partitions(read, over)
+    assert [row[:3] for row in batch.rows] == [("cut.pcap", "", "")]
+    assert files.latestOffset(over) == over
+    shutil.copy(pieces[3], tmp_path)
+    (again,) = files.partitions(over, files.latestOffset(over))
+    assert names(again.rows) == ["cut.pcap2"]
+    assert FileStream(str(tmp_path), None).latestOffset(read)["cut.pcap"]["file"] == "cut.pcap2"
+
+
 def test_what_is_wrong_is_said_at_once(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not a directory"):
         kdissect.spark.stream(None, tmp_path / "nowhere")  # type: ignore[arg-type]

@@ -39,7 +39,20 @@ from kdissect.tables.suggestion import near
 NAME = "kdissect"
 STREAMED = "files"
 """The only table of a stream."""
-OPTIONS = ("path", "paths", "table", "columns", "per_capture", "start", "end", "keylog", "verify", "quiet", "most")
+OPTIONS = (
+    "path",
+    "paths",
+    "table",
+    "columns",
+    "per_capture",
+    "start",
+    "end",
+    "keylog",
+    "verify",
+    "quiet",
+    "most",
+    "forget",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +115,11 @@ def _flag(options: Mapping[str, str], name: str) -> bool:
     if text not in ("true", "false"):
         raise UsageError(f"option {name!r} is true or false, not {text!r}")
     return text == "true"
+
+
+def _seconds(options: Mapping[str, str], name: str) -> float | None:
+    text = options.get(name)
+    return None if text is None else float(text)
 
 
 def _paths(options: Mapping[str, str]) -> list[str]:
@@ -198,11 +216,9 @@ class Format(DataSource):
         """Files of a directory as they become complete: what `kdissect.spark.stream` is made of."""
         if self.options.get("table") != STREAMED:
             raise UsageError("a stream of tables is kdissect.spark.stream(spark, directory)")
-        quiet = self.options.get("quiet")
+        quiet, forget = (_seconds(self.options, name) for name in ("quiet", "forget"))
         most = self.options.get("most")
-        return FileStream(
-            _paths(self.options)[0], None if quiet is None else float(quiet), None if most is None else int(most)
-        )
+        return FileStream(_paths(self.options)[0], quiet, None if most is None else int(most), forget)
 
 
 class FilteringFormat(Format):

@@ -10,6 +10,9 @@ An offset is, for each set, the first packet's time and the name of the last fil
 with it: so a batch has the files that it was planned with, when it is read, and when it is planned again after a
 restart. One that has gone meanwhile is told as a problem by whoever reads it. No batch has more than `most` files,
 where that is given.
+
+A set that had no new file for `forget` seconds is over: a row without a file says so to who keeps its state. Its place
+in the offset stays, so that nothing is read again; another file begins it anew.
 """
 
 from __future__ import annotations
@@ -129,16 +132,24 @@ def after(row: Row, offset: Mapping[str, Any]) -> bool:
     return known is None or place(row[3], row[1]) > place(known["first"], known["file"])
 
 
-def offset_of(rows: Sequence[Row], before: Mapping[str, Any]) -> dict[str, Any]:
-    """The offset once these files, in order, have come after `before`. Offsets hold texts and numbers only."""
+def offset_of(
+    rows: Sequence[Row], before: Mapping[str, Any], now: float = 0.0, forget: float | None = None
+) -> dict[str, Any]:
+    """The offset once these files, in order, have come after `before`. `now`: seconds since the epoch. Offsets hold
+    texts and numbers only."""
     planned: dict[str, list[Row]] = {}
     for row in rows:
         planned.setdefault(row[0], []).append(row)
-    new = {
-        capture: {"first": some[-1][3], "file": some[-1][1], "files": json.dumps([row[1:] for row in some])}
-        for capture, some in planned.items()
+    new = {}
+    for capture, some in planned.items():
+        files = json.dumps([row[1:] for row in some])
+        new[capture] = {"first": some[-1][3], "file": some[-1][1], "files": files, "at": int(now)}
+    over = {
+        capture: {"first": known["first"], "file": known["file"], "files": "[]", "over": True}
+        for capture, known in before.items()
+        if forget is not None and "at" in known and now - known["at"] >= forget
     }
-    return {**before, **new}
+    return {**before, **over, **new}
 
 
 def planned(start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Row] | None:
@@ -149,6 +160,8 @@ def planned(start: Mapping[str, Any], end: Mapping[str, Any]) -> list[Row] | Non
             continue
         if "files" not in known:
             return None
+        if known.get("over"):
+            rows.append((capture, "", "", int(known["first"])))
         found: list[Row] = [
             (capture, str(name), str(path), int(first)) for name, path, first in json.loads(known["files"])
         ]
@@ -167,9 +180,11 @@ class Files(InputPartition):
 class FileStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Complete files of a directory as they come."""
 
-    def __init__(self, directory: str, quiet: float | None, most: int | None = None) -> None:
+    def __init__(
+        self, directory: str, quiet: float | None, most: int | None = None, forget: float | None = None
+    ) -> None:
         self._files = Watched(directory, quiet)
-        self._most = most
+        self._most, self._forget = most, forget
         self._last: list[Row] | None = None
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
@@ -192,7 +207,7 @@ class FileStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         rows = [row for row in rows if after(row, begun)]
         if limit is not None and not isinstance(limit, ReadAllAvailable):
             rows = sorted(rows, key=lambda row: place(row[3], row[1]))[: self._most]
-        return offset_of(rows, begun)
+        return offset_of(rows, begun, time.time(), self._forget)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[Files]:
         """The files between two offsets."""

@@ -54,8 +54,8 @@ def stream(
     `table`: exchanges, fetches, fetch_partitions, list_offsets, producer_ids, groups, record_batches or problems; a
     query for each table. `columns`: names (None: all but those of the analysis, such as `hold`). A file is read once a
     later one of its set is there; with `quiet` also once it was not written to for so many seconds. A batch has `most`
-    files at most (PySpark 4.2 and later). What is unfinished of a set that had no new file for `forget` seconds (None:
-    ever) is forgotten. Write the rows with a checkpoint, in mode append:
+    files at most, and what is unfinished of a set that had no new file for `forget` seconds (None: ever) is forgotten
+    (both with PySpark 4.2 and later). Write the rows with a checkpoint, in mode append:
 
         stream(spark, "/captures").writeStream.option("checkpointLocation", "/state").start("/tables/exchanges")
 
@@ -74,6 +74,8 @@ def stream(
     if most < 1:
         raise UsageError(f"most is 1 or more, not {most}")
     read = read.option("most", str(most))
+    if forget is not None:
+        read = read.option("forget", str(forget))
     if quiet is not None:
         read = read.option("quiet", str(quiet))
     schema = pa.schema([SCHEMAS[table].field(name) for name in wanted])
@@ -81,10 +83,10 @@ def stream(
         read.load(str(folder.absolute()))
         .groupBy("capture")
         .transformWithStateInPandas(
-            statefulProcessor=_processor(Work(table, wanted), forget),
+            statefulProcessor=_processor(Work(table, wanted)),
             outputStructType="data binary",
             outputMode="Append",
-            timeMode="None" if forget is None else "ProcessingTime",
+            timeMode="None",
         )
     )
     plain = pa.schema([one.remove_metadata() for one in schema])
@@ -120,7 +122,7 @@ def _there(path: str) -> str:
     return next((path + end for end in ("", *COMPRESSED) if Path(path + end).exists()), path)
 
 
-def _processor(work: Work, forget: float | None) -> Any:
+def _processor(work: Work) -> Any:
     """The stateful operator; made here, for its class needs pyspark."""
     from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
@@ -131,8 +133,7 @@ def _processor(work: Work, forget: float | None) -> Any:
 
         def init(self, handle: StatefulProcessorHandle) -> None:
             """The state is one value."""
-            expires = None if forget is None else int(forget * 1000)
-            self._state = handle.getValueState("capture", "state binary", expires)
+            self._state = handle.getValueState("capture", "state binary")
 
         def handleInputRows(  # noqa: N802
             self, key: Any, rows: Iterator[Any], timerValues: Any
@@ -141,6 +142,11 @@ def _processor(work: Work, forget: float | None) -> Any:
             import pandas
 
             found = [(str(r["file"]), str(r["path"]), int(r["first"])) for f in rows for r in f.to_dict("records")]
+            if any(not name for name, _, _ in found):  # the set is over
+                self._state.clear()
+            found = [row for row in found if row[0]]
+            if not found:
+                return
             found.sort(key=lambda row: place(row[2], row[0]))
             known = self._state.get()
             before = None if known is None else bytes(known[0])
