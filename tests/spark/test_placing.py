@@ -12,9 +12,10 @@ import pytest
 
 import kdissect
 from kdissect.spark.stages.owners import Owned
-from kdissect.spark.writing.placing import ADDED, Places, schema_of
+from kdissect.spark.writing.placing import ADDED, TIMES, Places, schema_of
 from kdissect.tables.brokers import Brokers
-from kdissect.tables.declaration import SCHEMAS
+from kdissect.tables.declaration import SCHEMAS, TABLES
+from kdissect.tables.declaration.model import TIME_KEY
 
 ID = 0x82E25F8B285B1D77
 DAY = datetime(2026, 11, 21, tzinfo=UTC)
@@ -33,6 +34,11 @@ def test_every_table_has_the_four_columns_once(name: str) -> None:
     assert set(ADDED.names) <= set(schema.names)
     made = places("a.pcap").placed(name, SCHEMAS[name].empty_table(), SCHEMAS[name].names)
     assert made.schema.names == schema.names
+
+
+def test_every_table_has_its_time_from_somewhere() -> None:
+    timed = {name for name, one in TABLES.items() if TIME_KEY in one.key or "at" in one.by_name}
+    assert set(SCHEMAS) - timed - set(TIMES) == {"api_versions", "capture_quality", "session_partitions"}
 
 
 def test_rows_of_a_connection_and_of_none() -> None:

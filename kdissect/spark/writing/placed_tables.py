@@ -44,7 +44,7 @@ class PlacedTables(Mapping[str, "DataFrame"]):
         columns = plan.tables[name]
         schema = spark_schema(schema_of(name, columns))
         plain = partial(_plain, name=name, columns=columns, places=places)
-        if TABLES[name].made in (By.LEARNED, By.FINDINGS, By.SENT):
+        if TABLES[name].made in (By.LEARNED, By.FINDINGS, By.SENT, By.BUDGET):
             return made[name].mapInArrow(plain, schema)
         rows = partial(_staged, name=name, plan=plan, names=made.names, places=places)
         frame = made.staged(name).mapInArrow(rows, schema)

@@ -44,6 +44,7 @@ TIMES = {
     "connections": ("started_at",),
     "exchanges": ("request_first_at", "response_first_at"),
     "fetches": ("requested_at", "response_first_at"),
+    "produces": ("requested_at", "response_first_at"),
     "fetch_sessions": ("opened_at",),
     "share_sessions": ("opened_at",),
     "producers": ("sent_at",),
