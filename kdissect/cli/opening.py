@@ -177,7 +177,7 @@ def open_capture(captures: Sequence[str], *, demo: bool = False, timings: bool =
         source = list(captures)
     given.setdefault("progress", Progress())
     opened = kdissect.open(source, **given)
-    _frugal()
+    frugal()
     gc.freeze()  # what was imported stays
     gc.set_threshold(50_000, 20, 50)
     if timings:
@@ -191,7 +191,7 @@ def open_capture(captures: Sequence[str], *, demo: bool = False, timings: bool =
     return cast("Capture", opened)
 
 
-def _frugal() -> None:
+def frugal() -> None:
     """Give back memory that is free: block after block of rows comes and goes. Arrow's default allocator keeps up to
     60 MB more of what went than jemalloc, where its build has that; glibc's, which learns to keep what is freed often,
     some 20 MB."""

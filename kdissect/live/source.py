@@ -30,6 +30,9 @@ BUFFER_KIB = 32 << 10
 """What the kernel holds for us while we are busy: a quarter of a second of 1 Gbit/s."""
 PIPE_BYTES = 1 << 20
 """Linux's bound for a pipe of a user without privileges (pipe(7))."""
+GATHER_S, ENOUGH = 0.1, 128 << 10
+"""What comes in small pieces is gathered for so long, unless so many bytes came at once: a look at one packet costs as
+much as a look at some thousands."""
 ASK_S = 2.0
 """How often the kernel's drops are asked for."""
 FRESH_S = 60.0
@@ -60,6 +63,8 @@ class Source:
             if self._stop.is_set():
                 return
             yield block
+            if self._follow and not block.idle and block.end - block.start < ENOUGH:
+                self._stop.wait(GATHER_S)
 
     def now_us(self) -> int:
         """The capture's time in a replay, microseconds; 0 where packets alone tell."""
@@ -108,7 +113,7 @@ class Interface(Source):
             start_new_session=True,  # Ctrl-C is ours: it is ended by `close`, so that what it captured is read
         )  # fmt: skip
         assert self._process.stdout is not None
-        self._widen(self._process.stdout.fileno())
+        _widen(self._process.stdout.fileno())
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
         super().__init__(CaptureSet(name, [Member(name, file=cast(BinaryIO, self._process.stdout))]), follow=True)
@@ -122,14 +127,6 @@ class Interface(Source):
             return [self._program, "-i", name, "-n", "-U", "--immediate-mode", "-B", str(BUFFER_KIB), *cut, "-w", "-",
                     wanted]  # fmt: skip
         return [self._program, "-i", name, "-q", "-B", str(BUFFER_KIB >> 10), *cut, "-w", "-", "-f", wanted]
-
-    @staticmethod
-    def _widen(pipe: int) -> None:
-        """A pipe that holds more than its usual 64 KiB, where the system lets us."""
-        import fcntl
-
-        with contextlib.suppress(OSError, AttributeError):
-            fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 
     def _listen(self) -> None:
         assert self._process.stderr is not None
@@ -194,6 +191,14 @@ class Interface(Source):
                 pipe.close()
 
 
+def _widen(pipe: int) -> None:
+    """A pipe that holds more than its usual 64 KiB, where the system lets us."""
+    import fcntl
+
+    with contextlib.suppress(OSError, AttributeError):
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+
+
 def open_source(
     captures: Sequence[str], interface: str | None, ports: Sequence[int], speed: float | None, once: bool,
     waiting: Callable[[], None] = lambda: time.sleep(0.1),
@@ -215,6 +220,7 @@ def open_source(
     if name == "-":
         if speed is not None:
             raise UsageError("--speed replays a file, not a pipe")
+        _widen(sys.stdin.fileno())
         return Pipe(CaptureSet("-", [Member("-", file=sys.stdin.buffer)]), follow=not once)
     follow = speed is None and not once
     while follow and not _begun(Path(name)):

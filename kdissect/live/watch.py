@@ -48,6 +48,8 @@ MANY_ROWS = 1 << 14
 SHED_NS = 10_000_000_000
 SHED_ROWS = 1 << 16
 """Connections or problems after which the books are shed at once: some ten MB."""
+SLOT_BYTES = 4 << 20
+"""Of the window: half of what finished captures are read with, for nothing comes in blocks that large."""
 Words = npt.NDArray[np.int64]
 
 
@@ -122,7 +124,7 @@ class Watch:
         tables = {name: list(columns) for name, columns in LIVE.tables.items()}
         self._analysed = AnalysedRun([capture], tables, Settings())
         self._run: Run = self._analysed.run
-        self._window = Window()
+        self._window = Window(slot_bytes=SLOT_BYTES)
         (self._view,) = self._window.views(1)
         decoder = self._run.decoder
         self._dissector = Dissector(self._view, Programs(decoder.table, decoder.flexible, decoder.skim()))

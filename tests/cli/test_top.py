@@ -87,10 +87,10 @@ def test_metrics_of_a_pipe(tmp_path: Path) -> None:
         running.stdin.write(EVICTION.read_bytes())
         running.stdin.flush()
         deadline = time.monotonic() + 60
-        while "kdissect_packets_total 6685" not in (text := urllib.request.urlopen(url).read().decode()):
+        wanted = ("kdissect_packets_total 6685", 'kdissect_exchanges_total{api="Fetch",status="ok"}')
+        while not all(one in urllib.request.urlopen(url).read().decode() for one in wanted):
             assert time.monotonic() < deadline
             time.sleep(0.1)
-        assert 'kdissect_exchanges_total{api="Fetch",status="ok"}' in text
         running.stdin.close()
         running.stdin = None
         _, said = running.communicate(timeout=60)

@@ -74,10 +74,9 @@ class Falling(Sampler):
 
 def test_connections_given_up_in_their_middle(captures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is counted is in the tables, with the same outcome; nothing is invented."""
-    from kdissect.capture.window import Window
     from kdissect.live import watch
 
-    monkeypatch.setattr(watch, "Window", lambda: Window(slot_bytes=1 << 17))
+    monkeypatch.setattr(watch, "SLOT_BYTES", 1 << 17)
     path = captures / "k4_session_eviction.pcap"
     source = open_source([str(path)], None, (), None, once=True)
     figures = Figures()

@@ -16,7 +16,6 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 import kdissect
-from kdissect.capture.window import Window
 from kdissect.live import watch
 from kdissect.live.figures import Figures
 from kdissect.live.labels import EDGES_MS
@@ -59,7 +58,7 @@ def test_metrics_are_the_tables_counts(name: str, often: bool, captures: Path, m
     if often:
         monkeypatch.setattr(watch, "SHED_NS", -1)
         monkeypatch.setattr(watch, "TICK_S", 0.0)
-        monkeypatch.setattr(watch, "Window", lambda: Window(slot_bytes=1 << 17))
+        monkeypatch.setattr(watch, "SLOT_BYTES", 1 << 17)
     samples = scraped(watched(captures / name))
     tables = kdissect.open(captures / name).tables(["exchanges", "fetch_sessions", "problems", "capture_quality"])
     exchanges = tables["exchanges"].to_pylist()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from kdissect.cli.opening import frugal
 from kdissect.cli.options import seconds
 from kdissect.cli.printing import terminal
 
@@ -67,6 +68,7 @@ def top(
         raise click.UsageError("the screen needs a terminal: --once, --every TIME or --metrics HOST:PORT without one")
     if not lines and sys.stdout.isatty():
         _textual()
+    frugal()
     source = open_source(captures, interface, ports, speed, once and interface is None)
     figures = Figures(window, source.speed, source.now_us)
     name = interface or captures[0]
