@@ -3,8 +3,8 @@
 Rules.
 
 - Rows are handed on several times a second (`TICK_S`), and when many have come. What the analysis holds back for
-  requests that wait is let go after `PATIENCE_NS` where packets come as they are captured, for a broker that does not
-  answer must not hold back what all others did.
+  requests that wait is let go after `PATIENCE_NS` where packets come as they are captured, and when none come any more,
+  for a broker that does not answer must not hold back what all others did.
 - What grows with what was read is shed every `SHED_NS`: the books keep only connections that are open, and problems
   are counted and forgotten (`Books`). Ids, ordinals and sessions go on as if nothing had happened.
 - TLS is left alone.
@@ -132,6 +132,7 @@ class Watch:
         self._completion = self._completes()
         self._pieces = Pieces(self._run)
         self._latest = self._shed_at = 0
+        self._heard = time.monotonic()
         self._entered = 0
 
     def run(self) -> None:
@@ -160,6 +161,7 @@ class Watch:
                 self._run.builder.block_ended()
                 if seen:
                     self._latest = max(self._latest, int(block.packets[:, PACKET_TIME].max()))
+                    self._heard = time.monotonic()
                 listener.packets(block, len(segments), seen)
             if time.monotonic() >= due or self._pieces.count >= MANY_ROWS:
                 due = time.monotonic() + TICK_S
@@ -173,7 +175,8 @@ class Watch:
 
     def _mark(self) -> int:
         mark = watermark(self._dissector, self._latest)
-        return mark if self._patient else max(mark, (self._latest - PATIENCE_NS) // 1000)
+        passed = int((time.monotonic() - self._heard) * 1e9)
+        return mark if self._patient else max(mark, (self._latest + passed - PATIENCE_NS) // 1000)
 
     def _take(self, harvests: Iterator[Harvest], flows: Words) -> None:
         run = self._run
