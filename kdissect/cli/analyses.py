@@ -125,15 +125,49 @@ def _shares(rows: list[dict[str, Any]], width: int, top: int) -> list[Text]:
     headers = [
         Header("Share sessions", style="cyan"), Header("member", drop=2), Header("requests", right=True),
         Header("acquired", right=True), Header("accepted", right=True), Header("released", right=True),
-        Header("rejected", right=True), Header("renewed", right=True, drop=3), Header("end", drop=1),
+        Header("rejected", right=True), Header("renewed", right=True, drop=3), Header("refused", right=True),
+        Header("again", right=True), Header("end", drop=1),
     ]  # fmt: skip
-    columns = ("requests", "records_acquired", "accepted", "released", "rejected", "renewed")
+    columns = (
+        "requests", "records_acquired", "accepted", "released", "rejected", "renewed", "refused", "redelivered",
+    )  # fmt: skip
     cells = [
         [f"{_name(row['group_id'])} on broker {_name(row['broker'])}", row["member_id"] or "-",
          *(words.count(row[column]) for column in columns), row["end_reason"]]
         for row in rows[:top]
     ]  # fmt: skip
     return [*grid(headers, cells, width), *_more(len(rows) - top, "share sessions")] if rows else []
+
+
+def slots(table: pa.Table, slots: int, width: int, top: int | None = None) -> list[Text]:
+    """What so many slots on each broker would have meant, client by client; only those who would have lost by it."""
+    top = ROWS if top is None else top
+    every = table.to_pylist()
+    rows = [row for row in every if row["evicted"] or row["refused"]]
+    total = {name: sum(row[name] for row in every) for name in ("evicted", "refused", "request_bytes_more")}
+    each = f"With {words.number_of(slots, 'session slot')} on each broker"
+    if not every:
+        return [Text("No fetch session in this capture.")]
+    if not rows:
+        return [Text(f"{each} nobody would have lost a session, or got none.")]
+    head = Text(
+        f"{each}: {words.number_of(total['evicted'], 'session')} evicted, "
+        f"{words.number_of(total['refused'], 'request')} refused, {words.size(total['request_bytes_more'])} more of "
+        f"requests.",
+        "bold",
+    )
+    headers = [
+        Header("client", style="cyan"), Header("broker"), Header("asked for", right=True),
+        Header("evicted", right=True), Header("refused", right=True), Header("full fetches", right=True),
+        Header("bytes more", right=True, drop=1),
+    ]  # fmt: skip
+    cells = [
+        [_client(row["client_id"]), _name(row["broker"]),
+         *(words.count(row[name]) for name in ("sessions", "evicted", "refused", "full_fetches")),
+         words.size(row["request_bytes_more"])]
+        for row in rows[:top]
+    ]  # fmt: skip
+    return [head, *grid(headers, cells, width), *_more(len(rows) - top, "clients")]
 
 
 def _more(count: int, what: str) -> list[Text]:

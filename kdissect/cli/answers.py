@@ -188,6 +188,13 @@ def print_sessions(capture: Capture, top: int | None, sort: Sequence[str] | None
     terminal.page(analyses.sessions(tables, terminal.width(), top=top, plain=terminal.ascii_only()))
 
 
+def print_slots(capture: Capture, slots: int, top: int | None) -> None:
+    """Print what so many session slots would have meant."""
+    from kdissect.cli import analyses
+
+    terminal.page(analyses.slots(capture.analysis.with_slots(slots), slots, terminal.width(), top))
+
+
 def print_timeline(capture: Capture, target: Sequence[str], local: bool) -> None:
     """Print the account: incidents in order of time."""
     from kdissect.cli.printing.accounts import timeline

@@ -268,18 +268,24 @@ def show(
 @capture_arguments()
 @selection_options
 @click.option("--top", type=click.IntRange(0), metavar="N", help="Clients of each broker that are listed.")
+@click.option("--slots", type=click.IntRange(0), metavar="N", help="What if each broker's cache had N slots?")
 @order_options
 def sessions(
-    captures: tuple[str, ...], demo: bool, top: int | None, sort: list[str] | None, limit: int | None, **settings: Any
-) -> None:
+    captures: tuple[str, ...], demo: bool, top: int | None, slots: int | None, sort: list[str] | None,
+    limit: int | None, **settings: Any,
+) -> None:  # fmt: skip
     """Print what happened to fetch sessions (KIP-227), broker by broker.
 
     How many were alive over time, who created them and who reused them, whose new sessions pushed out those of others,
     which requests were refused; share sessions (KIP-932) too. The sessions themselves: --table fetch_sessions. --sort
-    orders the clients, by created, reused, ended, left_open, refused, lost, epoch_errors.
+    orders the clients, by created, reused, ended, left_open, refused, lost, epoch_errors. --slots N replays the same
+    sessions with N slots on each broker (max.incremental.fetch.session.cache.slots): who would have lost one.
     """
-    from kdissect.cli.answers import print_sessions
+    from kdissect.cli.answers import print_sessions, print_slots
 
+    if slots is not None:
+        print_slots(open_capture(captures, demo=demo, **settings), slots, top if limit is None else limit)
+        return
     print_sessions(open_capture(captures, demo=demo, **settings), top if limit is None else limit, sort)
 
 

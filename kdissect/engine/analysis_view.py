@@ -50,6 +50,16 @@ class Analysis:
             "share_sessions": tables["share_sessions"],
         }
 
+    def with_slots(self, slots: int) -> pa.Table:
+        """Who would have lost fetch sessions, or got none, with `slots` slots on each broker, and what full fetches
+        would have cost: a row for each broker and client (`fewer_slots.with_slots`). Raises UsageError below 0."""
+        from kdissect.analysis.sessions.fewer_slots import with_slots
+
+        if slots < 0:
+            raise UsageError(f"slots must be 0 or more, not {slots}")
+        tables = self._capture.tables(readers.SESSION_FIGURES.tables)
+        return with_slots(tables["fetches"], tables["fetch_sessions"], slots)
+
     def latency(self, by: Sequence[str] = ("api",), every: float | None = None, where: str | None = None) -> pa.Table:
         """Counts, exact quantiles and rates, one row per group (and bucket of `every` seconds).
 

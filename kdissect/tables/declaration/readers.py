@@ -224,7 +224,8 @@ MATCHING = reader(
 )
 SESSION_FIGURES = reader(
     "figures of fetch sessions",
-    fetches="exchange_id broker client_id request_kind session_outcome session_key request_last_at response_first_at",
+    fetches="exchange_id broker client_id request_kind session_outcome session_key request_last_at response_first_at "
+    "is_follower",
     fetch_sessions="*",
     share_sessions="*",
 )

@@ -1,0 +1,141 @@
+"""Rules at their edge: tables that just fire one, and the same with one thing less, which must not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from kdissect.analysis.findings import findings
+from tests.analysis.wire import made
+
+SECOND = 1_000_000
+START = 1_790_000_000 * SECOND
+Rows = dict[str, list[dict[str, Any]]]
+
+
+def told(tables: Rows, kind: str) -> list[str]:
+    """Severities of the findings of a kind."""
+    found = findings({name: made(name, rows) for name, rows in tables.items()})
+    return [row["severity"] for row in found.to_pylist() if row["id"] == kind]
+
+
+def exchange(n: int, at: float, **more: Any) -> dict[str, Any]:
+    moment = START + round(at * SECOND)
+    return {
+        "exchange_id": f"{1:016x}:{n}", "connection_id": f"{1:016x}", "client_id": "c", "broker": "1", "status": "ok",
+        "request_first_at": moment, "response_first_at": moment, "error_code": 0,
+    } | more  # fmt: skip
+
+
+def leaders(refused_for: float, previous: int | None = 1) -> Rows:
+    refusals = [
+        exchange(n, at, api_key=0, api="Produce", status="error", error_code=6, error="NOT_LEADER_OR_FOLLOWER")
+        for n, at in enumerate((0.0, refused_for))
+    ]
+    row = {"at": START, "topic": "t", "partition": 0, "leader": 2, "leader_epoch": 5, "previous": previous}
+    return {"leaders": [row], "exchanges": refusals}
+
+
+def commits(count: int, seconds: float, step: int) -> Rows:
+    rows = [
+        {"exchange_id": f"{1:016x}:{n}", "at": START + round(n * seconds / (count - 1) * SECOND), "group_id": "g",
+         "client_id": "c", "topic": "t", "partition": 0, "offset": n * step, "error_code": 0}
+        for n in range(count)
+    ]  # fmt: skip
+    return {"offset_commits": rows}
+
+
+def lags(*values: int) -> Rows:
+    rows = [
+        {"exchange_id": f"{1:016x}:{n}", "at": START + n * SECOND, "group_id": "g", "client_id": "c", "topic": "t",
+         "partition": 0, "offset": 10 * n, "lag": lag, "error_code": 0}
+        for n, lag in enumerate(values)
+    ]  # fmt: skip
+    return {"offset_commits": rows}
+
+
+def rebalance(second: int, waited: float) -> Rows:
+    """Two generations of a group: `second` is the number of the later one."""
+    events, exchanges = [], []
+    for n, (generation, member, at) in enumerate(((1, "a", 0.0), (second, "b", 5.0))):
+        for k, (name, key, more) in enumerate((("join", 11, 0.0), ("sync", 14, waited))):
+            number = 2 * n + k
+            answered = START + round((at + more) * SECOND)
+            one = exchange(number, at, api_key=key, api=name, response_first_at=answered)
+            exchanges.append(one)
+            events.append({
+                "exchange_id": one["exchange_id"], "at": one["request_first_at"], "group_id": "g", "member_id": member,
+                "client_id": member, "protocol": "classic", "generation": generation, "event": name, "error_code": 0,
+            })  # fmt: skip
+    return {"groups": events, "exchanges": exchanges}
+
+
+def locks(refused: int) -> Rows:
+    row = {"session_key": "1/g/m/1", "broker": "1", "group_id": "g", "member_id": "m", "opened_at": START,
+           "refused": refused, "lock_ms": 2000.0}  # fmt: skip
+    return {"share_sessions": [row]}
+
+
+def closed(status: str, api_key: int = 1, reason: str = "fin") -> Rows:
+    connection = {"connection_id": f"{1:016x}", "client_id": "c", "client_ip": "10.0.0.1", "is_kafka": True,
+                  "end_reason": reason, "start_seen": True, "exchanges": 3}  # fmt: skip
+    lonely = exchange(0, 0.0, api_key=api_key, api="Fetch", status=status, response_first_at=None)
+    return {"exchanges": [lonely], "connections": [connection]}
+
+
+def addresses(*ips: str) -> Rows:
+    rows = [{"connection_id": f"{n:016x}", "client_id": "c", "client_ip": ip, "is_kafka": True, "start_seen": True}
+            for n, ip in enumerate(ips)]  # fmt: skip
+    return {"connections": rows}
+
+
+def late(seen: bool) -> Rows:
+    return {"connections": [{"connection_id": f"{1:016x}", "client_ip": "10.0.0.1", "is_kafka": True,
+                             "start_seen": seen}]}  # fmt: skip
+
+
+def one_way(count: int, exchanges: int) -> Rows:
+    tables = late(True)
+    tables["connections"][0]["exchanges"] = exchanges
+    lonely = [exchange(n, n, api_key=1, api="Fetch", status="one_way", response_first_at=None) for n in range(count)]
+    return tables | {"exchanges": lonely}
+
+
+def snapped(packets: float) -> Rows:
+    return {"capture_quality": [{"capture": "c", "measure": "snapped_packets", "value": packets}]}
+
+
+FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
+    ("leader_moved", "low", lambda: leaders(1.0), [lambda: leaders(1.0, None), lambda: leaders(1.0, 2)]),
+    ("leader_moved", "info", lambda: leaders(0.9), []),
+    ("commit_per_record", "low", lambda: commits(100, 4.9, 1),
+     [lambda: commits(99, 4.0, 1), lambda: commits(100, 5.1, 1), lambda: commits(100, 4.9, 2)]),
+    ("commits_fall_behind", "medium", lambda: lags(10, 300, 600, 900, 1010),
+     [lambda: lags(10, 300, 600, 900, 1009), lambda: lags(10, 300, 600, 1010),
+      lambda: lags(1100, 1200, 1500, 1900, 2150),
+      lambda: lags(10, 900, 20, 800, 1500)]),
+    ("rebalances", "info", lambda: rebalance(2, 9.9), [lambda: rebalance(1, 9.9), lambda: rebalance(3, 9.9)]),
+    ("rebalances", "low", lambda: rebalance(2, 10.0), []),
+    ("share_locks_ran_out", "medium", lambda: locks(1), [lambda: locks(0)]),
+    ("requests_cut_off", "info", lambda: closed("unanswered"),
+     [lambda: closed("pending"), lambda: closed("no_response"), lambda: closed("unanswered", reason="open"),
+      lambda: closed("unanswered", 36)]),
+    ("login_cut_off", "medium", lambda: closed("unanswered", 36),
+     [lambda: closed("unanswered"), lambda: closed("ok", 36)]),
+    ("several_addresses", "info", lambda: addresses("10.0.0.1", "10.0.0.2"),
+     [lambda: addresses("10.0.0.1", "10.0.0.1")]),
+    ("capture_began_late", "info", lambda: late(False), [lambda: late(True)]),
+    ("capture_one_way", "info", lambda: one_way(2, 2), [lambda: one_way(1, 1), lambda: one_way(2, 3)]),
+    ("capture_cut_short", "info", lambda: snapped(1.0), [lambda: snapped(0.0)]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "severity", "fires", "misses"), FIRES, ids=[f"{one[0]}-{one[1]}" for one in FIRES])
+def test_a_rule_fires_and_a_near_miss_does_not(
+    kind: str, severity: str, fires: Callable[[], Rows], misses: list[Callable[[], Rows]]
+) -> None:
+    assert told(fires(), kind) == [severity]
+    for miss in misses:
+        assert told(miss(), kind) == []
