@@ -107,8 +107,10 @@ class Run:
         """Number of the block that is worked on."""
         self._latest = self._mark = NOTHING_YET
         self._done = 0
-        sizes = [c.size for c in captures]
-        self._total = None if None in sizes else sum(s for s in sizes if s is not None)
+        self._total: int | None = None
+        if settings.progress is not None:  # which opens every file
+            sizes = [c.size for c in captures]
+            self._total = None if None in sizes else sum(s for s in sizes if s is not None)
 
     def readings(self) -> Iterator[tuple[int, CaptureSet, Scanner]]:
         """The captures to read, with their numbers, each with a scanner of its own."""

@@ -15,8 +15,15 @@ import kdissect
 from kdissect.analysis import stage
 from kdissect.analysis.exchange_keys import keys_of
 from kdissect.arrays.arrow import NULL_TIME, times
-from kdissect.spark.stages import analysing, lots
+from kdissect.capture import open_captures
+from kdissect.capture.captureset import Member
+from kdissect.engine.run import Settings
+from kdissect.net.scanner import Scanner
+from kdissect.spark.stages import analysing, indexing, lots
+from kdissect.spark.stages.decoding import decode
+from kdissect.spark.stages.plan import Plan, source_of
 from kdissect.spark.stages.table_cells import Cell, cell, opened, shrunk
+from kdissect.tables.declaration import columns_of
 
 NAMES = ("exchanges", "fetches", "fetch_partitions")
 
@@ -74,6 +81,37 @@ def test_small_lots_of_many_tasks_give_the_same(
     path = captures / "k4_fetch_sessions_raw.pcap"
     tables = [*NAMES, "produces", "fetch_sessions", "session_partitions", "findings"]
     equal(simulate(path, 5, tables), kdissect.open(path).tables(tables))
+
+
+def test_a_task_opens_no_file_that_it_has_no_rows_of(captures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = [
+        source_of(capture, False) for capture in open_captures([captures / "base.pcap", captures / "tls13.pcap"])
+    ]
+    plan = Plan(sources, {"exchanges": columns_of("exchanges")}, Settings(), [0])
+
+    def refused(self: object) -> object:
+        raise AssertionError("opened")
+
+    monkeypatch.setattr(Member, "open", refused)
+    assert any(batch.num_rows for batch in decode([], plan))
+
+
+@pytest.mark.parametrize(("partitions", "full"), [(1, True), (64, False)])
+def test_where_there_are_many_partitions_more_is_collected_before_it_is_cut(
+    captures: Path, monkeypatch: pytest.MonkeyPatch, partitions: int, full: bool
+) -> None:
+    monkeypatch.setattr(indexing, "ROWS", 100)
+    monkeypatch.setattr(indexing, "ROWS_A_BUCKET", 100)
+    (capture,) = open_captures(captures / "k4_fetch_sessions_raw.pcap")
+    source = source_of(capture, False)
+    plan = Plan([source], {"exchanges": ["api"]}, Settings(), list(range(partitions)))
+    chunks = indexing.Chunks(plan, 0, 0, source)
+    scanner = Scanner(capture)
+    block = next(capture.blocks(capture.window()))
+    chunks.take(block, scanner.scan(block))
+    assert 100 < len(block.packets) < 6400
+    assert chunks.full == full
+    capture.close()
 
 
 def test_brokers_are_dealt_out_evenly() -> None:

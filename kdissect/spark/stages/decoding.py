@@ -171,7 +171,7 @@ class Decoding:
 
     def __init__(self, plan: Plan, kind: type[Run]) -> None:
         self.plan = plan
-        captures = [source.capture() for source in plan.sources]
+        captures = [source.named() for source in plan.sources]
         analysed = AnalysedRun(captures, plan.decoded, plan.settings, kind)
         self.work = analysed.run
         self.whole = kind is PartitionRun

@@ -34,8 +34,10 @@ from kdissect.spark.stages.skimming import Skimmed
 
 Words = npt.NDArray[np.int64]
 
-ROWS = 1 << 18
-"""Rows collected before they are cut into buckets: 20 MB, and some thousand rows for each of a hundred buckets."""
+ROWS, MOST_ROWS = 1 << 18, 1 << 20
+"""Rows collected before they are cut into buckets, at least and at most: 20 and 80 MB."""
+ROWS_A_BUCKET = 1 << 11
+"""Rows collected for each bucket: fewer pack worse, as flows and columns of every cell begin anew."""
 PAYLOAD = 16 << 20
 """Payload bytes collected, likewise."""
 INLINE = -1
@@ -108,6 +110,7 @@ class Chunks:
         self._buckets: npt.NDArray[np.unsignedinteger[Any]] = np.zeros(0, np.uint8)
         """Bucket of each flow met so far: of a type that sorts in linear time."""
         self._count = self._bytes = 0
+        self._most = min(max(ROWS, ROWS_A_BUCKET * len(plan.labels)), MOST_ROWS)
         self._skip = plan.skips.get((number, file), 0)
         self._chunk = self._skip
         """Number of the next chunk: behind all of those, at most one for each packet, that an earlier job has made."""
@@ -147,7 +150,7 @@ class Chunks:
     @property
     def full(self) -> bool:
         """Enough was collected."""
-        return self._count >= ROWS or self._bytes >= PAYLOAD
+        return self._count >= self._most or self._bytes >= PAYLOAD
 
     def cut(self, flows: Words) -> Iterator[pa.RecordBatch]:
         """What was collected, a row for each bucket."""

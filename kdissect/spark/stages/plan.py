@@ -65,6 +65,10 @@ class Source:
         """The capture set."""
         return CaptureSet(self.name, [Member(name, Path(path)) for name, path in self.files])
 
+    def named(self) -> CaptureSet:
+        """The capture set by its names alone, which is what most tasks need of most captures: it cannot be read."""
+        return CaptureSet(self.name, [Member(name, None) for name, _ in self.files])
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:

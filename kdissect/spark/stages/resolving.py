@@ -82,7 +82,7 @@ def put_together(plan: Plan, notes: Iterable[tuple[str, bytes]]) -> Outcome:
             learned = more
         else:
             learned.merge(more)
-    captures = [source.capture() for source in plan.sources]
+    captures = [source.named() for source in plan.sources]
     run = AnalysedRun(captures, plan.tables, plan.settings).run
     builder = run.builder
     if learned is not None:
