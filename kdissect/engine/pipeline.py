@@ -109,6 +109,8 @@ def enter(harvest: Harvest, flows: Words, completion: Completion) -> None:
     dissector, ledger = completion.dissector, completion.ledger
     ledger.enter(np.concatenate([dissector.news(), harvest.ended]), flows)
     ledger.close(harvest.ended)
+    ledger.enter(harvest.silent, flows)
+    ledger.close_silent(harvest.silent)
     ledger.stream_problems(harvest.problems)
     if dissector.unsealer is not None:
         dissector.unsealer.ended(harvest.ended)

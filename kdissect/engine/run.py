@@ -151,6 +151,7 @@ class Run:
                 self.progress(window.end)
             clock.at(TCP)
             self.about_to_finish(dissector, scanner)
+            scanner.rest()
             yield from self.taken(dissector.finish(), scanner.flows, completion)
         clock.at(REST)
         self.capture_ended(number, capture, scanner, window.end)

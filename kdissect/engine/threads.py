@@ -106,6 +106,7 @@ class _Shared:
                 yield from run.handed_on(made)
                 made = self._awaited(work)
                 self._block_ended(made, segments)
+            scanner.rest()
             work = [threads.submit(_finished, strand, scanner.flows) for strand in strands]
             yield from run.handed_on(made)
             made = self._awaited(work)

@@ -89,6 +89,10 @@ class Scanner:
         self._state[k.TOMBS] += flows.size
         self._flows[flows, PORTS] = -1
 
+    def rest(self) -> None:
+        """No more packets come: of flows only the table stays."""
+        self._table = np.zeros(0, np.int32)
+
     def carried(self) -> dict[str, Any]:
         """What another scanner needs to go on with the capture's next file."""
         return {name: getattr(self, name) for name in CARRIED}
@@ -199,7 +203,7 @@ class Scanner:
             flows[:used] = self._flows[:used]
             self._flows = flows
         size = self._table.size
-        while alive * 4 >= size:
+        while alive * 8 >= 3 * size:  # the kernel asks for more when the table is half full
             size *= 2
         self._table = np.full(size, -1, np.int32)
         self._state[k.TOMBS] = 0

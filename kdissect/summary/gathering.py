@@ -368,9 +368,8 @@ def _endpoint(ip: str | None, port: int | None) -> str:
 def _numbers(ids: pa.Array) -> npt.NDArray[np.uint64]:
     """Connection ids, 16 hex digits each, as numbers."""
     plain = ids.cast(pa.string()).drop_null()
-    digits = plain.cast(pa.binary()).to_numpy(zero_copy_only=False).astype("S16").view(np.uint8).reshape(-1, 16)
-    values = np.where(digits >= ord("a"), digits - (ord("a") - 10), digits - ord("0")).astype(np.uint64)
-    found: npt.NDArray[np.uint64] = (values << np.arange(60, -1, -4, dtype=np.uint64)).sum(axis=1, dtype=np.uint64)
+    digits = np.frombuffer(plain.buffers()[2] or b"", np.uint8)[16 * plain.offset :][: 16 * len(plain)]
+    found: npt.NDArray[np.uint64] = np.frombuffer(bytes.fromhex(digits.tobytes().decode()), ">u8").astype(np.uint64)
     return found
 
 
@@ -378,8 +377,8 @@ def _telling_digits(ids: list[npt.NDArray[np.uint64]]) -> int:
     """How many leading digits tell the ids apart, at least 4."""
     if not ids:
         return 4
-    ordered = np.unique(np.concatenate(ids))
-    differing = ordered[1:] ^ ordered[:-1]
-    if not len(differing):
-        return 4
-    return max(4, min(16, 16 - (int(differing.min()).bit_length() - 1) // 4))
+    ordered = np.concatenate(ids)
+    ordered.sort()
+    np.bitwise_xor(ordered[1:], ordered[:-1], out=ordered[:-1])
+    differing = int(np.min(ordered[:-1], where=ordered[:-1] > 0, initial=2**64 - 1))
+    return max(4, min(16, 16 - (differing.bit_length() - 1) // 4))

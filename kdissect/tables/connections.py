@@ -27,13 +27,25 @@ def connections_tables(
     `broker` is not resolved yet."""
     table = directory.connections
     size = len(table)
-    started = table.started[:size] // 1000
-    started = np.where(table.started[:size] == NULL_TIME, NEVER, started)
-    rows = np.lexsort((table.id[:size], started))
+    rows = _in_order(table.started[:size], table.id[:size])
     if wanted is not None:
         rows = rows[wanted[rows]]
     for first in range(0, max(len(rows), 1), PIECE):
-        yield _piece(directory, clients, rows[first : first + PIECE])
+        yield _piece(directory, clients, rows[first : first + PIECE].astype(np.int64))
+
+
+def _in_order(started: Int64s, ids: npt.NDArray[np.uint64]) -> Int64s:
+    """Rows by their start in microseconds, of equal ones by id. Starts mostly ascend, ids are random: only where starts
+    are equal are ids worth sorting by."""
+    when = started // 1000
+    when[started == NULL_TIME] = NEVER
+    rows = np.argsort(when, kind="stable")
+    when = when[rows]
+    equal = np.zeros(len(rows) + 1, np.bool_)
+    equal[1:-1] = when[1:] == when[:-1]
+    tied = np.flatnonzero(equal[:-1] | equal[1:])
+    rows[tied] = rows[tied][np.lexsort((ids[rows[tied]], when[tied]))]
+    return rows.astype(np.int32) if len(rows) < 1 << 31 else rows
 
 
 def _piece(directory: Directory, clients: Clients, rows: Int64s) -> pa.Table:
@@ -54,7 +66,7 @@ def columns(directory: Directory, clients: Clients, rows: Int64s) -> dict[str, C
         "broker_port": lambda: code(table.broker_port[rows]),
         "broker": lambda: directory.broker(rows),
         "started_at": lambda: instant(table.started[rows]),
-        "ended_at": lambda: instant(table.ended[rows]),
+        "ended_at": lambda: instant(_ended(table.started[rows], table.lasted[rows])),
         "start_seen": lambda: flag(table.start_seen[rows]),
         "end_reason": lambda: dictionary(table.end_reason[rows], END_REASONS),
         "is_kafka": lambda: flag(table.is_kafka[rows]),
@@ -85,5 +97,10 @@ def columns(directory: Directory, clients: Clients, rows: Int64s) -> dict[str, C
     }
 
 
-def _round_trip(ns: Int64s) -> pa.Array:
-    return optional(ns / 1e6, ns >= 0, MS)
+def _ended(started: Int64s, lasted: Int64s) -> Int64s:
+    """Times of last packets; a first one without a time lies at the epoch."""
+    return np.where(lasted < 0, NULL_TIME, np.where(started == NULL_TIME, 0, started) + lasted)
+
+
+def _round_trip(noted: Int64s) -> pa.Array:
+    return optional((noted - 1) / 1e6, noted > 0, MS)

@@ -163,18 +163,15 @@ class Directory:
     def _ensure(self, rows: npt.NDArray[Any]) -> None:
         size = len(self.connections)
         self._clients, self._brokers = grown(self._clients, size), grown(self._brokers, size)
-        fresh = np.zeros(size, np.bool_)
-        fresh[rows] = True
-        fresh &= self._clients[:size] == 0
-        new = np.flatnonzero(fresh)
+        new = np.unique(rows[self._clients[rows] == 0])
         if len(new):
             table = self.connections
             self._clients[new] = self._addresses(table.client_hi[new], table.client_lo[new]) + 1
             broker = self._addresses(table.broker_hi[new], table.broker_lo[new])
-            key = np.stack([table.capture[new], broker, table.broker_port[new]], axis=1).astype(np.int64)
-            distinct, inverse = np.unique(key, axis=0, return_inverse=True)
-            codes = [self._broker(*row) for row in distinct.tolist()]
-            write(self._brokers, new, np.array(codes, np.int32)[inverse.reshape(-1)])
+            key = table.capture[new].astype(np.int64) << 48 | broker.astype(np.int64) << 16 | table.broker_port[new]
+            distinct, inverse = np.unique(key, return_inverse=True)
+            codes = [self._broker(row >> 48, row >> 16 & 0xFFFFFFFF, row & 0xFFFF) for row in distinct.tolist()]
+            write(self._brokers, new, np.array(codes, np.int32)[inverse])
 
     def _broker(self, capture: int, ip: int, port: int) -> int:
         place = f"{self.connections.captures[capture]}{SEPARATOR}{endpoint(self.ips.texts[ip], port)}"
@@ -184,10 +181,11 @@ class Directory:
         return code
 
     def _addresses(self, high: npt.NDArray[Any], low: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
-        pairs = np.stack([high.astype(np.uint64), low.astype(np.uint64)], axis=1)
-        distinct, inverse = np.unique(pairs, axis=0, return_inverse=True)
-        codes = [self.ips.code(address(int(a), int(b))) for a, b in distinct.tolist()]
-        return np.array(codes, np.int32)[inverse.reshape(-1)]
+        tops, top = np.unique(high, return_inverse=True)
+        ends, end = np.unique(low, return_inverse=True)
+        pairs, inverse = np.unique(top * len(ends) + end, return_inverse=True)
+        codes = [self.ips.code(address(int(tops[pair // len(ends)]), int(ends[pair % len(ends)]))) for pair in pairs]
+        return np.array(codes, np.int32)[inverse]
 
     def client_ip(self, conn: npt.NDArray[Any]) -> pa.Array:
         """Client address of each row's connection."""

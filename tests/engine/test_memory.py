@@ -6,11 +6,13 @@ import io
 import struct
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.oracle.pcap import FIN, api_versions_request, api_versions_response, pcap
+from tests.bench.measure import run
+from tests.oracle.pcap import FIN, SYN, api_versions_request, api_versions_response, pcap
 from tests.oracle.pcap import Talk as _Talk
 
 SPACING_NS = 3_600_000
@@ -114,3 +116,30 @@ def test_a_million_connections() -> None:
     print(f"{some} connections: {small >> 20} MB; {many}: {large >> 20} MB; {each:.0f} bytes for each more")
     assert (some, many) == (200_000, 1_000_000)
     assert each < 250
+
+
+@pytest.mark.bench
+def test_three_million_half_open_connections_stay_within_memory(tmp_path: Path) -> None:
+    """A flood of SYNs from ever new endpoints."""
+    count = 3_000_000
+    packet = np.zeros((count, 70), np.uint8)
+    number = np.arange(count)
+    packet[:, 16:][:, [12, 14, 22, 23, 46, 47]] = [8, 0x45, 64, 6, 0x50, SYN]
+    packet[:, [8, 12]] = 54
+    for column, value, width, order in (
+        (0, 1_700_000_000 + number // 10**5, 4, "<"), (4, number % 10**5 * 10, 4, "<"),
+        (32, np.full(count, 40), 2, ">"),
+        (42, 0x0B000000 + number // 30_000, 4, ">"), (46, np.full(count, 0x0A000001), 4, ">"),
+        (50, 1024 + number % 30_000, 2, ">"), (52, np.full(count, 9092), 2, ">"),
+        (54, number * 2654435761 % 2**32, 4, ">"),
+    ):  # fmt: skip
+        packet[:, column : column + width] = value.astype(f"{order}u{width}").view(np.uint8).reshape(count, width)
+    path = tmp_path / "flood.pcap"
+    path.write_bytes(pcap([]))
+    with path.open("ab") as file:
+        packet.tofile(file)
+    packet = np.zeros((0, 0), np.uint8)
+    screen = run([sys.executable, "-m", "kdissect", str(path)])
+    print(f"{screen.cpu / count * 1e6:.2f} us a packet, {screen.peak / 1e6:.0f} MB")
+    assert screen.code == 0
+    assert screen.peak <= 512 * 10**6

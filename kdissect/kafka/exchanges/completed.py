@@ -170,10 +170,11 @@ class Connections:
     """uint64."""
     client_port: Ints
     broker_port: Ints
-    """int32."""
+    """uint16."""
     started: Ints
-    ended: Ints
-    """int64 ns: first and last packet."""
+    """int64 ns: first packet."""
+    lasted: Ints
+    """int64 ns from the first packet to the last, -1 when that one has no time."""
     start_seen: Flags
     end_reason: Ints
     """int8: index into END_REASONS."""
@@ -195,7 +196,7 @@ class Connections:
     rtt_min_ns: Ints
     rtt_max_ns: Ints
     client_rtt_ns: Ints
-    """int64 ns; of round trips -1 null: to the broker (median, extremes) and to the client."""
+    """int64 ns; of round trips one more, 0 null: to the broker (median, extremes) and to the client."""
     rtt_kind: Ints
     """int8: index into NETWORK_KINDS, -1 null."""
     lost_segments: Ints

@@ -8,7 +8,7 @@ when a kernel asks for room, and moves bytes that are still needed out of the wi
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from kdissect.kafka.streams.connection_kernel import (
     run,
 )
 from kdissect.kafka.streams.fit import Programs
+from kdissect.kafka.streams.half_open import SILENT, HalfOpen
 from kdissect.kafka.streams.kept_bytes import GIVE_UP, LEAVE, MOVE, keep
 from kdissect.kafka.streams.resting import Parked
 from kdissect.kafka.streams.state import (
@@ -64,6 +65,7 @@ from kdissect.tcp.layout import (
 C, K, N, R = offsets(Connection), offsets(Control), offsets(Node), offsets(Request)
 
 NO_SEGMENTS: Words = np.zeros((0, SEGMENT_COLUMNS), np.int64)
+NONE_SILENT: Records = np.zeros(0, SILENT)
 
 ROOM = 8 << 20
 """Words for structs at first: enough for some thousand connections. Pages that nobody writes to cost nothing."""
@@ -93,6 +95,8 @@ class Harvest:
     """Finished connections: `Connection`, see `kdissect.tcp.layout`."""
     problems: Records
     """`Problem`."""
+    silent: Records = field(default_factory=lambda: NONE_SILENT)
+    """Connections of one packet without payload, from begin to end: `SILENT`."""
 
 
 class Dissector:
@@ -115,6 +119,7 @@ class Dissector:
         self._nodes = 0
         self._ended: list[Words] = []
         self._parked = Parked()
+        self._half_open = HalfOpen()
         self._now = 0
         self._names: list[str] = []
         M = self.M
@@ -204,16 +209,14 @@ class Dissector:
         if order is None:
             order = by_flow(segments, flows)
         if flows > len(self.conn_of):
-            grown = np.full(max(flows, 2 * len(self.conn_of)), -1, np.int64)
+            grown = np.full(flows + flows // 4, -1, np.int64)
             grown[: len(self.conn_of)] = self.conn_of
             self.conn_of = grown
         if self._parked.count:
             self._bring_back(self._parked.asked(segments[:, FLOW] >> 1))
-        self.M[K.resume] = 0
-        self.M[K.phase] = 0
-        self._aim()
-        yield from self._drive(segments, order, PACKETS)
         self._now = now = int(segments[:, TIME].max())
+        if len(order):
+            yield from self._take(*self._half_open.sort_out(segments, order, self.conn_of))
         while True:
             rows = self._connections
             M = self.M
@@ -224,6 +227,13 @@ class Dissector:
             if not len(due):
                 break
             self._bring_back(due)
+
+    def _take(self, segments: Words, order: Words) -> Iterator[Harvest]:
+        """Drive these of the segment rows."""
+        self.M[K.resume] = 0
+        self.M[K.phase] = 0
+        self._aim()
+        yield from self._drive(segments, order, PACKETS)
 
     def _bring_back(self, flows: Words) -> None:
         """Connections of these flows rest no longer."""
@@ -240,7 +250,7 @@ class Dissector:
         """
         flows = np.unique(np.concatenate(self._ended)) if self._ended else np.zeros(0, np.int64)
         self._ended.clear()
-        flows = flows[(self.conn_of[flows] < 0) & ~self._parked.holds(flows)]
+        flows = flows[(self.conn_of[flows] == -1) & ~self._parked.holds(flows)]
         if len(flows) and len(ahead):
             used = np.zeros(max(len(self.conn_of), int(ahead[:, FLOW].max() >> 1) + 1), np.bool_)
             used[ahead[:, FLOW] >> 1] = True
@@ -253,6 +263,8 @@ class Dissector:
     def known_flows(self, flows: int) -> Words:
         """Which of so many flows have a connection that may still change: open, or ended and not forgotten yet."""
         known = self._parked.holds(np.arange(flows))
+        half_open = self.conn_of[:flows] < -1
+        known[: len(half_open)] |= half_open
         rows = self._connections[self.M[self._connections + C.number] >= 0]
         known[self.M[rows + C.flow]] = True
         return np.flatnonzero(known)
@@ -266,6 +278,15 @@ class Dissector:
             if not self._parked.count:
                 break
             self._bring_back(self._parked.some())
+        for flows in self._half_open.lots(self.conn_of):
+            silent, others = self._half_open.single(flows, self.conn_of)
+            silent["number"] = self.M[K.number] + np.arange(len(silent))
+            self.M[K.number] += len(silent)
+            yield self._harvest(silent)
+            segments = self._half_open.take(others, self.conn_of)
+            yield from self._take(segments, np.arange(len(segments)))
+            places = self.conn_of[others]
+            yield from self._finish(places[places >= 0])
 
     def renumber(self) -> Words:
         """Number the connections that are left anew, from 0 on in their order; the numbers that they had."""
@@ -326,7 +347,7 @@ class Dissector:
         place = self.window.locate(at, size)
         return self.window.data[place : place + size].tobytes() if place >= 0 else b""
 
-    def _harvest(self) -> Harvest:
+    def _harvest(self, silent: Records = NONE_SILENT) -> Harvest:
         M = self.M
         exchanges, ended, problems = int(M[K.out]), int(M[K.ended]), int(M[K.problems])
         M[K.ended] = 0
@@ -334,7 +355,8 @@ class Dissector:
         finished = structs(Connection, M, E_BASE, ended).copy()
         if ended:
             self._ended.append(finished["flow"].copy())
-        return Harvest(structs(Exchange, M, X_BASE, exchanges), finished, structs(Problem, M, P_BASE, problems).copy())
+        found = structs(Problem, M, P_BASE, problems).copy()
+        return Harvest(structs(Exchange, M, X_BASE, exchanges), finished, found, silent)
 
     def used(self) -> None:
         """The exchanges of the last harvest are not needed any more."""
@@ -374,6 +396,7 @@ class Dissector:
             "names": self.A[NAMES:names],
             "kept": self.A[KEPT_BASE:],
             "conn_of": self.conn_of,
+            "half_open": self._half_open.carried(self.conn_of),
             "connections": self._connections,
             "requests": self._requests,
         }
@@ -394,6 +417,7 @@ class Dissector:
         self.A[NAMES : NAMES + len(names)] = names
         self.A[KEPT_BASE:] = kept
         self.conn_of = carried["conn_of"].astype(np.int64)
+        self._half_open.go_on(carried["half_open"].astype(np.int64), self.conn_of)
         self._connections = carried["connections"].astype(np.int64)
         self._requests = carried["requests"].astype(np.int64)
         self._nodes = int(self.M[K.nodes_left])
