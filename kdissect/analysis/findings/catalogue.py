@@ -183,9 +183,8 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         "transaction_timed_out": Kind(
             "client",
             "Commit sooner, or raise the producer's transaction.timeout.ms (up to transaction.max.timeout.ms).",
-            "As producer_fenced, where no other producer registered the transactional id and this one wrote "
-            "nothing for "
-            "its transaction.timeout.ms.",
+            "As producer_fenced, or an EndTxn that was answered INVALID_TXN_STATE, where no other producer registered "
+            "the transactional id and this one wrote nothing for its transaction.timeout.ms.",
             "`exchanges`, `producer_ids` (transaction_timeout_ms), `producers` (sent_at)",
             "The coordinator's own abort, where its markers are not in the capture.",
             "stories/txn_timeout",

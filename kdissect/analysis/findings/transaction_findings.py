@@ -29,6 +29,7 @@ from kdissect.analysis.grouping import group
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, ints, times
 
 FENCED = {"INVALID_PRODUCER_EPOCH": 47, "TRANSACTION_COORDINATOR_FENCED": 52, "PRODUCER_FENCED": 90}
+END_TXN, INVALID_TXN_STATE = 26, 48
 UNSUPPORTED_VERSION = 35
 HELD_BACK_MS = 1000.0
 """How long a last stable offset stands still behind the high watermark: transactions usually commit within a second."""
@@ -105,6 +106,30 @@ def fencing(tables: Tables) -> list[Finding]:
             tables, kind, HIGH, text, "exchanges", condition, client_id=client, transactional_id=transactional_id
         )
     return found + _outdated(tables)
+
+
+def late_ends(tables: Tables) -> list[Finding]:
+    """Transactions that the coordinator had given up when their producer came to end them: EndTxn is refused as of no
+    open transaction where the producer knows no newer epoch."""
+    exchanges = get(tables, "exchanges")
+    late = (ints(exchanges, "api_key") == END_TXN) & (ints(exchanges, "error_code", 0) == INVALID_TXN_STATE)
+    if not late.any():
+        return []
+    groups, at = group(exchanges, ["client_id"]), times(exchanges, "request_first_at")
+    known = started(tables)
+    found = []
+    for code in np.flatnonzero(groups.count(late)).tolist()[:MOST_CLIENTS]:
+        client = groups.keys["client_id"][code].as_py()
+        mine = np.flatnonzero(late & (groups.code == code))
+        kind, reason, transactional_id = _why(tables, client, int(at[mine].min()), known)
+        if kind != "transaction_timed_out":
+            continue  # the error itself is told
+        text = f"{who(client)} was told {times_over(len(mine))} that its transaction is open no more: {reason}"
+        condition = both(equals("client_id", client), f"api = 'EndTxn' and error_code = {INVALID_TXN_STATE}")
+        found += finding(
+            tables, kind, HIGH, text, "exchanges", condition, client_id=client, transactional_id=transactional_id
+        )
+    return found
 
 
 def _why(tables: Tables, client: str | None, when: int, known: list[Started]) -> tuple[str, str, str | None]:
@@ -252,4 +277,4 @@ def _writer(
     return "", None, None
 
 
-FINDERS = (fencing, held_back)
+FINDERS = (fencing, late_ends, held_back)
