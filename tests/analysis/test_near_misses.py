@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+import kdissect
 from kdissect.analysis.findings import findings
 from tests.analysis.wire import made
+from tests.conftest import ROOT
 
 SECOND = 1_000_000
 START = 1_790_000_000 * SECOND
@@ -107,9 +109,17 @@ def snapped(packets: float) -> Rows:
     return {"capture_quality": [{"capture": "c", "measure": "snapped_packets", "value": packets}]}
 
 
+def followers(waited: float) -> Rows:
+    row = {"exchange_id": f"{1:016x}:0", "broker": "1", "client_id": "p", "requested_at": START,
+           "replication_ms": waited, "waited_for": [2]}  # fmt: skip
+    return {"produces": [row]}
+
+
 FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
     ("leader_moved", "low", lambda: leaders(1.0), [lambda: leaders(1.0, None), lambda: leaders(1.0, 2)]),
     ("leader_moved", "info", lambda: leaders(0.9), []),
+    ("slow_followers", "info", lambda: followers(1000.0), [lambda: followers(999.0)]),
+    ("slow_followers", "medium", lambda: followers(10_000.0), []),
     ("commit_per_record", "low", lambda: commits(100, 4.9, 1),
      [lambda: commits(99, 4.0, 1), lambda: commits(100, 5.1, 1), lambda: commits(100, 4.9, 2)]),
     ("commits_fall_behind", "medium", lambda: lags(10, 300, 600, 900, 1010),
@@ -139,3 +149,16 @@ def test_a_rule_fires_and_a_near_miss_does_not(
     assert told(fires(), kind) == [severity]
     for miss in misses:
         assert told(miss(), kind) == []
+
+
+def test_whom_a_produce_waited_for_is_said() -> None:
+    """A partition's new leader waited for the broker that had led it: half a second and more, at most 942 ms."""
+    path = ROOT / "captures" / "stories" / "leader_move.pcap.zst"
+    found = kdissect.open(path, slow=0.5).table("findings", where="id = 'slow_followers'").to_pylist()
+    rows = kdissect.open(path).table("produces", where="replication_ms >= 500").to_pylist()
+    (one,) = found
+    assert (one["cause"], one["broker"], one["client_id"], one["count"]) == ("follower", "3", "p9", len(rows))
+    assert "the longest 942 ms" in one["text"]
+    followers = {node for row in rows for node in row["waited_for"] or ()}
+    assert followers
+    assert all(f"broker {node} (" in one["text"] for node in followers)

@@ -64,6 +64,8 @@ def told_of(name: str, table: pa.Table, given: Limits = LIMITS) -> pa.Table:
             pc.is_in(table["api_key"], pa.array(LOOKED_AT, table["api_key"].type)),
             pa.array(broker_findings.first_and_last(table)),
         ]
+    elif name == "produces":
+        kept = [pc.greater_equal(table["replication_ms"], given.slow_ms)]
     elif name == "groups":
         kept = [
             pc.is_in(table["event"].cast(pa.string()), pa.array(("join", "sync", "leave", "share_heartbeat"))),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,7 @@ from kdissect.analysis.findings.evidence import (
     instant,
     listed,
     many,
+    times_over,
 )
 from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.grouping import group
@@ -245,5 +247,38 @@ def _one_client(rows: pa.Table) -> dict[str, Any]:
     return {"client_id": names[0]} if len(names) == 1 and names[0] is not None else {}
 
 
-FINDERS = (stalled, slow, slow_fetches)
+def slow_followers(tables: Tables, given: Limits) -> list[Finding]:
+    """Produce requests that waited long for followers, leader by leader, and which followers they waited for."""
+    produces = get(tables, "produces")
+    waited = np.nan_to_num(reals(produces, "replication_ms"))
+    slow = waited >= given.slow_ms
+    if not slow.any():
+        return []
+    groups = group(produces, ["broker"])
+    found = []
+    for code in np.flatnonzero(groups.count(slow)).tolist():
+        broker = groups.keys["broker"][code].as_py()
+        mine = np.flatnonzero(slow & (groups.code == code))
+        rows = produces.take(pa.array(mine))
+        followers = Counter(node for nodes in rows["waited_for"].to_pylist() for node in nodes or ())
+        clients = sorted({str(name) for name in rows["client_id"].to_pylist() if name is not None})
+        total = float(waited[mine].sum())
+        text = (
+            f"{many(len(mine), 'Produce request')} to broker {broker}{' of ' + listed(clients) if clients else ''} "
+            f"waited {duration(given.slow_ms)} or more for followers ({duration(total)} in all, the longest "
+            f"{duration(float(waited[mine].max()))})."
+        )
+        if followers:
+            last = listed(f"broker {node} ({times_over(count)})" for node, count in followers.most_common())
+            text = f"{text[:-1]}: {last}."
+        condition = both(equals("broker", broker), f"replication_ms >= {given.slow_ms:g}")
+        severity = MEDIUM if total >= given.lost_ms else INFO
+        found += finding(
+            tables, "slow_followers", severity, text, "produces", condition, broker=broker,
+            client_id=clients[0] if len(clients) == 1 else None,
+        )  # fmt: skip
+    return found
+
+
+FINDERS = (stalled, slow, slow_fetches, slow_followers)
 """These read limits that people set."""

@@ -292,6 +292,16 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             "Whether anybody minded.",
             "k4_admin_sweep",
         ),
+        "slow_followers": Kind(
+            "follower",
+            "Look at that follower: its disks, its load, its way to the leader (replica.lag.time.max.ms is how long it "
+            "is waited for).",
+            "Produce requests with acks=all that waited `--slow` (1 s) or more for followers. Medium from 10 s in all "
+            "on.",
+            "`produces` (replication_ms, waited_for, client_id)",
+            "Which follower, where its own fetches are not in the capture.",
+            "stories/leader_move",
+        ),
         "leader_moved": Kind(
             "unknown",
             "See why it moved (a broker that stopped, a reassignment, preferred leaders); clients that ask the old "
