@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections import UserDict
+from importlib import import_module
+from typing import Any, cast
 
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from kdissect.cli.asking import sql
-from kdissect.cli.bulk import spark
-from kdissect.cli.conversation import stream
-from kdissect.cli.copies import cut, redact
-from kdissect.cli.crosschecking import crosscheck
-from kdissect.cli.live.top_command import top as top_command
-from kdissect.cli.manual import man
 from kdissect.cli.opening import named, open_capture, small
 from kdissect.cli.options import (
     capture_arguments,
@@ -29,9 +24,6 @@ from kdissect.cli.options import (
     time_options,
 )
 from kdissect.cli.printing import terminal
-from kdissect.cli.traffic import traffic
-from kdissect.cli.wireshark.annotate_command import annotate
-from kdissect.cli.wireshark.plugin_command import wireshark
 
 PROGRAM = "kdissect"
 COMPLETION = "_KDISSECT_COMPLETE"
@@ -64,6 +56,24 @@ Examples:
   kdissect schema Fetch 12 request                   a layout on the wire
   tcpdump -i eth0 -w - port 9092 | kdissect -        a capture from standard input
 """
+
+
+class Commands(UserDict[str, click.Command]):
+    """Commands by name. One that lies in a module of its own is imported when it is asked for."""
+
+    def later(self, name: str, place: str) -> None:
+        """A command that is `place`: `module:name`."""
+        self.data[name] = cast("Any", place)
+
+    def __getitem__(self, name: str) -> click.Command:
+        found: Any = self.data[name]
+        if isinstance(found, str):
+            module, _, inside = found.partition(":")
+            found = self.data[name] = getattr(import_module(module), inside)
+        return cast("click.Command", found)
+
+
+COMMANDS = Commands()
 
 
 class Main(click.Group):
@@ -111,7 +121,7 @@ def table_names(ctx: click.Context, parameter: click.Parameter, incomplete: str)
     return [name for name in TABLES if name.startswith(incomplete)]
 
 
-@click.group(cls=Main, add_help_option=False)
+@click.group(cls=Main, add_help_option=False, commands=COMMANDS)
 def main() -> None:
     """Turn captures of Kafka traffic into tables."""
 
@@ -403,17 +413,17 @@ def tables(name: str | None) -> None:
     terminal.put([f"{table.name:<{width}}  one row per {table.row}" for table in declaration.TABLES.values()])
 
 
-main.add_command(stream)
-main.add_command(sql)
-main.add_command(traffic)
-main.add_command(cut)
-main.add_command(redact)
-main.add_command(crosscheck)
-main.add_command(spark)
-main.add_command(top_command)
-main.add_command(annotate)
-main.add_command(wireshark)
-main.add_command(man)
+COMMANDS.later("stream", "kdissect.cli.conversation:stream")
+COMMANDS.later("sql", "kdissect.cli.asking:sql")
+COMMANDS.later("traffic", "kdissect.cli.traffic:traffic")
+COMMANDS.later("cut", "kdissect.cli.copies:cut")
+COMMANDS.later("redact", "kdissect.cli.copies:redact")
+COMMANDS.later("crosscheck", "kdissect.cli.crosschecking:crosscheck")
+COMMANDS.later("spark", "kdissect.cli.bulk:spark")
+COMMANDS.later("top", "kdissect.cli.live.top_command:top")
+COMMANDS.later("annotate", "kdissect.cli.wireshark.annotate_command:annotate")
+COMMANDS.later("wireshark", "kdissect.cli.wireshark.plugin_command:wireshark")
+COMMANDS.later("man", "kdissect.cli.manual:man")
 
 
 @main.command(short_help="Completion for bash, zsh or fish.")
