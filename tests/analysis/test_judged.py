@@ -223,7 +223,13 @@ def test_every_number_fits_its_evidence(name: str) -> None:
 def _without_names(one: dict[str, Any], shown: pa.Table, tables: dict[str, pa.Table]) -> str:
     """The sentence without names of clients, brokers, topics, ids and files."""
     names: set[str] = set()
-    for table in (shown, tables["connections"], tables["exchanges"], tables["producer_ids"]):
+    for table in (
+        shown,
+        tables["fetch_partitions"].select(["topic"]),
+        tables["connections"],
+        tables["exchanges"],
+        tables["producer_ids"],
+    ):
         for column in table.column_names:
             if pa.types.is_string(table.schema.field(column).type) or pa.types.is_dictionary(
                 table.schema.field(column).type

@@ -74,6 +74,7 @@ def told_of(name: str, table: pa.Table, given: Limits = LIMITS) -> pa.Table:
     elif name == "fetch_partitions":
         kept = [
             pc.is_valid(table["lag"]),
+            pc.not_equal(table["error_code"], 0),
             pc.greater_equal(table["last_stable_offset"], 0),
             pc.greater_equal(table["record_bytes"], table["partition_max_bytes"]),
         ]

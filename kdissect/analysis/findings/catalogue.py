@@ -236,8 +236,8 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             "See whether the topic was deleted or its name is wrong; or let brokers create it "
             "(auto.create.topics.enable).",
             "UNKNOWN_TOPIC_OR_PARTITION and UNKNOWN_TOPIC_ID. Info for less than ten answers that no Produce got.",
-            "`exchanges` (error, client_id)",
-            "Whether the topic was deleted or never there.",
+            "`exchanges` (error, client_id), `fetch_partitions` (error_code, topic)",
+            "Whether the topic was deleted or never there, and which one, of APIs other than Fetch.",
             "k4_slow_and_throttled",
         ),
         "member_unknown": Kind(

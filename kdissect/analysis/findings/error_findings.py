@@ -143,7 +143,19 @@ def _told(tables: Tables, rows: pa.Table, code: int, api: Int64s, data: bool) ->
     text = f"{name}: {many(len(rows), 'answer')} ({listed(parts, NAMED)}){when}."
     apis = pc.unique(rows["api"].cast(pa.string())).to_pylist()
     condition = both(f"error_code = {code}", among("api", sorted(apis)))
-    return finding(tables, kind, severity, text, "exchanges", condition, **_only(rows))
+    about = _only(rows)
+    topics = _fetched_in_vain(tables, code) if code in MISSING.values() else []
+    if topics:
+        text = f"{text[:-1]}; Fetch asked for {listed(topics, NAMED)}."
+        about |= {"topic": topics[0]} if len(topics) == 1 else {}
+    return finding(tables, kind, severity, text, "exchanges", condition, **about)
+
+
+def _fetched_in_vain(tables: Tables, code: int) -> list[str]:
+    """Topics, or ids of topics, that Fetch answers say this error of."""
+    partitions = get(tables, "fetch_partitions")
+    rows = partitions.filter(pa.array(ints(partitions, "error_code", 0) == code))
+    return sorted(str(name) for name in pc.unique(rows["topic"].cast(pa.string())).to_pylist() if name)
 
 
 def judged(code: int, api: Int64s, data: bool, count: int, span_ms: float, followers: bool) -> tuple[str, str]:
