@@ -102,6 +102,14 @@ class Analysis:
         first, last = (None if one is None else one // 1000 for one in span)
         return time_budget(self._capture.tables(asked), by, every, first, last)
 
+    def both_ends(self) -> pa.Table:
+        """Of captures that were given together, the exchanges that two of them saw, and what each way took between
+        them, clocks aligned: rows of `kdissect.analysis.both_ends.WAYS`. How the clocks stand to each other is the
+        table `clock_offsets`."""
+        from kdissect.analysis.both_ends import ways
+
+        return ways(self._capture.tables(readers.CLOCKS.tables)["exchanges"])
+
     def findings(self) -> pa.Table:
         """The table `findings`: sentences with their evidence, worst first."""
         return self._capture.table("findings")

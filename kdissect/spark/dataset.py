@@ -224,6 +224,8 @@ class Dataset(Mapping[str, "DataFrame"]):
             return self._findings()
         if name == "time_budget":
             return self._budget()
+        if name == "clock_offsets":
+            return self._clocks()
         if name == "producers":
             return self._producers()
         plain = partial(_plain, name=name, plan=self.plan, names=self.names)
@@ -365,6 +367,11 @@ class Dataset(Mapping[str, "DataFrame"]):
         rows = rows.unionByName(decoded.where(decoded["table"].isin(list(analysing.BUDGET_DECODED)))).repartition(1)
         make = partial(analysing.budget, plan=self.plan, names=self.names)
         return rows.mapInArrow(make, spark_schema(self._schema("time_budget")))
+
+    def _clocks(self) -> DataFrame:
+        rows = self._decoded.where("table = 'exchanges'").repartition(1)
+        make = partial(analysing.clocks, plan=self.plan, names=self._names)
+        return rows.mapInArrow(make, spark_schema(self._schema("clock_offsets")))
 
     def _producers(self) -> DataFrame:
         sent = self._decoded.where(f"table = '{decoding.SENT}'").repartition(1)

@@ -193,7 +193,8 @@ class Directory:
 
     def broker_ip(self, conn: npt.NDArray[Any]) -> pa.Array:
         """Broker address of each row's connection."""
-        return dictionary(np.array(self._broker_ips, np.int32)[self.broker_codes(conn)], self.ips.texts)
+        codes = self.broker_codes(conn)  # fills in what they stand for
+        return dictionary(np.array(self._broker_ips, np.int32)[codes], self.ips.texts)
 
     def broker(self, conn: npt.NDArray[Any]) -> pa.Array:
         """The broker, not resolved yet: `capture<TAB>ip:port`."""

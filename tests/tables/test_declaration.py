@@ -65,6 +65,7 @@ CONTRACT = {
     "topics": "topic_id, topic, first_seen_at, partitions, source",
     "time_budget": "by, subject, at, until, wall_ms, agreed_ms, throttled_ms, broker_ms, replication_ms, network_ms, "
     "own_ms, idle_ms, unknown_ms, exchanges",
+    "clock_offsets": "first, second, connections, offset_ms, drift_ppm, uncertainty_ms",
     "findings": "id, severity, cause, text, advice, first_at, last_at, broker, client_id, group_id, topic, partition, "
     "transactional_id, incident, table, filter, count, first_exchange_id",
     "capture_quality": "capture, file, measure, value, text",

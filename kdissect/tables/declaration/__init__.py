@@ -21,7 +21,7 @@ from kdissect.tables.declaration.apis import (
     PRODUCER_IDS,
     TOPICS,
 )
-from kdissect.tables.declaration.diagnosis import CAPTURE_QUALITY, FINDINGS, PROBLEMS, TIME_BUDGET
+from kdissect.tables.declaration.diagnosis import CAPTURE_QUALITY, CLOCK_OFFSETS, FINDINGS, PROBLEMS, TIME_BUDGET
 from kdissect.tables.declaration.fetching import FETCH_PARTITIONS, FETCHES
 from kdissect.tables.declaration.model import Column, Table
 from kdissect.tables.declaration.producing import PRODUCE_PARTITIONS, PRODUCES
@@ -54,6 +54,7 @@ TABLES: Mapping[str, Table] = MappingProxyType(
             API_VERSIONS,
             TOPICS,
             TIME_BUDGET,
+            CLOCK_OFFSETS,
             FINDINGS,
             CAPTURE_QUALITY,
             PROBLEMS,

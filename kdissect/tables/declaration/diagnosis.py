@@ -41,6 +41,28 @@ TIME_BUDGET = table(
     when="at until",
 )
 
+CLOCK_OFFSETS = table(
+    "clock_offsets",
+    "pair of captures that saw the same exchanges (both of them have rows of these)",
+    Column("first", TEXT, "The capture nearer the client."),
+    Column("second", TEXT, "The other one."),
+    Column("connections", COUNT, "Connections that both saw."),
+    Column("exchanges", COUNT, "Exchanges that both saw."),
+    Column("offset_ms", MS, "Add it to the second's times to get the first's, when the first such exchange began."),
+    Column("drift_ppm", REAL, "How offset_ms changes: microseconds a second."),
+    Column(
+        "uncertainty_ms",
+        MS,
+        "Half of the least that both ways took together: a constant difference between them cannot be told from an "
+        "offset.",
+    ),
+    Column("up_ms", MS, "Median of what requests took from the first to the second, clocks aligned."),
+    Column("down_ms", MS, "Median of what responses took back."),
+    made=By.CLOCKS,
+    key=(),
+    on_request=True,
+)
+
 FINDINGS = table(
     "findings",
     "finding",

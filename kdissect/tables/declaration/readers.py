@@ -218,6 +218,11 @@ BUDGET = reader(
 BUDGET_TOPICS = reader(
     "time budgets of topics", fetch_partitions="exchange_id topic", produce_partitions="exchange_id topic"
 )
+CLOCKS = reader(
+    "clocks of captures that saw the same exchanges",
+    exchanges="exchange_id capture connection_id client_ip client_port broker_ip broker_port api_key correlation_id "
+    "request_bytes response_bytes request_last_at response_first_at",
+)
 MATCHING = reader(
     "comparing two captures, besides latency",
     exchanges="connection_id client_ip client_port broker_ip broker_port correlation_id request_last_at error hold "
