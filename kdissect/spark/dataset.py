@@ -370,7 +370,7 @@ class Dataset(Mapping[str, "DataFrame"]):
 
     def _clocks(self) -> DataFrame:
         rows = self._decoded.where("table = 'exchanges'").repartition(1)
-        make = partial(analysing.clocks, plan=self.plan, names=self._names)
+        make = partial(analysing.clocks, plan=self.plan, names=self.names)
         return rows.mapInArrow(make, spark_schema(self._schema("clock_offsets")))
 
     def _producers(self) -> DataFrame:
