@@ -31,6 +31,8 @@ SNAPSHOTS = "_snapshots"
 NEWEST = "newest"
 COMMITTED = ".committed"
 """What a snapshot's name ends with once it is complete, where tables are moved one by one."""
+BEFORE = "before-"
+"""What the folder's name begins with that a snapshot's tables have driven those of before into."""
 _NUMBER = re.compile(r"\d{6,}")
 
 
@@ -114,7 +116,8 @@ class MovedTables:
         for name in names:
             if name.endswith(COMMITTED):
                 self._move(name.removesuffix(COMMITTED))
-        numbers = [int(name) for name in _numbered(name.removesuffix(COMMITTED) for name in names)]
+        plain = (name.removesuffix(COMMITTED).removeprefix(BEFORE) for name in names)
+        numbers = [int(name) for name in _numbered(plain)]
         self._mine = f"{max(numbers, default=0) + 1:06}"
 
     def place(self, table: str) -> str:
@@ -126,7 +129,7 @@ class MovedTables:
         self._files.write(f"{self._below}/{self._mine}{COMMITTED}", "\n".join(tables).encode())
         self._move(self._mine)
         for name in self._files.names(self._below):
-            if name != f"before-{self._mine}":
+            if name != f"{BEFORE}{self._mine}":
                 self._files.delete(f"{self._below}/{name}")
 
     def _move(self, mine: str) -> None:
@@ -136,7 +139,7 @@ class MovedTables:
             fresh, place = f"{self._below}/{mine}/{table}", f"{self._folder}/{table}"
             if self._files.exists(fresh):
                 if self._files.exists(place):
-                    self._files.rename(place, f"{self._below}/before-{mine}/{table}")
+                    self._files.rename(place, f"{self._below}/{BEFORE}{mine}/{table}")
                 self._files.rename(fresh, place)
         self._files.delete(note)
 
