@@ -10,6 +10,8 @@ Offsets are tried in order; each is rejected, accepted, or waits for more bytes:
   first request captured (its own request came earlier), if the next response follows it.
 - A frame that the window cannot hold whole (too large, cut by the snap length, or with a hole in it) is taken when it
   begins a segment, all of it that is there fits, and a waiting id or a client id vouches for it.
+- Where packets are cut and the connection was met in its middle no body can be tried: there requests are told by what
+  their headers alone say, one behind the other (`tiling`).
 - Where the first bytes of a connection are there, its first frame must be a request: anything else is not Kafka, and
   the connection is left alone. A body that fits no layout is still believed there if its frame ends where the segment
   ends.
@@ -59,6 +61,7 @@ from kdissect.kafka.streams.state import (
     request_at,
     signed32,
 )
+from kdissect.kafka.streams.tiling import BROKEN, TILED, judged
 from kdissect.kernels.kernel import part
 from kdissect.kernels.records import Bytes, Int, Words
 from kdissect.problems import Kind
@@ -78,6 +81,9 @@ NEAR = 256
 """How far below the first captured correlation id a response may lie whose request came before the capture began."""
 STEP = 4
 """What looking at one of the requests that wait costs, in bytes read by trials."""
+
+TILE = 64
+"""What looking at one header costs."""
 
 REJECT, ACCEPT, WAIT, HOLD = 0, 1, 2, 3
 """HOLD: requests wait behind a hole, among them perhaps the one that is answered here."""
@@ -145,10 +151,13 @@ def _trial(A: Bytes, sk: Skim, direction: Direction, begin: Int, end: Int, progr
 
 
 @part
-def _seconded(M: Words, A: Bytes, other: Direction, o: Int, n: Int, closed: bool, correlation: Int) -> Int:
+def _seconded(M: Words, A: Bytes, other: Direction, first: Int, o: Int, n: Int, closed: bool) -> Int:
     """Judge a first request that fits but does not name its client, as small numbers in any protocol might: the `other`
-    direction must begin with an answer to it, or the frame behind it (at `o`) read as a request too."""
+    direction must begin with an answer to it, or the frame behind it (at `o`) read as a request too: with an empty
+    client id, which any zeros are, one of the same key and version and a higher id."""
     begins = other.begin16a
+    correlation = signed32(A, first + 8)
+    empty = be16(A, first + 12) == 0
     if other.begun == 1 and begins != 0:
         size = (begins >> 32) & 0xFFFFFFFF
         answers = ((begins + 0x80000000) & 0xFFFFFFFF) - 0x80000000 == correlation
@@ -156,8 +165,12 @@ def _seconded(M: Words, A: Bytes, other: Direction, o: Int, n: Int, closed: bool
     if n - o >= 14:
         size = be32(A, o)
         follows = LEAST_REQUEST <= size <= MAX_REQUEST and known_header(M, A, o + 4, min(n - o - 4, size), size)
+        if empty:
+            follows = follows and be32(A, o + 4) == be32(A, first + 4) and 0 < signed32(A, o + 8) - correlation <= NEAR
         return ACCEPT if follows else REJECT
-    return ACCEPT if closed else WAIT
+    if closed:
+        return REJECT if empty else ACCEPT
+    return WAIT
 
 
 @part
@@ -202,12 +215,14 @@ def _request_candidate(
         if _trial(A, sk, direction, body, o + 4 + size, program) == FITS:
             if named or connection.kafka == 1:
                 return ACCEPT
-            return _seconded(M, A, opposite(connection, direction), o + 4 + size, n, closed, signed32(A, o + 8))
+            return _seconded(M, A, opposite(connection, direction), o, o + 4 + size, n, closed)
         return ACCEPT if vouched or (at_start and clean and named and n - o - 4 == size) else REJECT
     if not closed and size <= WINDOW - 4:
         return WAIT
     if not closed and have < ENOUGH:
         return WAIT
+    if at_start and api == ApiKey.PRODUCE and be16(A, o + 12) == 0:
+        return REJECT  # zeros, such as those that a client of Zookeeper begins with
     if at_start or vouched:
         return ACCEPT
     named = 0 < be16(A, o + 12) < 0x8000
@@ -369,6 +384,30 @@ def _first_bytes(A: Bytes, o: Int, n: Int) -> Int:
 
 
 @part
+def _by_headers(M: Words, b: Bytes, A: Bytes, connection: Connection, direction: Direction) -> Int:
+    """Look for requests whose bodies were cut off. ACCEPT: the first one is the window's beginning now."""
+    before = np.int64(0)
+    piece = direction.head
+    while piece >= 0 and direction.budget > 0:
+        node = node_at(M, piece)
+        following, length = node.next, node.length if node.at >= 0 else 0
+        if node.position == 1 and node.at >= 0:
+            verdict, steps = judged(M, b, A, connection, direction, opposite(connection, direction), piece)
+            direction.budget -= TILE * steps
+            if verdict == TILED:
+                _drop_before(M, direction, before)
+                _drop_gaps(M, direction)
+                return ACCEPT
+            if connection.kafka == 1 and verdict != BROKEN:
+                return WAIT if before == 0 else REJECT
+        if connection.kafka == 1:
+            return REJECT
+        before += length
+        piece = following
+    return REJECT
+
+
+@part
 def _search(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection, direction: Direction) -> bool:
     """Search one direction's window; True when frames were found (the other direction may then know more)."""
     final = control_at(M, CONTROL).final
@@ -416,6 +455,11 @@ def _search(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection, dire
                 ignore(M, connection)
                 return False
             o += 1
+        if stopped and side != 1 and not at_start and verdict != ACCEPT and waits < 0:
+            verdict = _by_headers(M, b, A, connection, direction)
+            if verdict == WAIT and final <= Final.RUNNING:
+                return False
+            o = SCRATCH
         if verdict == ACCEPT:
             if side != 1:
                 connection.client = direction.side
