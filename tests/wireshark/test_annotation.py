@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from scapy.utils import RawPcapNgReader, RawPcapReader
@@ -18,8 +19,6 @@ from kdissect.wireshark.verdicts import macros
 from tests.oracle.dissector import tshark
 from tests.oracle.material import CAPTURES
 
-OTHER_BLOCKS = {"field_two_interfaces": 1}
-"""Blocks in front of all packets that are none, but that Wireshark numbers as frames; they do not come along."""
 NAMES = ("raw_ids", "k4_session_eviction", "field_two_interfaces", "field_be_ns", "tls13", "raw_cuts", "field_vlan")
 
 
@@ -70,7 +69,7 @@ def test_every_exchange_is_found(name: str, tmp_path: Path) -> None:
     rows = capture.table("exchanges").to_pylist()
     assert rows
     expected = Counter(
-        (row["exchange_id"], row[f"{side}_frame"] - OTHER_BLOCKS.get(name, 0))
+        (row["exchange_id"], row[f"{side}_frame"])
         for row in rows
         for side in ("request", "response")
         if row[f"{side}_frame"] is not None
@@ -113,6 +112,61 @@ def test_findings_stand_on_their_evidence(tmp_path: Path) -> None:
     assert frames("${kdissect_comments}") == set(text)
     assert frames("${kdissect_hold:timeout}") == {k for k, one in text.items() if "; hold timeout;" in one}
     assert frames(f"${{kdissect_exchange:{asked[0]}}}") == {k for k, one in text.items() if f"{asked[0]};" in one}
+
+
+def blocks(data: bytes) -> list[tuple[int, bytes]]:
+    """Type and body of every block of a pcapng file, little- or big-endian."""
+    out, at, order = [], 0, "little"
+    while at < len(data):
+        if data[at : at + 4] == b"\n\r\r\n":
+            order = "big" if data[at + 8] == 0x1A else "little"
+        kind, size = (int.from_bytes(data[at + o : at + o + 4], order) for o in (0, 4))  # type: ignore[arg-type]
+        assert size >= 12
+        assert data[at + size - 4 : at + size] == data[at + 4 : at + 8]
+        out.append((kind, data[at + 8 : at + size - 4]))
+        at += size
+    return out
+
+
+def pcapng(order: Any, from_capture: str) -> bytes:
+    """A section with the packets of a capture, each with a comment of its own, between other blocks."""
+
+    def number(value: int, size: int) -> bytes:
+        return value.to_bytes(size, order)
+
+    def made(kind: int, body: bytes) -> bytes:
+        return number(kind, 4) + number(len(body) + 12, 4) + body + number(len(body) + 12, 4)
+
+    own = number(1, 2) + number(5, 2) + b"mine!\0\0\0" + bytes(4)
+    name = number(2, 2) + number(3, 2) + b"lo0\0" + bytes(4)
+    out = made(0x0A0D0D0A, number(0x1A2B3C4D, 4) + number(1, 2) + bytes(2) + number(64, 8))
+    out += made(1, number(1, 2) + bytes(6) + name)
+    for data, wire, time in packets(source(from_capture))[:200]:
+        head = b"".join(number(value, 4) for value in (0, time // 1000 >> 32, time // 1000 & 0xFFFFFFFF))
+        out += made(6, head + number(len(data), 4) + number(wire, 4) + data + bytes(-len(data) % 4) + own)
+    return out + made(5, bytes(12))
+
+
+@pytest.mark.parametrize("order", ["little", "big"])
+def test_what_a_pcapng_holds_comes_along(order: str, tmp_path: Path) -> None:
+    """Every block as it was, in two sections: interfaces and their names, statistics, a packet's own comment too."""
+    given, path = tmp_path / "given.pcapng", tmp_path / "out.pcapng"
+    given.write_bytes(pcapng(order, "zoo_kafkajs") + source("field_two_interfaces").read_bytes())
+    done = annotate(kdissect.open(given), path)
+    before, after = blocks(given.read_bytes()), blocks(path.read_bytes())
+    assert [kind for kind, _ in before] == [kind for kind, _ in after]
+    grown = 0
+    for (kind, old), (_, new) in zip(before, after, strict=True):
+        if kind == 0x0A0D0D0A:
+            assert new == old[:8] + b"\xff" * 8 + old[16:]
+        elif kind == 6 and new != old:
+            grown += 1
+            assert new[:20] == old[:20]
+            assert b"kdissect re" in new
+            assert (b"mine!" in new) == (b"mine!" in old)
+        else:
+            assert new == old
+    assert 20 < grown <= done.written.comments
 
 
 def test_macros_are_lines_of_two_texts() -> None:

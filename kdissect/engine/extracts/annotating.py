@@ -12,10 +12,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.capture import CaptureSet
+from kdissect.capture.magic import recognise
+from kdissect.capture.pcap import PACKET_COLUMNS
 from kdissect.engine.run import Settings
 from kdissect.output import whole_seekable
 from kdissect.problems import UsageError
+from kdissect.rewriting.commentedcopy import CommentedCopy
 from kdissect.rewriting.commentedfile import NO_COMMENTS, CommentedFile, Comments
+
+NO_PACKETS = np.empty((0, PACKET_COLUMNS), np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +47,16 @@ def write_commented(
     """Write one capture to a path (which appears when it is whole) or an open binary file, with `comments` (file:
     string, frame: int64, comment: string, in any order) on its packets.
 
-    Packets, their times and interfaces are those of the input; a rotated set becomes one file. Comments, names and
-    statistics that the input itself holds do not come along. Raises UsageError for several captures and for pipes,
-    OutputError.
+    Packets, their times and interfaces are those of the input; a rotated set becomes one file. Of pcapng input every
+    block comes along, comments too, unless it has packets without times, whose blocks have no place for a comment.
+    Raises UsageError for several captures and for pipes, OutputError.
     """
     capture = rereadable(captures)
     by_file = _by_file(comments)
     names = capture.files
+    if _copied(capture):
+        with whole_seekable(target) as stream:
+            return _copy(capture, by_file, settings, stream)
     with whole_seekable(target) as stream:
         file: CommentedFile | None = None
         window = capture.window()
@@ -59,6 +67,44 @@ def write_commented(
                 settings.progress(window.end, capture.size)
         file = file or CommentedFile(stream)
         file.finish()
+    return Commented(file.packets, file.bytes, file.comments)
+
+
+def _copied(capture: CaptureSet) -> bool:
+    """Whether blocks can be copied: all files are pcapng, as far as is known without simple packet blocks."""
+    if any(report.untimed for report in capture.reports):
+        return False
+    for member in capture.members:
+        stream = member.open()
+        head = bytearray(24)
+        got = stream.readinto(memoryview(head))
+        stream.close()
+        form = recognise(bytes(head[:got]))
+        if form is None or form.name != "pcapng":
+            return False
+    return True
+
+
+def _copy(capture: CaptureSet, by_file: Mapping[str, Comments], settings: Settings, stream: BinaryIO) -> Commented:
+    """All blocks, those between packets too, with comments on packets."""
+    window = capture.window()
+    file = CommentedCopy(stream)
+    done = 0
+
+    def between(until: int) -> None:
+        if until > done:
+            rest = np.frombuffer(capture.read(done, until - done), np.uint8)
+            file.write(rest, 0, len(rest), NO_PACKETS, NO_COMMENTS)
+
+    for block in capture.blocks(window):
+        between(block.start + block.delta)
+        here = by_file.get(capture.files[block.file], NO_COMMENTS)
+        file.write(window.data, block.start, block.end, block.packets, here)
+        done = block.end + block.delta
+        if settings.progress is not None:
+            settings.progress(window.end, capture.size)
+    between(window.end)
+    file.finish()
     return Commented(file.packets, file.bytes, file.comments)
 
 
