@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pyarrow as pa
 import pytest
 
 import kdissect
@@ -33,6 +34,17 @@ def test_every_table_has_its_rows(
     found = asked(capsys, "select api, max(latency_ms) as worst from exchanges group by api order by api")
     expected = exchanges.dropna(subset=["api"]).groupby("api")["latency_ms"].max()
     assert {row["api"]: row["worst"] for row in found if row["api"] is not None} == expected.to_dict()
+
+
+def test_every_row_is_as_in_pandas() -> None:
+    opened = kdissect.open(CAPTURE)
+    tables = opened.tables()
+    for name in SCHEMAS:
+        table = tables[name] if name in tables else opened.table(name)
+        with asking.answer(opened, f"select * from {name}") as (schema, batches):
+            rows = pa.Table.from_batches(batches, schema)
+        assert rows.column_names == table.column_names
+        assert sorted(map(repr, rows.to_pylist())) == sorted(map(repr, table.to_pylist())), name
 
 
 def test_columns_that_cost_more_are_there_when_named(capsys: pytest.CaptureFixture[str]) -> None:
