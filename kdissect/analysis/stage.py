@@ -67,6 +67,7 @@ class Stage:
         self.finds = By.FINDINGS in wanted
         self.shares = self.finds or By.SHARES in wanted
         self.budgets = By.BUDGET in wanted
+        self.traffic = By.TRAFFIC in wanted
         self.commits = self.finds or By.COMMITS in wanted
         self.clocks = By.CLOCKS in wanted
         self.holds_exchanges = self.finds or self.budgets or By.EXCHANGE_HOLDS in wanted
@@ -86,7 +87,8 @@ class Stage:
     @property
     def idle(self) -> bool:
         """Nothing that was asked for concerns the analysis."""
-        return not (self.follows or self.replicates or self.shares or self.commits or self.finds or self.clocks)
+        parts = (self.follows, self.replicates, self.shares, self.commits, self.traffic, self.finds, self.clocks)
+        return not any(parts)
 
     @property
     def tables(self) -> dict[str, frozenset[str]]:
@@ -128,6 +130,7 @@ class Stage:
             (self.clocks, readers.CLOCKS),
             (self.budgets, readers.BUDGET),
             (self.budgets, readers.BUDGET_TOPICS),
+            (self.traffic, readers.TOPIC_TRAFFIC),
         )
         return [reader for needed, reader in parts if needed]
 
@@ -286,6 +289,10 @@ class Stage:
             from kdissect.analysis.budget import SUBJECTS, time_budget
 
             out["time_budget"] = time_budget(out, SUBJECTS)
+        if self.traffic:
+            from kdissect.analysis.topic_traffic import topic_traffic
+
+            out["topic_traffic"] = topic_traffic(out)
         if self.finds:
             from kdissect.analysis.findings import findings, limits
 

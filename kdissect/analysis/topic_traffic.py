@@ -20,14 +20,11 @@ import pyarrow.compute as pc
 from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.analysis.sessions.membership import within
 from kdissect.arrays.arrow import Int64s, ints, whole
-from kdissect.tables.declaration.model import CODE, COUNT, TEXT, TIME
+from kdissect.tables.declaration import SCHEMAS
+from kdissect.tables.declaration.model import CODE, COUNT, TEXT, TIME, By
+from kdissect.tables.makers import fills
 
-SCHEMA = pa.schema(
-    [("client_id", TEXT), ("client_ip", TEXT), ("group_id", TEXT), ("topic", TEXT), ("topic_id", TEXT),
-     ("partition", CODE),
-     ("produced_records", COUNT), ("produced_bytes", COUNT), ("fetched_records", COUNT), ("fetched_bytes", COUNT),
-     ("first_at", TIME), ("last_at", TIME), ("first_lag", COUNT), ("last_lag", COUNT), ("max_lag", COUNT)]
-)  # fmt: skip
+SCHEMA = SCHEMAS["topic_traffic"]
 SUBJECT = ("client_id", "client_ip", "group_id", "topic", "topic_id", "partition")
 SUMS = ("produced_records", "produced_bytes", "fetched_records", "fetched_bytes")
 PRODUCE, FETCH = 0, 1
@@ -159,3 +156,6 @@ def _with_groups(found: pa.Table, connections: pa.Table) -> pa.Table:
     ids = found["connection_id"].combine_chunks().dictionary_encode()
     groups = pa.array([of.get(one) for one in ids.dictionary.to_pylist()], TEXT)
     return found.append_column("group_id", groups.take(ids.indices))
+
+
+fills(By.TRAFFIC, {"topic_traffic": SCHEMA.names})

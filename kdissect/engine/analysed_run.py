@@ -56,7 +56,8 @@ class AnalysedRun:
         read: dict[str, Sequence[str]] = dict(tables)
         for name, columns in ({} if self.stage.idle else self.stage.tables).items():
             read[name] = list(dict.fromkeys([*read.get(name, ()), *sorted(columns)]))
-        if "record_batches" in read and "record_batches" not in tables:
+        summed = self.stage.budgets or self.stage.traffic  # these read every batch, findings some
+        if "record_batches" in read and "record_batches" not in tables and not summed:
             settings = replace(settings, reading=replace(settings.reading, transactions=True))
         self.run = run(captures, read, settings, beside=self.stage.messages)
         self.builder = self.run.builder

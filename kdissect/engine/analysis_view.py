@@ -78,10 +78,8 @@ class Analysis:
 
     def topic_traffic(self) -> pa.Table:
         """Who writes and reads what: one row for each client x topic x partition, with records, bytes, times and lag,
-        as `kdissect.analysis.topic_traffic.topic_traffic` says."""
-        from kdissect.analysis.topic_traffic import topic_traffic
-
-        return topic_traffic(self._capture.tables(readers.TOPIC_TRAFFIC.tables))
+        the table `topic_traffic`."""
+        return self._capture.table("topic_traffic")
 
     def budget(
         self, by: Sequence[str] = ("client",), every: float | None = None, start: str | datetime | None = None,

@@ -222,8 +222,8 @@ class Dataset(Mapping[str, "DataFrame"]):
             return self.small(name)
         if name == "findings":
             return self._findings()
-        if name == "time_budget":
-            return self._budget()
+        if name in analysing.SUMMED:
+            return self._summed(name)
         if name == "clock_offsets":
             return self._clocks()
         if name == "producers":
@@ -361,12 +361,13 @@ class Dataset(Mapping[str, "DataFrame"]):
         find = partial(analysing.find, plan=self.plan, names=self.names, quality=quality)
         return rows.mapInArrow(find, spark_schema(self._schema("findings")))
 
-    def _budget(self) -> DataFrame:
+    def _summed(self, name: str) -> DataFrame:
         analysed, decoded = self._analysed, self._decoded
-        rows = analysed.where(analysed["table"].isin(list(analysing.BUDGETED_IN)))
-        rows = rows.unionByName(decoded.where(decoded["table"].isin(list(analysing.BUDGET_DECODED)))).repartition(1)
-        make = partial(analysing.budget, plan=self.plan, names=self.names)
-        return rows.mapInArrow(make, spark_schema(self._schema("time_budget")))
+        rows = analysed.where(analysed["table"].isin(list(analysing.summed_in(name))))
+        read = list(analysing.summed_decoded(name))
+        rows = rows.unionByName(decoded.where(decoded["table"].isin(read))).repartition(1)
+        make = partial(analysing.sum_up, name=name, plan=self.plan, names=self.names)
+        return rows.mapInArrow(make, spark_schema(self._schema(name)))
 
     def _clocks(self) -> DataFrame:
         rows = self._decoded.where("table = 'exchanges'").repartition(1)

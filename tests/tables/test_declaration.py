@@ -63,6 +63,8 @@ CONTRACT = {
     "leaders": "at, topic, partition, leader, leader_epoch, previous, source, exchange_id",
     "api_versions": "broker, api_key, api, min_version, max_version, used_min, used_max",
     "topics": "topic_id, topic, first_seen_at, partitions, source",
+    "topic_traffic": "client_id, client_ip, group_id, topic, topic_id, partition, produced_records, produced_bytes, "
+    "fetched_records, fetched_bytes, first_at, last_at, first_lag, last_lag, max_lag",
     "time_budget": "by, subject, at, until, wall_ms, agreed_ms, throttled_ms, broker_ms, replication_ms, network_ms, "
     "own_ms, idle_ms, unknown_ms, exchanges",
     "clock_offsets": "first, second, connections, offset_ms, drift_ppm, uncertainty_ms",

@@ -19,6 +19,7 @@ from kdissect.analysis.budget import SUBJECTS, time_budget
 from kdissect.analysis.committed_lag import settle
 from kdissect.analysis.findings import findings, limits, told_of
 from kdissect.analysis.stage import NO_WATERMARK, Stage
+from kdissect.analysis.topic_traffic import topic_traffic
 from kdissect.arrays.dictionaries import unified
 from kdissect.engine.analysed_run import MOST_ROWS, ROWS_A_TIME
 from kdissect.spark.stages.decoding import SENT, message_kind
@@ -28,7 +29,7 @@ from kdissect.spark.stages.table_cells import PIECE_BYTES, Cell, cell, opened, r
 from kdissect.tables.builder import TableBuilder, shown
 from kdissect.tables.declaration import SCHEMAS, TABLES, readers
 from kdissect.tables.declaration.model import By
-from kdissect.tables.declaration.readers import BUDGET, BUDGET_TOPICS, FINDINGS
+from kdissect.tables.declaration.readers import BUDGET, BUDGET_TOPICS, FINDINGS, TOPIC_TRAFFIC
 from kdissect.tables.order import order, sort_columns
 from kdissect.tables.recording import producers_table
 
@@ -48,10 +49,24 @@ DECODED = tuple(
 """Staged tables that findings read as they were decoded."""
 WAITING = 1 << 19
 """Rows of fetches, or of their partitions, that may wait for the watermark: lots of many tasks overlap."""
-BUDGET_READ = {**BUDGET.tables, **BUDGET_TOPICS.tables}
-BUDGETED_IN = tuple(name for name in BUDGET_READ if name in MADE)
-BUDGET_DECODED = tuple(name for name in BUDGET_READ if name not in MADE)
-"""The same of time budgets."""
+SUMMED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "time_budget": {**BUDGET.tables, **BUDGET_TOPICS.tables},
+    "topic_traffic": TOPIC_TRAFFIC.tables,
+}
+"""Tables that sum up all rows, and what they read."""
+
+
+def summed_in(name: str) -> tuple[str, ...]:
+    """The staged tables of the analysis that such a table reads: none where it reads nothing that the analysis made."""
+    read = SUMMED[name]
+    if not any(TABLES[one].analysed.intersection(columns) for one, columns in read.items()):
+        return ()
+    return tuple(one for one in read if one in MADE)
+
+
+def summed_decoded(name: str) -> tuple[str, ...]:
+    """Those that it reads as they were decoded."""
+    return tuple(one for one in SUMMED[name] if one not in summed_in(name))
 
 
 def asked(tables: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
@@ -61,9 +76,9 @@ def asked(tables: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
         for name, columns in tables.items()
         if not TABLES[name].made.needs_everything and name != COMMITS
     }
-    if "time_budget" in tables:
-        for name in BUDGETED_IN:
-            found[name] = list(dict.fromkeys([*found.get(name, ()), *BUDGET_READ[name]]))
+    for summed in SUMMED.keys() & tables.keys():
+        for name in summed_in(summed):
+            found[name] = list(dict.fromkeys([*found.get(name, ()), *SUMMED[summed][name]]))
     if "findings" in tables:
         for name in FOUND_IN:
             more = set(FINDINGS.tables[name])
@@ -149,7 +164,7 @@ def _staged(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[pa.RecordBat
     for name, table in tables.items():
         if name not in MADE or not table.num_rows:
             continue
-        if name in plan.tables or ("time_budget" in plan.tables and name in BUDGETED_IN):
+        if name in plan.tables or any(name in summed_in(one) for one in SUMMED.keys() & plan.tables.keys()):
             yield from _pieces(name, table)
         if "findings" in plan.tables and name in FOUND_IN:
             read = {*FINDINGS.tables[name], *sort_columns(name)}
@@ -193,14 +208,13 @@ def find(
     yield from shown(findings(tables, limits(plan.settings.slow)), schema).select(plan.tables["findings"]).to_batches()
 
 
-def budget(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:
-    """Staged rows of the tables in BUDGETED_IN and BUDGET_DECODED, all of them, to rows of `time_budget`."""
+def sum_up(batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:
+    """Staged rows of all tables that a table in SUMMED reads to its rows."""
     parts = _resolved(batches, plan, names)
-    tables = {name: SCHEMAS[name].empty_table() for name in BUDGET_READ}
-    tables |= {name: order(name, _joined(pieces)) for name, pieces in parts.items()}
-    schema = SCHEMAS["time_budget"].remove_metadata()
-    made = shown(time_budget(tables, SUBJECTS), schema).select(plan.tables["time_budget"])
-    yield from made.to_batches()
+    tables = {one: SCHEMAS[one].empty_table() for one in SUMMED[name]}
+    tables |= {one: order(one, _joined(pieces)) for one, pieces in parts.items()}
+    made = time_budget(tables, SUBJECTS) if name == "time_budget" else topic_traffic(tables)
+    yield from shown(made, SCHEMAS[name].remove_metadata()).select(plan.tables[name]).to_batches()
 
 
 def commit(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:

@@ -21,7 +21,14 @@ from kdissect.tables.declaration.apis import (
     PRODUCER_IDS,
     TOPICS,
 )
-from kdissect.tables.declaration.diagnosis import CAPTURE_QUALITY, CLOCK_OFFSETS, FINDINGS, PROBLEMS, TIME_BUDGET
+from kdissect.tables.declaration.diagnosis import (
+    CAPTURE_QUALITY,
+    CLOCK_OFFSETS,
+    FINDINGS,
+    PROBLEMS,
+    TIME_BUDGET,
+    TOPIC_TRAFFIC,
+)
 from kdissect.tables.declaration.fetching import FETCH_PARTITIONS, FETCHES
 from kdissect.tables.declaration.model import Column, Table
 from kdissect.tables.declaration.producing import PRODUCE_PARTITIONS, PRODUCES
@@ -53,6 +60,7 @@ TABLES: Mapping[str, Table] = MappingProxyType(
             LEADERS,
             API_VERSIONS,
             TOPICS,
+            TOPIC_TRAFFIC,
             TIME_BUDGET,
             CLOCK_OFFSETS,
             FINDINGS,

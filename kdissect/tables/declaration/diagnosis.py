@@ -63,6 +63,30 @@ CLOCK_OFFSETS = table(
     on_request=True,
 )
 
+TOPIC_TRAFFIC = table(
+    "topic_traffic",
+    "client x topic x partition",
+    Column("client_id", TEXT, "Client id of the request headers."),
+    Column("client_ip", TEXT, "Address of the client."),
+    Column("group_id", TEXT, "Consumer group of its connection."),
+    Column("topic", TEXT, "Topic."),
+    Column("topic_id", TEXT, "Topic id, where no message told its name."),
+    Column("partition", CODE, "Partition."),
+    Column("produced_records", COUNT, "Records in Produce requests; null where it wrote nothing."),
+    Column("produced_bytes", COUNT, "Bytes of their batches on the wire."),
+    Column("fetched_records", COUNT, "Records in Fetch responses; null where none came."),
+    Column("fetched_bytes", COUNT, "Bytes of their batches on the wire."),
+    Column("first_at", TIME, "Its first request about the partition."),
+    Column("last_at", TIME, "Its last one."),
+    Column("first_lag", COUNT, "High watermark - fetch offset, at the first answer that told it."),
+    Column("last_lag", COUNT, "The same at the last one."),
+    Column("max_lag", COUNT, "The most."),
+    made=By.TRAFFIC,
+    key=(),
+    on_request=True,
+    when="first_at last_at",
+)
+
 FINDINGS = table(
     "findings",
     "finding",

@@ -85,6 +85,8 @@ class By(StrEnum):
     """The analysis: captures that saw the same exchanges, which needs every row."""
     BUDGET = "time budget"
     """The analysis: where the time of each subject went, which needs every row."""
+    TRAFFIC = "topic traffic"
+    """The analysis: who writes and reads what, which needs every row."""
     COMMITS = "committed lag"
     """The analysis: what was seen of a partition's log when a group committed."""
     FINDINGS = "findings"
@@ -106,7 +108,7 @@ class By(StrEnum):
     @property
     def needs_everything(self) -> bool:
         """The part of the analysis that looks at all rows together."""
-        return self in (By.CLOCKS, By.BUDGET, By.FINDINGS)
+        return self in (By.CLOCKS, By.BUDGET, By.TRAFFIC, By.FINDINGS)
 
 
 class Gathering(StrEnum):
