@@ -184,7 +184,7 @@ class Ledger:
         def columns() -> Iterator[tuple[str, npt.NDArray[Any]]]:
             for name in _EMPTY:
                 column = other._room.pop(name)
-                column = column if empty and name not in ("protocol", "tls") else column[:count]
+                column = column if empty else column[:count]
                 delattr(other.connections, name)
                 yield name, places[column] if name in ("protocol", "tls") else column
 
