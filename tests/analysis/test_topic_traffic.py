@@ -99,7 +99,8 @@ def test_nothing() -> None:
     assert topic_traffic(empty).equals(SCHEMA.empty_table())
 
 
-def test_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
     capture = str(CAPTURES / "base.pcap")
     assert main(["traffic", capture]) == 0
     seen = capsys.readouterr().out.splitlines()

@@ -104,7 +104,9 @@ def test_the_same_from_parquet(tmp_path: Path) -> None:
     assert session_figures.brokers(tables["fetches"], tables["fetch_sessions"]).equals(live["brokers"])
     assert session_figures.creators(tables["fetches"]).equals(live["creators"])
     assert findings(tables).to_pylist() == capture.analysis.findings().to_pylist()
-    figures = latency(tables["exchanges"], tables["fetch_partitions"], ["api", "topic"], 1.0, tables["fetches"])
+    named = ("exchanges", "fetch_partitions")
+    told = ("fetches", "session_partitions", "record_batches")
+    figures = latency(*(tables[name] for name in named), ["api", "topic"], 1.0, **{name: tables[name] for name in told})
     assert figures.to_pylist() == capture.analysis.latency(["api", "topic"], 1.0).to_pylist()
     again = Stage({"fetch_sessions": None, "fetches": None}).whole(tables)
     for name in ("fetch_sessions", "fetches"):
@@ -189,13 +191,13 @@ def test_bad_arguments() -> None:
 def test_rows_that_a_filter_drops_are_not_held(monkeypatch: pytest.MonkeyPatch) -> None:
     """As far as a column's value is known at once; the rows are the same as filtered afterwards."""
     held: list[int] = []
-    take = analysed_run._Pieces.take
+    take = analysed_run.Pieces.take
 
-    def counting(self: analysed_run._Pieces, part: Any) -> None:
+    def counting(self: analysed_run.Pieces, part: Any) -> None:
         take(self, part)
         held.append(self.count)
 
-    monkeypatch.setattr(analysed_run._Pieces, "take", counting)
+    monkeypatch.setattr(analysed_run.Pieces, "take", counting)
     columns = ["exchange_id", "api", "broker"]
     for where in ("api = 'Metadata'", "api = 'Metadata' and broker = '1'"):
         held.clear()

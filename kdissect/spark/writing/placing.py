@@ -49,6 +49,7 @@ TIMES = {
     "share_sessions": ("opened_at",),
     "producers": ("sent_at",),
     "topics": ("first_seen_at",),
+    "topic_traffic": ("first_at",),
     "findings": ("first_at",),
 }
 """Columns whose first known value is a row's time; tables that are not named here have `at` or the helper column."""
