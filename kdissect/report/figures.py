@@ -128,7 +128,8 @@ def report(tables: rows.Tables, target: str, explain: Explain | None = None) -> 
         Figure("clients", "Clients", "By client id.", _clients(summary)),
         Figure("brokers", "Brokers", "Where they listen.", _brokers(summary)),
         Figure("errors", "Errors", "Answers with an error, by API.", _errors(summary)),
-        Figure("problems", "Not read, or not right", "Each kind with one example.", rows.problems(tables["problems"])),
+        Figure("problems", "Not read, or not right", "Each kind with one example.",
+               rows.problems(tables["problems"], summary.problems)),
         Figure("quality", "Measures of the capture", "The whole capture, then file by file.",
                tables["capture_quality"].slice(0, rows.LINES * 4)),
     ]  # fmt: skip

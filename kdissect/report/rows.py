@@ -7,7 +7,7 @@ object per exchange but for the few that are listed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.analysis.grouping import Float64s, figures, group
 from kdissect.analysis.latency import latency
 from kdissect.arrays.arrow import NULL_TIME, Flags, Int64s, instants, one, reals, times, with_columns
+from kdissect.summary import ProblemLine
 from kdissect.tables.wireshark import exchange_filter
 
 Tables = Mapping[str, pa.Table]
@@ -352,14 +353,18 @@ def epochs(fetches: pa.Table, exchanges: pa.Table, lines: pa.Table) -> pa.Table:
     )
 
 
-def problems(table: pa.Table) -> pa.Table:
-    """Problems by kind: kind, count, bytes, example; the most frequent first."""
-    grouped = table.group_by("kind", use_threads=False).aggregate(
-        [("kind", "count"), ("bytes", "sum"), ("detail", "first"), ("file", "first"), ("frame", "first")]
-    )
-    names = ["kind", "kind_count", "bytes_sum", "detail_first", "file_first", "frame_first"]
-    found = grouped.select(names).rename_columns(["kind", "count", "bytes", "example", "file", "frame"])
-    return found.sort_by([("count", "descending"), ("kind", "ascending")])
+def problems(table: pa.Table, lines: Sequence[ProblemLine]) -> pa.Table:
+    """Problems by kind, as a summary has them: kind, count, bytes, example, and where that stands: file, frame."""
+    kinds, details = (table[name].cast(pa.string()) for name in ("kind", "detail"))
+    found = []
+    for line in lines:
+        same = pc.and_(pc.equal(kinds, line.kind), pc.equal(pc.fill_null(details, ""), line.example))
+        at = pc.index(pc.fill_null(same, False), True).as_py()
+        place = {name: table[name][at].as_py() if at >= 0 else None for name in ("file", "frame")}
+        found.append({"kind": line.kind, "count": line.count, "bytes": line.bytes, "example": line.example} | place)
+    columns = [("kind", pa.string()), ("count", pa.int64()), ("bytes", pa.int64()), ("example", pa.string()),
+               ("file", pa.string()), ("frame", pa.int64())]  # fmt: skip
+    return pa.Table.from_pylist(found, schema=pa.schema(columns))
 
 
 def _begun(exchanges: pa.Table) -> Int64s:

@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 
 from kdissect.problems import UsageError
 from kdissect.summary.clients import JUDGED, Tallies, broker_itself, in_order, waited
-from kdissect.summary.model import BrokerLine, ClientLine, ErrorLine, LatencyLine, ProblemLine, SessionLine, Summary
+from kdissect.summary.model import BrokerLine, ClientLine, ErrorLine, LatencyLine, SessionLine, Summary
 from kdissect.summary.pace import Buckets
 from kdissect.summary.quantiles import Latencies
+from kdissect.summary.troubles import Troubles
 from kdissect.tables.declaration.readers import FIRST_SCREEN
-from kdissect.tables.order import order
 
 GROUPINGS: Mapping[str, tuple[str, ...]] = {
     "api": ("api",),
@@ -31,7 +31,7 @@ GROUPINGS: Mapping[str, tuple[str, ...]] = {
 WANTED = FIRST_SCREEN.tables
 """Tables and columns that the summary reads. Tables that an engine does not make are left out and cost nothing."""
 
-EACH = ("connection_id", "started_at", "ended_at", "bytes")
+EACH = ("connection_id", "started_at", "ended_at", "bytes", "start_seen", "missing_bytes", "exchanges")
 """Columns of connections by which each differs from the next."""
 
 SEVERITIES = ("high", "medium", "low", "info")
@@ -64,9 +64,7 @@ class Summarizer:
         self._broker_exchanges: Counter[str | None] = Counter()
         self._tables: dict[str, list[pa.RecordBatch]] = defaultdict(list)
         self._ids: list[npt.NDArray[np.uint64]] = []
-        self._problems: dict[str, tuple[int, int | None, str]] = {}
-        self._earliest: dict[str, tuple[Any, ...]] = {}
-        """By kind, what the example of it is ordered by: pieces of `problems` come in any order."""
+        self._troubles = Troubles()
 
     def feed(self, table: str, batch: pa.RecordBatch) -> None:
         """Take a batch of one of the tables in `WANTED`; other tables and empty batches are ignored."""
@@ -75,7 +73,7 @@ class Summarizer:
         if table == "exchanges":
             self._exchanges(batch)
         elif table == "problems":
-            self._problem_rows(batch)
+            self._troubles.add(batch)
         elif table == "connections":
             self._connection_rows(batch)
         else:
@@ -119,24 +117,10 @@ class Summarizer:
                     group.slowest_ms = float(own[top])
                     group.slowest = batch.column("exchange_id")[int(top)].as_py()
 
-    def _problem_rows(self, batch: pa.RecordBatch) -> None:
-        names = WANTED["problems"]
-        rows = order("problems", pa.table([batch.column(name) for name in names], list(names)))
-        rows = rows.set_column(3, "at", rows["at"].cast(pa.int64()))
-        firsts = [(name, "first", pc.ScalarAggregateOptions(skip_nulls=False)) for name in names[2:]]
-        grouped = rows.group_by("kind", use_threads=False).aggregate([("kind", "count"), ("bytes", "sum"), *firsts])
-        for row in grouped.to_pylist():
-            kind, key = row["kind"], tuple((row[f"{name}_first"] is None, row[f"{name}_first"]) for name in names[3:])
-            count, size, example = self._problems.get(kind, (0, None, ""))
-            if kind not in self._earliest or key < self._earliest[kind]:
-                self._earliest[kind], example = key, row["detail_first"] or ""
-            if row["bytes_sum"] is not None:
-                size = (size or 0) + row["bytes_sum"]
-            self._problems[kind] = (count + row["kind_count"], size, example)
-
     def _connection_rows(self, batch: pa.RecordBatch) -> None:
         """Connections that only their ids and times tell apart become one row: there may be millions."""
         self._ids.append(_numbers(batch.column("connection_id")))
+        self._troubles.connected(batch)
         rows = pa.table([batch.column(name) for name in batch.schema.names], batch.schema.names)
         if "bytes" in rows.column_names:
             rows = rows.append_column("silent", pc.equal(rows["bytes"], 0))
@@ -161,6 +145,7 @@ class Summarizer:
         ends = [c["ended_at_max"] for c in connections if c["ended_at_max"] is not None]
         others: Counter[str] = Counter()
         silent = 0
+        problems, explained = self._troubles.finish(bool(_measure(quality, "snapped_packets")))
         for c in connections:
             if c["is_kafka"]:
                 continue
@@ -188,10 +173,8 @@ class Summarizer:
             findings=findings,
             findings_of=looked_at,
             quality=quality,
-            problems=sorted(
-                (ProblemLine(kind, *values) for kind, values in self._problems.items()),
-                key=lambda p: (-p.count, p.kind),
-            ),
+            problems=problems,
+            explained=explained,
             pace=self._pace.finish(),
             id_digits=_telling_digits(self._ids),
         )

@@ -144,6 +144,9 @@ class Summary:
     quality: list[dict[str, Any]]
     """Rows of `capture_quality`."""
     problems: list[ProblemLine]
+    """What was not read, or is not right."""
+    explained: list[ProblemLine]
+    """Rows of `problems` that nothing is wrong with: a late start or a broker's down-conversion explains them."""
     pace: Pace | None
     """Exchanges over time; None without any."""
     id_digits: int

@@ -304,6 +304,7 @@ def quality(summary: Summary, width: int) -> Block:
         measure: sum(row["value"] or 0 for row in summary.quality if row["measure"] == measure) for measure in MEASURES
     }
     sentences += [_measured(measure, value) for measure, value in measured.items() if value]
+    sentences += _explained(summary)
     sealed = summary.protocols.get("tls")
     if sealed:
         tried = any(problem.kind == "tls" and "not decrypted" in problem.example for problem in summary.problems)
@@ -318,6 +319,20 @@ def quality(summary: Summary, width: int) -> Block:
         sentences.append(f"{words.number_of(summary.silent, 'connection')} carried no data.")
     lines = sentence(" ".join(sentences), width) if sentences else []
     return Block([Text("Quality", "bold"), *lines] if lines else [], [], 0)
+
+
+def _explained(summary: Summary) -> list[str]:
+    """What looks like trouble and is none."""
+    of = {line.kind: line for line in summary.explained}
+    late = []
+    if "orphan_response" in of:
+        late.append(words.number_of(of["orphan_response"].count, "answer") + " to requests from before")
+    if "resynchronised" in of:
+        late.append(f"{words.size(of['resynchronised'].bytes or 0)} of frames that had begun before")
+    told = [f"Of what was under way only the end is there: {', '.join(late)}."] if late else []
+    if "records" in of:
+        told.append(words.number_of(of["records"].count, "record set") + " padded by down-conversion: nothing is lost.")
+    return told
 
 
 def _measured(measure: str, value: float) -> str:

@@ -155,7 +155,7 @@ FIRST_SCREEN = reader(
     "the first screen",
     exchanges="exchange_id client_id broker api api_version status error latency_ms hold queued_ms request_first_at",
     connections="connection_id capture client_ip broker broker_ip broker_port started_at ended_at is_kafka protocol "
-    "tls client_id client_software_name client_software_version group_id bytes",
+    "tls client_id client_software_name client_software_version group_id bytes start_seen missing_bytes exchanges",
     fetch_sessions="broker opened_at closed_at first_epoch requests end_reason",
     findings="*",
     capture_quality="capture file measure value text",
@@ -185,7 +185,7 @@ REPORT = reader(
     fetch_sessions="*",
     share_sessions="*",
     connections=" ".join(FIRST_SCREEN.tables["connections"])
-    + " client_port rtt_ms retransmitted_bytes missing_bytes out_of_order_packets zero_window_ms end_reason",
+    + " client_port rtt_ms retransmitted_bytes out_of_order_packets zero_window_ms end_reason",
     api_versions="*",
     findings="*",
     capture_quality="*",
