@@ -58,7 +58,7 @@ class AnalysedRun:
             read[name] = list(dict.fromkeys([*read.get(name, ()), *sorted(columns)]))
         summed = self.stage.budgets or self.stage.traffic  # these read every batch, findings some
         if "record_batches" in read and "record_batches" not in tables and not summed:
-            settings = replace(settings, reading=replace(settings.reading, transactions=True))
+            settings = replace(settings, reading=replace(settings.reading, evidence=True))
         self.run = run(captures, read, settings, beside=self.stage.messages)
         self.builder = self.run.builder
         self.builder.keyed = self.run.marks = not self.stage.idle

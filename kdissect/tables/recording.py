@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.arrays.dictionaries import unified
-from kdissect.kafka.exchanges.completed import Problems
+from kdissect.kafka.exchanges.completed import Problems, Status
 from kdissect.kafka.recordsets.batch_layout import (
     ATTRIBUTES,
     CONTROL_BIT,
@@ -29,6 +29,7 @@ from kdissect.kafka.recordsets.batches import Batches, walk
 from kdissect.tables.block import Block
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import TIME_KEY
+from kdissect.tables.declaration.readers import FIRST_REQUESTS
 from kdissect.tables.nest import Int64s
 from kdissect.tables.order import order
 from kdissect.tables.recordsets import (
@@ -64,8 +65,9 @@ class Reading:
     sizes: bool = False
     verify: bool = False
     reveal: bool = False
-    transactions: bool = False
-    """Of `record_batches` only what was written within transactions is wanted."""
+    evidence: bool = False
+    """Of `record_batches` only what findings look at is wanted: what was written within transactions, and what may have
+    been sent twice."""
     most_sent: int | None = None
     """The table `producers` holds no more than about so many batches, the first ones."""
     limits: Mapping[str, tuple[Limit, ...]] = field(default_factory=dict)
@@ -155,7 +157,7 @@ class Recorder:
             measure(batches)
         if self._listed:
             names = columns["record_batches"]
-            picked = _transactional(batches) if reading.transactions else None
+            picked = _evidence(block, sets, batches) if reading.evidence else None
             found = batches.table(["owner", *names], picked)
             yield "record_batches", record_rows("record_batches", block, sets, found, names)
         if self._followed:
@@ -241,11 +243,19 @@ def producers_table(sent: pa.Table, topics: Topics) -> pa.Table:
     return producers(table.append_column("sent_at", sent_at)).cast(SCHEMAS["producers"])
 
 
-def _transactional(batches: Batches) -> Int64s:
-    """Rows of batches with records of a transaction, not with its markers."""
-    rows = batches.rows
+def _evidence(block: Block, sets: RecordSets, batches: Batches) -> Int64s:
+    """Rows of batches with records of a transaction, not with its markers; and of those that producers without an id
+    sent in requests that got no answer in time, or in the first ones of a connection: there they are sent again."""
+    rows, done = batches.rows, block.done
     bits = np.where(rows[:, MAGIC] == 2, np.maximum(rows[:, ATTRIBUTES], 0), 0)
-    return np.flatnonzero((bits & (TRANSACTIONAL_BIT | CONTROL_BIT)) == TRANSACTIONAL_BIT)
+    kept: Flags = (bits & (TRANSACTIONAL_BIT | CONTROL_BIT)) == TRANSACTIONAL_BIT
+    left = (done.abandoned > 0) | (done.status == Status.UNANSWERED) | (done.n < FIRST_REQUESTS)
+    sent = (sets.key == PRODUCE) & left[sets.row]
+    if sent.any():
+        real = np.zeros(len(rows), np.bool_)
+        real[batches.real] = True
+        kept |= real & (rows[:, PRODUCER_ID] < 0) & sent[rows[:, OWNER]]
+    return np.flatnonzero(kept)
 
 
 def _compared(numbers: Int64s, limit: Limit) -> Flags:

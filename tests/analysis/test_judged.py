@@ -385,6 +385,14 @@ def _beside(one: dict[str, Any], tables: dict[str, pa.Table]) -> tuple[set[float
         plain |= {round(asked_for / seconds), len(parts), sum(one["offset_max"] - one["offset_min"] for one in parts)}
     elif one["id"] in ("requests_cut_off", "login_cut_off"):
         plain |= set(range(1, one["count"] + 1))
+    elif one["id"] == "batches_written_twice":
+        crcs = evidence(tables, one)["crc"]
+        rows = tables["exchanges"]
+        late = rows.filter(pc.and_(pc.fill_null(rows["abandoned"], False), pc.equal(rows["error_code"], 0)))
+        batches = tables["record_batches"].filter(pc.is_in(tables["record_batches"]["crc"], crcs.combine_chunks()))
+        ids = late["exchange_id"].cast(pa.string()).combine_chunks()
+        twice = pc.sum(pc.is_in(batches["exchange_id"].cast(pa.string()), ids)).as_py() or 0
+        plain |= {twice, one["count"] - twice}
     elif one["id"] == "broker_stalled":
         plain.add(0)
         text = str(one["text"])

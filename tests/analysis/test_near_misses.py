@@ -115,6 +115,28 @@ def followers(waited: float) -> Rows:
     return {"produces": [row]}
 
 
+def twice(
+    late: str = "ok",
+    again: str = "ok",
+    ordinal: int = 5,
+    crc: int = 7,
+    connection: int = 2,
+    producer: int = -1,
+    client: str = "c",
+    sent: float = 2.0,
+) -> Rows:
+    """A Produce request that was given up, answered `late`, and one that holds the same batch."""
+    answer = {"response_first_at": None, "error_code": None} if late == "unanswered" else {"abandoned": True}
+    first = exchange(200, 0.0, api_key=0, api="Produce", status=late) | answer
+    second = exchange(ordinal, sent, api_key=0, api="Produce", status=again, client_id=client, abandoned=False)
+    second |= {"exchange_id": f"{connection:016x}:{ordinal}", "connection_id": f"{connection:016x}"}
+    same = {"topic": "t", "partition": 0, "magic": 2, "producer_id": producer, "leader_epoch": -1, "records": 3,
+            "compressed_bytes": 90, "first_timestamp": START, "max_timestamp": START}  # fmt: skip
+    batches = [same | {"exchange_id": one["exchange_id"], "crc": number}
+               for one, number in ((first, 7), (second, crc))]  # fmt: skip
+    return {"exchanges": [first, second], "record_batches": batches}
+
+
 FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
     ("leader_moved", "low", lambda: leaders(1.0), [lambda: leaders(1.0, None), lambda: leaders(1.0, 2)]),
     ("leader_moved", "info", lambda: leaders(0.9), []),
@@ -126,6 +148,11 @@ FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
      [lambda: lags(10, 300, 600, 900, 1009), lambda: lags(10, 300, 600, 1010),
       lambda: lags(1100, 1200, 1500, 1900, 2150),
       lambda: lags(10, 900, 20, 800, 1500)]),
+    ("batches_written_twice", "medium", twice,
+     [lambda: twice(crc=8), lambda: twice(producer=3000), lambda: twice(again="error"), lambda: twice(connection=1),
+      lambda: twice(client="d"), lambda: twice(sent=-1.0), lambda: twice(ordinal=100),
+      lambda: twice(late="error")]),
+    ("batches_written_twice", "low", lambda: twice(late="unanswered"), []),
     ("rebalances", "info", lambda: rebalance(2, 9.9), [lambda: rebalance(1, 9.9), lambda: rebalance(3, 9.9)]),
     ("rebalances", "low", lambda: rebalance(2, 10.0), []),
     ("share_locks_ran_out", "medium", lambda: locks(1), [lambda: locks(0)]),
@@ -162,3 +189,13 @@ def test_whom_a_produce_waited_for_is_said() -> None:
     followers = {node for row in rows for node in row["waited_for"] or ()}
     assert followers
     assert all(f"broker {node} (" in one["text"] for node in followers)
+
+
+def test_what_was_written_twice_lies_at_two_offsets() -> None:
+    """What the late answer says is so: readers got the batch at two offsets."""
+    capture = kdissect.open(ROOT / "captures" / "stories" / "slow_broker.pcap.zst")
+    (one,) = capture.table("findings", where="id = 'batches_written_twice'").to_pylist()
+    assert "1 of them is written twice" in one["text"]
+    batches = capture.table("record_batches", columns=["exchange_id", "crc", "base_offset", "leader_epoch"]).to_pylist()
+    first = {row["crc"] for row in batches if row["exchange_id"] == "19fab8f363c8486a:58"}
+    assert len({row["base_offset"] for row in batches if row["crc"] in first and row["leader_epoch"] >= 0}) == 2

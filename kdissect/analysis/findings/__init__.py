@@ -63,6 +63,7 @@ def told_of(name: str, table: pa.Table, given: Limits = LIMITS) -> pa.Table:
             pc.greater_equal(table["latency_ms"], min(given.slow_ms, broker_findings.STALL_MS)),
             pc.is_in(table["api_key"], pa.array(LOOKED_AT, table["api_key"].type)),
             pa.array(broker_findings.first_and_last(table)),
+            producer_findings.may_repeat(table),
         ]
     elif name == "produces":
         kept = [pc.greater_equal(table["replication_ms"], given.slow_ms)]
@@ -79,7 +80,8 @@ def told_of(name: str, table: pa.Table, given: Limits = LIMITS) -> pa.Table:
             pc.greater_equal(table["record_bytes"], table["partition_max_bytes"]),
         ]
     elif name == "record_batches":
-        kept = [pc.and_(table["is_transactional"], pc.greater_equal(table["leader_epoch"], 0))]
+        known = pc.greater_equal(table["leader_epoch"], 0)
+        kept = [pc.and_(table["is_transactional"], known), producer_findings.without_id(table)]
     else:
         return table
     flags = pc.fill_null(kept[0], False)

@@ -436,7 +436,22 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             "Answers that came after the client had closed the connection, and what was open on the same connections. "
             "Info unless Produce requests were among them.",
             "`exchanges` (abandoned, status)",
-            "Whether the client sent them again, and what was written twice, of producers without idempotence.",
+            "Whether the client sent them again: see `batches_written_twice`.",
+            "stories/slow_broker",
+        ),
+        "batches_written_twice": Kind(
+            "client",
+            "An idempotent producer (enable.idempotence) writes once what it sends again; see why the answer took "
+            "longer than the client waits (request.timeout.ms).",
+            "A Produce request that was answered after the client had closed, or never, and the same batch (topic, "
+            "partition, checksum, size, records and their timestamps; no producer id) in one of the first 100 requests "
+            "of another connection of that client later, answered without an error. Medium where a late answer says "
+            "that the first was written too, else low.",
+            "`record_batches` (crc, records, compressed_bytes, first_timestamp, max_timestamp), `exchanges` "
+            "(abandoned, status, request_first_at, response_first_at)",
+            "Whether a request without an answer was written: fetched batches with one crc at two offsets show it. "
+            "Plain messages and batches without timestamps are not compared, nor what was sent again on a connection "
+            "that was open for long.",
             "stories/slow_broker",
         ),
         "tiny_batches": Kind(

@@ -4,12 +4,33 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from kdissect.analysis.findings.evidence import LOW, Finding, Tables, both, duration, equal, finding, get, many, who
+from kdissect.analysis.findings.evidence import (
+    LOW,
+    MEDIUM,
+    Finding,
+    Tables,
+    among,
+    both,
+    duration,
+    equal,
+    finding,
+    get,
+    listed,
+    many,
+    who,
+)
 from kdissect.analysis.findings.transaction_findings import started
 from kdissect.analysis.grouping import group, most_first
-from kdissect.arrays.arrow import ints, times
+from kdissect.arrays.arrow import Flags, ints, times
+from kdissect.tables.declaration.readers import FIRST_REQUESTS
 
+PRODUCE = 0
+ID_LENGTH = 17 + len(str(FIRST_REQUESTS - 1))
+"""Characters of the longest id of an exchange among the first FIRST_REQUESTS."""
+MOST_AGAIN = 50
+"""Batches that a filter names one by one, the first ones."""
 TINY_RECORDS = 1
 """Records of a batch: linger.ms makes more of them as soon as records come close together."""
 TINY_BATCHES = 500
@@ -71,4 +92,103 @@ def tiny_batches(tables: Tables) -> list[Finding]:
     return found
 
 
-FINDERS = (sent_again, tiny_batches)
+def without_id(batches: pa.Table) -> pa.ChunkedArray:
+    """Which batches no broker can tell from ones that it has: no producer id (KIP-98), and not read back."""
+    unknown = pc.less(pc.fill_null(batches["producer_id"], -1), 0)
+    return pc.and_(pc.and_(unknown, pc.is_valid(batches["crc"])), pc.less(pc.fill_null(batches["leader_epoch"], -1), 0))
+
+
+def may_repeat(exchanges: pa.Table) -> pa.ChunkedArray:
+    """Which Produce requests are among the first FIRST_REQUESTS of their connection: by the length of their id, for
+    what stands behind the connection's 16 digits and the colon has at most two."""
+    short = pc.less_equal(pc.binary_length(exchanges["exchange_id"].cast(pa.string())), ID_LENGTH)
+    return pc.and_(pc.equal(exchanges["api_key"], PRODUCE), short)
+
+
+def written_twice(tables: Tables) -> list[Finding]:
+    """Batches that a client sent again after it had given them up, and that the broker cannot know for the same."""
+    exchanges = get(tables, "exchanges")
+    produced = ints(exchanges, "api_key", -1) == PRODUCE
+    written = produced & equal(exchanges, "status", "ok")
+    late = written & (ints(exchanges, "abandoned", 0) > 0)  # an error that came late says that it was not written
+    given_up = late | (produced & equal(exchanges, "status", "unanswered"))
+    if not given_up.any():
+        return []
+    batches = get(tables, "record_batches")
+    batches = batches.filter(pc.and_(without_id(batches), pc.is_valid(batches["first_timestamp"])))
+    again = written & may_repeat(exchanges).fill_null(False).to_numpy()
+    after = _sent(exchanges, again, batches)
+    ones = _before(after, _sent(exchanges, given_up, batches))
+    if not ones.num_rows:
+        return []
+    rows = _before(ones, _sent(exchanges, late, batches))["row"]
+    ones = ones.append_column("twice", pc.is_in(ones["row"], rows.combine_chunks()))
+    ones = ones.sort_by([("end", "ascending"), ("row", "ascending")])
+    groups = group(ones, ["client", "broker"])
+    found = []
+    for code in most_first(groups.count()):
+        client, broker = (groups.keys[name][code].as_py() or None for name in ("client", "broker"))
+        mine = np.flatnonzero(groups.code == code)
+        rows = ones.take(pa.array(mine[:MOST_AGAIN]))
+        count, twice = rows.num_rows, int(pc.sum(rows["twice"]).as_py())
+        records, topics = rows["records"], sorted(set(rows["topic"].to_pylist()))
+        how_many = f" ({many(pc.sum(records).as_py(), 'record')})" if pc.min(records).as_py() >= 0 else ""
+        text = (
+            f"{who(client)} sent {'at least ' if len(mine) > MOST_AGAIN else ''}{many(count, 'batch', 'batches')}"
+            f"{how_many} of {listed(topics)} to broker {broker} that it had sent on another connection before and "
+            f"given up: "
+        )
+        if twice:
+            text += f"{twice:,} of them {'is' if twice == 1 else 'are'} written twice, as late answers say"
+            text += f"; of {count - twice:,} no answer tells." if twice < count else "."
+        else:
+            text += "they are written twice where the broker had written them."
+        condition = both(among("exchange_id", sorted(set(rows["exchange"].to_pylist()))),
+                         among("crc", sorted(set(rows["crc"].to_pylist()))))  # fmt: skip
+        found += finding(
+            tables, "batches_written_twice", MEDIUM if twice else LOW, text, "record_batches", condition,
+            client_id=client, broker=broker, topic=topics[0] if len(topics) == 1 else None,
+            first_at=pc.min(rows["first_sent"]).as_py(), last_at=pc.max(rows["end"]).as_py(),
+        )  # fmt: skip
+    return found
+
+
+SAME = ["client", "topic", "partition", "crc", "bytes", "records", "first", "last"]
+"""What a batch that is sent again has like the first."""
+
+
+def _before(after: pa.Table, given_up: pa.Table) -> pa.Table:
+    """Rows of `after` that were given up before on another connection, with when they were sent first. Both are what
+    `_sent` makes; however many of them are alike, there are no more rows than `after` has."""
+    known = given_up.group_by(SAME).aggregate([("at", "min"), ("connection", "min"), ("connection", "max")])
+    after = after.select([name for name in after.column_names if name != "first_sent"])
+    found = after.join(known.rename_columns([*SAME, "first_sent", "one", "other"]), SAME, join_type="inner")
+    elsewhere = pc.or_(
+        pc.not_equal(found["one"], found["connection"]), pc.not_equal(found["other"], found["connection"])
+    )
+    return found.filter(pc.and_(pc.greater(found["at"], found["first_sent"]), elsewhere)).drop_columns(["one", "other"])
+
+
+def _sent(exchanges: pa.Table, some: Flags, batches: pa.Table) -> pa.Table:
+    """Batches of some exchanges: what makes them the same, when and where they were sent."""
+    ids = exchanges["exchange_id"].cast(pa.string()).combine_chunks()
+    rows = np.flatnonzero(some)
+    at = pc.index_in(batches["exchange_id"].cast(pa.string()), ids.take(pa.array(rows))).combine_chunks()
+    mine = np.flatnonzero(at.is_valid().to_numpy(zero_copy_only=False))
+    owner = rows[at.take(pa.array(mine)).to_numpy()]
+    batches, of = batches.take(pa.array(mine)), exchanges.take(pa.array(owner))
+
+    def text(*columns: pa.ChunkedArray) -> pa.ChunkedArray:
+        return pc.coalesce(*(one.cast(pa.string()) for one in columns), "")
+
+    return pa.table({
+        "client": text(of["client_id"]), "topic": text(batches["topic"], batches["topic_id"]),
+        "partition": batches["partition"], "crc": batches["crc"], "bytes": batches["compressed_bytes"],
+        "records": pc.fill_null(batches["records"], -1), "first": batches["first_timestamp"].cast(pa.int64()),
+        "last": batches["max_timestamp"].cast(pa.int64()), "row": pa.array(mine), "exchange": ids.take(pa.array(owner)),
+        "connection": text(of["connection_id"]), "broker": text(of["broker"]),
+        "at": of["request_first_at"].cast(pa.int64()), "end": of["response_first_at"].cast(pa.int64()),
+    })  # fmt: skip
+
+
+FINDERS = (sent_again, written_twice, tiny_batches)

@@ -79,6 +79,7 @@ def columns(rows: Int64s, crc_ok: npt.NDArray[np.int8], uncompressed: Int64s) ->
         "records": count(bl.RECORDS),
         "compressed_bytes": count(bl.WIRE),
         "uncompressed_bytes": lambda: numbers(uncompressed, pa.int64(), UNKNOWN),
+        "crc": count(bl.CRC),
         "crc_ok": lambda: pa.array(crc_ok == 1, mask=crc_ok == UNKNOWN),
         "truncated": lambda: pa.array(rows[:, bl.CUT] != bl.WHOLE),
     }

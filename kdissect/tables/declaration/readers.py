@@ -138,8 +138,8 @@ FINDINGS = reader(
     producer_ids="exchange_id transactional_id transaction_timeout_ms producer_id producer_epoch",
     groups="exchange_id at group_id member_id client_id protocol generation event reason error_code "
     "assigned_partitions",
-    record_batches="topic topic_id partition base_offset last_offset is_transactional is_control leader_epoch "
-    "producer_id",
+    record_batches="exchange_id topic topic_id partition base_offset last_offset is_transactional is_control "
+    "leader_epoch producer_id crc records compressed_bytes first_timestamp max_timestamp",
     fetch_sessions="*",
     offset_commits="exchange_id at group_id client_id topic partition offset high_watermark lag error_code",
     leaders="*",
@@ -147,7 +147,10 @@ FINDINGS = reader(
     share_sessions="session_key broker group_id member_id opened_at closed_at refused redelivered lock_ms",
     capture_quality="measure value",
 )
-"""Of `record_batches` only what was written within transactions matters."""
+"""Of `record_batches` only what was written within transactions matters, and what may have been sent twice."""
+FIRST_REQUESTS = 100
+"""Requests of a connection among which findings look for what had been sent before on another one: clients send first
+what waits (5 requests at most by default, max.in.flight.requests.per.connection; some clients have more)."""
 
 # ---- surfaces
 

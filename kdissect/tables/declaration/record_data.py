@@ -54,6 +54,11 @@ RECORD_BATCHES = table(
         "Size of the records after decompression; null unless asked for by column or `verify`.",
         costly=True,
     ),
+    Column(
+        "crc",
+        COUNT,
+        "Checksum that the header states: CRC-32C of magic 2, CRC-32 of a compressed wrapper; null for plain messages.",
+    ),
     Column("crc_ok", FLAG, "The checksum is right; null unless asked for by column or `verify`.", costly=True),
     Column("truncated", FLAG, "Cut: the last batch of a response, or bytes that were not captured."),
     made=By.RECORD_SETS,
