@@ -168,6 +168,16 @@ def test_unknown_is_not_none(name: str) -> None:
     assert rows_of_apis or "TLS, not decrypted" in seen
 
 
+@pytest.mark.parametrize(("unknown", "says"), [(0, "1"), (1, "1"), (2, "1+"), (30, "1+")])
+def test_errors_that_were_counted_do_not_vouch_for_those_that_were_not(unknown: int, says: str) -> None:
+    """Of 30 exchanges with one error, so many more were not answered."""
+    many = [exchange(n, "Produce", 7.0) for n in range(29)]
+    many += [exchange(29, "Produce", 7.0, status="error", error="CORRUPT_MESSAGE", error_code=2)]
+    many += [exchange(30 + n, "Produce", None, status="unanswered", error_code=None) for n in range(unknown)]
+    (line,) = [line for line in _shown({"exchanges": rows("exchanges", many)}) if line.startswith("Produce ")]
+    assert line.split()[-1] == says
+
+
 def test_next_begins_with_the_worst_finding() -> None:
     tables = small()
     finding = {

@@ -19,6 +19,8 @@ SEEN_FROM = 80
 """Columns from which rate and latency are drawn over time."""
 READ_SHARE = 0.5
 """Where fewer than this share of the exchanges could be judged, no errors means that errors are unknown."""
+KNOWN_SHARE = 0.95
+"""Where fewer could be judged, there may be more errors than were counted; a few are always still under way."""
 MEANINGS = {
     "missing_bytes": "bytes that were sent and never captured",
     "resynchronised": "the next frame's place was lost and found again",
@@ -145,8 +147,10 @@ def _snapped(summary: Summary) -> bool:
 
 def _errors_of(errors: int, judged: int, exchanges: int) -> str:
     """How many errors; `?` where that is unknown, `3+` where there may be more."""
+    if errors and judged < KNOWN_SHARE * exchanges:
+        return f"{words.count(errors)}+"
     if exchanges and judged < READ_SHARE * exchanges:
-        return f"{words.count(errors)}+" if errors else "?"
+        return "?"
     return words.count(errors) if errors else ""
 
 
