@@ -27,10 +27,13 @@ BUILDS = [
 @pytest.mark.parametrize(("magic", "codec"), BUILDS)
 def test_kafka_python(magic: int, codec: int) -> None:
     rows = rows_of(magic)
-    batches = opened(kafka_python(magic, codec, rows))
+    wire = kafka_python(magic, codec, rows)
+    batches = opened(wire)
     verify(batches)
     measure(batches)
     (row,) = batches.table().to_pylist()
+    stated = int.from_bytes(wire[17:21] if magic == 2 else wire[12:16])
+    assert row["crc"] == (stated if magic == 2 or codec else None)
     assert row["magic"] == magic
     assert row["codec"] == layout.CODECS[codec]
     assert (row["base_offset"], row["last_offset"], row["records"]) == (0, 49, 50)
