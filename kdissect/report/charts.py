@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kdissect.report.budget_chart import BOXES
 from kdissect.report.rows import PARTS
 
 Spec = Mapping[str, Any]
@@ -149,6 +150,28 @@ PARTS_BY: Spec = {
             _tip("group", "of"),
             _tip("part", "spent"),
             {"field": "seconds", "aggregate": "sum", "type": "quantitative", "title": "seconds", "format": ",.3f"},
+        ],
+    },
+}
+
+BUDGET: Spec = {
+    "height": {"step": 26},
+    "mark": {"type": "bar"},
+    "encoding": {
+        "y": {"field": "client", "type": "nominal", "title": None, "sort": None},
+        "x": {
+            "field": "seconds",
+            "type": "quantitative",
+            "stack": "zero",
+            "title": "seconds",
+        },
+        "color": _named("box", "", BOXES),
+        "order": {"field": "order", "type": "quantitative"},
+        "tooltip": [
+            _tip("client", "client"),
+            _tip("box", "spent"),
+            _tip("seconds", "seconds", ",.3f"),
+            _tip("share", "share", ".1%"),
         ],
     },
 }
@@ -307,6 +330,7 @@ CHARTS: Mapping[str, Spec] = {
     "heat": HEAT,
     "latency-by-api": QUANTILES,
     "time-parts": PARTS_BY,
+    "budget": BUDGET,
     "holds": HOLDS_OVER,
     "outliers": OUTLIERS,
     "sessions-alive": ALIVE,

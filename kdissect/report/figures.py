@@ -12,7 +12,7 @@ import pyarrow as pa
 from kdissect.analysis.sessions import session_figures
 from kdissect.analysis.sessions.slots import evictors, last_fetch, slot_demand
 from kdissect.arrays.arrow import with_columns
-from kdissect.report import rows, time_axis
+from kdissect.report import budget_chart, flows, rows, time_axis
 from kdissect.summary import WANTED, Summarizer, Summary
 from kdissect.tables.declaration.readers import REPORT
 
@@ -95,6 +95,12 @@ def report(tables: rows.Tables, target: str, explain: Explain | None = None) -> 
                "A long poll is not a slow broker: what a fetch agreed to wait for is told from what came on top. Whole "
                "capture.",
                rows.time_parts(exchanges, fetches)),
+        Figure("budget", "Where the time of clients went",
+               "Each moment of a client once, whatever was in flight: what a broker, followers, quotas or the network "
+               "took of it; agreed: a long poll waited as asked; own: it had records and had not asked for more; idle: "
+               "it asked for nothing. From the capture's first request to its last answer.",
+               budget_chart.client_budgets(tables, every),
+               left_out=_cut(len(summary.clients), budget_chart.CLIENTS, "clients")),
         Figure("holds", "Why brokers answered when they did",
                "Broker time of exchanges that may wait, by what ended the wait: timeout is a long poll that ran out, "
                "data one that was fed, immediate had nothing to wait for. Whole capture.", rows.holds(exchanges)),
@@ -125,6 +131,9 @@ def report(tables: rows.Tables, target: str, explain: Explain | None = None) -> 
         Figure("offered", "Versions that brokers offer", "What brokers said in ApiVersions, and what was used of it.",
                tables["api_versions"].slice(0, rows.LINES * 4)),
         Figure("throughput", "Throughput", "By API, over time.", rows.throughput(exchanges, every)),
+        Figure("flow", "Who writes and reads what",
+               "Clients that write, topics, clients that read; a band is as wide as its bytes are many, those of "
+               "record batches. Whole capture.", flows.flows(tables["topic_traffic"])),
         Figure("clients", "Clients", "By client id.", _clients(summary)),
         Figure("brokers", "Brokers", "Where they listen.", _brokers(summary)),
         Figure("errors", "Errors", "Answers with an error, by API.", _errors(summary)),

@@ -34,6 +34,7 @@ def hostile_tables() -> dict[str, pa.Table]:
         "findings": ("text", "filter"),
         "capture_quality": ("capture", "file", "text"),
         "problems": ("detail", "file", "capture"),
+        "topic_traffic": ("client_id", "topic"),
     }
     given: dict[str, list[dict[str, Any]]] = {
         "exchanges": [_exchange(n, client_id="=1+2" if n == 3 else HOSTILE) for n in range(6)],
@@ -54,6 +55,7 @@ def hostile_tables() -> dict[str, pa.Table]:
         "findings": [{"id": "x", "severity": "high", "table": "fetches", "count": 1}],
         "capture_quality": [{"measure": "packets", "value": 42.0}],
         "problems": [{"kind": "gap", "bytes": 3}],
+        "topic_traffic": [{"produced_bytes": 70, "fetched_bytes": 140, "partition": 0}],
     }  # fmt: skip
     return {
         name: pa.Table.from_pylist(

@@ -21,7 +21,8 @@ from tests.report.hostile import SHOWN, hostile_tables
 
 pytestmark = browser.needed
 CHARTS = [
-    "heat", "latency-by-api", "time-parts", "holds", "outliers", "sessions-alive", "sessions", "epochs", "throughput",
+    "heat", "latency-by-api", "time-parts", "budget", "holds", "outliers", "sessions-alive", "sessions", "epochs",
+    "throughput",
 ]  # fmt: skip
 MARKS = "return document.querySelectorAll(`[data-chart='${arguments[0]}'] svg .role-mark path`).length"
 CAPTURE = "k4_session_eviction.pcap"
@@ -53,6 +54,13 @@ def test_every_chart_is_drawn_and_the_console_is_silent(
     assert page.messages() == []
     drawn = {name: page.run(MARKS, name) for name in CHARTS}
     assert min(drawn.values()) > 0, drawn
+    assert page.run("return document.querySelectorAll('[data-chart=flow] .band').length") > 0
+    cut = page.run(
+        "const width = document.querySelector('[data-chart=flow]').clientWidth;"
+        "return [...document.querySelectorAll('[data-chart=flow] text')].filter((one) => one.getBBox().x < -1"
+        " || one.getBBox().x + one.getBBox().width > width + 1).map((one) => one.textContent)"
+    )
+    assert cut == []
     assert page.run("return document.documentElement.scrollWidth <= window.innerWidth"), "wider than the window"
     background = page.run("return getComputedStyle(document.body).backgroundColor")
     shade = sum(int(part) for part in re.findall(r"\d+", background)[:3]) / 3
@@ -78,6 +86,8 @@ def test_everything_follows_the_time_that_is_chosen(page: browser.Page, path: Pa
     cells = page.run(MARKS, "heat")
     slow = "return document.querySelectorAll('[data-table=\"outliers\"] tbody tr:not([hidden])').length"
     before = page.run(slow)
+    budget = "return document.querySelector('[data-chart=budget] svg').textContent"
+    spent = page.run(budget)
     page.run(
         """const box = document.getElementById("axis"), place = box.getBoundingClientRect();
         box.setPointerCapture = () => {};
@@ -89,9 +99,10 @@ def test_everything_follows_the_time_that_is_chosen(page: browser.Page, path: Pa
     assert re.fullmatch(r"[\d:.]+ to [\d:.]+ UTC", page.run("return document.getElementById('axis-said').textContent"))
     assert 0 < page.run(MARKS, "heat") < cells
     assert page.run(slow) < before
+    assert page.run(budget) != spent
     page.run("document.getElementById('axis-all').click()")
     time.sleep(1.5)
-    assert (page.run(MARKS, "heat"), page.run(slow)) == (cells, before)
+    assert (page.run(MARKS, "heat"), page.run(slow), page.run(budget)) == (cells, before, spent)
     page.run(
         "const one = document.getElementById('axis-from'); one.value = 500; one.dispatchEvent(new Event('change'))"
     )

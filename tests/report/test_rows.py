@@ -8,7 +8,8 @@ import pyarrow as pa
 import pytest
 
 import kdissect
-from kdissect.report import READ, report, rows, time_axis
+from kdissect.analysis.budget import BOXES
+from kdissect.report import READ, budget_chart, flows, report, rows, time_axis
 from kdissect.tables.declaration import SCHEMAS
 from tests.conftest import CAPTURES
 
@@ -162,6 +163,7 @@ def test_a_large_capture_makes_no_larger_rows() -> None:
         "throughput": rows.throughput(exchanges, every).num_rows,
         "outliers": rows.outliers(exchanges, empty["fetches"]).num_rows,
         "versions": rows.versions(exchanges).num_rows,
+        "budget": budget_chart.client_budgets({**empty, "exchanges": exchanges}, every).num_rows,
     }
     assert sizes["heat"] <= rows.CELLS
     assert sizes["latency"] == rows.LINES
@@ -169,6 +171,7 @@ def test_a_large_capture_makes_no_larger_rows() -> None:
     assert sizes["throughput"] <= rows.BUCKETS * (rows.SERIES + 1)
     assert sizes["outliers"] == rows.OUTLIERS
     assert sizes["versions"] <= rows.LINES * 20
+    assert 0 < sizes["budget"] <= budget_chart.CLIENTS * budget_chart.STRETCHES
 
 
 def test_the_time_axis_counts_everything_once(tables: dict[str, pa.Table], exchanges: pd.DataFrame) -> None:
@@ -188,3 +191,60 @@ def test_failures_and_connections_in_trouble_first(tables: dict[str, pa.Table], 
     resets = [row["end_reason"] == "rst" for row in panel]
     assert resets == sorted(resets, reverse=True)
     assert len(panel) <= time_axis.TROUBLED
+
+
+def test_budgets_of_clients_are_those_of_the_analysis(tables: dict[str, pa.Table]) -> None:
+    """By stretches of one grid they add up to what `budget` says of the same span; idle outside of it is the page's."""
+    every = rows.bucket_seconds(tables["exchanges"])
+    found = budget_chart.client_budgets(tables, every).to_pandas()
+    assert found.client_id.nunique() == budget_chart.CLIENTS
+    assert (found.groupby("client_id")["at"].nunique() == found["at"].nunique()).all()
+    stretch = (found["until"] - found["at"]).dt.total_seconds() * 1000
+    assert found[list(budget_chart.BOXES)].sum(axis=1).to_numpy() == pytest.approx(stretch.to_numpy())
+    whole = kdissect.open(CAPTURES / CAPTURE).analysis.budget().to_pandas().set_index("subject")
+    summed = found.groupby("client_id")[list(budget_chart.BOXES)].sum()
+    for box in (*BOXES, "own_ms"):
+        mine = summed[box.removesuffix("_ms")]
+        assert mine.to_numpy() == pytest.approx(whole.loc[mine.index, box].to_numpy(), abs=0.1), box
+
+
+def test_nobodys_time_and_a_late_answer() -> None:
+    empty = {name: schema.empty_table() for name, schema in SCHEMAS.items()}
+    assert budget_chart.client_budgets(empty, 0.001).num_rows == 0
+    at = pd.Timestamp("2026-11-21T04:20:00Z")
+    late = pa.Table.from_pylist(
+        [{"exchange_id": "3f2a0123456789ab:0", "connection_id": "3f2a0123456789ab", "client_id": "a", "api_key": 0,
+          "broker": "1", "request_first_at": at, "response_last_at": at + pd.Timedelta(hours=1), "broker_ms": 3.6e6}],
+        schema=SCHEMAS["exchanges"],
+    )  # fmt: skip
+    found = budget_chart.client_budgets({**empty, "exchanges": late}, 0.001)
+    assert found.num_rows == budget_chart.STRETCHES
+    assert sum(found["broker"].to_pylist()) == pytest.approx(budget_chart.STRETCHES)
+
+
+def test_flows_hold_all_bytes(tables: dict[str, pa.Table]) -> None:
+    traffic = tables["topic_traffic"].to_pandas()
+    found = flows.flows(tables["topic_traffic"]).to_pandas()
+    for way, column in flows.WAYS.items():
+        assert found[found.way == way].bytes.sum() == traffic[column].fillna(0).sum() > 0
+    assert len(found) <= 2 * (flows.MOST + 1) ** 2
+    assert (found.bytes > 0).all()
+
+
+def test_small_flows_are_drawn_together() -> None:
+    names = [(f"client-{n:02}", f"topic-{n % 10}", 100 + n) for n in range(30)]
+    brokers = [("broker-2-fetcher-0", "topic-9", 7), ("broker-3-fetcher-1", "topic-9", 5), (None, "topic-9", 10_000)]
+    traffic = pa.Table.from_pylist(
+        [{"client_id": client, "topic": topic, "produced_bytes": size} for client, topic, size in names]
+        + [{"client_id": client, "topic": topic, "fetched_bytes": size} for client, topic, size in brokers]
+        + [{"client_id": "idle", "topic": "topic-9", "fetched_bytes": 0}, {"client_id": "new", "fetched_bytes": 3}],
+        schema=SCHEMAS["topic_traffic"],
+    )
+    found = flows.flows(traffic).to_pandas()
+    writes, reads = (found[found.way == way] for way in ("writes", "reads"))
+    assert set(writes.client_id) == {rows.OTHERS, *(f"client-{n}" for n in range(22, 30))}
+    assert writes.topic.nunique() == flows.MOST + 1
+    assert writes.bytes.sum() == sum(size for _, _, size in names)
+    assert reads.set_index("client_id").bytes.to_dict() == {rows.NONE: 10_000, flows.BROKERS: 12, "new": 3}
+    assert reads.set_index("client_id").topic["new"] == rows.OTHERS
+    assert flows.flows(SCHEMAS["topic_traffic"].empty_table()).num_rows == 0

@@ -96,7 +96,7 @@
     p50: "#7fb3e6", p90: "#3b82c4", p99: "#8a5300", max: "#b42318",
     "waited as asked": "#c3cbd5", "until data came": "#9cc3e8", "beyond what was asked": "#c8321f", broker: "#e58a2b",
     replication: "#2a9d8f", rebalance: "#8d6e53", throttled: "#8e5cc2", queued: "#d9b310",
-    network: "#3a7ca5", transfer: "#5b9a3c",
+    network: "#3a7ca5", transfer: "#5b9a3c", agreed: "#c3cbd5", own: "#5b9a3c", idle: "#e6eaef",
     timeout: "#c3cbd5", data: "#9cc3e8", immediate: "#e58a2b", error: "#c8321f", unknown: "#7b8794",
     closed: "#5b9a3c", replaced: "#3b82c4", empty: "#9aa5b1", evicted: "#c8321f", open: "#e5a82b",
     created: "#3b82c4", continued: "#5b9a3c", evicted_or_unknown: "#c8321f", epoch_error: "#8e5cc2",
@@ -106,7 +106,7 @@
     ...LIGHT, resent: "#d59bf6", p50: "#4a7fb5", p90: "#6db3ff", p99: "#ffcf80", max: "#ff7a6b", "waited as asked": "#566372",
     timeout: "#566372", "until data came": "#4a7fb5", data: "#4a7fb5", "beyond what was asked": "#ff6b57",
     evicted: "#ff6b57", evicted_or_unknown: "#ff6b57", error: "#ff6b57", throttled: "#b48ae0", epoch_error: "#b48ae0",
-    "epoch errors": "#b48ae0", closed: "#7cc05a", continued: "#7cc05a", transfer: "#7cc05a", created: "#6db3ff",
+    "epoch errors": "#b48ae0", agreed: "#566372", own: "#7cc05a", idle: "#2b3642", closed: "#7cc05a", continued: "#7cc05a", transfer: "#7cc05a", created: "#6db3ff",
     replaced: "#6db3ff", empty: "#7b8794", rebalance: "#b99473", topic_id_error: "#b99473", replication: "#3fc1b0",
   };
   const MANY = ["#3b82c4", "#e58a2b", "#2a9d8f", "#8e5cc2", "#c8321f", "#d9b310", "#5b9a3c", "#8d6e53", "#d16ba5", "#7b8794"];
@@ -184,6 +184,7 @@
     return at.slice(1).reduce((least, one, i) => Math.min(least, one - at[i]), Infinity);
   };
   const bucket = Number.isFinite(gap(rows("heat"))) ? gap(rows("heat")) : 1000;
+  const BOXES = charts.budget.encoding.color.scale.domain;
   const PART_ORDER = charts["time-parts"].encoding.color.scale.domain;
   const HOLD_ORDER = charts.holds.encoding.color.scale.domain;
 
@@ -216,6 +217,17 @@
       return data
         .map((row) => ({ group: label(row), part: row.part, seconds: row.total_ms / 1000, order: PART_ORDER.indexOf(row.part), total: totals.get(shown(row[by])) }))
         .sort((a, b) => b.total - a.total);
+    },
+    budget() {
+      const sums = new Map();
+      for (const row of rows("budget").filter(inside)) {
+        if (!sums.has(row.client_id)) sums.set(row.client_id, BOXES.map(() => 0));
+        BOXES.forEach((box, i) => (sums.get(row.client_id)[i] += row[box]));
+      }
+      return [...sums].flatMap(([client, each]) => {
+        const total = each.reduce((a, b) => a + b, 0);
+        return BOXES.map((box, i) => ({ client, box, order: i, seconds: each[i] / 1000, share: each[i] / total })).filter((row) => row.seconds > 0);
+      });
     },
     holds: () => rows("holds").filter((row) => !chosen("holds.api") || row.api === chosen("holds.api"))
       .map((row) => ({ ...row, order: HOLD_ORDER.indexOf(row.hold) })),
@@ -490,6 +502,82 @@
     const most_seconds = seconds(longest);
     $("#axis-scale").textContent = `rate up to ${most.toLocaleString("en")} exchanges, latencies up to ${most_seconds} together, each in ${seconds(step)}`;
   }
+
+  // Who writes which topics, who reads them: three columns, bands as wide as their bytes; drawn by hand.
+  const LINE = 15;
+  function drawFlow() {
+    const box = $('[data-chart="flow"]');
+    const data = rows("flow");
+    box.parentElement.querySelector(".empty").hidden = data.length > 0;
+    box.hidden = !data.length;
+    if (!data.length) return;
+    const width = Math.max(260, box.clientWidth);
+    const place = (row, side) => (side === 1 ? row.topic : row.client_id);
+    const columns = [0, 1, 2].map((side) => {
+      const nodes = new Map();
+      for (const row of data) {
+        if (side !== 1 && (row.way === "writes") !== (side === 0)) continue;
+        const name = place(row, side);
+        if (!nodes.has(name)) nodes.set(name, { name, side, writes: 0, reads: 0, used: { writes: 0, reads: 0 } });
+        nodes.get(name)[row.way] += row.bytes;
+      }
+      return [...nodes.values()].sort((a, b) => Math.max(b.writes, b.reads) - Math.max(a.writes, a.reads));
+    });
+    const most = Math.max(...columns.map((nodes) => nodes.reduce((sum, one) => sum + Math.max(one.writes, one.reads), 0)));
+    const tall = (amount) => Math.max(2, (amount / most) * 200);
+    const room = Math.max(8, Math.floor((width / 3 - 12) / 7));
+    let height = 0;
+    for (const nodes of columns) {
+      let y = 0;
+      for (const one of nodes) {
+        one.lines = folds(one.name, room);
+        const count = one.side !== 1 ? bytes(one.writes + one.reads) : one.writes && one.reads ? `${bytes(one.writes)} in, ${bytes(one.reads)} out` : one.writes ? `${bytes(one.writes)} in` : `${bytes(one.reads)} out`;
+        one.lines.push(...folds(count, room));
+        one.y = y + one.lines.length * LINE + 3;
+        one.height = tall(Math.max(one.writes, one.reads));
+        y = one.y + one.height + 9;
+      }
+      height = Math.max(height, y);
+    }
+    const svg = element("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" });
+    const bar = 10;
+    const left = [0, (width - bar) / 2, width - bar];
+    const colours = new Map(columns[1].map((one, i) => [one.name, MANY[i % MANY.length]]));
+    const node = (side, name) => columns[side].find((one) => one.name === name);
+    for (const row of data) {
+      const [a, b] = row.way === "writes" ? [node(0, row.client_id), node(1, row.topic)] : [node(1, row.topic), node(2, row.client_id)];
+      const thick = tall(row.bytes);
+      const [from_y, to_y] = [a, b].map((one) => {
+        const at = one.y + Math.min(one.used[row.way], Math.max(0, one.height - thick)) + thick / 2;
+        one.used[row.way] += thick;
+        return at;
+      });
+      const [from_x, to_x] = [left[a.side] + bar, left[b.side]];
+      const middle = (from_x + to_x) / 2;
+      const band = element("path", { class: "band", d: `M${from_x},${from_y}C${middle},${from_y} ${middle},${to_y} ${to_x},${to_y}`, stroke: colours.get(row.topic), "stroke-width": thick }, svg);
+      element("title", {}, band).textContent = `${row.client_id} ${row.way} ${row.topic}: ${bytes(row.bytes)}`;
+    }
+    for (const one of columns.flat()) {
+      element("rect", { x: left[one.side], y: one.y, width: bar, height: one.height, class: "node", ...(one.side === 1 ? { style: `fill: ${colours.get(one.name)}` } : {}) }, svg);
+      one.lines.forEach((text, i) => {
+        const label = element("text", { class: i + 1 < one.lines.length ? "name" : "tick", x: [0, width / 2, width][one.side], y: one.y - 6 - (one.lines.length - 1 - i) * LINE, "text-anchor": ["start", "middle", "end"][one.side] }, svg);
+        label.textContent = text;
+      });
+    }
+    box.replaceChildren(svg);
+  }
+  // A text in lines of so many letters, three at most.
+  function folds(text, room) {
+    const letters = [...text];
+    const lines = [];
+    for (let i = 0; i < letters.length && lines.length < 3; i += room) lines.push(letters.slice(i, i + room).join(""));
+    if (letters.length > 3 * room) lines[2] = lines[2].slice(0, -1) + "\u2026";
+    return lines;
+  }
+  function bytes(count) {
+    const steps = count < 1000 ? 0 : Math.min(4, Math.floor(Math.log10(count) / 3));
+    return `${Number((count / 1000 ** steps).toPrecision(3))} ${["B", "kB", "MB", "GB", "TB"][steps]}`;
+  }
   const clock = (at) => new Date(at).toISOString().slice(11, to - from < 20000 ? 23 : 19);
   function look(chosen) {
     span = chosen && chosen[1] > chosen[0] ? [Math.max(from, chosen[0]), Math.min(to, chosen[1])] : null;
@@ -500,7 +588,7 @@
     $("#axis-said").textContent = span ? `${clock(span[0])} to ${clock(span[1])} UTC` : "whole capture";
     $("#axis-all").disabled = !span;
     drawAxis();
-    ["heat", "latency-by-api", "outliers", "sessions-alive", "sessions", "epochs", "throughput"].forEach(draw);
+    ["heat", "latency-by-api", "budget", "outliers", "sessions-alive", "sessions", "epochs", "throughput"].forEach(draw);
     sift("outliers");
     sift("failures");
     $$("ol.findings li[data-from]").forEach((one) => {
@@ -599,6 +687,7 @@
 
   const all = () => {
     drawAxis();
+    drawFlow();
     return Promise.all(Object.keys(charts).map(draw));
   };
   let waiting = 0;

@@ -180,13 +180,14 @@ REPORT = reader(
     "the report",
     exchanges="exchange_id connection_id capture client_ip client_port broker_ip broker_port broker api_key api "
     "api_version correlation_id client_id status error_code error request_first_at response_first_at latency_ms "
-    "request_transfer_ms network_ms queued_ms broker_ms response_transfer_ms throttle_ms hold request_bytes "
-    "response_bytes request_resent_ms response_resent_ms "
+    "request_transfer_ms network_ms network_kind queued_ms broker_ms replication_ms response_transfer_ms throttle_ms "
+    "hold request_bytes response_bytes request_resent_ms response_resent_ms response_last_at "
     "request_file request_frame response_file response_frame",
     fetches="exchange_id broker client_id requested_at request_last_at response_first_at request_kind session_outcome "
-    "session_key session_epoch epoch_status excess_ms",
+    "session_key session_epoch epoch_status excess_ms max_wait_ms record_bytes",
     fetch_sessions="*",
     share_sessions="*",
+    topic_traffic="client_id topic topic_id produced_bytes fetched_bytes",
     connections=" ".join(FIRST_SCREEN.tables["connections"])
     + " client_port rtt_ms retransmitted_bytes out_of_order_packets zero_window_ms end_reason",
     api_versions="*",

@@ -1,0 +1,64 @@
+"""The rows of the page's chart of time budgets: where the time of clients went, by stretches of time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kdissect.analysis.budget import time_budget
+from kdissect.analysis.grouping import group
+from kdissect.arrays.arrow import NULL_TIME, reals, times, with_columns
+from kdissect.tables.declaration import SCHEMAS
+
+BOXES = ("broker", "replication", "throttled", "network", "unknown", "agreed", "own", "idle")
+"""What a client's time went into, in the order in which it is stacked: what others took of it first."""
+CLIENTS = 12
+"""Clients that are drawn."""
+STRETCHES = 200
+"""Stretches of time that are told apart at most: those of the page's time axis, and some behind it for late answers."""
+WAITS = ("timeout", "data", "rebalance")
+
+
+def client_budgets(tables: Mapping[str, pa.Table], every: float) -> pa.Table:
+    """Per client and stretch of `every` seconds: client_id, at, until, and milliseconds of each of BOXES, which add up
+    to the stretch; the CLIENTS clients whose answers took longest, without waits that were asked for, come first.
+
+    `tables`: what `time_budget` reads for clients. All clients have the same stretches, from the first request of the
+    capture to its last answer.
+    """
+    exchanges = tables["exchanges"]
+    begun, ended = times(exchanges, "request_first_at"), times(exchanges, "response_last_at")
+    known = begun[begun != NULL_TIME]
+    width = max(1, round(every * 1e6))
+    start = int(known.min()) // width * width if len(known) else 0
+    last = max(int(known.max()), int(ended.max())) if len(known) else 0
+    end = start + min(-(-(last + 1 - start) // width), STRETCHES) * width
+    found = SCHEMAS["time_budget"].empty_table()
+    order: list[str] = []
+    if len(known):
+        order = _worst(exchanges)
+        # Others lose their names, not their exchanges: whether a broker stood still shows in everybody's.
+        names = exchanges["client_id"].cast(pa.string())
+        named = pc.if_else(pc.is_in(names, pa.array(order, pa.string())), names, pa.scalar(None, pa.string()))
+        shown = {**tables, "exchanges": with_columns(exchanges, {"client_id": named.combine_chunks()})}
+        found = time_budget(shown, ("client",), every, start, end)
+        found = found.filter(pc.is_valid(found["subject"]))
+    place = pc.index_in(found["subject"], pa.array(order, pa.string()))
+    made = {"client_id": found["subject"], "at": found["at"], "until": found["until"]}
+    made |= {box: found[f"{box}_ms"] for box in BOXES}
+    rows = np.lexsort((times(found, "at"), np.asarray(place.combine_chunks()))) if len(order) else np.zeros(0, np.int64)
+    return pa.table(made).take(pa.array(rows))
+
+
+def _worst(exchanges: pa.Table) -> list[str]:
+    """The CLIENTS client ids whose answers took longest together, without waits that were asked for."""
+    groups = group(exchanges, ["client_id"])
+    names = groups.keys["client_id"].to_pylist()
+    waited = np.asarray(pc.fill_null(pc.is_in(exchanges["hold"].cast(pa.string()), pa.array(WAITS)), False))
+    took = np.nan_to_num(reals(exchanges, "latency_ms")) - np.nan_to_num(reals(exchanges, "queued_ms"))
+    total = groups.total(np.where(waited, 0.0, took))
+    ranked = np.lexsort((-groups.count(), -total)).tolist()
+    return [names[code] for code in ranked if names[code] is not None][:CLIENTS]
