@@ -11,8 +11,9 @@ from kdissect.engine.analysed_run import AnalysedRun
 from kdissect.engine.run import Settings
 from kdissect.engine.saving.evidence_rows import Evidence
 from kdissect.summary import Summarizer, Summary
+from kdissect.summary.spending import Spending
 from kdissect.tables.declaration import TABLES
-from kdissect.tables.declaration.readers import FIRST_SCREEN
+from kdissect.tables.declaration.readers import BUDGET, FIRST_SCREEN
 
 HELD_BACK = 100_000
 """Rows held back until names of brokers are known: some tens of MB. Of a smaller capture every name is known."""
@@ -27,13 +28,18 @@ def overview(captures: Sequence[CaptureSet], settings: Settings, by: str) -> Sum
     gathered = Summarizer(by)
     wanted = {name: list(columns) for name, columns in FIRST_SCREEN.tables.items()}
     settings = replace(settings, reading=replace(settings.reading, most_sent=EVIDENCE))
-    run = AnalysedRun(captures, wanted, settings)
+    read = dict(wanted)
+    for name, columns in BUDGET.tables.items():
+        read[name] = list(dict.fromkeys([*read.get(name, ()), *columns]))
+    run = AnalysedRun(captures, read, settings)
     evidence = Evidence(EVIDENCE, settings.slow)
+    spending = Spending()
     for part in run.parts(HELD_BACK):
         for name in wanted:
             if name in part and TABLES[name].progressive and part[name].num_rows:
                 gathered.feed(name, run.builder.resolved(name, part[name], None, wanted[name]))
         evidence.take(part)
+        spending.take(part)
     for capture in captures:
         capture.read_apart()  # its window, of some 100 MB, is not needed any more
     for name, piece in run.run.pieces_at_the_end():
@@ -41,7 +47,10 @@ def overview(captures: Sequence[CaptureSet], settings: Settings, by: str) -> Sum
         for batch in table.to_batches():
             gathered.feed(name, batch)
         evidence.add(name, table)
+        spending.take({name: table})
     topics = settings.selection.topics if settings.selection is not None else ()
     for batch in findings(evidence.tables(topics), limits(settings.slow)).to_batches():
         gathered.feed("findings", batch)
-    return gathered.finish(None if evidence.whole else evidence.exchanges)
+    summary = gathered.finish(None if evidence.whole else evidence.exchanges)
+    # Of clients, brokers or topics that were asked for, others' exchanges are missing: who stood still would not show.
+    return summary if settings.selection else replace(summary, budget=spending.of(summary))

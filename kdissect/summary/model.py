@@ -151,6 +151,9 @@ class Summary:
     """Exchanges over time; None without any."""
     id_digits: int
     """How many digits of a connection id tell all connections of the capture apart (at least 4)."""
+    budget: dict[str, Any] | None = None
+    """The row of `time_budget` of the client that most is wrong with (`spending`); None where nothing is, and of
+    captures too large for it."""
 
     @property
     def judged(self) -> int:

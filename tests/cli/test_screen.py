@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 from datetime import timedelta
@@ -11,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 import kdissect
-from kdissect.cli.printing import screen
-from kdissect.summary import summarize
+from kdissect.cli.printing import blocks, screen
+from kdissect.summary import Summary, summarize
 from tests.cli.standin import CONNECTION, START, connection, exchange, rows, small
 from tests.conftest import ROOT
 
@@ -226,3 +227,32 @@ def test_what_happened_when() -> None:
     assert "rate " in seen
     assert "up to 7.00 ms, at 04:20:0" in seen
     assert "rate " not in "\n".join(_shown(tables, width=60))
+
+
+def _budget(summary: Summary, width: int = 80, target: str = "a.pcap") -> list[str]:
+    return [line.plain for line in blocks.budget(summary, [target], width).head]
+
+
+def test_where_the_time_of_a_client_in_trouble_went() -> None:
+    """Two lines below the findings at 80 columns, the largest parts of them first; none on narrow screens."""
+    path = ROOT / "captures" / "stories" / "slow_consumer.pcap.zst"
+    summary = kdissect.open(path).summary()
+    assert _budget(summary) == [
+        "Time of client c3a, 19.5 s: its own 15.0 s, waits as asked 4.42 s.", "  kdissect budget a.pcap",
+    ]  # fmt: skip
+    seen = [line.plain for line in screen.render(summary, ["a.pcap"], 80)]
+    assert seen.index("Findings") < seen.index(_budget(summary)[0]) < seen.index(next(s for s in seen if "API" in s))
+    assert _budget(summary, target="-") == _budget(summary)[:1]
+    assert _budget(summary, 79) == []
+    assert not [line for line in _shown(small()) if line.startswith("Time of")]
+
+
+def test_a_budget_stays_within_its_lines() -> None:
+    spent = {name: 1000.0 + n for n, name in enumerate(blocks.SPENT)}
+    row = {"subject": "x\x1b" * 5000, "wall_ms": sum(spent.values()), **spent}
+    lines = _budget(dataclasses.replace(summarize(small()), budget=row))
+    assert len(lines) == 2
+    assert len(lines[0]) <= 80
+    assert "x\\u001bx" in lines[0]
+    idle = dict.fromkeys(spent, 0.0) | {"idle_ms": 5.0, "wall_ms": 5.0, "subject": "x"}
+    assert _budget(dataclasses.replace(summarize(small()), budget=idle)) == []

@@ -10,8 +10,10 @@ from rich.text import Text
 
 from kdissect.cli.printing import words
 from kdissect.cli.printing.accounts import headlines
-from kdissect.cli.printing.grid import Header, grid
+from kdissect.cli.printing.grid import Header, fit, grid
+from kdissect.cli.printing.next_steps import PIPE
 from kdissect.cli.printing.sparkline import CELLS, sparkline
+from kdissect.escaping import visible
 from kdissect.summary import Summary
 
 ANY_ROOM = 1_000_000
@@ -115,6 +117,35 @@ def findings(
     left = ANY_ROOM if room is None else room - 2 - len(lines)
     told, whole = headlines(summary.findings, target, width, left, local=local)
     return Block([title, *lines, *told] if lines or told else [], [], 0), whole
+
+
+SPENT = {
+    "broker_ms": "brokers", "replication_ms": "followers", "throttled_ms": "quotas", "network_ms": "network",
+    "agreed_ms": "waits as asked", "own_ms": "its own", "unknown_ms": "unknown", "idle_ms": "idle",
+}  # fmt: skip
+"""What a client's time went into, in a word or two."""
+SPENT_SHARE = 0.01
+"""Of the time, below which a part of it is not worth a word."""
+NAMED = 36
+"""Cells of a client id in a sentence."""
+
+
+def budget(summary: Summary, target: Sequence[str], width: int) -> Block:
+    """Where the time of the client in most trouble went, in a line of 80 columns: the largest parts, idle last; and
+    the command that tells it of all, where `target` names what can be read again."""
+    row = summary.budget
+    spent = {} if row is None else {name: row[name] for name in SPENT if row[name] >= SPENT_SHARE * row["wall_ms"] > 0}
+    if row is None or width < SEEN_FROM or not spent.keys() - {"idle_ms"}:
+        return Block([], [], 0)
+    order = sorted(spent, key=lambda name: (name == "idle_ms", -spent[name]))
+    parts = [f"{SPENT[name]} {words.milliseconds(spent[name])}" for name in order]
+    name = fit(visible(row["subject"]), NAMED)
+    said = f"Time of client {name}, {words.milliseconds(row['wall_ms'])}: {parts[0]}"
+    for part in parts[1:]:
+        said += f", {part}" if len(said) + len(part) + 3 <= width else ""
+    shown = target and PIPE not in target
+    command = [Text(f"  kdissect budget {' '.join(target)}", "dim")] if shown else []
+    return Block([*sentence(f"{said}.", width, 0), *command], [], 0)
 
 
 def unread(summary: Summary) -> str:

@@ -43,6 +43,7 @@ def render(
     made = [
         block
         for block in (
+            blocks.budget(summary, [] if filtered else target, width),
             blocks.latencies(summary, width, filtered=filtered, local=local, plain=plain),
             blocks.errors(summary, width),
             blocks.clients(summary, width, local=local),
