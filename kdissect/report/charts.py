@@ -164,6 +164,8 @@ BUDGET: Spec = {
             "type": "quantitative",
             "stack": "zero",
             "title": "seconds",
+            "scale": {"nice": False},
+            "axis": {"tickCount": 8},
         },
         "color": _named("box", "", BOXES),
         "order": {"field": "order", "type": "quantitative"},
