@@ -18,22 +18,23 @@ from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.readers import BUDGET
 
 MOST = 60_000
-"""Exchanges that are kept until it is known whether somebody is in trouble: some 10 MB."""
+"""Exchanges, and connections, that are kept until it is known whether somebody is in trouble: some 10 MB."""
 
 
 class Spending:
-    """Keeps what budgets of clients are made of, where a capture has at most `most` exchanges; else nothing."""
+    """Keeps what budgets of clients are made of, where a capture has at most `most` exchanges and as many connections;
+    else nothing."""
 
     def __init__(self, most: int = MOST) -> None:
-        self._room = most
+        self._room = {"exchanges": most, "connections": most}
         self._parts: dict[str, list[pa.Table]] = {name: [] for name in BUDGET.tables}
 
     def take(self, part: Mapping[str, pa.Table]) -> None:
-        """Keep rows of tables that budgets read, other tables aside. Connections may come as one table at the end."""
-        if "exchanges" in part:
-            self._room -= part["exchanges"].num_rows
+        """Keep rows of tables that budgets read, other tables aside."""
+        for name in self._room.keys() & part.keys():
+            self._room[name] -= part[name].num_rows
         for name, columns in BUDGET.tables.items():
-            if self._room < 0:
+            if min(self._room.values()) < 0:
                 self._parts[name].clear()
             elif name in part and part[name].num_rows:
                 keys = key_names(part[name]) if name != "connections" else []

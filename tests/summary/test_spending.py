@@ -9,7 +9,11 @@ from kdissect.analysis import stage
 from kdissect.capture.captureset import CaptureSet
 from kdissect.capture.window import Window
 from kdissect.engine import analysed_run, overview
-from kdissect.summary import spending
+from kdissect.summary import summarize
+from kdissect.summary.spending import Spending
+from kdissect.tables.declaration import SCHEMAS
+from kdissect.tables.declaration.readers import BUDGET
+from tests.cli.standin import small
 from tests.conftest import ROOT
 
 STORIES = ROOT / "captures" / "stories"
@@ -44,8 +48,19 @@ def test_parts_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kdissect.open(path).summary().budget == whole
 
 
-def test_of_a_part_or_too_much_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    path = STORIES / "slow_consumer.pcap.zst"
-    assert kdissect.open(path, client="c3a").summary().budget is None
-    monkeypatch.setattr(spending.Spending.__init__, "__defaults__", (100,))
-    assert kdissect.open(path).summary().budget is None
+def test_of_a_part_nothing_is_said() -> None:
+    assert kdissect.open(STORIES / "slow_consumer.pcap.zst", client="c3a").summary().budget is None
+
+
+@pytest.mark.parametrize("few", ["exchanges", "connections"])
+def test_of_too_much_nothing_is_kept(few: str) -> None:
+    tables = small()
+    summary = summarize(tables)
+    summary.findings[0]["client_id"] = "shop"
+    for room in (tables[few].num_rows, tables[few].num_rows - 1):
+        kept = Spending(100)
+        kept._room[few] = room
+        for name in BUDGET.tables:
+            kept.take({name: tables.get(name, SCHEMAS[name].empty_table())})
+        assert (kept.of(summary) is None) == (room < tables[few].num_rows)
+        assert any(kept._parts.values()) == (room == tables[few].num_rows)

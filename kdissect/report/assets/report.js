@@ -505,6 +505,7 @@
 
   // Who writes which topics, who reads them: three columns, bands as wide as their bytes; drawn by hand.
   const LINE = 15;
+  const OTHERS = "(others)";
   function drawFlow() {
     const box = $('[data-chart="flow"]');
     const data = rows("flow");
@@ -521,7 +522,7 @@
         if (!nodes.has(name)) nodes.set(name, { name, side, writes: 0, reads: 0, used: { writes: 0, reads: 0 } });
         nodes.get(name)[row.way] += row.bytes;
       }
-      return [...nodes.values()].sort((a, b) => Math.max(b.writes, b.reads) - Math.max(a.writes, a.reads));
+      return [...nodes.values()].sort((a, b) => (a.name === OTHERS) - (b.name === OTHERS) || Math.max(b.writes, b.reads) - Math.max(a.writes, a.reads));
     });
     const most = Math.max(...columns.map((nodes) => nodes.reduce((sum, one) => sum + Math.max(one.writes, one.reads), 0)));
     const tall = (amount) => Math.max(2, (amount / most) * 200);
@@ -531,8 +532,10 @@
       let y = 0;
       for (const one of nodes) {
         one.lines = folds(one.name, room);
-        const count = one.side !== 1 ? bytes(one.writes + one.reads) : one.writes && one.reads ? `${bytes(one.writes)} in, ${bytes(one.reads)} out` : one.writes ? `${bytes(one.writes)} in` : `${bytes(one.reads)} out`;
-        one.lines.push(...folds(count, room));
+        const counts = [["writes", one.side === 1 ? " in" : ""], ["reads", one.side === 1 ? " out" : ""]]
+          .filter(([way]) => one[way] > 0).map(([way, word]) => bytes(one[way]) + word);
+        one.names = one.lines.length;
+        one.lines.push(...(counts.join(", ").length > room ? counts : [counts.join(", ")]));
         one.y = y + one.lines.length * LINE + 3;
         one.height = tall(Math.max(one.writes, one.reads));
         y = one.y + one.height + 9;
@@ -560,7 +563,7 @@
     for (const one of columns.flat()) {
       element("rect", { x: left[one.side], y: one.y, width: bar, height: one.height, class: "node", ...(one.side === 1 ? { style: `fill: ${colours.get(one.name)}` } : {}) }, svg);
       one.lines.forEach((text, i) => {
-        const label = element("text", { class: i + 1 < one.lines.length ? "name" : "tick", x: [0, width / 2, width][one.side], y: one.y - 6 - (one.lines.length - 1 - i) * LINE, "text-anchor": ["start", "middle", "end"][one.side] }, svg);
+        const label = element("text", { class: i < one.names ? "name" : "tick", x: [0, width / 2, width][one.side], y: one.y - 6 - (one.lines.length - 1 - i) * LINE, "text-anchor": ["start", "middle", "end"][one.side] }, svg);
         label.textContent = text;
       });
     }
