@@ -254,5 +254,7 @@ def test_a_budget_stays_within_its_lines() -> None:
     assert len(lines) == 2
     assert len(lines[0]) <= 80
     assert "x\\u001bx" in lines[0]
-    idle = dict.fromkeys(spent, 0.0) | {"idle_ms": 5.0, "wall_ms": 5.0, "subject": "x"}
-    assert _budget(dataclasses.replace(summarize(small()), budget=idle)) == []
+    idle = dict.fromkeys(spent, 0.0) | {"idle_ms": 500.0, "wall_ms": 500.0, "subject": "x"}
+    short = dict.fromkeys(spent, 0.0) | {"broker_ms": 99.0, "wall_ms": 99.0, "subject": "x"}
+    for row in (idle, short):
+        assert _budget(dataclasses.replace(summarize(small()), budget=row)) == []

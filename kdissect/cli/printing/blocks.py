@@ -124,6 +124,8 @@ SPENT = {
     "agreed_ms": "waits as asked", "own_ms": "its own", "unknown_ms": "unknown", "idle_ms": "idle",
 }  # fmt: skip
 """What a client's time went into, in a word or two."""
+SPENT_FROM_MS = 100.0
+"""A client that was there for less is not worth a sentence on its time."""
 SPENT_SHARE = 0.01
 """Of the time, below which a part of it is not worth a word."""
 NAMED = 36
@@ -135,7 +137,7 @@ def budget(summary: Summary, target: Sequence[str], width: int) -> Block:
     the command that tells it of all, where `target` names what can be read again."""
     row = summary.budget
     spent = {} if row is None else {name: row[name] for name in SPENT if row[name] >= SPENT_SHARE * row["wall_ms"] > 0}
-    if row is None or width < SEEN_FROM or not spent.keys() - {"idle_ms"}:
+    if row is None or row["wall_ms"] < SPENT_FROM_MS or width < SEEN_FROM or not spent.keys() - {"idle_ms"}:
         return Block([], [], 0)
     order = sorted(spent, key=lambda name: (name == "idle_ms", -spent[name]))
     parts = [f"{SPENT[name]} {words.milliseconds(spent[name])}" for name in order]
