@@ -99,6 +99,31 @@ def test_a_plausible_header_is_not_enough(lua: Path, capture: Capture) -> None:
     assert frames(lua, capture(made), "kdissect") == []
 
 
+@pytest.mark.parametrize("port", [9092, 29094])
+def test_nobody_named(lua: Path, capture: Capture, port: int) -> None:
+    """An empty client id and a topic of two letters: small numbers, until an answer fits."""
+    made = Acknowledging(broker=("10.0.0.2", port))
+    made.handshake()
+    request, response = metadata_request(0, ["m2"], ""), metadata_response(0)
+    exchange(made, 1, request, response)
+    exchange(made, 3, metadata_request(1, [], ""), metadata_response(1), (len(request), len(response)))
+    found = messages(lua, capture(made))
+    assert pairs(found) == {(4, 5), (6, 7)}
+    assert [one.frame for one in found] == [4, 5, 6, 7]
+
+
+@pytest.mark.parametrize("answer", [metadata_response(1), metadata_response(0)[:-4] + b"\0\0\0\1", b"\0" * 20, b""])
+def test_nobody_named_and_no_answer(lua: Path, capture: Capture, answer: bytes) -> None:
+    """Another correlation id, a body that does not fit, zeros, the other side's silence: no Kafka."""
+    made = Acknowledging(broker=("10.0.0.2", 7777))
+    made.handshake()
+    request = metadata_request(0, ["m2"], "")
+    for i in range(3):
+        made.put(2 * i + 1, 0, i * len(request), request)
+        made.put(2 * i + 2, 1, i * len(answer), answer)
+    assert frames(lua, capture(made), "kdissect", "-2") == []
+
+
 def test_not_kafka_stays_what_it_is(lua: Path) -> None:
     path = CAPTURES / "not_kafka.pcap"
     rows = kdissect.open(path).table("exchanges").num_rows

@@ -2,9 +2,10 @@
 -- Connections are told apart by addresses and ports: in tshark's first pass of two there is no tree, so that no field
 -- (tcp.stream) can be asked for.
 --
--- A connection: a, ap, b its ends; client_is_a once a request was recognised; a queue of requests that wait for an
--- answer, c correlation ids, k kinds (API key * KINDS + version), f frames, w the place among its frame's messages, from
--- head to tail; tokens while bare SASL tokens are expected; since when the request began that is not whole yet.
+-- A connection: a, ap, b its ends; client_is_a once a request was recognised, until then asker_is_a where one is
+-- supposed; a queue of requests that wait for an answer, c correlation ids, k kinds (API key * KINDS + version), f frames,
+-- w the place among its frame's messages, from head to tail; tokens while bare SASL tokens are expected; since when the
+-- request began that is not whole yet.
 local MOST_WAITING = 4096 -- requests of one connection: with one direction captured nothing ever answers them
 local KINDS = 32768 -- versions are below it
 local connections

@@ -27,8 +27,17 @@ local function dissect(tvb, pinfo, tree, by_content)
   else
     local from_a
     st, from_a = connection(pinfo, false)
-    if not st or st.client_is_a == nil then
-      if not whole_request(s, 0, len) then
+    if st and st.client_is_a == nil and st.asker_is_a == not from_a and seconded(st, s, len) then
+      st.client_is_a = st.asker_is_a
+      for i = st.head, st.tail do to_broker[st.f[i]] = true end
+    elseif not st or st.client_is_a == nil then
+      local fits, nameless = whole_request(s, 0, len)
+      if nameless then
+        if not st then st, from_a = connection(pinfo, true) end
+        suppose(st, frame, s, len, from_a, pinfo.rel_ts)
+        return 0
+      end
+      if not fits then
         -- A message may take several segments: its beginning tells whether to wait for the rest. Some clients send the
         -- length by itself, which tells enough on a port that is Kafka's.
         local missing
@@ -47,6 +56,7 @@ local function dissect(tvb, pinfo, tree, by_content)
         if by_content or len < 18 then return 0 end
       end
       if not st then st, from_a = connection(pinfo, true) end
+      if st.asker_is_a ~= nil then drop_until(st, st.tail) end -- what was supposed was no Kafka
       st.client_is_a = from_a
     end
     request = from_a == st.client_is_a

@@ -86,7 +86,8 @@ local function named(s, o, n, key, version)
   return word ~= nil and word + 2 <= n
 end
 
--- Whether a whole request begins at o: a plausible header alone would do for zeros in the middle of a response.
+-- Whether a whole request begins at o: a plausible header alone would do for zeros in the middle of a response. Behind
+-- it, where that is not so, whether one that does not say who sends it fills the segment.
 local function whole_request(s, o, len)
   if len - o < 12 then return false end
   local size = int32(s, o)
@@ -97,7 +98,9 @@ local function whole_request(s, o, len)
   local l = key and layout(key, "q", version)
   if not l then return key == API_VERSIONS and plausible(s, o + 4, n) ~= nil end -- a version that is still to come
   local p = request_body(s, o, n, key, version)
-  return p ~= nil and named(s, o, n, key, version) and fitting(l, s, p, n) ~= nil
+  if p == nil or fitting(l, s, p, n) == nil then return false end
+  if named(s, o, n, key, version) then return true end
+  return false, n == len
 end
 
 -- acks of a Produce request: with 0 nobody answers.
@@ -206,6 +209,30 @@ local function pair(st, frame, s, o, n, request, began)
     if size and p + 4 <= n then forwards[frame] = {int16(s, p), int16(s, p + 2)} end
   end
   return kind, false, began
+end
+
+-- A first request that fits and does not say who sends it may be any protocol's small numbers: it waits in the queue until
+-- an answer to it fits too.
+local function suppose(st, frame, s, len, from_a, began)
+  if st.asker_is_a ~= from_a then drop_until(st, st.tail) end
+  st.asker_is_a, st.tokens = from_a, nil
+  pair(st, frame, s, 0, len, true, began)
+end
+
+-- Whether a segment of the other side begins with an answer to such a request.
+local function seconded(st, s, len)
+  if len < 12 then return false end
+  local n, corr = int32(s, 0) + 4, int32(s, 4)
+  if n < 12 or n > len then return false end
+  for i = st.head, st.tail do
+    if st.c[i] == corr then
+      local key, version = floor(st.k[i] / KINDS), st.k[i] % KINDS
+      local l = layout(key, "r", version)
+      local p = l and body_of("response", s, 4, n, key, version)
+      return p and fitting(l, s, p, n) ~= nil
+    end
+  end
+  return false
 end
 
 -- The message at o, `total` bytes as it announces, there up to n. Its name; nil where this is none.
