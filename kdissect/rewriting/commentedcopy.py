@@ -7,19 +7,20 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from kdissect.capture.pcap import AT, CAPTURED, NUMBER
+from kdissect.capture.pcap import CAPTURED, NUMBER
 from kdissect.rewriting.comment_kernels import END_OF_OPTIONS, LONGEST, OPTION
 from kdissect.rewriting.commentedfile import Comments
-from kdissect.rewriting.insertion_kernels import WRITTEN, insert_comments
+from kdissect.rewriting.insertion_kernels import GROWTH, STATE_SIZE, WRITTEN, insert_comments
 
 
 class CommentedCopy:
-    """Writes blocks to `stream` as they are: interfaces, names, statistics and their own comments come along.
+    """Writes blocks to `stream` as they are: interfaces, names, statistics and their own comments come along. Only a
+    simple packet block that gets a comment becomes an enhanced one.
     `packets`, `bytes` (captured) and `comments` count what was written."""
 
     def __init__(self, stream: BinaryIO) -> None:
         self._stream = stream
-        self._state = np.zeros(2, np.int64)
+        self._state = np.zeros(STATE_SIZE, np.int64)
         self.packets = self.bytes = 0
 
     @property
@@ -36,10 +37,11 @@ class CommentedCopy:
         behind = np.searchsorted(comments.frames, packets[:, NUMBER], "right")
         sizes = np.minimum(np.diff(comments.ends), LONGEST) + OPTION
         before = np.concatenate([[0], np.cumsum(sizes)])
-        more = int((before[behind] - before[first]).sum()) + len(packets) * END_OF_OPTIONS
+        more = int((before[behind] - before[first]).sum()) + len(packets) * (END_OF_OPTIONS + GROWTH)
         out = np.empty(end - start + more, np.uint8)
-        at = np.ascontiguousarray(packets[:, AT])
-        written = insert_comments(data, start, end, self._state, at, comments.text, comments.ends, first, behind, out)
+        written = insert_comments(
+            data, start, end, self._state, packets, comments.text, comments.ends, first, behind, out
+        )
         self._stream.write(memoryview(out)[:written])
         self.packets += len(packets)
         self.bytes += int(packets[:, CAPTURED].sum())

@@ -1,23 +1,44 @@
 """A kernel that puts comments into blocks of a pcapng file and leaves everything else as it is.
 
 Rules: draft-ietf-opsawg-pcapng. Comments (opt_comment, 1) go in front of the options that a packet block has, whose
-length grows with them. The length of a section is not known any more (-1), as for one that is still being written.
+length grows with them. A simple packet block has no place for options: with a comment it becomes an enhanced one on the
+section's first interface, to which it belongs, at the time that its row has. The length of a section is not known any
+more (-1), as for one that is still being written.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from kdissect.capture.pcap import Bytes, Int, Ints, u32
+from kdissect.capture.pcap import (
+    AT,
+    CAPTURED,
+    FACTOR,
+    INTERFACE_SIZE,
+    OFFSET,
+    RULE,
+    TIME,
+    Bytes,
+    Int,
+    Ints,
+    u32,
+)
+from kdissect.capture.pcapng import DIVIDE, MULTIPLY, describe
 from kdissect.kernels.kernel import kernel, part
 from kdissect.rewriting.comment_kernels import END_OF_OPTIONS, LONGEST
 
-SECTION, ENHANCED, PACKET = 0x0A0D0D0A, 6, 2
-BODY = 28
-"""Where the packet's bytes stand in both kinds of packet block that have options."""
+SECTION, INTERFACE, ENHANCED, SIMPLE, PACKET = 0x0A0D0D0A, 1, 6, 3, 2
+BODY, SIMPLE_BODY = 28, 12
+"""Where the packet's bytes stand in both kinds of packet block that have options, and in a simple one."""
+GROWTH = BODY - SIMPLE_BODY
+"""Bytes by which a simple block grows beside its comments."""
 LITTLE, BIG = 0x1A2B3C4D, 0x4D3C2B1A
-STATE_BIG, WRITTEN = 0, 1
-"""Of the state: byte order of the section that is read, and comments written so far."""
+STATE_BIG, WRITTEN, DESCRIBED, FIRST = range(4)
+STATE_SIZE = FIRST + INTERFACE_SIZE
+"""Of the state: byte order of the section that is read, comments written so far, whether the section's first interface
+is known, and its row."""
+SECOND = 1_000_000_000
+MOST = 0x7FFFFFFFFFFFFFFF
 
 
 @part
@@ -27,18 +48,38 @@ def _put(out: Bytes, w: Int, value: Int, size: Int, big: bool) -> None:
         out[w + (size - 1 - k if big else k)] = (value >> (8 * k)) & 0xFF
 
 
-@kernel("const u1[:] i8 i8 i8[:] const i8[:] const u1[:] const i8[:] const i8[:] const i8[:] u1[:] -> i8")
+@part
+def _ticks(time: Int, interface: Ints) -> Int:
+    """`nanoseconds` of `kdissect.capture.pcapng` the other way round; 0 where int64 holds no such ticks."""
+    factor = interface[FACTOR]
+    if abs(interface[OFFSET]) > MOST // SECOND // 2:
+        return 0
+    time = time - interface[OFFSET] * SECOND
+    if time < 0 or factor < 0:
+        return 0
+    if interface[RULE] == MULTIPLY:
+        return time // max(factor, 1)
+    if interface[RULE] == DIVIDE:
+        return time * factor if factor > 0 and time <= MOST // factor else 0
+    if factor > 62 or time // SECOND >= MOST >> factor:
+        return 0
+    exact = min(factor, 32)  # of which `nanoseconds` makes use
+    part_of_second = ((time % SECOND << exact) + SECOND - 1) // SECOND
+    return (time // SECOND << factor) + (part_of_second << factor - exact)
+
+
+@kernel("const u1[:] i8 i8 i8[:] i8[:,:] const u1[:] const i8[:] const i8[:] const i8[:] u1[:] -> i8")
 def insert_comments(
-    data: Bytes, start: Int, end: Int, state: Ints, at: Ints, text: Bytes, ends: Ints, first: Ints, behind: Ints,
+    data: Bytes, start: Int, end: Int, state: Ints, packets: Ints, text: Bytes, ends: Ints, first: Ints, behind: Ints,
     out: Bytes,
 ) -> Int:  # fmt: skip
     """Copy whole blocks of data[start:end] into `out`, up to the first that is none; bytes written.
 
-    `at`: where packets begin in `data`, ascending; packet i gets the comments from first[i] to behind[i], comment c
-    being text[ends[c]:ends[c + 1]], UTF-8, cut at LONGEST bytes. `out` must have room for the blocks, 8 bytes a comment
-    beside its text, and END_OF_OPTIONS a packet.
+    `packets`: rows in the order of `data`; packet i gets the comments from first[i] to behind[i], comment c being
+    text[ends[c]:ends[c + 1]], UTF-8, cut at LONGEST bytes. `out` must have room for the blocks, 8 bytes a comment
+    beside its text, and END_OF_OPTIONS + GROWTH a packet.
     """
-    p, w, row = start, np.int64(0), np.int64(0)
+    p, w, row, rows = start, np.int64(0), np.int64(0), packets.shape[0]
     while end - p >= 12:
         big = state[STATE_BIG] == 1
         kind = u32(data, p, big)
@@ -48,21 +89,30 @@ def insert_comments(
                 break
             big = magic == BIG
             state[STATE_BIG] = 1 if big else 0
+            state[DESCRIBED] = 0
+            state[FIRST:] = 0
         total = u32(data, p + 4, big)
         if total < 12 or total & 3 or total > end - p or w + total > out.size:
             break
         added: Int = np.int64(0)
         options: Int = np.int64(0)
-        if kind in (ENHANCED, PACKET) and total >= BODY + 4:
-            while row < at.size and at[row] < p + BODY:
+        if kind == INTERFACE and state[DESCRIBED] == 0 and total >= 20:
+            state[DESCRIBED] = 1
+            describe(data, p, total, big, state[FIRST:])
+        body = SIMPLE_BODY if kind == SIMPLE else BODY
+        if kind in (ENHANCED, SIMPLE, PACKET) and total >= body + 4:
+            while row < rows and packets[row, AT] < p + body:
                 row += 1
-            options = BODY + ((u32(data, p + 20, big) + 3) & ~3)
-            if row < at.size and at[row] == p + BODY and options <= total - 4 and behind[row] < ends.size:
-                for c in range(max(first[row], 0), behind[row]):
-                    added += 4 + ((min(max(ends[c + 1] - ends[c], 0), LONGEST) + 3) & ~3)
-                if added and options == total - 4:
+            if row < rows and packets[row, AT] == p + body and behind[row] < ends.size:
+                size = packets[row, CAPTURED] if kind == SIMPLE else u32(data, p + 20, big)
+                options = body + ((max(size, 0) + 3) & ~3)
+                if options <= total - 4:
+                    for c in range(max(first[row], 0), behind[row]):
+                        added += 4 + ((min(max(ends[c + 1] - ends[c], 0), LONGEST) + 3) & ~3)
+                if added and (kind == SIMPLE or options == total - 4):
                     added += END_OF_OPTIONS
-        if added == 0 or w + total + added > out.size:
+        grown = added + GROWTH if kind == SIMPLE else added
+        if added == 0 or w + total + grown > out.size:
             for k in range(total):
                 out[w + k] = data[p + k]
             if kind == SECTION and total >= 28:
@@ -70,8 +120,22 @@ def insert_comments(
                     out[w + k] = 0xFF
             p, w = p + total, w + total
             continue
-        for k in range(options):
-            out[w + k] = data[p + k]
+        rest = options
+        if kind == SIMPLE:
+            _put(out, w, np.int64(ENHANCED), np.int64(4), big)
+            _put(out, w + 8, np.int64(0), np.int64(4), big)
+            ticks = _ticks(max(packets[row, TIME], 0), state[FIRST:])
+            _put(out, w + 12, ticks >> 32, np.int64(4), big)
+            _put(out, w + 16, ticks, np.int64(4), big)
+            _put(out, w + 20, packets[row, CAPTURED], np.int64(4), big)
+            _put(out, w + 24, u32(data, p + 8, big), np.int64(4), big)
+            for k in range(SIMPLE_BODY, options):
+                out[w + GROWTH + k] = data[p + k]
+            options += GROWTH
+            rest = total - 4
+        else:
+            for k in range(options):
+                out[w + k] = data[p + k]
         o = w + options
         for k in range(added):
             out[o + k] = 0
@@ -85,9 +149,10 @@ def insert_comments(
                 out[o + 4 + k] = text[ends[c] + k]
             o += 4 + ((length + 3) & ~3)
             state[WRITTEN] += 1
-        for k in range(options, total):
-            out[w + added + k] = data[p + k]
-        _put(out, w + 4, total + added, np.int64(4), big)
-        _put(out, w + total + added - 4, total + added, np.int64(4), big)
-        p, w = p + total, w + total + added
+        written = options + added + total - rest
+        for k in range(rest, total):
+            out[w + written - total + k] = data[p + k]
+        _put(out, w + 4, written, np.int64(4), big)
+        _put(out, w + written - 4, written, np.int64(4), big)
+        p, w = p + total, w + written
     return w

@@ -128,8 +128,9 @@ def blocks(data: bytes) -> list[tuple[int, bytes]]:
     return out
 
 
-def pcapng(order: Any, from_capture: str) -> bytes:
-    """A section with the packets of a capture, each with a comment of its own, between other blocks."""
+def pcapng(order: Any, from_capture: str, simple: slice = slice(0), options: bytes = b"") -> bytes:
+    """A section with the packets of a capture, each with a comment of its own, between other blocks; `simple` ones are
+    simple packet blocks. `options`: more of the interface's."""
 
     def number(value: int, size: int) -> bytes:
         return value.to_bytes(size, order)
@@ -138,10 +139,13 @@ def pcapng(order: Any, from_capture: str) -> bytes:
         return number(kind, 4) + number(len(body) + 12, 4) + body + number(len(body) + 12, 4)
 
     own = number(1, 2) + number(5, 2) + b"mine!\0\0\0" + bytes(4)
-    name = number(2, 2) + number(3, 2) + b"lo0\0" + bytes(4)
+    name = number(2, 2) + number(3, 2) + b"lo0\0" + options + bytes(4)
     out = made(0x0A0D0D0A, number(0x1A2B3C4D, 4) + number(1, 2) + bytes(2) + number(64, 8))
     out += made(1, number(1, 2) + bytes(6) + name)
-    for data, wire, time in packets(source(from_capture))[:200]:
+    for i, (data, wire, time) in enumerate(packets(source(from_capture))[:200]):
+        if i in range(200)[simple]:
+            out += made(3, number(wire, 4) + data + bytes(-len(data) % 4))
+            continue
         head = b"".join(number(value, 4) for value in (0, time // 1000 >> 32, time // 1000 & 0xFFFFFFFF))
         out += made(6, head + number(len(data), 4) + number(wire, 4) + data + bytes(-len(data) % 4) + own)
     return out + made(5, bytes(12))
@@ -167,6 +171,69 @@ def test_what_a_pcapng_holds_comes_along(order: str, tmp_path: Path) -> None:
         else:
             assert new == old
     assert 20 < grown <= done.written.comments
+
+
+@pytest.mark.parametrize("order", ["little", "big"])
+def test_packets_without_times(order: Any, tmp_path: Path) -> None:
+    """Simple packet blocks become enhanced ones where they get a comment; all other blocks are as they were."""
+    given, path = tmp_path / "given.pcapng", tmp_path / "out" / "given.pcapng"
+    path.parent.mkdir()
+    given.write_bytes(
+        pcapng(order, "zoo_kafkajs", simple=slice(20, None, 2)) + source("field_simple_packets").read_bytes()
+    )
+    done = annotate(kdissect.open(given), path)
+    before, after = blocks(given.read_bytes()), blocks(path.read_bytes())
+    assert len(before) == len(after)
+    grown, left, high, low, section = Counter[int](), 0, 0, 0, 0
+    for (kind, old), (now, new) in zip(before, after, strict=True):
+        if kind == 0x0A0D0D0A:
+            section, order = section + 1, "little" if section else order
+        elif kind == 6:
+            high, low = (int.from_bytes(old[o : o + 4], order) for o in (4, 8))
+            assert new[:12] == old[:12]
+        elif (kind, now) == (3, 6):
+            grown[section] += 1
+            size = min(int.from_bytes(old[:4], order), len(old) - 4)
+            numbers = [int.from_bytes(new[o : o + 4], order) for o in range(0, 16, 4)]
+            assert numbers == [0, high, low, size]  # the time of the packet before it, in microseconds everywhere here
+            assert new[16:20] == old[:4]
+            assert new[20 : 20 + len(old) - 4] == old[4:]
+            assert new[16 + len(old) :].startswith((1).to_bytes(2, order))
+            assert b"kdissect re" in new
+        else:
+            left += kind == 3
+            assert (now, new) == (kind, old)
+    assert grown[1]
+    assert grown[2]
+    assert left
+    assert b"mine!" in path.read_bytes()
+    assert grown.total() <= done.written.comments
+    assert kdissect.open(path).table("exchanges").equals(kdissect.open(given).table("exchanges"))
+
+
+@pytest.mark.parametrize(
+    ("resolution", "offset"), [(0x06, 0), (0x09, 0), (0x0C, 1_790_000_000), (0xA0, -5), (0xA8, 1_790_000_000)]
+)
+def test_a_time_in_the_ticks_of_the_interface(resolution: int, offset: int, tmp_path: Path) -> None:
+    """Decimal and binary ticks, finer ones than nanoseconds too, of a section that has no times."""
+    given, path = tmp_path / "given.pcapng", tmp_path / "out" / "given.pcapng"
+    path.parent.mkdir()
+    options = bytes([9, 0, 1, 0, resolution, 0, 0, 0, 14, 0, 8, 0]) + offset.to_bytes(8, "little", signed=True)
+    nothing = pcapng("little", "zoo_kafkajs", slice(None), options)
+    given.write_bytes(pcapng("little", "raw_ids") + nothing)
+    assert annotate(kdissect.open(given), path).written.comments
+    after = blocks(path.read_bytes())
+    section = max(i for i, (kind, _) in enumerate(after) if kind == 0x0A0D0D0A)
+    assert {kind for kind, _ in after[section:]} >= {3, 6}
+    assert kdissect.open(path).table("exchanges").equals(kdissect.open(given).table("exchanges"))
+
+
+@pytest.mark.oracle
+def test_packets_without_times_in_wireshark(tmp_path: Path) -> None:
+    """Every comment is read, each on its frame."""
+    path = tmp_path / "out.pcapng"
+    done = annotate(kdissect.open(source("field_simple_packets")), path)
+    assert sum(text.count("kdissect re") for text in comments(path).values()) == done.written.comments > 0
 
 
 def test_macros_are_lines_of_two_texts() -> None:

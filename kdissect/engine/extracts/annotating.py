@@ -48,7 +48,7 @@ def write_commented(
     string, frame: int64, comment: string, in any order) on its packets.
 
     Packets, their times and interfaces are those of the input; a rotated set becomes one file. Of pcapng input every
-    block comes along, comments too, unless it has packets without times, whose blocks have no place for a comment.
+    block comes along, comments too; a packet without a time gets one where it gets a comment (`insertion_kernels`).
     Raises UsageError for several captures and for pipes, OutputError.
     """
     capture = rereadable(captures)
@@ -71,9 +71,7 @@ def write_commented(
 
 
 def _copied(capture: CaptureSet) -> bool:
-    """Whether blocks can be copied: all files are pcapng, as far as is known without simple packet blocks."""
-    if any(report.untimed for report in capture.reports):
-        return False
+    """Whether there are blocks to copy: all files are pcapng."""
     for member in capture.members:
         stream = member.open()
         head = bytearray(24)
