@@ -28,6 +28,7 @@ def options(way: str, protocol: str, fields: tuple[str, ...]) -> list[str]:
     return [*way.split(), *(word for field in fields for word in ("-e", field))]
 
 
+@pytest.mark.timeout(1800)
 def test_cpu_beside_the_built_in_dissector(tmp_path: Path) -> None:
     """In pairs, the best of three each."""
     lua = written(tmp_path)
