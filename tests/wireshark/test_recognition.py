@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -189,16 +190,17 @@ def test_what_waits_is_bounded(lua: Path, capture: Capture) -> None:
     assert done.stdout.split() == [b"205", b"203"]  # what waited too long is forgotten, the oldest first
 
 
-def test_a_body_in_pieces(lua: Path, capture: Capture) -> None:
+@pytest.mark.parametrize(("client_id", "cuts"), [("c", (0, 4, 20)), ("", (0, 4))], ids=["named", "nobody"])
+def test_a_body_in_pieces(client_id: str, cuts: tuple[int, ...], lua: Path, capture: Capture) -> None:
     """A length, a header and a body in segments of their own, on Kafka's port: latency counts from the first."""
     made = Acknowledging()
     made.handshake()
-    request = metadata_request(1, ["topic"])
-    for ms, (start, stop) in enumerate(((0, 4), (4, 20), (20, len(request)))):
+    request = metadata_request(1, ["m2"], client_id)
+    for ms, (start, stop) in enumerate(pairwise((*cuts, len(request)))):
         made.put(ms + 1, 0, start, request[start:stop])
     made.put(10, 1, 0, metadata_response(1))
     (response,) = [one for one in messages(lua, capture(made)) if one.response]
-    assert response.number("request_in") == 6
+    assert response.number("request_in") == 3 + len(cuts)
     assert float(response.fields["kdissect.latency"][0]) == pytest.approx(0.009, abs=1e-6)
 
 

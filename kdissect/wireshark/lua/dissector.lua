@@ -34,7 +34,7 @@ local function dissect(tvb, pinfo, tree, by_content)
       local fits, nameless = whole_request(s, 0, len)
       if nameless then
         if not st then st, from_a = connection(pinfo, true) end
-        suppose(st, frame, s, len, from_a, pinfo.rel_ts)
+        suppose(st, frame, s, len, from_a, st.since or pinfo.rel_ts)
         return 0
       end
       if not fits then

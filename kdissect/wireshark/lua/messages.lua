@@ -215,7 +215,7 @@ end
 -- an answer to it fits too.
 local function suppose(st, frame, s, len, from_a, began)
   if st.asker_is_a ~= from_a then drop_until(st, st.tail) end
-  st.asker_is_a, st.tokens = from_a, nil
+  st.asker_is_a, st.tokens, st.since = from_a, nil, nil
   pair(st, frame, s, 0, len, true, began)
 end
 
