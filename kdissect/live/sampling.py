@@ -5,8 +5,8 @@ Rules.
 - A connection is kept or left out by a hash of its two endpoints, the same on every host and in every run: a share of
   them, whatever they carry.
 - What was left out stays so until its endpoints begin a new connection (SYN): half a conversation would look like loss.
-- Of a connection that is given up in its middle, exchanges that were open are not counted. As such a one cannot be told
-  from others, none that broke off is counted while connections are, or were, left out.
+- Of a connection that is given up in its middle, exchanges that were open are not counted, nor is the frame that was
+  cut short a problem of the traffic (`Watch` ends it without a word).
 - The share falls by half when packets are looked at too late, at most once in `PATIENCE_S`, and grows by half when
   they have been looked at in time for `CALM_S`.
 """
@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.kafka.streams.ledger import connection_id
-from kdissect.net.segment import ACK_FLAG, FLAGS, FLOW, SYN
+from kdissect.net.segment import ACK_FLAG, FLAGS, FLOW, SYN, TIME
 
 LATE_S = 2.0
 PATIENCE_S = 3.0
@@ -60,6 +60,10 @@ class Sampler:
         self._hash: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
         """By flow number, the hash of its endpoints; 0 not decided yet."""
         self._kept: npt.NDArray[np.bool_] = np.zeros(0, np.bool_)
+        self._seen: Words = np.zeros(0, np.int64)
+        """When its last packets came, ns."""
+        self.left: Words = np.zeros(0, np.int64)
+        """Flows among the rows seen last that are left out."""
 
     @property
     def idle(self) -> bool:
@@ -68,18 +72,27 @@ class Sampler:
 
     def packets(self, rows: Words, flows: Words) -> Words:
         """The segment rows of the connections that are kept."""
+        self.left = self.left[:0]
         if self.idle or not len(rows):
             return rows
         flow = rows[:, FLOW] >> 1
-        self._look_at(np.unique(flow), flows)
+        numbers = np.unique(flow)
+        self._look_at(numbers, flows)
+        self._seen[numbers] = rows[:, TIME].max()
         syn = (rows[:, FLAGS] & (SYN | ACK_FLAG)) == SYN
         if syn.any():
             again = np.unique(flow[syn])
             self._kept[again] = self._chosen(self._hash[again])
         falls = np.flatnonzero(self._kept & ~self._chosen(self._hash) & (self._hash != 0))
         self._kept[falls] = False
-        keep = self._kept[flow]
-        return rows if keep.all() else rows[keep]
+        self.left = numbers[~self._kept[numbers]]
+        return rows[self._kept[flow]] if len(self.left) else rows
+
+    def forgotten(self, before: int) -> Words:
+        """Flows that are left out and had no packet since that time (ns): no flow of ours any more."""
+        idle = np.flatnonzero(~self._kept & (self._hash != 0) & (self._seen < before))
+        self._hash[idle] = 0
+        return idle
 
     def _look_at(self, numbers: Words, flows: Words) -> None:
         """Decide on flows that are new; a number may have been given to another flow."""
@@ -87,6 +100,7 @@ class Sampler:
             more = max(len(flows), 2 * len(self._hash)) - len(self._hash)
             self._hash = np.concatenate([self._hash, np.zeros(more, np.uint64)])
             self._kept = np.concatenate([self._kept, np.zeros(more, np.bool_)])
+            self._seen = np.concatenate([self._seen, np.zeros(more, np.int64)])
         zeros = np.zeros(len(numbers), np.int64)
         found = connection_id("", flows[numbers], zeros, zeros) | np.uint64(1)
         new = found != self._hash[numbers]
@@ -98,8 +112,6 @@ class Sampler:
         return chosen
 
     def wanted(self, exchanges: pa.RecordBatch) -> pa.RecordBatch:
-        """Exchanges without those that only broke because their connection was given up."""
-        if self.idle or not exchanges.num_rows:
-            return exchanges
+        """Exchanges of connections that were given up, without those that only broke because of that."""
         kept = pc.invert(pc.fill_null(pc.is_in(exchanges.column("status").cast(pa.string()), pa.array(BROKEN)), False))
         return exchanges.filter(kept)

@@ -14,6 +14,7 @@ from kdissect.live.lookout import Lookout
 from kdissect.live.ring import SLICES, Ring
 from kdissect.live.sampling import Load, Sampler
 from kdissect.live.source import Source
+from kdissect.live.spare_memory import Spare
 from kdissect.live.watch import Shed, Waiting, Watch
 from kdissect.problems import KdissectError
 
@@ -37,6 +38,7 @@ class Session:
         self._lookout = lookout
         self._sampler = sampler or Sampler()
         self._load = Load()
+        self._spare = Spare()
         self._thread: threading.Thread | None = None
         self._saving: list[tuple[str, float, threading.Event, list[int | KdissectError]]] = []
 
@@ -112,6 +114,7 @@ class Session:
             figures.share, figures.behind_s = self._sampler.share, behind
             figures.dropped = self.source.dropped()
         figures.tick(latest_ns, waits, sessions)
+        self._spare.give_back()
         self._save()
         if self._lookout is not None:
             self._findings()

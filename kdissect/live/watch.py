@@ -7,6 +7,9 @@ Rules.
   for a broker that does not answer must not hold back what all others did.
 - What grows with what was read is shed every `SHED_NS`: the books keep only connections that are open, and problems
   are counted and forgotten (`Books`). Ids, ordinals and sessions go on as if nothing had happened.
+- A connection without any packet for `IDLE_NS` is let go, where packets come as they are captured: brokers close such
+  ones after ten minutes, clients after nine (connections.max.idle.ms), and ends are not always captured. What it still
+  says after that counts as a connection met in its middle.
 - TLS is left alone.
 """
 
@@ -46,6 +49,7 @@ PATIENCE_NS = 1_000_000_000
 MANY_ROWS = 1 << 14
 """Rows after which they are handed on at once."""
 SHED_NS = 10_000_000_000
+IDLE_NS = 900_000_000_000
 SHED_ROWS = 1 << 16
 """Connections or problems after which the books are shed at once: some ten MB."""
 SLOT_BYTES = 4 << 20
@@ -95,11 +99,17 @@ class Listener(Protocol):
 class Sampling(Protocol):
     """Which connections are worked on."""
 
+    left: Words
+    """Flows among the rows of the last call of `packets` that are not."""
+
     def packets(self, rows: Words, flows: Words) -> Words:
         """The segment rows of connections that are."""
 
+    def forgotten(self, before: int) -> Words:
+        """Flows that are not, and of which nothing came since that time (ns); their numbers may be given to others."""
+
     def wanted(self, exchanges: pa.RecordBatch) -> pa.RecordBatch:
-        """Exchanges without those that only ended because their connection is worked on no longer."""
+        """Exchanges of connections that are no longer, without those that only ended because of that."""
 
 
 class Watch:
@@ -133,7 +143,6 @@ class Watch:
         self._pieces = Pieces(self._run)
         self._latest = self._shed_at = 0
         self._heard = time.monotonic()
-        self._entered = 0
 
     def run(self) -> None:
         """Read to the end; to be called once."""
@@ -157,6 +166,8 @@ class Watch:
                 self._view.make_way()
                 scanner.forget(dissector.free_flows(segments))
                 flows = scanner.flows
+                if self._sampling is not None and len(self._sampling.left):
+                    self._take(dissector.let_go(self._sampling.left), flows, given_up=True)
                 self._take(dissector.feed(segments, len(flows)), flows)
                 self._run.builder.block_ended()
                 if seen:
@@ -178,15 +189,25 @@ class Watch:
         passed = int((time.monotonic() - self._heard) * 1e9)
         return mark if self._patient else max(mark, (self._latest + passed - PATIENCE_NS) // 1000)
 
-    def _take(self, harvests: Iterator[Harvest], flows: Words) -> None:
+    def _take(self, harvests: Iterator[Harvest], flows: Words, given_up: bool = False) -> None:
+        """Rows of harvests; `given_up`: of connections that went on without us, whose open ends are our doing."""
         run = self._run
-        for done in run.taken(harvests, flows, self._completion):
+        for done in run.taken(_quiet(harvests) if given_up else harvests, flows, self._completion):
             for part in made_rows(done, run.wishes, run.ledger, run.builder, run.settings.timings):
-                if self._sampling is not None and "exchanges" in part.tables:
+                if given_up and self._sampling is not None and "exchanges" in part.tables:
                     part.tables["exchanges"] = self._sampling.wanted(part.tables["exchanges"])
                 self._pieces.take(part)
 
+    def _let_go(self) -> None:
+        """Connections that are idle for too long."""
+        before = self._latest - IDLE_NS
+        self._take(self._dissector.forget(before), self._scanner.flows)
+        if self._sampling is not None:
+            self._scanner.forget(self._sampling.forgotten(before))
+
     def _tick(self, mark: int, quiet: bool) -> None:
+        if not self._patient and self._latest - self._shed_at > SHED_NS:
+            self._let_go()
         pieces, self._pieces = self._pieces, Pieces(self._run)
         tables, messages = pieces.tables(), pieces.messages()
         self._listener.answered(tables)
@@ -248,6 +269,13 @@ class Watch:
         self._analysed.builder = run.builder
         self._pieces = Pieces(run)
         self._completion = self._completes()
+
+
+def _quiet(harvests: Iterator[Harvest]) -> Iterator[Harvest]:
+    """Harvests without problems."""
+    for harvest in harvests:
+        harvest.problems = harvest.problems[:0]
+        yield harvest
 
 
 def _count(table: pa.Table, problems: Counter[str], size: Counter[str]) -> None:

@@ -22,6 +22,7 @@ from kdissect.live.labels import EDGES_MS
 from kdissect.live.metrics import Server
 from kdissect.live.source import open_source
 from kdissect.live.watch import Watch
+from tests.bench.test_day import Days
 
 NAMES = ("k4_session_eviction.pcap", "era_2_8_2.pcap", "field_loss1.pcap", "field_snap96.pcap", "raw_errors.pcap")
 
@@ -121,3 +122,33 @@ def test_a_label_is_text(captures: Path) -> None:
         figures.statuses["Fetch", "ok"] += 1
         figures.of["client"].places(pa.array(['a"\n\x1b[2J\\'] * 3))
     assert ('a"\\u000a\\u001b[2J\\',) in named(scraped(figures), "kdissect_client_exchanges_total", "client")
+
+
+def test_connections_without_packets_are_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of live traffic only: connections whose end nobody captured do not stay for ever, and are counted even so."""
+    days = Days()
+    path = tmp_path / "long.pcap"
+    copies = 14
+    path.write_bytes(b"".join([days.header, *(days.copy(n) for n in range(copies))]))
+    monkeypatch.setattr(watch, "IDLE_NS", (days.span_s + 1) * 1_000_000_000)
+    monkeypatch.setattr(watch, "TICK_S", 0.0)
+    monkeypatch.setattr(watch, "SLOT_BYTES", 1 << 20)
+    source = open_source([str(path)], None, (), None, once=True)
+    figures = Figures(speed=source.speed)
+    watching = Watch(source.capture, source.blocks, figures, patient=False)
+    known, tick = [0], figures.tick
+
+    def told(*args, **kwargs):  # type: ignore[no-untyped-def]
+        known.append(len(watching._run.ledger.connections))
+        tick(*args, **kwargs)
+
+    figures.tick = told  # type: ignore[method-assign]
+    watching.run()
+    tables = kdissect.open(path).tables(["exchanges", "connections"])
+    statuses = zip(*(tables["exchanges"][name].to_pylist() for name in ("api", "status")), strict=True)
+    assert figures.statuses == Counter(statuses)
+    assert figures.connections == tables["connections"].num_rows
+    opened = Counter(tables["connections"]["end_reason"].to_pylist())["open"]
+    assert opened == 4 * copies
+    early, late = known[: len(known) // 2], known[len(known) // 2 :]
+    assert max(late) < max(early) + copies, "half of those that stayed open would be twice as many"

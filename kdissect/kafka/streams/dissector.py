@@ -24,7 +24,7 @@ from kdissect.kafka.streams.connection_kernel import (
     run,
 )
 from kdissect.kafka.streams.fit import Programs
-from kdissect.kafka.streams.half_open import SILENT, HalfOpen
+from kdissect.kafka.streams.half_open import ALL, SILENT, HalfOpen
 from kdissect.kafka.streams.kept_bytes import GIVE_UP, LEAVE, MOVE, keep
 from kdissect.kafka.streams.resting import Parked
 from kdissect.kafka.streams.state import (
@@ -278,10 +278,44 @@ class Dissector:
             if not self._parked.count:
                 break
             self._bring_back(self._parked.some())
-        for flows in self._half_open.lots(self.conn_of):
+        yield from self._finish_half_open(ALL)
+
+    def forget(self, before: int) -> Iterator[Harvest]:
+        """Finish connections, half-open ones too, whose last packet came before that time (ns), as if the capture had
+        ended. To be called between blocks."""
+        self._aim()
+        while True:
+            rows, M = self._connections, self.M
+            rows = rows[(M[rows + C.number] >= 0) & (M[rows + C.last] < before)]
+            yield from self._finish(rows[np.argsort(M[rows + C.number], kind="stable")])
+            idle = self._parked.due(before, ended=False)
+            if not len(idle):
+                break
+            self._bring_back(idle)
+        yield from self._finish_half_open(before)
+
+    def let_go(self, flows: Words) -> Iterator[Harvest]:
+        """Finish the connections of these flows (distinct ones), which go on without us: their numbers stay theirs.
+        To be called between blocks. Half-open ones are no connections then."""
+        flows = flows[flows < len(self.conn_of)]
+        self._bring_back(self._parked.asked(flows))
+        half_open = flows[self.conn_of[flows] <= -2]
+        if len(half_open):
+            self._half_open.take(half_open, self.conn_of)
+        places = self.conn_of[flows]
+        places = places[places >= 0]
+        if len(places):
+            self._aim()
+            ended, self._ended = self._ended, []
+            yield from self._finish(places)
+            self._ended = ended
+
+    def _finish_half_open(self, before: int) -> Iterator[Harvest]:
+        for flows in self._half_open.lots(self.conn_of, before):
             silent, others = self._half_open.single(flows, self.conn_of)
             silent["number"] = self.M[K.number] + np.arange(len(silent))
             self.M[K.number] += len(silent)
+            self._ended.append(silent["flow"].copy())
             yield self._harvest(silent)
             segments = self._half_open.take(others, self.conn_of)
             yield from self._take(segments, np.arange(len(segments)))

@@ -44,6 +44,7 @@ CHUNK_BITS = 16
 CHUNK = 1 << CHUNK_BITS
 """Packets that are kept together: 3 MB, and a quarter of that once there are so many and they are packed."""
 CODEC = "zstd"
+ALL = 2**63 - 1
 LOT = 1 << 14
 """Connections that are taken at a time when the capture ends: 30 MB on the heap."""
 
@@ -136,12 +137,14 @@ class HalfOpen:
         self._forget(numbers)
         return found
 
-    def lots(self, conn_of: Words) -> Iterator[Words]:
-        """All flows that wait, at most LOT at a time; each lot is to be taken before the next is asked for."""
+    def lots(self, conn_of: Words, before: int = ALL) -> Iterator[Words]:
+        """The flows that wait, and whose last packet came before that time (ns), at most LOT at a time; each lot is to
+        be taken before the next is asked for."""
         for number in sorted(self._live):
             at = np.arange(number << CHUNK_BITS, min((number + 1) << CHUNK_BITS, self._end))
-            flow = (self._chunk(number)["flow"][: len(at)] >> 1).astype(np.int64)
-            waiting = flow[conn_of[flow] == -2 - at]
+            chunk = self._chunk(number)[: len(at)]
+            flow = (chunk["flow"] >> 1).astype(np.int64)
+            waiting = flow[(conn_of[flow] == -2 - at) & (chunk["time"] < before)]
             for first in range(0, len(waiting), LOT):
                 yield waiting[first : first + LOT]
 

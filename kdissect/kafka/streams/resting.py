@@ -109,9 +109,11 @@ class Parked:
         found: Words = np.unique(flows[self.holds(flows)])
         return found
 
-    def due(self, before: int) -> Words:
-        """Flows of connections that ended, and whose last packet came before that time (ns): at most LOT."""
-        found = [lot.flow[lot.here & lot.ended & (lot.last < before)] for lot in self._lots.values() if lot.ended.any()]
+    def due(self, before: int, ended: bool = True) -> Words:
+        """Flows of connections whose last packet came before that time (ns), and that ended or, where `ended` is not
+        asked for, did not: at most LOT."""
+        lots = [lot for lot in self._lots.values() if not ended or lot.ended.any()]
+        found = [lot.flow[lot.here & (lot.ended | (not ended)) & (lot.last < before)] for lot in lots]
         return np.concatenate(found)[:LOT] if found else np.zeros(0, np.int64)
 
     def some(self) -> Words:

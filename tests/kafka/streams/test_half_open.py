@@ -47,6 +47,19 @@ def test_what_waits_comes_back_as_it_was_from_packed_chunks_too() -> None:
     assert (conn_of == -1).all()
 
 
+def test_those_without_packets_since_then() -> None:
+    conn_of = np.full(20, -1, np.int64)
+    waiting = HalfOpen()
+    early, late = packets(15), packets(10, first=10, begin=100)  # flows 10 to 14 have packets of both times
+    for rows in (early, late):
+        waiting.sort_out(rows, np.arange(len(rows)), conn_of)
+    found = np.concatenate(
+        [lot for lot in waiting.lots(conn_of, int(late[0, TIME])) if len(waiting.take(lot, conn_of))]
+    )
+    assert sorted(found.tolist()) == list(range(10))
+    assert (conn_of[10:] <= -2).all()
+
+
 def test_payload_or_many_packets_end_the_waiting() -> None:
     conn_of = np.full(2, -1, np.int64)
     waiting = HalfOpen()
