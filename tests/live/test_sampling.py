@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import kdissect
@@ -12,6 +13,7 @@ from kdissect.live.figures import Figures
 from kdissect.live.sampling import CALM_S, LATE_S, LEAST, PATIENCE_S, Load, Sampler
 from kdissect.live.source import open_source
 from kdissect.live.watch import Watch
+from kdissect.net.segment import FLOW, FLOW_COLUMNS, SEGMENT_COLUMNS, TIME
 
 
 def test_the_share_follows_the_load() -> None:
@@ -72,18 +74,43 @@ class Falling(Sampler):
         return super().packets(rows, flows)
 
 
-def test_connections_given_up_in_their_middle(captures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("name", "slot"), [("k4_session_eviction.pcap", 1 << 17), ("base.pcap", 1 << 16)])
+def test_connections_given_up_in_their_middle(
+    name: str, slot: int, captures: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is counted is in the tables, with the same outcome; nothing is invented."""
     from kdissect.live import watch
 
-    monkeypatch.setattr(watch, "SLOT_BYTES", 1 << 17)
-    path = captures / "k4_session_eviction.pcap"
+    monkeypatch.setattr(watch, "SLOT_BYTES", slot)
+    path = captures / name
     source = open_source([str(path)], None, (), None, once=True)
     figures = Figures()
     Watch(source.capture, source.blocks, figures, source.patient, Falling()).run()
     whole = Counter((row["api"], row["status"]) for row in kdissect.open(path).table("exchanges").to_pylist())
     assert 0 < figures.left_out < figures.segments
-    assert 100 < figures.statuses.total() < whole.total()
+    assert 30 < figures.statuses.total() < whole.total()
     assert not figures.statuses - whole
     told = Counter(row["kind"] for row in kdissect.open(path).table("problems").to_pylist())
     assert not figures.problems - told, "what was cut short by us is no problem of the traffic"
+
+
+def test_flows_that_are_left_out_are_forgotten() -> None:
+    """Their numbers come back when nothing came for a while; a connection that comes after that is a new one."""
+    flows = np.arange(500 * FLOW_COLUMNS, dtype=np.int64).reshape(500, FLOW_COLUMNS)
+    rows = np.zeros((500, SEGMENT_COLUMNS), np.int64)
+    rows[:, FLOW] = 2 * np.arange(500)
+    rows[:, TIME] = 1000
+    sampler = Sampler(0.5)
+    kept = sampler.packets(rows, flows)[:, FLOW] >> 1
+    left = sampler.left.copy()
+    assert sorted([*kept.tolist(), *left.tolist()]) == list(range(500))
+    assert min(len(kept), len(left)) > 200
+    rows[:, TIME] = 2000
+    again = rows[left[:10]]
+    assert not len(sampler.packets(again, flows))
+    assert not len(sampler.forgotten(1000))
+    assert sampler.forgotten(1001).tolist() == left[10:].tolist()
+    assert not len(sampler.forgotten(2000))
+    sampler.share = 1.0
+    assert not len(sampler.packets(again, flows)), "left out stays left out"
+    assert len(sampler.packets(rows[left[10:]], flows)) == len(left) - 10
