@@ -22,7 +22,7 @@ from tests.conftest import ROOT
 
 SIZES = ((24, 80), (40, 100), (60, 200))
 ALWAYS = {("slow_broker", 80), ("k4_session_eviction", 80), ("downconv_282", 100), ("raw_errors", 200)}
-"""What the default run looks at; the rest is `whole`."""
+"""What the default run looks at; the rest, ten minutes, is `exhaustive`."""
 STORIES = sorted((ROOT / "captures" / "stories").glob("*.pcap.zst"))
 LONG_POLLS = 0.2
 """Most of the rows of a proposed command that may be long polls."""
@@ -36,7 +36,7 @@ the others."""
 def cases() -> list[Any]:
     return [
         pytest.param(path, rows, columns, id=f"{path.name}-{columns}",
-                     marks=() if (path.name.split(".")[0], columns) in ALWAYS else pytest.mark.whole)
+                     marks=() if (path.name.split(".")[0], columns) in ALWAYS else pytest.mark.exhaustive)
         for path in (*RECORDED, *STORIES) for rows, columns in SIZES
     ]  # fmt: skip
 
