@@ -32,7 +32,14 @@ def compared(name: str, change: Any = lambda table: table) -> tuple[crosscheck.C
 
 
 @pytest.mark.parametrize(
-    "name", ["base.pcap", "raw_ids.pcap", "era_0_8_2.pcap", "sasl_old.pcap", "field_truncated.pcap"]
+    "name",
+    [
+        "base.pcap",
+        *(
+            pytest.param(name, marks=pytest.mark.whole)
+            for name in ("raw_ids.pcap", "era_0_8_2.pcap", "sasl_old.pcap", "field_truncated.pcap")
+        ),
+    ],
 )
 def test_every_difference_has_its_reason(name: str) -> None:
     result, exchanges = compared(name)

@@ -37,7 +37,10 @@ def test_they_are_all_there() -> None:
 
 @pytest.mark.parametrize(
     "path",
-    [pytest.param(path, id=path.stem, marks=[pytest.mark.spark] if "spark" in path.stem else []) for path in NOTEBOOKS],
+    [
+        pytest.param(path, id=path.stem, marks=pytest.mark.spark if "spark" in path.stem else pytest.mark.whole)
+        for path in NOTEBOOKS
+    ],
 )
 def test_committed_outputs_are_what_running_gives(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))

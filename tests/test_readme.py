@@ -45,9 +45,10 @@ spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "fals
 
 
 def examples(language: str) -> list[Any]:
-    """Parameters (block,) for the blocks of a language."""
+    """Parameters (block,) for the blocks of a language; those of the docs beside README are `whole`."""
+    rest = {"spark.": [pytest.mark.spark], "README": []}
     return [
-        pytest.param(block, id=place, marks=[pytest.mark.spark] if place.startswith("spark") else [])
+        pytest.param(block, id=place, marks=rest.get(place[:6], [pytest.mark.whole]))
         for place, block in blocks(language)
     ]
 

@@ -116,7 +116,9 @@ def test_screens_of_a_pipe() -> None:
     assert (out + last).endswith(b"\n\n" + whole)
 
 
-@pytest.mark.parametrize("form", ["csv", "jsonl", "table", "arrow"])
+@pytest.mark.parametrize(
+    "form", ["jsonl", *(pytest.param(form, marks=pytest.mark.whole) for form in ("csv", "table", "arrow"))]
+)
 def test_rows_of_a_growing_file(form: str, tmp_path: Path) -> None:
     grown, out, whole = tmp_path / "grown.pcap", tmp_path / "rows", tmp_path / "whole"
     columns = ("--table", "exchanges", "--columns", "exchange_id,api,status,latency_ms", "--format", form)

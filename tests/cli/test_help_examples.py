@@ -23,7 +23,11 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize(
-    "command", [pytest.param(c, marks=pytest.mark.spark) if c.startswith("kdissect spark") else c for c in COMMANDS]
+    "command",
+    [
+        pytest.param(c, marks=pytest.mark.spark if c.startswith("kdissect spark") else pytest.mark.whole)
+        for c in COMMANDS
+    ],
 )
 def test_it_runs(command: str, tmp_path: Path) -> None:
     for name in ("broker.pcap", "before.pcap", "after.pcap"):

@@ -20,6 +20,7 @@ import kdissect
 
 HERE = Path(__file__).resolve().parent
 CAPTURES = HERE.parents[1] / "captures"
+CAPTURE_SAMPLE = {"base_tiny", "era_0_8_2", "field_loss1", "k4_session_eviction", "raw_errors", "sasl_logins", "tls13"}
 NAMES = sorted(path.stem for path in CAPTURES.glob("*.toml"))
 UPDATE = bool(os.environ.get("UPDATE_GOLDEN"))
 WIDTH = "118"

@@ -46,7 +46,10 @@ def path(folder: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 1280), ("light", 400)])
+@pytest.mark.parametrize(
+    ("scheme", "width"),
+    [("light", 1280), *(pytest.param(*one, marks=pytest.mark.whole) for one in (("dark", 1280), ("light", 400)))],
+)
 def test_every_chart_is_drawn_and_the_console_is_silent(
     page: browser.Page, path: Path, scheme: str, width: int
 ) -> None:
@@ -67,7 +70,7 @@ def test_every_chart_is_drawn_and_the_console_is_silent(
     assert (shade > 128) == (scheme == "light")
 
 
-@pytest.mark.parametrize(("scheme", "width"), [("light", 420), ("dark", 1400)])
+@pytest.mark.parametrize(("scheme", "width"), [("light", 420), pytest.param("dark", 1400, marks=pytest.mark.whole)])
 def test_no_accessibility_violation(page: browser.Page, path: Path, scheme: str, width: int) -> None:
     """By axe-core, which knows the rules of WCAG."""
     script = Path(axe_core_python.__file__).with_name("axe.min.js").read_text()

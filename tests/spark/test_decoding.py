@@ -23,7 +23,7 @@ SOME = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("partitions", [1, 3, 16])
+@pytest.mark.parametrize("partitions", [1, pytest.param(3, marks=pytest.mark.whole), 16])
 @pytest.mark.parametrize("transport", ["ranges", "payload"])
 def test_tables_equal_the_local_engine(
     captures: Path, simulate: Any, equal: Any, partitions: int, transport: str
@@ -33,7 +33,7 @@ def test_tables_equal_the_local_engine(
     equal(simulate(paths[::-1], partitions, list(MADE), transport), expected)
 
 
-@pytest.mark.parametrize("files", [1, 2, 7, 50])
+@pytest.mark.parametrize("files", [1, 2, 7, pytest.param(50, marks=pytest.mark.whole)])
 @pytest.mark.parametrize("name", ["base.pcap", "k4_session_eviction.pcap"])
 def test_connections_cut_across_files(
     captures: Path, simulate: Any, equal: Any, rotate: Any, name: str, files: int
