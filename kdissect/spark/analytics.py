@@ -32,11 +32,12 @@ def latency(
     """Counts, quantiles and rates of exchanges, one row per group (and bucket of `every` seconds), in no order.
 
     `tables` has `exchanges`; with `fetches` there are figures of `excess_ms`, and "topic" in `by` needs
-    `fetch_partitions`. `by`: api, version, client, broker, topic, status, hold, capture. `where`: a condition on
-    `exchanges` in Spark's SQL. Columns are those of `kdissect.analysis.latency.latency`, with its values: quantiles are
-    exact (Spark's `percentile`, linear interpolation). That holds the distinct values of a group in memory; with
-    `accuracy`, such as 10000, they are `percentile_approx` instead, whose rank is off by 1/accuracy of the group at
-    most, and which is one of the values. Raises UsageError for an unknown dimension or a table that is missing.
+    `fetch_partitions`: an exchange is about the topics that it names there, not about those that its session knows.
+    `by`: api, version, client, broker, topic, status, hold, capture. `where`: a condition on `exchanges` in Spark's
+    SQL. Columns are those of `kdissect.analysis.latency.latency`, with its values: quantiles are exact (Spark's
+    `percentile`, linear interpolation). That holds the distinct values of a group in memory; with `accuracy`, such as
+    10000, they are `percentile_approx` instead, whose rank is off by 1/accuracy of the group at most, and which is
+    one of the values. Raises UsageError for an unknown dimension or a table that is missing.
     """
     from pyspark.sql import functions as f
 

@@ -10,6 +10,7 @@ import pytest
 
 import kdissect
 import kdissect.spark
+from kdissect.analysis.latency import latency
 from kdissect.problems import UsageError
 
 TABLES = ("exchanges", "fetches", "fetch_partitions")
@@ -28,7 +29,8 @@ def test_latencies_are_those_of_one_machine(spark: Any, captures: Path) -> None:
     local = kdissect.open(captures / "base.pcap")
     frames = {name: spark.createDataFrame(local.table(name)).cache() for name in TABLES}
     for by, every in ((["api"], None), (["client", "broker"], 0.5), (["topic", "status"], None), ([], None)):
-        expected = {key(row, by): row for row in local.analysis.latency(by, every).to_pylist()}
+        tables = {name: local.table(name) for name in TABLES}
+        expected = {key(row, by): row for row in latency(by=by, every=every, **tables).to_pylist()}
         found = {key(row, by): row for row in kdissect.spark.latency(frames, by, every).toArrow().to_pylist()}
         assert found.keys() == expected.keys()
         for name, row in found.items():
