@@ -87,3 +87,5 @@ class Kind(enum.IntEnum):
     """A record batch or record that is not right."""
     TIMESTAMP = 18
     """A timestamp outside years 1-9999."""
+    CLOCK_STEP = 19
+    """The clock that gave packets their times stepped back, or an exchange went on meanwhile."""

@@ -84,6 +84,9 @@ class CaptureSet:
         self.problems: list[CaptureProblem] = []
         self.secrets: list[bytes] = []
         """TLS key logs from pcapng decryption secrets blocks, as they were met."""
+        self.steps: list[int] = []
+        """Packets that follow a step back of the clock (`kdissect.capture.steps`), number | file << 40, the first
+        MAX_STEPS of them; of files with several interfaces none, for which one's clock stepped is not all's."""
         self.left_out: list[tuple[str, str]] = []
         """What was named together with this capture and is none, (path, why); each becomes a problem row."""
         self.bases: list[int] = []
@@ -205,6 +208,7 @@ class CaptureSet:
         self.bases.clear()
         self.problems.clear()
         self.secrets.clear()
+        self.steps.clear()
         self._lost_problems = 0
         self.reports[:] = [FileReport(m.name) for m in self.members]
         for i in [i for i in self._streams if self.members[i].regular]:

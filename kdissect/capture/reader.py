@@ -20,7 +20,9 @@ from kdissect.capture.bytestreams import OpenFile, PlainFile, Stream
 from kdissect.capture.condition import Interface
 from kdissect.capture.magic import PCAP_HEADER, Format, recognise
 from kdissect.capture.pcapng import seek_pcapng, walk_pcapng
+from kdissect.capture.steps import FILE_SHIFT, MAX_STEPS, Steps
 from kdissect.capture.window import Window
+from kdissect.problems import Kind
 
 if TYPE_CHECKING:
     from kdissect.capture.captureset import CaptureSet
@@ -61,6 +63,7 @@ class FileReader:
         self.interfaces: NDArray[np.int64] = np.zeros((1, r.INTERFACE_SIZE), np.int64)
         self.notes: NDArray[np.int64] = np.zeros((MAX_NOTES, 4), np.int64)
         self.names: dict[int, str] = {}
+        self._steps = Steps()
         self.recognised: Format | None = None
         self.base = window.end
         self.head = b""
@@ -106,7 +109,10 @@ class FileReader:
                     if self._lost_from >= 0:
                         break
                 first = cursor
+                interfaces = int(self.state[r.INTERFACES])
                 n, cursor, why = self._walk(cursor, rows)
+                self._note_steps(rows[:n], interfaces)
+                self._read_notes()
                 self._update()
                 if n:
                     yield self._block(rows[:n], first, cursor)
@@ -180,7 +186,6 @@ class FileReader:
             )
         else:
             n, stop, why = walk_pcapng(window.data, at, end, self._limit, self.interfaces, self.state, self.notes, rows)
-            self._read_notes()
         return n, cursor + stop - at, why
 
     def _block(self, rows: NDArray[np.int64], first: int, end: int | None = None) -> Block:
@@ -239,6 +244,20 @@ class FileReader:
         at = int(state[r.LAST]) if state[r.TIMED] else 0
         where = f"byte {logical - self.base}" if logical >= 0 else self.report.name
         self.capture.add_problem(self.file, int(state[r.NUMBERED]) + 1 if logical >= 0 else 0, at, where, detail, size)
+
+    def _note_steps(self, rows: NDArray[np.int64], interfaces: int) -> None:
+        """Say where the clock stepped back in the rows of a walk, before which there were so many interfaces."""
+        notes = self.notes[: self.state[r.NOTES]]
+        described = notes[notes[:, 0] & 0xFFFFFFFF == 1, 1].tolist()
+        whole = len(described) == self.state[r.INTERFACES] - interfaces
+        for step in self._steps.look(rows, self.state, described if whole else None):
+            detail = (
+                f"packet {step.packet} is {step.back / 1e6:,.3f} ms earlier than packet {step.before} before it: "
+                "what lasted from before this place to behind it took another time than is told"
+            )
+            self.capture.add_problem(self.file, step.packet, step.at, "clock", detail, kind=Kind.CLOCK_STEP)
+            if self.state[r.INTERFACES] == 1 and len(self.capture.steps) < MAX_STEPS:
+                self.capture.steps.append(self.file << FILE_SHIFT | step.packet)
 
     def _read_notes(self) -> None:
         """Interface names and TLS secrets that the walk came by."""

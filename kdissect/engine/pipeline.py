@@ -67,7 +67,7 @@ class Strand:
         self.clock = clock
         programs = Programs(decoder.table, decoder.flexible, decoder.skim())
         self.dissector = Dissector(view, programs, Unsealer(ledger, keylog, capture.secrets))
-        self.completion = Completion(self.dissector, decoder, ledger, capture)
+        self.completion = Completion(self.dissector, decoder, ledger, capture, capture.steps)
         self._rereadable = capture.rereadable
 
     def make_way(self) -> None:

@@ -9,15 +9,16 @@ version was asked for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from kdissect.capture.pcap import CLOCK_STEP
 from kdissect.capture.window import EXTRA
-from kdissect.kafka.exchanges.completed import Completed, Status
+from kdissect.kafka.exchanges.completed import NULL_TIME, Completed, Status
 from kdissect.kafka.exchanges.frame_bytes import Reader, bodies, collect
 from kdissect.kafka.exchanges.inference import UNSUPPORTED_VERSION, Inference
 from kdissect.kafka.exchanges.logins import Logins
@@ -37,13 +38,17 @@ ABSENT = 1 << 16
 
 
 class Completion:
-    """Turns harvests of one capture into `Completed`. `reader` reads input again that left the window."""
+    """Turns harvests of one capture into `Completed`. `reader` reads input again that left the window; `steps`: packets
+    that follow a step back of the clock, in order, which may become more."""
 
-    def __init__(self, dissector: Dissector, decoder: Decoder, ledger: Ledger, reader: Reader) -> None:
+    def __init__(
+        self, dissector: Dissector, decoder: Decoder, ledger: Ledger, reader: Reader, steps: Sequence[int] = ()
+    ) -> None:
         self.dissector = dissector
         self.decoder = decoder
         self.ledger = ledger
         self.reader = reader
+        self.steps = steps
         self.logins = Logins(dissector, ledger)
         self.inference = Inference(decoder)
         self._newest = np.array(
@@ -92,6 +97,31 @@ class Completion:
         if len(orphans):
             self._infer(part, orphans, target, frames_at[orphans])
         return upto, self._completed(part, target)
+
+    def _stepped(self, done: Completed) -> None:
+        """Say of which exchanges the clock stepped back while they went on: between the packet that completed the
+        request and the one that completed the response, or inside one of the two."""
+        if not self.steps:
+            return
+        steps = np.array(self.steps, np.int64)
+        first = np.searchsorted(steps, done.request_packet, side="right")
+        between = np.searchsorted(steps, done.response_packet, side="right") > first
+        between &= (done.request_packet >= 0) & (done.response_packet >= 0)
+        packet = np.full(len(done), -1, np.int64)
+        packet[between] = steps[first[between]]
+        for begin, end, last in (
+            (done.request_first, done.request_last, done.request_packet),
+            (done.response_first, done.response_last, done.response_packet),
+        ):
+            known = np.flatnonzero((begin != NULL_TIME) & (end != NULL_TIME) & (packet < 0))
+            inside = known[begin[known] - end[known] > CLOCK_STEP]
+            packet[inside] = last[inside]
+        for i in np.flatnonzero(packet >= 0).tolist():
+            self.ledger.note(
+                Kind.CLOCK_STEP, "clock", "the clock stepped back while this exchange went on: its times are not true",
+                conn=int(done.conn[i]), n=int(done.n[i]), orphan=bool(done.is_orphan[i]), packet=int(packet[i]),
+                at=int(done.request_first[i]),
+            )  # fmt: skip
 
     def _infer(self, part: _Work, orphans: Words, s: npt.NDArray[np.uint8], frames: Words) -> None:
         """API, version and layout of responses whose requests were not captured."""
@@ -165,7 +195,9 @@ class Completion:
             (key, side): Message(message.rows - side * n, message.batches)
             for (key, side), message in decoded.messages.items()
         }
-        return Completed(**columns, client_ids=self.dissector.client_ids, messages=messages, data=s)
+        done = Completed(**columns, client_ids=self.dissector.client_ids, messages=messages, data=s)
+        self._stepped(done)
+        return done
 
     def _refused(self, part: _Work, s: npt.NDArray[np.uint8]) -> None:
         """Answers to ApiVersions that refuse the version have the layout of version 0."""

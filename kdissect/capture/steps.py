@@ -1,0 +1,95 @@
+"""Places where the clock of a capture steps back, told from packet rows.
+
+Rule. A packet whose time is more than CLOCK_STEP before that of the packet before it on the same interface. Receive
+queues deliver packets out of order by a few ms, so what is late by less is nothing; whoever corrects a clock by less
+lets it run slower instead. Interfaces are compared each with itself, for each may have a clock of its own, and those of
+another section, which may be another recording, with nothing that came before.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kdissect.capture import pcap as r
+
+INTERFACE_SHIFT = 16
+"""Of a packet row's LINK."""
+FILE_SHIFT = 40
+"""Of a packet's number in a capture: the file's index stands above it."""
+MAX_STEPS = 1000
+"""Steps that exchanges are held against: a clock that steps more often tells nothing anywhere."""
+MAX_INTERFACES = 1 << 16
+"""Interfaces of a section that are looked at: what a packet names beyond them was not described."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Step:
+    """A step back: the packet that follows it, its time (ns), the one before it, and by how many ns."""
+
+    packet: int
+    at: int
+    before: int
+    back: int
+
+
+class Steps:
+    """Looks for steps in the packet rows of one file, walk by walk."""
+
+    def __init__(self) -> None:
+        self._time: NDArray[np.int64] = np.zeros(1, np.int64)
+        """Time of the latest packet by interface, and its number, 0 none."""
+        self._number: NDArray[np.int64] = np.zeros(1, np.int64)
+        self._counted = self._untimed = 0
+
+    def look(self, rows: NDArray[np.int64], state: NDArray[np.int64], described: list[int] | None) -> list[Step]:
+        """Steps in the rows of a walk, of which `state` is the file's state. `described`: positions of the interface
+        descriptions that lie among them, None where they are not known: then nothing is told."""
+        stepped, self._counted = state[r.STEPS] > self._counted, int(state[r.STEPS])
+        untimed, self._untimed = state[r.UNTIMED] - self._untimed, int(state[r.UNTIMED])
+        if untimed:  # packets of unknown interfaces, which are left out, or others
+            untimed -= np.count_nonzero(rows[:, r.LINK] & r.UNKNOWN_LINK == r.UNKNOWN_LINK)
+        if described is None or untimed > 0:  # which packets got another one's time is not known
+            self._number[:] = 0
+            return []
+        cuts = np.searchsorted(rows[:, r.AT], described).tolist()
+        found: list[Step] = []
+        for number, (first, stop) in enumerate(zip([0, *cuts], [*cuts, len(rows)], strict=True)):
+            if number:  # with an interface a section may have begun
+                self._number[:] = 0
+            if first < stop:
+                found += self._piece(rows[first:stop], stepped)
+        return found
+
+    def _piece(self, rows: NDArray[np.int64], stepped: bool) -> list[Step]:
+        """Steps in rows of the same interfaces. They are looked for only where the walk counted any."""
+        of = rows[:, r.LINK] >> INTERFACE_SHIFT
+        known = (rows[:, r.LINK] & r.UNKNOWN_LINK != r.UNKNOWN_LINK) & (of < MAX_INTERFACES)
+        if not known.all():
+            rows, of = rows[known], of[known]
+            if not len(rows):
+                return []
+        most = int(of.max()) + 1
+        if most > len(self._time):
+            more = np.zeros(most - len(self._time), np.int64)
+            self._time, self._number = np.append(self._time, more), np.append(self._number, more)
+        found = self._between(rows, of) if stepped else []
+        if most == 1:
+            self._time[0], self._number[0] = rows[-1, r.TIME], rows[-1, r.NUMBER]
+        else:  # of several of one interface the last is kept
+            self._time[of], self._number[of] = rows[:, r.TIME], rows[:, r.NUMBER]
+        return found
+
+    def _between(self, rows: NDArray[np.int64], of: NDArray[np.int64]) -> list[Step]:
+        seen = np.flatnonzero(self._number)
+        times = np.concatenate([self._time[seen], rows[:, r.TIME]])
+        numbers = np.concatenate([self._number[seen], rows[:, r.NUMBER]])
+        order = np.argsort(np.concatenate([seen, of]), kind="stable")
+        interface = np.concatenate([seen, of])[order]
+        times, numbers = times[order], numbers[order]
+        back = times[:-1] - times[1:]
+        places = np.flatnonzero((back > r.CLOCK_STEP) & (interface[1:] == interface[:-1]))
+        found = [Step(int(numbers[i + 1]), int(times[i + 1]), int(numbers[i]), int(back[i])) for i in places.tolist()]
+        return sorted(found, key=lambda step: step.packet)
