@@ -15,8 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kdissect.schema.configurations import is_open_config
 from kdissect.schema.layout import TAGS_NAME, WIDTHS, Column, Layout, outputs
-from kdissect.schema.secrets import is_secret_config
 
 Ints = npt.NDArray[Any]
 
@@ -183,12 +183,14 @@ class _Maker:
 
 
 def _without_secrets(values: pa.Array, names: pa.Array) -> pa.Array:
-    """The values, null where the name beside them is that of a secret configuration."""
-    coded = names.dictionary_encode()
-    secret = pa.array([is_secret_config(name) for name in coded.dictionary.to_pylist()], pa.bool_())
-    if not pc.any(secret).as_py():
+    """The values, null where the name beside them is not that of a configuration whose value may be shown."""
+    if not len(names):
         return values
-    return pc.if_else(secret.take(coded.indices).fill_null(False), pa.scalar(None, values.type), values)
+    coded = names.dictionary_encode()
+    secret = pa.array([not is_open_config(name) for name in coded.dictionary.to_pylist()], pa.bool_())
+    if not names.null_count and not pc.any(secret).as_py():
+        return values
+    return pc.if_else(secret.take(coded.indices).fill_null(True), pa.scalar(None, values.type), values)
 
 
 def _utf8(array: pa.Array) -> pa.Array:

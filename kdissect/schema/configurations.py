@@ -1,7 +1,7 @@
 """Configurations that Kafka's own ConfigDefs know: which values may be said to others.
 
 `configurations.csv` has name and type by release, printed by those definitions (captures/record/configurations). Kafka
-treats a configuration that no definition knows as sensitive (KIP-226), and so does `redact`.
+treats a configuration that no definition knows as sensitive (KIP-226), and so do `redact` and all that shows messages.
 """
 
 from __future__ import annotations

@@ -18,9 +18,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kdissect.problems import KdissectError
+from kdissect.schema.configurations import is_open_config
 from kdissect.schema.model import SCALARS, Field, Message
 from kdissect.schema.names import snake_case
-from kdissect.schema.secrets import is_secret_config
 from kdissect.schema.shape import TAGS_KEY, Shape, default_of, keys_of
 
 _FORMATS = {
@@ -274,7 +274,7 @@ class _Walker:
         value, size = self.one_text(item, item.kind, path, nullable)
         if len(keys) == 2:
             beside = into.get(snake_case(item.secret_by)) if item.secret_by else None
-            if item.secret or is_secret_config(beside):
+            if item.secret or (item.secret_by and not is_open_config(beside or "")):
                 value = None
                 if self.explain and size is not None:
                     self.pieces[-1] = replace(self.pieces[-1], value=None, note="hidden")

@@ -78,13 +78,16 @@ def test_values_of_secret_configurations_are_hidden() -> None:
     made = message(
         field("C", "[]struct", "0+", field("Name", "string"), field("Value", "string", null="0+", secret_by="Name"))
     )
-    pairs = [("ssl.key.password", b"hunter2"), ("retention.ms", b"5"), ("sasl.jaas.config", None), ("a", None)]
+    pairs = [
+        ("ssl.key.password", b"hunter2"), ("retention.ms", b"5"), ("sasl.jaas.config", None), ("a", None),
+        ("my.plugin.token", b"hunter22"), ("", b"x"),
+    ]  # fmt: skip
     texts = [(name, pack("h", -1) if value is None else pack("h", len(value)) + value) for name, value in pairs]
-    body = pack("i", 4) + b"".join(pack("h", len(name)) + name.encode() + value for name, value in texts)
+    body = pack("i", len(texts)) + b"".join(pack("h", len(name)) + name.encode() + value for name, value in texts)
     for wanted in (None, {"c.value"}, {"c.value_bytes"}):
         _, rows = decode(made, body, wanted=wanted)
-        assert [row["value"] for row in rows[0]["c"]] == [None, "5", None, None]
-        assert [row["value_bytes"] for row in rows[0]["c"]] == [7, 1, None, None]
+        assert [row["value"] for row in rows[0]["c"]] == [None, "5", None, None, None, None]
+        assert [row["value_bytes"] for row in rows[0]["c"]] == [7, 1, None, None, 8, 1]
         assert ("name" in rows[0]["c"][0]) == (wanted is None)
 
 

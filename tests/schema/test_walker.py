@@ -105,8 +105,13 @@ def test_credentials_are_lengths() -> None:
     walked = read(SECRET, pack("i", 3) + b"abc" + pack("h", 12) + b"ssl.password" + pack("h", 4) + b"hunt")
     assert walked.values == {"p": None, "p_bytes": 3, "name": "ssl.password", "v": None, "v_bytes": 4}
     assert [piece.value for piece in walked.pieces] == [None, "ssl.password", None]
-    plain = read(SECRET, pack("i", -1) + pack("h", 1) + b"n" + pack("h", 4) + b"hunt")
-    assert plain.values == {"p": None, "p_bytes": None, "name": "n", "v": "hunt", "v_bytes": 4}
+    plain = read(SECRET, pack("i", -1) + pack("h", 12) + b"retention.ms" + pack("h", 4) + b"1000")
+    assert plain.values == {"p": None, "p_bytes": None, "name": "retention.ms", "v": "1000", "v_bytes": 4}
+    for name in (b"my.plugin.token", b""):  # no definition of Kafka's knows it
+        unknown = read(SECRET, pack("i", -1) + pack("h", len(name)) + name + pack("h", 4) + b"hunt")
+        assert (unknown.values["v"], unknown.values["v_bytes"]) == (None, 4)
+        assert unknown.pieces[-1].value is None
+        assert "hunt" not in repr(unknown)
     assert "abc" not in repr(walked.values)
 
 
