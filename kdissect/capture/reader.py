@@ -252,8 +252,8 @@ class FileReader:
         whole = len(described) == self.state[r.INTERFACES] - interfaces
         for step in self._steps.look(rows, self.state, described if whole else None):
             detail = (
-                f"packet {step.packet} is {step.back / 1e6:,.3f} ms earlier than packet {step.before} before it: "
-                "what lasted from before this place to behind it took another time than is told"
+                f"{step.back / 1e6:,.3f} ms earlier than the packet before it: the clock stepped back, or packets lie "
+                "in the file out of order"
             )
             self.capture.add_problem(self.file, step.packet, step.at, "clock", detail, kind=Kind.CLOCK_STEP)
             if self.state[r.INTERFACES] == 1 and len(self.capture.steps) < MAX_STEPS:

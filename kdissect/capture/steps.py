@@ -27,11 +27,10 @@ MAX_INTERFACES = 1 << 16
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Step:
-    """A step back: the packet that follows it, its time (ns), the one before it, and by how many ns."""
+    """A step back: the packet that follows it, its time (ns), and by how many ns."""
 
     packet: int
     at: int
-    before: int
     back: int
 
 
@@ -55,16 +54,23 @@ class Steps:
             self._number[:] = 0
             return []
         cuts = np.searchsorted(rows[:, r.AT], described).tolist()
+        one = state[r.INTERFACES] == 1 and not state[r.UNKNOWN_INTERFACE]
         found: list[Step] = []
         for number, (first, stop) in enumerate(zip([0, *cuts], [*cuts, len(rows)], strict=True)):
             if number:  # with an interface a section may have begun
                 self._number[:] = 0
             if first < stop:
-                found += self._piece(rows[first:stop], stepped)
+                found += self._one(rows[first:stop], stepped) if one else self._several(rows[first:stop], stepped)
         return found
 
-    def _piece(self, rows: NDArray[np.int64], stepped: bool) -> list[Step]:
-        """Steps in rows of the same interfaces. They are looked for only where the walk counted any."""
+    def _one(self, rows: NDArray[np.int64], stepped: bool) -> list[Step]:
+        """Steps in rows of the only interface. They are looked for only where the walk counted any."""
+        found = self._between(rows, np.zeros(len(rows), np.int64)) if stepped else []
+        self._time[0], self._number[0] = rows[-1, r.TIME], rows[-1, r.NUMBER]
+        return found
+
+    def _several(self, rows: NDArray[np.int64], stepped: bool) -> list[Step]:
+        """The same in rows of several interfaces."""
         of = rows[:, r.LINK] >> INTERFACE_SHIFT
         known = (rows[:, r.LINK] & r.UNKNOWN_LINK != r.UNKNOWN_LINK) & (of < MAX_INTERFACES)
         if not known.all():
@@ -76,10 +82,7 @@ class Steps:
             more = np.zeros(most - len(self._time), np.int64)
             self._time, self._number = np.append(self._time, more), np.append(self._number, more)
         found = self._between(rows, of) if stepped else []
-        if most == 1:
-            self._time[0], self._number[0] = rows[-1, r.TIME], rows[-1, r.NUMBER]
-        else:  # of several of one interface the last is kept
-            self._time[of], self._number[of] = rows[:, r.TIME], rows[:, r.NUMBER]
+        self._time[of], self._number[of] = rows[:, r.TIME], rows[:, r.NUMBER]  # of each interface the last is kept
         return found
 
     def _between(self, rows: NDArray[np.int64], of: NDArray[np.int64]) -> list[Step]:
@@ -91,5 +94,5 @@ class Steps:
         times, numbers = times[order], numbers[order]
         back = times[:-1] - times[1:]
         places = np.flatnonzero((back > r.CLOCK_STEP) & (interface[1:] == interface[:-1]))
-        found = [Step(int(numbers[i + 1]), int(times[i + 1]), int(numbers[i]), int(back[i])) for i in places.tolist()]
+        found = [Step(int(numbers[i + 1]), int(times[i + 1]), int(back[i])) for i in places.tolist()]
         return sorted(found, key=lambda step: step.packet)

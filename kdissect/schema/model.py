@@ -63,8 +63,8 @@ class Field:
     secret: bool = False
     """A credential: its value is never shown, only its length."""
     secret_by: str | None = None
-    """A credential unless the sibling field of this name holds that of a configuration which Kafka defines, and not as a
-    password (`kdissect.schema.configurations`)."""
+    """A credential unless the sibling field of this name holds that of a configuration which Kafka defines, and not as
+    a password (`kdissect.schema.configurations`)."""
     policy: str = ""
     """One of POLICIES; "" for a credential, and for what nobody has judged, which is treated alike."""
     values: tuple[tuple[int | str, str], ...] = ()

@@ -24,7 +24,7 @@ def steps(data: bytes, slot: int = 1 << 20) -> list[tuple[int, int]]:
         pass
     rows = [problem for problem in capture.problems if problem.kind == Kind.CLOCK_STEP]
     assert capture.steps in ([], [row.packet for row in rows])
-    back = [float(row.detail.split(" is ")[1].split(" ms")[0].replace(",", "")) for row in rows]
+    back = [float(row.detail.split(" ms")[0].replace(",", "")) for row in rows]
     return [(row.packet, round(ms)) for row, ms in zip(rows, back, strict=True)]
 
 

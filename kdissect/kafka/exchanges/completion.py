@@ -99,7 +99,7 @@ class Completion:
         return upto, self._completed(part, target)
 
     def _stepped(self, done: Completed) -> None:
-        """Say of which exchanges the clock stepped back while they went on: between the packet that completed the
+        """Say while which exchanges times stepped back: between the packet that completed the
         request and the one that completed the response, or inside one of the two."""
         if not self.steps:
             return
@@ -116,9 +116,10 @@ class Completion:
             known = np.flatnonzero((begin != NULL_TIME) & (end != NULL_TIME) & (packet < 0))
             inside = known[begin[known] - end[known] > CLOCK_STEP]
             packet[inside] = last[inside]
+        detail = "times step back while this exchange went on: what they tell of it may be wrong"
         for i in np.flatnonzero(packet >= 0).tolist():
             self.ledger.note(
-                Kind.CLOCK_STEP, "clock", "the clock stepped back while this exchange went on: its times are not true",
+                Kind.CLOCK_STEP, "clock", detail,
                 conn=int(done.conn[i]), n=int(done.n[i]), orphan=bool(done.is_orphan[i]), packet=int(packet[i]),
                 at=int(done.request_first[i]),
             )  # fmt: skip
