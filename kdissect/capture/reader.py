@@ -30,8 +30,13 @@ if TYPE_CHECKING:
 MAX_RECORD = 1 << 20
 """Largest packet record believed: twice the largest packet that Linux builds (BIG TCP, 512 KiB), four times tcpdump's
 bound."""
-MAX_BLOCK = 4 << 20
-"""Largest pcapng block believed, as far as a slot can hold it; name resolution and secrets stay well below."""
+MAX_BLOCK = 12 << 20
+"""Largest pcapng block believed, as far as a slot can hold it; name resolution and secrets stay well below, and an
+interface's description would need two hundred options of the largest size."""
+NEVER = 1 << 62
+"""if_tsoffset (seconds) that no time can have."""
+INTERFACE_BLOCK = 1
+"""Type of a pcapng block that describes an interface."""
 MAX_PACKETS = 1 << 17
 """Packet rows of one block, which is cut where it holds more: 16 MiB are 204,600 of the smallest TCP packets (66 bytes
 and a 16-byte header), 92,000 of small Kafka frames."""
@@ -207,10 +212,24 @@ class FileReader:
             big = bool(self.state[r.BIG])
             kind, size = (int(r.u32(self.window.data, at + o, big)) for o in (0, 4))
             self._lost_why = f"the block of type {kind:#x} claims {size} bytes"
+            if kind == INTERFACE_BLOCK and size > self._limit:
+                self._lost_why += ", too many for the description of an interface, which stays unknown"
+                self._undescribed()
         self._lost_from = cursor
         if self.report.damaged_places > MAX_DAMAGE:
             self._given_up = True
             self._lost_why += f"; more than {MAX_DAMAGE} damaged places, the rest of the file is not read"
+
+    def _undescribed(self) -> None:
+        """Keep the place of an interface whose description is not read: others keep their numbers, and its packets have
+        neither a link type nor times."""
+        number = int(self.state[r.INTERFACES])
+        if number < len(self.interfaces):
+            row = self.interfaces[number]
+            row[:] = 0
+            row[r.LINK_TYPE], row[r.FACTOR], row[r.OFFSET] = r.UNKNOWN_LINK, 1, NEVER
+            row[r.RECEIVED : r.OS_DROPPED + 1] = -1
+            self.state[r.INTERFACES] += 1
 
     def _seek(self, cursor: int, final: bool) -> int:
         """Look for the next place where records follow one another; the cursor to go on from."""

@@ -88,6 +88,41 @@ def test_time_resolutions(resolution: int, ticks: int, offset: int) -> None:
     assert read(capture)[0][0] == expected
 
 
+@pytest.mark.parametrize("megabytes", [5, 9, 11])
+def test_a_large_description_of_an_interface_is_read(megabytes: int) -> None:
+    """Comments without end, and the resolution behind them."""
+    comments = option(1, bytes(65532)) * (megabytes << 4)
+    data = section() + interface(options=comments + option(9, b"\x09")) + enhanced(10**18 + 7, b"a" * 60)
+    capture = capture_of(data)
+    assert read(capture, Window()) == rows([(10**18 + 7, b"a" * 60)])
+    assert capture.problems == []
+
+
+def test_a_description_that_is_too_large_is_told() -> None:
+    """Its packets have no link type, and those of the next interface have theirs."""
+    data = section() + interface(options=option(1, bytes(65532)) * (13 << 4)) + interface(link=101)
+    capture = capture_of(data + enhanced(1, b"a" * 60) + enhanced(2_000_000, b"b" * 60, number=1))
+    found = [row for piece in capture.blocks(Window()) for row in piece.packets.tolist()]
+    assert [row[r.LINK] & 0xFFFF for row in found] == [r.UNKNOWN_LINK, 101]
+    assert found[1][r.TIME] == 2_000_000_000
+    assert capture.reports[0].untimed == 1
+    assert "too many for the description of an interface" in capture.problems[0].detail
+    assert capture.problems[0].bytes > 13 << 20
+
+
+@pytest.mark.parametrize(
+    ("resolution", "high"), [(0x80 | 64, 1 << 63), (0x80 | 127, (1 << 64) - 1), (27, (1 << 64) - 1), (0x7F, 1 << 63)]
+)
+def test_resolutions_beyond_int64(resolution: int, high: int) -> None:
+    """if_tsresol of more than 2^63 ticks a second: the seconds are the offset's, the rest is exact to a nanosecond."""
+    options = option(9, bytes([resolution])) + option(14, struct.pack("<q", 1_800_000_000))
+    capture = capture_of(section() + interface(options=options) + enhanced(high, b"a" * 20))
+    ((time, *_),) = read(capture)
+    per_second = 2 ** (resolution & 127) if resolution & 128 else 10**resolution
+    assert abs(time - 1_800_000_000 * 10**9 - high * 10**9 // per_second) <= 1
+    assert capture.problems == []
+
+
 @pytest.mark.parametrize("ticks", [2**64 - 1, 2**63, 2**62])
 @pytest.mark.parametrize("resolution", [0, 6, 9, 0x80 | 1, 0xFF])
 def test_times_beyond_all_reason_are_unknown(ticks: int, resolution: int) -> None:
