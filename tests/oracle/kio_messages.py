@@ -45,7 +45,8 @@ MOST_MESSAGES = 200
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 MILLISECOND = datetime.timedelta(milliseconds=1)
 TEXTS = ("orders", "é€ ü", "a", "key.with.dots", "sasl.jaas.config", "ssl.key.password", "cleanup.policy")
-SECRET_NAMES = ("sasl.jaas.config", "ssl.key.password")
+OPEN_NAMES = ("cleanup.policy",)
+"""Of TEXTS those that are configurations whose values may be shown."""
 BITS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
 
 
@@ -229,7 +230,7 @@ SECRETS_BY_NAME = {
     (32, RESPONSE): ("Results.Configs.Value", "Results.Configs.Synonyms.Value"),
     (33, REQUEST): ("Resources.Configs.Value",), (44, REQUEST): ("Resources.Configs.Value",),
 }  # fmt: skip
-"""Credentials only where the field Name beside them says so."""
+"""Credentials unless the field Name beside them says otherwise."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -306,7 +307,7 @@ def _struct(says: Any, below: Any, path: str, secrets: Any, by_name: Any) -> dic
             out[f"{key}_bytes"] = None if shown is None else len(shown)
         elif here in secrets or here in by_name:
             raw = shown.encode() if isinstance(shown, str) else shown
-            hidden = here in secrets or out["name"] in SECRET_NAMES
+            hidden = here in secrets or out["name"] not in OPEN_NAMES
             out[key], out[f"{key}_bytes"] = None if hidden else shown, None if raw is None else len(raw)
         else:
             out[key] = shown

@@ -91,7 +91,7 @@ SECRETS: dict[tuple[int, str], frozenset[str]] = {
     (19, "request"): frozenset({"topics.configs.value"}),
     (19, "response"): frozenset({"topics.configs.value"}),
 }
-"""Fields that may be null with their length beside them. Configurations only where their name is a secret one."""
+"""Fields that may be null with their length beside them. Configurations unless Kafka defines them."""
 
 HIDDEN = "[hidden]"
 SURPLUS = frozenset({("raw_errors", 3, 5)})

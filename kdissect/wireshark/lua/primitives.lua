@@ -57,7 +57,7 @@ local function uuid(s, p)
   return table.concat(out)
 end
 
--- Names of configurations whose values are credentials; the same rule as in kdissect's tables.
+-- Names of configurations whose values are credentials, by the words in them.
 local SECRET = {
   "password", "passphrase", "passwd", "secret", "jaas", "credential", "private[._]?key", "api[._]?key",
   "keystore%.key$", "certificate%.chain$", "truststore%.certificates$", "master%.key$",
