@@ -72,8 +72,8 @@ def test_aiokafka() -> None:
 
 
 def alike(values: list[Any], row: dict[str, Any]) -> bool:
-    """The same values in order. Records, secrets and values of made-up configurations are lengths with us; what a version
-    lacks is null."""
+    """The same values in order. Records, secrets and values of made-up configurations are lengths with us; what a
+    version lacks is null."""
     ours = [value for value in flat(list(leaves(row))) if value is not None]
     if len(ours) != len(values):
         return False
