@@ -253,12 +253,13 @@ class ReplicationTracker:
         if not len(batch):
             none, never = np.zeros(0, np.int64), np.zeros(0, np.bool_)
             return _Passes(none, none, none, none, none, never, never)
-        at = _bisect(asked.value, _bisect(asked.at, begin, end, turn[batch]), end, base[batch] + 1)
+        until = _bisect(asked.at, begin, end, done[batch] + 1)  # what comes later is known or not, as rows are cut
+        at = _bisect(asked.value, _bisect(asked.at, begin, until, turn[batch]), until, base[batch] + 1)
         seen = np.minimum(at, len(asked.at) - 1)
-        came = (at < end) & (asked.value[seen] > base[batch]) & (asked.at[seen] <= done[batch])
+        came = (at < until) & (asked.value[seen] > base[batch])
         passed, follower = np.where(came, asked.at[seen], NONE), asked.follower[begin]
         # A follower that did not come: where it stood, since when, and what was appended there.
-        stood = _bisect(asked.at, begin, end, done[batch] + 1) - 1
+        stood = until - 1
         heard = stood >= begin
         where, since = asked.value[np.maximum(stood, 0)], asked.at[np.maximum(stood, 0)]
         known = self._appended
