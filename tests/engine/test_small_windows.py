@@ -46,6 +46,7 @@ def large_answers(connections: int, size: int) -> bytes:
     begin = len(api_versions_response(1))
     for number, talk in enumerate(talks):
         talk.handshake(number)
+    for number, talk in enumerate(talks):
         asked = [api_versions_request(1), frames.fetch_request(1)]
         talk.put(100 + number, 0, 0, asked[0])
         talk.put(101 + number, 1, 0, api_versions_response(1))

@@ -262,10 +262,9 @@ class ReplicationTracker:
         stood = until - 1
         heard = stood >= begin
         where, since = asked.value[np.maximum(stood, 0)], asked.at[np.maximum(stood, 0)]
-        known = self._appended
-        head = locate((place[batch], where), (known[:, 0].copy(), known[:, 1].copy()))
-        missed = ~came & heard & (head >= 0)
-        missed &= (since <= known[head, 2]) & (turn[batch] < known[head, 3])
+        there, appended, answered = self._last_appended(place[batch], where, turn[batch])
+        missed = ~came & heard & there & (since <= appended)
+        missed &= (turn[batch] < answered) & (answered <= done[batch])  # later answers are known or not, as above
         # The answer that brought the records: the last one to this follower before it passed.
         left, wanted = np.full(len(batch), NONE), np.full(len(batch), NONE)
         if len(given.at):
@@ -275,8 +274,22 @@ class ReplicationTracker:
             begin, end = firsts[np.maximum(group, 0)], firsts[np.maximum(group, 0) + 1]
             at = _bisect(given.at, begin, end, np.where(came, passed + 1, NULL_TIME)) - 1
             good = (group >= 0) & (at >= begin)
+            good &= given.at[np.maximum(at, 0)] >= turn[batch]  # earlier ones did not carry the batch
             left[good], wanted[good] = given.at[at[good]], given.value[at[good]]
         return _Passes(batch, follower, passed, left, wanted, came, missed)
+
+    def _last_appended(self, place: Int64s, offset: Int64s, by: Int64s) -> tuple[Flags, Int64s, Int64s]:
+        """(whether there is one, its turn, its answer) of the last batch at an offset whose turn came by an instant.
+        There are several where logs were cut back, and where clusters of the same names are looked at together."""
+        known = self._appended
+        known = known[np.lexsort((known[:, 3], known[:, 2], known[:, 1], known[:, 0]))]
+        new = np.any(known[1:, :2] != known[:-1, :2], axis=1)
+        firsts = np.concatenate([[0], np.flatnonzero(new) + 1, [len(known)]]).astype(np.int64)
+        heads = known[firsts[:-1]]
+        group = locate((place, offset), (heads[:, 0].copy(), heads[:, 1].copy()))
+        begin, end = firsts[np.maximum(group, 0)], firsts[np.maximum(group, 0) + 1]
+        at = _bisect(known[:, 2].copy(), begin, end, by + 1) - 1
+        return (group >= 0) & (at >= begin), known[at, 2], known[at, 3]
 
 
 def _bounded(kept: Flags, at: Int64s) -> Flags:
