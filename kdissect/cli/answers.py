@@ -180,7 +180,7 @@ def show_exchange(
 
 def print_sessions(capture: Capture, top: int | None, sort: Sequence[str] | None = None) -> None:
     """Print what happened to fetch and share sessions, the clients that create them in the order of `sort`."""
-    from kdissect.cli import analyses
+    from kdissect.cli.subcommands import analyses
     from kdissect.tables.sorting import arranged
 
     tables = dict(capture.analysis.sessions(every=None))
@@ -190,7 +190,7 @@ def print_sessions(capture: Capture, top: int | None, sort: Sequence[str] | None
 
 def print_slots(capture: Capture, slots: int, top: int | None) -> None:
     """Print what so many session slots would have meant."""
-    from kdissect.cli import analyses
+    from kdissect.cli.subcommands import analyses
 
     terminal.page(analyses.slots(capture.analysis.with_slots(slots), slots, terminal.width(), top))
 
@@ -208,7 +208,7 @@ def print_latency(
 ) -> None:  # fmt: skip
     """Print latencies by group as text, or write them with all their columns."""
     from kdissect.analysis.latency import checked
-    from kdissect.cli import analyses
+    from kdissect.cli.subcommands import analyses
     from kdissect.tables.sorting import arranged
 
     columns = checked(by, every)
@@ -227,7 +227,7 @@ def print_budget(
     output: str | None, local: bool, csv_safe: bool = False,
 ) -> None:  # fmt: skip
     """Print where the time went as text, or write it."""
-    from kdissect.cli import analyses
+    from kdissect.cli.subcommands import analyses
 
     table_rows.refuse_binary(form or "table", output)
     capture.not_input(output)
@@ -241,7 +241,7 @@ def print_budget(
 def print_diff(a: Capture, b: Capture, by: Sequence[str], top: int | None, sort: Sequence[str] | None = None) -> None:
     """Print how two captures differ, latencies in the order of `sort`."""
     from kdissect.analysis.latency import checked
-    from kdissect.cli import analyses
+    from kdissect.cli.subcommands import analyses
     from kdissect.tables.sorting import arranged
 
     columns = checked(by)

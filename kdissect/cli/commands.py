@@ -395,7 +395,7 @@ def diff(
 @click.option("--diff", is_flag=True, help="What changed between two versions: --diff API A B.")
 def schema(words: tuple[str, ...], diff: bool) -> None:
     """Print the layout of messages on the wire; without an API, all APIs with their versions."""
-    from kdissect.cli.layouts import difference, layout
+    from kdissect.cli.subcommands.layouts import difference, layout
 
     terminal.put(difference(words) if diff else layout(words))
 
@@ -413,17 +413,17 @@ def tables(name: str | None) -> None:
     terminal.put([f"{table.name:<{width}}  one row per {table.row}" for table in declaration.TABLES.values()])
 
 
-COMMANDS.later("stream", "kdissect.cli.conversation:stream")
-COMMANDS.later("sql", "kdissect.cli.asking:sql")
-COMMANDS.later("traffic", "kdissect.cli.traffic:traffic")
-COMMANDS.later("cut", "kdissect.cli.copies:cut")
-COMMANDS.later("redact", "kdissect.cli.copies:redact")
-COMMANDS.later("crosscheck", "kdissect.cli.crosschecking:crosscheck")
-COMMANDS.later("spark", "kdissect.cli.bulk:spark")
+COMMANDS.later("stream", "kdissect.cli.subcommands.conversation:stream")
+COMMANDS.later("sql", "kdissect.cli.subcommands.asking:sql")
+COMMANDS.later("traffic", "kdissect.cli.subcommands.traffic:traffic")
+COMMANDS.later("cut", "kdissect.cli.subcommands.copies:cut")
+COMMANDS.later("redact", "kdissect.cli.subcommands.copies:redact")
+COMMANDS.later("crosscheck", "kdissect.cli.subcommands.crosschecking:crosscheck")
+COMMANDS.later("spark", "kdissect.cli.subcommands.bulk:spark")
 COMMANDS.later("top", "kdissect.cli.live.top_command:top")
 COMMANDS.later("annotate", "kdissect.cli.wireshark.annotate_command:annotate")
 COMMANDS.later("wireshark", "kdissect.cli.wireshark.plugin_command:wireshark")
-COMMANDS.later("man", "kdissect.cli.manual:man")
+COMMANDS.later("man", "kdissect.cli.subcommands.manual:man")
 
 
 @main.command(short_help="Completion for bash, zsh or fish.")

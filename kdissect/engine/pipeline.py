@@ -21,9 +21,9 @@ from kdissect.kafka.exchanges.completed import Completed
 from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.exchanges.messages import Decoder
 from kdissect.kafka.streams.dissector import Dissector, Harvest
-from kdissect.kafka.streams.fit import Programs
 from kdissect.kafka.streams.ledger import Ledger
 from kdissect.kafka.streams.unsealing import Unsealer
+from kdissect.schema.fit import Programs
 from kdissect.tables.builder import TableBuilder
 from kdissect.tables.identity import exchange_ids
 

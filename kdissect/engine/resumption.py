@@ -28,10 +28,10 @@ from kdissect.engine.run import Run, Settings
 from kdissect.kafka.exchanges.completed import Completed
 from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.streams.dissector import Dissector
-from kdissect.kafka.streams.fit import Programs
 from kdissect.net.scanner import Scanner
 from kdissect.net.segment import FILE_SHIFT, PACKET
 from kdissect.problems import CaptureError, UsageError
+from kdissect.schema.fit import Programs
 from kdissect.tables.brokers import Brokers
 from kdissect.tables.declaration import TABLES, columns_of
 from kdissect.tables.declaration.model import By

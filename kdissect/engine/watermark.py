@@ -10,7 +10,7 @@ from __future__ import annotations
 from kdissect.kafka.streams.dissector import Dissector
 from kdissect.kafka.streams.state import request_at
 from kdissect.kernels.kernel import kernel, part
-from kdissect.kernels.records import Int, Words
+from kdissect.kernels.structs import Int, Words
 from kdissect.tcp.layout import NULL, Mode, connection_at, node_at
 
 LATENESS = 20_000_000

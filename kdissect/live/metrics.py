@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from kdissect.escaping import visible
-from kdissect.live.figures import Figures
 from kdissect.live.labels import EDGES_MS, PARTS, Dimension
+from kdissect.live.running_figures import Figures
 from kdissect.problems import UsageError
 
 if TYPE_CHECKING:

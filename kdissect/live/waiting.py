@@ -8,7 +8,7 @@ import numpy.typing as npt
 from kdissect.kafka.streams.dissector import Dissector
 from kdissect.kafka.streams.state import request_at
 from kdissect.kernels.kernel import kernel
-from kdissect.kernels.records import Int, Words
+from kdissect.kernels.structs import Int, Words
 from kdissect.tcp.layout import NULL, connection_at
 
 CONNECTION, API, CLIENT, SINCE, COUNT = range(5)

@@ -36,11 +36,11 @@ from kdissect.engine.run import Run, Settings
 from kdissect.engine.watermark import watermark
 from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.streams.dissector import Dissector, Harvest
-from kdissect.kafka.streams.fit import Programs
 from kdissect.kafka.streams.ledger import Ledger
 from kdissect.live.waiting import API, CLIENT, CONNECTION, COUNT, SINCE, waiting
 from kdissect.net.scanner import Scanner
 from kdissect.schema import index
+from kdissect.schema.fit import Programs
 from kdissect.tables.builder import TableBuilder
 from kdissect.tables.declaration.readers import LIVE
 

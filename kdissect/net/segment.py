@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kdissect.kernels.records import struct, view, width
+from kdissect.kernels.structs import struct, view, width
 
 
 @struct

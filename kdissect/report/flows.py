@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.report.rows import NONE, OTHERS
-from kdissect.summary.clients import broker_itself
+from kdissect.summary.client_summaries import broker_itself
 
 WAYS: Mapping[str, str] = {"writes": "produced_bytes", "reads": "fetched_bytes"}
 """Ways of data, and the column of `topic_traffic` that counts it."""

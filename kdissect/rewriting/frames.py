@@ -20,7 +20,7 @@ from kdissect.kafka.exchanges.messages import Decoder
 from kdissect.kafka.recordsets.verification import CRC32, CRC32C, crc32_table
 from kdissect.kafka.streams.dissector import Dissector
 from kdissect.kafka.streams.state import SIDES, TOKEN
-from kdissect.kernels.records import Records
+from kdissect.kernels.structs import Records
 from kdissect.rewriting.blanking_kernels import blank_sets
 from kdissect.rewriting.field_kernels import (
     FILLER,

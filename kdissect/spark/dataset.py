@@ -22,12 +22,12 @@ from kdissect.engine.capture import MADE
 from kdissect.engine.clock import nanoseconds
 from kdissect.engine.run import Settings
 from kdissect.problems import CaptureError, CaptureNotFound, CaptureUnreadable, NotACapture, UsageError
+from kdissect.spark.partition_numbers import labels
 from kdissect.spark.schemas import spark_schema
 from kdissect.spark.source.remote_captures import parted, remote_sources, whole_files
 from kdissect.spark.stages import analysing, decoding
 from kdissect.spark.stages.giant_connections import UNIT
 from kdissect.spark.stages.indexing import index
-from kdissect.spark.stages.labels import labels
 from kdissect.spark.stages.plan import INDEX, STAGED, Plan, Source, source_of
 from kdissect.spark.stages.resolving import Names, Outcome, put_together, resolved_rows
 from kdissect.spark.workers import settled

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.problems import UsageError
-from kdissect.summary.clients import JUDGED, Tallies, broker_itself, in_order, waited
+from kdissect.summary.client_summaries import JUDGED, Tallies, broker_itself, in_order, waited
 from kdissect.summary.model import BrokerLine, ClientLine, ErrorLine, LatencyLine, SessionLine, Summary
 from kdissect.summary.pace import Buckets
 from kdissect.summary.quantiles import Latencies

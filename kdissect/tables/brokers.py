@@ -25,10 +25,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.arrays.arrow import distinct
-from kdissect.tables.block import Block
 from kdissect.tables.declaration.model import CODE, TEXT
 from kdissect.tables.identity import SEPARATOR, endpoint
 from kdissect.tables.nest import Level, numbers
+from kdissect.tables.table_block import Block
 
 SOURCES: tuple[tuple[int, int, str, str, str, str], ...] = (
     # API key, side, path of the list ("" none), then node id, host and port below it ("^": of the level above)

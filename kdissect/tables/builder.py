@@ -29,7 +29,6 @@ import pyarrow as pa
 from kdissect.arrays.dictionaries import unified
 from kdissect.kafka.exchanges.completed import Completed, Connections, Problems, Quality
 from kdissect.tables import quality as qualities
-from kdissect.tables.block import Block, assemble
 from kdissect.tables.brokers import Brokers
 from kdissect.tables.clients import Clients
 from kdissect.tables.connections import connections_tables
@@ -41,6 +40,7 @@ from kdissect.tables.order import order, sort_columns
 from kdissect.tables.projection import wanted
 from kdissect.tables.recording import Reading, Recorder
 from kdissect.tables.registered import BLOCK_MAKERS
+from kdissect.tables.table_block import Block, assemble
 from kdissect.tables.topics import Topics
 from kdissect.tables.versions import Offered
 from kdissect.tables.where import Filter

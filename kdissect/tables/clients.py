@@ -17,10 +17,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.arrays.growing import grown, read
-from kdissect.tables.block import Block
 from kdissect.tables.declaration.model import TEXT
 from kdissect.tables.identity import Interned, dictionary
 from kdissect.tables.nest import Int64s, Level, numbers
+from kdissect.tables.table_block import Block
 
 API_VERSIONS, SASL_HANDSHAKE = 18, 17
 

@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kdissect.tables.block import Block, Column, Rows, instant
 from kdissect.tables.declaration.model import CODE, COUNT, TEXT, TIME_KEY
 from kdissect.tables.identity import dictionary
 from kdissect.tables.makers import makes
 from kdissect.tables.nest import Int64s, numbers, pick
 from kdissect.tables.partitions import keys, locate, side
+from kdissect.tables.table_block import Block, Column, Rows, instant
 
 OFFSET_COMMIT, TXN_OFFSET_COMMIT = 8, 28
 

@@ -9,12 +9,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.kafka.exchanges.completed import END_REASONS, NETWORK_KINDS, NULL_TIME
-from kdissect.tables.block import Column, code, count, flag, instant
 from kdissect.tables.clients import NEVER, Clients, told
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import MS
 from kdissect.tables.identity import Directory, connection_ids, dictionary
 from kdissect.tables.nest import Int64s, optional
+from kdissect.tables.table_block import Column, code, count, flag, instant
 
 PIECE = 1 << 16
 """Rows made at a time: some tens of MB."""

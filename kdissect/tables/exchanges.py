@@ -7,7 +7,11 @@ import pyarrow as pa
 
 from kdissect.kafka.exchanges.completed import NETWORK_KINDS, NO_CODE
 from kdissect.tables.apinames import api_column, error_column
-from kdissect.tables.block import (
+from kdissect.tables.declaration.model import CODE, FLAG, MS, TIME_KEY
+from kdissect.tables.identity import dictionary
+from kdissect.tables.makers import makes
+from kdissect.tables.nest import Int64s, optional
+from kdissect.tables.table_block import (
     Block,
     Column,
     Rows,
@@ -19,10 +23,6 @@ from kdissect.tables.block import (
     packet_file,
     packet_number,
 )
-from kdissect.tables.declaration.model import CODE, FLAG, MS, TIME_KEY
-from kdissect.tables.identity import dictionary
-from kdissect.tables.makers import makes
-from kdissect.tables.nest import Int64s, optional
 
 
 @makes("exchanges")

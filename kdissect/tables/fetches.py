@@ -8,11 +8,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.kafka.exchanges.completed import NO_CODE
-from kdissect.tables.block import Block, Column, Rows, code, count, elapsed, instant, milliseconds
 from kdissect.tables.declaration.model import CODE, COUNT, FLAG, MS, TEXT, TIME_KEY
 from kdissect.tables.identity import dictionary
 from kdissect.tables.makers import makes
 from kdissect.tables.nest import Int64s, Level, optional, pick
+from kdissect.tables.table_block import Block, Column, Rows, code, count, elapsed, instant, milliseconds
 
 FETCH = 1
 METADATA_TOPIC = "__cluster_metadata"

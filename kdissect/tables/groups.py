@@ -19,13 +19,13 @@ import pyarrow.compute as pc
 from kdissect.kafka.exchanges.completed import NULL_TIME
 from kdissect.kafka.exchanges.payloads import decoded
 from kdissect.tables.apinames import error_column
-from kdissect.tables.block import Block, Column, Rows, instant
 from kdissect.tables.declaration.model import ASSIGNMENT, CODE, TEXT, TIME_KEY
 from kdissect.tables.exchanges import error_codes
 from kdissect.tables.identity import dictionary
 from kdissect.tables.makers import makes
 from kdissect.tables.nest import Int64s, Level, optional, pick
 from kdissect.tables.partitions import Side, keys, locate
+from kdissect.tables.table_block import Block, Column, Rows, instant
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,10 +19,10 @@ import pyarrow.compute as pc
 
 from kdissect.kafka.exchanges.completed import NULL_TIME
 from kdissect.tables.apinames import api_name
-from kdissect.tables.block import Block, instant
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import CODE, TEXT
 from kdissect.tables.nest import Int64s, Level, numbers
+from kdissect.tables.table_block import Block, instant
 from kdissect.tables.topics import ZERO_ID, Topics
 
 QUORUM, QUORUM_ID = "__cluster_metadata", "AAAAAAAAAAAAAAAAAAAAAQ"

@@ -20,11 +20,11 @@ import numpy as np
 import pyarrow as pa
 
 from kdissect.kafka.exchanges.completed import Completed, Connections
-from kdissect.tables.block import Block, Column, Rows
 from kdissect.tables.declaration import TABLES
 from kdissect.tables.declaration.model import By, DeclarationError, Gathering, Path, Reads
 from kdissect.tables.identity import Directory
 from kdissect.tables.nest import Int64s, Level
+from kdissect.tables.table_block import Block, Column, Rows
 
 Maker = Callable[[Block], Rows]
 """A block to rows of a table. Columns whose names begin with `_` are helpers, which no declaration has."""

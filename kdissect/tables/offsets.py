@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from kdissect.tables.block import Block, Column, Rows
 from kdissect.tables.declaration.model import CODE, COUNT, OFFSETS, TIME_KEY
 from kdissect.tables.identity import dictionary
 from kdissect.tables.makers import makes
 from kdissect.tables.nest import numbers, pick
 from kdissect.tables.partitions import keys, locate, side
+from kdissect.tables.table_block import Block, Column, Rows
 from kdissect.tables.timestamps import kafka_time
 
 LIST_OFFSETS = 2

@@ -16,11 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.kafka.exchanges.completed import NO_CODE
-from kdissect.tables.block import Block, Column, Rows, flag
 from kdissect.tables.declaration.model import CODE, COUNT, TEXT, TIME_KEY
 from kdissect.tables.fetches import FETCH
 from kdissect.tables.makers import makes
 from kdissect.tables.nest import Int64s, Level, lengths, numbers, optional, pick
+from kdissect.tables.table_block import Block, Column, Rows, flag
 
 
 @dataclass(slots=True)

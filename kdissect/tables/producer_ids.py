@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from kdissect.tables.block import Block, Column, Rows
 from kdissect.tables.declaration.model import CODE, COUNT, TEXT, TIME_KEY
 from kdissect.tables.makers import makes
 from kdissect.tables.nest import pick
+from kdissect.tables.table_block import Block, Column, Rows
 
 INIT_PRODUCER_ID = 22
 

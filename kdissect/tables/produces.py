@@ -9,13 +9,13 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from kdissect.tables.block import Block, Column, Rows, code, count, elapsed, instant, milliseconds
 from kdissect.tables.declaration.model import CODE, COUNT, MS, TEXT, TIME_KEY
 from kdissect.tables.exchanges import error_codes
 from kdissect.tables.identity import dictionary
 from kdissect.tables.makers import makes
 from kdissect.tables.nest import Int64s, numbers, optional, pick
 from kdissect.tables.partitions import keys, locate, side
+from kdissect.tables.table_block import Block, Column, Rows, code, count, elapsed, instant, milliseconds
 from kdissect.tables.timestamps import kafka_time
 
 PRODUCE = 0

@@ -9,11 +9,11 @@ import pyarrow as pa
 
 from kdissect.kafka.exchanges.completed import FILE_SHIFT, Problems, Quality
 from kdissect.problems import Kind
-from kdissect.tables.block import PACKET_MASK, Block, count, instant
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import COUNT
 from kdissect.tables.identity import Directory, dictionary, exchange_ids
 from kdissect.tables.nest import optional
+from kdissect.tables.table_block import PACKET_MASK, Block, count, instant
 from kdissect.tables.timestamps import OddTimes
 
 KINDS = [""] + [kind.name.lower() for kind in sorted(Kind)]

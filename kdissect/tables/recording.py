@@ -26,7 +26,6 @@ from kdissect.kafka.recordsets.batch_layout import (
     TRANSACTIONAL_BIT,
 )
 from kdissect.kafka.recordsets.batches import Batches, walk
-from kdissect.tables.block import Block
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import TIME_KEY
 from kdissect.tables.declaration.readers import FIRST_REQUESTS
@@ -41,6 +40,7 @@ from kdissect.tables.recordsets import (
     record_sets,
     sent_records,
 )
+from kdissect.tables.table_block import Block
 from kdissect.tables.topics import Topics
 from kdissect.tables.where import Filter, Limit
 

@@ -18,9 +18,9 @@ import pyarrow as pa
 from kdissect.kafka.exchanges.completed import Problems
 from kdissect.kafka.recordsets.batch_layout import AT, BASE_OFFSET, NULL, RECORDS
 from kdissect.kafka.recordsets.batches import Batches
-from kdissect.tables.block import Block, Column, assemble
 from kdissect.tables.declaration.model import CODE, TEXT, TIME_KEY
 from kdissect.tables.nest import Int64s
+from kdissect.tables.table_block import Block, Column, assemble
 
 FETCH = 1
 

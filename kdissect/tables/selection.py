@@ -33,8 +33,8 @@ from kdissect.net.segment import A_HIGH, A_LOW, B_HIGH, B_LOW, FLOW, PORTS
 from kdissect.problems import UsageError
 from kdissect.schema import index
 from kdissect.schema.model import Field
-from kdissect.tables.block import Block
 from kdissect.tables.declaration.model import TEXT
+from kdissect.tables.table_block import Block
 
 Int64s = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 
 from kdissect.kafka.exchanges.completed import NULL_TIME
 from kdissect.tables.apinames import api_name
-from kdissect.tables.block import Block, instant
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import ASSIGNMENT, CODE, COUNT, TEXT
 from kdissect.tables.nest import Int64s, Level, lengths, numbers
+from kdissect.tables.table_block import Block, instant
 
 ZERO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 """Uuid.ZERO_UUID: "no id" wherever a topic id may be left out."""

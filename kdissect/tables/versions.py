@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from kdissect.kafka.exchanges.completed import NULL_TIME
 from kdissect.tables.apinames import api_name
-from kdissect.tables.block import Block
 from kdissect.tables.brokers import Brokers
 from kdissect.tables.declaration import SCHEMAS
+from kdissect.tables.table_block import Block
 
 API_VERSIONS = 18
 TOGETHER = 1 << 15

@@ -25,7 +25,7 @@ Nothing here knows what the bytes mean: `arrive` and `ready` say what comes next
 from __future__ import annotations
 
 from kdissect.kernels.kernel import part
-from kdissect.kernels.records import Int, Words
+from kdissect.kernels.structs import Int, Words
 from kdissect.net.segment import ACK_FLAG, FIN, RST, SYN, Segment
 from kdissect.tcp.layout import (
     CONTROL,

@@ -16,7 +16,7 @@ from __future__ import annotations
 import enum
 from typing import Annotated
 
-from kdissect.kernels.records import struct, view, width
+from kdissect.kernels.structs import struct, view, width
 
 NULL = -(2**63)
 """No time known."""

@@ -30,7 +30,7 @@ from __future__ import annotations
 import enum
 
 from kdissect.kernels.kernel import part
-from kdissect.kernels.records import Int
+from kdissect.kernels.structs import Int
 from kdissect.tcp.layout import COPIES, NULL, ROUNDS, SENT, Connection, Direction
 
 

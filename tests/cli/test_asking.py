@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 import kdissect
-from kdissect.cli import asking
 from kdissect.cli.main import main
+from kdissect.cli.subcommands import asking
 from kdissect.tables.declaration import SCHEMAS
 from tests.conftest import ROOT
 

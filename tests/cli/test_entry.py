@@ -78,7 +78,7 @@ NOT_LOADED = (
     "colorama", "cramjam", "crc32c", "cryptography", "dateutil.relativedelta", "duckdb", "jinja2", "llvmlite",
     "logging", "lz4", "numba", "numpy.ma.core", "numpy.random", "pandas", "pyarrow.dataset", "pyarrow.fs",
     "pyarrow.parquet", "rich.table", "scapy", "ssl", "subprocess", "zstandard",
-    "kdissect.cli.bulk", "kdissect.cli.live", "kdissect.cli.traffic",
+    "kdissect.cli.subcommands.bulk", "kdissect.cli.live", "kdissect.cli.subcommands.traffic",
     "kdissect.engine.saving.parquet", "kdissect.report", "kdissect.spark", "kdissect.tls.session",
 )  # fmt: skip
 

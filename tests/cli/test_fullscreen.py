@@ -12,10 +12,10 @@ from textual.widgets import Static
 
 import kdissect
 from kdissect.cli.live.fullscreen import Screen
-from kdissect.live.figures import Figures
 from kdissect.live.ring import Ring
-from kdissect.live.session import Session
+from kdissect.live.running_figures import Figures
 from kdissect.live.source import open_source
+from kdissect.live.watched_source import Session
 
 SIZES = [(80, 24), (200, 60)]
 

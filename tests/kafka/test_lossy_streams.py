@@ -14,7 +14,7 @@ from kdissect.capture.captureset import CaptureSet
 from kdissect.capture.window import Window
 from kdissect.engine.run import Run, Settings
 from kdissect.kafka.streams.dissector import Dissector
-from kdissect.kernels.records import offsets
+from kdissect.kernels.structs import offsets
 from kdissect.tcp.assembly import GAP_PACKETS
 from kdissect.tcp.layout import Connection
 from tests.bench.garbage import headless, small_segments

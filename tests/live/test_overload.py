@@ -13,10 +13,10 @@ import pytest
 import kdissect
 from kdissect.cli.live.panel import known
 from kdissect.live import watch
-from kdissect.live.figures import Figures
 from kdissect.live.ring import Ring
-from kdissect.live.session import Session
+from kdissect.live.running_figures import Figures
 from kdissect.live.source import Interface
+from kdissect.live.watched_source import Session
 from tests.bench.test_day import Days
 
 COPIES = 12

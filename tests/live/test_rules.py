@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from kdissect.live.figures import Figures
 from kdissect.live.metrics import Server
+from kdissect.live.running_figures import Figures
 from kdissect.live.source import open_source
 from kdissect.live.watch import Watch
 from tests.conftest import ROOT

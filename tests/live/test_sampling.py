@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import kdissect
-from kdissect.live.figures import Figures
+from kdissect.live.running_figures import Figures
 from kdissect.live.sampling import CALM_S, LATE_S, LEAST, PATIENCE_S, Load, Sampler
 from kdissect.live.source import open_source
 from kdissect.live.watch import Watch

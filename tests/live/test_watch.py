@@ -17,9 +17,9 @@ from prometheus_client.samples import Sample
 
 import kdissect
 from kdissect.live import watch
-from kdissect.live.figures import Figures
 from kdissect.live.labels import EDGES_MS
 from kdissect.live.metrics import Server
+from kdissect.live.running_figures import Figures
 from kdissect.live.source import open_source
 from kdissect.live.watch import Watch
 from tests.bench.test_day import Days

@@ -25,7 +25,7 @@ from kdissect.problems import KdissectError
 if TYPE_CHECKING:
     from textual.events import Resize
 
-    from kdissect.live.session import Session
+    from kdissect.live.watched_source import Session
 
 REFRESH_S = 0.5
 FINDINGS = 4

@@ -16,7 +16,7 @@ from kdissect.cli.options import seconds
 from kdissect.cli.printing import terminal
 
 if TYPE_CHECKING:
-    from kdissect.live.session import Session
+    from kdissect.live.watched_source import Session
 
 STEP_S = 0.05
 """How often somebody looks whether it is over."""
@@ -53,11 +53,11 @@ def top(
     Rates and quantiles are over the last seconds; whose time it was is told apart. Only tcpdump (or dumpcap) needs
     privileges.
     """
-    from kdissect.live.figures import Figures
     from kdissect.live.lookout import Lookout
     from kdissect.live.ring import Ring
-    from kdissect.live.session import Session
+    from kdissect.live.running_figures import Figures
     from kdissect.live.source import open_source
+    from kdissect.live.watched_source import Session
 
     if once and every is not None:
         raise click.UsageError("--once and --every exclude each other")

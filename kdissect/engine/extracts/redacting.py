@@ -30,7 +30,6 @@ from kdissect.capture import pcap as r
 from kdissect.capture.bytestreams import Stream
 from kdissect.engine.run import Run, Settings
 from kdissect.kafka.streams.dissector import Dissector
-from kdissect.kafka.streams.fit import Programs
 from kdissect.net.scanner import Scanner
 from kdissect.net.segment import AT, PACKET
 from kdissect.output import ASIDE, scratch, whole_seekable
@@ -42,6 +41,7 @@ from kdissect.rewriting.packet_kernels import BLOCK, PADDING
 from kdissect.rewriting.packetfile import PacketFile
 from kdissect.rewriting.place_kernels import repeat
 from kdissect.rewriting.places import Places
+from kdissect.schema.fit import Programs
 from kdissect.schema.opcodes import CONFIG_NAME, KEEP, KEEP_NAME
 from kdissect.tables.identity import address
 

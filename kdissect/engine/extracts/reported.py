@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from kdissect.capture import CaptureSet
 from kdissect.engine.extracts.showing import show_several
 from kdissect.engine.run import Settings
-from kdissect.report.messages import bytes_of
+from kdissect.report.exchange_bytes import bytes_of
 
 
 def bytes_by_id(

@@ -30,7 +30,7 @@ from kdissect.kafka.exchanges.frame_bytes import collect
 from kdissect.kafka.recordsets.batch_explanation import expand
 from kdissect.kafka.streams.dissector import Dissector, Harvest
 from kdissect.kafka.streams.state import SIDES, TOKEN, Exchange
-from kdissect.kernels.records import Records
+from kdissect.kernels.structs import Records
 from kdissect.problems import UsageError
 from kdissect.schema.explain import explain_frame, table
 from kdissect.tables.declaration import SCHEMAS

@@ -27,7 +27,7 @@ from kdissect.kafka.exchanges.outcome import BARE, LOGIN, VERSIONS, Flag, Long, 
 from kdissect.kafka.streams.dissector import Dissector, Harvest
 from kdissect.kafka.streams.ledger import Ledger
 from kdissect.kafka.streams.state import SIDES, Exchange, Frame
-from kdissect.kernels.records import Records, Words, words
+from kdissect.kernels.structs import Records, Words, words
 from kdissect.problems import Kind
 from kdissect.schema import index
 from kdissect.schema.apikeys import ApiKey

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from kdissect.kafka.streams.pairing import request_body, response_body
 from kdissect.kafka.streams.state import EXCHANGE_WIDTH, KEPT, X_BASE, Frame, copy_out, exchange_at, frame_of, place
 from kdissect.kernels.kernel import kernel, part
-from kdissect.kernels.records import Bytes, Int, Words
+from kdissect.kernels.structs import Bytes, Int, Words
 from kdissect.tcp.layout import node_at
 
 

@@ -15,7 +15,7 @@ from kdissect.kafka.exchanges.principal import principal
 from kdissect.kafka.streams.dissector import Dissector
 from kdissect.kafka.streams.ledger import Ledger
 from kdissect.kafka.streams.state import TOKEN, Frame
-from kdissect.kernels.records import Records, Words
+from kdissect.kernels.structs import Records, Words
 from kdissect.schema.apikeys import ApiKey
 
 MAX_TOKEN = 1 << 16

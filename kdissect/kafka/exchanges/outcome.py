@@ -13,7 +13,7 @@ import numpy as np
 from kdissect.kafka.exchanges.completed import NO_CODE, NULL_TIME, Status
 from kdissect.kafka.streams.state import TOKEN, Frame, exchange_at, frame_of
 from kdissect.kernels.kernel import kernel, part
-from kdissect.kernels.records import Int
+from kdissect.kernels.structs import Int
 from kdissect.schema.apikeys import ApiKey
 
 LOGIN = 1

@@ -33,7 +33,7 @@ from kdissect.kafka.streams.state import (
     problem,
 )
 from kdissect.kernels.kernel import kernel, part
-from kdissect.kernels.records import Bytes, Int, Words
+from kdissect.kernels.structs import Bytes, Int, Words
 from kdissect.net.segment import ACK_FLAG, FIN, FLOW, RST, SYN, Segment, segment_at
 from kdissect.problems import Kind
 from kdissect.schema.vm import SKIM, Skim  # noqa: F401  (SKIM is named in a signature)

@@ -15,7 +15,7 @@ import numpy as np
 from kdissect.kafka.streams.pairing import request_complete, response_complete
 from kdissect.kafka.streams.state import KEPT, KEPT_BASE, be32, place, problem
 from kdissect.kernels.kernel import part
-from kdissect.kernels.records import Bytes, Int, Words
+from kdissect.kernels.structs import Bytes, Int, Words
 from kdissect.problems import Kind
 from kdissect.tcp.assembly import give_node, take_node
 from kdissect.tcp.layout import CUT, HOLE, Connection, Direction, Mode, Sasl, node_at

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kdissect.kernels.records import Records, Words
+from kdissect.kernels.structs import Records, Words
 from kdissect.net.segment import (
     ACK,
     ACK_FLAG,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from kdissect.capture.window import EXTRA
 from kdissect.kafka.streams.state import HEAD_BYTES, KEPT, KEPT_BASE, copy_out, request_at
 from kdissect.kernels.kernel import kernel, part
-from kdissect.kernels.records import Bytes, Int, Words
+from kdissect.kernels.structs import Bytes, Int, Words
 from kdissect.tcp.layout import CUT, Mode, connection_at, node_at
 
 LEAVE, MOVE, GIVE_UP = 0, 1, 2

@@ -50,7 +50,7 @@ from kdissect.kafka.streams.state import (
     uvarint,
 )
 from kdissect.kernels.kernel import part
-from kdissect.kernels.records import Bytes, Int, Words
+from kdissect.kernels.structs import Bytes, Int, Words
 from kdissect.net.segment import DSACK, Segment
 from kdissect.problems import Kind
 from kdissect.schema.apikeys import ApiKey

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.arrays.growing import grown, read
-from kdissect.kernels.records import Words, offsets
+from kdissect.kernels.structs import Words, offsets
 from kdissect.tcp.layout import CONNECTION_WIDTH, CONTROL, RECENT, Connection, End, Mode, control_at
 
 C = offsets(Connection)

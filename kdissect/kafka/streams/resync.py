@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from kdissect.kafka.streams.fit import FITS, UNREADABLE, fits
 from kdissect.kafka.streams.framing import (
     LEAST_REQUEST,
     LEAST_RESPONSE,
@@ -63,9 +62,10 @@ from kdissect.kafka.streams.state import (
 )
 from kdissect.kafka.streams.tiling import BROKEN, TILED, judged
 from kdissect.kernels.kernel import part
-from kdissect.kernels.records import Bytes, Int, Words
+from kdissect.kernels.structs import Bytes, Int, Words
 from kdissect.problems import Kind
 from kdissect.schema.apikeys import ApiKey
+from kdissect.schema.fit import FITS, UNREADABLE, fits
 from kdissect.schema.vm import Skim
 from kdissect.tcp.assembly import give_node, opposite
 from kdissect.tcp.layout import CONTROL, CUT, HOLE, Connection, Direction, Final, Mode, control_at, node_at

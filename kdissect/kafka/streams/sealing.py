@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from kdissect.kafka.streams.state import S_BASE, S_ROWS, SCRATCH, SEALED_WIDTH, sealed_at
 from kdissect.kernels.kernel import part
-from kdissect.kernels.records import Bytes, Int, Words
+from kdissect.kernels.structs import Bytes, Int, Words
 from kdissect.tcp.assembly import give_node
 from kdissect.tcp.layout import CONTROL, HOLE, Connection, Direction, Mode, control_at, node_at
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from kdissect.kernels.kernel import part
 from kdissect.kernels.memory import copy_bytes
-from kdissect.kernels.records import Bytes, Int, Words, struct, view, width
+from kdissect.kernels.structs import Bytes, Int, Words, struct, view, width
 from kdissect.tcp.layout import (
     CONNECTION_WIDTH,
     CONTROL,

@@ -16,7 +16,7 @@ import numpy as np
 from kdissect.capture.window import Window
 from kdissect.kafka.streams.ledger import Ledger
 from kdissect.kafka.streams.protocols import TLS
-from kdissect.kernels.records import Records, Words
+from kdissect.kernels.structs import Records, Words
 from kdissect.net import segment as sg
 from kdissect.problems import Kind
 from kdissect.tcp.layout import HOLE, Connection, Mode, connection_at

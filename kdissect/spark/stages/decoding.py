@@ -25,7 +25,7 @@ from kdissect.kafka.exchanges.completed import Completed, Quality
 from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.streams.dissector import Dissector, Harvest
 from kdissect.net.scanner import Scanner
-from kdissect.spark.stages.flows import Flows
+from kdissect.spark.stages.flow_numbers import Flows
 from kdissect.spark.stages.giant_connections import UNIT, Departures, UnitRun
 from kdissect.spark.stages.lots import Lots
 from kdissect.spark.stages.owners import OWNERS, owned

@@ -23,11 +23,11 @@ from kdissect.engine.run import Run
 from kdissect.kafka.exchanges.completed import Completed
 from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.streams.dissector import Dissector, Harvest
-from kdissect.kafka.streams.fit import Programs
 from kdissect.kafka.streams.ledger import Ledger
 from kdissect.kafka.streams.state import EXCHANGE_WIDTH, SIDES, TOKEN, X_BASE, Exchange
-from kdissect.kernels.records import Records, Words, offsets, record, structs, words
+from kdissect.kernels.structs import Records, Words, offsets, record, structs, words
 from kdissect.schema.apikeys import ApiKey
+from kdissect.schema.fit import Programs
 from kdissect.spark.stages.partition_capture import Files, Gathered
 from kdissect.spark.stages.plan import Plan
 from kdissect.tcp.layout import CONTROL, Connection, Node, Problem, control_at

@@ -22,7 +22,7 @@ from kdissect.capture.block import Block
 from kdissect.capture.window import Window
 from kdissect.net.scanner import Scanner
 from kdissect.net.segment import AT, FILE_SHIFT, FLOW, LEN, PACKET
-from kdissect.spark.stages.flows import Flows
+from kdissect.spark.stages.flow_numbers import Flows
 from kdissect.spark.stages.plan import Source
 from kdissect.spark.stages.ranges import NEAR, read_ranges
 from kdissect.spark.stages.segment_cells import unpack

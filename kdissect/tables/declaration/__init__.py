@@ -21,6 +21,7 @@ from kdissect.tables.declaration.apis import (
     PRODUCER_IDS,
     TOPICS,
 )
+from kdissect.tables.declaration.conversations import CONNECTIONS, EXCHANGES
 from kdissect.tables.declaration.diagnosis import (
     CAPTURE_QUALITY,
     CLOCK_OFFSETS,
@@ -34,7 +35,6 @@ from kdissect.tables.declaration.model import Column, Table
 from kdissect.tables.declaration.producing import PRODUCE_PARTITIONS, PRODUCES
 from kdissect.tables.declaration.record_data import PRODUCERS, RECORD_BATCHES, RECORDS
 from kdissect.tables.declaration.sessions import FETCH_SESSIONS, SESSION_PARTITIONS, SHARE_SESSIONS
-from kdissect.tables.declaration.traffic import CONNECTIONS, EXCHANGES
 from kdissect.tables.suggestion import near
 
 TABLES: Mapping[str, Table] = MappingProxyType(

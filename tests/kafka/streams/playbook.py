@@ -20,11 +20,11 @@ from kdissect.capture.window import Window
 from kdissect.kafka.exchanges.completed import Status
 from kdissect.kafka.exchanges.messages import Decoder
 from kdissect.kafka.streams.dissector import Dissector
-from kdissect.kafka.streams.fit import Programs
 from kdissect.kafka.streams.state import TOKEN
-from kdissect.kernels.records import record
+from kdissect.kernels.structs import record
 from kdissect.net.segment import ACK_FLAG, FIN, RST, SYN, Segment
 from kdissect.problems import Kind
+from kdissect.schema.fit import Programs
 
 PRODUCE, HEARTBEAT, HANDSHAKE, CONTROLLED_SHUTDOWN = 0, 12, 17, 7
 MS = 1_000_000

@@ -9,7 +9,7 @@ import pytest
 
 from kdissect.kafka.streams import connection_kernel, dissector
 from kdissect.kafka.streams.connection_kernel import LINGER_NS
-from kdissect.kernels.records import offsets
+from kdissect.kernels.structs import offsets
 from kdissect.net.segment import ACK_FLAG, FIN, SYN
 from kdissect.tcp.assembly import SETTLE_PACKETS
 from kdissect.tcp.layout import CONTROL, Control, End, control_at

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kdissect.kafka.streams.half_open import CHUNK, MOST, HalfOpen
-from kdissect.kernels.records import record
+from kdissect.kernels.structs import record
 from kdissect.net.segment import ACK_FLAG, FLOW, RST, SEGMENT_COLUMNS, SYN, TIME, Segment
 from kdissect.tcp.layout import End
 from tests.kafka.streams.playbook import MS, Packet, opening, play, request, response

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from kdissect.kernels.kernel import kernel
-from kdissect.kernels.records import offsets, record, struct, structs, view, width, words
+from kdissect.kernels.structs import offsets, record, struct, structs, view, width, words
 
 
 @struct

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kdissect.spark.stages.labels import labels, spark_hash
+from kdissect.spark.partition_numbers import labels, spark_hash
 
 
 def test_a_hash_is_what_spark_makes() -> None:

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from kdissect.capture.block import Block
-from kdissect.live.figures import Figures
 from kdissect.live.lookout import Lookout
 from kdissect.live.ring import SLICES, Ring
+from kdissect.live.running_figures import Figures
 from kdissect.live.sampling import Load, Sampler
 from kdissect.live.source import Source
 from kdissect.live.spare_memory import Spare

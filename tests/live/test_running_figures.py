@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kdissect.live.figures import Figures
+from kdissect.live.running_figures import Figures
 from kdissect.live.watch import Waiting
 from kdissect.tables.declaration import SCHEMAS
 

@@ -1,0 +1,1 @@
+"""Subcommands: what each of them asks, reads and prints."""
