@@ -17,7 +17,7 @@ from kdissect.report.exchange_bytes import bytes_of
 def bytes_by_id(
     captures: Sequence[CaptureSet], settings: Settings, exchanges: pa.Table, ids: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
-    """By exchange id, its bytes as `report.messages.bytes_of` makes them; `exchanges`: its row is among these
+    """By exchange id, its bytes as `report.exchange_bytes.bytes_of` makes them; `exchanges`: its row is among these
     (exchange_id, api, api_version, status). Empty where an input is a pipe. Keys, values and headers of records and
     credentials are hidden."""
     if not ids or not all(one.regular for capture in captures for one in capture.members):
