@@ -19,6 +19,8 @@ from kdissect.arrays.dictionaries import unified
 from kdissect.kafka.exchanges.completed import Problems, Status
 from kdissect.kafka.recordsets.batch_layout import (
     ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_SEQUENCE,
     CONTROL_BIT,
     MAGIC,
     OWNER,
@@ -28,10 +30,11 @@ from kdissect.kafka.recordsets.batch_layout import (
 from kdissect.kafka.recordsets.batches import Batches, walk
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import TIME_KEY
-from kdissect.tables.declaration.readers import FIRST_REQUESTS
+from kdissect.tables.declaration.readers import FIRST_REQUESTS, ONE_BATCH_IN
 from kdissect.tables.nest import Int64s
 from kdissect.tables.order import order
 from kdissect.tables.recordsets import (
+    FETCH,
     PRODUCE,
     RecordSets,
     fetch_batches,
@@ -244,17 +247,22 @@ def producers_table(sent: pa.Table, topics: Topics) -> pa.Table:
 
 
 def _evidence(block: Block, sets: RecordSets, batches: Batches) -> Int64s:
-    """Rows of batches with records of a transaction, not with its markers; and of those that producers without an id
-    sent in requests that got no answer in time, or in the first ones of a connection: there they are sent again."""
+    """Rows of batches with records of a transaction, not with its markers; of those that producers without an id
+    sent in requests that got no answer in time, or in the first ones of a connection: there they are sent again; and of
+    a sample of all, by sequence number and offset, and those of older formats: brokers may have rewritten them."""
     rows, done = batches.rows, block.done
     bits = np.where(rows[:, MAGIC] == 2, np.maximum(rows[:, ATTRIBUTES], 0), 0)
     kept: Flags = (bits & (TRANSACTIONAL_BIT | CONTROL_BIT)) == TRANSACTIONAL_BIT
     left = (done.abandoned > 0) | (done.status == Status.UNANSWERED) | (done.n < FIRST_REQUESTS)
     sent = (sets.key == PRODUCE) & left[sets.row]
-    if sent.any():
+    more = sent[rows[:, OWNER]] & (rows[:, PRODUCER_ID] < 0)
+    more |= (rows[:, BASE_SEQUENCE] >= 0) & (rows[:, BASE_SEQUENCE] % ONE_BATCH_IN == 0) & (rows[:, MAGIC] == 2)
+    stored = (rows[:, BASE_OFFSET] > 0) & (rows[:, BASE_OFFSET] % ONE_BATCH_IN == 0)
+    more |= (sets.key == FETCH)[rows[:, OWNER]] & ((rows[:, MAGIC] < 2) | stored)
+    if more.any():
         real = np.zeros(len(rows), np.bool_)
         real[batches.real] = True
-        kept |= real & (rows[:, PRODUCER_ID] < 0) & sent[rows[:, OWNER]]
+        kept |= real & more
     return np.flatnonzero(kept)
 
 

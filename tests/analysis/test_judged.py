@@ -305,18 +305,20 @@ def _numbers(one: dict[str, Any], shown: pa.Table, tables: dict[str, pa.Table]) 
                 times |= {(max(own) - min(own)) / 1000} if own else set()
     if one["first_at"] is not None:
         times.add((one["last_at"] - one["first_at"]).total_seconds() * 1000)
-    more_plain, more_times = _beside(one, tables)
+    more_plain, more_times, more_texts = _beside(one, tables)
     return (
-        {f"{value:,.0f}" for value in plain | more_plain}
+        more_texts
+        | {f"{value:,.0f}" for value in plain | more_plain}
         | {duration(value) for value in times | more_times}
         | {f"{value / 1000:.1f} s" for value in times}
     )
 
 
-def _beside(one: dict[str, Any], tables: dict[str, pa.Table]) -> tuple[set[float], set[float]]:
-    """Counts and milliseconds of other rows, those that the catalogue names for a kind of finding."""
+def _beside(one: dict[str, Any], tables: dict[str, pa.Table]) -> tuple[set[float], set[float], set[str]]:
+    """Counts, milliseconds and shares of other rows, those that the catalogue names for a kind of finding."""
     plain: set[float] = set()
     times: set[float] = set()
+    texts: set[str] = set()
     if one["id"] == "client_paused":
         gaps = _pauses(tables["fetches"], one["client_id"])
         own = tables["exchanges"].filter(pc.equal(tables["exchanges"]["client_id"].cast(pa.string()), one["client_id"]))
@@ -393,11 +395,43 @@ def _beside(one: dict[str, Any], tables: dict[str, pa.Table]) -> tuple[set[float
         ids = late["exchange_id"].cast(pa.string()).combine_chunks()
         twice = pc.sum(pc.is_in(batches["exchange_id"].cast(pa.string()), ids)).as_py() or 0
         plain |= {twice, one["count"] - twice}
+    elif one["id"] == "recompressed":
+        rows = evidence(tables, one).to_pylist()
+        sent = set(tables["producers"]["exchange_id"].to_pylist())
+        keys = ("topic", "partition", "producer_id", "producer_epoch", "base_sequence", "records")
+        codecs: list[dict[tuple[Any, ...], str]] = [{}, {}]
+        for row in rows:
+            codecs[row["exchange_id"] in sent][tuple(row[key] for key in keys)] = row["codec"]
+        for codec in {row["codec"] for row in rows}:
+            compared = [key for key in codecs[0].keys() & codecs[1].keys() if codecs[1][key] == codec]
+            plain |= {len(compared), len([key for key in compared if codecs[0][key] != codec])}
+    elif one["id"] == "mostly_round_trip":
+        ids = evidence(tables, one)["connection_id"].to_pylist()
+        own = tables["exchanges"].filter(
+            pc.is_in(tables["exchanges"]["connection_id"].cast(pa.string()), pa.array(ids))
+        )
+        far = [
+            (row["network_ms"], row["latency_ms"])
+            for row in own.select(["exchange_id", "network_ms", "latency_ms"]).to_pylist()
+            if row["exchange_id"].split(":")[1].isdigit() and int(row["exchange_id"].split(":")[1]) < 100
+            and row["latency_ms"] and (row["network_ms"] or 0) >= max(20, row["latency_ms"] / 2)
+        ]  # fmt: skip
+        plain |= {len(far), 100}
+        times |= {float(np.median([pair[n] for pair in far])) for n in (0, 1)}
+    elif one["id"] == "segments_lost":
+        shown = evidence(tables, one)
+        again = sum(np.nan_to_num(shown[f"{side}_resent_ms"].to_numpy()) for side in ("request", "response"))
+        times |= {float(again.sum()), float(again.max())}
+        mine = [row for row in tables["connections"].to_pylist()
+                if (row["client_id"], row["broker"]) == (one["client_id"], one["broker"])]  # fmt: skip
+        lost, packets = (sum(row[name] or 0 for row in mine) for name in ("lost_segments", "packets"))
+        plain |= {lost, packets}
+        texts |= {f"{100 * lost / packets:.1f}"}
     elif one["id"] == "broker_stalled":
         plain.add(0)
         text = str(one["text"])
         plain |= {text.count(",") - n for n in range(10)}
-    return plain, times
+    return plain, times, texts
 
 
 def _pauses(fetches: pa.Table, client: str) -> list[tuple[int, int]]:

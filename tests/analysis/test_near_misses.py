@@ -137,6 +137,55 @@ def twice(
     return {"exchanges": [first, second], "record_batches": batches}
 
 
+def batches(sent: str, got: str, count: int = 3, sequence: int = 0, producer: int = 3000) -> Rows:
+    """As many batches, sent in one codec and read in another."""
+    rows, asked, answered = [], [], []
+    for n in range(count):
+        same = {"topic": "t", "partition": n, "magic": 2, "producer_id": producer, "producer_epoch": 0, "records": 5,
+                "base_sequence": sequence, "base_offset": 0, "last_offset": 4, "is_transactional": False}  # fmt: skip
+        ids = [f"{side:016x}:{n}" for side in (1, 2)]
+        rows += [same | {"exchange_id": name, "codec": codec} for name, codec in zip(ids, (sent, got), strict=True)]
+        asked.append({"exchange_id": ids[0], "sent_at": START, "topic": "t", "partition": n, "producer_id": producer})
+        answered.append({"exchange_id": ids[1], "requested_at": START, "client_id": "r"})
+    return {"record_batches": rows, "producers": asked, "fetches": answered}
+
+
+def formats(old: int, present: int, offset: int = 32) -> Rows:
+    """Records that two clients read: a run that holds offset 32 in one format, a batch of `offset` in another."""
+    rows = [
+        {"exchange_id": f"{n:016x}:0", "topic": "t", "partition": 0, "magic": magic, "base_offset": first,
+         "last_offset": last, "codec": "none", "producer_id": -1}
+        for n, (magic, first, last) in enumerate(((old, 30, 40), (present, offset, offset + 3)))
+    ]  # fmt: skip
+    fetches = [{"exchange_id": row["exchange_id"], "requested_at": START, "client_id": f"c{n}"}
+               for n, row in enumerate(rows)]  # fmt: skip
+    return {"record_batches": rows, "fetches": fetches}
+
+
+def far(
+    way: float, whole: float, count: int = 20, kind: str = "handshake", others: int = 20, rtt: float = 30.0
+) -> Rows:
+    """Requests of which the network takes so much, on a connection with as many others."""
+    connection = {"connection_id": f"{1:016x}", "client_id": "c", "broker": "1", "is_kafka": True, "rtt_ms": rtt,
+                  "rtt_kind": kind, "exchanges": count + others, "start_seen": True}  # fmt: skip
+    rows = [exchange(n, n, network_ms=way, latency_ms=whole) for n in range(count)]
+    return {"connections": [connection], "exchanges": rows}
+
+
+def resent(count: int, each: float, asked: int = 100) -> Rows:
+    connection = {"connection_id": f"{1:016x}", "client_id": "c", "broker": "1", "is_kafka": True, "start_seen": True,
+                  "exchanges": asked, "packets": 1000, "lost_segments": 12}  # fmt: skip
+    rows = [exchange(n, n, request_resent_ms=each, response_resent_ms=0.0) for n in range(count)]
+    return {"connections": [connection], "exchanges": rows}
+
+
+def silent(seconds: float, code: int = 25) -> Rows:
+    """A heartbeat that is refused so long after the one before it."""
+    first = exchange(0, 0.0, api_key=12, api="Heartbeat")
+    second = exchange(1, seconds, api_key=12, api="Heartbeat", status="error", error_code=code, error="X")
+    return {"exchanges": [first, second]}
+
+
 FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
     ("leader_moved", "low", lambda: leaders(1.0), [lambda: leaders(1.0, None), lambda: leaders(1.0, 2)]),
     ("leader_moved", "info", lambda: leaders(0.9), []),
@@ -165,6 +214,18 @@ FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
      [lambda: addresses("10.0.0.1", "10.0.0.1")]),
     ("capture_began_late", "info", lambda: late(False), [lambda: late(True)]),
     ("capture_one_way", "info", lambda: one_way(2, 2), [lambda: one_way(1, 1), lambda: one_way(2, 3)]),
+    ("recompressed", "low", lambda: batches("gzip", "zstd"),
+     [lambda: batches("gzip", "gzip"), lambda: batches("gzip", "zstd", 2), lambda: batches("gzip", "zstd", sequence=31),
+      lambda: batches("gzip", "zstd", producer=-1)]),
+    ("converted_down", "info", lambda: formats(1, 2),
+     [lambda: formats(2, 2), lambda: formats(1, 1), lambda: formats(1, 2, 64)]),
+    ("mostly_round_trip", "low", lambda: far(20.0, 40.0),
+     [lambda: far(19.9, 30.0), lambda: far(20.0, 40.1), lambda: far(20.0, 40.0, 19), lambda: far(20.0, 40.0, others=21),
+      lambda: far(20.0, 40.0, kind="bound"), lambda: far(20.0, 40.0, rtt=19.9)]),
+    ("segments_lost", "low", lambda: resent(5, 199.0),
+     [lambda: resent(4, 250.0), lambda: resent(5, 0.0), lambda: resent(5, 300.0, 501)]),
+    ("segments_lost", "medium", lambda: resent(5, 200.0), []),
+    ("member_thrown_out", "medium", lambda: silent(6.0), [lambda: silent(5.9), lambda: silent(6.0, 27)]),
     ("capture_cut_short", "info", lambda: snapped(1.0), [lambda: snapped(0.0)]),
 ]  # fmt: skip
 

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from kdissect.analysis.findings import (
     access_findings,
     broker_findings,
+    codec_findings,
     connection_findings,
     consumer_findings,
     error_findings,
@@ -38,6 +39,7 @@ FINDERS: tuple[Finder, ...] = (
     *error_findings.FINDERS,
     *session_findings.FINDERS,
     *producer_findings.FINDERS,
+    *codec_findings.FINDERS,
     *connection_findings.FINDERS,
 )
 MOST_OF_A_KIND = 20
@@ -64,6 +66,9 @@ def told_of(name: str, table: pa.Table, given: Limits = LIMITS) -> pa.Table:
             pc.is_in(table["api_key"], pa.array(LOOKED_AT, table["api_key"].type)),
             pa.array(broker_findings.first_and_last(table)),
             producer_findings.may_repeat(table),
+            pc.greater(table["request_resent_ms"], 0),
+            pc.greater(table["response_resent_ms"], 0),
+            connection_findings.far(table),
         ]
     elif name == "produces":
         kept = [pc.greater_equal(table["replication_ms"], given.slow_ms)]
@@ -82,6 +87,7 @@ def told_of(name: str, table: pa.Table, given: Limits = LIMITS) -> pa.Table:
     elif name == "record_batches":
         known = pc.greater_equal(table["leader_epoch"], 0)
         kept = [pc.and_(table["is_transactional"], known), producer_findings.without_id(table)]
+        kept.append(codec_findings.looked_at(table))
     else:
         return table
     flags = pc.fill_null(kept[0], False)

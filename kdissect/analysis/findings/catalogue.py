@@ -430,6 +430,26 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             "stories/net_delay_client",
             starts=True,
         ),
+        "mostly_round_trip": Kind(
+            "network",
+            "Requests that wait for one another pay it each time: send more at once (batch.size, fetch.min.bytes, "
+            "more in "
+            "flight), or bring client and broker closer.",
+            "A client's connections to a broker with a round trip of 20 ms or more; of the first 100 requests of each, "
+            "20 or more, half of them at least, spent 20 ms and half their latency on the network.",
+            "`connections` (rtt_ms, rtt_kind), `exchanges` (network_ms, latency_ms: of those requests)",
+            "Which part of the way takes it. A round trip that nothing but a bound tells is left alone.",
+            "stories/net_delay_client",
+        ),
+        "segments_lost": Kind(
+            "network",
+            "Look for what drops packets between the two: queues, duplex or offload settings, a full conntrack table.",
+            "Five or more messages between a client and a broker, 1 % of their exchanges at least, waited for segments "
+            "that were sent again and were needed. Medium from 1 s in all on.",
+            "`exchanges` (request_resent_ms, response_resent_ms), `connections` (lost_segments, packets, exchanges)",
+            "Where they were lost. What was sent again in vain counts among the segments only.",
+            "",
+        ),
         "requests_given_up": Kind(
             "client",
             "Its request.timeout.ms was shorter than the answer took; look at why that took so long.",
@@ -462,6 +482,27 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             "Producers without idempotence have no sequence numbers, and are not seen.",
             "stories/tiny",
         ),
+        "recompressed": Kind(
+            "settings",
+            "Set the topic's compression.type to producer, or the producers' to that of the topic: each batch costs "
+            "the "
+            "broker a decompression and a compression.",
+            "Three or more batches of a topic that were read in another codec than that in which their producer sent "
+            "them, of those compared: 20 producers' batches at most, at the first 20 sequence numbers divisible by 32 "
+            "that were captured both ways.",
+            "`record_batches` (codec, producer_id, producer_epoch, base_sequence, records)",
+            "Producers without idempotence have no sequence numbers, and are not compared.",
+            "stories/tiny",
+        ),
+        "converted_down": Kind(
+            "client",
+            "A newer client library reads records as they are stored; for this one the broker rewrites them.",
+            "Records that one client got in a format before 2, and another in format 2, looked at where a batch's "
+            "offset is divisible by 32.",
+            "`record_batches` (magic, base_offset, last_offset), `fetches` (client_id)",
+            "What it costs the broker, and how much was converted in all.",
+            "",
+        ),
         "group_rebalances": Kind(
             "client",
             "See why members come and go (their logs; `groups` has each join); group.instance.id and the cooperative "
@@ -481,10 +522,23 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             "stories/slow_consumer",
             starts=True,
         ),
+        "member_thrown_out": Kind(
+            "client",
+            "See why it stood still (garbage collection, a suspended host); session.timeout.ms is what a group waits.",
+            "A heartbeat was answered with ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID or FENCED_MEMBER_EPOCH, and the last "
+            "heartbeat, JoinGroup or SyncGroup of that connection was sent 6 s or more before it.",
+            "`exchanges` (request_first_at, error), `groups` (group_id of the connection's requests)",
+            "The session.timeout.ms that it agreed to, and why it was silent. Members that never come back are told by "
+            "`rebalances`.",
+            "",
+            starts=True,
+        ),
         "member_without_partitions": Kind(
             "unknown",
             None,
-            "A member of a KIP-848 group was told an empty assignment and got partitions 1 s or more later.",
+            "A member of a KIP-848 group was told an empty assignment and got partitions 1 s or more later. Low from "
+            "10 s "
+            "on.",
             "`groups` (at, assigned_partitions)",
             "Members of groups with more members than partitions never get any; they are not told.",
             "stories/kip848",

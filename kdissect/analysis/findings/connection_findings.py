@@ -25,8 +25,10 @@ from kdissect.analysis.findings.evidence import (
     many,
     who,
 )
+from kdissect.analysis.findings.producer_findings import among_first
 from kdissect.analysis.grouping import group
 from kdissect.arrays.arrow import Coder, ints, reals, times
+from kdissect.tables.declaration.readers import FIRST_REQUESTS
 
 SHORT_CONNECTIONS = 20
 """Short connections from one client: more than reconnects after a failure, each costs a handshake and two round trips
@@ -51,6 +53,16 @@ ROSE_CONNECTIONS = 2
 """Connections to a broker on which it rose; of one alone the client's own host may be slow to acknowledge."""
 STALLED_MS = 1000.0
 """Time lost to it on one connection that is felt."""
+FAR_MS = 20.0
+"""A round trip beyond one site: requests of a client wait for it one after the other."""
+FAR_REQUESTS = 20
+"""Requests of a client that spent most of their time on the way, before it is its habit."""
+FAR_SHARE = 0.5
+"""Most of a request's time, and most of the requests."""
+RESENT_REQUESTS = 5
+"""Messages that waited for segments that were sent again: single ones wait so after any suspended host."""
+RESENT_SHARE = 0.01
+"""Of a client's exchanges with a broker: less is lost among everything else."""
 
 
 def short_connections(tables: Tables) -> list[Finding]:
@@ -172,6 +184,90 @@ def round_trips(tables: Tables) -> list[Finding]:
     return found
 
 
+def far(exchanges: pa.Table) -> pa.ChunkedArray:
+    """Which exchanges, of the first FIRST_REQUESTS of their connection, spent most of their time on the network."""
+    way, whole = exchanges["network_ms"], exchanges["latency_ms"]
+    most = pc.greater_equal(way, pc.multiply(whole, FAR_SHARE))
+    return pc.and_(among_first(exchanges), pc.and_(pc.greater_equal(way, FAR_MS), most))
+
+
+def mostly_way(tables: Tables) -> list[Finding]:
+    """Clients whose requests spend most of their time on the way to a broker and back."""
+    connections, exchanges = get(tables, "connections"), get(tables, "exchanges")
+    distant = (reals(connections, "rtt_ms") >= FAR_MS) & (ints(connections, "is_kafka", 0) > 0)
+    distant &= ~equal(connections, "rtt_kind", "bound")
+    if not distant.any():
+        return []
+    slow = exchanges.filter(far(exchanges).fill_null(False))
+    groups = group(connections, ["client_id", "broker"])
+    owner = pc.index_in(
+        slow["connection_id"].cast(pa.string()), connections["connection_id"].cast(pa.string()).combine_chunks()
+    )
+    of = np.append(np.where(distant, groups.code, -1), -1)[owner.fill_null(-1).to_numpy()]
+    asked = groups.total(np.where(distant, np.minimum(ints(connections, "exchanges", 0), FIRST_REQUESTS), 0))
+    way, whole = reals(slow, "network_ms"), reals(slow, "latency_ms")
+    begun, ended = times(slow, "request_first_at"), times(slow, "response_first_at")
+    found = []
+    for code in range(len(groups)):
+        mine = np.flatnonzero(of == code)
+        if len(mine) < FAR_REQUESTS or len(mine) < FAR_SHARE * asked[code]:
+            continue
+        client, broker = groups.keys["client_id"][code].as_py(), groups.keys["broker"][code].as_py()
+        text = (
+            f"the network's round trip is most of what {who(client)} waits for at broker {broker}: "
+            f"{duration(float(np.median(way[mine])))} of {duration(float(np.median(whole[mine])))} (medians of "
+            f"{len(mine):,} requests, of the first {FIRST_REQUESTS} of each connection)."
+        )
+        condition = both(
+            equals("client_id", client), equals("broker", broker), f"is_kafka and rtt_ms >= {FAR_MS:g}",
+            "rtt_kind != 'bound'",
+        )  # fmt: skip
+        found += finding(
+            tables, "mostly_round_trip", LOW, text, "connections", condition, client_id=client, broker=broker,
+            first_at=int(begun[mine].min()), last_at=int(ended[mine].max()),
+        )  # fmt: skip
+    return found
+
+
+def losses(tables: Tables) -> list[Finding]:
+    """Clients and brokers between which segments were lost: messages waited until they were sent again."""
+    exchanges, connections = get(tables, "exchanges"), get(tables, "connections")
+    again = np.nan_to_num(reals(exchanges, "request_resent_ms")) + np.nan_to_num(reals(exchanges, "response_resent_ms"))
+    rows = np.flatnonzero(again > 0)
+    if len(rows) < RESENT_REQUESTS:
+        return []
+    some, waited = exchanges.take(pa.array(rows)), again[rows]
+    groups, every = group(some, ["client_id", "broker"]), group(connections, ["client_id", "broker"])
+    pairs = list(zip(every.keys["client_id"].to_pylist(), every.keys["broker"].to_pylist(), strict=True))
+    found = []
+    for code in np.flatnonzero(groups.count() >= RESENT_REQUESTS).tolist():
+        client, broker = groups.keys["client_id"][code].as_py(), groups.keys["broker"][code].as_py()
+        mine = np.flatnonzero(groups.code == code)
+        if (client, broker) not in pairs:
+            continue
+        on = every.code == pairs.index((client, broker))
+        asked, lost, packets = (
+            int(ints(connections, name, 0)[on].sum()) for name in ("exchanges", "lost_segments", "packets")
+        )
+        if not packets or len(mine) < RESENT_SHARE * asked:
+            continue
+        total = float(waited[mine].sum())
+        text = (
+            f"segments between {who(client).removeprefix('client ')} and broker {broker} were lost: "
+            f"{many(len(mine), 'message')} waited until they were sent again, {duration(total)} in all (the longest "
+            f"{duration(float(waited[mine].max()))}); {lost:,} segments of {packets:,} packets were sent again, "
+            f"{100 * lost / packets:.1f} %."
+        )
+        condition = both(
+            equals("client_id", client), equals("broker", broker), "(request_resent_ms > 0 or response_resent_ms > 0)"
+        )
+        found += finding(
+            tables, "segments_lost", MEDIUM if total >= STALLED_MS else LOW, text, "exchanges", condition,
+            client_id=client, broker=broker,
+        )  # fmt: skip
+    return found
+
+
 def given_up(tables: Tables) -> list[Finding]:
     """Requests that a client gave up: it had closed the connection when the answer came."""
     exchanges = get(tables, "exchanges")
@@ -269,4 +365,4 @@ def addresses(tables: Tables) -> list[Finding]:
     return found
 
 
-FINDERS = (cut_off, addresses, short_connections, stalls, round_trips, given_up)
+FINDERS = (cut_off, addresses, short_connections, stalls, losses, round_trips, mostly_way, given_up)

@@ -15,6 +15,7 @@ from kdissect.analysis.findings.evidence import (
     MEDIUM,
     Finding,
     Tables,
+    among,
     both,
     clock,
     duration,
@@ -22,6 +23,7 @@ from kdissect.analysis.findings.evidence import (
     equals,
     finding,
     get,
+    instant,
     listed,
     literal,
     many,
@@ -47,6 +49,11 @@ POLL_TIMEOUT = "poll timeout"
 """In the reason of a Java client whose application did not poll within max.poll.interval.ms."""
 WITHOUT_MS = 1000.0
 """A member without partitions for longer is worth telling; a heartbeat's interval is some seconds at most."""
+GAP_MS = 6000.0
+"""Between heartbeats of a member that had to be thrown out: brokers allow no shorter session.timeout.ms
+(group.min.session.timeout.ms), and members send one every heartbeat.interval.ms, 3 s."""
+THROWN_OUT = {"ILLEGAL_GENERATION": 22, "UNKNOWN_MEMBER_ID": 25, "FENCED_MEMBER_EPOCH": 110}
+"""What a member is told that comes back to a group which went on without it."""
 LOOP_MS = 50.0
 """A heartbeat this soon after the one before it on its connection: Kafka's own intervals are seconds, and a member
 sends one at once only where its assignment or subscription changes."""
@@ -111,6 +118,46 @@ def heartbeat_loops(tables: Tables) -> list[Finding]:
     return found
 
 
+def thrown_out(tables: Tables) -> list[Finding]:
+    """Members that a group went on without after they had sent no heartbeat: on one connection, from the last request
+    that was taken to the one that was refused."""
+    exchanges, events = get(tables, "exchanges"), get(tables, "groups")
+    key, code = ints(exchanges, "api_key"), ints(exchanges, "error_code", -1)
+    beat = np.isin(key, list(HEARTBEATS.values()))
+    out = beat & np.isin(code, list(THROWN_OUT.values()))
+    if not out.any():
+        return []
+    rows = np.flatnonzero(out | ((beat | np.isin(key, (JOIN_GROUP, SYNC_GROUP))) & (code == 0)))
+    some = exchanges.take(pa.array(rows))
+    owner, asked = group(some, ["connection_id", "client_id"]), times(some, "request_first_at")
+    order = np.lexsort((asked, owner.code))
+    names = dict(zip(events["exchange_id"].to_pylist(), events["group_id"].to_pylist(), strict=True))
+    found = []
+    for before, after in pairwise(order.tolist()):
+        if owner.code[before] != owner.code[after] or out[rows[before]] or not out[rows[after]]:
+            continue
+        begin, end = int(asked[before]), int(asked[after])
+        if end - begin < GAP_MS * MILLI or begin == NULL_TIME:
+            continue
+        last = some.slice(after, 1).to_pylist()[0]
+        mine = some["exchange_id"].filter(pa.array(owner.code == owner.code[after])).to_pylist()
+        name = next((names[one] for one in mine if names.get(one)), None)
+        text = (
+            f"{who(last['client_id'])} was thrown out of {f'group {name}' if name else 'its group'}: it sent no "
+            f"heartbeat "
+            f"for {duration((end - begin) / MILLI)} from {clock(begin)} on, and was told {last['error']} then."
+        )
+        condition = both(
+            equals("connection_id", last["connection_id"]), f"request_first_at >= {instant(begin)}",
+            f"request_first_at <= {instant(end)}", among("api", sorted({last["api"], some["api"][before].as_py()})),
+        )  # fmt: skip
+        found += finding(
+            tables, "member_thrown_out", MEDIUM, text, "exchanges", condition, client_id=last["client_id"],
+            group_id=name, broker=last["broker"], first_at=begin, last_at=end,
+        )  # fmt: skip
+    return found
+
+
 def departures(tables: Tables) -> list[Finding]:
     """Members that left with a reason of their own (KIP-800)."""
     groups = get(tables, "groups")
@@ -162,8 +209,9 @@ def without_partitions(tables: Tables) -> list[Finding]:
             f"(from {clock(spans[0][1])} on): others had not given them up yet."
         )
         condition = both(equals("group_id", name), equals("member_id", member), "assigned_partitions is not null")
+        severity = LOW if max(length for length, _ in spans) >= WAITED_MS else INFO
         found += finding(
-            tables, "member_without_partitions", INFO, text, "groups", condition, client_id=client, group_id=name,
+            tables, "member_without_partitions", severity, text, "groups", condition, client_id=client, group_id=name,
             first_at=spans[0][1], last_at=spans[-1][1] + int(spans[-1][0] * MILLI),
         )  # fmt: skip
     return found
@@ -267,4 +315,4 @@ def locks(tables: Tables) -> list[Finding]:
     return found
 
 
-FINDERS = (rejoins, rebalances, locks, heartbeat_loops, departures, without_partitions)
+FINDERS = (rejoins, rebalances, thrown_out, locks, heartbeat_loops, departures, without_partitions)

@@ -98,11 +98,15 @@ def without_id(batches: pa.Table) -> pa.ChunkedArray:
     return pc.and_(pc.and_(unknown, pc.is_valid(batches["crc"])), pc.less(pc.fill_null(batches["leader_epoch"], -1), 0))
 
 
+def among_first(exchanges: pa.Table) -> pa.ChunkedArray:
+    """Which exchanges are among the first FIRST_REQUESTS of their connection: by the length of their id, for what
+    stands behind the connection's 16 digits and the colon has at most two."""
+    return pc.less_equal(pc.binary_length(exchanges["exchange_id"].cast(pa.string())), ID_LENGTH)
+
+
 def may_repeat(exchanges: pa.Table) -> pa.ChunkedArray:
-    """Which Produce requests are among the first FIRST_REQUESTS of their connection: by the length of their id, for
-    what stands behind the connection's 16 digits and the colon has at most two."""
-    short = pc.less_equal(pc.binary_length(exchanges["exchange_id"].cast(pa.string())), ID_LENGTH)
-    return pc.and_(pc.equal(exchanges["api_key"], PRODUCE), short)
+    """Which Produce requests are among the first FIRST_REQUESTS of their connection."""
+    return pc.and_(pc.equal(exchanges["api_key"], PRODUCE), among_first(exchanges))
 
 
 def written_twice(tables: Tables) -> list[Finding]:

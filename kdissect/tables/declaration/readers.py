@@ -125,7 +125,8 @@ FINDINGS = reader(
     "what looks for findings",
     exchanges="exchange_id capture connection_id api_key api broker client_id status abandoned hold network_ms "
     "error_code error throttle_ms latency_ms request_first_at request_last_at response_first_at response_last_at "
-    "request_transfer_ms response_transfer_ms request_frame request_file response_frame response_file",
+    "request_transfer_ms response_transfer_ms request_frame request_file response_frame response_file "
+    "request_resent_ms response_resent_ms",
     fetches="exchange_id connection_id broker client_id requested_at request_last_at response_first_at request_kind "
     "session_outcome session_key request_session_id excess_ms broker_ms latency_ms throttle_ms record_bytes error_code "
     "max_bytes max_wait_ms isolation_level is_follower is_raft replica_id partitions_with_error",
@@ -133,13 +134,14 @@ FINDINGS = reader(
     "error_code lag",
     connections="connection_id client_ip client_port client_id broker tls start_seen is_kafka end_reason exchanges "
     "started_at ended_at zero_window_ms retransmitted_bytes broker_ip broker_port bytes rtt_ms rtt_min_ms "
-    "rtt_kind protocol",
+    "rtt_kind protocol packets lost_segments",
     producers="exchange_id sent_at topic topic_id partition producer_id base_sequence last_sequence sequence",
     producer_ids="exchange_id transactional_id transaction_timeout_ms producer_id producer_epoch",
     groups="exchange_id at group_id member_id client_id protocol generation event reason error_code "
     "assigned_partitions",
     record_batches="exchange_id topic topic_id partition base_offset last_offset is_transactional is_control "
-    "leader_epoch producer_id crc records compressed_bytes first_timestamp max_timestamp",
+    "leader_epoch producer_id producer_epoch base_sequence magic codec crc records compressed_bytes "
+    "first_timestamp max_timestamp",
     fetch_sessions="*",
     offset_commits="exchange_id at group_id client_id topic partition offset high_watermark lag error_code",
     leaders="*",
@@ -147,7 +149,11 @@ FINDINGS = reader(
     share_sessions="session_key broker group_id member_id opened_at closed_at refused redelivered lock_ms",
     capture_quality="measure value",
 )
-"""Of `record_batches` only what was written within transactions matters, and what may have been sent twice."""
+"""Of `record_batches` only what was written within transactions matters, what may have been sent twice, and a sample of
+what brokers may have rewritten."""
+ONE_BATCH_IN = 32
+"""Of batches of the present format findings look at those whose first number is divisible by this, the first batch of
+every producer in every partition among them: what a broker does to one batch of a topic it does to all."""
 FIRST_REQUESTS = 100
 """Requests of a connection among which findings look for what had been sent before on another one: clients send first
 what waits (5 requests at most by default, max.in.flight.requests.per.connection; some clients have more)."""

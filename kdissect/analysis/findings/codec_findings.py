@@ -1,0 +1,167 @@
+"""Findings about records that brokers rewrite: compressed again, or converted for readers of an older format."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kdissect.analysis.exchange_keys import exchange_keys, locate
+from kdissect.analysis.findings.evidence import (
+    INFO,
+    LOW,
+    Finding,
+    Tables,
+    among,
+    both,
+    equals,
+    finding,
+    get,
+    listed,
+    many,
+    who,
+)
+from kdissect.analysis.findings.transaction_findings import started
+from kdissect.analysis.grouping import group
+from kdissect.arrays.arrow import Int64s, ints, times
+from kdissect.tables.declaration.readers import ONE_BATCH_IN
+
+PRESENT_FORMAT = 2
+"""Of record batches (KIP-98, Kafka 0.11)."""
+COMPARED = 3
+"""Batches of a topic that came back compressed otherwise: one may have met a setting that was being changed."""
+SPAN = 1 << 40
+"""Offsets of a partition, so that one number stands for both."""
+MOST_NAMED = 20
+"""Producers, sequence numbers, exchanges that a filter names one by one."""
+
+
+def looked_at(batches: pa.Table) -> pa.ChunkedArray:
+    """Which batches these rules look at: older formats, and of the present one a sample by sequence number, which a
+    batch keeps on its way from the producer to consumers, and by offset."""
+    magic = pc.fill_null(batches["magic"], PRESENT_FORMAT)
+    sequence, offset = pc.fill_null(batches["base_sequence"], -1), pc.fill_null(batches["base_offset"], -1)
+    sent = pc.and_(pc.greater_equal(sequence, 0), _divisible(sequence))
+    stored = pc.and_(pc.greater(offset, 0), _divisible(offset))  # in Produce requests they begin at 0
+    return pc.or_(pc.less(magic, PRESENT_FORMAT), pc.or_(sent, stored))
+
+
+def _divisible(numbers: pa.ChunkedArray) -> pa.ChunkedArray:
+    return pc.equal(pc.bit_wise_and(numbers, pa.scalar(ONE_BATCH_IN - 1, numbers.type)), 0)
+
+
+def _where(tables: Tables, name: str, batches: pa.Table) -> Int64s:
+    """Row of a table about exchanges for each batch, -1 where its exchange is not there."""
+    return locate(exchange_keys(batches["exchange_id"]), exchange_keys(get(tables, name)["exchange_id"]))
+
+
+SAME = ("topic", "topic_id", "partition", "producer_id", "producer_epoch", "base_sequence", "records")
+"""What a batch has like before wherever it is read (KIP-98)."""
+
+
+def recompressed(tables: Tables) -> list[Finding]:
+    """Topics whose batches reach readers in another codec than that in which their producers sent them."""
+    batches = get(tables, "record_batches")
+    sequence = ints(batches, "base_sequence")
+    rows = np.flatnonzero((ints(batches, "producer_id") >= 0) & (sequence >= 0) & (sequence % ONE_BATCH_IN == 0))
+    if not len(rows):
+        return []
+    batches = batches.take(pa.array(rows))
+    written, fetched = _where(tables, "producers", batches), _where(tables, "fetches", batches)
+    sent: dict[tuple[Any, ...], tuple[str, int]] = {}
+    got: dict[tuple[Any, ...], tuple[str, int]] = {}
+    known = np.flatnonzero((written >= 0) | (fetched >= 0))
+    described = batches.select([*SAME, "codec"]).take(pa.array(known)).to_pylist()
+    for at, row in zip(fetched[known].tolist(), described, strict=True):
+        key = (row["topic"] or row["topic_id"], *(row[name] for name in SAME[2:]))
+        if row["codec"] is not None:
+            (sent if at < 0 else got)[key] = (row["codec"], at)
+    found = []
+    asked = times(get(tables, "fetches"), "requested_at")
+    clients = {one.producer: one.client for one in started(tables)}
+    topics: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
+    for key in sorted(sent.keys() & got.keys(), key=str):
+        topics.setdefault((str(key[0]), sent[key][0]), []).append(key)
+    for (topic, codec), keys in topics.items():
+        producers = sorted({key[2] for key in keys})[:MOST_NAMED]
+        numbers = sorted({key[4] for key in keys})[:MOST_NAMED]
+        keys = [key for key in keys if key[2] in producers and key[4] in numbers]
+        other = [key for key in keys if got[key][0] != codec]
+        codecs = sorted({got[key][0] for key in other})
+        if len(other) < COMPARED or len(codecs) > 1:
+            continue
+        names = {clients[one] for one in producers if one in clients}
+        whose = f" by {listed(sorted(names, key=str))}" if names else ""
+        text = (
+            f"batches that are sent to topic {topic}{whose} {_packed(codec)} reach readers {_packed(codecs[0])} "
+            f"({len(other):,} of {many(len(keys), 'batch', 'batches')} that were compared): the broker compresses "
+            f"them again."
+        )
+        condition = both(
+            equals("topic", topic), among("producer_id", producers), among("base_sequence", numbers),
+            among("codec", sorted({codec, *codecs})),
+        )  # fmt: skip
+        when = [int(asked[got[key][1]]) for key in other]
+        client = next(iter(names)) if len(names) == 1 else None
+        found += finding(
+            tables, "recompressed", LOW, text, "record_batches", condition, topic=topic, client_id=client,
+            first_at=min(when), last_at=max(when),
+        )  # fmt: skip
+    return found
+
+
+def _packed(codec: str) -> str:
+    return "uncompressed" if codec == "none" else f"compressed with {codec}"
+
+
+def converted(tables: Tables) -> list[Finding]:
+    """Readers for which a broker converts records to an older format: others get the same ones in the present one."""
+    batches = get(tables, "record_batches")
+    old = np.flatnonzero(ints(batches, "magic", PRESENT_FORMAT) < PRESENT_FORMAT)
+    if not len(old):
+        return []
+    fetched = _where(tables, "fetches", batches)
+    first, last = ints(batches, "base_offset"), ints(batches, "last_offset")
+    first = np.where(first < 0, last, first)  # a compressed wrapper tells its last offset alone
+    places = group(batches, ["topic", "topic_id", "partition"])
+    present = np.flatnonzero(
+        (fetched >= 0) & (ints(batches, "magic") == PRESENT_FORMAT) & (first > 0) & (first % ONE_BATCH_IN == 0)
+    )
+    present = present[np.lexsort((first[present], places.code[present]))]
+    if not len(present):
+        return []
+    stored = places.code[present] * SPAN + np.minimum(first[present], SPAN - 1)
+    old = old[(fetched[old] >= 0) & (last[old] >= 0)]
+    at = np.searchsorted(stored, places.code[old] * SPAN + np.minimum(last[old], SPAN - 1), side="right") - 1
+    hit = (at >= 0) & (places.code[present[at]] == places.code[old]) & (last[present[at]] >= first[old])
+    old, at = old[hit], at[hit]
+    if not len(old):
+        return []
+    fetches = get(tables, "fetches").select(["client_id", "requested_at", "exchange_id"])
+    rows = fetches.take(pa.array(fetched[old])).append_column("topic", batches["topic"].take(pa.array(old)))
+    others = fetches["client_id"].take(pa.array(fetched[present[at]])).to_pylist()
+    asked = times(rows, "requested_at")
+    found = []
+    by = group(rows, ["client_id", "topic"])
+    for code in range(len(by)):
+        client, topic = by.keys["client_id"][code].as_py(), by.keys["topic"][code].as_py()
+        mine = np.flatnonzero(by.code == code)
+        mine = mine[np.argsort(asked[mine], kind="stable")]
+        names = sorted({str(others[i]) for i in mine.tolist() if others[i] is not None})
+        exchanges = list(dict.fromkeys(rows["exchange_id"].take(pa.array(mine)).to_pylist()))[:MOST_NAMED]
+        text = (
+            f"{who(client)} reads topic {topic} in an older record format, while {listed(names)} "
+            f"{'gets' if len(names) == 1 else 'get'} the same records in the present one: the broker converts them "
+            f"for it."
+        )
+        condition = both(among("exchange_id", sorted(exchanges)), f"magic < {PRESENT_FORMAT}", equals("topic", topic))
+        found += finding(
+            tables, "converted_down", INFO, text, "record_batches", condition, client_id=client, topic=topic,
+            first_at=int(asked[mine].min()), last_at=int(asked[mine].max()),
+        )  # fmt: skip
+    return found
+
+
+FINDERS = (recompressed, converted)
