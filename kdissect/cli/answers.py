@@ -53,13 +53,17 @@ def first_screen(
     show()
 
 
-def table_columns(table: str, asked: Sequence[str] | None, form: str, output: str | None) -> list[str]:
-    """The columns to print of a table. Raises UsageError for an unknown table or column."""
+def table_columns(
+    table: str, asked: Sequence[str] | None, form: str, output: str | None, where: str | None = None,
+    sort: Sequence[str] | None = None,
+) -> list[str]:  # fmt: skip
+    """The columns to print of a table; `where` and `sort` are the question, whose columns a terminal shows. Raises
+    UsageError for an unknown table or column."""
     from kdissect.tables import declaration
 
     table_rows.refuse_binary(form, output)
     known = declaration.columns_of(table, None if asked is None else list(asked))
-    return table_rows.choose(table, known, asked, form, output)
+    return table_rows.choose(table, known, asked, form, output, where, sort)
 
 
 def print_table(

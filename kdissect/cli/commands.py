@@ -225,7 +225,7 @@ def read(
     from kdissect.cli import answers
 
     if table is not None:
-        chosen = answers.table_columns(table, columns, form or "table", output)
+        chosen = answers.table_columns(table, columns, form or "table", output, where, sort)
         if reveal and table != "records":
             raise click.UsageError("--reveal needs --table records")
         rows = answers.narrowed(table, where, partition, offset)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import io
+import sys
 from datetime import timedelta
 
 import pyarrow as pa
+import pytest
 
 from kdissect.cli.printing import table_rows
 from kdissect.tables.declaration import TABLES
@@ -60,3 +62,19 @@ def test_ids_that_share_their_beginning_stay_whole() -> None:
     one, two = "3f2a012300000000:1", "3f2a012311111111:1"
     data = rows("exchanges", [exchange(0, exchange_id=one), exchange(1, exchange_id=two)])
     assert shown("exchanges", data, 120)[1].startswith(one)
+
+
+def test_what_was_asked_for_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A filter's column in which rows differ is among the first; one with a single value in all of them is not."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    known = list(TABLES["exchanges"].shown)
+
+    def first(where: str | None, sort: list[str] | None = None) -> list[str]:
+        return table_rows.choose("exchanges", [*known, "connection_id"], None, "table", None, where, sort)[:4]
+
+    usual = ["exchange_id", "request_first_at", "api", "latency_ms"]
+    assert first(None) == first("not a filter") == first("hold = 'timeout'") == usual
+    assert first("client_id = 'a' and throttle_ms > 0") == ["exchange_id", "request_first_at", "throttle_ms", "api"]
+    assert first("error_code in (3, 6)") == ["exchange_id", "request_first_at", "error", "api"]
+    assert first(None, ["-response_bytes"])[2] == "response_bytes"
+    assert table_rows.choose("exchanges", known, ["api"], "table", None, "broker_ms > 1") == ["api"]

@@ -34,17 +34,40 @@ DIGITS = 8
 SQUEEZED = 12
 """Cells to which a text is cut before its column is left out."""
 UNKNOWN = "-"
+LEADING, ALWAYS = 2, 5
+"""Columns before those that a question names (what a row is, when it was), and those that any terminal shows."""
 
 
-def choose(table: str, known: Sequence[str], asked: Sequence[str] | None, form: str, output: str | None) -> list[str]:
-    """The columns to read: those asked for, the telling ones for a terminal, else all."""
+def choose(
+    table: str, known: Sequence[str], asked: Sequence[str] | None, form: str, output: str | None,
+    where: str | None = None, sort: Sequence[str] | None = None,
+) -> list[str]:  # fmt: skip
+    """The columns to read: those asked for, the telling ones for a terminal, else all. On a terminal, columns that the
+    question names and in which its rows differ (`where`, `sort`) come right behind when a row was, so that they fit."""
     if asked is not None:
         return list(asked)
     if form == "table" and output is None and sys.stdout.isatty():
         from kdissect.tables.declaration import TABLES
 
-        return list(TABLES[table].shown or known)
+        shown = list(TABLES[table].shown or known)
+        told = [name for name in _named(table, where, sort) if name in known and name not in shown[:ALWAYS]]
+        shown = [name for name in shown if name not in told]
+        return [*shown[:LEADING], *told, *shown[LEADING:]]
     return list(known)
+
+
+def _named(table: str, where: str | None, sort: Sequence[str] | None) -> list[str]:
+    """Columns that a filter and an order speak of, without those that have one value in all rows of the filter."""
+    from kdissect.tables.declaration import SCHEMAS
+    from kdissect.tables.where import parse
+
+    names = [name.removeprefix("-") for name in sort or ()]
+    if where is not None:
+        with contextlib.suppress(ValueError):  # told where the table is read
+            found = parse(where, SCHEMAS[table])
+            same = {limit.column for limit in found.limits if limit.operator == "=" and len(limit.values) == 1}
+            names += [name for name in SCHEMAS[table].names if name in found.columns - same]
+    return list(dict.fromkeys(name.removesuffix("_code") for name in names))  # `error` tells more than its number
 
 
 def refuse_binary(form: str, output: str | None) -> None:
