@@ -12,6 +12,7 @@ from kdissect.engine.run import Settings
 from kdissect.engine.saving.evidence_rows import Evidence
 from kdissect.summary import Summarizer, Summary
 from kdissect.summary.spending import Spending
+from kdissect.summary.topic_traffic_lines import READS, TopicTraffic
 from kdissect.tables.declaration import TABLES
 from kdissect.tables.declaration.readers import BUDGET, FIRST_SCREEN
 
@@ -29,17 +30,19 @@ def overview(captures: Sequence[CaptureSet], settings: Settings, by: str) -> Sum
     wanted = {name: list(columns) for name, columns in FIRST_SCREEN.tables.items()}
     settings = replace(settings, reading=replace(settings.reading, most_sent=EVIDENCE))
     read = dict(wanted)
-    for name, columns in BUDGET.tables.items():
+    for name, columns in (*BUDGET.tables.items(), *READS.items()):
         read[name] = list(dict.fromkeys([*read.get(name, ()), *columns]))
     run = AnalysedRun(captures, read, settings)
     evidence = Evidence(EVIDENCE, settings.slow)
     spending = Spending()
+    traffic = TopicTraffic()
     for part in run.parts(HELD_BACK):
         for name in wanted:
             if name in part and TABLES[name].progressive and part[name].num_rows:
                 gathered.feed(name, run.builder.resolved(name, part[name], None, wanted[name]))
         evidence.take(part)
         spending.take(part)
+        traffic.take({name: run.builder.resolve(name, part[name]) for name in READS.keys() & part.keys()})
     for capture in captures:
         capture.read_apart()  # its window, of some 100 MB, is not needed any more
     for name, piece in run.run.pieces_at_the_end():
@@ -52,5 +55,6 @@ def overview(captures: Sequence[CaptureSet], settings: Settings, by: str) -> Sum
     for batch in findings(evidence.tables(topics), limits(settings.slow)).to_batches():
         gathered.feed("findings", batch)
     summary = gathered.finish(None if evidence.whole else evidence.exchanges)
+    summary = replace(summary, topics=traffic.lines())
     # Of clients, brokers or topics that were asked for, others' exchanges are missing: who stood still would not show.
     return summary if settings.selection else replace(summary, budget=spending.of(summary))

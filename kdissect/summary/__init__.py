@@ -20,6 +20,7 @@ from kdissect.summary.model import (
     ProblemLine,
     SessionLine,
     Summary,
+    TopicLine,
 )
 
 __all__ = [
@@ -34,5 +35,6 @@ __all__ = [
     "SessionLine",
     "Summarizer",
     "Summary",
+    "TopicLine",
     "summarize",
 ]

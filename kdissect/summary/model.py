@@ -88,6 +88,26 @@ class BrokerLine:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class TopicLine:
+    """One topic: who writes and reads it. What brokers fetch from each other does not count."""
+
+    topic: str
+    """Its name, or its id where no name is known."""
+    partitions: int
+    """Seen in requests or answers."""
+    written_bytes: int | None
+    """Of record batches on the wire; None where nobody writes."""
+    writers: list[str | None]
+    """Client ids, who wrote most first."""
+    read_bytes: int | None
+    readers: list[str | None]
+    """Client ids, who is furthest behind first."""
+    behind: int | None
+    """Records between the fetch position and the high watermark that the first of `readers` was told last, over its
+    partitions; None where no answer told."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class SessionLine:
     """Fetch sessions of one broker."""
 
@@ -154,6 +174,8 @@ class Summary:
     budget: dict[str, Any] | None = None
     """The row of `time_budget` of the client that most is wrong with (`spending`); None where nothing is, and of
     captures too large for it."""
+    topics: list[TopicLine] | None = None
+    """Topics that clients write and read, those with most bytes first; None where they were not counted."""
 
     @property
     def judged(self) -> int:

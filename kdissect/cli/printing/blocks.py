@@ -76,6 +76,8 @@ class Block:
     """Rows that it keeps over blocks which have fewer, when the screen is full."""
     leaves: int = 0
     """How soon the whole block is left out of a screen that is too full (0 never)."""
+    spare: bool = False
+    """It takes only room that all others leave when they have their share."""
 
     def lines(self, shown: int, width: int) -> int:
         """Lines of a terminal that so many rows take, with the blank line before them and what is said of the rest."""
@@ -295,6 +297,33 @@ def _without(headers: list[Header], rows: list[list[str]], column: int) -> tuple
 
 def _some(items: list[str]) -> str:
     return items[0] + (f" +{len(items) - 1}" if len(items) > 1 else "") if items else ""
+
+
+def topics(summary: Summary, width: int) -> Block:
+    """Topics: who writes and reads them, and how many records the reader that is furthest behind has before it."""
+    headers = [
+        Header("Topic", style="cyan"),
+        Header("partitions", right=True, drop=3),
+        Header("written", right=True),
+        Header("by", drop=1),
+        Header("read", right=True),
+        Header("by", drop=2),
+        Header("behind", right=True),
+    ]
+    rows = [
+        [
+            line.topic,
+            words.count(line.partitions),
+            "" if line.written_bytes is None else words.size(line.written_bytes),
+            _some(["(none)" if one is None else one for one in line.writers]),
+            "" if line.read_bytes is None else words.size(line.read_bytes),
+            _some(["(none)" if one is None else one for one in line.readers]),
+            "" if line.read_bytes is None else words.count(line.behind),
+        ]
+        for line in summary.topics or ()
+    ]
+    block = _table(grid(headers, rows, width), 1, "{} more: kdissect traffic", 0)
+    return dataclasses.replace(block, spare=True)
 
 
 def brokers(summary: Summary, width: int) -> Block:

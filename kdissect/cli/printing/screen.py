@@ -47,6 +47,7 @@ def render(
             blocks.latencies(summary, width, filtered=filtered, local=local, plain=plain),
             blocks.errors(summary, width),
             blocks.clients(summary, width, local=local),
+            blocks.topics(summary, width),
             blocks.brokers(summary, width),
             blocks.quality(summary, width),
             blocks.problems(summary, width),
@@ -64,7 +65,7 @@ def render(
             del steps[-2]  # narrow terminals wrap commands; the last, which keeps everything, stays
             footer = _footer(steps)
         room = LINES - len(header) - wrapped(footer, width) - 1
-        wished = sum(block.lines(block.at_most(block.share, width), width) for block in made)
+        wished = sum(block.lines(block.at_most(block.share, width), width) for block in made if not block.spare)
         happened, told = blocks.findings(summary, target, width, max(room - wished, LEAST_FOR_FINDINGS), local)
         if not told:
             happened, _ = blocks.findings(summary, target, width, max(room - least, LEAST_FOR_FINDINGS), local)
@@ -84,7 +85,11 @@ def render(
 
 def _least(block: Block, width: int) -> int:
     """Lines that a block keeps on a full screen: none where it may leave."""
-    return 0 if block.leaves else block.lines(block.at_most(min(block.least, len(block.rows)), width), width)
+    return (
+        0
+        if block.leaves or block.spare
+        else block.lines(block.at_most(min(block.least, len(block.rows)), width), width)
+    )
 
 
 def _footer(steps: Sequence[str]) -> list[Text]:
@@ -94,7 +99,7 @@ def _footer(steps: Sequence[str]) -> list[Text]:
 def shares(made: Sequence[Block], room: int, width: int) -> list[int | None]:
     """Rows of each block so that all blocks, their heads and blank lines take at most `room` lines; None leaves a block
     out."""
-    shown: list[int | None] = [block.at_most(block.share, width) for block in made]
+    shown: list[int | None] = [None if block.spare else block.at_most(block.share, width) for block in made]
 
     def taken() -> int:
         return sum(block.lines(rows, width) for block, rows in zip(made, shown, strict=True) if rows is not None)
@@ -115,6 +120,10 @@ def shares(made: Sequence[Block], room: int, width: int) -> list[int | None]:
         shown[i] = None
     while taken() > room and fewer([i for i, rows in enumerate(shown) if rows]):
         pass
+    for i, block in enumerate(made):
+        if block.spare:
+            shown[i] = block.at_most(block.share, width)
+            shown[i] = shown[i] if taken() <= room else None
     grown = True
     while grown:
         grown = False
