@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections import defaultdict
@@ -41,7 +42,10 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Compile all kernels once before several workers begin (-n): each would do it for itself."""
+    """Compile all kernels once before several workers begin (-n): each would do it for itself. Commands that a shell
+    runs in its background ignore interrupts, and so would those that tests start and interrupt."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
         from kdissect.kernels.kernel import LIBRARY, PLAIN
 

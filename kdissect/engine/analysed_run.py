@@ -14,6 +14,8 @@ from kdissect.analysis.stage import NO_WATERMARK, Stage
 from kdissect.arrays.dictionaries import unified
 from kdissect.capture import CaptureSet
 from kdissect.engine import timings
+from kdissect.engine.books import Books
+from kdissect.engine.inputs import Inputs
 from kdissect.engine.pipeline import Rows
 from kdissect.engine.run import Run, Settings
 from kdissect.engine.saving.spool import Place, Spool, together
@@ -33,12 +35,28 @@ LOT = 1 << 15
 """Rows that are set aside together, and analysed together later: at least those of a block."""
 
 
+def analysed(
+    captures: Sequence[CaptureSet], tables: Mapping[str, Sequence[str]], settings: Settings
+) -> tuple[Stage, Books]:
+    """The analysis that the tables asked for (name -> columns) need, and books for what it reads besides them."""
+    stage = Stage(tables, settings.slow)
+    read: dict[str, Sequence[str]] = dict(tables)
+    for name, columns in ({} if stage.idle else stage.tables).items():
+        read[name] = list(dict.fromkeys([*read.get(name, ()), *sorted(columns)]))
+    summed = stage.budgets or stage.traffic  # these read every batch, findings some
+    if "record_batches" in read and "record_batches" not in tables and not summed:
+        settings = replace(settings, reading=replace(settings.reading, evidence=True))
+    books = Books(captures, read, settings, beside=stage.messages)
+    books.builder.keyed = not stage.idle
+    return stage, books
+
+
 class AnalysedRun:
     """One pass over captures for the tables asked for (name -> columns), analysed where they have to be.
 
-    `whole`, `parts` or `settled` may be called, once. `run`: the kind of run that reads. `where`: of a table only rows
-    for which this holds are wanted; others are dropped as early as that can be told, and whoever asked filters what is
-    left.
+    `whole`, `parts` or `settled` may be called, once. `inputs`: what is read instead of the captures' files. `where`:
+    of a table only rows for which this holds are wanted; others are dropped as early as that can be told, and whoever
+    asked filters what is left.
     """
 
     def __init__(
@@ -46,29 +64,27 @@ class AnalysedRun:
         captures: Sequence[CaptureSet],
         tables: Mapping[str, Sequence[str]],
         settings: Settings,
-        run: type[Run] = Run,
+        inputs: Inputs | None = None,
         where: Mapping[str, Filter] | None = None,
     ) -> None:
         self.asked = tables
         self.where = where or {}
         self.clock = settings.timings
-        self.stage = Stage(tables, settings.slow)
-        read: dict[str, Sequence[str]] = dict(tables)
-        for name, columns in ({} if self.stage.idle else self.stage.tables).items():
-            read[name] = list(dict.fromkeys([*read.get(name, ()), *sorted(columns)]))
-        summed = self.stage.budgets or self.stage.traffic  # these read every batch, findings some
-        if "record_batches" in read and "record_batches" not in tables and not summed:
-            settings = replace(settings, reading=replace(settings.reading, evidence=True))
-        self.run = run(captures, read, settings, beside=self.stage.messages)
-        self.builder = self.run.builder
-        self.builder.keyed = self.run.marks = not self.stage.idle
+        self.stage, self.books = analysed(captures, tables, settings)
+        self.run = Run(self.books, inputs)
+        self.run.marks = not self.stage.idle
+
+    @property
+    def builder(self) -> TableBuilder:
+        """Makes and resolves the rows."""
+        return self.books.builder
 
     def whole(self) -> dict[str, list[pa.RecordBatch | pa.Table]]:
         """Every table asked for, in pieces, unfiltered and in no order: what `TableBuilder.finished` takes."""
-        pieces = Pieces(self.run, self.where if self.stage.idle else {})
+        pieces = Pieces(self.books, self.where if self.stage.idle else {})
         for part in self.run.rows():
             pieces.take(part)
-        at_the_end = self.run.finish()
+        at_the_end = self.books.finish()
         if self.stage.idle:
             return {name: [*pieces.rows.get(name, ()), *_listed(at_the_end, name)] for name in self.asked}
         self.clock.at(timings.TABLES)
@@ -83,7 +99,7 @@ class AnalysedRun:
 
         Brokers and topics have the names that are known by then; nothing is worked on before `held` rows were read.
         """
-        pieces = Pieces(self.run)
+        pieces = Pieces(self.books)
         mark = self.run.watermark
         block = 0
         for part in self.run.rows():
@@ -94,7 +110,7 @@ class AnalysedRun:
                 held = 0
                 mark = self.run.watermark
                 yield self._feed(pieces, mark)
-                pieces = Pieces(self.run)
+                pieces = Pieces(self.books)
             block = part.block
             pieces.take(part)
         yield self._feed(pieces, NO_WATERMARK)
@@ -107,13 +123,13 @@ class AnalysedRun:
         """Rows of all tables that are not made at the end, as `parts` gives them, with the names that any message
         tells: they lie in `spool` until everything was read."""
         lots: list[_Lot] = []
-        pieces = Pieces(self.run)
+        pieces = Pieces(self.books)
         block = 0
         for part in self.run.rows():
-            flows = self.stage.idle and self.run.flowing  # those of one block may be more than memory takes
+            flows = self.stage.idle and self.books.flowing  # those of one block may be more than memory takes
             if (part.block != block or flows) and pieces.count >= LOT:
                 lots.append(pieces.aside(spool, self.run.watermark))
-                pieces = Pieces(self.run)
+                pieces = Pieces(self.books)
             block = part.block
             pieces.take(part)
         lots.append(pieces.aside(spool, NO_WATERMARK))
@@ -157,8 +173,8 @@ class _Lot:
 class Pieces:
     """Rows taken from a run, until they are worked on; of tables in `where`, those for which it holds."""
 
-    def __init__(self, run: Run, where: Mapping[str, Filter] | None = None) -> None:
-        self.run = run
+    def __init__(self, books: Books, where: Mapping[str, Filter] | None = None) -> None:
+        self.books = books
         self.where = where or {}
         self.rows: dict[str, list[pa.RecordBatch | pa.Table]] = {}
         self.count = 0
@@ -168,7 +184,7 @@ class Pieces:
         """Keep the rows of a part."""
         for name, batch in part.tables.items():
             if name in self.where:
-                batch = self.run.builder.kept(name, batch, self.where[name])
+                batch = self.books.builder.kept(name, batch, self.where[name])
             if batch.num_rows:
                 self.rows.setdefault(name, []).append(batch)
                 self.count += batch.num_rows
@@ -177,7 +193,7 @@ class Pieces:
 
     def tables(self) -> dict[str, pa.Table]:
         """Resolved tables. The rows are not kept."""
-        return _resolved(self.run.builder, self.rows)
+        return _resolved(self.books.builder, self.rows)
 
     def aside(self, spool: Spool, mark: int) -> _Lot:
         """Everything into the spool, unresolved. The rows are not kept."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from kdissect.engine.clock import nanoseconds
+from kdissect.capture.clock import nanoseconds
 from kdissect.problems import UsageError
 from kdissect.tables.declaration import readers
 

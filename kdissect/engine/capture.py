@@ -14,10 +14,11 @@ import pyarrow as pa
 
 from kdissect.analysis.stage import Stage
 from kdissect.capture import CaptureSet, open_captures
+from kdissect.capture.clock import nanoseconds
 from kdissect.capture.keys import read_key_log
 from kdissect.capture.sources import Source
 from kdissect.engine.analysed_run import AnalysedRun
-from kdissect.engine.clock import nanoseconds
+from kdissect.engine.books import Books
 from kdissect.engine.display import capture_html, in_notebooks
 from kdissect.engine.run import Progress, Run, Settings
 from kdissect.output import distinct, scratch, whole_seekable
@@ -160,12 +161,12 @@ class Capture:
         if not Stage({name: made}).idle:
             yield from self._analysed_batches(name, made, condition, shown)
             return
-        run = Run(self._captures, {name: made}, settings)
-        for rows in _together(run, name):
-            yield from run.builder.finished(name, rows, condition, shown).combine_chunks().to_batches()
+        books = Books(self._captures, {name: made}, settings)
+        for rows in _together(Run(books), name):
+            yield from books.builder.finished(name, rows, condition, shown).combine_chunks().to_batches()
         if TABLES[name].made.at_the_end:
-            for _, piece in run.pieces_at_the_end():
-                yield from run.builder.finished(name, [piece], condition, shown).to_batches()
+            for _, piece in books.pieces_at_the_end():
+                yield from books.builder.finished(name, [piece], condition, shown).to_batches()
 
     def ordered(
         self, name: str, columns: Sequence[str] | None = None, where: str | None = None, *, reveal: bool = False
@@ -217,7 +218,7 @@ class Capture:
         kind = _message_type(api, direction)
         schema = _message_schema(kind)
         none = True
-        for part in Run(self._captures, {}, self._settings, kind).rows():
+        for part in Run(Books(self._captures, {}, self._settings, kind)).rows():
             if part.messages is not None:
                 none = False
                 yield part.messages.cast(schema)
@@ -226,7 +227,7 @@ class Capture:
 
     def summary(self, by: str = "api") -> Summary:
         """The first screen as data; `by` groups its latencies: api, client, broker or version."""
-        from kdissect.engine.overview import overview
+        from kdissect.engine.extracts.overview import overview
 
         return overview(self._captures, self._settings, by)
 
@@ -480,7 +481,7 @@ def _together(run: Run, name: str) -> Iterator[list[pa.RecordBatch]]:
         rows = part.tables.get(name)
         if rows is not None and rows.num_rows:
             found.append(rows)
-        if found and run.flowing:
+        if found and run.books.flowing:
             yield found
             found = []
     if found:

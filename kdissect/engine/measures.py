@@ -7,16 +7,15 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from kdissect.capture import CaptureSet
+from kdissect.engine.inputs import Packets, Segments
 from kdissect.kafka.exchanges.completed import Connections, Quality
 from kdissect.kafka.streams.ledger import Ledger
 from kdissect.net.packets import KINDS
-from kdissect.net.scanner import Scanner
 from kdissect.tables.selection import Selected
 
 
 def measures(
-    number: int, capture: CaptureSet, scanner: Scanner, ledger: Ledger, selected: Selected | None = None
+    number: int, capture: Packets, scanner: Segments, ledger: Ledger, selected: Selected | None = None
 ) -> Iterator[Quality]:
     """Facts about each file of a capture, then about its connections, those selected."""
     name = capture.name

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kdissect.capture import CaptureSet
 from kdissect.capture.window import View
+from kdissect.engine.inputs import Packets
 from kdissect.engine.timings import KAFKA, REST, TABLES, TCP, Timings
 from kdissect.kafka.exchanges import payloads
 from kdissect.kafka.exchanges.completed import Completed
@@ -57,7 +57,7 @@ class Strand:
     `ledger`'s."""
 
     def __init__(
-        self, capture: CaptureSet, view: View, wishes: Wishes, ledger: Ledger, builder: TableBuilder,
+        self, capture: Packets, view: View, wishes: Wishes, ledger: Ledger, builder: TableBuilder,
         keylog: bytes | None, clock: Timings,
     ) -> None:  # fmt: skip
         decoder = wishes.decoder
@@ -88,16 +88,16 @@ class Strand:
         clock = self.clock
         clock.at(TCP)
         for harvest in harvests:
-            for done in completed(harvest, flows, self.completion, clock):
+            clock.at(KAFKA)
+            enter(harvest, flows, self.completion)
+            for done in completed(harvest, self.completion, clock):
                 yield from rows(done, self.wishes, self.completion.ledger, self.builder, clock)
             clock.at(TCP)
         clock.at(REST)
 
 
-def completed(harvest: Harvest, flows: Words, completion: Completion, clock: Timings) -> Iterator[Completed]:
-    """The exchanges of a harvest; its connections and problems go into the books."""
-    clock.at(KAFKA)
-    enter(harvest, flows, completion)
+def completed(harvest: Harvest, completion: Completion, clock: Timings) -> Iterator[Completed]:
+    """The exchanges of a harvest whose connections are in the books."""
     for done in completion.complete(harvest):
         clock.frames += int((done.request_bytes >= 0).sum() + (done.response_bytes >= 0).sum())
         yield done

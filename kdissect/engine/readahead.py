@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from kdissect.capture import CaptureSet
 from kdissect.capture.pcap import u32
 from kdissect.capture.window import Window
+from kdissect.engine.inputs import Packets, Segments
 from kdissect.engine.timings import CAPTURE, NET, REST, WAITING, Timings
-from kdissect.net.scanner import Scanner
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
@@ -30,7 +29,7 @@ MOST = 8
 kernels."""
 
 
-def jobs(settings: Settings, capture: CaptureSet) -> int:
+def jobs(settings: Settings, capture: Packets) -> int:
     """Threads that a capture is worked on with."""
     if settings.follow is not None or not all(member.regular for member in capture.members):
         return 1  # what comes is shown at once, and nobody waits for a thread that waits for a pipe
@@ -56,7 +55,7 @@ class Reading:
     `go_on` is called; then the scanner may be used only before that."""
 
     def __init__(
-        self, capture: CaptureSet, window: Window, scanner: Scanner, settings: Settings, ahead: bool = False
+        self, capture: Packets, window: Window, scanner: Segments, settings: Settings, ahead: bool = False
     ) -> None:
         u32(np.zeros(4, np.uint8), 0, False)  # the first kernel of a process starts numba up: not the reading's time
         self._capture = capture

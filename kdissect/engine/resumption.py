@@ -24,6 +24,7 @@ from kdissect.arrays.packed import packed, unpacked
 from kdissect.capture import CaptureSet
 from kdissect.capture.captureset import Member
 from kdissect.capture.window import Window
+from kdissect.engine.books import Books
 from kdissect.engine.run import Run, Settings
 from kdissect.kafka.exchanges.completed import Completed
 from kdissect.kafka.exchanges.completion import Completion
@@ -82,21 +83,22 @@ class Continued(Run):
     ) -> None:
         self._before = _unpacked(state, table, list(columns)) if state is not None else None
         self._names = [] if self._before is None else list(self._before.files)
-        super().__init__([CaptureSet(capture, [])], {table: list(columns)}, settings)
-        self.ledger.connections.files[0] = self._names
+        books = Books([CaptureSet(capture, [])], {table: list(columns)}, settings)
+        super().__init__(books)
+        books.ledger.connections.files[0] = self._names
         self.table = table
         self._capture = capture
         self._files: list[Member] = []
         self._window = Window()
-        programs = Programs(self.decoder.table, self.decoder.flexible, self.decoder.skim())
+        programs = Programs(books.decoder.table, books.decoder.flexible, books.decoder.skim())
         self._dissector = Dissector(self._window, programs)
         self._scanner = Scanner(CaptureSet(capture, [Member(capture)]), settings.after, settings.before)
         if self._before is not None:
             self._dissector.go_on(self._before.dissector)
-            self.ledger.go_on(self._before.ledger)
+            self.books.ledger.go_on(self._before.ledger)
             self._scanner.go_on(self._before.scanner)
-            self.builder.brokers.merge(self._before.brokers)
-            self.builder.topics.merge(self._before.topics)
+            self.books.builder.brokers.merge(self._before.brokers)
+            self.books.builder.topics.merge(self._before.topics)
 
     def rows_of(self, files: Iterable[Member]) -> Iterator[pa.RecordBatch]:
         """Rows of these files, in order, named by what is known by then. To be called once."""
@@ -104,10 +106,10 @@ class Continued(Run):
         for part in self.rows():
             batch = part.tables.get(self.table)
             if batch is not None and batch.num_rows:
-                yield self.builder.resolved(self.table, batch)
+                yield self.books.builder.resolved(self.table, batch)
         if self.table == "problems":
-            made = self.builder.at_the_end(self.ledger.problems())["problems"]
-            yield from self.builder.finished("problems", [made]).to_batches()
+            made = self.books.builder.at_the_end(self.books.ledger.problems())["problems"]
+            yield from self.books.builder.finished("problems", [made]).to_batches()
 
     def completed(self) -> Iterator[Completed]:
         """Exchanges that finish in these files."""
@@ -119,7 +121,7 @@ class Continued(Run):
         dissector, scanner = self._dissector, self._scanner
         capture = CaptureSet(self._capture, [member])
         scanner.capture = capture
-        completion = Completion(dissector, self.decoder, self.ledger, capture)
+        completion = Completion(dissector, self.books.decoder, self.books.ledger, capture)
         try:
             for block in capture.blocks(self._window):
                 segments = scanner.scan(block)
@@ -133,9 +135,9 @@ class Continued(Run):
         dissector.settle()
         for problem in capture.problems:
             problem.file = number
-        base = self.ledger.base
-        self.capture_problems(0, capture)
-        self.ledger.base = base
+        base = self.books.ledger.base
+        self.books.capture_problems(0, capture)
+        self.books.ledger.base = base
         capture.close()
 
     def state(self) -> bytes:
@@ -145,13 +147,13 @@ class Continued(Run):
         carried = _Carried(
             __version__,
             self.table,
-            self.builder.columns[self.table],
+            self.books.builder.columns[self.table],
             self._names,
             self._dissector.carried(),
-            self.ledger.carried(rows),
+            self.books.ledger.carried(rows),
             self._scanner.carried(),
-            self.builder.brokers,
-            self.builder.topics,
+            self.books.builder.brokers,
+            self.books.builder.topics,
         )
         return packed(carried)
 

@@ -1,9 +1,9 @@
 """One pass over captures: blocks through the layers, rows of tables out.
 
 A `Run` reads its captures one after the other. `rows()` yields, block by block, unresolved rows of the tables asked
-for and the messages asked for; then `finish()` gives the tables that are made at the end, and `builder` resolves the
-others. All state that is carried from block to block lives in the layers' own objects (`Scanner`, `Dissector`,
-`Ledger`, `TableBuilder`), whose memory is bounded by what is unfinished, not by what was read.
+for and the messages asked for; then the books' `finish()` gives the tables that are made at the end, and their
+`builder` resolves the others. All state that is carried from block to block lives in the layers' own objects
+(`Scanner`, `Dissector`, `Ledger`, `TableBuilder`), whose memory is bounded by what is unfinished, not by what was read.
 
 With more than one thread (`Settings.jobs`) the next block is read and scanned while one is worked on, and the
 connections of a large capture are shared out among several strands (`kdissect.engine.threads`).
@@ -16,30 +16,25 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from kdissect.capture import CaptureSet
 from kdissect.capture.window import Window
 from kdissect.engine import threads
+from kdissect.engine.books import Books
+from kdissect.engine.inputs import CaptureFiles, Inputs, Packets, Segments
 from kdissect.engine.measures import measures
-from kdissect.engine.pipeline import Rows, Strand, Wishes, completed, rows
+from kdissect.engine.pipeline import Rows, Strand, completed, enter
 from kdissect.engine.readahead import Reading, jobs
-from kdissect.engine.timings import REST, TABLES, TCP, Timings
+from kdissect.engine.timings import KAFKA, REST, TCP, Timings
 from kdissect.engine.watermark import NOTHING_YET, watermark
-from kdissect.kafka.exchanges import payloads
-from kdissect.kafka.exchanges.completed import Completed, Quality
+from kdissect.kafka.exchanges.completed import Completed
 from kdissect.kafka.exchanges.completion import Completion
-from kdissect.kafka.exchanges.messages import Decoder
 from kdissect.kafka.streams.dissector import Dissector, Harvest
-from kdissect.kafka.streams.ledger import Ledger
-from kdissect.net.scanner import Scanner
 from kdissect.net.segment import TIME
 from kdissect.problems import UsageError
 from kdissect.tables import recording
-from kdissect.tables.builder import TableBuilder
 from kdissect.tables.identity import SEPARATOR
-from kdissect.tables.selection import Address, Selected, Selection, read_address, topic_paths
-from kdissect.tcp import layout as t
+from kdissect.tables.selection import Address, Selected, Selection, read_address
 
 Progress = Callable[[int, int | None], None]
 """Called with bytes read and bytes in all (None where unknown)."""
@@ -69,79 +64,51 @@ class Settings:
 
 
 class Run:
-    """One pass over `captures` for `tables` (name -> columns, None: all) and maybe one type of `messages`.
+    """One pass over what `inputs` have, into `books`; by default over the files of the books' captures."""
 
-    `beside`: paths of further messages that are wanted, for whoever works on the rows.
-    """
-
-    def __init__(
-        self,
-        captures: Sequence[CaptureSet],
-        tables: Mapping[str, Sequence[str] | None],
-        settings: Settings,
-        messages: tuple[int, int] | None = None,
-        beside: Mapping[tuple[int, int], frozenset[str]] | None = None,
-    ) -> None:
-        self.captures = captures
-        self.settings = settings
-        self.ledger = Ledger([c.name for c in captures], [c.files for c in captures])
-        self.builder = TableBuilder(self.ledger.connections, tables, settings.reading)
-        wanted: dict[tuple[int, int], frozenset[str] | None] = dict(self.builder.wanted)
-        for message, paths in (beside or {}).items():
-            wanted[message] = (wanted.get(message) or frozenset()) | paths
-        if settings.selection is not None and settings.selection.topics:
-            for message, named in topic_paths().items():
-                wanted[message] = (wanted.get(message) or frozenset()) | named
-        if messages is not None:
-            for kind in (messages, *payloads.asked_too(messages)):
-                wanted[kind] = None
-        self.decoder = Decoder(wanted, checked=True)  # the paths are the tables' own
-        self.quality: list[Quality] = []
+    def __init__(self, books: Books, inputs: Inputs | None = None) -> None:
+        self.books = books
+        settings = self._settings = books.settings
+        self.inputs = inputs or CaptureFiles(books.captures, settings.after, settings.before)
         self.marks = False
         """Whether somebody asks for the watermark."""
         self.watermark = NOTHING_YET
         """Microseconds since the epoch: no row of a part that has not been yielded yet has its request's last byte, or
         its response's first one, before it."""
-        self.wishes = Wishes(self.decoder, messages, beside or {})
         self.block = 0
         """Number of the block that is worked on."""
         self._latest = self._mark = NOTHING_YET
         self._done = 0
         self._total: int | None = None
         if settings.progress is not None:  # which opens every file
-            sizes = [c.size for c in captures]
+            sizes = [c.size for c in books.captures]
             self._total = None if None in sizes else sum(s for s in sizes if s is not None)
-
-    def readings(self) -> Iterator[tuple[int, CaptureSet, Scanner]]:
-        """The captures to read, with their numbers, each with a scanner of its own."""
-        for number, capture in enumerate(self.captures):
-            yield number, capture, Scanner(capture, self.settings.after, self.settings.before)
 
     def completed(self) -> Iterator[Completed]:
         """Finished exchanges, part by part."""
         self.begin()
-        for number, capture, scanner in self.readings():
+        for number, capture, scanner in self.inputs.readings():
             yield from self.completed_of(number, capture, scanner)
 
     def begin(self) -> None:
         """What comes before the first block."""
-        if self.settings.selection:
-            self.builder.selected = selected(self.captures, self.settings)
+        if self._settings.selection:
+            self.books.builder.selected = selected(self.books.captures, self._settings)
 
-    def completed_of(self, number: int, capture: CaptureSet, scanner: Scanner) -> Iterator[Completed]:
+    def completed_of(self, number: int, capture: Packets, scanner: Segments) -> Iterator[Completed]:
         """Finished exchanges of one capture."""
-        clock = self.settings.timings
-        self.ledger.begin(number)
-        window = capture.window() if self.settings.follow is None else Window()
+        books, settings, clock = self.books, self._settings, self._settings.timings
+        books.ledger.begin(number)
+        window = capture.window() if settings.follow is None else Window()
         (view,) = window.views(1)
-        strand = Strand(capture, view, self.wishes, self.ledger, self.builder, self.settings.keylog, clock)
+        strand = Strand(capture, view, books.wishes, books.ledger, books.builder, settings.keylog, clock)
         dissector, completion = strand.dissector, strand.completion
-        with Reading(capture, window, scanner, self.settings, jobs(self.settings, capture) > 1) as reading:
+        with Reading(capture, window, scanner, settings, jobs(settings, capture) > 1) as reading:
             for segments in reading:
-                if self.builder.selected is not None:
-                    segments = self.builder.selected.packets(segments, scanner.flows, number)
-                if len(capture.members) > len(self.ledger.connections.files[number]):  # it is followed
-                    self.ledger.connections.files[number] = capture.files
+                if books.builder.selected is not None:
+                    segments = books.builder.selected.packets(segments, scanner.flows, number)
+                if len(capture.members) > len(books.ledger.connections.files[number]):  # it is followed
+                    books.ledger.connections.files[number] = capture.files
                 strand.make_way()
                 scanner.forget(dissector.free_flows(segments))
                 flows = scanner.flows
@@ -150,7 +117,7 @@ class Run:
                 self.block_ended(number, segments, [dissector])
                 self.progress(window.end)
             clock.at(TCP)
-            self.about_to_finish(dissector, scanner)
+            self.inputs.ending(dissector, scanner)
             scanner.rest()
             yield from self.taken(dissector.finish(), scanner.flows, completion)
         clock.at(REST)
@@ -160,44 +127,38 @@ class Run:
         self, harvests: Iterator[Harvest], flows: npt.NDArray[np.int64], completion: Completion
     ) -> Iterator[Completed]:
         """The exchanges of harvests, each of which is made when the one before it was used."""
-        clock = self.settings.timings
+        clock = self._settings.timings
         clock.at(TCP)
         for harvest in harvests:
-            yield from self._complete(harvest, flows, completion)
+            clock.at(KAFKA)
+            enter(harvest, flows, completion)
+            with self.inputs.completing(harvest, completion):
+                yield from completed(harvest, completion, clock)
             clock.at(TCP)
-
-    def _complete(self, harvest: Harvest, flows: npt.NDArray[np.int64], completion: Completion) -> Iterator[Completed]:
-        yield from completed(harvest, flows, completion, self.settings.timings)
-
-    def about_to_finish(self, dissector: Dissector, scanner: Scanner) -> None:
-        """All packets of a capture were fed and what they completed was taken; what is unfinished is finished next."""
 
     def block_ended(self, number: int, segments: npt.NDArray[np.int64], dissectors: Sequence[Dissector]) -> None:
         """All rows of a block were taken from the strands that these dissectors belong to."""
         self.block += 1
-        self.builder.block_ended()
+        self.books.builder.block_ended()
         # Another capture may begin earlier.
-        if self.marks and len(segments) and number == len(self.captures) - 1:
+        if self.marks and len(segments) and number == len(self.books.captures) - 1:
             self._latest = max(self._latest, int(segments[:, TIME].max()))
             self._mark = min(watermark(dissector, self._latest) for dissector in dissectors)
 
-    def absorb(self, ledger: Ledger, builder: TableBuilder) -> None:
-        """Take over the books of a strand that has followed connections of the capture read now to their ends."""
-        self.builder.absorb(builder, self.ledger.absorb(ledger))
-
-    def capture_ended(self, number: int, capture: CaptureSet, scanner: Scanner, end: int) -> None:
+    def capture_ended(self, number: int, capture: Packets, scanner: Segments, end: int) -> None:
         """Everything of a capture, of `end` bytes, is in the books."""
         self.block += 1
-        self.builder.fed = None  # it refers to the window
-        self.settings.timings.bytes += end
+        books = self.books
+        books.builder.fed = None  # it refers to the window
+        self._settings.timings.bytes += end
         self._done += end
         scanner.finish()
-        self.capture_problems(number, capture)
-        self.quality += measures(number, capture, scanner, self.ledger, self.builder.selected)
+        books.capture_problems(number, capture)
+        books.quality += measures(number, capture, scanner, books.ledger, books.builder.selected)
 
     def rows(self) -> Iterator[Rows]:
         """Unresolved rows, part by part; those of a block together, once it is done."""
-        if self.settings.jobs != 1:
+        if self._settings.jobs != 1:
             yield from threads.rows(self)
         else:
             yield from self.block_by_block(self.completed())
@@ -210,9 +171,9 @@ class Run:
             if self.block != block:
                 yield from self.handed_on(held)
                 held, block = [], self.block
-            for part in rows(done, self.wishes, self.ledger, self.builder, self.settings.timings):
+            for part in self.books.rows_of(done):
                 part.block = block
-                if self.flowing:
+                if self.books.flowing:
                     yield part
                 else:
                     held.append(part)
@@ -223,42 +184,10 @@ class Run:
         yield from held
         self.watermark = self._mark
 
-    @property
-    def flowing(self) -> bool:
-        """Whether rows are handed on at once: those of one block alone may be more than memory takes, or somebody
-        watches."""
-        return self.wishes.type is not None or "records" in self.builder.columns or self.settings.follow is not None
-
-    def finish(self) -> dict[str, pa.Table]:
-        """The tables made at the end, whole and resolved."""
-        self.settings.timings.at(TABLES)
-        made = self.builder.finish(self.ledger.problems(), self.quality)
-        self.settings.timings.at(REST)
-        return made
-
-    def pieces_at_the_end(self) -> Iterator[tuple[str, pa.Table]]:
-        """What `finish` gives, not resolved yet, in pieces: for whoever does not need a table whole."""
-        self.settings.timings.at(TABLES)
-        for name, table in self.builder.pieces_at_the_end(self.ledger.problems(), self.quality):
-            self.settings.timings.at(REST)
-            yield name, table
-            self.settings.timings.at(TABLES)
-        self.settings.timings.at(REST)
-
     def progress(self, end: int) -> None:
         """Tell whoever asked how far the capture was read."""
-        if self.settings.progress is not None:
-            self.settings.progress(self._done + end, self._total)
-
-    def capture_problems(self, number: int, capture: CaptureSet) -> None:
-        """Problem rows of the capture itself into the books."""
-        self.ledger.begin(number)
-        for problem in capture.problems:
-            packet = (problem.file << 40) | problem.packet
-            self.ledger.note(
-                problem.kind, problem.where, problem.detail, at=problem.at or t.NULL, packet=packet,
-                size=problem.bytes or -1,
-            )  # fmt: skip
+        if self._settings.progress is not None:
+            self._settings.progress(self._done + end, self._total)
 
 
 def selected(captures: Sequence[CaptureSet], settings: Settings) -> Selected:
@@ -277,8 +206,8 @@ def selected(captures: Sequence[CaptureSet], settings: Settings) -> Selected:
             raise UsageError("a pipe is read once, and where a node is stands anywhere in it: say --broker as ip:port")
         return Selected(wish, ends)
     columns = {"exchanges": ["broker"]} if wish.nodes else {}
-    survey = Run(captures, {**columns, **({"topics": ["topic"]} if wish.topics else {})}, _all(settings))
-    for _ in survey.rows():
+    survey = Books(captures, {**columns, **({"topics": ["topic"]} if wish.topics else {})}, _all(settings))
+    for _ in Run(survey).rows():
         pass
     if wish.nodes:
         ends = _nodes(captures, survey.builder.brokers.names(), wish)

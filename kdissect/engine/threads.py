@@ -15,14 +15,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from kdissect.capture import CaptureSet
 from kdissect.capture.window import View
+from kdissect.engine.inputs import Packets, Segments
 from kdissect.engine.pipeline import Rows, Strand
 from kdissect.engine.readahead import Reading, jobs
 from kdissect.engine.timings import REST, WAITING, Timings
 from kdissect.kafka.streams.dissector import by_flow
 from kdissect.kafka.streams.ledger import Ledger
-from kdissect.net.scanner import Scanner
 from kdissect.net.segment import FLOW
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ Words = npt.NDArray[np.int64]
 def rows(run: Run) -> Iterator[Rows]:
     """As `Run.rows`."""
     run.begin()
-    for number, capture, scanner in run.readings():
+    for number, capture, scanner in run.inputs.readings():
         count = strands(run, capture)
         if count:
             yield from _Shared(run, number, capture, scanner, count).rows()
@@ -44,7 +43,7 @@ def rows(run: Run) -> Iterator[Rows]:
             yield from run.block_by_block(run.completed_of(number, capture, scanner))
 
 
-def strands(run: Run, capture: CaptureSet) -> int:
+def strands(run: Run, capture: Packets) -> int:
     """Strands that a capture is shared out among: one for each thread but the one that reads ahead. One strand gains
     too, for whoever asked for the rows works beside it.
 
@@ -52,8 +51,8 @@ def strands(run: Run, capture: CaptureSet) -> int:
     where TLS is decrypted (resumed sessions go by what others agreed on), and where memory for bytes that cannot be
     read again is shared: all of that is done by the thread that asks.
     """
-    settings = run.settings
-    if run.flowing or settings.selection or settings.keylog is not None or not capture.rereadable:
+    settings = run.books.settings
+    if run.books.flowing or settings.selection or settings.keylog is not None or not capture.rereadable:
         return 0
     return jobs(settings, capture) - 1
 
@@ -61,7 +60,7 @@ def strands(run: Run, capture: CaptureSet) -> int:
 class _Shared:
     """One capture, shared out."""
 
-    def __init__(self, run: Run, number: int, capture: CaptureSet, scanner: Scanner, count: int) -> None:
+    def __init__(self, run: Run, number: int, capture: Packets, scanner: Segments, count: int) -> None:
         self.run = run
         self.number = number
         self.capture = capture
@@ -73,21 +72,21 @@ class _Shared:
         self.strands = [self._strand(view) for view in self.window.views(count)]
 
     def _strand(self, view: View) -> Strand:
-        run = self.run
-        ledger = Ledger(run.ledger.connections.captures, run.ledger.connections.files)
+        books = self.run.books
+        ledger = Ledger(books.ledger.connections.captures, books.ledger.connections.files)
         ledger.begin(self.number)
-        builder = run.builder.apart(ledger.connections)
-        return Strand(self.capture, view, run.wishes, ledger, builder, None, Timings())
+        builder = books.builder.apart(ledger.connections)
+        return Strand(self.capture, view, books.wishes, ledger, builder, None, Timings())
 
     def rows(self) -> Iterator[Rows]:
         """Unresolved rows, block by block."""
         from concurrent.futures import ThreadPoolExecutor
 
         run, scanner, strands = self.run, self.scanner, self.strands
-        run.ledger.begin(self.number)
+        run.books.ledger.begin(self.number)
         made: list[Rows] = []
         with (
-            Reading(self.capture, self.window, scanner, run.settings, ahead=True) as reading,
+            Reading(self.capture, self.window, scanner, run.books.settings, ahead=True) as reading,
             ThreadPoolExecutor(self.count, "kdissect-strand") as threads,
         ):
             for segments in reading:
@@ -116,8 +115,8 @@ class _Shared:
             strand = self.strands.pop(0)
             ledger, builder, clock = strand.completion.ledger, strand.builder, strand.clock
             del strand  # its heap goes before its books are copied
-            run.absorb(ledger, builder)
-            run.settings.timings.merge(clock)
+            run.books.absorb(ledger, builder)
+            run.books.settings.timings.merge(clock)
         run.capture_ended(self.number, self.capture, scanner, self.window.end)
 
     def _orders(self, segments: Words, flows: int) -> list[Words]:
@@ -127,7 +126,7 @@ class _Shared:
         return [order[of == number] for number in range(len(self.strands))]
 
     def _awaited(self, work: Sequence[Future[list[Rows]]]) -> list[Rows]:
-        clock = self.run.settings.timings
+        clock = self.run.books.settings.timings
         clock.at(WAITING)
         made = [part for future in work for part in future.result()]
         clock.at(REST)
@@ -137,13 +136,13 @@ class _Shared:
         for part in made:
             part.block = self.run.block
         for strand in self.strands:
-            self.run.builder.learn(strand.builder)
+            self.run.books.builder.learn(strand.builder)
 
     def _block_ended(self, made: list[Rows], segments: Words) -> None:
         self._learn(made)
         self.run.block_ended(self.number, segments, [strand.dissector for strand in self.strands])
         for strand in self.strands:
-            strand.builder.agree(self.run.builder)
+            strand.builder.agree(self.run.books.builder)
         self.run.progress(self.window.end)
 
 

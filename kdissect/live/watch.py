@@ -31,8 +31,7 @@ from kdissect.capture.block import Block
 from kdissect.capture.pcap import TIME as PACKET_TIME
 from kdissect.capture.window import Window
 from kdissect.engine.analysed_run import AnalysedRun, Pieces
-from kdissect.engine.pipeline import rows as made_rows
-from kdissect.engine.run import Run, Settings
+from kdissect.engine.run import Settings
 from kdissect.engine.watermark import watermark
 from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.streams.dissector import Dissector, Harvest
@@ -133,14 +132,14 @@ class Watch:
         self._sampling = sampling
         tables = {name: list(columns) for name, columns in LIVE.tables.items()}
         self._analysed = AnalysedRun([capture], tables, Settings())
-        self._run: Run = self._analysed.run
+        self._books = self._analysed.books
         self._window = Window(slot_bytes=SLOT_BYTES)
         (self._view,) = self._window.views(1)
-        decoder = self._run.decoder
+        decoder = self._books.decoder
         self._dissector = Dissector(self._view, Programs(decoder.table, decoder.flexible, decoder.skim()))
         self._scanner = Scanner(capture)
         self._completion = self._completes()
-        self._pieces = Pieces(self._run)
+        self._pieces = Pieces(self._books)
         self._latest = self._shed_at = 0
         self._heard = time.monotonic()
 
@@ -149,10 +148,10 @@ class Watch:
         listener, capture, scanner, dissector = self._listener, self._capture, self._scanner, self._dissector
         slot = -1
         due = time.monotonic() + TICK_S
-        self._run.ledger.begin(0)
+        self._books.ledger.begin(0)
         for block in self._blocks(self._window):
             if not block.idle:
-                files = self._run.ledger.connections.files
+                files = self._books.ledger.connections.files
                 if len(capture.members) > len(files[0]):
                     files[0] = capture.files
                 segments = scanner.scan(block)
@@ -169,7 +168,7 @@ class Watch:
                 if self._sampling is not None and len(self._sampling.left):
                     self._take(dissector.let_go(self._sampling.left), flows, given_up=True)
                 self._take(dissector.feed(segments, len(flows)), flows)
-                self._run.builder.block_ended()
+                self._books.builder.block_ended()
                 if seen:
                     self._latest = max(self._latest, int(block.packets[:, PACKET_TIME].max()))
                     self._heard = time.monotonic()
@@ -178,7 +177,7 @@ class Watch:
                 due = time.monotonic() + TICK_S
                 self._tick(self._mark(), block.idle)
         self._take(dissector.finish(), scanner.flows)
-        self._run.capture_ended(0, capture, scanner, self._window.end)
+        self._analysed.run.capture_ended(0, capture, scanner, self._window.end)
         self._tick(NO_WATERMARK, True)
         listener.rows(dict(self._analysed.stage.finish()))
         listener.tick(self._latest, [], {}, True)
@@ -191,9 +190,9 @@ class Watch:
 
     def _take(self, harvests: Iterator[Harvest], flows: Words, given_up: bool = False) -> None:
         """Rows of harvests; `given_up`: of connections that went on without us, whose open ends are our doing."""
-        run = self._run
-        for done in run.taken(_quiet(harvests) if given_up else harvests, flows, self._completion):
-            for part in made_rows(done, run.wishes, run.ledger, run.builder, run.settings.timings):
+        taken = self._analysed.run.taken(_quiet(harvests) if given_up else harvests, flows, self._completion)
+        for done in taken:
+            for part in self._books.rows_of(done):
                 if given_up and self._sampling is not None and "exchanges" in part.tables:
                     part.tables["exchanges"] = self._sampling.wanted(part.tables["exchanges"])
                 self._pieces.take(part)
@@ -208,12 +207,12 @@ class Watch:
     def _tick(self, mark: int, quiet: bool) -> None:
         if not self._patient and self._latest - self._shed_at > SHED_NS:
             self._let_go()
-        pieces, self._pieces = self._pieces, Pieces(self._run)
+        pieces, self._pieces = self._pieces, Pieces(self._books)
         tables, messages = pieces.tables(), pieces.messages()
         self._listener.answered(tables)
         self._listener.rows(self._analysed.worked(tables, messages, mark))
         self._listener.tick(self._latest, self._waiting(), self._analysed.stage.sessions_alive(), quiet)
-        ledger = self._run.ledger
+        ledger = self._books.ledger
         many = ledger.problem_rows > SHED_ROWS or len(ledger.connections) > SHED_ROWS + 2 * self._kept
         if many or self._latest - self._shed_at > SHED_NS:
             self._shed_at = self._latest
@@ -226,7 +225,7 @@ class Watch:
         rows = waiting(self._dissector)
         if not len(rows):
             return []
-        builder = self._run.builder
+        builder = self._books.builder
         brokers = builder.directory.broker(rows[:, CONNECTION])
         table = builder.resolve("exchanges", pa.table({"broker": brokers}))
         names = self._dissector.client_ids
@@ -242,32 +241,31 @@ class Watch:
         ]  # fmt: skip
 
     def _completes(self) -> Completion:
-        return Completion(self._dissector, self._run.decoder, self._run.ledger, self._capture)
+        return Completion(self._dissector, self._books.decoder, self._books.ledger, self._capture)
 
     def _shed(self, last: bool = False) -> None:
         """Count what the books hold, and go on with new ones that know what is still open."""
-        run = self._run
+        books = self._books
         problems: Counter[str] = Counter()
         size: Counter[str] = Counter()
-        for name, table in run.builder.pieces_at_the_end(run.ledger.problems()):
+        for name, table in books.builder.pieces_at_the_end(books.ledger.problems()):
             if name == "problems":
                 _count(table, problems, size)
-        self._listener.shed(Shed(problems, size, len(run.ledger.connections) - self._kept))
+        self._listener.shed(Shed(problems, size, len(books.ledger.connections) - self._kept))
         if last:
             return
         self._dissector.settle()
         rows = self._dissector.renumber()
-        before, run.ledger = run.ledger, Ledger([self._capture.name], [self._capture.files])
-        run.ledger.go_on(before.carried(rows))
-        run.ledger.begin(0)
-        run.ledger.base = 0
+        before, books.ledger = books.ledger, Ledger([self._capture.name], [self._capture.files])
+        books.ledger.go_on(before.carried(rows))
+        books.ledger.begin(0)
+        books.ledger.base = 0
         self._kept = len(rows)
-        old = run.builder
-        run.builder = TableBuilder(run.ledger.connections, old.columns, run.settings.reading)
-        run.builder.keyed = old.keyed
-        run.builder.learn(old)
-        self._analysed.builder = run.builder
-        self._pieces = Pieces(run)
+        old = books.builder
+        books.builder = TableBuilder(books.ledger.connections, old.columns, books.settings.reading)
+        books.builder.keyed = old.keyed
+        books.builder.learn(old)
+        self._pieces = Pieces(books)
         self._completion = self._completes()
 
 

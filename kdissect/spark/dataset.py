@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from kdissect.analysis.stage import Stage
 from kdissect.capture import CaptureSet, open_captures
+from kdissect.capture.clock import nanoseconds
 from kdissect.capture.keys import read_key_log
 from kdissect.capture.sources import Source as Named
 from kdissect.capture.sources import check
 from kdissect.engine.capture import MADE
-from kdissect.engine.clock import nanoseconds
 from kdissect.engine.run import Settings
 from kdissect.problems import CaptureError, CaptureNotFound, CaptureUnreadable, NotACapture, UsageError
 from kdissect.spark.partition_numbers import labels

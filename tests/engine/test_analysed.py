@@ -20,8 +20,9 @@ from kdissect.analysis.sessions.membership import implied
 from kdissect.analysis.stage import Stage
 from kdissect.capture.captureset import CaptureSet
 from kdissect.capture.window import Window
-from kdissect.engine import analysed_run, overview
+from kdissect.engine import analysed_run
 from kdissect.engine.analysed_run import PROGRESSIVE
+from kdissect.engine.extracts import overview
 from kdissect.engine.saving import parquet
 from kdissect.problems import UsageError
 from kdissect.tables.declaration import SCHEMAS

@@ -13,8 +13,9 @@ from kdissect.capture.block import Block
 from kdissect.capture.captureset import CaptureSet
 from kdissect.capture.window import Window
 from kdissect.cli.main import main
-from kdissect.engine import analysed_run, overview, threads
+from kdissect.engine import analysed_run, threads
 from kdissect.engine.capture import MADE
+from kdissect.engine.extracts import overview
 from kdissect.engine.pipeline import Strand
 from kdissect.net.scanner import Scanner
 from kdissect.problems import UsageError

@@ -90,21 +90,24 @@ def peak(count: int) -> tuple[int, int]:
 def test_flows_are_given_anew() -> None:
     """One after the other, 3.6 s apart: of 2,000 connections few are remembered at a time."""
     from kdissect.capture import open_captures
+    from kdissect.engine.books import Books
+    from kdissect.engine.inputs import CaptureFiles
     from kdissect.engine.run import Run, Settings
     from kdissect.net.scanner import Scanner
 
     capture = open_captures(ShortConnections(120_000))
     seen: list[int] = []
-    run = Run(capture, {"exchanges": ["exchange_id"]}, Settings())
-    number, one, scanner = next(iter(run.readings()))
+    books = Books(capture, {"exchanges": ["exchange_id"]}, Settings())
+    inputs = CaptureFiles(capture)
+    number, one, scanner = next(iter(inputs.readings()))
     assert isinstance(scanner, Scanner)
-    run.readings = lambda: iter([(number, one, scanner)])  # type: ignore[method-assign]
+    inputs.readings = lambda: iter([(number, one, scanner)])  # type: ignore[method-assign]
     rows = 0
-    for done in run.completed():
+    for done in Run(books, inputs).completed():
         rows += len(done)
         seen.append(len(scanner.flows))
     assert rows == 120_000
-    assert len(np.unique(run.ledger.connections.id)) == 120_000
+    assert len(np.unique(books.ledger.connections.id)) == 120_000
     assert max(seen) < 100_000
 
 

@@ -13,6 +13,7 @@ import kdissect
 from kdissect.capture import open_captures
 from kdissect.capture.captureset import CaptureSet
 from kdissect.capture.window import Window
+from kdissect.engine.books import Books
 from kdissect.engine.run import Run, Settings
 from kdissect.kafka.recordsets.batches import walk
 from kdissect.kafka.recordsets.verification import verify
@@ -25,11 +26,11 @@ from tests.oracle.pcap import Talk, api_versions_request, api_versions_response,
 @pytest.mark.parametrize("slots", [2, 3, 8])
 def test_bytes_of_frames(captures: Path, monkeypatch: pytest.MonkeyPatch, name: str, slots: int) -> None:
     monkeypatch.setattr(CaptureSet, "window", lambda self: Window(1 << 17, slots))
-    run = Run(open_captures(captures / f"{name}.pcap"), {"record_batches": None}, Settings())
+    run = Run(Books(open_captures(captures / f"{name}.pcap"), {"record_batches": None}, Settings()))
     right = 0
     for done in run.completed():
         assert done.data is not None
-        sets = record_sets(run.builder.block(done))
+        sets = record_sets(run.books.builder.block(done))
         batches = walk(done.data, sets.at, sets.size)
         verify(batches)
         assert not (batches.crc_ok == 0).any()

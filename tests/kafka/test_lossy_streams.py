@@ -12,6 +12,7 @@ import pytest
 from kdissect.capture import open_captures
 from kdissect.capture.captureset import CaptureSet
 from kdissect.capture.window import Window
+from kdissect.engine.books import Books
 from kdissect.engine.run import Run, Settings
 from kdissect.kafka.streams.dissector import Dissector
 from kdissect.kernels.structs import offsets
@@ -43,7 +44,7 @@ def test_nothing_waits_long(cycle: Callable[[], Cycle], tmp_path: Path, monkeypa
     """A hole is given up within twice GAP_PACKETS after it was acknowledged, however many others there are."""
     monkeypatch.setattr(CaptureSet, "window", lambda self: Window(1 << 17, 2))
     made = write(tmp_path / "torn.pcap", cycle(), SIZE, 1, loss=0.2, handshakes=False)
-    run = Watched(open_captures(made.path), {"exchanges": ["status"]}, Settings())
+    run = Watched(Books(open_captures(made.path), {"exchanges": ["status"]}, Settings()))
     run.most = {C.requests_open: 0, C.held: 0}
     found = np.concatenate([done.status for done in run.completed()])
     assert len(found) > made.exchanges // 4

@@ -139,7 +139,7 @@ def test_connections_without_packets_are_let_go(tmp_path: Path, monkeypatch: pyt
     known, tick = [0], figures.tick
 
     def told(*args, **kwargs):  # type: ignore[no-untyped-def]
-        known.append(len(watching._run.ledger.connections))
+        known.append(len(watching._books.ledger.connections))
         tick(*args, **kwargs)
 
     figures.tick = told  # type: ignore[method-assign]

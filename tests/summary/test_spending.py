@@ -8,7 +8,8 @@ import kdissect
 from kdissect.analysis import stage
 from kdissect.capture.captureset import CaptureSet
 from kdissect.capture.window import Window
-from kdissect.engine import analysed_run, overview
+from kdissect.engine import analysed_run
+from kdissect.engine.extracts import overview
 from kdissect.summary import summarize
 from kdissect.summary.spending import Spending
 from kdissect.tables.declaration import SCHEMAS

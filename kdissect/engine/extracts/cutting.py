@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kdissect.capture import CaptureSet
+from kdissect.engine.books import Books
 from kdissect.engine.extracts.showing import Wanted, wanted
 from kdissect.engine.run import Run, Settings
 from kdissect.kafka.exchanges.completed import FILE_SHIFT, STATUS, Completed, Connections
@@ -112,14 +113,14 @@ def _again(capture: CaptureSet) -> bool:
 
 def _find(captures: Sequence[CaptureSet], settings: Settings, part: Part) -> dict[int, list[Stretch] | None]:
     """By capture, the stretches of connections that are wanted."""
-    run = Run(captures, {}, replace(settings, after=None, before=None))
+    books = Books(captures, {}, replace(settings, after=None, before=None))
     whole = part.connection is not None or part.connections is not None
     asked = None if whole else wanted(part.exchange, part.frame)
     found: list[_Found] = []
-    for done in run.completed():
+    for done in Run(books).completed():
         if asked is not None:
-            found += _matching(done, run.ledger.connections, asked)
-    table = run.ledger.connections
+            found += _matching(done, books.ledger.connections, asked)
+    table = books.ledger.connections
     if asked is None:
         if part.connections is not None:
             ids = np.array(sorted(part.connections), np.uint64)

@@ -28,6 +28,7 @@ import numpy.typing as npt
 from kdissect.capture import EXTRA, CaptureSet, Member, Window
 from kdissect.capture import pcap as r
 from kdissect.capture.bytestreams import Stream
+from kdissect.engine.books import Books
 from kdissect.engine.run import Run, Settings
 from kdissect.kafka.streams.dissector import Dissector
 from kdissect.net.scanner import Scanner
@@ -129,10 +130,10 @@ def spooled(capture: CaptureSet) -> Iterator[CaptureSet]:
 
 def _kept(capture: CaptureSet, settings: Settings) -> tuple[Words, Words, frozenset[bytes]]:
     """A table of addresses with those of brokers in it, which stay, and these as texts."""
-    run = Run([capture], {}, replace(settings, after=None, before=None))
-    for _ in run.completed():
+    books = Books([capture], {}, replace(settings, after=None, before=None))
+    for _ in Run(books).completed():
         pass
-    table = run.ledger.connections
+    table = books.ledger.connections
     kafka = table.is_kafka | (table.exchanges > 0)
     brokers = np.unique(np.stack([table.broker_hi[kafka], table.broker_lo[kafka]], axis=1), axis=0).view(np.int64)
     size = 4096

@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,9 +22,10 @@ import pyarrow.compute as pc
 from kdissect.analysis.sessions.membership import implied
 from kdissect.capture import CaptureSet
 from kdissect.engine.analysed_run import AnalysedRun
-from kdissect.engine.pipeline import enter
+from kdissect.engine.books import Books
+from kdissect.engine.inputs import CaptureFiles
 from kdissect.engine.run import Run, Settings
-from kdissect.kafka.exchanges.completed import FILE_SHIFT, Completed
+from kdissect.kafka.exchanges.completed import FILE_SHIFT
 from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.exchanges.frame_bytes import collect
 from kdissect.kafka.recordsets.batch_explanation import expand
@@ -112,11 +113,10 @@ class Several:
 
 def show_several(captures: Sequence[CaptureSet], settings: Settings, ids: Sequence[str]) -> dict[str, Shown]:
     """The exchanges of these ids byte by byte, at most MOST, in one pass more; without their rows and sessions."""
-    run = _Showing(captures, {}, settings)
-    run.asked, run.reveal = Several.of(ids), False
-    for _ in run.completed():
+    showing = _Showing(captures, settings, Several.of(ids))
+    for _ in Run(Books(captures, {}, settings), showing).completed():
         pass
-    return run.found
+    return showing.found
 
 
 def wanted(exchange_id: str | None, frame: int | None) -> Wanted:
@@ -141,16 +141,15 @@ def show(captures: Sequence[CaptureSet], settings: Settings, asked: Wanted, reve
         "exchanges": SCHEMAS["exchanges"].names,
         **{name: list(columns) for name, columns in MEMBERSHIP.tables.items()},
     }
-    analysed = AnalysedRun(captures, read, settings, _Showing)
-    run = cast("_Showing", analysed.run)
-    run.asked, run.reveal = asked, reveal
+    showing = _Showing(captures, settings, asked, reveal)
+    analysed = AnalysedRun(captures, read, settings, showing)
     parts: dict[str, list[pa.Table]] = {}
     sessions: set[str | None] = set()
     for part in analysed.parts():
         for table_name, key, values in (
-            ("exchanges", "exchange_id", run.found),
-            ("fetches", "exchange_id", run.found),
-            ("fetch_partitions", "exchange_id", run.found),
+            ("exchanges", "exchange_id", showing.found),
+            ("fetches", "exchange_id", showing.found),
+            ("fetch_partitions", "exchange_id", showing.found),
             ("session_partitions", "session_key", sessions),
         ):
             wanted_rows = pc.is_in(part[table_name][key], pa.array(list(values), pa.string()))
@@ -159,7 +158,7 @@ def show(captures: Sequence[CaptureSet], settings: Settings, asked: Wanted, reve
                 parts.setdefault(table_name, []).append(kept)
             if table_name == "fetches":
                 sessions.update(kept["session_key"].to_pylist())
-    tables = {key: run.builder.finished(key, parts.get(key, [])) for key in read}
+    tables = {key: analysed.builder.finished(key, parts.get(key, [])) for key in read}
     rows = tables["exchanges"].to_pylist()
     name = f"frame {asked.frame}" if asked.frame >= 0 else f"{asked.connection}:{'r' if asked.orphan else ''}{asked.n}"
     if not rows:
@@ -169,7 +168,7 @@ def show(captures: Sequence[CaptureSet], settings: Settings, asked: Wanted, reve
         raise UsageError(f"{name} fits {len(rows)} connections: {', '.join(row['exchange_id'] for row in rows[:4])}")
     incremental = {row["exchange_id"]: row for row in tables["fetches"].to_pylist() if row["session_key"]}
     for row in rows:
-        shown = run.found[row["exchange_id"]]
+        shown = showing.found[row["exchange_id"]]
         shown.exchange = row
         fetch = incremental.get(row["exchange_id"])
         if fetch is not None and fetch["request_kind"] == "incremental":
@@ -177,7 +176,7 @@ def show(captures: Sequence[CaptureSet], settings: Settings, asked: Wanted, reve
             shown.implied = implied(
                 row["exchange_id"], tables["fetches"], tables["fetch_partitions"], tables["session_partitions"]
             )
-    return [run.found[row["exchange_id"]] for row in rows]
+    return [showing.found[row["exchange_id"]] for row in rows]
 
 
 def _without_secrets(data: bytes, explained: Sequence[Mapping[str, Any]]) -> bytes:
@@ -189,26 +188,27 @@ def _without_secrets(data: bytes, explained: Sequence[Mapping[str, Any]]) -> byt
     return bytes(out)
 
 
-class _Showing(Run):
-    """A run that copies the frames of the exchanges asked for as they are finished."""
+class _Showing(CaptureFiles):
+    """Copies the frames of the exchanges asked for as they are finished; `found`: those copied so far, by id."""
 
-    asked: Wanted | Several
-    reveal: bool
+    def __init__(
+        self, captures: Sequence[CaptureSet], settings: Settings, asked: Wanted | Several, reveal: bool = False
+    ) -> None:
+        super().__init__(captures, settings.after, settings.before)
+        self.asked, self.reveal = asked, reveal
+        self.found: dict[str, Shown] = {}
 
-    @cached_property
-    def found(self) -> dict[str, Shown]:
-        """The exchanges copied so far, by id."""
-        return {}
-
-    def _complete(self, harvest: Harvest, flows: npt.NDArray[np.int64], completion: Completion) -> Iterator[Completed]:
-        enter(harvest, flows, completion)
+    @contextmanager
+    def completing(self, harvest: Harvest, completion: Completion) -> Iterator[None]:
+        """See Inputs."""
         if len(harvest.exchanges):
             self._copy(harvest.exchanges, completion.dissector, completion)
-        yield from completion.complete(harvest)
+        yield
 
     def _copy(self, rows: Records, dissector: Dissector, completion: Completion) -> None:
         """Copy the frames of those rows that are asked for."""
-        ids = self.ledger.connections.id[rows["connection"] + self.ledger.base]
+        ledger = completion.ledger
+        ids = ledger.connections.id[rows["connection"] + ledger.base]
         for i in self.asked.among(ids, rows)[: MOST - len(self.found)].tolist():
             row = rows[i]
             one = slice(i, i + 1)

@@ -48,15 +48,15 @@ def save(
             name: Merge(name, ordered) for name in tables
             if (TABLES[name].made is By.NOTED or not TABLES[name].made.at_the_end) and sort_columns(name)
         }  # fmt: skip
-        evidence = Evidence(EVIDENCE, run.run.settings.slow)
+        evidence = Evidence(EVIDENCE, run.books.settings.slow)
         with Spool(folder) as unresolved:
             for part in run.settled(unresolved):
                 evidence.take(part)
                 for name in merges.keys() & part.keys():
                     merges[name].add(_wanted(name, part[name], tables[name], where[name]))
-        run.run.quality += _searched(run, evidence)
+        run.books.quality += _searched(run, evidence)
         made: dict[str, formats.ParquetFile] = {}
-        for name, piece in run.run.pieces_at_the_end():
+        for name, piece in run.books.pieces_at_the_end():
             if TABLES[name].made is By.NOTED:
                 merges[name].add(_wanted(name, piece, tables[name], where[name]))
                 continue
@@ -70,8 +70,8 @@ def save(
                 kept = run.builder.finished(name, [table], where[name], tables[name])
                 for batch in kept.combine_chunks().to_batches():
                     made[name].write(batch)
-        topics = run.run.settings.selection.topics if run.run.settings.selection is not None else ()
-        found = findings(evidence.tables(topics), limits(run.run.settings.slow))
+        topics = run.books.settings.selection.topics if run.books.settings.selection is not None else ()
+        found = findings(evidence.tables(topics), limits(run.books.settings.slow))
         del evidence
         for name, columns in tables.items():
             if name in made:
@@ -122,7 +122,7 @@ def _batches(parts: Iterator[pa.Table], schema: pa.Schema) -> Iterator[pa.Record
 
 def _searched(run: AnalysedRun, evidence: Evidence) -> Iterator[Quality]:
     """What to say of findings that were looked for in the beginning only."""
-    capture = run.run.captures[0].name
+    capture = run.books.captures[0].name
     if not evidence.whole:
         text = f"findings are those of the first {evidence.exchanges:,} exchanges"
         yield Quality(capture, None, "exchanges_searched", float(evidence.exchanges), text)

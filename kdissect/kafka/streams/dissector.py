@@ -392,6 +392,15 @@ class Dissector:
         found = structs(Problem, M, P_BASE, problems).copy()
         return Harvest(structs(Exchange, M, X_BASE, exchanges), finished, found, silent)
 
+    def put(self, exchanges: Words, names: list[str]) -> Harvest:
+        """A harvest of these exchanges (words of `Exchange`, int64[n, words]), whose frames lie in the window; `names`:
+        client ids by code. For a dissector that follows no connections."""
+        self._aim()
+        self._names = names
+        self.M[X_BASE : X_BASE + exchanges.size] = exchanges.ravel()
+        self.M[K.out] = len(exchanges)
+        return self._harvest()
+
     def used(self) -> None:
         """The exchanges of the last harvest are not needed any more."""
         release_nodes(self.M, int(self.M[K.out]))

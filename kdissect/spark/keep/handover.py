@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.arrays.growing import runs
+from kdissect.engine.inputs import Segments
 from kdissect.engine.measures import connection_measures
 from kdissect.kafka.streams.dissector import Dissector
-from kdissect.net.scanner import Scanner
 from kdissect.net.segment import AT, FLOW, FLOW_COLUMNS, LEN
 from kdissect.spark.stages import decoding
 from kdissect.spark.stages.decoding import Following, Learned
@@ -86,7 +86,7 @@ class Carrying(Following):
     def __init__(self, plan: Plan, number: int) -> None:
         source = plan.sources[number]
         super().__init__(replace(plan, sources=[source]))
-        self.partition.ending = self._ending
+        self.inputs.ended = self._ended
         self._whole = not source.ranged
         self._live: Words = np.zeros((0, FLOW_COLUMNS), np.int64)
         self._told: bytes | None = None
@@ -113,12 +113,12 @@ class Carrying(Following):
             at = batch.schema.get_field_index("capture")
             yield batch.set_column(at, batch.schema.field(at), pa.array(np.zeros(batch.num_rows, np.int32)))
 
-    def _ending(self, dissector: Dissector, scanner: Scanner) -> None:
-        self._live = scanner.flows[dissector.known_flows(len(scanner.flows))]
+    def _ended(self, dissector: Dissector, segments: Segments) -> None:
+        self._live = segments.flows[dissector.known_flows(len(segments.flows))]
         self._told = pickle.dumps(self.learned([]))
 
     def _left(self) -> Iterator[pa.RecordBatch]:
-        table = self.work.ledger.connections
+        table = self.books.ledger.connections
         client, broker = ((table.client_hi, table.client_lo), (table.broker_hi, table.broker_lo))
         ports = table.client_port.astype(np.int64), table.broker_port.astype(np.int64)
         asks = np.stack([*client, *broker, (ports[0] << 16 | ports[1]).view(np.uint64)], axis=1)

@@ -22,9 +22,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from kdissect.capture import open_captures
+from kdissect.capture.clock import nanoseconds
 from kdissect.capture.keys import read_key_log
 from kdissect.engine.capture import Capture
-from kdissect.engine.clock import nanoseconds
 from kdissect.engine.run import Settings
 from kdissect.problems import UsageError
 from kdissect.spark.schemas import spark_schema

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,19 +18,19 @@ import pyarrow.compute as pc
 
 from kdissect.analysis.exchange_keys import keys_of
 from kdissect.analysis.stage import Stage
-from kdissect.capture import CaptureSet
 from kdissect.engine import pipeline
-from kdissect.engine.analysed_run import AnalysedRun
+from kdissect.engine.analysed_run import analysed
+from kdissect.engine.books import Books
+from kdissect.engine.inputs import Packets, Segments
 from kdissect.engine.run import Run
-from kdissect.kafka.exchanges.completed import Completed, Quality
+from kdissect.kafka.exchanges.completed import Quality
 from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.streams.dissector import Dissector, Harvest
-from kdissect.net.scanner import Scanner
 from kdissect.spark.stages.flow_numbers import Flows
-from kdissect.spark.stages.giant_connections import UNIT, Departures, UnitRun
+from kdissect.spark.stages.giant_connections import UNIT, Departures, rows_of_units
 from kdissect.spark.stages.lots import Lots
 from kdissect.spark.stages.owners import OWNERS, owned
-from kdissect.spark.stages.partition_capture import Gathered, GatheredScanner, Piece, piece
+from kdissect.spark.stages.partition_capture import Gathered, GatheredSegments, Piece, piece
 from kdissect.spark.stages.plan import FACTS, KEYS, Plan
 from kdissect.spark.stages.table_cells import Cell, Stash, cell, note, rows
 from kdissect.tables.brokers import Brokers
@@ -82,21 +83,21 @@ class Learned:
             self.weights[broker] = self.weights.get(broker, 0) + count
 
 
-class PartitionRun(Run):
-    """A run over the captures that index rows in order of (capture, file, chunk) belong to."""
+class PartitionInputs:
+    """The captures that index rows in order of (capture, file, chunk) belong to: what a run reads.
 
-    index: Iterator[tuple[int, int, bytes, bytes | None]]
-    """(number of the capture, kind, packed rows, payload)."""
-    plan: Plan
-    departures: Departures
-    ending: Callable[[Dissector, Scanner], None] = staticmethod(lambda dissector, scanner: None)
-    """Told when a capture's packets were all fed, before what is unfinished is finished."""
+    `index`: (number of the capture, kind, packed rows, payload). `ended`: told when a capture's packets were all fed,
+    before what is unfinished is finished.
+    """
 
-    def about_to_finish(self, dissector: Dissector, scanner: Scanner) -> None:
-        """See Run."""
-        self.ending(dissector, scanner)
+    def __init__(self, plan: Plan, books: Books) -> None:
+        self.plan = plan
+        self.departures = Departures(plan, books.ledger)
+        self.index: Iterator[tuple[int, int, bytes, bytes | None]] = iter(())
+        self.ended: Callable[[Dissector, Segments], None] = lambda dissector, segments: None
+        self._books = books
 
-    def readings(self) -> Iterator[tuple[int, CaptureSet, Scanner]]:
+    def readings(self) -> Iterator[tuple[int, Packets, Segments]]:
         """The captures that have rows here, one after the other."""
         ahead = next(self.index, None)
         while ahead is not None:
@@ -114,27 +115,26 @@ class PartitionRun(Run):
                         yield piece(packed, payload, flows)
                     ahead = next(self.index, None)
 
-            capture = Gathered(self.plan.sources[number], pieces())
-            capture.secrets = secrets
-            yield number, capture, GatheredScanner(capture, flows)
+            capture = Gathered(self.plan.sources[number], pieces(), secrets)
+            yield number, capture, GatheredSegments(capture, flows)
             capture.close()
 
-    def rows(self) -> Iterator[pipeline.Rows]:
-        """Rows part by part, with none in between: exchanges may have left."""
-        for done in self.completed():
-            yield from pipeline.rows(done, self.wishes, self.ledger, self.builder, self.settings.timings)
-            yield pipeline.Rows({})
-
-    def _complete(self, harvest: Harvest, flows: Words, completion: Completion) -> Iterator[Completed]:
+    @contextmanager
+    def completing(self, harvest: Harvest, completion: Completion) -> Iterator[None]:
+        """What leaves is taken out; the names of its clients stay here."""
         assert isinstance(completion.reader, Gathered)
-        dissector = completion.dissector
-        left = self.departures.take(harvest, dissector, completion.reader)
-        yield from super()._complete(harvest, flows, completion)
-        if "connections" in self.builder.columns and len(left):
-            left = left[left["client"] >= 0]
-            ids = dictionary(left["client"], dissector.client_ids)
-            size = len(self.ledger.connections)
-            self.builder.clients.client_id.note(left["connection"], left["n"], ids, size)
+        connection, n, client = self.departures.take(harvest, completion, completion.reader)
+        yield
+        builder = self._books.builder
+        if "connections" in builder.columns and len(n):
+            named = client >= 0
+            ids = dictionary(client[named], completion.dissector.client_ids)
+            size = len(self._books.ledger.connections)
+            builder.clients.client_id.note(connection[named], n[named], ids, size)
+
+    def ending(self, dissector: Dissector, segments: Segments) -> None:
+        """See Inputs."""
+        self.ended(dissector, segments)
 
 
 def decode(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
@@ -144,17 +144,14 @@ def decode(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordB
 
 def decode_units(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
     """Units to staged rows."""
-    made = Decoding(plan, UnitRun)
-    work = made.work
-    assert isinstance(work, UnitRun)
-    work.plan = plan
-    work.units = (data for batch in batches for data in batch.column("data").to_pylist())
-    yield from made.run()
+    made = Decoding(plan, whole=False)
+    units = (data for batch in batches for data in batch.column("data").to_pylist())
+    yield from made.staged(rows_of_units(made.books, plan, units))
     yield from made.end()
 
 
 def _index(batches: Iterable[pa.RecordBatch], facts: list[bytes]) -> Iterator[tuple[int, int, bytes, bytes | None]]:
-    """What `PartitionRun.index` is; what was found out about files goes into `facts`."""
+    """What `PartitionInputs.index` is; what was found out about files goes into `facts`."""
     for batch in batches:
         for i in range(batch.num_rows):
             capture, kind, packed, payload = (
@@ -167,22 +164,19 @@ def _index(batches: Iterable[pa.RecordBatch], facts: list[bytes]) -> Iterator[tu
 
 
 class Decoding:
-    """What a kind of run makes, as staged rows."""
+    """What is decoded in one partition, as staged rows. `whole`: whether connections are whole here."""
 
-    def __init__(self, plan: Plan, kind: type[Run]) -> None:
+    def __init__(self, plan: Plan, whole: bool) -> None:
         self.plan = plan
-        captures = [source.named() for source in plan.sources]
-        analysed = AnalysedRun(captures, plan.decoded, plan.settings, kind)
-        self.work = analysed.run
-        self.whole = kind is PartitionRun
-        """Whether connections are whole here."""
-        self.by_broker = split_tables(analysed.stage)
+        self.whole = whole
+        stage, self.books = analysed([source.named() for source in plan.sources], plan.decoded, plan.settings)
+        self.by_broker = split_tables(stage)
         self._lots = Lots(self._brokers, len(plan.labels))
 
-    def run(self) -> Iterator[pa.RecordBatch]:
-        """Rows of the tables that come part by part; empty batches between parts."""
+    def staged(self, parts: Iterable[pipeline.Rows]) -> Iterator[pa.RecordBatch]:
+        """Rows of the tables that come part by part; empty batches where parts are empty."""
         stash, lots = Stash(), self._lots
-        for part in self.work.rows():
+        for part in parts:
             mine = {message_name(*kind): batch for kind, batch in part.beside.items()}
             for name, batch in part.tables.items():
                 if name in self.by_broker:
@@ -196,17 +190,17 @@ class Decoding:
         yield from lots.rest()
 
     def _brokers(self, table: pa.Table) -> tuple[Words, list[str]]:
-        connections = self.work.ledger.connections
+        connections = self.books.ledger.connections
         ids = connections.id.astype(np.int64)
         order = np.argsort(ids)
         owner = order[np.searchsorted(ids, keys_of(table)[0], sorter=order)]
-        directory = self.work.builder.directory
+        directory = self.books.builder.directory
         return directory.broker_codes(owner).astype(np.int64), directory.brokers.texts
 
     def end(self) -> Iterator[pa.RecordBatch]:
         """The tables that are made at the end, and what was learned."""
-        work, builder = self.work, self.work.builder
-        for name, table in builder.at_the_end(work.ledger.problems(), work.quality).items():
+        books, builder = self.books, self.books.builder
+        for name, table in builder.at_the_end(books.ledger.problems(), books.quality).items():
             if TABLES[name].made in (By.LEARNED, By.SENT) or (name == "connections" and not self.whole):
                 continue
             if name == "connections":
@@ -217,13 +211,13 @@ class Decoding:
         if sent is not None:
             for begin in range(0, sent.num_rows, CONNECTION_ROWS):
                 yield rows([Cell(SENT, "", cell(sent.slice(begin, CONNECTION_ROWS)))])
-        yield rows([note("learned", self.learned(work.quality))])
+        yield rows([note("learned", self.learned(books.quality))])
         if self.plan.placed and self.whole:
             yield rows([note(OWNERS.removeprefix("_"), owned(builder.directory))])
 
     def learned(self, quality: list[Quality]) -> Learned:
         """What the messages so far have told."""
-        builder, connections = self.work.builder, self.work.ledger.connections
+        builder, connections = self.books.builder, self.books.ledger.connections
         directory = builder.directory
         groups = {
             (connections.captures[capture], directory.ips.texts[address], client): found
@@ -247,8 +241,8 @@ class Decoding:
         )
 
     def _with_own_groups(self, table: pa.Table) -> pa.Table:
-        own = self.work.builder.clients.named()
-        ids = connection_ids(self.work.ledger.connections.id[own])
+        own = self.books.builder.clients.named()
+        ids = connection_ids(self.books.ledger.connections.id[own])
         return table.append_column(OWN_GROUP, pc.is_in(table["connection_id"], ids))
 
 
@@ -256,18 +250,16 @@ class Following(Decoding):
     """What follows the connections of one partition makes."""
 
     def __init__(self, plan: Plan) -> None:
-        super().__init__(plan, PartitionRun)
-        assert isinstance(self.work, PartitionRun)
-        self.partition = self.work
-        self.partition.plan, self.partition.departures = plan, Departures(plan, self.work.ledger)
+        super().__init__(plan, whole=True)
+        self.inputs = PartitionInputs(plan, self.books)
 
     def follow(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Index rows, in order, to staged rows, units among them."""
         facts: list[bytes] = []
-        self.partition.index = _index(batches, facts)
-        departures = self.partition.departures
+        self.inputs.index = _index(batches, facts)
+        departures = self.inputs.departures
         sent = 0
-        for batch in self.run():
+        for batch in self.staged(self._parts()):
             yield batch
             for packed in departures.ready():
                 yield rows([Cell(UNIT, str(sent), packed)])
@@ -277,6 +269,12 @@ class Following(Decoding):
             sent += 1
         yield from self.end()
         yield rows([*(Cell("_file", "", found) for found in facts), *([note("units", sent)] if sent else [])])
+
+    def _parts(self) -> Iterator[pipeline.Rows]:
+        """Rows part by part, with empty ones in between: exchanges may have left."""
+        for done in Run(self.books, self.inputs).completed():
+            yield from self.books.rows_of(done)
+            yield pipeline.Rows({})
 
 
 def message_name(key: int, side: int) -> str:

@@ -17,10 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from kdissect.arrays.growing import runs
-from kdissect.capture import CaptureSet
+from kdissect.capture import CaptureProblem, FileReport
 from kdissect.capture.block import Block
 from kdissect.capture.window import Window
-from kdissect.net.scanner import Scanner
 from kdissect.net.segment import AT, FILE_SHIFT, FLOW, LEN, PACKET
 from kdissect.spark.stages.flow_numbers import Flows
 from kdissect.spark.stages.plan import Source
@@ -48,15 +47,19 @@ class Piece:
     payload: bytes | None
 
 
-class Files(CaptureSet):
+class Files:
     """The files of a capture, to read ranges of. A logical offset counts through them, one behind the other."""
 
     def __init__(self, source: Source) -> None:
-        capture = source.capture()
-        super().__init__(capture.name, capture.members)
+        self.capture = source.capture()
         sizes = np.array(source.sizes, np.int64)
         self.starts: Words = np.cumsum(sizes) - sizes
-        self.bases[:] = self.starts.tolist()
+        self.capture.bases[:] = self.starts.tolist()
+
+    @property
+    def rereadable(self) -> bool:
+        """Whether ranges can be read."""
+        return self.capture.rereadable
 
     def read_ranges(self, at: Words, sizes: Words, target: Bytes, places: Words) -> None:
         """Copy `sizes[i]` bytes at logical offset `at[i]` to `target[places[i]:]`, for all i; zeros where a file has
@@ -65,23 +68,41 @@ class Files(CaptureSet):
         for first, last in runs(file):
             part = slice(first, last)
             number = int(file[first])
-            path = self.members[number].path
+            path = self.capture.members[number].path
             assert path is not None
             if hasattr(os, "pread"):
                 with suppress(OSError):
                     read_ranges(path, at[part] - self.starts[number], sizes[part], target, places[part])
                     continue
-            self.read_many(at[part], sizes[part], target, places[part], NEAR)
+            self.read_many(at[part], sizes[part], target, places[part])
+
+    def read_many(self, at: Words, length: Words, out: Bytes, place: Words) -> None:
+        """As `CaptureSet.read_many`, ranges that lie near one another in one go."""
+        self.capture.read_many(at, length, out, place, NEAR)
+
+    def close(self) -> None:
+        """Close the files."""
+        self.capture.close()
 
 
-class Gathered(CaptureSet):
-    """The packets of one capture that came to this partition, in capture order. Read once."""
+class Gathered:
+    """The packets of one capture that came to this partition, in capture order. Read once.
 
-    def __init__(self, source: Source, pieces: Iterator[Piece]) -> None:
+    What the files were like, and what was wrong with them, the driver knows: there is nothing of it here.
+    """
+
+    def __init__(self, source: Source, pieces: Iterator[Piece], secrets: list[bytes]) -> None:
         self._source = Files(source)
-        super().__init__(self._source.name, self._source.members)
-        self.reports = []  # the driver has them
-        self._ranged = source.ranged
+        self.name, self.members, self.files = (
+            self._source.capture.name, self._source.capture.members, self._source.capture.files,
+        )  # fmt: skip
+        self.rereadable = source.ranged
+        """Whether its files can be read by range."""
+        self.secrets = secrets
+        self.reports: list[FileReport] = []
+        self.problems: list[CaptureProblem] = []
+        self.steps: list[int] = []
+        self.size = None
         self._pieces = pieces
         self._virtual: list[Words] = []
         self._places: list[Words] = []
@@ -89,26 +110,12 @@ class Gathered(CaptureSet):
         self.rows: Words = np.zeros((0, 0), np.int64)
         """Segment rows of the block that was yielded last."""
 
-    @property
-    def size(self) -> int | None:
-        """Not known before it is read."""
-        return None
-
-    @property
-    def rereadable(self) -> bool:
-        """Whether its files can be read by range."""
-        return self._ranged
-
     def window(self) -> Window:
         """A ring."""
         return Window(SLOT_BYTES, SLOTS)
 
     def blocks(
-        self,
-        window: Window,
-        follow: bool = False,
-        stopped: Callable[[], bool] = lambda: False,
-        wanted: int | None = None,
+        self, window: Window, follow: bool = False, stopped: Callable[[], bool] = lambda: False
     ) -> Iterator[Block]:
         """The packets in blocks, whose rows are in `rows`."""
         waiting: list[Piece] = []
@@ -136,7 +143,7 @@ class Gathered(CaptureSet):
             stop = int(np.searchsorted(ends, before + BLOCK_BYTES, side="right"))
             stop = min(max(stop, first + 1), first + most)
             self.rows = self._fill(window, rows[first:stop], payload, carried_from[first:stop])
-            yield Block(self, 0, window, window.current, 0, 0, 0, self.rows)
+            yield Block(self._source.capture, 0, window, window.current, 0, 0, 0, self.rows)
             first = stop
 
     def _fill(self, window: Window, rows: Words, payload: Bytes, carried_from: Words) -> Words:
@@ -146,7 +153,7 @@ class Gathered(CaptureSet):
         base = int(window.slots[window.current, 2])
         sizes, inline = rows[:, LEN], rows[:, AT] < 0
         rows = rows.copy()
-        loose = inline & self._ranged
+        loose = inline & self.rereadable
         if loose.any():
             for i in np.flatnonzero(loose).tolist():  # packets put together from fragments: few
                 begin = int(carried_from[i])
@@ -155,7 +162,7 @@ class Gathered(CaptureSet):
         offsets = np.cumsum(streamed) - streamed
         total = int(streamed.sum())
         target = window.data[base : base + total]
-        if self._ranged:
+        if self.rereadable:
             here = np.flatnonzero(streamed > 0)
             at = self._source.starts[rows[here, PACKET] >> FILE_SHIFT] + rows[here, AT]
             self._source.read_ranges(at, sizes[here], target, offsets[here])
@@ -180,20 +187,24 @@ class Gathered(CaptureSet):
             physical[mine] = self._places[number][row] + at[mine] - virtual[row]
         return physical
 
-    def read_many(self, at: Words, length: Words, out: Bytes, place: Words, gap: int = NEAR) -> None:
+    def read_many(self, at: Words, length: Words, out: Bytes, place: Words) -> None:
         """Bytes that left the window, out of the files; a range lies within one packet's payload."""
-        self._source.read_many(self.physical(at), length, out, place, gap)
+        self._source.read_many(self.physical(at), length, out, place)
+
+    def read_apart(self) -> None:
+        """Nothing: what left the window is read from the files as it is."""
 
     def close(self) -> None:
         """Close the files."""
         self._source.close()
 
 
-class GatheredScanner(Scanner):
-    """Hands on the segment rows of a `Gathered`'s blocks."""
+class GatheredSegments:
+    """The segment rows of a `Gathered`'s blocks."""
+
+    kinds: Words = np.zeros((0, 0), np.int64)
 
     def __init__(self, capture: Gathered, flows: Flows) -> None:
-        super().__init__(capture)
         self._gathered = capture
         self._known = flows
 
@@ -208,6 +219,12 @@ class GatheredScanner(Scanner):
     def scan(self, block: Block) -> Words:
         """The block's rows."""
         return self._gathered.rows
+
+    def rest(self) -> None:
+        """Nothing: they are there as long as the capture."""
+
+    def finish(self) -> None:
+        """Nothing: the driver counts packets."""
 
 
 def piece(packed: bytes, payload: bytes | None, flows: Flows) -> Piece:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from kdissect.engine.analysed_run import AnalysedRun
+from kdissect.engine.analysed_run import analysed
 from kdissect.engine.measures import measures
 from kdissect.kafka.exchanges.completed import Quality
 from kdissect.kafka.streams.ledger import Ledger
@@ -83,8 +83,8 @@ def put_together(plan: Plan, notes: Iterable[tuple[str, bytes]]) -> Outcome:
         else:
             learned.merge(more)
     captures = [source.named() for source in plan.sources]
-    run = AnalysedRun(captures, plan.tables, plan.settings).run
-    builder = run.builder
+    _, books = analysed(captures, plan.tables, plan.settings)
+    builder = books.builder
     if learned is not None:
         builder.brokers, builder.topics = learned.brokers, learned.topics
         builder.offered, builder.leaders = learned.offered, learned.leaders
@@ -116,11 +116,11 @@ def put_together(plan: Plan, notes: Iterable[tuple[str, bytes]]) -> Outcome:
                 )
             capture.lose_problems(one.lost_problems)
         scanner.finish()
-        run.capture_problems(number, capture)
-        run.quality += _added(measures(number, capture, scanner, run.ledger), counted)
+        books.capture_problems(number, capture)
+        books.quality += _added(measures(number, capture, scanner, books.ledger), counted)
     for name, why in plan.refused:
         errors.append(why)
-        run.ledger.note(Kind.CAPTURE, name, why)
+        books.ledger.note(Kind.CAPTURE, name, why)
     names = Names(
         builder.columns,
         builder.brokers,
@@ -130,7 +130,7 @@ def put_together(plan: Plan, notes: Iterable[tuple[str, bytes]]) -> Outcome:
         builder.leaders,
         {} if learned is None else learned.problems,
     )
-    return Outcome(names, run.finish(), errors, {} if learned is None else learned.weights)
+    return Outcome(names, books.finish(), errors, {} if learned is None else learned.weights)
 
 
 def resolved_rows(batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Names) -> Iterator[pa.Table]:

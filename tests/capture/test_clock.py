@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import kdissect
-from kdissect.engine.clock import nanoseconds
+from kdissect.capture.clock import nanoseconds
 from kdissect.problems import UsageError
 
 DEMO = "k4_python_kafka.pcap"  # 2026-11-21 02:36:05 to 02:36:09

@@ -45,7 +45,7 @@ def overview(captures: Sequence[CaptureSet], settings: Settings, by: str) -> Sum
         traffic.take({name: run.builder.resolve(name, part[name]) for name in READS.keys() & part.keys()})
     for capture in captures:
         capture.read_apart()  # its window, of some 100 MB, is not needed any more
-    for name, piece in run.run.pieces_at_the_end():
+    for name, piece in run.books.pieces_at_the_end():
         table = run.builder.finished(name, [piece])
         for batch in table.to_batches():
             gathered.feed(name, batch)

@@ -1,0 +1,96 @@
+"""What a pass over captures fills: connections, problems and measures, and the rows of tables that are under way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from kdissect.capture import CaptureSet
+from kdissect.engine.inputs import Packets
+from kdissect.engine.pipeline import Kind, Rows, Wishes, rows
+from kdissect.engine.timings import REST, TABLES
+from kdissect.kafka.exchanges import payloads
+from kdissect.kafka.exchanges.completed import Completed, Quality
+from kdissect.kafka.exchanges.messages import Decoder
+from kdissect.kafka.streams.ledger import Ledger
+from kdissect.tables.builder import TableBuilder
+from kdissect.tables.selection import topic_paths
+from kdissect.tcp.layout import NULL
+
+if TYPE_CHECKING:
+    from kdissect.engine.run import Settings
+
+
+class Books:
+    """The books for `tables` (name -> columns, None: all) and maybe one type of `messages`.
+
+    `beside`: paths of further messages that are wanted, for whoever works on the rows. `builder` makes rows and
+    resolves them; `ledger` has connections and problems; `quality` the measures of captures that were read.
+    """
+
+    def __init__(
+        self,
+        captures: Sequence[CaptureSet],
+        tables: Mapping[str, Sequence[str] | None],
+        settings: Settings,
+        messages: Kind | None = None,
+        beside: Mapping[Kind, frozenset[str]] | None = None,
+    ) -> None:
+        self.captures = captures
+        self.settings = settings
+        self.ledger = Ledger([c.name for c in captures], [c.files for c in captures])
+        self.builder = TableBuilder(self.ledger.connections, tables, settings.reading)
+        wanted: dict[Kind, frozenset[str] | None] = dict(self.builder.wanted)
+        for message, paths in (beside or {}).items():
+            wanted[message] = (wanted.get(message) or frozenset()) | paths
+        if settings.selection is not None and settings.selection.topics:
+            for message, named in topic_paths().items():
+                wanted[message] = (wanted.get(message) or frozenset()) | named
+        if messages is not None:
+            for kind in (messages, *payloads.asked_too(messages)):
+                wanted[kind] = None
+        self.decoder = Decoder(wanted, checked=True)  # the paths are the tables' own
+        self.wishes = Wishes(self.decoder, messages, beside or {})
+        self.quality: list[Quality] = []
+
+    @property
+    def flowing(self) -> bool:
+        """Whether rows are handed on at once: those of one block alone may be more than memory takes, or somebody
+        watches."""
+        return self.wishes.type is not None or "records" in self.builder.columns or self.settings.follow is not None
+
+    def rows_of(self, done: Completed) -> Iterator[Rows]:
+        """Unresolved rows of finished exchanges."""
+        yield from rows(done, self.wishes, self.ledger, self.builder, self.settings.timings)
+
+    def absorb(self, ledger: Ledger, builder: TableBuilder) -> None:
+        """Take over the books of a strand that has followed connections of the capture read now to their ends."""
+        self.builder.absorb(builder, self.ledger.absorb(ledger))
+
+    def capture_problems(self, number: int, capture: Packets) -> None:
+        """Problem rows of the capture itself."""
+        self.ledger.begin(number)
+        for problem in capture.problems:
+            packet = (problem.file << 40) | problem.packet
+            self.ledger.note(
+                problem.kind, problem.where, problem.detail, at=problem.at or NULL, packet=packet,
+                size=problem.bytes or -1,
+            )  # fmt: skip
+
+    def finish(self) -> dict[str, pa.Table]:
+        """The tables made at the end, whole and resolved."""
+        self.settings.timings.at(TABLES)
+        made = self.builder.finish(self.ledger.problems(), self.quality)
+        self.settings.timings.at(REST)
+        return made
+
+    def pieces_at_the_end(self) -> Iterator[tuple[str, pa.Table]]:
+        """What `finish` gives, not resolved yet, in pieces: for whoever does not need a table whole."""
+        self.settings.timings.at(TABLES)
+        for name, table in self.builder.pieces_at_the_end(self.ledger.problems(), self.quality):
+            self.settings.timings.at(REST)
+            yield name, table
+            self.settings.timings.at(TABLES)
+        self.settings.timings.at(REST)
