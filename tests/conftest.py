@@ -28,6 +28,8 @@ SAMPLE = frozenset(
 whose tests are slow on some names a smaller CAPTURE_SAMPLE of its own."""
 MANY = 5
 """Captures that a test goes over before the sample stands for them."""
+SLOW = ROOT / "tests" / "slow.txt"
+"""Tests that take long, a line each; `python -m tests.slow` makes it."""
 FEW = 3
 """Cases kept of a test whose captures are not in the sample."""
 
@@ -61,7 +63,12 @@ def captures() -> Path:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of a test that goes over many captures, mark the cases outside the sample as `whole`: CI runs those too."""
+    """Mark as `whole`, which CI runs too: of a test that goes over many captures the cases outside the sample, and the
+    tests that take long."""
+    slow = frozenset(SLOW.read_text().split("\n"))
+    for item in items:
+        if item.nodeid in slow:
+            item.add_marker(pytest.mark.whole)
     stems = {path.name.split(".")[0] for path in CAPTURES.iterdir()}
     cases: defaultdict[str, list[tuple[str, pytest.Item]]] = defaultdict(list)
     for item in items:

@@ -11,7 +11,8 @@ import kdissect
 from kdissect.capture.captureset import CaptureSet
 from kdissect.capture.window import Window
 from kdissect.cli.printing import screen
-from kdissect.engine import analysed_run, overview
+from kdissect.engine import analysed_run
+from kdissect.engine.extracts import overview
 from kdissect.summary import topic_traffic_lines
 from kdissect.summary.client_summaries import broker_itself
 from tests.conftest import ROOT
