@@ -14,7 +14,7 @@ import pyarrow as pa
 from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.analysis.grouping import Float64s, figures, group
 from kdissect.analysis.topic_traffic import topics_of
-from kdissect.arrays.arrow import NULL_TIME, instants, ints, reals, times, with_columns
+from kdissect.arrays.arrow import NULL_TIME, Int64s, instants, ints, reals, times, with_columns
 from kdissect.problems import UsageError
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.suggestion import near
@@ -68,8 +68,7 @@ def latency(
     if "topic" in columns:
         told = (fetches, fetch_partitions, session_partitions, record_batches)
         table, excess = _per_topic(table, excess, told)
-    begun = times(table, "request_first_at")
-    begun = np.where(begun == NULL_TIME, times(table, "response_first_at"), begun)
+    begun = begun_at(table)
     known = begun[begun != NULL_TIME]
     span = (int(known.max()) - int(known.min())) / SECOND if len(known) else 0.0
     if every is not None:
@@ -78,6 +77,13 @@ def latency(
         columns = [*columns, "at"]
         span = every
     return _figures(table, columns, excess, span)
+
+
+def begun_at(exchanges: pa.Table) -> Int64s:
+    """When each began, microseconds since the epoch: an answer without its request by its own first byte."""
+    begun = times(exchanges, "request_first_at")
+    found: Int64s = np.where(begun == NULL_TIME, times(exchanges, "response_first_at"), begun)
+    return found
 
 
 def checked(by: Sequence[str], every: float | None = None) -> list[str]:

@@ -14,6 +14,7 @@ from kdissect.cli.options import (
     capture_arguments,
     comma_list,
     engine_options,
+    memory_option,
     order_options,
     output_options,
     record_options,
@@ -375,6 +376,7 @@ def budget(
 @click.option("--top", type=click.IntRange(0), metavar="N", help="Rows of each block.")
 @order_options
 @selection_options
+@memory_option
 @engine_options
 def diff(
     a: str, b: str, by: list[str] | None, top: int | None, sort: list[str] | None, limit: int | None, **settings: Any

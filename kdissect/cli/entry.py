@@ -171,6 +171,7 @@ class _Few:
 
 def run() -> None:
     """Run the command line and leave."""
+    os.environ.setdefault("MIMALLOC_ARENA_RESERVE", "32768")  # KiB: Arrow's allocator takes a GB of addresses, else
     gc.set_threshold(500_000, 20, 50)  # imports make many objects, and nearly all of them stay
     sys.meta_path.insert(0, LeanCompute)
     LeanDataclasses().install()

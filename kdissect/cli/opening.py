@@ -32,9 +32,9 @@ SMALL = 64 << 20
 printed as their exchanges complete, so that memory stays flat."""
 
 
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-"""Parameters of glibc's mallopt(3): up to how much free memory is kept, and from what size on a block is given back by
-itself."""
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
+"""Parameters of glibc's mallopt(3): up to how much free memory is kept, from what size on a block is given back by
+itself, and how many areas threads have for theirs, of 64 MB of addresses each."""
 LARGE = 1 << 20
 
 
@@ -79,6 +79,7 @@ class Capture(Protocol):
 
     analysis: Any
     size: int | None
+    left_out: list[str]
 
     def not_input(self, target: object) -> None:
         """Raises UsageError where `target` is a path of a file that is read."""
@@ -180,6 +181,7 @@ def open_capture(captures: Sequence[str], *, demo: bool = False, timings: bool =
     frugal()
     gc.freeze()  # what was imported stays
     gc.set_threshold(50_000, 20, 50)
+    click.get_current_context().call_on_close(lambda: _say_left_out(opened.left_out))
     if timings:
         from kdissect.cli.printing.timing import say_timings
 
@@ -189,6 +191,11 @@ def open_capture(captures: Sequence[str], *, demo: bool = False, timings: bool =
     if not compiled_before():
         terminal.say("compiling kernels (once; takes some seconds)")
     return cast("Capture", opened)
+
+
+def _say_left_out(notes: Sequence[str]) -> None:
+    for note in notes:
+        terminal.say(f"kdissect: {note}; --max-memory 4GB allows more")
 
 
 def frugal() -> None:
@@ -205,6 +212,7 @@ def frugal() -> None:
         adjust = ctypes.CDLL(None).mallopt
         adjust(M_MMAP_THRESHOLD, LARGE)
         adjust(M_TRIM_THRESHOLD, 4 * LARGE)
+        adjust(M_ARENA_MAX, 2)
 
 
 def small(capture: Capture) -> bool:

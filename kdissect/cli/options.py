@@ -19,6 +19,14 @@ jobs_option = click.option(
     metavar="N",
     help="Threads to read with; as many as there are cores, if not said.",
 )
+memory_option = click.option(
+    "--max-memory",
+    "memory",
+    metavar="SIZE",
+    default="512MB",
+    callback=lambda context, parameter, value: size(context, parameter, value),
+    help="What needs all rows at once leaves out, and says so, what does not fit (512MB).",
+)
 timings_option = click.option("--timings", is_flag=True, help="Say on standard error where the time went, by layer.")
 
 
@@ -60,7 +68,7 @@ def capture_arguments(complete: Callable[..., Any] | None = None) -> Callable[[F
             "captures", nargs=-1, type=click.Path(), metavar="CAPTURE...", shell_complete=complete
         )(function)
         function = click.option("--demo", is_flag=True, help="Use the capture that ships with kdissect.")(function)
-        return engine_options(jobs_option(timings_option(function)))
+        return engine_options(memory_option(jobs_option(timings_option(function))))
 
     return add
 
@@ -155,6 +163,16 @@ def seconds(context: click.Context, parameter: click.Parameter, value: str | Non
     if found is None or float(found[1]) <= 0:
         raise click.BadParameter(f"{value!r} is no length of time; say it like 1s, 500ms or 5m")
     return float(found[1]) * _UNITS[found[2] or "s"]
+
+
+def size(context: click.Context, parameter: click.Parameter, value: str | None) -> int | None:
+    """`512MB`, `2GB` (powers of ten) or a bare number of bytes."""
+    if value is None:
+        return None
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kMGT]?B?)", value.strip())
+    if found is None:
+        raise click.BadParameter(f"{value!r} is no size; say it like 512MB or 2GB")
+    return int(float(found[1]) * 1000 ** " kMGT".index(found[2].rstrip("B") or " "))
 
 
 def offset_range(

@@ -5,6 +5,7 @@ What was asked for decides: where nothing of it concerns the analysis, nothing m
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,10 +16,12 @@ from kdissect.arrays.dictionaries import unified
 from kdissect.capture import CaptureSet
 from kdissect.engine import timings
 from kdissect.engine.books import Books
+from kdissect.engine.bounds.room import Room, size
 from kdissect.engine.inputs import Inputs
 from kdissect.engine.pipeline import Rows
 from kdissect.engine.run import Run, Settings
 from kdissect.engine.saving.spool import Place, Spool, together
+from kdissect.problems import Kind
 from kdissect.tables.builder import TableBuilder
 from kdissect.tables.declaration import TABLES
 from kdissect.tables.order import order
@@ -80,11 +83,14 @@ class AnalysedRun:
         return self.books.builder
 
     def whole(self) -> dict[str, list[pa.RecordBatch | pa.Table]]:
-        """Every table asked for, in pieces, unfiltered and in no order: what `TableBuilder.finished` takes."""
+        """Every table asked for, in pieces, unfiltered and in no order: what `TableBuilder.finished` takes. Of rows
+        that are more than the memory allowed, the first ones (`Settings.memory`)."""
         pieces = Pieces(self.books, self.where if self.stage.idle else {})
+        room = Room(self.books.settings.memory)
         for part in self.run.rows():
-            pieces.take(part)
-        at_the_end = self.books.finish()
+            if room.take(part.tables, sum(size(batch) for batch in part.beside.values())):
+                pieces.take(part)
+        at_the_end = self._finished(room)
         if self.stage.idle:
             return {name: [*pieces.rows.get(name, ()), *_listed(at_the_end, name)] for name in self.asked}
         self.clock.at(timings.TABLES)
@@ -93,6 +99,29 @@ class AnalysedRun:
         tables = self.stage.whole({**made, **at_the_end}, pieces.messages())
         self.clock.at(timings.REST)
         return {name: _listed(tables, name) for name in self.asked}
+
+    def _finished(self, room: Room) -> dict[str, pa.Table]:
+        """The tables made at the end, as far as there is room."""
+        settings = self.books.settings
+        if settings.memory is None:
+            return self.books.finish()
+        allowed = f"{settings.memory // 1_000_000:,} MB of memory"
+        if room.full:
+            told = f"rows of the first {room.kept:,} exchanges fit in {allowed}; {room.left_out:,} more are left out"
+            self.books.ledger.note(Kind.BUFFER_LIMIT, "tables", told)
+            settings.limited.note(told)
+        room.at_the_end()
+        made: dict[str, list[pa.Table]] = {}
+        left_out: Counter[str] = Counter()
+        for name, piece in self.books.pieces_at_the_end():
+            if room.take({name: piece}) or name not in made:
+                made.setdefault(name, []).append(piece)
+            else:
+                left_out[name] += piece.num_rows
+        for name, count in left_out.items():
+            kept = sum(piece.num_rows for piece in made[name])
+            settings.limited.note(f"the first {kept:,} {name} fit in {allowed}; {count:,} more are left out")
+        return {name: self.builder.finished(name, made.pop(name)) for name in list(made)}
 
     def parts(self, held: int = 0) -> Iterator[dict[str, pa.Table]]:
         """Rows of the tables in PROGRESSIVE and of those read for them, as they are settled: memory stays flat.

@@ -19,6 +19,7 @@ from kdissect.capture.keys import read_key_log
 from kdissect.capture.sources import Source
 from kdissect.engine.analysed_run import AnalysedRun
 from kdissect.engine.books import Books
+from kdissect.engine.bounds.room import checked
 from kdissect.engine.display import capture_html, in_notebooks
 from kdissect.engine.run import Progress, Run, Settings
 from kdissect.output import distinct, scratch, whole_seekable
@@ -47,6 +48,9 @@ MADE = tuple(name for name, one in TABLES.items() if not one.on_request)
 
 BY_TOPIC = frozenset(name for name, schema in SCHEMAS.items() if "topic" in schema.names) - {"findings"}
 """Tables whose rows are each of one topic. A finding names one, too, but is made of rows of the topics asked for."""
+SMALL = 64 << 20
+"""Bytes of input up to which all rows are held, where memory is limited: they take some tens of MB, those of records
+aside."""
 ORDERED = ("records",)
 """Tables whose rows are put in order on disk: compressed, a small capture may hold any number of them."""
 
@@ -131,6 +135,28 @@ class Capture:
     def timings(self) -> Timings:
         """Where the time went, by layer, of everything that was read so far."""
         return self._settings.timings
+
+    @property
+    def frugal(self) -> bool:
+        """Whether answers are to be made without holding all rows: memory is limited, and the input is not small."""
+        return self._settings.memory is not None and (self.size is None or self.size > SMALL)
+
+    def latencies(
+        self, columns: Sequence[str], read: Mapping[str, Sequence[str]], every: float | None, where: str | None
+    ) -> pa.Table:
+        """Latencies by columns of `exchanges` in flat memory; `read`: table -> columns that they are made of."""
+        from kdissect.engine.bounds.flowing_answers import latencies
+
+        condition = self._condition("exchanges", where)
+        tables = {name: list(names) for name, names in read.items()}
+        tables["exchanges"] = _with_filter(tables["exchanges"], condition)
+        settings = self._reading(tables, {"exchanges": condition}, False)
+        return latencies(self._captures, settings, columns, tables, every, condition)
+
+    @property
+    def left_out(self) -> list[str]:
+        """What did not fit into `memory` in everything that was read so far, a line each."""
+        return list(self._settings.limited.notes)
 
     @property
     def analysis(self) -> Analysis:
@@ -370,6 +396,13 @@ class Capture:
         conditions: Mapping[str, Filter | None] | None = None,
         reveal: bool = False,
     ) -> dict[str, pa.Table]:
+        if self.frugal and list(asked) == ["findings"]:
+            from kdissect.engine.bounds.flowing_answers import found as found_in
+
+            columns = columns_of("findings", None if asked["findings"] is None else list(asked["findings"]))
+            condition = (conditions or {}).get("findings") or _condition("findings", where.get("findings"))
+            looked, rows = found_in(self._captures, self._settings)
+            return {"findings": looked.builder.finished("findings", [rows], condition, columns)}
         run, shown, found = self._run(asked, where, conditions, reveal)
         return {
             name: run.builder.finished(name, parts, found[name], shown[name]) for name, parts in run.whole().items()
@@ -428,6 +461,7 @@ def open_capture(
     progress: Progress | None = None,
     jobs: int | None = None,
     slow: float | None = None,
+    memory: int | None = None,
 ) -> Capture:
     """Open a capture: a path, a glob, a directory, a list of these, or an open binary file. Nothing is read yet.
 
@@ -447,9 +481,13 @@ def open_capture(
     `jobs`: threads to read with; None: as many as there are cores (8 at most), for captures of some size. What comes
     out, and in which order, does not depend on it. `slow`: seconds from which on findings call a request slow (1).
 
+    `memory`: bytes that the process may take, about, for tables and analyses that need all of their rows at once; what
+    does not fit is left out, and told (`Capture.left_out`, a row of `problems`). None: whatever they need. Tables in
+    pieces (`batches`, `ordered`, `save`) and the first screen take flat memory anyway.
+
     Raises CaptureError when there is no such capture, or it is none; UsageError for a time that cannot be read, a file
-    that is no key log, a client, broker or topic that nothing can be called, several captures to follow, and `jobs`
-    or `slow` that is no number of them.
+    that is no key log, a client, broker or topic that nothing can be called, several captures to follow, and `jobs`,
+    `slow` or `memory` that is no number of them.
     """
     in_notebooks()
     keys = None if keylog is None else read_key_log(keylog)
@@ -458,10 +496,11 @@ def open_capture(
         raise UsageError(f"jobs is a number of threads, 1 or more, not {jobs}")
     if slow is not None and not slow > 0:
         raise UsageError(f"slow is a number of seconds above 0, not {slow}")
+    checked(memory)
     captures = open_captures(source, growing=follow is not None)
     settings = Settings(
         nanoseconds(start, captures), nanoseconds(end, captures), progress, keys, Reading(verify=verify), wish or None,
-        follow, jobs=jobs or 0, slow=slow,
+        follow, jobs=jobs or 0, slow=slow, memory=memory,
     )  # fmt: skip
     if follow is not None and len(captures) > 1:
         raise UsageError("only one capture can be followed")

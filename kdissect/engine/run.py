@@ -21,6 +21,7 @@ from kdissect.capture import CaptureSet
 from kdissect.capture.window import Window
 from kdissect.engine import threads
 from kdissect.engine.books import Books
+from kdissect.engine.bounds.room import Limited
 from kdissect.engine.inputs import CaptureFiles, Inputs, Packets, Segments
 from kdissect.engine.measures import measures
 from kdissect.engine.pipeline import Rows, Strand, completed, enter
@@ -61,6 +62,10 @@ class Settings:
     """Threads to work with; 0: as many as there are cores, where a capture is large enough to gain by them."""
     slow: float | None = None
     """Seconds from which on findings call a request slow; None: their own default."""
+    memory: int | None = None
+    """Bytes of memory that a run for whole tables may take; None: as much as they need."""
+    limited: Limited = field(default_factory=Limited)
+    """What was left out for want of it, by all runs with these settings."""
 
 
 class Run:

@@ -124,6 +124,7 @@ class StandIn:
     """Answers as an open capture does."""
 
     size = 1
+    left_out: tuple[str, ...] = ()
 
     def __init__(self, tables: dict[str, pa.Table] | None = None) -> None:
         self.made = {name: schema.empty_table() for name, schema in SCHEMAS.items()} | (tables or small())

@@ -1,0 +1,1 @@
+"""Answers of large captures within a budget of memory."""

@@ -1,0 +1,96 @@
+"""How much memory the rows of whole tables may take, and what is left out beyond that.
+
+What reading takes is bounded by its own constants (window, streams, half-open connections, decompression). Rows that an
+analysis needs all at once are not: here they are counted as they come. Once they would take more than there is room
+for, later ones are left out, which is told: in `problems`, where that is made in the same pass, and by commands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from kdissect.problems import UsageError
+
+READING = 190_000_000
+"""Bytes that Python, its libraries and the layers below the tables take."""
+COPIES = 5
+"""How many times over rows lie in memory at the worst moment of an analysis: as they came, resolved, in order, as
+arrays, and as rows of a result."""
+LEAST = 256_000_000
+"""The smallest budget: below, nothing would be left for rows."""
+AT_THE_END = 0.25
+"""Share of the room that is kept for tables made at the end: connections and problems."""
+
+
+@dataclass(slots=True)
+class Limited:
+    """What analyses of a capture left out, for whoever tells people; one line each."""
+
+    notes: list[str] = field(default_factory=list)
+
+    def note(self, text: str) -> None:
+        """Once each."""
+        if text not in self.notes:
+            self.notes.append(text)
+
+
+def checked(memory: int | None) -> int | None:
+    """A budget in bytes, None for none. Raises UsageError for one that is too small."""
+    if memory is not None and memory < LEAST:
+        raise UsageError(f"memory must be at least {LEAST // 1_000_000} MB, not {memory:,} bytes")
+    return memory
+
+
+class Room:
+    """Room for rows within `memory` bytes (None: no end)."""
+
+    def __init__(self, memory: int | None) -> None:
+        whole = None if memory is None else (memory - READING) // COPIES
+        self._left = None if whole is None else int(whole * (1 - AT_THE_END))
+        self._later = 0 if whole is None else int(whole * AT_THE_END)
+        self.kept = 0
+        """Exchanges whose rows were taken."""
+        self.left_out = 0
+        """Exchanges whose rows were not."""
+        self._full = False
+
+    def take(self, tables: Mapping[str, pa.RecordBatch | pa.Table], beside: int = 0) -> bool:
+        """Whether there is room for these rows of some exchanges; once there is none, there is never any again.
+        `beside`: bytes of what comes with them."""
+        count = tables["exchanges"].num_rows if "exchanges" in tables else 0
+        if self._left is not None and not self._full:
+            self._left -= beside + sum(size(table) for table in tables.values())
+            self._full = self._left < 0
+        if self._full:
+            self.left_out += count
+        else:
+            self.kept += count
+        return not self._full
+
+    def at_the_end(self) -> None:
+        """Tables that are made at the end come from here on: what was kept for them is theirs."""
+        if self._left is not None:
+            self._left = max(self._left, 0) + self._later
+            self._full = False
+
+    @property
+    def full(self) -> bool:
+        """Whether rows were left out since the last of the beginnings."""
+        return self._full
+
+
+def size(table: pa.RecordBatch | pa.Table) -> int:
+    """Bytes that the rows take; a dictionary that is larger than its column is others' too, and does not count."""
+    total = 0
+    for column in table.columns:
+        if not pa.types.is_dictionary(column.type):
+            total += column.nbytes
+            continue
+        for part in column.chunks if isinstance(column, pa.ChunkedArray) else [column]:
+            total += part.indices.nbytes
+            if len(part.dictionary) <= 2 * len(part):
+                total += part.dictionary.nbytes
+    return total
