@@ -1,143 +1,274 @@
-"""Two captures that saw the same exchanges: what each way took, and how their clocks stand to each other.
+"""Captures that saw the same connections: which of their rows stay, what each way took, and how the clocks stand.
 
-An exchange is the same where both captures have its 4-tuple, API, correlation id and sizes, once each. With θ for what
-the second clock shows more than the first, the request seen at u later by the second, and the response d later by the
-first: u = up + θ, d = down - θ. So u + d, free of clocks, is what both ways took together, and tells which capture is
-nearer the client: there the exchange lasted longer.
+A request is the same where its sequence number, correlation id, API and size are; two connections are where they share
+such requests and have the same 4-tuple, the same initial sequence numbers (RFC 9293, section 3.4.1: 64 bits that
+nothing repeats), or, for what was met in its middle behind NAT, at least LEAST such requests. Of the sights of an
+exchange the one nearest the client is kept, for there it lasts longest, unless only another has all of it.
 
-θ is a straight line. Its slope is that of the way whose least times, stretch by stretch, lie nearest to one (a way that
-changed is crooked); its height is where the exchanges with the smallest sums of both ways have them take the same. A
-constant difference between the ways cannot be told from an offset: half the smallest sum is the uncertainty.
+With θ for what one clock shows more than the other, a message seen u later by the second, and one the other way d later
+by the first: u = there + θ, d = back - θ. So u + d, free of clocks, is what both ways took together. θ is a straight
+line. Its slope is that of the way whose least times, stretch by stretch, lie nearest to one (a way that changed is
+crooked); its height is where the exchanges with the smallest sums of both ways have them take the same. A constant
+difference between the ways cannot be told from an offset: half the smallest sum is the uncertainty.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from kdissect.analysis.grouping import group
-from kdissect.arrays.arrow import NULL_TIME, Int64s, times
+from kdissect.kafka.exchanges.completed import NULL_TIME, Connections
 from kdissect.tables.declaration import SCHEMAS
-from kdissect.tables.declaration.model import MS, TEXT, By
-from kdissect.tables.makers import fills
+from kdissect.tables.declaration.model import MS, TEXT
+from kdissect.tables.identity import exchange_ids
+from kdissect.tables.sights import GONE, OFFSETS, Flags, Ids, Int64s, Sights, keys_of
 
-SCHEMA = SCHEMAS["clock_offsets"]
 WAYS = pa.schema([("first", TEXT), ("second", TEXT), ("first_exchange_id", TEXT), ("second_exchange_id", TEXT),
                   ("network_up_ms", MS), ("network_down_ms", MS)])  # fmt: skip
-"""What a row of `ways` is: an exchange as both captures have it, and what each way took between the two."""
-SAME = ("client_ip", "client_port", "broker_ip", "broker_port", "api_key", "correlation_id", "request_bytes",
-        "response_bytes")  # fmt: skip
-"""What two sights of an exchange share."""
+"""What a row of `ways` is: an exchange as both captures have it, and what each way took between the two; `first` is
+nearer the client."""
 LEAST = 8
-"""Exchanges that must be shared: fewer may be so by chance, after a restart."""
+"""Exchanges that must be shared, for clocks to be held against each other, and for connections that nothing else tells
+to be one: fewer may be so by chance."""
 STRETCHES = 24
 """Into which the time is cut for the least times of each way."""
 LEAST_SPAN_S = 5.0
 """A drift is looked for in no less: 50 ppm are a quarter of a millisecond by then, about what packets jitter."""
 SMALLEST = 0.05
 """Share of the exchanges, those with the smallest sums, by which the offset is found."""
+ENDPOINTS = ("client_hi", "client_lo", "broker_hi", "broker_lo", "client_port", "broker_port")
 Reals = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
-class _Pair:
-    """Exchanges that two captures share: `first` is nearer the client; rows of `exchanges`, in order of time."""
+class Seen:
+    """Exchanges of connections that several captures may have, a row each: int64, times in ns, NULL_TIME unknown."""
 
-    first: str
-    second: str
-    rows: tuple[Int64s, Int64s]
-    at: Reals
-    """Seconds since the first of them, by the first capture's clock."""
-    up: Reals
-    """ms, clocks as they are; later what the way took."""
-    down: Reals
-    theta: Reals
+    conn: Int64s
+    """Row of the connection."""
+    n: Int64s
+    orphan: Flags
+    api: Int64s
+    correlation: Int64s
+    end: Int64s
+    """Sequence number behind the request, -1 without one."""
+    size: Int64s
+    """Bytes of the request."""
+    asked: Int64s
+    """The request's last byte."""
+    answered: Int64s
+    """The response's first byte."""
+    network: Int64s
+    """What the network took between this sight and the broker, -1 unknown."""
+    queued_from: Int64s
+
+
+class _Clocks(NamedTuple):
+    """How the clocks of two captures stand to each other."""
+
+    first: int
+    """The capture that is nearer the client for most of their exchanges."""
+    second: int
+    rows: Int64s
+    """Which of the exchanges that were measured are theirs."""
+    begun: float
+    """ns: what the second shows more than the first, when the first of them began."""
     drift: float
-    """ppm of `theta`."""
-    connections: int
+    """ppm: how that changes."""
+    least: float
+    """ns: the least that both ways took together."""
 
 
-def clock_offsets(exchanges: pa.Table) -> pa.Table:
-    """The table `clock_offsets`: a row for each two captures that share at least LEAST exchanges.
+def sights(seen: Seen, connections: Connections, isn: Int64s) -> Sights | None:
+    """What rows of several captures have in common; None where that is nothing.
 
-    `exchanges`: of several captures, with capture, connection_id, SAME, request_last_at and response_first_at.
+    `isn`: [connections, 2], initial sequence numbers of the client and the broker, -1 unknown.
     """
-    made = [
-        {
-            "first": pair.first, "second": pair.second, "connections": pair.connections, "exchanges": len(pair.at),
-            "offset_ms": -float(pair.theta[0]), "drift_ppm": -pair.drift,
-            "uncertainty_ms": float((pair.up + pair.down).min()) / 2,
-            "up_ms": float(np.median(pair.up)), "down_ms": float(np.median(pair.down)),
-        }
-        for pair in _pairs(exchanges)
-    ]  # fmt: skip
-    return pa.Table.from_pylist(made, SCHEMA)
+    component = _components(seen, connections, isn)
+    rows = np.flatnonzero(component[seen.conn] >= 0)
+    group = _groups(seen, rows, component)
+    rows, group = rows[group >= 0], group[group >= 0]
+    if not len(rows):
+        return None
+    between = np.where(
+        (seen.asked[rows] != NULL_TIME) & (seen.answered[rows] != NULL_TIME), seen.answered[rows] - seen.asked[rows], -1
+    )
+    rank = _nearness(seen.conn[rows], group, between, connections)[seen.conn[rows]]
+    kept = _first_of(group, (rank, between < 0))
+    far = _first_of(group, (-rank, between < 0))
+    both = (between[kept] >= 0) & (between[far] >= 0) & (seen.conn[rows[kept]] != seen.conn[rows[far]])
+    gone = np.ones(len(rows), np.bool_)
+    gone[kept] = False
+    return _put_together(seen, connections, rows, gone, kept[both], far[both], between)
 
 
-def ways(exchanges: pa.Table) -> pa.Table:
-    """Rows of WAYS, for each exchange that two captures share; `exchanges` as for `clock_offsets`, with exchange_id."""
-    parts = [WAYS.empty_table()]
-    for pair in _pairs(exchanges):
-        ids = [exchanges["exchange_id"].take(pa.array(rows)).cast(TEXT).combine_chunks() for rows in pair.rows]
-        names = [pa.array([name] * len(pair.at), TEXT) for name in (pair.first, pair.second)]
-        parts.append(pa.Table.from_arrays([*names, *ids, pa.array(pair.up), pa.array(pair.down)], schema=WAYS))
-    return pa.concat_tables(parts)
+def _put_together(
+    seen: Seen, connections: Connections, rows: Int64s, gone: Flags, kept: Int64s, far: Int64s, between: Int64s
+) -> Sights:
+    """`kept` and `far`: places in `rows` of the two sights of the exchanges that are measured."""
+    near, other = rows[kept], rows[far]
+    behind = np.minimum(np.maximum(seen.network[other], 0), between[far])
+    crossed = np.clip(between[kept] - between[far], 0, None)
+    queued = np.where(
+        seen.queued_from[other] != NULL_TIME,
+        np.clip(seen.queued_from[other] - seen.asked[other] - behind, 0, between[far] - behind), 0,
+    )  # fmt: skip
+    up, clocks = _ways(seen, connections, near, other)
+    known = up != NULL_TIME
+    up = np.where(known, np.clip(up, 0, crossed), NULL_TIME)
+    down = np.where(known, crossed - up, NULL_TIME)
+
+    ids = np.unique(connections.id[np.unique(seen.conn[rows])])
+    place = np.searchsorted(ids, connections.id[seen.conn])
+    place = np.minimum(place, len(ids) - 1)
+    mine = ids[place] == connections.id[seen.conn]
+    told = np.bincount(place[rows[gone]], minlength=len(ids))
+    in_all = np.bincount(place[mine], minlength=len(ids))
+    measure = np.full(len(rows), len(rows), np.int64)
+    measure[kept] = np.arange(len(kept))
+    measure[gone] = GONE
+    of_use = measure < len(rows)
+    keys = keys_of(place[rows], seen.n[rows], seen.orphan[rows])[of_use]
+    order = np.argsort(keys)
+    names = np.array(connections.captures, object)[connections.capture]
+    ways = pa.Table.from_arrays(
+        [
+            *(pa.array(names[seen.conn[one]], TEXT) for one in (near, other)),
+            *(exchange_ids(connections.id[seen.conn[one]], seen.n[one], seen.orphan[one]) for one in (near, other)),
+            *(pa.array(one / 1e6, MS, mask=~known) for one in (up, down)),
+        ],
+        schema=WAYS,
+    )
+    return Sights(
+        ids, told, told == in_all, keys[order], measure[of_use][order], crossed + behind, queued, up, down,
+        _offsets_table(clocks, connections, seen.conn[near], up, down), ways,
+    )  # fmt: skip
 
 
-def _pairs(exchanges: pa.Table) -> list[_Pair]:
-    """Every two captures that share exchanges, with clocks aligned."""
-    captures = group(exchanges, ["capture"])
-    names = captures.keys["capture"].to_pylist()
-    if len(names) < 2:
-        return []
-    asked, answered = times(exchanges, "request_last_at"), times(exchanges, "response_first_at")
-    whole = (asked != NULL_TIME) & (answered != NULL_TIME)
-    same = group(exchanges, list(SAME)).code
+def _components(seen: Seen, connections: Connections, isn: Int64s) -> Int64s:
+    """By connection, the smallest row of those that are the same connection; -1 for those that are by themselves."""
+    named = np.flatnonzero((seen.end >= 0) & ~seen.orphan)
+    key = _mixed(seen.end & 0xFFFFFFFF, seen.correlation, seen.api, seen.size)[named]
+    order = np.lexsort((connections.capture[seen.conn[named]], key))
+    conn, key = seen.conn[named][order], key[order]
+    same = (key[1:] == key[:-1]) & (connections.capture[conn[1:]] != connections.capture[conn[:-1]])
+    pairs, counts = np.unique(np.stack([conn[:-1][same], conn[1:][same]]), axis=1, return_counts=True)
+    first, second = pairs
+    alike = np.ones(len(first), np.bool_)
+    for name in ENDPOINTS:
+        column = getattr(connections, name)
+        alike &= column[first] == column[second]
+    began = (isn[first] >= 0).all(axis=1) & (isn[first] == isn[second]).all(axis=1)
+    taken = alike | began | (counts >= LEAST)
+    first, second = first[taken], second[taken]
+    found = np.arange(len(connections), dtype=np.int64)
+    while (found[first] != found[second]).any():
+        least = np.minimum(found[first], found[second])
+        np.minimum.at(found, first, least)
+        np.minimum.at(found, second, least)
+    alone = np.ones(len(connections), np.bool_)
+    alone[first] = alone[second] = False
+    found[alone] = -1
+    return found
+
+
+def _groups(seen: Seen, rows: Int64s, component: Int64s) -> Int64s:
+    """A number for each exchange that several of these rows tell of, by row; -1 for rows by themselves. Where a capture
+    has only the response, its correlation id must tell."""
+    of = component[seen.conn[rows]]
+    named = (seen.end[rows] >= 0) & ~seen.orphan[rows]
+    exact = _mixed(of, seen.end[rows] & 0xFFFFFFFF, seen.correlation[rows], seen.api[rows])
+    exact = np.where(named, exact, np.arange(len(rows), dtype=np.uint64))
+    group = _codes(exact)
+    group = np.where(named, group, -1)
+    single = (group < 0) | (np.bincount(group[group >= 0], minlength=len(rows) + 1)[group] < 2)
+    left = np.flatnonzero(single)
+    by_id = _codes(_mixed(of[left], seen.correlation[rows[left]]))
+    count = np.bincount(by_id)
+    orphans = np.bincount(by_id, seen.orphan[rows[left]])
+    first, last = _extremes(by_id, seen.conn[rows[left]])
+    pair = (count == 2) & (orphans >= 1) & (first != last)
+    group[left] = np.where(pair[by_id], len(rows) + by_id, -1)
+    return group
+
+
+def _extremes(code: Int64s, values: Int64s) -> tuple[Int64s, Int64s]:
+    """By code, the least and the largest value."""
+    size = int(code.max(initial=-1)) + 1
+    least, most = np.full(size, np.iinfo(np.int64).max), np.full(size, np.iinfo(np.int64).min)
+    np.minimum.at(least, code, values)
+    np.maximum.at(most, code, values)
+    return least, most
+
+
+def _nearness(conn: Int64s, group: Int64s, between: Int64s, connections: Connections) -> Int64s:
+    """A rank of connections, by row of them: of sights of one, the nearest the client, where answers take longest, is
+    the least."""
+    code = _codes(group.astype(np.uint64))
+    whole = np.bincount(code, between < 0) == 0
+    counted = whole[code]
+    size = len(connections)
+    total = np.bincount(conn[counted], between[counted], minlength=size)
+    count = np.bincount(conn[counted], minlength=size)
+    lasted = np.where(count > 0, total / np.maximum(count, 1), -1)
+    used = np.unique(conn)
+    names = np.unique(np.array(connections.captures, object)[connections.capture[used]], return_inverse=True)[1]
+    order = np.lexsort((connections.id[used], names, -lasted[used]))
+    rank = np.zeros(size, np.int64)
+    rank[used[order]] = np.arange(len(used))
+    return rank
+
+
+def _first_of(group: Int64s, keys: tuple[Int64s | Flags, ...]) -> Int64s:
+    """Of each group the place of its first row by these keys, the last of which counts most; groups in order."""
+    order = np.lexsort((*keys, group))
+    first: Int64s = order[np.unique(group[order], return_index=True)[1]]
+    return first
+
+
+def _ways(seen: Seen, connections: Connections, near: Int64s, far: Int64s) -> tuple[Int64s, list[_Clocks]]:
+    """What each request took from the near sight to the far one, ns, and the clocks of each two captures."""
+    of, to = (connections.capture[seen.conn[one]].astype(np.int64) for one in (near, far))
+    low, high = np.minimum(of, to), np.maximum(of, to)
+    up = np.full(len(near), NULL_TIME, np.int64)
     found = []
-    for one, other in combinations(range(len(names)), 2):
-        rows = [_single(same, np.flatnonzero(whole & (captures.code == code))) for code in (one, other)]
-        shared, left, right = np.intersect1d(same[rows[0]], same[rows[1]], assume_unique=True, return_indices=True)
-        if len(shared) < LEAST:
+    for one, other in np.unique(np.stack([low, high]), axis=1).T.tolist():
+        rows = np.flatnonzero((low == one) & (high == other))
+        if one == other or len(rows) < LEAST:
             continue
-        a, b = rows[0][left], rows[1][right]
-        if np.median((answered[a] - asked[a]) - (answered[b] - asked[b])) < 0:
-            a, b, one, other = b, a, other, one
-        order = np.argsort(asked[a], kind="stable")
-        a, b = a[order], b[order]
-        at = (asked[a] - asked[a[0]]) / 1e6
-        up, down = (asked[b] - asked[a]) / 1e3, (answered[a] - answered[b]) / 1e3
-        theta, drift = _theta(at, up, down)
-        connections = len(pc.unique(exchanges["connection_id"].take(pa.array(a))))
-        found.append(_Pair(names[one], names[other], (a, b), at, up - theta, down + theta, theta, drift, connections))
-    return found
+        asked = seen.asked[far[rows]] - seen.asked[near[rows]]
+        answered = seen.answered[near[rows]] - seen.answered[far[rows]]
+        turned = of[rows] != one
+        at = np.where(turned, seen.asked[far[rows]], seen.asked[near[rows]])
+        theta, drift = _theta(at, np.where(turned, answered, asked), np.where(turned, asked, answered))
+        up[rows] = asked + np.where(turned, theta, -theta).astype(np.int64)
+        nearer = (other, one) if 2 * int(turned.sum()) > len(rows) else (one, other)
+        sign = 1 if nearer[0] == one else -1
+        begun = sign * float(theta[np.argmin(at)])
+        found.append(_Clocks(*nearer, rows, begun, sign * drift, float((asked + answered).min())))
+    return up, found
 
 
-def _single(same: Int64s, rows: Int64s) -> Int64s:
-    """The rows whose code no other of them has."""
-    _, places, counts = np.unique(same[rows], return_index=True, return_counts=True)
-    found: Int64s = rows[places[counts == 1]]
-    return found
-
-
-def _theta(at: Reals, up: Reals, down: Reals) -> tuple[Reals, float]:
-    """What the second clock shows more than the first at each exchange, ms, and how that changes, ppm."""
-    slopes = [_slope(at, up), _slope(at, -down, least=False)]
+def _theta(at: Int64s, there: Int64s, back: Int64s) -> tuple[Reals, float]:
+    """What the second clock shows more than the first at each exchange, ns, and how that changes, ppm: messages from
+    the first capture were seen `there` later by the second, those the other way `back` later by the first."""
+    seconds = (at - at.min()) / 1e9
+    slopes = [_slope(seconds, there.astype(np.float64)), _slope(seconds, -back.astype(np.float64), least=False)]
     slope = min(slopes, key=lambda one: one[1])[0]
-    sums = up + down
+    sums = there + back
     kept = sums <= np.quantile(sums, SMALLEST)
-    height = float(np.median((up - down)[kept] / 2 - slope * at[kept]))
-    return height + slope * at, slope * 1e3
+    height = float(np.median((there - back)[kept] / 2 - slope * seconds[kept]))
+    return height + slope * seconds, slope / 1e3
 
 
 def _slope(at: Reals, values: Reals, least: bool = True) -> tuple[float, float]:
-    """Slope (ms a second) of the line through the least values of each stretch of time, or the largest, and how far
-    they lie from it (mean, ms)."""
-    span = float(at[-1])
+    """Slope (ns a second) of the line through the least values of each stretch of time, or the largest, and how far
+    they lie from it (mean, ns)."""
+    span = float(at.max())
     if span < LEAST_SPAN_S:
         return 0.0, 0.0
     stretch = np.minimum((at / span * STRETCHES).astype(np.int64), STRETCHES - 1)
@@ -152,4 +283,31 @@ def _slope(at: Reals, values: Reals, least: bool = True) -> tuple[float, float]:
     return slope, float(np.mean(np.abs(rest - np.median(rest))))
 
 
-fills(By.CLOCKS, {"clock_offsets": SCHEMA.names})
+def _offsets_table(found: list[_Clocks], connections: Connections, conn: Int64s, up: Int64s, down: Int64s) -> pa.Table:
+    """The table `clock_offsets`; `conn`, `up` and `down` of all exchanges that were measured."""
+    made = [
+        (
+            connections.captures[one.first], connections.captures[one.second], len(np.unique(conn[one.rows])),
+            len(one.rows), -one.begun / 1e6, -one.drift, max(one.least, 0.0) / 2e6,
+            float(np.median(up[one.rows])) / 1e6, float(np.median(down[one.rows])) / 1e6,
+        )
+        for one in found
+    ]  # fmt: skip
+    return pa.Table.from_pylist([dict(zip(OFFSETS, row, strict=True)) for row in made], SCHEMAS["clock_offsets"])
+
+
+def _mixed(*columns: Int64s) -> Ids:
+    """A number of 64 bits for each row, the same for the same values (splitmix64)."""
+    found = np.zeros(len(columns[0]), np.uint64)
+    for column in columns:
+        found = found + np.uint64(0x9E3779B97F4A7C15) + column.astype(np.int64).view(np.uint64)
+        found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        found = (found ^ (found >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        found = found ^ (found >> np.uint64(31))
+    return found
+
+
+def _codes(values: Ids) -> Int64s:
+    """Distinct values as numbers from 0 on."""
+    found: Int64s = np.unique(values, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    return found

@@ -69,7 +69,6 @@ class Stage:
         self.budgets = By.BUDGET in wanted
         self.traffic = By.TRAFFIC in wanted
         self.commits = self.finds or By.COMMITS in wanted
-        self.clocks = By.CLOCKS in wanted
         self.holds_exchanges = self.finds or self.budgets or By.EXCHANGE_HOLDS in wanted
         self.holds = self.holds_exchanges or By.FETCH_HOLDS in wanted
         self.replicates = self.holds_exchanges or By.PRODUCE_HOLDS in wanted
@@ -87,7 +86,7 @@ class Stage:
     @property
     def idle(self) -> bool:
         """Nothing that was asked for concerns the analysis."""
-        parts = (self.follows, self.replicates, self.shares, self.commits, self.traffic, self.finds, self.clocks)
+        parts = (self.follows, self.replicates, self.shares, self.commits, self.traffic, self.finds)
         return not any(parts)
 
     @property
@@ -127,7 +126,6 @@ class Stage:
             (self.shares, readers.SHARES),
             (self.commits, readers.COMMITS),
             (self.finds, readers.FINDINGS),
-            (self.clocks, readers.CLOCKS),
             (self.budgets, readers.BUDGET),
             (self.budgets, readers.BUDGET_TOPICS),
             (self.traffic, readers.TOPIC_TRAFFIC),
@@ -281,10 +279,6 @@ class Stage:
             found, rest = self.feed(out, messages), self.finish()
             for name, part in rest.items():
                 out[name] = _both(found.get(name), part)
-        if self.clocks:
-            from kdissect.analysis.both_ends import clock_offsets
-
-            out["clock_offsets"] = clock_offsets(out["exchanges"])
         if self.budgets:
             from kdissect.analysis.budget import SUBJECTS, time_budget
 

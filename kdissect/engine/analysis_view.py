@@ -107,9 +107,11 @@ class Analysis:
         """Of captures that were given together, the exchanges that two of them saw, and what each way took between
         them, clocks aligned: rows of `kdissect.analysis.both_ends.WAYS`. How the clocks stand to each other is the
         table `clock_offsets`."""
-        from kdissect.analysis.both_ends import ways
+        from kdissect.analysis.both_ends import WAYS
 
-        return ways(self._capture.tables(readers.CLOCKS.tables)["exchanges"])
+        settings = self._capture._settings
+        found = settings.common.sights(self._capture._captures, settings)
+        return WAYS.empty_table() if found is None else found.ways
 
     def findings(self) -> pa.Table:
         """The table `findings`: sentences with their evidence, worst first."""

@@ -26,6 +26,7 @@ from kdissect.engine.inputs import CaptureFiles, Inputs, Packets, Segments
 from kdissect.engine.measures import measures
 from kdissect.engine.pipeline import Rows, Strand, completed, enter
 from kdissect.engine.readahead import Reading, jobs
+from kdissect.engine.sights.common import Common
 from kdissect.engine.timings import KAFKA, REST, TCP, Timings
 from kdissect.engine.watermark import NOTHING_YET, watermark
 from kdissect.kafka.exchanges.completed import Completed
@@ -66,6 +67,8 @@ class Settings:
     """Bytes of memory that a run for whole tables may take; None: as much as they need."""
     limited: Limited = field(default_factory=Limited)
     """What was left out for want of it, by all runs with these settings."""
+    common: Common = field(default_factory=Common)
+    """What several captures have in common."""
 
 
 class Run:
@@ -97,6 +100,7 @@ class Run:
 
     def begin(self) -> None:
         """What comes before the first block."""
+        self.books.builder.sights = self._settings.common.sights(self.books.captures, self._settings)
         if self._settings.selection:
             self.books.builder.selected = selected(self.books.captures, self._settings)
 

@@ -224,8 +224,6 @@ class Dataset(Mapping[str, "DataFrame"]):
             return self._findings()
         if name in analysing.SUMMED:
             return self._summed(name)
-        if name == "clock_offsets":
-            return self._clocks()
         if name == "producers":
             return self._producers()
         plain = partial(_plain, name=name, plan=self.plan, names=self.names)
@@ -368,11 +366,6 @@ class Dataset(Mapping[str, "DataFrame"]):
         rows = rows.unionByName(decoded.where(decoded["table"].isin(read))).repartition(1)
         make = partial(analysing.sum_up, name=name, plan=self.plan, names=self.names)
         return rows.mapInArrow(make, spark_schema(self._schema(name)))
-
-    def _clocks(self) -> DataFrame:
-        rows = self._decoded.where("table = 'exchanges'").repartition(1)
-        make = partial(analysing.clocks, plan=self.plan, names=self.names)
-        return rows.mapInArrow(make, spark_schema(self._schema("clock_offsets")))
 
     def _producers(self) -> DataFrame:
         sent = self._decoded.where(f"table = '{decoding.SENT}'").repartition(1)

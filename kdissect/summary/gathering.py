@@ -173,6 +173,7 @@ class Summarizer:
             findings=findings,
             findings_of=looked_at,
             quality=quality,
+            both_ends=self._rows("clock_offsets"),
             problems=problems,
             explained=explained,
             pace=self._pace.finish(),

@@ -171,6 +171,8 @@ class Summary:
     """Exchanges over time; None without any."""
     id_digits: int
     """How many digits of a connection id tell all connections of the capture apart (at least 4)."""
+    both_ends: list[dict[str, Any]] = dataclasses.field(default_factory=list)
+    """Rows of `clock_offsets`: captures that saw the same exchanges, each of which counts once here."""
     budget: dict[str, Any] | None = None
     """The row of `time_budget` of the client that most is wrong with (`spending`); None where nothing is, and of
     captures too large for it."""

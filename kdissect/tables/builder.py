@@ -47,6 +47,7 @@ from kdissect.tables.where import Filter
 
 if TYPE_CHECKING:
     from kdissect.tables.selection import Selected
+    from kdissect.tables.sights import Sights
 
 ROW = "_row"
 
@@ -80,6 +81,8 @@ class TableBuilder:
         self._recorder = Recorder(self.columns, reading or Reading(), self.topics)
         self.selected: Selected | None = None
         """Which exchanges and connections are wanted; None: all."""
+        self.sights: Sights | None = None
+        """Connections that several captures saw; None: there are none."""
         self.fed: Completed | None = None
         """The exchanges of the block fed last that are wanted."""
         self.keyed = False
@@ -106,6 +109,8 @@ class TableBuilder:
             self.clients.feed(block)
         if self.selected is not None:
             block = self.block(self.selected.of(block.done, block, self.topics.names()))
+        if self.sights is not None:
+            block = self.block(self.sights.of(block.done, block.connections))
         self.fed = block.done
         if "api_versions" in self.columns:
             self.offered.feed(block)
@@ -154,6 +159,7 @@ class TableBuilder:
         """A builder for other connections of the same work."""
         made = TableBuilder(connections, self.columns, self._recorder.reading)
         made.keyed = self.keyed
+        made.sights = self.sights
         return made
 
     def learn(self, other: TableBuilder) -> None:
@@ -208,6 +214,9 @@ class TableBuilder:
         for part in ours:
             np.add.at(connections.problems, part.conn[part.conn >= 0], 1)
         wanted = None if self.selected is None else self.selected.connections(connections)
+        if self.sights is not None:
+            kept = self.sights.connections(connections)
+            wanted = kept if wanted is None else wanted & kept
         for name in self.columns:
             if name == "connections":
                 for table in connections_tables(self.directory, self.clients, wanted):
@@ -220,6 +229,8 @@ class TableBuilder:
                 yield name, self.leaders.table(self.topics)
             elif name == "topics":
                 yield name, self.topics.table()
+            elif name == "clock_offsets":
+                yield name, SCHEMAS[name].empty_table() if self.sights is None else self.sights.offsets
             elif name == "capture_quality":
                 yield name, qualities.capture_quality(quality)
             elif name == "problems":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from kdissect.kafka.exchanges.completed import NETWORK_KINDS, NO_CODE
+from kdissect.kafka.exchanges.completed import NETWORK_KINDS, NO_CODE, NULL_TIME, Ints
 from kdissect.tables.apinames import api_column, error_column
 from kdissect.tables.declaration.model import CODE, FLAG, MS, TIME_KEY
 from kdissect.tables.identity import dictionary
@@ -62,6 +62,8 @@ def exchanges(block: Block) -> Rows:
         "response_resent_ms": lambda: milliseconds(done.response_resent, done.response_resent >= 0),
         "think_ms": lambda: milliseconds(done.think, done.think >= 0),
         "network_kind": lambda: dictionary(np.where(block.parts.told, done.network_kind, -1), NETWORK_KINDS),
+        "network_up_ms": lambda: between_sights(done.network_up, len(block)),
+        "network_down_ms": lambda: between_sights(done.network_down, len(block)),
         "abandoned": lambda: optional(done.abandoned > 0, done.abandoned >= 0, FLAG),
         "throttle_ms": lambda: optional(np.asarray(done.throttle_ms), done.throttle_ms >= 0, MS),
         "request_bytes": lambda: count(done.request_bytes),
@@ -77,6 +79,11 @@ def exchanges(block: Block) -> Rows:
         **block.key_columns(),
     }
     return columns, len(block)
+
+
+def between_sights(ns: Ints | None, rows: int) -> pa.Array:
+    """Milliseconds between two capture points, null where not known."""
+    return pa.nulls(rows, MS) if ns is None else milliseconds(ns, ns != NULL_TIME)
 
 
 def error_codes(block: Block) -> tuple[Int64s, np.ndarray]:

@@ -28,6 +28,7 @@ from kdissect.tables.leaders import leader_columns
 from kdissect.tables.makers import BLOCK_MAKERS, Probe, complete, fills, nothing
 from kdissect.tables.quality import problem_columns
 from kdissect.tables.recordsets import OF_A_SET
+from kdissect.tables.sights import OFFSETS
 from kdissect.tables.topics import topic_columns
 from kdissect.tables.versions import COLUMNS
 
@@ -50,7 +51,7 @@ def _hold_against_the_declaration() -> None:
     fills(By.SENT, {"producers": producers.SCHEMA.names})
     fills(By.LEARNED, {
         "api_versions": COLUMNS, "topics": topic_columns([]), "leaders": leader_columns([]),
-        "capture_quality": Quality.__slots__,
+        "capture_quality": Quality.__slots__, "clock_offsets": OFFSETS,
     })  # fmt: skip
     complete()
 

@@ -230,7 +230,7 @@ class Selected:
         if self.wish.topics:
             keep &= self._topics(done, block, names)
         self._kept[conn[keep]] = True
-        return done if keep.all() else _only(done, np.flatnonzero(keep))
+        return done if keep.all() else only(done, np.flatnonzero(keep))
 
     def connections(self, table: Connections) -> Flags:
         """The connections that are wanted: between the right ends, and, where client ids or topics decide, those of
@@ -292,14 +292,14 @@ def _matches(wanted: Sequence[Address], high: Int64s, low: Int64s, port: npt.NDA
     return keep
 
 
-def _only(done: Completed, rows: Int64s) -> Completed:
+def only(done: Completed, rows: Int64s) -> Completed:
     """Some rows of a `Completed`."""
     place = np.full(len(done), -1, np.int64)
     place[rows] = np.arange(len(rows))
     columns = {
         name: getattr(done, name)[rows]
         for name in Completed.__dataclass_fields__
-        if name not in ("client_ids", "messages", "data")
+        if name not in ("client_ids", "messages", "data") and getattr(done, name) is not None
     }
     messages = {}
     for kind, message in done.messages.items():

@@ -1,67 +1,166 @@
-"""Exchanges that two captures saw: what each way took, and how the clocks stand, on a recording of both ends."""
+"""Captures that saw the same connections are one: each exchange once, what each way took, how the clocks stand, on a
+recording of both ends."""
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 import zstandard
 
 import kdissect
-from kdissect.analysis.both_ends import clock_offsets, ways
+from kdissect.tables.declaration import TABLES
 from tests.analysis.read import CAPTURES
 
 CLIENT, BROKER = (CAPTURES / "stories" / f"net_delay_{end}.pcap.zst" for end in ("client", "broker"))
 DELAYED_AT = datetime(2026, 11, 22, 1, 10, 20, 205_000, tzinfo=UTC)
 """When the way to the broker took 80 ms more, and a moment for what was under way."""
+PARTS = ["request_transfer_ms", "network_ms", "queued_ms", "broker_ms", "response_transfer_ms"]
 
 
-def with_clock(source: Path, target: Path, ms: float, ppm: float) -> Path:
-    """The same capture by a clock that shows so much more, and runs so much faster."""
-    data = bytearray(zstandard.ZstdDecompressor().stream_reader(source.read_bytes()).read())
+def plain(source: Path) -> bytearray:
+    data = source.read_bytes()
+    return bytearray(zstandard.ZstdDecompressor().stream_reader(data).read() if source.suffix == ".zst" else data)
+
+
+def changed(source: Path, target: Path, change: Callable[[int, bytearray, int, int], int]) -> Path:
+    """The same capture with other packets: `change` gets a packet's time (ns), the file, and where the packet lies, and
+    gives its time."""
+    data = plain(source)
     tick = 1 if data[:4] == b"\x4d\x3c\xb2\xa1" else 1000
-    at, first = 24, None
+    at = 24
     while at < len(data):
         seconds, part, size = struct.unpack_from("<III", data, at)
-        now = seconds * 10**9 + part * tick
-        first = now if first is None else first
-        now += int(ms * 1e6 + (now - first) * ppm / 1e6)
+        now = change(seconds * 10**9 + part * tick, data, at + 16, size)
         struct.pack_into("<II", data, at, now // 10**9, now % 10**9 // tick)
         at += 16 + size
     target.write_bytes(data)
     return target
 
 
+def with_clock(source: Path, target: Path, ms: float, ppm: float) -> Path:
+    """The same capture by a clock that shows so much more, and runs so much faster."""
+    first: list[int] = []
+
+    def change(now: int, data: bytearray, at: int, size: int) -> int:
+        first.append(now) if not first else None
+        return now + int(ms * 1e6 + (now - first[0]) * ppm / 1e6)
+
+    return changed(source, target, change)
+
+
+def translated(source: Path, target: Path) -> Path:
+    """The same capture behind NAT: the client's address and ports are others (checksums are not looked at)."""
+
+    def change(now: int, data: bytearray, at: int, size: int) -> int:
+        ip = at + 14
+        for address, port in ((ip + 12, ip + 20), (ip + 16, ip + 22)):
+            if data[address : address + 4] == bytes([10, 55, 1, 2]):
+                data[address : address + 4] = bytes([192, 168, 7, 9])
+                struct.pack_into(">H", data, port, struct.unpack_from(">H", data, port)[0] ^ 0x1234)
+        return now
+
+    return changed(source, target, change)
+
+
+def column(table: pa.Table, name: str) -> Any:
+    return table[name].to_numpy(zero_copy_only=False)
+
+
+@pytest.fixture(scope="module")
+def alone() -> dict[str, pa.Table]:
+    return kdissect.open(CLIENT).tables(["exchanges", "connections", "fetches", "produces"])
+
+
 @pytest.mark.parametrize(("ms", "ppm"), [(0.0, 0.0), (37.0, 50.0)])
-def test_both_ends_of_a_wire_whose_way_up_became_slow(tmp_path: Path, ms: float, ppm: float) -> None:
+def test_both_ends_of_a_wire_whose_way_up_became_slow(
+    tmp_path: Path, alone: dict[str, pa.Table], ms: float, ppm: float
+) -> None:
     broker = with_clock(BROKER, tmp_path / "broker.pcap", ms, ppm)
     capture = kdissect.open([broker, CLIENT])
-    (row,) = capture.table("clock_offsets").to_pylist()
+    found = capture.tables(["exchanges", "connections", "fetches", "produces", "clock_offsets"])
+    (row,) = found["clock_offsets"].to_pylist()
     assert (row["first"], row["second"]) == ("net_delay_client.pcap.zst", "broker.pcap")
     assert row["offset_ms"] == pytest.approx(-ms, abs=0.2)
     assert row["drift_ppm"] == pytest.approx(-ppm, abs=10)
     assert 0 <= row["uncertainty_ms"] < 0.3
-    found = capture.analysis.both_ends()
-    assert found.num_rows == row["exchanges"] > 1200
-    begun = capture.table("exchanges", ["exchange_id", "request_first_at"])
-    at = dict(zip(*(column.to_pylist() for column in begun.columns), strict=True))
-    late = np.array([at[name] > DELAYED_AT for name in found["first_exchange_id"].to_pylist()])
-    assert np.median(np.asarray(found["network_up_ms"])[late]) == pytest.approx(80.2, abs=0.5)
-    assert 0.3 <= np.median(np.asarray(found["network_down_ms"])[late]) <= 0.5
-    assert np.median(np.asarray(found["network_up_ms"])[~late]) < 0.5
-    assert len(set(found["first_exchange_id"].to_pylist())) == found.num_rows
+    for name, table in alone.items():  # no row twice, and each as the client's file has it
+        ids = next(one for one in ("exchange_id", "connection_id") if one in table.column_names)
+        assert sorted(found[name][ids].to_pylist()) == sorted(table[ids].to_pylist()), name
+    exchanges = found["exchanges"]
+    assert exchanges["latency_ms"].equals(alone["exchanges"]["latency_ms"])
+    assert set(exchanges["network_kind"].to_pylist()) == {"both_ends"}
+    late = np.array([at > DELAYED_AT for at in exchanges["request_first_at"].to_pylist()])
+    up, down = column(exchanges, "network_up_ms"), column(exchanges, "network_down_ms")
+    assert np.median(up[late]) == pytest.approx(80.2, abs=0.5)
+    assert 0.3 <= np.median(down[late]) <= 0.5
+    assert np.median(up[~late]) < 0.5
+    parts = np.sum([np.nan_to_num(column(exchanges, name)) for name in PARTS], axis=0)
+    assert np.abs(parts - column(exchanges, "latency_ms")).max() < 0.002
+    assert min(np.nanmin(column(exchanges, name)) for name in PARTS) >= 0
+    at_the_broker = kdissect.open(broker).table("exchanges", ["client_port", "correlation_id", "broker_ms"])
+    key = [column(exchanges, "client_port").astype(np.int64) * 2**32 + column(exchanges, "correlation_id")]
+    key.append(column(at_the_broker, "client_port").astype(np.int64) * 2**32 + column(at_the_broker, "correlation_id"))
+    _, mine, theirs = np.intersect1d(*key, return_indices=True)
+    off = np.abs(column(exchanges, "broker_ms")[mine] - column(at_the_broker, "broker_ms")[theirs])
+    assert len(mine) > 1200
+    assert np.quantile(off, 0.95) < 0.2
+    ways = capture.analysis.both_ends()
+    assert ways.num_rows == len(set(ways["first_exchange_id"].to_pylist())) == exchanges.num_rows
+
+
+def test_behind_nat(tmp_path: Path, alone: dict[str, pa.Table]) -> None:
+    """Other addresses and ports, the same sequence numbers."""
+    outside = translated(CLIENT, tmp_path / "inside.pcap")
+    found = kdissect.open([outside, BROKER]).tables(["exchanges", "clock_offsets"])
+    assert found["exchanges"].num_rows == alone["exchanges"].num_rows
+    assert set(found["exchanges"]["capture"].to_pylist()) == {"inside.pcap"}
+    assert found["clock_offsets"]["connections"].to_pylist() == [alone["connections"].num_rows]
+
+
+def test_one_capture_began_later_and_ended_earlier(tmp_path: Path, alone: dict[str, pa.Table]) -> None:
+    """What one has not is told by the other: each exchange once, whole where any capture has it whole."""
+    times = sorted(at for at in alone["exchanges"]["request_first_at"].to_pylist())
+    begin, end = times[300], times[900]
+    part = tmp_path / "part.pcap"
+    kdissect.open(CLIENT).cut(part, start=begin, end=end)
+    for other, least in ((BROKER, 1), (CLIENT, 0)):
+        found = kdissect.open([part, other]).table("exchanges", ["capture", "status", "client_port", "correlation_id"])
+        keys = list(zip(*(found[name].to_pylist() for name in ("client_port", "correlation_id")), strict=True))
+        assert len(keys) == len(set(keys)) == alone["exchanges"].num_rows
+        assert set(found["status"].to_pylist()) == set(alone["exchanges"]["status"].to_pylist())
+        assert len(set(found["capture"].to_pylist())) >= 1 + least
+
+
+def test_a_copy_is_the_same_capture(tmp_path: Path) -> None:
+    """Every table has what one of the two has by itself."""
+    source = CAPTURES / "base_short.pcap"
+    (tmp_path / "copy.pcap").write_bytes(source.read_bytes())
+    names = [name for name in TABLES if name not in ("capture_quality", "clock_offsets", "records", "findings")]
+    one = kdissect.open(source).tables(names)
+    both = kdissect.open([source, tmp_path / "copy.pcap"]).tables(names)
+    for name in names:
+        if name not in ("api_versions", "topics", "leaders", "problems"):
+            assert both[name].num_rows == one[name].num_rows, name
+    assert (
+        both["exchanges"]
+        .drop_columns(["network_kind", "network_up_ms", "network_down_ms"])
+        .equals(one["exchanges"].drop_columns(["network_kind", "network_up_ms", "network_down_ms"]))
+    )
 
 
 def test_captures_that_share_nothing_and_one_capture() -> None:
-    columns = ["exchange_id", "capture", "connection_id", "client_ip", "client_port", "broker_ip", "broker_port",
-               "api_key", "correlation_id", "request_bytes", "response_bytes", "request_last_at",
-               "response_first_at"]  # fmt: skip
-    apart = kdissect.open([CAPTURES / "base_tiny.pcap", CAPTURES / "raw_reuse.pcap"]).table("exchanges", columns)
-    alone = kdissect.open(CAPTURES / "base_tiny.pcap").table("exchanges", columns)
-    for table in (apart, alone, alone.slice(0, 0)):
-        assert clock_offsets(table).num_rows == ways(table).num_rows == 0
-    assert isinstance(ways(alone), pa.Table)
+    apart = kdissect.open([CAPTURES / "base_tiny.pcap", CAPTURES / "raw_reuse.pcap"])
+    for capture in (apart, kdissect.open(CAPTURES / "base_tiny.pcap")):
+        assert capture.table("clock_offsets").num_rows == capture.analysis.both_ends().num_rows == 0
+    rows = [kdissect.open(CAPTURES / f"{name}.pcap").table("exchanges").num_rows for name in ("base_tiny", "raw_reuse")]
+    found = apart.table("exchanges")
+    assert found.num_rows == sum(rows)
+    assert pc.all(pc.is_null(found["network_up_ms"])).as_py()

@@ -152,6 +152,24 @@ def budget(summary: Summary, target: Sequence[str], width: int) -> Block:
     return Block([*sentence(f"{said}.", width, 0), *command], [], 0)
 
 
+def both_ends(summary: Summary, width: int) -> list[Text]:
+    """Which captures saw the same exchanges, what the ways between them took, and how their clocks stand."""
+    if not summary.both_ends:
+        return []
+    row = max(summary.both_ends, key=lambda one: one["exchanges"])
+    first, second = (fit(visible(row[name]), NAMED) for name in ("first", "second"))
+    offset = -row["offset_ms"]
+    clock = f"{words.milliseconds(abs(offset))} {'ahead' if offset > 0 else 'behind'}"
+    said = (
+        f"Both ends: {words.number_of(row['exchanges'], 'exchange')} seen by {first} (nearer the client) and {second}, "
+        f"each told once: {words.milliseconds(row['up_ms'])} up, {words.milliseconds(row['down_ms'])} down; the "
+        f"second's clock is {clock} (to {words.milliseconds(row['uncertainty_ms'])})."
+    )
+    others = len(summary.both_ends) - 1
+    more = f" --table clock_offsets has {words.number_of(others, 'other pair')}." if others else ""
+    return sentence(said + more, width, 0)
+
+
 def unread(summary: Summary) -> str:
     """Why errors and findings are unknown, where most answers could not be read; else nothing."""
     sealed = summary.protocols.get("tls", 0)

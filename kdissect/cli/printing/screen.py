@@ -172,4 +172,4 @@ def _header(summary: Summary, width: int, local: bool) -> list[Text]:
         words.number_of(summary.exchanges, "exchange"),
     ]
     lines += blocks.sentence(", ".join(fact for fact in facts if fact), width, 0)
-    return lines
+    return lines + blocks.both_ends(summary, width)

@@ -249,6 +249,7 @@ def _request_columns(exchange: Exchange, request: Request) -> None:
     exchange.client = request.client
     exchange.in_flight = request.in_flight
     exchange.think = request.think
+    exchange.end = request.end
 
 
 @part
@@ -260,6 +261,7 @@ def _no_request(exchange: Exchange, n: Int, correlation: Int, status: Int) -> No
     exchange.correlation = correlation
     exchange.client = -1
     exchange.in_flight = -1
+    exchange.end = -1
     exchange.status = status
 
 

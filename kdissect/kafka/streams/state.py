@@ -117,6 +117,8 @@ class Exchange:
     """What the client took until the request, ns, -1 unknown."""
     abandoned: int
     """1 when the client had closed before the answer, -1 without an answer."""
+    end: int
+    """Stream position behind the request, whose low 32 bits are its sequence number; -1 without one."""
     request: Frame
     response: Frame
 

@@ -14,7 +14,6 @@ from itertools import groupby
 
 import pyarrow as pa
 
-from kdissect.analysis.both_ends import clock_offsets
 from kdissect.analysis.budget import SUBJECTS, time_budget
 from kdissect.analysis.committed_lag import settle
 from kdissect.analysis.findings import findings, limits, told_of
@@ -223,14 +222,6 @@ def commit(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Itera
     if COMMITS in tables:
         none = {name: SCHEMAS[name].empty_table() for name in readers.COMMITS.tables}
         yield from _pieces(COMMITS, settle({**none, **tables}))
-
-
-def clocks(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:
-    """Staged rows of `exchanges`, all of them, to rows of `clock_offsets`."""
-    pieces = _resolved(batches, plan, names).get("exchanges")
-    exchanges = order("exchanges", _joined(pieces)) if pieces else SCHEMAS["exchanges"].empty_table()
-    schema = SCHEMAS["clock_offsets"].remove_metadata()
-    yield from shown(clock_offsets(exchanges), schema).select(plan.tables["clock_offsets"]).to_batches()
 
 
 def follow(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:

@@ -197,8 +197,16 @@ EXCHANGES = table(
         "network_kind",
         TEXT,
         "How network_ms was found: handshake, ack (of acknowledgements), bound (at most), proven (acknowledgements "
-        "later than any host delays them), resent, silence (nothing was acknowledged for longer), both_ends.",
+        "later than any host delays them), resent, silence (nothing was acknowledged for longer), both_ends (measured: "
+        "captures of both ends were given together).",
     ),
+    Column(
+        "network_up_ms",
+        MS,
+        "What the request took from one capture point to the other, clocks aligned, where captures of both ends were "
+        "given together; else null.",
+    ),
+    Column("network_down_ms", MS, "The same of the response, on its way back."),
     Column("throttle_ms", MS, "ThrottleTimeMs of the response; null where the version has none."),
     Column(
         "hold",

@@ -43,7 +43,7 @@ TIME_BUDGET = table(
 
 CLOCK_OFFSETS = table(
     "clock_offsets",
-    "pair of captures that saw the same exchanges (both of them have rows of these)",
+    "pair of captures that were given together and saw the same exchanges",
     Column("first", TEXT, "The capture nearer the client."),
     Column("second", TEXT, "The other one."),
     Column("connections", COUNT, "Connections that both saw."),
@@ -58,7 +58,7 @@ CLOCK_OFFSETS = table(
     ),
     Column("up_ms", MS, "Median of what requests took from the first to the second, clocks aligned."),
     Column("down_ms", MS, "Median of what responses took back."),
-    made=By.CLOCKS,
+    made=By.LEARNED,
     key=(),
     on_request=True,
 )

@@ -81,8 +81,6 @@ class By(StrEnum):
     """The analysis: the same of every exchange that may wait."""
     SHARES = "share sessions"
     """The analysis: share sessions."""
-    CLOCKS = "clocks"
-    """The analysis: captures that saw the same exchanges, which needs every row."""
     BUDGET = "time budget"
     """The analysis: where the time of each subject went, which needs every row."""
     TRAFFIC = "topic traffic"
@@ -108,7 +106,7 @@ class By(StrEnum):
     @property
     def needs_everything(self) -> bool:
         """The part of the analysis that looks at all rows together."""
-        return self in (By.CLOCKS, By.BUDGET, By.TRAFFIC, By.FINDINGS)
+        return self in (By.BUDGET, By.TRAFFIC, By.FINDINGS)
 
 
 class Gathering(StrEnum):

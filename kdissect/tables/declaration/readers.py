@@ -168,6 +168,7 @@ FIRST_SCREEN = reader(
     fetch_sessions="broker opened_at closed_at first_epoch requests end_reason",
     findings="*",
     capture_quality="capture file measure value text",
+    clock_offsets="*",
     problems="kind bytes detail at exchange_id connection_id",
 )
 LIVE = reader(
@@ -199,6 +200,7 @@ REPORT = reader(
     api_versions="*",
     findings="*",
     capture_quality="*",
+    clock_offsets="*",
     problems=" ".join((*FIRST_SCREEN.tables["problems"], "file", "frame")),
 )
 """None of it holds keys or values of records, or credentials."""
@@ -227,11 +229,6 @@ BUDGET = reader(
 )
 BUDGET_TOPICS = reader(
     "time budgets of topics", fetch_partitions="exchange_id topic", produce_partitions="exchange_id topic"
-)
-CLOCKS = reader(
-    "clocks of captures that saw the same exchanges",
-    exchanges="exchange_id capture connection_id client_ip client_port broker_ip broker_port api_key correlation_id "
-    "request_bytes response_bytes request_last_at response_first_at",
 )
 MATCHING = reader(
     "comparing two captures, besides latency",

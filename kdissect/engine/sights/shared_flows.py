@@ -1,0 +1,87 @@
+"""Which flows several captures have: a pass over their packets' headers, before any stream is put together.
+
+A flow is the same by its 4-tuple; behind NAT by the two initial sequence numbers that a SYN-ACK holds, or by the
+sequence numbers and sizes of some of its segments. What is told here is only worth a closer look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import numpy.typing as npt
+
+from kdissect.capture import CaptureSet
+from kdissect.engine.readahead import Reading, jobs
+from kdissect.engine.run import Settings
+from kdissect.engine.timings import Timings
+from kdissect.net.scanner import Scanner
+from kdissect.net.segment import ACK, ACK_FLAG, FLAGS, FLOW, SEQ, SYN, WIRE
+
+Words = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
+
+SAMPLED = 63
+"""Of this many and one sequence numbers one is kept, the same ones in every capture."""
+MOST = 1 << 20
+"""Marks kept of a capture: 16 MB."""
+
+
+def hashes(rows: Words) -> Hashes:
+    """A number for each row that tells it from others (splitmix64)."""
+    found = np.zeros(len(rows), np.uint64)
+    for column in rows.T:
+        found = found + np.uint64(0x9E3779B97F4A7C15) + column.astype(np.int64).view(np.uint64)
+        found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        found = (found ^ (found >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        found = found ^ (found >> np.uint64(31))
+    return found
+
+
+def shared_flows(captures: Sequence[CaptureSet], settings: Settings) -> list[Hashes]:
+    """By capture, the flows that another one may have too: hashes of their rows in the scanner's table, ascending."""
+    flows, marks = zip(*(_looked_at(capture, settings) for capture in captures), strict=True)
+    shared = [np.zeros(0, np.uint64) for _ in captures]
+    for one, other in combinations(range(len(captures)), 2):
+        same = np.intersect1d(flows[one], flows[other])
+        marked = np.intersect1d(marks[one][0], marks[other][0])
+        for place in (one, other):
+            mark, flow = marks[place]
+            shared[place] = np.unique(np.concatenate([shared[place], same, flow[np.isin(mark, marked)]]))
+    return shared
+
+
+def _looked_at(capture: CaptureSet, settings: Settings) -> tuple[Hashes, tuple[Hashes, Hashes]]:
+    """Flows with payload, and marks of segments with the flows that they are of."""
+    quiet = replace(settings, progress=None, timings=Timings())
+    window, scanner = capture.window(), Scanner(capture, settings.after, settings.before)
+    carrying = np.zeros(1024, np.bool_)
+    marks: list[Words] = []
+    count = 0
+    with Reading(capture, window, scanner, quiet, jobs(quiet, capture) > 1) as reading:
+        for segments in reading:
+            flows = len(scanner.flows)
+            if flows > len(carrying):
+                carrying = np.concatenate([carrying, np.zeros(2 * flows - len(carrying), np.bool_)])
+            rows = segments[:, [FLOW, FLAGS, SEQ, ACK, WIRE]]
+            reading.go_on()
+            carrying[rows[rows[:, 4] > 0, 0] >> 1] = True
+            if count < MOST:
+                marks.append(_marks(rows))
+                count += len(marks[-1])
+    table = hashes(scanner.flows)
+    found = np.concatenate(marks) if marks else np.zeros((0, 3), np.int64)
+    return table[carrying[: len(table)]], (hashes(found[:, :2]), table[found[:, 2]])
+
+
+def _marks(rows: Words) -> Words:
+    """Two numbers that tell a segment from others, and its flow, of SYN-ACKs and a sample of those with payload."""
+    flow, flags, seq, ack, wire = rows.T
+    both = SYN | ACK_FLAG
+    opened = np.flatnonzero(flags & both == both)
+    sent = np.flatnonzero((wire > 0) & (flags & SYN == 0))
+    sent = sent[hashes(seq[sent, None]) & np.uint64(SAMPLED) == 0]
+    begun = np.stack([ack[opened] - 1 & 0xFFFFFFFF, seq[opened], flow[opened] >> 1], axis=1)
+    return np.concatenate([begun, np.stack([-wire[sent], seq[sent], flow[sent] >> 1], axis=1)])
