@@ -141,7 +141,8 @@ def test_there_are_enough_healthy_ones() -> None:
 ABOUT_NO_ERROR = ("capture_one_way", "slow_requests", "slow_fetches", "broker_stalled", "client_paused")
 """They may select rows with errors, and do not speak of them."""
 SOME = (*JUDGED, "k4_fetch_sessions_raw", "sweep_0110", "sweep_391_kraft", "sweep_440_kraft", "raw_sessions", "base",
-        "era_3_9_1_kraft", "field_snap96", "field_to_broker", "field_midstream", "raw_cuts")  # fmt: skip
+        "era_3_9_1_kraft", "field_snap96", "field_to_broker", "field_midstream", "raw_cuts",
+        *(f"rules/{path.name.split('.')[0]}" for path in sorted((CAPTURES / "rules").iterdir())))  # fmt: skip
 
 
 NO_CAPTURES = {"field_empty", "field_half_header", "field_wrong_magic"}
@@ -328,6 +329,16 @@ def _beside(one: dict[str, Any], tables: dict[str, pa.Table]) -> tuple[set[float
         some = [group for n in range(1, len(long) + 1) for group in combinations(long, n)]  # those after records
         plain = {len(group) for group in some}
         times = {_span(evidence(tables, one)), *(sum(group) for group in some), *long}
+    elif one["id"] == "empty_polling":
+        shown = evidence(tables, one)
+        at = shown["requested_at"].cast(pa.int64()).to_pylist()
+        plain |= {round(shown.num_rows / ((max(at) - min(at)) / 1e6))}
+        times |= {float(pc.max(shown["max_wait_ms"]).as_py())}
+    elif one["id"] in ("sessions_never_reused", "sessions_left_open"):
+        rows = tables["fetches"].filter(pc.equal(tables["fetches"]["client_id"].cast(pa.string()), one["client_id"]))
+        plain.add(sum((row["request_session_id"] != 0 and row["request_kind"] in ("replace", "close"))
+                      or (row["request_kind"] == "incremental" and row["session_outcome"] == "closed")
+                      for row in rows.to_pylist() if row["broker"] == one["broker"]))  # fmt: skip
     elif one["id"] == "tiny_batches":
         shown = evidence(tables, one)
         at = shown["sent_at"].cast(pa.int64()).to_pylist()

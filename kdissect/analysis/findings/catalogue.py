@@ -25,7 +25,7 @@ class Kind:
     cannot: str
     """What it cannot tell."""
     example: str
-    """A recording that has it, empty where none of this repository does."""
+    """A recording that has it."""
     starts: bool = False
     """It sets other things off."""
 
@@ -61,7 +61,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             "Fetches that took `--slow` (1 s) or more beyond the wait that they agreed to. Medium from 10 s in all on.",
             "`fetches` (excess_ms)",
             "Fetches whose excess is unknown do not count; nothing is said of them.",
-            "",
+            "stories/slow_broker",
         ),
         "connections_refused": Kind(
             "broker",
@@ -80,7 +80,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             "A TLS connection to a port on which others speak plaintext Kafka.",
             "`connections` (protocol, tls)",
             "Nothing.",
-            "",
+            "rules/tls",
         ),
         "plaintext_to_tls": Kind(
             "settings",
@@ -88,7 +88,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             "A plaintext Kafka connection that was answered by a TLS alert.",
             "`connections` (tls)",
             "Nothing.",
-            "",
+            "rules/tls",
         ),
         "login_failed": Kind(
             "security",
@@ -96,7 +96,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             "An answer with UNSUPPORTED_SASL_MECHANISM, ILLEGAL_SASL_STATE or SASL_AUTHENTICATION_FAILED.",
             "`exchanges` (error)",
             "Which part of the credentials is wrong. A broker that closes without an answer is not seen.",
-            "sweep_231",
+            "rules/login",
         ),
         "not_authorized": Kind(
             "security",
@@ -104,7 +104,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             "An answer with an AUTHORIZATION_FAILED error.",
             "`exchanges` (error)",
             "Which resource, where the answer names none.",
-            "",
+            "rules/permission",
         ),
         "throttled_client": Kind(
             "settings",
@@ -135,7 +135,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             "second for a second at least, each within 10 ms, nine of ten of all.",
             "`fetches` (record_bytes, latency_ms, max_wait_ms)",
             "Nothing.",
-            "",
+            "rules/polling",
         ),
         "limited_by_max_bytes": Kind(
             "settings",
@@ -160,7 +160,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             "five steps.",
             "`fetch_partitions` (lag), `fetches` (client_id)",
             "How far the group has committed; see `offset_commits`.",
-            "",
+            "rules/lagging",
         ),
         "held_back_by_transaction": Kind(
             "client",
@@ -177,7 +177,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             "Answers with INVALID_PRODUCER_EPOCH, PRODUCER_FENCED or TRANSACTION_COORDINATOR_FENCED.",
             "`exchanges` (error), `producer_ids`",
             "The other instance, where its InitProducerId is not in the capture.",
-            "era_2_8_2",
+            "rules/twins",
             starts=True,
         ),
         "transaction_timed_out": Kind(
@@ -196,7 +196,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             "Batches with a producer epoch below one that was used before.",
             "`producers` (sequence)",
             "Who the other instance is.",
-            "",
+            "rules/twins",
         ),
         "batches_sent_again": Kind(
             "unknown",
@@ -212,7 +212,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             "Answers with UNSUPPORTED_VERSION. Info of ApiVersions: newer clients ask older brokers so by design.",
             "`exchanges` (error)",
             "Nothing.",
-            "zoo_franz_go",
+            "k4_list_offsets_raw",
         ),
         "passing_error": Kind(
             "unknown",
@@ -247,7 +247,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             "without the member. Info of LeaveGroup alone.",
             "`exchanges` (error, client_id)",
             "Why the member was late.",
-            "sweep_0110",
+            "rules/suspended",
         ),
         "offset_out_of_range": Kind(
             "client",
@@ -349,7 +349,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             "or more, at four of five steps.",
             "`offset_commits` (lag)",
             "Whether it reads further than it commits: see `growing_lag`.",
-            "",
+            "rules/lagging",
         ),
         "requests_cut_off": Kind(
             "unknown",
@@ -358,7 +358,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             "so.",
             "`exchanges` (status), `connections` (end_reason)",
             "Whether the broker had worked on them.",
-            "raw_errors",
+            "rules/tls",
         ),
         "login_cut_off": Kind(
             "security",
@@ -367,7 +367,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             "The connection ended, and SaslHandshake or SaslAuthenticate had no answer.",
             "`exchanges` (status), `connections` (end_reason)",
             "Why.",
-            "",
+            "rules/login",
         ),
         "several_addresses": Kind(
             "client",
@@ -375,7 +375,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             "Kafka connections with one client id from two addresses or more.",
             "`connections` (client_id, client_ip)",
             "Whether they are several processes or one that moved.",
-            "",
+            "rules/addresses",
         ),
         "capture_cut_short": Kind(
             "capture",
@@ -448,7 +448,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             "that were sent again and were needed. Medium from 1 s in all on.",
             "`exchanges` (request_resent_ms, response_resent_ms), `connections` (lost_segments, packets, exchanges)",
             "Where they were lost. What was sent again in vain counts among the segments only.",
-            "",
+            "rules/loss",
         ),
         "requests_given_up": Kind(
             "client",
@@ -501,7 +501,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             "offset is divisible by 32.",
             "`record_batches` (magic, base_offset, last_offset), `fetches` (client_id)",
             "What it costs the broker, and how much was converted in all.",
-            "",
+            "downconv_282",
         ),
         "group_rebalances": Kind(
             "client",
@@ -510,7 +510,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             "A member was let into its group five times or more.",
             "`exchanges` (JoinGroup: request_first_at)",
             "What set each off.",
-            "",
+            "sweep_0110",
             starts=True,
         ),
         "member_left": Kind(
@@ -525,12 +525,13 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
         "member_thrown_out": Kind(
             "client",
             "See why it stood still (garbage collection, a suspended host); session.timeout.ms is what a group waits.",
-            "A heartbeat was answered with ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID or FENCED_MEMBER_EPOCH, and the last "
+            "A heartbeat or a commit was answered with ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID or FENCED_MEMBER_EPOCH, "
+            "and the last "
             "heartbeat, JoinGroup or SyncGroup of that connection was sent 6 s or more before it.",
             "`exchanges` (request_first_at, error), `groups` (group_id of the connection's requests)",
             "The session.timeout.ms that it agreed to, and why it was silent. Members that never come back are told by "
             "`rebalances`.",
-            "",
+            "rules/suspended",
             starts=True,
         ),
         "member_without_partitions": Kind(
@@ -549,15 +550,16 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             "A member sent 50 or more heartbeats within 50 ms of the one before.",
             "`exchanges` (request_first_at)",
             "Why.",
-            "",
+            "rules/heartbeats",
         ),
         "sessions_never_reused": Kind(
             "client",
             "Let it use incremental fetches: most clients of this kind send epoch 0 at every poll.",
-            "Ten or more fetch sessions opened on a broker by a client that sent no incremental fetch.",
+            "Ten or more fetch sessions opened on a broker, and neither closed nor replaced, by a client that sent no "
+            "incremental fetch.",
             "`fetches` (session_outcome, request_kind)",
             "Nothing.",
-            "",
+            "rules/sessions",
         ),
         "sessions_left_open": Kind(
             "client",
@@ -565,7 +567,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             "A client left 20 or more sessions open on a broker, half of those it opened.",
             "`fetches` (session_outcome, request_kind)",
             "Nothing.",
-            "",
+            "rules/sessions",
         ),
         "session_evictor": Kind(
             "client",
@@ -599,7 +601,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             "As many sessions at once as four fifths of Kafka's default slots.",
             "`fetch_sessions` (opened_at, closed_at)",
             "How many slots this broker really has.",
-            "",
+            "rules/slots",
         ),
         "session_epoch_errors": Kind(
             "client",
@@ -636,8 +638,7 @@ def page() -> str:
         lines.append(f"- Its numbers come from {kind.reads}.")
         if kind.cannot != "Nothing.":
             lines.append(f"- What it cannot tell: {kind.cannot[0].lower()}{kind.cannot[1:]}")
-        if kind.example:
-            lines.append(f"- Example: `captures/{kind.example}`.")
+        lines.append(f"- Example: `captures/{kind.example}`.")
     return "\n".join(lines) + "\n"
 
 

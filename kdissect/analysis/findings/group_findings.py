@@ -52,6 +52,8 @@ WITHOUT_MS = 1000.0
 GAP_MS = 6000.0
 """Between heartbeats of a member that had to be thrown out: brokers allow no shorter session.timeout.ms
 (group.min.session.timeout.ms), and members send one every heartbeat.interval.ms, 3 s."""
+COMMITS = (8, 28)
+"""OffsetCommit, TxnOffsetCommit: what a member may send first when it comes back."""
 THROWN_OUT = {"ILLEGAL_GENERATION": 22, "UNKNOWN_MEMBER_ID": 25, "FENCED_MEMBER_EPOCH": 110}
 """What a member is told that comes back to a group which went on without it."""
 LOOP_MS = 50.0
@@ -120,11 +122,11 @@ def heartbeat_loops(tables: Tables) -> list[Finding]:
 
 def thrown_out(tables: Tables) -> list[Finding]:
     """Members that a group went on without after they had sent no heartbeat: on one connection, from the last request
-    that was taken to the one that was refused."""
+    that was taken to the first that was refused."""
     exchanges, events = get(tables, "exchanges"), get(tables, "groups")
     key, code = ints(exchanges, "api_key"), ints(exchanges, "error_code", -1)
     beat = np.isin(key, list(HEARTBEATS.values()))
-    out = beat & np.isin(code, list(THROWN_OUT.values()))
+    out = (beat | np.isin(key, COMMITS)) & np.isin(code, list(THROWN_OUT.values()))
     if not out.any():
         return []
     rows = np.flatnonzero(out | ((beat | np.isin(key, (JOIN_GROUP, SYNC_GROUP))) & (code == 0)))

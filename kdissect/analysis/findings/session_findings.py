@@ -26,8 +26,8 @@ from kdissect.analysis.sessions.slots import evictors, slot_demand
 from kdissect.arrays.arrow import NULL_TIME, Coder, Flags, ints, times
 
 NEVER_REUSED = 10
-"""Sessions a client opens on one broker without ever using one again: some tools fetch once and go, ten times is a
-habit (and the field's case: a client that sends epoch 0 at every poll)."""
+"""Sessions a client opens on one broker and leaves there without ever using one again: some tools fetch once and go,
+ten times is a habit (and the field's case: a client that sends epoch 0 at every poll)."""
 LEFT_OPEN = 20
 """Sessions a client leaves open on one broker: an honest consumer holds one, after failures a few."""
 LEFT_OPEN_SHARE = 0.5
@@ -68,10 +68,11 @@ def reuse(tables: Tables) -> list[Finding]:
         condition = both(equals("client_id", client), equals("broker", broker), "session_outcome = 'created'")
         whose = {"client_id": client, "broker": broker}
         left = int(opened[code] - over[code])
-        if opened[code] >= NEVER_REUSED and not again[code]:
+        if left >= NEVER_REUSED and not again[code]:
             text = (
                 f"{who(client)} never reuses its fetch sessions: it opened {many(int(opened[code]), 'session')} on "
-                f"broker {broker} and sent no incremental fetch. Each takes a slot that others lose."
+                f"broker {broker}, sent no incremental fetch and closed or replaced {over[code]:,}. Each that is left "
+                f"takes a slot that others may lose."
             )
             found += finding(tables, "sessions_never_reused", MEDIUM, text, "fetches", condition, **whose)
         elif left >= LEFT_OPEN and left >= LEFT_OPEN_SHARE * opened[code]:
