@@ -138,7 +138,7 @@ class Capture(Protocol):
     ) -> Written:
         """Write a smaller capture."""
 
-    def redact(self, target: str | Path | BinaryIO, *, names: StandIns | None = None) -> Redacted:
+    def redact(self, target: str | Path | BinaryIO, *, names: StandIns | None = None, plain: bool = False) -> Redacted:
         """Write a copy that can be shown to others."""
 
     def check(self, names: StandIns | None = None) -> Checked:

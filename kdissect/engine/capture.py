@@ -335,10 +335,11 @@ class Capture:
             raise UsageError("no connection of this capture has an exchange of what was asked for")
         return frozenset(int(one, 16) for one in found)
 
-    def redact(self, target: str | Path | BinaryIO, *, names: StandIns | None = None) -> Redacted:
+    def redact(self, target: str | Path | BinaryIO, *, names: StandIns | None = None, plain: bool = False) -> Redacted:
         """Write a copy that can be shown to others: record keys, values and headers, credentials, addresses of clients
         and everything that is not Kafka are replaced by stand-ins of the same length; with `names`
-        (`kdissect.rewriting.standins`) names of topics, groups, clients, users and hosts too.
+        (`kdissect.rewriting.standins`) names of topics, groups, clients, users and hosts too. `plain`: TLS connections
+        that can be decrypted become plain TCP, a packet each with the records that it completes.
 
         The same exchanges come out of it, but for their clients' addresses and the ids made of these, and names. Raises
         UsageError for several captures and for pipes, OutputError.
@@ -346,7 +347,7 @@ class Capture:
         from kdissect.engine.extracts.redacting import redact
 
         self.not_input(target)
-        return redact(self._captures, self._everything, target, names)
+        return redact(self._captures, self._everything, target, names, plain)
 
     def check(self, names: StandIns | None = None) -> Checked:
         """Look for what `redact` would replace in this capture, which should be a redacted one; `names` are those of

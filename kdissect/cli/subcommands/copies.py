@@ -84,20 +84,26 @@ def cut(
     metavar="KEYFILE",
     help="Give names stand-ins, the same ones wherever this key file is used; it is made where there is none. Keep it.",
 )
+@click.option("--plain", is_flag=True, help="Write TLS connections whose keys are given (--keylog) as plain text.")
 @click.option("--check", is_flag=True, help="Write nothing: say what a redacted capture still tells (exit code 1).")
 @click.option("-o", "--output", type=click.Path(), metavar="FILE", help="The capture to write (- for standard output).")
 def redact(
-    captures: tuple[str, ...], demo: bool, names: str | None, check: bool, output: str | None, **settings: Any
-) -> None:
+    captures: tuple[str, ...], demo: bool, names: str | None, plain: bool, check: bool, output: str | None,
+    **settings: Any,
+) -> None:  # fmt: skip
     """Write a copy of a capture that can be shown to others.
 
     What stays is an allow list: numbers, words of the protocol, names of topics, groups, users and clients, addresses
     of brokers, values of configurations that Kafka knows and that are no passwords. Everything else, and everything
     that is not Kafka or cannot be read as Kafka, becomes stand-ins of the same length; the same exchanges come out.
 
+    With --plain TLS that can be decrypted becomes plain TCP in the copy, packet by packet, redacted like the rest.
+
     With --names what somebody called a thing of theirs gets a stand-in too. --check looks at a redacted capture:
     with --names and its key file at names as well.
     """
+    if check and plain:
+        raise UsageError("--plain writes a capture, and --check writes nothing")
     if check == (output is not None):
         raise UsageError("redact takes either -o FILE or --check")
     capture = open_capture(captures, demo=demo, **settings)
@@ -108,7 +114,7 @@ def redact(
     words = None if names is None else _stand_ins(names)
     if names is not None:
         distinct(names, [output, *captures])
-    written = capture.redact(target, names=words)
+    written = capture.redact(target, names=words, plain=plain)
     if words is not None and names is not None:
         with whole_file(names) as stream:
             stream.write(words.dumps())
@@ -116,6 +122,8 @@ def redact(
     terminal.say(
         f"{number_of(written.addresses, 'address', 'addresses')} replaced, {number_of(written.blanked, 'text')} blanked"
     )
+    if written.decrypted:
+        terminal.say(f"TLS of {number_of(written.decrypted, 'pair')} of endpoints is plain text in it")
     kept = ", ".join(f"{count(number)} {what}" for what, number in written.kept.items() if number)
     terminal.say(f"kept: {kept or 'no text'}")
     if written.configurations:

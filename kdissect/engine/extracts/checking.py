@@ -20,7 +20,8 @@ import numpy.typing as npt
 
 from kdissect.capture import CaptureSet, Member, Window
 from kdissect.capture import pcap as r
-from kdissect.engine.extracts.redacting import folder_aside, redact, spooled
+from kdissect.engine.extracts.redacting import redact
+from kdissect.engine.extracts.scratch_copies import folder_aside, spooled
 from kdissect.engine.run import Settings
 from kdissect.escaping import visible
 from kdissect.output import scratch, temporary

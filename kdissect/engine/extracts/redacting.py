@@ -15,9 +15,8 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO
@@ -27,13 +26,14 @@ import numpy.typing as npt
 
 from kdissect.capture import EXTRA, CaptureSet, Member, Window
 from kdissect.capture import pcap as r
-from kdissect.capture.bytestreams import Stream
 from kdissect.engine.books import Books
+from kdissect.engine.extracts.scratch_copies import spooled
+from kdissect.engine.extracts.unsealed import unsealed
 from kdissect.engine.run import Run, Settings
 from kdissect.kafka.streams.dissector import Dissector
 from kdissect.net.scanner import Scanner
 from kdissect.net.segment import AT, PACKET
-from kdissect.output import ASIDE, scratch, whole_seekable
+from kdissect.output import whole_seekable
 from kdissect.problems import UsageError
 from kdissect.rewriting import hiding_kernels as hiding
 from kdissect.rewriting.field_kernels import KINDS
@@ -51,7 +51,6 @@ SLOTS = 8
 """Window slots: frames that wait longer than 64 MB of input for their end stay blank."""
 RELEASE = 3
 """Blocks after which the pages of the output are given back: they would count as this process's memory."""
-SPOOL = 1 << 20
 FILE_MASK = (1 << 40) - 1
 
 
@@ -59,7 +58,7 @@ FILE_MASK = (1 << 40) - 1
 class Redacted:
     """What was written. `lost`: frames that could not be put back, and are blank; `addresses`: how many got
     stand-ins; `kept`: texts that stayed, by kind; `blanked`: texts and record sets that did not; `configurations`: how
-    often the value of each stayed."""
+    often the value of each stayed; `decrypted`: pairs of endpoints whose TLS connections became plain text."""
 
     packets: int
     bytes: int
@@ -69,16 +68,20 @@ class Redacted:
     kept: Mapping[str, int]
     blanked: int
     configurations: Mapping[str, int]
+    decrypted: int = 0
 
 
 def redact(
-    captures: Sequence[CaptureSet], settings: Settings, target: str | Path | BinaryIO, rename: Judge | None = None
-) -> Redacted:
+    captures: Sequence[CaptureSet], settings: Settings, target: str | Path | BinaryIO, rename: Judge | None = None,
+    plain: bool = False,
+) -> Redacted:  # fmt: skip
     """Write a redacted copy of one capture to a path (which appears when it is whole) or an open binary file. `rename`
     gives what stands for a name, with as many bytes; without it names stay. Addresses of brokers stay wherever they
     stand, so those in texts are not given to it.
 
-    Raises UsageError for several captures and for pipes, OutputError.
+    `plain`: TLS connections whose keys are given become plain TCP first.
+
+    Raises UsageError for several captures, for pipes and where nothing can be decrypted that should be, OutputError.
     """
     if len(captures) > 1:
         raise UsageError("redact one capture at a time")
@@ -88,44 +91,13 @@ def redact(
     with contextlib.ExitStack() as stack:
         if not capture.rereadable:
             capture = stack.enter_context(spooled(capture))
+        opened = 0
+        if plain:
+            capture, opened = stack.enter_context(unsealed(capture, settings))
         names, state, brokers = _kept(capture, settings)
         stream = stack.enter_context(whole_seekable(target))
         judge = None if rename is None else lambda name: name if name in brokers else rename(name)
-        return _Redaction(capture, names, state, stream, judge).write()
-
-
-@contextlib.contextmanager
-def folder_aside() -> Iterator[Path]:
-    """A folder for temporary files that is gone afterwards, however the program ends. Raises ScratchFull."""
-    with scratch() as place:
-        folder = tempfile.TemporaryDirectory(prefix="kdissect-", dir=place)
-    with folder as name:
-        ASIDE.add(name)
-        try:
-            yield Path(name)
-        finally:
-            ASIDE.discard(name)
-
-
-@contextlib.contextmanager
-def spooled(capture: CaptureSet) -> Iterator[CaptureSet]:
-    """The same capture from temporary files that hold its plain bytes. Raises ScratchFull."""
-    with folder_aside() as folder:
-        members = []
-        piece = bytearray(SPOOL)
-        for i, member in enumerate(capture.members):
-            path = folder / str(i)
-            stream: Stream = member.open()
-            with scratch(), path.open("wb") as out:
-                while got := stream.readinto(memoryview(piece)):
-                    out.write(memoryview(piece)[:got])
-            stream.close()
-            members.append(Member(member.name, path))
-        plain = CaptureSet(capture.name, members)
-        try:
-            yield plain
-        finally:
-            plain.close()
+        return replace(_Redaction(capture, names, state, stream, judge).write(), decrypted=opened)
 
 
 def _kept(capture: CaptureSet, settings: Settings) -> tuple[Words, Words, frozenset[bytes]]:

@@ -8,7 +8,7 @@ given at all, each connection that was not decrypted is a problem row that says 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,13 +33,18 @@ NEVER = 1 << 60
 
 
 class Unsealer:
-    """Decrypts the connections of one capture. `secrets` is a list of key logs that may grow while it is read."""
+    """Decrypts the connections of one capture. `secrets` is a list of key logs that may grow while it is read. `told`
+    is called with each piece of plaintext, behind the number of its connection and that of its flow."""
 
-    def __init__(self, ledger: Ledger, keylog: bytes | None, secrets: Sequence[bytes]) -> None:
+    def __init__(
+        self, ledger: Ledger, keylog: bytes | None, secrets: Sequence[bytes],
+        told: Callable[[int, int, Plain], None] | None = None,
+    ) -> None:  # fmt: skip
         self.ledger = ledger
         self.keys = KeyLog(keylog or b"")
         self.asked = keylog is not None
         self._secrets = secrets
+        self._tell = told
         self._taken = 0
         self._masters: Masters | None = None
         self._sessions: dict[int, Session] = {}
@@ -73,6 +78,8 @@ class Unsealer:
             for plain in self._plain(session, direction, data, int(row.wire), arrival):
                 at = HOLE if plain.data is None else window.extra(plain.data)
                 out.append(_segment(c, plain, at))
+                if self._tell is not None:
+                    self._tell(number, int(connection.flow), plain)
                 size += plain.size
             self._told(connection, number, session)
             if size >= CHUNK:
