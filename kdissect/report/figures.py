@@ -76,7 +76,8 @@ def report(tables: rows.Tables, target: str, explain: Explain | None = None) -> 
                "In order of time. Frame numbers are Wireshark's.", time_axis.failures(exchanges),
                left_out=_cut(sum(line.count for line in summary.errors), time_axis.ERRORS, "exchanges")),
         Figure("network", "Connections, as TCP fared",
-               "Those reset, stalled by a full receiver or with bytes sent again or missing come first. Whole capture.",
+               "Those reset, stalled by a full receiver or with bytes sent again or missing come first. In a stretch "
+               "of time: those that were there, with all that befell them.",
                time_axis.network(tables["connections"]),
                left_out=_cut(summary.kafka_connections, time_axis.TROUBLED, "connections")),
         Figure("findings", "Findings", "What stands out, worst first, each with the command that shows its evidence.",
@@ -85,16 +86,18 @@ def report(tables: rows.Tables, target: str, explain: Explain | None = None) -> 
                "From a request's first byte to its response's last. A fetch that waited because it was asked to counts "
                "here like any other: see below where the time went.", rows.by_api(exchanges, fetches)),
         Figure("latency", "Latency by API and client",
-               "Exact quantiles in milliseconds, of the whole capture. Broker: without transfer and without waiting "
+               "Exact quantiles in milliseconds (of a stretch of time right to a step, each half as long again, "
+               "without what brokers took). Broker: without transfer and without waiting "
                "behind the connection's previous request. Excess: what a fetch took beyond the wait that it had agreed "
                "to.",
                rows.by_api_and_client(exchanges, fetches),
                left_out=_cut(len(_pairs(exchanges)), rows.LINES, "pairs of API and client")),
+        Figure("latency-steps", "Latency by API and client over time", "What quantiles of a stretch are made of.",
+               time_axis.latency_steps(exchanges, fetches, every)),
         Figure("heat", "Latency over time", "How many exchanges took how long, and when.", rows.heat(exchanges, every)),
         Figure("time-parts", "Where the time went",
-               "A long poll is not a slow broker: what a fetch agreed to wait for is told from what came on top. Whole "
-               "capture.",
-               rows.time_parts(exchanges, fetches)),
+               "A long poll is not a slow broker: what a fetch agreed to wait for is told from what came on top.",
+               rows.time_parts(exchanges, fetches, every)),
         Figure("budget", "Where the time of clients went",
                "Each moment of a client once, whatever was in flight: what a broker, followers, quotas or the network "
                "took of it; agreed: a long poll waited as asked; own: it had records and had not asked for more; idle: "
@@ -103,7 +106,7 @@ def report(tables: rows.Tables, target: str, explain: Explain | None = None) -> 
                left_out=_cut(len(summary.clients), budget_chart.CLIENTS, "clients")),
         Figure("holds", "Why brokers answered when they did",
                "Broker time of exchanges that may wait, by what ended the wait: timeout is a long poll that ran out, "
-               "data one that was fed, immediate had nothing to wait for. Whole capture.", rows.holds(exchanges)),
+               "data one that was fed, immediate had nothing to wait for.", rows.holds(exchanges, every)),
         Figure("outliers", "Slowest exchanges",
                f"The {rows.OUTLIERS} slowest: a fetch by what it took beyond the wait that it had agreed to, others "
                "without the time behind their connection's previous request; waits in group joins are left out. Frame "
@@ -119,24 +122,28 @@ def report(tables: rows.Tables, target: str, explain: Explain | None = None) -> 
                rows.epochs(fetches, exchanges, lines),
                left_out=_cut(sessions.num_rows, rows.CHOSEN, "sessions; long ones are thinned")),
         Figure("session-clients", "Who creates sessions",
-               "By client and broker: sessions created, reused, left open for the broker to evict, and lost.",
+               "By client and broker: sessions created, reused, left open for the broker to evict, and lost. Whole "
+               "capture.",
                session_figures.creators(fetches).slice(0, rows.LINES)),
         Figure("evictors", "Who pushes out others' sessions",
-               "Each lost session is shared among the other clients' creations since its last use.",
+               "Each lost session is shared among the other clients' creations since its last use. Whole capture.",
                evictors(fetches).slice(0, rows.LINES)),
-        Figure("share-sessions", "Share sessions", "Of share groups (KIP-932), with their acknowledgements.",
+        Figure("share-sessions", "Share sessions",
+               "Of share groups (KIP-932), with their acknowledgements. Whole capture.",
                tables["share_sessions"].slice(0, rows.LINES)),
         Figure("versions", "Versions by client and API",
-               "Which version of each API a client used. More than one is worth a look.", rows.versions(exchanges)),
-        Figure("offered", "Versions that brokers offer", "What brokers said in ApiVersions, and what was used of it.",
+               "Which version of each API a client used. More than one is worth a look. Whole capture.",
+               rows.versions(exchanges)),
+        Figure("offered", "Versions that brokers offer",
+               "What brokers said in ApiVersions, and what was used of it. Whole capture.",
                tables["api_versions"].slice(0, rows.LINES * 4)),
         Figure("throughput", "Throughput", "By API, over time.", rows.throughput(exchanges, every)),
         Figure("flow", "Who writes and reads what",
                "Clients that write, topics, clients that read; a band is as wide as its bytes are many, those of "
                "record batches. Whole capture.", flows.flows(tables["topic_traffic"])),
-        Figure("clients", "Clients", "By client id.", _clients(summary)),
-        Figure("brokers", "Brokers", "Where they listen.", _brokers(summary)),
-        Figure("errors", "Errors", "Answers with an error, by API.", _errors(summary)),
+        Figure("clients", "Clients", "By client id. Whole capture.", _clients(summary)),
+        Figure("brokers", "Brokers", "Where they listen. Whole capture.", _brokers(summary)),
+        Figure("errors", "Errors", "Answers with an error, by API. Whole capture.", _errors(summary)),
         Figure("problems", "Not read, or not right", "Each kind with one example.",
                rows.problems(tables["problems"], summary.problems)),
         Figure("quality", "Measures of the capture", "The whole capture, then file by file.",

@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.analysis.grouping import Float64s, figures, group
 from kdissect.analysis.latency import latency
-from kdissect.arrays.arrow import NULL_TIME, Flags, Int64s, instants, one, reals, times, with_columns
+from kdissect.arrays.arrow import NULL_TIME, Flags, Int64s, instants, ints, one, reals, times, with_columns
+from kdissect.report.stretches import stretched
 from kdissect.summary import ProblemLine
 from kdissect.tables.wireshark import exchange_filter
 
@@ -49,8 +50,8 @@ NONE = "(none)"
 
 def bucket_seconds(exchanges: pa.Table) -> float:
     """Length of a bucket of time: a round number of seconds (or milliseconds) that makes at most BUCKETS of them."""
-    begun = _begun(exchanges)
-    known = begun[begun != NULL_TIME]
+    start = begun(exchanges)
+    known = start[start != NULL_TIME]
     span = (int(known.max()) - int(known.min())) / 1e6 if len(known) else 0.0
     least = max(span / (BUCKETS - 1), 1e-3)
     for unit in (1e-3, 1.0, 3600.0, 86_400.0):
@@ -88,11 +89,11 @@ def heat(exchanges: pa.Table, every: float) -> pa.Table:
     to_ms, exchanges.
     """
     durations = reals(exchanges, "latency_ms")
-    begun = _begun(exchanges)
-    known = ~np.isnan(durations) & (begun != NULL_TIME)
+    start = begun(exchanges)
+    known = ~np.isnan(durations) & (start != NULL_TIME)
     table = exchanges.filter(pa.array(known))
     width = round(every * 1e6)
-    bucket = begun[known] // width
+    bucket = start[known] // width
     step = np.floor(np.log10(np.maximum(durations[known], 1e-3)) * STEPS).astype(np.int64)
     polls = np.asarray(_is(table, "hold", "timeout"))
     series: list[tuple[str, str, Flags]] = [("", "", np.ones(table.num_rows, np.bool_))]
@@ -133,8 +134,9 @@ PARTS = (
 """What the time of an exchange is made of, as `time_parts` tells them apart."""
 
 
-def time_parts(exchanges: pa.Table, fetches: pa.Table) -> pa.Table:
-    """Where the time went, per API and client: api, client_id, part (of PARTS), exchanges, total_ms.
+def time_parts(exchanges: pa.Table, fetches: pa.Table, every: float) -> pa.Table:
+    """Where the time went, per API, client and stretch of time: api, client_id, part (of PARTS), at, until, exchanges,
+    total_ms. `every`: seconds of the shortest stretch.
 
     A fetch's `broker_ms` is what it agreed to wait for and `excess_ms` beyond; where the excess is not known it counts
     as "until data came" for hold=data, else as the broker's. A throttled, replicating or rebalancing wait has its own
@@ -162,45 +164,48 @@ def time_parts(exchanges: pa.Table, fetches: pa.Table) -> pa.Table:
     values["transfer"] = np.nan_to_num(reals(exchanges, "request_transfer_ms")) + np.nan_to_num(
         reals(exchanges, "response_transfer_ms")
     )
-    groups = group(exchanges, ["api", "client_id"])
-    totals = {part: groups.total(np.maximum(np.nan_to_num(column), 0)) for part, column in values.items()}
-    every = sum(totals.values(), np.zeros(len(groups)))
-    most = np.argsort(-every, kind="stable")[:LINES]
-    counts = groups.count()
+    pairs = group(exchanges, ["api", "client_id"])
+    spent = {part: np.maximum(np.nan_to_num(column), 0) for part, column in values.items()}
+    every_part = sum((pairs.total(column) for column in spent.values()), np.zeros(len(pairs)))
+    listed = np.zeros(len(pairs), np.bool_)
+    listed[np.argsort(-every_part, kind="stable")[:LINES]] = True
+    bucket, width = _buckets(exchanges, every)
+    table = with_columns(exchanges.select(["api", "client_id"]), {"bucket": pa.array(bucket)})
+    groups = group(table.filter(pa.array(listed[pairs.code])), ["api", "client_id", "bucket"])
+    counts, mine = groups.count(), listed[pairs.code]
     tables = []
-    for part, total in totals.items():
-        rows = most[total[most] > 0]
-        tables.append(
-            pa.table(
-                {
-                    "api": groups.keys["api"].take(pa.array(rows)).cast(pa.string()),
-                    "client_id": groups.keys["client_id"].take(pa.array(rows)).cast(pa.string()),
-                    "part": pa.array([part] * len(rows), pa.string()),
-                    "exchanges": pa.array(counts[rows]),
-                    "total_ms": figures(total[rows]),
-                }
-            )
-        )
-    return pa.concat_tables(tables)
+    for part, column in spent.items():
+        total = groups.total(column[mine])
+        rows = pa.array(np.flatnonzero(total > 0))
+        found = groups.keys.take(rows)
+        columns = {"exchanges": pa.array(counts).take(rows), "total_ms": figures(total).take(rows),
+                   "part": pa.array([part] * len(rows), pa.string())}  # fmt: skip
+        tables.append(with_columns(found, columns))
+    made = pa.concat_tables(tables)
+    keys = ["api", "client_id", "part"]
+    return stretched(made, ints(made, "bucket"), width, keys, ["exchanges", "total_ms"])
 
 
-def holds(exchanges: pa.Table) -> pa.Table:
-    """Exchanges with a `hold` by API, hold and step of `broker_ms`: api, hold, from_ms, to_ms, exchanges."""
+def holds(exchanges: pa.Table, every: float) -> pa.Table:
+    """Exchanges with a `hold` by API, hold, step of `broker_ms` and stretch of time: api, hold, at, until, from_ms,
+    to_ms, exchanges. `every`: seconds of the shortest stretch."""
     broker = reals(exchanges, "broker_ms")
     held = np.asarray(pc.is_valid(exchanges["hold"])) & ~np.isnan(broker)
-    table = exchanges.filter(pa.array(held))
+    table = exchanges.filter(pa.array(held)).select(["api", "hold"])
     step = np.floor(np.log10(np.maximum(broker[held], 1e-3)) * STEPS).astype(np.int64)
-    groups = group(with_columns(table, {"step": pa.array(step)}), ["api", "hold", "step"])
-    low = np.asarray(groups.keys["step"]).astype(np.float64)
-    return pa.table(
-        {
-            "api": groups.keys["api"].cast(pa.string()),
-            "hold": groups.keys["hold"].cast(pa.string()),
-            "from_ms": figures(10.0 ** (low / STEPS)),
-            "to_ms": figures(10.0 ** ((low + 1) / STEPS)),
-            "exchanges": pa.array(groups.count()),
-        }
-    )
+    bucket, width = _buckets(exchanges, every)
+    columns = {"step": pa.array(step), "exchanges": pa.array(np.ones(len(step), np.int64))}
+    found = stretched(with_columns(table, columns), bucket[held], width, ["api", "hold", "step"], ["exchanges"])
+    low = ints(found, "step").astype(np.float64)
+    ends = {"from_ms": figures(10.0 ** (low / STEPS)), "to_ms": figures(10.0 ** ((low + 1) / STEPS))}
+    return with_columns(found, ends).select(["api", "hold", "at", "until", *ends, "exchanges"])
+
+
+def _buckets(exchanges: pa.Table, every: float) -> tuple[Int64s, int]:
+    """The bucket of time of each exchange (-1: unknown), and how long buckets are, in us."""
+    start, width = begun(exchanges), max(1, round(every * 1e6))
+    found: Int64s = np.where(start == NULL_TIME, -1, start // width)
+    return found, width
 
 
 def outliers(exchanges: pa.Table, fetches: pa.Table) -> pa.Table:
@@ -227,7 +232,7 @@ def outliers(exchanges: pa.Table, fetches: pa.Table) -> pa.Table:
     picked = exchanges.take(pa.array(rows))
     columns = {
         "exchange_id": picked["exchange_id"],
-        "at": instants(_begun(picked)),
+        "at": instants(begun(picked)),
         **{name: picked[name] for name in ("api", "api_version", "client_id", "broker", "latency_ms", "queued_ms",
                                            "broker_ms")},
         "excess_ms": figures(excess[rows]),
@@ -367,7 +372,7 @@ def problems(table: pa.Table, lines: Sequence[ProblemLine]) -> pa.Table:
     return pa.Table.from_pylist(found, schema=pa.schema(columns))
 
 
-def _begun(exchanges: pa.Table) -> Int64s:
+def begun(exchanges: pa.Table) -> Int64s:
     """When each began, in us since the epoch: an orphan response by its own first byte."""
     begun = times(exchanges, "request_first_at")
     found: Int64s = np.where(begun == NULL_TIME, times(exchanges, "response_first_at"), begun)

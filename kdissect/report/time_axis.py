@@ -6,8 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kdissect.analysis.grouping import Float64s, figures
-from kdissect.arrays.arrow import NULL_TIME, instants, ints, reals, times
+from kdissect.analysis.grouping import Float64s, figures, group
+from kdissect.arrays.arrow import NULL_TIME, instants, ints, reals, times, with_columns
+from kdissect.report.rows import STEPS, begun, by_api_and_client
+from kdissect.report.stretches import stretched
 
 OWNERS = ("waited as asked", "broker", "queued", "transfer")
 """Whose time a bucket's latencies were, together: waits that were asked for, brokers, the request before, transfer."""
@@ -21,10 +23,10 @@ TROUBLED = 100
 def time_axis(exchanges: pa.Table, every: float) -> pa.Table:
     """Per bucket of time: at, exchanges, errors, resent (exchanges of which bytes were sent again before they were
     acknowledged), and for each of OWNERS its milliseconds; buckets without exchanges have no row."""
-    begun = times(exchanges, "request_first_at")
-    known = begun != NULL_TIME
+    start = times(exchanges, "request_first_at")
+    known = start != NULL_TIME
     width = max(1, round(every * 1e6))
-    at, place = np.unique(begun[known] // width * width, return_inverse=True)
+    at, place = np.unique(start[known] // width * width, return_inverse=True)
     table = exchanges.filter(pa.array(known))
     waits = np.asarray(pc.fill_null(pc.is_in(table["hold"].cast(pa.string()), pa.array(WAITS)), False))
     broker = np.nan_to_num(reals(table, "broker_ms"))
@@ -63,7 +65,8 @@ def failures(exchanges: pa.Table) -> pa.Table:
 
 def network(connections: pa.Table) -> pa.Table:
     """Kafka connections by how TCP fared, those in trouble first, at most TROUBLED: connection_id, client_id, client,
-    broker, rtt_ms, retransmitted_bytes, missing_bytes, out_of_order_packets, zero_window_ms, end_reason, bytes."""
+    broker, rtt_ms, retransmitted_bytes, missing_bytes, out_of_order_packets, zero_window_ms, end_reason, bytes, and
+    when it was there: opened_at, closed_at."""
     kafka = connections.filter(pc.fill_null(connections["is_kafka"], False))
     reset = np.asarray(pc.fill_null(pc.equal(kafka["end_reason"].cast(pa.string()), "rst"), False))
     lost = ints(kafka, "retransmitted_bytes", 0) + ints(kafka, "missing_bytes", 0)
@@ -81,5 +84,34 @@ def network(connections: pa.Table) -> pa.Table:
             "client": pa.array(client, pa.string()),
             "broker": found["broker"],
             **{name: found[name] for name in names},
+            "opened_at": found["started_at"],
+            "closed_at": found["ended_at"],
         }
+    )
+
+
+def latency_steps(exchanges: pa.Table, fetches: pa.Table, every: float) -> pa.Table:
+    """Answered exchanges of the pairs that `by_api_and_client` lists, by stretch of time and step of latency: line (its
+    row there), at, until, to_ms, exchanges, errors."""
+    lines = by_api_and_client(exchanges, fetches)
+    place = {(row["api"], row["client_id"]): i for i, row in enumerate(lines.to_pylist())}
+    pairs = group(exchanges, ["api", "client_id"])
+    named = zip(pairs.keys["api"].to_pylist(), pairs.keys["client_id"].to_pylist(), strict=True)
+    line = np.array([place.get(pair, -1) for pair in named] or [-1], np.int64)[pairs.code]
+    durations, start = reals(exchanges, "latency_ms"), begun(exchanges)
+    known = (line >= 0) & ~np.isnan(durations) & (start != NULL_TIME)
+    width = max(1, round(every * 1e6))
+    failed = np.asarray(pc.fill_null(pc.equal(exchanges["status"].cast(pa.string()), "error"), False))
+    table = pa.table(
+        {
+            "line": pa.array(line[known]),
+            "step": pa.array(np.ceil(np.log10(np.maximum(durations[known], 1e-3)) * STEPS).astype(np.int64)),
+            "exchanges": pa.array(np.ones(int(known.sum()), np.int64)),
+            "errors": pa.array(failed[known].astype(np.int64)),
+        }
+    )
+    found = stretched(table, start[known] // width, width, ["line", "step"], ["exchanges", "errors"])
+    step = ints(found, "step").astype(np.float64)
+    return with_columns(found, {"to_ms": figures(10.0 ** (step / STEPS))}).select(
+        ["line", "at", "until", "to_ms", "exchanges", "errors"]
     )

@@ -35,6 +35,7 @@ def hostile_tables() -> dict[str, pa.Table]:
         "capture_quality": ("capture", "file", "text"),
         "problems": ("detail", "file", "capture"),
         "topic_traffic": ("client_id", "topic"),
+        "clock_offsets": ("first", "second"),
     }
     given: dict[str, list[dict[str, Any]]] = {
         "exchanges": [_exchange(n, client_id="=1+2" if n == 3 else HOSTILE) for n in range(6)],
@@ -56,6 +57,7 @@ def hostile_tables() -> dict[str, pa.Table]:
         "capture_quality": [{"measure": "packets", "value": 42.0}],
         "problems": [{"kind": "gap", "bytes": 3}],
         "topic_traffic": [{"produced_bytes": 70, "fetched_bytes": 140, "partition": 0}],
+        "clock_offsets": [{"connections": 1, "exchanges": 6, "offset_ms": 1.0, "up_ms": 0.5, "down_ms": 0.5}],
     }  # fmt: skip
     return {
         name: pa.Table.from_pylist(

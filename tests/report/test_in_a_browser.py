@@ -89,8 +89,13 @@ def test_everything_follows_the_time_that_is_chosen(page: browser.Page, path: Pa
     cells = page.run(MARKS, "heat")
     slow = "return document.querySelectorAll('[data-table=\"outliers\"] tbody tr:not([hidden])').length"
     before = page.run(slow)
-    budget = "return document.querySelector('[data-chart=budget] svg').textContent"
-    spent = page.run(budget)
+    drawn = "return ['budget', 'time-parts', 'holds'].map((name) => document.querySelector(`[data-chart=${name}] svg`)"
+    drawn += ".outerHTML.replace(/clip\\d+/g, ''))"
+    listed = (
+        "return ['latency', 'network'].map((name) => [...document.querySelectorAll(`[data-table=${name}] tbody tr`)]"
+    )
+    listed += ".filter((one) => !one.hidden).map((one) => one.textContent.trim()))"
+    spent, lines = page.run(drawn), page.run(listed)
     page.run(
         """const box = document.getElementById("axis"), place = box.getBoundingClientRect();
         box.setPointerCapture = () => {};
@@ -102,10 +107,17 @@ def test_everything_follows_the_time_that_is_chosen(page: browser.Page, path: Pa
     assert re.fullmatch(r"[\d:.]+ to [\d:.]+ UTC", page.run("return document.getElementById('axis-said').textContent"))
     assert 0 < page.run(MARKS, "heat") < cells
     assert page.run(slow) < before
-    assert page.run(budget) != spent
+    assert all(one != whole for one, whole in zip(page.run(drawn), spent, strict=True))
+    for few, whole in zip(page.run(listed), lines, strict=True):
+        assert 0 < len(few) < len(whole)
+    first = "const one = document.querySelector('[data-table=latency] tbody tr:not([hidden])').cells;"
+    count = page.run(f"{first} return [one[2].textContent, one[4].textContent, one[9].textContent]")
+    assert min(float(text.replace(",", "")) for text in count[:2]) > 0
+    assert count[2] == ""
     page.run("document.getElementById('axis-all').click()")
     time.sleep(1.5)
-    assert (page.run(MARKS, "heat"), page.run(slow), page.run(budget)) == (cells, before, spent)
+    assert (page.run(MARKS, "heat"), page.run(slow), page.run(drawn)) == (cells, before, spent)
+    assert page.run(listed) == lines
     page.run(
         "const one = document.getElementById('axis-from'); one.value = 500; one.dispatchEvent(new Event('change'))"
     )

@@ -10,6 +10,7 @@ import pytest
 import kdissect
 from kdissect.analysis.budget import BOXES
 from kdissect.report import READ, budget_chart, flows, report, rows, time_axis
+from kdissect.report.stretches import stretched
 from kdissect.tables.declaration import SCHEMAS
 from tests.conftest import CAPTURES
 
@@ -52,7 +53,7 @@ def test_heat_counts_every_answered_exchange_once(tables: dict[str, pa.Table], e
 
 
 def test_parts_of_the_time_add_up(tables: dict[str, pa.Table], exchanges: pd.DataFrame) -> None:
-    parts = rows.time_parts(tables["exchanges"], tables["fetches"]).to_pandas()
+    parts = rows.time_parts(tables["exchanges"], tables["fetches"], 1.0).to_pandas()
     totals = parts.groupby("part").total_ms.sum()
     assert totals["queued"] == pytest.approx(exchanges.queued_ms.sum())
     transfer = exchanges.request_transfer_ms.sum() + exchanges.response_transfer_ms.sum()
@@ -95,7 +96,7 @@ def test_versions_and_holds(tables: dict[str, pa.Table], exchanges: pd.DataFrame
     known = exchanges[exchanges.api_version.notna()]
     expected = known.groupby(["client_id", "api", "api_version"], dropna=False).size()
     assert used.set_index(["client_id", "api", "api_version"]).exchanges.to_dict() == expected.to_dict()
-    held = rows.holds(tables["exchanges"]).to_pandas()
+    held = rows.holds(tables["exchanges"], 1.0).to_pandas()
     known = exchanges[exchanges.hold.notna() & exchanges.broker_ms.notna()]
     assert held.groupby(["api", "hold"]).exchanges.sum().to_dict() == known.groupby(["api", "hold"]).size().to_dict()
 
@@ -159,7 +160,7 @@ def test_a_large_capture_makes_no_larger_rows() -> None:
     sizes = {
         "heat": rows.heat(exchanges, every).num_rows,
         "latency": rows.by_api_and_client(exchanges, empty["fetches"]).num_rows,
-        "parts": rows.time_parts(exchanges, empty["fetches"]).num_rows,
+        "parts": rows.time_parts(exchanges, empty["fetches"], every).num_rows,
         "throughput": rows.throughput(exchanges, every).num_rows,
         "outliers": rows.outliers(exchanges, empty["fetches"]).num_rows,
         "versions": rows.versions(exchanges).num_rows,
@@ -248,3 +249,36 @@ def test_small_flows_are_drawn_together() -> None:
     assert reads.set_index("client_id").bytes.to_dict() == {rows.NONE: 10_000, flows.BROKERS: 12, "new": 3}
     assert reads.set_index("client_id").topic["new"] == rows.OTHERS
     assert flows.flows(SCHEMAS["topic_traffic"].empty_table()).num_rows == 0
+
+
+def test_stretches_hold_everything_and_are_few() -> None:
+    """Sums do not depend on how many buckets lie in a stretch, nor does any row lie outside of its stretch."""
+    random = np.random.default_rng(3)
+    bucket = random.integers(1_700_000, 1_700_090, 5000)
+    bucket[:10] = -1
+    table = pa.table({"name": random.choice(["a", "b", "c"], 5000), "step": random.integers(0, 40, 5000),
+                      "ms": random.random(5000), "count": np.ones(5000, np.int64)})  # fmt: skip
+    for most in (10, 150, 1000, 100_000):
+        made = stretched(table, bucket, 250_000, ["name", "step"], ["ms", "count"], most).to_pandas()
+        assert len(made) <= max(most, 3 * 40 * 2)
+        assert made["count"].sum() == 5000
+        assert made["ms"].sum() == pytest.approx(sum(table["ms"].to_pylist()))
+        assert made[made["at"].isna()]["count"].sum() == 10
+        known = made.dropna()
+        length = (known["until"] - known["at"]).unique()
+        assert len(length) == 1
+        assert known["at"].min() == pd.Timestamp(1_700_000 * 250_000, unit="us", tz="UTC")
+    fine = stretched(table, bucket, 250_000, [], ["count"]).to_pandas().dropna()
+    assert fine["count"].tolist() == np.bincount(bucket[10:] - 1_700_000).tolist()
+
+
+def test_quantiles_of_a_stretch(tables: dict[str, pa.Table], exchanges: pd.DataFrame) -> None:
+    steps = time_axis.latency_steps(tables["exchanges"], tables["fetches"], 1.0).to_pandas()
+    lines = rows.by_api_and_client(tables["exchanges"], tables["fetches"]).to_pandas()
+    known = exchanges[exchanges["latency_ms"].notna()]
+    for line, mine in steps.groupby("line"):
+        api, client = lines.loc[line, ["api", "client_id"]]
+        pair = known[(known["api"] == api) & (known["client_id"].fillna("") == (client or ""))]
+        assert mine["exchanges"].sum() == len(pair)
+        assert mine["to_ms"].max() >= pair["latency_ms"].max() > mine["to_ms"].max() / 10 ** (1 / rows.STEPS) * 0.999
+    assert set(steps["line"]) == set(lines.index[lines["p50_ms"].notna()])

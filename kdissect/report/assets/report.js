@@ -206,7 +206,7 @@
     "time-parts"() {
       const by = chosen("time-parts.by");
       const api = chosen("time-parts.api");
-      const data = rows("time-parts").filter((row) => !api || row.api === api);
+      const data = rows("time-parts").filter((row) => (!api || row.api === api) && inside(row));
       const totals = new Map();
       for (const row of data) totals.set(shown(row[by]), (totals.get(shown(row[by])) || 0) + row.total_ms);
       const most = new Set([...totals].sort((a, b) => b[1] - a[1]).slice(0, 20).map(([name]) => name));
@@ -402,16 +402,55 @@
     if (!table) return;
     const lines = [...table.tBodies[0].rows];
     const data = name === "outliers" ? rows("outliers") : null;
-    const timed = name === "failures" ? rows("failures") : null;
+    const timed = name === "failures" || name === "network" ? rows(name) : null;
+    const silent = name === "latency" ? restretched(lines) : null;
     const search = $(`[data-filter="${name}"]`);
     const text = search ? search.value.toLowerCase() : "";
     for (const line of lines) {
       if (data) line.hidden = !kept(data[Number(line.id.split("-")[1])]);
-      else line.hidden = !line.textContent.toLowerCase().includes(text) || (timed !== null && !inside(timed[Number(line.dataset.row)]));
+      else line.hidden = !line.textContent.toLowerCase().includes(text) || (timed !== null && !inside(timed[Number(line.dataset.row)])) || (silent !== null && silent.has(Number(line.dataset.row)));
     }
     const left = lines.filter((line) => !line.hidden).length;
     const label = $(`[data-shown="${name}"]`);
     if (label) label.textContent = left === lines.length ? "" : `${left} of ${lines.length}`;
+  }
+
+  // Latency by API and client in the stretch of time that is looked at, out of steps; the rows that have none in it.
+  const QUANTILES = [[4, 0.5], [5, 0.9], [6, 0.99], [7, 0.999], [8, 1]];
+  const exact = new Map();
+  function restretched(lines) {
+    const found = new Map();
+    for (const row of span ? rows("latency-steps").filter(inside) : []) {
+      if (!found.has(row.line)) found.set(row.line, []);
+      found.get(row.line).push(row);
+    }
+    const silent = new Set();
+    for (const line of lines) {
+      const cells = [...line.cells];
+      if (!exact.has(line)) exact.set(line, cells.map((cell) => [cell.textContent, cell.dataset.v]));
+      if (!span) {
+        cells.forEach((cell, i) => put(cell, ...exact.get(line)[i]));
+        continue;
+      }
+      const steps = (found.get(Number(line.dataset.row)) || []).sort((a, b) => a.to_ms - b.to_ms);
+      const count = steps.reduce((sum, one) => sum + one.exchanges, 0);
+      if (!count) silent.add(Number(line.dataset.row));
+      cells.slice(9).forEach((cell) => put(cell, "", ""));
+      figure(cells[2], count);
+      figure(cells[3], steps.reduce((sum, one) => sum + one.errors, 0));
+      for (const [column, share] of count ? QUANTILES : []) {
+        let sum = 0;
+        figure(cells[column], steps.find((one) => (sum += one.exchanges) >= share * count).to_ms);
+      }
+    }
+    return silent;
+  }
+  function put(cell, text, value) {
+    cell.textContent = text;
+    if (value !== undefined) cell.dataset.v = value;
+  }
+  function figure(cell, value) {
+    put(cell, Number.isInteger(value) ? value.toLocaleString("en") : Number(value.toPrecision(3)).toLocaleString("en"), String(value));
   }
 
   function order(button) {
@@ -591,9 +630,8 @@
     $("#axis-said").textContent = span ? `${clock(span[0])} to ${clock(span[1])} UTC` : "whole capture";
     $("#axis-all").disabled = !span;
     drawAxis();
-    ["heat", "latency-by-api", "budget", "outliers", "sessions-alive", "sessions", "epochs", "throughput"].forEach(draw);
-    sift("outliers");
-    sift("failures");
+    ["heat", "latency-by-api", "time-parts", "budget", "holds", "outliers", "sessions-alive", "sessions", "epochs", "throughput"].forEach(draw);
+    ["outliers", "failures", "latency", "network"].forEach(sift);
     $$("ol.findings li[data-from]").forEach((one) => {
       const begin = Number(one.dataset.from);
       one.classList.toggle("elsewhere", !inside({ at: begin, until: Number(one.dataset.to || begin) }));
