@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kdissect.kafka.exchanges.completed import NULL_TIME, Connections
+from kdissect.kafka.exchanges.completed import NULL_TIME
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import MS, TEXT
 from kdissect.tables.identity import exchange_ids
@@ -67,6 +67,23 @@ class Seen:
     queued_from: Int64s
 
 
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """Connections that rows of `Seen` are of."""
+
+    captures: list[str]
+    id: Ids
+    capture: Int64s
+    """Which of `captures`."""
+    endpoints: Int64s
+    """[n, 6]: ENDPOINTS."""
+    isn: Int64s
+    """[n, 2]: initial sequence numbers of the client and the broker, -1 unknown."""
+
+    def __len__(self) -> int:
+        return len(self.id)
+
+
 class _Clocks(NamedTuple):
     """How the clocks of two captures stand to each other."""
 
@@ -83,12 +100,9 @@ class _Clocks(NamedTuple):
     """ns: the least that both ways took together."""
 
 
-def sights(seen: Seen, connections: Connections, isn: Int64s) -> Sights | None:
-    """What rows of several captures have in common; None where that is nothing.
-
-    `isn`: [connections, 2], initial sequence numbers of the client and the broker, -1 unknown.
-    """
-    component = _components(seen, connections, isn)
+def sights(seen: Seen, connections: Ends) -> Sights | None:
+    """What rows of several captures have in common; None where that is nothing."""
+    component = _components(seen, connections)
     rows = np.flatnonzero(component[seen.conn] >= 0)
     group = _groups(seen, rows, component)
     rows, group = rows[group >= 0], group[group >= 0]
@@ -107,7 +121,7 @@ def sights(seen: Seen, connections: Connections, isn: Int64s) -> Sights | None:
 
 
 def _put_together(
-    seen: Seen, connections: Connections, rows: Int64s, gone: Flags, kept: Int64s, far: Int64s, between: Int64s
+    seen: Seen, connections: Ends, rows: Int64s, gone: Flags, kept: Int64s, far: Int64s, between: Int64s
 ) -> Sights:
     """`kept` and `far`: places in `rows` of the two sights of the exchanges that are measured."""
     near, other = rows[kept], rows[far]
@@ -149,7 +163,7 @@ def _put_together(
     )  # fmt: skip
 
 
-def _components(seen: Seen, connections: Connections, isn: Int64s) -> Int64s:
+def _components(seen: Seen, connections: Ends) -> Int64s:
     """By connection, the smallest row of those that are the same connection; -1 for those that are by themselves."""
     named = np.flatnonzero((seen.end >= 0) & ~seen.orphan)
     key = _mixed(seen.end & 0xFFFFFFFF, seen.correlation, seen.api, seen.size)[named]
@@ -158,10 +172,8 @@ def _components(seen: Seen, connections: Connections, isn: Int64s) -> Int64s:
     same = (key[1:] == key[:-1]) & (connections.capture[conn[1:]] != connections.capture[conn[:-1]])
     pairs, counts = np.unique(np.stack([conn[:-1][same], conn[1:][same]]), axis=1, return_counts=True)
     first, second = pairs
-    alike = np.ones(len(first), np.bool_)
-    for name in ENDPOINTS:
-        column = getattr(connections, name)
-        alike &= column[first] == column[second]
+    alike = (connections.endpoints[first] == connections.endpoints[second]).all(axis=1)
+    isn = connections.isn
     began = (isn[first] >= 0).all(axis=1) & (isn[first] == isn[second]).all(axis=1)
     taken = alike | began | (counts >= LEAST)
     first, second = first[taken], second[taken]
@@ -205,7 +217,7 @@ def _extremes(code: Int64s, values: Int64s) -> tuple[Int64s, Int64s]:
     return least, most
 
 
-def _nearness(conn: Int64s, group: Int64s, between: Int64s, connections: Connections) -> Int64s:
+def _nearness(conn: Int64s, group: Int64s, between: Int64s, connections: Ends) -> Int64s:
     """A rank of connections, by row of them: of sights of one, the nearest the client, where answers take longest, is
     the least."""
     code = _codes(group.astype(np.uint64))
@@ -230,7 +242,7 @@ def _first_of(group: Int64s, keys: tuple[Int64s | Flags, ...]) -> Int64s:
     return first
 
 
-def _ways(seen: Seen, connections: Connections, near: Int64s, far: Int64s) -> tuple[Int64s, list[_Clocks]]:
+def _ways(seen: Seen, connections: Ends, near: Int64s, far: Int64s) -> tuple[Int64s, list[_Clocks]]:
     """What each request took from the near sight to the far one, ns, and the clocks of each two captures."""
     of, to = (connections.capture[seen.conn[one]].astype(np.int64) for one in (near, far))
     low, high = np.minimum(of, to), np.maximum(of, to)
@@ -283,7 +295,7 @@ def _slope(at: Reals, values: Reals, least: bool = True) -> tuple[float, float]:
     return slope, float(np.mean(np.abs(rest - np.median(rest))))
 
 
-def _offsets_table(found: list[_Clocks], connections: Connections, conn: Int64s, up: Int64s, down: Int64s) -> pa.Table:
+def _offsets_table(found: list[_Clocks], connections: Ends, conn: Int64s, up: Int64s, down: Int64s) -> pa.Table:
     """The table `clock_offsets`; `conn`, `up` and `down` of all exchanges that were measured."""
     made = [
         (

@@ -42,6 +42,7 @@ class Books:
         self.settings = settings
         self.ledger = Ledger([c.name for c in captures], [c.files for c in captures])
         self.builder = TableBuilder(self.ledger.connections, tables, settings.reading)
+        self.builder.sights = settings.common.known
         wanted: dict[Kind, frozenset[str] | None] = dict(self.builder.wanted)
         for message, paths in (beside or {}).items():
             wanted[message] = (wanted.get(message) or frozenset()) | paths

@@ -22,6 +22,7 @@ from kdissect.capture.sources import check
 from kdissect.engine.capture import MADE
 from kdissect.engine.run import Settings
 from kdissect.problems import CaptureError, CaptureNotFound, CaptureUnreadable, NotACapture, UsageError
+from kdissect.spark.common_connections import by_spark, with_common
 from kdissect.spark.partition_numbers import labels
 from kdissect.spark.schemas import spark_schema
 from kdissect.spark.source.remote_captures import parted, remote_sources, whole_files
@@ -284,13 +285,18 @@ class Dataset(Mapping[str, "DataFrame"]):
         return here if not whole else here.unionAll(whole_files(self.spark, plan, whole))
 
     @cached_property
+    def _joined(self) -> Plan:
+        """The plan, with what its captures have in common."""
+        return with_common(self.plan, by_spark(self.spark))
+
+    @cached_property
     def _followed(self) -> DataFrame:
         """Staged rows of the tasks that follow connections, units of giant ones among them."""
         from pyspark import StorageLevel
 
         bucketed = self._index().repartition(len(self.plan.labels), "bucket")
         ordered = bucketed.sortWithinPartitions("capture", "file", "chunk")
-        decoded = ordered.mapInArrow(partial(_decode, plan=self.plan), spark_schema(STAGED))
+        decoded = ordered.mapInArrow(partial(_decode, plan=self._joined), spark_schema(STAGED))
         return decoded.persist(StorageLevel.DISK_ONLY)
 
     @cached_property
@@ -302,7 +308,7 @@ class Dataset(Mapping[str, "DataFrame"]):
         if not count:
             return None
         sent = self._followed.where(f"table = '{UNIT}'").repartition(min(count, len(self.plan.labels)), "broker")
-        decoded = sent.mapInArrow(partial(_decode_units, plan=self.plan), spark_schema(STAGED))
+        decoded = sent.mapInArrow(partial(_decode_units, plan=self._joined), spark_schema(STAGED))
         return decoded.persist(StorageLevel.DISK_ONLY)
 
     @cached_property
@@ -317,7 +323,7 @@ class Dataset(Mapping[str, "DataFrame"]):
     @cached_property
     def _outcome(self) -> Outcome:
         notes = self._told + ([] if self._units is None else _notes(self._units))
-        outcome = put_together(self.plan, notes)
+        outcome = put_together(self._joined, notes)
         if self._strict and outcome.errors:
             raise CaptureUnreadable(outcome.errors[0])
         return outcome

@@ -7,7 +7,8 @@ window blames the broker for a network that became slow. So the floor falls at o
 - A handshake's acknowledgement is the first floor (RFC 9293, section 3.5); without one an acknowledgement without
   bytes that came within FRESH_NS, or, as an upper bound, any that took longer than PROOF_NS.
 - A sample is the time from the newest segment that is acknowledged to its acknowledgement. None where a segment that
-  is acknowledged was sent twice (Karn; RFC 6298, section 3), nor for an acknowledgement inside a segment.
+  is acknowledged was sent twice (Karn; RFC 6298, section 3), nor for an acknowledgement inside a segment. Of a SYN that
+  was sent again it is the time from the last copy: whichever was answered, the round trip is not less.
 - A sample that is not above the floor is the floor.
 - A receiver acknowledges after its delayed-acknowledgement timer at the latest, whatever the application does: 40 ms in
   Linux, and a busy host's lateness. A sample of more than the floor and PROOF_NS is the network. The floor rises to
@@ -103,8 +104,11 @@ def acknowledged(direction: Direction, acked: Int, time: Int, bare: bool) -> Non
         direction.sent_end[q] = direction.sent_end[q + k]
         direction.sent_at[q] = direction.sent_at[q + k]
     direction.sent = n - k
+    opening = direction.isn != NULL and (acked - 1) & 0xFFFFFFFF == direction.isn
+    if doubtful and opening and direction.floor < 0 and direction.copies > 0:
+        trip = time - direction.copy_at[(direction.copies - 1) % COPIES]
+        doubtful = False
     if exact and not doubtful and trip >= 0:
-        opening = direction.isn != NULL and (acked - 1) & 0xFFFFFFFF == direction.isn
         _sample(direction, trip, bare, opening)
 
 

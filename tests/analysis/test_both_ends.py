@@ -164,3 +164,25 @@ def test_captures_that_share_nothing_and_one_capture() -> None:
     found = apart.table("exchanges")
     assert found.num_rows == sum(rows)
     assert pc.all(pc.is_null(found["network_up_ms"])).as_py()
+
+
+@pytest.mark.parametrize("percent", [2, *(pytest.param(one, marks=pytest.mark.whole) for one in (1, 3, 5))])
+def test_a_wire_that_loses_packets_is_not_the_broker(percent: int) -> None:
+    """So many each way, 20 ms each way: what the client's file alone says of the broker, against both ends."""
+    ends = [CAPTURES / "stories" / f"lossy_{percent}_{end}.pcap.zst" for end in ("client", "broker")]
+    names = {"exchanges": ["exchange_id", "broker_ms", "network_kind"], "findings": ["severity", "cause", "text"]}
+    both, client, broker = (kdissect.open(given).tables(names) for given in (ends, ends[0], ends[1]))
+    for found in (both, client, broker):
+        blamed = [row for row in found["findings"].to_pylist() if row["cause"] == "broker"]
+        assert not [row for row in blamed if row["severity"] in ("high", "medium")]
+    measured = both["exchanges"].filter(pc.equal(both["exchanges"]["network_kind"], "both_ends"))
+    _, mine, theirs = np.intersect1d(
+        column(client["exchanges"], "exchange_id"), column(measured, "exchange_id"), return_indices=True
+    )
+    off = np.abs(column(client["exchanges"], "broker_ms")[mine] - column(measured, "broker_ms")[theirs])
+    near, late = float((off <= 2).mean()), float(np.quantile(off, 0.95))
+    print(f"{percent} %: {len(off)} rows, {near:.1%} within 2 ms, p50 {np.median(off):.2f} ms, p95 {late:.1f} ms")
+    assert len(off) > 500
+    if percent <= 2:
+        assert near >= 0.78
+        assert late <= 15

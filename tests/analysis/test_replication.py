@@ -160,10 +160,20 @@ def edges_of(done: Any, edges: list[int]) -> list[int]:
     return [sum(one >= edge for edge in edges) for one in done.tolist()]
 
 
+def test_a_suspended_follower_is_named_and_one_replica_waits_for_nobody() -> None:
+    """Broker 3 stood still for three seconds while p7 wrote with acks=all; p7one writes to a topic of one replica."""
+    rows = kdissect.open(CAPTURES / "stories" / "slow_follower.pcap.zst").table("produces").to_pylist()
+    long = [row for row in rows if row["client_id"] == "p7" and row["latency_ms"] > 1000]
+    assert [row["waited_for"] for row in long] == [[3]]
+    assert 2900 < long[0]["replication_ms"] <= long[0]["broker_ms"]
+    assert long[0]["hold"] == "replication"
+    assert {row["replication_ms"] for row in rows if row["client_id"] == "p7one"} == {0.0}
+
+
 REMOTE = re.compile(r'remoteTime(?:Ms"?)?:([\d.]+)')
 LOGGED = (
     "stories/healthy", "stories/slow_broker", "stories/leader_move", "k4_transactions", "k4_python_kafka",
-    "k4_follower_sessions", "era_0_11_0", "era_2_4_1", "base", "k4_mtu1500",
+    "k4_follower_sessions", "era_0_11_0", "era_2_4_1", "base", "k4_mtu1500", "stories/slow_follower",
 )  # fmt: skip
 
 
@@ -189,6 +199,19 @@ def test_waits_are_what_brokers_logged() -> None:
     assert len(errors) > 1000
     assert errors[len(errors) // 2] < 1.5
     assert errors[int(0.9 * len(errors))] < 12
+
+
+@pytest.mark.whole
+@pytest.mark.oracle
+def test_one_replica_is_nothing_to_wait_for_in_all_captures() -> None:
+    """Of the requests with acks=all that brokers logged, all of those to topics of one replica are 0."""
+    logs = [*sorted(CAPTURES.glob("*.requests.log.zst")), *sorted((CAPTURES / "stories").glob("*.requests.log.zst"))]
+    rows = [row for log in logs for _, row in logged(log)]
+    single = [row["replication_ms"] for row in rows if row["replicas"] == {1}]
+    zero = sum(one == 0 for one in single)
+    print(f"{len(rows)} rows with acks=all and a line in a log; {len(single)} to one replica, {zero} of them 0")
+    assert len(single) > 400
+    assert zero == len(single)
 
 
 def logged(log: Path) -> list[tuple[str, dict[str, Any]]]:

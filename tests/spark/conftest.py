@@ -17,6 +17,7 @@ import pytest
 from kdissect.analysis.stage import Stage
 from kdissect.capture import open_captures
 from kdissect.engine.run import Settings
+from kdissect.spark.common_connections import with_common
 from kdissect.spark.stages import analysing, decoding
 from kdissect.spark.stages.giant_connections import UNIT
 from kdissect.spark.stages.indexing import index
@@ -87,6 +88,7 @@ def simulated(
     plan = Plan(sources, columns, settings, list(range(partitions)))
     if giant is not None:
         plan = replace(plan, giant=giant, unit=unit)
+    plan = with_common(plan, lambda numbers, work: [work(number) for number in numbers])
     files = [(n, f) for n, source in enumerate(sources) for f in range(len(source.files))]
     buckets: list[list[pa.RecordBatch]] = [[] for _ in range(partitions)]
     for batch in index(files, plan):

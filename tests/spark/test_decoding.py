@@ -136,3 +136,17 @@ def test_interfaces_of_one_file(captures: Path, tmp_path: Path, simulate: Any, e
     path = tmp_path / "both.pcapng"
     path.write_bytes(written(lagging(read_pcap(captures / "base.pcap"), lag)))
     equal(simulate(path, 3, list(MADE)), kdissect.open(path).tables())
+
+
+def test_connections_that_two_captures_saw(captures: Path, simulate: Any, equal: Any, tmp_path: Path) -> None:
+    """Given together they are one, as on one machine; what one of the two has alone stays."""
+    ends = [captures / "stories" / f"net_delay_{end}.pcap.zst" for end in ("client", "broker")]
+    begun = kdissect.open(ends[0]).table("exchanges", ["request_first_at"])["request_first_at"].to_pylist()
+    kdissect.open(ends[0]).cut(tmp_path / "client.pcap", start=begun[400])
+    given = [tmp_path / "client.pcap", ends[1]]
+    names = ["exchanges", "connections", "fetches", "produces", "clock_offsets", "problems", "findings"]
+    expected = kdissect.open(given).tables(names)
+    assert len(set(expected["exchanges"]["capture"].to_pylist())) == 2
+    assert expected["clock_offsets"].num_rows == 1
+    equal(simulate(given, 3, names), expected)
+    equal(simulate(given, 2, ["exchanges"], giant=4000, unit=20_000), {"exchanges": expected["exchanges"]})

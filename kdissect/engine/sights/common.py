@@ -20,6 +20,11 @@ class Common:
         self._given = given
         self._of: tuple[int | None, ...] = ()
 
+    @property
+    def known(self) -> Sights | None:
+        """What was given, or found by now."""
+        return self._found
+
     def sights(self, captures: Sequence[CaptureSet], settings: Settings) -> Sights | None:
         """What these captures have in common; None for nothing, and for a single one."""
         if self._given or len(captures) < 2:

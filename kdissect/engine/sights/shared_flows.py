@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -40,21 +41,31 @@ def hashes(rows: Words) -> Hashes:
     return found
 
 
-def shared_flows(captures: Sequence[CaptureSet], settings: Settings) -> list[Hashes]:
-    """By capture, the flows that another one may have too: hashes of their rows in the scanner's table, ascending."""
-    flows, marks = zip(*(_looked_at(capture, settings) for capture in captures), strict=True)
-    shared = [np.zeros(0, np.uint64) for _ in captures]
-    for one, other in combinations(range(len(captures)), 2):
-        same = np.intersect1d(flows[one], flows[other])
-        marked = np.intersect1d(marks[one][0], marks[other][0])
+class Look(NamedTuple):
+    """What a pass over one capture's headers gives."""
+
+    flows: Hashes
+    """Flows with payload: hashes of their rows in the scanner's table."""
+    marks: Hashes
+    """Of some segments, what tells them."""
+    marked: Hashes
+    """The flow of each of these."""
+
+
+def in_common(looks: Sequence[Look]) -> list[Hashes]:
+    """By capture, the flows that another one may have too."""
+    shared = [np.zeros(0, np.uint64) for _ in looks]
+    for one, other in combinations(range(len(looks)), 2):
+        same = np.intersect1d(looks[one].flows, looks[other].flows)
+        marks = np.intersect1d(looks[one].marks, looks[other].marks)
         for place in (one, other):
-            mark, flow = marks[place]
-            shared[place] = np.unique(np.concatenate([shared[place], same, flow[np.isin(mark, marked)]]))
+            flows = looks[place].marked[np.isin(looks[place].marks, marks)]
+            shared[place] = np.unique(np.concatenate([shared[place], same, flows]))
     return shared
 
 
-def _looked_at(capture: CaptureSet, settings: Settings) -> tuple[Hashes, tuple[Hashes, Hashes]]:
-    """Flows with payload, and marks of segments with the flows that they are of."""
+def looked_at(capture: CaptureSet, settings: Settings) -> Look:
+    """One pass over the headers of a capture's packets."""
     quiet = replace(settings, progress=None, timings=Timings())
     window, scanner = capture.window(), Scanner(capture, settings.after, settings.before)
     carrying = np.zeros(1024, np.bool_)
@@ -73,7 +84,7 @@ def _looked_at(capture: CaptureSet, settings: Settings) -> tuple[Hashes, tuple[H
                 count += len(marks[-1])
     table = hashes(scanner.flows)
     found = np.concatenate(marks) if marks else np.zeros((0, 3), np.int64)
-    return table[carrying[: len(table)]], (hashes(found[:, :2]), table[found[:, 2]])
+    return Look(table[carrying[: len(table)]], hashes(found[:, :2]), table[found[:, 2]])
 
 
 def _marks(rows: Words) -> Words:

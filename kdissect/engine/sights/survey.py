@@ -8,22 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from kdissect.analysis.both_ends import Seen, sights
+from kdissect.analysis.both_ends import ENDPOINTS, Ends, Seen, sights
 from kdissect.capture import CaptureSet
 from kdissect.engine.books import Books
 from kdissect.engine.inputs import CaptureFiles
 from kdissect.engine.run import Run, Settings
 from kdissect.engine.sights.common import Common
-from kdissect.engine.sights.shared_flows import Hashes, hashes, shared_flows
+from kdissect.engine.sights.shared_flows import Hashes, hashes, in_common, looked_at
 from kdissect.engine.timings import Timings
 from kdissect.kafka.exchanges.completed import NULL_TIME, Connections
 from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.streams.dissector import Harvest
+from kdissect.kafka.streams.ledger import Ledger
 from kdissect.kafka.streams.state import TOKEN
 from kdissect.net.segment import FLOW
 from kdissect.tables.recording import Reading
@@ -37,76 +38,95 @@ def surveyed(captures: Sequence[CaptureSet], settings: Settings) -> Sights | Non
     """What several captures have in common; None where that is nothing."""
     if len(captures) < 2 or not all(member.regular for capture in captures for member in capture.members):
         return None
-    shared = shared_flows(captures, settings)
+    shared = in_common([looked_at(capture, settings) for capture in captures])
     if not any(map(len, shared)):
         return None
+    return put_together([seen_in(*one, settings) for one in zip(captures, shared, strict=True)])
+
+
+def seen_in(capture: CaptureSet, shared: Hashes, settings: Settings) -> tuple[Seen, Ends]:
+    """The exchanges of a capture's flows that others may have too."""
     alone = replace(
         settings, selection=None, follow=None, progress=None, timings=Timings(), jobs=1, reading=Reading(),
         common=Common(given=True),
     )  # fmt: skip
-    books = Books(captures, {}, alone)
+    books = Books([capture], {}, alone)
     books.builder.selected = _Shared(Selection(), shared=shared)
-    seen = _Onlooker(captures, settings)
-    for _ in Run(books, seen).completed():
+    onlooker = _Onlooker([capture], settings.after, settings.before)
+    for _ in Run(books, onlooker).completed():
         pass
-    return seen.sights(books.ledger.connections)
+    return onlooker.seen(books.ledger.connections)
+
+
+def nothing_seen(capture: CaptureSet) -> tuple[Seen, Ends]:
+    """What `seen_in` gives where there is nothing."""
+    return _Onlooker([capture], None, None).seen(Ledger([capture.name], [[]]).connections)
+
+
+def put_together(parts: Sequence[tuple[Seen, Ends]]) -> Sights | None:
+    """What captures, each seen by itself, have in common; None where that is nothing."""
+    first = np.cumsum([0, *(len(ends) for _, ends in parts)])
+    seen = [replace(seen, conn=seen.conn + begin) for (seen, _), begin in zip(parts, first, strict=False)]
+    columns = [np.concatenate([getattr(one, field.name) for one in seen]) for field in fields(Seen)]
+    if not len(columns[0]):
+        return None
+    of = np.repeat(np.arange(len(parts)), np.diff(first))
+    ends = [np.concatenate([getattr(one, name) for _, one in parts]) for name in ("id", "endpoints", "isn")]
+    return sights(Seen(*columns), Ends([name for _, one in parts for name in one.captures], ends[0], of, *ends[1:]))
 
 
 @dataclass(slots=True)
 class _Shared(Selected):
     """Packets of flows that several captures have."""
 
-    shared: Sequence[Hashes] = ()
+    shared: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64))
 
     def packets(self, rows: Words, flows: Words, capture: int) -> Words:
         """The segment rows of such flows."""
         if not len(rows):
             return rows
         used, place = np.unique(rows[:, FLOW] >> 1, return_inverse=True)
-        keep = np.isin(hashes(flows[used]), self.shared[capture])[place.reshape(-1)]
+        keep = np.isin(hashes(flows[used]), self.shared)[place.reshape(-1)]
         return rows if keep.all() else rows[keep]
 
 
 class _Onlooker(CaptureFiles):
     """Takes finished exchanges for itself: what tells them, and when they were seen."""
 
-    def __init__(self, captures: Sequence[CaptureSet], settings: Settings) -> None:
-        super().__init__(captures, settings.after, settings.before)
-        self._parts: list[Seen] = []
+    def __init__(self, captures: Sequence[CaptureSet], after: int | None, before: int | None) -> None:
+        super().__init__(captures, after, before)
+        self._parts: list[Words] = []
         self._isn: list[tuple[Words, Words]] = []
 
     @contextmanager
     def completing(self, harvest: Harvest, completion: Completion) -> Iterator[None]:
         """See Inputs."""
-        base = completion.ledger.base
         rows = harvest.exchanges[harvest.exchanges["status"] != TOKEN]
-        if len(rows):
-            request, response = rows["request"], rows["response"]
-            self._parts.append(
-                Seen(
-                    rows["connection"] + base, rows["n"].copy(), rows["orphan"] == 1, rows["api"].copy(),
-                    rows["correlation"].copy(), rows["end"].copy(), request["bytes"].copy(), _known(request["last"]),
-                    _known(response["first"]), rows["network"].copy(), _known(rows["queued_from"]),
-                )
-            )  # fmt: skip
+        request, response = rows["request"], rows["response"]
+        names = ("connection", "n", "orphan", "api", "correlation", "end")
+        columns = [*(rows[name] for name in names), request["bytes"], _known(request["last"])]
+        columns += [_known(response["first"]), rows["network"], _known(rows["queued_from"])]
+        self._parts.append(np.stack(columns, axis=1))
         ended = harvest.ended[harvest.ended["client"] >= 0]
         if len(ended):
             asks, isn = ended["client"], ended["directions"]["isn"]
             at = np.arange(len(ended))
-            self._isn.append((ended["number"] + base, np.stack([isn[at, asks], isn[at, 1 - asks]], axis=1)))
+            self._isn.append((ended["number"], np.stack([isn[at, asks], isn[at, 1 - asks]], axis=1)))
         harvest.exchanges = harvest.exchanges[:0]
         yield
 
-    def sights(self, connections: Connections) -> Sights | None:
-        """What captures have in common."""
-        if not self._parts:
-            return None
-        columns = [np.concatenate([getattr(part, one.name) for part in self._parts]) for one in fields(Seen)]
+    def seen(self, connections: Connections) -> tuple[Seen, Ends]:
+        """The exchanges, in the order in which they were finished, and their connections."""
+        rows = np.concatenate([np.zeros((0, len(fields(Seen))), np.int64), *self._parts])
         self._parts.clear()
-        isn = np.full((len(connections), 2), NULL_TIME, np.int64)
-        for conn, numbers in self._isn:
-            isn[conn] = numbers
-        return sights(Seen(*columns), connections, isn)
+        conn, n, orphan, *rest = (np.ascontiguousarray(column) for column in rows.T)
+        size = len(connections)
+        isn = np.full((size, 2), NULL_TIME, np.int64)
+        for number, begun in self._isn:
+            isn[number] = begun
+        endpoints = np.stack([getattr(connections, name)[:size].astype(np.int64) for name in ENDPOINTS], axis=1)
+        ends = Ends(connections.captures, connections.id[:size].copy(), np.zeros(size, np.int64), endpoints, isn)
+        return Seen(conn, n, orphan == 1, *rest), ends
 
 
 def _known(times: Words) -> Words:

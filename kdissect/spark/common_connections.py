@@ -1,0 +1,93 @@
+"""What the captures of a job have in common, as `kdissect.engine.sights` finds it on one machine.
+
+Two jobs, a task a capture: packets' headers are looked at for flows that several captures have; only where there are
+any, their exchanges are. What both give comes to the driver, and from there to all tasks that decode: some 120 bytes an
+exchange that several captures have. Captures that only Spark can read are left as they are.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from kdissect.analysis.both_ends import WAYS
+from kdissect.capture import CaptureSet
+from kdissect.engine.run import Settings
+from kdissect.engine.sights.common import Common
+from kdissect.engine.sights.shared_flows import Hashes, Look, in_common, looked_at
+from kdissect.engine.sights.survey import nothing_seen, put_together, seen_in
+from kdissect.problems import CaptureError
+from kdissect.spark.schemas import spark_schema
+from kdissect.spark.stages.plan import Plan
+from kdissect.spark.workers import settled
+from kdissect.tables.sights import Sights
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TOLD = pa.schema([("number", pa.int64()), ("data", pa.binary())])
+NO_FLOWS: Hashes = np.zeros(0, np.uint64)
+Each = Callable[[Sequence[int], Callable[[int], Any]], list[Any]]
+"""Calls a function with each number, somewhere, and gives what it returned."""
+
+
+def with_common(plan: Plan, each: Each) -> Plan:
+    """The plan, with what its captures have in common."""
+    near = [number for number, source in enumerate(plan.sources) if not source.remote]
+    if len(near) < 2:
+        return plan
+    settings = replace(plan.settings, common=Common(given=True))
+    named = [plan.sources[number] for number in near]
+    shared = in_common(each(range(len(near)), partial(_looked_at, [one.capture for one in named], settings)))
+    if not any(map(len, shared)):
+        return plan
+    seen = each(range(len(near)), partial(_seen_in, [one.capture for one in named], shared, settings))
+    found = put_together(seen)
+    return plan if found is None else replace(plan, settings=replace(settings, common=Common(_lean(found), given=True)))
+
+
+def _looked_at(captures: Sequence[Callable[[], CaptureSet]], settings: Settings, number: int) -> Look:
+    try:
+        return looked_at(captures[number](), settings)
+    except CaptureError:  # told where rows are made of it
+        return Look(NO_FLOWS, NO_FLOWS, NO_FLOWS)
+
+
+def _seen_in(
+    captures: Sequence[Callable[[], CaptureSet]], shared: Sequence[Hashes], settings: Settings, number: int
+) -> Any:
+    capture = captures[number]()
+    try:
+        return seen_in(capture, shared[number], settings)
+    except CaptureError:
+        return nothing_seen(capture)
+
+
+def _lean(found: Sights) -> Sights:
+    """Without the ids of both sights of each exchange, which tables do not have."""
+    return replace(found, ways=WAYS.empty_table())
+
+
+def by_spark(spark: SparkSession) -> Each:
+    """Calls in tasks of a job."""
+
+    def each(numbers: Sequence[int], work: Callable[[int], Any]) -> list[Any]:
+        def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            def told() -> Iterator[pa.RecordBatch]:
+                for batch in batches:
+                    for number in batch.column(0).to_pylist():
+                        data = pickle.dumps(work(number))
+                        yield pa.RecordBatch.from_pydict({"number": [number], "data": [data]}, TOLD)
+
+            yield from settled("common", told())
+
+        rows = spark.range(0, len(numbers), 1, len(numbers)).mapInArrow(run, spark_schema(TOLD)).collect()
+        return [pickle.loads(bytes(row[1])) for row in sorted(rows, key=lambda row: int(row[0]))]
+
+    return each
