@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from kdissect.analysis.exchange_keys import keys_of, locate
-from kdissect.arrays.arrow import NULL_TIME, Coder, Int64s, ints, optional, times, whole, with_columns
+from kdissect.arrays.arrow import NULL_TIME, Coder, Int64s, ints, joined, optional, times, whole, with_columns
 from kdissect.tables.declaration.model import COUNT, By
 from kdissect.tables.makers import fills
 
@@ -45,7 +45,7 @@ class CommitTracker:
         self._learn(exchanges)
         self._note(fetches, parts)
         if self._waiting:
-            commits = pa.concat_tables([*self._waiting, commits], promote_options="permissive").combine_chunks()
+            commits = joined(self._waiting[0], commits).combine_chunks()
         at = times(commits, "at")
         settled = (at < watermark) | (at == NULL_TIME)
         self._waiting = [commits.filter(pa.array(~settled))] if not settled.all() else []

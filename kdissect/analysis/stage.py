@@ -50,15 +50,18 @@ Messages = Mapping[tuple[int, int], pa.Table]
 
 class Stage:
     """What the tables asked for need of the analysis. `asked`: table -> columns that will be read (None: all).
-    `waiting`: rows that may wait for the watermark before some are worked on all the same."""
+    `waiting`: rows that may wait for the watermark before some are worked on all the same. `topics`: findings are
+    looked for in rows of these alone, where any are named."""
 
     def __init__(
         self,
         asked: Mapping[str, Sequence[str] | None],
         slow: float | None = None,
         waiting: int = MAX_WAITING,
+        topics: Sequence[str] = (),
     ) -> None:
         self.slow = slow
+        self._topics = topics
         self._most = waiting
         self.asked = {name: frozenset(TABLES[name].by_name if c is None else c) for name, c in asked.items()}
         wanted = {TABLES[name].made for name in asked} | {
@@ -288,9 +291,10 @@ class Stage:
 
             out["topic_traffic"] = topic_traffic(out)
         if self.finds:
-            from kdissect.analysis.findings import findings, limits
+            from kdissect.analysis.findings import findings, limits, of_topics
 
-            out["findings"] = findings(out, limits(self.slow))
+            evidence = {name: of_topics(table, self._topics) for name, table in out.items()}
+            out["findings"] = findings(evidence, limits(self.slow))
         return out
 
 

@@ -30,7 +30,7 @@ def _move(typing: Any, to: Any, w: Any, source: Any, o: Any, n: Any) -> Any:
 
 
 @part
-def copy_bytes(to, w, source, o, n):  # type: ignore[no-untyped-def]
+def copy_bytes(to: Any, w: Any, source: Any, o: Any, n: Any) -> None:
     """Copy `source[o:o + n]` to `to[w:w + n]`; both are uint8 arrays in one piece. Raises IndexError out of range."""
     if n < 0 or w < 0 or o < 0 or n > to.size - w or n > source.size - o:
         raise IndexError("bytes to copy lie outside of their array")
@@ -60,7 +60,7 @@ def _fetch(typing: Any, array: Any, i: Any) -> Any:
 
 
 @part
-def fetch(array, i):  # type: ignore[no-untyped-def]
+def fetch(array: Any, i: Any) -> None:
     """Ask for the cache line of `array.flat[i]` ahead of its use; of an array in one piece, nothing where it ends."""
     if 0 <= i < array.size:
         _fetch(array, i)

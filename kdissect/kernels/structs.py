@@ -32,6 +32,7 @@ Int = Any
 """An integer: int64 inside kernels, Python's or numpy's where they run as Python."""
 Words = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
+Flags = npt.NDArray[np.bool_]
 Records = npt.NDArray[Any]
 """A structured array of structs."""
 

@@ -50,14 +50,14 @@ KINDS = 6
 
 
 @part
-def blank_bytes(s, at, size):  # type: ignore[no-untyped-def]
+def blank_bytes(s: Bytes, at: Int, size: Int) -> None:
     """`size` bytes of filler; the caller has checked that they are there."""
     for k in range(at, at + size):
         s[k] = FILLER
 
 
 @part
-def blank_tags(s, o, end):  # type: ignore[no-untyped-def]
+def blank_tags(s: Bytes, o: Int, end: Int) -> None:
     """The values of all tags of the tag buffer at `o`, which ends at `end` or before."""
     left, o = uvarint(s, o, end)
     while o > 0 and left > 0:
@@ -72,7 +72,7 @@ def blank_tags(s, o, end):  # type: ignore[no-untyped-def]
 
 
 @part
-def blank_header(s, start, body, side):  # type: ignore[no-untyped-def]
+def blank_header(s: Bytes, start: Int, body: Int, side: Int) -> None:
     """The tags of a header in s[start:body] (behind the length prefix): Kafka has none there so far."""
     o = start + 4
     if side == 0:
@@ -85,7 +85,7 @@ def blank_header(s, start, body, side):  # type: ignore[no-untyped-def]
 
 
 @kernel("u1[:] i8[:] i8[:]")
-def blank_headers(s, start, body):  # type: ignore[no-untyped-def]
+def blank_headers(s: Bytes, start: Ints, body: Ints) -> None:
     """`blank_header` of requests and responses in turn; `body` -1: none."""
     for f in range(start.size):
         if body[f] >= 0 and start[f] >= 0 and body[f] <= s.size:
@@ -93,7 +93,10 @@ def blank_headers(s, start, body):  # type: ignore[no-untyped-def]
 
 
 @kernel("u1[:] i8[:] i8[:] i4[:] i1[:] i8[:,:] i8[:] i8[:] i8[:] i8[:,:] i8[:] b1 i8 -> i8")
-def blank_fields(s, begin, end, program, status, programs, rows, tags, stack, spans, counts, named, first):  # type: ignore[no-untyped-def]
+def blank_fields(
+    s: Bytes, begin: Ints, end: Ints, program: NDArray[np.int32], status: NDArray[np.int8], programs: Ints, rows: Ints,
+    tags: Ints, stack: Ints, spans: Ints, counts: Ints, named: bool, first: Int,
+) -> Int:  # fmt: skip
     """Replace texts of the bodies s[begin:end] from frame `first` on; the frame it stopped at (`spans` is full).
 
     spans[:counts[KINDS]] are what the caller has to judge: record sets, configurations' values, and where `named`, what

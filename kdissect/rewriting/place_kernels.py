@@ -26,6 +26,7 @@ from kdissect.kafka.streams.state import (
     uvarint,
 )
 from kdissect.kernels.kernel import kernel, part
+from kdissect.kernels.structs import Flags
 from kdissect.net import segment as sg
 from kdissect.rewriting.field_kernels import FILLER, blank_header
 from kdissect.schema.apikeys import ApiKey
@@ -171,7 +172,7 @@ def spread(
 
 
 @part
-def behind_acks(s, p, end, version):  # type: ignore[no-untyped-def]
+def behind_acks(s: Bytes, p: Int, end: Int, version: Int) -> Int:
     """The position behind the acks of a Produce request whose message begins at `p`; `p` where they are not there.
 
     They say whether an answer follows.
@@ -193,7 +194,7 @@ def behind_acks(s, p, end, version):  # type: ignore[no-untyped-def]
 
 
 @kernel("i8[:] const u1[:] const u1[:] i8 i8 b1[:,:] u1[:] i8[:,:]")
-def gather_heads(M, b, A, first, n, wanted, heads, keep):  # type: ignore[no-untyped-def]
+def gather_heads(M: Ints, b: Bytes, A: Bytes, first: Int, n: Int, wanted: Flags, heads: Bytes, keep: Ints) -> None:
     """What may stay of frames that cannot be read: the beginning of the frame of exchange `i` and side `s` into
     heads[((i - first) * 2 + s) * HEAD:], and how many bytes of that into keep[i, s].
 
@@ -208,7 +209,7 @@ def gather_heads(M, b, A, first, n, wanted, heads, keep):  # type: ignore[no-unt
             token = exchange.status == TOKEN
             api, version = exchange.api, exchange.version
             begin = ((i - first) * 2 + side) * HEAD
-            got = np.int64(0)
+            got: Int = np.int64(0)
             at, length, following = _first_piece(M, frame_of(exchange, side))
             while at >= 0 and got < HEAD:
                 size = min(length, HEAD - got)

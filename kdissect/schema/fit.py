@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kdissect.kernels.kernel import part
+from kdissect.kernels.structs import Bytes
 from kdissect.schema.opcodes import BAD_COUNT, OK, SHORT
 from kdissect.schema.vm import consumes
 
@@ -29,7 +30,7 @@ class Programs:
 
 
 @part
-def fits(A, begin, end, program, sk):  # type: ignore[no-untyped-def]
+def fits(A: Bytes, begin: Any, end: Any, program: Any, sk: Any) -> int:
     """FITS, RAN_OUT or UNREADABLE for `A[begin:end]` against one program."""
     status = consumes(A, begin, end, program, sk)
     if status == OK:

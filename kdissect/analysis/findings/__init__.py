@@ -7,6 +7,8 @@ them. `count` and `first_exchange_id` come from running `filter` over `table`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -49,6 +51,13 @@ UNCOUNTED = frozenset({"request_failed", "request_refused", "passing_error", "un
 INIT_PRODUCER_ID = 22
 LOOKED_AT = (*group_findings.LOOKED_AT, INIT_PRODUCER_ID)
 """Keys of the APIs of which findings look at every exchange."""
+
+
+def of_topics(table: pa.Table, topics: Sequence[str]) -> pa.Table:
+    """Of a table that names topics, the rows of these topics; all, if none are named."""
+    if not topics or "topic" not in table.column_names:
+        return table
+    return table.filter(pc.is_in(table["topic"].cast(pa.string()), value_set=pa.array(topics)))
 
 
 def told_of(name: str, table: pa.Table, given: Limits = LIMITS) -> pa.Table:

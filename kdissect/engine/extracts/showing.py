@@ -246,7 +246,7 @@ class _Showing(CaptureFiles):
         begin, end = np.zeros((i + 1, 2), np.int64), np.zeros((i + 1, 2), np.int64)
         data = np.zeros(size, np.uint8)
         absent = np.zeros((max(PIECES, size // 64), 3), np.int64)
-        _, again, _ = collect(  # type: ignore[no-untyped-call]
+        _, again, _ = collect(
             dissector.M, dissector.window.data, dissector.A, i, i + 1, need, True, data, 4, size, begin, end, absent
         )
         if again and not (completion.reader.rereadable and (absent[:again, 0] >= 0).all()):

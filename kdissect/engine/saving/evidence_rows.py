@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from kdissect.analysis.findings import limits, told_of
+from kdissect.analysis.findings import limits, of_topics, told_of
 from kdissect.arrays.dictionaries import unified
 from kdissect.tables.declaration import TABLES
 from kdissect.tables.declaration.readers import FINDINGS
@@ -62,12 +61,5 @@ class Evidence:
         out = {}
         for name, parts in self._parts.items():
             table = order(name, unified(pa.concat_tables(parts, promote_options="permissive")))
-            out[name] = _of(topics, table)
+            out[name] = of_topics(table, topics)
         return out
-
-
-def _of(topics: Sequence[str], table: pa.Table) -> pa.Table:
-    """Of a table that names topics, the rows of these topics; all, if none are named."""
-    if not topics or "topic" not in table.column_names:
-        return table
-    return table.filter(pc.is_in(table["topic"].cast(pa.string()), value_set=pa.array(topics)))

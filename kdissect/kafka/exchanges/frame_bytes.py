@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from kdissect.kafka.streams.pairing import request_body, response_body
 from kdissect.kafka.streams.state import EXCHANGE_WIDTH, KEPT, X_BASE, Frame, copy_out, exchange_at, frame_of, place
 from kdissect.kernels.kernel import kernel, part
-from kdissect.kernels.structs import Bytes, Int, Words
+from kdissect.kernels.structs import Bytes, Flags, Int, Words
 from kdissect.tcp.layout import node_at
 
 
@@ -51,7 +51,10 @@ def _pieces(M: Words, frame: Frame) -> Int:
 
 
 @kernel("i8[:] const u1[:] const u1[:] i8 i8 b1[:,:] b1 u1[:] i8 i8 i8[:,:] i8[:,:] i8[:,:] -> i8 i8 i8")
-def collect(M, b, A, first, n, need, together, target, w, limit, begin, end, absent):  # type: ignore[no-untyped-def]
+def collect(
+    M: Words, b: Bytes, A: Bytes, first: Int, n: Int, need: Flags, together: bool, target: Bytes, w: Int, limit: Int,
+    begin: Words, end: Words, absent: Words,
+) -> tuple[Int, Int, Int]:  # fmt: skip
     """Find the frames of the exchanges first..n-1 that `need` asks for (one column a side).
 
     `begin` and `end` get the places of the messages behind their headers: in the window where they are in one piece
@@ -93,7 +96,7 @@ def collect(M, b, A, first, n, need, together, target, w, limit, begin, end, abs
 
 
 @kernel("i8[:] i8 i8 b1[:,:] const u1[:] i8[:,:] i8[:,:]")
-def bodies(M, first, n, need, s, begin, end):  # type: ignore[no-untyped-def]
+def bodies(M: Words, first: Int, n: Int, need: Flags, s: Bytes, begin: Words, end: Words) -> None:
     """Move `begin` behind the headers; -1 where the header cannot be read."""
     for i in range(first, n):
         exchange = exchange_at(M, X_BASE + i * EXCHANGE_WIDTH)

@@ -9,12 +9,16 @@ from __future__ import annotations
 import enum
 
 import numpy as np
+import numpy.typing as npt
 
 from kdissect.kafka.exchanges.completed import NO_CODE, NULL_TIME, Status
 from kdissect.kafka.streams.state import TOKEN, Frame, exchange_at, frame_of
 from kdissect.kernels.kernel import kernel, part
-from kdissect.kernels.structs import Int
+from kdissect.kernels.structs import Bytes, Flags, Int, Words
 from kdissect.schema.apikeys import ApiKey
+
+Codes = npt.NDArray[np.int32]
+Tiny = npt.NDArray[np.int8]
 
 LOGIN = 1
 """Mark of a row that may tell who logs in: SASL's messages and bare tokens."""
@@ -77,7 +81,9 @@ class Flag(enum.IntEnum):
 
 
 @kernel("i8[:,:] i4[:,:,:] i8[:,:] b1[:,:] i8[:,:] b1[:,:] u1[:] i8[:]")
-def plan(rows, table, newest, need, program, unknown, marks, times):  # type: ignore[no-untyped-def]
+def plan(
+    rows: Words, table: Codes, newest: Words, need: Flags, program: Words, unknown: Flags, marks: Bytes, times: Words
+) -> None:
     """Which frames to look into (`need`), with which programs, and which of them have a version that is not known.
 
     `need`, `program` and `unknown` have a column a side. `times` gets the request's first microsecond, by which rows
@@ -132,10 +138,11 @@ def _time(time: Int) -> Int:
 @kernel(
     "i8[:,:] i8[:] i8 i8[:,:] i8[:,:] b1[:,:] i1[:] b1[:] i4[:] i4[:] i4[:] i4[:] i8[:,:] i4[:,:] i2[:,:] i1[:,:] b1[:]"
 )
-def outcomes(  # type: ignore[no-untyped-def]
-    rows, order, base, newest, program, unknown, status, ambiguous, codes, firsts, counts, throttles, longs, ints,
-    shorts, flags, odd,
-):  # fmt: skip
+def outcomes(
+    rows: Words, order: Words, base: Int, newest: Words, program: Words, unknown: Flags, status: Tiny, ambiguous: Flags,
+    codes: Codes, firsts: Codes, counts: Codes, throttles: Codes, longs: Words, ints: Codes,
+    shorts: npt.NDArray[np.int16], flags: Tiny, odd: Flags,
+) -> None:  # fmt: skip
     """The columns of `Completed` (`Long`, `Word`, `Short`, `Flag`), for the exchanges of `rows` that `order` lists.
 
     `status`, `ambiguous`, `codes`, `firsts`, `counts` (of error codes) and `throttles` are what the decoder says of the

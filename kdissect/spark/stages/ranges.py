@@ -43,7 +43,7 @@ def _pread(typing: Any, fd: Any, out: Any, at: Any, size: Any, offset: Any) -> A
 
 
 @part
-def read(fd, out, at, size, offset):  # type: ignore[no-untyped-def]
+def read(fd: Any, out: Bytes, at: Any, size: Any, offset: Any) -> None:
     """Fill `out[at:at + size]` from `offset` of the file, with zeros where it has nothing more."""
     if size < 0 or at < 0 or offset < 0 or size > out.size - at:
         raise IndexError("range lies outside of its array")
@@ -72,11 +72,11 @@ def _read_ranges(fd: int, offset: Words, length: Words, out: Bytes, place: Words
             end = ahead
             stop += 1
         if stop == first + 1:
-            read(fd, out, place[first], length[first], begin)  # type: ignore[no-untyped-call]
+            read(fd, out, place[first], length[first], begin)
         else:
-            read(fd, scratch, 0, end - begin, begin)  # type: ignore[no-untyped-call]
+            read(fd, scratch, 0, end - begin, begin)
             for i in range(first, stop):
-                copy_bytes(out, place[i], scratch, offset[i] - begin, length[i])  # type: ignore[no-untyped-call]
+                copy_bytes(out, place[i], scratch, offset[i] - begin, length[i])
         first = stop
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,7 +40,7 @@ everything is read from here on; whether numbers are big-endian."""
 
 
 @part
-def _word(b, o, big):  # type: ignore[no-untyped-def]
+def _word(b: Bytes, o: Any, big: Any) -> Any:
     """Four bytes as a number."""
     value = np.int64(0)
     for i in range(4):
@@ -48,7 +49,7 @@ def _word(b, o, big):  # type: ignore[no-untyped-def]
 
 
 @part
-def _plain_tcp(b, o):  # type: ignore[no-untyped-def]
+def _plain_tcp(b: Bytes, o: Any) -> Any:
     """Whether Ethernet's frame at `o` is TCP in a whole IP packet, with nothing in between."""
     kind = np.int64(b[o + 12]) << 8 | np.int64(b[o + 13])
     if kind == 0x0800:
@@ -65,22 +66,22 @@ def _skim(fd: int, begin: int, end: int, out: Bytes, state: Words, scratch: Byte
     room = np.int64(PEEK)
     while at < end:
         stop = end if state[WHOLE] else min(max(state[UPTO], state[NEXT] + room), end)
-        read(fd, out, at - begin, stop - at, at)  # type: ignore[no-untyped-call]
+        read(fd, out, at - begin, stop - at, at)
         at = stop
         while not state[WHOLE] and state[NEXT] + PEEK <= at:
             record = state[NEXT]
             b = out
             o = record - begin
             if o < 0:
-                read(fd, scratch, 0, PEEK, record)  # type: ignore[no-untyped-call]
+                read(fd, scratch, 0, PEEK, record)
                 b = scratch
                 o = np.int64(0)
-            captured = _word(b, o + 8, state[BIG])  # type: ignore[no-untyped-call]
+            captured = _word(b, o + 8, state[BIG])
             if captured == 0 or captured > MAX_RECORD:
                 state[WHOLE] = 1
                 break
             state[NEXT] = record + RECORD + captured
-            large = captured >= LARGE and _plain_tcp(b, o + RECORD)  # type: ignore[no-untyped-call]
+            large = captured >= LARGE and _plain_tcp(b, o + RECORD)
             room = np.int64(PEEK if large else AHEAD)
             state[UPTO] = record + PEEK if large else state[NEXT]
         if not state[WHOLE] and state[NEXT] > at >= state[UPTO]:
