@@ -418,6 +418,7 @@ def tables(name: str | None) -> None:
 COMMANDS.later("stream", "kdissect.cli.subcommands.conversation:stream")
 COMMANDS.later("sql", "kdissect.cli.subcommands.asking:sql")
 COMMANDS.later("traffic", "kdissect.cli.subcommands.traffic:traffic")
+COMMANDS.later("whatif", "kdissect.cli.subcommands.whatif:whatif")
 COMMANDS.later("cut", "kdissect.cli.subcommands.copies:cut")
 COMMANDS.later("redact", "kdissect.cli.subcommands.copies:redact")
 COMMANDS.later("crosscheck", "kdissect.cli.subcommands.crosschecking:crosscheck")

@@ -60,6 +60,27 @@ class Analysis:
         tables = self._capture.tables(readers.SESSION_FIGURES.tables)
         return with_slots(tables["fetches"], tables["fetch_sessions"], slots)
 
+    def with_fetching(self, max_wait_ms: int | None = None, min_bytes: int | None = None) -> pa.Table:
+        """How many fetches and empty answers there would have been with another fetch.max.wait.ms and fetch.min.bytes,
+        and how much later records would have come: a row for each consumer and broker
+        (`other_settings.with_fetching`). Raises UsageError below 0."""
+        from kdissect.analysis.other_settings import with_fetching
+
+        if min(max_wait_ms or 0, min_bytes or 0) < 0:
+            raise UsageError("max_wait_ms and min_bytes must be 0 or more")
+        return with_fetching(self._capture.tables(readers.FETCHING.tables)["fetches"], max_wait_ms, min_bytes)
+
+    def with_batching(self, linger_ms: float, batch_size: int = 16384) -> pa.Table:
+        """Batches that would have been one with another linger.ms and batch.size (bytes), and how much later they would
+        have been sent: a row for each producer and broker (`other_settings.with_batching`). Raises UsageError below 0.
+        """
+        from kdissect.analysis.other_settings import with_batching
+
+        if min(linger_ms, batch_size) < 0:
+            raise UsageError("linger_ms and batch_size must be 0 or more")
+        tables = self._capture.tables(readers.BATCHING.tables)
+        return with_batching(tables["produces"], tables["produce_partitions"], linger_ms, batch_size)
+
     def latency(self, by: Sequence[str] = ("api",), every: float | None = None, where: str | None = None) -> pa.Table:
         """Counts, exact quantiles and rates, one row per group (and bucket of `every` seconds).
 

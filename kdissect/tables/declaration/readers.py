@@ -242,6 +242,16 @@ SESSION_FIGURES = reader(
     fetch_sessions="*",
     share_sessions="*",
 )
+FETCHING = reader(
+    "what other waits of consumers would have meant",
+    fetches="exchange_id connection_id client_id broker requested_at response_first_at latency_ms broker_ms "
+    "record_bytes max_wait_ms min_bytes error_code partitions_with_error is_follower is_raft",
+)
+BATCHING = reader(
+    "what another linger of producers would have meant",
+    produces="exchange_id connection_id client_id broker requested_at response_first_at",
+    produce_partitions="exchange_id topic topic_id partition batches records record_bytes",
+)
 MEMBERSHIP = reader(
     "partitions that a fetch implies",
     fetches="exchange_id request_kind session_key session_epoch implied_partitions",
