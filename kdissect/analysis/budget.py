@@ -8,7 +8,9 @@ the first of these that lies over it:
   broker's part of a Fetch is agreed up to max_wait_ms where it waited for data, and the broker's beyond; while a broker
   answered nobody for STALL_MS though requests on two connections were due, all of it is the broker's. JoinGroup and
   SyncGroup wait for the group: agreed;
-- own: from a Fetch answer with records to the next Fetch of that connection;
+- own: from a Fetch answer with records to the next Fetch of that connection; and while neither the data lane of a
+  client nor its heartbeats came, which a thread of their own sends: for SILENT_TIMES as long as usual, and SILENT_MS at
+  least, its process stood still;
 - unknown: a request that was never answered, until its connection ended; one that lay behind its predecessor;
 - idle: the rest, nothing was asked for.
 
@@ -43,6 +45,11 @@ TOGETHER_MS = 200
 """What was due while a broker stood still is answered within so long of the first answer."""
 LEAST_STALLED = 2
 """Connections that must have been due."""
+SILENT_MS = 1000
+SILENT_TIMES = 3
+REGULAR = 5
+"""Requests of a kind that tell how often it comes."""
+HEARTBEATS = (12, 68, 76)
 DATA_LANE = (0, 1, 78)
 FETCHES = (1, 78)
 REBALANCES = (11, 14)
@@ -96,7 +103,9 @@ def _spans(tables: Mapping[str, pa.Table]) -> Spans:
 
     network, broker = micros("network_ms"), micros("broker_ms")
     kind = _words(exchanges, "network_kind")
+    measured = _reals_or_null(exchanges, "network_up_ms")
     up = np.where(np.isin(kind, FRONT), network, network // 2)
+    up = np.where(np.isnan(measured), up, np.minimum(np.nan_to_num(measured) * 1000, network)).astype(np.int64)
     there = first + micros("request_transfer_ms") + up
     begun = there + micros("queued_ms")
     done = begun + broker
@@ -122,7 +131,7 @@ def _spans(tables: Mapping[str, pa.Table]) -> Spans:
     add(done - replicated, done, lane + REPLICATION)
     add(done, last, lane + NETWORK)
     parts.append(_stalled(exchanges, rows, there, done, np.maximum(wait, 0) * 1000, hold, lane))
-    parts += [_own(tables, known, last), _unanswered(tables)]
+    parts += [_own(tables, known, last), _silent(exchanges, rows, first, last, lane), _unanswered(tables)]
     joined = [np.concatenate([part[i] for part in parts]) for i in range(4)]
     kept = joined[2] > joined[1]
     return joined[0][kept], joined[1][kept], joined[2][kept], joined[3][kept]
@@ -197,6 +206,45 @@ def _own(tables: Mapping[str, pa.Table], known: Flags, last: Int64s) -> Spans:
     follows = np.flatnonzero((connection[1:] == connection[:-1]) & full[:-1] & known[row[:-1]] & known[row[1:]])
     here, there = row[follows], row[follows + 1]
     return here, last[here], times(exchanges, "request_first_at")[there], np.full(len(here), OWN)
+
+
+def _silent(exchanges: pa.Table, rows: Int64s, first: Int64s, last: Int64s, lane: Int64s) -> Spans:
+    """From a client's last answer to its next request, where its data lane and its heartbeats were silent for longer
+    than they usually are."""
+    none = np.zeros(0, np.int64)
+    clients = group(exchanges, ["client_id"]).code if len(rows) else none
+    regular = rows[(lane[rows] == 0) | np.isin(ints(exchanges, "api_key")[rows], HEARTBEATS)]
+    lanes = 2 * clients[regular] + (lane[regular] > 0) if len(regular) else none
+    order = np.lexsort((first[regular], lanes))
+    usual = _usual(lanes[order], first[regular][order], 2 * int(clients.max(initial=-1)) + 2)
+    longest = usual.reshape(-1, 2).max(axis=1, initial=0)
+    mine = rows[np.lexsort((first[rows], clients[rows]))] if len(rows) else none
+    if len(mine) < 2:
+        return none, none, none, none
+    apart = int(last[mine].max() - first[mine].min()) + 1
+    base = clients[mine] * apart
+    ended = np.maximum.accumulate(last[mine] - first[mine].min() + base) - base + first[mine].min()
+    gap = first[mine][1:] - ended[:-1]
+    least = np.maximum(SILENT_TIMES * longest[clients[mine[1:]]], SILENT_MS * 1000)
+    found = np.flatnonzero((clients[mine[1:]] == clients[mine[:-1]]) & (gap >= least))
+    return mine[found + 1], ended[found], first[mine[found + 1]], np.full(len(found), OWN)
+
+
+def _usual(code: Int64s, at: Int64s, size: int) -> npt.NDArray[np.float64]:
+    """By code, the median time between two of its rows, which are in order of (code, at); endless where they are fewer
+    than REGULAR."""
+    usual = np.full(size, np.inf)
+    same = code[1:] == code[:-1]
+    between, of = np.diff(at)[same], code[1:][same]
+    order = np.lexsort((between, of))
+    codes, begin, count = np.unique(of[order], return_index=True, return_counts=True)
+    enough = count + 1 >= REGULAR
+    usual[codes[enough]] = between[order][(begin + count // 2)[enough]]
+    return usual
+
+
+def _reals_or_null(table: pa.Table, name: str) -> npt.NDArray[np.float64]:
+    return reals(table, name) if name in table.column_names else np.full(table.num_rows, np.nan)
 
 
 def _unanswered(tables: Mapping[str, pa.Table]) -> Spans:

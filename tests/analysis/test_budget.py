@@ -141,3 +141,20 @@ def test_a_consumer_whose_application_is_slow_and_a_healthy_one() -> None:
     assert slow["own_ms"] > 0.7 * slow["wall_ms"]
     assert healthy["agreed_ms"] > 0.9 * healthy["wall_ms"]
     assert healthy["broker_ms"] < 0.02 * healthy["wall_ms"]
+
+
+def test_a_process_that_stood_still() -> None:
+    """`frozen` was suspended for 8 s, `dozing` for 4; who is only without partitions, and sends heartbeats, is idle."""
+    capture = kdissect.open(next((CAPTURES / "rules").glob("suspended.pcap*")))
+    rows = {row["subject"]: row for row in capture.analysis.budget(("client",)).to_pylist()}
+    assert rows["frozen"]["own_ms"] == pytest.approx(8000, abs=300)
+    assert rows["dozing"]["own_ms"] == pytest.approx(4000, abs=300)
+    joining = kdissect.open(STORIES / "kip848.pcap.zst").analysis.budget(("client",)).to_pylist()
+    assert max(row["own_ms"] for row in joining if row["subject"].startswith("c14-1")) < 100
+
+
+def test_the_measured_ways_of_both_ends_are_taken() -> None:
+    """A request that took 80 ms on its way there and none back reaches its broker at 80 ms."""
+    row = exchange(0, 0, api=0, network_ms=80, broker_ms=10, network_up_ms=80.0, network_down_ms=0.0)
+    assert budget([row], start=START + 81_000, end=START + 89_000) == {"broker_ms": 8.0}
+    assert budget([row | {"network_up_ms": None}], start=START + 81_000, end=START + 89_000) == {"network_ms": 8.0}

@@ -31,7 +31,12 @@ TIME_BUDGET = table(
     Column("broker_ms", MS, "A broker worked, or kept a request longer than that had agreed to."),
     Column("replication_ms", MS, "A Produce waited for followers."),
     Column("network_ms", MS, "Bytes were on their way."),
-    Column("own_ms", MS, "The client's own: an answer with records was there, and it had not asked for more yet."),
+    Column(
+        "own_ms",
+        MS,
+        "The client's own: an answer with records was there, and it had not asked for more yet, or its process stood "
+        "still.",
+    ),
     Column("idle_ms", MS, "Nothing was asked for."),
     Column("unknown_ms", MS, "Requests that were never answered, and what lay behind its predecessor."),
     Column("exchanges", COUNT, "Exchanges that began in the span."),

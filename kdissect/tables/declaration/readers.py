@@ -223,7 +223,7 @@ TOPIC_TRAFFIC = reader(
 BUDGET = reader(
     "time budgets",
     exchanges="exchange_id connection_id client_id broker api_key status hold request_first_at response_last_at "
-    "request_transfer_ms network_ms queued_ms broker_ms replication_ms response_transfer_ms network_kind",
+    "request_transfer_ms network_ms network_up_ms queued_ms broker_ms replication_ms response_transfer_ms network_kind",
     fetches="exchange_id max_wait_ms record_bytes",
     connections="connection_id group_id ended_at",
 )
