@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from kdissect.schema import index
+from kdissect.schema import configurations, index
 from kdissect.schema.masking import FORWARDED, has_secrets
 from kdissect.schema.model import NEVER, REQUEST, RESPONSE, Api, Field, Message
 from kdissect.schema.names import snake_case
@@ -183,7 +183,8 @@ def _side(names: FieldNames, api: Api, side: int) -> str:
 
 
 def tables(schema: index.Index) -> tuple[str, FieldNames]:
-    """Lua source that defines ERRORS, FIELDS, APIS and PAYLOADS, a row a line, and the names of its fields."""
+    """Lua source that defines ERRORS, OPEN, FIELDS, APIS and PAYLOADS, and the names of its fields. OPEN: names of the
+    configurations whose values are shown."""
     names = FieldNames(schema)
     errors = ",".join(f"[{code}]={quoted(name)}" for code, name in index.error_names().items())
     fields = ",\n".join(
@@ -201,5 +202,6 @@ def tables(schema: index.Index) -> tuple[str, FieldNames]:
         for name in held(schema)
         for message in (schema.payloads[name],)
     )
-    lua = f"local ERRORS={{{errors}}}\nlocal FIELDS={{\n{fields}}}\nlocal APIS={{\n{apis}}}\n"
+    known = ",".join(f"[{quoted(name)}]=1" for name in configurations.types() if configurations.is_open_config(name))
+    lua = f"local ERRORS={{{errors}}}\nlocal OPEN={{{known}}}\nlocal FIELDS={{\n{fields}}}\nlocal APIS={{\n{apis}}}\n"
     return f"{lua}local PAYLOADS={{\n{payloads}}}\n", names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -13,6 +14,7 @@ import pytest
 import kdissect
 from kdissect.schema import index
 from kdissect.schema.names import snake_case
+from tests.oracle import pcap
 from tests.oracle.material import CAPTURES, ENCRYPTED, LOGGED
 from tests.oracle.test_secrets import CAPTURED as WITH_SECRETS
 from tests.oracle.test_secrets import secrets
@@ -158,3 +160,37 @@ def test_no_credential_is_shown(name: str, form: list[str], lua: Path) -> None:
     for secret in secrets(name):
         assert secret.lower().replace(b":", b"") not in output
         assert secret[:8].hex().encode() not in output
+
+
+CONFIGURATIONS = {
+    "cleanup.policy": True, "ssl.keystore.location": True, "listener.name.inside.ssl.protocol": True,
+    "x.listener.name.inside.max.message.bytes": False, "listener.name.password.ssl.protocol": False,
+    "sasl.jaas.config": False, "ssl.keystore.key": False, "listener.name.inside.ssl.key.password": False,
+    "my.plugin.setting": False, "": False, "Cleanup.Policy": False, "a\udcff": False,
+}  # fmt: skip
+"""Whether the value of a configuration of this name may be shown."""
+
+
+def test_values_of_configurations_as_in_messages(lua: Path, tmp_path: Path) -> None:
+    """AlterConfigs v0 (KIP-133): a value is shown where `messages` has it, and else only how long it is."""
+
+    def text(value: str) -> bytes:
+        data = value.encode("utf-8", "surrogateescape")
+        return struct.pack(">h", len(data)) + data
+
+    pieces = [text(name) + text(f"value-{i}") for i, name in enumerate(CONFIGURATIONS)]
+    resource = struct.pack(">b", 2) + text("t") + struct.pack(">i", len(pieces)) + b"".join(pieces)
+    body = struct.pack(">i", 1) + resource + b"\0"
+    talk = pcap.Talk()
+    talk.handshake()
+    talk.put(1, 0, 0, pcap.framed(struct.pack(">hhi", 33, 0, 1) + text("c") + body))
+    path = tmp_path / f"{tmp_path.name}-configurations.pcap"
+    path.write_bytes(pcap.pcap(talk.packets))
+    expected = [f"value-{i}" for i, is_open in enumerate(CONFIGURATIONS.values()) if is_open]
+    (row,) = kdissect.open(path).messages("AlterConfigs", "request").to_pylist()
+    assert [one["value"] for one in row["resources"][0]["configs"] if one["value"] is not None] == expected
+    (message,) = messages(lua, path)
+    assert message.fields["kdissect.alter_configs.resources.configs.value"] == expected
+    assert message.fields["kdissect.hidden"] == [
+        str(len(f"value-{i}")) for i, is_open in enumerate(CONFIGURATIONS.values()) if not is_open
+    ]

@@ -7,7 +7,7 @@
 -- the message merely has too many elements.
 --
 -- A field: n name, d Kafka's name, i its ProtoField, t type, e element type, a-b versions, na-nb versions in which it
--- may be null, g tag, x lengths are never compact, s a credential, by the sibling that names a secret configuration,
+-- may be null, g tag, x lengths are never compact, s a credential, by the sibling that names the configuration,
 -- h the message in these bytes, f fields of a struct, nul what null means.
 local WIDTH = {bool = 1, int8 = 1, int16 = 2, uint16 = 2, int32 = 4, uint32 = 4, int64 = 8, float64 = 8, uuid = 16}
 local READER = {int8 = "int8", int16 = "int16", int32 = "int32", int64 = "int64"}
@@ -28,9 +28,12 @@ local function leaves(fields, version, into)
   return into
 end
 
-local function mean(item, meanings, value)
-  local text = meanings[value]
-  if text then item:append_text(" (" .. text .. ")") end
+-- A text of l bytes at p. Wireshark takes one that it is given four times as fast as it reads one; what is not plain it
+-- shall judge itself.
+local function add_text(t, field, tvb, o, s, p, l)
+  local text = sub(s, p + 1, p + l)
+  if find(text, "[^\1-\127]") then add_packet_field(t, field, tvb(o + p, l), UTF8)
+  else add(t, field, tvb(o + p, l), text) end
 end
 
 local compile, layout
@@ -56,7 +59,7 @@ local function add_payload(name, want, tree, tvb, o, s, p, n)
     show = compile(message, message.f, version, nil)
     payload_walkers[id .. "+"] = show
   end
-  show(s, p + 2, n, tvb, o, want and tree or tree:add(tvb(o + p, n - p), name .. " v" .. version))
+  show(s, p + 2, n, tvb, o, want and tree or add(tree, tvb(o + p, n - p), name .. " v" .. version))
 end
 
 -- A request or response that a broker forwards (KIP-590): its bytes with zeros for credentials, all of its body where
@@ -96,8 +99,8 @@ local function masked(which, s, p, n)
 end
 local function add_forwarded(which, index, tree, tvb, o, at, s, p, n)
   local shown = masked(which, s, p, n)
-  if shown then tree:add(F[index], tvb(o + p, n - p), shown)
-  else tree:add(H.hidden, tvb(o + at, p - at), n - p) end
+  if shown then add(tree, F[index], tvb(o + p, n - p), shown)
+  else add(tree, H.hidden, tvb(o + at, p - at), n - p) end
 end
 
 function compile(side, fields, version, want)
@@ -119,14 +122,16 @@ function compile(side, fields, version, want)
   -- An item for a value of fixed size whose bytes begin at the expression `at`.
   local function value(f, kind, t, at)
     local range = "tvb(o+" .. at .. "," .. WIDTH[kind] .. ")"
-    if kind == "uuid" then w(t, ":add(F[", f.i, "],", range, ",uuid(s,", at, "))")
-    elseif not want and MEANING[f.i] and READER[kind] then
-      w("mean(", t, ":add(F[", f.i, "],", range, "),MEANING[", f.i, "],", READER[kind], "(s,", at, "))")
-    else w(t, ":add(F[", f.i, "],", range, ")") end
+    if kind == "uuid" then w("add(", t, ",F[", f.i, "],", range, ",uuid(s,", at, "))")
+    elseif not want and MEANT[f.i] and READER[kind] then
+      w("add(", t, ",MEANT[", f.i, "][", READER[kind], "(s,", at, ")] or F[", f.i, "],", range, ")")
+    else w("add(", t, ",F[", f.i, "],", range, ")") end
   end
   local function null(f, t, a)
     w("if ", "l~=-1 then ", fail(f, a), "end ")
-    if not want then w(t, ":add(tvb(o+", a, ",p-", a, "),", string.format("%q", f.d .. ": null" .. (f.nul or "")), ")") end
+    if not want then
+      w("add(", t, ",tvb(o+", a, ",p-", a, "),", string.format("%q", f.d .. ": null" .. (f.nul or "")), ")")
+    end
   end
   -- A length or count into the local l, whose bytes begin at a. Items of credentials cover these bytes alone.
   local function length(f, kind, a, nullable, t)
@@ -142,19 +147,19 @@ function compile(side, fields, version, want)
     length(f, kind, a, nullable, t)
     w("else if p+l>n then ", fail(f, a), "end")
     if want == HIDE then
-      if f.s then w("hide(p,l)") elseif f.by then w("if is_secret(k_", f.by, ") then hide(p,l) end") end
+      if f.s then w("hide(p,l)") elseif f.by then w("if is_hidden(k_", f.by, ") then hide(p,l) end") end
     elseif f.h == "request" or f.h == "response" then
       if own(f) then w("add_forwarded('", f.h, "',", f.i, ",", t, ",tvb,o,", a, ",s,p,p+l)") end
     elseif own(f) then
-      if f.s then w(t, ":add(F[", f.i, "],tvb(o+", a, ",p-", a, "),l):append_text(' bytes, hidden')")
+      if f.s then w("add(", t, ",F[", f.i, "],tvb(o+", a, ",p-", a, "),l):append_text(' bytes, hidden')")
       elseif kind == "records" then
-        local item = t .. ":add(F[" .. f.i .. "],tvb(o+" .. a .. ",p-" .. a .. "+l),l)"
+        local item = "add(" .. t .. ",F[" .. f.i .. "],tvb(o+" .. a .. ",p-" .. a .. "+l),l)"
         if want then w(item) else w("add_batches(", item, ",tvb,o,l,s,p)") end
       elseif f.by then
-        w("if is_secret(k_", f.by, ") then ", t, ":add(H.hidden,tvb(o+", a, ",p-", a, "),l) else ")
-        w(t, ":add_packet_field(F[", f.i, "],tvb(o+p,l),UTF8) end")
-      elseif kind == "string" then w(t, ":add_packet_field(F[", f.i, "],tvb(o+p,l),UTF8)")
-      else w(t, ":add(F[", f.i, "],tvb(o+p,l))") end
+        w("if is_hidden(k_", f.by, ") then add(", t, ",H.hidden,tvb(o+", a, ",p-", a, "),l) else ")
+        w("add_text(", t, ",F[", f.i, "],tvb,o,s,p,l) end")
+      elseif kind == "string" then w("add_text(", t, ",F[", f.i, "],tvb,o,s,p,l)")
+      else w("add(", t, ",F[", f.i, "],tvb(o+p,l))") end
     end
     if f.h and PAYLOADS[f.h] and wanted(f) then w("add_payload('", f.h, "',want,", t, ",tvb,o,s,p,p+l)") end
     if f.key then w("k_", f.n, "=sub(s,p+1,p+l)") end
@@ -171,27 +176,27 @@ function compile(side, fields, version, want)
       local t2 = t
       if not want then
         t2 = new"t"
-        if f.e == "struct" then w("local ", t2, "=", t, ":add(F[", f.i, "],tvb(o+", a, ",p-", a, "),", c, ")")
+        if f.e == "struct" then w("local ", t2, "=add(", t, ",F[", f.i, "],tvb(o+", a, ",p-", a, "),", c, ")")
         else
-          w("local ", t2, "=", c, "==1 and ", t, " or ", t, ":add(tvb(o+", a, ",p-", a, "),'", f.d, ": '..", c, ")")
+          w("local ", t2, "=", c, "==1 and ", t, " or add(", t, ",tvb(o+", a, ",p-", a, "),'", f.d, ": '..", c, ")")
         end
-      elseif f.e == "struct" and want[f.i] then w(t, ":add(F[", f.i, "],tvb(o+", a, ",p-", a, "),", c, ")") end
+      elseif f.e == "struct" and want[f.i] then w("add(", t, ",F[", f.i, "],tvb(o+", a, ",p-", a, "),", c, ")") end
       w("for i=0,", c, "-1 do")
       if f.e == "struct" then
         local t3 = t2
-        if not want then
+        if not want then -- an only element's fields stand below the array itself
           t3 = new"t"
-          w("local ", t3, "q=p local ", t3, "=", t2, ":add(tvb(o+p,0),'", f.d, "['..i..']')")
+          w("local ", t3, "q=p local ", t3, "=", c, "==1 and ", t2, " or add(", t2, ",tvb(o+p,0),'", f.d, "['..i..']')")
         end
         struct(f.f, t3)
-        if not want then w(t3, ":set_len(p-", t3, "q)") end
+        if not want then w("if ", c, "~=1 then set_len(", t3, ",p-", t3, "q) end") end
       elseif WIDTH[f.e] then
         w("if p+", WIDTH[f.e], ">n then ", fail(f), "end")
         value(f, f.e, t2, "p")
         w("p=p+", WIDTH[f.e])
       else text(f, f.e, t2, false) end
       w("end")
-      if not want then w(f.e == "struct" and "" or "if " .. c .. "~=1 then ", t2, ":set_len(p-", a, ")",
+      if not want then w(f.e == "struct" and "" or "if " .. c .. "~=1 then ", "set_len(", t2, ",p-", a, ")",
         f.e == "struct" and "" or " end") end
     end
     w("end")
@@ -203,16 +208,16 @@ function compile(side, fields, version, want)
     if f.t == "struct" then
       if nullable then
         w("if p+1>n then ", fail(f), "end local mark=byte(s,p+1) if mark~=1 and mark~=255 then ", fail(f), "end p=p+1")
-        if not want then w("if mark==255 then ", t, ":add(tvb(o+p-1,1),'", f.d, ": null') end") end
+        if not want then w("if mark==255 then add(", t, ",tvb(o+p-1,1),'", f.d, ": null') end") end
         w("if mark==1 then")
       end
       local t2 = t
       if not want then
         t2 = new"t"
-        w("local ", t2, "q=p local ", t2, "=", t, ":add(F[", f.i, "],tvb(o+p,0))")
+        w("local ", t2, "q=p local ", t2, "=add(", t, ",F[", f.i, "],tvb(o+p,0))")
       end
       struct(f.f, t2)
-      if not want then w(t2, ":set_len(p-", t2, "q)") end
+      if not want then w("set_len(", t2, ",p-", t2, "q)") end
       if nullable then w("end") end
     elseif f.t == "array" then array(f, t, nullable)
     elseif WIDTH[f.t] then
@@ -238,7 +243,7 @@ function compile(side, fields, version, want)
       end
     end
     if known then w("else") end
-    if not want then w(t, ":add(H.unknown_tag,tvb(o+p,size),tag):add(H.unknown_tag_bytes,tvb(o+p,size))") end
+    if not want then w("add(add(", t, ",H.unknown_tag,tvb(o+p,size),tag),H.unknown_tag_bytes,tvb(o+p,size))") end
     if known then w("end") end
     w("p=stop end end")
   end
@@ -280,10 +285,11 @@ function compile(side, fields, version, want)
   end
   struct(fields, "t")
   w("return p")
-  local source = "local F,H,MEANING,mean,varint,int8,int16,int32,int64,byte,sub,uuid,add_batches,is_secret,add_payload,"
-    .. "add_forwarded,hide,want,UTF8=...\nreturn function(s,p,n,tvb,o,t) local items=0\n" .. table.concat(out, "\n") .. "\nend"
-  return assert(load(source, "=kdissect"))(F, H, MEANING, mean, varint, int8, int16, int32, int64, byte, sub, uuid,
-    add_batches, is_secret, add_payload, add_forwarded, hide, want, ENC_UTF_8)
+  local source = "local F,H,MEANT,add,set_len,add_text,varint,int8,int16,int32,int64,byte,sub,uuid,add_batches,is_hidden,"
+    .. "add_payload,add_forwarded,hide,want=...\nreturn function(s,p,n,tvb,o,t) local items=0\n"
+    .. table.concat(out, "\n") .. "\nend"
+  return assert(load(source, "=kdissect"))(F, H, MEANT, add, set_len, add_text, varint, int8, int16, int32, int64, byte,
+    sub, uuid, add_batches, is_hidden, add_payload, add_forwarded, hide, want)
 end
 
 -- Layouts, made when the first message of theirs comes: those of a version's number, the newest release's first.

@@ -3,35 +3,55 @@
 -- (tcp.stream) can be asked for.
 --
 -- A connection: a, ap, b its ends; client_is_a once a request was recognised, until then asker_is_a where one is
--- supposed; a queue of requests that wait for an answer, c correlation ids, k kinds (API key * KINDS + version), f frames,
--- w the place among its frame's messages, from head to tail; tokens while bare SASL tokens are expected; since when the
--- request began that is not whole yet.
+-- supposed; first and last of the requests that wait for an answer, and how many; tokens while bare SASL tokens are
+-- expected; since when the request began that is not whole yet. Addresses: one object for each, which connections share.
 local MOST_WAITING = 4096 -- requests of one connection: with one direction captured nothing ever answers them
 local KINDS = 32768 -- versions are below it
-local connections
+local connections, addresses
+-- Requests that wait, of all connections, in arrays of numbers: correlation id, kind (API key * KINDS + version), frame,
+-- the place among its frame's messages, and which comes next, also of the places that are free.
+local wait_corr, wait_kind, wait_frame, wait_place, wait_next, wait_free, wait_used
 -- By frame, in arrays of numbers that the collector has nothing to follow in: direction (true: to the broker) and, of
 -- the frame's first message, correlation id, kind, the other message's frame and when the request began. Others are in
 -- `more`. forwards: API key and version inside an Envelope request; hidden_in: whether the frame has a bare SASL token;
 -- begins: where its first message begins, if not at 0.
 local to_broker, corr_of, kind_of, peer_of, began_of, more, forwards, hidden_in, begins
 local function forget()
+  addresses, wait_free, wait_used = {}, nil, 0
+  wait_corr, wait_kind, wait_frame, wait_place, wait_next = {}, {}, {}, {}, {}
   connections, to_broker, corr_of, kind_of, peer_of, began_of = {}, {}, {}, {}, {}, {}
   more, forwards, hidden_in, begins = {}, {}, {}, {}
 end
 kafka.init = forget
 forget()
 
--- Most objects live as long as one packet. Lua's own pace spends half of the time collecting them; at these paces some of
--- them stay for long, so that everything is collected whenever MOST_GARBAGE (kilobytes) has gathered.
+-- Most objects live as long as one packet, and Lua spends half of the time on collecting them at its own pace. All at once
+-- whenever MOST_GARBAGE (kilobytes) has gathered is cheaper. Lua begins by itself a little later than that, for scripts
+-- beside this one have no other collector.
 local MOST_GARBAGE, OFTEN = 307200, 1000
-if _VERSION == "Lua 5.2" then collectgarbage("generational") else collectgarbage("setpause", 1000) end
-local messages_seen, kept = 0, collectgarbage("count")
+local MOST_PAUSE = _VERSION == "Lua 5.2" and 1000000 or 1000 -- percent; Lua 5.4 has a byte for it
+local messages_seen, kept = 0, 0
+local function collect()
+  kept = collectgarbage("count")
+  local pause = floor(100 + 125 * MOST_GARBAGE / kept)
+  collectgarbage("setpause", pause < MOST_PAUSE and pause or MOST_PAUSE)
+  collectgarbage("collect")
+  kept = collectgarbage("count")
+end
+collect()
 local function tidy()
   messages_seen = messages_seen + 1
-  if messages_seen % OFTEN == 0 and collectgarbage("count") > kept + MOST_GARBAGE then
-    collectgarbage("collect")
-    kept = collectgarbage("count")
+  if messages_seen % OFTEN == 0 and collectgarbage("count") > kept + MOST_GARBAGE then collect() end
+end
+
+local function shared(address)
+  local text = tostring(address)
+  local known = addresses[text]
+  if not known then
+    known = address
+    addresses[text] = known
   end
+  return known
 end
 
 -- The connection of this packet, whether its sender is end a; made where it is not known and `make` is true.
@@ -53,14 +73,26 @@ local function connection(pinfo, make)
     list = {}
     connections[id] = list
   end
-  local made = {head = 1, tail = 0, c = {}, k = {}, f = {}, w = {}, a = source, b = pinfo.dst, ap = source_port}
+  local made = {a = shared(source), b = shared(pinfo.dst), ap = source_port, first = false, last = false, waiting = 0}
   list[#list + 1] = made
   return made, true
 end
 
+-- Requests from the first that waits to this one wait no longer; without one, none does.
 local function drop_until(st, last)
-  for i = st.head, last do st.c[i], st.k[i], st.f[i], st.w[i] = nil, nil, nil, nil end
-  st.head = last + 1
+  local place = st.first
+  while place do
+    local behind = wait_next[place]
+    wait_next[place], wait_free = wait_free or false, place
+    st.waiting = st.waiting - 1
+    if place == last then
+      st.first = behind
+      if not behind then st.last = false end
+      return
+    end
+    place = behind
+  end
+  st.first, st.last = false, false
 end
 
 -- A message of this frame; its place among the frame's messages.
@@ -107,21 +139,35 @@ end
 -- A request enters the queue. Correlation ids of a connection rise; a login's first request with an id at or below one
 -- that waits means that the ports were used again, and what waits belongs to the connection before.
 local function ask(st, frame, corr, kind, key, began)
-  if st.tail >= st.head and (key == 18 or key == 17) and corr <= st.c[st.tail] then drop_until(st, st.tail) end
-  if st.tail - st.head >= MOST_WAITING then drop_until(st, st.head) end
-  local place = remember(frame, corr, kind, false, began)
-  local tail = st.tail + 1
-  st.tail = tail
-  st.c[tail], st.k[tail], st.f[tail], st.w[tail] = corr, kind, frame, place
+  local last = st.last
+  if last and (key == 18 or key == 17) and corr <= wait_corr[last] then drop_until(st) end
+  if st.waiting >= MOST_WAITING then drop_until(st, st.first) end
+  local place = wait_free
+  if place then wait_free = wait_next[place]
+  else
+    place = wait_used + 1
+    wait_used = place
+  end
+  wait_corr[place], wait_kind[place], wait_frame[place], wait_next[place] = corr, kind, frame, false
+  wait_place[place] = remember(frame, corr, kind, false, began)
+  last = st.last
+  if last then wait_next[last] = place else st.first = place end
+  st.last, st.waiting = place, st.waiting + 1
+end
+
+-- The first request of this correlation id that waits; else false.
+local function waits(st, corr)
+  local place = st.first
+  while place and wait_corr[place] ~= corr do place = wait_next[place] end
+  return place
 end
 
 -- A response takes its request out of the queue, with all that waited before it: brokers answer in order. Its kind and
 -- the request's frame; nil where no request waits for it.
-local function answer(st, frame, corr, began)
-  local place, tail, ids = st.head, st.tail, st.c
-  while place <= tail and ids[place] ~= corr do place = place + 1 end
-  if place > tail then return nil end
-  local kind, peer, which = st.k[place], st.f[place], st.w[place]
+local function answer(st, frame, corr)
+  local place = waits(st, corr)
+  if not place then return nil end
+  local kind, peer, which = wait_kind[place], wait_frame[place], wait_place[place]
   drop_until(st, place)
   local request_began
   if which == 0 then
@@ -136,7 +182,3 @@ local function answer(st, frame, corr, began)
   return kind, peer, request_began
 end
 
-local function waits(st, corr)
-  for i = st.head, st.tail do if st.c[i] == corr then return true end end
-  return false
-end

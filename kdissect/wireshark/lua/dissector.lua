@@ -29,7 +29,11 @@ local function dissect(tvb, pinfo, tree, by_content)
     st, from_a = connection(pinfo, false)
     if st and st.client_is_a == nil and st.asker_is_a == not from_a and seconded(st, s, len) then
       st.client_is_a = st.asker_is_a
-      for i = st.head, st.tail do to_broker[st.f[i]] = true end
+      local place = st.first
+      while place do
+        to_broker[wait_frame[place]] = true
+        place = wait_next[place]
+      end
     elseif not st or st.client_is_a == nil then
       local fits, nameless = whole_request(s, 0, len)
       if nameless then
@@ -56,7 +60,7 @@ local function dissect(tvb, pinfo, tree, by_content)
         if by_content or len < 18 then return 0 end
       end
       if not st then st, from_a = connection(pinfo, true) end
-      if st.asker_is_a ~= nil then drop_until(st, st.tail) end -- what was supposed was no Kafka
+      if st.asker_is_a ~= nil then drop_until(st) end -- what was supposed was no Kafka
       st.client_is_a = from_a
     end
     request = from_a == st.client_is_a

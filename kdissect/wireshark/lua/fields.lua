@@ -16,8 +16,10 @@ local function field(kind, ...)
   return made
 end
 
--- FIELDS[i] = {name, display name, type, what special values mean, doc}; F[i] is its ProtoField, MEANING[i] the third.
-local F, MEANING = {}, {}
+-- FIELDS[i] = {name, display name, type, what special values mean, doc}; F[i] is its ProtoField. Where some values mean
+-- something, MEANT[i] has for each of them a field of the same name that says so: with one field for all, Wireshark calls
+-- every other value unknown.
+local F, MEANT = {}, {}
 for i, x in ipairs(FIELDS) do
   local kind, doc = KINDS[x[3]], x[5] ~= "" and x[5] or nil
   if kind == "none" then F[i] = field(kind, x[1], x[2], doc)
@@ -25,7 +27,11 @@ for i, x in ipairs(FIELDS) do
   elseif kind == "string" then F[i] = field(kind, x[1], x[2], base.UNICODE or base.ASCII, doc)
   elseif kind == "bool" or kind == "double" then F[i] = field(kind, x[1], x[2], base.NONE, nil, nil, doc)
   else F[i] = field(kind, x[1], x[2], base.DEC, x[4] == ERRORS and ERRORS or nil, nil, doc) end
-  if x[4] and x[4] ~= ERRORS then MEANING[i] = x[4] end
+  if x[4] and x[4] ~= ERRORS then
+    local said = field(kind, x[1], x[2], base.DEC, x[4], nil, doc)
+    MEANT[i] = {}
+    for value in pairs(x[4]) do MEANT[i][value] = said end
+  end
 end
 
 local API_NAMES = {}
@@ -44,6 +50,7 @@ local H = {
   unknown_tag = field("uint32", "kdissect.unknown_tag", "Unknown tagged field", base.DEC),
   unknown_tag_bytes = field("bytes", "kdissect.unknown_tag.bytes", "Bytes", base.NONE),
   hidden = field("uint32", "kdissect.hidden", "Credential, hidden: bytes", base.DEC),
+  batch = field("none", "kdissect.batch", "Batch"),
   base_offset = field("int64", "kdissect.batch.base_offset", "Base offset", base.DEC),
   batch_length = field("int32", "kdissect.batch.length", "Batch length", base.DEC),
   leader_epoch = field("int32", "kdissect.batch.partition_leader_epoch", "Partition leader epoch", base.DEC),

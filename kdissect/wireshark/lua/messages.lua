@@ -161,10 +161,10 @@ local function add_body(l, s, p, n, tvb, t, cut, visible)
 end
 
 local function add_hidden(tree, tvb, o, n)
-  local t = tree:add(kafka, tvb(o, n - o))
+  local t = add(tree, kafka, tvb(o, n - o))
   t:append_text(", SASL token")
-  t:add(H.length, tvb(o, 4))
-  t:add(H.hidden, tvb(o, 4), n - o - 4)
+  add(t, H.length, tvb(o, 4))
+  add(t, H.hidden, tvb(o, 4), n - o - 4)
   return "SASL token"
 end
 
@@ -185,7 +185,7 @@ end
 local function pair(st, frame, s, o, n, request, began)
   local corr = int32(s, o + (request and 8 or 4))
   if not request then
-    local kind, peer, request_began = answer(st, frame, corr, began)
+    local kind, peer, request_began = answer(st, frame, corr)
     if kind then
       if st.tokens == "asked" and floor(kind / KINDS) == SASL_HANDSHAKE then st.tokens = "open" end
       return kind, peer, request_began
@@ -214,7 +214,7 @@ end
 -- A first request that fits and does not say who sends it may be any protocol's small numbers: it waits in the queue until
 -- an answer to it fits too.
 local function suppose(st, frame, s, len, from_a, began)
-  if st.asker_is_a ~= from_a then drop_until(st, st.tail) end
+  if st.asker_is_a ~= from_a then drop_until(st) end
   st.asker_is_a, st.tokens, st.since = from_a, nil, nil
   pair(st, frame, s, 0, len, true, began)
 end
@@ -224,15 +224,12 @@ local function seconded(st, s, len)
   if len < 12 then return false end
   local n, corr = int32(s, 0) + 4, int32(s, 4)
   if n < 12 or n > len then return false end
-  for i = st.head, st.tail do
-    if st.c[i] == corr then
-      local key, version = floor(st.k[i] / KINDS), st.k[i] % KINDS
-      local l = layout(key, "r", version)
-      local p = l and body_of("response", s, 4, n, key, version)
-      return p and fitting(l, s, p, n) ~= nil
-    end
-  end
-  return false
+  local place = waits(st, corr)
+  if not place then return false end
+  local key, version = floor(wait_kind[place] / KINDS), wait_kind[place] % KINDS
+  local l = layout(key, "r", version)
+  local p = l and body_of("response", s, 4, n, key, version)
+  return p and fitting(l, s, p, n) ~= nil
 end
 
 -- The message at o, `total` bytes as it announces, there up to n. Its name; nil where this is none.
@@ -262,34 +259,34 @@ local function add_message(tvb, pinfo, tree, o, s, total, n, st, request, visibl
   if not asked then return name end
   tidy()
   local key, version = floor(kind / KINDS), kind % KINDS
-  local t = tree:add(kafka, tvb(o, n - o))
+  local t = add(tree, kafka, tvb(o, n - o))
   if visible then t:append_text(", " .. name) end
-  if visible or t:referenced(H.length) then t:add(H.length, tvb(o, 4)) end
-  if visible or t:referenced(H.response) then t:add(H.response, not request):set_generated() end
+  if visible or t:referenced(H.length) then add(t, H.length, tvb(o, 4)) end
+  if visible or t:referenced(H.response) then set_generated(add(t, H.response, not request)) end
   local p
   if request then
-    if visible or t:referenced(H.api) then t:add(H.api, tvb(o + 4, 2)) end
-    if visible or t:referenced(H.version) then t:add(H.version, tvb(o + 6, 2)) end
-    if visible or t:referenced(H.correlation_id) then t:add(H.correlation_id, tvb(o + 8, 4)) end
-    if peer and (visible or t:referenced(H.response_in)) then t:add(H.response_in, peer):set_generated() end
+    if visible or t:referenced(H.api) then add(t, H.api, tvb(o + 4, 2)) end
+    if visible or t:referenced(H.version) then add(t, H.version, tvb(o + 6, 2)) end
+    if visible or t:referenced(H.correlation_id) then add(t, H.correlation_id, tvb(o + 8, 4)) end
+    if peer and (visible or t:referenced(H.response_in)) then set_generated(add(t, H.response_in, peer)) end
     if not (key == CONTROLLED_SHUTDOWN and version == 0) and n >= o + 14 then
       local l = int16(s, o + 12)
       if l >= 0 and o + 14 + l <= n and (visible or t:referenced(H.client_id)) then
-        t:add_packet_field(H.client_id, tvb(o + 14, l), ENC_UTF_8)
+        add_text(t, H.client_id, tvb, 0, s, o + 14, l)
       end
       p = request_body(s, o, n, key, version)
     else
       p = o + 12
     end
   else
-    if visible or t:referenced(H.api) then t:add(H.api, key):set_generated() end
-    if visible or t:referenced(H.version) then t:add(H.version, version):set_generated() end
-    if visible or t:referenced(H.correlation_id) then t:add(H.correlation_id, tvb(o + 4, 4)) end
-    if visible or t:referenced(H.request_in) then t:add(H.request_in, peer):set_generated() end
+    if visible or t:referenced(H.api) then set_generated(add(t, H.api, key)) end
+    if visible or t:referenced(H.version) then set_generated(add(t, H.version, version)) end
+    if visible or t:referenced(H.correlation_id) then add(t, H.correlation_id, tvb(o + 4, 4)) end
+    if visible or t:referenced(H.request_in) then set_generated(add(t, H.request_in, peer)) end
     if visible or t:referenced(H.latency) then
       local took = pinfo.rel_ts - began
       local whole = floor(took)
-      t:add(H.latency, NSTime.new(whole, floor((took - whole) * 1e9 + 0.5))):set_generated()
+      set_generated(add(t, H.latency, NSTime.new(whole, floor((took - whole) * 1e9 + 0.5))))
     end
     forwarded = key == ENVELOPE and forwards[peer] or nil
     if key == API_VERSIONS and version > 0 and n - o >= 10 and int16(s, o + 8) == UNSUPPORTED_VERSION then version = 0 end
