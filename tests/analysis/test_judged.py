@@ -204,7 +204,8 @@ NUMBER = re.compile(r"(?<![\w.])(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?: (?:ms|s|
 INSTANT = re.compile(r"\d\d:\d\d:\d\d\.\d{3}")
 CONSTANTS = {
     "short_connections": {"2 s", "5"}, "network_stall": {"200 ms"}, "slow_requests": {"1.0 s"},
-    "slow_fetches": {"1.0 s"}, "heartbeat_loop": {"50 ms"}, "session_slots": {"1,000", "125"},
+    "slow_fetches": {"1.0 s"}, "slow_followers": {"1.0 s"}, "heartbeat_loop": {"50 ms"},
+    "session_slots": {"1,000", "125"},
 }  # fmt: skip
 """Thresholds and Kafka's defaults that a sentence names; the catalogue has them."""
 

@@ -300,7 +300,7 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             "on.",
             "`produces` (replication_ms, waited_for, client_id)",
             "Which follower, where its own fetches are not in the capture.",
-            "stories/leader_move",
+            "stories/slow_follower",
         ),
         "leader_moved": Kind(
             "unknown",
