@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
+import subprocess
 import sys
 
 import pytest
 
-from kdissect.cli.printing import progress
+from kdissect.cli.printing import progress, terminal
 
 SHOW_CURSOR, HIDE_CURSOR = "\x1b[?25h", "\x1b[?25l"
 
@@ -21,9 +22,9 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     """A terminal in place of standard error; to be called in the test, for pytest changes it between phases."""
     monkeypatch.setattr(progress, "PATIENCE", 0.0)
     monkeypatch.setenv("TERM", "xterm")
-    terminal = Terminal()
-    monkeypatch.setattr(sys, "stderr", terminal)
-    return terminal
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    return screen
 
 
 def test_it_goes_when_everything_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,3 +58,31 @@ def test_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     bar = progress.Progress()
     bar(5, 10)
     assert pipe.getvalue() == ""
+
+
+@pytest.mark.parametrize("lines", [1, 500])
+def test_it_goes_before_anything_is_shown(lines: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a compressed capture nobody knows where it ends: the bar goes when there is something to read, not after the
+    pager, which waits for a key."""
+    screen, output = watched(monkeypatch), Terminal()
+    monkeypatch.setattr(sys, "stdout", output)
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    seen: list[str] = []
+
+    class Pager:
+        stdin = Terminal()
+
+        def __init__(self, *_: object, **__: object) -> None:
+            seen.append(screen.getvalue())
+
+        def wait(self) -> None: ...
+
+    monkeypatch.setattr(subprocess, "Popen", Pager)
+    monkeypatch.setenv("KDISSECT_PAGER", "sh")
+    bar = progress.Progress()
+    bar(5, None)
+    with terminal.Paged() as out:
+        out.write("a line\n" * lines)
+    assert screen.getvalue().count(SHOW_CURSOR) == screen.getvalue().count(HIDE_CURSOR) == 1
+    assert all(SHOW_CURSOR in text for text in seen)
+    assert len(seen) == (lines > 100)

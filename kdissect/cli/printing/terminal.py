@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterable
 from typing import IO, TYPE_CHECKING, Any, cast
 
+from kdissect.cli.printing.progress import clear_all
 from kdissect.escaping import visible
 from kdissect.problems import UsageError
 
@@ -88,6 +89,8 @@ class Paged:
             assert self._program.stdin is not None
             self._program.stdin.write(text)
         elif self._through:
+            if sys.stdout.isatty():
+                clear_all()
             sys.stdout.write(text)
         else:
             self._waiting.append(text)
@@ -95,6 +98,7 @@ class Paged:
             if self._room < 0:
                 import subprocess
 
+                clear_all()
                 environment = {"LESS": "FRX", **os.environ}
                 self._program = subprocess.Popen(self._command, stdin=subprocess.PIPE, text=True, env=environment)
                 self.write("".join(self._waiting))
@@ -124,6 +128,7 @@ class Paged:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._program is None:
             if not self._through:
+                clear_all()
                 sys.stdout.write("".join(self._waiting))
             return
         assert self._program.stdin is not None
