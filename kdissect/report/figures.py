@@ -80,7 +80,9 @@ def report(tables: rows.Tables, target: str, explain: Explain | None = None) -> 
                "of time: those that were there, with all that befell them.",
                time_axis.network(tables["connections"]),
                left_out=_cut(summary.kafka_connections, time_axis.TROUBLED, "connections")),
-        Figure("findings", "Findings", "What stands out, worst first, each with the command that shows its evidence.",
+        Figure("findings", "Findings",
+               "What stands out, worst first, each with the command that shows its evidence. Info: worth knowing, no "
+               "trouble.",
                _findings(tables["findings"], target)),
         Figure("latency-by-api", "Latency by API",
                "From a request's first byte to its response's last. A fetch that waited because it was asked to counts "

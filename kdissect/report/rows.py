@@ -129,7 +129,7 @@ def heat(exchanges: pa.Table, every: float) -> pa.Table:
 
 PARTS = (
     "waited as asked", "until data came", "beyond what was asked", "broker", "replication", "rebalance", "throttled",
-    "queued", "network", "transfer",
+    "unknown", "queued", "network", "transfer",
 )  # fmt: skip
 """What the time of an exchange is made of, as `time_parts` tells them apart."""
 
@@ -139,7 +139,8 @@ def time_parts(exchanges: pa.Table, fetches: pa.Table, every: float) -> pa.Table
     total_ms. `every`: seconds of the shortest stretch.
 
     A fetch's `broker_ms` is what it agreed to wait for and `excess_ms` beyond; where the excess is not known it counts
-    as "until data came" for hold=data, else as the broker's. A throttled, replicating or rebalancing wait has its own
+    as "until data came" for hold=data, as unknown where it is not known whether it waited as asked, else as the
+    broker's. A throttled, replicating or rebalancing wait has its own
     name. At most LINES pairs of API and client, those that took longest.
     """
     broker = reals(exchanges, "broker_ms")
@@ -158,7 +159,9 @@ def time_parts(exchanges: pa.Table, fetches: pa.Table, every: float) -> pa.Table
                        ("rebalance", "rebalance")):  # fmt: skip
         values[part] = np.where(rest & words[word], broker, 0)
         rest = rest & ~words[word]
-    values["broker"] = np.where(rest, broker, 0)
+    unknown = rest & unexplained(exchanges)
+    values["unknown"] = np.where(unknown, broker, 0)
+    values["broker"] = np.where(rest & ~unknown, broker, 0)
     values["queued"] = reals(exchanges, "queued_ms")
     values["network"] = reals(exchanges, "network_ms")
     values["transfer"] = np.nan_to_num(reals(exchanges, "request_transfer_ms")) + np.nan_to_num(
@@ -184,6 +187,15 @@ def time_parts(exchanges: pa.Table, fetches: pa.Table, every: float) -> pa.Table
     made = pa.concat_tables(tables)
     keys = ["api", "client_id", "part"]
     return stretched(made, ints(made, "bucket"), width, keys, ["exchanges", "total_ms"])
+
+
+def unexplained(exchanges: pa.Table) -> Flags:
+    """Fetches of which it is not known why they were answered when they were: a long poll, or a slow broker."""
+    hold = exchanges["hold"].cast(pa.string())
+    untold = np.asarray(pc.or_(pc.is_null(hold), pc.fill_null(pc.equal(hold, "unknown"), False)))
+    fetches = np.asarray(_is(exchanges, "api", "Fetch")) | np.asarray(_is(exchanges, "api", "ShareFetch"))
+    found: Flags = untold & fetches
+    return found
 
 
 def holds(exchanges: pa.Table, every: float) -> pa.Table:

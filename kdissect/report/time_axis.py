@@ -8,10 +8,10 @@ import pyarrow.compute as pc
 
 from kdissect.analysis.grouping import Float64s, figures, group
 from kdissect.arrays.arrow import NULL_TIME, instants, ints, reals, times, with_columns
-from kdissect.report.rows import STEPS, begun, by_api_and_client
+from kdissect.report.rows import STEPS, begun, by_api_and_client, unexplained
 from kdissect.report.stretches import stretched
 
-OWNERS = ("waited as asked", "broker", "queued", "transfer")
+OWNERS = ("waited as asked", "broker", "unknown", "queued", "transfer")
 """Whose time a bucket's latencies were, together: waits that were asked for, brokers, the request before, transfer."""
 WAITS = ("timeout", "data", "rebalance", "throttled")
 ERRORS = 200
@@ -29,11 +29,13 @@ def time_axis(exchanges: pa.Table, every: float) -> pa.Table:
     at, place = np.unique(start[known] // width * width, return_inverse=True)
     table = exchanges.filter(pa.array(known))
     waits = np.asarray(pc.fill_null(pc.is_in(table["hold"].cast(pa.string()), pa.array(WAITS)), False))
+    unknown = unexplained(table)
     broker = np.nan_to_num(reals(table, "broker_ms"))
     transfer = np.nan_to_num(reals(table, "request_transfer_ms")) + np.nan_to_num(reals(table, "response_transfer_ms"))
     parts: dict[str, Float64s] = {
         "waited as asked": np.where(waits, broker, 0.0),
-        "broker": np.where(waits, 0.0, broker),
+        "broker": np.where(waits | unknown, 0.0, broker),
+        "unknown": np.where(unknown, broker, 0.0),
         "queued": np.nan_to_num(reals(table, "queued_ms")),
         "transfer": transfer,
     }

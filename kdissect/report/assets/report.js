@@ -122,7 +122,7 @@
       view: { stroke: "transparent" },
       axis: {
         labelColor: soft, titleColor: soft, gridColor: line, domainColor: line, tickColor: line, labelFontSize: 12,
-        titleFontSize: 12, titleFontWeight: "normal", labelLimit: window.innerWidth < 700 ? 130 : 260,
+        titleFontSize: 12, titleFontWeight: "normal", labelLimit: window.innerWidth < 700 ? 180 : 260,
       },
       legend: { labelColor: ink, titleColor: soft, labelFontSize: 12, titleFontWeight: "normal", labelLimit: 180, symbolLimit: 0 },
       rule: { color: soft },
@@ -490,7 +490,7 @@
   }), (rows("sessions").filter((row) => row.last_epoch !== null).sort((a, b) => b.last_epoch - a.last_epoch)[0] || {}).session_key);
 
   // The time axis: bars of the rate with errors, of whose time it was, and findings as bands; drawn by hand.
-  const OWNERS = ["waited as asked", "broker", "queued", "transfer"];
+  const OWNERS = ["waited as asked", "broker", "unknown", "queued", "transfer"];
   function element(name, attributes, parent) {
     const one = document.createElementNS("http://www.w3.org/2000/svg", name);
     Object.entries(attributes).forEach(([key, value]) => one.setAttribute(key, value));
