@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from kdissect.kernels.kernel import intrinsic, part
+
+FACTOR = np.int64(-7046029254386353131)
+"""The golden ratio of 2**64, odd: a product with it has every word once."""
 
 
 def _moved(to: Any, w: Any, source: Any, o: Any, n: Any) -> None:
@@ -35,6 +40,50 @@ def copy_bytes(to: Any, w: Any, source: Any, o: Any, n: Any) -> None:
     if n < 0 or w < 0 or o < 0 or n > to.size - w or n > source.size - o:
         raise IndexError("bytes to copy lie outside of their array")
     _move(to, w, source, o, n)
+
+
+def _eight(source: Any, o: Any) -> Any:
+    return source[o : o + 8].view("<i8")[0]
+
+
+@intrinsic(_eight)
+def _word(typing: Any, source: Any, o: Any) -> Any:
+    """Eight bytes from `source[o:]` on as an int64, unchecked, wherever they stand."""
+    from llvmlite import ir
+    from numba.core import types
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        place = builder.bitcast(builder.gep(data, [args[1]]), ir.IntType(64).as_pointer())
+        return builder.load(place, align=1)
+
+    return types.int64(source, types.int64), generate
+
+
+@part
+def fingerprint(source, o, n):  # type: ignore[no-untyped-def]
+    """An int64 of `source[o:o + n]` (uint8, in one piece): another one wherever eight bytes in a row are others, and
+    nearly always where more are. Raises IndexError out of range."""
+    if n < 0 or o < 0 or n > source.size - o:
+        raise IndexError("bytes lie outside of their array")
+    first, second = np.int64(n), np.int64(1)
+    third, fourth = np.int64(2), np.int64(3)
+    end = o + n
+    while o + 32 <= end:  # four at a time, for a product takes longer than the next one waits
+        first = (first ^ _word(source, o)) * FACTOR
+        second = (second ^ _word(source, o + 8)) * FACTOR
+        third = (third ^ _word(source, o + 16)) * FACTOR
+        fourth = (fourth ^ _word(source, o + 24)) * FACTOR
+        o += 32
+    while o + 8 <= end:
+        first = (first ^ _word(source, o)) * FACTOR
+        o += 8
+    while o < end:
+        second = (second ^ np.int64(source[o])) * FACTOR
+        o += 1
+    first = (first ^ (second >> 29)) * FACTOR + second
+    third = (third ^ (fourth >> 29)) * FACTOR + fourth
+    return (first ^ (third >> 31)) * FACTOR + third
 
 
 def _nothing(array: Any, i: Any) -> None:

@@ -27,6 +27,8 @@ CUT = -2
 RECENT = 48
 """Packets remembered per direction to recognise a second copy: both copies of a burst arrive interleaved, within it,
 or one burst after the other; the initial window of Linux is 10 segments, and 44 is what offload makes of 64 KiB."""
+REMEMBERED = 12
+"""Segments with bytes that are remembered per direction, to compare what is sent again with."""
 TICK = 16
 SENT = 8
 """Segments in flight whose acknowledgement is timed."""
@@ -194,6 +196,19 @@ class Direction:
     """The ring of recent packets, a word each: 40 bits of what tells the packet from others, 24 bits of time in units
     of 2**TICK ns (they come round after 18 minutes; where IP ids do not count up, a packet is looked for that was seen
     within 0.1 s)."""
+
+    kept_turn: int
+    """Which of the remembered segments is the next to be forgotten."""
+    kept_from: Annotated[list[int], REMEMBERED]
+    """Positions of the remembered segments' first bytes."""
+    kept_size: Annotated[list[int], REMEMBERED]
+    """Bytes captured of them; 0: the place is free."""
+    kept_print: Annotated[list[int], REMEMBERED]
+    """Their fingerprints."""
+    kept_at: Annotated[list[int], REMEMBERED]
+    """Where they lie, -1 where that is not at hand any more."""
+    kept_packet: Annotated[list[int], REMEMBERED]
+    """The packets that brought them."""
 
 
 @struct

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from kdissect.kafka.streams.framing import complete, drop_nodes, feed, forget_frame, gap
 from kdissect.kafka.streams.pairing import pop_request, release_held, requests_acknowledged, without_response
+from kdissect.kafka.streams.repeats import compare
 from kdissect.kafka.streams.resync import lost_for_good, settle, tell_sides
 from kdissect.kafka.streams.sealing import seal_row
 from kdissect.kafka.streams.state import (
@@ -318,14 +319,17 @@ def _packet(
     """One packet of a direction; False when room ran out behind it."""
     connection.packets += 1
     elsewhere = direction.viewpoint != packet.viewpoint
+    highest = direction.highest if direction.started > 0 else NULL
     if duplicate(M, packet, connection, direction):
         connection.duplicates += 1
+        compare(M, b, A, packet, connection, direction, highest)
     else:
         connection.last = max(connection.last, packet.time)
         _handshake(packet, connection, direction)
         other = opposite(connection, direction)
         acked = other.acked
         more = arrive(M, packet, connection, direction, elsewhere)
+        compare(M, b, A, packet, connection, direction, highest)
         if connection.unacked >= 0 and other.acked != acked:
             requests_acknowledged(M, packet, connection, other)
         if more:

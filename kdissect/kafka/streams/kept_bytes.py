@@ -13,7 +13,7 @@ from kdissect.capture.window import EXTRA
 from kdissect.kafka.streams.state import HEAD_BYTES, KEPT, KEPT_BASE, copy_out, request_at
 from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.structs import Bytes, Int, Words
-from kdissect.tcp.layout import CUT, Mode, connection_at, node_at
+from kdissect.tcp.layout import CUT, REMEMBERED, Direction, Mode, connection_at, node_at
 
 LEAVE, MOVE, GIVE_UP = 0, 1, 2
 """What becomes of the bulk of large frames: it stays where it can be read again, it moves, it is given up."""
@@ -59,6 +59,14 @@ def _nodes(
     return w
 
 
+@part
+def _forget(direction: Direction, low: Int, high: Int) -> None:
+    """The bytes of remembered segments are not at hand any more; their fingerprints are."""
+    for q in range(REMEMBERED):
+        if _leaving(direction.kept_at[q], low, high):
+            direction.kept_at[q] = -1
+
+
 @kernel("i8[:] const u1[:] u1[:] i8[:] i8[:] i8 i8 i8 u1[:] b1 -> i8")
 def keep(
     M: Words, b: Bytes, A: Bytes, connections: Words, requests: Words, low: Int, high: Int, bulk: Int, fresh: Bytes,
@@ -76,6 +84,8 @@ def keep(
             continue
         for side in range(2):
             direction = connection.directions[side]
+            if fill:
+                _forget(direction, low, high)
             at = direction.at
             if at >= 0 and _leaving(at, low, high):
                 if fill:

@@ -17,7 +17,7 @@ from kdissect.arrays.growing import grown, lazy_zeros, write
 from kdissect.kafka.exchanges.completed import Connections, Problems
 from kdissect.kafka.streams.protocols import KAFKA, NAMES, TLS, name_of
 from kdissect.kernels.structs import Records, Words
-from kdissect.net.segment import A_HIGH, A_LOW, B_HIGH, B_LOW, PORTS
+from kdissect.net.segment import A_HIGH, A_LOW, B_HIGH, B_LOW, FILE_SHIFT, PORTS
 from kdissect.problems import Kind
 from kdissect.tcp.layout import NULL
 
@@ -118,9 +118,12 @@ def _found(rows: npt.NDArray[Any], capture: int) -> Problems:
     """Rows of _FOUND of a capture, with their words."""
     texts: dict[str, int] = {}
     where, detail = [], []
-    for kind, stream, position, size, told in rows[["kind", "stream", "position", "bytes", "detail"]].tolist():
+    columns_told = ["kind", "stream", "position", "bytes", "detail", "packet"]
+    for kind, stream, position, size, told, packet in rows[columns_told].tolist():
         text = f"{_STREAMS[stream]}, sequence number {position}"
         where.append(texts.setdefault(text, len(texts)))
+        if kind == Kind.CONFLICTING_RETRANSMISSION:
+            told = _frame(told, packet)
         text = _DETAIL.get(Kind(kind), "").format(size=size, detail=told)
         detail.append(texts.setdefault(text, len(texts)))
     n = len(rows)
@@ -131,6 +134,12 @@ def _found(rows: npt.NDArray[Any], capture: int) -> Problems:
         **columns, capture=np.full(n, capture, np.int32), n=np.full(n, -1, np.int64), is_orphan=np.zeros(n, np.bool_),
         where=np.array(where, np.int32), detail=np.array(detail, np.int32), texts=list(texts),
     )  # fmt: skip
+
+
+def _frame(before: int, packet: int) -> str:
+    """How a packet is called next to another one: by its file too, where that is not the same."""
+    number, file = before & ((1 << FILE_SHIFT) - 1), before >> FILE_SHIFT
+    return str(number) if file == packet >> FILE_SHIFT else f"{number} of file {file + 1}"
 
 
 class Ledger:
@@ -398,6 +407,7 @@ _DETAIL = {
     Kind.BAD_LENGTH: "no frame can have length {detail}",
     Kind.UNFINISHED_FRAME: "the stream ends {size} bytes before its last frame does",
     Kind.ORPHAN_RESPONSE: "a response of {size} bytes with correlation id {detail}, whose request was not captured",
+    Kind.CONFLICTING_RETRANSMISSION: "{size} bytes differ from those of frame {detail}, which are read",
     Kind.SNAPPED: "the snap length cut off {size} bytes, a length prefix among them",
     Kind.BAD_HEADER: "a frame of {size} bytes whose header cannot be read",
 }
