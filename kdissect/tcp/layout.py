@@ -268,6 +268,14 @@ class Connection:
     """1 when it is TLS and its bytes go to the host, which brings plaintext back."""
     unordered: int
     """0 while the ids of the requests that wait ascend."""
+    asked: int
+    """Correlation id of the last request."""
+    answered_to: int
+    """Up to where the answers were acknowledged when it came."""
+    repeats: int
+    """How many requests in a row, up to the last one, had the id of the one before."""
+    pipelined: int
+    """1 once a request was surely sent before the answer to the one before it had come."""
     directions: Annotated[list[Direction], 2]
     """The first is from the endpoint that sorts first."""
 

@@ -4,7 +4,10 @@ The rules:
 
 - A broker answers the requests of one connection in the order in which they came, so a response belongs to the oldest
   waiting request with its correlation id; requests in front of that one will not be answered any more (`unanswered`).
-- Ids repeat (0.8's SimpleConsumer always sends 0), so order decides, never the id alone.
+- Ids repeat (0.8's SimpleConsumer always sends 0), so order decides, never the id alone. Where bytes were lost, it does
+  not tell either: an answer then belongs to the last request that was sent before it, for a client that was never seen
+  to send one before it had its answer; of others' requests with the same id nobody knows which it answers, and they get
+  none. A held response answers no request that was sent after it.
 - Produce with acks=0 is never answered: it is finished at once (`no_response`).
 - A response can be captured before its own request. Unmatched ones are held for HOLD_PACKETS packets of the connection,
   and while earlier requests wait behind a hole, before they are called orphans.
@@ -65,6 +68,8 @@ HELD = 256
 MAX_WAITING = 8192
 """Requests waiting per connection at most (Kafka's clients keep 5 in flight, librdkafka up to 1,000,000 by setting
 but a broker reads one at a time); the oldest is finished as never answered."""
+REPEATS = 2
+"""A client whose ids repeat has sent the same one so often again."""
 NEXT_FEW = 16
 """Waiting requests that are looked at for captures out of order: packets change places over short distances only."""
 MAX_SKIPPED = 1024
@@ -473,6 +478,16 @@ def release_held(M: Words, connection: Connection) -> None:
 
 
 @part
+def _last_before(M: Words, connection: Connection, request: Request, held: Request) -> bool:
+    """Whether a held response came after this request, and, where one request waits for the other's answer, before the
+    next one, which may wait behind a hole."""
+    if request.frame.first > held.frame.first:
+        return False
+    following = connection.directions[connection.client].ahead_head
+    return connection.pipelined == 1 or following < 0 or node_at(M, following).time > held.frame.first
+
+
+@part
 def _meet_held(M: Words, connection: Connection, r: Int) -> bool:
     """A request that was captured after its response; True when one was waiting for it."""
     request = request_at(M, r)
@@ -480,7 +495,10 @@ def _meet_held(M: Words, connection: Connection, r: Int) -> bool:
     h = connection.held_head
     while h >= 0:
         held = request_at(M, h)
-        if held.correlation == request.correlation and held.frame.first != NULL:
+        may = connection.repeats < REPEATS or _last_before(M, connection, request, held)
+        if held.correlation == request.correlation and held.frame.first != NULL and may:
+            while connection.repeats >= REPEATS and connection.request_head >= 0:
+                without_response(M, connection, pop_request(M, connection))
             if before >= 0:
                 request_at(M, before).next = held.next
             else:
@@ -594,6 +612,14 @@ def _request(M: Words, A: Bytes, connection: Connection, direction: Direction, b
     request.client = client
     _copy_frame(request.frame, direction, body)
     request.n = connection.requests
+    again = connection.requests > 0 and connection.asked == request.correlation
+    connection.repeats = connection.repeats + 1 if again else 0
+    connection.asked = request.correlation
+    answered_to = opposite(connection, direction).acked
+    at_once = direction.latest >= connection.last  # it did not wait behind a hole
+    if connection.requests_open > 0 and at_once and answered_to != NULL and answered_to == connection.answered_to:
+        connection.pipelined = 1
+    connection.answered_to = answered_to
     connection.requests += 1
     request.in_flight = connection.requests_open + 1
     request.packets = connection.packets
@@ -656,6 +682,42 @@ def waiting_with(M: Words, connection: Connection, correlation: Int) -> tuple[In
 
 
 @part
+def last_asked(M: Words, oldest: Int, time: Int) -> tuple[Int, Int]:
+    """The last waiting request with the id of `oldest` that was sent by this time, -1 none, and how many such were."""
+    correlation = request_at(M, oldest).correlation
+    newest, count, steps = np.int64(-1), np.int64(0), np.int64(0)
+    r = oldest
+    while r >= 0 and steps < MAX_SKIPPED:
+        request = request_at(M, r)
+        if request.correlation == correlation and request.frame.first <= time:
+            newest = r
+            count += 1
+        r = request.next
+        steps += 1
+    return newest, count
+
+
+@part
+def _of_equals(M: Words, connection: Connection, direction: Direction, oldest: Int) -> Int:
+    """Of the waiting requests with the id of the oldest such, the one that the current frame answers, -1 where that
+    cannot be told: then those that it may answer are finished as not answered."""
+    first = request_at(M, oldest)
+    lost = max(connection.directions[0].lost, connection.directions[1].lost) >= first.packets
+    newest, count = last_asked(M, oldest, direction.first)
+    if not lost:
+        if count > 1:
+            connection.pipelined = 1
+        return oldest
+    if connection.pipelined == 0 or count < 2:
+        return newest
+    while True:
+        r = pop_request(M, connection)
+        without_response(M, connection, r)
+        if r == newest:
+            return np.int64(-1)
+
+
+@part
 def _not_in_flight(M: Words, connection: Connection, answered: Int) -> None:
     """Requests that were captured before this answer but sent after it (a capture out of order) did not overlap it."""
     r = connection.request_head
@@ -689,6 +751,8 @@ def _response(M: Words, connection: Connection, direction: Direction, buf: Bytes
     if r < 0 and connection.sasl == Sasl.BARE:
         _token(M, connection, direction)
         return
+    if r >= 0 and connection.repeats >= REPEATS:
+        r = _of_equals(M, connection, direction, r)
     if r < 0:
         _hold(M, connection, direction, correlation)
         return

@@ -36,9 +36,11 @@ from kdissect.kafka.streams.framing import (
     gap,
 )
 from kdissect.kafka.streams.pairing import (
+    REPEATS,
     clean_client,
     client_matches,
     known_header,
+    last_asked,
     request_body,
     request_waits,
     response_body,
@@ -129,6 +131,18 @@ def _asked_late(M: Words, connection: Connection, direction: Direction, o: Int) 
         node = node_at(M, node.next)
         direction.budget -= STEP
     return request_waits(M, other, node.time, node.packet)
+
+
+@part
+def _arrival(M: Words, direction: Direction, o: Int) -> Int:
+    """When the byte at offset `o` of the window arrived."""
+    w = SCRATCH
+    node = node_at(M, direction.head)
+    while node.next >= 0 and w + node.length <= o:
+        w += node.length
+        node = node_at(M, node.next)
+        direction.budget -= STEP
+    return node.time
 
 
 @part
@@ -266,6 +280,10 @@ def _response_candidate(
                 return REJECT
         below = request_at(M, first).correlation - correlation
         return ACCEPT if 0 < below <= NEAR else REJECT
+    if connection.repeats >= REPEATS and connection.pipelined == 0:
+        r, _ = last_asked(M, r, _arrival(M, direction, o))
+        if r < 0:
+            return REJECT
     request = request_at(M, r)
     api, version = request.api, request.version
     program = program_of(M, api, version, 1)
