@@ -95,8 +95,13 @@ class Run:
     def completed(self) -> Iterator[Completed]:
         """Finished exchanges, part by part."""
         self.begin()
-        for number, capture, scanner in self.inputs.readings():
+        for number, capture, scanner in self.readings():
             yield from self.completed_of(number, capture, scanner)
+
+    def readings(self) -> Iterator[tuple[int, Packets, Segments]]:
+        """What the inputs have, each packet that two interfaces told once."""
+        for number, capture, segments in self.inputs.readings():
+            yield number, capture, self._settings.common.told(segments)
 
     def begin(self) -> None:
         """What comes before the first block."""

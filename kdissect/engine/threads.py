@@ -35,7 +35,7 @@ Words = npt.NDArray[np.int64]
 def rows(run: Run) -> Iterator[Rows]:
     """As `Run.rows`."""
     run.begin()
-    for number, capture, scanner in run.inputs.readings():
+    for number, capture, scanner in run.readings():
         count = strands(run, capture)
         if count:
             yield from _Shared(run, number, capture, scanner, count).rows()

@@ -18,6 +18,7 @@ import zstandard
 import kdissect
 from kdissect.tables.declaration import TABLES
 from tests.analysis.read import CAPTURES
+from tests.engine.test_vantage_points import written
 
 CLIENT, BROKER = (CAPTURES / "stories" / f"net_delay_{end}.pcap.zst" for end in ("client", "broker"))
 DELAYED_AT = datetime(2026, 11, 22, 1, 10, 20, 205_000, tzinfo=UTC)
@@ -186,3 +187,40 @@ def test_a_wire_that_loses_packets_is_not_the_broker(percent: int) -> None:
     if percent <= 2:
         assert near >= 0.78
         assert late <= 15
+
+
+def packets_of(source: Path, later_ns: int = 0) -> list[tuple[int, bytes]]:
+    """Times (ns) and bytes of a capture's packets."""
+    found: list[tuple[int, bytes]] = []
+
+    def take(now: int, data: bytearray, at: int, size: int) -> int:
+        found.append((now + later_ns, bytes(data[at : at + size])))
+        return now
+
+    changed(source, Path("/dev/null"), take)
+    return found
+
+
+@pytest.mark.parametrize("later_ms", [0, 37])
+def test_both_ends_in_one_file(tmp_path: Path, alone: dict[str, pa.Table], later_ms: int) -> None:
+    """As mergecap puts two captures together: interfaces of one pcapng."""
+    seen = [(time, 0, data) for time, data in packets_of(CLIENT)]
+    seen += [(time, 1, data) for time, data in packets_of(BROKER, later_ms * 1_000_000)]
+    merged = tmp_path / "merged.pcapng"
+    merged.write_bytes(written(sorted(seen, key=lambda row: row[0])))
+    capture = kdissect.open(merged)
+    found = capture.tables(["exchanges", "connections", "clock_offsets"])
+    exchanges = found["exchanges"]
+    assert exchanges.num_rows == alone["exchanges"].num_rows
+    assert found["connections"].num_rows == alone["connections"].num_rows
+    told = ["client_port", "correlation_id", "request_first_at", "latency_ms"]
+    assert sorted(map(str, exchanges.select(told).to_pylist())) == sorted(
+        map(str, alone["exchanges"].select(told).to_pylist())
+    )
+    late = np.array([at > DELAYED_AT for at in exchanges["request_first_at"].to_pylist()])
+    assert np.median(column(exchanges, "network_up_ms")[late]) == pytest.approx(80.2, abs=0.5)
+    assert 0.3 <= np.median(column(exchanges, "network_down_ms")[late]) <= 0.5
+    (row,) = found["clock_offsets"].to_pylist()
+    assert row["offset_ms"] == pytest.approx(-later_ms, abs=0.2)
+    shown = capture.show(exchanges["exchange_id"][-1].as_py())
+    assert len(shown) == 1

@@ -9,17 +9,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from kdissect.capture import CaptureSet
 from kdissect.engine.readahead import Reading, jobs
-from kdissect.engine.run import Settings
 from kdissect.engine.timings import Timings
 from kdissect.net.scanner import Scanner
 from kdissect.net.segment import ACK, ACK_FLAG, FLAGS, FLOW, SEQ, SYN, WIRE
+
+if TYPE_CHECKING:
+    from kdissect.engine.run import Settings
 
 Words = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]

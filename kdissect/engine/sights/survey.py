@@ -26,7 +26,7 @@ from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.streams.dissector import Harvest
 from kdissect.kafka.streams.ledger import Ledger
 from kdissect.kafka.streams.state import TOKEN
-from kdissect.net.segment import FLOW
+from kdissect.net.segment import FLOW, VIEW
 from kdissect.tables.recording import Reading
 from kdissect.tables.selection import Selected, Selection
 from kdissect.tables.sights import Sights
@@ -44,14 +44,14 @@ def surveyed(captures: Sequence[CaptureSet], settings: Settings) -> Sights | Non
     return put_together([seen_in(*one, settings) for one in zip(captures, shared, strict=True)])
 
 
-def seen_in(capture: CaptureSet, shared: Hashes, settings: Settings) -> tuple[Seen, Ends]:
-    """The exchanges of a capture's flows that others may have too."""
+def seen_in(capture: CaptureSet, shared: Hashes, settings: Settings, view: int | None = None) -> tuple[Seen, Ends]:
+    """The exchanges of a capture's flows that others may have too; `view`: as one viewpoint has them."""
     alone = replace(
         settings, selection=None, follow=None, progress=None, timings=Timings(), jobs=1, reading=Reading(),
         common=Common(given=True),
     )  # fmt: skip
     books = Books([capture], {}, alone)
-    books.builder.selected = _Shared(Selection(), shared=shared)
+    books.builder.selected = _Shared(Selection(), shared=shared, view=view)
     onlooker = _Onlooker([capture], settings.after, settings.before)
     for _ in Run(books, onlooker).completed():
         pass
@@ -80,9 +80,12 @@ class _Shared(Selected):
     """Packets of flows that several captures have."""
 
     shared: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64))
+    view: int | None = None
 
     def packets(self, rows: Words, flows: Words, capture: int) -> Words:
         """The segment rows of such flows."""
+        if self.view is not None:
+            rows = rows[rows[:, VIEW] == self.view]
         if not len(rows):
             return rows
         used, place = np.unique(rows[:, FLOW] >> 1, return_inverse=True)

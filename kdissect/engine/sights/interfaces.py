@@ -1,0 +1,80 @@
+"""The interfaces of a pcapng file, and which of them tells a flow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from kdissect.capture import Block, CaptureSet
+from kdissect.capture.magic import recognise
+from kdissect.engine.inputs import Segments
+from kdissect.engine.sights.shared_flows import Hashes, hashes
+from kdissect.net.segment import FLOW, VIEW
+from kdissect.problems import CaptureError
+
+Words = npt.NDArray[np.int64]
+HEAD = 1 << 16
+"""Bytes of a file in which its interfaces are looked for: they are described before the first packet."""
+INTERFACE, PACKETS = 1, (2, 3, 6)
+"""Types of pcapng blocks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Views:
+    """Flows of which one interface's packets are told by another interface: by viewpoint, hashes, ascending."""
+
+    of: Mapping[int, Hashes]
+
+    def rows(self, segments: Words, flows: Words) -> Words:
+        """The segment rows without theirs."""
+        keep = np.ones(len(segments), np.bool_)
+        for view, left in self.of.items():
+            mine = np.flatnonzero(segments[:, VIEW] == view)
+            used, place = np.unique(segments[mine, FLOW] >> 1, return_inverse=True)
+            keep[mine] = ~np.isin(hashes(flows[used]), left)[place.reshape(-1)]
+        return segments if keep.all() else segments[keep]
+
+
+class OneSight:
+    """Segments without those that another interface tells."""
+
+    def __init__(self, segments: Segments, views: Views) -> None:
+        self._segments = segments
+        self._views = views
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._segments, name)
+
+    def scan(self, block: Block) -> Words:
+        """See Segments."""
+        return self._views.rows(self._segments.scan(block), self._segments.flows)
+
+
+def interfaces(capture: CaptureSet) -> int:
+    """How many interfaces a capture's first file describes before its first packet; 0 for what is no pcapng file."""
+    if not capture.members[0].regular:
+        return 0
+    try:
+        stream = capture.members[0].open()
+    except CaptureError:  # told where it is read
+        return 0
+    try:
+        data = np.zeros(HEAD, np.uint8)
+        head = data[: stream.readinto(memoryview(data))].tobytes()
+    finally:
+        stream.close()
+    form = recognise(head)
+    if form is None or form.name != "pcapng":
+        return 0
+    order, at, found = "big" if form.big else "little", 0, 0
+    while at + 8 <= len(head):
+        kind, size = (int.from_bytes(head[at + o : at + o + 4], order) for o in (0, 4))  # type: ignore[arg-type]
+        if kind in PACKETS or size < 12:
+            break
+        found += kind == INTERFACE
+        at += size
+    return found

@@ -1,0 +1,90 @@
+"""Two interfaces of one pcapng that saw the same connections at different places: both ends in one file.
+
+Interfaces of one host see copies of a packet within microseconds, and so does mergecap where two captures are of one
+host: of these the first copy counts, wherever it comes from (`kdissect.tcp`). Only where both ways together took longer
+than that for nearly all exchanges are interfaces sights of their own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.compute as pc
+
+from kdissect.analysis.both_ends import LEAST, Ends
+from kdissect.capture import CaptureSet
+from kdissect.engine.readahead import Reading, jobs
+from kdissect.engine.run import Settings
+from kdissect.engine.sights.interfaces import Views
+from kdissect.engine.sights.shared_flows import Hashes, hashes
+from kdissect.engine.sights.survey import put_together, seen_in
+from kdissect.engine.timings import Timings
+from kdissect.net.scanner import Scanner
+from kdissect.net.segment import FLOW, VIEW, WIRE
+from kdissect.tables.sights import Sights
+
+Words = npt.NDArray[np.int64]
+APART_MS = 0.05
+"""What both ways take together between two places, at least."""
+NEARLY = 0.05
+"""Share of the exchanges for which it may be less."""
+MOST = 8
+"""Interfaces that are held against each other."""
+
+
+def sights_of_interfaces(capture: CaptureSet, settings: Settings) -> tuple[Sights, Views] | None:
+    """What two interfaces of a capture saw at different places; None where that is nothing."""
+    views = _views(capture, settings)
+    pairs = [
+        (np.intersect1d(views[one], views[other]), one, other) for one, other in combinations(list(views)[:MOST], 2)
+    ]
+    shared, *both = max(pairs, key=lambda pair: len(pair[0]), default=(np.zeros(0, np.uint64), 0, 0))
+    if not len(shared):
+        return None
+    parts = []
+    for number, view in enumerate(both, 1):
+        seen, ends = seen_in(capture, shared, settings, view)
+        parts.append((seen, replace(ends, captures=[f"{capture.name}, interface {number}"])))
+    found = put_together(parts)
+    if found is None or found.ways.num_rows < LEAST:
+        return None
+    took = pc.add(found.ways["network_up_ms"], found.ways["network_down_ms"]).drop_null().to_numpy()
+    if len(took) < LEAST or np.quantile(took, NEARLY) < APART_MS:
+        return None
+    left = {view: _flows(ends, found) for view, (_, ends) in zip(both, parts, strict=True)}
+    return found, Views(left)
+
+
+def _flows(ends: Ends, found: Sights) -> Hashes:
+    """The flows of connections of which no exchange is kept."""
+    place = np.minimum(np.searchsorted(found.ids, ends.id), len(found.ids) - 1)
+    gone = (found.ids[place] == ends.id) & found.hidden[place]
+    client, broker = (ends.endpoints[gone][:, columns].view(np.uint64) for columns in ([0, 1, 4], [2, 3, 5]))
+    order = np.zeros(len(client), np.int64)
+    for column in (2, 1, 0):
+        one, other = client[:, column], broker[:, column]
+        order = np.where(one < other, -1, np.where(one > other, 1, order))
+    low, high = (np.where((order <= 0)[:, None], *pair) for pair in ((client, broker), (broker, client)))
+    ports = low[:, 2] << np.uint64(16) | high[:, 2]
+    rows = np.column_stack([low[:, :2], high[:, :2], ports]).astype(np.int64)
+    return np.unique(hashes(rows))
+
+
+def _views(capture: CaptureSet, settings: Settings) -> dict[int, Hashes]:
+    """By viewpoint, the flows that were seen there with payload in both directions; the viewpoint with most first."""
+    quiet = replace(settings, progress=None, timings=Timings())
+    window, scanner = capture.window(), Scanner(capture, settings.after, settings.before)
+    met: list[Words] = [np.zeros((0, 2), np.int64)]
+    with Reading(capture, window, scanner, quiet, jobs(quiet, capture) > 1) as reading:
+        for segments in reading:
+            met.append(np.unique(segments[segments[:, WIRE] > 0][:, [VIEW, FLOW]], axis=0))
+            reading.go_on()
+    rows = np.unique(np.concatenate(met), axis=0)
+    table = hashes(scanner.flows)
+    both = (rows[1:, 0] == rows[:-1, 0]) & (rows[1:, 1] == rows[:-1, 1] + 1) & (rows[1:, 1] & 1 == 1)
+    rows = rows[1:][both]
+    found = {int(view): table[np.unique(rows[rows[:, 0] == view, 1] >> 1)] for view in np.unique(rows[:, 0])}
+    return dict(sorted(found.items(), key=lambda item: (-len(item[1]), item[0])))
