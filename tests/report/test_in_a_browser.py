@@ -70,6 +70,31 @@ def test_every_chart_is_drawn_and_the_console_is_silent(
     assert (shade > 128) == (scheme == "light")
 
 
+CUT = """const of = (one) => one.getBoundingClientRect();
+    return [...document.querySelectorAll('.chart')].flatMap((chart) => [...chart.querySelectorAll('svg text')]
+      .filter((one) => of(one).width && (of(one).right > of(chart).right + 1 || of(one).left < of(chart).left - 1))
+      .map((one) => chart.dataset.chart + ': ' + one.textContent))"""
+LABELS = """return [...document.querySelectorAll('.chart .role-axis-label')].map((axis) =>
+    [...axis.querySelectorAll('text')].filter((one) => one.style.opacity !== '0' && one.getAttribute('opacity') !== '0')
+      .map((one) => one.textContent))"""
+
+
+@pytest.mark.parametrize("width", [420, pytest.param(1400, marks=pytest.mark.whole)])
+def test_legends_are_whole_axes_tell_times_apart_and_errors_come_early(
+    page: browser.Page, path: Path, width: int
+) -> None:
+    page.open(path, width=width)
+    assert page.run(CUT) == []
+    axes = [labels for labels in page.run(LABELS) if any(":" in label for label in labels)]
+    assert axes
+    for labels in axes:
+        assert len(set(labels)) == len(labels), labels
+    order = "return [...document.querySelectorAll('#time, #findings, #failures, #overview')].map((one) => one.id)"
+    assert page.run(order) == ["time", "findings", "failures", "overview"]
+    if width > 420:
+        assert page.run("return document.getElementById('failures').getBoundingClientRect().top") < 2500
+
+
 @pytest.mark.parametrize(
     ("scheme", "width"),
     [

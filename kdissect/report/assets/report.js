@@ -350,9 +350,16 @@
     if (spec.type === "temporal" && spec.axis) spec.axis = { ...spec.axis, format: length < 20000 ? "%H:%M:%S.%L" : length < 2 * 86400000 ? "%H:%M:%S" : "%m-%d %H:%M" };
     Object.values(spec).forEach((one) => timed(one, length));
   }
+  // A title in two lines, broken at the blank nearest its middle.
+  function halves(text) {
+    const blanks = [...text].flatMap((letter, i) => (letter === " " ? [i] : []));
+    const at = blanks.sort((a, b) => Math.abs(a - text.length / 2) - Math.abs(b - text.length / 2))[0];
+    return at === undefined ? text : [text.slice(0, at), text.slice(at + 1)];
+  }
   function narrow(spec, width) {
     if (spec === null || typeof spec !== "object") return;
     if (spec.legend && spec.legend.orient === "top" && !spec.legend.gradientLength) spec.legend = { ...spec.legend, columns: Math.max(1, Math.floor(width / 190)) };
+    if (spec.x && typeof spec.x.title === "string" && spec.x.title.length * 6.5 > width - 190) spec.x = { ...spec.x, title: halves(spec.x.title) };
     if (spec.axis && spec.axis.tickCount) spec.axis.tickCount = Math.max(2, Math.min(spec.axis.tickCount, Math.floor(width / 120)));
     Object.values(spec).forEach((one) => narrow(one, width));
   }
