@@ -186,6 +186,17 @@ def silent(seconds: float, code: int = 25) -> Rows:
     return {"exchanges": [first, second]}
 
 
+def without(seconds: float, owned: int = 0) -> Rows:
+    """A member of a KIP-848 group that is told so many partitions, and one more so long after."""
+    rows = [
+        {"exchange_id": f"{1:016x}:{n}", "at": START + round(at * SECOND), "group_id": "g", "member_id": "m",
+         "client_id": "c", "protocol": "consumer", "event": "consumer_heartbeat", "error_code": 0,
+         "assigned_partitions": [{"topic": "t", "topic_id": None, "partitions": list(range(count))}]}
+        for n, (at, count) in enumerate(((0.0, owned), (seconds, owned + 1)))
+    ]  # fmt: skip
+    return {"groups": rows}
+
+
 FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
     ("leader_moved", "low", lambda: leaders(1.0), [lambda: leaders(1.0, None), lambda: leaders(1.0, 2)]),
     ("leader_moved", "info", lambda: leaders(0.9), []),
@@ -225,6 +236,8 @@ FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
     ("segments_lost", "low", lambda: resent(5, 199.0),
      [lambda: resent(4, 250.0), lambda: resent(5, 0.0), lambda: resent(5, 300.0, 501)]),
     ("segments_lost", "medium", lambda: resent(5, 200.0), []),
+    ("member_without_partitions", "info", lambda: without(1.0), [lambda: without(0.9), lambda: without(1.0, 1)]),
+    ("member_without_partitions", "low", lambda: without(10.0), []),
     ("member_thrown_out", "medium", lambda: silent(6.0), [lambda: silent(5.9), lambda: silent(6.0, 27)]),
     ("capture_cut_short", "info", lambda: snapped(1.0), [lambda: snapped(0.0)]),
 ]  # fmt: skip

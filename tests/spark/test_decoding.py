@@ -68,6 +68,16 @@ def test_records_producers_and_their_findings(captures: Path, simulate: Any, equ
     equal(simulate(paths, partitions, names, reveal=True), expected)
 
 
+def test_findings_of_rules(captures: Path, simulate: Any, equal: Any) -> None:
+    """What findings read of every table is in the rows that the stages hand on."""
+    paths = sorted((captures / "rules").glob("*.pcap.zst"))
+    expected = kdissect.open(paths).tables(["findings"])
+    assert {"segments_lost", "member_thrown_out", "growing_lag", "session_slots"} <= set(
+        expected["findings"]["id"].to_pylist()
+    )
+    equal(simulate(paths, 3, ["findings"]), expected)
+
+
 def test_what_is_sent_again_over_another_connection(simulate: Any, equal: Any, tmp_path: Path) -> None:
     sent = [batch(record(0, b"", b""), 1, producer=(7, 0, sequence)) for sequence in range(9)]
     talks = [packets(produced=sent[n : n + 2], begin=100 * n, port=50000 + n) for n in range(8)]
