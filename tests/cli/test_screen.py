@@ -179,6 +179,14 @@ def test_errors_that_were_counted_do_not_vouch_for_those_that_were_not(unknown: 
     assert line.split()[-1] == says
 
 
+def test_what_is_sealed_is_unknown() -> None:
+    summary = kdissect.open(ROOT / "captures" / "tls13.pcap").summary()
+    lines = [line.plain for line in screen.render(summary, ["x.pcap"], 100)]
+    assert lines[1] == "174 packets (37.4 kB), 5 connections, ? brokers, ? clients, ? exchanges"
+    assert any("Nothing is known of what 5 connections carried" in line for line in lines)
+    assert not any("other protocols" in line for line in lines)
+
+
 def test_next_begins_with_the_worst_finding() -> None:
     tables = small()
     finding = {

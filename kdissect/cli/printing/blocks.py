@@ -375,7 +375,7 @@ def quality(summary: Summary, width: int) -> Block:
     """How much of the capture was read, in sentences."""
     unfinished = {k: n for k, n in summary.statuses.items() if k not in ("ok", "error", "no_response")}
     parts = [f"{words.count(n)} {status.replace('_', ' ')}" for status, n in unfinished.items()]
-    others = [f"{words.count(n)} {name}" for name, n in summary.protocols.items()]
+    others = [f"{words.count(n)} {name}" for name, n in summary.protocols.items() if name != "tls"]
     sentences = []
     if summary.exchanges:
         whole = summary.exchanges - sum(unfinished.values())

@@ -156,6 +156,7 @@ def _header(summary: Summary, width: int, local: bool) -> list[Text]:
             lines[0].append(f"  {said}", "not bold")
         else:
             lines += blocks.sentence(said, width, 0)
+    sealed = not summary.exchanges and summary.protocols.get("tls", 0) > 0
     facts = [
         words.number_of(summary.packets, "packet")
         + (f" ({words.size(summary.bytes)})" if summary.bytes is not None else "")
@@ -164,12 +165,12 @@ def _header(summary: Summary, width: int, local: bool) -> list[Text]:
         words.number_of(summary.connections, "connection")
         + (
             f" ({words.count(summary.kafka_connections)} Kafka)"
-            if summary.kafka_connections != summary.connections
+            if summary.kafka_connections != summary.connections and not sealed
             else ""
         ),
-        words.number_of(len(summary.brokers), "broker"),
-        words.number_of(len(summary.clients), "client"),
-        words.number_of(summary.exchanges, "exchange"),
-    ]
+        *(f"{f'? {noun}s' if sealed else words.number_of(count, noun)}"
+          for noun, count in (("broker", len(summary.brokers)), ("client", len(summary.clients)),
+                              ("exchange", summary.exchanges))),
+    ]  # fmt: skip
     lines += blocks.sentence(", ".join(fact for fact in facts if fact), width, 0)
     return lines + blocks.both_ends(summary, width)
