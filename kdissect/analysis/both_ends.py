@@ -40,6 +40,8 @@ LEAST_SPAN_S = 5.0
 """A drift is looked for in no less: 50 ppm are a quarter of a millisecond by then, about what packets jitter."""
 SMALLEST = 0.05
 """Share of the exchanges, those with the smallest sums, by which the offset is found."""
+SEGMENT = 1 << 20
+"""Bytes of a stream that stand in one segment, at most, offloads included, and more."""
 ENDPOINTS = ("client_hi", "client_lo", "broker_hi", "broker_lo", "client_port", "broker_port")
 Reals = npt.NDArray[np.float64]
 
@@ -55,7 +57,7 @@ class Seen:
     api: Int64s
     correlation: Int64s
     end: Int64s
-    """Sequence number behind the request, -1 without one."""
+    """Sequence number behind the segment that ended the request, -1 without one."""
     size: Int64s
     """Bytes of the request."""
     asked: Int64s
@@ -193,10 +195,8 @@ def _groups(seen: Seen, rows: Int64s, component: Int64s) -> Int64s:
     has only the response, its correlation id must tell."""
     of = component[seen.conn[rows]]
     named = (seen.end[rows] >= 0) & ~seen.orphan[rows]
-    exact = _mixed(of, seen.end[rows] & 0xFFFFFFFF, seen.correlation[rows], seen.api[rows])
-    exact = np.where(named, exact, np.arange(len(rows), dtype=np.uint64))
-    group = _codes(exact)
-    group = np.where(named, group, -1)
+    group = np.full(len(rows), -1, np.int64)
+    group[named] = _codes(_requests(seen, rows[named], of[named]))
     single = (group < 0) | (np.bincount(group[group >= 0], minlength=len(rows) + 1)[group] < 2)
     left = np.flatnonzero(single)
     by_id = _codes(_mixed(of[left], seen.correlation[rows[left]]))
@@ -206,6 +206,29 @@ def _groups(seen: Seen, rows: Int64s, component: Int64s) -> Int64s:
     pair = (count == 2) & (orphans >= 1) & (first != last)
     group[left] = np.where(pair[by_id], len(rows) + by_id, -1)
     return group
+
+
+def _requests(seen: Seen, rows: Int64s, of: Int64s) -> Ids:
+    """A number for each request, the same in every capture that has it; `of`: what their connections are.
+
+    Ids mostly tell: where a connection has one twice (some clients always send 0), or where it stands elsewhere in the
+    stream, the sequence number does, and the order. It is that behind the segment which ended the request, and segments
+    are cut differently at different places.
+    """
+    end = seen.end[rows] & 0xFFFFFFFF
+    alike = _codes(_mixed(of, seen.correlation[rows], seen.api[rows], seen.size[rows]))
+    mine = _codes(_mixed(alike, seen.conn[rows]))
+    often = np.zeros(int(alike.max(initial=-1)) + 1, np.int64)
+    np.maximum.at(often, alike, np.bincount(mine)[mine])
+    first, last = _extremes(alike, end)
+    clear = (often == 1) & (last - first <= SEGMENT)
+    place = _codes(_mixed(mine, end))
+    order = np.lexsort((seen.n[rows], place))
+    begins = np.flatnonzero(np.diff(place[order], prepend=-1))
+    turn = np.zeros(len(rows), np.int64)
+    turn[order] = np.arange(len(rows)) - np.repeat(begins, np.diff(np.append(begins, len(rows))))
+    exact = ~clear[alike]
+    return _mixed(alike, np.where(exact, end, -1), np.where(exact, turn, -1))
 
 
 def _extremes(code: Int64s, values: Int64s) -> tuple[Int64s, Int64s]:

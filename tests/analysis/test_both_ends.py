@@ -224,3 +224,22 @@ def test_both_ends_in_one_file(tmp_path: Path, alone: dict[str, pa.Table], later
     assert row["offset_ms"] == pytest.approx(-later_ms, abs=0.2)
     shown = capture.show(exchanges["exchange_id"][-1].as_py())
     assert len(shown) == 1
+
+
+@pytest.mark.parametrize("name", ["base.pcap", "raw_ids.pcap"])
+def test_segments_that_are_cut_differently(tmp_path: Path, name: str) -> None:
+    """Offloads show large segments at one end; some clients use an id again and again."""
+    small: list[tuple[int, int, bytes]] = []
+    for time, data in packets_of(CAPTURES / name):
+        header = 34 + (data[46] >> 4) * 4
+        size = struct.unpack_from(">H", data, 16)[0] + 14 - header
+        sequence = struct.unpack_from(">I", data, 38)[0]
+        for at in range(0, max(size, 1), 40):
+            part = data[header + at : header + min(at + 40, size)]
+            total, number = struct.pack(">H", header - 14 + len(part)), struct.pack(">I", (sequence + at) & 0xFFFFFFFF)
+            small.append((time, 0, data[:16] + total + data[18:38] + number + data[42:header] + part))
+    (tmp_path / "small.pcapng").write_bytes(written(small))
+    columns = ["client_port", "api", "correlation_id", "request_bytes", "status"]
+    both = kdissect.open([CAPTURES / name, tmp_path / "small.pcapng"]).table("exchanges", columns)
+    one = kdissect.open(CAPTURES / name).table("exchanges", columns)
+    assert sorted(map(str, both.to_pylist())) == sorted(map(str, one.to_pylist()))
