@@ -310,14 +310,18 @@ class Figures:
             if broker not in self._still:
                 apis = ", ".join(sorted({wait.api for wait in waits}))
                 clients = len({wait.client_id for wait in waits})
+                seen = "" if self.share == 1 else f" on the {self.share:.0%} of connections that are worked on"
                 self.alert(
                     "standstill", "high", since,
-                    f"broker {broker} has answered nobody for {(now - since) / 1e6:.1f} s: {apis} of {clients} "
+                    f"broker {broker} has answered nobody{seen} for {(now - since) / 1e6:.1f} s: {apis} of {clients} "
                     f"client{'s' * (clients != 1)} wait",
                     broker,
                 )  # fmt: skip
         for broker in self._still.keys() - still.keys():
-            self.alert("answers_again", "info", now, f"broker {broker} answers again", broker)
+            if self._answers.get(broker, 0) > self._still[broker]:
+                self.alert("answers_again", "info", now, f"broker {broker} answers again", broker)
+            else:
+                self.alert("waits_no_more", "info", now, f"nobody waits for broker {broker} any more", broker)
         self._still = still
 
     def _may_wait_us(self, wait: Waiting) -> float:

@@ -40,8 +40,24 @@ def test_an_overdue_request_and_no_answer(figures: Figures) -> None:
     assert alert["text"] == "broker 1 has answered nobody for 1.0 s: Metadata of 1 client wait"
     line = Waiting("1", "shop", "Metadata", NOW, 2)
     assert told(figures, NOW + 3 * SECOND, line) == ["1"]
+    figures.answered(raw(exchanges=[{"broker": "1", "response_first_at": NOW + 3 * SECOND}]))
     assert told(figures, NOW + 3 * SECOND) == []
     assert [one["id"] for one in figures.findings] == ["standstill", "answers_again"]
+
+
+def test_who_gave_up_was_not_answered(figures: Figures) -> None:
+    assert told(figures, NOW + SECOND, Waiting("1", "shop", "Metadata", NOW, 2)) == ["1"]
+    assert told(figures, NOW + 2 * SECOND) == []
+    assert [one["id"] for one in figures.findings] == ["standstill", "waits_no_more"]
+
+
+def test_what_is_seen_of_a_broker_when_connections_are_left_out(figures: Figures) -> None:
+    figures.share = 0.25
+    assert told(figures, NOW + SECOND, Waiting("1", "shop", "Metadata", NOW, 2)) == ["1"]
+    (alert,) = figures.findings
+    assert alert["text"] == (
+        "broker 1 has answered nobody on the 25% of connections that are worked on for 1.0 s: Metadata of 1 client wait"
+    )
 
 
 def test_a_broker_that_answers_others_is_alive(figures: Figures) -> None:
