@@ -179,11 +179,14 @@ def resent(count: int, each: float, asked: int = 100) -> Rows:
     return {"connections": [connection], "exchanges": rows}
 
 
-def silent(seconds: float, code: int = 25) -> Rows:
-    """A heartbeat that is refused so long after the one before it."""
+def silent(seconds: float, code: int = 25, between: bool = False, missing: int = 0) -> Rows:
+    """A heartbeat that is refused so long after the one before it; one in between that got no answer; bytes that were
+    not captured."""
     first = exchange(0, 0.0, api_key=12, api="Heartbeat")
     second = exchange(1, seconds, api_key=12, api="Heartbeat", status="error", error_code=code, error="X")
-    return {"exchanges": [first, second]}
+    third = exchange(2, 1.0, api_key=12, api="Heartbeat", status="unanswered", error_code=None, response_first_at=None)
+    connection = {"connection_id": f"{1:016x}", "client_id": "c", "missing_bytes": missing, "start_seen": True}
+    return {"exchanges": [first, second, *([third] if between else [])], "connections": [connection]}
 
 
 def without(seconds: float, owned: int = 0) -> Rows:
@@ -238,7 +241,9 @@ FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
     ("segments_lost", "medium", lambda: resent(5, 200.0), []),
     ("member_without_partitions", "info", lambda: without(1.0), [lambda: without(0.9), lambda: without(1.0, 1)]),
     ("member_without_partitions", "low", lambda: without(10.0), []),
-    ("member_thrown_out", "medium", lambda: silent(6.0), [lambda: silent(5.9), lambda: silent(6.0, 27)]),
+    ("member_thrown_out", "medium", lambda: silent(6.0),
+     [lambda: silent(5.9), lambda: silent(6.0, 27), lambda: silent(6.5, between=True),
+      lambda: silent(6.0, missing=9)]),
     ("capture_cut_short", "info", lambda: snapped(1.0), [lambda: snapped(0.0)]),
 ]  # fmt: skip
 

@@ -526,8 +526,8 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             "client",
             "See why it stood still (garbage collection, a suspended host); session.timeout.ms is what a group waits.",
             "A heartbeat or a commit was answered with ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID or FENCED_MEMBER_EPOCH, "
-            "and the last "
-            "heartbeat, JoinGroup or SyncGroup of that connection was sent 6 s or more before it.",
+            "and the last heartbeat, JoinGroup or SyncGroup of that connection was sent 6 s or more before it. "
+            "Connections of which bytes are missing are left alone.",
             "`exchanges` (request_first_at, error), `groups` (group_id of the connection's requests)",
             "The session.timeout.ms that it agreed to, and why it was silent. Members that never come back are told by "
             "`rebalances`.",

@@ -129,7 +129,9 @@ def thrown_out(tables: Tables) -> list[Finding]:
     out = (beat | np.isin(key, COMMITS)) & np.isin(code, list(THROWN_OUT.values()))
     if not out.any():
         return []
-    rows = np.flatnonzero(out | ((beat | np.isin(key, (JOIN_GROUP, SYNC_GROUP))) & (code == 0)))
+    connections = get(tables, "connections")
+    holed = connections["connection_id"].filter(pa.array(ints(connections, "missing_bytes", 0) > 0)).to_pylist()
+    rows = np.flatnonzero(out | beat | np.isin(key, (JOIN_GROUP, SYNC_GROUP)))
     some = exchanges.take(pa.array(rows))
     owner, asked = group(some, ["connection_id", "client_id"]), times(some, "request_first_at")
     order = np.lexsort((asked, owner.code))
@@ -142,6 +144,8 @@ def thrown_out(tables: Tables) -> list[Finding]:
         if end - begin < GAP_MS * MILLI or begin == NULL_TIME:
             continue
         last = some.slice(after, 1).to_pylist()[0]
+        if last["connection_id"] in holed:
+            continue  # heartbeats may lie in what was not captured
         mine = some["exchange_id"].filter(pa.array(owner.code == owner.code[after])).to_pylist()
         name = next((names[one] for one in mine if names.get(one)), None)
         text = (
