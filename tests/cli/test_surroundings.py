@@ -3,6 +3,7 @@ capture that is cut while it is read, two first runs at once."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -100,3 +101,45 @@ def test_a_signal_while_the_main_thread_is_busy(sent: signal.Signals, tmp_path: 
         assert running.wait(60) == 128 + sent
         assert time.monotonic() - began < 30, "a busy machine aside: within a second"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_capture_that_is_replaced_while_it_is_read(tmp_path: Path) -> None:
+    """What was opened is read on, or what lies there now: an answer, or one line."""
+    import kdissect
+    from kdissect.problems import KdissectError
+
+    path, other = tmp_path / "a.pcap", tmp_path / "b.pcap"
+    path.write_bytes((CAPTURES / "base.pcap").read_bytes())
+    for content in ((CAPTURES / "not_kafka.pcap").read_bytes(), b"no capture", b""):
+        capture = kdissect.open(path)
+        other.write_bytes(content)
+        os.replace(other, path)
+        with contextlib.suppress(KdissectError):
+            assert capture.table("exchanges", ["status"]).num_rows >= 0
+        path.write_bytes((CAPTURES / "base.pcap").read_bytes())
+
+
+def test_two_that_start_at_once(tmp_path: Path) -> None:
+    """With no cache of either: both answer, and the same."""
+    given = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
+    both = [
+        subprocess.Popen([sys.executable, "-m", "kdissect", TINY], stdout=subprocess.PIPE, env=given, cwd=ROOT)
+        for _ in range(2)
+    ]
+    said = [one.communicate(timeout=240)[0] for one in both]
+    assert [one.returncode for one in both] == [0, 0]
+    assert said[0] == said[1] != b""
+
+
+def test_output_under_a_foreign_umask(tmp_path: Path) -> None:
+    """A new file has what the umask leaves, and a file that is there keeps its mode."""
+    fresh, known = tmp_path / "fresh.csv", tmp_path / "known.csv"
+    known.write_text("")
+    known.chmod(0o600)
+    for file in (fresh, known):
+        done = subprocess.run(
+            [sys.executable, "-m", "kdissect", TINY, "--table", "exchanges", "--format", "csv", "-o", str(file)],
+            cwd=ROOT, check=False, capture_output=True, preexec_fn=lambda: os.umask(0o077) and None,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert file.stat().st_mode & 0o777 == 0o600

@@ -242,3 +242,108 @@ def test_control_batches_that_are_none() -> None:
         assert b"mk000003" not in safe
         assert (value in safe) == stays
         assert b"orders" in safe
+
+
+CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+
+
+def unpacked(codec: str, data: bytes) -> bytes:
+    """What a library makes of the compressed records; nothing where it cannot."""
+    import gzip
+
+    import cramjam
+    import lz4.frame
+    import zstandard
+
+    readers = {
+        "none": bytes, "gzip": gzip.decompress, "lz4": lz4.frame.decompress,
+        "snappy": lambda given: bytes(cramjam.snappy.decompress_raw(given)),
+        "zstd": lambda given: zstandard.ZstdDecompressor().decompressobj().decompress(given),
+    }  # fmt: skip
+    try:
+        return bytes(readers[codec](data))
+    except Exception:  # blanked: it is compressed no longer, which each library says in its own way
+        return b""
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_keys_values_and_headers_of_records_of_every_codec(codec: str) -> None:
+    import gzip
+
+    import cramjam
+    import lz4.frame
+    import zstandard
+    from crc32c import crc32c
+
+    from tests.bench.frames import BATCH_HEADER, batch
+
+    key, value, header = b"mk000001z", b"mk000002z" * 9, b"mk000003z"
+    body = b"\0\0\0" + bytes([2 * len(key)]) + key + b"\xa2\x01" + value
+    body += b"\2" + bytes([2 * len(header)]) + header + bytes([2 * len(header)]) + header
+    record = bytes([(2 * len(body)) & 0x7F | 0x80, 2 * len(body) >> 7]) + body
+    packers = {
+        "none": bytes, "gzip": gzip.compress, "lz4": lz4.frame.compress, "zstd": zstandard.compress,
+        "snappy": lambda given: bytes(cramjam.snappy.compress_raw(given)),
+    }  # fmt: skip
+    packed = bytes(packers[codec](record))
+    made = bytearray(batch([b"x"])[:BATCH_HEADER] + packed)
+    struct.pack_into(">i", made, 8, len(made) - 12)
+    struct.pack_into(">h", made, 21, CODECS[codec])
+    struct.pack_into(">I", made, 17, crc32c(bytes(made[21:])))
+    data = bytes(made)
+    request = framed(
+        struct.pack(">hhih", 0, 3, 5, 1) + b"c" + struct.pack(">hhii", -1, 1, 1000, 1) + struct.pack(">h", 1) + b"t"
+        + struct.pack(">iii", 1, 0, len(data)) + data
+    )  # fmt: skip
+    response = framed(
+        struct.pack(">ii", 5, 1) + struct.pack(">h", 1) + b"t" + struct.pack(">iihqqi", 1, 0, 0, 0, -1, 0)
+    )
+    talk = Talk()
+    talk.handshake()
+    talk.put(1, 0, 0, request)
+    talk.put(2, 1, 0, response)
+    before = pcap(talk.packets)
+    capture = kdissect.open(io.BytesIO(before))
+    (row,) = capture.table("records", reveal=True).to_pylist()
+    assert (row["key"], row["value"]) == (key, value)
+    after = redacted(before)
+    at = before.index(packed)
+    assert len(after) == len(before)
+    assert not MARKER.search(after)
+    assert not MARKER.search(unpacked(codec, after[at : at + len(packed)]))
+    columns = ["exchange_id", "latency_ms", "api", "client_id"]
+    was, now = (kdissect.open(io.BytesIO(one)).table("exchanges", columns[1:]) for one in (before, after))
+    assert was == now
+
+
+def test_comments_and_names_of_a_pcapng() -> None:
+    """Of sections, interfaces, packets, names and blocks of others."""
+    texts = markers()
+
+    def block(kind: int, body: bytes, *options: int) -> bytes:
+        for code in options:
+            text = next(texts).encode()
+            body += struct.pack("<HH", code, len(text)) + text + bytes(-len(text) % 4)
+        body += bytes(4 if options else 0) + bytes(-len(body) % 4)
+        return struct.pack("<II", kind, len(body) + 12) + body + struct.pack("<I", len(body) + 12)
+
+    talk = Talk()
+    talk.handshake()
+    talk.put(1, 0, 0, framed(struct.pack(">hhih", 18, 0, 1, 1) + b"c"))
+    talk.put(2, 1, 0, api_versions_response(1))
+    data = block(0x0A0D0D0A, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1), 1, 2, 3, 4)
+    data += block(1, struct.pack("<HHI", 1, 0, 0), 1, 2, 3, 11, 12)
+    name = next(texts).encode()
+    data += block(4, struct.pack("<HH4s", 1, 4 + len(name) + 1, bytes([10, 0, 0, 1])) + name + b"\0\0\0\0\0\0\0", 1)
+    data += block(0xBAD, struct.pack("<I", 32473) + next(texts).encode() * 4)
+    for when, packet in talk.packets:
+        micros = when // 1000
+        head = struct.pack("<IIIII", 0, micros >> 32, micros & 0xFFFFFFFF, len(packet), len(packet))
+        data += block(6, head + packet + bytes(-len(packet) % 4), 1)
+    data += block(5, struct.pack("<III", 0, 0, 0), 1)
+    assert len(MARKER.findall(data)) > 20
+    after = redacted(data)
+    assert not MARKER.search(after)
+    was, now = (kdissect.open(io.BytesIO(one)).table("exchanges", ["api", "latency_ms"]) for one in (data, after))
+    assert was == now
+    assert was.num_rows == 1
