@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pyarrow as pa
@@ -9,10 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import kdissect
 from kdissect.analysis.holds.fetch_holds import HoldTracker, with_instants
 from kdissect.analysis.stage import Stage
-from tests.analysis.read import ASKED, analysed, messages, raw
+from tests.analysis.read import ASKED, CAPTURES, analysed, messages, raw
 from tests.analysis.wire import START, made
+from tests.oracle.agreement import match
+from tests.oracle.request_log import read
 
 A = "00000000000000aa"
 
@@ -171,3 +175,28 @@ def test_any_cut_gives_the_same_holds(cuts: list[int]) -> None:
             sorted(table.select(columns).to_pylist(), key=lambda row: str(row[order])) for table in (got, whole[key])
         ]
         assert rows[0] == rows[1], key
+
+
+REMOTE = re.compile(r'remoteTime(?:Ms"?)?:([\d.]+)')
+
+
+@pytest.mark.whole
+@pytest.mark.oracle
+def test_data_that_was_waited_for_and_data_that_was_there() -> None:
+    """remoteTimeMs is how long a fetch lay in purgatory: below 1 ms nothing was waited for."""
+    right = rows = 0
+    for log in [
+        *sorted(CAPTURES.glob("*.requests.log.zst")),
+        *sorted((CAPTURES / "stories").glob("*.requests.log.zst")),
+    ]:
+        capture = log.with_name(log.name.replace(".requests.log.zst", ".pcap"))
+        opened = kdissect.open(capture if capture.exists() else f"{capture}.zst")
+        held = opened.table("exchanges", where="api = 'Fetch'").to_pylist()
+        for entry, row in match([one for one in read(log) if one.key == 1], held).pairs:
+            found = REMOTE.search(entry.line)
+            if found is not None and row["hold"] in ("data", "immediate"):
+                rows += 1
+                right += (float(found[1]) >= 1) == (row["hold"] == "data")
+    print(f"{rows} fetches, {right / rows:.1%} as the log has them")
+    assert rows > 8000
+    assert right >= 0.95 * rows

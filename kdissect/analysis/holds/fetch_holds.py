@@ -10,7 +10,7 @@ hold of an answered fetch:
 - error: a partition's error (a broker answers as soon as it meets one);
 - immediate: nothing to wait for: max_wait_ms or min_bytes are 0 (KRaft's own fetches say min_bytes 0 and wait all the
   same), no partitions, a preferred replica or a diverging epoch to tell, data known to be there when asked, or an
-  answer with enough of it within PROMPT_MS, which is what reading the log takes;
+  answer with enough of it within PROMPT_MS, which is what reading the log takes (to KRaft's own fetches any answer);
 - data: records came back before the time was over, min_bytes of them or what max_bytes let through; to KRaft's own
   fetches also a new high watermark;
 - timeout: about max_wait_ms went by;
@@ -304,7 +304,7 @@ def _classify(fetches: pa.Table, sure: Int64s, muted: Flags, prompt: Flags) -> t
             delayed,
             ints(fetches, "partitions_with_error", 0) > 0,
             nothing & (wait >= 0),
-            (there | (enough & (broker_ms < PROMPT_MS))) & ~raft,
+            (there & ~raft) | ((enough | raft) & (broker_ms < PROMPT_MS)),
             enough,
             late,
             (records > 0) | raft,
