@@ -169,24 +169,31 @@ def _components(seen: Seen, connections: Ends) -> Int64s:
     """By connection, the smallest row of those that are the same connection; -1 for those that are by themselves."""
     named = np.flatnonzero((seen.end >= 0) & ~seen.orphan)
     key = _mixed(seen.end & 0xFFFFFFFF, seen.correlation, seen.api, seen.size)[named]
-    order = np.lexsort((connections.capture[seen.conn[named]], key))
-    conn, key = seen.conn[named][order], key[order]
-    same = (key[1:] == key[:-1]) & (connections.capture[conn[1:]] != connections.capture[conn[:-1]])
-    pairs, counts = np.unique(np.stack([conn[:-1][same], conn[1:][same]]), axis=1, return_counts=True)
-    first, second = pairs
+    place = _mixed(*connections.endpoints.T)[seen.conn[named]]
+    met = []
+    for one in (key, _mixed(key.view(np.int64), place.view(np.int64))):  # behind NAT addresses differ
+        order = np.lexsort((connections.capture[seen.conn[named]], one))
+        conn, code = seen.conn[named][order], one[order]
+        same = (code[1:] == code[:-1]) & (connections.capture[conn[1:]] != connections.capture[conn[:-1]])
+        met.append(np.unique(np.stack([conn[:-1][same], conn[1:][same]]), axis=1, return_counts=True))
+    first, second = np.concatenate([pairs for pairs, _ in met], axis=1)
+    counts = np.concatenate([count for _, count in met])
     alike = (connections.endpoints[first] == connections.endpoints[second]).all(axis=1)
     isn = connections.isn
     began = (isn[first] >= 0).all(axis=1) & (isn[first] == isn[second]).all(axis=1)
-    taken = alike | began | (counts >= LEAST)
+    with_twin = np.zeros(len(connections), np.bool_)
+    with_twin[first[alike]] = with_twin[second[alike]] = True
+    alone = ~with_twin[first] & ~with_twin[second]
+    taken = alike | (alone & (began | (counts >= LEAST)))
     first, second = first[taken], second[taken]
     found = np.arange(len(connections), dtype=np.int64)
     while (found[first] != found[second]).any():
         least = np.minimum(found[first], found[second])
         np.minimum.at(found, first, least)
         np.minimum.at(found, second, least)
-    alone = np.ones(len(connections), np.bool_)
-    alone[first] = alone[second] = False
-    found[alone] = -1
+    linked = np.zeros(len(connections), np.bool_)
+    linked[first] = linked[second] = True
+    found[~linked] = -1
     return found
 
 
