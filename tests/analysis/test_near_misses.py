@@ -58,6 +58,18 @@ def lags(*values: int) -> Rows:
     return {"offset_commits": rows}
 
 
+def polls(pause: float, resent: float = 0.0, size: int = 100) -> Rows:
+    """Six fetches of a consumer; after the fifth's answer it pauses. That answer was sent again for `resent` ms."""
+    at = [0.1 * n for n in range(5)] + [0.41 + pause]
+    fetches = [
+        {"exchange_id": f"{1:016x}:{n}", "client_id": "c", "requested_at": START + round(when * SECOND),
+         "response_first_at": START + round((when + 0.01) * SECOND), "record_bytes": size, "throttle_ms": 0.0,
+         "is_follower": False}
+        for n, when in enumerate(at)
+    ]  # fmt: skip
+    return {"fetches": fetches, "exchanges": [exchange(4, at[4], api_key=1, api="Fetch", response_resent_ms=resent)]}
+
+
 def rebalance(second: int, waited: float) -> Rows:
     """Two generations of a group: `second` is the number of the later one."""
     events, exchanges = [], []
@@ -244,6 +256,9 @@ FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
     ("member_thrown_out", "medium", lambda: silent(6.0),
      [lambda: silent(5.9), lambda: silent(6.0, 27), lambda: silent(6.5, between=True),
       lambda: silent(6.0, missing=9)]),
+    ("client_paused", "info", lambda: polls(1.1),
+     [lambda: polls(0.99), lambda: polls(1.1, 101.0), lambda: polls(1.1, size=0)]),
+    ("client_paused", "medium", lambda: polls(3.0), []),
     ("capture_cut_short", "info", lambda: snapped(1.0), [lambda: snapped(0.0)]),
 ]  # fmt: skip
 

@@ -120,9 +120,9 @@ KINDS: Mapping[str, Kind] = MappingProxyType(
             "Look at what the application does with a poll's records; fewer at once (max.poll.records) or more "
             "instances help.",
             "A consumer got records and had no Fetch open at any broker for 1 s or more, not throttled, not "
-            "joining its "
-            "group. Medium when that is half of at least 3 s, else info.",
-            "`fetches` (requested_at, response_first_at, record_bytes, throttle_ms)",
+            "joining its group, and not for an answer that had to be sent again until it was acknowledged. Medium when "
+            "that is half of at least 3 s, else info.",
+            "`fetches` (requested_at, response_first_at, record_bytes, throttle_ms), `exchanges` (response_resent_ms)",
             "Whether the application worked, slept or was suspended. Consumers that never asked again do not count.",
             "stories/slow_consumer",
             starts=True,

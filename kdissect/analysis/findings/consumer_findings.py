@@ -73,7 +73,8 @@ def paused(tables: Tables) -> list[Finding]:
     """Consumers that had records and did not ask for more: the application was at work, or stood still.
 
     A consumer counts as silent between an answer and its next fetch while none of its fetches was open, at any broker.
-    A throttled consumer, one that waits for a rebalance, and one that never asked again are left alone.
+    A throttled consumer, one that waits for a rebalance, and one that never asked again are left alone. What an answer
+    took to be acknowledged because parts of it were sent again is the wire's time.
     """
     fetches = get(tables, "fetches")
     begun, answered = times(fetches, "requested_at"), times(fetches, "response_first_at")
@@ -84,7 +85,8 @@ def paused(tables: Tables) -> list[Finding]:
     if len(rows) < PAUSE_FETCHES:
         return []
     size, throttle = ints(fetches, "record_bytes", 0), np.nan_to_num(reals(fetches, "throttle_ms"))
-    joins = _joins(tables)
+    joins, again = _joins(tables), _sent_again(tables)
+    ids = fetches["exchange_id"]
     found = []
     edges = np.flatnonzero(np.append(groups.code[rows][1:] != groups.code[rows][:-1], True)) + 1
     start = 0
@@ -103,6 +105,7 @@ def paused(tables: Tables) -> list[Finding]:
             joined = joins.get(client, NONE)
             joined = joined[(joined > begin) & (joined < stop)]
             length = (int(joined.min()) - begin if len(joined) else stop - begin) / MILLI
+            length -= again.get(ids[int(mine[last[at]])].as_py(), 0.0)
             if length >= PAUSE_MS:
                 pauses.append((length, at))
         if not pauses:
@@ -127,6 +130,14 @@ def paused(tables: Tables) -> list[Finding]:
 
 
 NONE: Int64s = np.empty(0, np.int64)
+
+
+def _sent_again(tables: Tables) -> dict[str, float]:
+    """What answers lost because parts of them were sent again and only then acknowledged, ms by exchange id."""
+    exchanges = get(tables, "exchanges")
+    lost = np.nan_to_num(reals(exchanges, "response_resent_ms"))
+    rows = np.flatnonzero(lost > 0)
+    return dict(zip(exchanges["exchange_id"].take(pa.array(rows)).to_pylist(), lost[rows].tolist(), strict=True))
 
 
 def _joins(tables: Tables) -> dict[str, Int64s]:
