@@ -358,10 +358,11 @@ def _numbers(ids: pa.Array) -> npt.NDArray[np.uint64]:
 
 
 def _telling_digits(ids: list[npt.NDArray[np.uint64]]) -> int:
-    """How many leading digits tell the ids apart, at least 4."""
+    """How many leading digits tell the ids apart, at least 4. Takes the ids: there may be millions."""
     if not ids:
         return 4
     ordered = np.concatenate(ids)
+    ids.clear()
     ordered.sort()
     np.bitwise_xor(ordered[1:], ordered[:-1], out=ordered[:-1])
     differing = int(np.min(ordered[:-1], where=ordered[:-1] > 0, initial=2**64 - 1))
