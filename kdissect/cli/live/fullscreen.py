@@ -32,12 +32,17 @@ FINDINGS = 4
 """Lines for findings below the tables, on a screen of 24 lines; more on a larger one."""
 NAMES = tuple(VIEWS)
 HELP = """\
- b c t a   brokers, clients, topics, APIs          Tab      the next of them
- up down   choose a line                           Enter    a client's exchanges; Esc goes back
- s  S      sort by the next, the last column       r        the other way round
- /         show names with this text               Esc      all names again
- p  space  pause and go on                         f        findings over the whole screen
- w         write the last seconds as a capture     q        quit
+ b c t a   brokers, clients, topics, APIs
+ Tab       the next of them
+ up down   choose a line
+ Enter     a client's exchanges; Esc goes back
+ s  S      sort by the next, the last column
+ r         the other way round
+ /         show names with this text; Esc shows all again
+ p  space  pause and go on
+ f         findings over the whole screen
+ w         write the last seconds as a capture
+ q         quit
 """
 
 
