@@ -69,8 +69,8 @@ def comments(exchanges: pa.Table, found: Mapping[str, Sequence[str]]) -> pa.Tabl
 
 
 def _joined(*parts: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Texts one behind the other; null ones are left out."""
-    return pc.binary_join_element_wise(*parts, "", null_handling="skip")
+    """Texts one behind the other; null ones are left out. (Arrow's "skip" loses rows in which all of them are null.)"""
+    return pc.binary_join_element_wise(*parts, "", null_handling="replace", null_replacement="")
 
 
 def _labelled(label: str, values: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -19,7 +19,28 @@ from kdissect.wireshark.verdicts import macros
 from tests.oracle.dissector import tshark
 from tests.oracle.material import CAPTURES
 
-NAMES = ("raw_ids", "k4_session_eviction", "field_two_interfaces", "field_be_ns", "tls13", "raw_cuts", "field_vlan")
+SAMPLE = (
+    "raw_ids", "k4_session_eviction", "field_two_interfaces", "field_be_ns", "tls13", "raw_cuts", "field_vlan",
+    "field_to_client",
+)  # fmt: skip
+NOT_CAPTURES = ("field_empty", "field_half_header", "field_header_only", "field_wrong_magic")
+NOT_READ_ALIKE = (
+    "field_absurd_length", "field_incl_over_orig", "field_truncated", "field_modified", "field_lz4", "field_zst",
+    "field_simple_packets",
+)  # fmt: skip
+"""Scapy has no such files, stops elsewhere in broken ones, or has no times for packets that have none."""
+
+SCAPY_READS = 0xFFFF
+"""Bytes of a packet at most."""
+
+
+def every(*but: str) -> list[Any]:
+    """The sample, then every other capture but these."""
+    there = {path.name.partition(".")[0] for path in CAPTURES.glob("*.pcap*") if path.is_file()}
+    return [
+        *SAMPLE,
+        *(pytest.param(name, marks=pytest.mark.exhaustive) for name in sorted(there - {*SAMPLE, *NOT_CAPTURES, *but})),
+    ]
 
 
 def source(name: str) -> Path:
@@ -48,18 +69,19 @@ def comments(path: Path, *options: str) -> dict[int, str]:
     return {int(number): text for number, _, text in (line.partition("\t") for line in lines) if text}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", every(*NOT_READ_ALIKE))
 def test_packets_are_unchanged(name: str, tmp_path: Path) -> None:
     path = tmp_path / "out.pcapng"
     done = annotate(kdissect.open(source(name)), path)
     before, after = packets(source(name)), packets(path)
     assert before == after
     assert done.written.packets == len(before)
-    assert done.written.bytes == sum(len(data) for data, _, _ in before)
+    if all(len(data) < SCAPY_READS for data, _, _ in before):
+        assert done.written.bytes == sum(len(data) for data, _, _ in before)
 
 
 @pytest.mark.oracle
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", every())
 def test_every_exchange_is_found(name: str, tmp_path: Path) -> None:
     """On the frames of its messages, and nowhere else; the same exchanges come out of the annotated capture."""
     keys = CAPTURES / f"{name}.keys.log"

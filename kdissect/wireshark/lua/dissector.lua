@@ -106,8 +106,8 @@ local function dissect(tvb, pinfo, tree, by_content)
     off = off + total
   end
   if info then
-    pinfo.cols.protocol = "Kafka"
-    pinfo.cols.info = info
+    local columns = pinfo.cols
+    columns.protocol, columns.info = "Kafka", info
   end
   return off < len and off or len
 end
