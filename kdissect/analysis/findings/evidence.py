@@ -122,8 +122,9 @@ def finding(
         about.setdefault("last_at", _extreme(rows, spans, np.max))
     first = None
     if "exchange_id" in extra:
-        if begins:
-            rows = rows.sort_by([(begins[0], "ascending"), ("exchange_id", "ascending")])
+        by = next((name for name in (*begins, *spans) if name in extra), None)
+        if by is not None:
+            rows = rows.sort_by([(by, "ascending"), ("exchange_id", "ascending")])
         first = rows["exchange_id"][0].as_py()
     known = KINDS[kind]
     about.setdefault("cause", known.cause)

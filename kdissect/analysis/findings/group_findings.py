@@ -242,7 +242,7 @@ def rebalances(tables: Tables) -> list[Finding]:
         by_group.setdefault(row["group_id"], []).append({**row, "at": at, "end": answered.get(row["exchange_id"])})
     found = []
     for name, mine in by_group.items():
-        told = _rebalances(sorted(mine, key=lambda one: one["at"]))
+        told = _rebalances(sorted(mine, key=lambda one: (one["at"], one["exchange_id"], one["member_id"] or "")))
         if not told:
             continue
         longest = max(wait for _, _, _, wait in told)
