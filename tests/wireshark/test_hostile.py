@@ -76,8 +76,9 @@ def test_a_sample_of_damage(lua: Path, tmp_path: Path) -> None:
 
 @pytest.mark.fuzz
 @pytest.mark.timeout(36_000)
-def test_ten_thousand_damaged_captures(lua: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("most", [1000, pytest.param(10_000, marks=pytest.mark.exhaustive)])
+def test_damaged_captures(lua: Path, tmp_path: Path, most: int) -> None:
     first = int(os.environ.get("KDISSECT_FUZZ_FIRST", "0"))
-    count = int(os.environ.get("KDISSECT_FUZZ_COUNT", "10000"))
+    count = int(os.environ.get("KDISSECT_FUZZ_COUNT", most))
     for start in range(first, first + count, TO_A_FILE):
         check(lua, tmp_path, range(start, start + TO_A_FILE))
