@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kdissect.arrays.mixing import mixed
 from kdissect.kafka.exchanges.completed import NULL_TIME
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import MS, TEXT
@@ -168,10 +169,10 @@ def _put_together(
 def _components(seen: Seen, connections: Ends) -> Int64s:
     """By connection, the smallest row of those that are the same connection; -1 for those that are by themselves."""
     named = np.flatnonzero((seen.end >= 0) & ~seen.orphan)
-    key = _mixed(seen.end & 0xFFFFFFFF, seen.correlation, seen.api, seen.size)[named]
-    place = _mixed(*connections.endpoints.T)[seen.conn[named]]
+    key = mixed(seen.end & 0xFFFFFFFF, seen.correlation, seen.api, seen.size)[named]
+    place = mixed(*connections.endpoints.T)[seen.conn[named]]
     met = []
-    for one in (key, _mixed(key.view(np.int64), place.view(np.int64))):  # behind NAT addresses differ
+    for one in (key, mixed(key.view(np.int64), place.view(np.int64))):  # behind NAT addresses differ
         order = np.lexsort((connections.capture[seen.conn[named]], one))
         conn, code = seen.conn[named][order], one[order]
         same = (code[1:] == code[:-1]) & (connections.capture[conn[1:]] != connections.capture[conn[:-1]])
@@ -206,7 +207,7 @@ def _groups(seen: Seen, rows: Int64s, component: Int64s) -> Int64s:
     group[named] = _codes(_requests(seen, rows[named], of[named]))
     single = (group < 0) | (np.bincount(group[group >= 0], minlength=len(rows) + 1)[group] < 2)
     left = np.flatnonzero(single)
-    by_id = _codes(_mixed(of[left], seen.correlation[rows[left]]))
+    by_id = _codes(mixed(of[left], seen.correlation[rows[left]]))
     count = np.bincount(by_id)
     orphans = np.bincount(by_id, seen.orphan[rows[left]])
     first, last = _extremes(by_id, seen.conn[rows[left]])
@@ -223,19 +224,19 @@ def _requests(seen: Seen, rows: Int64s, of: Int64s) -> Ids:
     are cut differently at different places.
     """
     end = seen.end[rows] & 0xFFFFFFFF
-    alike = _codes(_mixed(of, seen.correlation[rows], seen.api[rows], seen.size[rows]))
-    mine = _codes(_mixed(alike, seen.conn[rows]))
+    alike = _codes(mixed(of, seen.correlation[rows], seen.api[rows], seen.size[rows]))
+    mine = _codes(mixed(alike, seen.conn[rows]))
     often = np.zeros(int(alike.max(initial=-1)) + 1, np.int64)
     np.maximum.at(often, alike, np.bincount(mine)[mine])
     first, last = _extremes(alike, end)
     clear = (often == 1) & (last - first <= SEGMENT)
-    place = _codes(_mixed(mine, end))
+    place = _codes(mixed(mine, end))
     order = np.lexsort((seen.n[rows], place))
     begins = np.flatnonzero(np.diff(place[order], prepend=-1))
     turn = np.zeros(len(rows), np.int64)
     turn[order] = np.arange(len(rows)) - np.repeat(begins, np.diff(np.append(begins, len(rows))))
     exact = ~clear[alike]
-    return _mixed(alike, np.where(exact, end, -1), np.where(exact, turn, -1))
+    return mixed(alike, np.where(exact, end, -1), np.where(exact, turn, -1))
 
 
 def _extremes(code: Int64s, values: Int64s) -> tuple[Int64s, Int64s]:
@@ -336,17 +337,6 @@ def _offsets_table(found: list[_Clocks], connections: Ends, conn: Int64s, up: In
         for one in found
     ]  # fmt: skip
     return pa.Table.from_pylist([dict(zip(OFFSETS, row, strict=True)) for row in made], SCHEMAS["clock_offsets"])
-
-
-def _mixed(*columns: Int64s) -> Ids:
-    """A number of 64 bits for each row, the same for the same values (splitmix64)."""
-    found = np.zeros(len(columns[0]), np.uint64)
-    for column in columns:
-        found = found + np.uint64(0x9E3779B97F4A7C15) + column.astype(np.int64).view(np.uint64)
-        found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        found = (found ^ (found >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        found = found ^ (found >> np.uint64(31))
-    return found
 
 
 def _codes(values: Ids) -> Int64s:

@@ -7,12 +7,14 @@ as it took between an answer and its next request.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.analysis.exchange_keys import exchange_keys, locate
-from kdissect.analysis.grouping import group
+from kdissect.analysis.grouping import Groups, group
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, Scalar, ints, reals, times
 from kdissect.kernels.kernel import kernel
 
@@ -108,6 +110,20 @@ def _collected(
                 later[i] = close - at[i]
 
 
+def _by_client(owners: Groups) -> Iterable[tuple[tuple[str | None, str | None], list[int]]]:
+    """(client, broker) and its groups, in order of the first."""
+    whose = zip(*(owners.keys[name].to_pylist() for name in ("client_id", "broker")), strict=True)
+    found: dict[tuple[str | None, str | None], list[int]] = {}
+    for number, (client, broker) in enumerate(whose):
+        found.setdefault((client, broker), []).append(number)
+    return found.items()
+
+
+def _rows(edges: Int64s, groups: Sequence[int]) -> Int64s:
+    """The rows of these groups, each of which has rows edges[g] to edges[g + 1]."""
+    return np.concatenate([np.zeros(0, np.int64), *(np.arange(edges[g], edges[g + 1]) for g in groups)])
+
+
 def with_fetching(fetches: pa.Table, max_wait_ms: int | None, min_bytes: int | None) -> pa.Table:
     """What another fetch.max.wait.ms (milliseconds) and fetch.min.bytes would have meant for consumers, a row for each
     client and broker, those with the most empty answers less first; None leaves each client's own.
@@ -143,10 +159,8 @@ def with_fetching(fetches: pa.Table, max_wait_ms: int | None, min_bytes: int | N
     later = np.zeros(len(order), np.int64)
     _polled(edges, asked, answered, size, np.maximum(wait, 0), np.maximum(least, 0), way, turn, then, empty, later)
     rows = []
-    whose = list(zip(*(owners.keys[name].to_pylist() for name in ("client_id", "broker")), strict=True))
-    for client, broker in dict.fromkeys(whose):
-        those = [c for c, one in enumerate(whose) if one == (client, broker)]
-        mine_of = np.concatenate([np.arange(edges[c], edges[c + 1]) for c in those])
+    for (client, broker), those in _by_client(owners):
+        mine_of = _rows(edges, those)
         delays = later[mine_of][size[mine_of] > 0] / MILLI
         rows.append((
             client, broker, int(np.median(waits[mine_of])), int(np.median(leasts[mine_of])), len(mine_of),
@@ -188,15 +202,12 @@ def with_batching(produces: pa.Table, partitions: pa.Table, linger_ms: float, ba
     made, later = np.zeros(len(owners), np.int64), np.zeros(len(order), np.int64)
     _collected(edges, asked, size, joins, round(linger_ms * MILLI), batch_size, made, later)
     rows = []
-    whose = list(zip(*(owners.keys[name].to_pylist() for name in ("client_id", "broker")), strict=True))
-    for client, broker in dict.fromkeys(whose):
-        those = [g for g, one in enumerate(whose) if one == (client, broker)]
-        mine = np.concatenate([np.arange(edges[g], edges[g + 1]) for g in those])
-        alone = [np.arange(edges[g], edges[g + 1]) for g in those if not joins[g]]
+    for (client, broker), those in _by_client(owners):
+        mine, alone = _rows(edges, those), _rows(edges, [g for g in those if not joins[g]])
         count = int(batches[mine].sum())
         rows.append((
             client, broker, int(records[mine].sum()) if (records[mine] >= 0).all() else None, count,
-            count - len(mine) + int(made[those].sum()), int(sum(batches[one].sum() for one in alone)),
+            count - len(mine) + int(made[those].sum()), int(batches[alone].sum()),
             float(np.median(later[mine])) / MILLI, float(later[mine].max()) / MILLI,
         ))  # fmt: skip
     rows.sort(key=lambda row: (row[4] - row[3], str(row[0]), str(row[1])))

@@ -42,8 +42,7 @@ def analysed(
     captures: Sequence[CaptureSet], tables: Mapping[str, Sequence[str]], settings: Settings
 ) -> tuple[Stage, Books]:
     """The analysis that the tables asked for (name -> columns) need, and books for what it reads besides them."""
-    topics = () if settings.selection is None else settings.selection.topics
-    stage = Stage(tables, settings.slow, topics=topics)
+    stage = Stage(tables, settings.slow, topics=settings.topics)
     read: dict[str, Sequence[str]] = dict(tables)
     for name, columns in ({} if stage.idle else stage.tables).items():
         read[name] = list(dict.fromkeys([*read.get(name, ()), *sorted(columns)]))

@@ -46,7 +46,7 @@ class Books:
         wanted: dict[Kind, frozenset[str] | None] = dict(self.builder.wanted)
         for message, paths in (beside or {}).items():
             wanted[message] = (wanted.get(message) or frozenset()) | paths
-        if settings.selection is not None and settings.selection.topics:
+        if settings.topics:
             for message, named in topic_paths().items():
                 wanted[message] = (wanted.get(message) or frozenset()) | named
         if messages is not None:

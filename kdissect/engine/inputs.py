@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,13 +16,14 @@ import numpy.typing as npt
 from kdissect.capture import Block, CaptureProblem, CaptureSet, FileReport, Member
 from kdissect.capture.window import Window
 from kdissect.kafka.exchanges.completion import Completion
+from kdissect.kafka.exchanges.frame_bytes import Reader
 from kdissect.kafka.streams.dissector import Dissector, Harvest
 from kdissect.net.scanner import Scanner
 
 Words = npt.NDArray[np.int64]
 
 
-class Packets(Protocol):
+class Packets(Reader, Protocol):
     """The packets of one capture; see `CaptureSet`, which reads them from files."""
 
     @property
@@ -57,10 +58,6 @@ class Packets(Protocol):
     def size(self) -> int | None:
         """Bytes in all, None where that is not known."""
 
-    @property
-    def rereadable(self) -> bool:
-        """Whether `read_many` works for bytes that left the window."""
-
     def window(self) -> Window:
         """A ring that suits it."""
 
@@ -69,9 +66,6 @@ class Packets(Protocol):
 
     def read_apart(self) -> None:
         """Another thread fills the window from now on."""
-
-    def read_many(self, at: Words, length: Words, out: npt.NDArray[np.uint8], place: Words) -> Any:
-        """Copy `length[i]` bytes at logical offset `at[i]` to `out[place[i]:]`."""
 
 
 class Segments(Protocol):

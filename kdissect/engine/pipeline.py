@@ -23,7 +23,6 @@ from kdissect.kafka.exchanges.messages import Decoder
 from kdissect.kafka.streams.dissector import Dissector, Harvest
 from kdissect.kafka.streams.ledger import Ledger
 from kdissect.kafka.streams.unsealing import Unsealer
-from kdissect.schema.fit import Programs
 from kdissect.tables.builder import TableBuilder
 from kdissect.tables.identity import exchange_ids
 
@@ -65,7 +64,7 @@ class Strand:
         self.wishes = wishes
         self.builder = builder
         self.clock = clock
-        programs = Programs(decoder.table, decoder.flexible, decoder.skim())
+        programs = decoder.programs()
         self.dissector = Dissector(view, programs, Unsealer(ledger, keylog, capture.secrets))
         self.completion = Completion(self.dissector, decoder, ledger, capture, capture.steps)
         self._rereadable = capture.rereadable

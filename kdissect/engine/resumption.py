@@ -32,7 +32,6 @@ from kdissect.kafka.streams.dissector import Dissector
 from kdissect.net.scanner import Scanner
 from kdissect.net.segment import FILE_SHIFT, PACKET
 from kdissect.problems import CaptureError, UsageError
-from kdissect.schema.fit import Programs
 from kdissect.tables.brokers import Brokers
 from kdissect.tables.declaration import TABLES, columns_of
 from kdissect.tables.declaration.model import By
@@ -90,7 +89,7 @@ class Continued(Run):
         self._capture = capture
         self._files: list[Member] = []
         self._window = Window()
-        programs = Programs(books.decoder.table, books.decoder.flexible, books.decoder.skim())
+        programs = books.decoder.programs()
         self._dissector = Dissector(self._window, programs)
         self._scanner = Scanner(CaptureSet(capture, [Member(capture)]), settings.after, settings.before)
         if self._before is not None:

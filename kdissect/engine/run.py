@@ -70,6 +70,11 @@ class Settings:
     common: Common = field(default_factory=Common)
     """What several captures have in common."""
 
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics that are wanted; none named: all."""
+        return () if self.selection is None else self.selection.topics
+
 
 class Run:
     """One pass over what `inputs` have, into `books`; by default over the files of the books' captures."""

@@ -39,7 +39,6 @@ from kdissect.kafka.streams.ledger import Ledger
 from kdissect.live.waiting import API, CLIENT, CONNECTION, COUNT, SINCE, waiting
 from kdissect.net.scanner import Scanner
 from kdissect.schema import index
-from kdissect.schema.fit import Programs
 from kdissect.tables.builder import TableBuilder
 from kdissect.tables.declaration.readers import LIVE
 
@@ -136,7 +135,7 @@ class Watch:
         self._window = Window(slot_bytes=SLOT_BYTES)
         (self._view,) = self._window.views(1)
         decoder = self._books.decoder
-        self._dissector = Dissector(self._view, Programs(decoder.table, decoder.flexible, decoder.skim()))
+        self._dissector = Dissector(self._view, decoder.programs())
         self._scanner = Scanner(capture)
         self._completion = self._completes()
         self._pieces = Pieces(self._books)

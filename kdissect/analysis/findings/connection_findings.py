@@ -238,14 +238,15 @@ def losses(tables: Tables) -> list[Finding]:
         return []
     some, waited = exchanges.take(pa.array(rows)), again[rows]
     groups, every = group(some, ["client_id", "broker"]), group(connections, ["client_id", "broker"])
-    pairs = list(zip(every.keys["client_id"].to_pylist(), every.keys["broker"].to_pylist(), strict=True))
+    pairs = zip(every.keys["client_id"].to_pylist(), every.keys["broker"].to_pylist(), strict=True)
+    numbers = {pair: number for number, pair in enumerate(pairs)}
     found = []
     for code in np.flatnonzero(groups.count() >= RESENT_REQUESTS).tolist():
         client, broker = groups.keys["client_id"][code].as_py(), groups.keys["broker"][code].as_py()
         mine = np.flatnonzero(groups.code == code)
-        if (client, broker) not in pairs:
+        if (client, broker) not in numbers:
             continue
-        on = every.code == pairs.index((client, broker))
+        on = every.code == numbers[client, broker]
         asked, lost, packets = (
             int(ints(connections, name, 0)[on].sum()) for name in ("exchanges", "lost_segments", "packets")
         )

@@ -30,8 +30,7 @@ def found(captures: Sequence[CaptureSet], settings: Settings) -> tuple[AnalysedR
         evidence.add(name, run.builder.finished(name, [piece]))
     if not evidence.whole:
         settings.limited.note(f"findings are those of the first {evidence.exchanges:,} exchanges")
-    topics = settings.selection.topics if settings.selection is not None else ()
-    return run, findings(evidence.tables(topics), limits(settings.slow))
+    return run, findings(evidence.tables(settings.topics), limits(settings.slow))
 
 
 def latencies(

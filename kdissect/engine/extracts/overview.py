@@ -51,8 +51,7 @@ def overview(captures: Sequence[CaptureSet], settings: Settings, by: str) -> Sum
             gathered.feed(name, batch)
         evidence.add(name, table)
         spending.take({name: table})
-    topics = settings.selection.topics if settings.selection is not None else ()
-    for batch in findings(evidence.tables(topics), limits(settings.slow)).to_batches():
+    for batch in findings(evidence.tables(settings.topics), limits(settings.slow)).to_batches():
         gathered.feed("findings", batch)
     summary = gathered.finish(None if evidence.whole else evidence.exchanges)
     summary = replace(summary, topics=traffic.lines())

@@ -42,7 +42,6 @@ from kdissect.rewriting.packet_kernels import BLOCK, PADDING
 from kdissect.rewriting.packetfile import PacketFile
 from kdissect.rewriting.place_kernels import repeat
 from kdissect.rewriting.places import Places
-from kdissect.schema.fit import Programs
 from kdissect.schema.opcodes import CONFIG_NAME, KEEP, KEEP_NAME
 from kdissect.tables.identity import address
 
@@ -184,7 +183,7 @@ class _Redaction:
             if dissector is None or frames is None:
                 frames = self._frames = Frames(capture, self.places, out, self.rename)
                 decoder = frames.decoder
-                dissector = Dissector(window, Programs(decoder.table, decoder.flexible, decoder.skim()))
+                dissector = Dissector(window, decoder.programs())
                 frames.dissector = dissector
             packets = block.packets.copy()  # scanning rewrites the rows of packets in tunnels
             segments = scanner.scan(block)

@@ -37,7 +37,6 @@ from kdissect.net.scanner import Scanner
 from kdissect.output import scratch
 from kdissect.problems import UsageError
 from kdissect.rewriting.packetfile import PacketFile
-from kdissect.schema.fit import Programs
 from kdissect.tls.session import Plain
 
 Words = npt.NDArray[np.int64]
@@ -93,7 +92,7 @@ def _pieces(capture: CaptureSet, settings: Settings, plaintext: BinaryIO) -> Wor
     ledger.begin(0)
     decoder = Decoder({}, checked=True)
     window = capture.window()
-    programs = Programs(decoder.table, decoder.flexible, decoder.skim())
+    programs = decoder.programs()
     dissector = Dissector(window, programs, Unsealer(ledger, settings.keylog, capture.secrets, keep))
     scanner = Scanner(capture)
     for block in capture.blocks(window):

@@ -70,8 +70,8 @@ def save(
                 kept = run.builder.finished(name, [table], where[name], tables[name])
                 for batch in kept.combine_chunks().to_batches():
                     made[name].write(batch)
-        topics = run.books.settings.selection.topics if run.books.settings.selection is not None else ()
-        found = findings(evidence.tables(topics), limits(run.books.settings.slow))
+        settings = run.books.settings
+        found = findings(evidence.tables(settings.topics), limits(settings.slow))
         del evidence
         for name, columns in tables.items():
             if name in made:

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from kdissect.capture import Block, CaptureSet
 from kdissect.capture.magic import recognise
 from kdissect.engine.inputs import Segments
-from kdissect.engine.sights.shared_flows import Hashes, hashes
-from kdissect.net.segment import FLOW, VIEW
+from kdissect.engine.sights.shared_flows import Hashes, among
+from kdissect.net.segment import VIEW
 from kdissect.problems import CaptureError
 
 Words = npt.NDArray[np.int64]
@@ -34,8 +34,7 @@ class Views:
         keep = np.ones(len(segments), np.bool_)
         for view, left in self.of.items():
             mine = np.flatnonzero(segments[:, VIEW] == view)
-            used, place = np.unique(segments[mine, FLOW] >> 1, return_inverse=True)
-            keep[mine] = ~np.isin(hashes(flows[used]), left)[place.reshape(-1)]
+            keep[mine] = ~among(segments[mine], flows, left)
         return segments if keep.all() else segments[keep]
 
 

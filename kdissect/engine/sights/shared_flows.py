@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from kdissect.arrays.mixing import mixed
 from kdissect.capture import CaptureSet
 from kdissect.engine.readahead import Reading, jobs
 from kdissect.engine.timings import Timings
@@ -33,13 +34,14 @@ MOST = 1 << 20
 
 
 def hashes(rows: Words) -> Hashes:
-    """A number for each row that tells it from others (splitmix64)."""
-    found = np.zeros(len(rows), np.uint64)
-    for column in rows.T:
-        found = found + np.uint64(0x9E3779B97F4A7C15) + column.astype(np.int64).view(np.uint64)
-        found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        found = (found ^ (found >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        found = found ^ (found >> np.uint64(31))
+    """A number for each row that tells it from others."""
+    return mixed(*rows.T)
+
+
+def among(segments: Words, flows: Words, wanted: Hashes) -> npt.NDArray[np.bool_]:
+    """Which segment rows are of these flows; `flows` as the scanner numbers them."""
+    used, place = np.unique(segments[:, FLOW] >> 1, return_inverse=True)
+    found: npt.NDArray[np.bool_] = np.isin(hashes(flows[used]), wanted)[place.reshape(-1)]
     return found
 
 

@@ -19,14 +19,14 @@ from kdissect.engine.books import Books
 from kdissect.engine.inputs import CaptureFiles
 from kdissect.engine.run import Run, Settings
 from kdissect.engine.sights.common import Common
-from kdissect.engine.sights.shared_flows import Hashes, hashes, in_common, looked_at
+from kdissect.engine.sights.shared_flows import Hashes, among, in_common, looked_at
 from kdissect.engine.timings import Timings
 from kdissect.kafka.exchanges.completed import NULL_TIME, Connections
 from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.streams.dissector import Harvest
-from kdissect.kafka.streams.ledger import Ledger
+from kdissect.kafka.streams.ledger import Ledger, timed
 from kdissect.kafka.streams.state import TOKEN
-from kdissect.net.segment import FLOW, VIEW
+from kdissect.net.segment import VIEW
 from kdissect.tables.recording import Reading
 from kdissect.tables.selection import Selected, Selection
 from kdissect.tables.sights import Sights
@@ -88,8 +88,7 @@ class _Shared(Selected):
             rows = rows[rows[:, VIEW] == self.view]
         if not len(rows):
             return rows
-        used, place = np.unique(rows[:, FLOW] >> 1, return_inverse=True)
-        keep = np.isin(hashes(flows[used]), self.shared)[place.reshape(-1)]
+        keep = among(rows, flows, self.shared)
         return rows if keep.all() else rows[keep]
 
 
@@ -107,8 +106,8 @@ class _Onlooker(CaptureFiles):
         rows = harvest.exchanges[harvest.exchanges["status"] != TOKEN]
         request, response = rows["request"], rows["response"]
         names = ("connection", "n", "orphan", "api", "correlation", "end")
-        columns = [*(rows[name] for name in names), request["bytes"], _known(request["last"])]
-        columns += [_known(response["first"]), rows["network"], _known(rows["queued_from"])]
+        columns = [*(rows[name] for name in names), request["bytes"], timed(request["last"])]
+        columns += [timed(response["first"]), rows["network"], timed(rows["queued_from"])]
         self._parts.append(np.stack(columns, axis=1))
         ended = harvest.ended[harvest.ended["client"] >= 0]
         if len(ended):
@@ -130,9 +129,3 @@ class _Onlooker(CaptureFiles):
         endpoints = np.stack([getattr(connections, name)[:size].astype(np.int64) for name in ENDPOINTS], axis=1)
         ends = Ends(connections.captures, connections.id[:size].copy(), np.zeros(size, np.int64), endpoints, isn)
         return Seen(conn, n, orphan == 1, *rest), ends
-
-
-def _known(times: Words) -> Words:
-    """The times, NULL_TIME where a packet carried none."""
-    found: Words = np.where(times == 0, NULL_TIME, times)
-    return found

@@ -21,7 +21,6 @@ from kdissect.kafka.streams.dissector import Dissector, Harvest
 from kdissect.kafka.streams.ledger import Ledger
 from kdissect.kafka.streams.state import SIDES, TOKEN, Exchange
 from kdissect.kernels.structs import Records, Words, offsets, record, words
-from kdissect.schema.fit import Programs
 from kdissect.tcp.layout import Node
 
 NODE = offsets(Node)
@@ -45,16 +44,17 @@ class Detached:
     @property
     def connections(self) -> Words:
         """The connection of each."""
-        found: Words = self._rows["connection"]
+        found: Words = self.rows["connection"]
         return found
 
     @property
     def sizes(self) -> Words:
         """Bytes of the frames of each."""
-        return sizes(self._rows)
+        return sizes(self.rows)
 
     @property
-    def _rows(self) -> Records:
+    def rows(self) -> Records:
+        """`Exchange` records, a view."""
         rows: Records = self.exchanges.view(record(Exchange))[:, 0]
         return rows
 
@@ -67,7 +67,7 @@ class Detached:
 
     def with_connections(self, rows: Words) -> Detached:
         """The same as exchanges of these connections."""
-        self._rows["connection"] = rows
+        self.rows["connection"] = rows
         return self
 
 
@@ -134,7 +134,7 @@ class DetachedCompletion:
     def __init__(self, decoder: Decoder, room: int) -> None:
         self._decoder = decoder
         self._window = Window(room + MARGIN, 1)
-        programs = Programs(decoder.table, decoder.flexible, decoder.skim())
+        programs = decoder.programs()
         self._dissector = Dissector(self._window, programs)  # which follows no connections
 
     def complete(
@@ -157,10 +157,9 @@ def _place(detached: Detached, slot: npt.NDArray[np.uint8], fill: Fill) -> None:
     """Bytes of the frames into the slot, each in one piece; the exchanges' places are those in the slot."""
     frame, at, length = detached.pieces.T
     place = np.cumsum(length) - length
-    exchanges = detached.exchanges.view(record(Exchange))[:, 0]
     starts = np.flatnonzero(np.diff(frame, prepend=-1))
     for side, name in enumerate(SIDES):
-        frames = exchanges[name]
+        frames = detached.rows[name]
         frames["at"] = -1
         frames["head"] = -1
         mine = starts[frame[starts] & 1 == side]

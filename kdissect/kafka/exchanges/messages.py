@@ -23,6 +23,7 @@ from kdissect.schema import index
 from kdissect.schema import opcodes as k
 from kdissect.schema.columns import Shape, Used, place, record_batch, schema_of
 from kdissect.schema.filling import fill
+from kdissect.schema.fit import Programs
 from kdissect.schema.layout import Layout, Wanted
 from kdissect.schema.library import Library, brought_library, compile_library, fields_of, load_library
 from kdissect.schema.model import Api
@@ -123,6 +124,10 @@ class Decoder:
             np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int32), np.zeros(1, np.int8),
             np.zeros(4, np.int32),
         )  # fmt: skip
+
+    def programs(self) -> Programs:
+        """What bodies are tried against, with room of its own: one per thread."""
+        return Programs(self.table, self.flexible, self.skim())
 
     def decode(self, s: Ints, begin: Ints, end: Ints, program: Ints) -> Decoded:
         """Decode the bodies s[begin[i]:end[i]] (`s` uint8, positions int64) by program ids (int32, -1: none known)."""

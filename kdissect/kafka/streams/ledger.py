@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kdissect.arrays.growing import grown, lazy_zeros, write
+from kdissect.arrays.mixing import mixed
 from kdissect.kafka.exchanges.completed import Connections, Problems
 from kdissect.kafka.streams.protocols import KAFKA, NAMES, TLS, name_of
 from kdissect.kernels.structs import Records, Words
@@ -48,21 +49,11 @@ _TOLD = ("sasl_mechanism", "principal", "sni")
 """What few connections tell, by their row."""
 
 
-def _mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """splitmix64's finaliser: every bit of the input reaches every bit of the result."""
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return x ^ (x >> np.uint64(31))
-
-
 def connection_id(capture: str, flows: Words, first: Words, sequence: Words) -> npt.NDArray[np.uint64]:
     """Ids from what a connection is known by: capture, 4-tuple (rows of flows), time (ns) and sequence number of its
     first packet."""
     seed = int.from_bytes(hashlib.blake2b(capture.encode(), digest_size=8).digest(), "big")
-    h = np.full(len(first), seed, np.uint64)
-    for column in (*flows.T, first, sequence):
-        h = _mix(h + np.uint64(0x9E3779B97F4A7C15) + column.astype(np.uint64))
-    return h
+    return mixed(*flows.T, first, sequence, seed=seed)
 
 
 def timed(times: Words) -> Words:

@@ -70,7 +70,7 @@ from kdissect.schema.apikeys import ApiKey
 from kdissect.schema.fit import FITS, UNREADABLE, fits
 from kdissect.schema.vm import Skim
 from kdissect.tcp.assembly import give_node, opposite
-from kdissect.tcp.layout import CONTROL, CUT, HOLE, Connection, Direction, Final, Mode, control_at, node_at
+from kdissect.tcp.layout import CONTROL, CUT, HOLE, Connection, Direction, Final, Mode, Node, control_at, node_at
 
 ENOUGH = 512
 """Bytes of a frame too large for the window that must be there before it is judged."""
@@ -119,30 +119,31 @@ def _begins_segment(M: Words, direction: Direction, o: Int) -> bool:
 
 
 @part
-def _asked_late(M: Words, connection: Connection, direction: Direction, o: Int) -> bool:
-    """Whether the request of what begins at offset `o` of the window may wait behind a hole."""
-    other = opposite(connection, direction)
-    if other.ahead == 0:
-        return False
+def _piece_with(M: Words, direction: Direction, o: Int) -> Node:
+    """The piece of the window that has its offset `o`."""
     w = SCRATCH
     node = node_at(M, direction.head)
     while node.next >= 0 and w + node.length <= o:
         w += node.length
         node = node_at(M, node.next)
         direction.budget -= STEP
+    return node
+
+
+@part
+def _asked_late(M: Words, connection: Connection, direction: Direction, o: Int) -> bool:
+    """Whether the request of what begins at offset `o` of the window may wait behind a hole."""
+    other = opposite(connection, direction)
+    if other.ahead == 0:
+        return False
+    node = _piece_with(M, direction, o)
     return request_waits(M, other, node.time, node.packet)
 
 
 @part
 def _arrival(M: Words, direction: Direction, o: Int) -> Int:
     """When the byte at offset `o` of the window arrived."""
-    w = SCRATCH
-    node = node_at(M, direction.head)
-    while node.next >= 0 and w + node.length <= o:
-        w += node.length
-        node = node_at(M, node.next)
-        direction.budget -= STEP
-    return node.time
+    return _piece_with(M, direction, o).time
 
 
 @part

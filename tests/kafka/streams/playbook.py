@@ -205,7 +205,7 @@ def programs() -> Programs:
     """The layouts that bodies are tried against."""
     if not _PROGRAMS:
         decoder = Decoder({})
-        _PROGRAMS.append(Programs(decoder.table, decoder.flexible, decoder.skim()))
+        _PROGRAMS.append(decoder.programs())
     return _PROGRAMS[0]
 
 
