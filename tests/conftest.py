@@ -48,6 +48,8 @@ def pytest_configure(config: pytest.Config) -> None:
     runs in its background ignore interrupts, and so would those that tests start and interrupt."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):  # hundreds of short programs would each compile every module
+        sys.dont_write_bytecode = False
     if getattr(config.option, "numprocesses", None) and not hasattr(config, "workerinput"):
         from kdissect.kernels.kernel import LIBRARY, PLAIN
 
