@@ -16,25 +16,8 @@ from numpy.typing import NDArray
 
 from kdissect.capture import pcap as pc
 from kdissect.kernels.kernel import kernel, part
-from kdissect.net.headers import (
-    BROKEN,
-    ETHERTYPE,
-    IP,
-    PIECE,
-    PPP,
-    SHORT,
-    TUNNEL,
-    UNKNOWN,
-    Bytes,
-    Int,
-    be16,
-    be32,
-    ip_header,
-    is_tunnel,
-    link_layer,
-    tunnel_port,
-    under_ethertype,
-)
+from kdissect.net import headers as hd
+from kdissect.net.headers import Bytes, Int, be16, be32, ip_header, is_tunnel, link_layer, tunnel_port, under_ethertype
 from kdissect.net.segment import DSACK
 
 # Kinds of packets counted.
@@ -243,34 +226,34 @@ def take_apart(
         e = p + packets[i, pc.CAPTURED]  # end of what was captured
         w = p + packets[i, pc.ORIGINAL]  # end of what was on the wire
         layer, p, kind, view = link_layer(b, p, e, packets[i, pc.LINK] & 0xFFFF, packets[i, pc.LINK] >> 16)
-        if layer == ETHERTYPE:
+        if layer == hd.ETHERTYPE:
             layer, p, kind, view = under_ethertype(b, p, e, kind, view)
         verdict = NOT_IP
         header = p
         keep = False
         tunnel = False
-        if layer == IP:
+        if layer == hd.IP:
             protocol, p, e, w = ip_header(b, p, e, w)
             if protocol == 6:
                 verdict = TCP
             elif protocol == 17:
                 verdict = UDP
                 tunnel = tunnel_port(b, p, e)
-            elif protocol == PIECE:
+            elif protocol == hd.PIECE:
                 verdict = FRAGMENT
                 keep = worth_joining(b, header, p, e, state)
-            elif protocol == SHORT:
+            elif protocol == hd.SHORT:
                 verdict = CUT
-            elif protocol == BROKEN:
+            elif protocol == hd.BROKEN:
                 verdict = MALFORMED
             elif protocol >= 0:
                 verdict = ICMP if protocol == 1 or protocol == 58 else OTHER_IP
                 tunnel = is_tunnel(protocol)
-        elif layer == TUNNEL or layer == PPP:  # noqa: SIM109 - tuples cost compile time
+        elif layer == hd.TUNNEL or layer == hd.PPP:
             tunnel = True
-        elif layer == SHORT:
+        elif layer == hd.SHORT:
             verdict = CUT
-        elif layer == UNKNOWN:
+        elif layer == hd.UNKNOWN:
             verdict = UNDECODED
             keep = True
         if tunnel and not unwrapped:

@@ -17,24 +17,8 @@ from numpy.typing import NDArray
 
 from kdissect.capture.pcap import AT, CAPTURED, LINK, ORIGINAL, Bytes, Int, Ints
 from kdissect.kernels.kernel import kernel, part
-from kdissect.net.headers import (
-    ETHERNET,
-    ETHERTYPE,
-    IP,
-    MPLS,
-    NO_IP,
-    NOTHING,
-    PIECE,
-    PPP,
-    SHORT,
-    TUNNEL,
-    be16,
-    be32,
-    ip_header,
-    is_tunnel,
-    link_layer,
-    under_ethertype,
-)
+from kdissect.net import headers as hd
+from kdissect.net.headers import be16, be32, ip_header, is_tunnel, link_layer, under_ethertype
 from kdissect.net.tunnels import MAX_LAYERS, under_gre, under_mpls, under_ppp, under_udp
 
 IPV4, IPV6, MAC = range(3)
@@ -184,52 +168,52 @@ def rename(b: Bytes, start: Int, e: Int, link: Int, names: Ints, state: Ints) ->
     tcp = False
     layer, p, kind, view = link_layer(b, start, e, link, np.int64(0))
     for _ in range(MAX_LAYERS):
-        if layer == ETHERNET:
+        if layer == hd.ETHERNET:
             if e - p >= 14:
                 rename_mac(b, p, names, state)
                 rename_mac(b, p + 6, names, state)
             layer, p, kind, view = link_layer(b, p, e, 1, view)
-        if layer == ETHERTYPE:
+        if layer == hd.ETHERTYPE:
             layer, p, kind, view = under_ethertype(b, p, e, kind, view)
-        if layer == TUNNEL:
+        if layer == hd.TUNNEL:
             if kind == 0x6558:
-                layer = ETHERNET
+                layer = hd.ETHERNET
             elif kind != 0x8864:
-                layer = MPLS
+                layer = hd.MPLS
             elif e - p < 6:
-                layer = SHORT
+                layer = hd.SHORT
             else:
                 p += 6
-                layer = PPP
-        elif layer == MPLS:
+                layer = hd.PPP
+        elif layer == hd.MPLS:
             layer, p, kind, view = under_mpls(b, p, e, view)
-        elif layer == PPP:
+        elif layer == hd.PPP:
             layer, p, kind, view = under_ppp(b, p, e, view)
-        elif layer == IP:
+        elif layer == hd.IP:
             header = p
             protocol, p, e, w = ip_header(b, p, e, w)
-            if protocol < 0 and protocol != PIECE:
+            if protocol < 0 and protocol != hd.PIECE:
                 break
             tcp = protocol == 6
             if tcp:
                 blank_options(b, p, e)
             rename_header(b, header, e, names, state)
-            layer = NO_IP
+            layer = hd.NO_IP
             if protocol == 17:
                 udp = p
                 layer, p, kind, view = under_udp(b, p, e, view)
-                if layer >= 0 and layer != NOTHING:
+                if layer >= 0 and layer != hd.NOTHING:
                     put_be(b, udp + 6, np.int64(0), 2)
             elif protocol == 47:
                 layer, p, kind, view = under_gre(b, p, e, view)
             elif is_tunnel(protocol):
-                layer = IP
+                layer = hd.IP
                 if protocol == 137:
-                    layer = MPLS
+                    layer = hd.MPLS
                 elif protocol == 97:
                     p += 2
-                    layer = ETHERNET
-        if layer < 0 or layer == NOTHING:
+                    layer = hd.ETHERNET
+        if layer < 0 or layer == hd.NOTHING:
             break
     return tcp
 
@@ -282,9 +266,9 @@ def sum_segments(b: Bytes, packets: Ints, delta: Int) -> None:
         e = p + packets[i, CAPTURED]
         w = p + packets[i, ORIGINAL]
         layer, p, kind, view = link_layer(b, p, e, packets[i, LINK] & 0xFFFF, np.int64(0))
-        if layer == ETHERTYPE:
+        if layer == hd.ETHERTYPE:
             layer, p, kind, view = under_ethertype(b, p, e, kind, view)
-        if layer != IP:
+        if layer != hd.IP:
             continue
         h = p
         protocol, p, e, w = ip_header(b, p, e, w)

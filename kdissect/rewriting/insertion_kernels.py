@@ -10,19 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from kdissect.capture.pcap import (
-    AT,
-    CAPTURED,
-    FACTOR,
-    INTERFACE_SIZE,
-    OFFSET,
-    RULE,
-    TIME,
-    Bytes,
-    Int,
-    Ints,
-    u32,
-)
+from kdissect.capture import pcap
+from kdissect.capture.pcap import Bytes, Int, Ints, u32
 from kdissect.capture.pcapng import DIVIDE, MULTIPLY, describe
 from kdissect.kernels.kernel import kernel, part
 from kdissect.rewriting.comment_kernels import END_OF_OPTIONS, LONGEST
@@ -34,7 +23,7 @@ GROWTH = BODY - SIMPLE_BODY
 """Bytes by which a simple block grows beside its comments."""
 LITTLE, BIG = 0x1A2B3C4D, 0x4D3C2B1A
 STATE_BIG, WRITTEN, DESCRIBED, FIRST = range(4)
-STATE_SIZE = FIRST + INTERFACE_SIZE
+STATE_SIZE = FIRST + pcap.INTERFACE_SIZE
 """Of the state: byte order of the section that is read, comments written so far, whether the section's first interface
 is known, and its row."""
 SECOND = 1_000_000_000
@@ -51,15 +40,15 @@ def _put(out: Bytes, w: Int, value: Int, size: Int, big: bool) -> None:
 @part
 def _ticks(time: Int, interface: Ints) -> Int:
     """`nanoseconds` of `kdissect.capture.pcapng` the other way round; 0 where int64 holds no such ticks."""
-    factor = interface[FACTOR]
-    if abs(interface[OFFSET]) > MOST // SECOND // 2:
+    factor = interface[pcap.FACTOR]
+    if abs(interface[pcap.OFFSET]) > MOST // SECOND // 2:
         return 0
-    time = time - interface[OFFSET] * SECOND
+    time = time - interface[pcap.OFFSET] * SECOND
     if time < 0 or factor < 0:
         return 0
-    if interface[RULE] == MULTIPLY:
+    if interface[pcap.RULE] == MULTIPLY:
         return time // max(factor, 1)
-    if interface[RULE] == DIVIDE:
+    if interface[pcap.RULE] == DIVIDE:
         return time * factor if factor > 0 and time <= MOST // factor else 0
     if factor > 62 or time // SECOND >= MOST >> factor:
         return 0
@@ -101,10 +90,10 @@ def insert_comments(
             describe(data, p, total, big, state[FIRST:])
         body = SIMPLE_BODY if kind == SIMPLE else BODY
         if kind in (ENHANCED, SIMPLE, PACKET) and total >= body + 4:
-            while row < rows and packets[row, AT] < p + body:
+            while row < rows and packets[row, pcap.AT] < p + body:
                 row += 1
-            if row < rows and packets[row, AT] == p + body and behind[row] < ends.size:
-                size = packets[row, CAPTURED] if kind == SIMPLE else u32(data, p + 20, big)
+            if row < rows and packets[row, pcap.AT] == p + body and behind[row] < ends.size:
+                size = packets[row, pcap.CAPTURED] if kind == SIMPLE else u32(data, p + 20, big)
                 options = body + ((max(size, 0) + 3) & ~3)
                 if options <= total - 4:
                     for c in range(max(first[row], 0), behind[row]):
@@ -124,10 +113,10 @@ def insert_comments(
         if kind == SIMPLE:
             _put(out, w, np.int64(ENHANCED), np.int64(4), big)
             _put(out, w + 8, np.int64(0), np.int64(4), big)
-            ticks = _ticks(max(packets[row, TIME], 0), state[FIRST:])
+            ticks = _ticks(max(packets[row, pcap.TIME], 0), state[FIRST:])
             _put(out, w + 12, ticks >> 32, np.int64(4), big)
             _put(out, w + 16, ticks, np.int64(4), big)
-            _put(out, w + 20, packets[row, CAPTURED], np.int64(4), big)
+            _put(out, w + 20, packets[row, pcap.CAPTURED], np.int64(4), big)
             _put(out, w + 24, u32(data, p + 8, big), np.int64(4), big)
             for k in range(SIMPLE_BODY, options):
                 out[w + GROWTH + k] = data[p + k]

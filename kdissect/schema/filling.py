@@ -12,30 +12,7 @@ from typing import Any
 import numpy as np
 
 from kdissect.kernels.kernel import kernel, part
-from kdissect.schema.opcodes import (
-    BOOL_WIDTH,
-    COMPACT,
-    F_CONST,
-    F_EMPTY,
-    F_INT32,
-    F_INT32S,
-    F_INT64,
-    F_INTEGER,
-    F_JUMP,
-    F_MAYBE,
-    F_NEXT,
-    F_PASS,
-    F_SIZE,
-    F_SKIP,
-    F_STOP,
-    F_TAGEND,
-    F_TAGS,
-    F_TEXT,
-    F_UUID,
-    OK,
-    SHORT_FORM,
-    TAG_STRIDE,
-)  # fmt: skip
+from kdissect.schema import opcodes as k
 from kdissect.schema.vm import ROW, U1, U2, U3, U4, U5, U6, U7, Array, be16, be32, find_tag, more, row_at, uvarint
 
 _ALPHABET = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_", np.uint8).copy()
@@ -97,7 +74,7 @@ def fill(
     failed = 0
     for f in range(begin.size):
         which = program[f]
-        if which < 0 or status[f] != OK or programs[which, 1] < 0:
+        if which < 0 or status[f] != k.OK or programs[which, 1] < 0:
             continue
         o = begin[f]
         limit = end[f]
@@ -117,17 +94,17 @@ def fill(
                 base = columns[np.uint64(3 * column)]
                 valid = columns[np.uint64(3 * column + 1)]
             q += ROW
-            if op == F_INT32:
+            if op == k.F_INT32:
                 out32[np.uint64(base + row)] = be32(s, o)
                 o += 4
-            elif op == F_INT64:
+            elif op == k.F_INT64:
                 out64[np.uint64(base + row)] = (be32(s, o) << 32) | (be32(s, o + 4) & 0xFFFFFFFF)
                 o += 8
-            elif op == F_SKIP:
+            elif op == k.F_SKIP:
                 o += a
-            elif op == F_INTEGER or op == F_CONST:  # noqa: SIM109  (numba compiles this faster)
+            elif op == k.F_INTEGER or op == k.F_CONST:
                 value = np.int64(0)
-                if op == F_CONST:
+                if op == k.F_CONST:
                     value = constants[a]
                 else:
                     for _ in range(a):
@@ -135,7 +112,7 @@ def fill(
                         o += 1
                     if c != 0:
                         value = (value << (64 - 8 * a)) >> (64 - 8 * a)
-                if b == BOOL_WIDTH:
+                if b == k.BOOL_WIDTH:
                     if value != 0:
                         set_bit(out8, base, row)
                 elif b == 0:
@@ -146,19 +123,19 @@ def fill(
                     out32[np.uint64(base + row)] = value
                 else:
                     out64[np.uint64(base + row)] = value
-            elif op >= F_TEXT and op <= F_TAGS:
-                if a == COMPACT:
+            elif op >= k.F_TEXT and op <= k.F_TAGS:
+                if a == k.COMPACT:
                     n = np.int64(s[np.uint64(o)])
                     o += 1
                     if n >= 128:
                         n, o = more(s, o, limit, n)
                     n -= 1
                 else:
-                    n = be16(s, o) if a == SHORT_FORM else be32(s, o)
+                    n = be16(s, o) if a == k.SHORT_FORM else be32(s, o)
                     o += a
                 if o < 0 or n > limit - o:
                     break
-                if op == F_TEXT:
+                if op == k.F_TEXT:
                     to = counters[b]
                     if n >= 0:
                         if copy(s, o, out8, columns[3 * column + 2] + to, n) >= 128:
@@ -169,10 +146,10 @@ def fill(
                     else:
                         valid = np.int64(-1)
                     out32[np.uint64(base + row + 1)] = to
-                elif op == F_PASS:
+                elif op == k.F_PASS:
                     if n > 0:
                         o += n * b
-                elif op == F_SIZE:
+                elif op == k.F_SIZE:
                     if n >= 0:
                         out32[np.uint64(base + row)] = n
                         if b >= 0:
@@ -180,7 +157,7 @@ def fill(
                         o += n
                     else:
                         valid = np.int64(-1)
-                elif op == F_TAGS:
+                elif op == k.F_TAGS:
                     valid = np.int64(-1)
                     if n < 0:  # none at all, nearly always: the rows that follow write every tag's default
                         if base >= 0:
@@ -197,7 +174,7 @@ def fill(
                         out32[np.uint64(base + row + 1)] = to + max(n, 0)
                     if n < 0:
                         valid = np.int64(-1)
-                    if op == F_INT32S:
+                    if op == k.F_INT32S:
                         if n > 0:
                             w = np.uint64(columns[3 * c] + to)
                             for _ in range(n):
@@ -212,41 +189,41 @@ def fill(
                         stack[top + U2] = b
                     else:
                         q = row_at(c)
-            elif op == F_NEXT:
+            elif op == k.F_NEXT:
                 counters[stack[top + U2]] += 1
                 stack[top + U1] -= 1
                 if stack[top + U1] > 0:
                     q = np.uint64(stack[top])
                 else:
                     top -= U4
-            elif op == F_UUID:
+            elif op == k.F_UUID:
                 if a == 0:
                     uuid_text(s, o, out8, base + row * 22)
                     o += 16
                 else:
                     for i in range(22):
                         out8[np.uint64(base + row * 22 + i)] = np.uint8(65)
-            elif op == F_EMPTY:
+            elif op == k.F_EMPTY:
                 if base >= 0:
                     out32[np.uint64(base + row + 1)] = counters[a]
                 if b == 0:
                     valid = np.int64(-1)
-            elif op == F_JUMP:
+            elif op == k.F_JUMP:
                 q = row_at(a)
-            elif op == F_MAYBE:
+            elif op == k.F_MAYBE:
                 valid = np.int64(-1)
                 if s[np.uint64(o)] != 1:
                     q = row_at(a)
                 o += 1
-            elif op == F_TAGEND:
+            elif op == k.F_TAGEND:
                 if a != 0:
                     limit = stack[top + U2]
-            elif op == F_STOP:
+            elif op == k.F_STOP:
                 counters[level] += 1
                 break
             if valid >= 0:
                 set_bit(out8, valid, row)
-            if op != F_TAGS and op != F_TAGEND:
+            if op != k.F_TAGS and op != k.F_TAGEND:
                 continue
             # inside a tag buffer: the next tag that is asked for, then the defaults of those that did not come
             q = np.uint64(stack[top])
@@ -282,12 +259,12 @@ def fill(
                         place = np.int64(i)
             if place >= 0:
                 stack[top + U3] |= np.int64(1) << place
-                q = row_at(tags[(first + place) * TAG_STRIDE + address])
+                q = row_at(tags[(first + place) * k.TAG_STRIDE + address])
             else:
                 if base >= 0:
                     out32[np.uint64(base + row + 1)] = counters[sub]
                 top -= U4
                 q = row_at(rows[q + U5])
-        if op != F_STOP:
+        if op != k.F_STOP:
             failed += 1
     return failed

@@ -16,40 +16,14 @@ import numpy as np
 
 from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.signature import fields
-from kdissect.schema.opcodes import (
-    BAD_COUNT,
-    BAD_LENGTH,
-    BAD_NULL,
-    BAD_TAG,
-    BAD_VARINT,
-    COMPACT,
-    ERROR,
-    LAST_FIXED,
-    LAST_SIZED,
-    LIST,
-    MAYBE,
-    MULT,
-    NEXT,
-    NO_CODE,
-    NO_PROGRAM,
-    OK,
-    SHORT,
-    SHORT_FORM,
-    STRIDE,
-    TAG_STRIDE,
-    TAGEND,
-    TAGS,
-    TEXT,
-    THROTTLE,
-    TRAILING,
-)  # fmt: skip
+from kdissect.schema import opcodes as k
 
 Array = Any
 """numba types its arguments; mypy need not."""
 
 U1, U2, U3, U4, U5, U6, U7 = (np.uint64(i) for i in range(1, 8))
 """Positions are unsigned: a signed one next to them would make a float."""
-ROW = np.uint64(STRIDE)
+ROW = np.uint64(k.STRIDE)
 NULL = -1
 
 
@@ -95,7 +69,7 @@ def be32(s: Array, o: Any) -> Any:
 @part
 def row_at(address: Any) -> Any:
     """Where a row starts in the flat table."""
-    return np.uint64(address * STRIDE)
+    return np.uint64(address * k.STRIDE)
 
 
 @part
@@ -112,15 +86,15 @@ def more(s: Array, o: Any, limit: Any, c: Any) -> Any:
             return value, o
         shift += 7
         if shift == 35:
-            return value, np.int64(-BAD_VARINT)
-    return value, np.int64(-SHORT)
+            return value, np.int64(-k.BAD_VARINT)
+    return value, np.int64(-k.SHORT)
 
 
 @part
 def uvarint(s: Array, o: Any, limit: Any) -> Any:
     """(value, next offset) of an unsigned varint; the offset is a negative status where it is none."""
     if o >= limit:
-        return np.int64(0), np.int64(-SHORT)
+        return np.int64(0), np.int64(-k.SHORT)
     c = np.int64(s[np.uint64(o)])
     if c < 128:
         return c, o + 1
@@ -131,7 +105,7 @@ def uvarint(s: Array, o: Any, limit: Any) -> Any:
 def find_tag(tags: Array, first: Any, known: Any, tag: Any) -> Any:
     """Which of the `known` tags from row `first` of the tag table it is, -1 none."""
     for t in range(known):
-        if tags[(first + t) * TAG_STRIDE] == tag:
+        if tags[(first + t) * k.TAG_STRIDE] == tag:
             return t
     return np.int64(-1)
 
@@ -149,12 +123,12 @@ def count(
     for f in range(begin.size):
         which = program[f]
         if which < 0:
-            status[f] = NO_PROGRAM
+            status[f] = k.NO_PROGRAM
             continue
         o = begin[f]
         stop = end[f]
         if o < 0 or stop > s.size or o > stop:
-            status[f] = SHORT
+            status[f] = k.SHORT
             continue
         limit = stop
         q = row_at(programs[which, 0])
@@ -163,8 +137,8 @@ def count(
         for i in range(first, last):
             saved[i] = counters[i]
         top = np.uint64(0)  # the stack's last entry: address, left, outer limit, tags seen
-        bad = OK
-        code = NO_CODE
+        bad = k.OK
+        code = k.NO_CODE
         error = np.int64(0)
         errors = np.int64(0)
         throttle = np.int64(-1)
@@ -176,11 +150,11 @@ def count(
             d = rows[q + U4]
             e = rows[q + U5]
             q += ROW
-            if op <= LAST_FIXED:
+            if op <= k.LAST_FIXED:
                 if a > limit - o:
-                    bad = SHORT
+                    bad = k.SHORT
                     break
-                if op == ERROR:
+                if op == k.ERROR:
                     n = be16(s, o)
                     if n != 0:
                         errors += 1
@@ -188,22 +162,22 @@ def count(
                             error = n
                     if b != 0:
                         code = n
-                elif op == THROTTLE:
+                elif op == k.THROTTLE:
                     throttle = be32(s, o)
-                elif op == MAYBE:
+                elif op == k.MAYBE:
                     marker = s[np.uint64(o)]
                     if marker == 255:
                         q = row_at(b)
                     elif marker != 1:
-                        bad = BAD_LENGTH
+                        bad = k.BAD_LENGTH
                         break
                 o += a
                 continue
-            if op <= LAST_SIZED:
+            if op <= k.LAST_SIZED:
                 if a > limit - o:
-                    bad = SHORT
+                    bad = k.SHORT
                     break
-                if a == COMPACT:
+                if a == k.COMPACT:
                     n = np.int64(s[np.uint64(o)])
                     o += 1
                     if n >= 128:
@@ -213,29 +187,29 @@ def count(
                             break
                     n -= 1
                 else:
-                    n = be16(s, o) if a == SHORT_FORM else be32(s, o)
+                    n = be16(s, o) if a == k.SHORT_FORM else be32(s, o)
                     o += a
                     if n < NULL:
-                        bad = BAD_LENGTH
+                        bad = k.BAD_LENGTH
                         break
-                if op != TAGS:
+                if op != k.TAGS:
                     if n < 0:
                         if b == 0:
-                            bad = BAD_NULL
+                            bad = k.BAD_NULL
                             break
-                        if op == LIST:
+                        if op == k.LIST:
                             q = row_at(e)
                         continue
-                    if op == TEXT:
+                    if op == k.TEXT:
                         if n > limit - o:
-                            bad = SHORT
+                            bad = k.SHORT
                             break
                         o += n
                     else:
                         if n * d > limit - o:
-                            bad = BAD_COUNT
+                            bad = k.BAD_COUNT
                             break
-                        if op == MULT:
+                        if op == k.MULT:
                             o += n * d
                         elif n == 0:
                             q = row_at(e)
@@ -249,23 +223,23 @@ def count(
                     q = row_at(c)
                     continue
                 if n + 1 > (limit - o) >> 1:  # a tag takes two bytes at least
-                    bad = BAD_COUNT
+                    bad = k.BAD_COUNT
                     break
                 top += U4
                 stack[top] = np.int64(q - ROW)
                 stack[top + U1] = n + 1
                 stack[top + U2] = limit
                 stack[top + U3] = 0
-            elif op == NEXT:
+            elif op == k.NEXT:
                 stack[top + U1] -= 1
                 if stack[top + U1] > 0:
                     q = np.uint64(stack[top])
                 else:
                     top -= U4
                 continue
-            elif op == TAGEND:
+            elif op == k.TAGEND:
                 if o != limit:
-                    bad = BAD_TAG
+                    bad = k.BAD_TAG
                     break
                 limit = stack[top + U2]
                 q = np.uint64(stack[top])
@@ -275,7 +249,7 @@ def count(
                 e = rows[q + U5]
             else:
                 if o != stop:
-                    bad = TRAILING
+                    bad = k.TRAILING
                 break
             # inside a tag buffer: on to the next tag whose value the schema knows, or behind the last one
             q = row_at(c)
@@ -289,17 +263,17 @@ def count(
                     bad = -o
                     break
                 if n > limit - o:
-                    bad = SHORT
+                    bad = k.SHORT
                     break
                 known = find_tag(tags, d, e, tag)
                 if known >= 0:
                     bit = np.int64(1) << known
                     if stack[top + U3] & bit != 0:
-                        bad = BAD_TAG
+                        bad = k.BAD_TAG
                         break
                     stack[top + U1] = left
                     stack[top + U3] |= bit
-                    q = row_at(tags[(d + known) * TAG_STRIDE + 1])
+                    q = row_at(tags[(d + known) * k.TAG_STRIDE + 1])
                     limit = o + n
                     left = np.int64(-1)
                     break
@@ -307,12 +281,12 @@ def count(
                 if b != 0:
                     counters[b] += 1
                     counters[b + 1] += n
-            if bad != OK:
+            if bad != k.OK:
                 break
             if left == 0:
                 top -= U4
         status[f] = bad
-        if bad != OK:
+        if bad != k.OK:
             for i in range(first, last):
                 counters[i] = saved[i]
         else:
@@ -338,10 +312,10 @@ def consumes(s: Array, begin: Any, end: Any, program: Any, skim: Any) -> Any:
         skim.stack, skim.status, skim.seen,
     )  # fmt: skip
     first = skim.status[0]
-    while skim.status[0] != OK and skim.program[0] >= 0 and skim.alternative[skim.program[0]] >= 0:
+    while skim.status[0] != k.OK and skim.program[0] >= 0 and skim.alternative[skim.program[0]] >= 0:
         skim.program[0] = skim.alternative[skim.program[0]]
         count(
             s, skim.begin, skim.end, skim.program, skim.programs, skim.rows, skim.tags, skim.counters, skim.saved,
             skim.stack, skim.status, skim.seen,
         )  # fmt: skip
-    return OK if skim.status[0] == OK else first
+    return k.OK if skim.status[0] == k.OK else first

@@ -17,16 +17,7 @@ import pyarrow.compute as pc
 
 from kdissect.arrays.dictionaries import unified
 from kdissect.kafka.exchanges.completed import Problems, Status
-from kdissect.kafka.recordsets.batch_layout import (
-    ATTRIBUTES,
-    BASE_OFFSET,
-    BASE_SEQUENCE,
-    CONTROL_BIT,
-    MAGIC,
-    OWNER,
-    PRODUCER_ID,
-    TRANSACTIONAL_BIT,
-)
+from kdissect.kafka.recordsets import batch_layout as bl
 from kdissect.kafka.recordsets.batches import Batches, walk
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import TIME_KEY
@@ -208,7 +199,7 @@ class Recorder:
         if self.full:
             return
         rows = batches.rows
-        ours = np.flatnonzero((rows[:, PRODUCER_ID] >= 0) & (sets.key[rows[:, OWNER]] == PRODUCE))
+        ours = np.flatnonzero((rows[:, bl.PRODUCER_ID] >= 0) & (sets.key[rows[:, bl.OWNER]] == PRODUCE))
         if len(ours):
             names = ["owner", *(name for name in SENT if name in SCHEMAS["record_batches"].names)]
             self._sent.append(record_rows("record_batches", block, sets, batches.table(names, ours), SENT))
@@ -251,14 +242,16 @@ def _evidence(block: Block, sets: RecordSets, batches: Batches) -> Int64s:
     sent in requests that got no answer in time, or in the first ones of a connection: there they are sent again; and of
     a sample of all, by sequence number and offset, and those of older formats: brokers may have rewritten them."""
     rows, done = batches.rows, block.done
-    bits = np.where(rows[:, MAGIC] == 2, np.maximum(rows[:, ATTRIBUTES], 0), 0)
-    kept: Flags = (bits & (TRANSACTIONAL_BIT | CONTROL_BIT)) == TRANSACTIONAL_BIT
+    bits = np.where(rows[:, bl.MAGIC] == 2, np.maximum(rows[:, bl.ATTRIBUTES], 0), 0)
+    kept: Flags = (bits & (bl.TRANSACTIONAL_BIT | bl.CONTROL_BIT)) == bl.TRANSACTIONAL_BIT
     left = (done.abandoned > 0) | (done.status == Status.UNANSWERED) | (done.n < FIRST_REQUESTS)
     sent = (sets.key == PRODUCE) & left[sets.row]
-    more = sent[rows[:, OWNER]] & (rows[:, PRODUCER_ID] < 0)
-    more |= (rows[:, BASE_SEQUENCE] >= 0) & (rows[:, BASE_SEQUENCE] % ONE_BATCH_IN == 0) & (rows[:, MAGIC] == 2)
-    stored = (rows[:, BASE_OFFSET] > 0) & (rows[:, BASE_OFFSET] % ONE_BATCH_IN == 0)
-    more |= (sets.key == FETCH)[rows[:, OWNER]] & ((rows[:, MAGIC] < 2) | stored)
+    more = sent[rows[:, bl.OWNER]] & (rows[:, bl.PRODUCER_ID] < 0)
+    more |= (
+        (rows[:, bl.BASE_SEQUENCE] >= 0) & (rows[:, bl.BASE_SEQUENCE] % ONE_BATCH_IN == 0) & (rows[:, bl.MAGIC] == 2)
+    )
+    stored = (rows[:, bl.BASE_OFFSET] > 0) & (rows[:, bl.BASE_OFFSET] % ONE_BATCH_IN == 0)
+    more |= (sets.key == FETCH)[rows[:, bl.OWNER]] & ((rows[:, bl.MAGIC] < 2) | stored)
     if more.any():
         real = np.zeros(len(rows), np.bool_)
         real[batches.real] = True

@@ -27,20 +27,8 @@ from __future__ import annotations
 from kdissect.kernels.kernel import part
 from kdissect.kernels.structs import Int, Words
 from kdissect.net.segment import ACK_FLAG, FIN, RST, SYN, Segment
-from kdissect.tcp.layout import (
-    CONTROL,
-    NULL,
-    OUT,
-    RECENT,
-    TICK,
-    Connection,
-    Direction,
-    End,
-    Final,
-    control_at,
-    node_at,
-    outgoing_at,
-)
+from kdissect.tcp import layout as tl
+from kdissect.tcp.layout import Connection, Direction, End, Final, control_at, node_at, outgoing_at
 from kdissect.tcp.roundtrip import acknowledged, doubted, sent, sent_again
 
 DUPLICATE_NS = 100_000_000
@@ -86,7 +74,7 @@ def opposite(connection: Connection, direction: Direction) -> Direction:
 @part
 def take_node(M: Words) -> Int:
     """A free node; the caller has made sure that there is one."""
-    control = control_at(M, CONTROL)
+    control = control_at(M, tl.CONTROL)
     place = control.node_free
     node = node_at(M, place)
     control.node_free = node.next
@@ -98,7 +86,7 @@ def take_node(M: Words) -> Int:
 @part
 def give_node(M: Words, place: Int) -> None:
     """Put a node back on the free list."""
-    control = control_at(M, CONTROL)
+    control = control_at(M, tl.CONTROL)
     node = node_at(M, place)
     node.next = control.node_free
     node.at = -3
@@ -117,7 +105,7 @@ def duplicate(M: Words, packet: Segment, connection: Connection, direction: Dire
     rest = (flags & 0xFFFFFFFFFF) | (packet.wire << 40)
     mixed = (numbers * -7046029254386353131) ^ (rest * -4417276706812531889)
     mark = (mixed ^ (mixed >> 29)) & MARK
-    now = (packet.time >> TICK) & 0xFFFFFF
+    now = (packet.time >> tl.TICK) & 0xFFFFFF
     ident = (flags >> 24) & 0xFFFF
     known = direction.ident
     later = (ident - known) & 0xFFFF
@@ -132,21 +120,21 @@ def duplicate(M: Words, packet: Segment, connection: Connection, direction: Dire
         if flags & SYN:  # those of Linux that acknowledge have no id; none is sent again once bytes went on
             again |= unwrap((packet.seq + 1) & 0xFFFFFFFF, direction.next) < direction.next
         elif counted and (later == 0 or later >= 0x8000):
-            again |= packet.wire > 0 or -later & 0xFFFF >= RECENT  # else it may be the first copy, late
+            again |= packet.wire > 0 or -later & 0xFFFF >= tl.RECENT  # else it may be the first copy, late
         if again and not _news(M, packet, connection, direction):
             return True
         limit = DUPLICATE_NS if ident != 0 else DUPLICATE_BARE_NS
         if limit == DUPLICATE_NS or packet.wire > 0 or flags & (SYN | FIN):
-            for q in range(RECENT):
+            for q in range(tl.RECENT):
                 seen = direction.ring[q]
                 if seen & MARK == mark and seen != 0:
                     apart = (now - (seen >> 40)) & 0xFFFFFF
-                    if counted or min(apart, 0x1000000 - apart) << TICK <= limit:
+                    if counted or min(apart, 0x1000000 - apart) << tl.TICK <= limit:
                         return True
         if ident != 0 and rises:
             direction.ident = known & ~0xFFFF | ident
     direction.ring[direction.recent] = mark | (now << 40)
-    direction.recent = (direction.recent + 1) % RECENT
+    direction.recent = (direction.recent + 1) % tl.RECENT
     return False
 
 
@@ -158,7 +146,7 @@ def _advances(packet: Segment, connection: Connection, direction: Direction) -> 
     if packet.wire > 0 and unwrap(packet.seq, direction.next) + packet.wire > direction.highest:
         return True
     other = opposite(connection, direction)
-    if packet.flags & ACK_FLAG and other.started > 0 and other.acked != NULL:
+    if packet.flags & ACK_FLAG and other.started > 0 and other.acked != tl.NULL:
         return unwrap(packet.ack, other.next) > other.acked
     return False
 
@@ -193,20 +181,20 @@ def observe(packet: Segment, connection: Connection, direction: Direction) -> No
     direction.bytes += packet.wire
     if packet.flags & (SYN | RST) == 0:
         if (packet.flags >> 8) & 0xFFFF == 0:
-            if direction.zero_since == NULL:
+            if direction.zero_since == tl.NULL:
                 direction.zero_since = packet.time
-        elif direction.zero_since != NULL:
+        elif direction.zero_since != tl.NULL:
             direction.zero_total += max(packet.time - direction.zero_since, 0)
-            direction.zero_since = NULL
+            direction.zero_since = tl.NULL
     other = opposite(connection, direction)
     if packet.flags & ACK_FLAG and other.started > 0:
         acked = unwrap(packet.ack, other.next)
-        if acked - other.next <= MAX_AHEAD and (other.acked == NULL or acked > other.acked):
+        if acked - other.next <= MAX_AHEAD and (other.acked == tl.NULL or acked > other.acked):
             other.acked = acked
             if packet.flags & RST == 0 and packet.time != 0:
                 acknowledged(other, acked, packet.time, packet.wire == 0)
     if packet.flags & SYN and packet.flags & RST == 0 and packet.time != 0:
-        if direction.sent == 0 and direction.acked == NULL:
+        if direction.sent == 0 and direction.acked == tl.NULL:
             sent(direction, direction.next, packet.time)
         else:
             sent_again(direction, direction.next - 1, packet.time)
@@ -225,7 +213,7 @@ def _wait(M: Words, packet: Segment, direction: Direction, position: Int, at: In
         if position >= tail.position + (tail.length >> 32):
             before = direction.ahead_tail
             place = -1
-    while position < end and control_at(M, CONTROL).nodes_left > 0:
+    while position < end and control_at(M, tl.CONTROL).nodes_left > 0:
         stop = end
         if place >= 0:
             waiting = node_at(M, place)
@@ -292,7 +280,9 @@ def arrive(M: Words, packet: Segment, connection: Connection, direction: Directi
             sent_again(direction, position, packet.time)
         return False
     if position - expected > MAX_AHEAD:
-        believed = position == direction.wild or (direction.acked != NULL and direction.acked >= position - MAX_AHEAD)
+        believed = position == direction.wild or (
+            direction.acked != tl.NULL and direction.acked >= position - MAX_AHEAD
+        )
         direction.wild = end
         if not believed:
             return False
@@ -318,7 +308,7 @@ def arrive(M: Words, packet: Segment, connection: Connection, direction: Directi
             sent_again(direction, position, packet.time)
     if position == expected and direction.ahead == 0:
         direction.next = end
-        out = outgoing_at(M, OUT)
+        out = outgoing_at(M, tl.OUT)
         out.at = at
         out.captured = captured
         out.wire = wire
@@ -348,7 +338,7 @@ def ready(M: Words, direction: Direction) -> bool:
     direction.ahead_head = node.next
     if direction.ahead_head < 0:
         direction.ahead_tail = -1
-    out = outgoing_at(M, OUT)
+    out = outgoing_at(M, tl.OUT)
     out.at = node.at
     out.captured = node.length & 0x7FFFFFFF
     out.wire = node.length >> 32
@@ -369,9 +359,9 @@ def hole(M: Words, connection: Connection, direction: Direction) -> Int:
     While a connection is finished nothing more will arrive: bytes that the other side acknowledged without us seeing
     any after them are a hole too.
     """
-    running = control_at(M, CONTROL).final == Final.RUNNING
+    running = control_at(M, tl.CONTROL).final == Final.RUNNING
     if direction.ahead_head < 0:
-        if running or direction.started == 0 or direction.acked == NULL or direction.acked <= direction.next + 1:
+        if running or direction.started == 0 or direction.acked == tl.NULL or direction.acked <= direction.next + 1:
             return 0
         return _give_up(connection, direction, direction.acked)
     begins = node_at(M, direction.ahead_head).position
@@ -384,7 +374,7 @@ def hole(M: Words, connection: Connection, direction: Direction) -> Int:
         direction.next = begins
         return -1
     if running and direction.ahead <= AHEAD_SEGMENTS and direction.ahead_bytes <= AHEAD_BYTES:
-        if direction.acked == NULL or direction.acked < begins:
+        if direction.acked == tl.NULL or direction.acked < begins:
             return 0
         if direction.hole_since < 0 or direction.hole_acked < begins:
             direction.hole_since = connection.packets

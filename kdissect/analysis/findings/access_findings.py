@@ -4,19 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kdissect.analysis.findings.evidence import (
-    HIGH,
-    Finding,
-    Tables,
-    both,
-    equals,
-    error_names,
-    finding,
-    get,
-    listed,
-    many,
-    who,
-)
+from kdissect.analysis.findings import evidence as ev
 from kdissect.analysis.grouping import group, most_first
 from kdissect.arrays.arrow import Coder, Flags, ints, reals
 
@@ -34,13 +22,13 @@ REFUSED = "start_seen and end_reason = 'rst' and bytes = 0 and rtt_ms is null"
 """A SYN answered by a reset: nothing listened. A handshake would have given a round trip."""
 
 
-def refused(tables: Tables) -> list[Finding]:
+def refused(tables: ev.Tables) -> list[ev.Finding]:
     """Brokers whose port nothing listened on: stopped, killed, or not up yet.
 
     Of ports that are known as a broker's (Kafka was seen there, or metadata names it); of all, where the capture holds
     no Kafka: the broker may have been down all the time.
     """
-    connections = get(tables, "connections")
+    connections = ev.get(tables, "connections")
     reasons = Coder()
     reset = reasons.column(connections, "end_reason") == reasons.codes.get("rst", -2)
     no_round_trip = np.isnan(reals(connections, "rtt_ms"))
@@ -58,17 +46,16 @@ def refused(tables: Tables) -> list[Finding]:
         if not (named or kafka[code] or none_known):
             continue
         where = f"port {port} of {ip}" + (f" (broker {broker})" if named else "")
-        text = (
-            f"{where} refused {many(int(counts[code]), 'connection')}: nothing listened there (stopped, or not up yet)."
-        )
-        condition = both(equals("broker_ip", ip), equals("broker_port", port), REFUSED)
-        found += finding(tables, "connections_refused", HIGH, text, "connections", condition, broker=broker)
+        times = ev.many(int(counts[code]), "connection")
+        text = f"{where} refused {times}: nothing listened there (stopped, or not up yet)."
+        condition = ev.both(ev.equals("broker_ip", ip), ev.equals("broker_port", port), REFUSED)
+        found += ev.finding(tables, "connections_refused", ev.HIGH, text, "connections", condition, broker=broker)
     return found
 
 
-def tls_to_plaintext(tables: Tables) -> list[Finding]:
+def tls_to_plaintext(tables: ev.Tables) -> list[ev.Finding]:
     """Clients that speak TLS to a port on which others speak plaintext Kafka."""
-    connections = get(tables, "connections")
+    connections = ev.get(tables, "connections")
     coder = Coder()
     sealed = (coder.column(connections, "protocol") == coder.codes.get("tls", -2)) & (
         ints(connections, "is_kafka", 0) == 0
@@ -89,19 +76,19 @@ def tls_to_plaintext(tables: Tables) -> list[Finding]:
         )
         text = (
             f"a client at {client} speaks TLS to port {port} of broker {broker}, where others speak plaintext: "
-            f"{many(int(groups.count(wrong)[code]), 'connection')} (security.protocol)."
+            f"{ev.many(int(groups.count(wrong)[code]), 'connection')} (security.protocol)."
         )
-        condition = both(
-            equals("client_ip", client), equals("broker_ip", ip), equals("broker_port", port), "protocol = 'tls'",
-            "not is_kafka",
+        condition = ev.both(
+            ev.equals("client_ip", client), ev.equals("broker_ip", ip), ev.equals("broker_port", port),
+            "protocol = 'tls'", "not is_kafka",
         )  # fmt: skip
-        found += finding(tables, "tls_to_plaintext", HIGH, text, "connections", condition, broker=broker)
+        found += ev.finding(tables, "tls_to_plaintext", ev.HIGH, text, "connections", condition, broker=broker)
     return found
 
 
-def plaintext_to_tls(tables: Tables) -> list[Finding]:
+def plaintext_to_tls(tables: ev.Tables) -> list[ev.Finding]:
     """Clients without TLS on a port for TLS: no request of theirs is ever answered."""
-    connections = get(tables, "connections")
+    connections = ev.get(tables, "connections")
     coder = Coder()
     refused = coder.column(connections, "tls") == coder.codes.get("expected", -2)
     groups = group(connections, ["client_ip", "broker"])
@@ -110,25 +97,25 @@ def plaintext_to_tls(tables: Tables) -> list[Finding]:
         ip, broker = groups.keys["client_ip"][code].as_py(), groups.keys["broker"][code].as_py()
         text = (
             f"a client at {ip} speaks plaintext to a port of broker {broker} that expects TLS: "
-            f"{many(int(groups.count(refused)[code]), 'connection')} ended with a TLS alert (security.protocol)."
+            f"{ev.many(int(groups.count(refused)[code]), 'connection')} ended with a TLS alert (security.protocol)."
         )
-        condition = both(equals("client_ip", ip), equals("broker", broker), "tls = 'expected'")
-        found += finding(tables, "plaintext_to_tls", HIGH, text, "connections", condition, broker=broker)
+        condition = ev.both(ev.equals("client_ip", ip), ev.equals("broker", broker), "tls = 'expected'")
+        found += ev.finding(tables, "plaintext_to_tls", ev.HIGH, text, "connections", condition, broker=broker)
     return found
 
 
-def logins(tables: Tables) -> list[Finding]:
+def logins(tables: ev.Tables) -> list[ev.Finding]:
     """Clients whose login was refused."""
     return _refusals(tables, "login_failed", LOGIN, "was refused {} at login")
 
 
-def permissions(tables: Tables) -> list[Finding]:
+def permissions(tables: ev.Tables) -> list[ev.Finding]:
     """Clients that asked for what they have no permission to."""
     return _refusals(tables, "not_authorized", PERMISSION, "was refused {} for want of permission")
 
 
-def _refusals(tables: Tables, kind: str, codes_of: dict[str, int], what: str) -> list[Finding]:
-    exchanges = get(tables, "exchanges")
+def _refusals(tables: ev.Tables, kind: str, codes_of: dict[str, int], what: str) -> list[ev.Finding]:
+    exchanges = ev.get(tables, "exchanges")
     wrong: Flags = np.isin(ints(exchanges, "error_code", 0), list(codes_of.values()))
     if not wrong.any():
         return []
@@ -137,19 +124,18 @@ def _refusals(tables: Tables, kind: str, codes_of: dict[str, int], what: str) ->
     codes = f"error_code in ({', '.join(str(number) for number in sorted(codes_of.values()))})"
     clients = most_first(counts)
     if len(clients) > MOST_CLIENTS:
-        names = error_names(exchanges, np.flatnonzero(wrong))
-        text = (
-            f"{many(len(clients), 'client')} ({listed([groups.keys['client_id'][code].as_py() for code in clients])}) "
-            f"{what.format(many(int(counts.sum()), 'time')).replace('was', 'were', 1)} ({', '.join(names)})."
-        )
-        return finding(tables, kind, HIGH, text, "exchanges", codes)
+        names = ev.error_names(exchanges, np.flatnonzero(wrong))
+        who = ev.listed([groups.keys["client_id"][code].as_py() for code in clients])
+        did = what.format(ev.many(int(counts.sum()), "time")).replace("was", "were", 1)
+        text = f"{ev.many(len(clients), 'client')} ({who}) {did} ({', '.join(names)})."
+        return ev.finding(tables, kind, ev.HIGH, text, "exchanges", codes)
     found = []
     for code in clients:
         client = groups.keys["client_id"][code].as_py()
-        names = error_names(exchanges, np.flatnonzero(wrong & (groups.code == code)))
-        text = f"{who(client)} {what.format(many(int(counts[code]), 'time'))} ({', '.join(names)})."
-        condition = both(equals("client_id", client), codes)
-        found += finding(tables, kind, HIGH, text, "exchanges", condition, client_id=client)
+        names = ev.error_names(exchanges, np.flatnonzero(wrong & (groups.code == code)))
+        text = f"{ev.who(client)} {what.format(ev.many(int(counts[code]), 'time'))} ({', '.join(names)})."
+        condition = ev.both(ev.equals("client_id", client), codes)
+        found += ev.finding(tables, kind, ev.HIGH, text, "exchanges", condition, client_id=client)
     return found
 
 

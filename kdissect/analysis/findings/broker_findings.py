@@ -12,24 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.analysis.exchange_keys import exchange_keys, locate
-from kdissect.analysis.findings.evidence import (
-    HIGH,
-    INFO,
-    MEDIUM,
-    Finding,
-    Tables,
-    both,
-    clock,
-    duration,
-    equal,
-    equals,
-    finding,
-    get,
-    instant,
-    listed,
-    many,
-    times_over,
-)
+from kdissect.analysis.findings import evidence as ev
 from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.grouping import group
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, ints, reals, times
@@ -79,14 +62,14 @@ def first_and_last(exchanges: pa.Table) -> npt.NDArray[np.bool_]:
     return kept
 
 
-def silences(tables: Tables) -> list[Silence]:
+def silences(tables: ev.Tables) -> list[Silence]:
     """Spans of STALL_MS and more in which a broker answered nothing while requests on two connections were due."""
-    exchanges = get(tables, "exchanges")
+    exchanges = ev.get(tables, "exchanges")
     answered, asked = times(exchanges, "response_first_at"), times(exchanges, "request_last_at")
     known = (answered != NULL_TIME) & (asked != NULL_TIME)
     due = asked + _agreed(tables, exchanges)
     late = known & (answered - due >= STALL_MS * MILLI) & ~np.isin(ints(exchanges, "api_key"), WAITING_APIS)
-    late &= ~equal(exchanges, "hold", "throttled")
+    late &= ~ev.equal(exchanges, "hold", "throttled")
     if not late.any():
         return []
     groups = group(exchanges, ["broker"])
@@ -108,26 +91,26 @@ def silences(tables: Tables) -> list[Silence]:
     return found
 
 
-def _agreed(tables: Tables, exchanges: pa.Table) -> Int64s:
+def _agreed(tables: ev.Tables, exchanges: pa.Table) -> Int64s:
     """How long a broker may keep each request, in microseconds: max_wait_ms of a Fetch, else nothing."""
-    fetches = get(tables, "fetches")
+    fetches = ev.get(tables, "fetches")
     if not fetches.num_rows:
         return np.zeros(exchanges.num_rows, np.int64)
     waits = np.append(np.maximum(ints(fetches, "max_wait_ms", 0), 0) * MILLI, 0)
     return waits[locate(exchange_keys(exchanges["exchange_id"]), exchange_keys(fetches["exchange_id"]))]
 
 
-def stalled(tables: Tables, limits: Limits) -> list[Finding]:
+def stalled(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Brokers that stood still: nobody got an answer. Whether the process did, its own fetches tell."""
-    exchanges = get(tables, "exchanges")
+    exchanges = ev.get(tables, "exchanges")
     found = []
     for one in silences(tables):
         rows = exchanges.take(pa.array(one.rows))
-        condition = both(
-            equals("broker", one.broker),
-            f"request_last_at <= {instant(one.end - int(STALL_MS * MILLI))}",
-            f"response_first_at >= {instant(one.end)}",
-            f"response_first_at <= {instant(one.end + int(TOGETHER_MS * MILLI))}",
+        condition = ev.both(
+            ev.equals("broker", one.broker),
+            f"request_last_at <= {ev.instant(one.end - int(STALL_MS * MILLI))}",
+            f"response_first_at >= {ev.instant(one.end)}",
+            f"response_first_at <= {ev.instant(one.end + int(TOGETHER_MS * MILLI))}",
         )
         clients = sorted(str(name) for name in pc.unique(rows["client_id"].cast(pa.string())).to_pylist() if name)
         length = (one.end - one.begin) / MILLI
@@ -144,21 +127,21 @@ def stalled(tables: Tables, limits: Limits) -> list[Finding]:
             why = " Whether the process or the network stood still this capture does not show."
         connections = len(pc.unique(rows["connection_id"]))
         text = (
-            f"Broker {one.broker} answered nothing for {duration(length)} from {clock(one.begin)} on, while requests "
-            f"on {many(connections, 'connection')} were due ({listed(clients)}).{why}"
+            f"Broker {one.broker} answered nothing for {ev.duration(length)} from {ev.clock(one.begin)} on, while "
+            f"requests on {ev.many(connections, 'connection')} were due ({ev.listed(clients)}).{why}"
         )
         if others:
-            text += f" Meanwhile {'broker' if len(others) == 1 else 'brokers'} {listed(others)} answered."
-        found += finding(
-            tables, "broker_stalled", HIGH, text, "exchanges", condition, cause=cause, broker=one.broker,
+            text += f" Meanwhile {'broker' if len(others) == 1 else 'brokers'} {ev.listed(others)} answered."
+        found += ev.finding(
+            tables, "broker_stalled", ev.HIGH, text, "exchanges", condition, cause=cause, broker=one.broker,
             first_at=one.begin, last_at=one.end,
         )  # fmt: skip
     return found
 
 
-def _own_fetches(tables: Tables, one: Silence) -> int | None:
+def _own_fetches(tables: ev.Tables, one: Silence) -> int | None:
     """Fetches that the broker sent as a follower during its silence; None where none of its are in the capture."""
-    fetches = get(tables, "fetches")
+    fetches = ev.get(tables, "fetches")
     if not one.broker.isdigit():
         return None
     at = times(fetches, "requested_at")
@@ -176,16 +159,16 @@ def _others(exchanges: pa.Table, one: Silence) -> list[str]:
     return sorted(names - {one.broker})
 
 
-def slow(tables: Tables, limits: Limits) -> list[Finding]:
+def slow(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Requests of every API that took `limits.slow_ms` and more, but for those that wait by design or were throttled.
 
     Fetches are judged by what they took beyond the agreed wait.
     """
-    exchanges = get(tables, "exchanges")
+    exchanges = ev.get(tables, "exchanges")
     latency, key = reals(exchanges, "latency_ms"), ints(exchanges, "api_key")
     late = (latency >= limits.slow_ms) & (key != FETCH) & ~np.isin(key, WAITING_APIS)
     for hold in ("throttled", "rebalance"):
-        late &= ~equal(exchanges, "hold", hold)
+        late &= ~ev.equal(exchanges, "hold", hold)
     groups = group(exchanges, ["api", "broker"])
     total = groups.total(np.where(late, latency, 0.0))
     worst = groups.quantiles(np.where(late, latency, np.nan), [1.0])[0]
@@ -197,24 +180,24 @@ def slow(tables: Tables, limits: Limits) -> list[Finding]:
         api, broker = groups.keys["api"][code].as_py(), groups.keys["broker"][code].as_py()
         rows = exchanges.take(pa.array(np.flatnonzero(late & (groups.code == code))))
         text = (
-            f"{many(int(counts[code]), api + ' request')} to broker {broker} took {duration(limits.slow_ms)} or more "
-            f"({duration(float(total[code]))} in all, the longest {duration(float(worst[code]))}): "
+            f"{ev.many(int(counts[code]), api + ' request')} to broker {broker} took {ev.duration(limits.slow_ms)} or "
+            f"more ({ev.duration(float(total[code]))} in all, the longest {ev.duration(float(worst[code]))}): "
             f"{_clients(rows)}."
         )
-        condition = both(
-            equals("broker", broker), equals("api", api), f"latency_ms >= {limits.slow_ms:g}",
+        condition = ev.both(
+            ev.equals("broker", broker), ev.equals("api", api), f"latency_ms >= {limits.slow_ms:g}",
             "(hold is null or hold not in ('throttled', 'rebalance'))",
         )  # fmt: skip
-        severity = MEDIUM if total[code] >= limits.lost_ms else INFO
-        found += finding(
+        severity = ev.MEDIUM if total[code] >= limits.lost_ms else ev.INFO
+        found += ev.finding(
             tables, "slow_requests", severity, text, "exchanges", condition, broker=broker, **_one_client(rows)
         )
     return found
 
 
-def slow_fetches(tables: Tables, limits: Limits) -> list[Finding]:
+def slow_fetches(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Fetches that took `limits.slow_ms` and more beyond what they agreed to."""
-    fetches = get(tables, "fetches")
+    fetches = ev.get(tables, "fetches")
     excess = reals(fetches, "excess_ms")
     late = excess >= limits.slow_ms
     groups = group(fetches, ["broker"])
@@ -226,20 +209,20 @@ def slow_fetches(tables: Tables, limits: Limits) -> list[Finding]:
         count = int(groups.count(late)[code])
         rows = fetches.take(pa.array(np.flatnonzero(late & (groups.code == code))))
         text = (
-            f"{many(count, 'Fetch', 'Fetches')} to broker {broker} took {duration(limits.slow_ms)} or more beyond the "
-            f"wait that was agreed to ({duration(float(total[code]))} in all, at most {duration(float(worst[code]))}): "
-            f"{_clients(rows)}."
+            f"{ev.many(count, 'Fetch', 'Fetches')} to broker {broker} took {ev.duration(limits.slow_ms)} or more "
+            f"beyond the wait that was agreed to ({ev.duration(float(total[code]))} in all, at most "
+            f"{ev.duration(float(worst[code]))}): {_clients(rows)}."
         )
-        condition = both(equals("broker", broker), f"excess_ms >= {limits.slow_ms:g}")
-        severity = MEDIUM if total[code] >= limits.lost_ms else INFO
-        found += finding(
+        condition = ev.both(ev.equals("broker", broker), f"excess_ms >= {limits.slow_ms:g}")
+        severity = ev.MEDIUM if total[code] >= limits.lost_ms else ev.INFO
+        found += ev.finding(
             tables, "slow_fetches", severity, text, "fetches", condition, broker=broker, **_one_client(rows)
         )
     return found
 
 
 def _clients(rows: pa.Table) -> str:
-    return listed(sorted(str(name or "a client without an id") for name in pc.unique(rows["client_id"]).to_pylist()))
+    return ev.listed(sorted(str(name or "a client without an id") for name in pc.unique(rows["client_id"]).to_pylist()))
 
 
 def _one_client(rows: pa.Table) -> dict[str, Any]:
@@ -247,9 +230,9 @@ def _one_client(rows: pa.Table) -> dict[str, Any]:
     return {"client_id": names[0]} if len(names) == 1 and names[0] is not None else {}
 
 
-def slow_followers(tables: Tables, given: Limits) -> list[Finding]:
+def slow_followers(tables: ev.Tables, given: Limits) -> list[ev.Finding]:
     """Produce requests that waited long for followers, leader by leader, and which followers they waited for."""
-    produces = get(tables, "produces")
+    produces = ev.get(tables, "produces")
     waited = np.nan_to_num(reals(produces, "replication_ms"))
     slow = waited >= given.slow_ms
     if not slow.any():
@@ -263,17 +246,18 @@ def slow_followers(tables: Tables, given: Limits) -> list[Finding]:
         followers = Counter(node for nodes in rows["waited_for"].to_pylist() for node in nodes or ())
         clients = sorted({str(name) for name in rows["client_id"].to_pylist() if name is not None})
         total = float(waited[mine].sum())
+        whose = f" of {ev.listed(clients)}" if clients else ""
         text = (
-            f"{many(len(mine), 'Produce request')} to broker {broker}{' of ' + listed(clients) if clients else ''} "
-            f"waited {duration(given.slow_ms)} or more for followers ({duration(total)} in all, the longest "
-            f"{duration(float(waited[mine].max()))})."
+            f"{ev.many(len(mine), 'Produce request')} to broker {broker}{whose} waited "
+            f"{ev.duration(given.slow_ms)} or more for followers ({ev.duration(total)} in all, the longest "
+            f"{ev.duration(float(waited[mine].max()))})."
         )
         if followers:
-            last = listed(f"broker {node} ({times_over(count)})" for node, count in followers.most_common())
+            last = ev.listed(f"broker {node} ({ev.times_over(count)})" for node, count in followers.most_common())
             text = f"{text[:-1]}: {last}."
-        condition = both(equals("broker", broker), f"replication_ms >= {given.slow_ms:g}")
-        severity = MEDIUM if total >= given.lost_ms else INFO
-        found += finding(
+        condition = ev.both(ev.equals("broker", broker), f"replication_ms >= {given.slow_ms:g}")
+        severity = ev.MEDIUM if total >= given.lost_ms else ev.INFO
+        found += ev.finding(
             tables, "slow_followers", severity, text, "produces", condition, broker=broker,
             client_id=clients[0] if len(clients) == 1 else None,
         )  # fmt: skip

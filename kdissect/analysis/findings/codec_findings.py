@@ -9,20 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.analysis.exchange_keys import exchange_keys, locate
-from kdissect.analysis.findings.evidence import (
-    INFO,
-    LOW,
-    Finding,
-    Tables,
-    among,
-    both,
-    equals,
-    finding,
-    get,
-    listed,
-    many,
-    who,
-)
+from kdissect.analysis.findings import evidence as ev
 from kdissect.analysis.findings.transaction_findings import started
 from kdissect.analysis.grouping import group
 from kdissect.arrays.arrow import Int64s, ints, times
@@ -52,18 +39,18 @@ def _divisible(numbers: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.equal(pc.bit_wise_and(numbers, pa.scalar(ONE_BATCH_IN - 1, numbers.type)), 0)
 
 
-def _where(tables: Tables, name: str, batches: pa.Table) -> Int64s:
+def _where(tables: ev.Tables, name: str, batches: pa.Table) -> Int64s:
     """Row of a table about exchanges for each batch, -1 where its exchange is not there."""
-    return locate(exchange_keys(batches["exchange_id"]), exchange_keys(get(tables, name)["exchange_id"]))
+    return locate(exchange_keys(batches["exchange_id"]), exchange_keys(ev.get(tables, name)["exchange_id"]))
 
 
 SAME = ("topic", "topic_id", "partition", "producer_id", "producer_epoch", "base_sequence", "records")
 """What a batch has like before wherever it is read (KIP-98)."""
 
 
-def recompressed(tables: Tables) -> list[Finding]:
+def recompressed(tables: ev.Tables) -> list[ev.Finding]:
     """Topics whose batches reach readers in another codec than that in which their producers sent them."""
-    batches = get(tables, "record_batches")
+    batches = ev.get(tables, "record_batches")
     sequence = ints(batches, "base_sequence")
     rows = np.flatnonzero((ints(batches, "producer_id") >= 0) & (sequence >= 0) & (sequence % ONE_BATCH_IN == 0))
     if not len(rows):
@@ -79,7 +66,7 @@ def recompressed(tables: Tables) -> list[Finding]:
         if row["codec"] is not None:
             (sent if at < 0 else got)[key] = (row["codec"], at)
     found = []
-    asked = times(get(tables, "fetches"), "requested_at")
+    asked = times(ev.get(tables, "fetches"), "requested_at")
     clients = {one.producer: one.client for one in started(tables)}
     topics: dict[tuple[str, str], list[tuple[Any, ...]]] = {}
     for key in sorted(sent.keys() & got.keys(), key=str):
@@ -93,20 +80,20 @@ def recompressed(tables: Tables) -> list[Finding]:
         if len(other) < COMPARED or len(codecs) > 1:
             continue
         names = {clients[one] for one in producers if one in clients}
-        whose = f" by {listed(sorted(names, key=str))}" if names else ""
+        whose = f" by {ev.listed(sorted(names, key=str))}" if names else ""
         text = (
             f"batches that are sent to topic {topic}{whose} {_packed(codec)} reach readers {_packed(codecs[0])} "
-            f"({len(other):,} of {many(len(keys), 'batch', 'batches')} that were compared): the broker compresses "
+            f"({len(other):,} of {ev.many(len(keys), 'batch', 'batches')} that were compared): the broker compresses "
             f"them again."
         )
-        condition = both(
-            equals("topic", topic), among("producer_id", producers), among("base_sequence", numbers),
-            among("codec", sorted({codec, *codecs})),
+        condition = ev.both(
+            ev.equals("topic", topic), ev.among("producer_id", producers), ev.among("base_sequence", numbers),
+            ev.among("codec", sorted({codec, *codecs})),
         )  # fmt: skip
         when = [int(asked[got[key][1]]) for key in other]
         client = next(iter(names)) if len(names) == 1 else None
-        found += finding(
-            tables, "recompressed", LOW, text, "record_batches", condition, topic=topic, client_id=client,
+        found += ev.finding(
+            tables, "recompressed", ev.LOW, text, "record_batches", condition, topic=topic, client_id=client,
             first_at=min(when), last_at=max(when),
         )  # fmt: skip
     return found
@@ -116,9 +103,9 @@ def _packed(codec: str) -> str:
     return "uncompressed" if codec == "none" else f"compressed with {codec}"
 
 
-def converted(tables: Tables) -> list[Finding]:
+def converted(tables: ev.Tables) -> list[ev.Finding]:
     """Readers for which a broker converts records to an older format: others get the same ones in the present one."""
-    batches = get(tables, "record_batches")
+    batches = ev.get(tables, "record_batches")
     old = np.flatnonzero(ints(batches, "magic", PRESENT_FORMAT) < PRESENT_FORMAT)
     if not len(old):
         return []
@@ -139,7 +126,7 @@ def converted(tables: Tables) -> list[Finding]:
     old, at = old[hit], at[hit]
     if not len(old):
         return []
-    fetches = get(tables, "fetches").select(["client_id", "requested_at", "exchange_id"])
+    fetches = ev.get(tables, "fetches").select(["client_id", "requested_at", "exchange_id"])
     rows = fetches.take(pa.array(fetched[old])).append_column("topic", batches["topic"].take(pa.array(old)))
     others = fetches["client_id"].take(pa.array(fetched[present[at]])).to_pylist()
     asked = times(rows, "requested_at")
@@ -152,13 +139,15 @@ def converted(tables: Tables) -> list[Finding]:
         names = sorted({str(others[i]) for i in mine.tolist() if others[i] is not None})
         exchanges = list(dict.fromkeys(rows["exchange_id"].take(pa.array(mine)).to_pylist()))[:MOST_NAMED]
         text = (
-            f"{who(client)} reads topic {topic} in an older record format, while {listed(names)} "
+            f"{ev.who(client)} reads topic {topic} in an older record format, while {ev.listed(names)} "
             f"{'gets' if len(names) == 1 else 'get'} the same records in the present one: the broker converts them "
             f"for it."
         )
-        condition = both(among("exchange_id", sorted(exchanges)), f"magic < {PRESENT_FORMAT}", equals("topic", topic))
-        found += finding(
-            tables, "converted_down", INFO, text, "record_batches", condition, client_id=client, topic=topic,
+        condition = ev.both(
+            ev.among("exchange_id", sorted(exchanges)), f"magic < {PRESENT_FORMAT}", ev.equals("topic", topic)
+        )
+        found += ev.finding(
+            tables, "converted_down", ev.INFO, text, "record_batches", condition, client_id=client, topic=topic,
             first_at=int(asked[mine].min()), last_at=int(asked[mine].max()),
         )  # fmt: skip
     return found

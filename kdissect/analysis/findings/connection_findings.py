@@ -6,25 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kdissect.analysis.findings.evidence import (
-    INFO,
-    LOW,
-    MEDIUM,
-    Finding,
-    Tables,
-    among,
-    both,
-    clock,
-    duration,
-    equal,
-    equals,
-    finding,
-    get,
-    listed,
-    literal,
-    many,
-    who,
-)
+from kdissect.analysis.findings import evidence as ev
 from kdissect.analysis.findings.producer_findings import among_first
 from kdissect.analysis.grouping import group
 from kdissect.arrays.arrow import Coder, ints, reals, times
@@ -65,9 +47,9 @@ RESENT_SHARE = 0.01
 """Of a client's exchanges with a broker: less is lost among everything else."""
 
 
-def short_connections(tables: Tables) -> list[Finding]:
+def short_connections(tables: ev.Tables) -> list[ev.Finding]:
     """Clients that connect again and again."""
-    connections = get(tables, "connections")
+    connections = ev.get(tables, "connections")
     ended = Coder()
     reason = ended.column(connections, "end_reason")
     over = (reason == ended.codes.get("fin", -2)) | (reason == ended.codes.get("rst", -2))
@@ -85,20 +67,20 @@ def short_connections(tables: Tables) -> list[Finding]:
     for code in np.flatnonzero(groups.count(short) >= SHORT_CONNECTIONS).tolist():
         ip, client = groups.keys["client_ip"][code].as_py(), groups.keys["client_id"][code].as_py()
         text = (
-            f"{who(client)} at {ip} opened {many(int(groups.count(short)[code]), 'connection')} that lived no longer "
-            f"than {SHORT_SECONDS:g} s and carried at most {SHORT_EXCHANGES} exchanges each."
+            f"{ev.who(client)} at {ip} opened {ev.many(int(groups.count(short)[code]), 'connection')} that lived no "
+            f"longer than {SHORT_SECONDS:g} s and carried at most {SHORT_EXCHANGES} exchanges each."
         )
-        condition = both(
-            equals("client_ip", ip), equals("client_id", client), "start_seen and is_kafka",
+        condition = ev.both(
+            ev.equals("client_ip", ip), ev.equals("client_id", client), "start_seen and is_kafka",
             "end_reason in ('fin', 'rst')", f"exchanges <= {SHORT_EXCHANGES}",
         )  # fmt: skip
-        found += finding(tables, "short_connections", LOW, text, "connections", condition, client_id=client)
+        found += ev.finding(tables, "short_connections", ev.LOW, text, "connections", condition, client_id=client)
     return found
 
 
-def stalls(tables: Tables) -> list[Finding]:
+def stalls(tables: ev.Tables) -> list[ev.Finding]:
     """Messages whose transfer stood still while TCP retransmitted or a window was closed."""
-    exchanges, connections = get(tables, "exchanges"), get(tables, "connections")
+    exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
     slow = np.maximum(
         np.nan_to_num(reals(exchanges, "request_transfer_ms")), np.nan_to_num(reals(exchanges, "response_transfer_ms"))
     )
@@ -111,7 +93,7 @@ def stalls(tables: Tables) -> list[Finding]:
     ).to_pylist():
         parts = []
         if row["zero_window_ms"]:
-            parts.append(f"a closed receive window ({duration(row['zero_window_ms'])})")
+            parts.append(f"a closed receive window ({ev.duration(row['zero_window_ms'])})")
         if row["retransmitted_bytes"]:
             parts.append(f"retransmissions ({row['retransmitted_bytes']:,} bytes)")
         if parts:
@@ -127,29 +109,29 @@ def stalls(tables: Tables) -> list[Finding]:
         response = (worst["response_transfer_ms"] or 0) >= (worst["request_transfer_ms"] or 0)
         side = "response" if response else "request"
         text = (
-            f"{many(len(rows), 'message')} on connection {connection} took {duration(STALL_MS)} or more to get "
+            f"{ev.many(len(rows), 'message')} on connection {connection} took {ev.duration(STALL_MS)} or more to get "
             f"through, with {causes[connection]} on it; the worst is the {side} of {worst['api']} "
             f"{worst['exchange_id']} "
-            f"({duration(float(slow[rows].max()))}, complete in frame {worst[side + '_frame']} of "
+            f"({ev.duration(float(slow[rows].max()))}, complete in frame {worst[side + '_frame']} of "
             f"{worst[side + '_file']})."
         )
-        condition = both(
-            f"connection_id = {literal(connection)}",
+        condition = ev.both(
+            f"connection_id = {ev.literal(connection)}",
             f"(request_transfer_ms >= {STALL_MS:g} or response_transfer_ms >= {STALL_MS:g})",
         )
         total = float(slow[rows].sum())
-        severity = MEDIUM if total >= STALLED_MS else LOW
-        found += finding(tables, "network_stall", severity, text, "exchanges", condition)
+        severity = ev.MEDIUM if total >= STALLED_MS else ev.LOW
+        found += ev.finding(tables, "network_stall", severity, text, "exchanges", condition)
     return found
 
 
-def round_trips(tables: Tables) -> list[Finding]:
+def round_trips(tables: ev.Tables) -> list[ev.Finding]:
     """Brokers to which the network's round trip rose while a connection lasted: proven by acknowledgements."""
-    connections, exchanges = get(tables, "connections"), get(tables, "exchanges")
+    connections, exchanges = ev.get(tables, "connections"), ev.get(tables, "exchanges")
     least, most = reals(connections, "rtt_min_ms"), reals(connections, "rtt_ms")
     with np.errstate(invalid="ignore"):
         rose = (most >= ROSE_MS) & (least <= FLAT_MS) & (ints(connections, "is_kafka", 0) > 0)
-    rose &= equal(connections, "rtt_kind", "proven")
+    rose &= ev.equal(connections, "rtt_kind", "proven")
     groups = group(connections, ["broker"])
     counts = groups.count(rose)
     found = []
@@ -170,17 +152,19 @@ def round_trips(tables: Tables) -> list[Finding]:
         asked = times(exchanges, "request_first_at")[high]
         answered = times(exchanges, "response_first_at")[high]
         about = {"first_at": int(asked.min()), "last_at": int(answered.max())} if len(high) else {}
-        when = f", from {clock(about['first_at'])} on" if about else ""
+        when = f", from {ev.clock(about['first_at'])} on" if about else ""
         text = (
-            f"the network's round trip to broker {broker} rose from {duration(before)} to {duration(after)} (medians "
-            f"of {many(len(rows), 'connection')}: {listed(clients)}){when}: whatever waits for answers takes that "
-            f"much longer, the broker does not."
+            f"the network's round trip to broker {broker} rose from {ev.duration(before)} to {ev.duration(after)} "
+            f"(medians of {ev.many(len(rows), 'connection')}: {ev.listed(clients)}){when}: whatever waits for answers "
+            f"takes that much longer, the broker does not."
         )
-        condition = both(
-            equals("broker", broker), "is_kafka and rtt_kind = 'proven'", f"rtt_ms >= {ROSE_MS:g}",
+        condition = ev.both(
+            ev.equals("broker", broker), "is_kafka and rtt_kind = 'proven'", f"rtt_ms >= {ROSE_MS:g}",
             f"rtt_min_ms <= {FLAT_MS:g}",
         )  # fmt: skip
-        found += finding(tables, "round_trip_rose", MEDIUM, text, "connections", condition, broker=broker, **about)
+        found += ev.finding(
+            tables, "round_trip_rose", ev.MEDIUM, text, "connections", condition, broker=broker, **about
+        )
     return found
 
 
@@ -191,11 +175,11 @@ def far(exchanges: pa.Table) -> pa.ChunkedArray:
     return pc.and_(among_first(exchanges), pc.and_(pc.greater_equal(way, FAR_MS), most))
 
 
-def mostly_way(tables: Tables) -> list[Finding]:
+def mostly_way(tables: ev.Tables) -> list[ev.Finding]:
     """Clients whose requests spend most of their time on the way to a broker and back."""
-    connections, exchanges = get(tables, "connections"), get(tables, "exchanges")
+    connections, exchanges = ev.get(tables, "connections"), ev.get(tables, "exchanges")
     distant = (reals(connections, "rtt_ms") >= FAR_MS) & (ints(connections, "is_kafka", 0) > 0)
-    distant &= ~equal(connections, "rtt_kind", "bound")
+    distant &= ~ev.equal(connections, "rtt_kind", "bound")
     if not distant.any():
         return []
     slow = exchanges.filter(far(exchanges).fill_null(False))
@@ -214,24 +198,24 @@ def mostly_way(tables: Tables) -> list[Finding]:
             continue
         client, broker = groups.keys["client_id"][code].as_py(), groups.keys["broker"][code].as_py()
         text = (
-            f"the network's round trip is most of what {who(client)} waits for at broker {broker}: "
-            f"{duration(float(np.median(way[mine])))} of {duration(float(np.median(whole[mine])))} (medians of "
+            f"the network's round trip is most of what {ev.who(client)} waits for at broker {broker}: "
+            f"{ev.duration(float(np.median(way[mine])))} of {ev.duration(float(np.median(whole[mine])))} (medians of "
             f"{len(mine):,} requests, of the first {FIRST_REQUESTS} of each connection)."
         )
-        condition = both(
-            equals("client_id", client), equals("broker", broker), f"is_kafka and rtt_ms >= {FAR_MS:g}",
+        condition = ev.both(
+            ev.equals("client_id", client), ev.equals("broker", broker), f"is_kafka and rtt_ms >= {FAR_MS:g}",
             "rtt_kind != 'bound'",
         )  # fmt: skip
-        found += finding(
-            tables, "mostly_round_trip", LOW, text, "connections", condition, client_id=client, broker=broker,
+        found += ev.finding(
+            tables, "mostly_round_trip", ev.LOW, text, "connections", condition, client_id=client, broker=broker,
             first_at=int(begun[mine].min()), last_at=int(ended[mine].max()),
         )  # fmt: skip
     return found
 
 
-def losses(tables: Tables) -> list[Finding]:
+def losses(tables: ev.Tables) -> list[ev.Finding]:
     """Clients and brokers between which segments were lost: messages waited until they were sent again."""
-    exchanges, connections = get(tables, "exchanges"), get(tables, "connections")
+    exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
     again = np.nan_to_num(reals(exchanges, "request_resent_ms")) + np.nan_to_num(reals(exchanges, "response_resent_ms"))
     rows = np.flatnonzero(again > 0)
     if len(rows) < RESENT_REQUESTS:
@@ -254,29 +238,31 @@ def losses(tables: Tables) -> list[Finding]:
             continue
         total = float(waited[mine].sum())
         text = (
-            f"segments between {who(client).removeprefix('client ')} and broker {broker} were lost: "
-            f"{many(len(mine), 'message')} waited until they were sent again, {duration(total)} in all (the longest "
-            f"{duration(float(waited[mine].max()))}); {lost:,} segments of {packets:,} packets were sent again, "
-            f"{100 * lost / packets:.1f} %."
+            f"segments between {ev.who(client).removeprefix('client ')} and broker {broker} were lost: "
+            f"{ev.many(len(mine), 'message')} waited until they were sent again, {ev.duration(total)} in all (the "
+            f"longest {ev.duration(float(waited[mine].max()))}); {lost:,} segments of {packets:,} packets were sent "
+            f"again, {100 * lost / packets:.1f} %."
         )
-        condition = both(
-            equals("client_id", client), equals("broker", broker), "(request_resent_ms > 0 or response_resent_ms > 0)"
+        condition = ev.both(
+            ev.equals("client_id", client),
+            ev.equals("broker", broker),
+            "(request_resent_ms > 0 or response_resent_ms > 0)",
         )
-        found += finding(
-            tables, "segments_lost", MEDIUM if total >= STALLED_MS else LOW, text, "exchanges", condition,
+        found += ev.finding(
+            tables, "segments_lost", ev.MEDIUM if total >= STALLED_MS else ev.LOW, text, "exchanges", condition,
             client_id=client, broker=broker,
         )  # fmt: skip
     return found
 
 
-def given_up(tables: Tables) -> list[Finding]:
+def given_up(tables: ev.Tables) -> list[ev.Finding]:
     """Requests that a client gave up: it had closed the connection when the answer came."""
-    exchanges = get(tables, "exchanges")
+    exchanges = ev.get(tables, "exchanges")
     late = ints(exchanges, "abandoned", 0) > 0
     if not late.any():
         return []
     connections = group(exchanges, ["connection_id"])
-    left = late | (equal(exchanges, "status", "unanswered") & (connections.count(late) > 0)[connections.code])
+    left = late | (ev.equal(exchanges, "status", "unanswered") & (connections.count(late) > 0)[connections.code])
     groups = group(exchanges, ["client_id", "broker"])
     found = []
     for code in np.flatnonzero(groups.count(late)).tolist():
@@ -286,27 +272,27 @@ def given_up(tables: Tables) -> list[Finding]:
         names = sorted(pc.unique(rows["connection_id"].cast(pa.string())).to_pylist())
         apis = sorted(pc.unique(rows["api"].cast(pa.string())).to_pylist())
         text = (
-            f"{who(client)} gave up {many(rows.num_rows, 'request')} ({listed(apis)}) to broker {broker}: it had "
-            f"closed {many(len(names), 'connection')} before the answers came."
+            f"{ev.who(client)} gave up {ev.many(rows.num_rows, 'request')} ({ev.listed(apis)}) to broker {broker}: it "
+            f"had closed {ev.many(len(names), 'connection')} before the answers came."
         )
         if produced:
             text += " What it wrote may be written again."
-        condition = both(among("connection_id", names), "(abandoned or status = 'unanswered')")
-        found += finding(
-            tables, "requests_given_up", MEDIUM if produced else INFO, text, "exchanges", condition, client_id=client,
-            broker=broker,
+        condition = ev.both(ev.among("connection_id", names), "(abandoned or status = 'unanswered')")
+        found += ev.finding(
+            tables, "requests_given_up", ev.MEDIUM if produced else ev.INFO, text, "exchanges", condition,
+            client_id=client, broker=broker,
         )  # fmt: skip
     return found
 
 
-def cut_off(tables: Tables) -> list[Finding]:
+def cut_off(tables: ev.Tables) -> list[ev.Finding]:
     """Requests whose connection ended before any answer came, and logins among them.
 
     Those of connections that gave other requests up are told there (`given_up`).
     """
-    exchanges = get(tables, "exchanges")
-    connections = get(tables, "connections")
-    left = equal(exchanges, "status", "unanswered")
+    exchanges = ev.get(tables, "exchanges")
+    connections = ev.get(tables, "connections")
+    left = ev.equal(exchanges, "status", "unanswered")
     if not left.any():
         return []
     late = exchanges.filter(pa.array(ints(exchanges, "abandoned", 0) > 0))["connection_id"]
@@ -321,7 +307,10 @@ def cut_off(tables: Tables) -> list[Finding]:
     login = np.isin(ints(exchanges, "api_key"), LOGINS)
     found = []
     groups = group(exchanges, ["client_id", "broker"])
-    for some, kind, severity in ((over & login, "login_cut_off", MEDIUM), (over & ~login, "requests_cut_off", INFO)):
+    for some, kind, severity in (
+        (over & login, "login_cut_off", ev.MEDIUM),
+        (over & ~login, "requests_cut_off", ev.INFO),
+    ):
         for code in np.flatnonzero(groups.count(some)).tolist():
             client, broker = groups.keys["client_id"][code].as_py(), groups.keys["broker"][code].as_py()
             mine = np.flatnonzero(some & (groups.code == code))
@@ -329,28 +318,29 @@ def cut_off(tables: Tables) -> list[Finding]:
             apis = sorted(name for name in pc.unique(rows["api"].cast(pa.string())).to_pylist() if name)
             names = sorted(pc.unique(rows["connection_id"].cast(pa.string())).to_pylist())
             resets = len(np.unique(owners.code[mine[reset[mine]]]))
-            text = (
-                f"{many(len(mine), 'request')} ({listed(apis) or 'unknown'}) of {who(client).removeprefix('client ')} "
-            )
-            text += f"to broker {broker} got no answer before {many(len(names), 'connection')} ended"
+            text = f"{ev.many(len(mine), 'request')} ({ev.listed(apis) or 'unknown'}) of "
+            text += f"{ev.who(client).removeprefix('client ')} to broker {broker} got no answer before "
+            text += f"{ev.many(len(names), 'connection')} ended"
             text += f", {resets:,} of them by a reset." if resets else "."
             if len(names) > MOST_NAMED:
-                names, which = [], both(equals("client_id", client), equals("broker", broker))
+                names, which = [], ev.both(ev.equals("client_id", client), ev.equals("broker", broker))
             else:
-                which = both(equals("client_id", client), equals("broker", broker), among("connection_id", names))
-            named = f"({among('api', apis)}{' or api is null' if rows['api'].null_count else ''})" if apis else ""
-            condition = both(which, "status = 'unanswered'", named)
+                which = ev.both(
+                    ev.equals("client_id", client), ev.equals("broker", broker), ev.among("connection_id", names)
+                )
+            named = f"({ev.among('api', apis)}{' or api is null' if rows['api'].null_count else ''})" if apis else ""
+            condition = ev.both(which, "status = 'unanswered'", named)
             if kind == "login_cut_off":
                 text = f"a login was ended by a close: {text}"
-            found += finding(
+            found += ev.finding(
                 tables, kind, severity, text, "exchanges", condition, client_id=client, broker=broker,
             )  # fmt: skip
     return found
 
 
-def addresses(tables: Tables) -> list[Finding]:
+def addresses(tables: ev.Tables) -> list[ev.Finding]:
     """Client ids that come from several addresses."""
-    connections = get(tables, "connections")
+    connections = ev.get(tables, "connections")
     rows = np.flatnonzero((ints(connections, "is_kafka", 0) > 0) & pc.is_valid(connections["client_id"]).to_numpy())
     some = connections.take(pa.array(rows))
     groups, pairs = group(some, ["client_id"]), group(some, ["client_id", "client_ip"])
@@ -361,8 +351,8 @@ def addresses(tables: Tables) -> list[Finding]:
         if count < 2 or int(groups.count()[code]) < 2:
             continue
         text = f"client {client} comes from {count:,} addresses: figures by client id hold all of them together."
-        condition = both(equals("client_id", client), "is_kafka")
-        found += finding(tables, "several_addresses", INFO, text, "connections", condition, client_id=client)
+        condition = ev.both(ev.equals("client_id", client), "is_kafka")
+        found += ev.finding(tables, "several_addresses", ev.INFO, text, "connections", condition, client_id=client)
     return found
 
 

@@ -6,24 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kdissect.analysis.findings.evidence import (
-    HIGH,
-    INFO,
-    LOW,
-    MEDIUM,
-    Finding,
-    Tables,
-    both,
-    clock,
-    duration,
-    equals,
-    finding,
-    get,
-    instant,
-    many,
-    times_over,
-    who,
-)
+from kdissect.analysis.findings import evidence as ev
 from kdissect.analysis.findings.transaction_findings import fetched_at
 from kdissect.analysis.grouping import group
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, ints, reals, times
@@ -69,14 +52,14 @@ MOST_PARTITIONS = 10
 """Partitions that get a line of their own; the worst first."""
 
 
-def paused(tables: Tables) -> list[Finding]:
+def paused(tables: ev.Tables) -> list[ev.Finding]:
     """Consumers that had records and did not ask for more: the application was at work, or stood still.
 
     A consumer counts as silent between an answer and its next fetch while none of its fetches was open, at any broker.
     A throttled consumer, one that waits for a rebalance, and one that never asked again are left alone. What an answer
     took to be acknowledged because parts of it were sent again is the wire's time.
     """
-    fetches = get(tables, "fetches")
+    fetches = ev.get(tables, "fetches")
     begun, answered = times(fetches, "requested_at"), times(fetches, "response_first_at")
     consumer = (ints(fetches, "is_follower", 0) == 0) & (ints(fetches, "is_raft", 0) == 0)
     groups = group(fetches, ["client_id", "client_ip" if "client_ip" in fetches.column_names else "client_id"])
@@ -115,14 +98,14 @@ def paused(tables: Tables) -> list[Finding]:
         longest, worst = max(pauses)
         bound = total >= PAUSED_SHARE * span and span >= PAUSED_SPAN_MS
         text = (
-            f"{who(client)} had records and asked for no more {times_over(len(pauses))}, {duration(total)} of "
-            f"{duration(span)} in all (longest {duration(longest)}, from {clock(int(until[worst]))} on): its "
+            f"{ev.who(client)} had records and asked for no more {ev.times_over(len(pauses))}, {ev.duration(total)} of "
+            f"{ev.duration(span)} in all (longest {ev.duration(longest)}, from {ev.clock(int(until[worst]))} on): its "
             f"application was at work or stood still, no broker was asked anything."
         )
         first = int(until[min(at for _, at in pauses)])
-        found += finding(
-            tables, "client_paused", MEDIUM if bound else INFO, text, "fetches",
-            both(equals("client_id", client), f"requested_at >= {instant(int(begun[mine[0]]))}",
+        found += ev.finding(
+            tables, "client_paused", ev.MEDIUM if bound else ev.INFO, text, "fetches",
+            ev.both(ev.equals("client_id", client), f"requested_at >= {ev.instant(int(begun[mine[0]]))}",
                  "(is_follower is null or not is_follower)"),
             client_id=client, first_at=first, last_at=int(max(begun[mine[at + 1]] for _, at in pauses)),
         )  # fmt: skip
@@ -132,17 +115,17 @@ def paused(tables: Tables) -> list[Finding]:
 NONE: Int64s = np.empty(0, np.int64)
 
 
-def _sent_again(tables: Tables) -> dict[str, float]:
+def _sent_again(tables: ev.Tables) -> dict[str, float]:
     """What answers lost because parts of them were sent again and only then acknowledged, ms by exchange id."""
-    exchanges = get(tables, "exchanges")
+    exchanges = ev.get(tables, "exchanges")
     lost = np.nan_to_num(reals(exchanges, "response_resent_ms"))
     rows = np.flatnonzero(lost > 0)
     return dict(zip(exchanges["exchange_id"].take(pa.array(rows)).to_pylist(), lost[rows].tolist(), strict=True))
 
 
-def _joins(tables: Tables) -> dict[str, Int64s]:
+def _joins(tables: ev.Tables) -> dict[str, Int64s]:
     """When clients asked to join their group, by client id."""
-    exchanges = get(tables, "exchanges")
+    exchanges = ev.get(tables, "exchanges")
     joined = np.flatnonzero(ints(exchanges, "api_key") == JOIN_GROUP)
     at = times(exchanges, "request_first_at")[joined]
     clients = exchanges["client_id"].take(pa.array(joined)).to_pylist()
@@ -152,9 +135,9 @@ def _joins(tables: Tables) -> dict[str, Int64s]:
     return {client: np.array(sorted(when), np.int64) for client, when in found.items()}
 
 
-def throttled(tables: Tables) -> list[Finding]:
+def throttled(tables: ev.Tables) -> list[ev.Finding]:
     """Clients that ran into quotas."""
-    exchanges = get(tables, "exchanges")
+    exchanges = ev.get(tables, "exchanges")
     throttle = np.nan_to_num(reals(exchanges, "throttle_ms"))
     groups = group(exchanges, ["client_id"])
     total, count = groups.total(throttle), groups.count(throttle > 0)
@@ -164,18 +147,18 @@ def throttled(tables: Tables) -> list[Finding]:
             break
         client = groups.keys["client_id"][code].as_py()
         text = (
-            f"{who(client)} was throttled {many(int(count[code]), 'time')}, {duration(total[code])} in all: it ran "
-            f"into a quota."
+            f"{ev.who(client)} was throttled {ev.many(int(count[code]), 'time')}, {ev.duration(total[code])} in all: "
+            f"it ran into a quota."
         )
-        condition = both(equals("client_id", client), "throttle_ms > 0")
-        severity = HIGH if total[code] >= VERY_THROTTLED_MS else MEDIUM if total[code] >= THROTTLED_MS else LOW
-        found += finding(tables, "throttled_client", severity, text, "exchanges", condition, client_id=client)
+        condition = ev.both(ev.equals("client_id", client), "throttle_ms > 0")
+        severity = ev.HIGH if total[code] >= VERY_THROTTLED_MS else ev.MEDIUM if total[code] >= THROTTLED_MS else ev.LOW
+        found += ev.finding(tables, "throttled_client", severity, text, "exchanges", condition, client_id=client)
     return found
 
 
-def tight_loops(tables: Tables) -> list[Finding]:
+def tight_loops(tables: ev.Tables) -> list[ev.Finding]:
     """Clients that poll again and again for nothing, without waiting."""
-    fetches = get(tables, "fetches")
+    fetches = ev.get(tables, "fetches")
     followers = (ints(fetches, "is_follower", 0) > 0) | (ints(fetches, "is_raft", 0) > 0)
     answered = ~np.isnan(reals(fetches, "latency_ms")) & ~followers
     empty = (
@@ -197,35 +180,37 @@ def tight_loops(tables: Tables) -> list[Finding]:
             continue
         client, broker = groups.keys["client_id"][code].as_py(), groups.keys["broker"][code].as_py()
         text = (
-            f"{who(client)} polls broker {broker} in a tight loop: {many(int(counts[code]), 'empty answer')} in "
+            f"{ev.who(client)} polls broker {broker} in a tight loop: {ev.many(int(counts[code]), 'empty answer')} in "
             f"{seconds:.1f} s ({counts[code] / seconds:.0f} a second)."
         )
         if int(longest[rows].max()) < EMPTY_MS:
-            text = f"{text[:-1]}; it lets the broker wait {duration(float(longest[rows].max()))} at most."
-        condition = both(
-            equals("client_id", client), equals("broker", broker), "record_bytes = 0 and error_code = 0",
+            text = f"{text[:-1]}; it lets the broker wait {ev.duration(float(longest[rows].max()))} at most."
+        condition = ev.both(
+            ev.equals("client_id", client), ev.equals("broker", broker), "record_bytes = 0 and error_code = 0",
             f"partitions_with_error = 0 and latency_ms < {EMPTY_MS:g}",
         )  # fmt: skip
-        found += finding(tables, "empty_polling", LOW, text, "fetches", condition, client_id=client, broker=broker)
+        found += ev.finding(
+            tables, "empty_polling", ev.LOW, text, "fetches", condition, client_id=client, broker=broker
+        )
     return found
 
 
-def limited(tables: Tables) -> list[Finding]:
+def limited(tables: ev.Tables) -> list[ev.Finding]:
     """Responses cut by max_bytes or partition_max_bytes."""
     found = []
-    fetches = get(tables, "fetches")
+    fetches = ev.get(tables, "fetches")
     most = ints(fetches, "max_bytes")
     cut = (most > 0) & (ints(fetches, "record_bytes", 0) >= most)
     groups = group(fetches, ["client_id"])
     for code in np.flatnonzero(groups.count(cut) >= LIMITED).tolist():
         client = groups.keys["client_id"][code].as_py()
         text = (
-            f"{who(client)} got {many(int(groups.count(cut)[code]), 'fetch response')} filled to its max_bytes: more "
-            f"was there than it takes at a time."
+            f"{ev.who(client)} got {ev.many(int(groups.count(cut)[code]), 'fetch response')} filled to its max_bytes: "
+            f"more was there than it takes at a time."
         )
-        condition = both(equals("client_id", client), "max_bytes > 0 and record_bytes >= max_bytes")
-        found += finding(tables, "limited_by_max_bytes", INFO, text, "fetches", condition, client_id=client)
-    partitions = get(tables, "fetch_partitions")
+        condition = ev.both(ev.equals("client_id", client), "max_bytes > 0 and record_bytes >= max_bytes")
+        found += ev.finding(tables, "limited_by_max_bytes", ev.INFO, text, "fetches", condition, client_id=client)
+    partitions = ev.get(tables, "fetch_partitions")
     most = ints(partitions, "partition_max_bytes")
     cut = (most > 0) & (ints(partitions, "record_bytes", 0) >= most)
     groups = group(partitions, ["topic", "partition"])
@@ -235,23 +220,23 @@ def limited(tables: Tables) -> list[Finding]:
             break
         topic, partition = groups.keys["topic"][code].as_py(), groups.keys["partition"][code].as_py()
         text = (
-            f"{many(int(counts[code]), 'response')} for partition {partition} of topic {topic} were filled to "
+            f"{ev.many(int(counts[code]), 'response')} for partition {partition} of topic {topic} were filled to "
             f"partition_max_bytes: more was there than one fetch takes."
         )
-        condition = both(
-            equals("topic", topic), equals("partition", partition),
+        condition = ev.both(
+            ev.equals("topic", topic), ev.equals("partition", partition),
             "partition_max_bytes > 0 and record_bytes >= partition_max_bytes",
         )  # fmt: skip
-        found += finding(
-            tables, "limited_by_partition_max_bytes", INFO, text, "fetch_partitions", condition, topic=topic,
+        found += ev.finding(
+            tables, "limited_by_partition_max_bytes", ev.INFO, text, "fetch_partitions", condition, topic=topic,
             partition=partition,
         )  # fmt: skip
     return found
 
 
-def growing_lag(tables: Tables) -> list[Finding]:
+def growing_lag(tables: ev.Tables) -> list[ev.Finding]:
     """Lag that grows per client and partition."""
-    partitions, fetches = get(tables, "fetch_partitions"), get(tables, "fetches")
+    partitions, fetches = ev.get(tables, "fetch_partitions"), ev.get(tables, "fetches")
     at, when = fetched_at(tables, partitions)
     lag = ints(partitions, "lag")
     follower = np.append(ints(fetches, "is_follower", 0) > 0, False)[at]
@@ -282,20 +267,20 @@ def growing_lag(tables: Tables) -> list[Finding]:
         client, topic = groups.keys["client_id"][code].as_py(), groups.keys["topic"][code].as_py()
         partition = groups.keys["partition"][code].as_py()
         text = (
-            f"{who(client)} falls behind on partition {partition} of topic {topic}: its lag grew from {first:,} to "
+            f"{ev.who(client)} falls behind on partition {partition} of topic {topic}: its lag grew from {first:,} to "
             f"{last:,} records."
         )
-        condition = both(equals("topic", topic), equals("partition", partition), "lag is not null")
-        found += finding(
-            tables, "growing_lag", MEDIUM, text, "fetch_partitions", condition, client_id=client, topic=topic,
+        condition = ev.both(ev.equals("topic", topic), ev.equals("partition", partition), "lag is not null")
+        found += ev.finding(
+            tables, "growing_lag", ev.MEDIUM, text, "fetch_partitions", condition, client_id=client, topic=topic,
             partition=partition, first_at=first_at, last_at=last_at,
         )  # fmt: skip
     return found
 
 
-def commits(tables: Tables) -> list[Finding]:
+def commits(tables: ev.Tables) -> list[ev.Finding]:
     """Clients that commit after each record, and groups whose commits fall behind the end of the log."""
-    rows = get(tables, "offset_commits")
+    rows = ev.get(tables, "offset_commits")
     at = times(rows, "at")
     good = np.flatnonzero((at != NULL_TIME) & (ints(rows, "error_code", -1) == 0))
     rows, at = rows.take(pa.array(good)), at[good]
@@ -312,7 +297,7 @@ def commits(tables: Tables) -> list[Finding]:
         code = int(by.code[mine[0]])
         name, topic, partition = (by.keys[column][code].as_py() for column in by.keys.column_names)
         what = {"group_id": name, "topic": topic, "partition": partition}
-        condition = both(*(equals(column, value) for column, value in what.items()), "error_code = 0")
+        condition = ev.both(*(ev.equals(column, value) for column, value in what.items()), "error_code = 0")
         lags = lag[mine][lag[mine] >= 0]
         if len(lags) < LAG_SAMPLES or len(lags) < len(mine):
             continue
@@ -322,11 +307,11 @@ def commits(tables: Tables) -> list[Finding]:
                 f"group {name} falls behind on partition {partition} of topic {topic}: what it committed lay {first:,} "
                 f"records behind the end of the log, then {last:,}."
             )
-            found += finding(tables, "commits_fall_behind", MEDIUM, text, "offset_commits", condition, **what)
+            found += ev.finding(tables, "commits_fall_behind", ev.MEDIUM, text, "offset_commits", condition, **what)
     return found
 
 
-def _each_record(tables: Tables, rows: pa.Table, at: Int64s) -> list[Finding]:
+def _each_record(tables: ev.Tables, rows: pa.Table, at: Int64s) -> list[ev.Finding]:
     """Clients that commit after each record: as many requests as offsets that their commits went on by."""
     found = []
     offset = ints(rows, "offset", -1)
@@ -345,12 +330,12 @@ def _each_record(tables: Tables, rows: pa.Table, at: Int64s) -> list[Finding]:
             continue
         name, client = clients.keys["group_id"][code].as_py(), clients.keys["client_id"][code].as_py()
         text = (
-            f"{who(client)} of group {name} commits after each record: {asked:,} requests in {seconds:.1f} s "
-            f"({asked / seconds:.0f} a second) for {many(records, 'record')} of {many(len(own), 'partition')}."
+            f"{ev.who(client)} of group {name} commits after each record: {asked:,} requests in {seconds:.1f} s "
+            f"({asked / seconds:.0f} a second) for {ev.many(records, 'record')} of {ev.many(len(own), 'partition')}."
         )
-        condition = both(equals("group_id", name), equals("client_id", client), "error_code = 0")
-        found += finding(
-            tables, "commit_per_record", LOW, text, "offset_commits", condition, client_id=client, group_id=name
+        condition = ev.both(ev.equals("group_id", name), ev.equals("client_id", client), "error_code = 0")
+        found += ev.finding(
+            tables, "commit_per_record", ev.LOW, text, "offset_commits", condition, client_id=client, group_id=name
         )
     return found
 

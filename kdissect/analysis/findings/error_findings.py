@@ -14,25 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kdissect.analysis.findings import evidence as ev
 from kdissect.analysis.findings.access_findings import LOGIN, PERMISSION
-from kdissect.analysis.findings.evidence import (
-    HIGH,
-    INFO,
-    LOW,
-    MEDIUM,
-    Finding,
-    Tables,
-    among,
-    both,
-    clock,
-    duration,
-    equals,
-    finding,
-    get,
-    listed,
-    many,
-    who,
-)
 from kdissect.analysis.findings.transaction_findings import FENCED, UNSUPPORTED_VERSION
 from kdissect.analysis.grouping import group
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, ints, times
@@ -95,9 +78,9 @@ NAMED = 4
 """Combinations of API and client that a sentence names."""
 
 
-def errors(tables: Tables) -> list[Finding]:
+def errors(tables: ev.Tables) -> list[ev.Finding]:
     """Every error of every API, one sentence for each error and what kind of harm it does."""
-    exchanges = get(tables, "exchanges")
+    exchanges = ev.get(tables, "exchanges")
     code, api = ints(exchanges, "error_code", 0), ints(exchanges, "api_key")
     wrong = (code != 0) & ~_told_elsewhere(code, api)
     rows = np.flatnonzero(wrong)
@@ -122,7 +105,7 @@ def _told_elsewhere(code: Int64s, api: Int64s) -> npt.NDArray[np.bool_]:
     return elsewhere
 
 
-def _told(tables: Tables, rows: pa.Table, code: int, api: Int64s, data: bool) -> list[Finding]:
+def _told(tables: ev.Tables, rows: pa.Table, code: int, api: Int64s, data: bool) -> list[ev.Finding]:
     name = rows["error"][0].as_py() or f"error {code}"
     begin = times(rows, "request_first_at")
     begin = begin[begin != NULL_TIME]
@@ -134,26 +117,26 @@ def _told(tables: Tables, rows: pa.Table, code: int, api: Int64s, data: bool) ->
         client = groups.keys["client_id"][at].as_py()
         whose = "a client without an id" if client is None else client
         parts.append(f"{counts[at]:,} {groups.keys['api'][at].as_py()} of {whose}")
-    when = f", from {clock(int(begin.min()))} on for {duration(span)}" if len(begin) and span >= 1 else (
-        f", at {clock(int(begin.min()))}" if len(begin) else ""
+    when = f", from {ev.clock(int(begin.min()))} on for {ev.duration(span)}" if len(begin) and span >= 1 else (
+        f", at {ev.clock(int(begin.min()))}" if len(begin) else ""
     )  # fmt: skip
     names = [str(name) for name in pc.unique(rows["client_id"].cast(pa.string())).to_pylist()]
     followers = all(one.startswith(BROKERS) for one in names)
     kind, severity = judged(code, api, data, len(rows), span, followers)
-    text = f"{name}: {many(len(rows), 'answer')} ({listed(parts, NAMED)}){when}."
+    text = f"{name}: {ev.many(len(rows), 'answer')} ({ev.listed(parts, NAMED)}){when}."
     apis = pc.unique(rows["api"].cast(pa.string())).to_pylist()
-    condition = both(f"error_code = {code}", among("api", sorted(apis)))
+    condition = ev.both(f"error_code = {code}", ev.among("api", sorted(apis)))
     about = _only(rows)
     topics = _fetched_in_vain(tables, code) if code in MISSING.values() else []
     if topics:
-        text = f"{text[:-1]}; Fetch asked for {listed(topics, NAMED)}."
+        text = f"{text[:-1]}; Fetch asked for {ev.listed(topics, NAMED)}."
         about |= {"topic": topics[0]} if len(topics) == 1 else {}
-    return finding(tables, kind, severity, text, "exchanges", condition, **about)
+    return ev.finding(tables, kind, severity, text, "exchanges", condition, **about)
 
 
-def _fetched_in_vain(tables: Tables, code: int) -> list[str]:
+def _fetched_in_vain(tables: ev.Tables, code: int) -> list[str]:
     """Topics, or ids of topics, that Fetch answers say this error of."""
-    partitions = get(tables, "fetch_partitions")
+    partitions = ev.get(tables, "fetch_partitions")
     rows = partitions.filter(pa.array(ints(partitions, "error_code", 0) == code))
     return sorted(str(name) for name in pc.unique(rows["topic"].cast(pa.string())).to_pylist() if name)
 
@@ -161,23 +144,23 @@ def _fetched_in_vain(tables: Tables, code: int) -> list[str]:
 def judged(code: int, api: Int64s, data: bool, count: int, span_ms: float, followers: bool) -> tuple[str, str]:
     """(kind, severity) of an error: `data`: of the APIs in DATA_APIS; `followers`: brokers alone were told so."""
     if code in PASSING.values():
-        return "passing_error", INFO if span_ms < PASSING_MS else LOW
+        return "passing_error", ev.INFO if span_ms < PASSING_MS else ev.LOW
     if not data:
-        return "request_refused", INFO
+        return "request_refused", ev.INFO
     if code in MOVED.values():
-        return "stale_leader", INFO if followers else LOW
+        return "stale_leader", ev.INFO if followers else ev.LOW
     if code in MISSING.values():
         produced = bool((api == DATA_APIS["Produce"]).any())
-        return "missing_topic", MEDIUM if produced or count >= MISSING_COUNT else INFO
+        return "missing_topic", ev.MEDIUM if produced or count >= MISSING_COUNT else ev.INFO
     if code in LOST_PLACE.values():
-        return "member_unknown", INFO if bool((api == LEAVE_GROUP).all()) else MEDIUM
+        return "member_unknown", ev.INFO if bool((api == LEAVE_GROUP).all()) else ev.MEDIUM
     if code == OUT_OF_RANGE:
-        return "offset_out_of_range", MEDIUM
+        return "offset_out_of_range", ev.MEDIUM
     if code in RETRIED.values():
-        return "retriable_error", MEDIUM
+        return "retriable_error", ev.MEDIUM
     if bool((api == DATA_APIS["Produce"]).any()):
-        return "records_refused", HIGH
-    return "request_failed", MEDIUM
+        return "records_refused", ev.HIGH
+    return "request_failed", ev.MEDIUM
 
 
 def _only(rows: pa.Table) -> dict[str, Any]:
@@ -190,12 +173,12 @@ def _only(rows: pa.Table) -> dict[str, Any]:
     return found
 
 
-def versions(tables: Tables) -> list[Finding]:
+def versions(tables: ev.Tables) -> list[ev.Finding]:
     """Round trips lost to versions that the broker does not have.
 
     Newer clients ask an older broker so at the start of each connection, by design, for ApiVersions: one line for all.
     """
-    exchanges = get(tables, "exchanges")
+    exchanges = ev.get(tables, "exchanges")
     refused = ints(exchanges, "error_code", 0) == UNSUPPORTED_VERSION
     first = refused & (ints(exchanges, "api_key") == DATA_APIS["ApiVersions"])
     found = []
@@ -204,11 +187,15 @@ def versions(tables: Tables) -> list[Finding]:
         api = groups.keys["api"][code].as_py()
         rows = exchanges.take(pa.array(np.flatnonzero(refused & (groups.code == code))))
         clients = sorted(pc.unique(rows["client_id"].cast(pa.string())).to_pylist(), key=str)
-        asking = who(clients[0]) if len(clients) == 1 else f"{many(len(clients), 'client')} ({listed(clients)})"
-        text = f"{asking} asked {many(rows.num_rows, 'time')} for a version of {api} that the broker does not support."
-        condition = both(equals("api", api), f"error_code = {UNSUPPORTED_VERSION}")
-        severity = INFO if first[refused & (groups.code == code)].all() else LOW
-        found += finding(tables, "unsupported_version", severity, text, "exchanges", condition, **_only(rows))
+        asking = (
+            ev.who(clients[0]) if len(clients) == 1 else f"{ev.many(len(clients), 'client')} ({ev.listed(clients)})"
+        )
+        text = (
+            f"{asking} asked {ev.many(rows.num_rows, 'time')} for a version of {api} that the broker does not support."
+        )
+        condition = ev.both(ev.equals("api", api), f"error_code = {UNSUPPORTED_VERSION}")
+        severity = ev.INFO if first[refused & (groups.code == code)].all() else ev.LOW
+        found += ev.finding(tables, "unsupported_version", severity, text, "exchanges", condition, **_only(rows))
     return found
 
 

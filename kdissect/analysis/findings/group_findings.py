@@ -9,28 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kdissect.analysis.findings.evidence import (
-    INFO,
-    LOW,
-    MEDIUM,
-    Finding,
-    Tables,
-    among,
-    both,
-    clock,
-    duration,
-    equal,
-    equals,
-    finding,
-    get,
-    instant,
-    listed,
-    literal,
-    many,
-    micro,
-    times_over,
-    who,
-)
+from kdissect.analysis.findings import evidence as ev
 from kdissect.analysis.grouping import group, most_first
 from kdissect.arrays.arrow import MILLI, NULL_TIME, ints, times
 
@@ -63,9 +42,9 @@ LOOP_COUNT = 50
 """Of them on one connection, what changes of assignment do not explain."""
 
 
-def rejoins(tables: Tables) -> list[Finding]:
+def rejoins(tables: ev.Tables) -> list[ev.Finding]:
     """Members of classic groups that join again and again: each time the whole group stops to rebalance."""
-    exchanges = get(tables, "exchanges")
+    exchanges = ev.get(tables, "exchanges")
     joined = (ints(exchanges, "api_key") == JOIN_GROUP) & (ints(exchanges, "error_code", -1) == 0)
     rows = np.flatnonzero(joined & (times(exchanges, "request_first_at") != NULL_TIME))
     if len(rows) < REJOINS:
@@ -83,19 +62,21 @@ def rejoins(tables: Tables) -> list[Finding]:
         most = int(mine.sum())
         connection = members.keys["connection_id"][member].as_py()
         text = (
-            f"{who(client)} joined its group {many(most, 'time')} within "
-            f"{duration(float(at[mine].max() - at[mine].min()) / MILLI)}: the group rebalances again and again."
+            f"{ev.who(client)} joined its group {ev.many(most, 'time')} within "
+            f"{ev.duration(float(at[mine].max() - at[mine].min()) / MILLI)}: the group rebalances again and again."
         )
-        condition = both(
-            equals("connection_id", connection), equals("client_id", client), "api = 'JoinGroup' and error_code = 0"
+        condition = ev.both(
+            ev.equals("connection_id", connection),
+            ev.equals("client_id", client),
+            "api = 'JoinGroup' and error_code = 0",
         )
-        found += finding(tables, "group_rebalances", MEDIUM, text, "exchanges", condition, client_id=client)
+        found += ev.finding(tables, "group_rebalances", ev.MEDIUM, text, "exchanges", condition, client_id=client)
     return found
 
 
-def heartbeat_loops(tables: Tables) -> list[Finding]:
+def heartbeat_loops(tables: ev.Tables) -> list[ev.Finding]:
     """Members that send heartbeats without a pause."""
-    exchanges = get(tables, "exchanges")
+    exchanges = ev.get(tables, "exchanges")
     beat = np.isin(ints(exchanges, "api_key"), list(HEARTBEATS.values()))
     rows = np.flatnonzero(beat)
     if len(rows) < LOOP_COUNT:
@@ -112,24 +93,24 @@ def heartbeat_loops(tables: Tables) -> list[Finding]:
     for code in most_first(counts, LOOP_COUNT):
         client, connection, api = (groups.keys[name][code].as_py() for name in ("client_id", "connection_id", "api"))
         text = (
-            f"{who(client)} sends {api} in a loop: {many(int(counts[code]), 'time')} less than {duration(LOOP_MS)} "
-            f"after the one before it."
+            f"{ev.who(client)} sends {api} in a loop: {ev.many(int(counts[code]), 'time')} less than "
+            f"{ev.duration(LOOP_MS)} after the one before it."
         )
-        condition = both(equals("connection_id", connection), equals("api", api))
-        found += finding(tables, "heartbeat_loop", MEDIUM, text, "exchanges", condition, client_id=client)
+        condition = ev.both(ev.equals("connection_id", connection), ev.equals("api", api))
+        found += ev.finding(tables, "heartbeat_loop", ev.MEDIUM, text, "exchanges", condition, client_id=client)
     return found
 
 
-def thrown_out(tables: Tables) -> list[Finding]:
+def thrown_out(tables: ev.Tables) -> list[ev.Finding]:
     """Members that a group went on without after they had sent no heartbeat: on one connection, from the last request
     that was taken to the first that was refused."""
-    exchanges, events = get(tables, "exchanges"), get(tables, "groups")
+    exchanges, events = ev.get(tables, "exchanges"), ev.get(tables, "groups")
     key, code = ints(exchanges, "api_key"), ints(exchanges, "error_code", -1)
     beat = np.isin(key, list(HEARTBEATS.values()))
     out = (beat | np.isin(key, COMMITS)) & np.isin(code, list(THROWN_OUT.values()))
     if not out.any():
         return []
-    connections = get(tables, "connections")
+    connections = ev.get(tables, "connections")
     holed = connections["connection_id"].filter(pa.array(ints(connections, "missing_bytes", 0) > 0)).to_pylist()
     rows = np.flatnonzero(out | beat | np.isin(key, (JOIN_GROUP, SYNC_GROUP)))
     some = exchanges.take(pa.array(rows))
@@ -149,25 +130,26 @@ def thrown_out(tables: Tables) -> list[Finding]:
         mine = some["exchange_id"].filter(pa.array(owner.code == owner.code[after])).to_pylist()
         name = next((names[one] for one in mine if names.get(one)), None)
         text = (
-            f"{who(last['client_id'])} was thrown out of {f'group {name}' if name else 'its group'}: it sent no "
+            f"{ev.who(last['client_id'])} was thrown out of {f'group {name}' if name else 'its group'}: it sent no "
             f"heartbeat "
-            f"for {duration((end - begin) / MILLI)} from {clock(begin)} on, and was told {last['error']} then."
+            f"for {ev.duration((end - begin) / MILLI)} from {ev.clock(begin)} on, and was told {last['error']} then."
         )
-        condition = both(
-            equals("connection_id", last["connection_id"]), f"request_first_at >= {instant(begin)}",
-            f"request_first_at <= {instant(end)}", among("api", sorted({last["api"], some["api"][before].as_py()})),
+        condition = ev.both(
+            ev.equals("connection_id", last["connection_id"]), f"request_first_at >= {ev.instant(begin)}",
+            f"request_first_at <= {ev.instant(end)}",
+            ev.among("api", sorted({last["api"], some["api"][before].as_py()})),
         )  # fmt: skip
-        found += finding(
-            tables, "member_thrown_out", MEDIUM, text, "exchanges", condition, client_id=last["client_id"],
+        found += ev.finding(
+            tables, "member_thrown_out", ev.MEDIUM, text, "exchanges", condition, client_id=last["client_id"],
             group_id=name, broker=last["broker"], first_at=begin, last_at=end,
         )  # fmt: skip
     return found
 
 
-def departures(tables: Tables) -> list[Finding]:
+def departures(tables: ev.Tables) -> list[ev.Finding]:
     """Members that left with a reason of their own (KIP-800)."""
-    groups = get(tables, "groups")
-    left = equal(groups, "event", "leave") & pc.is_valid(groups["reason"]).to_numpy()
+    groups = ev.get(tables, "groups")
+    left = ev.equal(groups, "event", "leave") & pc.is_valid(groups["reason"]).to_numpy()
     if not left.any():
         return []
     rows = groups.take(pa.array(np.flatnonzero(left)))
@@ -179,22 +161,32 @@ def departures(tables: Tables) -> list[Finding]:
         late = POLL_TIMEOUT in reason
         when = sorted(at[by.code == code].tolist())
         text = (
-            f"{who(client)} left group {name} {times_over(int(counts[code]))} "
-            f'({listed([clock(one) for one in when])}), in its own words: "{reason}"'
+            f"{ev.who(client)} left group {name} {ev.times_over(int(counts[code]))} "
+            f'({ev.listed([ev.clock(one) for one in when])}), in its own words: "{reason}"'
         )
-        condition = both(
-            equals("group_id", name), equals("client_id", client), "event = 'leave'", f"reason = {literal(reason)}"
+        condition = ev.both(
+            ev.equals("group_id", name),
+            ev.equals("client_id", client),
+            "event = 'leave'",
+            f"reason = {ev.literal(reason)}",
         )
-        found += finding(
-            tables, "member_left", MEDIUM if late else INFO, text, "groups", condition, client_id=client, group_id=name
+        found += ev.finding(
+            tables,
+            "member_left",
+            ev.MEDIUM if late else ev.INFO,
+            text,
+            "groups",
+            condition,
+            client_id=client,
+            group_id=name,
         )
     return found
 
 
-def without_partitions(tables: Tables) -> list[Finding]:
+def without_partitions(tables: ev.Tables) -> list[ev.Finding]:
     """Members of KIP-848 groups that waited for their partitions."""
-    groups = get(tables, "groups")
-    told = equal(groups, "protocol", "consumer") & pc.is_valid(groups["assigned_partitions"]).to_numpy()
+    groups = ev.get(tables, "groups")
+    told = ev.equal(groups, "protocol", "consumer") & pc.is_valid(groups["assigned_partitions"]).to_numpy()
     rows = groups.take(pa.array(np.flatnonzero(told)))
     by = group(rows, ["group_id", "client_id", "member_id"])
     at = times(rows, "at")
@@ -211,26 +203,28 @@ def without_partitions(tables: Tables) -> list[Finding]:
     for code, spans in waits.items():
         name, client, member = (by.keys[column][code].as_py() for column in ("group_id", "client_id", "member_id"))
         text = (
-            f"{who(client)} in group {name} had no partitions for {duration(sum(length for length, _ in spans))} "
-            f"(from {clock(spans[0][1])} on): others had not given them up yet."
+            f"{ev.who(client)} in group {name} had no partitions for {ev.duration(sum(length for length, _ in spans))} "
+            f"(from {ev.clock(spans[0][1])} on): others had not given them up yet."
         )
-        condition = both(equals("group_id", name), equals("member_id", member), "assigned_partitions is not null")
-        severity = LOW if max(length for length, _ in spans) >= WAITED_MS else INFO
-        found += finding(
+        condition = ev.both(
+            ev.equals("group_id", name), ev.equals("member_id", member), "assigned_partitions is not null"
+        )
+        severity = ev.LOW if max(length for length, _ in spans) >= WAITED_MS else ev.INFO
+        found += ev.finding(
             tables, "member_without_partitions", severity, text, "groups", condition, client_id=client, group_id=name,
             first_at=spans[0][1], last_at=spans[-1][1] + int(spans[-1][0] * MILLI),
         )  # fmt: skip
     return found
 
 
-def rebalances(tables: Tables) -> list[Finding]:
+def rebalances(tables: ev.Tables) -> list[ev.Finding]:
     """Rebalances of classic groups: what set each off, and for how long members waited for partitions.
 
     A rebalance begins with the first JoinGroup that led to a generation and ends with its last SyncGroup answer. The
     first generation that is seen of a group is its beginning, or the capture's, and no rebalance.
     """
-    groups, exchanges = get(tables, "groups"), get(tables, "exchanges")
-    classic = equal(groups, "protocol", "classic") & (ints(groups, "error_code", -1) == 0)
+    groups, exchanges = ev.get(tables, "groups"), ev.get(tables, "exchanges")
+    classic = ev.equal(groups, "protocol", "classic") & (ints(groups, "error_code", -1) == 0)
     rows = np.flatnonzero(classic & (times(groups, "at") != NULL_TIME))
     events = groups.take(pa.array(rows)).select(EVENT_COLUMNS)
     if not events.num_rows:
@@ -246,12 +240,12 @@ def rebalances(tables: Tables) -> list[Finding]:
         if not told:
             continue
         longest = max(wait for _, _, _, wait in told)
-        why = listed([f"{clock(at)} {reason}" for at, _, reason, _ in told])
-        text = f"group {name} rebalanced {times_over(len(told))} ({why}); a member waited for its partitions for "
-        text += f"{duration(longest)} at most."
-        condition = both(equals("group_id", name), "event in ('join', 'sync', 'leave') and protocol = 'classic'")
-        found += finding(
-            tables, "rebalances", LOW if longest >= WAITED_MS else INFO, text, "groups", condition, group_id=name,
+        why = ev.listed([f"{ev.clock(at)} {reason}" for at, _, reason, _ in told])
+        text = f"group {name} rebalanced {ev.times_over(len(told))} ({why}); a member waited for its partitions for "
+        text += f"{ev.duration(longest)} at most."
+        condition = ev.both(ev.equals("group_id", name), "event in ('join', 'sync', 'leave') and protocol = 'classic'")
+        found += ev.finding(
+            tables, "rebalances", ev.LOW if longest >= WAITED_MS else ev.INFO, text, "groups", condition, group_id=name,
             first_at=told[0][0], last_at=told[-1][1],
         )  # fmt: skip
     return found
@@ -284,7 +278,7 @@ def _rebalances(events: list[dict[str, Any]]) -> list[tuple[int, int, str, float
         elif first["member_id"] not in was:
             reason = f"by {_client(first)} joining"
         elif gone and not left:
-            reason = f"by {listed(gone)} gone without a word"
+            reason = f"by {ev.listed(gone)} gone without a word"
         else:
             reason = f"by {_client(first)} joining again"
         if waits:
@@ -293,12 +287,12 @@ def _rebalances(events: list[dict[str, Any]]) -> list[tuple[int, int, str, float
 
 
 def _client(event: dict[str, Any]) -> str:
-    return who(event["client_id"]).removeprefix("client ")
+    return ev.who(event["client_id"]).removeprefix("client ")
 
 
-def locks(tables: Tables) -> list[Finding]:
+def locks(tables: ev.Tables) -> list[ev.Finding]:
     """Members of share groups whose acknowledgements were refused: their locks had run out."""
-    sessions, groups = get(tables, "share_sessions"), get(tables, "groups")
+    sessions, groups = ev.get(tables, "share_sessions"), ev.get(tables, "groups")
     refused = ints(sessions, "refused", 0)
     if not (refused > 0).any():
         return []
@@ -306,17 +300,17 @@ def locks(tables: Tables) -> list[Finding]:
     found = []
     for row in sessions.filter(pa.array(refused > 0)).to_pylist():
         client = clients.get(row["member_id"])
-        lock = f" (the broker keeps them for {duration(row['lock_ms'])})" if row["lock_ms"] else ""
+        lock = f" (the broker keeps them for {ev.duration(row['lock_ms'])})" if row["lock_ms"] else ""
         text = (
-            f"{who(client) if client else 'member ' + str(row['member_id'])} of share group {row['group_id']} held "
-            f"{many(row['refused'], 'record')} until the broker refused to take their acknowledgement: their lock had "
-            f"run out{lock}, or they were acknowledged before. They are delivered again, or were."
+            f"{ev.who(client) if client else 'member ' + str(row['member_id'])} of share group {row['group_id']} held "
+            f"{ev.many(row['refused'], 'record')} until the broker refused to take their acknowledgement: their lock "
+            f"had run out{lock}, or they were acknowledged before. They are delivered again, or were."
         )
-        condition = both(equals("session_key", row["session_key"]), "refused > 0")
-        found += finding(
-            tables, "share_locks_ran_out", MEDIUM, text, "share_sessions", condition, client_id=client,
-            group_id=row["group_id"], broker=row["broker"], first_at=micro(row["opened_at"]),
-            last_at=micro(row["closed_at"] or row["opened_at"]),
+        condition = ev.both(ev.equals("session_key", row["session_key"]), "refused > 0")
+        found += ev.finding(
+            tables, "share_locks_ran_out", ev.MEDIUM, text, "share_sessions", condition, client_id=client,
+            group_id=row["group_id"], broker=row["broker"], first_at=ev.micro(row["opened_at"]),
+            last_at=ev.micro(row["closed_at"] or row["opened_at"]),
         )  # fmt: skip
     return found
 

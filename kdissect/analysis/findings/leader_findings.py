@@ -8,25 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kdissect.analysis.findings import evidence as ev
 from kdissect.analysis.findings.error_findings import BROKERS, MOVED
-from kdissect.analysis.findings.evidence import (
-    INFO,
-    LOW,
-    Finding,
-    Tables,
-    among,
-    both,
-    clock,
-    duration,
-    equal,
-    equals,
-    finding,
-    get,
-    instant,
-    listed,
-    many,
-    who,
-)
 from kdissect.analysis.grouping import group
 from kdissect.arrays.arrow import MILLI, Int64s, ints, reals, times
 from kdissect.tables.leaders import QUORUM
@@ -44,56 +27,58 @@ ONE_WAY = ("one_way", "orphan")
 """Status of exchanges of which the other direction is missing."""
 
 
-def moved(tables: Tables) -> list[Finding]:
+def moved(tables: ev.Tables) -> list[ev.Finding]:
     """Leaders that moved from one broker to another, and for how long clients went on asking the old one."""
-    leaders = get(tables, "leaders")
+    leaders = ev.get(tables, "leaders")
     before, after, at = ints(leaders, "previous", -2), ints(leaders, "leader", -2), times(leaders, "at")
     rows = np.flatnonzero((before >= 0) & (after >= 0) & (before != after))
     rows = rows[np.lexsort((at[rows], after[rows], before[rows]))]
     if not len(rows):
         return []
-    quorum = equal(leaders, "topic", QUORUM)
+    quorum = ev.equal(leaders, "topic", QUORUM)
     same = (before[rows][1:] == before[rows][:-1]) & (after[rows][1:] == after[rows][:-1])
     same &= (quorum[rows][1:] == quorum[rows][:-1]) & (np.diff(at[rows]) <= TOGETHER_MS * MILLI)
     found = []
     for part in np.split(rows, np.flatnonzero(~same) + 1):
         old, new, first, last = int(before[part[0]]), int(after[part[0]]), int(at[part[0]]), int(at[part[-1]])
-        condition = both(f"previous = {old} and leader = {new}", f"at >= {instant(first)} and at <= {instant(last)}")
+        condition = ev.both(
+            f"previous = {old} and leader = {new}", f"at >= {ev.instant(first)} and at <= {ev.instant(last)}"
+        )
         source = leaders["source"][int(part[0])].as_py()
         if quorum[part[0]]:
-            text = f"the controller moved from {old} to {new} at {clock(first)} (the first to tell it: {source})."
-            condition = both(condition, equals("topic", QUORUM))
-            found += finding(tables, "leader_moved", INFO, text, "leaders", condition, topic=QUORUM, partition=0)
+            text = f"the controller moved from {old} to {new} at {ev.clock(first)} (the first to tell it: {source})."
+            condition = ev.both(condition, ev.equals("topic", QUORUM))
+            found += ev.finding(tables, "leader_moved", ev.INFO, text, "leaders", condition, topic=QUORUM, partition=0)
             continue
-        condition = both(condition, f"(topic is null or topic != '{QUORUM}')")
+        condition = ev.both(condition, f"(topic is null or topic != '{QUORUM}')")
         names = leaders.take(pa.array(part)).select(["topic", "topic_id", "partition"]).to_pylist()
-        what = listed(f"{row['topic'] or row['topic_id']}-{row['partition']}" for row in names)
+        what = ev.listed(f"{row['topic'] or row['topic_id']}-{row['partition']}" for row in names)
         asked = _asked_the_old(tables, str(old), first, last)
         text = (
-            f"{many(len(part), 'partition')} ({what}) moved from broker {old} to broker {new} at {clock(first)} (the "
-            f"first to tell it: {source})."
+            f"{ev.many(len(part), 'partition')} ({what}) moved from broker {old} to broker {new} at {ev.clock(first)} "
+            f"(the first to tell it: {source})."
         )
         if asked:
             told = [
-                f"{who(name).removeprefix('client ')} {f'for {duration(length)}' if length else 'once'}"
+                f"{ev.who(name).removeprefix('client ')} {f'for {ev.duration(length)}' if length else 'once'}"
                 for name, length, _ in asked
             ]
-            text = f"{text[:-1]}; these asked the old leader and were refused: {listed(told)}."
+            text = f"{text[:-1]}; these asked the old leader and were refused: {ev.listed(told)}."
         longest = max((length for _, length, _ in asked), default=0.0)
         begun = min([first, *(begin for _, _, begin in asked)])
         about = {"topic": names[0]["topic"]} if len({row["topic"] for row in names}) == 1 else {}
-        found += finding(
-            tables, "leader_moved", LOW if longest >= LATE_MS else INFO, text, "leaders", condition, broker=str(old),
-            first_at=begun, **about,
+        found += ev.finding(
+            tables, "leader_moved", ev.LOW if longest >= LATE_MS else ev.INFO, text, "leaders", condition,
+            broker=str(old), first_at=begun, **about,
         )  # fmt: skip
     return found
 
 
-def _asked_the_old(tables: Tables, old: str, first: int, last: int) -> list[tuple[str | None, float, int]]:
+def _asked_the_old(tables: ev.Tables, old: str, first: int, last: int) -> list[tuple[str | None, float, int]]:
     """(client, ms from its first refusal to its last, first one) of those that a former leader refused, by time."""
-    exchanges = get(tables, "exchanges")
+    exchanges = ev.get(tables, "exchanges")
     at = times(exchanges, "request_first_at")
-    refused = np.isin(ints(exchanges, "error_code", 0), list(MOVED.values())) & equal(exchanges, "broker", old)
+    refused = np.isin(ints(exchanges, "error_code", 0), list(MOVED.values())) & ev.equal(exchanges, "broker", old)
     refused &= (at >= first - BEFORE_MS * MILLI) & (at <= last + TOGETHER_MS * MILLI)
     rows = np.flatnonzero(refused)
     some = exchanges.take(pa.array(rows))
@@ -108,17 +93,17 @@ def _asked_the_old(tables: Tables, old: str, first: int, last: int) -> list[tupl
     return sorted(found, key=lambda one: one[2])
 
 
-def hidden(tables: Tables) -> list[Finding]:
+def hidden(tables: ev.Tables) -> list[ev.Finding]:
     """What the capture itself cannot show."""
     found = []
-    quality = get(tables, "capture_quality")
-    snapped = np.flatnonzero(equal(quality, "measure", "snapped_packets") & (_values(quality) > 0))
+    quality = ev.get(tables, "capture_quality")
+    snapped = np.flatnonzero(ev.equal(quality, "measure", "snapped_packets") & (_values(quality) > 0))
     if len(snapped):
         count = int(_values(quality)[snapped].sum())
-        text = f"{many(count, 'packet')} {'is' if count == 1 else 'are'} cut short: what messages say there is lost."
+        text = f"{ev.many(count, 'packet')} {'is' if count == 1 else 'are'} cut short: what messages say there is lost."
         condition = "measure = 'snapped_packets' and value > 0"
-        found += finding(tables, "capture_cut_short", INFO, text, "capture_quality", condition)
-    exchanges, connections = get(tables, "exchanges"), get(tables, "connections")
+        found += ev.finding(tables, "capture_cut_short", ev.INFO, text, "capture_quality", condition)
+    exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
     alone = exchanges.take(pa.array(_of_status(exchanges, ONE_WAY)))
     owners = group(alone, ["connection_id"])
     size = dict(zip(connections["connection_id"].to_pylist(), ints(connections, "exchanges", 0).tolist(),
@@ -129,19 +114,19 @@ def hidden(tables: Tables) -> list[Finding]:
     if lonely:
         count = int(counts[[names.index(name) for name in lonely]].sum())
         text = (
-            f"{many(count, 'message')} of {many(len(lonely), 'connection')} came without the other direction: no "
+            f"{ev.many(count, 'message')} of {ev.many(len(lonely), 'connection')} came without the other direction: no "
             f"latency and no errors are known of them."
         )
-        which = among("connection_id", lonely) if len(lonely) <= MOST_NAMED else ""
-        condition = both(among("status", sorted(ONE_WAY)), which)
-        found += finding(tables, "capture_one_way", INFO, text, "exchanges", condition)
+        which = ev.among("connection_id", lonely) if len(lonely) <= MOST_NAMED else ""
+        condition = ev.both(ev.among("status", sorted(ONE_WAY)), which)
+        found += ev.finding(tables, "capture_one_way", ev.INFO, text, "exchanges", condition)
     late = np.flatnonzero((ints(connections, "start_seen", 1) == 0) & (ints(connections, "is_kafka", 0) > 0))
     if len(late):
         text = (
-            f"{many(len(late), 'Kafka connection')} began before the capture did: their logins and fetch sessions, and "
-            f"what was under way, are not known."
+            f"{ev.many(len(late), 'Kafka connection')} began before the capture did: their logins and fetch sessions, "
+            f"and what was under way, are not known."
         )
-        found += finding(tables, "capture_began_late", INFO, text, "connections", "is_kafka and not start_seen")
+        found += ev.finding(tables, "capture_began_late", ev.INFO, text, "connections", "is_kafka and not start_seen")
     return found
 
 
@@ -152,7 +137,7 @@ def _values(quality: pa.Table) -> npt.NDArray[np.float64]:
 def _of_status(exchanges: pa.Table, names: Sequence[str]) -> Int64s:
     flags = np.zeros(exchanges.num_rows, np.bool_)
     for name in names:
-        flags |= equal(exchanges, "status", name)
+        flags |= ev.equal(exchanges, "status", name)
     return np.flatnonzero(flags)
 
 

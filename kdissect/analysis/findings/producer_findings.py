@@ -6,21 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kdissect.analysis.findings.evidence import (
-    LOW,
-    MEDIUM,
-    Finding,
-    Tables,
-    among,
-    both,
-    duration,
-    equal,
-    finding,
-    get,
-    listed,
-    many,
-    who,
-)
+from kdissect.analysis.findings import evidence as ev
 from kdissect.analysis.findings.transaction_findings import started
 from kdissect.analysis.grouping import group, most_first
 from kdissect.arrays.arrow import Flags, ints, times
@@ -41,10 +27,10 @@ TINY_SECONDS = 1.0
 """For at least so long."""
 
 
-def sent_again(tables: Tables) -> list[Finding]:
+def sent_again(tables: ev.Tables) -> list[ev.Finding]:
     """Batches of idempotent producers that were sent more than once: a sequence number seen before (KIP-98)."""
-    producers = get(tables, "producers")
-    again = equal(producers, "sequence", "repeat")
+    producers = ev.get(tables, "producers")
+    again = ev.equal(producers, "sequence", "repeat")
     groups = group(producers, ["producer_id"])
     counts = groups.count(again)
     found = []
@@ -53,18 +39,18 @@ def sent_again(tables: Tables) -> list[Finding]:
         rows = np.flatnonzero(again & (groups.code == code))
         partitions = len(group(producers.take(pa.array(rows)), ["topic", "topic_id", "partition"]))
         text = (
-            f"Producer {producer} sent {many(int(counts[code]), 'batch', 'batches')} to "
-            f"{many(partitions, 'partition')} again (a sequence number that it had used): the answer was an error, "
+            f"Producer {producer} sent {ev.many(int(counts[code]), 'batch', 'batches')} to "
+            f"{ev.many(partitions, 'partition')} again (a sequence number that it had used): the answer was an error, "
             f"late, or lost."
         )
-        condition = both(f"producer_id = {producer}", "sequence = 'repeat'")
-        found += finding(tables, "batches_sent_again", LOW, text, "producers", condition)
+        condition = ev.both(f"producer_id = {producer}", "sequence = 'repeat'")
+        found += ev.finding(tables, "batches_sent_again", ev.LOW, text, "producers", condition)
     return found
 
 
-def tiny_batches(tables: Tables) -> list[Finding]:
+def tiny_batches(tables: ev.Tables) -> list[ev.Finding]:
     """Producers that send each record alone, again and again: a request, an append and a fetch for each."""
-    producers, known = get(tables, "producers"), {one.producer: one for one in started(tables)}
+    producers, known = ev.get(tables, "producers"), {one.producer: one for one in started(tables)}
     groups, sizes = (
         group(producers, ["producer_id"]),
         ints(producers, "last_sequence") - ints(producers, "base_sequence") + 1,
@@ -79,14 +65,14 @@ def tiny_batches(tables: Tables) -> list[Finding]:
             continue
         producer = groups.keys["producer_id"][code].as_py()
         one = known.get(producer)
-        client = who(one.client) if one is not None else "a producer"
+        client = ev.who(one.client) if one is not None else "a producer"
         text = (
-            f"{client} (producer {producer}) sent {many(len(mine), 'batch', 'batches')} of "
-            f"{many(int(records), 'record')} (median) in {duration(seconds * 1000)}, "
+            f"{client} (producer {producer}) sent {ev.many(len(mine), 'batch', 'batches')} of "
+            f"{ev.many(int(records), 'record')} (median) in {ev.duration(seconds * 1000)}, "
             f"{len(mine) / seconds:.0f} a second: each costs a request."
         )
-        found += finding(
-            tables, "tiny_batches", LOW, text, "producers", f"producer_id = {producer}",
+        found += ev.finding(
+            tables, "tiny_batches", ev.LOW, text, "producers", f"producer_id = {producer}",
             client_id=one.client if one is not None else None,
         )  # fmt: skip
     return found
@@ -109,16 +95,16 @@ def may_repeat(exchanges: pa.Table) -> pa.ChunkedArray:
     return pc.and_(pc.equal(exchanges["api_key"], PRODUCE), among_first(exchanges))
 
 
-def written_twice(tables: Tables) -> list[Finding]:
+def written_twice(tables: ev.Tables) -> list[ev.Finding]:
     """Batches that a client sent again after it had given them up, and that the broker cannot know for the same."""
-    exchanges = get(tables, "exchanges")
+    exchanges = ev.get(tables, "exchanges")
     produced = ints(exchanges, "api_key", -1) == PRODUCE
-    written = produced & equal(exchanges, "status", "ok")
+    written = produced & ev.equal(exchanges, "status", "ok")
     late = written & (ints(exchanges, "abandoned", 0) > 0)  # an error that came late says that it was not written
-    given_up = late | (produced & equal(exchanges, "status", "unanswered"))
+    given_up = late | (produced & ev.equal(exchanges, "status", "unanswered"))
     if not given_up.any():
         return []
-    batches = get(tables, "record_batches")
+    batches = ev.get(tables, "record_batches")
     batches = batches.filter(pc.and_(without_id(batches), pc.is_valid(batches["first_timestamp"])))
     again = written & may_repeat(exchanges).fill_null(False).to_numpy()
     after = _sent(exchanges, again, batches)
@@ -136,10 +122,10 @@ def written_twice(tables: Tables) -> list[Finding]:
         rows = ones.take(pa.array(mine[:MOST_AGAIN]))
         count, twice = rows.num_rows, int(pc.sum(rows["twice"]).as_py())
         records, topics = rows["records"], sorted(set(rows["topic"].to_pylist()))
-        how_many = f" ({many(pc.sum(records).as_py(), 'record')})" if pc.min(records).as_py() >= 0 else ""
+        how_many = f" ({ev.many(pc.sum(records).as_py(), 'record')})" if pc.min(records).as_py() >= 0 else ""
         text = (
-            f"{who(client)} sent {'at least ' if len(mine) > MOST_AGAIN else ''}{many(count, 'batch', 'batches')}"
-            f"{how_many} of {listed(topics)} to broker {broker} that it had sent on another connection before and "
+            f"{ev.who(client)} sent {'at least ' if len(mine) > MOST_AGAIN else ''}{ev.many(count, 'batch', 'batches')}"
+            f"{how_many} of {ev.listed(topics)} to broker {broker} that it had sent on another connection before and "
             f"given up: "
         )
         if twice:
@@ -147,10 +133,10 @@ def written_twice(tables: Tables) -> list[Finding]:
             text += f"; of {count - twice:,} no answer tells." if twice < count else "."
         else:
             text += "they are written twice where the broker had written them."
-        condition = both(among("exchange_id", sorted(set(rows["exchange"].to_pylist()))),
-                         among("crc", sorted(set(rows["crc"].to_pylist()))))  # fmt: skip
-        found += finding(
-            tables, "batches_written_twice", MEDIUM if twice else LOW, text, "record_batches", condition,
+        condition = ev.both(ev.among("exchange_id", sorted(set(rows["exchange"].to_pylist()))),
+                         ev.among("crc", sorted(set(rows["crc"].to_pylist()))))  # fmt: skip
+        found += ev.finding(
+            tables, "batches_written_twice", ev.MEDIUM if twice else ev.LOW, text, "record_batches", condition,
             client_id=client, broker=broker, topic=topics[0] if len(topics) == 1 else None,
             first_at=pc.min(rows["first_sent"]).as_py(), last_at=pc.max(rows["end"]).as_py(),
         )  # fmt: skip

@@ -5,21 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from kdissect.analysis.findings.evidence import (
-    HIGH,
-    INFO,
-    LOW,
-    MEDIUM,
-    Finding,
-    Tables,
-    both,
-    equals,
-    finding,
-    get,
-    listed,
-    many,
-    who,
-)
+from kdissect.analysis.findings import evidence as ev
 from kdissect.analysis.grouping import group
 from kdissect.analysis.sessions.session_rules import DEFAULT_SLOTS, SHARDS
 from kdissect.analysis.sessions.slots import evictors, slot_demand
@@ -49,9 +35,9 @@ def of_outcome(fetches: pa.Table, outcome: str) -> Flags:
     return flags
 
 
-def reuse(tables: Tables) -> list[Finding]:
+def reuse(tables: ev.Tables) -> list[ev.Finding]:
     """Clients that never reuse sessions, and clients that open them faster than they close them."""
-    fetches = get(tables, "fetches")
+    fetches = ev.get(tables, "fetches")
     created = of_outcome(fetches, "created")
     kinds = Coder()
     kind = kinds.column(fetches, "request_kind")
@@ -65,40 +51,40 @@ def reuse(tables: Tables) -> list[Finding]:
     found = []
     for code in np.argsort(-opened, kind="stable").tolist():
         client, broker = groups.keys["client_id"][code].as_py(), groups.keys["broker"][code].as_py()
-        condition = both(equals("client_id", client), equals("broker", broker), "session_outcome = 'created'")
+        condition = ev.both(ev.equals("client_id", client), ev.equals("broker", broker), "session_outcome = 'created'")
         whose = {"client_id": client, "broker": broker}
         left = int(opened[code] - over[code])
         if left >= NEVER_REUSED and not again[code]:
             text = (
-                f"{who(client)} never reuses its fetch sessions: it opened {many(int(opened[code]), 'session')} on "
-                f"broker {broker}, sent no incremental fetch and closed or replaced {over[code]:,}. Each that is left "
-                f"takes a slot that others may lose."
+                f"{ev.who(client)} never reuses its fetch sessions: it opened {ev.many(int(opened[code]), 'session')} "
+                f"on broker {broker}, sent no incremental fetch and closed or replaced {over[code]:,}. Each that is "
+                f"left takes a slot that others may lose."
             )
-            found += finding(tables, "sessions_never_reused", MEDIUM, text, "fetches", condition, **whose)
+            found += ev.finding(tables, "sessions_never_reused", ev.MEDIUM, text, "fetches", condition, **whose)
         elif left >= LEFT_OPEN and left >= LEFT_OPEN_SHARE * opened[code]:
             text = (
-                f"{who(client)} opens fetch sessions faster than it closes them: {many(int(opened[code]), 'session')} "
-                f"opened on broker {broker}, {over[code]:,} closed or replaced."
+                f"{ev.who(client)} opens fetch sessions faster than it closes them: "
+                f"{ev.many(int(opened[code]), 'session')} opened on broker {broker}, {over[code]:,} closed or replaced."
             )
-            found += finding(tables, "sessions_left_open", LOW, text, "fetches", condition, **whose)
+            found += ev.finding(tables, "sessions_left_open", ev.LOW, text, "fetches", condition, **whose)
     return found
 
 
-def evictions(tables: Tables) -> list[Finding]:
+def evictions(tables: ev.Tables) -> list[ev.Finding]:
     """Ranking of evictors."""
-    ranked = evictors(get(tables, "fetches")).to_pylist()
+    ranked = evictors(ev.get(tables, "fetches")).to_pylist()
     found = []
     for place, row in enumerate([row for row in ranked if row["evictions"] >= EVICTIONS][:NAMED_EVICTORS], start=1):
         text = (
-            f"{who(row['client_id'])} is number {place} among those whose new sessions push out others': its "
-            f"{many(row['sessions_created'], 'session')} on broker {row['broker']} account for about "
-            f"{row['evictions']:,.0f} of {many(row['victims'], 'session')} that other clients lost there."
+            f"{ev.who(row['client_id'])} is number {place} among those whose new sessions push out others': its "
+            f"{ev.many(row['sessions_created'], 'session')} on broker {row['broker']} account for about "
+            f"{row['evictions']:,.0f} of {ev.many(row['victims'], 'session')} that other clients lost there."
         )
-        condition = both(
-            equals("client_id", row["client_id"]), equals("broker", row["broker"]), "session_outcome = 'created'"
+        condition = ev.both(
+            ev.equals("client_id", row["client_id"]), ev.equals("broker", row["broker"]), "session_outcome = 'created'"
         )
-        severity = HIGH if row["share"] >= LEFT_OPEN_SHARE else MEDIUM
-        found += finding(
+        severity = ev.HIGH if row["share"] >= LEFT_OPEN_SHARE else ev.MEDIUM
+        found += ev.finding(
             tables,
             "session_evictor",
             severity,
@@ -108,21 +94,23 @@ def evictions(tables: Tables) -> list[Finding]:
             client_id=row["client_id"],
             broker=row["broker"],
         )
-    fetches = get(tables, "fetches")
+    fetches = ev.get(tables, "fetches")
     lost = of_outcome(fetches, "evicted_or_unknown")
     groups = group(fetches, ["broker"])
     for code in np.flatnonzero(groups.count(lost)).tolist():
         broker = groups.keys["broker"][code].as_py()
         count = int(groups.count(lost)[code])
-        text = f"Broker {broker} said {many(count, 'time')} that it does not know a client's fetch session (any more)."
-        condition = both(equals("broker", broker), "session_outcome = 'evicted_or_unknown'")
-        found += finding(tables, "sessions_lost", LOW, text, "fetches", condition, broker=broker)
+        text = (
+            f"Broker {broker} said {ev.many(count, 'time')} that it does not know a client's fetch session (any more)."
+        )
+        condition = ev.both(ev.equals("broker", broker), "session_outcome = 'evicted_or_unknown'")
+        found += ev.finding(tables, "sessions_lost", ev.LOW, text, "fetches", condition, broker=broker)
     return found
 
 
-def refusals(tables: Tables) -> list[Finding]:
+def refusals(tables: ev.Tables) -> list[ev.Finding]:
     """Brokers that answer requests for a session without one."""
-    fetches = get(tables, "fetches")
+    fetches = ev.get(tables, "fetches")
     refused = of_outcome(fetches, "refused")
     groups = group(fetches, ["broker"])
     found = []
@@ -131,18 +119,18 @@ def refusals(tables: Tables) -> list[Finding]:
             continue
         broker = groups.keys["broker"][code].as_py()
         text = (
-            f"Broker {broker} answered {many(count, 'request')} for a fetch session without one: its cache has no "
+            f"Broker {broker} answered {ev.many(count, 'request')} for a fetch session without one: its cache has no "
             f"slots for sessions, or all were taken by sessions it may not evict yet. Such fetches name every "
             f"partition each time."
         )
-        condition = both(equals("broker", broker), "session_outcome = 'refused'")
-        found += finding(tables, "sessions_refused", LOW, text, "fetches", condition, broker=broker)
+        condition = ev.both(ev.equals("broker", broker), "session_outcome = 'refused'")
+        found += ev.finding(tables, "sessions_refused", ev.LOW, text, "fetches", condition, broker=broker)
     return found
 
 
-def demand(tables: Tables) -> list[Finding]:
+def demand(tables: ev.Tables) -> list[ev.Finding]:
     """Session slots needed per broker, and per shard, against what Kafka ships."""
-    sessions = get(tables, "fetch_sessions")
+    sessions = ev.get(tables, "fetch_sessions")
     found = []
     for by, slots, what in ((("broker",), DEFAULT_SLOTS, ""), (("broker", "shard"), DEFAULT_SLOTS // SHARDS, " shard")):
         by_shard = "shard" in by
@@ -158,17 +146,17 @@ def demand(tables: Tables) -> list[Finding]:
                 f"Up to {most[code]:,} fetch sessions were alive at once on {place}; Kafka's default is {slots:,} "
                 f"slots a {what.strip() or 'broker'} (max.incremental.fetch.session.cache.slots)."
             )
-            condition = both(*(equals(name, value) for name, value in values.items()))
-            severity = HIGH if most[code] > slots else MEDIUM
-            found += finding(
+            condition = ev.both(*(ev.equals(name, value) for name, value in values.items()))
+            severity = ev.HIGH if most[code] > slots else ev.MEDIUM
+            found += ev.finding(
                 tables, "session_slots", severity, text, "fetch_sessions", condition, broker=values["broker"]
             )
     return found
 
 
-def epoch_errors(tables: Tables) -> list[Finding]:
+def epoch_errors(tables: ev.Tables) -> list[ev.Finding]:
     """Epoch errors, and how many of them follow a reconnect."""
-    fetches = get(tables, "fetches")
+    fetches = ev.get(tables, "fetches")
     wrong = of_outcome(fetches, "epoch_error")
     if not wrong.any():
         return []
@@ -183,27 +171,28 @@ def epoch_errors(tables: Tables) -> list[Finding]:
     groups = group(fetches, ["client_id"])
     all_wrong, after = groups.count(wrong), int(groups.count(wrong & moved).sum())
     clients = [groups.keys["client_id"][code].as_py() for code in np.flatnonzero(all_wrong).tolist()]
-    text = f"{listed([who(name) for name in clients])} used a wrong session epoch {many(int(wrong.sum()), 'time')}"
+    names = ev.listed([ev.who(name) for name in clients])
+    text = f"{names} used a wrong session epoch {ev.many(int(wrong.sum()), 'time')}"
     if after:
         text += f", {after:,} of them right after a reconnect (a session goes on where it was)"
     whose = {"client_id": clients[0]} if len(clients) == 1 else {}
-    severity = MEDIUM if after else LOW
-    return finding(
+    severity = ev.MEDIUM if after else ev.LOW
+    return ev.finding(
         tables, "session_epoch_errors", severity, text + ".", "fetches", "session_outcome = 'epoch_error'", **whose
     )
 
 
-def savings(tables: Tables) -> list[Finding]:
+def savings(tables: ev.Tables) -> list[ev.Finding]:
     """What sessions saved."""
-    sessions = get(tables, "fetch_sessions")
+    sessions = ev.get(tables, "fetch_sessions")
     saved = int(ints(sessions, "full_request_bytes_avoided", 0).sum())
     if saved <= 0:
         return []
     text = (
-        f"{many(sessions.num_rows, 'fetch session')} saved clients from sending {saved:,} bytes of requests, "
+        f"{ev.many(sessions.num_rows, 'fetch session')} saved clients from sending {saved:,} bytes of requests, "
         f"beside {int(ints(sessions, 'request_bytes', 0).sum()):,} that were sent."
     )
-    return finding(tables, "session_savings", INFO, text, "fetch_sessions", "full_request_bytes_avoided > 0")
+    return ev.finding(tables, "session_savings", ev.INFO, text, "fetch_sessions", "full_request_bytes_avoided > 0")
 
 
 FINDERS = (reuse, evictions, refusals, demand, epoch_errors, savings)

@@ -8,23 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from kdissect.analysis.exchange_keys import exchange_keys, locate
-from kdissect.analysis.findings.evidence import (
-    HIGH,
-    MEDIUM,
-    Finding,
-    Tables,
-    both,
-    clock,
-    duration,
-    equal,
-    equals,
-    finding,
-    get,
-    listed,
-    many,
-    times_over,
-    who,
-)
+from kdissect.analysis.findings import evidence as ev
 from kdissect.analysis.grouping import group
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, ints, times
 
@@ -53,9 +37,9 @@ class Started(NamedTuple):
     timeout_ms: int
 
 
-def started(tables: Tables) -> list[Started]:
+def started(tables: ev.Tables) -> list[Started]:
     """Producers as they registered, in order of time."""
-    ids, exchanges = get(tables, "producer_ids"), get(tables, "exchanges")
+    ids, exchanges = ev.get(tables, "producer_ids"), ev.get(tables, "exchanges")
     if not ids.num_rows or not exchanges.num_rows:
         return []
     place = locate(exchange_keys(ids["exchange_id"]), exchange_keys(exchanges["exchange_id"]))
@@ -73,10 +57,10 @@ def started(tables: Tables) -> list[Started]:
     return sorted(found, key=lambda one: one.at)
 
 
-def fencing(tables: Tables) -> list[Finding]:
+def fencing(tables: ev.Tables) -> list[ev.Finding]:
     """Producers whose epoch is out of date: another instance took their transactional id, or the coordinator raised it
     when their transaction timed out. Which of the two is said where the capture shows it."""
-    exchanges = get(tables, "exchanges")
+    exchanges = ev.get(tables, "exchanges")
     fenced = np.isin(ints(exchanges, "error_code", 0), list(FENCED.values()))
     if not fenced.any():
         return _outdated(tables)
@@ -87,31 +71,32 @@ def fencing(tables: Tables) -> list[Finding]:
     found = []
     clients = np.flatnonzero(groups.count(fenced)).tolist()
     if len(clients) > MOST_CLIENTS:
-        names = listed(groups.keys["client_id"].take(pa.array(clients)).to_pylist())
+        names = ev.listed(groups.keys["client_id"].take(pa.array(clients)).to_pylist())
         text = (
-            f"{many(len(clients), 'client')} ({names}) were told {times_over(int(fenced.sum()))} that their producer "
-            f"epoch is out of date: others took their transactional ids, or the coordinator gave up their transactions."
+            f"{ev.many(len(clients), 'client')} ({names}) were told {ev.times_over(int(fenced.sum()))} that their "
+            f"producer epoch is out of date: others took their transactional ids, or the coordinator gave up their "
+            f"transactions."
         )
-        return finding(tables, "producer_fenced", HIGH, text, "exchanges", f"error_code in ({codes})") + _outdated(
-            tables
-        )
+        return ev.finding(
+            tables, "producer_fenced", ev.HIGH, text, "exchanges", f"error_code in ({codes})"
+        ) + _outdated(tables)
     for code in clients:
         client = groups.keys["client_id"][code].as_py()
         mine = np.flatnonzero(fenced & (groups.code == code))
         first = int(mine[np.argmin(at[mine])])
         kind, reason, transactional_id = _why(tables, client, int(at[first]), known)
-        text = f"{who(client)} was told {times_over(len(mine))} that its producer epoch is out of date: {reason}"
-        condition = both(equals("client_id", client), f"error_code in ({codes})")
-        found += finding(
-            tables, kind, HIGH, text, "exchanges", condition, client_id=client, transactional_id=transactional_id
+        text = f"{ev.who(client)} was told {ev.times_over(len(mine))} that its producer epoch is out of date: {reason}"
+        condition = ev.both(ev.equals("client_id", client), f"error_code in ({codes})")
+        found += ev.finding(
+            tables, kind, ev.HIGH, text, "exchanges", condition, client_id=client, transactional_id=transactional_id
         )
     return found + _outdated(tables)
 
 
-def late_ends(tables: Tables) -> list[Finding]:
+def late_ends(tables: ev.Tables) -> list[ev.Finding]:
     """Transactions that the coordinator had given up when their producer came to end them: EndTxn is refused as of no
     open transaction where the producer knows no newer epoch."""
-    exchanges = get(tables, "exchanges")
+    exchanges = ev.get(tables, "exchanges")
     late = (ints(exchanges, "api_key") == END_TXN) & (ints(exchanges, "error_code", 0) == INVALID_TXN_STATE)
     if not late.any():
         return []
@@ -124,15 +109,15 @@ def late_ends(tables: Tables) -> list[Finding]:
         kind, reason, transactional_id = _why(tables, client, int(at[mine].min()), known)
         if kind != "transaction_timed_out":
             continue  # the error itself is told
-        text = f"{who(client)} was told {times_over(len(mine))} that its transaction is open no more: {reason}"
-        condition = both(equals("client_id", client), f"api = 'EndTxn' and error_code = {INVALID_TXN_STATE}")
-        found += finding(
-            tables, kind, HIGH, text, "exchanges", condition, client_id=client, transactional_id=transactional_id
+        text = f"{ev.who(client)} was told {ev.times_over(len(mine))} that its transaction is open no more: {reason}"
+        condition = ev.both(ev.equals("client_id", client), f"api = 'EndTxn' and error_code = {INVALID_TXN_STATE}")
+        found += ev.finding(
+            tables, kind, ev.HIGH, text, "exchanges", condition, client_id=client, transactional_id=transactional_id
         )
     return found
 
 
-def _why(tables: Tables, client: str | None, when: int, known: list[Started]) -> tuple[str, str, str | None]:
+def _why(tables: ev.Tables, client: str | None, when: int, known: list[Started]) -> tuple[str, str, str | None]:
     """(kind, the rest of the sentence, transactional id) for a client that was fenced then."""
     own = [one for one in known if one.client == client and one.at < when and one.transactional_id is not None]
     names = {one.transactional_id for one in own}
@@ -146,48 +131,48 @@ def _why(tables: Tables, client: str | None, when: int, known: list[Started]) ->
     same = [one for one in known if one.transactional_id == name and one.at < when]
     twin = same[-1]
     if len({one.connection for one in same}) > 1 or twin.client != client:
-        by = "another instance of it" if twin.client == client else who(twin.client)
-        return "producer_fenced", f"{by} took its transactional id {name} at {clock(twin.at)}.", name
+        by = "another instance of it" if twin.client == client else ev.who(twin.client)
+        return "producer_fenced", f"{by} took its transactional id {name} at {ev.clock(twin.at)}.", name
     timeout = own[-1].timeout_ms
     silent = _silent(tables, own[-1].producer, when)
     if silent is not None and silent >= timeout:
         reason = (
-            f"no other producer took its transactional id {name}, and it wrote nothing for {duration(silent)} while "
-            f"its transaction.timeout.ms is {duration(timeout)}, after which the coordinator aborts."
+            f"no other producer took its transactional id {name}, and it wrote nothing for {ev.duration(silent)} while "
+            f"its transaction.timeout.ms is {ev.duration(timeout)}, after which the coordinator aborts."
         )
         return "transaction_timed_out", reason, name
     reason = f"no other producer of its transactional id {name} was seen; the coordinator may have aborted."
     return "producer_fenced", reason, name
 
 
-def _silent(tables: Tables, producer: int, when: int) -> float | None:
+def _silent(tables: ev.Tables, producer: int, when: int) -> float | None:
     """Milliseconds from the last batch of a producer before an instant until then."""
-    producers = get(tables, "producers")
+    producers = ev.get(tables, "producers")
     at = times(producers, "sent_at")
     at = at[(ints(producers, "producer_id") == producer) & (at < when)]
     return (when - int(at.max())) / MILLI if len(at) else None
 
 
-def _outdated(tables: Tables) -> list[Finding]:
+def _outdated(tables: ev.Tables) -> list[ev.Finding]:
     """Producers that went on with an epoch which a newer instance had raised."""
-    producers = get(tables, "producers")
-    fenced, groups = equal(producers, "sequence", "fenced"), group(producers, ["producer_id"])
+    producers = ev.get(tables, "producers")
+    fenced, groups = ev.equal(producers, "sequence", "fenced"), group(producers, ["producer_id"])
     counts = groups.count(fenced)
     found = []
     for code in np.flatnonzero(counts).tolist():
         producer = groups.keys["producer_id"][code].as_py()
         text = (
-            f"Producer {producer} sent {many(int(counts[code]), 'batch', 'batches')} with an epoch older than one that "
-            f"was used before: two instances write with the same transactional id."
+            f"Producer {producer} sent {ev.many(int(counts[code]), 'batch', 'batches')} with an epoch older than one "
+            f"that was used before: two instances write with the same transactional id."
         )
-        condition = both(f"producer_id = {producer}", "sequence = 'fenced'")
-        found += finding(tables, "outdated_producer_epoch", HIGH, text, "producers", condition)
+        condition = ev.both(f"producer_id = {producer}", "sequence = 'fenced'")
+        found += ev.finding(tables, "outdated_producer_epoch", ev.HIGH, text, "producers", condition)
     return found
 
 
-def fetched_at(tables: Tables, partitions: pa.Table) -> tuple[Int64s, Int64s]:
+def fetched_at(tables: ev.Tables, partitions: pa.Table) -> tuple[Int64s, Int64s]:
     """Row of `fetches` of each row of `fetch_partitions`, -1 for none, and the response's first instant."""
-    fetches = get(tables, "fetches")
+    fetches = ev.get(tables, "fetches")
     if not partitions.num_rows or not fetches.num_rows:
         return np.full(partitions.num_rows, -1, np.int64), np.full(partitions.num_rows, NULL_TIME, np.int64)
     at = locate(exchange_keys(partitions["exchange_id"]), exchange_keys(fetches["exchange_id"]))
@@ -195,14 +180,14 @@ def fetched_at(tables: Tables, partitions: pa.Table) -> tuple[Int64s, Int64s]:
     return at, answered[at]
 
 
-def held_back(tables: Tables) -> list[Finding]:
+def held_back(tables: ev.Tables) -> list[ev.Finding]:
     """read_committed consumers behind an open transaction.
 
     A stable offset that moves does not by itself bring a partition into an incremental answer, so a partition that is
     held back is told once and then stays silent: it counts as held back until the next answer that tells another
     offset, or until the last fetch of the capture.
     """
-    partitions, fetches = get(tables, "fetch_partitions"), get(tables, "fetches")
+    partitions, fetches = ev.get(tables, "fetch_partitions"), ev.get(tables, "fetches")
     stable, high = ints(partitions, "last_stable_offset"), ints(partitions, "high_watermark")
     at, when = fetched_at(tables, partitions)
     committed = np.append(ints(fetches, "isolation_level", 0) == 1, False)[at]
@@ -235,14 +220,14 @@ def held_back(tables: Tables) -> list[Finding]:
         writer, client, name = _writer(tables, topic, partition, where)
         text = (
             f"read_committed consumers of partition {partition} of topic {topic} were held back at offset {where:,} "
-            f"for {duration(length)} (from {clock(since)} on{whole}) by an open transaction{writer}."
+            f"for {ev.duration(length)} (from {ev.clock(since)} on{whole}) by an open transaction{writer}."
         )
-        condition = both(
-            equals("topic", topic), equals("partition", partition), f"last_stable_offset = {where}",
+        condition = ev.both(
+            ev.equals("topic", topic), ev.equals("partition", partition), f"last_stable_offset = {where}",
             "last_stable_offset < high_watermark",
         )  # fmt: skip
-        found += finding(
-            tables, "held_back_by_transaction", MEDIUM, text, "fetch_partitions", condition, topic=topic,
+        found += ev.finding(
+            tables, "held_back_by_transaction", ev.MEDIUM, text, "fetch_partitions", condition, topic=topic,
             partition=partition, client_id=client, transactional_id=name, first_at=since,
             last_at=since + int(length * MILLI),
         )  # fmt: skip
@@ -250,14 +235,14 @@ def held_back(tables: Tables) -> list[Finding]:
 
 
 def _writer(
-    tables: Tables, topic: str | None, partition: int | None, offset: int
+    tables: ev.Tables, topic: str | None, partition: int | None, offset: int
 ) -> tuple[str, str | None, str | None]:
     """Who wrote the transactional batch at the last stable offset, where somebody fetched it: words, the client and the
     transactional id.
 
     Only brokers number offsets and write their leader epoch: batches in Produce requests have neither.
     """
-    batches = get(tables, "record_batches")
+    batches = ev.get(tables, "record_batches")
     same = (
         (ints(batches, "partition") == partition)
         & (ints(batches, "base_offset") <= offset)
@@ -272,7 +257,7 @@ def _writer(
             known = [one for one in started(tables) if one.producer == producer and one.transactional_id]
             if known:
                 client, name = known[0].client, known[0].transactional_id
-                return f" of {who(client)} (transactional id {name}, producer {producer})", client, name
+                return f" of {ev.who(client)} (transactional id {name}, producer {producer})", client, name
             return f" of producer {producer}", None, None
     return "", None, None
 

@@ -10,19 +10,8 @@ import pyarrow as pa
 
 from kdissect.arrays.dictionaries import coded
 from kdissect.kafka.recordsets import record_kernels
+from kdissect.kafka.recordsets import record_kernels as rk
 from kdissect.kafka.recordsets.batch_layout import CONTROL_TYPES, NULL
-from kdissect.kafka.recordsets.record_kernels import (
-    O_BATCH,
-    O_CONTROL,
-    O_HEADERS,
-    O_HEADERS_AT,
-    O_KEY_AT,
-    O_KEY_BYTES,
-    O_OFFSET,
-    O_TIME,
-    O_VALUE_AT,
-    O_VALUE_BYTES,
-)
 
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -53,29 +42,31 @@ def chunk(s: Bytes, out: Int64s, owner: Int64s, reveal: bool) -> Iterator[pa.Rec
     """Record batches of the columns of `out` [width, n]; positions in it are positions in `s`."""
     count = out.shape[1]
     if reveal and count > 1:
-        held = np.where(out[O_VALUE_AT] < 0, 0, np.maximum(out[O_KEY_BYTES], 0) + np.maximum(out[O_VALUE_BYTES], 0))
+        held = np.where(
+            out[rk.O_VALUE_AT] < 0, 0, np.maximum(out[rk.O_KEY_BYTES], 0) + np.maximum(out[rk.O_VALUE_BYTES], 0)
+        )
         if int(held.sum()) + _header_span(out, s) > LARGEST:
             yield from chunk(s, np.ascontiguousarray(out[:, : count // 2]), owner, reveal)
             yield from chunk(s, np.ascontiguousarray(out[:, count // 2 :]), owner, reveal)
             return
     columns = [
-        pa.array(owner[out[O_BATCH]]),
-        pa.array(out[O_BATCH]),
-        pa.array(out[O_OFFSET]),
-        _optional(out[O_TIME], NULL).cast(SCHEMA.field("timestamp").type),
-        _optional(out[O_KEY_BYTES], -1),
-        _optional(out[O_VALUE_BYTES], -1),
+        pa.array(owner[out[rk.O_BATCH]]),
+        pa.array(out[rk.O_BATCH]),
+        pa.array(out[rk.O_OFFSET]),
+        _optional(out[rk.O_TIME], NULL).cast(SCHEMA.field("timestamp").type),
+        _optional(out[rk.O_KEY_BYTES], -1),
+        _optional(out[rk.O_VALUE_BYTES], -1),
         _headers(s, out) if reveal else pa.nulls(count, SCHEMA.field("headers").type),
-        _binary(s, out[O_KEY_AT], out[O_KEY_BYTES]) if reveal else pa.nulls(count, pa.binary()),
-        _binary(s, out[O_VALUE_AT], out[O_VALUE_BYTES]) if reveal else pa.nulls(count, pa.binary()),
-        _controls(out[O_CONTROL]),
+        _binary(s, out[rk.O_KEY_AT], out[rk.O_KEY_BYTES]) if reveal else pa.nulls(count, pa.binary()),
+        _binary(s, out[rk.O_VALUE_AT], out[rk.O_VALUE_BYTES]) if reveal else pa.nulls(count, pa.binary()),
+        _controls(out[rk.O_CONTROL]),
     ]
     yield pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 
 
 def _header_span(out: Int64s, s: Bytes) -> int:
     """A bound on the bytes of all headers: records do not overlap, so they cannot hold more than lies between."""
-    return int(out[O_HEADERS_AT].max() - out[O_HEADERS_AT].min()) if (out[O_HEADERS] > 0).any() else 0
+    return int(out[rk.O_HEADERS_AT].max() - out[rk.O_HEADERS_AT].min()) if (out[rk.O_HEADERS] > 0).any() else 0
 
 
 def _optional(values: Int64s, null: int) -> pa.Array:
@@ -108,16 +99,16 @@ def _text(array: pa.Array) -> pa.Array:
 
 def _headers(s: Bytes, out: Int64s) -> pa.Array:
     """Headers of each record, null where the format has none (magic 0 and 1)."""
-    count = np.maximum(out[O_HEADERS], 0)
+    count = np.maximum(out[rk.O_HEADERS], 0)
     total = int(count.sum())
     places = np.empty((4, total), np.int64)
-    record_kernels.header_places(s, out[O_HEADERS_AT], count, places)
+    record_kernels.header_places(s, out[rk.O_HEADERS_AT], count, places)
     pairs = pa.StructArray.from_arrays(
         [_text(_binary(s, places[0], places[1])), _binary(s, places[2], places[3])], fields=list(HEADER)
     )
     offsets = np.zeros(len(count) + 1, np.int32)
     np.cumsum(count, out=offsets[1:])
-    absent = out[O_HEADERS] < 0
+    absent = out[rk.O_HEADERS] < 0
     return pa.ListArray.from_arrays(
         pa.array(offsets), pairs, type=SCHEMA.field("headers").type, mask=pa.array(absent) if absent.any() else None
     )

@@ -14,47 +14,21 @@ stop in front of it otherwise; the caller makes room and calls again.
 
 from __future__ import annotations
 
+from kdissect.kafka.streams import state as st
 from kdissect.kafka.streams.framing import complete, drop_nodes, feed, forget_frame, gap
 from kdissect.kafka.streams.pairing import pop_request, release_held, requests_acknowledged, without_response
 from kdissect.kafka.streams.repeats import compare
 from kdissect.kafka.streams.resync import lost_for_good, settle, tell_sides
 from kdissect.kafka.streams.sealing import seal_row
-from kdissect.kafka.streams.state import (
-    E_BASE,
-    E_ROWS,
-    EXCHANGE_WIDTH,
-    MARGIN,
-    P_ROWS,
-    S_ROWS,
-    X_BASE,
-    X_ROWS,
-    Frame,
-    damage,
-    exchange_at,
-    problem,
-)
+from kdissect.kafka.streams.state import Frame, damage, exchange_at, problem
 from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.structs import Bytes, Int, Words
 from kdissect.net.segment import ACK_FLAG, FIN, FLOW, RST, SYN, Segment, segment_at
 from kdissect.problems import Kind
 from kdissect.schema.vm import SKIM, Skim  # noqa: F401  (SKIM is named in a signature)
+from kdissect.tcp import layout as tl
 from kdissect.tcp.assembly import SETTLE_PACKETS, arrive, duplicate, give_node, hole, opposite, ready, unwrap
-from kdissect.tcp.layout import (
-    CONNECTION_WIDTH,
-    CONTROL,
-    HOLE,
-    NULL,
-    OUT,
-    Connection,
-    Direction,
-    End,
-    Final,
-    Mode,
-    connection_at,
-    control_at,
-    node_at,
-    outgoing_at,
-)
+from kdissect.tcp.layout import Connection, Direction, End, Final, Mode, connection_at, control_at, node_at, outgoing_at
 
 LINGER_NS = 60 * 1_000_000_000
 """Late packets still belong to a connection that ended this long ago: TIME-WAIT as Linux has it (TCP_TIMEWAIT_LEN),
@@ -69,27 +43,27 @@ PACKETS, FINISHING, PLAINTEXT = 0, 1, 2
 @part
 def roomy(M: Words) -> bool:
     """Whether everything that the next step can produce fits."""
-    control = control_at(M, CONTROL)
+    control = control_at(M, tl.CONTROL)
     return (
-        control.out + MARGIN <= X_ROWS
-        and control.problems + MARGIN <= P_ROWS
-        and control.requests_left >= MARGIN
+        control.out + st.MARGIN <= st.X_ROWS
+        and control.problems + st.MARGIN <= st.P_ROWS
+        and control.requests_left >= st.MARGIN
         and control.nodes_left >= NODE_MARGIN
         and control.connections_left >= 2
-        and control.ended + 2 <= E_ROWS
-        and control.sealed + MARGIN <= S_ROWS
+        and control.ended + 2 <= st.E_ROWS
+        and control.sealed + st.MARGIN <= st.S_ROWS
     )
 
 
 @part
 def _open(M: Words, conn_of: Words, packet: Segment) -> Connection:
     """A new connection that begins with this packet."""
-    control = control_at(M, CONTROL)
+    control = control_at(M, tl.CONTROL)
     place = control.connection_free
     connection = connection_at(M, place)
     control.connection_free = connection.flow
     control.connections_left -= 1
-    for q in range(place, place + CONNECTION_WIDTH):
+    for q in range(place, place + tl.CONNECTION_WIDTH):
         M[q] = 0
     connection.flow = packet.flow >> 1
     connection.place = place
@@ -102,8 +76,8 @@ def _open(M: Words, conn_of: Words, packet: Segment) -> Connection:
     connection.request_head = -1
     connection.request_tail = -1
     connection.held_head = -1
-    connection.answered_last = NULL
-    connection.think_from = NULL
+    connection.answered_last = tl.NULL
+    connection.think_from = tl.NULL
     connection.unacked = -1
     connection.round_min = -1
     connection.round_max = -1
@@ -120,11 +94,11 @@ def _open(M: Words, conn_of: Words, packet: Segment) -> Connection:
         direction.hole_since = -1
         direction.wild = -1
         direction.lost = -1
-        direction.acked = NULL
-        direction.zero_since = NULL
-        direction.isn = NULL
-        direction.filled_at = NULL
-        direction.closed_at = NULL
+        direction.acked = tl.NULL
+        direction.zero_since = tl.NULL
+        direction.isn = tl.NULL
+        direction.filled_at = tl.NULL
+        direction.closed_at = tl.NULL
         direction.floor = -1
         direction.floor_kind = -1
         direction.candidate = -1
@@ -149,7 +123,7 @@ def _begins_anew(packet: Segment, connection: Connection) -> Int:
     ended = connection.end != End.OPEN
     if flags & SYN and flags & RST == 0:
         isn = direction.isn
-        if isn != NULL:
+        if isn != tl.NULL:
             if isn != packet.seq:
                 return End.REPLACED
         elif (ended or connection.packets > SETTLE_PACKETS) and (
@@ -188,7 +162,7 @@ def _handshake(packet: Segment, connection: Connection, direction: Direction) ->
 def _take(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection, direction: Direction) -> None:
     """What OUT says comes next in a direction, as TCP brings it."""
     if connection.sealed == 1:
-        out = outgoing_at(M, OUT)
+        out = outgoing_at(M, tl.OUT)
         seal_row(M, connection, direction, out.at, out.captured, out.wire, out.time, out.packet)
         return
     _read(M, b, A, sk, connection, direction)
@@ -197,8 +171,8 @@ def _take(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection, direct
 @part
 def _read(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection, direction: Direction) -> None:
     """What OUT says comes next in a direction; at HOLE, bytes that were never captured."""
-    out = outgoing_at(M, OUT)
-    if out.at == HOLE:
+    out = outgoing_at(M, tl.OUT)
+    if out.at == tl.HOLE:
         gap(M, b, A, connection, direction, out.wire, out.time, out.packet)
     else:
         feed(M, b, A, connection, direction, out.at, out.captured, out.wire, out.time, out.packet)
@@ -221,8 +195,8 @@ def _advance(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection, dir
             continue
         kind, where = Kind.MISSING_BYTES, direction.next - length
         problem(M, kind, connection, direction.side, connection.last, -1, where, length, -1)
-        out = outgoing_at(M, OUT)
-        out.at = HOLE
+        out = outgoing_at(M, tl.OUT)
+        out.at = tl.HOLE
         out.captured = 0
         out.wire = length
         out.time = connection.last
@@ -259,13 +233,13 @@ def _advance_both(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection
 @part
 def _unopened(M: Words, connection: Connection) -> bool:
     """Whether the host has to open sealed bytes before the connection can be finished."""
-    return connection.sealed == 1 and control_at(M, CONTROL).sealed > 0
+    return connection.sealed == 1 and control_at(M, tl.CONTROL).sealed > 0
 
 
 @part
 def finish(M: Words, b: Bytes, A: Bytes, sk: Skim, conn_of: Words, connection: Connection, reason: Int) -> bool:
     """Close a connection's books and free its row; `reason` End.OPEN: the capture ended. False when room ran out."""
-    control = control_at(M, CONTROL)
+    control = control_at(M, tl.CONTROL)
     if connection.end == End.OPEN:
         connection.end = reason
     control.final = Final.DRAINING
@@ -299,9 +273,9 @@ def finish(M: Words, b: Bytes, A: Bytes, sk: Skim, conn_of: Words, connection: C
         r = pop_request(M, connection)
     release_held(M, connection)
     control.final = Final.RUNNING
-    e = E_BASE + control.ended * CONNECTION_WIDTH
+    e = st.E_BASE + control.ended * tl.CONNECTION_WIDTH
     control.ended += 1
-    for q in range(CONNECTION_WIDTH):
+    for q in range(tl.CONNECTION_WIDTH):
         M[e + q] = M[connection.place + q]
     if conn_of[connection.flow] == connection.place:
         conn_of[connection.flow] = -1
@@ -319,7 +293,7 @@ def _packet(
     """One packet of a direction; False when room ran out behind it."""
     connection.packets += 1
     elsewhere = direction.viewpoint != packet.viewpoint
-    highest = direction.highest if direction.started > 0 else NULL
+    highest = direction.highest if direction.started > 0 else tl.NULL
     if duplicate(M, packet, connection, direction):
         connection.duplicates += 1
         compare(M, b, A, packet, connection, direction, highest)
@@ -345,7 +319,7 @@ def _packet(
 def _endings(M: Words, packet: Segment, connection: Connection, direction: Direction) -> None:
     """FIN and RST, and responses that were held long enough."""
     flags = packet.flags
-    if flags & (FIN | RST) and direction.closed_at == NULL:
+    if flags & (FIN | RST) and direction.closed_at == tl.NULL:
         direction.closed_at = packet.time
     if flags & RST:
         if connection.end == End.OPEN:
@@ -374,7 +348,7 @@ def _opened(M: Words, b: Bytes, A: Bytes, sk: Skim, packet: Segment) -> None:
     second.floor = packet.viewpoint
     first.floor_kind = (packet.flags & 0xFF) - 1
     second.floor_kind = (packet.flags >> 8) - 1
-    out = outgoing_at(M, OUT)
+    out = outgoing_at(M, tl.OUT)
     out.at = packet.at
     out.captured = packet.len
     out.wire = packet.wire
@@ -393,7 +367,7 @@ def _opened(M: Words, b: Bytes, A: Bytes, sk: Skim, packet: Segment) -> None:
 @part
 def _step(M: Words, b: Bytes, A: Bytes, sk: Skim, conn_of: Words, packet: Segment) -> bool:
     """One segment; False when room ran out, to be called again with the same one."""
-    control = control_at(M, CONTROL)
+    control = control_at(M, tl.CONTROL)
     known = conn_of[packet.flow >> 1]
     if control.phase == 1:
         connection = connection_at(M, known)
@@ -424,7 +398,7 @@ def run(M: Words, b: Bytes, A: Bytes, sk: Skim, conn_of: Words, g: Words, order:
 
     One kernel for all, because almost all of it is the same code, and compiling it takes seconds.
     """
-    control = control_at(M, CONTROL)
+    control = control_at(M, tl.CONTROL)
     i = control.resume
     while i < n:
         done = roomy(M)
@@ -462,7 +436,7 @@ def group(g: Words, n: Int, counts: Words, order: Words) -> None:
 def release_nodes(M: Words, n: Int) -> None:
     """Free the pieces of the first `n` exchanges' frames."""
     for i in range(n):
-        exchange = exchange_at(M, X_BASE + i * EXCHANGE_WIDTH)
+        exchange = exchange_at(M, st.X_BASE + i * st.EXCHANGE_WIDTH)
         _release(M, exchange.request)
         _release(M, exchange.response)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from kdissect.capture.window import EXTRA, Window
+from kdissect.kafka.streams import state as st
 from kdissect.kafka.streams.connection_kernel import (
     FINISHING,
     LINGER_NS,
@@ -26,26 +27,7 @@ from kdissect.kafka.streams.connection_kernel import (
 from kdissect.kafka.streams.half_open import ALL, SILENT, HalfOpen
 from kdissect.kafka.streams.kept_bytes import GIVE_UP, LEAVE, MOVE, keep
 from kdissect.kafka.streams.resting import Parked
-from kdissect.kafka.streams.state import (
-    E_BASE,
-    FLEXIBLE,
-    KEPT,
-    KEPT_BASE,
-    MARGIN,
-    NAME_ENDS,
-    NAME_SLOTS,
-    NAME_TABLE,
-    NAMES,
-    P_BASE,
-    S_BASE,
-    STRUCTS,
-    TABLE,
-    X_BASE,
-    Exchange,
-    Frame,
-    Request,
-    Sealed,
-)
+from kdissect.kafka.streams.state import Exchange, Frame, Request, Sealed
 from kdissect.kafka.streams.unsealing import Unsealer
 from kdissect.kernels.structs import Bytes, Records, Words, offsets, record, structs, width
 from kdissect.net.segment import FLOW, SEGMENT_COLUMNS, TIME
@@ -110,9 +92,9 @@ class Dissector:
         self.window = window
         self.programs = programs
         self.unsealer = unsealer
-        self._end = STRUCTS
-        self.M: Words = np.zeros(STRUCTS + ROOM, np.int64)
-        self.A: Bytes = np.zeros(KEPT_BASE + 1, np.uint8)
+        self._end = st.STRUCTS
+        self.M: Words = np.zeros(st.STRUCTS + ROOM, np.int64)
+        self.A: Bytes = np.zeros(st.KEPT_BASE + 1, np.uint8)
         self.conn_of: Words = np.full(1024, -1, np.int64)
         self._connections: Words = np.zeros(0, np.int64)
         self._requests: Words = np.zeros(0, np.int64)
@@ -123,9 +105,9 @@ class Dissector:
         self._now = 0
         self._names: list[str] = []
         M = self.M
-        M[FLEXIBLE : FLEXIBLE + programs.flexible.size] = programs.flexible.ravel()
-        M[TABLE : TABLE + programs.table.size] = programs.table.ravel()
-        M[NAME_TABLE : NAME_TABLE + NAME_SLOTS] = -1
+        M[st.FLEXIBLE : st.FLEXIBLE + programs.flexible.size] = programs.flexible.ravel()
+        M[st.TABLE : st.TABLE + programs.table.size] = programs.table.ravel()
+        M[st.NAME_TABLE : st.NAME_TABLE + st.NAME_SLOTS] = -1
         M[K.sealing] = unsealer is not None
         for word in (K.node_free, K.connection_free, K.request_free):
             M[word] = -1
@@ -137,9 +119,9 @@ class Dissector:
         """Addresses of `count` new free structs of `width` words at the heap's end, chained onto the free list."""
         need = self._end + count * width
         if need > len(self.M):
-            grown = np.zeros(need + (need - STRUCTS) // 4, np.int64)
-            grown[:X_BASE] = self.M[:X_BASE]
-            grown[STRUCTS : self._end] = self.M[STRUCTS : self._end]
+            grown = np.zeros(need + (need - st.STRUCTS) // 4, np.int64)
+            grown[: st.X_BASE] = self.M[: st.X_BASE]
+            grown[st.STRUCTS : self._end] = self.M[st.STRUCTS : self._end]
             self.M = grown
         M = self.M
         made = np.arange(self._end, need, width, dtype=np.int64)
@@ -158,8 +140,8 @@ class Dissector:
             made = self._structs(max(4 * NODE_MARGIN, self._nodes // 2), width(Node), K.node_free, K.nodes_left)
             self.M[made + N.at] = -3
             self._nodes += len(made)
-        while self.M[K.requests_left] < MARGIN:
-            made = self._structs(2 * MARGIN, width(Request), K.request_free, K.requests_left)
+        while self.M[K.requests_left] < st.MARGIN:
+            made = self._structs(2 * st.MARGIN, width(Request), K.request_free, K.requests_left)
             self.M[made + R.frame.head] = -1
             self.M[made + R.frame.bytes] = 0
             self._requests = np.concatenate([self._requests, made])
@@ -173,8 +155,8 @@ class Dissector:
     def client_ids(self) -> list[str]:
         """Client ids by code; one list that grows."""
         for code in range(len(self._names), int(self.M[K.client_ids])):
-            a, e = int(self.M[NAME_ENDS + code]), int(self.M[NAME_ENDS + code + 1])
-            self._names.append(self.A[NAMES + a : NAMES + e].tobytes().decode("utf-8", "replace"))
+            a, e = int(self.M[st.NAME_ENDS + code]), int(self.M[st.NAME_ENDS + code + 1])
+            self._names.append(self.A[st.NAMES + a : st.NAMES + e].tobytes().decode("utf-8", "replace"))
         return self._names
 
     def news(self) -> Records:
@@ -344,7 +326,7 @@ class Dissector:
                 self.M, self.window.data, self.A, self.programs.arrays, self.conn_of, segments, order, len(order), what,
             )  # fmt: skip
             sealed, self.M[K.sealed] = int(self.M[K.sealed]), 0
-            sealed_rows = structs(Sealed, self.M, S_BASE, sealed).copy()
+            sealed_rows = structs(Sealed, self.M, st.S_BASE, sealed).copy()
             pieces = [self._bytes(at, size) for at, size in sealed_rows[["at", "length"]].tolist()]
             yield self._harvest()
             if sealed and self.unsealer is not None:
@@ -375,8 +357,8 @@ class Dissector:
         """Bytes at a logical offset, fewer where they are gone."""
         if at < 0 or size <= 0:
             return b""
-        if at >= KEPT:
-            start = at - KEPT + KEPT_BASE
+        if at >= st.KEPT:
+            start = at - st.KEPT + st.KEPT_BASE
             return self.A[start : start + size].tobytes()
         place = self.window.locate(at, size)
         return self.window.data[place : place + size].tobytes() if place >= 0 else b""
@@ -386,18 +368,18 @@ class Dissector:
         exchanges, ended, problems = int(M[K.out]), int(M[K.ended]), int(M[K.problems])
         M[K.ended] = 0
         M[K.problems] = 0
-        finished = structs(Connection, M, E_BASE, ended).copy()
+        finished = structs(Connection, M, st.E_BASE, ended).copy()
         if ended:
             self._ended.append(finished["flow"].copy())
-        found = structs(Problem, M, P_BASE, problems).copy()
-        return Harvest(structs(Exchange, M, X_BASE, exchanges), finished, found, silent)
+        found = structs(Problem, M, st.P_BASE, problems).copy()
+        return Harvest(structs(Exchange, M, st.X_BASE, exchanges), finished, found, silent)
 
     def put(self, exchanges: Words, names: list[str]) -> Harvest:
         """A harvest of these exchanges (words of `Exchange`, int64[n, words]), whose frames lie in the window; `names`:
         client ids by code. For a dissector that follows no connections."""
         self._aim()
         self._names = names
-        self.M[X_BASE : X_BASE + exchanges.size] = exchanges.ravel()
+        self.M[st.X_BASE : st.X_BASE + exchanges.size] = exchanges.ravel()
         self.M[K.out] = len(exchanges)
         return self._harvest()
 
@@ -419,7 +401,7 @@ class Dissector:
         if low < int(after[0]) < high:
             high = int(after[0])
         extra = bool((window.slots[ring:, 1] > EXTRA).any())
-        if low == high and not extra and len(self.A) <= KEPT_BASE + 1:
+        if low == high and not extra and len(self.A) <= st.KEPT_BASE + 1:
             return
         self._keep(low, high, LEAVE if rereadable else MOVE)
 
@@ -431,13 +413,13 @@ class Dissector:
 
     def carried(self) -> dict[str, Words | Bytes]:
         """Everything that another dissector, in another process, needs to go on; to be called after `settle`."""
-        names = NAMES + int(self.M[K.client_bytes])
+        names = st.NAMES + int(self.M[K.client_bytes])
         return {
             "control": self.M[:SLOTS],
-            "known": self.M[NAME_TABLE:X_BASE],
-            "heap": self.M[STRUCTS : self._end],
-            "names": self.A[NAMES:names],
-            "kept": self.A[KEPT_BASE:],
+            "known": self.M[st.NAME_TABLE : st.X_BASE],
+            "heap": self.M[st.STRUCTS : self._end],
+            "names": self.A[st.NAMES : names],
+            "kept": self.A[st.KEPT_BASE :],
             "conn_of": self.conn_of,
             "half_open": self._half_open.carried(self.conn_of),
             "connections": self._connections,
@@ -447,18 +429,18 @@ class Dissector:
     def go_on(self, carried: Mapping[str, Words | Bytes]) -> None:
         """Go on from what another dissector carried."""
         heap, kept, names = carried["heap"], carried["kept"], carried["names"]
-        self._end = STRUCTS + len(heap)
+        self._end = st.STRUCTS + len(heap)
         grown = np.zeros(max(len(self.M), self._end + len(heap) // 4), np.int64)
-        grown[:X_BASE] = self.M[:X_BASE]
+        grown[: st.X_BASE] = self.M[: st.X_BASE]
         sealing = self.M[K.sealing]
         grown[:SLOTS] = carried["control"]
         grown[K.sealing] = sealing
-        grown[NAME_TABLE:X_BASE] = carried["known"]
-        grown[STRUCTS : self._end] = heap
+        grown[st.NAME_TABLE : st.X_BASE] = carried["known"]
+        grown[st.STRUCTS : self._end] = heap
         self.M = grown
-        self.A = np.zeros(KEPT_BASE + len(kept), np.uint8)
-        self.A[NAMES : NAMES + len(names)] = names
-        self.A[KEPT_BASE:] = kept
+        self.A = np.zeros(st.KEPT_BASE + len(kept), np.uint8)
+        self.A[st.NAMES : st.NAMES + len(names)] = names
+        self.A[st.KEPT_BASE :] = kept
         self.conn_of = carried["conn_of"].astype(np.int64)
         self._half_open.go_on(carried["half_open"].astype(np.int64), self.conn_of)
         self._connections = carried["connections"].astype(np.int64)
@@ -473,9 +455,9 @@ class Dissector:
         if size > KEPT_LIMIT:
             bulk = GIVE_UP
             size = keep(self.M, self.window.data, self.A, *places, bulk, self.A, False)
-        fresh = np.zeros(KEPT_BASE + 1 + min(size, KEPT_LIMIT), np.uint8)
-        names = NAMES + int(self.M[K.client_bytes])
-        fresh[NAMES:names] = self.A[NAMES:names]
+        fresh = np.zeros(st.KEPT_BASE + 1 + min(size, KEPT_LIMIT), np.uint8)
+        names = st.NAMES + int(self.M[K.client_bytes])
+        fresh[st.NAMES : names] = self.A[st.NAMES : names]
         if size:
             keep(self.M, self.window.data, self.A, *places, bulk, fresh, True)
         self.A = fresh

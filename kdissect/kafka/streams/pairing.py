@@ -23,21 +23,8 @@ from __future__ import annotations
 import numpy as np
 
 from kdissect.kafka.exchanges.completed import Status
+from kdissect.kafka.streams import state as st
 from kdissect.kafka.streams.state import (
-    EXCHANGE_WIDTH,
-    FLEXIBLE,
-    HEAD,
-    HEAD_BYTES,
-    KEPT,
-    KEYS,
-    MAX_NAMES,
-    NAME_BYTES,
-    NAME_ENDS,
-    NAME_SLOTS,
-    NAME_TABLE,
-    NAMES,
-    TOKEN,
-    X_BASE,
     Exchange,
     Frame,
     Request,
@@ -79,11 +66,11 @@ MAX_SKIPPED = 1024
 @part
 def _is_name(M: Words, A: Bytes, code: Int, buf: Bytes, o: Int, n: Int) -> bool:
     """Whether the client id of this code is `buf[o:o + n]`."""
-    a = M[NAME_ENDS + code]
-    if M[NAME_ENDS + code + 1] - a != n:
+    a = M[st.NAME_ENDS + code]
+    if M[st.NAME_ENDS + code + 1] - a != n:
         return False
     q = 0
-    while q < n and A[NAMES + a + q] == buf[o + q]:
+    while q < n and A[st.NAMES + a + q] == buf[o + q]:
         q += 1
     return q == n
 
@@ -97,22 +84,22 @@ def client_code(M: Words, A: Bytes, connection: Connection, buf: Bytes, o: Int, 
     h = np.int64(1469598103)
     for q in range(n):
         h = ((h ^ np.int64(buf[o + q])) * 16777619) & 0x7FFFFFFF
-    mask = NAME_SLOTS - 1
+    mask = st.NAME_SLOTS - 1
     h &= mask
-    while M[NAME_TABLE + h] >= 0:
-        code = M[NAME_TABLE + h]
+    while M[st.NAME_TABLE + h] >= 0:
+        code = M[st.NAME_TABLE + h]
         if _is_name(M, A, code, buf, o, n):
             return code
         h = (h + 1) & mask
     control = control_at(M, CONTROL)
     code = control.client_ids
     a = control.client_bytes
-    if code >= MAX_NAMES or a + n > NAME_BYTES:
+    if code >= st.MAX_NAMES or a + n > st.NAME_BYTES:
         return -1
     for q in range(n):
-        A[NAMES + a + q] = buf[o + q]
-    M[NAME_ENDS + code + 1] = a + n
-    M[NAME_TABLE + h] = code
+        A[st.NAMES + a + q] = buf[o + q]
+    M[st.NAME_ENDS + code + 1] = a + n
+    M[st.NAME_TABLE + h] = code
     control.client_ids = code + 1
     control.client_bytes = a + n
     return code
@@ -147,7 +134,7 @@ def request_body(M: Words, buf: Bytes, o: Int, e: Int, api: Int, version: Int) -
         if n > e - p:
             return -1
         p += n
-    if api < KEYS and version >= M[FLEXIBLE + 2 * api]:
+    if api < st.KEYS and version >= M[st.FLEXIBLE + 2 * api]:
         return after_tags(buf, p, e)
     return p
 
@@ -157,7 +144,7 @@ def response_body(M: Words, buf: Bytes, o: Int, e: Int, api: Int, version: Int) 
     """Offset in `buf` of the message behind a response's header, -1 unknown."""
     if e - o < 4:
         return -1
-    if api < KEYS and api != ApiKey.API_VERSIONS and version >= M[FLEXIBLE + 2 * api + 1]:
+    if api < st.KEYS and api != ApiKey.API_VERSIONS and version >= M[st.FLEXIBLE + 2 * api + 1]:
         return after_tags(buf, o + 4, e)
     return o + 4
 
@@ -187,21 +174,21 @@ def acks_of(buf: Bytes, o: Int, e: Int, version: Int) -> Int:
 def _head_place(M: Words, direction: Direction) -> Int:
     """Where the direction's current frame lies in the window, -1 when it does not lie there in one piece."""
     at = direction.at
-    return place(M, at) if 0 <= at < KEPT else -1
+    return place(M, at) if 0 <= at < st.KEPT else -1
 
 
 @part
 def frame_head(M: Words, b: Bytes, A: Bytes, direction: Direction) -> Int:
     """The first bytes of the direction's current frame at `A[HEAD:]`; how many there are."""
     if direction.at >= 0:
-        n = min(direction.length, HEAD_BYTES)
-        return n if copy_out(M, b, A, direction.at, n, A, HEAD) else 0
+        n = min(direction.length, st.HEAD_BYTES)
+        return n if copy_out(M, b, A, direction.at, n, A, st.HEAD) else 0
     w = 0
     piece = direction.head
-    while piece >= 0 and w < HEAD_BYTES:
+    while piece >= 0 and w < st.HEAD_BYTES:
         node = node_at(M, piece)
-        n = min(node.length, HEAD_BYTES - w)
-        if node.at < 0 or not copy_out(M, b, A, node.at, n, A, HEAD + w):
+        n = min(node.length, st.HEAD_BYTES - w)
+        if node.at < 0 or not copy_out(M, b, A, node.at, n, A, st.HEAD + w):
             break
         w += n
         piece = node.next
@@ -273,7 +260,7 @@ def _no_request(exchange: Exchange, n: Int, correlation: Int, status: Int) -> No
 @part
 def _new_row(M: Words, connection: Connection) -> Exchange:
     control = control_at(M, CONTROL)
-    exchange = exchange_at(M, X_BASE + control.out * EXCHANGE_WIDTH)
+    exchange = exchange_at(M, st.X_BASE + control.out * st.EXCHANGE_WIDTH)
     control.out += 1
     exchange.connection = connection.number
     exchange.queued_from = NULL
@@ -564,7 +551,7 @@ def _token(M: Words, connection: Connection, direction: Direction) -> None:
     else:
         exchange.orphan = 1
         _copy_frame(exchange.response, direction, 0)
-    _no_request(exchange, connection.tokens, 0, TOKEN)
+    _no_request(exchange, connection.tokens, 0, st.TOKEN)
     connection.tokens += 1
 
 
@@ -573,9 +560,9 @@ def request_complete(M: Words, b: Bytes, A: Bytes, connection: Connection, direc
     """The direction's current frame is a request (as much of it as will ever come)."""
     o = _head_place(M, direction)
     if o >= 0:
-        _request(M, A, connection, direction, b, o, min(direction.length, HEAD_BYTES))
+        _request(M, A, connection, direction, b, o, min(direction.length, st.HEAD_BYTES))
     else:
-        _request(M, A, connection, direction, A, HEAD, frame_head(M, b, A, direction))
+        _request(M, A, connection, direction, A, st.HEAD, frame_head(M, b, A, direction))
 
 
 @part
@@ -735,9 +722,9 @@ def response_complete(M: Words, b: Bytes, A: Bytes, connection: Connection, dire
     """The direction's current frame is a response (as much of it as will ever come)."""
     o = _head_place(M, direction)
     if o >= 0:
-        _response(M, connection, direction, b, o, min(direction.length, HEAD_BYTES))
+        _response(M, connection, direction, b, o, min(direction.length, st.HEAD_BYTES))
     else:
-        _response(M, connection, direction, A, HEAD, frame_head(M, b, A, direction))
+        _response(M, connection, direction, A, st.HEAD, frame_head(M, b, A, direction))
 
 
 @part

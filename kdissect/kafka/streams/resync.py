@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from kdissect.kafka.streams import state as st
 from kdissect.kafka.streams.framing import (
     LEAST_REQUEST,
     LEAST_RESPONSE,
@@ -48,20 +49,7 @@ from kdissect.kafka.streams.pairing import (
     waiting_with,
 )
 from kdissect.kafka.streams.sealing import begins_sealed, looks_sealed, seal
-from kdissect.kafka.streams.state import (
-    HEAD_BYTES,
-    KEYS,
-    SCRATCH,
-    SCRATCH_BYTES,
-    WINDOW,
-    be16,
-    be32,
-    copy_out,
-    problem,
-    program_of,
-    request_at,
-    signed32,
-)
+from kdissect.kafka.streams.state import be16, be32, copy_out, problem, program_of, request_at, signed32
 from kdissect.kafka.streams.tiling import BROKEN, TILED, judged
 from kdissect.kernels.kernel import part
 from kdissect.kernels.structs import Bytes, Int, Words
@@ -94,11 +82,11 @@ REJECT, ACCEPT, WAIT, HOLD = 0, 1, 2, 3
 @part
 def gather(M: Words, b: Bytes, A: Bytes, direction: Direction) -> tuple[Int, bool]:
     """The window up to its first gap at `A[SCRATCH:]`: where it ends, and whether a gap (or the limit) ends them."""
-    w = SCRATCH
+    w = st.SCRATCH
     piece = direction.head
     while piece >= 0:
         node = node_at(M, piece)
-        fits_in = node.at >= 0 and w + node.length <= SCRATCH + SCRATCH_BYTES
+        fits_in = node.at >= 0 and w + node.length <= st.SCRATCH + st.SCRATCH_BYTES
         if not fits_in or not copy_out(M, b, A, node.at, node.length, A, w):
             return w, True
         w += node.length
@@ -109,7 +97,7 @@ def gather(M: Words, b: Bytes, A: Bytes, direction: Direction) -> tuple[Int, boo
 @part
 def _begins_segment(M: Words, direction: Direction, o: Int) -> bool:
     """Whether a captured segment begins at offset `o` of the window: where a peer that writes a message begins it."""
-    w = SCRATCH
+    w = st.SCRATCH
     piece = direction.head
     while piece >= 0 and w < o:
         node = node_at(M, piece)
@@ -121,7 +109,7 @@ def _begins_segment(M: Words, direction: Direction, o: Int) -> bool:
 @part
 def _piece_with(M: Words, direction: Direction, o: Int) -> Node:
     """The piece of the window that has its offset `o`."""
-    w = SCRATCH
+    w = st.SCRATCH
     node = node_at(M, direction.head)
     while node.next >= 0 and w + node.length <= o:
         w += node.length
@@ -200,7 +188,7 @@ def _request_candidate(
             return REJECT
         if n - o >= 1 and A[o] >= 0x40:
             return REJECT
-        if n - o >= 6 and be16(A, o + 4) >= KEYS:
+        if n - o >= 6 and be16(A, o + 4) >= st.KEYS:
             return REJECT
         return WAIT
     size = be32(A, o)
@@ -211,7 +199,7 @@ def _request_candidate(
     vouched = connection.kafka == 1 and client_matches(M, A, connection, o + 4, have)
     if not known_header(M, A, o + 4, have, size):
         length = be16(A, o + 12)
-        readable = size >= 10 and length <= min(size - 10, HEAD_BYTES) and length > 0
+        readable = size >= 10 and length <= min(size - 10, st.HEAD_BYTES) and length > 0
         readable = readable and text_like(A, o + 14, min(length, have - 10))
         if not readable or not (vouched or at_start):
             return REJECT
@@ -232,7 +220,7 @@ def _request_candidate(
                 return ACCEPT
             return _seconded(M, A, opposite(connection, direction), o, o + 4 + size, n, closed)
         return ACCEPT if vouched or (at_start and clean and named and n - o - 4 == size) else REJECT
-    if not closed and size <= WINDOW - 4:
+    if not closed and size <= st.WINDOW - 4:
         return WAIT
     if not closed and have < ENOUGH:
         return WAIT
@@ -265,9 +253,9 @@ def _response_candidate(
     r = _waiting(M, connection, direction, correlation)
     if r < 0:
         if at_start:
-            return ACCEPT if whole or closed or size > WINDOW - 4 else WAIT
+            return ACCEPT if whole or closed or size > st.WINDOW - 4 else WAIT
         first = connection.request_head
-        if n - SCRATCH < WINDOW and _asked_late(M, connection, direction, o):
+        if n - st.SCRATCH < st.WINDOW and _asked_late(M, connection, direction, o):
             return HOLD
         late = direction.started != 2 and direction.frames == 0 and first >= 0 and request_at(M, first).n == 0
         if not late or size < 6 or not whole or not _begins_segment(M, direction, o):
@@ -298,7 +286,7 @@ def _response_candidate(
         if api == ApiKey.API_VERSIONS and _trial(A, sk, direction, o + 8, o + 4 + size, oldest) == FITS:
             return ACCEPT
         return ACCEPT if at_start else REJECT
-    if not closed and (size <= WINDOW - 4 or have < ENOUGH):
+    if not closed and (size <= st.WINDOW - 4 or have < ENOUGH):
         return WAIT
     if at_start:
         return ACCEPT
@@ -438,25 +426,25 @@ def _search(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection, dire
         n, stopped = gather(M, b, A, direction)
         at_start = direction.begun == 1 and direction.skipped == 0
         named = at_start or looks_sealed(A, connection, direction, n)
-        if named and direction.begin16a == 0 and n - SCRATCH >= 4:
-            direction.begin16a = _first_bytes(A, SCRATCH, n)
-            direction.begin16b = _first_bytes(A, SCRATCH + 8, n)
+        if named and direction.begin16a == 0 and n - st.SCRATCH >= 4:
+            direction.begin16a = _first_bytes(A, st.SCRATCH, n)
+            direction.begin16b = _first_bytes(A, st.SCRATCH + 8, n)
         if begins_sealed(M, A, connection, direction, n):
             seal(M, connection)
             return False
-        full = n - SCRATCH >= WINDOW
+        full = n - st.SCRATCH >= st.WINDOW
         closed = stopped or final > Final.RUNNING
         side = -1
         if connection.client >= 0:
             side = 0 if connection.client == direction.side else 1
         if side == 1 and connection.kafka == 0 and not (closed or full):
             return False
-        o = SCRATCH + direction.searched
+        o = st.SCRATCH + direction.searched
         verdict = REJECT
         waits = -1
         while o < n:
             if A[o] < 0x40:
-                begins = at_start and o == SCRATCH
+                begins = at_start and o == st.SCRATCH
                 if side == 1:
                     verdict = _response_candidate(M, A, sk, connection, direction, o, n, closed, begins)
                 else:
@@ -478,14 +466,14 @@ def _search(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection, dire
             verdict = _by_headers(M, b, A, connection, direction)
             if verdict == WAIT and final <= Final.RUNNING:
                 return False
-            o = SCRATCH
+            o = st.SCRATCH
         if verdict == ACCEPT:
             if side != 1:
                 connection.client = direction.side
                 connection.news = 1
                 connection.kafka = 1
                 other.searched = 0
-            _adopt(M, b, A, connection, direction, o - SCRATCH)
+            _adopt(M, b, A, connection, direction, o - st.SCRATCH)
             if side != 1:
                 return True
             continue
@@ -493,25 +481,25 @@ def _search(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection, dire
             # The first that waits stays; offsets behind it are tried again with more bytes, while that is affordable.
             direction.budget -= n - waits
             again = waits if direction.budget > 0 else n
-            if side >= 0 and waits > SCRATCH:
-                _drop_before(M, direction, waits - SCRATCH)
-                again -= waits - SCRATCH
-            direction.searched = again - SCRATCH
+            if side >= 0 and waits > st.SCRATCH:
+                _drop_before(M, direction, waits - st.SCRATCH)
+                again -= waits - st.SCRATCH
+            direction.searched = again - st.SCRATCH
             return False
-        if stopped and side < 0 and final <= Final.RUNNING and direction.window < WINDOW:
+        if stopped and side < 0 and final <= Final.RUNNING and direction.window < st.WINDOW:
             # Perhaps responses: the other direction may soon tell.
             return False
         if stopped or final > Final.RUNNING:
-            _drop_before(M, direction, n - SCRATCH)
+            _drop_before(M, direction, n - st.SCRATCH)
             _drop_gaps(M, direction)
             direction.searched = 0
         elif side >= 0:
-            _drop_before(M, direction, n - SCRATCH)
+            _drop_before(M, direction, n - st.SCRATCH)
             direction.searched = 0
         else:
-            direction.searched = n - SCRATCH
+            direction.searched = n - st.SCRATCH
             if full:
-                _drop_before(M, direction, n - SCRATCH)
+                _drop_before(M, direction, n - st.SCRATCH)
                 direction.searched = 0
         enough = GIVE_UP if other.bytes > 0 else GIVE_UP_ALONE
         if connection.kafka == 0 and direction.skipped > enough:
@@ -528,7 +516,7 @@ def settle(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection, direc
     A search that spent its budget waits until its window is twice as large: reading it again and again costs too.
     """
     running = control_at(M, CONTROL).final == Final.RUNNING
-    if running and direction.budget < 0 and direction.window < min(2 * direction.tried, WINDOW):
+    if running and direction.budget < 0 and direction.window < min(2 * direction.tried, st.WINDOW):
         return
     undecided = connection.kafka == 0
     found = _search(M, b, A, sk, connection, direction)
@@ -554,7 +542,7 @@ def _requests_somewhere(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Conn
             continue
         direction.head = piece
         n, _ = gather(M, b, A, direction)
-        o = SCRATCH
+        o = st.SCRATCH
         while piece >= 0 and node_at(M, piece).at >= 0:
             node = node_at(M, piece)
             if node.position == 1 and o < n and not found:

@@ -15,18 +15,8 @@ import numpy as np
 from kdissect.kernels.kernel import part
 from kdissect.kernels.memory import copy_bytes
 from kdissect.kernels.structs import Bytes, Int, Words, struct, view, width
-from kdissect.tcp.layout import (
-    CONNECTION_WIDTH,
-    CONTROL,
-    HEAP,
-    MAX_SLOTS,
-    PROBLEM_WIDTH,
-    SLOTS,
-    Connection,
-    Direction,
-    control_at,
-    problem_at,
-)
+from kdissect.tcp import layout as tl
+from kdissect.tcp.layout import Connection, Direction, control_at, problem_at
 
 KEPT = 1 << 58
 """Logical offsets from here on lie in `kept`: bytes moved out of the window before it forgot them."""
@@ -163,7 +153,7 @@ TOKEN = 20
 KEYS = 128
 VERSIONS = 32
 """Keys and versions that programs are looked up for; Kafka has 95 keys and 19 versions of the busiest."""
-FLEXIBLE = HEAP
+FLEXIBLE = tl.HEAP
 """First version with a flexible header: [KEYS, 2]."""
 TABLE = FLEXIBLE + 2 * KEYS
 """Program of each message: [KEYS, VERSIONS, 2], -1 unknown."""
@@ -182,9 +172,9 @@ P_ROWS = 2 * MARGIN
 P_BASE = X_BASE + X_ROWS * EXCHANGE_WIDTH
 E_ROWS = 4096
 """Finished connections per call of a kernel."""
-E_BASE = P_BASE + P_ROWS * PROBLEM_WIDTH
+E_BASE = P_BASE + P_ROWS * tl.PROBLEM_WIDTH
 S_ROWS = 2 * MARGIN
-S_BASE = E_BASE + E_ROWS * CONNECTION_WIDTH
+S_BASE = E_BASE + E_ROWS * tl.CONNECTION_WIDTH
 STRUCTS = S_BASE + S_ROWS * SEALED_WIDTH
 """Where the heap's structs begin."""
 
@@ -258,12 +248,12 @@ def place(M: Words, at: Int) -> Int:
 
     Of two slots that hold it, the one that ends later: the other one ends inside the record.
     """
-    q = control_at(M, CONTROL).slot
+    q = control_at(M, tl.CONTROL).slot
     if M[q] <= at < M[q + 1]:
         return M[q + 2] + at - M[q]
     o = np.int64(-1)
     end = at
-    for q in range(SLOTS, SLOTS + 3 * MAX_SLOTS, 3):
+    for q in range(tl.SLOTS, tl.SLOTS + 3 * tl.MAX_SLOTS, 3):
         if M[q] <= at and end < M[q + 1]:
             end = M[q + 1]
             o = M[q + 2] + at - M[q]
@@ -294,10 +284,10 @@ def problem(
     detail: Int,
 ) -> None:  # fmt: skip
     """A row of problems about a connection; the engine keeps room for them."""
-    control = control_at(M, CONTROL)
+    control = control_at(M, tl.CONTROL)
     if control.problems >= P_ROWS:
         return
-    row = problem_at(M, P_BASE + control.problems * PROBLEM_WIDTH)
+    row = problem_at(M, P_BASE + control.problems * tl.PROBLEM_WIDTH)
     row.kind = kind
     row.connection = connection.number
     row.time = time

@@ -2,95 +2,83 @@
 
 from __future__ import annotations
 
-from kdissect.tables.declaration.model import (
-    BROKER,
-    CAPTURE,
-    CODE,
-    CONNECTION_ID,
-    COUNT,
-    EXCHANGE_ID,
-    FLAG,
-    MS,
-    TEXT,
-    TIME,
-    By,
-    Column,
-    Gathering,
-    table,
-)
+from kdissect.tables.declaration import model as m
+from kdissect.tables.declaration.model import By, Column, Gathering, table
 
 CONNECTIONS = table(
     "connections",
     "TCP connection (a reused 4-tuple is a new one)",
-    CONNECTION_ID,
-    CAPTURE,
+    m.CONNECTION_ID,
+    m.CAPTURE,
     Column(
-        "client_ip", TEXT, "Address of the side that sends requests (the one that opened it, where nothing else tells)."
+        "client_ip",
+        m.TEXT,
+        "Address of the side that sends requests (the one that opened it, where nothing else tells).",
     ),
-    Column("client_port", CODE, "Its TCP port."),
-    Column("broker_ip", TEXT, "Address of the side that answers."),
-    Column("broker_port", CODE, "Its TCP port."),
-    BROKER,
-    Column("started_at", TIME, "Time of the first packet in the capture."),
-    Column("ended_at", TIME, "Time of the last packet in the capture."),
-    Column("start_seen", FLAG, "The opening SYN was captured."),
+    Column("client_port", m.CODE, "Its TCP port."),
+    Column("broker_ip", m.TEXT, "Address of the side that answers."),
+    Column("broker_port", m.CODE, "Its TCP port."),
+    m.BROKER,
+    Column("started_at", m.TIME, "Time of the first packet in the capture."),
+    Column("ended_at", m.TIME, "Time of the last packet in the capture."),
+    Column("start_seen", m.FLAG, "The opening SYN was captured."),
     Column(
         "end_reason",
-        TEXT,
+        m.TEXT,
         "How it ended: fin, rst, reused (its 4-tuple was used again), idle (given up after a long silence), "
         "open (when the "
         "capture ended).",
     ),
-    Column("is_kafka", FLAG, "Kafka was recognised by content."),
-    Column("protocol", TEXT, "What it speaks: `kafka`, another protocol's name, or null when unknown."),
-    Column("client_id", TEXT, "First client id seen in a request header."),
-    Column("client_software_name", TEXT, "ClientSoftwareName of the first ApiVersions request (v3 and later)."),
-    Column("client_software_version", TEXT, "ClientSoftwareVersion of that request."),
+    Column("is_kafka", m.FLAG, "Kafka was recognised by content."),
+    Column("protocol", m.TEXT, "What it speaks: `kafka`, another protocol's name, or null when unknown."),
+    Column("client_id", m.TEXT, "First client id seen in a request header."),
+    Column("client_software_name", m.TEXT, "ClientSoftwareName of the first ApiVersions request (v3 and later)."),
+    Column("client_software_version", m.TEXT, "ClientSoftwareVersion of that request."),
     Column(
         "group_id",
-        TEXT,
+        m.TEXT,
         "Consumer group: the one its own requests name, else the one named by requests of the same client "
         "address and client "
         "id; null when there are several.",
     ),
-    Column("sasl_mechanism", TEXT, "Mechanism of the first SaslHandshake request, or of bare tokens."),
-    Column("principal", TEXT, "User name, where the mechanism tells it openly (PLAIN, SCRAM). Never a credential."),
+    Column("sasl_mechanism", m.TEXT, "Mechanism of the first SaslHandshake request, or of bare tokens."),
+    Column("principal", m.TEXT, "User name, where the mechanism tells it openly (PLAIN, SCRAM). Never a credential."),
     Column(
         "tls",
-        TEXT,
+        m.TEXT,
         "TLS version when the connection is encrypted; `expected` where a client speaks plaintext to a port for TLS; "
         "else null.",
     ),
-    Column("sni", TEXT, "Server name that the TLS client asked for."),
-    Column("packets", COUNT, "Packets, both directions, duplicates included."),
-    Column("bytes", COUNT, "TCP payload bytes on the wire, both directions, retransmissions included."),
-    Column("retransmitted_bytes", COUNT, "Payload bytes that had been captured before; not those of duplicates."),
+    Column("sni", m.TEXT, "Server name that the TLS client asked for."),
+    Column("packets", m.COUNT, "Packets, both directions, duplicates included."),
+    Column("bytes", m.COUNT, "TCP payload bytes on the wire, both directions, retransmissions included."),
+    Column("retransmitted_bytes", m.COUNT, "Payload bytes that had been captured before; not those of duplicates."),
     Column(
         "duplicated_packets",
-        COUNT,
+        m.COUNT,
         "Packets captured more than once: on several interfaces, in a tunnel and out of it.",
     ),
-    Column("out_of_order_packets", COUNT, "Packets that arrived behind a hole."),
-    Column("missing_bytes", COUNT, "Stream bytes never captured, both directions."),
-    Column("zero_window_ms", MS, "Time with a receive window of zero, both directions."),
+    Column("out_of_order_packets", m.COUNT, "Packets that arrived behind a hole."),
+    Column("missing_bytes", m.COUNT, "Stream bytes never captured, both directions."),
+    Column("zero_window_ms", m.MS, "Time with a receive window of zero, both directions."),
     Column(
         "rtt_ms",
-        MS,
+        m.MS,
         "Round trip between the capture point and the broker: the median over answered exchanges of what was in force; "
         "null where nothing tells it.",
     ),
-    Column("rtt_min_ms", MS, "The smallest that was in force."),
-    Column("rtt_max_ms", MS, "The largest that was in force."),
-    Column("client_rtt_ms", MS, "Round trip between the capture point and the client, the last in force."),
+    Column("rtt_min_ms", m.MS, "The smallest that was in force."),
+    Column("rtt_max_ms", m.MS, "The largest that was in force."),
+    Column("client_rtt_ms", m.MS, "Round trip between the capture point and the client, the last in force."),
     Column(
         "rtt_kind",
-        TEXT,
+        m.TEXT,
         "How the last one to the broker was found: handshake, ack (of acknowledgements), bound (at most), proven (it "
         "rose: acknowledgements came later than any host delays them).",
     ),
-    Column("lost_segments", COUNT, "Segments sent again, both directions."),
-    Column("exchanges", COUNT, "Rows of `exchanges` of this connection."),
-    Column("problems", COUNT, "Rows of `problems` of this connection.", reads=frozenset([Gathering.RECORDS])),
+    Column("lost_segments", m.COUNT, "Segments sent again, both directions."),
+    Column("exchanges", m.COUNT, "Rows of `exchanges` of this connection."),
+    Column("problems", m.COUNT, "Rows of `problems` of this connection.", reads=frozenset([Gathering.RECORDS])),
     made=By.END,
     when="started_at ended_at",
     key=("started_at", "connection_id"),
@@ -103,134 +91,136 @@ CONNECTIONS = table(
 EXCHANGES = table(
     "exchanges",
     "request with its response",
-    EXCHANGE_ID,
-    CONNECTION_ID,
-    CAPTURE,
-    Column("client_ip", TEXT, "Address of the side that sends requests."),
-    Column("client_port", CODE, "Its TCP port."),
-    Column("broker_ip", TEXT, "Address of the side that answers."),
-    Column("broker_port", CODE, "Its TCP port."),
-    BROKER,
-    Column("api_key", CODE, "API key of the request header; null for a response whose API is unknown."),
-    Column("api", TEXT, "Name of the API, `key N` when unknown."),
-    Column("api_version", CODE, "API version of the request header."),
-    Column("correlation_id", CODE, "Correlation id of the headers (ids repeat: `exchange_id` does not)."),
-    Column("client_id", TEXT, "Client id of the request header."),
+    m.EXCHANGE_ID,
+    m.CONNECTION_ID,
+    m.CAPTURE,
+    Column("client_ip", m.TEXT, "Address of the side that sends requests."),
+    Column("client_port", m.CODE, "Its TCP port."),
+    Column("broker_ip", m.TEXT, "Address of the side that answers."),
+    Column("broker_port", m.CODE, "Its TCP port."),
+    m.BROKER,
+    Column("api_key", m.CODE, "API key of the request header; null for a response whose API is unknown."),
+    Column("api", m.TEXT, "Name of the API, `key N` when unknown."),
+    Column("api_version", m.CODE, "API version of the request header."),
+    Column("correlation_id", m.CODE, "Correlation id of the headers (ids repeat: `exchange_id` does not)."),
+    Column("client_id", m.TEXT, "Client id of the request header."),
     Column(
         "status",
-        TEXT,
+        m.TEXT,
         "First that applies: orphan, partial, undecodable, error, ok, no_response, one_way, unanswered, pending.",
     ),
     Column(
         "error_code",
-        CODE,
+        m.CODE,
         "Kafka's error code: the response's top-level one where that is set, else its first in wire order, "
         "else 0; null when "
         "the response was not decoded.",
     ),
-    Column("error", TEXT, "Name of the error; null for none."),
+    Column("error", m.TEXT, "Name of the error; null for none."),
     Column(
-        "error_count", CODE, "How many ...ErrorCode fields of the response are not 0; null when it was not decoded."
+        "error_count", m.CODE, "How many ...ErrorCode fields of the response are not 0; null when it was not decoded."
     ),
     Column(
         "request_first_at",
-        TIME,
+        m.TIME,
         "When the first byte of the request arrived (first arrivals; retransmissions move nothing).",
     ),
-    Column("request_last_at", TIME, "Latest first arrival among the bytes of the request; null if any never arrived."),
-    Column("response_first_at", TIME, "When the first byte of the response arrived."),
     Column(
-        "response_last_at", TIME, "Latest first arrival among the bytes of the response; null if any never arrived."
+        "request_last_at", m.TIME, "Latest first arrival among the bytes of the request; null if any never arrived."
     ),
-    Column("latency_ms", MS, "Response's last byte - request's first byte."),
+    Column("response_first_at", m.TIME, "When the first byte of the response arrived."),
+    Column(
+        "response_last_at", m.TIME, "Latest first arrival among the bytes of the response; null if any never arrived."
+    ),
+    Column("latency_ms", m.MS, "Response's last byte - request's first byte."),
     Column(
         "request_transfer_ms",
-        MS,
+        m.MS,
         "Request's last byte - its first byte (until the response's first where that came before). With network_ms, "
         "queued_ms, broker_ms and response_transfer_ms it adds up to latency_ms.",
     ),
     Column(
         "network_ms",
-        MS,
+        m.MS,
         "What the network between the capture point and the broker took of the time from the request's last byte to "
         "the response's first: the round trip at that moment, and what was sent again; null where it cannot be known "
         "(broker_ms holds it then).",
     ),
     Column(
         "queued_ms",
-        MS,
+        m.MS,
         "How long the request lay behind its predecessor at the broker: max(0, last byte of the response before - "
         "network_ms - this request's last byte); 0 for the first, null without a response.",
     ),
     Column(
         "broker_ms",
-        MS,
+        m.MS,
         "Response's first byte - request's last byte - network_ms - queued_ms: the broker's own work, and what it "
         "waited for.",
     ),
-    Column("response_transfer_ms", MS, "Response's last byte - its first byte."),
+    Column("response_transfer_ms", m.MS, "Response's last byte - its first byte."),
     Column(
         "replication_ms",
-        MS,
+        m.MS,
         "Part of broker_ms in which a Produce waited for followers, as in `produces`; null where the capture cannot "
         "tell.",
         by=By.EXCHANGE_HOLDS,
     ),
     Column(
         "request_resent_ms",
-        MS,
+        m.MS,
         "Part of network_ms: from the request's last byte to the last copy of its bytes that was needed; null where "
         "its acknowledgement was not seen.",
     ),
     Column(
         "response_resent_ms",
-        MS,
+        m.MS,
         "Part of response_transfer_ms: for how long a hole in the response stood open that its last bytes filled.",
     ),
     Column(
         "think_ms",
-        MS,
+        m.MS,
         "The client's own time: from the last byte of the connection's previous response to this request's first "
         "byte, less the client's round trip; null where other requests were in flight.",
     ),
     Column(
         "network_kind",
-        TEXT,
+        m.TEXT,
         "How network_ms was found: handshake, ack (of acknowledgements), bound (at most), proven (acknowledgements "
         "later than any host delays them), resent, silence (nothing was acknowledged for longer), both_ends (measured: "
         "captures of both ends were given together).",
     ),
     Column(
         "network_up_ms",
-        MS,
+        m.MS,
         "What the request took from one capture point to the other, clocks aligned, where captures of both ends were "
         "given together; else null.",
     ),
-    Column("network_down_ms", MS, "The same of the response, on its way back."),
-    Column("throttle_ms", MS, "ThrottleTimeMs of the response; null where the version has none."),
+    Column("network_down_ms", m.MS, "The same of the response, on its way back."),
+    Column("throttle_ms", m.MS, "ThrottleTimeMs of the response; null where the version has none."),
     Column(
         "hold",
-        TEXT,
+        m.TEXT,
         "Why the broker answered when it did: data, timeout, throttled, error, immediate, replication (Produce, "
         "measured), rebalance (JoinGroup, SyncGroup), unknown; null for APIs that wait for nothing.",
         by=By.EXCHANGE_HOLDS,
     ),
     Column(
         "abandoned",
-        FLAG,
+        m.FLAG,
         "The client had closed (FIN or RST) before the response's first byte; null without a response.",
     ),
-    Column("request_bytes", COUNT, "Size of the request with its 4-byte length prefix."),
-    Column("response_bytes", COUNT, "Size of the response with its 4-byte length prefix."),
+    Column("request_bytes", m.COUNT, "Size of the request with its 4-byte length prefix."),
+    Column("response_bytes", m.COUNT, "Size of the response with its 4-byte length prefix."),
     Column(
-        "in_flight", CODE, "Requests of the connection without an answer when this one was complete, itself included."
+        "in_flight", m.CODE, "Requests of the connection without an answer when this one was complete, itself included."
     ),
-    Column("request_file", TEXT, "File that `request_frame` counts in."),
-    Column("request_frame", COUNT, "Number, as Wireshark counts, of the packet which completed the request."),
-    Column("response_file", TEXT, "File that `response_frame` counts in."),
-    Column("response_frame", COUNT, "Number, as Wireshark counts, of the packet which completed the response."),
-    Column("api_inferred", FLAG, "API and version were inferred from the response, its request was not captured."),
-    Column("decoded", FLAG, "Every captured body was read by the layout of its version."),
+    Column("request_file", m.TEXT, "File that `request_frame` counts in."),
+    Column("request_frame", m.COUNT, "Number, as Wireshark counts, of the packet which completed the request."),
+    Column("response_file", m.TEXT, "File that `response_frame` counts in."),
+    Column("response_frame", m.COUNT, "Number, as Wireshark counts, of the packet which completed the response."),
+    Column("api_inferred", m.FLAG, "API and version were inferred from the response, its request was not captured."),
+    Column("decoded", m.FLAG, "Every captured body was read by the layout of its version."),
     made=By.BLOCK,
     when="request_first_at response_first_at response_last_at",
     shown="exchange_id request_first_at api latency_ms hold error client_id response_bytes request_resent_ms broker "
