@@ -18,11 +18,11 @@ import pyarrow.compute as pc
 import pytest
 
 import kdissect
-from kdissect.analysis.findings.catalogue import KINDS
 from kdissect.analysis.findings.evidence import clock, duration
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.readers import FINDINGS
 from kdissect.tables.where import parse
+from tests.analysis.findings_page import sections
 from tests.conftest import ROOT
 
 CAPTURES = ROOT / "captures"
@@ -202,18 +202,19 @@ def evidence(tables: dict[str, pa.Table], one: dict[str, Any]) -> pa.Table:
 
 NUMBER = re.compile(r"(?<![\w.])(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?: (?:ms|s|min)\b)?")
 INSTANT = re.compile(r"\d\d:\d\d:\d\d\.\d{3}")
+SECTIONS = sections()
 CONSTANTS = {
     "short_connections": {"2 s", "5"}, "network_stall": {"200 ms"}, "slow_requests": {"1.0 s"},
     "slow_fetches": {"1.0 s"}, "slow_followers": {"1.0 s"}, "heartbeat_loop": {"50 ms"},
     "session_slots": {"1,000", "125"},
 }  # fmt: skip
-"""Thresholds and Kafka's defaults that a sentence names; the catalogue has them."""
+"""Thresholds and Kafka's defaults that a sentence names; docs/findings.md has them."""
 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_every_number_fits_its_evidence(name: str) -> None:
     """Each number of each sentence is a count, a sum, an extreme, a time or a difference of times of the rows that the
-    filter selects, or of those that the catalogue names."""
+    filter selects, or of those that its page names."""
     tables = tables_of(name)
     for one in said(name):
         shown = evidence(tables, one)
@@ -260,11 +261,11 @@ def _spans(shown: pa.Table) -> list[int]:
 
 
 def _instants(one: dict[str, Any], shown: pa.Table, tables: dict[str, pa.Table]) -> set[str]:
-    """Times of day of the evidence, and of what the catalogue names beside it."""
+    """Times of day of the evidence, and of what its page names beside it."""
     found = {clock(at) for at in _spans(shown)} | {clock(_micro(one[name])) for name in ("first_at", "last_at")}
     if (
-        "producer_ids" in KINDS[one["id"]].reads
-        or "exchanges" in KINDS[one["id"]].reads
+        "producer_ids" in SECTIONS[one["id"]].reads
+        or "exchanges" in SECTIONS[one["id"]].reads
         or one["id"] == "client_paused"
     ):
         found |= {clock(at) for at in _spans(tables["exchanges"])}
@@ -317,7 +318,7 @@ def _numbers(one: dict[str, Any], shown: pa.Table, tables: dict[str, pa.Table]) 
 
 
 def _beside(one: dict[str, Any], tables: dict[str, pa.Table]) -> tuple[set[float], set[float], set[str]]:
-    """Counts, milliseconds and shares of other rows, those that the catalogue names for a kind of finding."""
+    """Counts, milliseconds and shares of other rows, those that its page names for a kind of finding."""
     plain: set[float] = set()
     times: set[float] = set()
     texts: set[str] = set()

@@ -38,100 +38,49 @@ LIST_OFFSETS = table(
     m.EXCHANGE_ID,
     m.TOPIC,
     Column("partition", m.CODE, "Partition number."),
-    Column(
-        "timestamp_asked",
-        m.TIME,
-        "Timestamp asked for; null for the special ones that `asked` names.",
-        reads=_asked("timestamp"),
-    ),
-    Column(
-        "asked",
-        m.TEXT,
-        "What was asked: timestamp, latest, earliest, max_timestamp, earliest_local, latest_tiered, "
-        "earliest_pending_upload, or "
-        "`special N`.",
-        reads=_asked("timestamp"),
-    ),
+    Column("timestamp_asked", m.TIME, "Timestamp asked for; null for the special ones that `asked` names.",
+           reads=_asked("timestamp")),
+    Column("asked", m.TEXT, "What was asked: timestamp, latest, earliest, max_timestamp, earliest_local, "
+           "latest_tiered, earliest_pending_upload, or `special N`.", reads=_asked("timestamp")),
     Column("offset", m.COUNT, "Offset of the answer, -1 for none (v1 and later).", reads=_given("offset")),
-    Column(
-        "offsets",
-        m.OFFSETS,
-        "The answer of v0: offsets of log segments, newest first.",
-        reads=_given("old_style_offsets"),
-    ),
+    Column("offsets", m.OFFSETS, "The answer of v0: offsets of log segments, newest first.",
+           reads=_given("old_style_offsets")),
     Column("timestamp", m.TIME, "Timestamp of the answer; null for none.", reads=_given("timestamp")),
-    Column(
-        "leader_epoch", m.CODE, "Leader epoch of the answer, -1 for none (v4 and later).", reads=_given("leader_epoch")
-    ),
+    Column("leader_epoch", m.CODE, "Leader epoch of the answer, -1 for none (v4 and later).",
+           reads=_given("leader_epoch")),
     Column("error_code", m.CODE, "Error code of the partition; null without an answer.", reads=_given("error_code")),
-    Column(
-        "isolation_level",
-        m.CODE,
-        "0 read_uncommitted, 1 read_committed (v2 and later).",
-        reads=LIST_OFFSETS_API.request("isolation_level"),
-    ),
-    Column(
-        "replica_id",
-        m.CODE,
-        "Node id of an asking replica, -1 for a client.",
-        reads=LIST_OFFSETS_API.request("replica_id"),
-    ),
-    Column(
-        "current_leader_epoch",
-        m.CODE,
-        "CurrentLeaderEpoch of the request, -1 for none (v4 and later).",
-        reads=_asked("current_leader_epoch"),
-    ),
+    Column("isolation_level", m.CODE, "0 read_uncommitted, 1 read_committed (v2 and later).",
+           reads=LIST_OFFSETS_API.request("isolation_level")),
+    Column("replica_id", m.CODE, "Node id of an asking replica, -1 for a client.",
+           reads=LIST_OFFSETS_API.request("replica_id")),
+    Column("current_leader_epoch", m.CODE, "CurrentLeaderEpoch of the request, -1 for none (v4 and later).",
+           reads=_asked("current_leader_epoch")),
     Column("latency_ms", m.MS, "As in `exchanges`."),
     made=By.BLOCK,
     reads=LIST_OFFSETS_API.request("topics.name", "topics.partitions.partition_index")
     | LIST_OFFSETS_API.response("topics.name", "topics.partitions.partition_index"),
-)
+)  # fmt: skip
 
 PRODUCER_IDS = table(
     "producer_ids",
     "InitProducerId exchange",
     m.EXCHANGE_ID,
-    Column(
-        "transactional_id",
-        m.TEXT,
-        "TransactionalId; null for an idempotent producer without transactions.",
-        reads=INIT_PRODUCER_ID.request("transactional_id"),
-    ),
-    Column(
-        "transaction_timeout_ms",
-        m.CODE,
-        "TransactionTimeoutMs.",
-        reads=INIT_PRODUCER_ID.request("transaction_timeout_ms"),
-    ),
-    Column(
-        "producer_id_asked",
-        m.COUNT,
-        "ProducerId of the request, -1 for a new one (v3 and later).",
-        reads=INIT_PRODUCER_ID.request("producer_id"),
-    ),
-    Column(
-        "producer_epoch_asked",
-        m.CODE,
-        "ProducerEpoch of the request, -1 for a new one (v3 and later).",
-        reads=INIT_PRODUCER_ID.request("producer_epoch"),
-    ),
-    Column(
-        "producer_id",
-        m.COUNT,
-        "ProducerId of the answer, -1 on an error.",
-        reads=INIT_PRODUCER_ID.response("producer_id"),
-    ),
-    Column(
-        "producer_epoch",
-        m.CODE,
-        "ProducerEpoch of the answer, -1 on an error.",
-        reads=INIT_PRODUCER_ID.response("producer_epoch"),
-    ),
+    Column("transactional_id", m.TEXT, "TransactionalId; null for an idempotent producer without transactions.",
+           reads=INIT_PRODUCER_ID.request("transactional_id")),
+    Column("transaction_timeout_ms", m.CODE, "TransactionTimeoutMs.",
+           reads=INIT_PRODUCER_ID.request("transaction_timeout_ms")),
+    Column("producer_id_asked", m.COUNT, "ProducerId of the request, -1 for a new one (v3 and later).",
+           reads=INIT_PRODUCER_ID.request("producer_id")),
+    Column("producer_epoch_asked", m.CODE, "ProducerEpoch of the request, -1 for a new one (v3 and later).",
+           reads=INIT_PRODUCER_ID.request("producer_epoch")),
+    Column("producer_id", m.COUNT, "ProducerId of the answer, -1 on an error.",
+           reads=INIT_PRODUCER_ID.response("producer_id")),
+    Column("producer_epoch", m.CODE, "ProducerEpoch of the answer, -1 on an error.",
+           reads=INIT_PRODUCER_ID.response("producer_epoch")),
     Column("error_code", m.CODE, "Error code; null without an answer.", reads=INIT_PRODUCER_ID.response("error_code")),
     Column("latency_ms", m.MS, "As in `exchanges`."),
     made=By.BLOCK,
-)
+)  # fmt: skip
 
 GROUPS = table(
     "groups",
@@ -139,45 +88,28 @@ GROUPS = table(
     m.EXCHANGE_ID,
     Column("at", m.TIME, "When the request's first byte arrived (the response's, where the request was not captured)."),
     Column("group_id", m.TEXT, "The group."),
-    Column(
-        "member_id",
-        m.TEXT,
-        "The member: what the request says, or what the answer assigned where the request says nothing.",
-    ),
+    Column("member_id", m.TEXT, "The member: what the request says, or what the answer assigned where the request "
+           "says nothing."),
     Column("client_id", m.TEXT, "Client id of the request header."),
     Column("protocol", m.TEXT, "classic, consumer (KIP-848), share (KIP-932), streams (KIP-1071)."),
     Column("protocol_type", m.TEXT, "Classic groups: `consumer`, `connect`, ...; null where the message does not say."),
     Column("assignor", m.TEXT, "Assignor: the chosen protocol name, or ServerAssignor of KIP-848."),
-    Column(
-        "generation",
-        m.CODE,
-        "Generation, or member epoch of the newer protocols: the answer's where it has one, else the request's.",
-    ),
-    Column(
-        "event",
-        m.TEXT,
-        "join, sync, heartbeat (classic: only with an error), leave, offset_commit, txn_offset_commit, offset_fetch, "
-        "consumer_heartbeat, share_heartbeat, streams_heartbeat.",
-    ),
-    Column(
-        "reason",
-        m.TEXT,
-        "The client's own words why it joins or leaves (KIP-800; JoinGroup v8, LeaveGroup v5); else null.",
-    ),
+    Column("generation", m.CODE, "Generation, or member epoch of the newer protocols: the answer's where it has one, "
+           "else the request's."),
+    Column("event", m.TEXT, "join, sync, heartbeat (classic: only with an error), leave, offset_commit, "
+           "txn_offset_commit, offset_fetch, consumer_heartbeat, share_heartbeat, streams_heartbeat."),
+    Column("reason", m.TEXT, "The client's own words why it joins or leaves (KIP-800; JoinGroup v8, LeaveGroup v5); "
+           "else null."),
     Column("error_code", m.CODE, "Kafka's error code, 0 none; null without an answer."),
     Column("error", m.TEXT, "Name of the error; null for none."),
-    Column(
-        "assigned_partitions",
-        m.ASSIGNMENT,
-        "Assignment that the answer carries; null where it carries none (`unchanged` in KIP-848).",
-        reads=frozenset([Gathering.TOPICS]),
-    ),
+    Column("assigned_partitions", m.ASSIGNMENT, "Assignment that the answer carries; null where it carries none "
+           "(`unchanged` in KIP-848).", reads=frozenset([Gathering.TOPICS])),
     made=By.BLOCK,
     when="at",
     key=("at", "exchange_id"),
     reads=frozenset([Gathering.GROUPS]),
     shown="at group_id event generation client_id member_id error exchange_id",
-)
+)  # fmt: skip
 
 OFFSET_COMMITS = table(
     "offset_commits",
@@ -190,35 +122,22 @@ OFFSET_COMMITS = table(
     m.TOPIC,
     m.TOPIC_ID,
     Column("partition", m.CODE, "Partition number."),
-    Column(
-        "offset",
-        m.COUNT,
-        "Offset that was committed: that of the next record to read.",
-        reads=_commits("topics.partitions.committed_offset"),
-    ),
-    Column(
-        "leader_epoch",
-        m.CODE,
-        "Leader epoch of the last record that was read, -1 unknown (v6 and later, TxnOffsetCommit v2).",
-        reads=_commits("topics.partitions.committed_leader_epoch"),
-    ),
-    Column(
-        "high_watermark",
-        m.COUNT,
-        "High watermark of the partition in the last Fetch answer of the same capture before; null for none.",
-        by=By.COMMITS,
-    ),
+    Column("offset", m.COUNT, "Offset that was committed: that of the next record to read.",
+           reads=_commits("topics.partitions.committed_offset")),
+    Column("leader_epoch", m.CODE, "Leader epoch of the last record that was read, -1 unknown (v6 and later, "
+           "TxnOffsetCommit v2).", reads=_commits("topics.partitions.committed_leader_epoch")),
+    Column("high_watermark", m.COUNT, "High watermark of the partition in the last Fetch answer of the same capture "
+           "before; null for none.", by=By.COMMITS),
     Column("lag", m.COUNT, "high_watermark - offset, not below 0.", by=By.COMMITS),
-    Column(
-        "error_code", m.CODE, "Error code of the partition; null without an answer.", reads=_committed("error_code")
-    ),
+    Column("error_code", m.CODE, "Error code of the partition; null without an answer.",
+           reads=_committed("error_code")),
     made=By.BLOCK,
     when="at",
     reads=_commits(*_COMMIT_TOPICS)
     | OFFSET_COMMIT.response(*_COMMIT_TOPICS)
     | TXN_OFFSET_COMMIT.response(*_COMMIT_TOPICS),
     shown="at group_id client_id topic partition offset lag error_code exchange_id",
-)
+)  # fmt: skip
 
 API_VERSIONS = table(
     "api_versions",
@@ -226,18 +145,15 @@ API_VERSIONS = table(
     plain(m.BROKER),
     Column("api_key", m.CODE, "API key."),
     Column("api", m.TEXT, "Name of the API, `key N` when unknown."),
-    Column(
-        "min_version",
-        m.CODE,
-        "Lowest version that the broker's last ApiVersions answer advertises; null when there was none.",
-    ),
+    Column("min_version", m.CODE, "Lowest version that the broker's last ApiVersions answer advertises; null when "
+           "there was none."),
     Column("max_version", m.CODE, "Highest version that it advertises."),
     Column("used_min", m.CODE, "Lowest version seen in requests to it; null when there was none."),
     Column("used_max", m.CODE, "Highest version seen."),
     made=By.LEARNED,
     key=(),
     reads=frozenset([Gathering.OFFERS, Gathering.BROKERS]),
-)
+)  # fmt: skip
 
 TOPICS = table(
     "topics",

@@ -18,12 +18,8 @@ TIME_BUDGET = table(
     Column("broker_ms", m.MS, "A broker worked, or kept a request longer than that had agreed to."),
     Column("replication_ms", m.MS, "A Produce waited for followers."),
     Column("network_ms", m.MS, "Bytes were on their way."),
-    Column(
-        "own_ms",
-        m.MS,
-        "The client's own: an answer with records was there, and it had not asked for more yet, or its process stood "
-        "still.",
-    ),
+    Column("own_ms", m.MS, "The client's own: an answer with records was there, and it had not asked for more yet, "
+           "or its process stood still."),
     Column("idle_ms", m.MS, "Nothing was asked for."),
     Column("unknown_ms", m.MS, "Requests that were never answered, and what lay behind its predecessor."),
     Column("exchanges", m.COUNT, "Exchanges that began in the span."),
@@ -31,7 +27,7 @@ TIME_BUDGET = table(
     key=(),
     on_request=True,
     when="at until",
-)
+)  # fmt: skip
 
 CLOCK_OFFSETS = table(
     "clock_offsets",
@@ -42,18 +38,14 @@ CLOCK_OFFSETS = table(
     Column("exchanges", m.COUNT, "Exchanges that both saw."),
     Column("offset_ms", m.MS, "Add it to the second's times to get the first's, when the first such exchange began."),
     Column("drift_ppm", m.REAL, "How offset_ms changes: microseconds a second."),
-    Column(
-        "uncertainty_ms",
-        m.MS,
-        "Half of the least that both ways took together: a constant difference between them cannot be told from an "
-        "offset.",
-    ),
+    Column("uncertainty_ms", m.MS, "Half of the least that both ways took together: a constant difference between "
+           "them cannot be told from an offset."),
     Column("up_ms", m.MS, "Median of what requests took from the first to the second, clocks aligned."),
     Column("down_ms", m.MS, "Median of what responses took back."),
     made=By.LEARNED,
     key=(),
     on_request=True,
-)
+)  # fmt: skip
 
 TOPIC_TRAFFIC = table(
     "topic_traffic",
@@ -95,9 +87,8 @@ FINDINGS = table(
     Column("topic", m.TEXT, "Topic that it is about."),
     Column("partition", m.CODE, "Partition that it is about."),
     Column("transactional_id", m.TEXT, "Transactional id that it is about."),
-    Column(
-        "incident", m.COUNT, "The same number for what belongs together, in order of time; null where nothing happened."
-    ),
+    Column("incident", m.COUNT, "The same number for what belongs together, in order of time; null where nothing "
+           "happened."),
     Column("table", m.TEXT, "Table that shows the evidence."),
     Column("filter", m.TEXT, "Expression for `--where` which selects it."),
     Column("count", m.COUNT, "Rows of evidence."),
@@ -105,7 +96,7 @@ FINDINGS = table(
     made=By.FINDINGS,
     key=(),
     shown="severity incident first_at text count first_exchange_id",
-)
+)  # fmt: skip
 
 CAPTURE_QUALITY = table(
     "capture_quality",
@@ -129,9 +120,8 @@ PROBLEMS = table(
     Column("at", m.TIME, "When."),
     Column("file", m.TEXT, "File that `frame` counts in."),
     Column("frame", m.COUNT, "Number of the packet, as Wireshark counts."),
-    Column(
-        "kind", m.TEXT, "Kind of problem, such as missing_bytes, resynchronised, body_misfit, unknown_version, tls."
-    ),
+    Column("kind", m.TEXT, "Kind of problem, such as missing_bytes, resynchronised, body_misfit, unknown_version, "
+           "tls."),
     Column("where", m.TEXT, "Place: direction, field path, schema line."),
     Column("detail", m.TEXT, "What is wrong, in words."),
     Column("bytes", m.COUNT, "Bytes affected; null where that does not apply."),
@@ -140,4 +130,4 @@ PROBLEMS = table(
     key=("at", "exchange_id", "connection_id", "kind"),
     reads=frozenset([Gathering.RECORDS]),
     shown="kind detail bytes frame exchange_id where at",
-)
+)  # fmt: skip

@@ -20,40 +20,27 @@ RECORD_BATCHES = table(
     Column("is_transactional", m.FLAG, "Written in a transaction (magic 2)."),
     Column("is_control", m.FLAG, "Holds control records (magic 2)."),
     Column("timestamp_type", m.TEXT, "create_time or log_append_time; null for magic 0."),
-    Column(
-        "first_timestamp",
-        m.TIME,
-        "Timestamp of the first record (the delete horizon where the batch has one); null for none.",
-    ),
+    Column("first_timestamp", m.TIME, "Timestamp of the first record (the delete horizon where the batch has one); "
+           "null for none."),
     Column("max_timestamp", m.TIME, "Largest timestamp; null for none."),
     Column("producer_id", m.COUNT, "Producer id, -1 for none (magic 2)."),
     Column("producer_epoch", m.CODE, "Producer epoch, -1 for none (magic 2)."),
     Column("base_sequence", m.CODE, "First sequence number, -1 for none (magic 2)."),
     Column("leader_epoch", m.CODE, "PartitionLeaderEpoch (magic 2)."),
-    Column(
-        "records",
-        m.COUNT,
-        "Number of records that the batch states (of a compressed wrapper: null until it is opened).",
-    ),
+    Column("records", m.COUNT, "Number of records that the batch states (of a compressed wrapper: null until it is "
+           "opened)."),
     Column("compressed_bytes", m.COUNT, "Size of the batch on the wire, headers included."),
-    Column(
-        "uncompressed_bytes",
-        m.COUNT,
-        "Size of the records after decompression; null unless asked for by column or `verify`.",
-        costly=True,
-    ),
-    Column(
-        "crc",
-        m.COUNT,
-        "Checksum that the header states: CRC-32C of magic 2, CRC-32 of a compressed wrapper; null for plain messages.",
-    ),
+    Column("uncompressed_bytes", m.COUNT, "Size of the records after decompression; null unless asked for by column "
+           "or `verify`.", costly=True),
+    Column("crc", m.COUNT, "Checksum that the header states: CRC-32C of magic 2, CRC-32 of a compressed wrapper; "
+           "null for plain messages."),
     Column("crc_ok", m.FLAG, "The checksum is right; null unless asked for by column or `verify`.", costly=True),
     Column("truncated", m.FLAG, "Cut: the last batch of a response, or bytes that were not captured."),
     made=By.RECORD_SETS,
     reads=frozenset([Gathering.RECORDS]),
     shown="exchange_id topic partition base_offset last_offset records codec compressed_bytes producer_id "
     "is_transactional is_control truncated",
-)
+)  # fmt: skip
 
 PRODUCERS = table(
     "producers",
@@ -68,17 +55,10 @@ PRODUCERS = table(
     Column("producer_epoch", m.CODE, "Producer epoch."),
     Column("base_sequence", m.CODE, "Sequence number of the first record."),
     Column("last_sequence", m.CODE, "Sequence number of the last record; numbers go on from 2^31-1 with 0."),
-    Column(
-        "expected_sequence",
-        m.CODE,
-        "The number behind the last one that was sent; null for first, reset and fenced.",
-    ),
-    Column(
-        "sequence",
-        m.TEXT,
-        "first (of this producer that was captured), ok, gap (numbers left out), repeat (numbers sent before: a "
-        "retry), reset (the producer's epoch was raised), fenced (an older epoch).",
-    ),
+    Column("expected_sequence", m.CODE, "The number behind the last one that was sent; null for first, reset and "
+           "fenced."),
+    Column("sequence", m.TEXT, "first (of this producer that was captured), ok, gap (numbers left out), repeat "
+           "(numbers sent before: a retry), reset (the producer's epoch was raised), fenced (an older epoch)."),
     Column("missing", m.COUNT, "Numbers left out before a gap, else 0."),
     made=By.SENT,
     when="sent_at",
@@ -87,7 +67,7 @@ PRODUCERS = table(
     shown="exchange_id topic partition producer_id producer_epoch base_sequence last_sequence sequence missing "
     "expected_sequence sent_at",
     on_request=True,
-)
+)  # fmt: skip
 
 RECORDS = table(
     "records",
@@ -103,13 +83,10 @@ RECORDS = table(
     Column("headers", m.HEADERS, "Headers as (key, value) pairs; null unless revealed."),
     Column("key", m.BINARY, "The key; null unless revealed."),
     Column("value", m.BINARY, "The value; null unless revealed."),
-    Column(
-        "control_type",
-        m.TEXT,
-        "abort, commit, leader_change, snapshot_header, snapshot_footer, kraft_version, kraft_voters; else null.",
-    ),
+    Column("control_type", m.TEXT, "abort, commit, leader_change, snapshot_header, snapshot_footer, kraft_version, "
+           "kraft_voters; else null."),
     made=By.RECORD_SETS,
     reads=frozenset([Gathering.RECORDS]),
     shown="exchange_id topic partition offset timestamp key_bytes value_bytes key value headers control_type",
     on_request=True,
-)
+)  # fmt: skip

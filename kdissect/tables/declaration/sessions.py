@@ -11,11 +11,8 @@ FETCH_SESSIONS = table(
     Column("session_key", m.TEXT, "The session: `<broker>/<session id>/<incarnation>`."),
     m.BROKER,
     Column("session_id", m.CODE, "Session id that the broker gave."),
-    Column(
-        "shard",
-        m.CODE,
-        "Shard of the broker's session cache, by id range (Kafka 3.8 and later); null when the version is unknown.",
-    ),
+    Column("shard", m.CODE, "Shard of the broker's session cache, by id range (Kafka 3.8 and later); null when the "
+           "version is unknown."),
     Column("client_ids", m.TEXTS, "Client ids that used it."),
     Column("connections", m.TEXTS, "Connection ids that used it."),
     Column("opened_at", m.TIME, "Creating response's first byte; the first accepted use when left-censored."),
@@ -23,20 +20,16 @@ FETCH_SESSIONS = table(
     Column("first_epoch", m.CODE, "First accepted epoch; 0 when its creation was seen."),
     Column("last_epoch", m.CODE, "Last accepted epoch."),
     Column("left_censored", m.FLAG, "Its creation was not captured: the set of its partitions is unknown."),
-    Column(
-        "requests",
-        m.COUNT,
-        "Requests: the creating one and all that named it from its first accepted use until its end.",
-    ),
+    Column("requests", m.COUNT, "Requests: the creating one and all that named it from its first accepted use until "
+           "its end."),
     Column("epoch_gaps", m.COUNT, "Requests with an epoch beyond the expected one."),
     Column("epoch_repeats", m.COUNT, "Requests with the epoch before the expected one."),
     Column("wraps", m.COUNT, "Times the epoch wrapped from 2^31-1 to 1."),
     Column("max_partitions", m.COUNT, "Largest number of partitions held; null when left-censored."),
     Column("churn", m.COUNT, "Partitions added and forgotten after creation."),
     Column("max_idle_ms", m.MS, "Longest time between two uses."),
-    Column(
-        "fill_ratio", m.REAL, "Partitions returned by incremental responses / partitions held then; null without any."
-    ),
+    Column("fill_ratio", m.REAL, "Partitions returned by incremental responses / partitions held then; null without "
+           "any."),
     Column("end_reason", m.TEXT, "closed, replaced, empty, evicted, open."),
     Column("predecessor", m.TEXT, "session_key that the creating request replaced."),
     Column("request_bytes", m.COUNT, "Bytes of its requests."),
@@ -45,7 +38,7 @@ FETCH_SESSIONS = table(
     when="opened_at closed_at",
     key=("opened_at", "session_key"),
     shown="session_key client_ids opened_at closed_at requests last_epoch max_partitions churn end_reason",
-)
+)  # fmt: skip
 
 SESSION_PARTITIONS = table(
     "session_partitions",
