@@ -36,6 +36,7 @@ def sections() -> dict[str, Section]:
         example = re.search(r"`captures/(.*)`", after("Example: "))
         found[name] = Section(
             rule.replace("\n", " "), after("Cause: ").removesuffix("."), bool(after("It may set others off")),
-            after("Advice: "), after("Its numbers come from "), after("What it cannot tell: "), example[1] if example else "",
+            after("Advice: "), after("Its numbers come from "), after("What it cannot tell: "),
+            example[1] if example else "",
         )  # fmt: skip
     return found

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kdissect.kafka.streams import connection_kernel, dissector
+from kdissect.kafka.streams import dissector, state
 from kdissect.kafka.streams.connection_kernel import LINGER_NS
 from kdissect.kernels.structs import offsets
 from kdissect.net.segment import ACK_FLAG, FIN, SYN
@@ -158,7 +158,7 @@ def test_a_kernel_stops_where_room_runs_out_and_goes_on(margin: str, monkeypatch
         kept = M[word]
         calls.append(int(kept))
         if len(calls) % 2:
-            M[word] = connection_kernel.X_ROWS if margin == "X" else 0
+            M[word] = state.X_ROWS if margin == "X" else 0
             done = real(M, *rest)
             M[word] = kept
             return done
@@ -179,9 +179,9 @@ def test_room_that_runs_out_in_the_middle_of_a_packet(monkeypatch: pytest.Monkey
     def tight(M: Any, *rest: Any) -> Any:
         control = control_at(M, CONTROL)
         kept = int(control.requests_left)
-        control.requests_left = connection_kernel.MARGIN + 2
+        control.requests_left = state.MARGIN + 2
         done = real(M, *rest)
-        control.requests_left += kept - connection_kernel.MARGIN - 2
+        control.requests_left += kept - state.MARGIN - 2
         return done
 
     monkeypatch.setattr(dissector, "run", tight)
