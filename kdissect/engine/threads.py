@@ -89,6 +89,7 @@ class _Shared:
             Reading(self.capture, self.window, scanner, run.books.settings, ahead=True) as reading,
             ThreadPoolExecutor(self.count, "kdissect-strand") as threads,
         ):
+            segments: Words | None
             for segments in reading:
                 if self.capture.secrets and not self.shared:
                     self.count = 1
@@ -105,6 +106,7 @@ class _Shared:
                 yield from run.handed_on(made)
                 made = self._awaited(work)
                 self._block_ended(made, segments)
+            segments = None
             scanner.rest()
             work = [threads.submit(_finished, strand, scanner.flows) for strand in strands]
             yield from run.handed_on(made)

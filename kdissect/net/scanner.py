@@ -90,8 +90,9 @@ class Scanner:
         self._flows[flows, PORTS] = -1
 
     def rest(self) -> None:
-        """No more packets come: of flows only the table stays."""
+        """No more packets come: the flows stay, what finds them and rows of blocks go."""
         self._table = np.zeros(0, np.int32)
+        self._rows = np.empty((0, SEGMENT_COLUMNS), np.int64)
 
     def carried(self) -> dict[str, Any]:
         """What another scanner needs to go on with the capture's next file."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,7 +11,6 @@ import pyarrow as pa
 
 from kdissect.kafka.exchanges.completed import END_REASONS, NETWORK_KINDS, NULL_TIME
 from kdissect.tables.clients import NEVER, Clients, told
-from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import MS
 from kdissect.tables.identity import Directory, connection_ids, dictionary
 from kdissect.tables.nest import Int64s, optional
@@ -18,39 +18,46 @@ from kdissect.tables.table_block import Column, code, count, flag, instant
 
 PIECE = 1 << 16
 """Rows made at a time: some tens of MB."""
+SORTED = 1 << 14
+"""Rows of the same or neighbouring times that are put in order at a time."""
 
 
 def connections_tables(
-    directory: Directory, clients: Clients, wanted: npt.NDArray[np.bool_] | None = None
+    directory: Directory, clients: Clients, names: Sequence[str], wanted: npt.NDArray[np.bool_] | None = None
 ) -> Iterator[pa.Table]:
-    """All connections of a run, or those `wanted`, in order of (started_at, connection_id), in pieces, at least one.
-    `broker` is not resolved yet."""
+    """These columns of all connections of a run, or those `wanted`, in order of (started_at, connection_id), in pieces,
+    at least one. `broker` is not resolved yet."""
     table = directory.connections
     size = len(table)
     rows = _in_order(table.started[:size], table.id[:size])
     if wanted is not None:
         rows = rows[wanted[rows]]
     for first in range(0, max(len(rows), 1), PIECE):
-        yield _piece(directory, clients, rows[first : first + PIECE].astype(np.int64))
+        made = columns(directory, clients, rows[first : first + PIECE].astype(np.int64))
+        yield pa.table({name: made[name]() for name in names})
 
 
-def _in_order(started: Int64s, ids: npt.NDArray[np.uint64]) -> Int64s:
+def _in_order(started: Int64s, ids: npt.NDArray[np.uint64]) -> npt.NDArray[np.integer[Any]]:
     """Rows by their start in microseconds, of equal ones by id. Starts mostly ascend, ids are random: only where starts
     are equal are ids worth sorting by."""
     when = started // 1000
     when[started == NULL_TIME] = NEVER
-    rows = np.argsort(when, kind="stable")
-    when = when[rows]
-    equal = np.zeros(len(rows) + 1, np.bool_)
-    equal[1:-1] = when[1:] == when[:-1]
-    tied = np.flatnonzero(equal[:-1] | equal[1:])
-    rows[tied] = rows[tied][np.lexsort((ids[rows[tied]], when[tied]))]
-    return rows.astype(np.int32) if len(rows) < 1 << 31 else rows
-
-
-def _piece(directory: Directory, clients: Clients, rows: Int64s) -> pa.Table:
-    made = columns(directory, clients, rows)
-    return pa.table({name: made[name]() for name in SCHEMAS["connections"].names})
+    kind: type[np.integer[Any]] = np.int32 if len(when) < 1 << 31 else np.int64
+    rows: npt.NDArray[np.integer[Any]]
+    if (when[1:] >= when[:-1]).all():
+        rows = np.arange(len(when), dtype=kind)
+    else:
+        rows = np.argsort(when, kind="stable").astype(kind)
+        when = when[rows]
+    begins = np.flatnonzero(np.diff(when, prepend=when[:1] - 1))
+    first = 0
+    while first < len(rows):  # whole runs of equal starts, some thousands of rows at a time: they fit in a cache
+        after = np.searchsorted(begins, first + SORTED)
+        end = int(begins[after]) if after < len(begins) else len(rows)
+        some = rows[first:end]
+        rows[first:end] = some[np.lexsort((ids[some], when[first:end]))]
+        first = end
+    return rows
 
 
 def columns(directory: Directory, clients: Clients, rows: Int64s) -> dict[str, Column]:

@@ -163,8 +163,9 @@ class Directory:
     def _ensure(self, rows: npt.NDArray[Any]) -> None:
         size = len(self.connections)
         self._clients, self._brokers = grown(self._clients, size), grown(self._brokers, size)
-        new = np.unique(rows[self._clients[rows] == 0])
+        new = np.sort(rows[self._clients[rows] == 0])
         if len(new):
+            new = new[np.diff(new, prepend=-1) > 0]
             table = self.connections
             self._clients[new] = self._addresses(table.client_hi[new], table.client_lo[new]) + 1
             broker = self._addresses(table.broker_hi[new], table.broker_lo[new])

@@ -30,7 +30,7 @@ def order(name: str, table: pa.Table) -> pa.Table:
         times = times.cast(pa.int64())
     if pa.types.is_integer(times.type):
         values = times.fill_null(np.iinfo(np.int64).max).to_numpy()
-        if (values[1:] >= values[:-1]).all() and _same(rest, table, values[1:] == values[:-1]):
+        if (values[1:] >= values[:-1]).all() and _ascend(rest, table, values[1:] == values[:-1]):
             return table
         if TABLES[name].key == BY_REQUEST:
             return table.take(pa.array(_by_time(values, table[rest[0]])))
@@ -38,14 +38,15 @@ def order(name: str, table: pa.Table) -> pa.Table:
     return table.take(indices)
 
 
-def _same(names: list[str], table: pa.Table, tied: np.ndarray) -> bool:
-    """Whether rows with the time of the row before them have its id too, which is all that is left to compare."""
+def _ascend(names: list[str], table: pa.Table, tied: np.ndarray) -> bool:
+    """Whether rows with the time of the row before them have its id, or one behind it, which is all that is left to
+    compare."""
     if not tied.any():
         return True
     if len(names) != 1:
         return False
     ids = _plain_column(table[names[0]])
-    return bool(pc.equal(ids[1:], ids[:-1]).fill_null(False).to_numpy()[tied].all())
+    return bool(pc.greater_equal(ids[1:], ids[:-1]).fill_null(False).to_numpy()[tied].all())
 
 
 def _by_time(times: np.ndarray, ids: pa.ChunkedArray) -> np.ndarray:

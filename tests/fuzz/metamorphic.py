@@ -1,8 +1,10 @@
 """What else is in a capture, and how it is read, changes nothing: `python -m tests.fuzz.metamorphic SECONDS [SEED]`.
 
-A seed makes a capture (a recorded one, its packets damaged, dropped, said twice, moved, cut) and reads it as it is.
-Then each of `CHANGES` writes it or reads it in another way, and the same rows must come out of it. What differs is kept
-in `tests/fuzz/found/`.
+A seed makes a capture: a piece of a recorded one, its packets damaged, dropped, said twice, moved, cut. TOGETHER of
+them, each under addresses of its own, are one file, side by side in time: one alone costs ten times as much, and
+each is what else is in the capture to the others. The file is read as it is. Then each of `CHANGES` writes it or reads
+it in another way, and the same rows must come out of it. What differs is made smaller, as far as one seed where that
+shows it, and kept in `tests/fuzz/found/`.
 """
 
 from __future__ import annotations
@@ -29,8 +31,14 @@ from tests.oracle.pcap import pcap
 
 Packet = tuple[int, bytes, int]
 """ns since the epoch, bytes, length on the wire."""
+Input = tuple[int, str, list[Packet]]
+"""Number of the seed, name of the origin, packets."""
 Rows = dict[str, list[str]]
-SEEDS = ("base_tiny.pcap", "raw_ids.pcap", "raw_errors.pcap", "raw_cuts.pcap", "sasl_old.pcap", "raw_reuse.pcap")
+SEEDS = (
+    "base_tiny.pcap", "raw_ids.pcap", "raw_errors.pcap", "raw_cuts.pcap", "sasl_old.pcap", "raw_reuse.pcap",
+    "era_0_8_2.pcap", "k4_share_group.pcap", "k4_transactions.pcap", "k4_follower_sessions.pcap", "sweep_0110.pcap",
+    "k4_mtu1500.pcap", "zoo_franz_go.pcap", "not_kafka.pcap", "tls12.pcap", "k4_fetch_sessions_raw.pcap",
+)  # fmt: skip
 COLUMNS: dict[str, list[str]] = {
     "exchanges": [
         "exchange_id", "client_ip", "client_port", "broker_port", "api", "api_version", "correlation_id", "client_id",
@@ -44,6 +52,10 @@ COLUMNS: dict[str, list[str]] = {
     "problems": ["connection_id", "exchange_id", "kind", "detail", "bytes"],
 }  # fmt: skip
 """What must not change: all but frame numbers and the sizes of files."""
+TOGETHER = 50
+"""Captures in a file; a byte of their addresses tells them apart."""
+BEGIN, APART = 1_700_000_000 * 10**9, 50_000_000
+"""When the first of them begins (ns since the epoch), and how long after one another they do: they overlap."""
 
 
 def packets_of(data: bytes) -> list[Packet]:
@@ -83,6 +95,16 @@ def written_ng(packets: list[Packet]) -> bytes:
 def damaged(packets: list[Packet], chance: random.Random) -> list[Packet]:
     """What networks and capturing programs do to packets, and a flipped byte now and then."""
     out = list(packets)
+    match chance.randrange(12):
+        case 0:
+            rate = chance.choice((0.01, 0.03, 0.05, 0.2))
+            out = [packet for packet in out if chance.random() >= rate]
+        case 1:
+            snap = chance.choice((64, 74, 96, 128, 200))
+            out = [(when, data[:snap], original) for when, data, original in out]
+        case 2:  # of a host, or of a port of it, nothing
+            side = chance.choice(out)[1][26:36]
+            out = [packet for packet in out if packet[1][26:36] != side]
     for _ in range(chance.randint(0, 6)):
         if len(out) < 4:
             break
@@ -108,13 +130,28 @@ def damaged(packets: list[Packet], chance: random.Random) -> list[Packet]:
     return out
 
 
+def side_by_side(captures: list[list[Packet]]) -> list[Packet]:
+    """One capture of many, each of hosts of its own; they begin APART after one another."""
+    placed = []
+    for number, packets in enumerate(captures):
+        latest = 0
+        if not packets:
+            continue
+        for at, (when, data, original) in enumerate(packets):
+            latest = max(latest, when)
+            begun = BEGIN + number * APART - packets[0][0]
+            named = data[:27] + bytes([number]) + data[28:31] + bytes([number]) + data[32:]
+            placed.append((latest + begun, number, at, (when + begun, named, original)))
+    return [packet for *_, packet in sorted(placed)]
+
+
 def rows_of(source: Any, **options: Any) -> Rows:
     """The rows of COLUMNS as text, in order; numbers of frames, which further packets change, left out."""
-    tables = kdissect.open(source, **options).tables(COLUMNS)
-    return {
-        name: sorted(re.sub(r"\bframe \d+", "frame", repr(row)) for row in table.to_pylist())
-        for name, table in tables.items()
-    }
+    out = {}
+    for name, table in kdissect.open(source, **options).tables(COLUMNS).items():
+        rows = [repr(row) for row in zip(*(column.to_pylist() for column in table.columns), strict=True)]
+        out[name] = sorted(re.sub(r"\bframe \d+", "frame", row) for row in rows) if name == "problems" else sorted(rows)
+    return out
 
 
 @contextmanager
@@ -205,8 +242,8 @@ def differences(packets: list[Packet], seed: int, only: str | None = None) -> li
     return found
 
 
-def inputs(seed: int) -> Iterator[tuple[int, str, list[Packet]]]:
-    """Captures without end: number of the seed, name of the origin, packets."""
+def inputs(seed: int) -> Iterator[Input]:
+    """Captures without end."""
     whole = {name: packets_of((CAPTURES / name).read_bytes()) for name in SEEDS}
     for number in itertools.count(seed):
         chance = random.Random(number)
@@ -215,21 +252,31 @@ def inputs(seed: int) -> Iterator[tuple[int, str, list[Packet]]]:
         yield number, name, damaged(whole[name][first : first + 200], chance)
 
 
-def campaign(seconds: float, seed: int = 1, most: int = 10**9) -> Tally:
-    """Inputs for so long, at most so many; each counts once for every change. Raises AssertionError for a
-    difference."""
+def campaign(seconds: float, seed: int = 1, most: int = 10**9, together: int = TOGETHER) -> Tally:
+    """Captures for so long, at most so many, `together` in a file; each counts once for every change. Raises
+    AssertionError for a difference."""
     tally, started = Tally(), time.monotonic()
-    for number, name, packets in itertools.islice(inputs(seed), most):
-        if time.monotonic() - started >= seconds:
-            break
-        found = differences(packets, number)
+    every = itertools.islice(inputs(seed), most)
+    while (lot := list(itertools.islice(every, together))) and time.monotonic() - started < seconds:
+        found = differences(side_by_side([packets for *_, packets in lot]), lot[0][0])
         if found:
-            keep(number, name, written(packets))
-        assert not found, f"seed {number}, {name}: {found}"
-        tally.inputs += len(CHANGES)
-        tally.read += 1
+            lot = smaller(lot)
+            keep(lot[0][0], lot[0][1], written(side_by_side([packets for *_, packets in lot])))
+        assert not found, f"seeds {[number for number, *_ in lot]}, {lot[0][1]}: {found}"
+        tally.inputs += len(lot) * len(CHANGES)
+        tally.read += len(lot)
     tally.seconds = time.monotonic() - started
     return tally
+
+
+def smaller(lot: list[Input]) -> list[Input]:
+    """The captures of a file that differs without those that it differs without."""
+    for size in (len(lot) // 2, len(lot) // 8, 1):
+        for first in range(0, len(lot), max(size, 1)):
+            some = lot[first : first + max(size, 1)]
+            if len(some) < len(lot) and differences(side_by_side([packets for *_, packets in some]), lot[0][0]):
+                return smaller(some)
+    return lot
 
 
 def main() -> None:

@@ -49,6 +49,8 @@ C, K, N, R = offsets(Connection), offsets(Control), offsets(Node), offsets(Reque
 NO_SEGMENTS: Words = np.zeros((0, SEGMENT_COLUMNS), np.int64)
 NONE_SILENT: Records = np.zeros(0, SILENT)
 
+TOGETHER = 1 << 12
+"""Half-open connections of several packets that are driven at a time: 8 MB on the heap."""
 ROOM = 8 << 20
 """Words for structs at first: enough for some thousand connections. Pages that nobody writes to cost nothing."""
 KEPT_LIMIT = 256 << 20
@@ -260,7 +262,9 @@ class Dissector:
             if not self._parked.count:
                 break
             self._bring_back(self._parked.some())
-        yield from self._finish_half_open(ALL)
+        for harvest in self._finish_half_open(ALL):
+            yield harvest
+            self._ended.clear()  # no flow comes after it that could take their numbers
 
     def forget(self, before: int) -> Iterator[Harvest]:
         """Finish connections, half-open ones too, whose last packet came before that time (ns), as if the capture had
@@ -299,10 +303,12 @@ class Dissector:
             self.M[K.number] += len(silent)
             self._ended.append(silent["flow"].copy())
             yield self._harvest(silent)
-            segments = self._half_open.take(others, self.conn_of)
-            yield from self._take(segments, np.arange(len(segments)))
-            places = self.conn_of[others]
-            yield from self._finish(places[places >= 0])
+            for first in range(0, len(others), TOGETHER):
+                some = others[first : first + TOGETHER]
+                segments = self._half_open.take(some, self.conn_of)
+                yield from self._take(segments, np.arange(len(segments)))
+                places = self.conn_of[some]
+                yield from self._finish(places[places >= 0])
 
     def renumber(self) -> Words:
         """Number the connections that are left anew, from 0 on in their order; the numbers that they had."""
