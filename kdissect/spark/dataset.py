@@ -27,11 +27,12 @@ from kdissect.spark.partition_numbers import labels
 from kdissect.spark.schemas import spark_schema
 from kdissect.spark.source.remote_captures import parted, remote_sources, whole_files
 from kdissect.spark.stages import analysing, decoding
+from kdissect.spark.stages.found_holds import FOUND
 from kdissect.spark.stages.giant_connections import UNIT
 from kdissect.spark.stages.indexing import index
 from kdissect.spark.stages.plan import INDEX, STAGED, Plan, Source, source_of
 from kdissect.spark.stages.resolving import Names, Outcome, put_together, resolved_rows
-from kdissect.spark.workers import settled
+from kdissect.spark.workers import origin, settled
 from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of
 from kdissect.tables.declaration.model import By
 from kdissect.tables.declaration.readers import COMMITS
@@ -233,6 +234,8 @@ class Dataset(Mapping[str, "DataFrame"]):
 
     def staged(self, name: str) -> DataFrame:
         """Staged rows of a table that comes out of decoding or the analysis."""
+        if name == "exchanges":
+            return self._exchanges
         analysed = not self._idle and name in analysing.MADE
         if name == analysing.COMMITS:
             return self._committed
@@ -356,9 +359,25 @@ class Dataset(Mapping[str, "DataFrame"]):
         made = ordered.mapInArrow(partial(_analyse, plan=plan, names=names), spark_schema(STAGED))
         return made.repartition(len(plan.labels)).persist(StorageLevel.DISK_ONLY)
 
+    @property
+    def _exchanges(self) -> DataFrame:
+        """Staged rows of `exchanges`, behind what was found out about those of the same task."""
+        rows = self._decoded.where("table = 'exchanges'")
+        if not analysing.holds_exchanges(self.plan):
+            return rows
+        rows = rows.unionByName(self._analysed.where(f"table = '{FOUND}'"))
+        return rows.repartition(len(self.plan.labels), "origin").sortWithinPartitions("table")
+
+    def _filled(self, columns: Sequence[str]) -> DataFrame:
+        """Staged rows of `exchanges` with these columns, of which some are found out by the analysis."""
+        fill = partial(analysing.filled, columns=list(columns), plan=self.plan, names=self.names)
+        return self._exchanges.mapInArrow(fill, spark_schema(STAGED))
+
     def _findings(self) -> DataFrame:
         analysed, decoded = self._analysed, self._decoded
         rows = analysed.where(analysed["table"].isin([analysing.EVIDENCE + name for name in analysing.FOUND_IN]))
+        told = partial(analysing.evidence, name="exchanges", plan=self.plan, names=self.names)
+        rows = rows.unionByName(self._exchanges.mapInArrow(told, spark_schema(STAGED)))
         rows = rows.unionByName(decoded.where(decoded["table"].isin(list(analysing.DECODED))))
         rows = rows.unionByName(self._committed).repartition(1)
         quality = self._outcome.tables.get("capture_quality")
@@ -367,7 +386,10 @@ class Dataset(Mapping[str, "DataFrame"]):
 
     def _summed(self, name: str) -> DataFrame:
         analysed, decoded = self._analysed, self._decoded
-        rows = analysed.where(analysed["table"].isin(list(analysing.summed_in(name))))
+        made = analysing.summed_in(name)
+        rows = analysed.where(analysed["table"].isin([one for one in made if one != "exchanges"]))
+        if "exchanges" in made:
+            rows = rows.unionByName(self._filled(analysing.SUMMED[name]["exchanges"]))
         read = list(analysing.summed_decoded(name))
         rows = rows.unionByName(decoded.where(decoded["table"].isin(read))).repartition(1)
         make = partial(analysing.sum_up, name=name, plan=self.plan, names=self.names)
@@ -394,11 +416,11 @@ class Dataset(Mapping[str, "DataFrame"]):
 
 
 def _decode(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
-    return settled("decode", decoding.decode(batches, plan))
+    return settled("decode", decoding.decode(batches, plan, origin(plan)))
 
 
 def _decode_units(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
-    return settled("decode", decoding.decode_units(batches, plan))
+    return settled("decode", decoding.decode_units(batches, plan, origin(plan)))
 
 
 def _notes(staged: DataFrame) -> Notes:

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from kdissect.spark.stages.plan import Plan
+
 _RAISED = re.compile(r"^(?:[a-z_][\w.]*\.)?([A-Za-z_]\w*(?:Error|Exception|Exit|Interrupt)?): (.+)$")
 """The line that ends a traceback: the exception's type, its modules and what it says."""
 _SETTLED: set[str] = set()
@@ -31,6 +33,14 @@ def settled(stage: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Record
         _SETTLED.add(stage)
         gc.collect()
         gc.freeze()
+
+
+def origin(plan: Plan) -> int:
+    """What the rows that this task decodes are known by (STAGED): the same where the task is run again."""
+    from pyspark import TaskContext
+
+    task = TaskContext.get()
+    return plan.labels[0 if task is None else task.partitionId() % len(plan.labels)]
 
 
 def reason(error: Exception) -> str:

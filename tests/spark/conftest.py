@@ -19,10 +19,11 @@ from kdissect.capture import open_captures
 from kdissect.engine.run import Settings
 from kdissect.spark.common_connections import with_common
 from kdissect.spark.stages import analysing, decoding
+from kdissect.spark.stages.found_holds import FOUND
 from kdissect.spark.stages.giant_connections import UNIT
 from kdissect.spark.stages.indexing import index
 from kdissect.spark.stages.plan import INDEX, Plan, source_of
-from kdissect.spark.stages.resolving import put_together
+from kdissect.spark.stages.resolving import put_together, resolved_rows
 from kdissect.spark.stages.table_cells import Cell, opened
 from kdissect.tables.declaration import columns_of, readers
 from kdissect.tables.recording import Reading
@@ -94,11 +95,11 @@ def simulated(
     for batch in index(files, plan):
         for i in range(batch.num_rows):
             buckets[batch.column("bucket")[i].as_py()].append(batch.slice(i, 1))
-    staged = [row for bucket in buckets for row in _listed(decoding.decode(_sorted(bucket), plan))]
+    staged = [row for n, one in enumerate(buckets) for row in _listed(decoding.decode(_sorted(one), plan, n))]
     units = [row for row in staged if row.table == UNIT]
     assert giant is None or len(units) > partitions
     for start in range(min(3, len(units))):
-        staged += _listed(decoding.decode_units([_batch(units[start::3])], plan))
+        staged += _listed(decoding.decode_units([_batch(units[start::3])], plan, start))
     return tables_of(plan, staged, [(row.table, row.data) for row in staged if row.table.startswith("_")])
 
 
@@ -114,14 +115,21 @@ def tables_of(plan: Plan, staged: list[Cell], notes: list[tuple[str, bytes]]) ->
         rows = [row._replace(broker=brokers.get(row.broker, row.broker)) for row in staged if row.table in split]
         batches = [_batch([row]) for row in sorted(rows, key=lambda row: (row.broker, row.at, row.lot))]
         analysed = _listed(analysing.analyse(batches, plan, names))
-        made = [row for row in staged if row.table not in (*analysing.MADE, analysing.COMMITS)] + analysed
+        left = {*analysing.MADE, analysing.COMMITS} - {"exchanges"}
+        made = [row for row in staged if row.table not in left] + analysed
+        if "findings" in plan.tables:
+            for rows in by_origin(made):
+                made = made + _listed(analysing.evidence(rows, "exchanges", plan, names))
         batches = [_batch([row]) for row in staged if row.table in readers.COMMITS.tables]
         made += _listed(analysing.commit(batches, plan, names))
     builder = names.builder(plan)
     out = {}
     for name in plan.tables:
         schema = pa.schema([field.remove_metadata() for field in builder.finished(name, []).schema])
-        parts = [names.resolved(builder, name, opened(row.data)) for row in made if row.table == name]
+        if name == "exchanges":
+            parts = [part for rows in by_origin(made) for part in resolved_rows(rows, name, plan, names)]
+        else:
+            parts = [names.resolved(builder, name, opened(row.data)) for row in made if row.table == name]
         if name == "findings":
             evidence = [analysing.EVIDENCE + one for one in analysing.FOUND_IN]
             batches = [_batch([row]) for row in made if row.table in (*evidence, analysing.COMMITS, *analysing.DECODED)]
@@ -136,6 +144,12 @@ def tables_of(plan: Plan, staged: list[Cell], notes: list[tuple[str, bytes]]) ->
         small = [outcome.tables[name].cast(schema)] if name in outcome.tables and name != "connections" else []
         out[name] = pa.concat_tables([schema.empty_table(), *plain, *small])
     return out
+
+
+def by_origin(made: list[Cell]) -> list[list[pa.RecordBatch]]:
+    """Exchanges behind what was found out about them, for each task that decoded some."""
+    mine = sorted((row for row in made if row.table in (FOUND, "exchanges")), key=lambda row: row.table)
+    return [[_batch([row]) for row in mine if row.origin == origin] for origin in sorted({row.origin for row in mine})]
 
 
 @pytest.fixture(scope="session")

@@ -54,17 +54,22 @@ def test_a_lot_has_all_rows_of_its_exchanges(captures: Path, monkeypatch: pytest
         }
     owner: dict[tuple[int, int], int] = {}
     for lot, parts in by_lot.items():
-        for key in zip(*(part.tolist() for part in keys_of(parts["exchanges"])), strict=True):
-            assert owner.setdefault(key, lot) == lot
+        for part in parts.values():
+            for key in zip(*(column.tolist() for column in keys_of(part)), strict=True):
+                assert owner.setdefault(key, lot) == lot
     for lot, parts in by_lot.items():
         at = {one.at for one in staged if one.lot == lot}
-        seen = np.concatenate([times(parts["exchanges"], name) for name in lots.INSTANTS])
-        assert at == {int(seen[seen != NULL_TIME].min(initial=2**63 - 1))} or seen.max() == NULL_TIME
-        for part in parts.values():
-            assert all(owner[key] == lot for key in zip(*(c.tolist() for c in keys_of(part)), strict=True))
+        read = [parts[name] for name in (lots.FEW, "fetches") if name in parts]
+        seen = np.concatenate([times(part, name) for part in read for name in lots.INSTANTS])
+        assert len(at) == 1
+        assert at.pop() <= seen[seen != NULL_TIME].min(initial=2**63 - 1)
+    exchanges = tables.pop("exchanges")
+    tables[lots.FEW] = exchanges.take(pa.array(lots.few(exchanges)))
+    assert 0 < tables[lots.FEW].num_rows < exchanges.num_rows
     for name, table in tables.items():
         back = pa.concat_tables([parts[name] for parts in by_lot.values() if name in parts])
         assert Counter(map(repr, back.to_pylist())) == Counter(map(repr, table.to_pylist()))
+    assert set(tables[lots.FEW]["api"].to_pylist()) >= {"ListOffsets", "JoinGroup", "SyncGroup"}
     assert sum(made.weights.values()) == sum(table.num_rows for table in tables.values())
 
 

@@ -46,16 +46,17 @@ SPOOL = 64 << 20
 """Bytes of packed index rows held in memory until the end; what is more waits in a temporary file."""
 
 
-def decode(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
+def decode(batches: Iterable[pa.RecordBatch], plan: Plan, origin: int = 0) -> Iterator[pa.RecordBatch]:
     """Index rows of one partition, in order, to rows of KEPT."""
     for number, slices in groupby(_slices(batches), itemgetter(0)):
-        yield from _of(number, Carrying(plan, number).follow(batch for _, batch in slices))
+        yield from _of(number, Carrying(plan, number, origin).follow(batch for _, batch in slices))
 
 
-def decode_units(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
+def decode_units(batches: Iterable[pa.RecordBatch], plan: Plan, origin: int = 0) -> Iterator[pa.RecordBatch]:
     """Rows of KEPT that are units, in order of their capture, to rows of KEPT."""
     for number, slices in groupby(_slices(batches, "source"), itemgetter(0)):
-        made = decoding.decode_units((batch for _, batch in slices), replace(plan, sources=[plan.sources[number]]))
+        alone = replace(plan, sources=[plan.sources[number]])
+        made = decoding.decode_units((batch for _, batch in slices), alone, origin)
         yield from _of(number, (_renamed(batch) for batch in made))
 
 
@@ -83,9 +84,9 @@ def _slices(batches: Iterable[pa.RecordBatch], column: str = "capture") -> Itera
 class Carrying(Following):
     """The run over one capture's rows in one partition."""
 
-    def __init__(self, plan: Plan, number: int) -> None:
+    def __init__(self, plan: Plan, number: int, origin: int = 0) -> None:
         source = plan.sources[number]
-        super().__init__(replace(plan, sources=[source]))
+        super().__init__(replace(plan, sources=[source]), origin)
         self.inputs.ended = self._ended
         self._whole = not source.ranged
         self._live: Words = np.zeros((0, FLOW_COLUMNS), np.int64)
@@ -180,10 +181,10 @@ def settled_rows(
     texts = {number: connection_ids(some) for number, some in ids.items()}
     for batch in batches:
         for i in range(batch.num_rows):
-            name, broker, data, at, lot, number = (column[i].as_py() for column in batch.columns)
+            name, broker, data, at, lot, origin, number = (column[i].as_py() for column in batch.columns)
             table = opened(data)
             owner = "connection_id" if "connection_id" in table.column_names else "exchange_id"
             owners = pc.utf8_slice_codeunits(table[owner].cast(pa.string()), 0, ID_BYTES)
             kept = table.filter(pc.invert(pc.is_in(owners, value_set=texts[number])))
             if kept.num_rows:
-                yield rows([Cell(name, broker, cell(kept), at, lot)])
+                yield rows([Cell(name, broker, cell(kept), at, lot, origin)])

@@ -30,7 +30,7 @@ from kdissect.spark.stages.indexing import FileFacts
 from kdissect.spark.stages.owners import OWNERS
 from kdissect.spark.stages.plan import INDEX, STAGED, Plan
 from kdissect.spark.stages.resolving import Outcome, put_together
-from kdissect.spark.workers import settled
+from kdissect.spark.workers import origin, settled
 from kdissect.tables.identity import connection_ids
 
 if TYPE_CHECKING:
@@ -215,8 +215,8 @@ class KeptDataset(Dataset):
 
 
 def _decode_units(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
-    return settled("decode", handover.decode_units(batches, plan))
+    return settled("decode", handover.decode_units(batches, plan, origin(plan)))
 
 
 def _decode(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
-    return settled("decode", handover.decode(batches, plan))
+    return settled("decode", handover.decode(batches, plan, origin(plan)))

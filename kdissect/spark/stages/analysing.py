@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import groupby
 
+import numpy as np
 import pyarrow as pa
 
 from kdissect.analysis.budget import SUBJECTS, time_budget
@@ -20,10 +21,11 @@ from kdissect.analysis.findings import findings, limits, told_of
 from kdissect.analysis.stage import NO_WATERMARK, Stage
 from kdissect.analysis.topic_traffic import topic_traffic
 from kdissect.arrays.dictionaries import unified
-from kdissect.engine.analysed_run import MOST_ROWS, ROWS_A_TIME
 from kdissect.spark.stages.decoding import SENT, message_kind
+from kdissect.spark.stages.found_holds import ORIGIN, TELLING, Telling
+from kdissect.spark.stages.lots import FEW
 from kdissect.spark.stages.plan import Plan
-from kdissect.spark.stages.resolving import Names
+from kdissect.spark.stages.resolving import Names, resolved_rows
 from kdissect.spark.stages.table_cells import PIECE_BYTES, Cell, cell, opened, rows
 from kdissect.tables.builder import TableBuilder, shown
 from kdissect.tables.declaration import SCHEMAS, TABLES, readers
@@ -46,6 +48,8 @@ DECODED = tuple(
     if name not in MADE and name != COMMITS and TABLES[name].made is not By.LEARNED
 )
 """Staged tables that findings read as they were decoded."""
+ROWS_A_TIME = 1 << 16
+"""Rows that are worth working on: what is done once for each part of a broker's rows costs as much as ten thousand."""
 WAITING = 1 << 19
 """Rows of fetches, or of their partitions, that may wait for the watermark: lots of many tasks overlap."""
 SUMMED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
@@ -105,9 +109,19 @@ def dealt(brokers: Mapping[str, str], weights: Mapping[str, int], places: int) -
 def analyse(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:
     """Staged rows in order of (broker (resolved), at, lot) to staged rows of the tables in MADE, and evidence."""
     builder = names.builder(plan)
+    wanted, telling = asked(plan.tables), Telling()
+    tells = holds_exchanges(plan)
     for _, mine in groupby(_cells(batches), lambda one: one.broker):
-        for tables in _analysed(builder, asked(plan.tables), mine):
+        for tables in _analysed(builder, wanted, mine):
             yield from _staged(tables, plan)
+            if tells:
+                yield from telling.take(tables)
+    yield from telling.rest()
+
+
+def holds_exchanges(plan: Plan) -> bool:
+    """Whether rows of `exchanges` are told their holds."""
+    return Stage(asked(plan.tables)).holds_exchanges
 
 
 def _cells(batches: Iterable[pa.RecordBatch]) -> Iterator[Cell]:
@@ -127,13 +141,14 @@ def _analysed(
     parts: dict[str, list[pa.Table]] = {}
     count = 0
     for (at, _), lot in groupby(cells, lambda one: (one.at, one.lot)):
-        # As many new rows as wait already: so rows that wait long are moved a few times, not with every lot.
-        if count >= max(ROWS_A_TIME, min(stage.waiting, MOST_ROWS)):
+        if count >= ROWS_A_TIME:
             yield _fed(stage, builder, none, parts, at)
             parts, count = {}, 0
         for one in lot:
-            piece = opened(one.data)
-            parts.setdefault(one.table, []).append(piece)
+            piece, name = opened(one.data), "exchanges" if one.table == FEW else one.table
+            if name in TELLING:
+                piece = piece.append_column(ORIGIN, pa.array(np.full(piece.num_rows, one.origin, np.int32)))
+            parts.setdefault(name, []).append(piece)
             count += piece.num_rows
     yield _fed(stage, builder, none, parts, NO_WATERMARK)
     yield stage.finish()
@@ -158,17 +173,38 @@ def _fed(
 
 
 def _staged(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[pa.RecordBatch]:
-    """Pieces of the tables asked for, and what findings read of them."""
-    given = limits(plan.settings.slow)
+    """Pieces of the tables asked for, and what findings read of them. Those of `exchanges` were never here."""
     for name, table in tables.items():
-        if name not in MADE or not table.num_rows:
+        if name not in MADE or name == "exchanges" or not table.num_rows:
             continue
+        if ORIGIN in table.column_names:
+            table = table.drop_columns([ORIGIN])
         if name in plan.tables or any(name in summed_in(one) for one in SUMMED.keys() & plan.tables.keys()):
             yield from _pieces(name, table)
         if "findings" in plan.tables and name in FOUND_IN:
-            read = {*FINDINGS.tables[name], *sort_columns(name)}
-            part = table.select([column for column in table.column_names if column in read])
-            yield from _pieces(EVIDENCE + name, told_of(name, part, given))
+            yield from _evidence(name, table, plan)
+
+
+def _evidence(name: str, table: pa.Table, plan: Plan) -> Iterator[pa.RecordBatch]:
+    read = {*FINDINGS.tables[name], *sort_columns(name)}
+    part = table.select([column for column in table.column_names if column in read])
+    yield from _pieces(EVIDENCE + name, told_of(name, part, limits(plan.settings.slow)))
+
+
+def evidence(batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:
+    """Staged rows of a table (`resolved_rows`) to those of its evidence."""
+    for table in resolved_rows(batches, name, plan, names):
+        yield from _evidence(name, table, plan)
+
+
+def filled(
+    batches: Iterable[pa.RecordBatch], columns: Sequence[str], plan: Plan, names: Names
+) -> Iterator[pa.RecordBatch]:
+    """Staged rows of `exchanges`, and of what was found out about them, to staged rows of `exchanges` with these
+    columns, and those that rows are ordered by."""
+    read = {*columns, *sort_columns("exchanges")}
+    for table in resolved_rows(batches, "exchanges", plan, names):
+        yield from _pieces("exchanges", table.select([one for one in table.column_names if one in read]))
 
 
 def _pieces(name: str, table: pa.Table) -> Iterator[pa.RecordBatch]:

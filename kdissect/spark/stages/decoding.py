@@ -28,14 +28,14 @@ from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.streams.dissector import Dissector, Harvest
 from kdissect.spark.stages.flow_numbers import Flows
 from kdissect.spark.stages.giant_connections import UNIT, Departures, rows_of_units
-from kdissect.spark.stages.lots import Lots
+from kdissect.spark.stages.lots import FEW, Lots
 from kdissect.spark.stages.owners import OWNERS, owned
 from kdissect.spark.stages.partition_capture import Gathered, GatheredSegments, Piece, piece
 from kdissect.spark.stages.plan import FACTS, KEYS, Plan
 from kdissect.spark.stages.table_cells import Cell, Stash, cell, note, rows
 from kdissect.tables.brokers import Brokers
 from kdissect.tables.declaration import SCHEMAS, TABLES
-from kdissect.tables.declaration.model import By
+from kdissect.tables.declaration.model import EXCHANGE_KEYS, By
 from kdissect.tables.identity import connection_ids, dictionary
 from kdissect.tables.leaders import Leaders
 from kdissect.tables.topics import Topics
@@ -47,6 +47,8 @@ OWN_GROUP = "_own_group"
 """Helper column of `connections`: whether the connection's own requests named groups."""
 CONNECTION_ROWS = 1 << 16
 NOTHING = rows([])
+READ_LATER = ("exchanges", "findings", "offset_commits", "time_budget", "topic_traffic")
+"""Tables that are made out of whole rows of `exchanges`."""
 SENT = "sent"
 """Staged rows of what producers with an id sent: a producer's connections may be in several partitions."""
 
@@ -137,14 +139,14 @@ class PartitionInputs:
         self.ended(dissector, segments)
 
 
-def decode(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
+def decode(batches: Iterable[pa.RecordBatch], plan: Plan, origin: int = 0) -> Iterator[pa.RecordBatch]:
     """Index rows of one partition, in order, to staged rows, units of giant connections among them."""
-    yield from Following(plan).follow(batches)
+    yield from Following(plan, origin).follow(batches)
 
 
-def decode_units(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
+def decode_units(batches: Iterable[pa.RecordBatch], plan: Plan, origin: int = 0) -> Iterator[pa.RecordBatch]:
     """Units to staged rows."""
-    made = Decoding(plan, whole=False)
+    made = Decoding(plan, whole=False, origin=origin)
     units = (data for batch in batches for data in batch.column("data").to_pylist())
     yield from made.staged(rows_of_units(made.books, plan, units))
     yield from made.end()
@@ -166,20 +168,28 @@ def _index(batches: Iterable[pa.RecordBatch], facts: list[bytes]) -> Iterator[tu
 class Decoding:
     """What is decoded in one partition, as staged rows. `whole`: whether connections are whole here."""
 
-    def __init__(self, plan: Plan, whole: bool) -> None:
+    def __init__(self, plan: Plan, whole: bool, origin: int = 0) -> None:
         self.plan = plan
         self.whole = whole
+        self._origin = origin
         stage, self.books = analysed([source.named() for source in plan.sources], plan.decoded, plan.settings)
         self.by_broker = split_tables(stage)
-        self._lots = Lots(self._brokers, len(plan.labels))
+        read = frozenset(stage.tables.get("exchanges", ())) | frozenset(EXCHANGE_KEYS)
+        self._read_of_exchanges = read
+        self._rows_of_exchanges = not plan.tables.keys().isdisjoint(READ_LATER)
+        self._lots = Lots(self._brokers, len(plan.labels), origin)
 
     def staged(self, parts: Iterable[pipeline.Rows]) -> Iterator[pa.RecordBatch]:
         """Rows of the tables that come part by part; empty batches where parts are empty."""
-        stash, lots = Stash(), self._lots
+        stash, lots = Stash(self._origin), self._lots
         for part in parts:
             mine = {message_name(*kind): batch for kind, batch in part.beside.items()}
             for name, batch in part.tables.items():
-                if name in self.by_broker:
+                if name == "exchanges" and FEW in self.by_broker:
+                    mine[name] = batch.select([one for one in batch.schema.names if one in self._read_of_exchanges])
+                    if self._rows_of_exchanges:
+                        yield from stash.put(name, batch)
+                elif name in self.by_broker:
                     mine[name] = batch
                 else:
                     yield from stash.put(name, batch)
@@ -249,8 +259,8 @@ class Decoding:
 class Following(Decoding):
     """What follows the connections of one partition makes."""
 
-    def __init__(self, plan: Plan) -> None:
-        super().__init__(plan, whole=True)
+    def __init__(self, plan: Plan, origin: int = 0) -> None:
+        super().__init__(plan, whole=True, origin=origin)
         self.inputs = PartitionInputs(plan, self.books)
 
     def follow(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -292,7 +302,7 @@ def split_tables(stage: Stage) -> frozenset[str]:
     """The staged tables that the analysis is fed with, broker by broker."""
     if stage.idle:
         return frozenset()
-    tables = {name for name in stage.fed if TABLES[name].made is By.BLOCK}
+    tables = {FEW if name == "exchanges" else name for name in stage.fed if TABLES[name].made is By.BLOCK}
     return frozenset(tables | {message_name(*kind) for kind in stage.messages})
 
 

@@ -1,5 +1,8 @@
 """Lots: what the analysis works on, cut so that a later stage can take a broker's rows in order of time, bit by bit.
 
+Of exchanges they hold the few that the analysis reads itself (`FEW`): what was found out about the others is told by
+their rows in `fetches` and `produces`, and goes back to where they were decoded (`found_holds`).
+
 A lot holds all rows of its exchanges, of every table that the analysis reads; it is known by its first instant. Lots
 are short, for whoever reads those of many partitions in order of their first instants holds back about one of each.
 """
@@ -13,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.analysis.exchange_keys import keys_of, locate
-from kdissect.arrays.arrow import NULL_TIME, times
+from kdissect.arrays.arrow import NULL_TIME, ints, reals, times
 from kdissect.arrays.dictionaries import unified
 from kdissect.spark.stages.table_cells import Cell, cell, rows
 
@@ -27,17 +30,25 @@ WAITING = 1 << 17
 LEAST, MOST = 1 << 10, 1 << 14
 """Rows of a lot, at least and at most: each of its tables costs some hundred microseconds, however few its rows are."""
 INSTANTS = ("request_last_at", "response_first_at")
+FEW = "few exchanges"
+"""How staged rows name those exchanges of `exchanges` that the analysis reads."""
+READ = np.array([2, 11, 14, 78, 79])
+"""API keys of them: ListOffsets tells high watermarks; JoinGroup, SyncGroup, ShareFetch and ShareAcknowledge wait for
+something themselves or belong to sessions. Responses that announce a throttle window matter whatever they are."""
 
 
 class Lots:
     """Rows of several tables until there are enough of them.
 
     `brokers`: for rows of the table that has all exchanges a code each, and what the codes stand for. `partitions`: how
-    many tasks make lots of the same brokers.
+    many tasks make lots of the same brokers. `origin`: see STAGED.
     """
 
-    def __init__(self, brokers: Callable[[pa.Table], tuple[Words, list[str]]], partitions: int) -> None:
+    def __init__(
+        self, brokers: Callable[[pa.Table], tuple[Words, list[str]]], partitions: int, origin: int = 0
+    ) -> None:
         self._brokers = brokers
+        self._origin = origin
         self._most = min(max(WAITING // max(partitions, 1), LEAST), MOST)
         self._kept: dict[str, list[pa.RecordBatch]] = {}
         self._rows = self._bytes = 0
@@ -70,6 +81,11 @@ class Lots:
             for name, table in tables.items()
         }
         codes, brokers = self._brokers(base)
+        if "exchanges" in tables:
+            read = few(base)
+            del tables["exchanges"], owners["exchanges"]
+            if len(read):
+                tables[FEW], owners[FEW] = base.take(pa.array(read)), read
         weights = np.zeros(len(codes), np.int64)
         for owner in owners.values():
             weights += np.bincount(owner[owner >= 0], minlength=len(codes))
@@ -82,9 +98,20 @@ class Lots:
         for name, table in tables.items():
             made = []
             for lot, part in _parts(table, lots[owners[name]]):
-                made.append(Cell(name, of[lot], cell(part), at[lot], self._number + lot))
+                made.append(Cell(name, of[lot], cell(part), at[lot], self._number + lot, self._origin))
             yield rows(made)
         self._number += len(first)
+
+
+def few(exchanges: pa.Table) -> Words:
+    """The rows of `exchanges` that the analysis reads; all, where the columns that say so were not asked for."""
+    names = exchanges.column_names
+    if "api_key" not in names:
+        return np.arange(exchanges.num_rows)
+    read = np.isin(ints(exchanges, "api_key"), READ)
+    if "throttle_ms" in names:
+        read |= np.nan_to_num(reals(exchanges, "throttle_ms")) > 0
+    return np.flatnonzero(read)
 
 
 def _cut(codes: Words, weights: Words, most: int) -> tuple[Words, Words, Words]:

@@ -34,11 +34,13 @@ STAGED = pa.schema(
         pa.field("data", pa.binary()),
         pa.field("at", pa.int64()),
         pa.field("lot", pa.int32()),
+        pa.field("origin", pa.int32()),
     ]
 )
 """Rows between stages: a piece of a table as an Arrow IPC stream; tables that begin with `_` are for the driver.
 What the analysis works on has the first instant (microseconds) of the exchanges that lie together, and which lot of a
-task they are: pieces of one lot and broker hold all rows of their exchanges. Other rows have 0 there."""
+task they are: pieces of one lot and broker hold all rows of their exchanges. Other rows have 0 there. `origin`: by
+which task rows were decoded, one of `Plan.labels`; what is found out about exchanges goes back to their rows by it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from kdissect.kafka.streams.ledger import Ledger
 from kdissect.net.scanner import Scanner
 from kdissect.problems import Kind
 from kdissect.spark.stages.decoding import Learned, with_groups, with_problems
+from kdissect.spark.stages.found_holds import FOUND, Found
 from kdissect.spark.stages.indexing import FileFacts
 from kdissect.spark.stages.owners import OWNERS
 from kdissect.spark.stages.plan import Plan
@@ -134,11 +135,17 @@ def put_together(plan: Plan, notes: Iterable[tuple[str, bytes]]) -> Outcome:
 
 
 def resolved_rows(batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Names) -> Iterator[pa.Table]:
-    """Staged rows of one table with everything that only the whole job knows; helper columns stand among theirs."""
-    builder = names.builder(plan)
+    """Staged rows of one table with everything that only the whole job knows; helper columns stand among theirs. Of
+    `exchanges` what was found out about them comes first (FOUND)."""
+    builder, found = names.builder(plan), Found()
     for batch in batches:
-        for data in batch.column("data"):
-            yield names.resolved(builder, name, opened(data.as_py()))
+        for kind, data in zip(batch.column("table").to_pylist(), batch.column("data"), strict=True):
+            table = opened(data.as_py())
+            if kind == FOUND:
+                found.take(table)
+                continue
+            table = names.resolved(builder, name, table)
+            yield found.filled(table) if name == "exchanges" else table
 
 
 def _added(rows: Iterable[Quality], counted: Mapping[tuple[str, str], float]) -> Iterable[Quality]:

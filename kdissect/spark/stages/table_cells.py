@@ -63,6 +63,7 @@ class Cell(NamedTuple):
     data: bytes
     at: int = 0
     lot: int = 0
+    origin: int = 0
 
 
 def rows(listed: Sequence[Cell]) -> pa.RecordBatch:
@@ -81,7 +82,8 @@ def note(name: str, value: Any) -> Cell:
 class Stash:
     """Rows of tables until there are enough of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, origin: int = 0) -> None:
+        self._origin = origin
         self._kept: dict[str, list[pa.RecordBatch]] = {}
         self._size: dict[str, int] = {}
 
@@ -107,4 +109,4 @@ class Stash:
         batches = self._kept.pop(name, [])
         self._size.pop(name, None)
         if batches:
-            yield rows([Cell(name, "", cell(pa.Table.from_batches(batches)))])
+            yield rows([Cell(name, "", cell(pa.Table.from_batches(batches)), origin=self._origin)])

@@ -1,0 +1,122 @@
+"""What the analysis found out about exchanges, on its way back to their rows.
+
+Rows of `exchanges` are the widest, and the analysis reads few of them: they stay with the task that decoded them, and
+what is told of each (`hold`, `replication_ms`) comes to them by its key, a few bytes an exchange.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kdissect.analysis.exchange_keys import keys_of, locate
+from kdissect.analysis.holds.exchange_holds import coded, hold_columns
+from kdissect.analysis.stage import TOLD_ELSEWHERE
+from kdissect.arrays.arrow import Int64s, ints, numbers, one, reals, with_columns
+from kdissect.arrays.growing import runs
+from kdissect.spark.stages.table_cells import Cell, cell, rows
+
+FOUND = "answers held"
+"""Staged rows of it; in the order of their names they come before those of `exchanges`."""
+ORIGIN = "_origin"
+"""Helper column of what the analysis is fed with: see STAGED."""
+TELLING = ("exchanges", "fetches", "produces")
+"""Tables whose rows tell it."""
+SCHEMA = pa.schema([("high", pa.int64()), ("n", pa.int64()), ("hold", pa.int8()), ("replication_ms", pa.float64())])
+CELL_ROWS = 1 << 16
+"""Rows that are passed on together, some 500 KB compressed: what waits for them takes 25 bytes each."""
+
+
+class Telling:
+    """Takes down what settled rows of the analysis tell, for each task that decoded them."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, list[pa.Table]] = {}
+
+    def take(self, tables: Mapping[str, pa.Table]) -> Iterator[pa.RecordBatch]:
+        """Settled rows; staged rows when there are enough."""
+        for name in TELLING:
+            table = tables.get(name)
+            if table is not None and table.num_rows and ORIGIN in table.column_names:
+                self._note(table)
+        for origin in [origin for origin, kept in self._kept.items() if _count(kept) >= CELL_ROWS]:
+            yield self._out(origin)
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        """What is left."""
+        for origin in list(self._kept):
+            yield self._out(origin)
+
+    def _note(self, table: pa.Table) -> None:
+        codes, waits = coded(one(table, "hold")), reals(table, "replication_ms")
+        kept = (codes >= 0) | ~np.isnan(waits)
+        if "api_key" in table.column_names:  # of `exchanges`: those of Fetch and Produce are told by their own tables
+            kept &= ~np.isin(ints(table, "api_key"), TOLD_ELSEWHERE)
+        mine = np.flatnonzero(kept)
+        origins = numbers(one(table, ORIGIN))[mine]
+        mine = mine[np.argsort(origins, kind="stable")]
+        origins = np.sort(origins)
+        high, n = keys_of(table)
+        for begin, end in runs(origins):
+            at = mine[begin:end]
+            made = pa.table([high[at], n[at], codes[at], waits[at]], schema=SCHEMA)
+            self._kept.setdefault(int(origins[begin]), []).append(made)
+
+    def _out(self, origin: int) -> pa.RecordBatch:
+        return rows([Cell(FOUND, "", cell(pa.concat_tables(self._kept.pop(origin))), origin=origin)])
+
+
+def _count(tables: list[pa.Table]) -> int:
+    return sum(table.num_rows for table in tables)
+
+
+class Found:
+    """What was told of the exchanges of one task: first all of it is taken, then rows are filled."""
+
+    def __init__(self) -> None:
+        self._parts: list[pa.Table] = []
+        self._told: tuple[Int64s, Int64s, npt.NDArray[np.int8], npt.NDArray[np.float64]] | None = None
+        self._sorted: npt.NDArray[np.uint64] = np.zeros(0, np.uint64)
+        self._order: Int64s = np.zeros(0, np.int64)
+
+    def take(self, table: pa.Table) -> None:
+        """Rows of FOUND."""
+        self._parts.append(table)
+        self._told = None
+
+    def filled(self, exchanges: pa.Table) -> pa.Table:
+        """Rows of `exchanges` with `hold` and `replication_ms`."""
+        if self._told is None:
+            self._index()
+        assert self._told is not None
+        high, n, told, measured = self._told
+        codes, waits = np.full(exchanges.num_rows, -1, np.int8), np.full(exchanges.num_rows, np.nan)
+        if len(high):
+            keys = keys_of(exchanges)
+            mixed = _mixed(*keys)
+            place = np.minimum(np.searchsorted(self._sorted, mixed), len(high) - 1)
+            at = self._order[place]
+            same = (high[at] == keys[0]) & (n[at] == keys[1])
+            others = np.flatnonzero((self._sorted[place] == mixed) & ~same)
+            if len(others):  # two keys that mix alike: hardly ever
+                at[others] = locate((keys[0][others], keys[1][others]), (high, n))
+                same[others] = at[others] >= 0
+            codes[same], waits[same] = told[at[same]], measured[at[same]]
+        return with_columns(exchanges, hold_columns(codes, waits))
+
+    def _index(self) -> None:
+        whole = pa.concat_tables([SCHEMA.empty_table(), *self._parts])
+        high, n, codes, waits = (column.to_numpy() for column in whole.columns)
+        self._told = high, n, codes, waits
+        mixed = _mixed(high, n)
+        self._order = np.argsort(mixed)
+        self._sorted = mixed[self._order]
+
+
+def _mixed(high: Int64s, n: Int64s) -> npt.NDArray[np.uint64]:
+    """One number for each key, hardly ever the same for two."""
+    found: npt.NDArray[np.uint64] = high.view(np.uint64) ^ (n.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
+    return found

@@ -1,0 +1,69 @@
+"""What the analysis tells of exchanges reaches the rows of the task that decoded them, and no others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from kdissect.analysis.holds.fetch_holds import DATA, HOLDS, REPLICATION, TIMEOUT
+from kdissect.arrays.arrow import words
+from kdissect.spark.stages import found_holds
+from kdissect.spark.stages.found_holds import FOUND, ORIGIN, Found, Telling
+from kdissect.spark.stages.table_cells import Cell, opened
+from kdissect.tables.declaration.model import EXCHANGE_KEYS
+
+
+def rows(keys: list[tuple[int, int]], **columns: Any) -> pa.Table:
+    high, n = ([key[side] for key in keys] for side in (0, 1))
+    return pa.table({EXCHANGE_KEYS[0]: high, EXCHANGE_KEYS[1]: n, **columns})
+
+
+def hold(*codes: int) -> pa.Array:
+    return words(np.array(codes), HOLDS)
+
+
+def told(cells: list[pa.RecordBatch]) -> dict[int, pa.Table]:
+    found = [Cell(**row) for batch in cells for row in batch.to_pylist()]
+    assert {one.table for one in found} == {FOUND}
+    return {one.origin: opened(one.data) for one in found}
+
+
+def test_each_task_is_told_of_its_exchanges() -> None:
+    fetches = rows([(7, 0), (9, 1), (7, 2)], hold=hold(DATA, TIMEOUT, -1), **{ORIGIN: pa.array([3, 5, 3], pa.int32())})
+    produces = rows([(7, 1)], hold=hold(REPLICATION), replication_ms=[2.5], **{ORIGIN: pa.array([3], pa.int32())})
+    few = rows([(7, 0), (7, 4)], api_key=[1, 11], hold=hold(DATA, -1), **{ORIGIN: pa.array([3, 3], pa.int32())})
+    telling = Telling()
+    assert not list(telling.take({"fetches": fetches, "produces": produces, "exchanges": few, "groups": few}))
+    parts = told(list(telling.rest()))
+    assert {origin: part.num_rows for origin, part in parts.items()} == {3: 2, 5: 1}
+    found = Found()
+    found.take(parts[3])
+    made = found.filled(rows([(7, 2), (7, 1), (9, 1), (7, 0), (8, -1)], api=list("abcde")))
+    assert made["hold"].to_pylist() == [None, "replication", None, "data", None]
+    assert made["replication_ms"].to_pylist() == [None, 2.5, None, None, None]
+    found.take(parts[5])
+    assert found.filled(rows([(9, 1)]))["hold"].to_pylist() == ["timeout"]
+
+
+def test_nothing_told_is_null() -> None:
+    made = Found().filled(rows([(1, 1)]))
+    assert made["hold"].to_pylist() == made["replication_ms"].to_pylist() == [None]
+
+
+def test_keys_that_mix_alike_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(found_holds, "_mixed", lambda high, n: np.zeros(len(high), np.uint64))
+    found = Found()
+    found.take(pa.table([[1, 2, 3], [0, 0, 0], [DATA, TIMEOUT, DATA], [None, None, 1.0]], schema=found_holds.SCHEMA))
+    made = found.filled(rows([(2, 0), (4, 0), (3, 0), (1, 0)]))
+    assert made["hold"].to_pylist() == ["timeout", None, "data", "data"]
+
+
+def test_much_is_passed_on_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(found_holds, "CELL_ROWS", 2)
+    telling = Telling()
+    one = rows([(1, 0), (1, 1)], hold=hold(DATA, DATA), **{ORIGIN: pa.array([0, 0], pa.int32())})
+    assert told(list(telling.take({"fetches": one})))[0].num_rows == 2
+    assert not list(telling.rest())
