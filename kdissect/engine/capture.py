@@ -367,16 +367,18 @@ class Capture:
         credentials. Needs the extra `report`. Raises UsageError without it, OutputError.
         """
         from kdissect import report
-        from kdissect.engine.extracts.reported import bytes_by_id
+        from kdissect.engine.extracts.reported import bytes_by_id, gathered
 
         report.ready()
         self.not_input(target)
         files = [str(one.path or one.name) for capture in self._captures for one in capture.members]
         with whole_seekable(target) as stream:
-            tables = self.tables(report.READ)
             settings = replace(self._everything, progress=None)
-            explain = partial(bytes_by_id, self._captures, settings, tables["exchanges"])
-            return stream.write(report.document(tables, named or shlex.join(files), explain))
+            explain = partial(bytes_by_id, self._captures, settings)
+            found, summary = gathered(self._captures, self._settings)
+            return stream.write(
+                report.render(report.made(found, summary, named or shlex.join(files), explain)).encode()
+            )
 
     def save(self, directory: str | Path) -> dict[str, int]:
         """Every table as Parquet, `directory/TABLE.parquet`; returns rows by table. Memory stays flat: rows lie in

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from kdissect.capture.block import Block
+from kdissect.engine.bounds.spare_memory import Spare
 from kdissect.live.lookout import Lookout
 from kdissect.live.ring import SLICES, Ring
 from kdissect.live.running_figures import Figures
 from kdissect.live.sampling import Load, Sampler
 from kdissect.live.source import Source
-from kdissect.live.spare_memory import Spare
 from kdissect.live.watch import Shed, Waiting, Watch
 from kdissect.problems import KdissectError
 

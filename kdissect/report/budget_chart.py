@@ -9,9 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.analysis.budget import time_budget
+from kdissect.analysis.exchange_keys import key_names
 from kdissect.analysis.grouping import group
 from kdissect.arrays.arrow import NULL_TIME, reals, times, with_columns
+from kdissect.arrays.dictionaries import unified
 from kdissect.tables.declaration import SCHEMAS
+from kdissect.tables.declaration.readers import BUDGET
 
 BOXES = ("broker", "replication", "throttled", "network", "unknown", "agreed", "own", "idle")
 """What a client's time went into, in the order in which it is stacked: what others took of it first."""
@@ -20,6 +23,45 @@ CLIENTS = 12
 STRETCHES = 200
 """Stretches of time that are told apart at most: those of the page's time axis, and some behind it for late answers."""
 WAITS = ("timeout", "data", "rebalance")
+MOST = 30_000
+"""Exchanges, the first ones, and connections that budgets are made of: some 10 MB."""
+
+
+class BudgetRows:
+    """What `client_budgets` reads, part by part, of the first MOST exchanges."""
+
+    def __init__(self, most: int = MOST) -> None:
+        self._most = most
+        self.exchanges = 0
+        """Exchanges that were kept."""
+        self.whole = True
+        """Nothing was left out."""
+        self._parts: dict[str, list[pa.Table]] = {name: [] for name in BUDGET.tables}
+
+    def take(self, part: Mapping[str, pa.Table]) -> None:
+        """Rows of exchanges with their fetches, and pieces of connections; other tables aside."""
+        for name, columns in BUDGET.tables.items():
+            if name not in part or not part[name].num_rows:
+                continue
+            keys = key_names(part[name]) if name != "connections" else []
+            wanted = {*columns, *keys, "latency_ms"}
+            rows = part[name].select([one for one in part[name].column_names if one in wanted])
+            kept = sum(one.num_rows for one in self._parts[name])
+            if name == "exchanges":
+                self.whole = self.whole and kept + rows.num_rows <= self._most
+                rows = rows.slice(0, max(0, self._most - kept))
+                self.exchanges += rows.num_rows
+            room = max(0, min(rows.num_rows, self._most - kept))
+            if room:
+                self._parts[name].append(rows.take(pa.array(np.arange(room))))  # copied: a slice keeps what it is of
+
+    def rows(self, every: float) -> pa.Table:
+        """See `client_budgets`."""
+        tables = {
+            name: unified(pa.concat_tables(parts or [SCHEMAS[name].empty_table()], promote_options="permissive"))
+            for name, parts in self._parts.items()
+        }
+        return client_budgets(tables, every)
 
 
 def client_budgets(tables: Mapping[str, pa.Table], every: float) -> pa.Table:

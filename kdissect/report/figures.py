@@ -9,11 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from kdissect.analysis.sessions import session_figures
-from kdissect.analysis.sessions.slots import evictors, last_fetch, slot_demand
 from kdissect.arrays.arrow import with_columns
-from kdissect.report import budget_chart, flows, rows, time_axis
+from kdissect.report import budget_chart, rows, session_rows, time_axis
+from kdissect.report.gathering import Gathering, gathered
 from kdissect.summary import WANTED, Summarizer, Summary
+from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.readers import REPORT
 
 FINDINGS_LED_TO, EACH_LED_TO = 20, 10
@@ -59,97 +59,117 @@ def _quoted(text: str) -> str:
     return shlex.quote(text) if any(c in '"$`\\!\n' for c in text) else f'"{text}"'
 
 
-def report(tables: rows.Tables, target: str, explain: Explain | None = None) -> Report:
-    """Everything that the page shows, out of the tables of `READ`. `target`: how its commands name the captures.
+def report(tables: Mapping[str, pa.Table], target: str, explain: Explain | None = None) -> Report:
+    """Everything that the page shows, out of whole tables of `READ`. `target`: how its commands name the captures.
     `explain`: gives the bytes of exchanges, those that findings and lists lead to."""
-    exchanges, fetches, sessions = tables["exchanges"], tables["fetches"], tables["fetch_sessions"]
-    every = rows.bucket_seconds(exchanges)
-    lines = rows.session_lines(sessions)
-    demand = slot_demand(sessions, every, last_fetch(fetches), by_shard=False)
-    summary = _summary(tables)
+    return made(gathered(tables), _summary(tables), target, explain)
+
+
+def made(found: Gathering, summary: Summary, target: str, explain: Explain | None = None) -> Report:
+    """Everything that the page shows, out of what was gathered and the summary of the same rows, which has findings."""
+    every = found.every
+    sessions = found.sessions
+    lines = session_rows.session_lines(sessions.sessions)
+    pairs = found.by_pair.table()
+    latency = rows.by_api_and_client(pairs)
+    versions = rows.versions(found.versions)
+    creators = sessions.creators().slice(0, rows.LINES)
+    clients, brokers, errors = _clients(summary), _brokers(summary), _errors(summary)
+    first = "" if sessions.whole else f" Of the first {session_rows.MOST_SESSIONS:,} sessions."
+    budgeted = [] if found.budget.whole else [f"Of the first {found.budget.exchanges:,} exchanges."]
+    looked_at = "" if summary.findings_of is None else f"Looked for in the first {summary.findings_of:,} exchanges."
     figures = [
         Figure("time-axis", "What happened when",
                "Exchanges begun, errors in red; below, what their time went into, together. Bands are findings. Draw a "
                "stretch of time with the pointer, or set its ends: what lies below shows that time alone, but where it "
-               "says whole capture.", time_axis.time_axis(exchanges, every)),
+               "says whole capture.", time_axis.time_axis(found.axis, every)),
         Figure("failures", "Exchanges with an error",
-               "In order of time. Frame numbers are Wireshark's.", time_axis.failures(exchanges),
+               "In order of time. Frame numbers are Wireshark's.", _failures(found),
                left_out=_cut(sum(line.count for line in summary.errors), time_axis.ERRORS, "exchanges")),
         Figure("network", "Connections, as TCP fared",
                "Those reset, stalled by a full receiver or with bytes sent again or missing come first. In a stretch "
                "of time: those that were there, with all that befell them.",
-               time_axis.network(tables["connections"]),
+               _network(found),
                left_out=_cut(summary.kafka_connections, time_axis.TROUBLED, "connections")),
         Figure("findings", "Findings",
                "What stands out, worst first, each with the command that shows its evidence. Info: worth knowing, no "
                "trouble.",
-               _findings(tables["findings"], target)),
+               _findings(summary, target), left_out=looked_at),
         Figure("latency-by-api", "Latency by API",
                "From a request's first byte to its response's last. A fetch that waited because it was asked to counts "
-               "here like any other: see below where the time went.", rows.by_api(exchanges, fetches)),
+               "here like any other: see below where the time went.", rows.by_api(found.by_api.table())),
         Figure("latency", "Latency by API and client",
-               "Exact quantiles in milliseconds (of a stretch of time right to a step, each half as long again, "
-               "without what brokers took). Broker: without transfer and without waiting "
-               "behind the connection's previous request. Excess: what a fetch took beyond the wait that it had agreed "
+               "Quantiles in milliseconds: exact for up to 65,536 exchanges, else to half a percent (of a stretch of "
+               "time right to a step, each half as long again, without what brokers took). Broker: without transfer and "
+               "without waiting behind the connection's previous request. Excess: what a fetch took beyond the wait that it had agreed "
                "to.",
-               rows.by_api_and_client(exchanges, fetches),
-               left_out=_cut(len(_pairs(exchanges)), rows.LINES, "pairs of API and client")),
+               latency,
+               left_out=_cut(pairs.num_rows, rows.LINES, "pairs of API and client")),
         Figure("latency-steps", "Latency by API and client over time", "What quantiles of a stretch are made of.",
-               time_axis.latency_steps(exchanges, fetches, every)),
-        Figure("heat", "Latency over time", "How many exchanges took how long, and when.", rows.heat(exchanges, every)),
+               time_axis.latency_steps(found.steps, latency, every)),
+        Figure("heat", "Latency over time", "How many exchanges took how long, and when.",
+               rows.heat(found.heat_of_all, found.heat_of_apis, found.heat_of_clients, every)),
         Figure("time-parts", "Where the time went",
                "A long poll is not a slow broker: what a fetch agreed to wait for is told from what came on top.",
-               rows.time_parts(exchanges, fetches, every)),
+               rows.time_parts(found.spent, every)),
         Figure("budget", "Where the time of clients went",
                "Each moment of a client once, whatever was in flight: what a broker, followers, quotas or the network "
                "took of it; agreed: a long poll waited as asked; own: it had records and had not asked for more; idle: "
                "it asked for nothing. From the capture's first request to its last answer.",
-               budget_chart.client_budgets(tables, every),
-               left_out=_cut(len(summary.clients), budget_chart.CLIENTS, "clients")),
+               found.budget.rows(every),
+               left_out=" ".join([*budgeted, _cut(len(summary.clients), budget_chart.CLIENTS, "clients")]).strip()),
         Figure("holds", "Why brokers answered when they did",
                "Broker time of exchanges that may wait, by what ended the wait: timeout is a long poll that ran out, "
-               "data one that was fed, immediate had nothing to wait for.", rows.holds(exchanges, every)),
+               "data one that was fed, immediate had nothing to wait for.", rows.holds(found.holds, every)),
         Figure("outliers", "Slowest exchanges",
                f"The {rows.OUTLIERS} slowest: a fetch by what it took beyond the wait that it had agreed to, others "
                "without the time behind their connection's previous request; waits in group joins are left out. Frame "
-               "numbers are Wireshark's.", rows.outliers(exchanges, fetches)),
+               "numbers are Wireshark's.", _outliers(found)),
         Figure("sessions-alive", "Fetch sessions of a broker",
                "Sessions alive at once, as far as this capture shows (a broker has 1,000 slots unless configured "
                "otherwise), with those created and those that clients learned were evicted.",
-               rows.alive(demand, sessions, fetches)),
+               sessions.alive(every)),
         Figure("sessions", "Sessions one by one",
                "Of the broker chosen above, from creation to end. A click on one shows its epochs below.", lines,
-               left_out=_cut(sessions.num_rows, rows.SESSIONS, "sessions")),
+               left_out=_cut(sessions.count, session_rows.SESSIONS, "sessions") + first),
         Figure("epochs", "Epochs of a session", "Each fetch in the session, by the epoch that it named.",
-               rows.epochs(fetches, exchanges, lines),
-               left_out=_cut(sessions.num_rows, rows.CHOSEN, "sessions; long ones are thinned")),
+               sessions.epochs(lines),
+               left_out=_cut(sessions.count, session_rows.CHOSEN, "sessions; long ones are thinned")),
         Figure("session-clients", "Who creates sessions",
-               "By client and broker: sessions created, reused, left open for the broker to evict, and lost. Whole "
-               "capture.",
-               session_figures.creators(fetches).slice(0, rows.LINES)),
+               "By client and broker: sessions created, reused, left open for the broker to evict, and lost.",
+               creators),
         Figure("evictors", "Who pushes out others' sessions",
                "Each lost session is shared among the other clients' creations since its last use. Whole capture.",
-               evictors(fetches).slice(0, rows.LINES)),
+               sessions.evictors().slice(0, rows.LINES)),
         Figure("share-sessions", "Share sessions",
                "Of share groups (KIP-932), with their acknowledgements. Whole capture.",
-               tables["share_sessions"].slice(0, rows.LINES)),
+               found.listed("share_sessions").slice(0, rows.LINES)),
         Figure("versions", "Versions by client and API",
-               "Which version of each API a client used. More than one is worth a look. Whole capture.",
-               rows.versions(exchanges)),
+               "Which version of each API a client used. More than one is worth a look.",
+               versions),
         Figure("offered", "Versions that brokers offer",
                "What brokers said in ApiVersions, and what was used of it. Whole capture.",
-               tables["api_versions"].slice(0, rows.LINES * 4)),
-        Figure("throughput", "Throughput", "By API, over time.", rows.throughput(exchanges, every)),
+               found.listed("api_versions")),
+        Figure("throughput", "Throughput", "By API, over time.", rows.throughput(found.throughput, every)),
         Figure("flow", "Who writes and reads what",
                "Clients that write, topics, clients that read; a band is as wide as its bytes are many, those of "
-               "record batches. Whole capture.", flows.flows(tables["topic_traffic"])),
-        Figure("clients", "Clients", "By client id. Whole capture.", _clients(summary)),
-        Figure("brokers", "Brokers", "Where they listen. Whole capture.", _brokers(summary)),
-        Figure("errors", "Errors", "Answers with an error, by API. Whole capture.", _errors(summary)),
+               "record batches.", found.flows.rows(every)),
+        Figure("clients", "Clients", "By client id.", clients),
+        Figure("brokers", "Brokers", "Where they listen.", brokers),
+        Figure("errors", "Errors", "Answers with an error, by API.", errors),
         Figure("problems", "Not read, or not right", "Each kind with one example.",
-               rows.problems(tables["problems"], summary.problems)),
+               rows.problems(summary.problems, found.places)),
         Figure("quality", "Measures of the capture", "The whole capture, then file by file.",
-               tables["capture_quality"].slice(0, rows.LINES * 4)),
+               found.listed("capture_quality")),
+        *(
+            Figure(f"{name}-steps", f"{name} over time", "What a list has in a stretch of time.",
+                   rows.lines_over_time(counted, listed, every))
+            for name, counted, listed in (
+                ("versions", found.versions, versions), ("clients", found.clients, clients),
+                ("brokers", found.brokers, brokers), ("errors", found.errors, errors),
+                ("session-clients", sessions.events, creators),
+            )
+        ),
     ]  # fmt: skip
     named = {figure.name: figure for figure in figures}
     return Report(summary, named, target, every, {} if explain is None else explain(_led_to(summary, named)))
@@ -163,15 +183,11 @@ def _led_to(summary: Summary, figures: Mapping[str, Figure]) -> list[str]:
     return list(dict.fromkeys(one for one in found if one is not None))
 
 
-def _pairs(exchanges: pa.Table) -> pa.Table:
-    return exchanges.group_by(["api", "client_id"], use_threads=False).aggregate([])
-
-
 def _cut(count: int, most: int, what: str) -> str:
     return f"{most:,} of {count:,} {what} are listed." if count > most else ""
 
 
-def _summary(tables: rows.Tables) -> Summary:
+def _summary(tables: Mapping[str, pa.Table]) -> Summary:
     gathered = Summarizer("api")
     for name, columns in WANTED.items():
         table = tables[name].select(list(columns))
@@ -180,9 +196,25 @@ def _summary(tables: rows.Tables) -> Summary:
     return gathered.finish()
 
 
-def _findings(findings: pa.Table, target: str) -> pa.Table:
-    commands = [command(target, row["table"], row["filter"]) for row in findings.to_pylist()]
+def _findings(summary: Summary, target: str) -> pa.Table:
+    findings = pa.Table.from_pylist(summary.findings, schema=SCHEMAS["findings"])
+    commands = [command(target, row["table"], row["filter"]) for row in summary.findings]
     return with_columns(findings, {"command": pa.array(commands, pa.string())})
+
+
+def _failures(found: Gathering) -> pa.Table:
+    some = found.failures if found.failures is not None else time_axis.failures(SCHEMAS["exchanges"].empty_table())
+    return some.rename_columns(["at" if name == "request_first_at" else name for name in some.column_names])
+
+
+def _network(found: Gathering) -> pa.Table:
+    some = found.troubled if found.troubled is not None else SCHEMAS["connections"].empty_table()
+    return time_axis.network(some)
+
+
+def _outliers(found: Gathering) -> pa.Table:
+    none = [SCHEMAS[name].empty_table() for name in ("exchanges", "fetches")]
+    return rows.outliers(found.slowest if found.slowest is not None else rows.slowest(*none))
 
 
 def _clients(summary: Summary) -> pa.Table:

@@ -27,7 +27,6 @@ from kdissect.escaping import visible
 from kdissect.problems import UsageError
 from kdissect.report.charts import CHARTS
 from kdissect.report.figures import Explain, Report, report
-from kdissect.report.rows import Tables
 
 MATRIX_CLIENTS, MATRIX_APIS = 60, 40
 """Rows and columns of the version matrix: what a reader scrolls through. The CSV has all."""
@@ -45,9 +44,9 @@ def ready() -> None:
         raise UsageError(MISSING)
 
 
-def document(tables: Tables, target: str, explain: Explain | None = None) -> bytes:
-    """The page made of the tables of `figures.READ`. `target`: how its commands name the captures. `explain`: gives the
-    bytes of exchanges that findings and lists lead to (`messages.bytes_of`), by exchange id."""
+def document(tables: Mapping[str, pa.Table], target: str, explain: Explain | None = None) -> bytes:
+    """The page made of whole tables of `figures.READ`. `target`: how its commands name the captures. `explain`: gives
+    the bytes of exchanges that findings and lists lead to (`exchange_bytes.bytes_of`), by exchange id."""
     return render(report(tables, target, explain)).encode()
 
 
@@ -66,7 +65,7 @@ def render(shown: Report) -> str:
         loader=jinja2.PackageLoader("kdissect.report", "assets"),
         finalize=lambda value: visible(value) if type(value) is str else value,
     )
-    environment.filters.update(number=number, moment=moment, size=size, milliseconds=milliseconds)
+    environment.filters.update(number=number, moment=moment, size=size, milliseconds=milliseconds, compact=_pair)
     return environment.get_template("report.html.j2").render(
         report=shown,
         summary=shown.summary,
@@ -111,6 +110,12 @@ def _policy(scripts: Sequence[str]) -> str:
         f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
         "form-action 'none'"
     )
+
+
+def _pair(pair: Sequence[str | None]) -> str:
+    """A client and an API as the page's script names a cell of the version matrix (JSON.stringify)."""
+    shown = [None if one is None else visible(one) for one in pair]
+    return json.dumps(shown, separators=(",", ":"), ensure_ascii=False)
 
 
 def _json(value: object) -> str:

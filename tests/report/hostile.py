@@ -34,7 +34,9 @@ def hostile_tables() -> dict[str, pa.Table]:
         "findings": ("text", "filter"),
         "capture_quality": ("capture", "file", "text"),
         "problems": ("detail", "file", "capture"),
-        "topic_traffic": ("client_id", "topic"),
+        "produces": ("client_id",),
+        "produce_partitions": ("topic",),
+        "fetch_partitions": ("topic",),
         "clock_offsets": ("first", "second"),
     }
     given: dict[str, list[dict[str, Any]]] = {
@@ -56,7 +58,9 @@ def hostile_tables() -> dict[str, pa.Table]:
         "findings": [{"id": "x", "severity": "high", "table": "fetches", "count": 1}],
         "capture_quality": [{"measure": "packets", "value": 42.0}],
         "problems": [{"kind": "gap", "bytes": 3}],
-        "topic_traffic": [{"produced_bytes": 70, "fetched_bytes": 140, "partition": 0}],
+        "produces": [{"exchange_id": "3f2a0123456789ab:0", "requested_at": START}],
+        "produce_partitions": [{"exchange_id": "3f2a0123456789ab:0", "record_bytes": 70, "partition": 0}],
+        "fetch_partitions": [{"exchange_id": "3f2a0123456789ab:1", "record_bytes": 140, "partition": 0}],
         "clock_offsets": [{"connections": 1, "exchanges": 6, "offset_ms": 1.0, "up_ms": 0.5, "down_ms": 0.5}],
     }  # fmt: skip
     return {

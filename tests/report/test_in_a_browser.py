@@ -6,6 +6,7 @@ from __future__ import annotations
 import csv
 import re
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -159,6 +160,55 @@ def test_everything_follows_the_time_that_is_chosen(page: browser.Page, path: Pa
     )
     time.sleep(1.0)
     assert page.run(MARKS, "heat") < cells
+    assert page.messages() == []
+
+
+def test_lists_and_flows_follow_the_time_that_is_chosen(page: browser.Page, path: Path) -> None:
+    """Clients, brokers, errors, versions, creators of sessions and the flow graph: what they had in that time, to the
+    stretches that are told apart, and what they were once all of it is looked at again."""
+    page.open(path)
+    names = ("clients", "brokers", "errors", "versions", "session-clients")
+    read = (
+        "return [...document.querySelectorAll(`[data-table='${arguments[0]}'] tbody tr`)].filter((one) => !one.hidden)"
+        ".map((one) => [...one.cells].map((cell) => cell.textContent.trim()))"
+    )
+    flow = "return [...document.querySelectorAll('[data-chart=flow] .band title')].map((one) => one.textContent)"
+    whole, drawn = {name: page.run(read, name) for name in names}, page.run(flow)
+    assert all(len(lines) > 1 for name, lines in whole.items() if name != "errors")
+    page.run(
+        "for (const [id, to] of [['axis-from', 300], ['axis-to', 600]]) { const one = document.getElementById(id);"
+        " one.value = to; one.dispatchEvent(new Event('change')); }"
+    )
+    time.sleep(1.0)
+    first, last = page.run("const at = kdissect.rows('time-axis').map((one) => one.at); return [at[0], at.at(-1)]")
+    step = page.run("const at = kdissect.rows('time-axis').map((one) => one.at); return at[1] - at[0]")
+    low, high = (first + share * (last + step - first) for share in (0.3, 0.6))
+    asked = kdissect.open(CAPTURES / CAPTURE).pandas("exchanges", ["client_id", "broker", "status", "request_first_at"])
+    at = asked["request_first_at"].astype("int64[pyarrow]") / 1000
+
+    def between(margin: float) -> Counter[str]:
+        mine = asked[(at >= low - margin) & (at <= high + margin) & (asked["status"] != "orphan")]
+        return Counter(mine["client_id"].fillna("(none)"))
+
+    length = page.run(
+        "return Math.max(...kdissect.rows('clients-steps').map((one) => one.until - one.at).filter(Number.isFinite))"
+    )
+    least, most = between(0), between(2 * length)
+    shown = {line[0]: int(line[5].replace(",", "")) for line in page.run(read, "clients")}
+    assert len(shown) > 1
+    assert shown.keys() >= least.keys()
+    for client, count in shown.items():
+        assert least[client] <= count <= most[client], client
+    assert all(line[4] == "" for line in page.run(read, "clients")), "connections are those of the whole capture"
+    for name in names:
+        assert page.run(read, name) != whole[name], name
+    assert page.run(flow) != drawn
+    few = {tuple(line[:1]) for line in page.run(read, "versions")}
+    assert few <= {tuple(line[:1]) for line in whole["versions"]}
+    page.run("document.getElementById('axis-all').click()")
+    time.sleep(0.5)
+    assert {name: page.run(read, name) for name in names} == whole
+    assert page.run(flow) == drawn
     assert page.messages() == []
 
 

@@ -133,6 +133,33 @@ def test_no_capture_makes_a_large_page(name: str) -> None:
     assert kdissect.open(path).report(stream) <= 1_500_000
 
 
+def test_it_counts_everything_in_any_memory_as_the_first_screen_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of a few hundred rows, and room for fewer sums: nothing is left out, and counts are those of the screen."""
+    monkeypatch.setattr("kdissect.engine.extracts.reported.HELD_BACK", 0)
+    monkeypatch.setattr("kdissect.engine.analysed_run.ROWS_A_TIME", 200)
+    monkeypatch.setattr("kdissect.report.gathering.PIECE", 100)
+    stream = io.BytesIO()
+    opened = kdissect.open(CAPTURES / "k4_slow_and_throttled.pcap", memory=256_000_000)
+    opened.report(stream)
+    assert opened.left_out == []
+    figures = unpacked(stream.getvalue().decode())["figures"]
+    summary = opened.summary()
+
+    def counts(name: str, key: str, count: str) -> dict[str, int]:
+        figure = figures[name]
+        columns = [
+            one if isinstance(one, list) else [one["of"][at] for at in one["at"]]
+            for one in (figure["values"][figure["names"].index(column)] for column in (key, count))
+        ]
+        return dict(zip(*columns, strict=True))
+
+    answered = {line.name: line.exchanges for line in summary.latencies if line.answered}
+    assert counts("latency-by-api", "api", "exchanges") == answered
+    assert counts("clients", "client_id", "errors") == {line.client_id: line.errors for line in summary.clients}
+    assert counts("errors", "error", "count") == {line.error: line.count for line in summary.errors}
+    assert sum(counts("time-axis", "at", "exchanges").values()) == summary.exchanges
+
+
 def test_bytes_of_what_findings_and_lists_lead_to() -> None:
     path = CAPTURES / "raw_errors.pcap"
     stream = io.BytesIO()

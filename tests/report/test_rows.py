@@ -9,8 +9,9 @@ import pytest
 
 import kdissect
 from kdissect.analysis.budget import BOXES
-from kdissect.report import READ, budget_chart, flows, report, rows, time_axis
-from kdissect.report.stretches import stretched
+from kdissect.report import READ, Gathering, budget_chart, flows, report, rows, session_rows, time_axis
+from kdissect.report.counted import BUCKETS, OTHERS, Counted, bucket_seconds, stretched
+from kdissect.report.gathering import gathered
 from kdissect.tables.declaration import SCHEMAS
 from tests.conftest import CAPTURES
 
@@ -23,15 +24,24 @@ def tables() -> dict[str, pa.Table]:
 
 
 @pytest.fixture(scope="module")
+def found(tables: dict[str, pa.Table]) -> Gathering:
+    return gathered(tables)
+
+
+@pytest.fixture(scope="module")
 def exchanges(tables: dict[str, pa.Table]) -> pd.DataFrame:
     frame = tables["exchanges"].to_pandas()
     fetches = tables["fetches"].select(["exchange_id", "excess_ms"]).to_pandas()
     return frame.merge(fetches, on="exchange_id", how="left")
 
 
-def test_heat_counts_every_answered_exchange_once(tables: dict[str, pa.Table], exchanges: pd.DataFrame) -> None:
-    every = rows.bucket_seconds(tables["exchanges"])
-    cells = rows.heat(tables["exchanges"], every).to_pandas()
+def heat(found: Gathering) -> pa.Table:
+    return rows.heat(found.heat_of_all, found.heat_of_apis, found.heat_of_clients, found.every)
+
+
+def test_heat_counts_every_answered_exchange_once(found: Gathering, exchanges: pd.DataFrame) -> None:
+    every = found.every
+    cells = heat(found).to_pandas()
     answered = exchanges[exchanges.latency_ms.notna()]
     assert cells[cells.series == ""].exchanges.sum() == len(answered)
     counts = answered.groupby(answered.client_id.fillna(rows.NONE)).size()
@@ -52,8 +62,8 @@ def test_heat_counts_every_answered_exchange_once(tables: dict[str, pa.Table], e
     assert near.sum() == one.exchanges
 
 
-def test_parts_of_the_time_add_up(tables: dict[str, pa.Table], exchanges: pd.DataFrame) -> None:
-    parts = rows.time_parts(tables["exchanges"], tables["fetches"], 1.0).to_pandas()
+def test_parts_of_the_time_add_up(found: Gathering, exchanges: pd.DataFrame) -> None:
+    parts = rows.time_parts(found.spent, 1.0).to_pandas()
     totals = parts.groupby("part").total_ms.sum()
     assert totals["queued"] == pytest.approx(exchanges.queued_ms.sum())
     transfer = exchanges.request_transfer_ms.sum() + exchanges.response_transfer_ms.sum()
@@ -67,7 +77,7 @@ def test_parts_of_the_time_add_up(tables: dict[str, pa.Table], exchanges: pd.Dat
 
 
 def test_outliers_are_no_long_polls(tables: dict[str, pa.Table], exchanges: pd.DataFrame) -> None:
-    found = rows.outliers(tables["exchanges"], tables["fetches"]).to_pandas()
+    found = rows.outliers(rows.slowest(tables["exchanges"], tables["fetches"])).to_pandas()
     assert len(found) == rows.OUTLIERS
     assert found.slow_ms.is_monotonic_decreasing
     waits = exchanges.hold.isin(["timeout", "data", "rebalance"]) | (exchanges.api == "Fetch")
@@ -81,22 +91,21 @@ def test_outliers_are_no_long_polls(tables: dict[str, pa.Table], exchanges: pd.D
     assert longest.exchange_id not in set(found[found.slow_ms > 100].exchange_id)
 
 
-def test_throughput_has_all_bytes(tables: dict[str, pa.Table], exchanges: pd.DataFrame) -> None:
-    every = rows.bucket_seconds(tables["exchanges"])
-    found = rows.throughput(tables["exchanges"], every).to_pandas()
+def test_throughput_has_all_bytes(found: Gathering, exchanges: pd.DataFrame) -> None:
+    made = rows.throughput(found.throughput, found.every).to_pandas()
     for column in ("request_bytes", "response_bytes"):
-        assert found[column].sum() == exchanges[column].fillna(0).sum()
-    assert found.exchanges.sum() == len(exchanges)
-    assert set(found.api) <= set(exchanges.api) | {rows.OTHERS}
-    assert rows.OTHERS in set(found.api)
+        assert made[column].sum() == exchanges[column].fillna(0).sum()
+    assert made.exchanges.sum() == len(exchanges)
+    assert set(made.api) <= set(exchanges.api) | {OTHERS}
+    assert OTHERS in set(made.api)
 
 
-def test_versions_and_holds(tables: dict[str, pa.Table], exchanges: pd.DataFrame) -> None:
-    used = rows.versions(tables["exchanges"]).to_pandas()
+def test_versions_and_holds(found: Gathering, exchanges: pd.DataFrame) -> None:
+    used = rows.versions(found.versions).to_pandas()
     known = exchanges[exchanges.api_version.notna()]
     expected = known.groupby(["client_id", "api", "api_version"], dropna=False).size()
     assert used.set_index(["client_id", "api", "api_version"]).exchanges.to_dict() == expected.to_dict()
-    held = rows.holds(tables["exchanges"], 1.0).to_pandas()
+    held = rows.holds(found.holds, 1.0).to_pandas()
     known = exchanges[exchanges.hold.notna() & exchanges.broker_ms.notna()]
     assert held.groupby(["api", "hold"]).exchanges.sum().to_dict() == known.groupby(["api", "hold"]).size().to_dict()
 
@@ -113,10 +122,10 @@ def test_sessions_over_time() -> None:
     assert found.refused.sum() == tables["fetches"]["session_outcome"].to_pylist().count("refused") > 0
     epochs = figures["epochs"].table.to_pandas()
     per_session = epochs.groupby("session_key").size()
-    assert per_session.max() <= 2 * rows.POINTS
-    assert len(per_session) <= rows.CHOSEN
+    assert per_session.max() <= 2 * session_rows.POINTS
+    assert len(per_session) <= session_rows.CHOSEN
     requests = sessions.set_index("session_key").requests
-    short = per_session[requests[per_session.index] <= rows.POINTS]
+    short = per_session[requests[per_session.index] <= session_rows.POINTS]
     assert short.to_dict() == tables["fetches"].to_pandas().groupby("session_key").size()[short.index].to_dict()
     frames = tables["exchanges"].to_pandas().set_index("exchange_id").request_frame
     assert (epochs.request_frame.to_numpy() == frames[epochs.exchange_id].to_numpy()).all()
@@ -124,11 +133,9 @@ def test_sessions_over_time() -> None:
 
 @pytest.mark.parametrize("span", [0.0, 0.0004, 0.9, 3.0, 59.0, 86_000.0, 4e6])
 def test_buckets_are_round_and_few(span: float) -> None:
-    at = np.array([0, round(span * 1e6)]) + 1_700_000_000_000_000
-    table = pa.table({"request_first_at": pa.array(at, pa.timestamp("us", tz="UTC"))})
-    every = rows.bucket_seconds(table)
-    assert span / every < rows.BUCKETS
-    assert span / every > rows.BUCKETS / 5 or every == 0.001
+    every = bucket_seconds(1_700_000_000_000_000, 1_700_000_000_000_000 + round(span * 1e6))
+    assert span / every < BUCKETS
+    assert span / every > BUCKETS / 5 or every == 0.001
 
 
 def test_a_large_capture_makes_no_larger_rows() -> None:
@@ -156,27 +163,37 @@ def test_a_large_capture_makes_no_larger_rows() -> None:
             for field in SCHEMAS["exchanges"]
         }
     )
-    every = rows.bucket_seconds(exchanges)
+    found = Gathering()
+    for begin in range(0, n, 50_000):
+        found.take({**empty, "exchanges": exchanges.slice(begin, 50_000)})
+    every = found.every
+    pairs = found.by_pair.table()
     sizes = {
-        "heat": rows.heat(exchanges, every).num_rows,
-        "latency": rows.by_api_and_client(exchanges, empty["fetches"]).num_rows,
-        "parts": rows.time_parts(exchanges, empty["fetches"], every).num_rows,
-        "throughput": rows.throughput(exchanges, every).num_rows,
-        "outliers": rows.outliers(exchanges, empty["fetches"]).num_rows,
-        "versions": rows.versions(exchanges).num_rows,
-        "budget": budget_chart.client_budgets({**empty, "exchanges": exchanges}, every).num_rows,
+        "heat": heat(found).num_rows,
+        "latency": rows.by_api_and_client(pairs).num_rows,
+        "parts": rows.time_parts(found.spent, every).num_rows,
+        "throughput": rows.throughput(found.throughput, every).num_rows,
+        "outliers": found.slowest.num_rows if found.slowest is not None else 0,
+        "versions": rows.versions(found.versions).num_rows,
+        "budget": found.budget.rows(every).num_rows,
     }
     assert sizes["heat"] <= rows.CELLS
     assert sizes["latency"] == rows.LINES
     assert sizes["parts"] <= rows.CELLS
-    assert sizes["throughput"] <= rows.BUCKETS * (rows.SERIES + 1)
+    assert sizes["throughput"] <= BUCKETS * (rows.SERIES + 1)
     assert sizes["outliers"] == rows.OUTLIERS
     assert sizes["versions"] <= rows.LINES * 20
     assert 0 < sizes["budget"] <= budget_chart.CLIENTS * budget_chart.STRETCHES
+    # Everything was counted, though too many clients are told apart by no more than the first of them.
+    assert sum(pairs["exchanges"].to_pylist()) == n
+    for counted in (found.heat_of_all, found.heat_of_clients, found.versions, found.clients, found.axis):
+        assert sum(counted.totals()["exchanges"].to_pylist()) == n
+    assert OTHERS in pairs["client_id"].to_pylist()
+    assert not found.budget.whole
 
 
-def test_the_time_axis_counts_everything_once(tables: dict[str, pa.Table], exchanges: pd.DataFrame) -> None:
-    axis = time_axis.time_axis(tables["exchanges"], rows.bucket_seconds(tables["exchanges"]))
+def test_the_time_axis_counts_everything_once(found: Gathering, exchanges: pd.DataFrame) -> None:
+    axis = time_axis.time_axis(found.axis, found.every)
     begun = exchanges[exchanges["request_first_at"].notna()]
     assert sum(axis["exchanges"].to_pylist()) == len(begun)
     assert sum(axis["errors"].to_pylist()) == (begun["status"] == "error").sum()
@@ -188,7 +205,7 @@ def test_the_time_axis_counts_everything_once(tables: dict[str, pa.Table], excha
 def test_failures_and_connections_in_trouble_first(tables: dict[str, pa.Table], exchanges: pd.DataFrame) -> None:
     failed = time_axis.failures(tables["exchanges"])
     assert failed.num_rows == min((exchanges["status"] == "error").sum(), time_axis.ERRORS)
-    panel = time_axis.network(tables["connections"]).to_pylist()
+    panel = time_axis.network(time_axis.troubled(tables["connections"])).to_pylist()
     resets = [row["end_reason"] == "rst" for row in panel]
     assert resets == sorted(resets, reverse=True)
     assert len(panel) <= time_axis.TROUBLED
@@ -196,7 +213,7 @@ def test_failures_and_connections_in_trouble_first(tables: dict[str, pa.Table], 
 
 def test_budgets_of_clients_are_those_of_the_analysis(tables: dict[str, pa.Table]) -> None:
     """By stretches of one grid they add up to what `budget` says of the same span; idle outside of it is the page's."""
-    every = rows.bucket_seconds(tables["exchanges"])
+    every = gathered(tables).every
     found = budget_chart.client_budgets(tables, every).to_pandas()
     assert found.client_id.nunique() == budget_chart.CLIENTS
     assert (found.groupby("client_id")["at"].nunique() == found["at"].nunique()).all()
@@ -223,32 +240,87 @@ def test_nobodys_time_and_a_late_answer() -> None:
     assert sum(found["broker"].to_pylist()) == pytest.approx(budget_chart.STRETCHES)
 
 
-def test_flows_hold_all_bytes(tables: dict[str, pa.Table]) -> None:
-    traffic = tables["topic_traffic"].to_pandas()
-    found = flows.flows(tables["topic_traffic"]).to_pandas()
-    for way, column in flows.WAYS.items():
-        assert found[found.way == way].bytes.sum() == traffic[column].fillna(0).sum() > 0
-    assert len(found) <= 2 * (flows.MOST + 1) ** 2
-    assert (found.bytes > 0).all()
+def test_flows_hold_all_bytes(tables: dict[str, pa.Table], found: Gathering) -> None:
+    made = found.flows.rows(found.every).to_pandas()
+    for way, name in (("writes", "produce_partitions"), ("reads", "fetch_partitions")):
+        assert made[made.way == way].bytes.sum() == tables[name]["record_bytes"].to_pandas().fillna(0).sum() > 0
+        assert len(made[made.way == way].groupby(["client_id", "topic"])) <= (flows.MOST + 1) ** 2
+    assert len(made) <= flows.STEPS_OF_FLOWS
+    assert (made.bytes > 0).all()
+
+
+def traffic(*moved: tuple[str, str | None, str | None, int]) -> dict[str, pa.Table]:
+    """Requests that moved bytes: way, client, topic, bytes; all at one time."""
+    at = pd.Timestamp("2026-11-21T04:20:00Z")
+    part = {name: SCHEMAS[name].empty_table() for pair in flows.OWNERS.items() for name in (pair[0], pair[1][0])}
+    for partitions, (owner, way) in flows.OWNERS.items():
+        mine = [(f"3f2a0123456789ab:{n}", *row[1:]) for n, row in enumerate(moved) if row[0] == way]
+        part[owner] = pa.Table.from_pylist(
+            [{"exchange_id": name, "client_id": client, "requested_at": at} for name, client, _, _ in mine],
+            schema=SCHEMAS[owner],
+        )
+        part[partitions] = pa.Table.from_pylist(
+            [{"exchange_id": name, "topic": topic, "record_bytes": size} for name, _, topic, size in mine],
+            schema=SCHEMAS[partitions],
+        )
+    return part
 
 
 def test_small_flows_are_drawn_together() -> None:
-    names = [(f"client-{n:02}", f"topic-{n % 10}", 100 + n) for n in range(30)]
-    brokers = [("broker-2-fetcher-0", "topic-9", 7), ("broker-3-fetcher-1", "topic-9", 5), (None, "topic-9", 10_000)]
-    traffic = pa.Table.from_pylist(
-        [{"client_id": client, "topic": topic, "produced_bytes": size} for client, topic, size in names]
-        + [{"client_id": client, "topic": topic, "fetched_bytes": size} for client, topic, size in brokers]
-        + [{"client_id": "idle", "topic": "topic-9", "fetched_bytes": 0}, {"client_id": "new", "fetched_bytes": 3}],
-        schema=SCHEMAS["topic_traffic"],
-    )
-    found = flows.flows(traffic).to_pandas()
+    writers = [("writes", f"client-{n:02}", f"topic-{n % 10}", 100 + n) for n in range(30)]
+    brokers = [("reads", "broker-2-fetcher-0", "topic-9", 7), ("reads", "broker-3-fetcher-1", "topic-9", 5)]
+    others = [("reads", None, "topic-9", 10_000), ("reads", "idle", "topic-9", 0), ("reads", "new", None, 3)]
+    counted = flows.Flows()
+    part = traffic(*writers, *brokers, *others)
+    late = part.pop("produces")
+    counted.take(part)  # a request whose answer waits for followers is told later than its partitions
+    counted.take({"produces": late})
+    found = counted.rows(1.0).to_pandas()
     writes, reads = (found[found.way == way] for way in ("writes", "reads"))
-    assert set(writes.client_id) == {rows.OTHERS, *(f"client-{n}" for n in range(22, 30))}
+    assert set(writes.client_id) == {OTHERS, *(f"client-{n}" for n in range(22, 30))}
     assert writes.topic.nunique() == flows.MOST + 1
-    assert writes.bytes.sum() == sum(size for _, _, size in names)
+    assert writes.bytes.sum() == sum(size for _, _, _, size in writers)
     assert reads.set_index("client_id").bytes.to_dict() == {rows.NONE: 10_000, flows.BROKERS: 12, "new": 3}
-    assert reads.set_index("client_id").topic["new"] == rows.OTHERS
-    assert flows.flows(SCHEMAS["topic_traffic"].empty_table()).num_rows == 0
+    assert reads.set_index("client_id").topic["new"] == OTHERS
+    assert flows.Flows().rows(1.0).num_rows == 0
+
+
+def test_counts_do_not_depend_on_parts_and_stay_few() -> None:
+    """However rows are cut into parts, and however often buckets had to grow, sums stay; keys beyond what there is room
+    for are put together, those with least."""
+    random = np.random.default_rng(5)
+    n = 20_000
+    at = 1_700_000_000_000_000 + np.sort(random.integers(0, 7_200_000_000, n))
+    table = pa.table({"name": pa.array(random.choice(["a", "b", None], n)), "n": pa.array(np.ones(n, np.int64))})
+    made = []
+    for room, size in ((100_000, n), (1200, 700), (1200, 7000)):
+        counted = Counted(["name"], ["n"], room)
+        for begin in range(0, n, size):
+            counted.add(table.slice(begin, size), at[begin : begin + size])
+        made.append(counted.rows(300.0).to_pandas())
+        assert counted.totals().to_pandas().set_index("name")["n"].sum() == n
+    assert made[0].equals(made[1])
+    assert made[0].equals(made[2])
+    crowd = Counted(["name"], ["n"], 300)
+    names = [f"client-{i}" for i in range(1000)]
+    crowd.add(pa.table({"name": names, "n": pa.array(np.arange(1000))}), np.full(1000, at[0]))
+    kept = crowd.totals().to_pandas().set_index("name")["n"]
+    assert len(kept) < 300
+    assert kept.sum() == sum(range(1000))
+    assert kept["client-999"] == 999
+
+
+def test_fetches_told_before_their_exchanges_are_theirs(tables: dict[str, pa.Table]) -> None:
+    """The analysis tells why fetches waited before it tells of their exchanges, which may come parts later."""
+    whole, bit_by_bit = gathered(tables), Gathering()
+    first = {name: table for name, table in tables.items() if name not in ("exchanges", "connections")}
+    bit_by_bit.take(first)
+    for begin in range(0, tables["exchanges"].num_rows, 100):
+        bit_by_bit.take({"exchanges": tables["exchanges"].slice(begin, 100)})
+    for of in (lambda one: rows.outliers(one.slowest), lambda one: rows.time_parts(one.spent, 1.0),
+               lambda one: one.by_pair.table(), lambda one: one.sessions.alive(1.0),
+               lambda one: one.sessions.creators()):  # fmt: skip
+        assert of(bit_by_bit).to_pydict() == of(whole).to_pydict()
 
 
 def test_stretches_hold_everything_and_are_few() -> None:
@@ -273,8 +345,9 @@ def test_stretches_hold_everything_and_are_few() -> None:
 
 
 def test_quantiles_of_a_stretch(tables: dict[str, pa.Table], exchanges: pd.DataFrame) -> None:
-    steps = time_axis.latency_steps(tables["exchanges"], tables["fetches"], 1.0).to_pandas()
-    lines = rows.by_api_and_client(tables["exchanges"], tables["fetches"]).to_pandas()
+    found = gathered(tables)
+    listed = rows.by_api_and_client(found.by_pair.table())
+    steps, lines = time_axis.latency_steps(found.steps, listed, 1.0).to_pandas(), listed.to_pandas()
     known = exchanges[exchanges["latency_ms"].notna()]
     for line, mine in steps.groupby("line"):
         api, client = lines.loc[line, ["api", "client_id"]]

@@ -79,27 +79,39 @@ def creators(fetches: pa.Table) -> pa.Table:
 
     Reads exchange_id, broker, client_id, request_kind, session_outcome.
     """
-    rows = fetches.filter(pa.array(~np.asarray(_sessionless(fetches)), pa.bool_()))
+    rows = events(fetches)
     groups: Groups = group(rows, ["broker", "client_id"])
+    first = groups.first(ints(rows, "created") > 0)
+    found = {name: groups.keys[name].cast(pa.string()) for name in ("broker", "client_id")}
+    sums = ("created", "refused", "reused", "ended", "lost", "epoch_errors")
+    found |= {name: pa.array(groups.total(ints(rows, name)).astype(np.int64)) for name in sums}
+    names = rows["exchange_id"].cast(pa.string()).take(pa.array(first, mask=first < 0))
+    return creators_of(pa.table({**found, "first_exchange_id": names}))
+
+
+def events(fetches: pa.Table) -> pa.Table:
+    """What fetches that may have a session did, a row each: exchange_id, broker, client_id, and 0 or 1 for created,
+    refused, reused, ended, lost, epoch_errors (see `creators`, which reads the same columns)."""
+    rows = fetches.filter(pa.array(~np.asarray(_sessionless(fetches)), pa.bool_()))
     created = _equals(rows, "session_outcome", "created")
-    replaced = created & _equals(rows, "request_kind", "replace")
-    ended = _equals(rows, "session_outcome", "closed") | replaced
-    made, over = groups.count(created), groups.count(ended)
-    first = groups.first(created)
-    found = pa.table(
-        {
-            "broker": groups.keys["broker"].cast(pa.string()),
-            "client_id": groups.keys["client_id"].cast(pa.string()),
-            "created": pa.array(made),
-            "refused": pa.array(groups.count(_equals(rows, "session_outcome", "refused"))),
-            "reused": pa.array(groups.count(_equals(rows, "session_outcome", "continued"))),
-            "ended": pa.array(over),
-            "left_open": pa.array(np.maximum(made - over, 0)),
-            "lost": pa.array(groups.count(_equals(rows, "session_outcome", "evicted_or_unknown"))),
-            "epoch_errors": pa.array(groups.count(_equals(rows, "session_outcome", "epoch_error"))),
-            "first_exchange_id": rows["exchange_id"].cast(pa.string()).take(pa.array(first, mask=first < 0)),
-        }
-    )
+    flags = {
+        "created": created,
+        "refused": _equals(rows, "session_outcome", "refused"),
+        "reused": _equals(rows, "session_outcome", "continued"),
+        "ended": _equals(rows, "session_outcome", "closed") | (created & _equals(rows, "request_kind", "replace")),
+        "lost": _equals(rows, "session_outcome", "evicted_or_unknown"),
+        "epoch_errors": _equals(rows, "session_outcome", "epoch_error"),
+    }
+    columns = {name: rows[name] for name in ("exchange_id", "broker", "client_id")}
+    return pa.table({**columns, **{name: pa.array(one.astype(np.int64)) for name, one in flags.items()}})
+
+
+def creators_of(sums: pa.Table) -> pa.Table:
+    """`creators` out of sums of `events` by broker and client, with first_exchange_id."""
+    left = np.maximum(ints(sums, "created") - ints(sums, "ended"), 0)
+    names = ["broker", "client_id", "created", "refused", "reused", "ended", "left_open", "lost", "epoch_errors",
+             "first_exchange_id"]  # fmt: skip
+    found = sums.append_column("left_open", pa.array(left)).select(names)
     return found.sort_by([("created", "descending"), ("broker", "ascending"), ("client_id", "ascending")])
 
 

@@ -1,32 +1,68 @@
-"""What the report has of single exchanges: their bytes, read in one more pass where the input can be read again."""
+"""The report in one pass and flat memory, and one more pass for the bytes of exchanges where the input can be read
+again: `Capture.report`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
+from kdissect.analysis.findings import findings, limits
 from kdissect.capture import CaptureSet
+from kdissect.engine.analysed_run import AnalysedRun
+from kdissect.engine.bounds.spare_memory import Spare
+from kdissect.engine.extracts.overview import EVIDENCE, HELD_BACK
 from kdissect.engine.extracts.showing import show_several
 from kdissect.engine.run import Settings
+from kdissect.engine.saving.evidence_rows import Evidence
+from kdissect.report import READ, Gathering
 from kdissect.report.exchange_bytes import bytes_of
+from kdissect.summary import WANTED, Summarizer, Summary
+from kdissect.tables.declaration import TABLES
+from kdissect.tables.declaration.readers import BUDGET
 
 
-def bytes_by_id(
-    captures: Sequence[CaptureSet], settings: Settings, exchanges: pa.Table, ids: Sequence[str]
-) -> dict[str, dict[str, Any]]:
-    """By exchange id, its bytes as `report.exchange_bytes.bytes_of` makes them; `exchanges`: its row is among these
-    (exchange_id, api, api_version, status). Empty where an input is a pipe. Keys, values and headers of records and
-    credentials are hidden."""
+def gathered(captures: Sequence[CaptureSet], settings: Settings) -> tuple[Gathering, Summary]:
+    """What the page is made of, and the summary of the same rows: that of the first screen, findings included, but for
+    topics and budgets, which the page has by itself."""
+    summarizer, found = Summarizer(), Gathering()
+    read = {name: list(columns) for name, columns in READ.items()}
+    for name, columns in BUDGET.tables.items():
+        read[name] = list(dict.fromkeys([*read.get(name, ()), *columns]))
+    settings = replace(settings, reading=replace(settings.reading, most_sent=EVIDENCE))
+    run = AnalysedRun(captures, read, settings)
+    evidence, spare = Evidence(EVIDENCE, settings.slow), Spare(0.2)
+    for part in run.parts(HELD_BACK):
+        evidence.take(part)
+        named = {name: run.builder.resolve(name, part[name]) for name in read if name in part}
+        for name in WANTED.keys() & named.keys():
+            if TABLES[name].progressive and named[name].num_rows:
+                summarizer.feed(name, run.builder.resolved(name, named[name], None, list(WANTED[name])))
+        found.take(named)
+        del named, part
+        spare.give_back()
+    for capture in captures:
+        capture.read_apart()  # its window, of some 100 MB, is not needed any more
+    for name, piece in run.books.pieces_at_the_end():
+        table = run.builder.finished(name, [piece])
+        if name in WANTED:
+            for batch in table.to_batches():
+                summarizer.feed(name, batch)
+        evidence.add(name, table)
+        found.add(name, table)
+    topics = settings.selection.topics if settings.selection is not None else ()
+    for batch in findings(evidence.tables(topics), limits(settings.slow)).to_batches():
+        summarizer.feed("findings", batch)
+    return found, summarizer.finish(None if evidence.whole else evidence.exchanges)
+
+
+def bytes_by_id(captures: Sequence[CaptureSet], settings: Settings, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """By exchange id, its bytes as `report.exchange_bytes.bytes_of` makes them. Empty where an input is a pipe. Keys,
+    values and headers of records and credentials are hidden."""
     if not ids or not all(one.regular for capture in captures for one in capture.members):
         return {}
-    found = show_several(captures, settings, ids)
-    rows = exchanges.select(["exchange_id", "api", "api_version", "status"])
     made = {}
-    for row in rows.filter(pc.is_in(rows["exchange_id"], pa.array(list(found), pa.string()))).to_pylist():
-        one = found[row["exchange_id"]]
+    for name, one in show_several(captures, settings, ids).items():
         sides = (("Request", one.request, one.request_data), ("Response", one.response, one.response_data))
-        made[row["exchange_id"]] = bytes_of(row, sides, one.notes, row["exchange_id"])
+        made[name] = bytes_of(one.exchange, sides, one.notes, name)
     return made

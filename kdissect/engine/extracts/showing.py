@@ -112,10 +112,19 @@ class Several:
 
 
 def show_several(captures: Sequence[CaptureSet], settings: Settings, ids: Sequence[str]) -> dict[str, Shown]:
-    """The exchanges of these ids byte by byte, at most MOST, in one pass more; without their rows and sessions."""
+    """The exchanges of these ids byte by byte, at most MOST, in one pass more; of their rows exchange_id, api,
+    api_version and status, and without their sessions."""
     showing = _Showing(captures, settings, Several.of(ids))
-    for _ in Run(Books(captures, {}, settings), showing).completed():
-        pass
+    books = Books(captures, {"exchanges": ["exchange_id", "api", "api_version", "status"]}, settings)
+    wanted_ids = pa.array(list(ids), pa.string())
+    found = {}
+    for part in Run(books, showing).rows():
+        rows = books.builder.resolved("exchanges", part.tables["exchanges"]) if "exchanges" in part.tables else None
+        if rows is not None and rows.num_rows:
+            kept = rows.filter(pc.is_in(rows["exchange_id"], wanted_ids)).to_pylist()
+            found.update({row["exchange_id"]: row for row in kept})
+    for name, shown in showing.found.items():
+        shown.exchange = found[name]
     return showing.found
 
 

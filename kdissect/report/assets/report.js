@@ -183,7 +183,6 @@
     const at = [...new Set(data.map((row) => row.at))].sort((a, b) => a - b);
     return at.slice(1).reduce((least, one, i) => Math.min(least, one - at[i]), Infinity);
   };
-  const bucket = Number.isFinite(gap(rows("heat"))) ? gap(rows("heat")) : 1000;
   const BOXES = charts.budget.encoding.color.scale.domain;
   const PART_ORDER = charts["time-parts"].encoding.color.scale.domain;
   const HOLD_ORDER = charts.holds.encoding.color.scale.domain;
@@ -200,7 +199,7 @@
         sum.exchanges += row.exchanges;
         sums.set(id, sum);
       }
-      return until([...sums.values()], bucket);
+      return [...sums.values()];
     },
     "latency-by-api": () => span ? stepped() : rows("latency-by-api").filter((row) => row.max_ms > 0).map((row) => ({ ...row, p50_ms: row.p50_ms || 1e-3 })),
     "time-parts"() {
@@ -266,7 +265,7 @@
   // Quantiles of a stretch of time, out of the heat map's steps: right to a step.
   function stepped() {
     const found = new Map();
-    for (const row of rows("heat").filter((one) => one.series === "api" && inside({ at: one.at, until: one.at + bucket }))) {
+    for (const row of rows("heat").filter((one) => one.series === "api" && inside(one))) {
       if (!found.has(row.name)) found.set(row.name, []);
       found.get(row.name).push(row);
     }
@@ -411,11 +410,12 @@
     const data = name === "outliers" ? rows("outliers") : null;
     const timed = name === "failures" || name === "network" ? rows(name) : null;
     const silent = name === "latency" ? restretched(lines) : null;
+    const followed = followers[name] ? followed_by(name, lines) : name === "versions" ? versions_shown() : null;
     const search = $(`[data-filter="${name}"]`);
     const text = search ? search.value.toLowerCase() : "";
     for (const line of lines) {
       if (data) line.hidden = !kept(data[Number(line.id.split("-")[1])]);
-      else line.hidden = !line.textContent.toLowerCase().includes(text) || (timed !== null && !inside(timed[Number(line.dataset.row)])) || (silent !== null && silent.has(Number(line.dataset.row)));
+      else line.hidden = !line.textContent.toLowerCase().includes(text) || (timed !== null && !inside(timed[Number(line.dataset.row)])) || (silent !== null && silent.has(Number(line.dataset.row))) || (followed !== null && !followed(line));
     }
     const left = lines.filter((line) => !line.hidden).length;
     const label = $(`[data-shown="${name}"]`);
@@ -451,6 +451,73 @@
       }
     }
     return silent;
+  }
+  // Lists that count: what each line has in the stretch of time that is looked at, in the columns named here (others
+  // are of the whole capture and fall silent); lines that have nothing in it go.
+  const followers = {
+    clients: { exchanges: 5, errors: 6, silent: [4] },
+    brokers: { exchanges: 3, silent: [2] },
+    errors: { count: 2, silent: [] },
+    "session-clients": { created: 2, reused: 3, ended: 4, refused: 6, lost: 7, epoch_errors: 8, silent: [5, 9] },
+  };
+  function sums_of(name) {
+    const found = new Map();
+    for (const row of rows(name + "-steps").filter(inside)) {
+      if (!found.has(row.line)) found.set(row.line, { ...row });
+      else Object.keys(row).forEach((column) => typeof row[column] === "number" && (found.get(row.line)[column] += row[column]));
+    }
+    return found;
+  }
+  function followed_by(name, lines) {
+    const sums = span ? sums_of(name) : null;
+    for (const line of lines) {
+      const cells = [...line.cells];
+      if (!exact.has(line)) exact.set(line, cells.map((cell) => [cell.textContent, cell.dataset.v]));
+      const { silent, ...columns } = followers[name];
+      const mine = sums && sums.get(Number(line.dataset.row));
+      for (const [column, at] of Object.entries(columns)) {
+        if (mine) figure(cells[at], mine[column]);
+        else put(cells[at], ...exact.get(line)[at]);
+      }
+      silent.forEach((at) => put(cells[at], ...(sums ? ["", ""] : exact.get(line)[at])));
+    }
+    return (line) => !sums || sums.has(Number(line.dataset.row));
+  }
+  // Versions by client and API: those used in the stretch of time that is looked at, in the cells of both.
+  function versions_shown() {
+    const table = $('[data-table="versions"]');
+    if (!table) return null;
+    const listed = rows("versions");
+    const sums = span ? sums_of("versions") : null;
+    const found = new Map();
+    for (const [line, sum] of sums || []) {
+      const { client_id, api, api_version } = listed[line];
+      const id = JSON.stringify([client_id, api === null ? "(unknown)" : api]);
+      if (!found.has(id)) found.set(id, { used: [], exchanges: 0 });
+      found.get(id).used.push(api_version);
+      found.get(id).exchanges += sum.exchanges;
+    }
+    const left = new Set();
+    for (const line of table.tBodies[0].rows) {
+      for (const cell of [...line.cells].slice(1)) {
+        if (!exact.has(cell)) exact.set(cell, [cell.textContent, cell.title, cell.className]);
+        const one = cell.dataset.pair ? found.get(cell.dataset.pair) : undefined;
+        if (one) left.add(line);
+        const [text, title, kind] = exact.get(cell);
+        cell.textContent = !sums ? text : one ? ranges(one.used) : "";
+        cell.title = !sums ? title : one ? `${one.exchanges.toLocaleString("en")} exchanges` : "";
+        cell.className = !sums ? kind : one && one.used.length > 1 ? "several" : "";
+      }
+    }
+    return (line) => !sums || left.has(line);
+  }
+  function ranges(used) {
+    const runs = [];
+    for (const one of used.sort((a, b) => a - b)) {
+      if (runs.length && runs.at(-1)[1] === one - 1) runs.at(-1)[1] = one;
+      else runs.push([one, one]);
+    }
+    return runs.map(([a, b]) => (a === b ? `${a}` : `${a}\u2013${b}`)).join(", ");
   }
   function put(cell, text, value) {
     cell.textContent = text;
@@ -554,7 +621,13 @@
   const OTHERS = "(others)";
   function drawFlow() {
     const box = $('[data-chart="flow"]');
-    const data = rows("flow");
+    const sums = new Map();
+    for (const row of rows("flow").filter(inside)) {
+      const id = JSON.stringify([row.way, row.client_id, row.topic]);
+      if (!sums.has(id)) sums.set(id, { ...row, bytes: 0 });
+      sums.get(id).bytes += row.bytes;
+    }
+    const data = [...sums.values()].sort((a, b) => b.bytes - a.bytes);
     box.parentElement.querySelector(".empty").hidden = data.length > 0;
     box.hidden = !data.length;
     if (!data.length) return;
@@ -638,7 +711,8 @@
     $("#axis-all").disabled = !span;
     drawAxis();
     ["heat", "latency-by-api", "time-parts", "budget", "holds", "outliers", "sessions-alive", "sessions", "epochs", "throughput"].forEach(draw);
-    ["outliers", "failures", "latency", "network"].forEach(sift);
+    drawFlow();
+    ["outliers", "failures", "latency", "network", "versions", ...Object.keys(followers)].forEach(sift);
     $$("ol.findings li[data-from]").forEach((one) => {
       const begin = Number(one.dataset.from);
       one.classList.toggle("elsewhere", !inside({ at: begin, until: Number(one.dataset.to || begin) }));

@@ -194,7 +194,9 @@ REPORT = reader(
     "session_key session_epoch epoch_status excess_ms max_wait_ms record_bytes",
     fetch_sessions="*",
     share_sessions="*",
-    topic_traffic="client_id topic topic_id produced_bytes fetched_bytes",
+    produces="exchange_id client_id requested_at",
+    produce_partitions="exchange_id topic topic_id record_bytes",
+    fetch_partitions="exchange_id topic topic_id record_bytes",
     connections=" ".join(FIRST_SCREEN.tables["connections"])
     + " client_port rtt_ms retransmitted_bytes out_of_order_packets zero_window_ms end_reason",
     api_versions="*",

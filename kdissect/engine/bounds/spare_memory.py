@@ -25,18 +25,19 @@ def _trimmer() -> Callable[[int], int] | None:
 
 
 class Spare:
-    """Gives memory back now and then."""
+    """Gives memory back now and then, every `seconds`."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float = EVERY_S) -> None:
+        self._seconds = seconds
         self._trim = _trimmer()
         self._due = 0.0
 
     def give_back(self) -> None:
-        """To be called often; does something every `EVERY_S`."""
+        """To be called often; does something now and then."""
         now = time.monotonic()
         if now < self._due:
             return
-        self._due = now + EVERY_S
+        self._due = now + self._seconds
         pa.default_memory_pool().release_unused()
         if self._trim is not None:
             self._trim(0)
