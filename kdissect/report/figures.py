@@ -100,9 +100,9 @@ def made(found: Gathering, summary: Summary, target: str, explain: Explain | Non
                "here like any other: see below where the time went.", rows.by_api(found.by_api.table())),
         Figure("latency", "Latency by API and client",
                "Quantiles in milliseconds: exact for up to 65,536 exchanges, else to half a percent (of a stretch of "
-               "time right to a step, each half as long again, without what brokers took). Broker: without transfer and "
-               "without waiting behind the connection's previous request. Excess: what a fetch took beyond the wait that it had agreed "
-               "to.",
+               "time right to a step, each half as long again, without what brokers took). Broker: without transfer "
+               "and without waiting behind the connection's previous request. Excess: what a fetch took beyond the "
+               "wait that it had agreed to.",
                latency,
                left_out=_cut(pairs.num_rows, rows.LINES, "pairs of API and client")),
         Figure("latency-steps", "Latency by API and client over time", "What quantiles of a stretch are made of.",
