@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kdissect.kernels.kernel import kernel, part
+from kdissect.kernels.memory import fetch
 from kdissect.kernels.signature import fields
 from kdissect.schema import opcodes as k
 
@@ -25,6 +26,8 @@ U1, U2, U3, U4, U5, U6, U7 = (np.uint64(i) for i in range(1, 8))
 """Positions are unsigned: a signed one next to them would make a float."""
 ROW = np.uint64(k.STRIDE)
 NULL = -1
+AHEAD = 8
+"""Bodies between asking for memory and using it."""
 
 
 class Skim(NamedTuple):
@@ -121,6 +124,9 @@ def count(
     changes neither counters nor `seen`.
     """
     for f in range(begin.size):
+        if f + AHEAD < begin.size:
+            fetch(s, begin[f + AHEAD])
+            fetch(s, begin[f + AHEAD] + 64)
         which = program[f]
         if which < 0:
             status[f] = k.NO_PROGRAM

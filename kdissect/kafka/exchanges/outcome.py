@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from kdissect.kafka.exchanges.completed import NO_CODE, NULL_TIME, Status
-from kdissect.kafka.streams.state import TOKEN, Frame, exchange_at, frame_of
+from kdissect.kafka.streams.state import EXCHANGE_WIDTH, TOKEN, Frame, exchange_at, frame_of
 from kdissect.kernels.kernel import kernel, part
+from kdissect.kernels.memory import fetch
 from kdissect.kernels.structs import Bytes, Flags, Int, Words
 from kdissect.schema.apikeys import ApiKey
 
@@ -26,6 +27,8 @@ VERSIONS = 2
 """Mark of an ApiVersions exchange whose answer may have the layout of version 0."""
 BARE = 4
 """Mark of a bare token, which is no exchange."""
+AHEAD = 4
+"""Rows between asking for memory and using it."""
 
 
 class Long(enum.IntEnum):
@@ -150,6 +153,9 @@ def outcomes(
     """
     m = order.size
     for j in range(m):
+        if j + AHEAD < m:
+            for line in range(0, EXCHANGE_WIDTH, 8):
+                fetch(rows, order[j + AHEAD] * EXCHANGE_WIDTH + line)
         i = order[j]
         exchange = exchange_at(rows, i)
         request, response = exchange.request, exchange.response

@@ -20,10 +20,11 @@ from kdissect.kafka.streams.pairing import pop_request, release_held, requests_a
 from kdissect.kafka.streams.repeats import compare
 from kdissect.kafka.streams.resync import lost_for_good, settle, tell_sides
 from kdissect.kafka.streams.sealing import seal_row
-from kdissect.kafka.streams.state import Frame, damage, exchange_at, problem
+from kdissect.kafka.streams.state import Frame, damage, exchange_at, place, problem
 from kdissect.kernels.kernel import kernel, part
+from kdissect.kernels.memory import fetch
 from kdissect.kernels.structs import Bytes, Int, Words
-from kdissect.net.segment import ACK_FLAG, FIN, FLOW, RST, SYN, Segment, segment_at
+from kdissect.net.segment import ACK_FLAG, FIN, FLOW, RST, SEGMENT_COLUMNS, SYN, Segment, segment_at
 from kdissect.problems import Kind
 from kdissect.schema.vm import SKIM, Skim  # noqa: F401  (SKIM is named in a signature)
 from kdissect.tcp import layout as tl
@@ -36,6 +37,8 @@ twice the maximum segment lifetime (RFC 9293, section 3.4.2)."""
 NODE_MARGIN = 8192
 BUDGET = 8 << 20
 """What a search may spend on trials before it has to earn it (see TRIAL_FACTOR)."""
+AHEAD = 4
+"""Rows between asking for memory and using it."""
 PACKETS, FINISHING, PLAINTEXT = 0, 1, 2
 """What `run` is given."""
 
@@ -391,6 +394,23 @@ def _step(M: Words, b: Bytes, A: Bytes, sk: Skim, conn_of: Words, packet: Segmen
     return True
 
 
+@part
+def _look_ahead(M: Words, b: Bytes, conn_of: Words, g: Words, order: Words, n: Int, i: Int) -> None:
+    """Ask for the bytes and the state that later rows need: memory is what most packets wait for."""
+    if i + 2 * AHEAD < n:
+        row = order[i + 2 * AHEAD] * SEGMENT_COLUMNS
+        fetch(g, row)
+        fetch(g, row + 8)
+    if i + AHEAD < n:
+        packet = segment_at(g, order[i + AHEAD])
+        if packet.len > 0:
+            fetch(b, place(M, packet.at))
+        known = conn_of[packet.flow >> 1]
+        if known >= 0 and packet.flow >> 1 != segment_at(g, order[i + AHEAD - 1]).flow >> 1:
+            for line in range(0, tl.CONNECTION_WIDTH, 8):
+                fetch(M, known + line)
+
+
 @kernel("i8[:] u1[:] u1[:] SKIM i8[:] i8[:,:] i8[:] i8 i8 -> b1")
 def run(M: Words, b: Bytes, A: Bytes, sk: Skim, conn_of: Words, g: Words, order: Words, n: Int, what: Int) -> bool:
     """Drive the first `n` of `order`, from where the last call stopped: rows of `g` (PACKETS, PLAINTEXT), or
@@ -407,6 +427,7 @@ def run(M: Words, b: Bytes, A: Bytes, sk: Skim, conn_of: Words, g: Words, order:
         elif done and what == PLAINTEXT:
             _opened(M, b, A, sk, segment_at(g, order[i]))
         elif done:
+            _look_ahead(M, b, conn_of, g, order, n, i)
             done = _step(M, b, A, sk, conn_of, segment_at(g, order[i]))
         if not done:
             control.resume = i

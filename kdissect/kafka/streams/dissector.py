@@ -398,7 +398,8 @@ class Dissector:
     def before_next_block(self, rereadable: bool) -> None:
         """Move what is still needed out of the slot which the window fills next, and pack what rests."""
         self._bring_back(self._parked.scattered())
-        self._parked.park(self.M, self._connections, self.conn_of, self._now)
+        self._aim()
+        self._parked.park(self.M, self.window.data, self._connections, self.conn_of, self._now)
         window = self.window
         ring = window.ring
         row = window.slots[(window.current + 1) % ring]

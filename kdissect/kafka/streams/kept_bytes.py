@@ -10,6 +10,7 @@ still paired and timed. `kept` is packed anew each time, so it holds live bytes 
 from __future__ import annotations
 
 from kdissect.capture.window import EXTRA
+from kdissect.kafka.streams.repeats import remember
 from kdissect.kafka.streams.state import HEAD_BYTES, KEPT, KEPT_BASE, copy_out, request_at
 from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.structs import Bytes, Int, Words
@@ -60,10 +61,11 @@ def _nodes(
 
 
 @part
-def _forget(direction: Direction, low: Int, high: Int) -> None:
-    """The bytes of remembered segments are not at hand any more; their fingerprints are."""
+def _forget(M: Words, b: Bytes, direction: Direction, low: Int, high: Int) -> None:
+    """The bytes of remembered segments will not be at hand any more; their fingerprints are."""
     for q in range(REMEMBERED):
         if _leaving(direction.kept_at[q], low, high):
+            remember(M, b, direction, q)
             direction.kept_at[q] = -1
 
 
@@ -84,8 +86,8 @@ def keep(
             continue
         for side in range(2):
             direction = connection.directions[side]
-            if fill:
-                _forget(direction, low, high)
+            if not fill:
+                _forget(M, b, direction, low, high)
             at = direction.at
             if at >= 0 and _leaving(at, low, high):
                 if fill:

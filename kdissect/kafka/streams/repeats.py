@@ -1,21 +1,55 @@
 """Bytes that are sent again, compared with the first copy.
 
-Of the last REMEMBERED segments of a direction there is a fingerprint. A segment that begins below the highest position
-so far may repeat some of them: those that it holds whole are compared by it, however long ago they came; parts of them
-while their own bytes are still at hand (in the window), and what waits behind a hole as well. Bytes that differ are a
-problem with both places: where the copy is, and the number of the first one's packet. The first copy is what is read.
+The last REMEMBERED segments of a direction are remembered: where they lie, and, once the window forgets their bytes, a
+fingerprint of them (nearly all are pushed out by later ones before, and their bytes are never looked at). A segment
+that begins below the highest position so far may repeat some of them: those that it holds whole are compared however
+long ago they came; parts of them while their own bytes are still at hand (in the window), and what waits behind a hole
+as well. Bytes that differ are a problem with both places: where the copy is, and the number of the first one's packet.
+The first copy is what is read.
 """
 
 from __future__ import annotations
 
+from kdissect.capture.window import EXTRA
 from kdissect.kafka.streams.state import KEPT, KEPT_BASE, place, problem
-from kdissect.kernels.kernel import part
+from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.memory import fingerprint
 from kdissect.kernels.structs import Bytes, Int, Words
 from kdissect.net.segment import RST, SYN, Segment
 from kdissect.problems import Kind
 from kdissect.tcp.assembly import unwrap
-from kdissect.tcp.layout import REMEMBERED, Connection, Direction, node_at
+from kdissect.tcp.layout import REMEMBERED, Connection, Direction, connection_at, node_at
+
+UNKNOWN = 0
+"""No fingerprint was taken yet."""
+
+
+@part
+def _print_of(M: Words, b: Bytes, direction: Direction, q: Int) -> Int:
+    """The fingerprint of a remembered segment: of its bytes, or, where they are not at hand, the one that was taken."""
+    at, size = direction.kept_at[q], direction.kept_size[q]
+    if at >= 0:
+        p = place(M, at)
+        if p >= 0 and size <= b.size - p:
+            return fingerprint(b, p, size)
+    return direction.kept_print[q]
+
+
+@part
+def remember(M: Words, b: Bytes, direction: Direction, q: Int) -> None:
+    """Take the fingerprint of a remembered segment whose bytes will not be at hand."""
+    if direction.kept_at[q] >= 0 and direction.kept_size[q] > 0 and direction.kept_print[q] == UNKNOWN:
+        direction.kept_print[q] = _print_of(M, b, direction, q)
+
+
+@kernel("i8[:] const u1[:] i8[:]")
+def remember_all(M: Words, b: Bytes, connections: Words) -> None:
+    """Take the fingerprints of all remembered segments of the connections at these addresses."""
+    for c in connections:
+        connection = connection_at(M, c)
+        for side in range(2):
+            for q in range(REMEMBERED):
+                remember(M, b, connection.directions[side], q)
 
 
 @part
@@ -42,7 +76,7 @@ def compare(
     direction.kept_turn = (turn + 1) % REMEMBERED
     direction.kept_from[turn] = position
     direction.kept_size[turn] = size
-    direction.kept_print[turn] = fingerprint(b, o, size)
+    direction.kept_print[turn] = fingerprint(b, o, size) if packet.at >= EXTRA else UNKNOWN
     direction.kept_at[turn] = packet.at
     direction.kept_packet[turn] = packet.packet
 
@@ -63,7 +97,8 @@ def _repeats(
         mine = o + begin - position
         if end - begin == known:
             same |= known == packet.len
-            differs = fingerprint(b, mine, known) != direction.kept_print[q]
+            theirs = _print_of(M, b, direction, q)
+            differs = theirs != UNKNOWN and fingerprint(b, mine, known) != theirs
         elif at >= 0:
             p = place(M, at)
             if p >= 0 and known <= b.size - p:

@@ -4,7 +4,8 @@ The struct of a connection takes 1.8 KB, most of it for what moves only while pa
 most of them rest: they are idle, or they ended and stay for late packets. Those for which nothing waits (no request, no
 piece of a frame, no segment ahead of a hole) are taken off the heap and packed, a tenth of that, once the heap holds
 more than LIVE of them. They come back word for word when the next block has a packet of theirs, and to be finished;
-only the rings of recent packets stay behind, which nobody asks after 0.1 s. So it shows in nothing but memory.
+only the rings of recent packets stay behind, which nobody asks after 0.1 s, and the bytes of segments that may come
+once more, of which fingerprints are taken. So it shows in nothing but memory.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.arrays.growing import grown, read
-from kdissect.kernels.structs import Words, offsets
+from kdissect.kafka.streams.repeats import remember_all
+from kdissect.kernels.structs import Bytes, Words, offsets
 from kdissect.tcp.layout import CONNECTION_WIDTH, CONTROL, RECENT, Connection, End, Mode, control_at
 
 C = offsets(Connection)
@@ -60,7 +62,7 @@ class Parked:
         self._lot_of: npt.NDArray[np.int32] = np.zeros(0, np.int32)
         """By flow, 1 + the lot that its connection is in; 0 none."""
 
-    def park(self, M: Words, connections: Words, conn_of: Words, now: int) -> None:
+    def park(self, M: Words, window: Bytes, connections: Words, conn_of: Words, now: int) -> None:
         """Pack what rests, when there is much of it. `connections`: addresses of all structs, free ones too; `now`: the
         time of the last packet."""
         live = connections[M[connections + C.number] >= 0]
@@ -76,6 +78,7 @@ class Parked:
             resting = resting[between | (M[resting + side.mode] == Mode.IGNORED)]
         if len(resting) < LIVE // 4:
             return
+        remember_all(M, window, resting)
         resting = resting[np.argsort(M[resting + C.number], kind="stable")]
         for first in range(0, len(resting), LOT):
             self._pack(M, resting[first : first + LOT], conn_of)
