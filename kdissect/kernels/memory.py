@@ -61,6 +61,24 @@ def _word(typing: Any, source: Any, o: Any) -> Any:
 
 
 @part
+def same_bytes(one: Any, o: Any, other: Any, p: Any, n: Any) -> Any:
+    """Whether `one[o:o + n]` and `other[p:p + n]` are the same; both are uint8 arrays in one piece. Raises IndexError
+    out of range."""
+    if n < 0 or o < 0 or p < 0 or n > one.size - o or n > other.size - p:
+        raise IndexError("bytes lie outside of their array")
+    q = np.int64(0)
+    while q + 8 <= n:
+        if _word(one, o + q) != _word(other, p + q):
+            return False
+        q += 8
+    while q < n:
+        if one[o + q] != other[p + q]:
+            return False
+        q += 1
+    return True
+
+
+@part
 def fingerprint(source, o, n):  # type: ignore[no-untyped-def]
     """An int64 of `source[o:o + n]` (uint8, in one piece): another one wherever eight bytes in a row are others, and
     nearly always where more are. Raises IndexError out of range."""

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from kdissect.capture import pcap as pc
 from kdissect.kernels.kernel import kernel, part
+from kdissect.kernels.memory import fetch
 from kdissect.net import headers as hd
 from kdissect.net.headers import Bytes, Int, be16, be32, ip_header, is_tunnel, link_layer, tunnel_port, under_ethertype
 from kdissect.net.segment import DSACK
@@ -51,6 +52,8 @@ ODD_COLUMNS = 4
 # Why the kernel stopped.
 DONE, ODD_FULL, FLOWS_FULL, TUNNELS = range(4)
 
+AHEAD = 8
+"""Packets between asking for memory and using it."""
 LOWEST = -(1 << 63)
 MAPPED = 0xFFFF << 32
 """The high half of an IPv4-mapped address's low word (::ffff:0:0/96)."""
@@ -218,6 +221,9 @@ def take_apart(
     for i in range(first, packets.shape[0]):
         if no == odd.shape[0]:
             return i, n, no, ODD_FULL
+        if i + AHEAD < packets.shape[0]:
+            fetch(b, packets[i + AHEAD, pc.AT])
+            fetch(b, packets[i + AHEAD, pc.AT] + 64)
         time = packets[i, pc.TIME]
         if time < after or time > before:
             kinds[FILTERED] += 1

@@ -120,13 +120,17 @@ def count(
 ) -> None:  # fmt: skip
     """Check each frame's body s[begin:end] against its program; count rows and bytes of columns into `counters`.
 
-    `seen` int32 [4 n]: error_code, error_first, error_count, throttle_ms of each frame that fits. One that does not
-    changes neither counters nor `seen`.
+    `seen` int32 [4 n]: error_code, error_first, error_count, throttle_ms of each frame that fits; NO_CODE, 0, 0, -1 of
+    one that does not, which does not change the counters either.
     """
     for f in range(begin.size):
         if f + AHEAD < begin.size:
             fetch(s, begin[f + AHEAD])
             fetch(s, begin[f + AHEAD] + 64)
+        seen[4 * f] = k.NO_CODE
+        seen[4 * f + 1] = 0
+        seen[4 * f + 2] = 0
+        seen[4 * f + 3] = -1
         which = program[f]
         if which < 0:
             status[f] = k.NO_PROGRAM
@@ -301,6 +305,15 @@ def count(
             seen[4 * f + 1] = error
             seen[4 * f + 2] = errors
             seen[4 * f + 3] = throttle
+
+
+@kernel("i4[:] i1[:] i8[:]")
+def tally(program: Array, status: Array, counts: Array) -> None:
+    """Count the frames of each program into `counts`: all of them, or, where there is a `status`, those that fit."""
+    for f in range(program.size):
+        which = program[f]
+        if which >= 0 and (status.size == 0 or status[f] == k.OK):
+            counts[which] += 1
 
 
 @part

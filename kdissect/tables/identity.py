@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kdissect.arrays.dictionaries import coded
 from kdissect.arrays.growing import grown, write
 from kdissect.kafka.exchanges.completed import Connections
 from kdissect.kernels.kernel import kernel
@@ -101,25 +100,55 @@ def endpoint(ip: str, port: int) -> str:
     return f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
 
 
+@kernel("const i4[:] i4[:] i4[:] i4[:] -> i8 i8")
+def _recode(
+    codes: npt.NDArray[np.int32], place: npt.NDArray[np.int32], kept: npt.NDArray[np.int32], out: npt.NDArray[np.int32]
+) -> tuple[Any, Any]:
+    """Codes among those that occur into `out`, 0 for negative ones. `place`: as many zeros as there are values; `kept`
+    gets the values that occur. Returns how many these are, and how many codes were negative."""
+    negative = np.int64(0)
+    for i in range(codes.size):
+        if codes[i] >= 0:
+            place[codes[i]] = 1
+        else:
+            negative += 1
+    count = np.int64(0)
+    for value in range(place.size):
+        if place[value] != 0:
+            place[value] = count
+            kept[count] = value
+            count += 1
+    for i in range(codes.size):
+        out[i] = place[codes[i]] if codes[i] >= 0 else 0
+    return count, negative
+
+
+def recoded(codes: npt.NDArray[Any], values: int) -> tuple[pa.Array, npt.NDArray[np.int32]]:
+    """The indices of a dictionary column, null for negative codes, and which of so many values it has: those that
+    occur, in their order."""
+    codes = np.require(codes, np.int32, ["C", "A"])  # columns of structs are not aligned
+    place, kept, out = np.zeros(values, np.int32), np.empty(values, np.int32), np.empty(len(codes), np.int32)
+    count, negative = _recode(codes, place, kept, out)
+    return pa.array(out, mask=codes < 0 if negative else None), kept[:count]
+
+
 def dictionary(codes: npt.NDArray[Any], values: Sequence[str] | pa.Array) -> pa.Array:
     """A dictionary column: code -> value, null for negative codes. Only values that occur go into the dictionary.
 
     `values` must be distinct; a list may be long (all client ids of a run), so nothing here is linear in it but one
     mask.
     """
-    codes = np.asarray(codes)
-    used = np.zeros(len(values) + 1, np.bool_)
-    used[codes] = True  # a negative code (-1) marks the spare last place
-    used[-1] = False
-    kept = np.flatnonzero(used)
-    place = np.full(len(used), -1, np.int32)
-    place[kept] = np.arange(len(kept), dtype=np.int32)
-    short = place[codes]
+    indices, kept = recoded(codes, len(values))
     if isinstance(values, pa.Array):
         texts = values.take(pa.array(kept))
     else:
         texts = pa.array([values[i] for i in kept.tolist()], pa.string())
-    return coded(short, texts)
+    return pa.DictionaryArray.from_arrays(indices, texts)
+
+
+def constant(text: str, rows: int) -> pa.Array:
+    """A dictionary column of `rows` (at least one) equal texts."""
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), pa.array([text], pa.string()))
 
 
 class Interned:
@@ -157,10 +186,15 @@ class Directory:
         """By connection, 1 + the code of the client's address; 0 not made yet."""
         self._brokers = np.zeros(0, np.int32)
         """By connection, the code of the broker."""
+        self._ensured: npt.NDArray[Any] | None = None
+        """The rows of connections that were asked for last."""
         self._broker_ips: list[int] = []
         """By broker, the code of its address."""
 
     def _ensure(self, rows: npt.NDArray[Any]) -> None:
+        if rows is self._ensured:
+            return
+        self._ensured = rows
         size = len(self.connections)
         self._clients, self._brokers = grown(self._clients, size), grown(self._brokers, size)
         new = np.sort(rows[self._clients[rows] == 0])
@@ -215,17 +249,14 @@ class Directory:
 
     def capture(self, conn: npt.NDArray[Any]) -> pa.Array:
         """Name of the capture of each row's connection."""
+        if len(self.connections.captures) == 1 and len(conn) and int(conn.min()) >= 0:
+            return constant(self.connections.captures[0], len(conn))
         return dictionary(self.connections.capture[conn], self.connections.captures)
 
     def connection_id(self, conn: npt.NDArray[Any]) -> pa.Array:
         """Connection id of each row, as a dictionary column."""
-        used = np.zeros(len(self.connections) + 1, np.bool_)
-        used[conn] = True
-        used[-1] = False
-        kept = np.flatnonzero(used)
-        place = np.full(len(used), -1, np.int32)
-        place[kept] = np.arange(len(kept), dtype=np.int32)
-        return coded(place[conn], connection_ids(self.connections.id[kept]))
+        indices, kept = recoded(conn, len(self.connections))
+        return pa.DictionaryArray.from_arrays(indices, connection_ids(self.connections.id[kept]))
 
     def file(self, capture: npt.NDArray[Any], file: npt.NDArray[Any]) -> pa.Array:
         """File names from capture and file index (negative: null)."""

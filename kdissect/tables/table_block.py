@@ -12,9 +12,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.kafka.exchanges.completed import FILE_SHIFT, NULL_TIME, STATUS, Completed, Connections
+from kdissect.kernels.kernel import kernel
 from kdissect.tables.declaration import TABLES
 from kdissect.tables.declaration.model import CODE, COUNT, EXCHANGE_KEYS, FLAG, MS, TIME
-from kdissect.tables.identity import Directory, dictionary, exchange_ids
+from kdissect.tables.identity import Directory, constant, dictionary, exchange_ids
 from kdissect.tables.nest import Level, optional
 from kdissect.tables.timestamps import OddTimes
 
@@ -24,6 +25,8 @@ Column = Callable[[], pa.Array]
 Rows = tuple[Mapping[str, Column], int]
 """The columns of rows, each made when it is asked for, and how many rows there are."""
 
+SECOND = 1 << FILE_SHIFT
+"""The least packet number of a second file."""
 PACKET_MASK = (1 << FILE_SHIFT) - 1
 
 
@@ -146,24 +149,50 @@ class Parts:
     @staticmethod
     def of(done: Completed, answered: Flags) -> Parts:
         """Of a block's exchanges; `answered`: those of which a response, or a part of one, was captured."""
-        first, last = done.request_first, done.request_last
-        begun, ended = done.response_first, done.response_last
-        split = answered & (last != NULL_TIME) & (begun != NULL_TIME)
-        asked = np.where(split & (first != NULL_TIME), np.maximum(np.minimum(last, begun), first), last)
-        ended_known = ended != NULL_TIME
-        answer = np.where(split, np.maximum(begun, asked), begun)
-        answer = np.where(split & ended_known, np.minimum(answer, np.maximum(ended, asked)), answer)
-        between = np.where(split, answer - asked, 0)
-        told = split & (done.network >= 0)
-        network = np.where(told, np.minimum(done.network, between), 0)
-        behind = split & (done.queued_from != NULL_TIME)
-        queued = np.where(behind, np.clip(done.queued_from - asked - network, 0, between - network), 0)
-        sent = (first != NULL_TIME) & (last != NULL_TIME)
-        received = (begun != NULL_TIME) & ended_known
-        return Parts(
-            np.where(sent, asked - first, 0), network, queued, between - network - queued,
-            np.where(received, ended - answer, 0), sent, split, told, received,
+        first, last, begun, ended, network, queued = (
+            np.require(one, np.int64, ["C", "A"]) for one in (
+                done.request_first, done.request_last, done.response_first, done.response_last, done.network,
+                done.queued_from,
+            )
         )  # fmt: skip
+        spans, known = np.empty((5, len(done)), np.int64), np.empty((4, len(done)), np.bool_)
+        _divide(first, last, begun, ended, network, queued, np.ascontiguousarray(answered), spans, known)
+        return Parts(*spans, *known)
+
+
+@kernel("const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const b1[:] i8[:,:] b1[:,:]")
+def _divide(
+    firsts: Int64s, lasts: Int64s, begins: Int64s, ends: Int64s, networks: Int64s, behind: Int64s, answered: Flags,
+    spans: Int64s, known: Flags,
+) -> None:  # fmt: skip
+    """The columns of `Parts` in their order: five of `spans`, four of `known`."""
+    for i in range(firsts.size):
+        first, last, begun, ended = firsts[i], lasts[i], begins[i], ends[i]
+        split = answered[i] and last != NULL_TIME and begun != NULL_TIME
+        received = begun != NULL_TIME and ended != NULL_TIME
+        sent = first != NULL_TIME and last != NULL_TIME
+        told = split and networks[i] >= 0
+        asked, answer, between, network, queued = last, begun, np.int64(0), np.int64(0), np.int64(0)
+        if split:
+            if first != NULL_TIME:
+                asked = max(min(last, begun), first)
+            answer = max(begun, asked)
+            if ended != NULL_TIME:
+                answer = min(answer, max(ended, asked))
+            between = answer - asked
+            if told:
+                network = min(networks[i], between)
+            if behind[i] != NULL_TIME:
+                queued = min(max(behind[i] - asked - network, np.int64(0)), between - network)
+        spans[0, i] = asked - first if sent else 0
+        spans[1, i] = network
+        spans[2, i] = queued
+        spans[3, i] = between - network - queued
+        spans[4, i] = ended - answer if received else 0
+        known[0, i] = sent
+        known[1, i] = split
+        known[2, i] = told
+        known[3, i] = received
 
 
 def milliseconds(ns: Int64s, known: Flags) -> pa.Array:
@@ -199,6 +228,9 @@ def flag(values: npt.NDArray[np.bool_], present: npt.NDArray[np.bool_] | None = 
 def packet_file(block: Block, packet: Int64s, rows: Int64s | slice = slice(None)) -> pa.Array:
     """File that a packet is in."""
     picked = packet[rows]
+    files = block.connections.files
+    if len(files) == 1 and len(files[0]) == 1 and len(picked) and 0 <= int(picked.min()) <= int(picked.max()) < SECOND:
+        return constant(files[0][0], len(picked))
     file = np.where(picked >= 0, picked >> FILE_SHIFT, -1)
     return block.directory.file(block.connections.capture[block.done.conn[rows]], file)
 

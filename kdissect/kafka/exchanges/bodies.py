@@ -81,17 +81,39 @@ class Decoded:
 
     status: Ints
     """int8: OK or why not (`opcodes.STATUS_TEXT`)."""
-    error_code: Ints
-    """int32: the response's own ErrorCode, NO_CODE where its layout has none."""
-    error_first: Ints
-    """int32: the first field named ...ErrorCode, in wire order, that is not zero; 0 none."""
-    error_count: Ints
-    """int32: how many fields named ...ErrorCode are not zero."""
-    throttle_ms: Ints
-    """int32: the response's ThrottleTimeMs, -1 where its layout has none."""
-    variant: Ints
-    """int8: which layout of the version fitted, 0 the newest release's."""
+    seen: Ints
+    """int32, four in a row of each frame: error code, first of them, how many, throttle time."""
+    program: Ints
+    """int32: the program of the layout that fits, where a version had several; -1 none."""
+    variants: Ints
+    """int32: which layout of its version each program is of, 0 the newest release's."""
     ambiguous: Flags
     """More than one layout of the version fits exactly, and they say different things."""
     messages: dict[Type, Message] = field(default_factory=dict)
     """Bodies of the wanted message types that occurred."""
+
+    @property
+    def error_code(self) -> Ints:
+        """int32: the response's own ErrorCode, NO_CODE where its layout has none."""
+        return self.seen[0::4]
+
+    @property
+    def error_first(self) -> Ints:
+        """int32: the first field named ...ErrorCode, in wire order, that is not zero; 0 none."""
+        return self.seen[1::4]
+
+    @property
+    def error_count(self) -> Ints:
+        """int32: how many fields named ...ErrorCode are not zero."""
+        return self.seen[2::4]
+
+    @property
+    def throttle_ms(self) -> Ints:
+        """int32: the response's ThrottleTimeMs, -1 where its layout has none."""
+        return self.seen[3::4]
+
+    @property
+    def variant(self) -> Ints:
+        """int8: which layout of the version fitted, 0 the newest release's."""
+        found: Ints = np.where(self.program >= 0, self.variants[self.program], 0).astype(np.int8)
+        return found

@@ -23,7 +23,7 @@ from kdissect.kafka.exchanges.frame_bytes import Reader, bodies, collect
 from kdissect.kafka.exchanges.inference import UNSUPPORTED_VERSION, Inference
 from kdissect.kafka.exchanges.logins import Logins
 from kdissect.kafka.exchanges.messages import Decoded, Decoder, Message
-from kdissect.kafka.exchanges.outcome import BARE, LOGIN, VERSIONS, Flag, Long, Short, Word, outcomes, plan
+from kdissect.kafka.exchanges.outcome import BARE, LOGIN, VERSIONS, Flag, Long, Short, Word, arrange, outcomes, plan
 from kdissect.kafka.streams.dissector import Dissector, Harvest
 from kdissect.kafka.streams.ledger import Ledger
 from kdissect.kafka.streams.state import SIDES, Exchange, Frame
@@ -174,9 +174,9 @@ class Completion:
         if (part.marks & BARE).any():
             order = order[part.marks[order] & BARE == 0]
         n = len(order)
-        decoded = self.decoder.decode(
-            s, begin[order].T.ravel(), end[order].T.ravel(), program[order].T.ravel().astype(np.int32)
-        )
+        begins, ends, programs = np.empty(2 * n, np.int64), np.empty(2 * n, np.int64), np.empty(2 * n, np.int32)
+        arrange(order, begin, end, program, begins, ends, programs)
+        decoded = self.decoder.decode(s, begins, ends, programs)
         longs = np.empty((len(Long), n), np.int64)
         ints = np.empty((len(Word), n), np.int32)
         shorts = np.empty((len(Short), n), np.int16)
@@ -184,8 +184,7 @@ class Completion:
         odd = np.empty(n, np.bool_)
         outcomes(
             words(rows), order, self.ledger.base, self._newest, program, part.unknown, decoded.status,
-            decoded.ambiguous, decoded.error_code, decoded.error_first, decoded.error_count, decoded.throttle_ms,
-            longs, ints, shorts, flags, odd,
+            decoded.ambiguous, decoded.seen, longs, ints, shorts, flags, odd,
         )  # fmt: skip
         self._problems(part, order, decoded, np.flatnonzero(odd))
         columns: dict[str, Any] = {}

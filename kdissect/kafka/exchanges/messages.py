@@ -28,13 +28,14 @@ from kdissect.schema.layout import Layout, Wanted
 from kdissect.schema.library import Library, brought_library, compile_library, fields_of, load_library
 from kdissect.schema.model import Api
 from kdissect.schema.program import Rows, compile_layout
-from kdissect.schema.vm import Skim, count
+from kdissect.schema.vm import Skim, count, tally
 
 Ints = npt.NDArray[Any]
 Flags = npt.NDArray[np.bool_]
 
 __all__ = ["Decoded", "Decoder", "Message", "Type", "schema_for"]
 
+NO_STATUS: Ints = np.zeros(0, np.int8)
 MAX_BATCH_BYTES = 1 << 28
 """Columns of one record batch. Frames are split into several batches above it, so that int32 offsets hold and memory
 stays flat; a block of 8 MB of real traffic needs a tenth of it."""
@@ -135,23 +136,21 @@ class Decoder:
         end = np.ascontiguousarray(end, np.int64)
         program = np.ascontiguousarray(program, np.int32)
         program, ambiguous = self._choose(s, begin, end, program)
-        variant = np.where(program >= 0, self.library.identity[program, 3], 0).astype(np.int8)
         state = self._ready(program)
         status = np.zeros(begin.size, np.int8)
-        seen = _unseen(begin.size)
+        seen = np.empty(4 * begin.size, np.int32)
         parts: dict[Type, list[tuple[Ints, pa.RecordBatch]]] = {}
         self._run(state, s, begin, end, program, status, seen, 0, parts)
         messages = {
             kind: Message(np.concatenate([rows for rows, _ in found]), [batch for _, batch in found])
             for kind, found in parts.items()
         }
-        seen = np.ascontiguousarray(seen.reshape(-1, 4).T)
-        return Decoded(status, seen[0], seen[1], seen[2], seen[3], variant, ambiguous, messages)
+        return Decoded(status, seen, program, self.library.identity[:, 3], ambiguous, messages)
 
     def _ready(self, program: Ints) -> _State:
         """The state with all wanted layouts among `program` compiled."""
         state = self._state
-        used = np.flatnonzero(np.bincount(program[program >= 0], minlength=len(state.programs)))
+        used = np.flatnonzero(self._counted(program))
         identity = self.library.identity
         missing = [
             int(p) for p in used
@@ -205,8 +204,7 @@ class Decoder:
             s, begin, end, program, state.programs, state.rows, state.tags, counters, counters.copy(), stack, status,
             seen,
         )  # fmt: skip
-        good = program[(status == k.OK) & (program >= 0)]
-        used = self._used(state, good)
+        used = self._used(state, self._counted(program, status))
         if not used:
             return
         columns, size = place(used, counters, state.columns)
@@ -215,7 +213,7 @@ class Decoder:
         if size > limit or int(counters.max()) > MAX_OFFSET:
             if begin.size == 1:
                 status[0] = k.TOO_LARGE
-                seen[:] = _unseen(1)
+                seen[:] = k.NO_CODE, 0, 0, -1
                 return
             middle = begin.size // 2
             for start, stop in ((0, middle), (middle, begin.size)):
@@ -241,10 +239,16 @@ class Decoder:
             batch = record_batch(layout, wrapped, counters, columns, high)
             parts.setdefault(kind, []).append((rows + first, batch))
 
-    def _used(self, state: _State, good: Ints) -> list[Used]:
-        """The layouts that these programs write, with the columns that they reach."""
+    def _counted(self, program: Ints, status: Ints | None = None) -> Ints:
+        """int64: how many of these frames have each program; with `status`, of those that fit."""
+        counts = np.zeros(len(self.library.identity), np.int64)
+        tally(program, NO_STATUS if status is None else status, counts)
+        return counts
+
+    def _used(self, state: _State, counts: Ints) -> list[Used]:
+        """The layouts that programs of which there are so many write, with the columns that they reach."""
         out: dict[Type, Used] = {}
-        for which in np.flatnonzero(np.bincount(good, minlength=1)):
+        for which in np.flatnonzero(counts):
             compiled = state.compiled.get(int(which))
             if compiled is None:
                 continue
@@ -274,9 +278,9 @@ class Decoder:
     def _choose(self, s: Ints, begin: Ints, end: Ints, program: Ints) -> tuple[Ints, Flags]:
         """(programs with the layout that fits where a version had several, ambiguous)."""
         ambiguous = np.zeros(program.size, bool)
-        several = np.flatnonzero((program >= 0) & (self.library.alternative[program] >= 0))
-        if not several.size:
+        if not (self._counted(program)[self.library.alternative >= 0] > 0).any():
             return program, ambiguous
+        several = np.flatnonzero((program >= 0) & (self.library.alternative[program] >= 0))
         program = program.copy()
         chosen = np.full(several.size, -1, np.int32)
         trial = program[several]
@@ -294,7 +298,7 @@ class Decoder:
     def _check(self, s: Ints, begin: Ints, end: Ints, program: Ints) -> Ints:
         lib = self.library
         status = np.zeros(begin.size, np.int8)
-        seen = _unseen(begin.size)
+        seen = np.empty(4 * begin.size, np.int32)
         room = np.zeros(2, np.int64)
         count(s, begin, end, program, lib.programs, lib.rows, lib.tags, room, room.copy(), _stack(), status, seen)
         return status
@@ -306,7 +310,7 @@ class Decoder:
         said = []
         for program in (one, other):
             parts: dict[Type, list[tuple[Ints, pa.RecordBatch]]] = {}
-            status, seen = np.zeros(1, np.int8), _unseen(1)
+            status, seen = np.zeros(1, np.int8), np.empty(4, np.int32)
             full._run(full._ready(program), s, begin, end, program, status, seen, 0, parts)
             said.append([batch.to_pylist() for found in parts.values() for _, batch in found])
         return said[0] != said[1]
@@ -320,8 +324,3 @@ def schema_for(key: int, side: int, wanted: Wanted = None) -> pa.Schema:
 def _stack() -> Ints:
     """What is open while a program runs: lists and tag buffers (address, left, limit or counter, tags seen)."""
     return np.zeros(4 * k.MAX_DEPTH + 4, np.int64)
-
-
-def _unseen(n: int) -> Ints:
-    """Error codes and throttle time of n frames that say nothing: `vm.count` writes over it."""
-    return np.tile(np.array([k.NO_CODE, 0, 0, -1], np.int32), n)

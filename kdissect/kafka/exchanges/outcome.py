@@ -138,18 +138,29 @@ def _time(time: Int) -> Int:
     return time if time != 0 else NULL_TIME
 
 
-@kernel(
-    "i8[:,:] i8[:] i8 i8[:,:] i8[:,:] b1[:,:] i1[:] b1[:] i4[:] i4[:] i4[:] i4[:] i8[:,:] i4[:,:] i2[:,:] i1[:,:] b1[:]"
-)
+@kernel("i8[:] i8[:,:] i8[:,:] i8[:,:] i8[:] i8[:] i4[:]")
+def arrange(
+    order: Words, begin: Words, end: Words, program: Words, begins: Words, ends: Words, programs: Codes
+) -> None:
+    """Bodies as the decoder takes them: those of the requests in `order`, then those of the responses."""
+    m = order.size
+    for side in range(2):
+        for j in range(m):
+            i = order[j]
+            begins[side * m + j] = begin[i, side]
+            ends[side * m + j] = end[i, side]
+            programs[side * m + j] = program[i, side]
+
+
+@kernel("i8[:,:] i8[:] i8 i8[:,:] i8[:,:] b1[:,:] i1[:] b1[:] i4[:] i8[:,:] i4[:,:] i2[:,:] i1[:,:] b1[:]")
 def outcomes(
     rows: Words, order: Words, base: Int, newest: Words, program: Words, unknown: Flags, status: Tiny, ambiguous: Flags,
-    codes: Codes, firsts: Codes, counts: Codes, throttles: Codes, longs: Words, ints: Codes,
-    shorts: npt.NDArray[np.int16], flags: Tiny, odd: Flags,
+    seen: Codes, longs: Words, ints: Codes, shorts: npt.NDArray[np.int16], flags: Tiny, odd: Flags,
 ) -> None:  # fmt: skip
     """The columns of `Completed` (`Long`, `Word`, `Short`, `Flag`), for the exchanges of `rows` that `order` lists.
 
-    `status`, `ambiguous`, `codes`, `firsts`, `counts` (of error codes) and `throttles` are what the decoder says of the
-    requests in `order`, then of the responses. `odd` marks the rows that `problems` has something to say of.
+    `status`, `ambiguous` and `seen` (see `vm.count`) are what the decoder says of the requests in `order`, then of the
+    responses. `odd` marks the rows that `problems` has something to say of.
     """
     m = order.size
     for j in range(m):
@@ -168,7 +179,13 @@ def outcomes(
         ended = exchange.status
         if ended == Status.OK and misfit:
             ended = Status.UNDECODABLE
-        if ended == Status.OK and fit1 and counts[m + j] > 0:
+        code, first, count, throttle = (
+            seen[4 * (m + j)],
+            seen[4 * (m + j) + 1],
+            seen[4 * (m + j) + 2],
+            seen[4 * (m + j) + 3],
+        )
+        if ended == Status.OK and fit1 and count > 0:
             ended = Status.ERROR
         orphan = exchange.orphan == 1
         longs[Long.N, j] = exchange.n
@@ -191,10 +208,10 @@ def outcomes(
         ints[Word.CORRELATION_ID, j] = exchange.correlation
         ints[Word.CLIENT, j] = exchange.client
         ints[Word.IN_FLIGHT, j] = exchange.in_flight
-        ints[Word.THROTTLE_MS, j] = throttles[m + j] if fit1 else -1
-        ints[Word.ERROR_CODE, j] = codes[m + j] if fit1 else NO_CODE
-        ints[Word.ERROR_FIRST, j] = firsts[m + j] if fit1 else 0
-        ints[Word.ERROR_COUNT, j] = counts[m + j] if fit1 else -1
+        ints[Word.THROTTLE_MS, j] = throttle if fit1 else -1
+        ints[Word.ERROR_CODE, j] = code if fit1 else NO_CODE
+        ints[Word.ERROR_FIRST, j] = first if fit1 else 0
+        ints[Word.ERROR_COUNT, j] = count if fit1 else -1
         shorts[Short.API_KEY, j] = key
         shorts[Short.API_VERSION, j] = exchange.version
         flags[Flag.STATUS, j] = ended

@@ -13,11 +13,17 @@ from kdissect.capture.window import EXTRA
 from kdissect.kafka.streams.repeats import remember
 from kdissect.kafka.streams.state import HEAD_BYTES, KEPT, KEPT_BASE, copy_out, request_at
 from kdissect.kernels.kernel import kernel, part
-from kdissect.kernels.structs import Bytes, Int, Words
-from kdissect.tcp.layout import CUT, REMEMBERED, Direction, Mode, connection_at, node_at
+from kdissect.kernels.memory import fetch
+from kdissect.kernels.structs import Bytes, Int, Words, offsets, width
+from kdissect.tcp.layout import CUT, REMEMBERED, Connection, Direction, Mode, connection_at, node_at
 
 LEAVE, MOVE, GIVE_UP = 0, 1, 2
 """What becomes of the bulk of large frames: it stays where it can be read again, it moves, it is given up."""
+AHEAD = 4
+"""Structs between asking for memory and using it."""
+_C, _D = offsets(Connection), offsets(Direction)
+NUMBER, DIRECTIONS, DIRECTION_WIDTH = _C.number, _C.directions[0].next, width(Direction)
+AT, AHEAD_HEAD, KEPT_AT = _D.at, _D.ahead_head, _D.kept_at
 SMALL_REQUEST = 4096
 """Waiting requests up to this size are kept: cheaper than reading each of them again."""
 
@@ -69,6 +75,18 @@ def _forget(M: Words, b: Bytes, direction: Direction, low: Int, high: Int) -> No
             direction.kept_at[q] = -1
 
 
+@part
+def _look_ahead(M: Words, place: Int) -> None:
+    """Ask for what is read of a connection whose turn comes soon."""
+    fetch(M, place + NUMBER)
+    for side in range(2):
+        direction = place + DIRECTIONS + side * DIRECTION_WIDTH
+        fetch(M, direction + AT)
+        fetch(M, direction + AHEAD_HEAD)
+        fetch(M, direction + KEPT_AT)
+        fetch(M, direction + KEPT_AT + REMEMBERED - 1)
+
+
 @kernel("i8[:] const u1[:] u1[:] i8[:] i8[:] i8 i8 i8 u1[:] b1 -> i8")
 def keep(
     M: Words, b: Bytes, A: Bytes, connections: Words, requests: Words, low: Int, high: Int, bulk: Int, fresh: Bytes,
@@ -80,8 +98,10 @@ def keep(
     `bulk`: LEAVE, MOVE or GIVE_UP.
     """
     w = 0
-    for c in connections:
-        connection = connection_at(M, c)
+    for i in range(connections.size):
+        if i + AHEAD < connections.size:
+            _look_ahead(M, connections[i + AHEAD])
+        connection = connection_at(M, connections[i])
         if connection.number < 0:
             continue
         for side in range(2):

@@ -40,6 +40,7 @@ from kdissect.kafka.streams.state import (
     uvarint,
 )
 from kdissect.kernels.kernel import part
+from kdissect.kernels.memory import same_bytes
 from kdissect.kernels.structs import Bytes, Int, Words
 from kdissect.net.segment import DSACK, Segment
 from kdissect.problems import Kind
@@ -67,12 +68,7 @@ MAX_SKIPPED = 1024
 def _is_name(M: Words, A: Bytes, code: Int, buf: Bytes, o: Int, n: Int) -> bool:
     """Whether the client id of this code is `buf[o:o + n]`."""
     a = M[st.NAME_ENDS + code]
-    if M[st.NAME_ENDS + code + 1] - a != n:
-        return False
-    q = 0
-    while q < n and A[st.NAMES + a + q] == buf[o + q]:
-        q += 1
-    return q == n
+    return M[st.NAME_ENDS + code + 1] - a == n and same_bytes(A, st.NAMES + a, buf, o, n)
 
 
 @part
