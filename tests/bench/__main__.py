@@ -25,7 +25,8 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from kdissect.tables.declaration import columns_of
+from kdissect.tables.declaration import TABLES, columns_of
+from kdissect.tables.declaration.model import By
 from tests.bench.lines import Line, compare, document, growth, others, table
 from tests.bench.measure import Cost, memory_bandwidth, run
 from tests.bench.packets import Made
@@ -33,8 +34,8 @@ from tests.bench.peers import FIELDS, PEERS, Measured, measure
 from tests.bench.workloads import WORKLOADS, held
 
 TSHARK_FIELDS = FIELDS
-WIRE = ",".join(column for column in columns_of("exchanges") if column != "hold")
-"""All of `exchanges` but why an answer was held back, which takes the analysis of every fetch."""
+WIRE = ",".join(name for name, column in TABLES["exchanges"].by_name.items() if column.by is not By.EXCHANGE_HOLDS)
+"""All of `exchanges` but why an answer was held back and for how long, which takes the analysis of every fetch."""
 CHECKED = ",".join(column for column in columns_of("record_batches") if column != "uncompressed_bytes")
 """All of `record_batches` with the checksum computed."""
 MEASURED = ",".join(column for column in columns_of("record_batches") if column != "crc_ok")

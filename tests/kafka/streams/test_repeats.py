@@ -85,6 +85,30 @@ def test_each_of_many_repeated_packets() -> None:
         assert conflicts(written(packets)) == found
 
 
+@pytest.mark.parametrize("resting", [False, True])
+def test_long_after_the_window_forgot_it(resting: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bytes that left the window, also of a connection that was packed meanwhile, are compared all the same."""
+    if resting:
+        monkeypatch.setattr("kdissect.kafka.streams.resting.LIVE", 1)
+    talk, other = Talk(), Talk(client=("10.0.0.3", 50001))
+    for one in (talk, other):
+        one.handshake()
+    talk.put(1, 0, 0, QUESTION)
+    talk.put(2, 1, 0, ANSWER)
+    filler = api_versions_request(1, "x" * 1000)
+    for i in range(700):
+        other.put(10 + 5 * i, 0, i * len(filler), filler)
+    again = Talk()
+    again.put(4000, 0, 0, QUESTION)
+    again.put(4001, 0, 0, OTHER)
+    packets = talk.packets + other.packets + again.packets
+    with small_blocks():
+        found = conflicts(pcap(sorted(packets, key=lambda packet: packet[0])))
+    assert [(row["where"], row["detail"]) for row in found] == [
+        ("request stream, sequence number 1001", of(len(QUESTION), 7)),
+    ]
+
+
 def conflicts(data: bytes) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = (
         kdissect.open(io.BytesIO(data)).table("problems", where="kind = 'conflicting_retransmission'").to_pylist()
