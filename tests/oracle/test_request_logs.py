@@ -11,12 +11,12 @@ import pytest
 from kdissect.schema import index
 from tests.oracle.agreement import Matched, differences, match
 from tests.oracle.envelopes import Inner, inner
-from tests.oracle.material import API_ALIASES, DIRECTIONS, LOGGED, Material, material
+from tests.oracle.material import API_ALIASES, DIRECTIONS, LOGGED, SAMPLED, Material, material
 from tests.oracle.silence import SLACK, why_body_differs, why_not_logged, why_not_on_wire
 
 pytestmark = pytest.mark.oracle
 
-CAPTURE_SAMPLE = {"era_0_8_2", "k4_session_eviction", "k4_share_group", "sasl_logins"}
+CAPTURE_SAMPLE = SAMPLED
 NOT_CONTROLLER = 41
 SERVER_TIME_TOLERANCE_MS = 40.0
 """A broker's clock runs on after the packet is out: until its thread writes the log line."""

@@ -1,0 +1,80 @@
+"""Segments in, exchanges out: the order of flows, frames' bytes, and dissectors that go on from another."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kdissect.capture.window import Window
+from kdissect.kafka.streams.dissector import Dissector, by_flow
+from kdissect.net.segment import FLOW, SEGMENT_COLUMNS
+from tests.kafka.streams.playbook import ISN, Step, opening, programs, request, request_bytes, response, segments_of
+
+STEPS: list[Step] = [*opening(), *[step for n in range(6) for step in (request(n), response(n))]]
+
+
+@given(st.lists(st.integers(0, 9), max_size=40), st.integers(10, 2_000))
+def test_rows_come_flow_by_flow_as_they_came(flows: list[int], known: int) -> None:
+    rows = np.zeros((len(flows), SEGMENT_COLUMNS), np.int64)
+    rows[:, FLOW] = [2 * flow for flow in flows]
+    assert by_flow(rows, known).tolist() == sorted(range(len(flows)), key=lambda row: flows[row])
+
+
+def _fed(steps: list[Step]) -> tuple[Window, np.ndarray[tuple[int, int], np.dtype[np.int64]]]:
+    data = bytearray()
+    rows = segments_of(steps, data, list(ISN))
+    window = Window(1 << 16, 2)
+    window.reset()
+    window.advance(0, 0, 0)
+    window.data[: len(data)] = np.frombuffer(bytes(data), np.uint8)
+    window.grow(len(data))
+    return window, rows
+
+
+def _ids(dissector: Dissector, rows: np.ndarray[tuple[int, int], np.dtype[np.int64]]) -> list[int]:
+    found = []
+    for harvest in dissector.feed(rows, 1):
+        found += harvest.exchanges["correlation"].tolist()
+        dissector.used()
+    return found
+
+
+def _last(dissector: Dissector) -> list[int]:
+    found = []
+    for harvest in dissector.finish():
+        found += harvest.exchanges["correlation"].tolist()
+        dissector.used()
+    return found
+
+
+@pytest.mark.parametrize("cut", range(1, 15))
+def test_another_goes_on_from_what_one_carried(cut: int) -> None:
+    window, rows = _fed(STEPS)
+    first = Dissector(window, programs())
+    found = _ids(first, rows[:cut])
+    first.settle()
+    second = Dissector(window, programs())
+    second.go_on({name: part.copy() for name, part in first.carried().items()})
+    assert found + _ids(second, rows[cut:]) + _last(second) == list(range(6))
+
+
+def test_the_bytes_of_a_frame() -> None:
+    window, rows = _fed(STEPS)
+    dissector = Dissector(window, programs())
+    told = []
+    for harvest in dissector.feed(rows, 1):
+        told += [dissector.frame(row.request) for row in harvest.exchanges]
+        dissector.used()
+    assert told == [request_bytes(n)[4:] for n in range(6)]
+
+
+def test_a_flow_is_free_again_when_its_connection_is_finished() -> None:
+    window, rows = _fed(STEPS)
+    dissector = Dissector(window, programs())
+    _ids(dissector, rows)
+    assert dissector.known_flows(1).tolist() == [0]
+    assert dissector.free_flows().tolist() == []
+    _last(dissector)
+    assert dissector.free_flows().tolist() == [0]
