@@ -58,8 +58,8 @@ def seal_row(
     row.packet = packet
     row.packets = connection.packets
     for side in range(2):
-        row.rounds[side] = connection.directions[side].floor
-        row.rounds[2 + side] = connection.directions[side].floor_kind
+        row.floors[side] = connection.directions[side].floor
+        row.floor_kinds[side] = connection.directions[side].floor_kind
 
 
 @part

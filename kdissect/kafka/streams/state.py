@@ -131,8 +131,10 @@ class Sealed:
     packet: int
     packets: int
     """Value of `packets` of the connection then."""
-    rounds: Annotated[list[int], 4]
-    """Round trips (`floor`) of both directions then, and how they were found."""
+    floors: Annotated[list[int], 2]
+    """Round trips of both directions then."""
+    floor_kinds: Annotated[list[int], 2]
+    """How they were found."""
 
 
 SIDES = ("request", "response")

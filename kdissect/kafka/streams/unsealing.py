@@ -73,7 +73,7 @@ class Unsealer:
             session = self._sessions.get(number)
             if session is None:
                 session = self._sessions[number] = Session(self.keys, self._masters)
-            first, second, kind, other = (int(word) for word in row.rounds)
+            first, second, kind, other = (int(word) for word in (*row.floors, *row.floor_kinds))
             arrival = Arrival(int(row.time), int(row.packet), int(row.packets), (first, second, kind, other))
             for plain in self._plain(session, direction, data, int(row.wire), arrival):
                 at = HOLE if plain.data is None else window.extra(plain.data)
