@@ -16,6 +16,8 @@ from __future__ import annotations
 import enum
 from typing import Annotated
 
+import numpy as np
+
 from kdissect.kernels.structs import struct, view, width
 
 NULL = -(2**63)
@@ -59,6 +61,28 @@ class Sasl(enum.IntEnum):
     """Its answer arrived: tokens follow as bare length-prefixed frames."""
 
 
+class Login(enum.IntEnum):
+    """What moves a `Sasl` on."""
+
+    HANDSHAKE = 0
+    """SaslHandshake v0 was sent."""
+    AGREED = 1
+    """A SaslHandshake was answered without an error."""
+    REQUEST = 2
+    """A frame of the client reads as a Kafka request."""
+
+
+LOGINS = np.array(
+    [  # HANDSHAKE  AGREED     REQUEST
+        [Sasl.ASKED, Sasl.NONE, Sasl.NONE],
+        [Sasl.ASKED, Sasl.BARE, Sasl.ASKED],
+        [Sasl.ASKED, Sasl.BARE, Sasl.NONE],
+    ],
+    np.int64,
+)  # fmt: skip
+"""The next `Sasl` by the present one and a `Login`."""
+
+
 class Mode(enum.IntEnum):
     """What is known of a direction's bytes."""
 
@@ -66,6 +90,36 @@ class Mode(enum.IntEnum):
     """The place of the next frame is not known (a stream begins like this too)."""
     FRAMES = 1
     IGNORED = 2
+
+
+class Sight(enum.IntEnum):
+    """What moves a `Mode` on."""
+
+    LOST = 0
+    """Bytes are missing, or no frame can begin like this."""
+    FOUND = 1
+    """A frame begins here."""
+    REFUSED = 2
+    """The connection is not Kafka, or stays closed."""
+
+
+MODES = np.array(
+    [  # LOST        FOUND         REFUSED
+        [Mode.SEARCH, Mode.FRAMES, Mode.IGNORED],
+        [Mode.SEARCH, Mode.FRAMES, Mode.IGNORED],
+        [Mode.IGNORED, Mode.IGNORED, Mode.IGNORED],
+    ],
+    np.int64,
+)  # fmt: skip
+"""The next `Mode` by the present one and a `Sight`."""
+
+
+class Phase(enum.IntEnum):
+    """How far the packet is that is taken now."""
+
+    NEW = 0
+    TAKEN = 1
+    """What it sets free is left."""
 
 
 class Final(enum.IntEnum):
@@ -308,7 +362,7 @@ class Control:
     resume: int
     """How many of the rows that `run` was given are done."""
     phase: int
-    """1 when the packet at `resume` was taken but for what it sets free."""
+    """The `Phase` of the packet at `resume`."""
     problems: int
     """Rows of problems for the host."""
     out: int

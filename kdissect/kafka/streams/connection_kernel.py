@@ -374,12 +374,12 @@ def _step(M: Words, b: Bytes, A: Bytes, sk: Skim, conn_of: Words, packet: Segmen
     """One segment; False when room ran out, to be called again with the same one."""
     control = control_at(M, tl.CONTROL)
     known = conn_of[packet.flow >> 1]
-    if control.phase == 1:
+    if control.phase == tl.Phase.TAKEN:
         connection = connection_at(M, known)
         if not _advance_both(M, b, A, sk, connection):
             return False
         _endings(M, packet, connection, connection.directions[packet.flow & 1])
-        control.phase = 0
+        control.phase = tl.Phase.NEW
         return True
     if known >= 0:
         connection = connection_at(M, known)
@@ -391,7 +391,7 @@ def _step(M: Words, b: Bytes, A: Bytes, sk: Skim, conn_of: Words, packet: Segmen
     if known < 0:
         connection = _open(M, conn_of, packet)
     if not _packet(M, b, A, sk, packet, connection, connection.directions[packet.flow & 1]):
-        control.phase = 1
+        control.phase = tl.Phase.TAKEN
         return False
     return True
 

@@ -40,6 +40,7 @@ from kdissect.tcp.layout import (
     Control,
     End,
     Node,
+    Phase,
     Problem,
     node_at,
 )
@@ -215,7 +216,7 @@ class Dissector:
     def _take(self, segments: Words, order: Words) -> Iterator[Harvest]:
         """Drive these of the segment rows."""
         self.M[K.resume] = 0
-        self.M[K.phase] = 0
+        self.M[K.phase] = Phase.NEW
         self._aim()
         yield from self._drive(segments, order, PACKETS)
 
@@ -322,7 +323,7 @@ class Dissector:
     def _finish(self, which: Words) -> Iterator[Harvest]:
         if len(which):
             self.M[K.resume] = 0
-            self.M[K.phase] = 0
+            self.M[K.phase] = Phase.NEW
             yield from self._drive(NO_SEGMENTS, which, FINISHING)
 
     def _drive(self, segments: Words, order: Words, what: int) -> Iterator[Harvest]:
@@ -342,7 +343,7 @@ class Dissector:
         """Drive the plaintext of sealed rows, in the middle of what is driven now."""
         resume, phase = self.M[[K.resume, K.phase]].tolist()
         for plain in unsealer.open(sealed, pieces, self.M, self.window):
-            self.M[[K.resume, K.phase]] = 0
+            self.M[[K.resume, K.phase]] = 0, Phase.NEW
             self._aim()
             yield from self._drive(plain, np.arange(len(plain)), PLAINTEXT)
             self._keep(0, 0, LEAVE)

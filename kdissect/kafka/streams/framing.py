@@ -18,7 +18,7 @@ from kdissect.kernels.kernel import part
 from kdissect.kernels.structs import Bytes, Int, Words
 from kdissect.problems import Kind
 from kdissect.tcp.assembly import give_node, take_node
-from kdissect.tcp.layout import CUT, HOLE, Connection, Direction, Mode, Sasl, node_at
+from kdissect.tcp.layout import CUT, HOLE, MODES, Connection, Direction, Mode, Sasl, Sight, node_at
 
 PREFIX = 4
 LEAST_REQUEST = 8
@@ -105,7 +105,7 @@ def lose(M: Words, direction: Direction) -> None:
     """The place of the next frame is not known any more."""
     drop_nodes(M, direction)
     forget_frame(direction)
-    direction.mode = Mode.SEARCH
+    direction.mode = MODES[direction.mode, Sight.LOST]
     direction.window = 0
     direction.tried = 0
     direction.searched = 0

@@ -45,6 +45,7 @@ from kdissect.kernels.structs import Bytes, Int, Words
 from kdissect.net.segment import DSACK, Segment
 from kdissect.problems import Kind
 from kdissect.schema.apikeys import ApiKey
+from kdissect.tcp import layout as tl
 from kdissect.tcp.assembly import opposite
 from kdissect.tcp.layout import CONTROL, NULL, Connection, Direction, End, Final, Sasl, control_at, node_at
 from kdissect.tcp.roundtrip import in_force, lost_by_copies, network_share
@@ -569,7 +570,7 @@ def _request(M: Words, A: Bytes, connection: Connection, direction: Direction, b
         if not known_header(M, buf, o, have, size) or not clean_client(buf, o, have):
             _token(M, connection, direction)
             return
-        connection.sasl = Sasl.NONE
+        connection.sasl = tl.LOGINS[connection.sasl, tl.Login.REQUEST]
     if have < 8:
         _bad_header(M, connection, direction)
         return
@@ -612,7 +613,7 @@ def _request(M: Words, A: Bytes, connection: Connection, direction: Direction, b
     request.resent = 0
     request.think = _think(connection, direction.first)
     if api == ApiKey.SASL_HANDSHAKE and version == 0:
-        connection.sasl = Sasl.ASKED
+        connection.sasl = tl.LOGINS[connection.sasl, tl.Login.HANDSHAKE]
     if api == ApiKey.PRODUCE and body >= 0 and acks_of(buf, o + body, o + have, version) == 0:
         exchange = _new_row(M, connection)
         _request_columns(exchange, request)
@@ -753,9 +754,8 @@ def _response(M: Words, connection: Connection, direction: Direction, buf: Bytes
         body -= o
     _copy_frame(exchange.response, direction, body)
     _answer_columns(connection, exchange, request, exchange.response.last)
-    asked = connection.sasl == Sasl.ASKED and request.api == ApiKey.SASL_HANDSHAKE
-    if asked and have >= 6 and be16(buf, o + 4) == 0:
-        connection.sasl = Sasl.BARE
+    if request.api == ApiKey.SASL_HANDSHAKE and have >= 6 and be16(buf, o + 4) == 0:
+        connection.sasl = tl.LOGINS[connection.sasl, tl.Login.AGREED]
     _free_request(M, r)
 
 

@@ -57,6 +57,7 @@ from kdissect.problems import Kind
 from kdissect.schema.apikeys import ApiKey
 from kdissect.schema.fit import FITS, UNREADABLE, fits
 from kdissect.schema.vm import Skim
+from kdissect.tcp import layout as tl
 from kdissect.tcp.assembly import give_node, opposite
 from kdissect.tcp.layout import CONTROL, CUT, HOLE, Connection, Direction, Final, Mode, Node, control_at, node_at
 
@@ -342,7 +343,7 @@ def ignore(M: Words, connection: Connection) -> None:
         drop_nodes(M, direction)
         forget_frame(direction)
         direction.window = 0
-        direction.mode = Mode.IGNORED
+        direction.mode = tl.MODES[direction.mode, tl.Sight.REFUSED]
 
 
 @part
@@ -360,7 +361,7 @@ def _adopt(M: Words, b: Bytes, A: Bytes, connection: Connection, direction: Dire
     direction.searched = 0
     direction.skipped = 0
     direction.begun = 0
-    direction.mode = Mode.FRAMES
+    direction.mode = tl.MODES[direction.mode, tl.Sight.FOUND]
     direction.need = -1
     while piece >= 0:
         node = node_at(M, piece)

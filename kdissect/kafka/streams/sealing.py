@@ -11,7 +11,7 @@ from kdissect.kafka.streams.state import S_BASE, S_ROWS, SCRATCH, SEALED_WIDTH, 
 from kdissect.kernels.kernel import part
 from kdissect.kernels.structs import Bytes, Int, Words
 from kdissect.tcp.assembly import give_node
-from kdissect.tcp.layout import CONTROL, HOLE, Connection, Direction, Mode, control_at, node_at
+from kdissect.tcp.layout import CONTROL, HOLE, MODES, Connection, Direction, Sight, control_at, node_at
 
 HELLO = 6
 """Bytes that tell a hello: a record's header and the message's type."""
@@ -85,5 +85,4 @@ def seal(M: Words, connection: Connection) -> None:
         direction.begin16a = 0
         direction.begin16b = 0
         direction.begun = 1
-        if direction.mode != Mode.IGNORED:
-            direction.mode = Mode.SEARCH
+        direction.mode = MODES[direction.mode, Sight.LOST]
