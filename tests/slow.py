@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 
 from tests.conftest import ROOT, SLOW
 
-LONG_S = 0.8
+LONG_S = 0.6
 """Seconds: with the tests that take longer left out, the others take two minutes on two cores."""
 
 
