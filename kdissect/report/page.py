@@ -27,6 +27,7 @@ from kdissect.escaping import visible
 from kdissect.problems import UsageError
 from kdissect.report.charts import CHARTS
 from kdissect.report.figures import Explain, Report, report
+from kdissect.report.fitting import MEASURES, MOST_BYTES, fitted
 
 MATRIX_CLIENTS, MATRIX_APIS = 60, 40
 """Rows and columns of the version matrix: what a reader scrolls through. The CSV has all."""
@@ -51,7 +52,16 @@ def document(tables: Mapping[str, pa.Table], target: str, explain: Explain | Non
 
 
 def render(shown: Report) -> str:
-    """The page as text."""
+    """The page as text, of MOST_BYTES at most: where everything takes more, less is shown."""
+    page = _page(shown)
+    for measure in MEASURES:
+        if len(page.encode()) <= MOST_BYTES:
+            break
+        page = _page(fitted(shown, measure))
+    return page
+
+
+def _page(shown: Report) -> str:
     import jinja2
     import vl_convert
 

@@ -12,13 +12,16 @@ import subprocess
 import sys
 import zlib
 from pathlib import Path
+from random import Random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import kdissect
 from kdissect.problems import UsageError
 from kdissect.report import document
+from kdissect.tables.declaration import SCHEMAS
 from tests.conftest import CAPTURES
 from tests.report.hostile import SHOWN, hostile_tables
 
@@ -131,6 +134,24 @@ def test_no_capture_makes_a_large_page(name: str) -> None:
     path = next(CAPTURES.glob(f"{name}.pcap*"))
     stream = io.BytesIO()
     assert kdissect.open(path).report(stream) <= 1_500_000
+
+
+def test_names_of_any_length_make_no_large_page() -> None:
+    """Hundreds of clients, topics and files with names of thousands of letters, which no compression takes away."""
+    random = Random(4)
+    names = ["".join(random.choices("abcdefghijklmnopqrstuvwxyz0123456789", k=4000)) for _ in range(500)]
+    tables = hostile_tables()
+    exchange, connection = (tables[name].to_pylist()[0] for name in ("exchanges", "connections"))
+    many = [{**exchange, "exchange_id": f"3f2a0123456789ab:{n}", "client_id": name, "broker": name, "status": "error",
+             "error": name, "request_file": name} for n, name in enumerate(names)]  # fmt: skip
+    tables["exchanges"] = pa.Table.from_pylist(many, schema=SCHEMAS["exchanges"])
+    many = [{**connection, "client_id": name, "group_id": name, "broker": name} for name in names]
+    tables["connections"] = pa.Table.from_pylist(many, schema=SCHEMAS["connections"])
+    page = document(tables, "a.pcap")
+    assert 500_000 < len(page) <= 1_500_000
+    assert "to keep this file small" in page.decode()
+    listed = unpacked(page.decode())["figures"]["clients"]
+    assert max(len(one) for one in listed["values"][listed["names"].index("client_id")]) < 300
 
 
 def test_it_counts_everything_in_any_memory_as_the_first_screen_does(monkeypatch: pytest.MonkeyPatch) -> None:

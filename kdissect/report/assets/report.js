@@ -491,6 +491,7 @@
     const sums = span ? sums_of("versions") : null;
     const found = new Map();
     for (const [line, sum] of sums || []) {
+      if (!listed[line]) continue; // a list that was cut to keep the file small
       const { client_id, api, api_version } = listed[line];
       const id = JSON.stringify([client_id, api === null ? "(unknown)" : api]);
       if (!found.has(id)) found.set(id, { used: [], exchanges: 0 });
