@@ -1,11 +1,20 @@
-# A small image that reads captures: docker build -t kdissect . && docker run --rm -v "$PWD:/captures:ro" kdissect a.pcap
-FROM python:3.12-slim AS build
+# A small image that reads captures as nobody in particular:
+#   docker build -t kdissect . && docker run --rm -v "$PWD:/captures:ro" kdissect a.pcap
+# For Spark's workers and drivers, with Java: see docs/spark.md.
+ARG BASE=python:3.12-slim
+FROM ${BASE} AS build
+ARG EXTRAS=report,sql
 COPY . /source
-RUN python -m venv /opt/kdissect && /opt/kdissect/bin/pip install --no-cache-dir '/source[report,sql]' \
+RUN python -m venv /opt/kdissect \
+    && /opt/kdissect/bin/pip install --no-cache-dir "/source[${EXTRAS}]" \
     && /opt/kdissect/bin/kdissect --demo > /dev/null
 
-FROM python:3.12-slim
-RUN useradd --create-home --uid 1000 kdissect
+FROM ${BASE}
+ARG PACKAGES=""
+RUN if [ -n "${PACKAGES}" ]; then \
+        apt-get update && apt-get install -y --no-install-recommends ${PACKAGES} && rm -rf /var/lib/apt/lists/*; \
+    fi \
+    && useradd --create-home --uid 1000 kdissect
 COPY --from=build /opt/kdissect /opt/kdissect
 ENV PATH=/opt/kdissect/bin:$PATH
 USER kdissect

@@ -173,6 +173,8 @@ def test_lists_and_flows_follow_the_time_that_is_chosen(page: browser.Page, path
         ".map((one) => [...one.cells].map((cell) => cell.textContent.trim()))"
     )
     flow = "return [...document.querySelectorAll('[data-chart=flow] .band title')].map((one) => one.textContent)"
+    tiles = "return [...document.querySelectorAll('[data-tile]')].map((one) => one.innerText)"
+    all_said = page.run(tiles)
     whole, drawn = {name: page.run(read, name) for name in names}, page.run(flow)
     assert all(len(lines) > 1 for name, lines in whole.items() if name != "errors")
     page.run(
@@ -202,13 +204,16 @@ def test_lists_and_flows_follow_the_time_that_is_chosen(page: browser.Page, path
     assert all(line[4] == "" for line in page.run(read, "clients")), "connections are those of the whole capture"
     for name in names:
         assert page.run(read, name) != whole[name], name
+    said = page.run(tiles)
+    assert int(said[0].split()[0].replace(",", "")) < int(all_said[0].split()[0].replace(",", ""))
+    assert [("whole capture" in one) for one in said] == [False] * 4 + [True] * 2
     assert page.run(flow) != drawn
     few = {tuple(line[:1]) for line in page.run(read, "versions")}
     assert few <= {tuple(line[:1]) for line in whole["versions"]}
     page.run("document.getElementById('axis-all').click()")
     time.sleep(0.5)
     assert {name: page.run(read, name) for name in names} == whole
-    assert page.run(flow) == drawn
+    assert (page.run(flow), page.run(tiles)) == (drawn, all_said)
     assert page.messages() == []
 
 

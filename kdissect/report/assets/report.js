@@ -300,13 +300,17 @@
     },
   };
 
+  function said_empty(empty, data) {
+    empty.hidden = data.length > 0;
+    empty.textContent = span ? "Nothing of this kind in this time." : "Nothing of this kind in the capture.";
+  }
   const views = {};
   async function draw(name) {
     const box = $(`[data-chart="${name}"]`);
     if (!box) return;
     const data = prepared[name]().filter(inside);
     const empty = box.parentElement.querySelector(".empty");
-    empty.hidden = data.length > 0;
+    said_empty(empty, data);
     box.hidden = !data.length;
     if (views[name]) {
       views[name].finalize();
@@ -483,6 +487,32 @@
     }
     return (line) => !sums || sums.has(Number(line.dataset.row));
   }
+  // What the overview says of the stretch of time that is looked at; packets and problems are counted for all of it.
+  const tiles = new Map();
+  function tiled() {
+    for (const tile of $$("[data-tile]")) {
+      if (!tiles.has(tile)) tiles.set(tile, [...tile.childNodes].map((one) => one.cloneNode(true)));
+      tile.replaceChildren(...tiles.get(tile).map((one) => one.cloneNode(true)));
+    }
+    if (!span) return;
+    const there = axis.filter((row) => inside({ at: row.at, until: row.at + step }));
+    const sum = (column) => there.reduce((total, row) => total + row[column], 0);
+    const whole = "of the whole capture";
+    const words = {
+      exchanges: [sum("exchanges"), `${sum("errors").toLocaleString("en")} error`],
+      clients: [sums_of("clients").size, ""],
+      brokers: [sums_of("brokers").size, ""],
+      time: [`${Number(((span[1] - span[0]) / 1000).toPrecision(3)).toLocaleString("en")} s`, ""],
+      packets: [null, whole],
+      problems: [null, whole],
+    };
+    for (const tile of $$("[data-tile]")) {
+      const [count, text] = words[tile.dataset.tile];
+      const small = $("small", tile);
+      if (count !== null) tile.firstChild.textContent = count.toLocaleString("en");
+      small.textContent = text;
+    }
+  }
   // Versions by client and API: those used in the stretch of time that is looked at, in the cells of both.
   function versions_shown() {
     const table = $('[data-table="versions"]');
@@ -629,7 +659,7 @@
       sums.get(id).bytes += row.bytes;
     }
     const data = [...sums.values()].sort((a, b) => b.bytes - a.bytes);
-    box.parentElement.querySelector(".empty").hidden = data.length > 0;
+    said_empty(box.parentElement.querySelector(".empty"), data);
     box.hidden = !data.length;
     if (!data.length) return;
     const width = Math.max(260, box.clientWidth);
@@ -713,6 +743,7 @@
     drawAxis();
     ["heat", "latency-by-api", "time-parts", "budget", "holds", "outliers", "sessions-alive", "sessions", "epochs", "throughput"].forEach(draw);
     drawFlow();
+    tiled();
     ["outliers", "failures", "latency", "network", "versions", ...Object.keys(followers)].forEach(sift);
     $$("ol.findings li[data-from]").forEach((one) => {
       const begin = Number(one.dataset.from);
