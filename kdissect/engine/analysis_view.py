@@ -38,16 +38,21 @@ class Analysis:
         from kdissect.analysis.sessions import session_figures
         from kdissect.analysis.sessions.slots import evictors, last_fetch, slot_demand
 
-        tables = self._capture.tables(readers.SESSION_FIGURES.tables)
-        fetches, sessions = tables["fetches"], tables["fetch_sessions"]
-        until = last_fetch(fetches)
+        read = readers.SESSION_FIGURES.tables
+        if self._capture.frugal:
+            rows, shares = self._capture.session_rows(read)
+            fetches, sessions, until, creators = rows.fetches, rows.sessions, rows.until, rows.creators()
+        else:
+            tables = self._capture.tables(read)
+            fetches, sessions, shares = (tables[name] for name in ("fetches", "fetch_sessions", "share_sessions"))
+            until, creators = last_fetch(fetches), session_figures.creators(fetches)
         return {
             "brokers": session_figures.brokers(fetches, sessions),
-            "creators": session_figures.creators(fetches),
+            "creators": creators,
             "evictors": evictors(fetches),
             "demand": slot_demand(sessions, every, until, by_shard=False),
             "shards": slot_demand(sessions, every, until),
-            "share_sessions": tables["share_sessions"],
+            "share_sessions": shares,
         }
 
     def with_slots(self, slots: int) -> pa.Table:

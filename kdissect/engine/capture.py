@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from kdissect.engine.extracts.redacting import Redacted
     from kdissect.engine.extracts.showing import Shown
     from kdissect.engine.timings import Timings
+    from kdissect.report.session_rows import SessionRows
     from kdissect.rewriting.standins import StandIns
     from kdissect.summary import Summary
 
@@ -152,6 +153,13 @@ class Capture:
         tables["exchanges"] = _with_filter(tables["exchanges"], condition)
         settings = self._reading(tables, {"exchanges": condition}, False)
         return latencies(self._captures, settings, columns, tables, every, condition)
+
+    def session_rows(self, read: Mapping[str, Sequence[str]]) -> tuple[SessionRows, pa.Table]:
+        """What figures of fetch sessions are made of, in flat memory, and the table `share_sessions`; `read`: table ->
+        columns that they are made of."""
+        from kdissect.engine.bounds.flowing_answers import sessions
+
+        return sessions(self._captures, self._reading(dict.fromkeys(read), {}, False), read)
 
     @property
     def left_out(self) -> list[str]:

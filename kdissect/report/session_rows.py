@@ -130,18 +130,26 @@ class SessionRows:
         """Sessions in all."""
         return self._session_count
 
-    def _fetches(self) -> pa.Table:
+    @property
+    def fetches(self) -> pa.Table:
+        """Of fetches those that began, ended, lost or did not get a session, and the last of each: what figures of
+        sessions count, and when each was still alive."""
         empty = pa.schema([SCHEMAS["fetches"].field(name) for name in READS]).empty_table()
         return pa.concat_tables(self._telling) if self._telling else empty
+
+    @property
+    def until(self) -> int | None:
+        """The last instant of any fetch, us: open sessions are alive until then."""
+        return self._until
 
     def alive(self, every: float) -> pa.Table:
         """See `alive`."""
         demand = slot_demand(self.sessions, every, self._until, by_shard=False)
-        return alive(demand, self.sessions, self._fetches())
+        return alive(demand, self.sessions, self.fetches)
 
     def evictors(self) -> pa.Table:
         """See `slots.evictors`."""
-        return evictors(self._fetches())
+        return evictors(self.fetches)
 
     def creators(self) -> pa.Table:
         """See `session_figures.creators`."""

@@ -87,6 +87,28 @@ def test_findings_in_flat_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     assert kdissect.open(BASE, memory=BUDGET).table("findings", ["id", "text"], "severity = 'info'") == want
 
 
+def test_sessions_in_flat_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bit by bit, with most fetches let go on the way: the same figures."""
+    path = BASE.with_name("k4_session_eviction.pcap")
+    want = kdissect.open(path).analysis.sessions()
+    monkeypatch.setattr(opened, "SMALL", 0)
+    monkeypatch.setattr("kdissect.engine.bounds.flowing_answers.HELD_BACK", 0)
+    monkeypatch.setattr("kdissect.engine.analysed_run.ROWS_A_TIME", 200)
+    monkeypatch.setattr("kdissect.report.session_rows.ENOUGH", 100)
+    capture = kdissect.open(path, memory=BUDGET)
+    got = capture.analysis.sessions()
+    assert want.keys() == got.keys()
+    assert min(want[name].num_rows for name in ("brokers", "creators", "evictors", "demand", "shards")) > 0
+    for name, table in want.items():
+        assert got[name].to_pylist() == table.to_pylist(), name
+    assert capture.left_out == []
+    monkeypatch.setattr("kdissect.report.session_rows.MOST_SESSIONS", 5)
+    monkeypatch.setattr("kdissect.engine.bounds.flowing_answers.MOST_SESSIONS", 5)
+    small = kdissect.open(path, memory=BUDGET)
+    assert small.analysis.sessions()["creators"].num_rows > 0
+    assert small.left_out == ["of 30 fetch sessions the first 5 were looked at"]
+
+
 def test_bad_budgets() -> None:
     with pytest.raises(UsageError, match="at least 256 MB"):
         kdissect.open(BASE, memory=1_000_000)

@@ -11,9 +11,11 @@ from kdissect.analysis.findings import findings, limits
 from kdissect.analysis.latency_counts import LatencyCounts
 from kdissect.capture import CaptureSet
 from kdissect.engine.analysed_run import AnalysedRun
+from kdissect.engine.bounds.spare_memory import Spare
 from kdissect.engine.extracts.overview import EVIDENCE, HELD_BACK
 from kdissect.engine.run import Settings
 from kdissect.engine.saving.evidence_rows import Evidence
+from kdissect.report.session_rows import MOST_SESSIONS, READS, SessionRows
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.where import Filter
 
@@ -31,6 +33,33 @@ def found(captures: Sequence[CaptureSet], settings: Settings) -> tuple[AnalysedR
     if not evidence.whole:
         settings.limited.note(f"findings are those of the first {evidence.exchanges:,} exchanges")
     return run, findings(evidence.tables(settings.topics), limits(settings.slow))
+
+
+def sessions(
+    captures: Sequence[CaptureSet], settings: Settings, read: Mapping[str, Sequence[str]]
+) -> tuple[SessionRows, pa.Table]:
+    """What figures of fetch sessions are made of, and `share_sessions`; what was not kept is noted. `read`: tables and
+    columns that they read."""
+    tables = {name: list(columns) for name, columns in read.items()}
+    tables["fetches"] = list(dict.fromkeys([*tables["fetches"], *READS]))
+    run = AnalysedRun(captures, tables, settings)
+    found, shares = SessionRows(), SCHEMAS["share_sessions"].empty_table()
+    exchanges, spare = (
+        pa.table({"exchange_id": pa.array([], pa.string()), "request_frame": pa.array([], pa.int64())}),
+        Spare(0.2),
+    )
+    for part in run.parts(HELD_BACK):
+        named = {name: run.builder.resolve(name, part[name]) for name in tables if name in part}
+        if "fetches" in named:
+            found.take(exchanges, named["fetches"], named.get("fetch_sessions"))
+        elif "fetch_sessions" in named:
+            found.take(exchanges, SCHEMAS["fetches"].empty_table(), named["fetch_sessions"])
+        if "share_sessions" in named and named["share_sessions"].num_rows:
+            shares = run.builder.finished("share_sessions", [named["share_sessions"]])
+        spare.give_back()
+    if not found.whole:
+        settings.limited.note(f"of {found.count:,} fetch sessions the first {MOST_SESSIONS:,} were looked at")
+    return found, shares
 
 
 def latencies(
