@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kdissect.arrays.dictionaries import coded
 from kdissect.schema import index
+from kdissect.tables.identity import recoded
 
 
 @cache
@@ -38,12 +38,7 @@ def error_column(codes: npt.NDArray[Any], present: npt.NDArray[np.bool_]) -> pa.
 def _named(codes: npt.NDArray[np.int64], null: int, name: Any) -> pa.Array:
     offset = 2**15 + 1  # both are int16 on the wire
     inside = np.clip(codes + offset, 0, 2**16)
-    used = np.zeros(2**16 + 2, np.bool_)
-    used[inside] = True
-    used[null + offset] = False
-    kept = np.flatnonzero(used)
-    place = np.full(len(used), -1, np.int32)
-    place[kept] = np.arange(len(kept), dtype=np.int32)
-    short = place[inside]
+    inside[codes == null] = -1
+    indices, kept = recoded(inside, 2**16 + 1)
     texts = pa.array([name(int(value) - offset) for value in kept], pa.string())
-    return coded(short, texts)
+    return pa.DictionaryArray.from_arrays(indices, texts)

@@ -345,4 +345,16 @@ def _one_batch(table: pa.Table) -> pa.RecordBatch:
 
 def shown(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Exactly the columns and types of a declared schema: plain strings, no helpers."""
-    return pa.table([table[name].cast(schema.field(name).type) for name in schema.names], schema=schema)
+    return pa.table([_plain(table[name], schema.field(name).type) for name in schema.names], schema=schema)
+
+
+def _plain(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
+    """A column as `kind`. Dictionaries of one text, such as the file's name, are written out at once."""
+    if column.type == kind:
+        return column
+    if pa.types.is_dictionary(column.type) and not column.null_count and column.type.value_type == kind:
+        values = [chunk.dictionary for chunk in column.chunks]
+        if all(len(one) == 1 for one in values):
+            chunks = [pa.repeat(one[0], len(chunk)) for one, chunk in zip(values, column.chunks, strict=True)]
+            return pa.chunked_array(chunks, kind)
+    return column.cast(kind)
