@@ -1,4 +1,5 @@
 """Compiles kernels and layouts into the wheel: what is installed needs neither numba nor LLVM, whatever Python it is.
+The script that draws the report's charts is made here too: what makes it is V8.
 
 An editable install has none: there numba compiles what is called, from the sources as they are.
 """
@@ -18,6 +19,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 MADE = {
     "kdissect.kernels.shared_object": "kdissect/kernels/compiled.so",
     "kdissect.schema.library": "kdissect/schema/layouts.bin",
+    "kdissect.report.library": "kdissect/report/assets/charts.js.z",
 }
 """What a wheel brings beside the sources, by the module that makes it."""
 

@@ -41,7 +41,9 @@ MISSING = "the HTML report needs more packages: pip install 'kdissect[report]'"
 
 def ready() -> None:
     """Raises UsageError where the packages that a page needs are not installed: before a long capture is read."""
-    if any(find_spec(name) is None for name in ("jinja2", "vl_convert")):
+    from kdissect.report.library import there  # which is a program, too: no import of it stands above
+
+    if find_spec("jinja2") is None or not there():
         raise UsageError(MISSING)
 
 
@@ -63,10 +65,11 @@ def render(shown: Report) -> str:
 
 def _page(shown: Report) -> str:
     import jinja2
-    import vl_convert
+
+    from kdissect.report.library import charts_library
 
     island = {name: _columns(figure.table) for name, figure in shown.figures.items()}
-    library, script = _library(vl_convert), _asset("report.js")
+    library, script = charts_library(), _asset("report.js")
     environment = jinja2.Environment(
         autoescape=True,
         undefined=jinja2.StrictUndefined,
@@ -99,13 +102,6 @@ def _safe(text: str) -> Any:
 @cache
 def _asset(name: str) -> str:
     return resources.files("kdissect.report").joinpath("assets", name).read_text("utf-8")
-
-
-@cache
-def _library(vl_convert: Any) -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script."""
-    bundle: str = vl_convert.javascript_bundle()
-    return bundle.replace("\r\n", "\n")  # as it stands in the page when its hash is taken
 
 
 def _packed_text(text: str) -> str:

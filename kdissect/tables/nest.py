@@ -16,6 +16,12 @@ import pyarrow.compute as pc
 
 Int64s = npt.NDArray[np.int64]
 
+LONGEST = 1000
+"""Bytes of a text that are repeated for what is below it, four times what Kafka allows a topic's name: a message of
+some MB may have one of 32 KB over 100,000 partitions, and stand for GBs."""
+KEPT = 249
+"""Characters that stay of a longer one: as many as a topic's name may have."""
+
 
 class Level:
     """Elements of one list depth: `body[i]` is the row of the message of element i, `parent[i]` the element above."""
@@ -100,8 +106,11 @@ def numbers(array: pa.Array, null: int = -1) -> Int64s:
 
 
 def pick(array: pa.Array, index: Int64s) -> pa.Array:
-    """`array[index]`, null where the index is negative; the array itself where that is all of it in its order."""
+    """`array[index]`, null where the index is negative; the array itself where that is all of it in its order. Texts
+    above LONGEST that are repeated are cut, and say so."""
     n = len(array)
+    if pa.types.is_string(array.type) and len(index) > 2 * n:
+        array = shortened(array)
     if n and len(index) == n and index[0] == 0 and index[-1] == n - 1 and (index[1:] - index[:-1] == 1).all():
         return array
     missing = index < 0
@@ -110,6 +119,17 @@ def pick(array: pa.Array, index: Int64s) -> pa.Array:
     if not n:
         return pa.nulls(len(index), array.type)
     return array.take(pa.array(index, mask=missing))
+
+
+def shortened(array: pa.Array) -> pa.Array:
+    """The texts; of those above LONGEST bytes the first KEPT characters, and how long they are."""
+    size = pc.binary_length(array)
+    most = pc.max(size).as_py()
+    if most is None or most <= LONGEST:
+        return array
+    told = pc.binary_join_element_wise("… (", size.cast(pa.string()), " bytes)", "")
+    cut = pc.binary_join_element_wise(pc.utf8_slice_codeunits(array, 0, KEPT), told, "")
+    return pc.if_else(pc.greater(size, LONGEST), cut, array)
 
 
 def optional(values: npt.NDArray[Any], present: npt.NDArray[np.bool_], kind: pa.DataType) -> pa.Array:

@@ -327,7 +327,7 @@ class Connection:
     answered_to: int
     """Up to where the answers were acknowledged when it came."""
     repeats: int
-    """How many requests in a row, up to the last one, had the id of the one before."""
+    """How many requests had the id of the one before."""
     pipelined: int
     """1 once a request was surely sent before the answer to the one before it had come."""
     directions: Annotated[list[Direction], 2]

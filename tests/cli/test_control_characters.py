@@ -135,7 +135,10 @@ def test_a_terminal_gets_no_control_characters(count: int, tmp_path: Path) -> No
         [f"{file}.missing"], [file, "--table", file], [file, "--table", "exchanges", "--columns", file],
         [file, "--table", "exchanges", "--where", f"client_id = {file}"], [file, "--client", file],
         [file, "--messages", f"{file}.request"], ["show", file, f"{file}:1"], [f"--{file}"], [file, "--keylog", file],
-        [file, "--timings"], ["crosscheck", f"{file}.missing"], ["tables", file], ["schema", file],
+        ["budget", file], ["whatif", file, "--max-wait", "1s", "--linger", "5ms"], ["top", file, "--once"],
+        ["top", file, "--once", "--format", "jsonl"], ["annotate", file, "-o", f"{file}.ng"],
+        [file, "--timings"], ["crosscheck", file], ["crosscheck", f"{file}.missing"], ["tables", file],
+        ["schema", file],
     ]  # fmt: skip
     seen = on_a_terminal(commands, tmp_path)
     assert hidden(seen) == []

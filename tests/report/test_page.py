@@ -65,7 +65,7 @@ def test_bad_arguments(arguments: tuple[str, ...], said: str) -> None:
 
 def test_without_its_packages_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     find = importlib.util.find_spec
-    monkeypatch.setattr("kdissect.report.page.find_spec", lambda name: None if name == "vl_convert" else find(name))
+    monkeypatch.setattr("kdissect.report.library.find_spec", lambda name: None if name == "vl_convert" else find(name))
     with pytest.raises(UsageError, match=r"pip install 'kdissect\[report\]'"):
         kdissect.open(CAPTURES / "base_tiny.pcap").report(tmp_path / "report.html")
     assert not list(tmp_path.iterdir())

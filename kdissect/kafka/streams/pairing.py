@@ -7,7 +7,7 @@ The rules:
 - Ids repeat (0.8's SimpleConsumer always sends 0), so order decides, never the id alone. Where bytes were lost, it does
   not tell either: an answer then belongs to the last request that was sent before it, for a client that was never seen
   to send one before it had its answer; of others' requests with the same id nobody knows which it answers, and they get
-  none. A held response answers no request that was sent after it.
+  none. A held response answers no request that was sent after it: one that acknowledges it, whatever its id.
 - Produce with acks=0 is never answered: it is finished at once (`no_response`).
 - A response can be captured before its own request. Unmatched ones are held for HOLD_PACKETS packets of the connection,
   and while earlier requests wait behind a hole, before they are called orphans.
@@ -57,8 +57,8 @@ HELD = 256
 MAX_WAITING = 8192
 """Requests waiting per connection at most (Kafka's clients keep 5 in flight, librdkafka up to 1,000,000 by setting
 but a broker reads one at a time); the oldest is finished as never answered."""
-REPEATS = 2
-"""A client whose ids repeat has sent the same one so often again."""
+REPEATS = 1
+"""A client whose ids repeat has sent the same one so often again: those that count them up never do."""
 NEXT_FEW = 16
 """Waiting requests that are looked at for captures out of order: packets change places over short distances only."""
 MAX_SKIPPED = 1024
@@ -472,14 +472,16 @@ def _last_before(M: Words, connection: Connection, request: Request, held: Reque
 
 
 @part
-def _meet_held(M: Words, connection: Connection, r: Int) -> bool:
-    """A request that was captured after its response; True when one was waiting for it."""
+def _meet_held(M: Words, connection: Connection, r: Int, had: Int) -> bool:
+    """A request that was captured after its response; True when one was waiting for it. `had`: up to where it
+    acknowledges answers, which came before it was sent; NULL for one that waited behind a hole: there times tell."""
     request = request_at(M, r)
     before = -1
     h = connection.held_head
     while h >= 0:
         held = request_at(M, h)
         may = connection.repeats < REPEATS or _last_before(M, connection, request, held)
+        may = may and (had < held.n if had != NULL else request.frame.first <= held.frame.first)
         if held.correlation == request.correlation and held.frame.first != NULL and may:
             while connection.repeats >= REPEATS and connection.request_head >= 0:
                 without_response(M, connection, pop_request(M, connection))
@@ -597,7 +599,8 @@ def _request(M: Words, A: Bytes, connection: Connection, direction: Direction, b
     _copy_frame(request.frame, direction, body)
     request.n = connection.requests
     again = connection.requests > 0 and connection.asked == request.correlation
-    connection.repeats = connection.repeats + 1 if again else 0
+    if again:
+        connection.repeats += 1
     connection.asked = request.correlation
     answered_to = opposite(connection, direction).acked
     at_once = direction.latest >= connection.last  # it did not wait behind a hole
@@ -622,7 +625,7 @@ def _request(M: Words, A: Bytes, connection: Connection, direction: Direction, b
         connection.think_from = NULL
         _free_request(M, r)
         return
-    if connection.held > 0 and _meet_held(M, connection, r):
+    if connection.held > 0 and _meet_held(M, connection, r, answered_to if at_once else np.int64(NULL)):
         return
     if connection.request_tail >= 0:
         tail = request_at(M, connection.request_tail)

@@ -9,7 +9,8 @@ Offsets are tried in order; each is rejected, accepted, or waits for more bytes:
   exactly. Where the connection began before the capture, the first response may also have an id just below that of the
   first request captured (its own request came earlier), if the next response follows it.
 - A frame that the window cannot hold whole (too large, cut by the snap length, or with a hole in it) is taken when it
-  begins a segment, all of it that is there fits, and a waiting id or a client id vouches for it.
+  begins a segment, all of it that is there fits, and a waiting id or a client id vouches for it. The first request of a
+  connection that is not known to be Kafka may not be cut, for messages of gRPC fit, too: there headers must tell.
 - Where packets are cut and the connection was met in its middle no body can be tried: there requests are told by what
   their headers alone say, one behind the other (`tiling`).
 - Where the first bytes of a connection are there, its first frame must be a request: anything else is not Kafka, and
@@ -232,6 +233,8 @@ def _request_candidate(
     named = 0 < be16(A, o + 12) < 0x8000
     if body < 0 or not named or not _begins_segment(M, direction, o):
         return REJECT
+    if connection.kafka == 0 and closed:
+        return REJECT  # many bytes fit as far as they go: what stands before and behind them must tell (`tiling`)
     return ACCEPT if _trial(A, sk, direction, body, o + 4 + have, program) > FITS else REJECT
 
 

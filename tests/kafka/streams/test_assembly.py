@@ -232,8 +232,8 @@ def test_a_wild_sequence_number_costs_nothing() -> None:
 
 def test_a_far_sequence_number_is_believed_when_the_next_continues_it() -> None:
     far = ISN[CLIENT] + 2 * MAX_AHEAD
-    two = [Packet(CLIENT, request_bytes(n), seq=far + n * SIZE) for n in range(3)]
-    played = play(opening(), ONE, two, [response(n) for n in range(1, 3)], quiet(70))
+    two = [Packet(CLIENT, request_bytes(2 + n), seq=far + n * SIZE) for n in range(3)]
+    played = play(opening(), ONE, two, [response(2 + n) for n in range(1, 3)], quiet(70))
     assert "missing_bytes" in played.kinds
     assert played.statuses[-2:] == ["ok", "ok"]
 
