@@ -7,6 +7,7 @@ ARG EXTRAS=report,sql
 COPY . /source
 RUN python -m venv /opt/kdissect \
     && /opt/kdissect/bin/pip install --no-cache-dir "/source[${EXTRAS}]" \
+    && cd /opt/kdissect/lib/python3*/site-packages && rm -rf pip setuptools pandas/tests pyarrow/tests pyarrow/include \
     && /opt/kdissect/bin/kdissect --demo > /dev/null
 
 FROM ${BASE}

@@ -6,8 +6,10 @@ import json
 
 import pytest
 
+import kdissect
 from kdissect.cli.main import main
 from kdissect.cli.printing.sparkline import sparkline
+from kdissect.cli.subcommands import analyses
 from tests.conftest import ROOT
 
 EVICTION = str(ROOT / "captures" / "k4_session_eviction.pcap")
@@ -91,3 +93,16 @@ def test_diff(capsys: pytest.CaptureFixture[str]) -> None:
     other = run(capsys, "diff", THROTTLED, EVICTION, "--top", "3")
     assert "API versions that differ" in other
     assert "more rows: --top N" in other
+
+
+def test_budgets_are_whole_at_80_columns() -> None:
+    """Whose time it was, whole names and titles: what holds least goes where there is no room."""
+    table = kdissect.open(THROTTLED).analysis.budget()
+    lines = [line.plain for line in analyses.budget(table, 80, several=False)]
+    assert max(map(len, lines)) <= 80
+    assert lines[0].split()[:2] == ["subject", "wall"]
+    assert "agreed" in lines[0]
+    assert not [line for line in lines if ".." in line]
+    assert len(lines) == table.num_rows + 1
+    both = kdissect.open(THROTTLED).analysis.budget(("client", "broker"))
+    assert analyses.budget(both, 200, several=False)[0].plain.split()[0] == "by"

@@ -191,6 +191,7 @@ TITLES = {
     "round_trip_p50_ms": "round trip p50", "round_trip_p99_ms": "p99", "round_trip_max_ms": "max",
     "latency_p50_ms": "latency p50", "clock_offset_ms": "clocks apart", "own_p50_ms": "p50", "own_p99_ms": "p99",
     "change_own_ms": "change",
+    **{f"{box}_ms": box for box in ("wall", "agreed", "broker", "network", "replication", "own", "idle", "unknown")},
     "p_value": "chance", "part": "most in", "waits": "long polls", "nearer_to_client": "nearer to client",
 }  # fmt: skip
 """Titles of columns where they are shorter than their names."""
@@ -216,14 +217,17 @@ def latency(table: pa.Table, by: Sequence[str], width: int, *, local: bool = Fal
 
 
 def budget(table: pa.Table, width: int, *, several: bool, local: bool = False) -> list[Text]:
-    """Where the time of each subject went, without empty boxes. `several`: rows have a time."""
+    """Where the time of each subject went, without empty boxes; where the width is short, without those that hold
+    least. `several`: rows have a time."""
     if not table.num_rows:
         return [Text("No Kafka exchange in this capture.")]
-    columns = [name for name in table.column_names if name not in ("at", "until")]
-    columns = [name for name in columns if name in ("by", "subject", "wall_ms") or any(table[name].to_pylist())]
-    return rows_of(
-        table, [*columns[:2], *(["at"] if several else []), *columns[2:]], width, ("exchanges",), local=local
-    )
+    kinds = set(table["by"].to_pylist())
+    names = [*(["by"] if len(kinds) > 1 else []), "subject", *(["at"] if several else []), "wall_ms"]
+    total = {name: sum(filter(None, table[name].to_pylist())) for name in table.column_names
+             if name.endswith("_ms") and name != "wall_ms"}  # fmt: skip
+    boxes = [name for name, spent in total.items() if spent]
+    dropped = ("exchanges", *sorted(boxes, key=lambda name: total[name])[:-2])
+    return rows_of(table, [*names, *boxes, "exchanges"], width, dropped, local=local)
 
 
 def rows_of(
