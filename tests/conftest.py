@@ -33,6 +33,9 @@ SLOW = ROOT / "tests" / "slow.txt"
 FEW = 3
 """Cases kept of a test whose captures are not in the sample."""
 
+# Sessions of Spark are short here: the optimising compiler takes half of their CPU time and never pays.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 # One profile in every place: no deadline, because kernels compile on first use, and the same examples on every run.
 settings.register_profile(
     "default", max_examples=50, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]

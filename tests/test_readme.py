@@ -41,17 +41,21 @@ def blocks(language: str) -> list[tuple[str, str]]:
 
 SPARK = """from pyspark.sql import SparkSession
 spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+for place, block in {blocks!r}:
+    exec(compile(block, place, "exec"), {{"__name__": "__main__", "spark": spark}})
 """
-"""Before the examples of pages about Spark, which find a session."""
+"""The examples of pages about Spark find a session, the same one: beginning it takes longer than most of them."""
 
 
 def examples(language: str) -> list[Any]:
-    """Parameters (block,) for the blocks of a language; those of the docs beside README are `whole`."""
+    """Parameters (block,) for the blocks of a language; those of the docs beside README are `whole`. Blocks of Python
+    that find a session are one."""
     rest = {"spark.": [pytest.mark.spark], "README": []}
-    return [
-        pytest.param(block, id=place, marks=rest.get(place[:6], [pytest.mark.whole]))
-        for place, block in blocks(language)
-    ]
+    found = blocks(language)
+    if language == "python":
+        on_spark = [one for one in found if one[0].startswith("spark.")]
+        found = [one for one in found if one not in on_spark] + [("spark.md-python", SPARK.format(blocks=on_spark))]
+    return [pytest.param(block, id=place, marks=rest.get(place[:6], [pytest.mark.whole])) for place, block in found]
 
 
 @pytest.fixture
@@ -72,7 +76,7 @@ def run(command: list[str], workplace: Path) -> str:
         "PYTHONPATH": str(ROOT),
         "COLUMNS": "100",
     }
-    done = subprocess.run(command, cwd=workplace, env=environment, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, cwd=workplace, env=environment, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, f"{command}\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}"
     return done.stdout
 
@@ -86,9 +90,8 @@ def test_commands(block: str, workplace: Path) -> None:
 
 
 @pytest.mark.parametrize("block", examples("python"))
-def test_python_examples(block: str, workplace: Path, request: pytest.FixtureRequest) -> None:
-    before = SPARK if request.node.get_closest_marker("spark") else ""
-    run([sys.executable, "-W", "error::UserWarning", "-c", before + block], workplace)
+def test_python_examples(block: str, workplace: Path) -> None:
+    run([sys.executable, "-W", "error::UserWarning", "-c", block], workplace)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

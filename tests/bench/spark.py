@@ -4,8 +4,10 @@
     python -m tests.bench.spark chatter --size 500MB --files 8 --no-tshark
     python -m tests.bench.spark bulk --size 3GB --connections 1 --no-tshark
     python -m tests.bench.spark bulk --fit 500MB 1GB 2GB 4GB
+    python -m tests.bench.spark chatter --size 1GB --whole --no-tshark
 
-Each makes the table `exchanges`, without the column that takes the analysis of every fetch. Spark runs as local[N] and
+Each makes the table `exchanges`, without the columns that take the analysis of every fetch, or with all of its columns
+(`--whole`). Spark runs as local[N] and
 is warm: its session, its workers and their kernels are started before the clock is, by jobs over the same traffic on a
 small scale. What a job costs before it reads is told by one over a tiny capture; shares of the local engine's
 throughput are given with it and without. tshark prints five fields, a process for each file, as many at once as there
@@ -120,6 +122,7 @@ class OnSpark:
         self.session = built.config("spark.python.unix.domain.socket.enabled", "true").getOrCreate()
         self.session.sparkContext.setLogLevel("ERROR")
         self._partitions = options.partitions
+        self._columns = {"exchanges": None} if options.whole else COLUMNS
         place = folder / "warm"
         place.mkdir()
         target, _ = rotated(place, options.workload, WARM_BYTES, options.files, options.connections)
@@ -132,7 +135,7 @@ class OnSpark:
         import kdissect.spark
 
         before, started, spent = self._shuffled(), time.perf_counter(), cpu()
-        made = kdissect.spark.dissect(self.session, paths, COLUMNS, partitions=self._partitions)
+        made = kdissect.spark.dissect(self.session, paths, self._columns, partitions=self._partitions)
         made["exchanges"].write.format("noop").mode("overwrite").save()
         made.unpersist()
         wall, spent = time.perf_counter() - started, cpu() - spent
@@ -151,7 +154,8 @@ def compare(options: argparse.Namespace, cores: int, folder: Path) -> None:
     size = sum(path.stat().st_size for path in files)
     print(f"{options.workload}: {size / 1e6:,.0f} MB, {packets:,} packets, {len(files)} files, {cores} cores")
     base = [sys.executable, "-m", "kdissect"]
-    rest = ["--table", "exchanges", "--columns", WIRE, "--format", "arrow", "-o", "/dev/null"]
+    columns = [] if options.whole else ["--columns", WIRE]
+    rest = ["--table", "exchanges", *columns, "--format", "arrow", "-o", "/dev/null"]
     startup = run([*base, str(SMALL), *rest], times=2)
     local = run([*base, str(target), *rest], times=2)
     wall, spent = local.wall - startup.wall, local.cpu - startup.cpu
@@ -207,6 +211,7 @@ def main() -> int:
     parser.add_argument("--files", type=int, default=8)
     parser.add_argument("--connections", type=int)
     parser.add_argument("--partitions", type=int)
+    parser.add_argument("--whole", action="store_true")
     parser.add_argument("--no-tshark", action="store_true")
     parser.add_argument("--fit", type=size_of, nargs="+")
     parser.add_argument("--folder", type=Path)
