@@ -1,0 +1,34 @@
+"""Reads captures from an S3 server and writes tables to it, twice; run by test_s3.py.
+
+python s3_job.py PACKAGES EXCLUDES ENDPOINT BUCKET CAPTURE CAPTURE
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+from tests.spark.hdfs_job import there_and_back
+
+
+def main(packages: str, excludes: str, endpoint: str, bucket: str, first: str, second: str) -> None:
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+    from pyspark.sql import SparkSession
+
+    built = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    built = built.config("spark.sql.session.timeZone", "UTC").config("spark.sql.shuffle.partitions", "2")
+    built = built.config("spark.jars.packages", packages).config("spark.jars.excludes", excludes)
+    settings = {
+        "endpoint": endpoint, "endpoint.region": "us-east-1", "path.style.access": "true",
+        "connection.ssl.enabled": "false", "access.key": "anyone", "secret.key": "anything",
+    }  # fmt: skip
+    for name, value in settings.items():
+        built = built.config(f"spark.hadoop.fs.s3a.{name}", value)
+    session = built.getOrCreate()
+    root = session._jvm.org.apache.hadoop.fs.Path(f"s3a://{bucket}/")
+    files = root.getFileSystem(session._jsc.hadoopConfiguration())
+    there_and_back(session, files, f"s3a://{bucket}", first, second)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,59 @@
+"""Ten thousand files: what the driver does before there is a job grows with them and no faster."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kdissect.spark.dataset import _tasks, prepare
+from kdissect.spark.stages.plan import Plan
+
+
+def calls(folder: Path, monkeypatch: pytest.MonkeyPatch) -> int:
+    """How often the system is asked something about files while they are planned."""
+    count = 0
+
+    def counted(asked: Any) -> Any:
+        def ask(*args: Any, **more: Any) -> Any:
+            nonlocal count
+            count += 1
+            return asked(*args, **more)
+
+        return ask
+
+    with monkeypatch.context() as patched:
+        for module, name in ((os, "stat"), (os, "lstat"), (os, "open"), (os.path, "realpath"), (builtins, "open")):
+            patched.setattr(module, name, counted(getattr(module, name)))
+        job = prepare(str(folder), ["exchanges"])
+    plan = Plan(job.sources, job.columns, job.settings, [0])
+    files = [(n, file) for n, source in enumerate(job.sources) for file in range(len(source.files))]
+    assert sorted(one for task in _tasks(plan, files) for one in task) == files
+    return count
+
+
+@pytest.mark.parametrize("name", ["c{n:05d}x.pcap", "set.pcap{n}"])
+def test_planning_is_linear(captures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Captures of their own, and files of one rotated set."""
+    asked = {}
+    for count in (50, 200):
+        folder = tmp_path / str(count)
+        folder.mkdir()
+        for n in range(count):
+            shutil.copy(captures / "base_tiny.pcap", folder / name.format(n=n))
+        asked[count] = calls(folder, monkeypatch)
+    assert 50 <= asked[50]
+    assert asked[200] <= 4.2 * asked[50]
+    assert asked[200] <= 40 * 200
+
+
+def test_small_files_share_tasks(captures: Path, tmp_path: Path) -> None:
+    for n in range(300):
+        shutil.copy(captures / "base_tiny.pcap", tmp_path / f"c{n:03d}x.pcap")
+    job = prepare(str(tmp_path), ["exchanges"])
+    plan = Plan(job.sources, job.columns, job.settings, [0])
+    assert len(_tasks(plan, [(n, 0) for n in range(300)])) == 1
