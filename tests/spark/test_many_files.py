@@ -46,7 +46,7 @@ def test_planning_is_linear(captures: Path, tmp_path: Path, monkeypatch: pytest.
         for n in range(count):
             shutil.copy(captures / "base_tiny.pcap", folder / name.format(n=n))
         asked[count] = calls(folder, monkeypatch)
-    assert 50 <= asked[50]
+    assert asked[50] >= 50
     assert asked[200] <= 4.2 * asked[50]
     assert asked[200] <= 40 * 200
 
