@@ -9,8 +9,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from kdissect.analysis.sessions.session_output import sharded_brokers
 from kdissect.analysis.stage import NO_WATERMARK, Stage
 from kdissect.arrays.dictionaries import unified
 from kdissect.capture import CaptureSet
@@ -24,6 +27,7 @@ from kdissect.engine.saving.spool import Place, Spool, together
 from kdissect.problems import Kind
 from kdissect.tables.builder import TableBuilder
 from kdissect.tables.declaration import TABLES
+from kdissect.tables.declaration.model import TIME_KEY
 from kdissect.tables.order import order
 from kdissect.tables.where import Filter
 
@@ -81,6 +85,10 @@ class AnalysedRun:
     def builder(self) -> TableBuilder:
         """Makes and resolves the rows."""
         return self.books.builder
+
+    def again(self) -> AnalysedRun:
+        """Another run for the same, over the captures' files."""
+        return AnalysedRun(self.books.captures, self.asked, self.books.settings, where=self.where)
 
     def whole(self) -> dict[str, list[pa.RecordBatch | pa.Table]]:
         """Every table asked for, in pieces, unfiltered and in no order: what `TableBuilder.finished` takes. Of rows
@@ -151,18 +159,7 @@ class AnalysedRun:
     def settled(self, spool: Spool) -> Iterator[dict[str, pa.Table]]:
         """Rows of all tables that are not made at the end, as `parts` gives them, with the names that any message
         tells: they lie in `spool` until everything was read."""
-        lots: list[_Lot] = []
-        pieces = Pieces(self.books)
-        block = 0
-        for part in self.run.rows():
-            flows = self.stage.idle and self.books.flowing  # those of one block may be more than memory takes
-            if (part.block != block or flows) and pieces.count >= LOT:
-                lots.append(pieces.aside(spool, self.run.watermark))
-                pieces = Pieces(self.books)
-            block = part.block
-            pieces.take(part)
-        lots.append(pieces.aside(spool, NO_WATERMARK))
-        for lot in lots:
+        for lot in [pieces.aside(spool, mark) for pieces, mark in self._lots()]:
             self.clock.at(timings.TABLES)
             unresolved = {name: [spool.get(place)] for name, place in lot.tables.items()}
             messages = {kind: spool.get(place) for kind, place in lot.messages.items()}
@@ -171,6 +168,51 @@ class AnalysedRun:
         last = dict(self.stage.finish())
         self.clock.at(timings.REST)
         yield last
+
+    def as_read(self) -> Iterator[tuple[dict[str, pa.Table], int]]:
+        """What `settled` gives, at once, with the names that are known by now, and before which instant (microseconds)
+        no row of a later part has its request's first byte.
+
+        Raises LateNames as soon as messages say something else of what was given: then `settled` of another run tells.
+        """
+        self.builder.note_names()
+        shards: dict[str, bool | None] = {}
+        told: dict[str, bool] = {}
+        flight = InFlight()
+        for pieces, mark in self._lots():
+            self.clock.at(timings.TABLES)
+            if "api_versions" in self.builder.columns:
+                told = sharded_brokers(self.builder.offered.table(self.builder.brokers))
+            if not self.builder.names_kept or any(told.get(broker) != given for broker, given in shards.items()):
+                raise LateNames
+            tables = pieces.tables()
+            flight.take_off(tables.get("exchanges"))
+            out = self.worked(tables, pieces.messages(), mark)
+            flight.land(out.get("exchanges"))
+            if (ended := out.get("fetch_sessions")) is not None:
+                shards |= {broker: told.get(broker or "") for broker in ended["broker"].unique().to_pylist()}
+            del tables, pieces  # nothing of them is held while more is read
+            yield out, min(mark, flight.earliest)
+            out = {}
+        self.clock.at(timings.ANALYSIS)
+        last = dict(self.stage.finish())
+        self.clock.at(timings.REST)
+        yield last, NO_WATERMARK
+
+    def _lots(self) -> Iterator[tuple[Pieces, int]]:
+        """Rows that are set aside, or worked on, together, and up to when the rows before those of the next lot are
+        complete."""
+        pieces = Pieces(self.books)
+        block = 0
+        for part in self.run.rows():
+            flows = self.stage.idle and self.books.flowing  # those of one block may be more than memory takes
+            if (part.block != block or flows) and pieces.count >= LOT:
+                yield pieces, self.run.watermark
+                pieces = Pieces(self.books)
+            block = part.block
+            pieces.take(part)
+            del part  # its rows go as soon as they were worked on
+        yield pieces, NO_WATERMARK
 
     def _feed(self, pieces: Pieces, mark: int) -> dict[str, pa.Table]:
         self.clock.at(timings.TABLES)
@@ -188,6 +230,42 @@ class AnalysedRun:
         fed = self.stage.feed(tables, messages, mark)
         self.clock.at(timings.REST)
         return {**tables, **fed}
+
+
+class LateNames(Exception):
+    """A message has told another name of what was named already, or rows came that belong before those given."""
+
+
+class InFlight:
+    """The requests' times of exchanges that went into the analysis and have not come back."""
+
+    def __init__(self) -> None:
+        self._times = np.zeros(0, np.int64)
+
+    def take_off(self, exchanges: pa.Table | None) -> None:
+        """These go in."""
+        if exchanges is not None and exchanges.num_rows:
+            self._times = np.sort(np.concatenate([self._times, _request_times(exchanges)]), kind="stable")
+
+    def land(self, exchanges: pa.Table | None) -> None:
+        """These came back."""
+        if exchanges is None or not exchanges.num_rows:
+            return
+        back = np.sort(_request_times(exchanges), kind="stable")
+        among_equal = np.arange(len(back)) - np.searchsorted(back, back)
+        gone = np.searchsorted(self._times, back) + among_equal
+        self._times = np.delete(self._times, gone)
+
+    @property
+    def earliest(self) -> int:
+        """Microseconds; NO_WATERMARK where none is under way."""
+        return int(self._times[0]) if len(self._times) else NO_WATERMARK
+
+
+def _request_times(exchanges: pa.Table) -> npt.NDArray[np.int64]:
+    """`_time` of rows, those that have none last."""
+    times: npt.NDArray[np.int64] = exchanges[TIME_KEY].fill_null(NO_WATERMARK).to_numpy()
+    return times
 
 
 @dataclass(frozen=True, slots=True)

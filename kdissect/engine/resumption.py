@@ -110,7 +110,7 @@ class Continued(Run):
             made = self.books.builder.at_the_end(self.books.ledger.problems())["problems"]
             yield from self.books.builder.finished("problems", [made]).to_batches()
 
-    def completed(self) -> Iterator[Completed]:
+    def exchanges(self) -> Iterator[Completed]:
         """Exchanges that finish in these files."""
         for member in self._files:
             self._names.append(member.name)

@@ -86,8 +86,8 @@ class Run:
         self.marks = False
         """Whether somebody asks for the watermark."""
         self.watermark = NOTHING_YET
-        """Microseconds since the epoch: no row of a part that has not been yielded yet has its request's last byte, or
-        its response's first one, before it."""
+        """Microseconds since the epoch: no row of a part that has not been yielded yet has its request's first or last
+        byte, or its response's first one, before it."""
         self.block = 0
         """Number of the block that is worked on."""
         self._latest = self._mark = NOTHING_YET
@@ -99,6 +99,10 @@ class Run:
 
     def completed(self) -> Iterator[Completed]:
         """Finished exchanges, part by part."""
+        yield from (done for done in self.exchanges() if done is not None)
+
+    def exchanges(self) -> Iterator[Completed | None]:
+        """Finished exchanges, part by part; None where a block ends."""
         self.begin()
         for number, capture, scanner in self.readings():
             yield from self.completed_of(number, capture, scanner)
@@ -114,8 +118,8 @@ class Run:
         if self._settings.selection:
             self.books.builder.selected = selected(self.books.captures, self._settings)
 
-    def completed_of(self, number: int, capture: Packets, scanner: Segments) -> Iterator[Completed]:
-        """Finished exchanges of one capture."""
+    def completed_of(self, number: int, capture: Packets, scanner: Segments) -> Iterator[Completed | None]:
+        """Finished exchanges of one capture; None where a block ends."""
         books, settings, clock = self.books, self._settings, self._settings.timings
         books.ledger.begin(number)
         window = capture.window() if settings.follow is None else Window()
@@ -135,6 +139,7 @@ class Run:
                 yield from self.taken(dissector.feed(segments, len(flows)), flows, completion)
                 self.block_ended(number, segments, [dissector])
                 self.progress(window.end)
+                yield None
             clock.at(TCP)
             self.inputs.ending(dissector, scanner)
             scanner.rest()
@@ -180,18 +185,20 @@ class Run:
         if self._settings.jobs != 1:
             yield from threads.rows(self)
         else:
-            yield from self.block_by_block(self.completed())
+            yield from self.block_by_block(self.exchanges())
 
-    def block_by_block(self, exchanges: Iterator[Completed]) -> Iterator[Rows]:
-        """Unresolved rows of finished exchanges."""
+    def block_by_block(self, exchanges: Iterator[Completed | None]) -> Iterator[Rows]:
+        """Unresolved rows of finished exchanges (None: a block ends), and a part without any before the next block is
+        read: whoever works on rows can let go of them before there are others."""
         held: list[Rows] = []
-        block = self.block
         for done in exchanges:
-            if self.block != block:
+            if done is None:
                 yield from self.handed_on(held)
-                held, block = [], self.block
+                held = []
+                yield Rows({}, block=self.block)
+                continue
             for part in self.books.rows_of(done):
-                part.block = block
+                part.block = self.block
                 if self.books.flowing:
                     yield part
                 else:

@@ -36,9 +36,9 @@ def _earliest(M: Words, connections: Words) -> Int:
         if connection.number < 0 or connection.kafka < 0:
             continue
         place = connection.request_head
-        while place >= 0:  # a request counts from its last byte, a held response from its first
+        while place >= 0:
             request = request_at(M, place)
-            first = _known(first, request.frame.last if request.frame.last != NULL else request.frame.first)
+            first = _known(first, request.frame.first if request.frame.first != NULL else request.frame.last)
             place = request.next
         place = connection.held_head
         while place >= 0:
@@ -66,7 +66,7 @@ def _first_piece(M: Words, piece: Int, first: Int) -> Int:
 
 
 def watermark(dissector: Dissector, latest: int) -> int:
-    """Microseconds since the epoch: no row that comes later has its request's last byte, or its response's first one,
-    before it. To be asked between blocks. `latest`: time of the last packet read, ns."""
+    """Microseconds since the epoch: no row that comes later has its request's first or last byte, or its response's
+    first one, before it. To be asked between blocks. `latest`: time of the last packet read, ns."""
     first = int(_earliest(dissector.M, dissector.connections))
     return min(first, latest - LATENESS) // 1000

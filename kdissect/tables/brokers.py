@@ -80,6 +80,14 @@ class Brokers:
     """Unresolved broker (`capture<TAB>ip:port`) -> node ids that its clients said."""
     addresses: dict[tuple[str, int], set[str]] = field(default_factory=dict)
     """(capture, port) -> addresses of brokers that use it."""
+    given: dict[str, str] | None = None
+    """Unresolved broker -> the name that `resolve` gave last; None: nobody asks."""
+
+    @property
+    def kept(self) -> bool:
+        """Every name that was given is what would be given now."""
+        names = self.names()
+        return all(names.get(text, name) == name for text, name in (self.given or {}).items())
 
     def feed(self, block: Block) -> None:
         """Collect the claims of a block's messages, and the brokers that its exchanges go to."""
@@ -176,7 +184,10 @@ class Brokers:
         if not pa.types.is_dictionary(column.type):
             column = column.dictionary_encode()
         names = self.names()
-        texts = [text and names.get(text, text.rpartition(SEPARATOR)[2]) for text in column.dictionary.to_pylist()]
+        found = {text: names.get(text, text.rpartition(SEPARATOR)[2]) for text in column.dictionary.to_pylist() if text}
+        if self.given is not None:
+            self.given.update((text, name) for text, name in found.items() if SEPARATOR in text)
+        texts = [text and found[text] for text in column.dictionary.to_pylist()]
         return pc.take(pa.array(texts, TEXT), column.indices)
 
 

@@ -41,7 +41,7 @@ from kdissect.tables.projection import wanted
 from kdissect.tables.recording import Reading, Recorder
 from kdissect.tables.registered import BLOCK_MAKERS
 from kdissect.tables.table_block import Block, assemble
-from kdissect.tables.topics import Topics
+from kdissect.tables.topics import Given, Topics
 from kdissect.tables.versions import Offered
 from kdissect.tables.where import Filter
 
@@ -174,6 +174,7 @@ class TableBuilder:
 
     def block_ended(self) -> None:
         """All exchanges of a block were fed, and other builders were learned from."""
+        self.fed = None
         self._recorder.block_ended()
 
     def agree(self, whole: TableBuilder) -> None:
@@ -322,6 +323,15 @@ class TableBuilder:
                 values = self.topics.resolve(values, table["topic_id"])
             table = table.set_column(at, column, values)
         return table
+
+    def note_names(self) -> None:
+        """From here on remember which names `resolve` gave."""
+        self.brokers.given, self.topics.given = {}, Given()
+
+    @property
+    def names_kept(self) -> bool:
+        """Names that `resolve` gave since `note_names` are those that it would give now."""
+        return self.brokers.kept and self.topics.kept
 
     def _schema(self, name: str, columns: Sequence[str] | None) -> pa.Schema:
         whole = SCHEMAS[name]

@@ -93,6 +93,20 @@ class Seen:
 
 
 @dataclass(slots=True)
+class Given:
+    """What was filled in for topics, by their ids or names; None where nothing was known."""
+
+    names: dict[str, str | None] = field(default_factory=dict)
+    replicas_by_id: dict[str, int | None] = field(default_factory=dict)
+    replicas_by_name: dict[str, int | None] = field(default_factory=dict)
+
+    def holds(self, names: dict[str, str], by_id: dict[str, int], by_name: dict[str, int]) -> bool:
+        """Whether this is what these would give."""
+        pairs = ((self.names, names), (self.replicas_by_id, by_id), (self.replicas_by_name, by_name))
+        return all(known.get(text) == told for given, known in pairs for text, told in given.items())
+
+
+@dataclass(slots=True)
 class Topics:
     """The map of a run. What it ends up with does not depend on the order in which messages come."""
 
@@ -100,6 +114,13 @@ class Topics:
     """(id, None) or (None, name) -> what is known."""
     mentions: bool = False
     """Also collect ids and names that stand alone."""
+    given: Given | None = None
+    """What was filled in so far; None: nobody asks."""
+
+    @property
+    def kept(self) -> bool:
+        """Everything that was filled in is what would be filled in now."""
+        return self.given is None or self.given.holds(self.names(), *self._known_replicas())
 
     def feed(self, block: Block) -> None:
         """Collect the topics of a block's messages."""
@@ -169,14 +190,26 @@ class Topics:
             return topic
         ids = topic_id if pa.types.is_dictionary(topic_id.type) else topic_id.dictionary_encode()
         names = self.names()
-        texts = pa.array([text and names.get(text) for text in ids.dictionary.to_pylist()], TEXT)
-        return pc.coalesce(topic, pc.take(texts, ids.indices))
+        texts = ids.dictionary.to_pylist()
+        found = [text and names.get(text) for text in texts]
+        if self.given is not None:
+            self.given.names.update((text, name) for text, name in zip(texts, found, strict=True) if text)
+        return pc.coalesce(topic, pc.take(pa.array(found, TEXT), ids.indices))
 
     def resolve_replicas(
         self, topic: pa.Array | pa.ChunkedArray, topic_id: pa.Array | pa.ChunkedArray
     ) -> pa.Array | pa.ChunkedArray:
         """A `replicas` column: the most replicas that was told of a partition of each topic, by its id where rows have
         one and it is known, else by its name; null where nothing told."""
+        by_id, by_name = self._known_replicas()
+        given = self.given
+        return pc.coalesce(
+            _looked_up(topic_id, by_id, None if given is None else given.replicas_by_id),
+            _looked_up(topic, by_name, None if given is None else given.replicas_by_name),
+        )
+
+    def _known_replicas(self) -> tuple[dict[str, int], dict[str, int]]:
+        """By topic id and by name, the most replicas that was told of a partition of it."""
         ids: dict[str, int] = {}
         names: dict[str, int] = {}
         for item in self.seen.values():
@@ -184,7 +217,7 @@ class Topics:
                 ids[item.topic_id] = max(ids.get(item.topic_id, 0), item.replicas)
             if item.replicas and item.topic:
                 names[item.topic] = max(names.get(item.topic, 0), item.replicas)
-        return pc.coalesce(_looked_up(topic_id, ids), _looked_up(topic, names))
+        return ids, names
 
     def resolve_assignments(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
         """An `assigned_partitions` column with names filled in for topic ids whose name is known now."""
@@ -231,13 +264,18 @@ def _replicas(level: Level, source: Source) -> Int64s:
     return most
 
 
-def _looked_up(texts: pa.Array | pa.ChunkedArray, known: dict[str, int]) -> pa.Array:
-    """The number that each text stands for, null for none."""
+def _looked_up(
+    texts: pa.Array | pa.ChunkedArray, known: dict[str, int], given: dict[str, int | None] | None
+) -> pa.Array:
+    """The number that each text stands for, null for none. What was told of each goes into `given`."""
     if isinstance(texts, pa.ChunkedArray):
         texts = texts.combine_chunks()
     codes = texts if pa.types.is_dictionary(texts.type) else texts.dictionary_encode()
-    numbers_of = pa.array([known.get(text or "") for text in codes.dictionary.to_pylist()], CODE)
-    return pc.take(numbers_of, codes.indices)
+    words = codes.dictionary.to_pylist()
+    found = [known.get(text or "") for text in words]
+    if given is not None:
+        given.update((text, most) for text, most in zip(words, found, strict=True) if text)
+    return pc.take(pa.array(found, CODE), codes.indices)
 
 
 def grouped(

@@ -16,11 +16,14 @@ import pytest
 
 import kdissect
 from kdissect.analysis.findings import findings, told_of
+from kdissect.analysis.stage import NO_WATERMARK
 from kdissect.capture.captureset import CaptureSet
 from kdissect.capture.window import Window
 from kdissect.cli.main import main
 from kdissect.engine import analysed_run
-from kdissect.engine.saving import parquet, sorted_parts
+from kdissect.engine.analysed_run import InFlight, LateNames
+from kdissect.engine.saving import ordered_rows, parquet, sorted_parts
+from kdissect.engine.saving.ordered_rows import Ordered
 from kdissect.engine.saving.sorted_parts import Merge
 from kdissect.engine.saving.spool import Spool
 from kdissect.problems import CaptureError
@@ -47,6 +50,32 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "ROW_GROUP", 70)
 
 
+@pytest.fixture
+def ways(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """How each `save` wrote its rows, in turn."""
+    taken: list[str] = []
+    for name in ("as_read", "settled"):
+        way = getattr(analysed_run.AnalysedRun, name)
+
+        def noted(self: Any, *given: Any, name: str = name, way: Any = way) -> Any:
+            taken.append(name)
+            return way(self, *given)
+
+        monkeypatch.setattr(analysed_run.AnalysedRun, name, noted)
+    return taken
+
+
+@pytest.fixture
+def set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows go through temporary files, as those of a pipe."""
+
+    def never(self: Any) -> Any:
+        raise LateNames
+        yield
+
+    monkeypatch.setattr(analysed_run.AnalysedRun, "as_read", never)
+
+
 def same(source: Any, folder: Path, **settings: Any) -> None:
     """What is written is what `tables` returns."""
     wanted = kdissect.open(source, **settings).tables()
@@ -64,6 +93,31 @@ def test_written_as_read_at_once(name: str, tmp_path: Path, small_parts: None) -
     same(CAPTURES / name, tmp_path)
 
 
+@pytest.mark.parametrize("name", SOME)
+def test_written_from_temporary_files(name: str, tmp_path: Path, small_parts: None, set_aside: None) -> None:
+    same(CAPTURES / name, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "taken"),
+    [
+        ("k4_transactions", ["as_read"]),
+        ("k4_java_classic", ["as_read", "settled"]),  # names are told when rows were written already
+    ],
+)
+def test_rows_are_set_aside_for_late_names_alone(
+    name: str,
+    taken: list[str],
+    tmp_path: Path,
+    small_parts: None,
+    ways: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(analysed_run, "LOT", 1)  # nothing is left for the last lot
+    same(CAPTURES / f"{name}.pcap", tmp_path)
+    assert ways == taken
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("path", sorted(CAPTURES.glob("*.pcap*")), ids=lambda path: path.name)
 def test_every_capture(path: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
@@ -77,6 +131,9 @@ def test_every_capture(path: Path, tmp_path: Path, request: pytest.FixtureReques
     request.getfixturevalue("small_parts")
     (tmp_path / "small").mkdir()
     same(path, tmp_path / "small")
+    request.getfixturevalue("set_aside")
+    (tmp_path / "aside").mkdir()
+    same(path, tmp_path / "aside")
 
 
 @pytest.mark.whole
@@ -113,7 +170,7 @@ def test_a_pipe(tmp_path: Path, small_parts: None) -> None:
 
 
 @pytest.mark.whole
-def test_rows_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_aside: None) -> None:
     """Of ten times the capture not more rows wait in memory, neither between blocks nor while they are put in order."""
     monkeypatch.setattr(CaptureSet, "window", lambda self: Window(1 << 17, 4))
     monkeypatch.setattr(analysed_run, "LOT", 500)
@@ -147,21 +204,27 @@ def test_rows_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert held[3_000_000][1] < 2000 < rows["exchanges"]
 
 
-@pytest.mark.parametrize("where", ["settled", "ordered"])
+@pytest.mark.parametrize("where", ["as_read", "settled", "ordered"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
 def test_nothing_is_left_behind(
-    where: str, error: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    where: str,
+    error: type[BaseException],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
     def broken(self: Any, *given: Any) -> Iterator[Any]:
         yield from ()
         raise error
 
-    monkeypatch.setattr(parquet.AnalysedRun if where == "settled" else Merge, where, broken)
+    monkeypatch.setattr(Merge if where == "ordered" else analysed_run.AnalysedRun, where, broken)
+    if where == "settled":
+        request.getfixturevalue("set_aside")
     with pytest.raises(error):
         kdissect.open(CAPTURES / "base.pcap").save(tmp_path / "direct")
     left = os.listdir(tmp_path / "direct")
     assert not [name for name in left if name.startswith(".")]
-    assert where == "ordered" or not left
+    assert not left
 
 
 def test_interrupted_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,6 +314,57 @@ def test_merging(monkeypatch: pytest.MonkeyPatch) -> None:
     every = pa.concat_tables(parts)
     assert got.equals(every.take(pa.array(np.lexsort((every["row"], every["_time"].fill_null(2**62))))))
     assert merge.held < 1000 < every.num_rows
+
+
+@pytest.mark.parametrize("most", [10**6, 700])
+def test_in_order_while_rows_come(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that overlap, ties, rows without a time, an instant that stands still while more wait than may: as sorted at
+    once, and most of them before the last have come."""
+    monkeypatch.setattr(ordered_rows, "MOST_HELD", most)
+    random = np.random.default_rng(1)
+    parts, got, early = [], [], 0
+    with tempfile.TemporaryDirectory() as folder, Spool(Path(folder)) as spool:
+        rows = Ordered("fetches", spool)
+        for number in range(60):
+            times = number * 1000 + random.integers(0, 1100, 200)
+            times[:2] = -1 if number % 7 == 0 else times[2:4]
+            parts.append(table(times, 200 * number))
+            before = 30_000 if 30 <= number < 50 else 1000 * (number + 1)
+            got += [final for final in [rows.add(parts[-1], before)] if final is not None]
+        early = sum(part.num_rows for part in got)
+        got += rows.rest()
+    every = pa.concat_tables(parts)
+    assert pa.concat_tables(got).equals(
+        every.take(pa.array(np.lexsort((every["row"], every["_time"].fill_null(2**62)))))
+    )
+    assert early > (5000 if most == 700 else 11_000)
+
+
+def test_rows_that_come_too_late_to_be_in_order() -> None:
+    with tempfile.TemporaryDirectory() as folder, Spool(Path(folder)) as spool:
+        rows = Ordered("fetches", spool)
+        for times, first, before, final in (
+            (np.arange(10), 0, 8, list(range(8))), (np.array([8]), 10, 9, [8, 10])
+        ):  # fmt: skip
+            got = rows.add(table(times, first), before)
+            assert got is not None
+            assert got["row"].to_pylist() == final
+        with pytest.raises(LateNames):
+            rows.add(table(np.array([8]), 11), 20)
+
+
+def test_exchanges_under_way() -> None:
+    """The earliest request of those that went in and have not come back; ties come back one by one."""
+    flight = InFlight()
+    assert flight.earliest == NO_WATERMARK
+    flight.take_off(pa.table({}))
+    flight.take_off(table(np.array([5, 5, 3, -1, 9]), 0))
+    flight.land(table(np.array([3, 5]), 0))
+    assert flight.earliest == 5
+    flight.take_off(table(np.array([4]), 0))
+    assert flight.earliest == 4
+    flight.land(table(np.array([9, 5, 4]), 0))
+    assert flight.earliest == NO_WATERMARK
 
 
 @pytest.mark.parametrize("time", [-1, 7])

@@ -1,25 +1,31 @@
 """Every table into a Parquet file of its own, in memory that does not grow with the capture.
 
-Rows go through two temporary files in the folder that is written to: as they were read, until every name is known, and
-analysed, in parts, until all are there and can be put in order (`AnalysedRun.settled`, `Merge`). Held in memory is what
-the engine and the analysis carry, a part of the rows, a row of each connection, what findings are looked for in, and of
-each request of a share session some 150 bytes.
+Rows are written as they are read, with the names of brokers and topics that are known by then, as soon as none can come
+before them (`AnalysedRun.as_read`, `Ordered`). Where a later message tells another name of what was written, or rows
+come too late to be in order, and of pipes, which are read once, they go through two temporary files in the folder that
+is written to: as they were read, until every name is known, and analysed, in parts, until all are there and can be put
+in order (`AnalysedRun.settled`, `Merge`). Held in memory is what the engine and the analysis carry, a part of the rows,
+a row of each connection, what findings are looked for in, and of each request of a share session some 150 bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
+from types import TracebackType
 
 import pyarrow as pa
 
 from kdissect.analysis.findings import findings, limits
 from kdissect.arrays.dictionaries import unified
-from kdissect.engine.analysed_run import AnalysedRun
+from kdissect.engine.analysed_run import AnalysedRun, LateNames
 from kdissect.engine.saving.evidence_rows import Evidence
+from kdissect.engine.saving.ordered_rows import Ordered
 from kdissect.engine.saving.sorted_parts import Merge
 from kdissect.engine.saving.spool import Spool
+from kdissect.engine.watermark import NOTHING_YET
 from kdissect.kafka.exchanges.completed import Quality
 from kdissect.tables import formats
 from kdissect.tables.builder import filtered, shown
@@ -31,8 +37,9 @@ from kdissect.tables.where import Filter
 EVIDENCE = 250_000
 """Rows that findings are looked for in (exchanges in which something stands out, fetches and partitions), and
 connections: some 50 MB. Of a larger capture findings are those of its beginning, and `capture_quality` says so."""
-ROW_GROUP = 1 << 16
-"""Rows of a Parquet row group: made plain at once, some 30 MB with all columns."""
+ROW_GROUP = 1 << 15
+"""Rows of a Parquet row group, at least, and less than twice as many: made plain at once, some 30 MB with all
+columns."""
 
 
 def save(
@@ -42,45 +49,107 @@ def save(
 
     The temporary files have no names and are gone afterwards, whatever happens. Raises OSError.
     """
-    rows: dict[str, int] = {}
-    with Spool(folder) as ordered, ExitStack() as files:
-        merges = {
-            name: Merge(name, ordered) for name in tables
+    if all(member.regular for capture in run.books.captures for member in capture.members):
+        try:
+            return _saved(run, run.as_read(), tables, where, folder)
+        except LateNames:
+            run = run.again()
+    with Spool(folder) as unresolved:
+        parts = ((part, NOTHING_YET) for part in run.settled(unresolved))
+        return _saved(run, parts, tables, where, folder)
+
+
+def _saved(
+    run: AnalysedRun,
+    parts: Iterator[tuple[dict[str, pa.Table], int]],
+    tables: Mapping[str, Sequence[str]],
+    where: Mapping[str, Filter | None],
+    folder: Path,
+) -> dict[str, int]:
+    """Write the parts of a run, each with the instant before which no later one has rows."""
+    evidence = Evidence(EVIDENCE, run.books.settings.slow)
+    with Spool(folder) as spool, ExitStack() as open_files:
+        files = {
+            name: open_files.enter_context(_File(folder / f"{name}.parquet", _schema(name, columns)))
+            for name, columns in tables.items()
+        }
+        ordered = {
+            name: Ordered(name, spool) for name in tables
             if (TABLES[name].made is By.NOTED or not TABLES[name].made.at_the_end) and sort_columns(name)
         }  # fmt: skip
-        evidence = Evidence(EVIDENCE, run.books.settings.slow)
-        with Spool(folder) as unresolved:
-            for part in run.settled(unresolved):
-                evidence.take(part)
-                for name in merges.keys() & part.keys():
-                    merges[name].add(_wanted(name, part[name], tables[name], where[name]))
+        for part, before in parts:
+            evidence.take(part)
+            for name in list(part):
+                table = part.pop(name)  # one after the other is let go
+                if name in ordered:
+                    final = ordered[name].add(_wanted(name, table, tables[name], where[name]), before)
+                    if final is not None:
+                        files[name].add(final)
+            del table
         run.books.quality += _searched(run, evidence)
-        made: dict[str, formats.ParquetFile] = {}
         for name, piece in run.books.pieces_at_the_end():
             if TABLES[name].made is By.NOTED:
-                merges[name].add(_wanted(name, piece, tables[name], where[name]))
+                ordered[name].add(_wanted(name, piece, tables[name], where[name]), NOTHING_YET)
                 continue
             table = run.builder.finished(name, [piece])
             evidence.add(name, table)
             if name in tables:
-                if name not in made:
-                    made[name] = files.enter_context(
-                        formats.ParquetFile(folder / f"{name}.parquet", _schema(name, tables[name]))
-                    )
-                kept = run.builder.finished(name, [table], where[name], tables[name])
-                for batch in kept.combine_chunks().to_batches():
-                    made[name].write(batch)
+                files[name].add(run.builder.finished(name, [table], where[name], tables[name]))
+                files[name].flush()
         settings = run.books.settings
         found = findings(evidence.tables(settings.topics), limits(settings.slow))
         del evidence
-        for name, columns in tables.items():
-            if name in made:
-                rows[name] = made[name].rows
-                continue
-            schema = _schema(name, columns)
-            parts = merges[name].ordered() if name in merges else iter([found])
-            rows[name] = formats.write_parquet(schema, _batches(parts, schema), folder / f"{name}.parquet")
-    return rows
+        if "findings" in tables:
+            files["findings"].add(found)
+        for name in ordered:
+            for rest in ordered[name].rest():
+                files[name].add(rest)
+            files[name].flush()
+    return {name: file.rows for name, file in files.items()}
+
+
+class _File:
+    """A table's Parquet file in the making: rows in order, made plain a row group at a time."""
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._file = formats.ParquetFile(path, schema)
+        self._waiting: list[pa.Table] = []
+        self._count = 0
+
+    @property
+    def rows(self) -> int:
+        """Rows written."""
+        return self._file.rows
+
+    def __enter__(self) -> _File:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.flush()
+        self._file.__exit__(kind, error, trace)
+
+    def add(self, table: pa.Table) -> None:
+        """The next rows."""
+        self._waiting.append(table)
+        self._count += table.num_rows
+        if self._count >= ROW_GROUP:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what waits."""
+        if not self._count:
+            return
+        rows = unified(pa.concat_tables(self._waiting, promote_options="permissive"))
+        groups = max(1, self._count // ROW_GROUP)
+        ends = [self._count * number // groups for number in range(groups + 1)]
+        self._waiting, self._count = [], 0
+        for first, end in pairwise(ends):
+            for batch in shown(rows.slice(first, end - first), self._schema).combine_chunks().to_batches():
+                self._file.write(batch)
 
 
 def in_order(
