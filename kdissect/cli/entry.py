@@ -15,6 +15,8 @@ from types import ModuleType
 from typing import Any, cast
 
 _DOCUMENTATION = "pyarrow.vendored.docscrape"
+_HELP = ("numpy._core._add_newdocs", "numpy._core._add_newdocs_scalars")
+"""Modules that write help texts onto what numpy has in C."""
 NEEDS_PANDAS = ("spark",)
 """Commands that work with DataFrames."""
 NEEDS_DATASETS = ("sql", *NEEDS_PANDAS)
@@ -157,6 +159,45 @@ class LeanMasks:
         vars(module)["MaskedArray"] = type("MaskedArray", (), {})
 
 
+class LeanTypes:
+    """numpy.typing, which makes some hundred types for annotations. Nobody reads these in this process; who asks for
+    another name gets the whole module."""
+
+    NAMES = ("numpy.typing", "numpy._typing")
+
+    @classmethod
+    def find_spec(cls, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
+        """numpy.typing, to be loaded by this class."""
+        return ModuleSpec(name, cast("Any", cls), is_package=True) if name in cls.NAMES else None
+
+    @staticmethod
+    def create_module(spec: ModuleSpec) -> ModuleType | None:
+        """As always."""
+        return None
+
+    @classmethod
+    def exec_module(cls, module: ModuleType) -> None:
+        """What annotations name, without a meaning."""
+
+        def whole(name: str) -> Any:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            if cls in sys.meta_path:
+                sys.meta_path.remove(cls)
+                for one in cls.NAMES:
+                    sys.modules.pop(one, None)
+            return getattr(importlib.import_module(module.__name__), name)
+
+        vars(module).update(NDArray=_Array, ArrayLike=object, DTypeLike=object, __getattr__=whole)
+
+
+class _Array:
+    """An array of any kind."""
+
+    def __class_getitem__(cls, kind: object) -> type[_Array]:
+        return cls
+
+
 class _Few:
     """Arrow's functions, of which only those are listed that the module itself uses while it is imported."""
 
@@ -178,7 +219,8 @@ def run() -> None:
     if not any(name in sys.argv[1:2] for name in NEEDS_DATASETS):
         sys.meta_path.insert(0, cast("Any", Without("pyarrow.dataset")))
     if not any(name in sys.argv[1:2] for name in NEEDS_PANDAS):
-        sys.meta_path[:0] = [cast("Any", Without("pandas", "colorama")), LeanMasks]
+        sys.meta_path[:0] = [cast("Any", Without("pandas", "colorama")), LeanMasks, LeanTypes]
+        sys.modules.update({name: ModuleType(name) for name in _HELP})
         sys.modules["dateutil"] = cast("Any", None)  # asked for with each array
     from kdissect.cli.main import main
 

@@ -40,6 +40,29 @@ assert "numpy.ma.core" not in sys.modules
 assert np.ma.masked_array([1, 2], [True, False]).sum() == 2
 assert np.ma.isMaskedArray(np.ma.masked_array([1, 2]))
 """
+TYPES = """
+import sys
+from types import ModuleType
+from kdissect.cli.entry import _HELP, LeanMasks, LeanTypes
+sys.meta_path[:0] = [LeanMasks, LeanTypes]
+sys.modules.update({name: ModuleType(name) for name in _HELP})
+import numpy as np
+import numpy.typing as npt
+assert npt.NDArray[np.int64] | None
+assert np.linalg.eigvals(np.eye(2)).tolist() == [1, 1]
+assert "numpy._typing._array_like" not in sys.modules
+from numpy._typing import _ArrayLikeInt_co
+assert "numpy._typing._array_like" in sys.modules
+import numpy.typing
+assert numpy.typing.NDArray is not npt.NDArray
+assert np.ma.masked_array([1, 2], [True, False]).sum() == 2
+import pandas
+assert pandas.Series([1, 2]).sum() == 3
+"""
+
+
+def test_types_for_annotations_are_loaded_for_who_asks_for_more() -> None:
+    subprocess.run([sys.executable, "-c", TYPES], check=True)
 
 
 def test_arrow_functions_are_made_when_they_are_asked_for() -> None:
@@ -76,8 +99,8 @@ OURS, OTHERS = 240, 320
 of its 300."""
 NOT_LOADED = (
     "colorama", "cramjam", "crc32c", "cryptography", "dateutil.relativedelta", "duckdb", "jinja2", "llvmlite",
-    "logging", "lz4", "numba", "numpy.ma.core", "numpy.random", "pandas", "pyarrow.dataset", "pyarrow.fs",
-    "pyarrow.parquet", "rich.table", "scapy", "ssl", "subprocess", "zstandard",
+    "logging", "lz4", "numba", "numpy.ma.core", "numpy.random", "numpy._typing._array_like", "pandas",
+    "pyarrow.dataset", "pyarrow.fs", "pyarrow.parquet", "rich.table", "scapy", "ssl", "subprocess", "zstandard",
     "kdissect.cli.subcommands.bulk", "kdissect.cli.live", "kdissect.cli.subcommands.traffic",
     "kdissect.engine.saving.parquet", "kdissect.report", "kdissect.spark", "kdissect.tls.session",
 )  # fmt: skip
