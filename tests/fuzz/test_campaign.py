@@ -8,6 +8,7 @@ import pytest
 
 from tests.fuzz.campaign import FOUND, captures, check, frames
 from tests.fuzz.metamorphic import campaign
+from tests.fuzz.ways import compare
 from tests.oracle.material import CAPTURES
 
 SECONDS = float(os.environ.get("KDISSECT_FUZZ_SECONDS", "30"))
@@ -27,6 +28,16 @@ def test_metamorphic() -> None:
     tally = campaign(LONG, seed=int(os.environ.get("KDISSECT_FUZZ_SEED", "1")))
     print(tally)
     assert tally.read > 0
+
+
+@pytest.mark.fuzz
+@pytest.mark.exhaustive
+def test_every_way_of_reading() -> None:
+    assert compare(20_000, seed=1) > 100_000
+
+
+def test_some_ways_of_reading() -> None:
+    assert compare(10, seed=3) > 50
 
 
 def test_some_changes_change_nothing() -> None:
