@@ -44,9 +44,10 @@ EVENTS = ("created", "refused", "reused", "ended", "lost", "epoch_errors")
 
 
 class SessionRows:
-    """What the panels of fetch sessions are made of, part by part."""
+    """What the panels of fetch sessions are made of, part by part, of at most `most` sessions (MOST_SESSIONS)."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int | None = None) -> None:
+        self.most = MOST_SESSIONS if most is None else most
         self.whole = True
         """Nothing but fetches that only went on was let go."""
         self.events = Counted(["broker", "client_id"], EVENTS)
@@ -78,7 +79,7 @@ class SessionRows:
         made = found.filter(pc.greater(found["created"], 0))
         names = (made[name].to_pylist() for name in ("broker", "client_id", "exchange_id"))
         for broker, client, exchange in zip(*names, strict=True):
-            if len(self._first) < MOST_SESSIONS:
+            if len(self._first) < self.most:
                 self._first.setdefault((broker, client), exchange)
         at = locate(keys_of(rows), keys_of(exchanges)) if exchanges.num_rows else np.full(rows.num_rows, -1)
         frames = exchanges["request_frame"].take(pa.array(at, mask=at < 0)).combine_chunks()
@@ -93,10 +94,10 @@ class SessionRows:
             self._let_go()
 
     def _add_sessions(self, sessions: pa.Table) -> None:
-        if self._session_count < MOST_SESSIONS:
-            self._sessions.append(sessions.slice(0, MOST_SESSIONS - self._session_count))
+        if self._session_count < self.most:
+            self._sessions.append(sessions.slice(0, self.most - self._session_count))
         self._session_count += sessions.num_rows
-        self.whole = self.whole and self._session_count <= MOST_SESSIONS
+        self.whole = self.whole and self._session_count <= self.most
 
     def _let_go(self) -> None:
         """Of what was gathered, keep what tells something."""
@@ -105,14 +106,14 @@ class SessionRows:
         owner = owners.column(rows, "session_key")
         odd = ~np.asarray(is_word(rows, "session_outcome", "continued"))
         places = np.flatnonzero(odd)
-        self.whole = self.whole and len(places) <= MOST_SESSIONS
-        odd[places[MOST_SESSIONS:]] = False
+        self.whole = self.whole and len(places) <= self.most
+        odd[places[self.most :]] = False
         last = np.full(len(owners.texts) + 1, -1, np.int64)
         last[owner] = np.arange(len(owner))
         odd[last[:-1]] = True
         self._telling = [rows.filter(pa.array(odd))]
         self._points = [self._drawn(pa.concat_tables(self._points))]
-        self._uses = Counter(dict(self._uses.most_common(MOST_SESSIONS)))
+        self._uses = Counter(dict(self._uses.most_common(self.most)))
         self._waiting = 0
 
     def _drawn(self, rows: pa.Table) -> pa.Table:

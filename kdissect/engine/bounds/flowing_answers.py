@@ -19,6 +19,9 @@ from kdissect.report.session_rows import MOST_SESSIONS, READS, SessionRows
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.where import Filter
 
+USUAL = 512_000_000
+"""Bytes of memory that the bounds of what is gathered are made for; where more is allowed, more is kept."""
+
 
 def found(captures: Sequence[CaptureSet], settings: Settings) -> tuple[AnalysedRun, pa.Table]:
     """The table `findings`, looked for in as many rows as the first screen looks at; what was not looked at is noted.
@@ -43,7 +46,8 @@ def sessions(
     tables = {name: list(columns) for name, columns in read.items()}
     tables["fetches"] = list(dict.fromkeys([*tables["fetches"], *READS]))
     run = AnalysedRun(captures, tables, settings)
-    found, shares = SessionRows(), SCHEMAS["share_sessions"].empty_table()
+    most = MOST_SESSIONS * max(1, (settings.memory or 0) // USUAL)
+    found, shares = SessionRows(most), SCHEMAS["share_sessions"].empty_table()
     exchanges, spare = (
         pa.table({"exchange_id": pa.array([], pa.string()), "request_frame": pa.array([], pa.int64())}),
         Spare(0.2),
@@ -58,7 +62,7 @@ def sessions(
             shares = run.builder.finished("share_sessions", [named["share_sessions"]])
         spare.give_back()
     if not found.whole:
-        settings.limited.note(f"of {found.count:,} fetch sessions the first {MOST_SESSIONS:,} were looked at")
+        settings.limited.note(f"of {found.count:,} fetch sessions the first {most:,} were looked at")
     return found, shares
 
 
