@@ -19,8 +19,8 @@ Int64s = npt.NDArray[np.int64]
 LONGEST = 1000
 """Bytes of a text that are repeated for what is below it, four times what Kafka allows a topic's name: a message of
 some MB may have one of 32 KB over 100,000 partitions, and stand for GBs."""
-KEPT = 249
-"""Characters that stay of a longer one: as many as a topic's name may have."""
+KEPT = 60
+"""Characters that stay of a longer one."""
 
 
 class Level:

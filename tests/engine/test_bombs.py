@@ -7,10 +7,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 import zstandard
 
 import kdissect
+from kdissect.cli.printing.table_rows import SHOWN, UNKNOWN, _cells
 from tests.bench.measure import run
 from tests.kafka.records.building import batch, record, varint
 from tests.oracle.pcap import Talk, framed, pcap
@@ -78,7 +80,13 @@ def test_long_names_are_repeated_in_short(tmp_path: Path) -> None:
     path = tmp_path / "names.pcap"
     path.write_bytes(capture([(b"n" * 32_000, [b""] * 50), (b"m" * 1000, [b""] * 50)])[0])
     found = kdissect.open(path).table("fetch_partitions", ["topic"])["topic"].to_pylist()
-    assert found == ["n" * 249 + "… (32000 bytes)"] * 50 + ["m" * 1000] * 50
+    assert found == ["n" * 60 + "… (32000 bytes)"] * 50 + ["m" * 1000] * 50
+
+
+def test_a_cell_shows_the_beginning_of_a_large_value() -> None:
+    made = pa.record_batch([pa.array([b"x" * SHOWN, b"y" * (SHOWN + 1), None])], ["value"])
+    cells = [cell for (cell,) in _cells(made)]
+    assert cells == ["x" * SHOWN, "y" * SHOWN + "… (65537 bytes)", UNKNOWN]
 
 
 @pytest.mark.bench

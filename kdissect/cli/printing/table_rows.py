@@ -33,6 +33,8 @@ DIGITS = 8
 """Of a connection's id on a terminal: two of a thousand connections share them once in 9,000 captures."""
 SQUEEZED = 12
 """Cells to which a text is cut before its column is left out."""
+SHOWN = 1 << 16
+"""Bytes of a revealed key or value that a cell shows: escaped they take six times as many. Other formats have all."""
 UNKNOWN = "-"
 LEADING, ALWAYS = 2, 5
 """Columns before those that a question names (what a row is, when it was), and those that any terminal shows."""
@@ -257,12 +259,18 @@ def _texts(column: pa.Array, short: bool = False) -> list[str]:
     if pa.types.is_boolean(kind):
         return [UNKNOWN if v is None else "true" if v else "false" for v in values]
     if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
-        return [UNKNOWN if v is None else visible(_bytes(v)) for v in values]
+        return [UNKNOWN if v is None else _shown(v) for v in values]
     if pa.types.is_nested(kind):
         import json
 
         return [UNKNOWN if v is None else visible(json.dumps(v, default=_plain, ensure_ascii=False)) for v in values]
     return [UNKNOWN if v is None else visible(str(v)) for v in values]
+
+
+def _shown(value: bytes) -> str:
+    if len(value) <= SHOWN:
+        return visible(_bytes(value))
+    return f"{visible(_bytes(value[:SHOWN]))}… ({len(value)} bytes)"
 
 
 def _bytes(value: bytes) -> str:
