@@ -56,9 +56,9 @@ def capture(topics: list[tuple[bytes, list[bytes]]]) -> tuple[bytes, int]:
 
 
 def records() -> tuple[bytes, int]:
-    """Two batches of a million empty records each."""
+    """Two batches of 200,000 empty records each."""
     empty = record(0, None, None)
-    one = batch(zstandard.compress(empty * 1_000_000, 19), 1_000_000, attributes=4)
+    one = batch(zstandard.compress(empty * 200_000, 19), 200_000, attributes=4)
     return capture([(b"t", [one] * 2)])
 
 
@@ -96,8 +96,8 @@ def test_no_command_explodes(made: Callable[[], tuple[bytes, int]], tmp_path: Pa
     path = tmp_path / "bomb.pcap"
     path.write_bytes(data)
     print(f"{made.__name__}: {len(data):,} bytes")
-    for command in COMMANDS:
-        out = str(tmp_path / "out")
+    for n, command in enumerate(COMMANDS):
+        out = str(tmp_path / f"out{n}")
         given = [word.replace("@OUT", out).replace("@LAST", str(last)) for word in command]
         named = 1 if given and not given[0].startswith("-") else 0
         line = [sys.executable, "-m", "kdissect", *given[:named], str(path), *given[named:]]
