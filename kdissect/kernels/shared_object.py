@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from kdissect.kernels.cache import digest, kernel_modules
-from kdissect.kernels.kernel import KERNELS, Kernel
+from kdissect.kernels.kernel import KERNELS, LIBRARY, Kernel
 from kdissect.kernels.native import DIGEST, PATH, symbol
 
 FROM_C = {"memcpy", "memmove", "memset", "pread"}
@@ -184,7 +184,11 @@ def _number(context: Any, build: Any, known: Any, word: Any) -> Any:
 
 
 def main(path: Path) -> None:
-    """Compile the package's kernels, for any processor of the kind, and say what was made."""
+    """Compile the package's kernels, for any processor of the kind, and say what was made. What was compiled beside
+    this module, of the sources as they are, is taken as it is."""
+    if LIBRARY is not None and path != PATH:
+        shutil.copyfile(LIBRARY.path, path)
+        return
     os.environ.pop("NUMBA_BOUNDSCHECK", None)
     os.environ |= {"NUMBA_CPU_NAME": PROCESSOR, "NUMBA_CPU_FEATURES": ""}
     functions = build(path, all_kernels())

@@ -11,9 +11,9 @@ import pytest
 
 from kdissect.kernels import cache, native
 from kdissect.kernels.cache import digest
-from kdissect.kernels.kernel import Kernel, kernel, part
+from kdissect.kernels.kernel import LIBRARY, Kernel, kernel, part
 from kdissect.kernels.native import Library
-from kdissect.kernels.shared_object import all_kernels, build
+from kdissect.kernels.shared_object import all_kernels, build, main
 from kdissect.kernels.signature import fields
 
 
@@ -131,3 +131,10 @@ def test_every_kernel_declares_what_it_takes() -> None:
 def test_names_of_functions_are_told_apart() -> None:
     known = all_kernels()
     assert len({native.symbol(name, 0) for name in known}) == len(known)
+
+
+@pytest.mark.skipif(LIBRARY is None, reason="nothing is compiled beside the sources")
+def test_what_is_compiled_already_is_taken(tmp_path: Path) -> None:
+    assert LIBRARY is not None
+    main(tmp_path / "compiled.so")
+    assert (tmp_path / "compiled.so").read_bytes() == LIBRARY.path.read_bytes()
