@@ -8,7 +8,7 @@ vl-convert-python (the extra `report`), which are imported only when a page is m
 from __future__ import annotations
 
 from kdissect.report.figures import READ, Figure, Report, made, report
-from kdissect.report.gathering import Gathering
+from kdissect.report.observations import Gathering
 from kdissect.report.page import document, ready, render
 
 __all__ = ["READ", "Figure", "Gathering", "Report", "document", "made", "ready", "render", "report"]

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from kdissect.arrays.arrow import with_columns
 from kdissect.report import budget_chart, rows, session_rows, time_axis
-from kdissect.report.gathering import Gathering, gathered
+from kdissect.report.observations import Gathering, gathered
 from kdissect.summary import WANTED, Summarizer, Summary
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.readers import REPORT

@@ -27,7 +27,7 @@ from kdissect.escaping import visible
 from kdissect.problems import UsageError
 from kdissect.report.charts import CHARTS
 from kdissect.report.figures import Explain, Report, report
-from kdissect.report.fitting import MEASURES, MOST_BYTES, fitted
+from kdissect.report.page_size import MEASURES, MOST_BYTES, fitted
 
 MATRIX_CLIENTS, MATRIX_APIS = 60, 40
 """Rows and columns of the version matrix: what a reader scrolls through. The CSV has all."""
@@ -41,7 +41,7 @@ MISSING = "the HTML report needs more packages: pip install 'kdissect[report]'"
 
 def ready() -> None:
     """Raises UsageError where the packages that a page needs are not installed: before a long capture is read."""
-    from kdissect.report.library import there  # which is a program, too: no import of it stands above
+    from kdissect.report.charts_library import there  # which is a program, too: no import of it stands above
 
     if find_spec("jinja2") is None or not there():
         raise UsageError(MISSING)
@@ -66,7 +66,7 @@ def render(shown: Report) -> str:
 def _page(shown: Report) -> str:
     import jinja2
 
-    from kdissect.report.library import charts_library
+    from kdissect.report.charts_library import charts_library
 
     island = {name: _columns(figure.table) for name, figure in shown.figures.items()}
     library, script = charts_library(), _asset("report.js")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.report.test_library import INSTALLED
 
 import kdissect
 from kdissect.engine import capture as opened
@@ -17,7 +18,6 @@ from kdissect.problems import UsageError
 from tests.bench.measure import run
 from tests.conftest import CAPTURES, ROOT
 from tests.fuzz.metamorphic import small_blocks
-from tests.report.test_library import INSTALLED
 
 BASE = CAPTURES / "base.pcap"
 BUDGET = 512 * 10**6
@@ -151,6 +151,6 @@ def test_every_command_keeps_to_its_budget(command: list[str], large: Path, tmp_
     assert cost.peak <= BUDGET
     if "--html" in command:  # as an installed one does it: `tests/report/test_library.py`
         made = str(tmp_path / "charts.js.z")
-        subprocess.run([sys.executable, "-m", "kdissect.report.library", made], check=True, cwd=ROOT)
+        subprocess.run([sys.executable, "-m", "kdissect.report.charts_library", made], check=True, cwd=ROOT)
         line = [sys.executable, "-c", INSTALLED, made, *line[3:]]
     assert run(["prlimit", f"--as={ADDRESSES}", *line]).code == 0

@@ -65,7 +65,9 @@ def test_bad_arguments(arguments: tuple[str, ...], said: str) -> None:
 
 def test_without_its_packages_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     find = importlib.util.find_spec
-    monkeypatch.setattr("kdissect.report.library.find_spec", lambda name: None if name == "vl_convert" else find(name))
+    monkeypatch.setattr(
+        "kdissect.report.charts_library.find_spec", lambda name: None if name == "vl_convert" else find(name)
+    )
     with pytest.raises(UsageError, match=r"pip install 'kdissect\[report\]'"):
         kdissect.open(CAPTURES / "base_tiny.pcap").report(tmp_path / "report.html")
     assert not list(tmp_path.iterdir())
@@ -158,7 +160,7 @@ def test_it_counts_everything_in_any_memory_as_the_first_screen_does(monkeypatch
     """Parts of a few hundred rows, and room for fewer sums: nothing is left out, and counts are those of the screen."""
     monkeypatch.setattr("kdissect.engine.extracts.reported.HELD_BACK", 0)
     monkeypatch.setattr("kdissect.engine.analysed_run.ROWS_A_TIME", 200)
-    monkeypatch.setattr("kdissect.report.gathering.PIECE", 100)
+    monkeypatch.setattr("kdissect.report.observations.PIECE", 100)
     stream = io.BytesIO()
     opened = kdissect.open(CAPTURES / "k4_slow_and_throttled.pcap", memory=256_000_000)
     opened.report(stream)

@@ -11,7 +11,7 @@ import kdissect
 from kdissect.analysis.budget import BOXES
 from kdissect.report import READ, Gathering, budget_chart, flows, report, rows, session_rows, time_axis
 from kdissect.report.counted import BUCKETS, OTHERS, Counted, bucket_seconds, stretched
-from kdissect.report.gathering import gathered
+from kdissect.report.observations import gathered
 from kdissect.tables.declaration import SCHEMAS
 from tests.conftest import CAPTURES
 

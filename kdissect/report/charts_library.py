@@ -1,7 +1,7 @@
 """Vega, Vega-Lite and Vega-Embed as one script, which draws the charts of a page.
 
 vl-convert makes it with V8, which reserves 64 GB of addresses and takes two seconds. So a wheel brings it made
-(`hatch_build.py`); in a checkout it is made each time. `python -m kdissect.report.library FILE` makes it.
+(`hatch_build.py`); in a checkout it is made each time. `python -m kdissect.report.charts_library FILE` makes it.
 """
 
 from __future__ import annotations

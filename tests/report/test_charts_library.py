@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from kdissect.problems import UsageError
-from kdissect.report import library
+from kdissect.report import charts_library
 from tests.conftest import CAPTURES, ROOT
 
 ADDRESSES = 2 * 10**9
 INSTALLED = """
-import sys; from pathlib import Path; from kdissect.report import library; from kdissect.cli.main import main
-library.PATH = Path(sys.argv[1]); sys.exit(main(sys.argv[2:]))
+import sys; from pathlib import Path; from kdissect.report import charts_library; from kdissect.cli.main import main
+charts_library.PATH = Path(sys.argv[1]); sys.exit(main(sys.argv[2:]))
 """
 """kdissect with the charts' library in a file."""
 
@@ -25,7 +25,7 @@ library.PATH = Path(sys.argv[1]); sys.exit(main(sys.argv[2:]))
 def brought(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The file of a wheel, as `hatch_build.py` has it made."""
     path = tmp_path_factory.mktemp("assets") / "charts.js.z"
-    subprocess.run([sys.executable, "-m", "kdissect.report.library", str(path)], check=True, cwd=ROOT)
+    subprocess.run([sys.executable, "-m", "kdissect.report.charts_library", str(path)], check=True, cwd=ROOT)
     return path
 
 
@@ -53,13 +53,13 @@ def test_where_it_cannot_be_made_nothing_is_read(tmp_path: Path) -> None:
 
 
 def test_what_is_brought_is_what_is_made(brought: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(library, "PATH", brought)
-    library.charts_library.cache_clear()
-    text = library.charts_library()
-    library.charts_library.cache_clear()
+    monkeypatch.setattr(charts_library, "PATH", brought)
+    charts_library.charts_library.cache_clear()
+    text = charts_library.charts_library()
+    charts_library.charts_library.cache_clear()
     assert "vegaEmbed" in text
     assert "\r\n" not in text
-    monkeypatch.setattr(library, "PATH", brought / "none")
+    monkeypatch.setattr(charts_library, "PATH", brought / "none")
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (ADDRESSES, ADDRESSES))
     with pytest.raises(UsageError):
-        library.there()
+        charts_library.there()
