@@ -39,6 +39,7 @@ def put(file: Path, line: str) -> None:
     file.write_text(f"{text[: found.start()]}{line}\n{text[found.start() :]}")
 
 
+@pytest.mark.jit  # the changed package is not the one that kernels were compiled for
 @pytest.mark.parametrize(
     ("declared", "made", "said"),
     [
