@@ -31,11 +31,15 @@ OUTCOMES = (
 )
 
 
+FLUSH = 42
+"""Pixels from either end of an axis of time, within which a label is aligned to its tick: half of the widest."""
+
+
 def _time(field: str = "at") -> dict[str, Any]:
     """An axis of time in UTC, whatever the reader's clock."""
     return {
         "field": field, "type": "temporal", "scale": {"type": "utc"}, "title": None,
-        "axis": {"labelOverlap": True, "tickCount": 8},
+        "axis": {"labelOverlap": True, "labelFlush": FLUSH, "tickCount": 8},
     }  # fmt: skip
 
 

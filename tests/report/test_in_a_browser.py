@@ -96,6 +96,15 @@ def test_legends_are_whole_axes_tell_times_apart_and_errors_come_early(
         assert page.run("return document.getElementById('failures').getBoundingClientRect().top") < 2500
 
 
+@pytest.mark.whole
+def test_the_last_label_of_a_short_capture_is_whole(page: browser.Page, folder: Path) -> None:
+    """Labels of milliseconds are wide, and a tick may stand near the end."""
+    path = folder / "short.html"
+    kdissect.open(CAPTURES / "raw_errors.pcap").report(path, named="raw_errors.pcap")
+    page.open(path, width=420)
+    assert page.run(CUT) == []
+
+
 @pytest.mark.parametrize(
     ("scheme", "width"),
     [
