@@ -142,6 +142,8 @@ class TableBuilder:
             extra += ["topic", "topic_id"]
         if "topic" in columns and "topic_id" in SCHEMAS[name].names:
             extra.append("topic_id")
+        if name == "connections" and "group_id" in columns:
+            extra += ["capture", "client_ip", "client_id"]  # by which groups of other connections are known
         return columns + [column for column in dict.fromkeys(extra) if column not in columns]
 
     def sent(self) -> pa.Table | None:

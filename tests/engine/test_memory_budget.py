@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.report.test_library import INSTALLED
 
 import kdissect
 from kdissect.engine import capture as opened
@@ -18,6 +17,7 @@ from kdissect.problems import UsageError
 from tests.bench.measure import run
 from tests.conftest import CAPTURES, ROOT
 from tests.fuzz.metamorphic import small_blocks
+from tests.report.test_charts_library import INSTALLED
 
 BASE = CAPTURES / "base.pcap"
 BUDGET = 512 * 10**6
@@ -149,7 +149,7 @@ def test_every_command_keeps_to_its_budget(command: list[str], large: Path, tmp_
     print(f"{' '.join(command) or 'first screen'}: {cost.peak / 1e6:.0f} MB, {cost.cpu:.0f} s of CPU")
     assert cost.code == 0
     assert cost.peak <= BUDGET
-    if "--html" in command:  # as an installed one does it: `tests/report/test_library.py`
+    if "--html" in command:  # as an installed one does it: `tests/report/test_charts_library.py`
         made = str(tmp_path / "charts.js.z")
         subprocess.run([sys.executable, "-m", "kdissect.report.charts_library", made], check=True, cwd=ROOT)
         line = [sys.executable, "-c", INSTALLED, made, *line[3:]]

@@ -474,14 +474,14 @@ def _last_before(M: Words, connection: Connection, request: Request, held: Reque
 @part
 def _meet_held(M: Words, connection: Connection, r: Int, had: Int) -> bool:
     """A request that was captured after its response; True when one was waiting for it. `had`: up to where it
-    acknowledges answers, which came before it was sent; NULL for one that waited behind a hole: there times tell."""
+    acknowledges answers, which came before it was sent; NULL for one that waited behind a hole."""
     request = request_at(M, r)
     before = -1
     h = connection.held_head
     while h >= 0:
         held = request_at(M, h)
         may = connection.repeats < REPEATS or _last_before(M, connection, request, held)
-        may = may and (had < held.n if had != NULL else request.frame.first <= held.frame.first)
+        may = may and (had == NULL or had < held.n)
         if held.correlation == request.correlation and held.frame.first != NULL and may:
             while connection.repeats >= REPEATS and connection.request_head >= 0:
                 without_response(M, connection, pop_request(M, connection))

@@ -213,7 +213,7 @@ class Decoding:
         for name, table in builder.at_the_end(books.ledger.problems(), books.quality).items():
             if TABLES[name].made in (By.LEARNED, By.SENT) or (name == "connections" and not self.whole):
                 continue
-            if name == "connections":
+            if name == "connections" and "group_id" in table.column_names:
                 table = self._with_own_groups(table)
             for begin in range(0, table.num_rows, CONNECTION_ROWS):
                 yield rows([Cell(name, "", cell(table.slice(begin, CONNECTION_ROWS)))])
