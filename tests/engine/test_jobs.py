@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import kdissect
@@ -19,6 +20,7 @@ from kdissect.engine.extracts import overview
 from kdissect.engine.pipeline import Strand
 from kdissect.net.scanner import Scanner
 from kdissect.problems import UsageError
+from kdissect.tables.declaration import SCHEMAS
 from tests.bench.workloads import WORKLOADS
 
 TABLES = [*MADE, "producers"]
@@ -48,8 +50,8 @@ def same(one: Any, other: Any) -> None:
         assert first[name].equals(second[name]), name
     assert one.summary() == other.summary()
     for name in STREAMED:
-        parts = [list(capture.batches(name)) for capture in (one, other)]
-        assert parts[0] == parts[1], name
+        rows = [pa.Table.from_batches(capture.batches(name), SCHEMAS[name]) for capture in (one, other)]
+        assert rows[0].equals(rows[1]), name
 
 
 @pytest.mark.parametrize("jobs", [3])
