@@ -114,7 +114,10 @@ def test_the_first_screen(name: str) -> None:
     check(name, repr(kdissect.open(path(name)).summary()).encode(), "summary")
 
 
-@pytest.mark.parametrize("name", CAPTURED)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(one, marks=pytest.mark.exhaustive if one.endswith("_kraft") else ()) for one in CAPTURED],
+)
 def test_show(name: str) -> None:
     seen: dict[Any, int] = {}
     for row in material(name).exchanges:

@@ -105,10 +105,14 @@ def test_the_last_label_of_a_short_capture_is_whole(page: browser.Page, folder: 
     assert page.run(CUT) == []
 
 
+RUN = {("light", 420): (), ("dark", 1400): pytest.mark.whole}
+"""When they are run; the others where everything is."""
+
+
 @pytest.mark.parametrize(
     ("scheme", "width"),
     [
-        pytest.param(scheme, width, marks=() if (scheme, width) == ("light", 420) else pytest.mark.whole)
+        pytest.param(scheme, width, marks=RUN.get((scheme, width), pytest.mark.exhaustive))
         for scheme in ("light", "dark")
         for width in (420, 1400, 2560)
     ],
