@@ -145,7 +145,7 @@ def test_nothing_runs_without_bounds_checks(sources: Path) -> None:
     assert "does not run with NUMBA_BOUNDSCHECK=0" in done.stderr
 
 
-@pytest.mark.whole
+@pytest.mark.exhaustive
 def test_the_first_run_says_so_in_one_line(sources: Path, tmp_path: Path) -> None:
     """An empty cache: one line tells why it takes longer, and the next run is silent."""
     command = [sys.executable, "-m", "kdissect", str(ROOT / "captures/base_tiny.pcap"), "--table", "exchanges"]

@@ -24,6 +24,8 @@ from tests.oracle.material import CAPTURES, LOGGED, material
 pytestmark = pytest.mark.oracle
 
 CAPTURED = ("k4_admin_sweep", "sasl_logins", "sasl_old", "sweep_231", "sweep_391_kraft", "sweep_440_kraft")
+MARKED = [pytest.param(one, marks=pytest.mark.exhaustive if one.endswith("_kraft") else ()) for one in CAPTURED]
+"""With the largest where everything is run."""
 PASSWORDS = (b"test-password", b"test-secret", b"alice-test", b"bob-test", b"live-test-salt")
 SASL = re.compile(
     rb"n,,n=[\x21-\x7e]+|[cr]=[\x21-\x7e]+,[rs]=[\x21-\x7e]+|v=[A-Za-z0-9+/]{20,}=*|auth=Bearer [\x21-\x7e]+"
@@ -88,7 +90,7 @@ def test_there_is_something_to_find(name: str) -> None:
     assert secrets(name)
 
 
-@pytest.mark.parametrize("name", CAPTURED)
+@pytest.mark.parametrize("name", MARKED)
 def test_tables(name: str, tmp_path: Path) -> None:
     tables = kdissect.open(path(name)).tables()
     for table, rows in tables.items():
@@ -99,7 +101,7 @@ def test_tables(name: str, tmp_path: Path) -> None:
             check(name, to.read_bytes(), f"{table} as {form}")
 
 
-@pytest.mark.parametrize("name", CAPTURED)
+@pytest.mark.parametrize("name", MARKED)
 def test_messages(name: str) -> None:
     capture = kdissect.open(path(name))
     apis = {row["api"] for row in material(name).exchanges if row["api"] and not row["api"].startswith("key ")}
@@ -114,10 +116,7 @@ def test_the_first_screen(name: str) -> None:
     check(name, repr(kdissect.open(path(name)).summary()).encode(), "summary")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(one, marks=pytest.mark.exhaustive if one.endswith("_kraft") else ()) for one in CAPTURED],
-)
+@pytest.mark.parametrize("name", MARKED)
 def test_show(name: str) -> None:
     seen: dict[Any, int] = {}
     for row in material(name).exchanges:

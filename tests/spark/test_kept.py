@@ -53,14 +53,11 @@ def test_files_come_one_after_the_other(captures: Path, rotate: Any, job: Callab
     assert job() == (
         "1 of 2 captures as decoded before, 1 with 1 new file and the connections that were open, 0 decoded whole"
     )
-    put(2)
-    put(3)
+    for number in range(2, 6):
+        put(number)
     assert job() == (
-        "1 of 2 captures as decoded before, 1 with 2 new files and the connections that were open, 0 decoded whole"
+        "1 of 2 captures as decoded before, 1 with 4 new files and the connections that were open, 0 decoded whole"
     )
-    put(4)
-    put(5)
-    job()
     assert job() == "2 of 2 captures as decoded before, 0 decoded whole"
     (folder / parts[1][0]).unlink()
     assert job() == "1 of 2 captures as decoded before, 1 decoded whole"
