@@ -124,19 +124,27 @@ class LeanCompute:
         made.__getattr__ = on_demand
 
 
-class LeanMasks:
-    """numpy's masked arrays, which numpy and pyarrow load to ask whether an array is one. None is, in this process;
-    who asks for more gets the whole module."""
+class Lean:
+    """Modules that are loaded by a class of this kind instead: it makes what is asked of them in this process."""
+
+    NAMES: tuple[str, ...] = ()
 
     @classmethod
     def find_spec(cls, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
-        """numpy.ma, to be loaded by this class."""
-        return ModuleSpec(name, cast("Any", cls), is_package=True) if name == "numpy.ma" else None
+        """One of NAMES, to be loaded by this class."""
+        return ModuleSpec(name, cast("Any", cls), is_package=True) if name in cls.NAMES else None
 
     @staticmethod
     def create_module(spec: ModuleSpec) -> ModuleType | None:
         """As always."""
         return None
+
+
+class LeanMasks(Lean):
+    """numpy's masked arrays, which numpy and pyarrow load to ask whether an array is one. None is, in this process;
+    who asks for more gets the whole module."""
+
+    NAMES = ("numpy.ma",)
 
     @classmethod
     def exec_module(cls, module: ModuleType) -> None:
@@ -159,21 +167,11 @@ class LeanMasks:
         vars(module)["MaskedArray"] = type("MaskedArray", (), {})
 
 
-class LeanTypes:
+class LeanTypes(Lean):
     """numpy.typing, which makes some hundred types for annotations. Nobody reads these in this process; who asks for
     another name gets the whole module."""
 
     NAMES = ("numpy.typing", "numpy._typing")
-
-    @classmethod
-    def find_spec(cls, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
-        """numpy.typing, to be loaded by this class."""
-        return ModuleSpec(name, cast("Any", cls), is_package=True) if name in cls.NAMES else None
-
-    @staticmethod
-    def create_module(spec: ModuleSpec) -> ModuleType | None:
-        """As always."""
-        return None
 
     @classmethod
     def exec_module(cls, module: ModuleType) -> None:

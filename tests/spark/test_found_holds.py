@@ -54,7 +54,7 @@ def test_nothing_told_is_null() -> None:
 
 
 def test_keys_that_mix_alike_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(found_holds, "_mixed", lambda high, n: np.zeros(len(high), np.uint64))
+    monkeypatch.setattr(found_holds, "mixed", lambda high, n: np.zeros(len(high), np.uint64))
     found = Found()
     found.take(pa.table([[1, 2, 3], [0, 0, 0], [DATA, TIMEOUT, DATA], [None, None, 1.0]], schema=found_holds.SCHEMA))
     made = found.filled(rows([(2, 0), (4, 0), (3, 0), (1, 0)]))

@@ -50,8 +50,7 @@ def gathered(captures: Sequence[CaptureSet], settings: Settings) -> tuple[Gather
                 summarizer.feed(name, batch)
         evidence.add(name, table)
         found.add(name, table)
-    topics = settings.selection.topics if settings.selection is not None else ()
-    for batch in findings(evidence.tables(topics), limits(settings.slow)).to_batches():
+    for batch in findings(evidence.tables(settings.topics), limits(settings.slow)).to_batches():
         summarizer.feed("findings", batch)
     return found, summarizer.finish(None if evidence.whole else evidence.exchanges)
 

@@ -17,6 +17,7 @@ from kdissect.analysis.holds.exchange_holds import coded, hold_columns
 from kdissect.analysis.stage import TOLD_ELSEWHERE
 from kdissect.arrays.arrow import Int64s, ints, numbers, one, reals, with_columns
 from kdissect.arrays.growing import runs
+from kdissect.arrays.mixing import mixed
 from kdissect.spark.stages.table_cells import Cell, cell, rows
 
 FOUND = "answers held"
@@ -96,11 +97,11 @@ class Found:
         codes, waits = np.full(exchanges.num_rows, -1, np.int8), np.full(exchanges.num_rows, np.nan)
         if len(high):
             keys = keys_of(exchanges)
-            mixed = _mixed(*keys)
-            place = np.minimum(np.searchsorted(self._sorted, mixed), len(high) - 1)
+            numbers_of = mixed(*keys)
+            place = np.minimum(np.searchsorted(self._sorted, numbers_of), len(high) - 1)
             at = self._order[place]
             same = (high[at] == keys[0]) & (n[at] == keys[1])
-            others = np.flatnonzero((self._sorted[place] == mixed) & ~same)
+            others = np.flatnonzero((self._sorted[place] == numbers_of) & ~same)
             if len(others):  # two keys that mix alike: hardly ever
                 at[others] = locate((keys[0][others], keys[1][others]), (high, n))
                 same[others] = at[others] >= 0
@@ -111,12 +112,6 @@ class Found:
         whole = pa.concat_tables([SCHEMA.empty_table(), *self._parts])
         high, n, codes, waits = (column.to_numpy() for column in whole.columns)
         self._told = high, n, codes, waits
-        mixed = _mixed(high, n)
-        self._order = np.argsort(mixed)
-        self._sorted = mixed[self._order]
-
-
-def _mixed(high: Int64s, n: Int64s) -> npt.NDArray[np.uint64]:
-    """One number for each key, hardly ever the same for two."""
-    found: npt.NDArray[np.uint64] = high.view(np.uint64) ^ (n.view(np.uint64) * np.uint64(0x9E3779B97F4A7C15))
-    return found
+        numbers_of = mixed(high, n)
+        self._order = np.argsort(numbers_of)
+        self._sorted = numbers_of[self._order]
