@@ -26,7 +26,8 @@ from kdissect.spark.common_connections import by_spark, with_common
 from kdissect.spark.partition_numbers import labels
 from kdissect.spark.schemas import spark_schema
 from kdissect.spark.source.remote_captures import parted, remote_sources, whole_files
-from kdissect.spark.stages import analysing, decoding
+from kdissect.spark.stages import analysing, committed_offsets, decoding
+from kdissect.spark.stages.committed_offsets import COMMITS
 from kdissect.spark.stages.found_holds import FOUND
 from kdissect.spark.stages.giant_connections import UNIT
 from kdissect.spark.stages.indexing import index
@@ -35,7 +36,6 @@ from kdissect.spark.stages.resolving import Names, Outcome, put_together, resolv
 from kdissect.spark.workers import origin, settled
 from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of
 from kdissect.tables.declaration.model import By
-from kdissect.tables.declaration.readers import COMMITS
 from kdissect.tables.recording import Reading
 
 if TYPE_CHECKING:
@@ -237,8 +237,10 @@ class Dataset(Mapping[str, "DataFrame"]):
         if name == "exchanges":
             return self._exchanges
         analysed = not self._idle and name in analysing.MADE
-        if name == analysing.COMMITS:
+        if name == COMMITS:
             return self._committed
+        if not analysed and not self._has(name):
+            return self.spark.createDataFrame([], spark_schema(STAGED))
         return (self._analysed if analysed else self._decoded).where(f"table = '{name}'")
 
     @property
@@ -255,11 +257,11 @@ class Dataset(Mapping[str, "DataFrame"]):
 
     def unpersist(self) -> None:
         """Give back the disk that decoded rows take."""
-        for made in ("_followed", "_units", "_analysed"):
+        for made in ("_followed", "_units", "_analysed", "_committed"):
             frame = self.__dict__.pop(made, None)
             if frame is not None:
                 frame.unpersist()
-        for made in ("_told", "_outcome"):
+        for made in ("_told", "_outcome", "there"):
             self.__dict__.pop(made, None)
 
     @cached_property
@@ -378,7 +380,9 @@ class Dataset(Mapping[str, "DataFrame"]):
         rows = analysed.where(analysed["table"].isin([analysing.EVIDENCE + name for name in analysing.FOUND_IN]))
         told = partial(analysing.evidence, name="exchanges", plan=self.plan, names=self.names)
         rows = rows.unionByName(self._exchanges.mapInArrow(told, spark_schema(STAGED)))
-        rows = rows.unionByName(decoded.where(decoded["table"].isin(list(analysing.DECODED))))
+        sift = partial(analysing.sift, plan=self.plan, names=self.names)
+        others = decoded.where(decoded["table"].isin([name for name in analysing.DECODED if self._has(name)]))
+        rows = rows.unionByName(others.mapInArrow(sift, spark_schema(STAGED)))
         rows = rows.unionByName(self._committed).repartition(1)
         quality = self._outcome.tables.get("capture_quality")
         find = partial(analysing.find, plan=self.plan, names=self.names, quality=quality)
@@ -400,11 +404,29 @@ class Dataset(Mapping[str, "DataFrame"]):
         follow = partial(analysing.follow, plan=self.plan, names=self.names)
         return sent.mapInArrow(follow, spark_schema(self._schema("producers")))
 
-    @property
+    @cached_property
     def _committed(self) -> DataFrame:
         """Staged rows of `offset_commits`."""
-        rows = self._decoded.where(self._decoded["table"].isin(list(COMMITS.tables))).repartition(1)
-        return rows.mapInArrow(partial(analysing.commit, plan=self.plan, names=self.names), spark_schema(STAGED))
+        from pyspark import StorageLevel
+
+        if not self._has(COMMITS):
+            return self.spark.createDataFrame([], spark_schema(STAGED))
+        count, lot = len(self.plan.labels), ("origin", "broker", "lot")
+        rows = self._decoded.where(self._decoded["table"].isin(list(committed_offsets.READ)))
+        rows = rows.repartition(count, *lot).sortWithinPartitions(*lot)
+        deal = partial(committed_offsets.deal, plan=self.plan, names=self.names)
+        dealt = rows.mapInArrow(deal, spark_schema(STAGED)).repartition(count, "lot")
+        return dealt.mapInArrow(committed_offsets.fill, spark_schema(STAGED)).persist(StorageLevel.DISK_ONLY)
+
+    def _has(self, name: str) -> bool:
+        """Whether there may be rows of a table that comes out of decoding."""
+        return self.there is None or name in self.there
+
+    @cached_property
+    def there(self) -> frozenset[str] | None:
+        """The staged tables that were decoded; None where that is not known."""
+        notes = self._told + ([] if self._units is None else _notes(self._units))
+        return frozenset().union(*(pickle.loads(data) for name, data in notes if name == decoding.THERE))
 
     def small(self, name: str) -> DataFrame:
         """Rows that the driver has made: all of a small table, of `problems` those about captures themselves."""

@@ -18,14 +18,15 @@ from kdissect.analysis.stage import Stage
 from kdissect.capture import open_captures
 from kdissect.engine.run import Settings
 from kdissect.spark.common_connections import with_common
-from kdissect.spark.stages import analysing, decoding
+from kdissect.spark.stages import analysing, committed_offsets, decoding
+from kdissect.spark.stages.committed_offsets import COMMITS
 from kdissect.spark.stages.found_holds import FOUND
 from kdissect.spark.stages.giant_connections import UNIT
 from kdissect.spark.stages.indexing import index
 from kdissect.spark.stages.plan import INDEX, Plan, source_of
 from kdissect.spark.stages.resolving import put_together, resolved_rows
 from kdissect.spark.stages.table_cells import Cell, opened
-from kdissect.tables.declaration import columns_of, readers
+from kdissect.tables.declaration import columns_of
 from kdissect.tables.recording import Reading
 
 NO_CAPTURES = ("field_empty.pcap", "field_half_header.pcap", "field_wrong_magic.pcap")
@@ -115,13 +116,16 @@ def tables_of(plan: Plan, staged: list[Cell], notes: list[tuple[str, bytes]]) ->
         rows = [row._replace(broker=brokers.get(row.broker, row.broker)) for row in staged if row.table in split]
         batches = [_batch([row]) for row in sorted(rows, key=lambda row: (row.broker, row.at, row.lot))]
         analysed = _listed(analysing.analyse(batches, plan, names))
-        left = {*analysing.MADE, analysing.COMMITS} - {"exchanges"}
+        left = {*analysing.MADE, COMMITS} - {"exchanges"}
         made = [row for row in staged if row.table not in left] + analysed
         if "findings" in plan.tables:
             for rows in by_origin(made):
                 made = made + _listed(analysing.evidence(rows, "exchanges", plan, names))
-        batches = [_batch([row]) for row in staged if row.table in readers.COMMITS.tables]
-        made += _listed(analysing.commit(batches, plan, names))
+        read = [row for row in staged if row.table in committed_offsets.READ]
+        lots = sorted(read, key=lambda row: (row.origin, row.broker, row.lot))
+        dealt = _listed(committed_offsets.deal([_batch([row]) for row in lots], plan, names))
+        for label in plan.labels:
+            made += _listed(committed_offsets.fill([_batch([row]) for row in dealt if row.lot == label]))
     builder = names.builder(plan)
     out = {}
     for name in plan.tables:
@@ -132,7 +136,11 @@ def tables_of(plan: Plan, staged: list[Cell], notes: list[tuple[str, bytes]]) ->
             parts = [names.resolved(builder, name, opened(row.data)) for row in made if row.table == name]
         if name == "findings":
             evidence = [analysing.EVIDENCE + one for one in analysing.FOUND_IN]
-            batches = [_batch([row]) for row in made if row.table in (*evidence, analysing.COMMITS, *analysing.DECODED)]
+            decoded = [_batch([row]) for row in made if row.table in analysing.DECODED]
+            sifted = _listed(analysing.sift(decoded, plan, names))
+            batches = [_batch([row]) for row in made if row.table in (*evidence, COMMITS)] + [
+                _batch([row]) for row in sifted
+            ]
             quality = outcome.tables.get("capture_quality")
             out[name] = pa.Table.from_batches(analysing.find(batches, plan, names, quality), schema)
             continue

@@ -203,6 +203,10 @@ class KeptDataset(Dataset):
         return self._staged
 
     @property
+    def there(self) -> None:
+        """Unknown: rows are of several jobs."""
+
+    @property
     def notes(self) -> Notes:
         """See Dataset."""
         self._manifest  # noqa: B018

@@ -16,26 +16,24 @@ import numpy as np
 import pyarrow as pa
 
 from kdissect.analysis.budget import SUBJECTS, time_budget
-from kdissect.analysis.committed_lag import settle
 from kdissect.analysis.findings import findings, limits, told_of
 from kdissect.analysis.stage import NO_WATERMARK, Stage
 from kdissect.analysis.topic_traffic import topic_traffic
 from kdissect.arrays.dictionaries import unified
+from kdissect.spark.stages.committed_offsets import COMMITS
 from kdissect.spark.stages.decoding import SENT, message_kind
 from kdissect.spark.stages.found_holds import ORIGIN, TELLING, Telling
 from kdissect.spark.stages.lots import FEW
 from kdissect.spark.stages.plan import Plan
 from kdissect.spark.stages.resolving import Names, resolved_rows
-from kdissect.spark.stages.table_cells import PIECE_BYTES, Cell, cell, opened, rows
+from kdissect.spark.stages.table_cells import Cell, cell, cells_of, cut, opened, rows
 from kdissect.tables.builder import TableBuilder, shown
-from kdissect.tables.declaration import SCHEMAS, TABLES, readers
+from kdissect.tables.declaration import SCHEMAS, TABLES
 from kdissect.tables.declaration.model import By
 from kdissect.tables.declaration.readers import BUDGET, BUDGET_TOPICS, FINDINGS, TOPIC_TRAFFIC
 from kdissect.tables.order import order, sort_columns
 from kdissect.tables.recording import producers_table
 
-COMMITS = "offset_commits"
-"""Groups commit at one broker and fetch from others: this one is analysed by itself."""
 MADE = tuple(name for name, one in TABLES.items() if one.progressive and name != COMMITS)
 """Tables that come out of this stage, where the analysis takes part in them."""
 FOUND_IN = tuple(name for name in FINDINGS.tables if name in MADE)
@@ -48,6 +46,8 @@ DECODED = tuple(
     if name not in MADE and name != COMMITS and TABLES[name].made is not By.LEARNED
 )
 """Staged tables that findings read as they were decoded."""
+SIFTED = ("groups", "record_batches")
+"""Those of them that findings need a few rows of."""
 ROWS_A_TIME = 1 << 16
 """Rows that are worth working on: what is done once for each part of a broker's rows costs as much as ten thousand."""
 WAITING = 1 << 19
@@ -111,7 +111,7 @@ def analyse(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iter
     builder = names.builder(plan)
     wanted, telling = asked(plan.tables), Telling()
     tells = holds_exchanges(plan)
-    for _, mine in groupby(_cells(batches), lambda one: one.broker):
+    for _, mine in groupby(cells_of(batches), lambda one: one.broker):
         for tables in _analysed(builder, wanted, mine):
             yield from _staged(tables, plan)
             if tells:
@@ -122,12 +122,6 @@ def analyse(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iter
 def holds_exchanges(plan: Plan) -> bool:
     """Whether rows of `exchanges` are told their holds."""
     return Stage(asked(plan.tables)).holds_exchanges
-
-
-def _cells(batches: Iterable[pa.RecordBatch]) -> Iterator[Cell]:
-    for batch in batches:
-        for i in range(batch.num_rows):
-            yield Cell(*(batch.column(name)[i].as_py() for name in Cell._fields))
 
 
 def _analysed(
@@ -197,6 +191,16 @@ def evidence(batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Na
         yield from _evidence(name, table, plan)
 
 
+def sift(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:
+    """Staged rows of the tables in DECODED to staged rows of the same, or of their evidence."""
+    builder = names.builder(plan)
+    for one in cells_of(batches):
+        if one.table in SIFTED:
+            yield from _evidence(one.table, names.resolved(builder, one.table, opened(one.data)), plan)
+        else:
+            yield rows([one])
+
+
 def filled(
     batches: Iterable[pa.RecordBatch], columns: Sequence[str], plan: Plan, names: Names
 ) -> Iterator[pa.RecordBatch]:
@@ -208,7 +212,7 @@ def filled(
 
 
 def _pieces(name: str, table: pa.Table) -> Iterator[pa.RecordBatch]:
-    for begin, end in _cut(table):
+    for begin, end in cut(table):
         yield rows([Cell(name, "", cell(table.slice(begin, end - begin)))])
 
 
@@ -216,19 +220,11 @@ def _joined(pieces: list[pa.Table]) -> pa.Table:
     return unified(pa.concat_tables(pieces, promote_options="none"))
 
 
-def _cut(table: pa.Table) -> Iterator[tuple[int, int]]:
-    """Row ranges of about PIECE_BYTES each."""
-    if table.num_rows:
-        step = max(1, table.num_rows * PIECE_BYTES // max(table.nbytes, 1))
-        for begin in range(0, table.num_rows, step):
-            yield begin, min(begin + step, table.num_rows)
-
-
 def find(
     batches: Iterable[pa.RecordBatch], plan: Plan, names: Names, quality: pa.Table | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Staged rows of evidence, of COMMITS as `commit` gives them, and of the tables in DECODED, all of them, to rows of
-    `findings`. `quality`: the table `capture_quality`."""
+    """Staged rows of evidence, of `offset_commits` as `committed_offsets.fill` gives them, and of the tables in DECODED
+    as `sift` gives them, all of them, to rows of `findings`. `quality`: the table `capture_quality`."""
     parts = _resolved(batches, plan, names)
     tables = {
         name.removeprefix(EVIDENCE): order(name.removeprefix(EVIDENCE), _joined(pieces))
@@ -252,14 +248,6 @@ def sum_up(batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Name
     yield from shown(made, SCHEMAS[name].remove_metadata()).select(plan.tables[name]).to_batches()
 
 
-def commit(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:
-    """Staged rows of the tables that `readers.COMMITS` names, all of them, to staged rows of `offset_commits`."""
-    tables = {name: order(name, _joined(pieces)) for name, pieces in _resolved(batches, plan, names).items()}
-    if COMMITS in tables:
-        none = {name: SCHEMAS[name].empty_table() for name in readers.COMMITS.tables}
-        yield from _pieces(COMMITS, settle({**none, **tables}))
-
-
 def follow(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:
     """Staged rows of SENT, all of them, to rows of `producers`."""
     made = _producers(_resolved(batches, plan, names), names)
@@ -276,7 +264,7 @@ def _resolved(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> di
     """Staged rows by table, with names resolved."""
     builder = names.builder(plan)
     parts: dict[str, list[pa.Table]] = {}
-    for one in _cells(batches):
+    for one in cells_of(batches):
         table = opened(one.data)
         if not one.table.startswith(EVIDENCE):
             table = names.resolved(builder, one.table, table)

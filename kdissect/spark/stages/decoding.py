@@ -10,6 +10,7 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -49,6 +50,8 @@ CONNECTION_ROWS = 1 << 16
 NOTHING = rows([])
 READ_LATER = ("exchanges", "findings", "offset_commits", "time_budget", "topic_traffic")
 """Tables that are made out of whole rows of `exchanges`."""
+THERE = "_there"
+"""Staged rows with the names of tables that a task has staged rows of."""
 SENT = "sent"
 """Staged rows of what producers with an id sent: a producer's connections may be in several partitions."""
 
@@ -141,15 +144,23 @@ class PartitionInputs:
 
 def decode(batches: Iterable[pa.RecordBatch], plan: Plan, origin: int = 0) -> Iterator[pa.RecordBatch]:
     """Index rows of one partition, in order, to staged rows, units of giant connections among them."""
-    yield from Following(plan, origin).follow(batches)
+    yield from _told(Following(plan, origin).follow(batches))
 
 
 def decode_units(batches: Iterable[pa.RecordBatch], plan: Plan, origin: int = 0) -> Iterator[pa.RecordBatch]:
     """Units to staged rows."""
     made = Decoding(plan, whole=False, origin=origin)
     units = (data for batch in batches for data in batch.column("data").to_pylist())
-    yield from made.staged(rows_of_units(made.books, plan, units))
-    yield from made.end()
+    yield from _told(chain(made.staged(rows_of_units(made.books, plan, units)), made.end()))
+
+
+def _told(staged: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Staged rows, and at the end of which tables there were some."""
+    found: set[str] = set()
+    for batch in staged:
+        found.update(batch.column("table").to_pylist())
+        yield batch
+    yield rows([note(THERE.removeprefix("_"), found)])
 
 
 def _index(batches: Iterable[pa.RecordBatch], facts: list[bytes]) -> Iterator[tuple[int, int, bytes, bytes | None]]:

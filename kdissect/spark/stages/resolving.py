@@ -14,7 +14,7 @@ from kdissect.kafka.exchanges.completed import Quality
 from kdissect.kafka.streams.ledger import Ledger
 from kdissect.net.scanner import Scanner
 from kdissect.problems import Kind
-from kdissect.spark.stages.decoding import Learned, with_groups, with_problems
+from kdissect.spark.stages.decoding import THERE, Learned, with_groups, with_problems
 from kdissect.spark.stages.found_holds import FOUND, Found
 from kdissect.spark.stages.indexing import FileFacts
 from kdissect.spark.stages.owners import OWNERS
@@ -73,7 +73,7 @@ def put_together(plan: Plan, notes: Iterable[tuple[str, bytes]]) -> Outcome:
     learned: Learned | None = None
     facts: list[FileFacts] = []
     for name, data in notes:
-        if name in ("_units", OWNERS):
+        if name in ("_units", OWNERS, THERE):
             continue
         if name == "_file":
             facts.append(pickle.loads(data))

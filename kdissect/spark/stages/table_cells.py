@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,6 +72,21 @@ def rows(listed: Sequence[Cell]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
         [pa.array(list(column), field.type) for column, field in zip(columns, STAGED, strict=True)], schema=STAGED
     )
+
+
+def cells_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Cell]:
+    """Staged rows, one by one."""
+    for batch in batches:
+        for i in range(batch.num_rows):
+            yield Cell(*(batch.column(name)[i].as_py() for name in Cell._fields))
+
+
+def cut(table: pa.Table) -> Iterator[tuple[int, int]]:
+    """Row ranges of about PIECE_BYTES each."""
+    if table.num_rows:
+        step = max(1, table.num_rows * PIECE_BYTES // max(table.nbytes, 1))
+        for begin in range(0, table.num_rows, step):
+            yield begin, min(begin + step, table.num_rows)
 
 
 def note(name: str, value: Any) -> Cell:

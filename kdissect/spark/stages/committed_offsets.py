@@ -1,0 +1,148 @@
+"""`offset_commits`: a commit is held against what fetches told of its partition's log, whichever broker answered them.
+
+First every lot's fetches and their partitions become sightings of high watermarks, dealt out with the commits by
+partition; then each task has all that was seen of its partitions, and the commits to them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from zlib import crc32
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kdissect.analysis.committed_lag import settle
+from kdissect.analysis.exchange_keys import keys_of, locate
+from kdissect.arrays.arrow import Coder, ints, with_columns
+from kdissect.arrays.dictionaries import unified
+from kdissect.arrays.growing import runs
+from kdissect.spark.stages.plan import Plan
+from kdissect.spark.stages.resolving import Names
+from kdissect.spark.stages.table_cells import Cell, cell, cells_of, cut, opened, rows
+from kdissect.tables.declaration.model import EXCHANGE_KEYS
+from kdissect.tables.identity import SEPARATOR
+from kdissect.tables.order import order
+
+COMMITS = "offset_commits"
+READ = (COMMITS, "fetches", "fetch_partitions")
+"""Staged tables that are read."""
+SEEN = "seen watermarks"
+"""Staged rows of sightings."""
+CAPTURE = "_capture"
+"""Helper column of commits: the capture that their connection is of."""
+KEPT_ROWS = 1 << 19
+"""Rows that wait to be passed on together, some 30 MB."""
+SIGHTED = pa.schema(
+    [
+        *(pa.field(name, pa.int64()) for name in EXCHANGE_KEYS),
+        pa.field("capture", pa.dictionary(pa.int32(), pa.string())),
+        pa.field("topic", pa.dictionary(pa.int32(), pa.string())),
+        pa.field("partition", pa.int64()),
+        pa.field("high_watermark", pa.int64()),
+        pa.field("response_first_at", pa.timestamp("us", "UTC")),
+    ]
+)
+
+
+def deal(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:
+    """Staged rows of READ, those of a lot together, to staged rows of SEEN and COMMITS, whose `lot` is the label of the
+    task that has their partition."""
+    builder, dealt = names.builder(plan), Dealt(plan.labels)
+    for (_, broker, _), lot in groupby(cells_of(batches), lambda cell: (cell.origin, cell.broker, cell.lot)):
+        capture = broker.partition(SEPARATOR)[0]
+        parts: dict[str, list[pa.Table]] = {name: [] for name in READ}
+        for piece in lot:
+            parts[piece.table].append(names.resolved(builder, piece.table, opened(piece.data)))
+        if parts["fetches"] and parts["fetch_partitions"]:
+            seen = sightings(_joined(parts["fetches"]), _joined(parts["fetch_partitions"]), capture)
+            yield from dealt.take(SEEN, seen)
+        for commits in parts[COMMITS]:
+            named = pa.array([capture] * commits.num_rows, pa.string()).dictionary_encode()
+            yield from dealt.take(COMMITS, with_columns(commits, {CAPTURE: named}))
+    yield from dealt.rest()
+
+
+def sightings(fetches: pa.Table, partitions: pa.Table, capture: str) -> pa.Table:
+    """What answers told of high watermarks, and when: rows of SIGHTED."""
+    high, n = keys_of(partitions)
+    at = locate((high, n), keys_of(fetches))
+    when = fetches["response_first_at"].take(pa.array(at, mask=at < 0)).combine_chunks()
+    told, topics = ints(partitions, "high_watermark", -1), Coder()
+    topic = topics.column(partitions, "topic")
+    good = (told >= 0) & (topic >= 0) & (ints(partitions, "error_code", 0) == 0) & np.asarray(when.is_valid())
+    mine = np.flatnonzero(good)
+    columns = [
+        pa.array(high[mine]),
+        pa.array(n[mine]),
+        pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(mine), np.int32)), pa.array([capture], pa.string())),
+        pa.DictionaryArray.from_arrays(pa.array(topic[mine].astype(np.int32)), pa.array(topics.texts, pa.string())),
+        pa.array(ints(partitions, "partition")[mine]),
+        pa.array(told[mine]),
+        when.take(pa.array(mine)).cast(SIGHTED.field("response_first_at").type),
+    ]
+    return pa.table(columns, schema=SIGHTED)
+
+
+class Dealt:
+    """Rows by the task that gets them, until there are enough of them. `labels`: see `Plan.labels`."""
+
+    def __init__(self, labels: Sequence[int]) -> None:
+        self._labels = labels
+        self._kept: dict[tuple[int, str], list[pa.Table]] = {}
+        self._rows = 0
+
+    def take(self, name: str, table: pa.Table) -> Iterator[pa.RecordBatch]:
+        """Rows with `topic` and `partition`; staged rows when there are enough."""
+        if not table.num_rows:
+            return
+        places = self._places(table)
+        sorting = np.argsort(places, kind="stable")
+        table, places = table.take(pa.array(sorting)), places[sorting]
+        for begin, end in runs(places):
+            self._kept.setdefault((int(places[begin]), name), []).append(table.slice(begin, end - begin))
+        self._rows += table.num_rows
+        if self._rows >= KEPT_ROWS:
+            yield from self.rest()
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        """What is left."""
+        kept, self._kept, self._rows = self._kept, {}, 0
+        for (place, name), tables in kept.items():
+            yield rows([Cell(name, "", cell(_joined(tables)), lot=self._labels[place])])
+
+    def _places(self, table: pa.Table) -> npt.NDArray[np.int64]:
+        topics = Coder()
+        codes = topics.column(table, "topic")
+        hashes = np.array([crc32(text.encode()) for text in topics.texts] + [0], np.uint64)
+        mixed = hashes[codes] * np.uint64(31) + ints(table, "partition", 0).astype(np.uint64)
+        return (mixed % np.uint64(len(self._labels))).astype(np.int64)
+
+
+def fill(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Staged rows of SEEN and COMMITS, all of some partitions, to staged rows of `offset_commits`."""
+    parts: dict[str, list[pa.Table]] = {SEEN: [SIGHTED.empty_table()], COMMITS: []}
+    for piece in cells_of(batches):
+        parts[piece.table].append(opened(piece.data))
+    if not parts[COMMITS]:
+        return
+    seen, commits = _joined(parts[SEEN]), order(COMMITS, _joined(parts[COMMITS]))
+    captured = commits.select([CAPTURE]).rename_columns(["capture"])
+    high, n = keys_of(commits)
+    captured = with_columns(captured, dict(zip(EXCHANGE_KEYS, (pa.array(high), pa.array(n)), strict=True)))
+    owners = [table.select([*EXCHANGE_KEYS, "capture"]) for table in (seen, captured)]
+    given = {
+        "exchanges": _joined(owners),
+        "fetches": seen.select([*EXCHANGE_KEYS, "response_first_at"]),
+        "fetch_partitions": seen.select([*EXCHANGE_KEYS, "topic", "partition", "high_watermark"]),
+        COMMITS: commits.drop_columns([CAPTURE]),
+    }
+    made = settle(given)
+    for begin, end in cut(made):
+        yield rows([Cell(COMMITS, "", cell(made.slice(begin, end - begin)))])
+
+
+def _joined(pieces: Sequence[pa.Table]) -> pa.Table:
+    return unified(pa.concat_tables(pieces, promote_options="none"))
