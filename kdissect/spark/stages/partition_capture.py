@@ -35,8 +35,9 @@ SLOT_BYTES = 16 << 20
 the bytes that are looked back on are as many."""
 BLOCK_BYTES = SLOT_BYTES - (1 << 12)
 """Payload of one block, at most, but for a packet that is larger by itself: a slot, whose end no kernel reads past."""
-BLOCK_ROWS = 1 << 16
-"""Rows of one block, at most: 5 MB of them."""
+BLOCK_ROWS = 1 << 17
+"""Rows of one block, at most: 10 MB of them. What is done once for each block is a good part of the work on small
+frames."""
 
 
 @dataclass(slots=True)
