@@ -84,6 +84,28 @@ def test_parquet_appears_when_it_is_whole(tmp_path):
     assert [item.name for item in tmp_path.iterdir()] == ["fetches.parquet"]
 
 
+def test_parquet_holds_plain_texts_whatever_dictionaries_they_come_with(tmp_path):
+    codes = pa.array([2, 0, None, 1], pa.int8())
+    for values in (["a", "b", "c"], ["a", "a", "b"], ["a", None, "b"], ["a", "b", "c", "d", "e", "f"]):
+        column = pa.DictionaryArray.from_arrays(codes, pa.array(values))
+        schema = pa.schema([pa.field("text", pa.string())], metadata={"kdissect": "1"})
+        path = tmp_path / f"{len(values)}.parquet"
+        write_parquet(schema, [pa.record_batch([column], names=["text"])], path)
+        found = pa.parquet.read_table(path)
+        assert found.schema.equals(schema)
+        assert found.schema.metadata == schema.metadata
+        assert found["text"].to_pylist() == column.to_pylist()
+
+
+def test_parquet_of_times_and_large_numbers_holds_their_differences(tmp_path):
+    times = pa.array(range(10**15, 10**15 + 10**7, 1000), pa.timestamp("us", "UTC"))
+    batch = pa.record_batch({"at": times, "n": times.cast(pa.int64())})
+    path = tmp_path / "t.parquet"
+    write_parquet(batch.schema, [batch], path)
+    assert path.stat().st_size < 16 * len(times) / 20
+    assert pa.parquet.read_table(path).to_batches() == [batch]
+
+
 def test_empty_tables(tmp_path):
     empty = TABLE.slice(0, 0)
     sink = io.BytesIO()

@@ -112,7 +112,7 @@ class _File:
     """A table's Parquet file in the making: rows in order, made plain a row group at a time."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
-        self._schema = schema
+        self._names = schema.names
         self._file = formats.ParquetFile(path, schema)
         self._waiting: list[pa.Table] = []
         self._count = 0
@@ -143,12 +143,12 @@ class _File:
         """Write what waits."""
         if not self._count:
             return
-        rows = unified(pa.concat_tables(self._waiting, promote_options="permissive"))
+        rows = unified(pa.concat_tables(self._waiting, promote_options="permissive").select(self._names))
         groups = max(1, self._count // ROW_GROUP)
         ends = [self._count * number // groups for number in range(groups + 1)]
         self._waiting, self._count = [], 0
         for first, end in pairwise(ends):
-            for batch in shown(rows.slice(first, end - first), self._schema).combine_chunks().to_batches():
+            for batch in rows.slice(first, end - first).combine_chunks().to_batches():
                 self._file.write(batch)
 
 
