@@ -1,7 +1,7 @@
-"""Writes tables of some captures in Delta or Iceberg with the PySpark on the path, or, where no capture is named, says
-which rows are there; run by test_lake_tables.py.
+"""Writes exchanges of a directory that captures are rotated into, as a stream; run by test_lake_tables.py with the
+settings of Spark that the format asks for.
 
-    python lake_writer.py FORMAT PACKAGES OUTPUT [CAPTURE...]
+python lake_writer.py FORMAT INPUT OUTPUT STATE [KEY=VALUE...]
 """
 
 from __future__ import annotations
@@ -9,33 +9,26 @@ from __future__ import annotations
 import sys
 import warnings
 
-EXTENSIONS = {
-    "delta": "io.delta.sql.DeltaSparkSessionExtension",
-    "iceberg": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-}
 
-
-def main(form: str, packages: str, output: str, *captures: str) -> None:
+def main(form: str, folder: str, output: str, state: str, *settings: str) -> None:
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     from pyspark.sql import SparkSession
 
-    from kdissect.spark.dataset import prepare
-    from kdissect.spark.writing.saving import write
+    import kdissect.spark
 
     built = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    built = built.config("spark.jars.packages", packages).config("spark.sql.extensions", EXTENSIONS[form])
     built = built.config("spark.sql.session.timeZone", "UTC").config("spark.sql.shuffle.partitions", "2")
-    if form == "delta":
-        built = built.config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
-        built = built.config("spark.databricks.delta.snapshotPartitions", "2")
+    for setting in settings:
+        built = built.config(*setting.split("=", 1))
     session = built.getOrCreate()
-    if not captures:
-        for row in session.read.format(form).load(f"{output}/exchanges").drop("at", "date").collect():
-            print(row, flush=True)
-        return
-    job = prepare(list(captures), ["exchanges", "groups"]).on(session, 2, placed=True)
-    print("begun", flush=True)
-    write(job, output, form=form, by={"exchanges": ["date"]})
+    rows = kdissect.spark.stream(session, folder).writeStream.format(form).option("checkpointLocation", state)
+    rows = rows.trigger(availableNow=True)
+    print("begun", file=sys.stderr, flush=True)
+    if form == "iceberg":
+        query = rows.toTable("lake.exchanges")
+    else:
+        query = rows.start(f"{output}/exchanges")
+    query.awaitTermination()
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ The cluster's jar comes by Maven with its usual settings. Run with -m exhaustive
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,23 +13,15 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
+from tests.spark.jars import fetched, hadoop
 
 pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(1200)]
 
 
 def test_there_and_back(captures: Path, tmp_path: Path) -> None:
-    pyspark = pytest.importorskip("pyspark")
-    if shutil.which("mvn") is None:
-        pytest.skip("no Maven")
-    jars = Path(pyspark.__file__).parent / "jars"
-    version = next(jars.glob("hadoop-client-api-*.jar")).stem.rpartition("-")[2]
-    name = f"hadoop-client-minicluster-{version}.jar"
-    artifact = f"org.apache.hadoop:hadoop-client-minicluster:{version}"
-    command = ["mvn", "-q", "-B", "dependency:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={tmp_path}"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
-    if done.returncode:
-        pytest.skip(f"no repository gives {artifact}: {done.stdout.strip().splitlines()[:1]}")
-    job = [sys.executable, str(ROOT / "tests" / "spark" / "hdfs_job.py"), str(tmp_path / name), str(tmp_path / "dfs")]
+    jars = fetched(tmp_path, [f"org.apache.hadoop:hadoop-client-minicluster:{hadoop()}"], alone=True)
+    (jar,) = jars.glob("*.jar")
+    job = [sys.executable, str(ROOT / "tests" / "spark" / "hdfs_job.py"), str(jar), str(tmp_path / "dfs")]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": sys.executable}
     chosen = [str(captures / one) for one in ("base_tiny.pcap", "raw_ids.pcap")]
     ran = subprocess.run([*job, *chosen], env=environment, capture_output=True, text=True)

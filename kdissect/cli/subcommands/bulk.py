@@ -188,6 +188,9 @@ def _session(master: str | None, confs: list[tuple[str, str]], hushed: Hushed) -
         built = built.config("spark.ui.showConsoleProgress", "false")
         built = built.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={QUIET}")
         built = built.config("spark.python.unix.domain.socket.enabled", "true")
+        if (master or "local").startswith("local"):
+            # A task that waits for a nearer executor is offered again when another one ends only: HDFS makes them hang.
+            built = built.config("spark.locality.wait", "0")
     elif master is not None:
         raise UsageError("--master is spark-submit's here: spark-submit --master ...")
     for name, value in confs:
