@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kdissect.arrays.arrow import Int64s, Scalar, numbers, one
+from kdissect.arrays.arrow import Int64s, Scalar, ints
+from kdissect.arrays.codes import Codes
 from kdissect.kernels.kernel import kernel, part
 from kdissect.tables.declaration.model import EXCHANGE_KEYS
 
@@ -86,8 +87,8 @@ def exchange_keys(column: pa.Array | pa.ChunkedArray) -> tuple[Int64s, Int64s]:
 
 def keys_of(table: pa.Table | pa.RecordBatch) -> tuple[Int64s, Int64s]:
     """`exchange_keys` of a table's rows, from the helper columns that rows fresh from a run have, else from the ids."""
-    if EXCHANGE_KEYS[0] in table.schema.names:
-        high, n = (numbers(one(table, name)) for name in EXCHANGE_KEYS)
+    if isinstance(table, Codes) or EXCHANGE_KEYS[0] in table.schema.names:
+        high, n = (ints(table, name) for name in EXCHANGE_KEYS)
         return high, n
     return exchange_keys(table["exchange_id"])
 

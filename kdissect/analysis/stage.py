@@ -24,7 +24,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.analysis.sessions.session_rules import MAX_WAITING
-from kdissect.arrays.arrow import Int64s, ints, one, reals, whole, with_columns
+from kdissect.arrays.arrow import Int64s, ints, joined, reals, whole, with_columns
+from kdissect.arrays.codes import Codes
 from kdissect.arrays.dictionaries import unified
 from kdissect.tables.declaration import SCHEMAS, TABLES, readers
 from kdissect.tables.declaration.model import By
@@ -93,6 +94,13 @@ class Stage:
         return not any(parts)
 
     @property
+    def hidden(self) -> bool:
+        """Fetches, produces and their partitions are read for why exchanges were held back, and by nobody else: their
+        rows may be `Codes` (`kdissect.tables.coded_rows`)."""
+        others = (self.shares, self.commits, self.traffic, self.budgets, self.finds)
+        return self.holds_exchanges and not any(others) and self.asked.keys() == {"exchanges"}
+
+    @property
     def tables(self) -> dict[str, frozenset[str]]:
         """Tables and columns to read for it, besides what was asked for."""
         found: dict[str, frozenset[str]] = {}
@@ -152,7 +160,9 @@ class Stage:
         `tables`: those that `tables` names, rows of one block, resolved; all rows of an exchange together. `watermark`:
         microseconds since the epoch; no later row has its request's last byte or its response's first one before it.
         """
-        self._like = {name: table.schema for name, table in tables.items() if TABLES[name].joined}
+        self._like = {
+            name: table.schema for name, table in tables.items() if TABLES[name].joined and not isinstance(table, Codes)
+        }
         return self._work(tables, messages or {}, watermark, last=False)
 
     def finish(self) -> Tables:
@@ -240,7 +250,7 @@ class Stage:
     ) -> pa.Table:  # fmt: skip
         """The exchanges whose hold is known: Fetch and Produce wait for their rows in the tables `told`."""
         from kdissect.analysis.exchange_keys import keys_of, locate
-        from kdissect.analysis.holds.exchange_holds import coded, hold_codes, hold_columns
+        from kdissect.analysis.holds.exchange_holds import hold_codes, hold_columns, told_holds
 
         assert self._throttled is not None
         given = {key: whole(table) for key, table in messages.items()}
@@ -251,7 +261,7 @@ class Stage:
             queue.append(_Held(new, keys_of(new), codes, np.full(len(codes), np.nan), told_later))
         for table in told:
             if table.num_rows:
-                holds, waits = coded(one(table, "hold")), reals(table, "replication_ms")
+                holds, waits = told_holds(table), reals(table, "replication_ms")
                 waiting = [block for block in queue if len(block.waiting)]
                 at = locate(_Held.keys_waited_for(waiting), keys_of(table))
                 for block in waiting:
@@ -359,6 +369,8 @@ def _both(a: pa.Table | None, b: pa.Table) -> pa.Table:
     """One behind the other."""
     if a is None or (b.num_rows and not a.num_rows):
         return b
+    if isinstance(a, Codes):
+        return joined(a, b)
     return unified(pa.concat_tables([a, b], promote_options="permissive")) if b.num_rows else a
 
 

@@ -1,6 +1,7 @@
 """Arrow columns as integer arrays, and back: what every analysis does before and after its kernels.
 
-Columns may be plain or dictionary-encoded, chunked or not; a column that is missing counts as all null.
+Columns may be plain or dictionary-encoded, chunked or not; a column that is missing counts as all null. Rows may be
+`Codes` wherever a table is read here: their columns are integers already.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kdissect.arrays.codes import Codes, Texts
 from kdissect.arrays.dictionaries import coded, unified_column
 
 Int64s = npt.NDArray[np.int64]
@@ -37,6 +39,8 @@ def joined(before: pa.Table, after: pa.Table) -> pa.Table:
     """Both, one behind the other. An empty table has no dictionaries, so its types may differ."""
     if not before.num_rows:
         return after
+    if isinstance(before, Codes):
+        return after.behind(before) if after.num_rows else before
     return pa.concat_tables([before, after], promote_options="default") if after.num_rows else before
 
 
@@ -69,6 +73,8 @@ def one(table: pa.Table, name: str) -> pa.Array | None:
 
 def ints(table: pa.Table, name: str, null: int = -1) -> Int64s:
     """An integer, boolean or timestamp column (in its own unit) as int64; `null` where null or missing."""
+    if isinstance(table, Codes):
+        return table.ints(name, null)
     column = one(table, name)
     if column is None:
         return np.full(table.num_rows, null, np.int64)
@@ -111,6 +117,8 @@ def times(table: pa.Table, name: str) -> Int64s:
 
 def reals(table: pa.Table, name: str) -> npt.NDArray[np.float64]:
     """A number column as float64, NaN where null."""
+    if isinstance(table, Codes):
+        return table.reals(name)
     column = one(table, name)
     if column is None or pa.types.is_null(column.type):
         return np.full(table.num_rows, np.nan)
@@ -128,11 +136,13 @@ def encoded(column: pa.Array) -> tuple[Int64s, list[Any]]:
 class Coder:
     """Distinct texts with lasting codes, in order of first appearance."""
 
-    __slots__ = ("codes", "texts")
+    __slots__ = ("_known", "codes", "texts")
 
     def __init__(self) -> None:
         self.texts: list[str] = []
         self.codes: dict[str, int] = {}
+        self._known: tuple[Sequence[str | None], Int64s] = ((), np.full(1, -1, np.int64))
+        """The values of the texts taken over last, and their codes; -1 behind them."""
 
     def code(self, text: str) -> int:
         """The code of a text, a new one for a new text."""
@@ -143,12 +153,32 @@ class Coder:
 
     def column(self, table: pa.Table, name: str) -> Int64s:
         """Codes of a text column; -1 where null or missing."""
+        if isinstance(table, Codes):
+            return self._taken_over(table.columns.get(name), table.num_rows)
         column = one(table, name)
         if column is None or pa.types.is_null(column.type):
             return np.full(table.num_rows, -1, np.int64)
         local, values = encoded(column)
         lasting = np.array([*(-1 if text is None else self.code(str(text)) for text in values), -1], np.int64)
         return lasting[local]
+
+    def _taken_over(self, column: Any, rows: int) -> Int64s:
+        if column is None:
+            return np.full(rows, -1, np.int64)
+        values, known = self._known
+        if values is not column.values:
+            known = np.full(1, -1, np.int64)
+        if len(known) <= len(column.values):
+            new = [-1 if text is None else self.code(text) for text in column.values[len(known) - 1 :]]
+            known = np.concatenate([known[:-1], np.array([*new, -1], np.int64)])
+            self._known = column.values, known
+        found: Int64s = known[column.codes]
+        return found
+
+    def interned(self, column: Texts) -> Texts:
+        """The same texts by the codes that they have here."""
+        lasting = [-1 if text is None else self.code(text) for text in column.values]
+        return Texts(np.array([*lasting, -1], np.int64)[column.codes], self.texts)
 
 
 PIECE = 1 << 14
@@ -206,6 +236,8 @@ def instants(microseconds: Int64s) -> pa.Array:
 
 def with_columns(table: pa.Table, columns: Mapping[str, pa.Array]) -> pa.Table:
     """The table with these columns in place of those of their names, new ones at the end."""
+    if isinstance(table, Codes):
+        return table.with_columns(columns)
     for name, column in columns.items():
         at = table.schema.get_field_index(name)
         table = table.append_column(name, column) if at < 0 else table.set_column(at, name, column)

@@ -15,6 +15,8 @@ import pyarrow as pa
 
 from kdissect.analysis.sessions.session_output import sharded_brokers
 from kdissect.analysis.stage import NO_WATERMARK, Stage
+from kdissect.arrays.arrow import Coder
+from kdissect.arrays.codes import Codes
 from kdissect.arrays.dictionaries import unified
 from kdissect.capture import CaptureSet
 from kdissect.engine import timings
@@ -26,6 +28,7 @@ from kdissect.engine.run import Run, Settings
 from kdissect.engine.saving.spool import Place, Spool, together
 from kdissect.problems import Kind
 from kdissect.tables.builder import TableBuilder
+from kdissect.tables.coded_rows import CODED
 from kdissect.tables.declaration import TABLES
 from kdissect.tables.declaration.model import TIME_KEY
 from kdissect.tables.order import order
@@ -80,6 +83,8 @@ class AnalysedRun:
         self.stage, self.books = analysed(captures, tables, settings)
         self.run = Run(self.books, inputs)
         self.run.marks = not self.stage.idle
+        self.vocabulary = Coder()
+        """Texts of rows that come as codes."""
 
     @property
     def builder(self) -> TableBuilder:
@@ -132,10 +137,13 @@ class AnalysedRun:
         return {name: self.builder.finished(name, made.pop(name)) for name in list(made)}
 
     def parts(self, held: int = 0) -> Iterator[dict[str, pa.Table]]:
-        """Rows of the tables in PROGRESSIVE and of those read for them, as they are settled: memory stays flat.
+        """Rows of the tables in PROGRESSIVE and of those read for them, as they are settled: memory stays flat. Tables
+        that were not asked for may be `Codes`.
 
         Brokers and topics have the names that are known by then; nothing is worked on before `held` rows were read.
         """
+        if self.stage.hidden:
+            self.builder.coded = frozenset(CODED)
         pieces = Pieces(self.books)
         mark = self.run.watermark
         block = 0
@@ -216,7 +224,7 @@ class AnalysedRun:
 
     def _feed(self, pieces: Pieces, mark: int) -> dict[str, pa.Table]:
         self.clock.at(timings.TABLES)
-        return self.worked(pieces.tables(), pieces.messages(), mark)
+        return self.worked({**pieces.codes(self.vocabulary), **pieces.tables()}, pieces.messages(), mark)
 
     def worked(
         self, made: Mapping[str, pa.Table], messages: Mapping[tuple[int, int], pa.Table], mark: int
@@ -302,6 +310,14 @@ class Pieces:
         """Resolved tables. The rows are not kept."""
         return _resolved(self.books.builder, self.rows)
 
+    def codes(self, vocabulary: Coder) -> dict[str, Codes]:
+        """Of the tables whose rows come as codes, these, resolved. The rows are not kept."""
+        builder, found = self.books.builder, {}
+        for name in builder.coded & builder.columns.keys():
+            made = [builder.resolve_codes(piece, vocabulary) for piece in self.rows.pop(name, ())]
+            found[name] = Codes.together(made or [Codes({}, 0)])
+        return found
+
     def aside(self, spool: Spool, mark: int) -> _Lot:
         """Everything into the spool, unresolved. The rows are not kept."""
         tables = {}
@@ -321,7 +337,7 @@ def _resolved(builder: TableBuilder, rows: dict[str, list[pa.RecordBatch | pa.Ta
     """Resolved tables of these rows: all that a run makes part by part. The rows are taken out."""
     found = {}
     for name in builder.columns:
-        if TABLES[name].made.at_the_end or TABLES[name].made.analysis:
+        if TABLES[name].made.at_the_end or TABLES[name].made.analysis or name in builder.coded:
             continue
         made = [builder.resolve(name, piece) for piece in rows.pop(name, ())]
         found[name] = unified(pa.concat_tables(made, promote_options="none")) if made else builder.finished(name, [])

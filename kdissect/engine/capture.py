@@ -228,7 +228,7 @@ class Capture:
         run = AnalysedRun(self._captures, {name: made}, self._settings)
         for part in run.parts():
             if name in part and part[name].num_rows:
-                yield from run.builder.pieces(name, [part[name]], condition, shown)
+                yield from run.builder.pieces(name, [part[name]], condition, shown, named=True)
 
     def stream(
         self, name: str, columns: Sequence[str] | None = None, where: str | None = None, *, reveal: bool = False

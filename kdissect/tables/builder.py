@@ -26,11 +26,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from kdissect.arrays.arrow import Coder
+from kdissect.arrays.codes import Codes
 from kdissect.arrays.dictionaries import unified
 from kdissect.kafka.exchanges.completed import Completed, Connections, Problems, Quality
 from kdissect.tables import quality as qualities
 from kdissect.tables.brokers import Brokers
 from kdissect.tables.clients import Clients
+from kdissect.tables.coded_rows import CODED, Later, resolved
+from kdissect.tables.coded_rows import Topics as CodedTopics
 from kdissect.tables.connections import connections_tables
 from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of
 from kdissect.tables.declaration.model import EXCHANGE_KEYS, TEXT, By, Gathering
@@ -87,6 +91,8 @@ class TableBuilder:
         """The exchanges of the block fed last that are wanted."""
         self.keyed = False
         """Whether rows have the helper columns by which the analysis joins tables."""
+        self.coded: frozenset[str] = frozenset()
+        """Tables whose rows come as `Codes`, for the analysis alone reads them."""
 
     @property
     def wanted(self) -> dict[tuple[int, int], frozenset[str]]:
@@ -118,8 +124,11 @@ class TableBuilder:
             self.leaders.feed(block)
         block.batches, block.sent = self._recorder.begin(block)
         out = {}
+        topics = CodedTopics()
         for name in self.columns:
-            if name in BLOCK_MAKERS:
+            if name in self.coded:
+                out[name] = CODED[name](block, topics)
+            elif name in BLOCK_MAKERS:
                 columns, rows = BLOCK_MAKERS[name](block)
                 out[name] = assemble(name, columns, self.working_columns(name), rows)
                 if block.odd.rows:
@@ -161,6 +170,7 @@ class TableBuilder:
         """A builder for other connections of the same work."""
         made = TableBuilder(connections, self.columns, self._recorder.reading)
         made.keyed = self.keyed
+        made.coded = self.coded
         made.sights = self.sights
         return made
 
@@ -262,19 +272,22 @@ class TableBuilder:
         parts: Iterable[pa.RecordBatch | pa.Table],
         where: Filter | None = None,
         columns: Sequence[str] | None = None,
+        named: bool = False,
     ) -> Iterator[pa.RecordBatch]:
         """What `finished` gives, in batches of some rows that are made plain one after the other: plain rows take
-        several times the memory of those that they are made of."""
+        several times the memory of those that they are made of. `named`: the parts are resolved already."""
         schema = self._schema(name, columns)
-        table = self._ordered(name, parts, where)
+        table = self._ordered(name, parts, where, named)
         if table is None:
             return
         for first in range(0, table.num_rows, PIECE):
             yield _one_batch(shown(table.slice(first, PIECE), schema))
 
-    def _ordered(self, name: str, parts: Iterable[pa.RecordBatch | pa.Table], where: Filter | None) -> pa.Table | None:
+    def _ordered(
+        self, name: str, parts: Iterable[pa.RecordBatch | pa.Table], where: Filter | None, named: bool = False
+    ) -> pa.Table | None:
         """Parts as one table, resolved, filtered and in order; None for no parts."""
-        made = [self.resolve(name, part) for part in parts]
+        made = list(parts) if named else [self.resolve(name, part) for part in parts]
         if not made:
             return None
         table = unified(pa.concat_tables(made, promote_options="none"))
@@ -305,6 +318,13 @@ class TableBuilder:
         if not where.columns.isdisjoint(TABLES[name].late):
             return batch
         return _one_batch(filtered(name, pa.Table.from_batches([batch]), where))
+
+    def resolve_codes(self, rows: Codes | Later, lasting: Coder) -> Codes:
+        """Rows as codes with brokers and topics by what is known now, their texts with the codes of `lasting`."""
+        replicas = self.topics.known_replicas()
+        if isinstance(rows, Later):
+            rows = rows.made() if any(replicas) else Codes({}, 0)
+        return resolved(rows, self.brokers.names(), self.topics.names(), replicas, lasting)
 
     def resolve(self, name: str, part: pa.RecordBatch | pa.Table) -> pa.Table:
         """Rows with brokers and topics by what is known now. Idempotent; helpers and dictionaries stay."""

@@ -10,8 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kdissect.arrays.codes import Codes
 from kdissect.tables.declaration import TABLES
-from kdissect.tables.declaration.model import BY_REQUEST
+from kdissect.tables.declaration.model import BY_REQUEST, EXCHANGE_KEYS, TIME_KEY
+
+POWERS = 10 ** np.arange(19, dtype=np.int64)
 
 
 def sort_columns(name: str) -> tuple[str, ...]:
@@ -21,6 +24,8 @@ def sort_columns(name: str) -> tuple[str, ...]:
 
 def order(name: str, table: pa.Table) -> pa.Table:
     """The table in the contract's order. Stable."""
+    if isinstance(table, Codes):
+        return ordered_codes(table)
     keys = [key for key in sort_columns(name) if key in table.column_names]
     if not keys or table.num_rows < 2:
         return table
@@ -36,6 +41,31 @@ def order(name: str, table: pa.Table) -> pa.Table:
             return table.take(pa.array(_by_time(values, table[rest[0]])))
     indices = pc.sort_indices(_plain(table.select(keys)), sort_keys=[(key, "ascending") for key in keys])
     return table.take(indices)
+
+
+def ordered_codes(rows: Codes) -> Codes:
+    """Rows of exchanges in the order that they have as a table."""
+    if rows.num_rows < 2:
+        return rows
+    times = rows.ints(TIME_KEY, np.iinfo(np.int64).max)
+    found = None if (times[1:] >= times[:-1]).all() else np.argsort(times, kind="stable")
+    ordered = times if found is None else times[found]
+    high, n = (rows.ints(name, 0) for name in EXCHANGE_KEYS)
+    tied = np.flatnonzero(ordered[1:] == ordered[:-1])
+    if len(tied):
+        one, other = (tied, tied + 1) if found is None else (found[tied], found[tied + 1])
+        crowded = ordered[tied[(high[one] != high[other]) | (n[one] != n[other])]]
+        if len(crowded):
+            found = np.arange(len(times)) if found is None else found
+            places = np.flatnonzero(np.isin(ordered, crowded))
+            among = found[places]
+            # As text: an orphan's `r` stands behind digits, a number before those that it is the beginning of.
+            number = np.where(n[among] < 0, -1 - n[among], n[among])
+            digits = np.searchsorted(POWERS, number, side="right")
+            text = number * POWERS[len(POWERS) - 1 - digits]
+            keys = (digits, text, n[among] < 0, high[among].view(np.uint64), ordered[places])
+            found[places] = among[np.lexsort(keys)]
+    return rows if found is None else rows.take(found)
 
 
 def _ascend(names: list[str], table: pa.Table, tied: np.ndarray) -> bool:

@@ -8,6 +8,7 @@ the version uses ids, else by name; a response always uses what its request used
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -47,16 +48,16 @@ def side(
 
 def keys(*sides: Side) -> list[Int64s]:
     """An integer for each partition of each side: equal when exchange, topic, partition and turn among equals are."""
-    row = np.concatenate([item.row for item in sides])
-    partition = np.concatenate([item.partition for item in sides])
     texts = pa.concat_arrays([pc.coalesce(item.topic_id, item.topic) for item in sides])
     topic = numbers(texts.dictionary_encode().indices)
-    packed = pack(pack(row, topic), partition)
-    out = []
-    at = 0
-    for item in sides:
-        out.append(packed[at : at + len(item.row)])
-        at += len(item.row)
+    ends = np.cumsum([len(item.row) for item in sides])[:-1]
+    return coded_keys([item.row for item in sides], np.split(topic, ends), [item.partition for item in sides])
+
+
+def coded_keys(rows: Sequence[Int64s], topics: Sequence[Int64s], partitions: Sequence[Int64s]) -> list[Int64s]:
+    """`keys` of sides given as columns, topics as codes."""
+    packed = pack(pack(np.concatenate(rows), np.concatenate(topics)), np.concatenate(partitions))
+    out = np.split(packed, np.cumsum([len(row) for row in rows])[:-1])
     turns = [turn(part) for part in out]
     if any(part is not None for part in turns):
         both = pack(
@@ -122,10 +123,18 @@ def fetch_partitions(block: Block) -> Rows:
         side(gone, gone_topics, request_rows, gone_numbers),
         side(given, given_topics, response_rows, given.ints("partition_index")),
     )
-    asked_key, gone_key, given_key = keys(*sides)
+    keyed = keys(*sides)
+    row, asked_at, gone_at, given_at = matched([item.row for item in sides], keyed)
+    return Joined(block, row, asked_at, gone_at, given_at, sides, asked, given).columns(), len(row)
 
+
+def matched(rows: Sequence[Int64s], keys: Sequence[Int64s]) -> tuple[Int64s, Int64s, Int64s, Int64s]:
+    """Partitions that are asked for, forgotten and given, by their rows of the block and their keys, put together:
+    the row of each, and its places in the three lists (-1: not there), in the order of the table."""
+    asked_row, gone_row, given_row = rows
+    asked_key, gone_key, given_key = keys
     given_in_asked, given_in_gone = locate(given_key, asked_key), locate(given_key, gone_key)
-    asked_left = np.ones(len(asked), np.bool_)
+    asked_left = np.ones(len(asked_key), np.bool_)
     asked_left[given_in_asked[given_in_asked >= 0]] = False
     only_asked = np.flatnonzero(asked_left)
     asked_in_gone = locate(asked_key[only_asked], gone_key)
@@ -135,14 +144,13 @@ def fetch_partitions(block: Block) -> Rows:
     only_gone = np.flatnonzero(gone_left)
 
     none = np.full
-    in_given = np.concatenate([np.arange(len(given)), none(len(only_asked), -1), none(len(only_gone), -1)])
+    in_given = np.concatenate([np.arange(len(given_key)), none(len(only_asked), -1), none(len(only_gone), -1)])
     in_asked = np.concatenate([given_in_asked, only_asked, none(len(only_gone), -1)])
     in_gone = np.concatenate([given_in_gone, asked_in_gone, only_gone])
-    row = np.concatenate([sides[2].row, sides[0].row[only_asked], sides[1].row[only_gone]])
-    group = np.repeat([0, 1, 2], [len(given), len(only_asked), len(only_gone)])
+    row = np.concatenate([given_row, asked_row[only_asked], gone_row[only_gone]])
+    group = np.repeat([0, 1, 2], [len(given_key), len(only_asked), len(only_gone)])
     order = np.argsort(row * 3 + group, kind="stable")
-    joined = Joined(block, row[order], in_asked[order], in_gone[order], in_given[order], sides, asked, given)
-    return joined.columns(), len(order)
+    return row[order], in_asked[order], in_gone[order], in_given[order]
 
 
 @dataclass(slots=True)

@@ -6,6 +6,8 @@ Rows of `produce_partitions` of an exchange come in the request's order, then pa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 
@@ -92,6 +94,21 @@ def _error(block: Block, rows: Int64s) -> pa.Array:
     return optional(codes[rows], known[rows], CODE)
 
 
+def matched(rows: Sequence[Int64s], keys: Sequence[Int64s]) -> tuple[Int64s, Int64s, Int64s]:
+    """Partitions that are written to and answered, by their rows of the block and their keys, put together: the row of
+    each, and its places in both lists (-1: not there), in the order of the table."""
+    asked, given = keys
+    in_given = locate(asked, given)
+    left = np.ones(len(given), np.bool_)
+    left[in_given[in_given >= 0]] = False
+    only = np.flatnonzero(left)
+    row = np.concatenate([rows[0], rows[1][only]])
+    group = np.repeat([0, 1], [len(asked), len(only)])
+    order = np.argsort(row * 2 + group, kind="stable")
+    asked_at = np.concatenate([np.arange(len(asked)), np.full(len(only), -1)])
+    return row[order], asked_at[order], np.concatenate([in_given, only])[order]
+
+
 @makes("produce_partitions")
 def produce_partitions(block: Block) -> Rows:
     """The columns of `produce_partitions`, exchanges in the block's order. Topics and `replicas` are not resolved."""
@@ -102,17 +119,7 @@ def produce_partitions(block: Block) -> Rows:
         side(asked, asked_topics, block.bodies(PRODUCE, 0), asked.ints("index"), "name"),
         side(given, given_topics, block.bodies(PRODUCE, 1), given.ints("index"), "name"),
     )
-    asked_key, given_key = keys(*sides)
-    in_given = locate(asked_key, given_key)
-    left = np.ones(len(given), np.bool_)
-    left[in_given[in_given >= 0]] = False
-    only = np.flatnonzero(left)
-    row = np.concatenate([sides[0].row, sides[1].row[only]])
-    group = np.repeat([0, 1], [len(asked), len(only)])
-    order = np.argsort(row * 2 + group, kind="stable")
-    row = row[order]
-    asked_at = np.concatenate([np.arange(len(asked)), np.full(len(only), -1)])[order]
-    given_at = np.concatenate([in_given, only])[order]
+    row, asked_at, given_at = matched([item.row for item in sides], keys(*sides))
     source = np.where(asked_at >= 0, asked_at, given_at + len(asked))
 
     def named(which: str) -> pa.Array:

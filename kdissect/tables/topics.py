@@ -120,7 +120,7 @@ class Topics:
     @property
     def kept(self) -> bool:
         """Everything that was filled in is what would be filled in now."""
-        return self.given is None or self.given.holds(self.names(), *self._known_replicas())
+        return self.given is None or self.given.holds(self.names(), *self.known_replicas())
 
     def feed(self, block: Block) -> None:
         """Collect the topics of a block's messages."""
@@ -201,14 +201,14 @@ class Topics:
     ) -> pa.Array | pa.ChunkedArray:
         """A `replicas` column: the most replicas that was told of a partition of each topic, by its id where rows have
         one and it is known, else by its name; null where nothing told."""
-        by_id, by_name = self._known_replicas()
+        by_id, by_name = self.known_replicas()
         given = self.given
         return pc.coalesce(
             _looked_up(topic_id, by_id, None if given is None else given.replicas_by_id),
             _looked_up(topic, by_name, None if given is None else given.replicas_by_name),
         )
 
-    def _known_replicas(self) -> tuple[dict[str, int], dict[str, int]]:
+    def known_replicas(self) -> tuple[dict[str, int], dict[str, int]]:
         """By topic id and by name, the most replicas that was told of a partition of it."""
         ids: dict[str, int] = {}
         names: dict[str, int] = {}

@@ -11,7 +11,8 @@ import pyarrow as pa
 from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.analysis.holds import fetch_holds as fh
 from kdissect.analysis.holds.fetch_holds import turns
-from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, encoded, ints, reals, times, words
+from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, encoded, ints, one, reals, times, words
+from kdissect.arrays.codes import Codes
 from kdissect.tables.declaration.model import MS, By
 from kdissect.tables.makers import fills
 
@@ -31,6 +32,11 @@ def coded(column: pa.Array) -> npt.NDArray[np.int8]:
     return found
 
 
+def told_holds(rows: pa.Table) -> npt.NDArray[np.int8]:
+    """`hold` of rows of fetches or produces as places in HOLDS, -1 where null."""
+    return rows.ints("hold", -1).astype(np.int8) if isinstance(rows, Codes) else coded(one(rows, "hold"))
+
+
 def hold_codes(
     exchanges: pa.Table, messages: Mapping[tuple[str, str], pa.Table], throttled: pa.Table
 ) -> npt.NDArray[np.int8]:
@@ -44,16 +50,18 @@ def hold_codes(
     hold = np.full(exchanges.num_rows, -1, np.int8)
     if not len(hold):
         return hold
-    keys = keys_of(exchanges)
-    key, error = ints(exchanges, "api_key"), ints(exchanges, "error_code", 0)
-    broker_ms = reals(exchanges, "broker_ms")
+    share = messages.get(("ShareFetch", "request"))
+    key, broker_ms = ints(exchanges, "api_key"), reals(exchanges, "broker_ms")
     answered = ~np.isnan(broker_ms)
+    waits = ((key == JOIN_GROUP) | (key == SYNC_GROUP)) & answered
+    shared = share is not None and share.num_rows > 0
+    if not shared and not waits.any():
+        return hold
+    keys, error = keys_of(exchanges), ints(exchanges, "error_code", 0)
     held_back = muted(exchanges, keys[0], throttled)
     usual = np.where(error != 0, fh.ERROR, np.where(held_back, fh.THROTTLED, -1)).astype(np.int8)
-    waits = ((key == JOIN_GROUP) | (key == SYNC_GROUP)) & answered
     hold[waits] = np.where(usual[waits] >= 0, usual[waits], fh.REBALANCE)
-    share = messages.get(("ShareFetch", "request"))
-    if share is not None and share.num_rows:
+    if share is not None and shared:
         at = locate(keys, keys_of(share))
         rows = np.flatnonzero((at >= 0) & answered)
         wait, least = ints(share, "max_wait_ms")[at[rows]], ints(share, "min_bytes")[at[rows]]
@@ -69,13 +77,13 @@ def hold_codes(
 
 def muted(exchanges: pa.Table, connections: Int64s, throttled: pa.Table) -> Flags:
     """Requests that a broker could begin with only inside the throttle window of the response before them."""
-    used, begun = times(exchanges, "request_last_at"), turns(exchanges)
     start = times(throttled, "response_first_at")
     length = (np.nan_to_num(reals(throttled, "throttle_ms")) * MILLI).astype(np.int64)
     kept = np.flatnonzero((start != NULL_TIME) & (length > 0))
     found = np.zeros(exchanges.num_rows, np.bool_)
     if not len(kept):
         return found
+    used, begun = times(exchanges, "request_last_at"), turns(exchanges)
     start, length = start[kept], length[kept]
     owner = keys_of(throttled)[0][kept]
     distinct, owner = np.unique(owner, return_inverse=True)

@@ -52,6 +52,7 @@ from kdissect.arrays.arrow import (
     with_columns,
     words,
 )
+from kdissect.arrays.codes import Codes
 from kdissect.tables.declaration.model import By
 from kdissect.tables.makers import fills
 
@@ -172,6 +173,8 @@ class HoldTracker:
         told = np.flatnonzero((rows[:, 7] >= 0) | (rows[:, 8] >= 0))
         prompt[np.searchsorted(firsts, told, side="right") - 1] = True
         hold, excess = _classify(fetches, sure, begun < until, prompt)
+        if isinstance(fetches, Codes):
+            return fetches.with_columns({"hold": hold.astype(np.int64)})
         return with_columns(fetches, _hold_columns(hold, excess))
 
     def _partition_rows(self, named: pa.Table) -> Int64s:
@@ -374,6 +377,8 @@ def _split(part: _Part, due: Flags, watermark: int) -> tuple[_Part, _Part]:
 
 def _parted(table: pa.Table, due: Flags) -> tuple[pa.Table, pa.Table]:
     """The rows that are due and the others, each in their order; what stands together is a slice, which is free."""
+    if isinstance(table, Codes):
+        return (table, table.slice(0, 0)) if due.all() else (table.filter(due), table.filter(~due))
     first = len(due) if due.all() else int(np.argmin(due))
     later = first + np.flatnonzero(due[first:])
     here = table.slice(0, first)

@@ -46,6 +46,7 @@ from kdissect.arrays.arrow import (
     with_columns,
     words,
 )
+from kdissect.arrays.codes import Codes
 from kdissect.tables.declaration.model import CODE, CODES, MS, By
 from kdissect.tables.makers import fills
 
@@ -131,7 +132,8 @@ class ReplicationTracker:
         self._follow(fetches, fetched)
         if produces.num_rows:
             held = muted(produces, keys_of(produces)[0], throttled)
-            produces = produces.append_column("_muted", pa.array(held))
+            flags = held.astype(np.int64)
+            produces = with_columns(produces, {"_muted": flags if isinstance(produces, Codes) else pa.array(flags)})
         if self._waiting is not None:
             produces, partitions = joined(self._waiting[0], produces), joined(self._waiting[1], partitions)
         self._waiting = None
@@ -155,17 +157,20 @@ class ReplicationTracker:
                 watermark = max(watermark, int(np.median(used)))
             due = (used < watermark) & (answered < watermark)
             if not due.all():
-                rest = produces.filter(pa.array(~due))
-                produces = produces.filter(pa.array(due))
+                rest = produces.filter(~due)
+                produces = produces.filter(due)
                 mine = locate(keys_of(partitions), keys_of(rest)) >= 0
-                self._waiting = rest, partitions.filter(pa.array(mine))
-                partitions = partitions.filter(pa.array(~mine))
-        found = _columns(produces, self._waits(produces, partitions))
+                self._waiting = rest, partitions.filter(mine)
+                partitions = partitions.filter(~mine)
+        found = self._waits(produces, partitions)
         waits = [] if self._waiting is None else [times(self._waiting[0], "request_last_at")]
         known = np.concatenate([np.array([watermark], np.int64), *waits])
         self._forget(int(known[known != NULL_TIME].min(initial=2**63 - 1)))
+        if isinstance(produces, Codes):
+            hold, ms, _ = _holds(produces, found)
+            return produces.with_columns({"hold": hold.astype(np.int64), "replication_ms": ms})
         kept = produces.drop_columns(["_muted"]) if "_muted" in produces.column_names else produces
-        return with_columns(kept, found)
+        return with_columns(kept, _columns(produces, found))
 
     def _place(self, table: pa.Table, broker: Int64s) -> Int64s:
         """Broker, topic and partition as one number; -1 where it has none."""
@@ -179,10 +184,10 @@ class ReplicationTracker:
         mine = np.flatnonzero((ints(fetches, "replica_id") >= 0) & (times(fetches, "request_last_at") != NULL_TIME))
         if not len(mine) or not fetched.num_rows:
             return
-        fetches = fetches.take(pa.array(mine))
+        fetches = fetches.take(mine)
         at = locate(keys_of(fetched), keys_of(fetches))
         rows = np.flatnonzero(at >= 0)
-        at, fetched = at[rows], fetched.take(pa.array(rows))
+        at, fetched = at[rows], fetched.take(rows)
         place = self._place(fetched, self.brokers.column(fetches, "broker")[at])
         follower, arrived = ints(fetches, "replica_id")[at], times(fetches, "request_last_at")[at]
         answered, offset = times(fetches, "response_first_at")[at], ints(fetched, "fetch_offset")
@@ -210,13 +215,13 @@ class ReplicationTracker:
         out = _Waits(np.full(n, np.nan), np.zeros((0, 2), np.int64))
         broker_ms, answered = reals(produces, "broker_ms"), times(produces, "response_first_at")
         every = (ints(produces, "acks", 0) == ALL) & ~np.isnan(broker_ms)
-        if not every.any() or not partitions.num_rows:
+        if not every.any() or not (ints(partitions, "replicas", 0) > 0).any():
             return out
         owner = locate(keys_of(partitions), keys_of(produces))
         good = (ints(partitions, "error_code", -1) == 0) | (ints(partitions, "replicas", 0) == 1)
         picked = np.flatnonzero((owner >= 0) & good)
         picked = picked[every[owner[picked]]]
-        owner, partitions = owner[picked], partitions.take(pa.array(picked))
+        owner, partitions = owner[picked], partitions.take(picked)
         replicas, base = ints(partitions, "replicas", 0), ints(partitions, "base_offset")
         place = self._place(partitions, self.brokers.column(produces, "broker")[owner])
         many = np.flatnonzero((replicas > 1) & (place >= 0) & (base >= 0))
@@ -357,8 +362,8 @@ def _bisect(values: Int64s, begin: Int64s, end: Int64s, wanted: Int64s) -> Int64
     return low
 
 
-def _columns(produces: pa.Table, waits: _Waits) -> dict[str, pa.Array]:
-    """What is filled in of `produces`."""
+def _holds(produces: pa.Table, waits: _Waits) -> tuple[npt.NDArray[np.int8], Reals, Reals]:
+    """Of each Produce its place in HOLDS (-1: null), `replication_ms` and `excess_ms` (NaN: null)."""
     broker_ms, acks = reals(produces, "broker_ms"), ints(produces, "acks", 0)
     held, error = ints(produces, "_muted", 0) > 0, ints(produces, "error_code", 0)
     every = (acks == ALL) & ~np.isnan(broker_ms)
@@ -368,7 +373,12 @@ def _columns(produces: pa.Table, waits: _Waits) -> dict[str, pa.Array]:
         [~every, held, long, error != 0, ms == 0], [-1, THROTTLED, REPLICATION, ERROR, IMMEDIATE], UNKNOWN
     ).astype(np.int8)
     excess = np.where(every, broker_ms - ms, np.where(acks == 1, broker_ms, np.nan))
-    excess = np.where(held, np.nan, excess)
+    return hold, ms, np.where(held, np.nan, excess)
+
+
+def _columns(produces: pa.Table, waits: _Waits) -> dict[str, pa.Array]:
+    """What is filled in of `produces`."""
+    hold, ms, excess = _holds(produces, waits)
     sizes = np.bincount(waits.who[:, 0], minlength=len(ms))
     places = pa.array(begins(sizes), pa.int32(), mask=np.append(sizes == 0, False))
     return {

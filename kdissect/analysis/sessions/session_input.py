@@ -26,9 +26,13 @@ from kdissect.arrays.arrow import (
     times,
     whole,
 )
+from kdissect.arrays.codes import Codes
 
 if TYPE_CHECKING:
     from kdissect.analysis.sessions.tracker import Topics
+
+NO_NUMBER = -(2**40)
+"""Null, of numbers that are 32 bits wide."""
 
 
 @dataclass(slots=True)
@@ -144,10 +148,10 @@ class Waiting:
         at = np.flatnonzero(wanted)
         sizes = np.diff(self.firsts)
         members = np.flatnonzero(np.repeat(wanted, sizes))
-        partitions = self.partitions.take(pa.array(_order(self)[members]))
+        partitions = self.partitions.take(_order(self)[members])
         return replace(
             self,
-            fetches=self.fetches.take(pa.array(at)),
+            fetches=self.fetches.take(at),
             partitions=partitions,
             rows=self.rows[at],
             ordinals=self.ordinals[at],
@@ -195,7 +199,7 @@ def read(
             kept = np.flatnonzero(owner >= 0)
             order = kept[np.argsort(owner[kept], kind="stable")]
             owner = owner[order]
-        firsts = np.searchsorted(owner, np.arange(n + 1)).astype(np.int64)
+        firsts = begins(np.bincount(owner, minlength=n))
     else:
         firsts = np.zeros(n + 1, np.int64)
     waiting = np.zeros((0, c.Q_WIDTH), np.int64) if before is None else before.partition_rows
@@ -234,29 +238,14 @@ def read(
     return new if before is None else before.joined(new, both)
 
 
-def fetch_rows(fetches: pa.Table, connections: Int64s, brokers: Coder, clients: Coder) -> Int64s:
-    """[n, R_WIDTH]. Kinds and outcomes as in `session_rules`; kind -1 where the request was not read."""
-    rows = np.empty((fetches.num_rows, c.R_WIDTH), np.int64)
-    rows[:, c.R_BROKER] = brokers.column(fetches, "broker")
-    rows[:, c.R_CONN] = connections
-    rows[:, c.R_CLIENT] = clients.column(fetches, "client_id")
-    rows[:, c.R_VERSION] = version = ints(fetches, "api_version")
-    no_number = -(2**40)
-    rows[:, c.R_ID] = session = ints(fetches, "request_session_id", no_number)
-    rows[:, c.R_EPOCH] = epoch = ints(fetches, "session_epoch", no_number)
-    rows[:, c.R_RESPONSE_ID] = answered = ints(fetches, "response_session_id", 0)
-    rows[:, c.R_BYTES] = ints(fetches, "request_bytes")
-    rows[:, c.R_USED] = used = times(fetches, "request_last_at")
-    rows[:, c.R_CREATED] = times(fetches, "response_first_at")
-    rows[:, c.R_RETURNED] = returned = ints(fetches, "partitions_returned", 0)
-    error = ints(fetches, "error_code", no_number)
-    throttled = np.nan_to_num(reals(fetches, "throttle_ms")) > 0
+def kinds(version: Int64s, session: Int64s, epoch: Int64s, used: Int64s) -> Int64s:
+    """What requests do with a session, as in `session_rules`; -1 where the request was not read. `session` and `epoch`
+    are NO_NUMBER where null."""
     old = (version >= 0) & (version < r.FIRST_SESSION_VERSION)
-    unread = (session == no_number) | (epoch == no_number)
-    rows[:, c.R_KIND] = kind = np.select(
+    found: Int64s = np.select(
         [
             old & (used != NULL_TIME),
-            unread,
+            (session == NO_NUMBER) | (epoch == NO_NUMBER),
             (session == 0) & (epoch == -1),
             (session == 0) & (epoch == 0),
             epoch == 0,
@@ -265,10 +254,46 @@ def fetch_rows(fetches: pa.Table, connections: Int64s, brokers: Coder, clients: 
         [r.SESSIONLESS, -1, r.SESSIONLESS, r.CREATE, r.REPLACE, r.CLOSE],
         r.INCREMENTAL,
     )
+    return found
+
+
+def aside(fetches: Codes, named: Codes) -> tuple[Codes, Int64s | None] | None:
+    """Fetches without a session, with what a tracker would fill in of them, and where the partitions of each begin
+    (None where they do not stand in order); None where any belongs to a session."""
+    session, epoch = (ints(fetches, name, NO_NUMBER) for name in ("request_session_id", "session_epoch"))
+    kind = kinds(ints(fetches, "api_version"), session, epoch, times(fetches, "request_last_at"))
+    if (kind > r.SESSIONLESS).any():
+        return None
+    filled = fetches.with_columns({"implied_partitions": np.where(kind == r.SESSIONLESS, 0, -1)})
+    if not named.num_rows:
+        return filled, np.zeros(fetches.num_rows + 1, np.int64)
+    owner = locate(keys_of(named), keys_of(fetches))
+    if (owner < 0).any() or (owner[1:] < owner[:-1]).any():
+        return filled, None
+    return filled, begins(np.bincount(owner, minlength=fetches.num_rows))
+
+
+def fetch_rows(fetches: pa.Table, connections: Int64s, brokers: Coder, clients: Coder) -> Int64s:
+    """[n, R_WIDTH]. Kinds and outcomes as in `session_rules`; kind -1 where the request was not read."""
+    rows = np.empty((fetches.num_rows, c.R_WIDTH), np.int64)
+    rows[:, c.R_BROKER] = brokers.column(fetches, "broker")
+    rows[:, c.R_CONN] = connections
+    rows[:, c.R_CLIENT] = clients.column(fetches, "client_id")
+    rows[:, c.R_VERSION] = version = ints(fetches, "api_version")
+    rows[:, c.R_ID] = session = ints(fetches, "request_session_id", NO_NUMBER)
+    rows[:, c.R_EPOCH] = epoch = ints(fetches, "session_epoch", NO_NUMBER)
+    rows[:, c.R_RESPONSE_ID] = answered = ints(fetches, "response_session_id", 0)
+    rows[:, c.R_BYTES] = ints(fetches, "request_bytes")
+    rows[:, c.R_USED] = used = times(fetches, "request_last_at")
+    rows[:, c.R_CREATED] = times(fetches, "response_first_at")
+    rows[:, c.R_RETURNED] = returned = ints(fetches, "partitions_returned", 0)
+    error = ints(fetches, "error_code", NO_NUMBER)
+    throttled = np.nan_to_num(reals(fetches, "throttle_ms")) > 0
+    rows[:, c.R_KIND] = kind = kinds(version, session, epoch, used)
     full = (kind == r.CREATE) | (kind == r.REPLACE)
     rows[:, c.R_OUTCOME] = np.select(
         [
-            (error == no_number) | (kind <= r.SESSIONLESS),
+            (error == NO_NUMBER) | (kind <= r.SESSIONLESS),
             error == r.SESSION_ID_NOT_FOUND,
             error == r.INVALID_SESSION_EPOCH,
             error == r.SESSION_TOPIC_ID_ERROR,

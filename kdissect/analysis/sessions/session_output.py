@@ -43,12 +43,17 @@ def fetch_columns(rows: Int64s, out: Int64s, keys: pa.Array) -> dict[str, pa.Arr
 
 def partition_columns(done: Waiting) -> dict[str, pa.Array]:
     """Why each partition was returned, and the offset that its session had for it (helper `_session_offset`)."""
-    size = done.partitions.num_rows
+    return reason_columns(*in_order(done))
+
+
+def in_order(done: Waiting) -> tuple[npt.NDArray[np.int8], Int64s]:
+    """Reasons and offsets of partitions in the order in which they came."""
     reasons, offsets = done.reasons, done.offsets
     if done.order is not None:
+        size = done.partitions.num_rows
         reasons, offsets = np.full(size, -1, np.int8), np.full(size, -1, np.int64)
         reasons[done.order], offsets[done.order] = done.reasons, done.offsets
-    return reason_columns(reasons, offsets)
+    return reasons, offsets
 
 
 def reason_columns(reasons: npt.NDArray[np.int8], offsets: Int64s) -> dict[str, pa.Array]:

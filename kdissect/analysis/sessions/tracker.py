@@ -24,9 +24,10 @@ from kdissect.analysis.sessions import session_kernels as kernels
 from kdissect.analysis.sessions import session_layout as c
 from kdissect.analysis.sessions import session_pools as pools
 from kdissect.analysis.sessions import session_rules as r
-from kdissect.analysis.sessions.session_input import Waiting, read
-from kdissect.analysis.sessions.session_output import Ended, fetch_columns, partition_columns, reason_columns
+from kdissect.analysis.sessions.session_input import Waiting, aside, read
+from kdissect.analysis.sessions.session_output import Ended, fetch_columns, in_order, partition_columns, reason_columns
 from kdissect.arrays.arrow import NULL_TIME, Coder, Int64s, Room, distinct, with_columns
+from kdissect.arrays.codes import Codes
 from kdissect.tables.declaration.model import By
 from kdissect.tables.makers import fills
 
@@ -97,6 +98,11 @@ class SessionTracker:
         """
         if partitions is None:
             self._partitions_known = False
+        if isinstance(fetches, Codes) and isinstance(partitions, Codes) and self._waiting is None:
+            found = aside(fetches, partitions)
+            if found is not None:
+                sessions, stays = self._ended.tables()
+                return Tracked(found[0], partitions, sessions, stays, watermark, found[1])
         return self._work(self._read(fetches, partitions), watermark)
 
     def _read(self, fetches: pa.Table | pa.RecordBatch, partitions: pa.Table | pa.RecordBatch | None) -> Waiting:
@@ -145,14 +151,26 @@ class SessionTracker:
             self._run(part, waiting)
         done, self._waiting = waiting.split()
         sessions, stays = self._ended.tables()
-        keys = self._ended.keys(done.rows, done.out)
         return Tracked(
-            with_columns(done.fetches, fetch_columns(done.rows, done.out, keys)),
-            with_columns(done.partitions, partition_columns(done)),
+            *self._filled_in(done),
             sessions,
             stays,
             watermark if self._waiting is None else min(watermark, self._waiting.earliest()),
             done.firsts if done.order is None else None,
+        )
+
+    def _filled_in(self, done: Waiting) -> tuple[pa.Table, pa.Table]:
+        """Fetches and partitions with what was found; as codes, what holds are told by."""
+        if isinstance(done.fetches, Codes):
+            offsets = done.offsets if done.order is None else in_order(done)[1]
+            return (
+                done.fetches.with_columns({"implied_partitions": done.out[:, c.O_IMPLIED]}),
+                done.partitions.with_columns({"_session_offset": offsets}),
+            )
+        keys = self._ended.keys(done.rows, done.out)
+        return (
+            with_columns(done.fetches, fetch_columns(done.rows, done.out, keys)),
+            with_columns(done.partitions, partition_columns(done)),
         )
 
     def _run(self, events: Int64s, w: Waiting) -> None:

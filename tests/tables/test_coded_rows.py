@@ -1,0 +1,117 @@
+"""Rows made for the analysis alone say what the tables' rows say, and lead to the same holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import kdissect
+from kdissect.analysis.exchange_keys import keys_of
+from kdissect.analysis.stage import Stage
+from kdissect.arrays.arrow import Coder, ints, reals
+from kdissect.arrays.codes import Codes, Texts
+from kdissect.capture.captureset import CaptureSet
+from kdissect.capture.window import Window
+from kdissect.engine import analysed_run
+from kdissect.engine.analysed_run import AnalysedRun
+from kdissect.tables.coded_rows import CODED
+from kdissect.tables.declaration import readers
+from kdissect.tables.order import order
+from tests.conftest import ROOT
+
+CAPTURES = [
+    "era_0_8_2.pcap", "era_2_4_1.pcap", "k4_fetch_sessions_raw.pcap", "k4_follower_sessions.pcap",
+    "k4_java_classic.pcap", "stories/quotas.pcap.zst", "stories/leader_move.pcap.zst",
+]  # fmt: skip
+READ = {
+    name: sorted({column for one in PARTS for column in one.tables.get(name, ())} - {"exchange_id"})
+    for PARTS in [(readers.SESSIONS, readers.FETCH_HOLDS, readers.PRODUCE_HOLDS)]
+    for name in CODED
+}
+NOT_FOR_HOLDS = {"client_id", "request_bytes"}
+"""Who used a session, and how much was written for it, matters to nobody who asks why answers were held back."""
+
+
+@pytest.mark.parametrize("name", CAPTURES)
+def test_they_are_the_rows_of_the_tables(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every column that the analysis reads, row by row in the same order."""
+    taken: list[dict[str, Any]] = []
+
+    def noted(self: AnalysedRun, made: dict[str, Any], *_: Any) -> dict[str, Any]:
+        taken.append({name: order(name, table) for name, table in made.items()})
+        return {}
+
+    monkeypatch.setattr(AnalysedRun, "worked", noted)
+    for hidden in (True, False):
+        monkeypatch.setattr(Stage, "hidden", hidden)
+        list(kdissect.open(str(ROOT / "captures" / name)).batches("exchanges"))
+    codes, tables = taken
+    for table in CODED:
+        rows, plain = codes[table], tables[table]
+        if table == "produce_partitions" and not rows.num_rows:
+            assert not (ints(plain, "replicas", 0) > 0).any()
+            continue
+        assert isinstance(rows, Codes)
+        assert rows.num_rows == plain.num_rows
+        for mine, theirs in zip(keys_of(rows), keys_of(plain), strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+        for column in READ[table]:
+            if column in NOT_FOR_HOLDS:
+                continue
+            if isinstance(rows.columns.get(column), Texts):
+                lists = [_texts(one, column) for one in (rows, plain)]
+                assert lists[0] == lists[1], (table, column)
+            elif pa.types.is_floating(plain.schema.field(column).type):
+                np.testing.assert_array_equal(reals(rows, column), reals(plain, column), f"{table}.{column}")
+            else:
+                np.testing.assert_array_equal(ints(rows, column), ints(plain, column), f"{table}.{column}")
+
+
+def _texts(rows: Any, column: str) -> list[str | None]:
+    coder = Coder()
+    codes = coder.column(rows, column).tolist()
+    return [coder.texts[code] if code >= 0 else None for code in codes]
+
+
+@pytest.mark.parametrize("name", CAPTURES)
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_they_lead_to_the_same_holds(name: str, jobs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Block by block, against the same analysis of tables."""
+    monkeypatch.setattr(CaptureSet, "window", lambda self: Window(1 << 17))
+    monkeypatch.setattr(analysed_run, "ROWS_A_TIME", 100)
+    columns = ["exchange_id", "api", "hold", "replication_ms", "broker_ms"]
+    found = []
+    for hidden in (True, False):
+        monkeypatch.setattr(Stage, "hidden", hidden)
+        opened = kdissect.open(str(ROOT / "captures" / name), jobs=jobs)
+        found.append(sorted(_rows(opened.batches("exchanges", columns)), key=repr))
+    assert len(found[0]) > 50
+    assert found[0] == found[1]
+    assert {row["hold"] for row in found[0]} - {None}
+
+
+def _rows(batches: Iterator[pa.RecordBatch]) -> list[dict[str, Any]]:
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def test_rows_of_other_tables_are_made_as_tables() -> None:
+    """Whoever is shown fetches gets rows."""
+    assert Stage({"exchanges": None}).hidden
+    assert not Stage({"exchanges": ["exchange_id", "api"]}).hidden
+    assert not Stage({"exchanges": None, "fetches": ["hold"]}).hidden
+    assert not Stage({"exchanges": None, "findings": None}).hidden
+    assert not Stage({"fetches": None}).hidden
+
+
+def test_rows_of_one_instant_are_in_the_order_of_their_ids() -> None:
+    """As text, where `:10` stands before `:9`, and orphans behind all others of a connection."""
+    high = np.array([5, 5, 5, 5, -1, 2, 5], np.int64)
+    n = np.array([9, 10, -1, 1, 3, 4, 9], np.int64)
+    rows = Codes({"_connection": high, "_ordinal": n, "_time": np.full(7, 8), "row": np.arange(7)}, 7)
+    ids = [f"{int(h) & (2**64 - 1):016x}:" + (str(k) if k >= 0 else f"r{-1 - k}") for h, k in zip(high, n, strict=True)]
+    table = pa.table({"exchange_id": ids, "_time": [8] * 7, "row": range(7)})
+    assert order("fetches", rows).ints("row", -1).tolist() == order("fetches", table)["row"].to_pylist()
