@@ -45,23 +45,16 @@ def topic_traffic(tables: Mapping[str, pa.Table]) -> pa.Table:
     if not found.num_rows:
         return SCHEMA.empty_table()
     found = _with_groups(found, whole(tables["connections"])).sort_by("at")
-    lags = found.filter(pc.is_valid(found["lag"]))
     keys = list(SUBJECT)
+    lags = [("lag", what) for what in ("first", "last", "max")]  # of what is known: nulls are passed over
     made = found.group_by(keys, use_threads=False).aggregate(
-        [*((name, "sum") for name in SUMS), ("at", "min"), ("at", "max")]
+        [*((name, "sum") for name in SUMS), ("at", "min"), ("at", "max"), *lags]
     )
-    lag = lags.group_by(keys, use_threads=False).aggregate([("lag", "first"), ("lag", "last"), ("lag", "max")])
-    place = {tuple(row[key] for key in keys): row for row in lag.to_pylist()}
-    out = [
-        {key: row[key] for key in keys}
-        | {name: row[f"{name}_sum"] for name in SUMS}
-        | {"first_at": row["at_min"], "last_at": row["at_max"]}
-        | {f"{what}_lag": place.get(tuple(row[key] for key in keys), {}).get(f"lag_{what}")
-           for what in ("first", "last", "max")}
-        for row in made.to_pylist()
-    ]  # fmt: skip
-    out.sort(key=lambda row: tuple((row[key] is None, row[key]) for key in keys))
-    return pa.Table.from_pylist(out, SCHEMA)
+    told = {f"{name}_sum": name for name in SUMS} | {"at_min": "first_at", "at_max": "last_at"}
+    told |= {f"lag_{what}": f"{what}_lag" for _, what in lags}
+    made = made.rename_columns([told.get(name, name) for name in made.column_names])
+    order = pc.sort_indices(made, [(key, "ascending") for key in keys])  # nulls last
+    return made.take(order).select(SCHEMA.names).cast(SCHEMA)
 
 
 def topics_of(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import kdissect
@@ -66,3 +67,11 @@ def test_measuring(tmp_path: Path) -> None:
     assert cost.code == 0
     assert cost.peak > 0
     assert memory_bandwidth(1 << 20) > 0
+
+
+def test_a_peak_is_the_command_s_own() -> None:
+    held = np.ones(200 << 20, np.uint8)
+    assert run(["cat", "/dev/null"]).peak < held.nbytes
+    del held
+    assert run(["cat", "/dev/null"]).peak < 200 << 20
+    assert run(["sleep", "60"], limit=0.2).code < 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len, set_cell_size
@@ -40,15 +40,22 @@ def pad(text: str, cells: int, *, right: bool = False) -> str:
     return blanks + text if right else text + blanks
 
 
-def grid(headers: Sequence[Header], rows: Sequence[Sequence[str]], width: int, *, titles: bool = True) -> list[Text]:
+def grid(headers: Sequence[Header], rows: Iterable[Sequence[str]], width: int, *, titles: bool = True) -> list[Text]:
     """Lines of a table at most `width` cells wide: the titles, then a line a row.
 
     Columns are dropped, the highest `drop` first, until the rest fits; then the widest columns are cut. Control
     characters of cells are shown.
     """
+    return list(gridded(headers, rows, width, titles=titles))
+
+
+def gridded(
+    headers: Sequence[Header], rows: Iterable[Sequence[str]], width: int, *, titles: bool = True
+) -> Iterator[Text]:
+    """The lines of `grid` one after the other: a line takes ten times the memory of its cells."""
     from rich.text import Text
 
-    rows = [[visible(cell) for cell in row] for row in rows]
+    rows = [tuple(visible(cell) for cell in row) for row in rows]
     kept = list(range(len(headers)))
     widths = [
         max([cell_len(header.title) if titles else 0, *(cell_len(row[i]) for row in rows)])
@@ -74,10 +81,10 @@ def grid(headers: Sequence[Header], rows: Sequence[Sequence[str]], width: int, *
             shown = pad(cell, widths[i], right=headers[i].right) if headers[i].right or not last else cell
             text.append(shown, headers[i].style if style is None else style)
             text.append("" if last else " " * GAP)
+        text.rstrip()
         return text
 
-    lines = [line([header.title for header in headers], "dim")] if titles else []
-    lines += [line(row, None) for row in rows]
-    for shown in lines:
-        shown.rstrip()
-    return lines
+    if titles:
+        yield line([header.title for header in headers], "dim")
+    for row in rows:
+        yield line(row, None)

@@ -10,10 +10,15 @@ from rich.text import Text
 from kdissect.cli.opening import open_capture
 from kdissect.cli.options import capture_arguments, order_options, output_options, selection_options
 from kdissect.cli.printing import terminal, words
-from kdissect.cli.printing.grid import Header, grid
+from kdissect.cli.printing.grid import Header, gridded
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping
+
+    import pyarrow as pa
+
+ROWS = 4096
+"""Rows that are Python's values at a time."""
 
 
 @click.command(short_help="Who writes and reads which partitions, how fast, how far behind.")
@@ -38,32 +43,31 @@ def traffic(
     capture.not_input(output)
     table = arranged(capture.analysis.topic_traffic(), sort, limit)
     if form in (None, "table") and output is None:
-        terminal.page(lines(table.to_pylist(), terminal.width()))
+        terminal.page(lines(table, terminal.width()))
     else:
         table_rows.write(table.schema, table.to_batches(), form or "table", output, csv_safe=csv_safe)
 
 
-def lines(rows: Sequence[Mapping[str, Any]], width: int) -> list[Text]:
+def lines(table: pa.Table, width: int) -> Iterator[Text]:
     """Rows of `topic_traffic` as aligned text: what is written, then what is read, each with its rate."""
-    if not rows:
-        return [Text("Nobody writes or reads in this capture, as far as it can be read.")]
+    if not table.num_rows:
+        yield Text("Nobody writes or reads in this capture, as far as it can be read.")
+        return
     headers = [
         Header("Client", style="cyan"), Header("group", drop=4), Header("topic"), Header("partition", right=True),
         Header("written", right=True), Header("B/s", right=True, drop=5), Header("read", right=True),
         Header("B/s", right=True, drop=6), Header("behind", right=True, drop=2), Header("at first", right=True, drop=3),
         Header("most", right=True, drop=1),
     ]  # fmt: skip
-    made = []
-    for row in rows:
-        seconds = (row["last_at"] - row["first_at"]).total_seconds() if row["last_at"] is not None else 0.0
-        rates = [words.size(row[name] / seconds) if row[name] and seconds > 0 else ""
-                 for name in ("produced_bytes", "fetched_bytes")]  # fmt: skip
-        records = [
-            "" if row[name] is None else words.count(row[name]) for name in ("produced_records", "fetched_records")
-        ]
-        lags = ["" if row[name] is None else words.count(row[name]) for name in ("last_lag", "first_lag", "max_lag")]
-        made.append(
-            [row["client_id"] or "-", row["group_id"] or "", row["topic"] or row["topic_id"] or "-",
-             str(row["partition"]), records[0], rates[0], records[1], rates[1], *lags]
-        )  # fmt: skip
-    return grid(headers, made, width)
+    rows = (row for batch in table.to_batches(max_chunksize=ROWS) for row in batch.to_pylist())
+    yield from gridded(headers, map(_cells, rows), width)
+
+
+def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    seconds = (row["last_at"] - row["first_at"]).total_seconds() if row["last_at"] is not None else 0.0
+    rates = [words.size(row[name] / seconds) if row[name] and seconds > 0 else ""
+             for name in ("produced_bytes", "fetched_bytes")]  # fmt: skip
+    records = ["" if row[name] is None else words.count(row[name]) for name in ("produced_records", "fetched_records")]
+    lags = ["" if row[name] is None else words.count(row[name]) for name in ("last_lag", "first_lag", "max_lag")]
+    return (row["client_id"] or "-", row["group_id"] or "", row["topic"] or row["topic_id"] or "-",
+            str(row["partition"]), records[0], rates[0], records[1], rates[1], *lags)  # fmt: skip
