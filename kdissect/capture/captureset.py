@@ -154,7 +154,8 @@ class CaptureSet:
         self._restart()
         for place, why in self.left_out:
             self.add_problem(0, 0, 0, place, why)
-        rows = np.empty((min(MAX_PACKETS, window.slot_bytes // 16 + 1), PACKET_COLUMNS), np.int64)
+        most = min(window.packets or MAX_PACKETS, window.slot_bytes // 16 + 1)
+        rows = np.empty((most, PACKET_COLUMNS), np.int64)
         seen = 0
         for i, member in enumerate(self.members):  # which may become more meanwhile
             self.bases.append(window.end)

@@ -50,6 +50,8 @@ class Window:
         """Position in `data` of the room for work, which belongs to no slot."""
         self.limit = self.work + WORK_BYTES
         """Position in `data` of its end."""
+        self.packets: int | None = None
+        """Most packets of a block, None for as many as a slot holds: rows of small ones take more memory than bytes."""
         self.data: NDArray[np.uint8] = np.empty(self.limit, np.uint8)
         self.slots: NDArray[np.int64] = np.zeros((slots + EXTRA_SLOTS, 3), np.int64)
         self._ring = slots

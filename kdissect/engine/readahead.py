@@ -63,6 +63,7 @@ class Reading:
         self._whole = settings.timings
         self._clock = Timings() if ahead else settings.timings
         follow = settings.follow
+        window.packets = settings.block_packets
         self._blocks = capture.blocks(window) if follow is None else capture.blocks(window, True, follow)
         self._thread = _thread() if ahead else None
         self._next: Future[Words | None] | None = None

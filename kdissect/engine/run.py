@@ -65,6 +65,8 @@ class Settings:
     """Seconds from which on findings call a request slow; None: their own default."""
     memory: int | None = None
     """Bytes of memory that a run for whole tables may take; None: as much as they need."""
+    block_packets: int | None = None
+    """Most packets that are worked on together; None: as many as a block of input has."""
     limited: Limited = field(default_factory=Limited)
     """What was left out for want of it, by all runs with these settings."""
     common: Common = field(default_factory=Common)

@@ -192,6 +192,15 @@ def test_small_slots_give_the_same(tmp_path: Path) -> None:
             assert read(capture_of(data), Window(slot_bytes=slot, slots=2, extra_bytes=64)) == expected
 
 
+def test_blocks_of_few_packets() -> None:
+    data = section() + interface() + b"".join(enhanced(n, b"%d" % n * 20) for n in range(100))
+    window = Window()
+    window.packets = 7
+    assert max(len(piece.packets) for piece in capture_of(data).blocks(window)) == 7
+    assert read(capture_of(data), window) == read(capture_of(data))
+    assert len(read(capture_of(data), window)) == 100
+
+
 def test_logical_offsets_run_on_over_files(tmp_path: Path) -> None:
     folder = CAPTURES / "field_rotated_C"
     (capture,) = open_captures(folder)

@@ -90,6 +90,7 @@ def test_a_cell_shows_the_beginning_of_a_large_value() -> None:
 
 
 @pytest.mark.bench
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("made", [records, values, names])
 def test_no_command_explodes(made: Callable[[], tuple[bytes, int]], tmp_path: Path) -> None:
     data, last = made()

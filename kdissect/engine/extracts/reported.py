@@ -21,6 +21,9 @@ from kdissect.summary import WANTED, Summarizer, Summary
 from kdissect.tables.declaration import TABLES
 from kdissect.tables.declaration.readers import BUDGET
 
+BLOCK_PACKETS = 40_000
+"""Of small packets half as many as a block of input has: rows of eleven tables, in two threads, are some 90 MB less."""
+
 
 def gathered(captures: Sequence[CaptureSet], settings: Settings) -> tuple[Gathering, Summary]:
     """What the page is made of, and the summary of the same rows: that of the first screen, findings included, but for
@@ -29,7 +32,8 @@ def gathered(captures: Sequence[CaptureSet], settings: Settings) -> tuple[Gather
     read = {name: list(columns) for name, columns in READ.items()}
     for name, columns in BUDGET.tables.items():
         read[name] = list(dict.fromkeys([*read.get(name, ()), *columns]))
-    settings = replace(settings, reading=replace(settings.reading, most_sent=EVIDENCE))
+    reading = replace(settings.reading, most_sent=EVIDENCE)
+    settings = replace(settings, reading=reading, block_packets=BLOCK_PACKETS)
     run = AnalysedRun(captures, read, settings)
     evidence, spare = Evidence(EVIDENCE, settings.slow), Spare(0.2)
     for part in run.parts(HELD_BACK):
