@@ -68,6 +68,7 @@ class Stage:
         wanted = {TABLES[name].made for name in asked} | {
             TABLES[name].by_name[column].by for name, columns in self.asked.items() for column in columns
         }
+        self._wanted = wanted
         self.finds = By.FINDINGS in wanted
         self.shares = self.finds or By.SHARES in wanted
         self.budgets = By.BUDGET in wanted
@@ -86,6 +87,12 @@ class Stage:
         self._throttled: pa.Table | None = None
         self._uses: list[pa.Table] = []
         """Of share sessions."""
+
+    def findings_end(self) -> None:
+        """Findings read nothing of what comes from here on: what is only for them is not worked on any more, but for
+        sessions, which may go on."""
+        self.finds = False
+        self.commits = By.COMMITS in self._wanted
 
     @property
     def idle(self) -> bool:

@@ -6,7 +6,7 @@ What was asked for decides: where nothing of it concerns the analysis, nothing m
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -94,6 +94,15 @@ class AnalysedRun:
     def again(self) -> AnalysedRun:
         """Another run for the same, over the captures' files."""
         return AnalysedRun(self.books.captures, self.asked, self.books.settings, where=self.where)
+
+    def narrow(self, tables: Mapping[str, Collection[str]]) -> None:
+        """From here on only these of the columns asked for are read, and findings are looked for in what was given:
+        what nobody reads any more is not made. For `parts`."""
+        self.stage.findings_end()
+        read = {name: set(columns) for name, columns in tables.items()}
+        for name, columns in self.stage.tables.items():
+            read.setdefault(name, set()).update(columns)
+        self.builder.narrow(read)
 
     def whole(self) -> dict[str, list[pa.RecordBatch | pa.Table]]:
         """Every table asked for, in pieces, unfiltered and in no order: what `TableBuilder.finished` takes. Of rows
@@ -339,7 +348,8 @@ def _resolved(builder: TableBuilder, rows: dict[str, list[pa.RecordBatch | pa.Ta
     for name in builder.columns:
         if TABLES[name].made.at_the_end or TABLES[name].made.analysis or name in builder.coded:
             continue
-        made = [builder.resolve(name, piece) for piece in rows.pop(name, ())]
+        names = builder.working_columns(name)  # pieces made before `narrow` have more
+        made = [builder.resolve(name, piece.select(names)) for piece in rows.pop(name, ())]
         found[name] = unified(pa.concat_tables(made, promote_options="none")) if made else builder.finished(name, [])
     return found
 

@@ -29,12 +29,17 @@ class Spending:
         self._room = {"exchanges": most, "connections": most}
         self._parts: dict[str, list[pa.Table]] = {name: [] for name in BUDGET.tables}
 
+    @property
+    def full(self) -> bool:
+        """There was more than is kept, and nothing is any more."""
+        return min(self._room.values()) < 0
+
     def take(self, part: Mapping[str, pa.Table]) -> None:
         """Keep rows of tables that budgets read, other tables aside."""
         for name in self._room.keys() & part.keys():
             self._room[name] -= part[name].num_rows
         for name, columns in BUDGET.tables.items():
-            if min(self._room.values()) < 0:
+            if self.full:
                 self._parts[name].clear()
             elif name in part and part[name].num_rows:
                 keys = key_names(part[name]) if name != "connections" else []

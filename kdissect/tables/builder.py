@@ -20,7 +20,7 @@ parts of one work that ran apart `merge` theirs before resolving.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -192,6 +192,18 @@ class TableBuilder:
     def agree(self, whole: TableBuilder) -> None:
         """Go on as the builder that learns from this one does."""
         self._recorder.full = whole._recorder.full
+        self.columns = whole.columns
+
+    def narrow(self, tables: Mapping[str, Collection[str]]) -> None:
+        """From the next block on make only these columns (name -> columns) of tables that come block by block, and none
+        of those that are not named: nobody reads the others any more."""
+        kept = {}
+        for name, columns in self.columns.items():
+            if TABLES[name].made not in (By.BLOCK, By.RECORD_SETS):
+                kept[name] = columns
+            elif name in tables:
+                kept[name] = [column for column in columns if column in tables[name]]
+        self.columns = kept
 
     def absorb(self, other: TableBuilder, first: int) -> None:
         """Take over what another builder knows of its connections, which are counted from `first` on here."""

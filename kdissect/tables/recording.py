@@ -149,7 +149,7 @@ class Recorder:
             from kdissect.kafka.recordsets.verification import measure
 
             measure(batches)
-        if self._listed:
+        if self._listed and "record_batches" in columns:
             names = columns["record_batches"]
             picked = _evidence(block, sets, batches) if reading.evidence else None
             found = batches.table(["owner", *names], picked)

@@ -25,6 +25,7 @@ from kdissect.engine.analysed_run import PROGRESSIVE
 from kdissect.engine.extracts import overview
 from kdissect.engine.saving import parquet
 from kdissect.problems import UsageError
+from kdissect.summary import spending
 from kdissect.tables.declaration import SCHEMAS
 from tests.conftest import ROOT
 
@@ -179,6 +180,32 @@ def test_the_first_screen_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cut.findings_of is not None
     assert 0 < cut.findings_of < cut.exchanges == whole.exchanges
     assert sum(line.sessions for line in cut.sessions) == sum(line.sessions for line in whole.sessions)
+
+
+@pytest.mark.parametrize("name", ["k4_session_eviction", "k4_share_group"])
+def test_what_is_read_for_findings_alone_is_not_made_any_more(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once there is no room for evidence; the first screen is the one that everything was made for."""
+    monkeypatch.setattr(overview, "HELD_BACK", 0)
+    monkeypatch.setattr(overview, "EVIDENCE", 5)
+    monkeypatch.setattr(spending.Spending.__init__, "__defaults__", (50,))
+    monkeypatch.setattr(analysed_run, "ROWS_A_TIME", 0)
+    monkeypatch.setattr(CaptureSet, "window", lambda self: Window(1 << 17))
+    narrow, made = analysed_run.AnalysedRun.narrow, []
+
+    def noted(self: analysed_run.AnalysedRun, tables: Any) -> None:
+        narrow(self, tables)
+        made.append({table: len(columns) for table, columns in self.builder.columns.items()})
+
+    monkeypatch.setattr(analysed_run.AnalysedRun, "narrow", lambda self, tables: None)
+    wide = opened(name).summary()
+    monkeypatch.setattr(analysed_run.AnalysedRun, "narrow", noted)
+    found = opened(name).summary()
+    assert found == wide
+    assert found.findings_of is not None
+    assert found.findings_of < found.exchanges
+    assert "record_batches" not in made[0]
+    assert made[-1]["exchanges"] < made[0]["exchanges"] < 30
+    assert kdissect.open(str(CAPTURES / f"{name}.pcap"), jobs=2).summary() == wide
 
 
 def test_bad_arguments() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from kdissect.analysis.findings import findings, limits
@@ -29,13 +29,11 @@ def overview(captures: Sequence[CaptureSet], settings: Settings, by: str) -> Sum
     gathered = Summarizer(by)
     wanted = {name: list(columns) for name, columns in FIRST_SCREEN.tables.items()}
     settings = replace(settings, reading=replace(settings.reading, most_sent=EVIDENCE))
-    read = dict(wanted)
-    for name, columns in (*BUDGET.tables.items(), *READS.items()):
-        read[name] = list(dict.fromkeys([*read.get(name, ()), *columns]))
-    run = AnalysedRun(captures, read, settings)
+    run = AnalysedRun(captures, _together(wanted, READS, BUDGET.tables), settings)
     evidence = Evidence(EVIDENCE, settings.slow)
     spending = Spending()
     traffic = TopicTraffic()
+    still_read: dict[str, list[str]] = {}
     for part in run.parts(HELD_BACK):
         for name in wanted:
             if name in part and TABLES[name].progressive and part[name].num_rows:
@@ -43,6 +41,9 @@ def overview(captures: Sequence[CaptureSet], settings: Settings, by: str) -> Sum
         evidence.take(part)
         spending.take(part)
         traffic.take({name: run.builder.resolve(name, part[name]) for name in READS.keys() & part.keys()})
+        if evidence.full and still_read != (still := _together(wanted, READS, {} if spending.full else BUDGET.tables)):
+            still_read = still
+            run.narrow(still)
     for capture in captures:
         capture.read_apart()  # its window, of some 100 MB, is not needed any more
     for name, piece in run.books.pieces_at_the_end():
@@ -57,3 +58,12 @@ def overview(captures: Sequence[CaptureSet], settings: Settings, by: str) -> Sum
     summary = replace(summary, topics=traffic.lines())
     # Of clients, brokers or topics that were asked for, others' exchanges are missing: who stood still would not show.
     return summary if settings.selection else replace(summary, budget=spending.of(summary))
+
+
+def _together(*readers: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Tables and columns that any of these read."""
+    read: dict[str, list[str]] = {}
+    for tables in readers:
+        for name, columns in tables.items():
+            read[name] = list(dict.fromkeys([*read.get(name, ()), *columns]))
+    return read

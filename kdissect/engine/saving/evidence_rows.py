@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 
 from kdissect.analysis.findings import limits, of_topics, told_of
@@ -29,15 +30,22 @@ class Evidence:
         self._rows = 0
         self._parts: dict[str, list[pa.Table]] = {}
 
+    @property
+    def full(self) -> bool:
+        """Nothing is kept any more of what is read, but fetch sessions."""
+        return self._rows >= self.most
+
     def take(self, part: dict[str, pa.Table]) -> None:
         """Keep the rows and columns that findings read, as long as there is room."""
         there = [name for name in READ if name in part and part[name].num_rows]
         names = [name for name in there if not TABLES[name].made.analysis]
-        if self._rows < self.most:
+        if not self.full:
             for name in names:
                 wanted = READ[name].union(sort_columns(name))
                 columns = [column for column in part[name].column_names if column in wanted]
                 table = told_of(name, part[name].select(columns), self.limits)
+                if table.num_rows == part[name].num_rows:  # a copy: these lie among columns that nobody keeps
+                    table = table.take(pa.array(np.arange(table.num_rows)))
                 self._parts.setdefault(name, []).append(table)
                 self._rows += table.num_rows
             self.exchanges += part["exchanges"].num_rows

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.engine.analysed_run import LateNames
@@ -41,24 +42,40 @@ class Ordered:
         if self._merging:
             self.merge.add(part)
             return None
-        table = together([one for one in (self._held, part) if one is not None])
+        table = self._with_held(order(self.name, part))
         if table is None:
             return None
-        table = order(self.name, table)
-        times = table[TIME_KEY].cast(pa.int64()).fill_null(NO_TIME).to_numpy()
+        times = _times(table)
         if times[0] < self._final:
             raise LateNames
         self._final = max(self._final, min(before, NO_TIME))
         done = int(np.searchsorted(times, self._final))
         # A copy: a slice would keep all of it in memory.
-        self._held = compact(table.take(pa.array(np.arange(done, len(times))))) if done else table
-        if len(times) - done > MOST_HELD:
+        left = together(table.slice(done).to_batches())
+        self._held = None if left is None else compact(left.take(pa.array(np.arange(left.num_rows))))
+        if self._held is not None and self._held.num_rows > MOST_HELD:
             self.merge.add(self._held)
             self._held, self._merging = None, True
         return table.slice(0, done) if done else None
+
+    def _with_held(self, new: pa.Table) -> pa.Table | None:
+        """Rows in order behind those that are held, as far as they are later, and else among them; None for no rows.
+        What need not be moved is not."""
+        if self._held is None or not new.num_rows:
+            return (new if new.num_rows else None) if self._held is None else self._held
+        among = int(np.searchsorted(_times(new), _times(self._held)[-1], side="right"))
+        first = together([self._held, new.slice(0, among)])
+        assert first is not None
+        return pa.concat_tables([order(self.name, first), new.slice(among)])
 
     def rest(self) -> Iterator[pa.Table]:
         """All that was not handed on, in order."""
         if self._held is not None:
             yield order(self.name, self._held)
         yield from self.merge.ordered()
+
+
+def _times(table: pa.Table) -> npt.NDArray[np.int64]:
+    """Requests' times, microseconds, those that are unknown as NO_TIME."""
+    times: npt.NDArray[np.int64] = table[TIME_KEY].cast(pa.int64()).fill_null(NO_TIME).to_numpy()
+    return times
