@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kdissect.cli.opening import STDIN, Capture
+from kdissect.cli.options import written_as
 from kdissect.cli.printing import table_rows, terminal
 from kdissect.cli.printing.words import number_of, size
 from kdissect.output import whole_directory
@@ -216,14 +217,14 @@ def print_latency(
     from kdissect.tables.sorting import arranged
 
     columns = checked(by, every)
-    table_rows.refuse_binary(form or "table", output)
+    table_rows.refuse_binary(written_as(form, output), output)
     capture.not_input(output)
     table = capture.analysis.latency(by, every, where)
     table = arranged(table, sort, limit)
     if form in (None, "table") and output is None:
         terminal.page(analyses.latency(table, columns, terminal.width(), local=local))
     else:
-        table_rows.write(table.schema, table.to_batches(), form or "table", output, csv_safe=csv_safe)
+        table_rows.write(table.schema, table.to_batches(), written_as(form, output), output, csv_safe=csv_safe)
 
 
 def print_budget(
@@ -233,13 +234,13 @@ def print_budget(
     """Print where the time went as text, or write it."""
     from kdissect.cli.subcommands import analyses
 
-    table_rows.refuse_binary(form or "table", output)
+    table_rows.refuse_binary(written_as(form, output), output)
     capture.not_input(output)
     table = capture.analysis.budget(by, every, *span)
     if form in (None, "table") and output is None:
         _print(analyses.budget(table, terminal.width(), several=every is not None, local=local))
     else:
-        table_rows.write(table.schema, table.to_batches(), form or "table", output, csv_safe=csv_safe)
+        table_rows.write(table.schema, table.to_batches(), written_as(form, output), output, csv_safe=csv_safe)
 
 
 def print_diff(a: Capture, b: Capture, by: Sequence[str], top: int | None, sort: Sequence[str] | None = None) -> None:

@@ -23,6 +23,7 @@ from kdissect.cli.options import (
     selection_options,
     slow_option,
     time_options,
+    written_as,
 )
 from kdissect.cli.printing import terminal
 
@@ -226,19 +227,22 @@ def read(
     from kdissect.cli import answers
 
     if table is not None:
-        chosen = answers.table_columns(table, columns, form or "table", output, where, sort)
+        form = written_as(form, output)
+        chosen = answers.table_columns(table, columns, form, output, where, sort)
         if reveal and table != "records":
             raise click.UsageError("--reveal needs --table records")
         rows = answers.narrowed(table, where, partition, offset)
         capture = open_capture(captures, demo=demo, **settings)
         answers.print_table(
-            capture, table, chosen, rows, form or "table", output, small(capture), columns is not None, reveal,
+            capture, table, chosen, rows, form, output, small(capture), columns is not None, reveal,
             growing=follow, sort=sort, limit=limit, csv_safe=csv_safe,
         )  # fmt: skip
     elif messages is not None:
         api, direction = answers.message_name(messages)
         capture = open_capture(captures, demo=demo, **settings)
-        answers.print_messages(capture, api, direction, form or "jsonl", output, growing=follow, csv_safe=csv_safe)
+        answers.print_messages(
+            capture, api, direction, written_as(form, output, "jsonl"), output, growing=follow, csv_safe=csv_safe
+        )
 
 
 @main.command(short_help="Every byte of one exchange explained.")

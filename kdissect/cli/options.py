@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import PurePath
 from typing import Any, TypeVar
 
 import click
@@ -11,6 +12,8 @@ import click
 F = TypeVar("F", bound=Callable[..., Any])
 
 FORMATS = ("table", "jsonl", "csv", "arrow", "parquet")
+ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".arrow": "arrow", ".parquet": "parquet"}
+"""What a file is written as whose name ends so, where no --format says."""
 
 
 jobs_option = click.option(
@@ -113,21 +116,27 @@ def output_options(function: F) -> F:
         "form",
         type=click.Choice(FORMATS),
         is_eager=True,
-        help="How rows are written; table, if not said.",
+        help="How rows are written; if not said, as FILE's ending tells (.csv, .jsonl, .arrow, .parquet), else table.",
     )(function)
     return click.option(
         "-o",
         "--output",
         type=click.Path(),
+        is_eager=True,
         metavar="FILE|DIR/",
         help="Write there; a directory gets every table as Parquet.",
     )(function)
 
 
 def _for_csv(context: click.Context, parameter: click.Parameter, value: bool) -> bool:
-    if value and context.params.get("form") != "csv":
+    if value and written_as(context.params.get("form"), context.params.get("output")) != "csv":
         raise click.UsageError("--csv-safe needs --format csv")
     return value
+
+
+def written_as(form: str | None, output: str | None, usual: str = "table") -> str:
+    """The format of rows: the one asked for, else what the file's name ends with, else the usual one."""
+    return form or ENDINGS.get(PurePath(output or "").suffix.lower(), usual)
 
 
 def order_options(function: F) -> F:

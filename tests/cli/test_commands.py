@@ -123,6 +123,27 @@ def test_an_empty_table_has_its_titles(opened: list[Any], capsys: pytest.Capture
     assert run(capsys, "a.pcap", "--table", "topics", "--columns", "topic,topic_id")[1] == "topic  topic_id\n"
 
 
+@pytest.mark.parametrize(
+    ("name", "options", "begins"),
+    [
+        ("x.csv", [], b'"api"'),
+        ("x.CSV", ["--csv-safe"], b'"api"'),
+        ("x.jsonl", [], b'{"api"'),
+        ("x.parquet", [], b"PAR1"),
+        ("x.arrow", [], b"\xff\xff\xff\xff"),
+        ("x.txt", [], b"api "),
+        ("x.csv", ["--format", "jsonl"], b'{"api"'),
+    ],
+)
+def test_a_file_is_written_as_its_name_tells(
+    opened: list[Any], capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str, options: list[str], begins: bytes
+) -> None:
+    path = tmp_path / name
+    given = ["a.pcap", "--table", "exchanges", "--columns", "api,status", *options, "-o", str(path)]
+    assert run(capsys, *given)[0] == 0
+    assert path.read_bytes().startswith(begins)
+
+
 def test_parquet_appears_whole(opened: list[Any], capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     code, out, err = run(capsys, "a.pcap", "-o", f"{tmp_path}/tables/")
     assert (code, out) == (0, "")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kdissect.cli.opening import Capture, open_capture, small
-from kdissect.cli.options import capture_arguments, output_options, selection_options
+from kdissect.cli.options import capture_arguments, output_options, selection_options, written_as
 from kdissect.problems import UsageError
 
 if TYPE_CHECKING:
@@ -37,11 +37,11 @@ def sql(
 
     if not captures:
         raise click.UsageError('say what to ask: kdissect sql CAPTURE "select ..."')
-    table_rows.refuse_binary(form or "table", output)
+    table_rows.refuse_binary(written_as(form, output), output)
     opened = open_capture(captures[:-1], demo=demo, **settings)
     opened.not_input(output)
     with answer(opened, captures[-1]) as (schema, batches):
-        table_rows.write(schema, batches, form or "table", output, csv_safe=csv_safe)
+        table_rows.write(schema, batches, written_as(form, output), output, csv_safe=csv_safe)
 
 
 @contextlib.contextmanager

@@ -8,7 +8,7 @@ import click
 from rich.text import Text
 
 from kdissect.cli.opening import open_capture
-from kdissect.cli.options import capture_arguments, order_options, output_options, selection_options
+from kdissect.cli.options import capture_arguments, order_options, output_options, selection_options, written_as
 from kdissect.cli.printing import terminal, words
 from kdissect.cli.printing.grid import Header, gridded
 
@@ -38,14 +38,14 @@ def traffic(
     from kdissect.cli.printing import table_rows
     from kdissect.tables.sorting import arranged
 
-    table_rows.refuse_binary(form or "table", output)
+    table_rows.refuse_binary(written_as(form, output), output)
     capture = open_capture(captures, demo=demo, **settings)
     capture.not_input(output)
     table = arranged(capture.analysis.topic_traffic(), sort, limit)
     if form in (None, "table") and output is None:
         terminal.page(lines(table, terminal.width()))
     else:
-        table_rows.write(table.schema, table.to_batches(), form or "table", output, csv_safe=csv_safe)
+        table_rows.write(table.schema, table.to_batches(), written_as(form, output), output, csv_safe=csv_safe)
 
 
 def lines(table: pa.Table, width: int) -> Iterator[Text]:
