@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kdissect.arrays.arrow import encoded, numbers
 from kdissect.summary.model import ClientLine
 
 LOST_FROM_MS = 100.0
@@ -23,6 +24,7 @@ JUDGED = ("ok", "error", "no_response")
 """Values of `status` with which it is known whether there was an error (where no answer was asked for, none came)."""
 BROKERS_OWN = re.compile(r"(broker|controller)-\d+-.+|raft-client-\d+|\d+|(ReplicaFetcher|AddPartitionsManager).*")
 """Client ids by which brokers talk to each other (ReplicaFetcherThread, KafkaRaftClient, the controller's channels)."""
+NEVER = 2**63 - 1
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -55,35 +57,33 @@ class Tallies:
     def add(self, batch: pa.RecordBatch, slow: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
         """Take rows of `exchanges` with their durations that were no waiting (NaN where they were)."""
         status = batch.column("status")
-        names = batch.column("client_id").cast(pa.string())
-        at = batch.column("request_first_at").cast(pa.int64()) if "request_first_at" in batch.schema.names else None
-        rows = pa.table(
-            {
-                "client": names,
-                "error": pc.equal(status, "error").cast(pa.int64()),
-                "judged": pc.is_in(status, pa.array(JUDGED)).cast(pa.int64()),
-                "lost": pa.array(np.where(slow >= LOST_FROM_MS, slow, 0.0)),
-                "slow": pa.array(slow, mask=np.isnan(slow)),
-                "at": pa.nulls(len(names), pa.int64()) if at is None else at,
-            }
-        ).filter(pc.not_equal(status, "orphan"))
-        sums = rows.group_by("client", use_threads=False).aggregate(
-            [("client", "count", pc.CountOptions("all")), ("error", "sum"), ("judged", "sum"), ("lost", "sum"),
-             ("slow", "max")]
-        )  # fmt: skip
-        for row in sums.to_pylist():
-            tally = self.of[row["client"]]
-            tally.exchanges += row["client_count"]
-            tally.errors += row["error_sum"]
-            tally.judged += row["judged_sum"]
-            tally.lost_ms += row["lost_sum"]
-            most = row["slow_max"]
-            if most is not None and (tally.slowest_ms is None or most > tally.slowest_ms):
-                tally.slowest_ms = most
-                same = pc.equal(rows["slow"], most)
-                mine = rows.filter(pc.and_(same, _is(rows["client"], row["client"])))
-                first = pc.min(mine["at"]).as_py()
-                tally.slowest_at = None if first is None else EPOCH + timedelta(microseconds=first)
+        rows = np.flatnonzero(np.asarray(pc.not_equal(status, "orphan")))
+        codes, names = encoded(batch.column("client_id"))
+        codes = codes[rows] + 1
+        clients, size = [None, *names], len(names) + 1
+        counted = np.bincount(codes, minlength=size)
+        errors = np.bincount(codes[np.asarray(pc.equal(status, "error"))[rows]], minlength=size)
+        judged = np.bincount(codes[np.asarray(pc.is_in(status, pa.array(JUDGED)))[rows]], minlength=size)
+        slow = slow[rows]
+        lost = np.bincount(codes, np.where(slow >= LOST_FROM_MS, slow, 0.0), minlength=size)
+        most = np.full(size, -np.inf)
+        known = ~np.isnan(slow)
+        np.maximum.at(most, codes[known], slow[known])
+        firsts = np.full(size, NEVER)
+        if "request_first_at" in batch.schema.names:
+            at = numbers(batch.column("request_first_at"), NEVER)[rows]
+            slowest = known & (slow == most[codes])
+            np.minimum.at(firsts, codes[slowest], at[slowest])
+        for code in np.flatnonzero(counted).tolist():
+            tally = self.of[clients[code]]
+            tally.exchanges += int(counted[code])
+            tally.errors += int(errors[code])
+            tally.judged += int(judged[code])
+            tally.lost_ms += float(lost[code])
+            if most[code] > (-np.inf if tally.slowest_ms is None else tally.slowest_ms):
+                tally.slowest_ms = float(most[code])
+                first = int(firsts[code])
+                tally.slowest_at = None if first == NEVER else EPOCH + timedelta(microseconds=first)
 
 
 def in_order(clients: list[ClientLine]) -> list[ClientLine]:
@@ -103,7 +103,3 @@ def in_order(clients: list[ClientLine]) -> list[ClientLine]:
 def broker_itself(client_id: str | None) -> bool:
     """Whether a client id is one that brokers use among themselves."""
     return client_id is not None and BROKERS_OWN.fullmatch(client_id) is not None
-
-
-def _is(column: pa.ChunkedArray, value: str | None) -> pa.ChunkedArray:
-    return pc.is_null(column) if value is None else pc.fill_null(pc.equal(column, value), False)

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from kdissect.problems import UsageError
 from kdissect.summary.client_summaries import JUDGED, Tallies, broker_itself, in_order, waited
+from kdissect.summary.joint_codes import compressed
 from kdissect.summary.model import BrokerLine, ClientLine, ErrorLine, LatencyLine, SessionLine, Summary
 from kdissect.summary.pace import Buckets
 from kdissect.summary.quantiles import Latencies
@@ -283,8 +284,7 @@ def _combined(columns: list[pa.Array]) -> tuple[npt.NDArray[np.int64], list[tupl
             encoded = pc.cast(encoded, encoded.type.value_type).dictionary_encode("encode")
         values = encoded.dictionary.to_pylist()
         joint = total * len(values) + encoded.indices.to_numpy(zero_copy_only=False)
-        distinct, inverse = np.unique(joint, return_inverse=True)
-        total = inverse.astype(np.int64)
+        total, distinct = compressed(joint, len(names) * len(values))
         names = [(*names[int(code) // len(values)], values[int(code) % len(values)]) for code in distinct]
     return total, names
 

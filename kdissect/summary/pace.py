@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from kdissect.summary.joint_codes import joint
 from kdissect.summary.model import Pace
 
 FIRST_WIDTH = 10_000
@@ -32,7 +33,11 @@ class Buckets:
             self._merge(at, count, slowest)
 
     def _merge(self, at: npt.NDArray[np.int64], count: npt.NDArray[np.int64], slowest: npt.NDArray[np.float64]) -> None:
-        keys, place = np.unique(np.concatenate([self._at, at]), return_inverse=True)
+        if not len(at):
+            return
+        both = np.concatenate([self._at, at])
+        place, rows = joint([both])
+        keys = both[rows]
         counts, most = np.zeros(len(keys), np.int64), np.zeros(len(keys))
         np.add.at(counts, place, np.concatenate([self._count, count]))
         np.maximum.at(most, place, np.concatenate([self._slowest, slowest]))

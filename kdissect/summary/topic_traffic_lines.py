@@ -8,14 +8,19 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kdissect.analysis.exchange_keys import keys_of, locate
+from kdissect.arrays.arrow import Coder, Int64s, ints
 from kdissect.summary.client_summaries import broker_itself
+from kdissect.summary.joint_codes import joint
 from kdissect.summary.model import TopicLine
 from kdissect.tables.declaration import SCHEMAS
 
-KEYS = ("client_id", "topic", "partition")
+CLIENT, TOPIC, PARTITION, WRITTEN, READ, LAG, AT = range(7)
+"""Columns of sums, -1 where unknown: codes of the client and of the topic, bytes, the lag that was told last, and when.
+"""
+LAST = 2**63 - 1
+"""When a lag of unknown time was told."""
 COMPACT = 1 << 16
 """Rows of sums that are kept before equal ones are added up."""
 MOST = 100_000
@@ -38,7 +43,10 @@ class TopicTraffic:
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
-        self._sums: list[pa.Table] = []
+        self._clients = Coder()
+        self._topics = Coder()
+        self._sums: list[Int64s] = []
+        """[n, 7] each."""
         self._rows = 0
         self._full = False
         self._early: dict[str, pa.Table] = {}
@@ -64,28 +72,26 @@ class TopicTraffic:
             early = [rows.filter(pa.array(at < 0)), *([self._early[name]] if name in self._early else [])]
             self._early[name] = pa.concat_tables(early, promote_options="permissive").slice(0, AT_A_TIME)
             rows, at = rows.filter(pa.array(at >= 0)), at[at >= 0]
-        mine = owners.select(["client_id", "requested_at"]).take(pa.array(at))
-        nothing = pa.nulls(rows.num_rows, pa.int64())
+        if not rows.num_rows:
+            return
         read = name == "fetch_partitions"
-        size = rows["record_bytes"].cast(pa.int64())
-        topic = pc.coalesce(rows["topic"].cast(pa.string()), rows["topic_id"].cast(pa.string()))
-        columns = {
-            "client_id": mine["client_id"].cast(pa.string()),
-            "topic": topic,
-            "partition": rows["partition"].cast(pa.int64()),
-            "written": nothing if read else size,
-            "read": size if read else nothing,
-            "lag": rows["lag"].cast(pa.int64()) if read else nothing,
-            "at": mine["requested_at"].cast(pa.timestamp("us", "UTC")),
-        }
-        self._add(_summed(pa.table(columns)))
+        topic, topic_id = (self._topics.column(rows, which) for which in ("topic", "topic_id"))
+        found = np.full((rows.num_rows, 7), -1, np.int64)
+        found[:, CLIENT] = self._clients.column(owners, "client_id")[at]
+        found[:, TOPIC] = np.where(topic < 0, topic_id, topic)
+        found[:, PARTITION] = ints(rows, "partition")
+        found[:, READ if read else WRITTEN] = ints(rows, "record_bytes")
+        if read:
+            found[:, LAG] = ints(rows, "lag")
+        found[:, AT] = ints(owners, "requested_at", LAST)[at]
+        self._add(_summed(found))
 
-    def _add(self, sums: pa.Table) -> None:
+    def _add(self, sums: Int64s) -> None:
         self._sums.append(sums)
-        self._rows += sums.num_rows
+        self._rows += len(sums)
         if self._rows > COMPACT:
-            self._sums = [_summed(pa.concat_tables(self._sums))]
-            self._rows = self._sums[0].num_rows
+            self._sums = [_summed(np.concatenate(self._sums))]
+            self._rows = len(self._sums[0])
             self._full = self._rows > self._most
             if self._full:
                 self._sums.clear()
@@ -97,18 +103,34 @@ class TopicTraffic:
             return None
         of: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
         if self._sums:
-            for row in _summed(pa.concat_tables(self._sums)).to_pylist():
-                if row["topic"] is not None and not broker_itself(row["client_id"]):
-                    of[row["topic"]].append(row)
+            clients, topics = (*self._clients.texts, None), self._topics.texts
+            for row in _summed(np.concatenate(self._sums)).tolist():
+                client = clients[row[CLIENT]]
+                if row[TOPIC] >= 0 and not broker_itself(client):
+                    written, read, lag = (None if row[at] < 0 else row[at] for at in (WRITTEN, READ, LAG))
+                    of[topics[row[TOPIC]]].append(
+                        {"client_id": client, "partition": row[PARTITION], "written": written, "read": read, "lag": lag}
+                    )
         lines = [_line(topic, rows) for topic, rows in of.items()]
         return sorted(lines, key=lambda line: (-(line.written_bytes or 0) - (line.read_bytes or 0), line.topic))
 
 
-def _summed(rows: pa.Table) -> pa.Table:
+def _summed(rows: Int64s) -> Int64s:
     """A row for each client, topic and partition: sums, and the lag that was told last."""
-    grouped = rows.sort_by("at").group_by(list(KEYS), use_threads=False)
-    made = grouped.aggregate([("written", "sum"), ("read", "sum"), ("lag", "last"), ("at", "max")])
-    return made.select([*KEYS, "written_sum", "read_sum", "lag_last", "at_max"]).rename_columns(rows.column_names)
+    codes, firsts = joint([rows[:, at] for at in (CLIENT, TOPIC, PARTITION)])
+    made = rows[firsts]
+    for at in (WRITTEN, READ):
+        known = rows[:, at] >= 0
+        made[:, at] = -1
+        made[codes[known], at] = 0
+        np.add.at(made[:, at], codes[known], rows[known, at])
+    told = np.flatnonzero(rows[:, LAG] >= 0)
+    if (rows[told[1:], AT] < rows[told[:-1], AT]).any():
+        told = told[np.argsort(rows[told, AT], kind="stable")]
+    last = np.full(len(made), -1, np.int64)
+    np.maximum.at(last, codes[told], np.arange(len(told)))  # the last of each
+    made[:, LAG:] = np.where(last[:, None] >= 0, rows[told[last]][:, LAG:], -1) if len(told) else -1
+    return made
 
 
 def _line(topic: str, rows: list[dict[str, Any]]) -> TopicLine:

@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kdissect.arrays.arrow import distinct
+from kdissect.arrays.dictionaries import coded
 from kdissect.tables.declaration.model import CODE, TEXT
 from kdissect.tables.identity import SEPARATOR, endpoint
 from kdissect.tables.nest import Level, numbers
@@ -57,6 +57,7 @@ SOURCES: tuple[tuple[int, int, str, str, str, str], ...] = (
 """Every place where a message names a node with its address."""
 
 API_VERSIONS = 18
+CODED = pa.dictionary(pa.int32(), TEXT)
 
 
 def wanted() -> dict[tuple[int, int], set[str]]:
@@ -178,17 +179,22 @@ class Brokers:
         return out
 
     def resolve(self, column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-        """A `broker` column as builders leave it, with node ids where known now, as plain strings."""
+        """A `broker` column as builders leave it, with node ids where known now, as a dictionary column."""
         if isinstance(column, pa.ChunkedArray):
-            return pa.chunked_array([self.resolve(chunk) for chunk in column.chunks], TEXT)
+            return pa.chunked_array([self.resolve(chunk) for chunk in column.chunks], CODED)
         if not pa.types.is_dictionary(column.type):
             column = column.dictionary_encode()
         names = self.names()
         found = {text: names.get(text, text.rpartition(SEPARATOR)[2]) for text in column.dictionary.to_pylist() if text}
         if self.given is not None:
             self.given.update((text, name) for text, name in found.items() if SEPARATOR in text)
-        texts = [text and found[text] for text in column.dictionary.to_pylist()]
-        return pc.take(pa.array(texts, TEXT), column.indices)
+        names_of = [text and found[text] for text in column.dictionary.to_pylist()]
+        texts = list(dict.fromkeys(names_of))
+        if len(texts) == len(names_of):
+            return pa.DictionaryArray.from_arrays(column.indices.cast(pa.int32()), pa.array(texts, TEXT))
+        place = {text: i for i, text in enumerate(texts)}  # several places of one broker
+        codes = np.array([place[name] for name in names_of], np.int32)[numbers(column.indices, 0)]
+        return coded(codes, pa.array(texts, TEXT), np.asarray(column.is_null()))
 
 
 def split(place: str) -> tuple[str, int]:
