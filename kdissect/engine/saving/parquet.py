@@ -38,8 +38,10 @@ EVIDENCE = 250_000
 """Rows that findings are looked for in (exchanges in which something stands out, fetches and partitions), and
 connections: some 50 MB. Of a larger capture findings are those of its beginning, and `capture_quality` says so."""
 ROW_GROUP = 1 << 15
-"""Rows of a Parquet row group, at least, and less than twice as many: made plain at once, some 30 MB with all
-columns."""
+"""Rows of a Parquet row group, at least where there are so many at once, and less than twice as many: some 30 MB with
+all columns."""
+WAITING = 1 << 13
+"""Rows that are worth a row group of their own: while fewer wait, they keep whatever was made with them in memory."""
 
 
 def save(
@@ -136,7 +138,7 @@ class _File:
         """The next rows."""
         self._waiting.append(table)
         self._count += table.num_rows
-        if self._count >= ROW_GROUP:
+        if self._count >= WAITING:
             self.flush()
 
     def flush(self) -> None:
