@@ -257,11 +257,11 @@ class Dataset(Mapping[str, "DataFrame"]):
 
     def unpersist(self) -> None:
         """Give back the disk that decoded rows take."""
-        for made in ("_followed", "_units", "_analysed", "_committed"):
+        for made in ("_followed", "_units", "_analysed", "_committed", "_evidence"):
             frame = self.__dict__.pop(made, None)
             if frame is not None:
                 frame.unpersist()
-        for made in ("_told", "_outcome", "there"):
+        for made in ("_told", "_outcome", "there", "searched"):
             self.__dict__.pop(made, None)
 
     @cached_property
@@ -376,17 +376,29 @@ class Dataset(Mapping[str, "DataFrame"]):
         return self._exchanges.mapInArrow(fill, spark_schema(STAGED))
 
     def _findings(self) -> DataFrame:
+        rows = self._evidence if self.searched is None else self._evidence.where(f"at < {self.searched}")
+        quality = self._outcome.tables.get("capture_quality")
+        find = partial(analysing.find, plan=self.plan, names=self.names, quality=quality, before=self.searched)
+        return rows.repartition(1).mapInArrow(find, spark_schema(self._schema("findings")))
+
+    @cached_property
+    def searched(self) -> int | None:
+        """Findings are looked for in what came before this instant (µs); None: in everything."""
+        return analysing.searched((at, size) for at, size in self._evidence.select("at", "lot").collect())
+
+    @cached_property
+    def _evidence(self) -> DataFrame:
+        """Staged rows that findings are looked for in."""
+        from pyspark import StorageLevel
+
         analysed, decoded = self._analysed, self._decoded
         rows = analysed.where(analysed["table"].isin([analysing.EVIDENCE + name for name in analysing.FOUND_IN]))
         told = partial(analysing.evidence, name="exchanges", plan=self.plan, names=self.names)
         rows = rows.unionByName(self._exchanges.mapInArrow(told, spark_schema(STAGED)))
         sift = partial(analysing.sift, plan=self.plan, names=self.names)
         others = decoded.where(decoded["table"].isin([name for name in analysing.DECODED if self._has(name)]))
-        rows = rows.unionByName(others.mapInArrow(sift, spark_schema(STAGED)))
-        rows = rows.unionByName(self._committed).repartition(1)
-        quality = self._outcome.tables.get("capture_quality")
-        find = partial(analysing.find, plan=self.plan, names=self.names, quality=quality)
-        return rows.mapInArrow(find, spark_schema(self._schema("findings")))
+        rows = rows.unionByName(others.mapInArrow(sift, spark_schema(STAGED))).unionByName(self._committed)
+        return rows.persist(StorageLevel.DISK_ONLY)
 
     def _summed(self, name: str) -> DataFrame:
         analysed, decoded = self._analysed, self._decoded

@@ -14,6 +14,7 @@ from itertools import groupby
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kdissect.analysis.budget import SUBJECTS, time_budget
 from kdissect.analysis.findings import findings, limits, told_of
@@ -29,7 +30,7 @@ from kdissect.spark.stages.resolving import Names, resolved_rows
 from kdissect.spark.stages.table_cells import Cell, cell, cells_of, cut, opened, rows
 from kdissect.tables.builder import TableBuilder, shown
 from kdissect.tables.declaration import SCHEMAS, TABLES
-from kdissect.tables.declaration.model import By
+from kdissect.tables.declaration.model import TIME_KEY, By
 from kdissect.tables.declaration.readers import BUDGET, BUDGET_TOPICS, FINDINGS, TOPIC_TRAFFIC
 from kdissect.tables.order import order, sort_columns
 from kdissect.tables.recording import producers_table
@@ -46,6 +47,11 @@ DECODED = tuple(
     if name not in MADE and name != COMMITS and TABLES[name].made is not By.LEARNED
 )
 """Staged tables that findings read as they were decoded."""
+EVIDENCE_ROWS = 1 << 20
+"""Rows that findings are looked for in, some 400 MB: the first ones, where there are more. Staged rows of evidence have
+their first instant as `at` and their number as `lot`."""
+ALWAYS = -(1 << 62)
+"""`at` of evidence without instants: sessions, connections and the like."""
 SIFTED = ("groups", "record_batches")
 """Those of them that findings need a few rows of."""
 ROWS_A_TIME = 1 << 16
@@ -182,7 +188,22 @@ def _staged(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[pa.RecordBat
 def _evidence(name: str, table: pa.Table, plan: Plan) -> Iterator[pa.RecordBatch]:
     read = {*FINDINGS.tables[name], *sort_columns(name)}
     part = table.select([column for column in table.column_names if column in read])
-    yield from _pieces(EVIDENCE + name, told_of(name, part, limits(plan.settings.slow)))
+    part = told_of(name, part, limits(plan.settings.slow))
+    for begin, end in cut(part):
+        piece = part.slice(begin, end - begin)
+        at = pc.min(piece[TIME_KEY]).as_py() if TIME_KEY in sort_columns(name) else None
+        yield rows([Cell(EVIDENCE + name, "", cell(piece), ALWAYS if at is None else at, piece.num_rows)])
+
+
+def searched(cells: Iterable[tuple[int, int]]) -> int | None:
+    """The instant before which findings are looked for, where there is more evidence than EVIDENCE_ROWS; None for all.
+    `cells`: `at` and `lot` of all evidence."""
+    count = 0
+    for at, size in sorted(cells):
+        count += size
+        if count > EVIDENCE_ROWS and at != ALWAYS:
+            return at
+    return None
 
 
 def evidence(batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:
@@ -198,7 +219,7 @@ def sift(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterato
         if one.table in SIFTED:
             yield from _evidence(one.table, names.resolved(builder, one.table, opened(one.data)), plan)
         else:
-            yield rows([one])
+            yield rows([one._replace(at=ALWAYS, lot=0)])
 
 
 def filled(
@@ -221,16 +242,22 @@ def _joined(pieces: list[pa.Table]) -> pa.Table:
 
 
 def find(
-    batches: Iterable[pa.RecordBatch], plan: Plan, names: Names, quality: pa.Table | None = None
+    batches: Iterable[pa.RecordBatch],
+    plan: Plan,
+    names: Names,
+    quality: pa.Table | None = None,
+    before: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Staged rows of evidence, of `offset_commits` as `committed_offsets.fill` gives them, and of the tables in DECODED
-    as `sift` gives them, all of them, to rows of `findings`. `quality`: the table `capture_quality`."""
+    as `sift` gives them, all of them, to rows of `findings`. `quality`: the table `capture_quality`. `before`: as
+    `searched` says."""
     parts = _resolved(batches, plan, names)
-    tables = {
-        name.removeprefix(EVIDENCE): order(name.removeprefix(EVIDENCE), _joined(pieces))
-        for name, pieces in parts.items()
-        if name != SENT
-    }
+    tables = {}
+    for name in [name for name in parts if name != SENT]:  # one copy at a time
+        table = _joined(parts.pop(name))
+        if before is not None and TIME_KEY in table.column_names:
+            table = table.filter(pc.less(table[TIME_KEY], before))
+        tables[name.removeprefix(EVIDENCE)] = order(name.removeprefix(EVIDENCE), table)
     tables["producers"] = _producers(parts, names)
     if quality is not None:
         tables["capture_quality"] = quality
