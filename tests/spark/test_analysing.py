@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-import kdissect
-import kdissect.spark
 from kdissect.spark.stages import analysing
-from kdissect.spark.stages.analysing import ALWAYS, searched
+from kdissect.spark.stages.analysing import ALWAYS, EVIDENCE, find, searched
+from kdissect.spark.stages.table_cells import Cell, cell, rows
+from kdissect.tables.declaration import SCHEMAS
+from kdissect.tables.declaration.model import TIME_KEY
 
 
 def test_findings_are_looked_for_in_the_first_rows(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,15 +24,22 @@ def test_findings_are_looked_for_in_the_first_rows(monkeypatch: pytest.MonkeyPat
     assert searched([]) is None
 
 
-@pytest.mark.spark
-def test_rows_behind_the_first_ones_are_left_out(spark: Any, captures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = captures / "k4_transactions.pcap"
-    whole = kdissect.spark.dissect(spark, path, ["findings"])
-    assert whole.searched is None
-    cells = sorted(tuple(row) for row in whole._evidence.select("at", "lot").collect())
-    whole.unpersist()
-    monkeypatch.setattr(analysing, "EVIDENCE_ROWS", sum(size for _, size in cells) - 1)
-    found = kdissect.spark.dissect(spark, path, ["findings"])
-    assert found.searched == cells[-1][0]
-    assert found["findings"].toArrow().num_rows <= kdissect.open(path).table("findings").num_rows
-    found.unpersist()
+def test_rows_behind_the_first_ones_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, pa.Table] = {}
+
+    def looked(tables: dict[str, pa.Table], given: Any) -> pa.Table:
+        seen.update(tables)
+        return SCHEMAS["findings"].empty_table()
+
+    monkeypatch.setattr(analysing, "findings", looked)
+    timed = pa.table({"exchange_id": ["a", "b", "c"], TIME_KEY: [7, 3, 5]})
+    others = pa.table({"session_key": ["1/2/0"]})
+    cells = [Cell(EVIDENCE + "produces", "", cell(timed), 3, 3), Cell(EVIDENCE + "share_sessions", "", cell(others))]
+    nobody = SimpleNamespace(table=lambda topics: None)
+    names: Any = SimpleNamespace(builder=lambda plan: None, topics=None, leaders=nobody)
+    plan: Any = SimpleNamespace(settings=SimpleNamespace(slow=None), tables={"findings": ["id"]})
+    list(find([rows([one]) for one in cells], plan, names, before=7))
+    assert seen["produces"][TIME_KEY].to_pylist() == [3, 5]
+    assert seen["share_sessions"].num_rows == 1
+    list(find([rows([one]) for one in cells], plan, names))
+    assert seen["produces"].num_rows == 3
