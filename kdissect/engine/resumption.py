@@ -1,8 +1,8 @@
 """One capture whose files come one after the other, in one process or in several.
 
-    work = Continued("broker.pcap", "exchanges", columns, settings, state)   # state None: it begins
-    for batch in work.rows_of(files): ...                                    # rows, resolved, as exchanges complete
-    state = work.state()                                                     # bytes; whoever has them goes on
+    work = Continued("broker.pcap", {"exchanges": columns}, settings, state)  # state None: it begins
+    for name, batch in work.rows_of(files): ...                               # rows, resolved, as exchanges complete
+    state = work.state()                                                      # bytes; whoever has them goes on
 
 The rows are those of one run over all files: what is unfinished when a file ends (frames, requests that wait, segments
 ahead of a hole, IP fragments) is carried in the state, with its bytes, so that earlier files need not be there any
@@ -64,8 +64,7 @@ class _Carried:
     """What one run leaves to the next."""
 
     version: str
-    table: str
-    columns: list[str]
+    tables: Mapping[str, list[str]]
     files: list[str]
     dissector: Mapping[str, Any]
     ledger: Mapping[str, Any]
@@ -75,17 +74,17 @@ class _Carried:
 
 
 class Continued(Run):
-    """Rows of `table` with these columns from the next files of a capture."""
+    """Rows of `tables` (name -> columns) from the next files of a capture."""
 
     def __init__(
-        self, capture: str, table: str, columns: Sequence[str], settings: Settings, state: bytes | None = None
+        self, capture: str, tables: Mapping[str, Sequence[str]], settings: Settings, state: bytes | None = None
     ) -> None:
-        self._before = _unpacked(state, table, list(columns)) if state is not None else None
+        self.tables = {name: list(columns) for name, columns in tables.items()}
+        self._before = _unpacked(state, self.tables) if state is not None else None
         self._names = [] if self._before is None else list(self._before.files)
-        books = Books([CaptureSet(capture, [])], {table: list(columns)}, settings)
+        books = Books([CaptureSet(capture, [])], self.tables, settings)
         super().__init__(books)
         books.ledger.connections.files[0] = self._names
-        self.table = table
         self._capture = capture
         self._files: list[Member] = []
         self._window = Window()
@@ -99,16 +98,18 @@ class Continued(Run):
             self.books.builder.brokers.merge(self._before.brokers)
             self.books.builder.topics.merge(self._before.topics)
 
-    def rows_of(self, files: Iterable[Member]) -> Iterator[pa.RecordBatch]:
-        """Rows of these files, in order, named by what is known by then. To be called once."""
+    def rows_of(self, files: Iterable[Member]) -> Iterator[tuple[str, pa.RecordBatch]]:
+        """Rows of these files with their table's name, each table's in order, named by what is known by then. To be
+        called once."""
         self._files = list(files)
         for part in self.rows():
-            batch = part.tables.get(self.table)
-            if batch is not None and batch.num_rows:
-                yield self.books.builder.resolved(self.table, batch)
-        if self.table == "problems":
+            for name in self.tables:
+                batch = part.tables.get(name)
+                if batch is not None and batch.num_rows:
+                    yield name, self.books.builder.resolved(name, batch)
+        if "problems" in self.tables:
             made = self.books.builder.at_the_end(self.books.ledger.problems())["problems"]
-            yield from self.books.builder.finished("problems", [made]).to_batches()
+            yield from (("problems", batch) for batch in self.books.builder.finished("problems", [made]).to_batches())
 
     def exchanges(self) -> Iterator[Completed]:
         """Exchanges that finish in these files."""
@@ -145,8 +146,7 @@ class Continued(Run):
         rows = self._dissector.renumber()
         carried = _Carried(
             __version__,
-            self.table,
-            self.books.builder.columns[self.table],
+            self.tables,
             self._names,
             self._dissector.carried(),
             self.books.ledger.carried(rows),
@@ -157,11 +157,11 @@ class Continued(Run):
         return packed(carried)
 
 
-def _unpacked(state: bytes, table: str, columns: list[str]) -> _Carried:
-    """Raises UsageError where the state is another version's, or another table's."""
+def _unpacked(state: bytes, tables: Mapping[str, list[str]]) -> _Carried:
+    """Raises UsageError where the state is another version's, or other tables'."""
     carried = unpacked(state)
     if not isinstance(carried, _Carried) or carried.version != __version__:
         raise UsageError(f"this state was left by another version of kdissect than {__version__}: begin anew")
-    if (carried.table, carried.columns) != (table, columns):
-        raise UsageError(f"this state is for columns of {carried.table!r} that differ: begin anew")
+    if carried.tables != tables:
+        raise UsageError(f"this state is for other columns, of {', '.join(carried.tables)}: begin anew")
     return carried

@@ -20,7 +20,8 @@ from kdissect.spark.source.streaming import stream
 from kdissect.spark.views import views
 from kdissect.spark.workers import own_python
 from kdissect.spark.writing.saving import write
+from kdissect.spark.writing.streamed_tables import follow, lag
 
 own_python()
 
-__all__ = ["Dataset", "dissect", "latency", "messages", "register", "stream", "views", "write"]
+__all__ = ["Dataset", "dissect", "follow", "lag", "latency", "messages", "register", "stream", "views", "write"]

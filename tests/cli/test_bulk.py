@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -66,6 +67,26 @@ def test_a_second_run_and_what_spark_cannot_do(tmp_path: Path) -> None:
         assert done.returncode == said[0], done.stderr
         assert len(done.stderr.splitlines()) == 1, done.stderr
         assert said[1] in done.stderr
+
+
+@pytest.mark.spark
+def test_a_job_that_fails_says_what_its_worker_said(tmp_path: Path) -> None:
+    """Workers whose Python has no kdissect; then a file that ends within a packet, where that is not to be."""
+    python = tmp_path / "python"
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['kdissect'] = None\n")
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={tmp_path}:$PYTHONPATH exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    cut = tmp_path / "cut.pcap"
+    cut.write_bytes(Path(CAPTURE).read_bytes()[:-5])
+    asked = ("-o", str(tmp_path / "out"), "--master", "local[2]", "--tables", "problems", "--no-keep")
+    failed = run(CAPTURE, *asked, PYSPARK_PYTHON=str(python))
+    assert failed.returncode == 1, failed.stderr
+    assert failed.stdout == ""
+    assert re.fullmatch(r"kdissect: Spark: .*kdissect.* \(ModuleNotFoundError\)\n", failed.stderr), failed.stderr
+    strict = run(str(cut), *asked, "--strict")
+    assert strict.returncode == 1, strict.stderr
+    assert strict.stderr.startswith("kdissect: cut.pcap: ")
+    assert len(strict.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 import kdissect
@@ -38,8 +37,8 @@ def continued(paths: list[Path], table: str, each: int = 1) -> tuple[list[dict[s
     """Rows from runs over `each` files, and the largest state in bytes."""
     state, rows, largest = None, [], 0
     for i in range(0, len(paths), each):
-        work = Continued("cut.pcap", table, columns(table), Settings(), state)
-        for batch in work.rows_of(Member(path.name, path) for path in paths[i : i + each]):
+        work = Continued("cut.pcap", {table: columns(table)}, Settings(), state)
+        for _, batch in work.rows_of(Member(path.name, path) for path in paths[i : i + each]):
             rows += batch.to_pylist()
         state = work.state()
         largest = max(largest, len(state))
@@ -79,13 +78,25 @@ def test_every_table_comes(captures: Path, tmp_path: Path) -> None:
         assert len(rows) > 0.8 * expected or table == "problems", table
 
 
+def test_tables_of_one_run_are_those_of_runs_of_their_own(captures: Path, tmp_path: Path) -> None:
+    paths = cut(captures / "base.pcap", 3, tmp_path)
+    wanted = {name: columns(name) for name in ("exchanges", "fetch_partitions", "groups", "problems")}
+    state, together = None, {name: list[object]() for name in wanted}
+    for path in paths:
+        work = Continued("cut.pcap", wanted, Settings(), state)
+        for name, batch in work.rows_of([Member(path.name, path)]):
+            together[name] += batch.to_pylist()
+        state = work.state()
+    assert together == {name: continued(paths, name)[0] for name in wanted}
+
+
 def test_a_large_response_goes_on_when_its_first_files_are_gone(captures: Path, tmp_path: Path) -> None:
     paths = cut(captures / "base.pcap", 20, tmp_path)
     expected = kdissect.open(paths).table("fetch_partitions", columns("fetch_partitions")).to_pylist()
     state, rows = None, []
     for path in paths:
-        work = Continued("cut.pcap", "fetch_partitions", columns("fetch_partitions"), Settings(), state)
-        rows += [row for batch in work.rows_of([Member(path.name, path)]) for row in batch.to_pylist()]
+        work = Continued("cut.pcap", {"fetch_partitions": columns("fetch_partitions")}, Settings(), state)
+        rows += [row for _, batch in work.rows_of([Member(path.name, path)]) for row in batch.to_pylist()]
         state = work.state()
         path.unlink()
     known = {(row["exchange_id"], row["position"], row["partition"]): row for row in expected}
@@ -104,10 +115,10 @@ def test_a_file_that_is_none_is_a_problem(captures: Path, tmp_path: Path) -> Non
 
 def test_states_of_others_are_refused(captures: Path, tmp_path: Path) -> None:
     path = captures / "base_tiny.pcap"
-    work = Continued("a", "exchanges", columns("exchanges"), Settings())
-    assert pa.Table.from_batches(work.rows_of([Member(path.name, path)])).num_rows > 0
+    work = Continued("a", {"exchanges": columns("exchanges")}, Settings())
+    assert sum(batch.num_rows for _, batch in work.rows_of([Member(path.name, path)])) > 0
     with pytest.raises(UsageError, match="begin anew"):
-        Continued("a", "fetches", columns("fetches"), Settings(), work.state())
+        Continued("a", {"fetches": columns("fetches")}, Settings(), work.state())
 
 
 def test_what_a_stream_cannot_make_is_said() -> None:

@@ -1,7 +1,7 @@
-"""Writes exchanges of a directory that captures are rotated into, as a stream; run by test_lake_tables.py with the
-settings of Spark that the format asks for.
+"""Writes exchanges of a directory that captures are rotated into, by a stream of Spark's own (`stream`) or with other
+tables by one query (`follow`); run by test_lake_tables.py with the settings of Spark that the format asks for.
 
-python lake_writer.py FORMAT INPUT OUTPUT STATE [KEY=VALUE...]
+python lake_writer.py FORMAT stream|follow INPUT OUTPUT STATE [KEY=VALUE...]
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import sys
 import warnings
 
 
-def main(form: str, folder: str, output: str, state: str, *settings: str) -> None:
+def main(form: str, how: str, folder: str, output: str, state: str, *settings: str) -> None:
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     from pyspark.sql import SparkSession
 
@@ -21,9 +21,14 @@ def main(form: str, folder: str, output: str, state: str, *settings: str) -> Non
     for setting in settings:
         built = built.config(*setting.split("=", 1))
     session = built.getOrCreate()
+    print("begun", file=sys.stderr, flush=True)
+    if how == "follow":
+        tables = ["groups", "exchanges", "problems"]
+        query = kdissect.spark.follow(session, folder, output, tables, form=form).trigger(availableNow=True).start()
+        query.awaitTermination()
+        return
     rows = kdissect.spark.stream(session, folder).writeStream.format(form).option("checkpointLocation", state)
     rows = rows.trigger(availableNow=True)
-    print("begun", file=sys.stderr, flush=True)
     if form == "iceberg":
         query = rows.toTable("lake.exchanges")
     else:

@@ -100,10 +100,10 @@ class Tables:
         command += ["--master", "local[2]", "--conf", "spark.sql.shuffle.partitions=2"]
         return [*command, *(part for one in self._settings for part in ("--conf", one))]
 
-    def stream(self) -> list[str]:
+    def stream(self, how: str) -> list[str]:
         """The command that reads what is new."""
         return [
-            sys.executable, str(HERE / "lake_writer.py"), self.form, str(self.captures), str(self.out),
+            sys.executable, str(HERE / "lake_writer.py"), self.form, how, str(self.captures), str(self.out),
             str(self._state), *self._settings,
         ]  # fmt: skip
 
@@ -175,8 +175,8 @@ def streamed(pieces: Sequence[Path]) -> tuple[list[str], list[Counter[str]]]:
     wanted = columns("exchanges")
     state, rows, named = None, [Counter[str]()], [name for name in wanted if name != "broker"]
     for piece in pieces:
-        *made, state = Work("exchanges", wanted).do("cut.pcap", [(piece.name, str(piece))], state)
-        rows.append(sum((counted(one, named) for one in made if isinstance(one, pa.Table)), rows[-1]))
+        *made, state = Work({"exchanges": wanted}).do("cut.pcap", [(piece.name, str(piece))], state)
+        rows.append(sum((counted(table, named) for _, table in made), rows[-1]))
     return named, rows
 
 
@@ -223,11 +223,14 @@ def test_runs_that_are_killed(
     run_killed(tables, tables.batch(), pieces, columns, [Counter(), *(counted(one, columns) for one in local)])
 
 
-@pytest.mark.parametrize("form", PACKAGES)
+@pytest.mark.parametrize(
+    ("form", "how"),
+    [("delta", "stream"), ("iceberg", "stream"), ("delta", "follow"), ("iceberg", "follow"), ("parquet", "follow")],
+)
 def test_streams_that_are_killed(
-    older: Path, readers: Path, captures: Path, rotate: Any, tmp_path: Path, form: str
+    older: Path, readers: Path, captures: Path, rotate: Any, tmp_path: Path, form: str, how: str
 ) -> None:
     tables = Tables(form, older, readers, tmp_path)
     pieces = sorted(rotate(captures / "base.pcap", KILLS + 5).iterdir(), key=lambda path: (len(path.name), path.name))
     columns, expected = streamed(pieces[:-1])  # the last file is being written
-    run_killed(tables, tables.stream(), pieces, columns, expected)
+    run_killed(tables, tables.stream(how), pieces, columns, expected)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ pytest.importorskip("pyspark")
 
 from kdissect.spark.source.file_stream import FileStream, Watched, after, offset_of
 from kdissect.spark.source.streaming import Work
+from kdissect.spark.writing import streamed_tables
 
 ENDED = ("pending", "unanswered", "no_response", "one_way", "partial", "orphan")
 """States of exchanges that may wait for the end of the capture."""
@@ -91,8 +93,8 @@ def test_a_file_that_went_away_after_it_was_planned_is_told(pieces: list[Path], 
     (batch,) = again.partitions({}, end)
     assert [row[1] for row in batch.rows] == ["cut.pcap", *(f"cut.pcap{i}" for i in range(1, 5))]
     wanted = kdissect.spark.source.streaming.columns("problems", None)
-    made = list(Work("problems", wanted).do("cut.pcap", [row[1:3] for row in batch.rows], None))
-    where = [row["where"] for table in made[:-1] for row in table.to_pylist()]  # type: ignore[union-attr]
+    made = list(Work({"problems": wanted}).do("cut.pcap", [row[1:3] for row in batch.rows], None))
+    where = [row["where"] for _, table in made[:-1] for row in table.to_pylist()]  # type: ignore[misc]
     assert "cut.pcap2" in where
 
 
@@ -176,6 +178,57 @@ class TestOnSpark:
             other = expected.pop(row["exchange_id"])
             assert {**row, "broker": 0} == {**{name: other[name] for name in row}, "broker": 0}
         assert {row["status"] for row in expected.values()} <= set(ENDED)
+
+    def test_several_tables_by_one_query(
+        self, spark: Any, pieces: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:  # fmt: skip
+        """One batch fails when one of its tables is written, and is written once when it comes again."""
+        folder, out = tmp_path / "in", tmp_path / "out"
+        folder.mkdir()
+        spark.conf.set("spark.sql.shuffle.partitions", "2")
+        names = ["exchanges", "fetch_partitions", "problems"]
+
+        def run() -> Any:
+            query = kdissect.spark.follow(spark, folder, str(out), names).trigger(availableNow=True).start()
+            query.awaitTermination()
+            return query
+
+        for piece in pieces[:3]:
+            shutil.copy(piece, folder)
+        with caplog.at_level("INFO", "kdissect.spark"):
+            run()
+        assert re.fullmatch(r"cut\.pcap: batch 0: \d+ exchanges, \d+ fetch_partitions", caplog.messages[0])
+        for piece in pieces[3:]:
+            shutil.copy(piece, folder)
+        with monkeypatch.context() as patched:
+            patched.setitem(
+                streamed_tables._SAVED, "parquet", _failing_at("fetch_partitions", streamed_tables._parquet)
+            )
+            with pytest.raises(Exception, match="a disk that is full"):
+                run()
+        (left,) = kdissect.spark.lag(run(), folder)
+        assert (left["capture"], left["files"], left["bytes"]) == ("cut.pcap", 1, pieces[5].stat().st_size)
+        assert left["seconds"] > 0
+        expected: dict[str, list[Any]] = {name: [] for name in names}
+        state, wanted = None, {name: kdissect.spark.source.streaming.columns(name, None) for name in names}
+        for piece in pieces[:5]:
+            *made, state = Work(wanted).do("cut.pcap", [(piece.name, str(piece))], state)
+            for name, table in made:
+                expected[name] += table.to_pylist()
+        for name, rows in expected.items():
+            found = spark.read.parquet(str(out / name)).drop("batch", "broker").toArrow().to_pylist()
+            plain = [{column: value for column, value in row.items() if column != "broker"} for row in rows]
+            assert sorted(map(repr, found)) == sorted(map(repr, plain)), name
+
+
+def _failing_at(table: str, save: Any) -> Any:
+    def failing(session: Any, frame: Any, output: str, name: str, query: str, number: int) -> None:
+        if name == table:
+            raise OSError("a disk that is full")
+        save(session, frame, output, name, query, number)
+
+    return failing
 
 
 def _later(path: Path) -> bytes:

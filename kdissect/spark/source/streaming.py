@@ -10,7 +10,7 @@ stopped or killed. A set's files are read one after the other by one task; diffe
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -35,6 +35,8 @@ ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvi
 
 MOST = 1000
 """Files of a batch: a day of one host's rotation, planned and done in minutes."""
+CELLS = "capture string, table string, rows long, data binary"
+"""What the stateful operator makes: some rows of a table, out of a capture set."""
 FORGET = 7 * 86400.0
 """Seconds after which a set without a new file is over: longer than a weekend's outage of whoever writes it."""
 
@@ -52,10 +54,10 @@ def stream(
     """A streaming DataFrame of a table's rows, from files that are rotated into `directory` and folders in it.
 
     `table`: exchanges, fetches, fetch_partitions, list_offsets, producer_ids, groups, record_batches or problems; a
-    query for each table. `columns`: names (None: all but those of the analysis, such as `hold`). A file is read once a
-    later one of its set is there; with `quiet` also once it was not written to for so many seconds. A batch has `most`
-    files at most, and what is unfinished of a set that had no new file for `forget` seconds (None: ever) is forgotten
-    (both with PySpark 4.2 and later). Write the rows with a checkpoint, in mode append:
+    query for each table (`follow` writes several by one). `columns`: names (None: all but those of the analysis, such
+    as `hold`). A file is read once a later one of its set is there; with `quiet` also once it was not written to for so
+    many seconds. A batch has `most` files at most, and what is unfinished of a set that had no new file for `forget`
+    seconds (None: ever) is forgotten (both with PySpark 4.2 and later). Write the rows with a checkpoint, by appending:
 
         stream(spark, "/captures").writeStream.option("checkpointLocation", "/state").start("/tables/exchanges")
 
@@ -63,6 +65,21 @@ def stream(
     UsageError.
     """
     wanted = _columns(table, columns)
+    cells = cells_of(spark, directory, {table: wanted}, quiet=quiet, most=most, forget=forget)
+    return rows_of(cells, table, wanted)
+
+
+def cells_of(
+    spark: SparkSession,
+    directory: str | Path,
+    tables: Mapping[str, list[str]],
+    *,
+    quiet: float | None,
+    most: int,
+    forget: float | None,
+) -> DataFrame:
+    """A streaming DataFrame of CELLS: rows of these columns of several tables, each file read once for all of them; the
+    rest as for `stream`."""
     folder = Path(directory)
     if not folder.is_dir():
         raise UsageError(f"{folder}: not a directory that captures are rotated into")
@@ -78,19 +95,23 @@ def stream(
         read = read.option("forget", str(forget))
     if quiet is not None:
         read = read.option("quiet", str(quiet))
-    schema = pa.schema([SCHEMAS[table].field(name) for name in wanted])
-    cells = (
+    return (
         read.load(str(folder.absolute()))
         .groupBy("capture")
         .transformWithStateInPandas(
-            statefulProcessor=_processor(Work(table, wanted)),
-            outputStructType="data binary",
+            statefulProcessor=_processor(Work({name: list(columns) for name, columns in tables.items()})),
+            outputStructType=CELLS,
             outputMode="Append",
             timeMode="None",
         )
     )
+
+
+def rows_of(cells: DataFrame, table: str, columns: Sequence[str]) -> DataFrame:
+    """The rows of one table, all of whose cells these are."""
+    schema = pa.schema([SCHEMAS[table].field(name) for name in columns])
     plain = pa.schema([one.remove_metadata() for one in schema])
-    return cells.mapInArrow(partial(_rows, schema=plain), spark_schema(schema))
+    return cells.select("data").mapInArrow(partial(_rows, schema=plain), spark_schema(schema))
 
 
 def _columns(table: str, named: Sequence[str] | None) -> list[str]:
@@ -101,17 +122,19 @@ def _columns(table: str, named: Sequence[str] | None) -> list[str]:
 class Work:
     """What is made of each file."""
 
-    table: str
-    columns: list[str]
+    tables: dict[str, list[str]]
+    """Columns by the table's name."""
     settings: Settings = field(default_factory=Settings)
 
-    def do(self, capture: str, files: Sequence[tuple[str, str]], state: bytes | None) -> Iterator[bytes | pa.Table]:
-        """Rows of the next files, (name, path) in order, as tables; at the end the state, as bytes."""
+    def do(
+        self, capture: str, files: Sequence[tuple[str, str]], state: bytes | None
+    ) -> Iterator[tuple[str, pa.Table] | bytes]:
+        """Rows of the next files, (name, path) in order, as tables with their names; at the end the state, as bytes."""
         from kdissect.spark.source.packet_rows import member
 
-        work = Continued(capture, self.table, self.columns, self.settings, state)
-        for batch in work.rows_of(member(name, _there(path)) for name, path in files):
-            yield pa.Table.from_batches([batch])
+        work = Continued(capture, self.tables, self.settings, state)
+        for table, batch in work.rows_of(member(name, _there(path)) for name, path in files):
+            yield table, pa.Table.from_batches([batch])
         yield work.state()
 
 
@@ -153,8 +176,10 @@ def _processor(work: Work) -> Any:
             for made in work.do(str(key[0]), [(name, path) for name, path, _ in found], before):
                 if isinstance(made, bytes):
                     self._state.update((made,))
-                else:
-                    yield pandas.DataFrame({"data": [cell(made)]})
+                    continue
+                name, part = made
+                values = {"capture": str(key[0]), "table": name, "rows": part.num_rows, "data": cell(part)}
+                yield pandas.DataFrame({column: [value] for column, value in values.items()})
 
         def close(self) -> None:
             """Nothing is held."""

@@ -21,15 +21,20 @@ CATALOG = "kdissect_output"
 """Iceberg's tables below the output, by name."""
 
 
+def iceberg_catalog(session: SparkSession, output: str) -> None:
+    """Let the session know the tables of Iceberg below a folder as those of CATALOG."""
+    session.conf.set(f"spark.sql.catalog.{CATALOG}", "org.apache.iceberg.spark.SparkCatalog")
+    session.conf.set(f"spark.sql.catalog.{CATALOG}.type", "hadoop")
+    session.conf.set(f"spark.sql.catalog.{CATALOG}.warehouse", output)
+
+
 class LakeTables:
     """Tables below a folder, in one format."""
 
     def __init__(self, session: SparkSession, form: str, output: str) -> None:
         self._session, self._form, self._output = session, form, output
         if form == "iceberg":
-            session.conf.set(f"spark.sql.catalog.{CATALOG}", "org.apache.iceberg.spark.SparkCatalog")
-            session.conf.set(f"spark.sql.catalog.{CATALOG}.type", "hadoop")
-            session.conf.set(f"spark.sql.catalog.{CATALOG}.warehouse", output)
+            iceberg_catalog(session, output)
 
     def save(self, name: str, frame: DataFrame, by: Sequence[str]) -> int:
         """Make these the rows of a table; how many it has."""

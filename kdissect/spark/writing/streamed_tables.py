@@ -1,0 +1,151 @@
+"""`kdissect.spark.follow`: several tables out of a directory that captures are rotated into, by one query.
+
+Each file is read once, whatever tables are made of it. A batch of the query is written table by table, each by a
+commit of its own that carries the query's id and the batch's number, so that a batch which Spark runs again, after a
+failure or a kill, finds what it has written before and leaves it alone: every row comes exactly once.
+
+    Delta      a transaction of the application `kdissect/ID/TABLE` with the batch's number as its version
+    Iceberg    a snapshot whose summary has `kdissect-batch` = ID/NUMBER
+    Parquet    a folder TABLE/batch=ID-NUMBER, renamed to that name when its files are complete
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kdissect.engine.resumption import STREAMED, columns
+from kdissect.problems import UsageError
+from kdissect.spark.source.streaming import FORGET, MOST, cells_of, rows_of
+from kdissect.spark.writing.destination import target
+from kdissect.spark.writing.file_system import HadoopFiles
+from kdissect.spark.writing.lake_tables import CATALOG, iceberg_catalog
+from kdissect.spark.writing.saving import FILE_BYTES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+FORMS = ("parquet", "delta", "iceberg")
+CHECKPOINT, ASIDE = "_checkpoint", "_batches"
+"""Below the output: where the query stands, and folders of Parquet that are being written."""
+QUERY = "sql.streaming.queryId"
+"""Spark's name for the id of the query that a batch belongs to; it stays through restarts."""
+BATCH = "kdissect-batch"
+log = logging.getLogger("kdissect.spark")
+
+
+def follow(
+    spark: SparkSession,
+    directory: str | Path,
+    output: str,
+    tables: Sequence[str] = ("exchanges", "problems"),
+    *,
+    form: str = "parquet",
+    quiet: float | None = None,
+    most: int = MOST,
+    forget: float | None = FORGET,
+) -> DataStreamWriter:
+    """A query that writes several tables below `output`, ready to be started; it needs no option of yours:
+
+        follow(spark, "/captures", "/lake", ["exchanges", "fetches", "problems"]).start()
+
+    `tables`, `quiet`, `most` and `forget` as for `stream`; `form` is parquet, delta or iceberg. Where the query stands
+    is in `output`/_checkpoint. Each batch logs a line for each capture set (`kdissect.spark`, INFO). Raises UsageError.
+    """
+    if form not in FORMS:
+        raise UsageError(f"a stream is written as {', '.join(FORMS)}, not {form!r}")
+    if not tables:
+        raise UsageError(f"no table named; a stream makes: {', '.join(STREAMED)}")
+    wanted = {name: columns(name) for name in tables}
+    files = HadoopFiles(spark)
+    files.try_out(output)
+    cells = cells_of(spark, directory, wanted, quiet=quiet, most=most, forget=forget)
+
+    def write(frame: DataFrame, number: int) -> None:
+        written(frame, number, wanted, output, form)
+
+    return cells.writeStream.option("checkpointLocation", target(output, CHECKPOINT)).foreachBatch(write)
+
+
+def written(cells: DataFrame, number: int, tables: Mapping[str, Sequence[str]], output: str, form: str) -> None:
+    """Write one batch of cells, unless it was written before."""
+    from pyspark import StorageLevel
+
+    session = cells.sparkSession
+    query = str(session.sparkContext.getLocalProperty(QUERY))
+    kept = cells.persist(StorageLevel.DISK_ONLY)
+    try:
+        found = kept.groupBy("capture", "table").agg({"rows": "sum", "data": "count"}).collect()
+        room = kept.selectExpr("table", "length(data) as bytes").groupBy("table").sum("bytes").collect()
+        sizes = {name: int(size) for name, size in room}
+        for name, wanted in tables.items():
+            made = kept.where(kept["table"] == name).coalesce(max(1, -(-sizes.get(name, 0) // FILE_BYTES)))
+            _SAVED[form](session, rows_of(made, name, wanted), output, name, query, number)
+    finally:
+        kept.unpersist()
+    told: dict[str, dict[str, int]] = {}
+    for row in found:
+        told.setdefault(row["capture"], {})[row["table"]] = int(row["sum(rows)"])
+    for capture, counts in sorted(told.items()):
+        rows = ", ".join(f"{counts[name]} {name}" for name in tables if counts.get(name))
+        log.info("%s: batch %d: %s", capture, number, rows)
+
+
+def _parquet(session: SparkSession, frame: DataFrame, output: str, name: str, query: str, number: int) -> None:
+    files = HadoopFiles(session)
+    batch = f"{query}-{number:09}"
+    place, aside = f"{target(output, name)}/batch={batch}", f"{target(output, ASIDE)}/{batch}/{name}"
+    if not files.exists(place):
+        frame.write.mode("overwrite").parquet(aside)
+        files.rename(aside, place)
+    files.delete(f"{target(output, ASIDE)}/{batch}")
+
+
+def _delta(session: SparkSession, frame: DataFrame, output: str, name: str, query: str, number: int) -> None:
+    told = frame.write.format("delta").mode("append").option("mergeSchema", "true")
+    told = told.option("txnAppId", f"kdissect/{query}/{name}").option("txnVersion", number)
+    told.save(target(output, name))
+
+
+def _iceberg(session: SparkSession, frame: DataFrame, output: str, name: str, query: str, number: int) -> None:
+    iceberg_catalog(session, output)
+    place, batch = f"{CATALOG}.`{name}`", f"{query}/{number}"
+    if not session.catalog.tableExists(f"{CATALOG}.{name}"):
+        frame.limit(0).writeTo(place).using("iceberg").create()
+    snapshots = session.table(f"{CATALOG}.`{name}`.snapshots")
+    if snapshots.where(snapshots["summary"][BATCH] == batch).isEmpty():
+        frame.writeTo(place).option(f"snapshot-property.{BATCH}", batch).append()
+
+
+_SAVED = {"parquet": _parquet, "delta": _delta, "iceberg": _iceberg}
+
+
+def lag(query: StreamingQuery, directory: str | Path) -> list[dict[str, Any]]:
+    """How far a query of `stream` or `follow` is behind what lies in its directory now: for each capture set its
+    `capture`, the `files` and `bytes` that the query's last batch has not read, and by how many `seconds` the first
+    packet of the newest file is later than that of the last file read (None before the first). The file that is being
+    written counts, so a query that keeps up is one file behind.
+    """
+    from kdissect.spark.source.file_stream import Watched, after
+
+    progress = query.lastProgress
+    read: dict[str, Any] = {}
+    if progress is not None:
+        told = progress["sources"][0]["endOffset"]
+        read = json.loads(told) if isinstance(told, str) else told or {}
+    sets: dict[str, list[Any]] = {}
+    for row in Watched(str(directory)).present():
+        sets.setdefault(row[0], []).append(row)
+    found = []
+    for capture, rows in sorted(sets.items()):
+        left = [row for row in rows if after(row, read)]
+        newest, known = rows[-1][3], read.get(capture)
+        seconds = None if known is None else max(0, newest - known["first"]) / 1e9
+        size = sum(Path(row[2]).stat().st_size for row in left if Path(row[2]).exists())
+        found.append({"capture": capture, "files": len(left), "bytes": size, "seconds": seconds})
+    return found
