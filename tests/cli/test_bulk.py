@@ -52,9 +52,10 @@ def test_a_second_run_and_what_spark_cannot_do(tmp_path: Path) -> None:
     out, bad, local = tmp_path / "out", tmp_path / "bad.pcap", ("--master", "local[2]", "--tables", "problems")
     bad.write_bytes(b"no capture at all")
     first = run(CAPTURE, "-o", str(out), *local)
-    again = run(CAPTURE, str(bad), "-o", str(out), *local, "--partition-by", "date")
+    again = run(CAPTURE, str(bad), "-o", str(out), *local, "--partition-by", "date", "--log")
     assert (first.returncode, again.returncode) == (0, 0), again.stderr
     assert "1 of 1 capture as decoded before, 0 decoded whole" in again.stderr
+    assert "base.pcap: 1 file, 1,293 packets\n" in again.stderr
     found = ds.dataset(out / "problems", format="parquet").to_table()
     assert "bad.pcap" in found["where"].to_pylist()
     for arguments, said in (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -59,6 +60,7 @@ UNDER_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"
     help="Leave what was decoded in DIR/_kdissect, so that the next run decodes only what is new (the default).",
 )
 @click.option("--strict", is_flag=True, help="Stop at a file that cannot be read to its end.")
+@click.option("--log", "logged", is_flag=True, help="Say a line for each capture set: what was read, and what was not.")
 @click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
 @engine_options
 def spark(
@@ -72,6 +74,7 @@ def spark(
     transport: str,
     keep: bool,
     strict: bool,
+    logged: bool,
     conf: tuple[str, ...],
     **settings: Any,
 ) -> None:
@@ -91,6 +94,10 @@ def spark(
     from kdissect.spark.writing.file_system import HadoopFiles
     from kdissect.spark.writing.saving import write
 
+    if logged:
+        log = logging.getLogger("kdissect.spark")
+        log.addHandler(Lines())
+        log.setLevel(logging.INFO)
     columns = partitioned(tables, partition_by or [])
     confs = [_setting(text) for text in conf]
     _needs()
@@ -131,6 +138,14 @@ def spark(
         terminal.say(f"findings are those of what came before {instant(searched)}: there is too much to look at all")
     files = words.number_of(len(made.bytes), "file")
     terminal.say(f"{output}: {words.number_of(len(rows), 'table')} from {files}, {words.size(size)}, in {taken:.1f} s")
+
+
+class Lines(logging.Handler):
+    """What is logged, on standard error, as everything else that is said there."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One line."""
+        terminal.say(record.getMessage())
 
 
 def _setting(text: str) -> tuple[str, str]:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+import pickle
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from kdissect.analysis.findings.evidence import many
+from kdissect.capture.condition import CaptureProblem
 from kdissect.problems import UsageError
 from kdissect.spark.dataset import Dataset
+from kdissect.spark.stages.indexing import FileFacts
 from kdissect.spark.writing.file_system import HadoopFiles
 from kdissect.spark.writing.lake_tables import LAKES, LakeTables
 from kdissect.spark.writing.placed_tables import PlacedTables
@@ -15,6 +20,9 @@ from kdissect.spark.writing.snapshots import snapshots
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+log = logging.getLogger("kdissect.spark")
+SAID = 3
+"""Problems of a file that its capture set's line names; the table `problems` has all."""
 FILE_BYTES = 128 << 20
 """What a file of a table may have at most, by the capture bytes behind it: no table takes more room than they do."""
 
@@ -31,8 +39,9 @@ def write(
 
     All of them are there together at the end (`snapshots`), in Delta or Iceberg table by table, where rows of
     exchanges are merged by their id. Each has `capture`, `broker`, `at` and `date`. `by`: for each table the columns
-    that folders are made by. `begun` is told each table's name. Raises OutputError where nothing can be written,
-    UsageError for a job that was not made to be written.
+    that folders are made by. `begun` is told what is done, each table's name among it, and so is Spark's UI. Logs a
+    line for each capture set (`kdissect.spark`, INFO). Raises OutputError where nothing can be written, UsageError for
+    a job that was not made to be written.
     """
     if not made.plan.placed:
         raise UsageError("these tables were not made to be written: ask for them with keep=, or write them by Spark")
@@ -40,22 +49,25 @@ def write(
     cut = by or {}
     files = HadoopFiles(session)
     placed = PlacedTables(made)
+    _describe(session, f"decoding {many(len(made.plan.sources), 'capture')} of {many(len(made.bytes), 'file')}")
+    begun("decoding")
+    counted = _tell(made)
     most = max(1, -(-sum(made.bytes) // FILE_BYTES))
     rows: dict[str, int] = {}
     if form in LAKES:
         files.try_out(output)
         lake = LakeTables(session, form, output)
         for name in placed:
+            _describe(session, f"table {name} of {counted}")
             begun(name)
-            _describe(session, name)
             rows[name] = lake.save(name, _spread(placed[name], cut.get(name, ()), most), cut.get(name, ()))
         _describe(session, None)
         return rows
     run = snapshots(files, output)
-    for name, frame in placed.items():
+    for name in placed:
+        _describe(session, f"table {name} of {counted}")
         begun(name)
-        _describe(session, name)
-        columns = cut.get(name, ())
+        frame, columns = placed[name], cut.get(name, ())
         _spread(frame, columns, most).write.format(form).partitionBy(*columns).save(run.place(name))
         rows[name] = _rows(session, form, frame, run.place(name))
     _describe(session, None)
@@ -73,8 +85,27 @@ def _rows(session: SparkSession, form: str, frame: DataFrame, place: str) -> int
     return (read.schema(frame.schema) if form == "parquet" else read).load(place).count()
 
 
-def _describe(session: SparkSession, name: str | None) -> None:
+def _tell(made: Dataset) -> str:
+    """Decode; log what was read of each capture set, and what was not and why; what was read in all."""
+    facts: dict[int, list[FileFacts]] = {number: [] for number in range(len(made.plan.sources))}
+    for name, data in made.notes:
+        if name == "_file":
+            one: FileFacts = pickle.loads(data)
+            facts[one.capture].append(one)
+    for number, source in enumerate(made.plan.sources):
+        told = [many(len(source.files), "file"), many(sum(one.report.packets for one in facts[number]), "packet")]
+        told += [_said(one.report.name, wrong) for one in facts[number] for wrong in one.problems[:SAID]]
+        log.info("%s: %s", source.name, ", ".join(told))
+    packets = sum(one.report.packets for some in facts.values() for one in some)
+    return f"{many(len(facts), 'capture')}, {many(packets, 'packet')}"
+
+
+def _said(file: str, wrong: CaptureProblem) -> str:
+    return f"{file if wrong.where == file else f'{file}, {wrong.where}'}: {wrong.detail}"
+
+
+def _describe(session: SparkSession, what: str | None) -> None:
     """What Spark's UI says of the jobs that follow."""
     context = getattr(session, "sparkContext", None)
     if context is not None:
-        context.setJobDescription(None if name is None else f"kdissect: table {name}")
+        context.setJobDescription(None if what is None else f"kdissect: {what}")
