@@ -24,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.analysis.sessions.session_rules import MAX_WAITING
-from kdissect.arrays.arrow import Int64s, ints, joined, reals, whole, with_columns
+from kdissect.arrays.arrow import Int64s, begins, ints, joined, reals, whole, with_columns
 from kdissect.arrays.codes import Codes
 from kdissect.arrays.dictionaries import unified
 from kdissect.tables.declaration import SCHEMAS, TABLES, readers
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 Tables = Mapping[str, pa.Table]
 NO_WATERMARK = 2**63 - 1
-TOLD_ELSEWHERE = (0, 1)
-"""Produce and Fetch: their holds are told in tables of their own."""
+TOLD_ELSEWHERE = (1, 0)
+"""Fetch and Produce: their holds are told in tables of their own."""
 MOST_WINDOWS = 1 << 16
 """Throttle windows kept for requests of later blocks, the last ones."""
 HELD_ROWS = 1 << 16
@@ -235,7 +235,10 @@ class Stage:
         """Throttle windows of responses: they may matter to what comes."""
         from kdissect.analysis.exchange_keys import key_names
 
-        fresh = new.filter(pa.array(np.nan_to_num(reals(new, "throttle_ms")) > 0, pa.bool_()))
+        muting = reals(new, "throttle_ms") > 0  # NaN is not
+        if self._throttled is not None and self._throttled.num_rows <= MOST_WINDOWS and not muting.any():
+            return
+        fresh = new.filter(pa.array(muting, pa.bool_()))
         fresh = fresh.select([*key_names(new), "response_first_at", "throttle_ms"])
         kept = _both(self._throttled, fresh)
         self._throttled = kept.slice(max(0, kept.num_rows - MOST_WINDOWS - fresh.num_rows))
@@ -264,20 +267,21 @@ class Stage:
         queue = self._exchanges
         if new.num_rows:
             codes = hold_codes(new, named(given), self._throttled)
-            told_later = np.flatnonzero(np.isin(ints(new, "api_key"), TOLD_ELSEWHERE))
-            queue.append(_Held(new, keys_of(new), codes, np.full(len(codes), np.nan), told_later))
-        for table in told:
+            api = ints(new, "api_key")
+            waits_for = tuple(np.flatnonzero(api == key) for key in TOLD_ELSEWHERE)
+            queue.append(_Held(new, keys_of(new), codes, np.full(len(codes), np.nan), waits_for))
+        for where, table in enumerate(told):
             if table.num_rows:
                 holds, waits = told_holds(table), reals(table, "replication_ms")
-                waiting = [block for block in queue if len(block.waiting)]
-                at = locate(_Held.keys_waited_for(waiting), keys_of(table))
+                waiting = [block for block in queue if len(block.waiting[where])]
+                at = locate(_Held.keys_waited_for(waiting, where), keys_of(table))
                 for block in waiting:
-                    mine, at = np.split(at, [len(block.waiting)])
-                    block.settle(mine, holds, waits)
+                    mine, at = np.split(at, [len(block.waiting[where])])
+                    block.settle(where, mine, holds, waits)
         done = []
-        while queue and (last or not len(queue[0].waiting)):
+        while queue and (last or not queue[0].left):
             done.append(queue.popleft().table_with(hold_columns))
-        if sum(len(block.codes) - len(block.waiting) for block in queue) > HELD_ROWS:
+        if sum(len(block.codes) - block.left for block in queue) > HELD_ROWS:
             parts = [block.split() for block in queue]
             queue.clear()
             queue.append(_Held.joined([rest for _, rest in parts]))
@@ -324,32 +328,47 @@ class _Held:
     codes: npt.NDArray[np.int8]
     waits: npt.NDArray[np.float64]
     """Milliseconds that followers were waited for; NaN where unknown."""
-    waiting: Int64s
-    """Rows of Fetches and Produces whose hold is not told yet."""
+    waiting: tuple[Int64s, ...]
+    """Rows whose hold is not told yet, for each of TOLD_ELSEWHERE."""
+
+    @property
+    def left(self) -> int:
+        """How many rows wait."""
+        return sum(map(len, self.waiting))
 
     @staticmethod
-    def keys_waited_for(blocks: Sequence[_Held]) -> tuple[Int64s, Int64s]:
-        """Keys of the rows of some blocks whose hold is not told yet, block by block."""
+    def keys_waited_for(blocks: Sequence[_Held], where: int) -> tuple[Int64s, Int64s]:
+        """Keys of the rows of some blocks whose hold is not told yet, block by block, of one of TOLD_ELSEWHERE."""
         none = np.zeros(0, np.int64)
-        high, n = (np.concatenate([none, *(block.keys[side][block.waiting] for block in blocks)]) for side in (0, 1))
+        high, n = (
+            np.concatenate([none, *(block.keys[side][block.waiting[where]] for block in blocks)]) for side in (0, 1)
+        )
         return high, n
 
     @classmethod
     def joined(cls, blocks: Sequence[_Held]) -> _Held:
-        """Blocks of rows that all wait, as one."""
+        """Blocks of rows as one."""
         table = blocks[0].table
         for block in blocks[1:]:
             table = _both(table, block.table)
         codes = np.concatenate([block.codes for block in blocks])
         waits = np.concatenate([block.waits for block in blocks])
-        return cls(table, cls.keys_waited_for(blocks), codes, waits, np.arange(len(codes)))
+        keys = np.concatenate([block.keys[0] for block in blocks]), np.concatenate([block.keys[1] for block in blocks])
+        first = begins(np.array([len(block.codes) for block in blocks]))[:-1].tolist()
+        waiting = tuple(
+            np.concatenate([block.waiting[where] + at for block, at in zip(blocks, first, strict=True)])
+            for where in range(len(TOLD_ELSEWHERE))
+        )
+        return cls(table, keys, codes, waits, waiting)
 
-    def settle(self, at: Int64s, holds: npt.NDArray[np.int8], waits: npt.NDArray[np.float64]) -> None:
+    def settle(self, where: int, at: Int64s, holds: npt.NDArray[np.int8], waits: npt.NDArray[np.float64]) -> None:
         """Take over what is told: for each that waits its place in `holds`, -1 where it is not among them."""
         told = at >= 0
-        self.codes[self.waiting[told]] = holds[at[told]]
-        self.waits[self.waiting[told]] = waits[at[told]]
-        self.waiting = self.waiting[~told]
+        rows = self.waiting[where][told]
+        self.codes[rows] = holds[at[told]]
+        self.waits[rows] = waits[at[told]]
+        left = self.waiting[where][~told]
+        self.waiting = (*self.waiting[:where], left, *self.waiting[where + 1 :])
 
     def table_with(
         self, columns: Callable[[npt.NDArray[np.int8], npt.NDArray[np.float64]], dict[str, pa.Array]]
@@ -359,15 +378,20 @@ class _Held:
 
     def split(self) -> tuple[_Held, _Held]:
         """The rows that are settled, and those that wait."""
-        at = np.arange(len(self.codes))
-        rest = np.zeros(len(at), np.bool_)
-        rest[self.waiting] = True
+        rest = np.zeros(len(self.codes), np.bool_)
+        for rows in self.waiting:
+            rest[rows] = True
+        place = np.cumsum(rest) - 1
+        none = np.zeros(0, np.int64)
         parts = [
             _Held(
                 self.table.take(pa.array(rows)), (self.keys[0][rows], self.keys[1][rows]), self.codes[rows],
-                self.waits[rows], none,
+                self.waits[rows], waiting,
             )
-            for rows, none in ((at[~rest], at[:0]), (at[rest], np.arange(len(self.waiting))))
+            for rows, waiting in (
+                (np.flatnonzero(~rest), (none, none)),
+                (np.flatnonzero(rest), tuple(place[rows] for rows in self.waiting)),
+            )
         ]  # fmt: skip
         return parts[0], parts[1]
 

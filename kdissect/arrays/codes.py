@@ -80,6 +80,10 @@ class Codes:
         """The rows for which this holds."""
         return self.take(np.flatnonzero(kept))
 
+    def select(self, names: Sequence[str]) -> Codes:
+        """The same rows with these columns alone, as far as they are there."""
+        return Codes({name: self.columns[name] for name in names if name in self.columns}, self.num_rows)
+
     def with_columns(self, columns: Mapping[str, Column]) -> Codes:
         """The same rows, with these columns in place of those of their names."""
         return Codes({**self.columns, **columns}, self.num_rows)
@@ -94,6 +98,8 @@ class Codes:
         parts = [part for part in parts if part.num_rows] or list(parts[:1])
         if len(parts) == 1:
             return parts[0]
+        if any(part.columns.keys() != parts[0].columns.keys() for part in parts):
+            raise ValueError("rows that stand behind one another must have the same columns")
         made: dict[str, Column] = {}
         for name, first in parts[0].columns.items():
             columns: list[Any] = [part.columns[name] for part in parts]

@@ -12,8 +12,26 @@ from typing import Any
 import numpy as np
 
 from kdissect.kernels.kernel import kernel, part
+from kdissect.kernels.memory import fetch
 from kdissect.schema import opcodes as k
-from kdissect.schema.vm import ROW, U1, U2, U3, U4, U5, U6, U7, Array, be16, be32, find_tag, more, row_at, uvarint
+from kdissect.schema.vm import (
+    AHEAD,
+    ROW,
+    U1,
+    U2,
+    U3,
+    U4,
+    U5,
+    U6,
+    U7,
+    Array,
+    be16,
+    be32,
+    find_tag,
+    more,
+    row_at,
+    uvarint,
+)
 
 _ALPHABET = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_", np.uint8).copy()
 
@@ -73,6 +91,9 @@ def fill(
     """
     failed = 0
     for f in range(begin.size):
+        if f + AHEAD < begin.size:
+            fetch(s, begin[f + AHEAD])
+            fetch(s, begin[f + AHEAD] + 64)
         which = program[f]
         if which < 0 or status[f] != k.OK or programs[which, 1] < 0:
             continue

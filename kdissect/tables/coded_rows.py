@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from kdissect.arrays.arrow import Coder, numbers
+from kdissect.arrays.arrow import Coder, numbers, valid
 from kdissect.arrays.codes import NULL, Codes, Column, Int64s, Texts
 from kdissect.kafka.exchanges.completed import NO_CODE, NULL_TIME
 from kdissect.tables.declaration.model import EXCHANGE_KEYS, TEXT, TIME_KEY
@@ -22,10 +22,8 @@ from kdissect.tables.exchanges import error_codes
 from kdissect.tables.fetches import FETCH, METADATA_TOPIC, METADATA_TOPIC_ID
 from kdissect.tables.identity import SEPARATOR
 from kdissect.tables.nest import Level
-from kdissect.tables.partitions import coded_keys
-from kdissect.tables.partitions import matched as fetched
-from kdissect.tables.produces import PRODUCE
-from kdissect.tables.produces import matched as produced
+from kdissect.tables.partitions import coded_keys, paired
+from kdissect.tables.produces import PRODUCE, matched
 from kdissect.tables.table_block import Block
 
 FORGOTTEN_TOPICS = "forgotten_topics_data"
@@ -85,10 +83,11 @@ def fetch_rows(block: Block, topics: Topics) -> Codes:
     """One row for each Fetch exchange."""
     rows, done = block.rows(FETCH), block.done
     request, response = block.nest(FETCH, 0), block.nest(FETCH, 1)
-    asked, given = block.body_of(FETCH, 0)[rows], block.body_of(FETCH, 1)[rows]
+    asked, given = (Places(block.body_of(FETCH, side)[rows]) for side in range(2))
     returned = response.each("responses").each("partitions")
     sizes = np.maximum(returned.ints("records_bytes", 0), 0)
-    errors, decoded = np.asarray(done.error_code, np.int64)[rows], np.asarray(done.error_count)[rows] >= 0
+    errors, decoded = done.error_code[rows].astype(np.int64), done.error_count[rows] >= 0
+    failed = returned.body[returned.ints("error_code", 0) != 0]
     raft = np.zeros(len(request), np.int64)
     named = request.each("topics")
     codes = topics.of(named, "topic", "topic_id")
@@ -97,20 +96,18 @@ def fetch_rows(block: Block, topics: Topics) -> Codes:
         {
             **_of_exchanges(block, rows),
             "api_version": _null(done.api_version[rows].astype(np.int64), -1),
-            "request_session_id": _field(request, "session_id", asked),
-            "session_epoch": _field(request, "session_epoch", asked),
-            "response_session_id": _field(response, "session_id", given),
-            "replica_id": _at(_replica(request), asked),
-            "is_raft": _at(raft, asked),
-            "max_wait_ms": _field(request, "max_wait_ms", asked),
-            "min_bytes": _field(request, "min_bytes", asked),
-            "isolation_level": _field(request, "isolation_level", asked),
-            "partitions_sent": _at(_counts(named.each("partitions").body, len(request)), asked),
-            "partitions_returned": _at(_counts(returned.body, len(response)), given),
-            "partitions_with_error": _at(
-                _counts(returned.body[returned.ints("error_code", 0) != 0], len(response)), given
-            ),
-            "record_bytes": _at(_counts(returned.body, len(response), sizes), given),
+            "request_session_id": asked.field(request, "session_id"),
+            "session_epoch": asked.field(request, "session_epoch"),
+            "response_session_id": given.field(response, "session_id"),
+            "replica_id": asked.of(_replica(request)),
+            "is_raft": asked.of(raft),
+            "max_wait_ms": asked.field(request, "max_wait_ms"),
+            "min_bytes": asked.field(request, "min_bytes"),
+            "isolation_level": asked.field(request, "isolation_level"),
+            "partitions_sent": asked.of(_counts(named.each("partitions").body, len(request))),
+            "partitions_returned": given.of(_counts(returned.body, len(response))),
+            "partitions_with_error": given.of(_counts(failed, len(response))),
+            "record_bytes": given.of(_counts(returned.body, len(response), sizes)),
             "throttle_ms": np.where(done.throttle_ms[rows] >= 0, done.throttle_ms[rows], np.nan),
             "error_code": np.where(decoded, np.where(errors == NO_CODE, 0, errors), NULL),
         },
@@ -134,27 +131,32 @@ def fetched_rows(block: Block, topics: Topics) -> Codes:
         topics.of(level, "topic", "topic_id")[below.parent]
         for level, below in zip(above, (asked, gone, given), strict=True)
     ]
-    row, asked_at, gone_at, given_at = fetched(rows, coded_keys(rows, named, numbered))
-    source = np.where(given_at >= 0, given_at + len(asked) + len(gone), gone_at + len(asked))
-    source = np.where(asked_at >= 0, asked_at, source)
-    request_read, response_read = block.body_of(FETCH, 0)[row] >= 0, block.body_of(FETCH, 1)[row] >= 0
-    top = np.asarray(block.done.error_code, np.int64)[row]
+    row, *found = paired(rows, named, numbered)
+    asked_at, given_at = Places(found[0]), Places(found[2])
+    if asked_at.partly:
+        source = np.where(found[2] >= 0, found[2] + len(asked) + len(gone), found[1] + len(asked))
+        at, topic, number = np.where(found[0] >= 0, found[0], source), np.concatenate(named), np.concatenate(numbered)
+        topic, number = topic.take(at), number.take(at)
+    else:
+        topic, number = asked_at.of(named[0]), asked_at.of(numbered[0])
+    top = block.done.error_code.take(row).astype(np.int64)
     return Codes(
         {
             **_of_rows(block, row),
-            **topics.columns(np.concatenate(named)[source]),
-            "partition": np.concatenate(numbered)[source],
-            "in_request": np.where(request_read, asked_at >= 0, NULL),
-            "in_response": np.where(response_read, given_at >= 0, NULL),
-            "forgotten": np.where(request_read, gone_at >= 0, NULL),
-            "fetch_offset": _field(asked, "fetch_offset", asked_at),
-            "error_code": np.where((top != NO_CODE) & (top != 0), top, _field(given, "error_code", given_at)),
-            "high_watermark": _field(given, "high_watermark", given_at),
-            "last_stable_offset": _field(given, "last_stable_offset", given_at),
-            "broker_log_start_offset": _field(given, "log_start_offset", given_at),
-            "record_bytes": _at(np.maximum(given.ints("records_bytes", 0), 0), given_at),
-            "preferred_read_replica": _field(given, "preferred_read_replica", given_at),
-            "diverging_epoch": _field(given, "diverging_epoch.epoch", given_at),
+            **topics.columns(topic),
+            "partition": number,
+            # What was not read is nowhere, which is all that matters to whoever looks at these.
+            "in_request": (found[0] >= 0).astype(np.int64),
+            "in_response": (found[2] >= 0).astype(np.int64),
+            "forgotten": (found[1] >= 0).astype(np.int64),
+            "fetch_offset": asked_at.field(asked, "fetch_offset"),
+            "error_code": np.where((top != NO_CODE) & (top != 0), top, given_at.field(given, "error_code")),
+            "high_watermark": given_at.field(given, "high_watermark"),
+            "last_stable_offset": given_at.field(given, "last_stable_offset"),
+            "broker_log_start_offset": given_at.field(given, "log_start_offset"),
+            "record_bytes": given_at.of(np.maximum(given.ints("records_bytes", 0), 0)),
+            "preferred_read_replica": given_at.field(given, "preferred_read_replica"),
+            "diverging_epoch": given_at.field(given, "diverging_epoch.epoch"),
         },
         len(row),
     )
@@ -167,7 +169,7 @@ def produce_rows(block: Block, _: Topics) -> Codes:
     return Codes(
         {
             **_of_exchanges(block, rows),
-            "acks": _field(block.nest(PRODUCE, 0), "acks", block.body_of(PRODUCE, 0)[rows]),
+            "acks": Places(block.body_of(PRODUCE, 0)[rows]).field(block.nest(PRODUCE, 0), "acks"),
             "error_code": np.where(known[rows], codes[rows], NULL),
         },
         len(rows),
@@ -197,15 +199,15 @@ def produced_rows(block: Block, topics: Topics) -> Later:
             topics.of(level, "name", "topic_id")[below.parent]
             for level, below in zip(above, (asked, given), strict=True)
         ]
-        row, asked_at, given_at = produced(rows, coded_keys(rows, named, numbered))
-        source = np.where(asked_at >= 0, asked_at, given_at + len(asked))
+        row, *found = matched(rows, coded_keys(rows, named, numbered))
+        source, given_at = np.where(found[0] >= 0, found[0], found[1] + len(asked)), Places(found[1])
         return Codes(
             {
                 **{name: column[row] for name, column in identified.items()},
                 **topics.columns(np.concatenate(named)[source]),
                 "partition": np.concatenate(numbered)[source],
-                "base_offset": _field(given, "base_offset", given_at),
-                "error_code": _field(given, "error_code", given_at),
+                "base_offset": given_at.field(given, "base_offset"),
+                "error_code": given_at.field(given, "error_code"),
             },
             len(row),
         )
@@ -280,16 +282,31 @@ def _null(values: Int64s, null: int) -> Int64s:
     return np.where(values == null, NULL, values)
 
 
-def _at(values: Int64s, index: Int64s) -> Int64s:
-    """`values[index]`, null where the index is negative."""
-    found: Int64s = np.append(values, NULL)[index]
-    return found
+class Places:
+    """Where rows find their values among those of messages; what lies below 0 is null."""
 
+    __slots__ = ("_all", "index", "partly")
 
-def _field(level: Level, path: str, index: Int64s) -> Int64s:
-    """A field of messages as integers, by the places of their elements; null where these are negative."""
-    found = level.get(path)
-    return np.full(len(index), NULL, np.int64) if found is None else _at(numbers(found, NULL), index)
+    def __init__(self, index: Int64s) -> None:
+        self.index = index
+        self.partly = bool(len(index)) and int(index.min()) < 0
+        """Some values are null for want of a place."""
+        self._all = not self.partly and bool((index == np.arange(len(index))).all())
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def of(self, values: Int64s) -> Int64s:
+        """The value of each row."""
+        if self._all and len(values) == len(self.index):
+            return values
+        found: Int64s = (np.append(values, NULL) if self.partly else values).take(self.index)
+        return found
+
+    def field(self, level: Level, path: str) -> Int64s:
+        """A field of messages as integers."""
+        found = level.get(path)
+        return np.full(len(self.index), NULL, np.int64) if found is None else self.of(numbers(found, NULL))
 
 
 def _counts(bodies: Int64s, size: int, weights: Int64s | None = None) -> Int64s:
@@ -299,6 +316,6 @@ def _counts(bodies: Int64s, size: int, weights: Int64s | None = None) -> Int64s:
 
 def _replica(request: Level) -> Int64s:
     """Node id of the follower that each body comes from, -1 for a consumer (see `fetches.replica_id`)."""
-    every = np.arange(len(request))
-    own, state = (_field(request, path, every) for path in ("replica_id", "replica_state.replica_id"))
-    return _null(np.where(own == NULL, np.where(state == NULL, -1, state), own), NULL)
+    own, state = request.get("replica_id"), request.get("replica_state.replica_id")
+    found = np.full(len(request), -1, np.int64) if state is None else numbers(state, -1)
+    return found if own is None else np.where(valid(own), numbers(own, -1), found)

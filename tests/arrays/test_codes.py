@@ -56,6 +56,8 @@ def test_rows_stand_behind_others() -> None:
     other = CODES.with_columns({"word": Texts(np.zeros(4, np.int64), ["c"])})
     with pytest.raises(ValueError, match="word: codes into two lists"):
         joined(CODES, other)
+    with pytest.raises(ValueError, match="the same columns"):
+        joined(CODES, CODES.select(["n", "word"]))
 
 
 def test_a_list_of_texts_may_grow_between_two_columns() -> None:

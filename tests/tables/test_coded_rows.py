@@ -21,6 +21,7 @@ from kdissect.engine.analysed_run import AnalysedRun
 from kdissect.tables.coded_rows import CODED
 from kdissect.tables.declaration import readers
 from kdissect.tables.order import order
+from kdissect.tables.partitions import coded_keys, matched, paired
 from tests.conftest import ROOT
 
 CAPTURES = [
@@ -67,6 +68,9 @@ def test_they_are_the_rows_of_the_tables(name: str, monkeypatch: pytest.MonkeyPa
                 assert lists[0] == lists[1], (table, column)
             elif pa.types.is_floating(plain.schema.field(column).type):
                 np.testing.assert_array_equal(reals(rows, column), reals(plain, column), f"{table}.{column}")
+            elif pa.types.is_boolean(plain.schema.field(column).type):  # null is as good as no
+                mine, theirs = ints(rows, column) > 0, ints(plain, column) > 0
+                np.testing.assert_array_equal(mine, theirs, f"{table}.{column}")
             else:
                 np.testing.assert_array_equal(ints(rows, column), ints(plain, column), f"{table}.{column}")
 
@@ -115,3 +119,23 @@ def test_rows_of_one_instant_are_in_the_order_of_their_ids() -> None:
     ids = [f"{int(h) & (2**64 - 1):016x}:" + (str(k) if k >= 0 else f"r{-1 - k}") for h, k in zip(high, n, strict=True)]
     table = pa.table({"exchange_id": ids, "_time": [8] * 7, "row": range(7)})
     assert order("fetches", rows).ints("row", -1).tolist() == order("fetches", table)["row"].to_pylist()
+
+
+@pytest.mark.parametrize("most", [4, 40, 90])
+def test_partitions_are_put_together_alike(most: int) -> None:
+    """By a kernel, and as columns: named once or more, on any side; few, and too many to compare each with each."""
+    chance = np.random.default_rng(7)
+    for _ in range(30):
+        sides = []
+        for size in chance.integers(0, most, 3):
+            rows = np.sort(chance.integers(0, max(1, most // 12), size))
+            sides.append((rows, chance.integers(0, 3, size), chance.integers(0, 4, size)))
+        rows, topics, numbers = (list(columns) for columns in zip(*sides, strict=True))
+        expected = matched(rows, coded_keys(rows, topics, numbers))
+        for mine, theirs in zip(paired(rows, topics, numbers), expected, strict=True):
+            np.testing.assert_array_equal(mine, theirs)
+    backwards = [np.array([3, 1]), np.zeros(0, np.int64), np.array([1, 3])]
+    others = [np.zeros(2, np.int64), np.zeros(0, np.int64), np.zeros(2, np.int64)]
+    expected = matched(backwards, coded_keys(backwards, others, others))
+    for mine, theirs in zip(paired(backwards, others, others), expected, strict=True):
+        np.testing.assert_array_equal(mine, theirs)

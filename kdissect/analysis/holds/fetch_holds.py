@@ -53,7 +53,7 @@ from kdissect.arrays.arrow import (
     words,
 )
 from kdissect.arrays.codes import Codes
-from kdissect.tables.declaration.model import By
+from kdissect.tables.declaration.model import EXCHANGE_KEYS, By
 from kdissect.tables.makers import fills
 
 HOLDS = ("data", "timeout", "throttled", "error", "immediate", "unknown", "replication", "rebalance")
@@ -70,6 +70,18 @@ MAX_KNOWN = 1 << 20
 wrong."""
 MAX_THROTTLED = 1 << 16
 """Connections whose throttle windows are remembered; then all are forgotten."""
+
+
+FETCHES = (
+    *EXCHANGE_KEYS, "broker", "request_last_at", "response_first_at", "isolation_level", "throttle_ms", "queued_ms",
+    "broker_ms", "max_wait_ms", "min_bytes", "record_bytes", "error_code", "is_raft", "partitions_sent",
+    "implied_partitions", "partitions_with_error",
+)  # fmt: skip
+PARTITIONS = (
+    *EXCHANGE_KEYS, "topic", "topic_id", "partition", "fetch_offset", "_session_offset", "error_code", "high_watermark",
+    "last_stable_offset", "record_bytes", "in_response", "preferred_read_replica", "diverging_epoch",
+)  # fmt: skip
+"""What is read here of rows that come as codes."""
 
 
 @dataclass(slots=True)
@@ -113,6 +125,8 @@ class HoldTracker:
         response have neither value. `firsts`: where the partitions of each fetch begin, when they stand in order
         (`Tracked.firsts`): saves a join.
         """
+        if isinstance(fetches, Codes) and isinstance(partitions, Codes):
+            fetches, partitions = fetches.select(FETCHES), partitions.select(PARTITIONS)
         new = _Part(whole(fetches), whole(partitions), firsts, _throttling(whole(throttles)), whole(list_offsets))
         if firsts is not None and (len(firsts) != new.fetches.num_rows + 1 or firsts[-1] != new.partitions.num_rows):
             new.firsts = None
@@ -332,7 +346,9 @@ def _throttling(exchanges: pa.Table) -> pa.Table:
     if "throttle_ms" not in exchanges.column_names or not exchanges.num_rows:
         return pa.table({})
     names = [*key_names(exchanges), "response_first_at", "throttle_ms"]
-    kept = np.flatnonzero(np.nan_to_num(reals(exchanges, "throttle_ms")) > 0)
+    kept = np.flatnonzero(reals(exchanges, "throttle_ms") > 0)  # NaN is not
+    if not len(kept):
+        return pa.table({})
     return exchanges.select(names).take(pa.array(kept))
 
 

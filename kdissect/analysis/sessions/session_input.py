@@ -257,20 +257,19 @@ def kinds(version: Int64s, session: Int64s, epoch: Int64s, used: Int64s) -> Int6
     return found
 
 
-def aside(fetches: Codes, named: Codes) -> tuple[Codes, Int64s | None] | None:
-    """Fetches without a session, with what a tracker would fill in of them, and where the partitions of each begin
-    (None where they do not stand in order); None where any belongs to a session."""
+def aside(fetches: Codes, named: Codes) -> tuple[Codes, Codes, Int64s | None] | None:
+    """Fetches without a session and their partitions, with what a tracker would fill in of them, and where the
+    partitions of each begin (None where they do not stand in order); None where any belongs to a session."""
     session, epoch = (ints(fetches, name, NO_NUMBER) for name in ("request_session_id", "session_epoch"))
     kind = kinds(ints(fetches, "api_version"), session, epoch, times(fetches, "request_last_at"))
     if (kind > r.SESSIONLESS).any():
         return None
     filled = fetches.with_columns({"implied_partitions": np.where(kind == r.SESSIONLESS, 0, -1)})
-    if not named.num_rows:
-        return filled, np.zeros(fetches.num_rows + 1, np.int64)
+    named = named.with_columns({"_session_offset": np.full(named.num_rows, -1, np.int64)})
     owner = locate(keys_of(named), keys_of(fetches))
     if (owner < 0).any() or (owner[1:] < owner[:-1]).any():
-        return filled, None
-    return filled, begins(np.bincount(owner, minlength=fetches.num_rows))
+        return filled, named, None
+    return filled, named, begins(np.bincount(owner, minlength=fetches.num_rows))
 
 
 def fetch_rows(fetches: pa.Table, connections: Int64s, brokers: Coder, clients: Coder) -> Int64s:

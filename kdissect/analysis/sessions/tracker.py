@@ -102,7 +102,7 @@ class SessionTracker:
             found = aside(fetches, partitions)
             if found is not None:
                 sessions, stays = self._ended.tables()
-                return Tracked(found[0], partitions, sessions, stays, watermark, found[1])
+                return Tracked(found[0], found[1], sessions, stays, watermark, found[2])
         return self._work(self._read(fetches, partitions), watermark)
 
     def _read(self, fetches: pa.Table | pa.RecordBatch, partitions: pa.Table | pa.RecordBatch | None) -> Waiting:
