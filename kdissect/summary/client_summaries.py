@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections import defaultdict
+from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kdissect.arrays.arrow import encoded, numbers
 from kdissect.summary.model import ClientLine
@@ -43,9 +43,13 @@ class Tally:
 def waited(batch: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Which rows of `exchanges` waited for something other than the broker's work, or may have."""
     hold = batch.column("hold")
-    asked = pc.fill_null(pc.is_in(hold, pa.array(WAITING)), False)
-    unknown = pc.or_(pc.is_null(hold), pc.fill_null(pc.equal(hold, "unknown"), False))
-    return np.asarray(pc.or_(asked, pc.and_(unknown, pc.is_in(batch.column("api"), pa.array(FETCHING)))))
+    return _among(hold, WAITING) | (_among(hold, (None, "unknown")) & _among(batch.column("api"), FETCHING))
+
+
+def _among(column: pa.Array, values: Collection[str | None]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Which texts of a column are one of these."""
+    codes, texts = encoded(column)
+    return np.array([text in values for text in (*texts, None)])[codes]
 
 
 class Tallies:
@@ -57,13 +61,13 @@ class Tallies:
     def add(self, batch: pa.RecordBatch, slow: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
         """Take rows of `exchanges` with their durations that were no waiting (NaN where they were)."""
         status = batch.column("status")
-        rows = np.flatnonzero(np.asarray(pc.not_equal(status, "orphan")))
+        rows = np.flatnonzero(~_among(status, ("orphan",)))
         codes, names = encoded(batch.column("client_id"))
         codes = codes[rows] + 1
         clients, size = [None, *names], len(names) + 1
         counted = np.bincount(codes, minlength=size)
-        errors = np.bincount(codes[np.asarray(pc.equal(status, "error"))[rows]], minlength=size)
-        judged = np.bincount(codes[np.asarray(pc.is_in(status, pa.array(JUDGED)))[rows]], minlength=size)
+        errors = np.bincount(codes[_among(status, ("error",))[rows]], minlength=size)
+        judged = np.bincount(codes[_among(status, JUDGED)[rows]], minlength=size)
         slow = slow[rows]
         lost = np.bincount(codes, np.where(slow >= LOST_FROM_MS, slow, 0.0), minlength=size)
         most = np.full(size, -np.inf)

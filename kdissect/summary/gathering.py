@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kdissect.arrays.arrow import encoded
 from kdissect.problems import UsageError
 from kdissect.summary.client_summaries import JUDGED, Tallies, broker_itself, in_order, waited
 from kdissect.summary.joint_codes import compressed
@@ -279,11 +280,14 @@ def _combined(columns: list[pa.Array]) -> tuple[npt.NDArray[np.int64], list[tupl
     total: npt.NDArray[np.int64] = np.zeros(len(columns[0]), dtype=np.int64)
     names: list[tuple[Any, ...]] = [()]
     for column in columns:
-        encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode("encode")
-        if encoded.null_count:  # a column that came encoded keeps its nulls outside the dictionary
-            encoded = pc.cast(encoded, encoded.type.value_type).dictionary_encode("encode")
-        values = encoded.dictionary.to_pylist()
-        joint = total * len(values) + encoded.indices.to_numpy(zero_copy_only=False)
+        codes, texts = encoded(column)
+        firsts = np.full(len(texts) + 1, len(codes))
+        firsts[codes[::-1]] = np.arange(len(codes))[::-1]
+        order = np.argsort(firsts)[: np.count_nonzero(firsts < len(codes))]  # as they come, null (-1) among them
+        place = np.empty(len(firsts), np.int64)
+        place[order] = np.arange(len(order))
+        values = [(*texts, None)[at] for at in order]
+        joint = total * len(values) + place[codes]
         total, distinct = compressed(joint, len(names) * len(values))
         names = [(*names[int(code) // len(values)], values[int(code) % len(values)]) for code in distinct]
     return total, names

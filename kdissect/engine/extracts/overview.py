@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from kdissect.analysis.findings import findings, limits
+from kdissect.arrays.dictionaries import unified
 from kdissect.capture import CaptureSet
 from kdissect.engine.analysed_run import AnalysedRun
 from kdissect.engine.run import Settings
@@ -37,7 +38,9 @@ def overview(captures: Sequence[CaptureSet], settings: Settings, by: str) -> Sum
     for part in run.parts(HELD_BACK):
         for name in wanted:
             if name in part and TABLES[name].progressive and part[name].num_rows:
-                gathered.feed(name, run.builder.resolved(name, part[name], None, wanted[name]))
+                rows = run.builder.resolve(name, part[name].select(wanted[name]))
+                for batch in unified(rows).combine_chunks().to_batches():
+                    gathered.feed(name, batch)
         evidence.take(part)
         spending.take(part)
         traffic.take({name: run.builder.resolve(name, part[name]) for name in READS.keys() & part.keys()})
