@@ -1,8 +1,8 @@
 """From what the stream kernels finished to decoded exchanges.
 
-The frames of a harvest are brought together (`gathering`), their bodies decoded with the layout of the request's
-version, and what the bodies say completes each exchange: its error codes, its throttle time, whether it could be
-decoded, its final status. A version newer than any known layout is tried with the newest one, and believed if that
+The exchanges of a harvest become columns in the order of their requests, and their frames are brought together
+(`outcome.gather`); bodies are decoded with the layout of the request's version, and what they say completes each
+exchange: its error codes, its throttle time, whether it could be decoded, its final status. A version newer than any known layout is tried with the newest one, and believed if that
 consumes the body exactly. An answer with error 35 to an ApiVersions request has the layout of version 0, whatever
 version was asked for.
 """
@@ -19,15 +19,26 @@ import numpy.typing as npt
 from kdissect.capture.pcap import CLOCK_STEP
 from kdissect.capture.window import EXTRA
 from kdissect.kafka.exchanges.completed import NULL_TIME, Completed, Status
-from kdissect.kafka.exchanges.frame_bytes import Reader, bodies, collect
+from kdissect.kafka.exchanges.frame_bytes import Reader
 from kdissect.kafka.exchanges.inference import UNSUPPORTED_VERSION, Inference
 from kdissect.kafka.exchanges.logins import Logins
 from kdissect.kafka.exchanges.messages import Decoded, Decoder, Message
-from kdissect.kafka.exchanges.outcome import BARE, LOGIN, VERSIONS, Flag, Long, Short, Word, arrange, outcomes, plan
+from kdissect.kafka.exchanges.outcome import (
+    LOGIN,
+    VERSIONS,
+    Flag,
+    Long,
+    Short,
+    Word,
+    arrivals,
+    gather,
+    headers,
+    outcomes,
+)
 from kdissect.kafka.streams.dissector import Dissector, Harvest
 from kdissect.kafka.streams.ledger import Ledger
 from kdissect.kafka.streams.state import SIDES, Exchange, Frame
-from kdissect.kernels.structs import Records, Words, words
+from kdissect.kernels.structs import Records, Words
 from kdissect.problems import Kind
 from kdissect.schema import index
 from kdissect.schema.apikeys import ApiKey
@@ -35,6 +46,8 @@ from kdissect.schema.opcodes import STATUS_TEXT
 
 ABSENT = 1 << 16
 """Pieces read again per step."""
+COLUMNS = ((Long, np.int64), (Word, np.int32), (Short, np.int16), (Flag, np.int8))
+"""Columns of `Completed` by their type."""
 
 
 class Completion:
@@ -58,45 +71,50 @@ class Completion:
 
     def complete(self, harvest: Harvest) -> Iterator[Completed]:
         """The exchanges of a harvest, in one part or several (as frames have to be brought together)."""
-        n = len(harvest.exchanges)
-        if n:
-            work = _Work(
-                harvest.exchanges, np.empty((n, 2), np.bool_), np.empty((n, 2), np.int64), np.empty((n, 2), np.bool_),
-                np.empty(n, np.uint8), np.empty(n, np.int64), np.zeros((n, 2), np.int64), np.zeros((n, 2), np.int64),
-            )  # fmt: skip
-            found = (work.need, work.program, work.unknown, work.marks, work.times)
-            plan(words(work.rows), self.decoder.table, self._newest, *found)
+        rows = harvest.exchanges
+        if len(rows):
+            times, which, tokens = (np.empty(len(rows), np.int64) for _ in range(3))
+            n, bare = arrivals(self.dissector.M, len(rows), times, which, tokens)
+            work = _Work.of(which[np.argsort(times[:n], kind="stable")])
             first = 0
             while first < n:
-                first, part = self._part(work, first, n)
-                yield part
+                first, part, data = self._part(work, first, rows)
+                self._log_in(part, data, rows, tokens[:bare] if first == n else tokens[:0])
+                yield self._completed(part, data, rows)
+            if not n:
+                self._log_in(work, self.dissector.window.data, rows, tokens[:bare])
         self.dissector.used()
 
-    def _part(self, work: _Work, first: int, n: int) -> tuple[int, Completed]:
+    def _part(self, work: _Work, first: int, rows: Records) -> tuple[int, _Work, npt.NDArray[np.uint8]]:
+        """The exchanges of `work` from the first-th on whose frames can be brought together: which one comes next, they
+        themselves, and where their bytes are."""
         dissector = self.dissector
         window = dissector.window
-        target = window.data
-        need, begin, end = work.need, work.begin, work.end
-        places = (need, False, target, window.work, window.limit, begin, end, self._absent)
-        upto, absent, _ = collect(dissector.M, window.data, dissector.A, first, n, *places)
-        if upto == first:
-            size = int(sum(work.rows[side]["bytes"][first] for side in np.array(SIDES)[need[first]]))
-            target = np.empty(size, np.uint8)
+        target, together, at, limit, n = window.data, False, window.work, window.limit, len(work.rows)
+        while True:
+            upto, absent, unread, orphans = gather(
+                dissector.M, window.data, dissector.A, work.rows[:n], first, together, target, at, limit,
+                self.ledger.base, self.decoder.table, self._newest, self._absent, *work.columns,
+            )  # fmt: skip
+            if upto > first:
+                break
+            row = rows[work.rows[first]]
+            size = int(sum(row[side]["bytes"] for side in np.array(SIDES)[work.need[:, first]]))
+            target, together, at, limit, n = np.empty(size, np.uint8), True, 0, size, first + 1
             self._absent = np.zeros((max(ABSENT, size // 64), 3), np.int64)
-            places = (need, True, target, 0, size, begin, end, self._absent)
-            upto, absent, _ = collect(dissector.M, window.data, dissector.A, first, first + 1, *places)
-        part = work.part(slice(first, upto))
+        part = work.part(first, upto)
         if absent:
             gone = self._fetch(target, self._absent[:absent])
             if len(gone):
-                self._give_up(part, gone)
-        frames_at = part.begin[:, 1].copy()
-        bodies(dissector.M, first, upto, need, target, begin, end)
-        part.program[part.need & (part.begin < 0)] = -1
-        orphans = np.flatnonzero(part.need[:, 1] & (part.rows["orphan"] == 1))
-        if len(orphans):
-            self._infer(part, orphans, target, frames_at[orphans])
-        return upto, self._completed(part, target)
+                self._give_up(part, gone, rows)
+        frames = part.begin[1]
+        if unread:
+            frames = frames.copy()
+            headers(dissector.M, part.rows, part.need, target, part.begin, part.end, part.program)
+        if orphans:
+            self._infer(part, frames, target, rows)
+        self._refused(part, target)
+        return upto, part, target
 
     def _stepped(self, done: Completed) -> None:
         """Say while which exchanges times stepped back: between the packet that completed the
@@ -124,15 +142,20 @@ class Completion:
                 at=int(done.request_first[i]),
             )  # fmt: skip
 
-    def _infer(self, part: _Work, orphans: Words, s: npt.NDArray[np.uint8], frames: Words) -> None:
-        """API, version and layout of responses whose requests were not captured."""
-        found = self.inference.infer(s, frames, part.end[orphans, 1])
-        for i, (key, version, layout, at, several) in zip(orphans.tolist(), found, strict=True):
-            row = part.rows[i]
-            row.api, row.version = key, version
-            part.program[i, 1] = layout
+    def _infer(self, part: _Work, begin: Words, s: npt.NDArray[np.uint8], rows: Records) -> None:
+        """API, version and layout of responses whose requests were not captured; `begin`: where the frames of responses
+        begin, those whose header was read before behind that."""
+        orphans = np.flatnonzero(part.need[1] & (part.flags[Flag.IS_ORPHAN] == 1))
+        orphans = orphans[np.argsort(part.rows[orphans])]
+        frames = begin[orphans] - np.maximum(rows["response"]["body"][part.rows[orphans]], 0)
+        found = self.inference.infer(s, frames, part.end[1, orphans])
+        for j, (key, version, layout, at, several) in zip(orphans.tolist(), found, strict=True):
+            row = rows[part.rows[j]]
+            row.api, row.version = part.shorts[:, j] = key, version
+            part.flags[Flag.API_INFERRED, j] = key >= 0
+            part.program[1, j] = layout
             if layout >= 0:
-                part.begin[i, 1] = at
+                part.begin[1, j] = at
             if several is not None:
                 self.ledger.note(
                     Kind.AMBIGUOUS, "response body", f"its request was not captured; it fits {several}",
@@ -147,48 +170,55 @@ class Completion:
         gone: Words = absent[~there, 2]
         return gone
 
-    def _give_up(self, part: _Work, gone: Words) -> None:
+    def _give_up(self, part: _Work, gone: Words, rows: Records) -> None:
         """Do not decode the frames whose bytes were not kept, and say so."""
         for side, word in enumerate(SIDES):
-            places = np.searchsorted(np.sort(gone), np.stack([part.begin[:, side], part.end[:, side]]))
-            for i in np.flatnonzero(part.need[:, side] & (places[0] < places[1])).tolist():
-                row = part.rows[i]
-                part.need[i, side] = False
-                part.program[i, side] = -1
-                if row.status == Status.OK:
-                    row.status = Status.PARTIAL
+            places = np.searchsorted(np.sort(gone), np.stack([part.begin[side], part.end[side]]))
+            for j in np.flatnonzero(part.need[side] & (places[0] < places[1])).tolist():
+                part.need[side, j] = False
+                part.program[side, j] = -1
+                if part.flags[Flag.STATUS, j] == Status.OK:
+                    part.flags[Flag.STATUS, j] = Status.PARTIAL
+                row = rows[part.rows[j]]
                 self.ledger.note(
                     Kind.BUFFER_LIMIT, f"{word} body",
                     f"the {word} was not kept whole until its end, for the input cannot be read again",
                     **self._place(row, row[word]),
                 )  # fmt: skip
 
-    def _completed(self, part: _Work, s: npt.NDArray[np.uint8]) -> Completed:
-        """The exchanges of a part, in the order of their requests; bare tokens are none."""
-        rows, begin, end, program = part.rows, part.begin, part.end, part.program
-        self._refused(part, s)
-        logins = np.flatnonzero(part.marks & LOGIN)
-        if len(logins):
-            self.logins.note(rows, logins, s, begin[:, 0], end[:, 0])
-        order = np.argsort(part.times, kind="stable")
-        if (part.marks & BARE).any():
-            order = order[part.marks[order] & BARE == 0]
-        n = len(order)
-        begins, ends, programs = np.empty(2 * n, np.int64), np.empty(2 * n, np.int64), np.empty(2 * n, np.int32)
-        arrange(order, begin, end, program, begins, ends, programs)
-        decoded = self.decoder.decode(s, begins, ends, programs)
-        longs = np.empty((len(Long), n), np.int64)
-        ints = np.empty((len(Word), n), np.int32)
-        shorts = np.empty((len(Short), n), np.int16)
-        flags = np.empty((len(Flag), n), np.int8)
+    def _refused(self, part: _Work, s: npt.NDArray[np.uint8]) -> None:
+        """Answers to ApiVersions that refuse the version have the layout of version 0."""
+        asked = np.flatnonzero(part.marks == VERSIONS)
+        at = part.begin[1, asked]
+        there = (part.program[1, asked] >= 0) & (part.end[1, asked] - at >= 2)
+        asked, at = asked[there], at[there]
+        refused = asked[(s[at] == 0) & (s[at + 1] == UNSUPPORTED_VERSION)]
+        part.program[1, refused] = self.decoder.table[ApiKey.API_VERSIONS, 0, 1]
+        part.unknown[1, refused] = False
+
+    def _log_in(self, part: _Work, s: npt.NDArray[np.uint8], rows: Records, tokens: Words) -> None:
+        """Who logs in with exchanges and bare tokens, in the order in which they were finished."""
+        logins = np.flatnonzero(part.marks == LOGIN)
+        if len(logins) or len(tokens):
+            which = np.concatenate([part.rows[logins], tokens])
+            order = np.argsort(which)
+            nowhere = np.zeros(len(tokens), np.int64)
+            begin, end = (np.concatenate([places[0, logins], nowhere])[order] for places in (part.begin, part.end))
+            self.logins.note(rows, which[order], s, begin, end)
+
+    def _completed(self, part: _Work, s: npt.NDArray[np.uint8], rows: Records) -> Completed:
+        """The exchanges of a part, their bodies decoded."""
+        n = len(part.rows)
+        decoded = self.decoder.decode(s, part.begin.reshape(-1), part.end.reshape(-1), part.program.reshape(-1))
         odd = np.empty(n, np.bool_)
-        outcomes(
-            words(rows), order, self.ledger.base, self._newest, program, part.unknown, decoded.status,
-            decoded.ambiguous, decoded.seen, longs, ints, shorts, flags, odd,
+        strange = outcomes(
+            part.program, part.unknown, part.marks, decoded.status, decoded.ambiguous, decoded.seen, part.longs,
+            part.ints, part.flags, odd,
         )  # fmt: skip
-        self._problems(part, order, decoded, np.flatnonzero(odd))
+        if strange:
+            self._problems(part, rows, decoded, np.flatnonzero(odd))
         columns: dict[str, Any] = {}
-        for names, block in ((Long, longs), (Word, ints), (Short, shorts), (Flag, flags)):
+        for names, block in ((Long, part.longs), (Word, part.ints), (Short, part.shorts), (Flag, part.flags)):
             columns |= {name.name.lower(): block[name] for name in names}
         columns |= {name: columns[name].view(np.bool_) for name in ("is_orphan", "decoded", "api_inferred")}
         messages = {
@@ -199,16 +229,6 @@ class Completion:
         self._stepped(done)
         return done
 
-    def _refused(self, part: _Work, s: npt.NDArray[np.uint8]) -> None:
-        """Answers to ApiVersions that refuse the version have the layout of version 0."""
-        asked = np.flatnonzero(part.marks & VERSIONS)
-        at = part.begin[asked, 1]
-        there = (part.program[asked, 1] >= 0) & (part.end[asked, 1] - at >= 2)
-        asked, at = asked[there], at[there]
-        refused = asked[(s[at] == 0) & (s[at + 1] == UNSUPPORTED_VERSION)]
-        part.program[refused, 1] = self.decoder.table[ApiKey.API_VERSIONS, 0, 1]
-        part.unknown[refused, 1] = False
-
     def _place(self, row: Exchange, frame: Frame) -> dict[str, Any]:
         """Where a problem with a frame of an exchange is, as `Ledger.note` takes it."""
         return {
@@ -216,12 +236,11 @@ class Completion:
             "at": int(frame.first), "packet": int(frame.packet), "size": int(frame.bytes),
         }  # fmt: skip
 
-    def _problems(self, part: _Work, order: Words, decoded: Decoded, odd: Words) -> None:
+    def _problems(self, part: _Work, rows: Records, decoded: Decoded, odd: Words) -> None:
         ledger = self.ledger
-        n = len(order)
+        n = len(part.rows)
         for j in odd.tolist():
-            i = order[j]
-            row = part.rows[i]
+            row = rows[part.rows[j]]
             key, version = int(row.api), int(row.version)
             what = f"{index.api_name(key)} version {version}"
             strange = key >= 0 and self.decoder.newest(key, 0) < 0
@@ -229,11 +248,11 @@ class Completion:
                 place = self._place(row, row[name])
                 where = f"{name} body"
                 said = decoded.status[side * n + j]
-                if part.unknown[i, side]:
+                if part.unknown[side, j]:
                     how = "no known layout fits, header only" if said else "its newest known layout fits"
                     detail = f"{what} is newer than version {self._newest[key, side]}: {how}"
                     ledger.note(Kind.UNKNOWN_VERSION, where, detail, **place)
-                elif part.program[i, side] >= 0 and said:
+                elif part.program[side, j] >= 0 and said:
                     detail = f"{what}: {STATUS_TEXT[said]}"
                     ledger.note(Kind.BODY_MISFIT, where, detail, **place)
                 elif strange and side == 0:
@@ -244,26 +263,45 @@ class Completion:
                     ledger.note(Kind.AMBIGUOUS, where, detail, **place)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Work:
-    """Finished exchanges on their way, a row each; two columns are the request's side and the response's."""
+    """Finished exchanges on their way to columns, in the order of their requests; what has two rows has one for the
+    requests and one for the responses."""
 
-    rows: Records
-    """`Exchange`, one an exchange: a view of the heap."""
+    rows: Words
+    """[n]: which of the harvest's exchanges they are."""
     need: npt.NDArray[np.bool_]
-    """[n, 2]: which frames to bring together."""
-    program: Words
-    """[n, 2]: the layout of each body, -1 none."""
+    """[2, n]: which frames to look into."""
+    program: npt.NDArray[np.int32]
+    """[2, n]: the layout of each body, -1 none."""
     unknown: npt.NDArray[np.bool_]
-    """[n, 2]: a version that is newer than any known layout."""
+    """[2, n]: a version that is newer than any known layout."""
     marks: npt.NDArray[np.uint8]
-    """LOGIN, VERSIONS and BARE."""
-    times: Words
-    """First microsecond of the request; the largest number for none."""
+    """[n]: LOGIN, VERSIONS, UNHEARD."""
     begin: Words
     end: Words
-    """[n, 2]: where the bodies lie."""
+    """[2, n]: where the bodies lie."""
+    longs: Words
+    ints: npt.NDArray[np.int32]
+    shorts: npt.NDArray[np.int16]
+    flags: npt.NDArray[np.int8]
+    """Columns of `Completed`, a row each."""
 
-    def part(self, rows: slice) -> _Work:
-        """Some of the rows (views)."""
-        return _Work(*(getattr(self, name)[rows] for name in _Work.__dataclass_fields__))
+    @classmethod
+    def of(cls, rows: Words) -> _Work:
+        """Room for these exchanges of a harvest."""
+        n = len(rows)
+        sides = [np.empty((2, n), kind) for kind in (np.bool_, np.int32, np.bool_)]
+        blocks = [np.empty((len(names), n), kind) for names, kind in COLUMNS]
+        return cls(rows, *sides, np.empty(n, np.uint8), *(np.empty((2, n), np.int64) for _ in range(2)), *blocks)
+
+    @property
+    def columns(self) -> tuple[npt.NDArray[Any], ...]:
+        """All of it but for `rows`, as `gather` takes it."""
+        return tuple(getattr(self, name) for name in _Work.__slots__[1:])
+
+    def part(self, first: int, upto: int) -> _Work:
+        """Some of the exchanges: a copy, unless it is all of them."""
+        if first == 0 and upto == len(self.rows):
+            return self
+        return _Work(self.rows[first:upto], *(np.ascontiguousarray(block[..., first:upto]) for block in self.columns))

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+import numpy as np
+
 from kdissect.kafka.streams.pairing import request_body, response_body
 from kdissect.kafka.streams.state import EXCHANGE_WIDTH, KEPT, X_BASE, Frame, copy_out, exchange_at, frame_of, place
 from kdissect.kernels.kernel import kernel, part
@@ -50,6 +52,46 @@ def _pieces(M: Words, frame: Frame) -> Int:
     return count
 
 
+@part
+def located(
+    M: Words, b: Bytes, A: Bytes, frame: Frame, together: bool, target: Bytes, w: Int, limit: Int, absent: Words,
+    missing: Int,
+) -> tuple[Int, Int, Int]:  # fmt: skip
+    """Where a frame lies behind its length prefix: in the window where it is in one piece there (unless `together`),
+    else in `target` from `w` on, up to `limit`. Rows of `absent` (at, length, place) have to be read again.
+
+    Returns that place, -1 for want of room, where `target` is free then, and the number of rows of `absent`.
+    """
+    at = frame.at
+    length = frame.bytes - 4
+    if at >= 0 and at < KEPT and not together:
+        o = place(M, at)
+        if o >= 0:
+            return o, w, missing
+    if length > limit - w or missing + _pieces(M, frame) > absent.shape[0]:
+        return -1, w, missing
+    o = w
+    if at >= 0:
+        missing = _copy_piece(M, b, A, at, frame.length, target, w, absent, missing)
+    piece = frame.head
+    while piece >= 0:
+        node = node_at(M, piece)
+        missing = _copy_piece(M, b, A, node.at, node.length, target, w, absent, missing)
+        w += node.length
+        piece = node.next
+    return o, o + length, missing
+
+
+@part
+def behind_header(M: Words, s: Bytes, side: Int, begin: Int, end: Int, api: Int, version: Int) -> Int:
+    """Where the body of a frame at s[begin:end] begins whose header was not read yet; -1 where that cannot be read."""
+    if api < 0:
+        return np.int64(-1)
+    if side == 0:
+        return request_body(M, s, begin, end, api, version)
+    return response_body(M, s, begin, end, api, version)
+
+
 @kernel("i8[:] const u1[:] const u1[:] i8 i8 b1[:,:] b1 u1[:] i8 i8 i8[:,:] i8[:,:] i8[:,:] -> i8 i8 i8")
 def collect(
     M: Words, b: Bytes, A: Bytes, first: Int, n: Int, need: Flags, together: bool, target: Bytes, w: Int, limit: Int,
@@ -57,9 +99,8 @@ def collect(
 ) -> tuple[Int, Int, Int]:  # fmt: skip
     """Find the frames of the exchanges first..n-1 that `need` asks for (one column a side).
 
-    `begin` and `end` get the places of the messages behind their headers: in the window where they are in one piece
-    there (unless `together`), else in `target` from `w` on, up to `limit`. Rows of `absent` (at, length, place) have
-    to be read again. Returns the exchange it stopped at for want of room, and the number of rows of `absent`.
+    `begin` and `end` get the places of the messages behind their headers, see `located`. Returns the exchange it
+    stopped at for want of room, and the number of rows of `absent`.
     """
     missing = 0
     for i in range(first, n):
@@ -72,26 +113,11 @@ def collect(
                 end[i, side] = 0
                 continue
             frame = frame_of(exchange, side)
-            at = frame.at
-            length = frame.bytes - 4
-            o = -1
-            if at >= 0 and at < KEPT and not together:
-                o = place(M, at)
+            o, w, missing = located(M, b, A, frame, together, target, w, limit, absent, missing)
             if o < 0:
-                if length > limit - w or missing + _pieces(M, frame) > absent.shape[0]:
-                    return i, mark, start
-                o = w
-                if at >= 0:
-                    missing = _copy_piece(M, b, A, at, frame.length, target, w, absent, missing)
-                piece = frame.head
-                while piece >= 0:
-                    node = node_at(M, piece)
-                    missing = _copy_piece(M, b, A, node.at, node.length, target, w, absent, missing)
-                    w += node.length
-                    piece = node.next
-                w = o + length
+                return i, mark, start
             begin[i, side] = o
-            end[i, side] = o + length
+            end[i, side] = o + frame.bytes - 4
     return n, missing, w
 
 
@@ -105,12 +131,7 @@ def bodies(M: Words, first: Int, n: Int, need: Flags, s: Bytes, begin: Words, en
                 continue
             body = frame_of(exchange, side).body
             if body < 0:
-                api, version = exchange.api, exchange.version
-                if api < 0:
-                    begin[i, side] = -1
-                elif side == 0:
-                    begin[i, side] = request_body(M, s, begin[i, side], end[i, side], api, version)
-                else:
-                    begin[i, side] = response_body(M, s, begin[i, side], end[i, side], api, version)
+                start, stop = begin[i, side], end[i, side]
+                begin[i, side] = behind_header(M, s, side, start, stop, exchange.api, exchange.version)
             else:
                 begin[i, side] += body

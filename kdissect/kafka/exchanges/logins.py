@@ -32,9 +32,10 @@ class Logins:
         self.ledger = ledger
 
     def note(self, rows: Records, which: Words, s: npt.NDArray[np.uint8], begin: Words, end: Words) -> None:
-        """Look at some of the `Exchange` rows, SASL's messages and bare tokens; request bodies lie at s[begin:end]."""
+        """Look at some of the `Exchange` rows, SASL's messages and bare tokens; the request bodies of these lie at
+        s[begin:end]."""
         connections = self.ledger.connections
-        for i in which.tolist():
+        for i, first, last in zip(which.tolist(), begin.tolist(), end.tolist(), strict=True):
             row = rows[i]
             conn = int(row.connection) + self.ledger.base
             if conn in connections.principal:
@@ -43,7 +44,7 @@ class Logins:
             if token:
                 found: bytes | None = self._bare(row.request)
             else:
-                body = s[begin[i] : min(end[i], begin[i] + MAX_TOKEN)].tobytes()
+                body = s[first : min(last, first + MAX_TOKEN)].tobytes()
                 found = _field(body, api, int(row.version))
             if found is None:
                 continue

@@ -1,7 +1,8 @@
-"""What became of each finished exchange: which layouts to read it with, and how it ended once they were tried.
+"""Finished exchanges as columns: found in the order of their requests before their bodies are decoded, and how each of
+them ended once the bodies were.
 
-One pass over the rows before the bodies are decoded and one after, each writing whole columns: rows of 37 words read a
-column at a time cost several times as much.
+Rows of 37 words are read once: a pass over them costs more than the work, and a column at a time costs it again for
+each column. All that comes after it goes over columns.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kdissect.kafka.exchanges.completed import NO_CODE, NULL_TIME, Status
-from kdissect.kafka.streams.state import EXCHANGE_WIDTH, TOKEN, Frame, exchange_at, frame_of
+from kdissect.kafka.exchanges.frame_bytes import behind_header, located
+from kdissect.kafka.streams.state import EXCHANGE_WIDTH, TOKEN, X_BASE, Exchange, Frame, exchange_at, frame_of
 from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.memory import fetch
 from kdissect.kernels.structs import Bytes, Flags, Int, Words
@@ -20,19 +22,22 @@ from kdissect.schema.apikeys import ApiKey
 
 Codes = npt.NDArray[np.int32]
 Tiny = npt.NDArray[np.int8]
+Shorts = npt.NDArray[np.int16]
 
 LOGIN = 1
-"""Mark of a row that may tell who logs in: SASL's messages and bare tokens."""
+"""Mark of an exchange that may tell who logs in: SASL's messages."""
 VERSIONS = 2
 """Mark of an ApiVersions exchange whose answer may have the layout of version 0."""
-BARE = 4
-"""Mark of a bare token, which is no exchange."""
+UNHEARD = 3
+"""Mark of an exchange of an API that no layout is known of."""
 AHEAD = 4
 """Rows between asking for memory and using it."""
+NEVER = 0x7FFFFFFFFFFFFFFF
+"""Behind every time."""
 
 
 class Long(enum.IntEnum):
-    """Columns of `Completed` that are int64, in the order in which `outcomes` writes them; the others alike."""
+    """Columns of `Completed` that are int64, in the order in which they are written; the others alike."""
 
     N = 0
     REQUEST_FIRST = 1
@@ -83,47 +88,25 @@ class Flag(enum.IntEnum):
     ABANDONED = 5
 
 
-@kernel("i8[:,:] i4[:,:,:] i8[:,:] b1[:,:] i8[:,:] b1[:,:] u1[:] i8[:]")
-def plan(
-    rows: Words, table: Codes, newest: Words, need: Flags, program: Words, unknown: Flags, marks: Bytes, times: Words
-) -> None:
-    """Which frames to look into (`need`), with which programs, and which of them have a version that is not known.
-
-    `need`, `program` and `unknown` have a column a side. `times` gets the request's first microsecond, by which rows
-    are ordered; the largest int64 where there is none.
-    """
-    for i in range(rows.shape[0]):
-        exchange = exchange_at(rows, i)
-        key = exchange.api
-        version = exchange.version
-        token = exchange.status == TOKEN
-        orphan = exchange.orphan == 1
-        mark = np.uint8(0)
-        for side in range(2):
-            whole = _whole(frame_of(exchange, side))
-            found = np.int64(-1)
-            newer = False
-            if key >= 0 and key < table.shape[0] and not token and whole:
-                if version >= 0 and version < table.shape[1]:
-                    found = np.int64(table[key, version, side])
-                last = newest[key, side]
-                if found < 0 and last >= 0 and version > last:
-                    newer = True
-                    found = np.int64(table[key, last, side])
-            program[i, side] = found
-            unknown[i, side] = newer
-            need[i, side] = found >= 0 or (side == 1 and orphan and not token and whole)
-        if token:
-            mark |= np.uint8(BARE)
-            if not orphan:
-                mark |= np.uint8(LOGIN)
-        elif key == ApiKey.SASL_HANDSHAKE or key == ApiKey.SASL_AUTHENTICATE:
-            mark |= np.uint8(LOGIN)
-        elif key == ApiKey.API_VERSIONS and version > 0:
-            mark |= np.uint8(VERSIONS)
-        marks[i] = mark
+@kernel("i8[:] i8 i8[:] i8[:] i8[:] -> i8 i8")
+def arrivals(M: Words, n: Int, times: Words, rows: Words, tokens: Words) -> tuple[Int, Int]:
+    """Which of the first n rows are exchanges (`rows`), with the first microsecond of each request, by which they are
+    ordered (`times`: NEVER where there is none), and which are bare tokens that were sent (`tokens`), which are no
+    exchanges. Returns how many there are of either."""
+    exchanges = np.int64(0)
+    bare = np.int64(0)
+    for i in range(n):
+        exchange = exchange_at(M, X_BASE + i * EXCHANGE_WIDTH)
+        if exchange.status == TOKEN:
+            if exchange.orphan != 1:
+                tokens[bare] = i
+                bare += 1
+            continue
         first = exchange.request.first
-        times[i] = first // 1000 if first != 0 and first != NULL_TIME else np.int64(0x7FFFFFFFFFFFFFFF)
+        times[exchanges] = first // 1000 if first != 0 and first != NULL_TIME else NEVER
+        rows[exchanges] = i
+        exchanges += 1
+    return exchanges, bare
 
 
 @part
@@ -138,87 +121,175 @@ def _time(time: Int) -> Int:
     return time if time != 0 else NULL_TIME
 
 
-@kernel("i8[:] i8[:,:] i8[:,:] i8[:,:] i8[:] i8[:] i4[:]")
-def arrange(
-    order: Words, begin: Words, end: Words, program: Words, begins: Words, ends: Words, programs: Codes
-) -> None:
-    """Bodies as the decoder takes them: those of the requests in `order`, then those of the responses."""
-    m = order.size
-    for side in range(2):
-        for j in range(m):
-            i = order[j]
-            begins[side * m + j] = begin[i, side]
-            ends[side * m + j] = end[i, side]
-            programs[side * m + j] = program[i, side]
+@part
+def _layout(table: Codes, newest: Words, key: Int, version: Int, side: Int) -> tuple[Int, bool]:
+    """The program to read a whole message with, -1 none, and whether its version is newer than any known layout: then
+    it is that of the newest."""
+    if key < 0 or key >= table.shape[0]:
+        return np.int64(-1), False
+    found = np.int64(-1)
+    if version >= 0 and version < table.shape[1]:
+        found = np.int64(table[key, version, side])
+    last = newest[key, side]
+    if found < 0 and last >= 0 and version > last:
+        return np.int64(table[key, last, side]), True
+    return found, False
 
 
-@kernel("i8[:,:] i8[:] i8 i8[:,:] i8[:,:] b1[:,:] i1[:] b1[:] i4[:] i8[:,:] i4[:,:] i2[:,:] i1[:,:] b1[:]")
-def outcomes(
-    rows: Words, order: Words, base: Int, newest: Words, program: Words, unknown: Flags, status: Tiny, ambiguous: Flags,
-    seen: Codes, longs: Words, ints: Codes, shorts: npt.NDArray[np.int16], flags: Tiny, odd: Flags,
-) -> None:  # fmt: skip
-    """The columns of `Completed` (`Long`, `Word`, `Short`, `Flag`), for the exchanges of `rows` that `order` lists.
+@part
+def _mark(newest: Words, key: Int, version: Int) -> Int:
+    """LOGIN, VERSIONS or UNHEARD, 0 none of them."""
+    if key >= newest.shape[0] or (key >= 0 and newest[key, 0] < 0):
+        return np.int64(UNHEARD)
+    if key == ApiKey.SASL_HANDSHAKE or key == ApiKey.SASL_AUTHENTICATE:
+        return np.int64(LOGIN)
+    return np.int64(VERSIONS) if key == ApiKey.API_VERSIONS and version > 0 else np.int64(0)
 
-    `status`, `ambiguous` and `seen` (see `vm.count`) are what the decoder says of the requests in `order`, then of the
-    responses. `odd` marks the rows that `problems` has something to say of.
+
+@part
+def _write(exchange: Exchange, base: Int, longs: Words, ints: Codes, shorts: Shorts, flags: Tiny, j: Int) -> None:
+    """What an exchange says of itself, as columns."""
+    request, response = exchange.request, exchange.response
+    longs[Long.N, j] = exchange.n
+    longs[Long.REQUEST_FIRST, j] = _time(request.first)
+    longs[Long.REQUEST_LAST, j] = _time(request.last)
+    longs[Long.RESPONSE_FIRST, j] = _time(response.first)
+    longs[Long.RESPONSE_LAST, j] = _time(response.last)
+    longs[Long.REQUEST_BYTES, j] = request.bytes
+    longs[Long.RESPONSE_BYTES, j] = response.bytes
+    longs[Long.REQUEST_PACKET, j] = request.packet
+    longs[Long.RESPONSE_PACKET, j] = response.packet
+    longs[Long.QUEUED_FROM, j] = _time(exchange.queued_from)
+    longs[Long.MISSING_REQUEST, j] = request.missing
+    longs[Long.MISSING_RESPONSE, j] = response.missing
+    longs[Long.NETWORK, j] = exchange.network
+    longs[Long.REQUEST_RESENT, j] = exchange.request_resent
+    longs[Long.RESPONSE_RESENT, j] = exchange.response_resent
+    longs[Long.THINK, j] = exchange.think
+    ints[Word.CONN, j] = exchange.connection + base
+    ints[Word.CORRELATION_ID, j] = exchange.correlation
+    ints[Word.CLIENT, j] = exchange.client
+    ints[Word.IN_FLIGHT, j] = exchange.in_flight
+    shorts[Short.API_KEY, j] = exchange.api
+    shorts[Short.API_VERSION, j] = exchange.version
+    flags[Flag.STATUS, j] = exchange.status
+    flags[Flag.IS_ORPHAN, j] = exchange.orphan == 1
+    flags[Flag.API_INFERRED, j] = exchange.orphan == 1 and exchange.api >= 0
+    flags[Flag.NETWORK_KIND, j] = exchange.network_kind
+    flags[Flag.ABANDONED, j] = exchange.abandoned
+
+
+@kernel(
+    "i8[:] const u1[:] const u1[:] i8[:] i8 b1 u1[:] i8 i8 i8 i4[:,:,:] i8[:,:] i8[:,:] b1[:,:] i4[:,:] b1[:,:] u1[:] "
+    "i8[:,:] i8[:,:] i8[:,:] i4[:,:] i2[:,:] i1[:,:] -> i8 i8 i8 i8"
+)
+def gather(
+    M: Words, b: Bytes, A: Bytes, rows: Words, first: Int, together: bool, target: Bytes, w: Int, limit: Int, base: Int,
+    table: Codes, newest: Words, absent: Words, need: Flags, program: Codes, unknown: Flags, marks: Bytes,
+    begin: Words, end: Words, longs: Words, ints: Codes, shorts: Shorts, flags: Tiny,
+) -> tuple[Int, Int, Int, Int]:  # fmt: skip
+    """Exchanges from the first-th of `rows` on as columns (`Long`, `Word`, `Short`, `Flag`, but for what their bodies
+    tell), and their frames brought together, see `located`.
+
+    `need`: which frames to look into, `program`: with which programs (-1 none), `unknown`: which of them have a version
+    that is not known, a row a side. `begin` and `end` are the places of their bodies, of those whose header was not
+    read yet of the whole frame. `marks`: LOGIN, VERSIONS and UNHEARD. Returns the exchange it stopped at for want of room, and
+    how many rows of `absent` there are, frames whose header was not read, and orphans to look into.
     """
-    m = order.size
-    for j in range(m):
-        if j + AHEAD < m:
+    missing = np.int64(0)
+    unread = np.int64(0)
+    orphans = np.int64(0)
+    n = rows.size
+    for j in range(first, n):
+        if j + AHEAD < n:
             for line in range(0, EXCHANGE_WIDTH, 8):
-                fetch(rows, order[j + AHEAD] * EXCHANGE_WIDTH + line)
-        i = order[j]
-        exchange = exchange_at(rows, i)
-        request, response = exchange.request, exchange.response
-        key = exchange.api
-        fit0 = program[i, 0] >= 0 and status[j] == 0
-        fit1 = program[i, 1] >= 0 and status[m + j] == 0
-        misfit = (program[i, 0] >= 0 and not fit0 and not unknown[i, 0]) or (
-            program[i, 1] >= 0 and not fit1 and not unknown[i, 1]
+                fetch(M, X_BASE + rows[j + AHEAD] * EXCHANGE_WIDTH + line)
+        exchange = exchange_at(M, X_BASE + rows[j] * EXCHANGE_WIDTH)
+        key, version, orphan = exchange.api, exchange.version, exchange.orphan == 1
+        mark = missing
+        for side in range(2):
+            found, newer = np.int64(-1), False
+            whole = _whole(frame_of(exchange, side))
+            if whole:
+                found, newer = _layout(table, newest, key, version, side)
+            need[side, j] = found >= 0 or (side == 1 and orphan and whole)
+            program[side, j] = found
+            unknown[side, j] = newer
+            begin[side, j] = 0
+            end[side, j] = 0
+        for side in range(2):
+            if need[side, j]:
+                frame = frame_of(exchange, side)
+                o, w, missing = located(M, b, A, frame, together, target, w, limit, absent, missing)
+                if o < 0:
+                    return j, mark, unread, orphans
+                end[side, j] = o + frame.bytes - 4
+                begin[side, j] = o + max(frame.body, np.int64(0))
+                if frame.body < 0:
+                    unread += 1
+                if side == 1 and orphan:
+                    orphans += 1
+        marks[j] = _mark(newest, key, version)
+        _write(exchange, base, longs, ints, shorts, flags, j)
+    return n, missing, unread, orphans
+
+
+@kernel("i8[:] i8[:] b1[:,:] const u1[:] i8[:,:] i8[:,:] i4[:,:]")
+def headers(M: Words, rows: Words, need: Flags, s: Bytes, begin: Words, end: Words, program: Codes) -> None:
+    """Move `begin` behind headers that were not read yet; -1 where one cannot be read, and no program then."""
+    for j in range(rows.size):
+        exchange = exchange_at(M, X_BASE + rows[j] * EXCHANGE_WIDTH)
+        for side in range(2):
+            if need[side, j] and frame_of(exchange, side).body < 0:
+                start, stop = begin[side, j], end[side, j]
+                begin[side, j] = behind_header(M, s, side, start, stop, exchange.api, exchange.version)
+                if begin[side, j] < 0:
+                    program[side, j] = -1
+
+
+@kernel("i4[:,:] b1[:,:] u1[:] i1[:] b1[:] i4[:] i8[:,:] i4[:,:] i1[:,:] b1[:] -> i8")
+def outcomes(
+    program: Codes, unknown: Flags, marks: Bytes, status: Tiny, ambiguous: Flags, seen: Codes, longs: Words,
+    ints: Codes, flags: Tiny, odd: Flags,
+) -> Int:  # fmt: skip
+    """What their bodies tell of exchanges, into the columns that `gather` left out, and their final status.
+
+    `status`, `ambiguous` and `seen` (see `vm.count`) are what the decoder says of the requests, then of the responses.
+    `odd` marks the rows that `problems` has something to say of; returns how many these are.
+    """
+    m = program.shape[1]
+    strange = np.int64(0)
+    for j in range(m):
+        fit0 = program[0, j] >= 0 and status[j] == 0
+        fit1 = program[1, j] >= 0 and status[m + j] == 0
+        misfit = (program[0, j] >= 0 and not fit0 and not unknown[0, j]) or (
+            program[1, j] >= 0 and not fit1 and not unknown[1, j]
         )
-        ended = exchange.status
-        if ended == Status.OK and misfit:
-            ended = Status.UNDECODABLE
-        code, first, count, throttle = (
-            seen[4 * (m + j)],
-            seen[4 * (m + j) + 1],
-            seen[4 * (m + j) + 2],
-            seen[4 * (m + j) + 3],
-        )
-        if ended == Status.OK and fit1 and count > 0:
-            ended = Status.ERROR
-        orphan = exchange.orphan == 1
-        longs[Long.N, j] = exchange.n
-        longs[Long.REQUEST_FIRST, j] = _time(request.first)
-        longs[Long.REQUEST_LAST, j] = _time(request.last)
-        longs[Long.RESPONSE_FIRST, j] = _time(response.first)
-        longs[Long.RESPONSE_LAST, j] = _time(response.last)
-        longs[Long.REQUEST_BYTES, j] = request.bytes
-        longs[Long.RESPONSE_BYTES, j] = response.bytes
-        longs[Long.REQUEST_PACKET, j] = request.packet
-        longs[Long.RESPONSE_PACKET, j] = response.packet
-        longs[Long.QUEUED_FROM, j] = _time(exchange.queued_from)
-        longs[Long.MISSING_REQUEST, j] = request.missing
-        longs[Long.MISSING_RESPONSE, j] = response.missing
-        longs[Long.NETWORK, j] = exchange.network
-        longs[Long.REQUEST_RESENT, j] = exchange.request_resent
-        longs[Long.RESPONSE_RESENT, j] = exchange.response_resent
-        longs[Long.THINK, j] = exchange.think
-        ints[Word.CONN, j] = exchange.connection + base
-        ints[Word.CORRELATION_ID, j] = exchange.correlation
-        ints[Word.CLIENT, j] = exchange.client
-        ints[Word.IN_FLIGHT, j] = exchange.in_flight
-        ints[Word.THROTTLE_MS, j] = throttle if fit1 else -1
-        ints[Word.ERROR_CODE, j] = code if fit1 else NO_CODE
-        ints[Word.ERROR_FIRST, j] = first if fit1 else 0
-        ints[Word.ERROR_COUNT, j] = count if fit1 else -1
-        shorts[Short.API_KEY, j] = key
-        shorts[Short.API_VERSION, j] = exchange.version
+        ended = np.int64(flags[Flag.STATUS, j])
+        count = np.int64(-1)
+        throttle = np.int64(-1)
+        code = np.int64(NO_CODE)
+        first = np.int64(0)
+        if fit1:
+            told = 4 * (m + j)
+            code = np.int64(seen[told])
+            first = np.int64(seen[told + 1])
+            count = np.int64(seen[told + 2])
+            throttle = np.int64(seen[told + 3])
+        if ended == Status.OK:
+            if misfit:
+                ended = np.int64(Status.UNDECODABLE)
+            elif count > 0:
+                ended = np.int64(Status.ERROR)
+        ints[Word.THROTTLE_MS, j] = throttle
+        ints[Word.ERROR_CODE, j] = code
+        ints[Word.ERROR_FIRST, j] = first
+        ints[Word.ERROR_COUNT, j] = count
         flags[Flag.STATUS, j] = ended
-        flags[Flag.IS_ORPHAN, j] = orphan
-        flags[Flag.DECODED, j] = (fit0 or request.bytes < 0) and (fit1 or response.bytes < 0) and (fit0 or fit1)
-        flags[Flag.API_INFERRED, j] = orphan and key >= 0
-        flags[Flag.NETWORK_KIND, j] = exchange.network_kind
-        flags[Flag.ABANDONED, j] = exchange.abandoned
-        unheard = key >= newest.shape[0] or (key >= 0 and newest[key, 0] < 0)
-        odd[j] = misfit or unheard or unknown[i, 0] or unknown[i, 1] or ambiguous[j] or ambiguous[m + j]
+        no_request, no_response = longs[Long.REQUEST_BYTES, j] < 0, longs[Long.RESPONSE_BYTES, j] < 0
+        flags[Flag.DECODED, j] = (fit0 or no_request) and (fit1 or no_response) and (fit0 or fit1)
+        unheard = marks[j] == UNHEARD
+        odd[j] = misfit or unheard or unknown[0, j] or unknown[1, j] or ambiguous[j] or ambiguous[m + j]
+        if odd[j]:
+            strange += 1
+    return strange
