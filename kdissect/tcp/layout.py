@@ -369,6 +369,8 @@ class Control:
     """Rows of exchanges for the host."""
     request_free: int
     requests_left: int
+    last_request: int
+    """The place behind which no request has ever waited."""
     client_ids: int
     """Client ids that are known."""
     client_bytes: int

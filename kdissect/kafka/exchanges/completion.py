@@ -2,9 +2,9 @@
 
 The exchanges of a harvest become columns in the order of their requests, and their frames are brought together
 (`outcome.gather`); bodies are decoded with the layout of the request's version, and what they say completes each
-exchange: its error codes, its throttle time, whether it could be decoded, its final status. A version newer than any known layout is tried with the newest one, and believed if that
-consumes the body exactly. An answer with error 35 to an ApiVersions request has the layout of version 0, whatever
-version was asked for.
+exchange: its error codes, its throttle time, whether it could be decoded, its final status. A version newer than any
+known layout is tried with the newest one, and believed if that consumes the body exactly. An answer with error 35 to an
+ApiVersions request has the layout of version 0, whatever version was asked for.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from kdissect.arrays.lending import Lender
 from kdissect.capture.pcap import CLOCK_STEP
 from kdissect.capture.window import EXTRA
 from kdissect.kafka.exchanges.completed import NULL_TIME, Completed, Status
@@ -46,6 +47,8 @@ from kdissect.schema.opcodes import STATUS_TEXT
 
 ABSENT = 1 << 16
 """Pieces read again per step."""
+SIDE_COLUMNS = (np.bool_, np.int32, np.bool_, np.int64, np.int64)
+"""Types of what `_Work` has for either side of an exchange."""
 COLUMNS = ((Long, np.int64), (Word, np.int32), (Short, np.int16), (Flag, np.int8))
 """Columns of `Completed` by their type."""
 
@@ -68,14 +71,17 @@ class Completion:
             [[decoder.newest(key, side) for side in range(2)] for key in range(decoder.table.shape[0])], np.int64
         )
         self._absent = np.zeros((ABSENT, 3), np.int64)
+        self._work, self._columns = Lender(), Lender()
 
     def complete(self, harvest: Harvest) -> Iterator[Completed]:
         """The exchanges of a harvest, in one part or several (as frames have to be brought together)."""
         rows = harvest.exchanges
+        self._pieces = False
         if len(rows):
-            times, which, tokens = (np.empty(len(rows), np.int64) for _ in range(3))
-            n, bare = arrivals(self.dissector.M, len(rows), times, which, tokens)
-            work = _Work.of(which[np.argsort(times[:n], kind="stable")])
+            times, which, tokens = self._work.arrays([((len(rows),), np.int64)] * 3)
+            n, bare, pieces = arrivals(self.dissector.M, len(rows), times, which, tokens)
+            self._pieces = pieces > 0
+            work = self._room(which[np.argsort(times[:n], kind="stable")])
             first = 0
             while first < n:
                 first, part, data = self._part(work, first, rows)
@@ -83,7 +89,14 @@ class Completion:
                 yield self._completed(part, data, rows)
             if not n:
                 self._log_in(work, self.dissector.window.data, rows, tokens[:bare])
-        self.dissector.used()
+        self.dissector.used(self._pieces)
+
+    def _room(self, rows: Words) -> _Work:
+        """Room for these exchanges of a harvest: of the columns, which may be kept, in a piece of its own."""
+        n = len(rows)
+        sides = self._work.arrays([((2, n), kind) for kind in SIDE_COLUMNS] + [((n,), np.uint8)])
+        columns = self._columns.arrays([((len(names), n), kind) for names, kind in COLUMNS])
+        return _Work(rows, *sides, *columns)
 
     def _part(self, work: _Work, first: int, rows: Records) -> tuple[int, _Work, npt.NDArray[np.uint8]]:
         """The exchanges of `work` from the first-th on whose frames can be brought together: which one comes next, they
@@ -92,10 +105,11 @@ class Completion:
         window = dissector.window
         target, together, at, limit, n = window.data, False, window.work, window.limit, len(work.rows)
         while True:
-            upto, absent, unread, orphans = gather(
+            upto, absent, unread, orphans, pieces = gather(
                 dissector.M, window.data, dissector.A, work.rows[:n], first, together, target, at, limit,
                 self.ledger.base, self.decoder.table, self._newest, self._absent, *work.columns,
             )  # fmt: skip
+            self._pieces |= pieces > 0
             if upto > first:
                 break
             row = rows[work.rows[first]]
@@ -276,24 +290,16 @@ class _Work:
     """[2, n]: the layout of each body, -1 none."""
     unknown: npt.NDArray[np.bool_]
     """[2, n]: a version that is newer than any known layout."""
-    marks: npt.NDArray[np.uint8]
-    """[n]: LOGIN, VERSIONS, UNHEARD."""
     begin: Words
     end: Words
     """[2, n]: where the bodies lie."""
+    marks: npt.NDArray[np.uint8]
+    """[n]: LOGIN, VERSIONS, UNHEARD."""
     longs: Words
     ints: npt.NDArray[np.int32]
     shorts: npt.NDArray[np.int16]
     flags: npt.NDArray[np.int8]
     """Columns of `Completed`, a row each."""
-
-    @classmethod
-    def of(cls, rows: Words) -> _Work:
-        """Room for these exchanges of a harvest."""
-        n = len(rows)
-        sides = [np.empty((2, n), kind) for kind in (np.bool_, np.int32, np.bool_)]
-        blocks = [np.empty((len(names), n), kind) for names, kind in COLUMNS]
-        return cls(rows, *sides, np.empty(n, np.uint8), *(np.empty((2, n), np.int64) for _ in range(2)), *blocks)
 
     @property
     def columns(self) -> tuple[npt.NDArray[Any], ...]:
@@ -304,4 +310,5 @@ class _Work:
         """Some of the exchanges: a copy, unless it is all of them."""
         if first == 0 and upto == len(self.rows):
             return self
-        return _Work(self.rows[first:upto], *(np.ascontiguousarray(block[..., first:upto]) for block in self.columns))
+        cut: Any = (np.ascontiguousarray(block[..., first:upto]) for block in self.columns)
+        return _Work(self.rows[first:upto], *cut)

@@ -137,8 +137,12 @@ class Decoder:
         begin = np.ascontiguousarray(begin, np.int64)
         end = np.ascontiguousarray(end, np.int64)
         program = np.ascontiguousarray(program, np.int32)
-        program, ambiguous = self._choose(s, begin, end, program)
-        state = self._ready(program)
+        counts = self._counted(program)
+        ambiguous = np.zeros(program.size, bool)
+        if (counts[self.library.alternative >= 0] > 0).any():
+            program, ambiguous = self._choose(s, begin, end, program)
+            counts = self._counted(program)
+        state = self._ready(counts)
         status = np.zeros(begin.size, np.int8)
         seen = np.empty(4 * begin.size, np.int32)
         parts: dict[Type, list[tuple[Ints, pa.RecordBatch]]] = {}
@@ -149,10 +153,10 @@ class Decoder:
         }
         return Decoded(status, seen, program, self.library.identity[:, 3], ambiguous, messages)
 
-    def _ready(self, program: Ints) -> _State:
-        """The state with all wanted layouts among `program` compiled."""
+    def _ready(self, counts: Ints) -> _State:
+        """The state with all wanted layouts compiled of which there are some, so many frames of each program."""
         state = self._state
-        used = np.flatnonzero(self._counted(program))
+        used = np.flatnonzero(counts)
         identity = self.library.identity
         missing = [
             int(p) for p in used
@@ -282,8 +286,6 @@ class Decoder:
     def _choose(self, s: Ints, begin: Ints, end: Ints, program: Ints) -> tuple[Ints, Flags]:
         """(programs with the layout that fits where a version had several, ambiguous)."""
         ambiguous = np.zeros(program.size, bool)
-        if not (self._counted(program)[self.library.alternative >= 0] > 0).any():
-            return program, ambiguous
         several = np.flatnonzero((program >= 0) & (self.library.alternative[program] >= 0))
         program = program.copy()
         chosen = np.full(several.size, -1, np.int32)
@@ -315,7 +317,7 @@ class Decoder:
         for program in (one, other):
             parts: dict[Type, list[tuple[Ints, pa.RecordBatch]]] = {}
             status, seen = np.zeros(1, np.int8), np.empty(4, np.int32)
-            full._run(full._ready(program), s, begin, end, program, status, seen, 0, parts)
+            full._run(full._ready(full._counted(program)), s, begin, end, program, status, seen, 0, parts)
             said.append([batch.to_pylist() for found in parts.values() for _, batch in found])
         return said[0] != said[1]
 

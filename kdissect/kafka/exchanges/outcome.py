@@ -88,16 +88,19 @@ class Flag(enum.IntEnum):
     ABANDONED = 5
 
 
-@kernel("i8[:] i8 i8[:] i8[:] i8[:] -> i8 i8")
-def arrivals(M: Words, n: Int, times: Words, rows: Words, tokens: Words) -> tuple[Int, Int]:
+@kernel("i8[:] i8 i8[:] i8[:] i8[:] -> i8 i8 i8")
+def arrivals(M: Words, n: Int, times: Words, rows: Words, tokens: Words) -> tuple[Int, Int, Int]:
     """Which of the first n rows are exchanges (`rows`), with the first microsecond of each request, by which they are
     ordered (`times`: NEVER where there is none), and which are bare tokens that were sent (`tokens`), which are no
-    exchanges. Returns how many there are of either."""
+    exchanges. Returns how many there are of either, and how many other rows have frames in several pieces."""
     exchanges = np.int64(0)
     bare = np.int64(0)
+    pieces = np.int64(0)
     for i in range(n):
         exchange = exchange_at(M, X_BASE + i * EXCHANGE_WIDTH)
         if exchange.status == TOKEN:
+            if exchange.request.head >= 0 or exchange.response.head >= 0:
+                pieces += 1
             if exchange.orphan != 1:
                 tokens[bare] = i
                 bare += 1
@@ -106,7 +109,7 @@ def arrivals(M: Words, n: Int, times: Words, rows: Words, tokens: Words) -> tupl
         times[exchanges] = first // 1000 if first != 0 and first != NULL_TIME else NEVER
         rows[exchanges] = i
         exchanges += 1
-    return exchanges, bare
+    return exchanges, bare, pieces
 
 
 @part
@@ -180,25 +183,27 @@ def _write(exchange: Exchange, base: Int, longs: Words, ints: Codes, shorts: Sho
 
 
 @kernel(
-    "i8[:] const u1[:] const u1[:] i8[:] i8 b1 u1[:] i8 i8 i8 i4[:,:,:] i8[:,:] i8[:,:] b1[:,:] i4[:,:] b1[:,:] u1[:] "
-    "i8[:,:] i8[:,:] i8[:,:] i4[:,:] i2[:,:] i1[:,:] -> i8 i8 i8 i8"
+    "i8[:] const u1[:] const u1[:] i8[:] i8 b1 u1[:] i8 i8 i8 i4[:,:,:] i8[:,:] i8[:,:] b1[:,:] i4[:,:] b1[:,:] "
+    "i8[:,:] i8[:,:] u1[:] i8[:,:] i4[:,:] i2[:,:] i1[:,:] -> i8 i8 i8 i8 i8"
 )
 def gather(
     M: Words, b: Bytes, A: Bytes, rows: Words, first: Int, together: bool, target: Bytes, w: Int, limit: Int, base: Int,
-    table: Codes, newest: Words, absent: Words, need: Flags, program: Codes, unknown: Flags, marks: Bytes,
-    begin: Words, end: Words, longs: Words, ints: Codes, shorts: Shorts, flags: Tiny,
-) -> tuple[Int, Int, Int, Int]:  # fmt: skip
+    table: Codes, newest: Words, absent: Words, need: Flags, program: Codes, unknown: Flags, begin: Words,
+    end: Words, marks: Bytes, longs: Words, ints: Codes, shorts: Shorts, flags: Tiny,
+) -> tuple[Int, Int, Int, Int, Int]:  # fmt: skip
     """Exchanges from the first-th of `rows` on as columns (`Long`, `Word`, `Short`, `Flag`, but for what their bodies
     tell), and their frames brought together, see `located`.
 
     `need`: which frames to look into, `program`: with which programs (-1 none), `unknown`: which of them have a version
     that is not known, a row a side. `begin` and `end` are the places of their bodies, of those whose header was not
-    read yet of the whole frame. `marks`: LOGIN, VERSIONS and UNHEARD. Returns the exchange it stopped at for want of room, and
-    how many rows of `absent` there are, frames whose header was not read, and orphans to look into.
+    read yet of the whole frame. `marks`: LOGIN, VERSIONS and UNHEARD. Returns the exchange it stopped at for want of
+    room, and how many rows of `absent` there are, frames whose header was not read, orphans to look into, and frames in
+    several pieces, looked into or not.
     """
     missing = np.int64(0)
     unread = np.int64(0)
     orphans = np.int64(0)
+    pieces = np.int64(0)
     n = rows.size
     for j in range(first, n):
         if j + AHEAD < n:
@@ -209,7 +214,10 @@ def gather(
         mark = missing
         for side in range(2):
             found, newer = np.int64(-1), False
-            whole = _whole(frame_of(exchange, side))
+            frame = frame_of(exchange, side)
+            whole = _whole(frame)
+            if frame.head >= 0:
+                pieces += 1
             if whole:
                 found, newer = _layout(table, newest, key, version, side)
             need[side, j] = found >= 0 or (side == 1 and orphan and whole)
@@ -222,7 +230,7 @@ def gather(
                 frame = frame_of(exchange, side)
                 o, w, missing = located(M, b, A, frame, together, target, w, limit, absent, missing)
                 if o < 0:
-                    return j, mark, unread, orphans
+                    return j, mark, unread, orphans, pieces
                 end[side, j] = o + frame.bytes - 4
                 begin[side, j] = o + max(frame.body, np.int64(0))
                 if frame.body < 0:
@@ -231,7 +239,7 @@ def gather(
                     orphans += 1
         marks[j] = _mark(newest, key, version)
         _write(exchange, base, longs, ints, shorts, flags, j)
-    return n, missing, unread, orphans
+    return n, missing, unread, orphans, pieces
 
 
 @kernel("i8[:] i8[:] b1[:,:] const u1[:] i8[:,:] i8[:,:] i4[:,:]")

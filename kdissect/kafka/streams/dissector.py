@@ -390,9 +390,10 @@ class Dissector:
         self.M[K.out] = len(exchanges)
         return self._harvest()
 
-    def used(self) -> None:
-        """The exchanges of the last harvest are not needed any more."""
-        release_nodes(self.M, int(self.M[K.out]))
+    def used(self, pieces: bool = True) -> None:
+        """The exchanges of the last harvest are not needed any more; `pieces`: some of their frames have several."""
+        if pieces:
+            release_nodes(self.M, int(self.M[K.out]))
         self.M[K.out] = 0
         self._make_room()
 

@@ -15,7 +15,17 @@ from kdissect.kafka.streams.state import HEAD_BYTES, KEPT, KEPT_BASE, copy_out, 
 from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.memory import fetch
 from kdissect.kernels.structs import Bytes, Int, Words, offsets, width
-from kdissect.tcp.layout import CUT, REMEMBERED, Connection, Direction, Mode, connection_at, node_at
+from kdissect.tcp.layout import (
+    CONTROL,
+    CUT,
+    REMEMBERED,
+    Connection,
+    Direction,
+    Mode,
+    connection_at,
+    control_at,
+    node_at,
+)
 
 LEAVE, MOVE, GIVE_UP = 0, 1, 2
 """What becomes of the bulk of large frames: it stays where it can be read again, it moves, it is given up."""
@@ -94,8 +104,8 @@ def keep(
 ) -> Int:  # fmt: skip
     """Move (or, without `fill`, only measure) what has to leave the window; returns the bytes.
 
-    `connections` and `requests` are the addresses of all such structs, free ones too. `fresh` becomes the new `A`.
-    `bulk`: LEAVE, MOVE or GIVE_UP.
+    `connections` and `requests` are the addresses of all such structs, free ones too, in rising order. `fresh` becomes
+    the new `A`. `bulk`: LEAVE, MOVE or GIVE_UP.
     """
     w = 0
     for i in range(connections.size):
@@ -118,7 +128,10 @@ def keep(
                 w = _nodes(M, b, A, direction.head, mine, low, high, fresh, w, fill)
             if direction.ahead_head >= 0:
                 w = _nodes(M, b, A, direction.ahead_head, MOVE, low, high, fresh, w, fill)
+    last = control_at(M, CONTROL).last_request
     for r in requests:
+        if r > last:
+            break
         frame = request_at(M, r).frame
         if frame.bytes <= 0:
             continue

@@ -289,6 +289,7 @@ def _take_request(M: Words) -> Int:
     request = request_at(M, place)
     control.request_free = request.next
     control.requests_left -= 1
+    control.last_request = max(control.last_request, place)
     request.next = -1
     return place
 
