@@ -73,6 +73,7 @@ class Window:
     def views(self, count: int) -> list[View]:
         """So many views. To be called before anything is read, once."""
         room = EXTRA_SLOTS * self.extra_bytes + WORK_BYTES
+        self.data = np.empty(0, np.uint8)  # its addresses are used again
         self.data = np.empty(self.limit + count * room, np.uint8)
         return [View(self, number, self.limit + number * room) for number in range(count)]
 

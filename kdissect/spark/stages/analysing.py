@@ -47,8 +47,8 @@ DECODED = tuple(
     if name not in MADE and name != COMMITS and TABLES[name].made is not By.LEARNED
 )
 """Staged tables that findings read as they were decoded."""
-EVIDENCE_ROWS = 1 << 20
-"""Rows that findings are looked for in, some 400 MB: the first ones, where there are more. Staged rows of evidence have
+EVIDENCE_ROWS = 1 << 19
+"""Rows that findings are looked for in, some 250 MB: the first ones, where there are more. Staged rows of evidence have
 their first instant as `at` and their number as `lot`."""
 ALWAYS = -(1 << 62)
 """`at` of evidence without instants: sessions, connections and the like."""

@@ -33,8 +33,10 @@ SLOTS = 4
 SLOT_BYTES = 16 << 20
 """Larger slots than a file's, fewer of them: what is done once for each block is half of the work on large frames, and
 the bytes that are looked back on are as many."""
-BLOCK_BYTES = SLOT_BYTES - (1 << 12)
-"""Payload of one block, at most, but for a packet that is larger by itself: a slot, whose end no kernel reads past."""
+END_BYTES = 1 << 12
+"""A block's payload leaves so much of a slot, but for a packet that is larger by itself: no kernel reads past it."""
+SPARE_BYTES = 1 << 17
+"""Room for any packet."""
 BLOCK_ROWS = 1 << 17
 """Rows of one block, at most: 10 MB of them. What is done once for each block is a good part of the work on small
 frames."""
@@ -53,8 +55,9 @@ class Files:
 
     def __init__(self, source: Source) -> None:
         self.capture = source.capture()
-        sizes = np.array(source.sizes, np.int64)
-        self.starts: Words = np.cumsum(sizes) - sizes
+        self.sizes: Words = np.array(source.sizes, np.int64)
+        """Bytes of each."""
+        self.starts: Words = np.cumsum(self.sizes) - self.sizes
         self.capture.bases[:] = self.starts.tolist()
 
     @property
@@ -112,8 +115,9 @@ class Gathered:
         """Segment rows of the block that was yielded last."""
 
     def window(self) -> Window:
-        """A ring."""
-        return Window(SLOT_BYTES, SLOTS)
+        """A ring, of no more room than there are bytes: a worker may be allowed few addresses."""
+        whole = int(self._source.sizes.sum()) if self.rereadable else SLOT_BYTES
+        return Window(min(SLOT_BYTES, whole + SPARE_BYTES & ~0xFFF), SLOTS)
 
     def blocks(
         self, window: Window, follow: bool = False, stopped: Callable[[], bool] = lambda: False
@@ -121,11 +125,12 @@ class Gathered:
         """The packets in blocks, whose rows are in `rows`."""
         waiting: list[Piece] = []
         size = count = 0
+        most = window.slot_bytes - END_BYTES
         for piece in self._pieces:
             waiting.append(piece)
             size += int(piece.rows[:, LEN].sum())
             count += len(piece.rows)
-            if size >= BLOCK_BYTES or count >= BLOCK_ROWS:
+            if size >= most or count >= BLOCK_ROWS:
                 yield from self._cut(window, waiting)
                 waiting, size, count = [], 0, 0
         if waiting:
@@ -141,7 +146,7 @@ class Gathered:
         most = -(-len(rows) // -(-len(rows) // BLOCK_ROWS))  # alike, not full ones and a rest
         while first < len(rows):
             before = int(ends[first - 1]) if first else 0
-            stop = int(np.searchsorted(ends, before + BLOCK_BYTES, side="right"))
+            stop = int(np.searchsorted(ends, before + window.slot_bytes - END_BYTES, side="right"))
             stop = min(max(stop, first + 1), first + most)
             self.rows = self._fill(window, rows[first:stop], payload, carried_from[first:stop])
             yield Block(self._source.capture, 0, window, window.current, 0, 0, 0, self.rows)
