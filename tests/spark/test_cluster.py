@@ -1,4 +1,5 @@
-"""`kdissect.spark.dissect` on a cluster of two executors, one of which is lost: `pytest -m exhaustive tests/spark`."""
+"""`kdissect.spark.dissect` on a cluster of two executors, one of which is lost, and through Spark Connect: `pytest -m
+exhaustive tests/spark`."""
 
 from __future__ import annotations
 
@@ -32,3 +33,21 @@ def test_a_lost_executor_costs_no_row(captures: Path, rotate: Any, tmp_path: Pat
     for name, table in kdissect.open(folder).tables(list(found["rows"])).items():
         assert found["rows"][name] == sorted(map(repr, table.to_pylist())), name
         assert table.num_rows or name == "problems", name
+
+
+def test_spark_connect(captures: Path, rotate: Any, tmp_path: Path) -> None:
+    """What Connect needs beside PySpark comes by pip."""
+    place = tmp_path / "connect"
+    packages = ["grpcio", "grpcio-status", "googleapis-common-protos", "zstandard"]
+    command = [sys.executable, "-m", "pip", "install", "-q", "--target", str(place), *packages]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        pytest.skip(f"no registry gives them: {done.stderr.strip().splitlines()[-1:]}")
+    script = Path(__file__).with_name("connect_job.py")
+    made = subprocess.run(
+        [sys.executable, str(script), str(rotate(captures / "base.pcap", 3))],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(place)]), "PYSPARK_PYTHON": sys.executable},
+        cwd=tmp_path, capture_output=True, text=True, timeout=400,
+    )  # fmt: skip
+    assert made.returncode == 0, made.stderr[-3000:]
+    assert made.stdout.splitlines() == ["exchanges True", "fetch_sessions True", "findings True"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -63,6 +64,23 @@ def test_files_come_one_after_the_other(captures: Path, rotate: Any, job: Callab
     assert job() == "1 of 2 captures as decoded before, 1 decoded whole"
     (folder / "other.pcap").unlink()
     assert job() == "1 of 1 capture as decoded before, 0 decoded whole"
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("seed", range(3))
+def test_files_come_in_any_order(
+    captures: Path, rotate: Any, job: Callable[..., str], tmp_path: Path, seed: int
+) -> None:
+    """Files of sets and others that share no connection, one or two a run, later ones of a set before earlier ones."""
+    sets = [rotate(captures / "k4_fetch_sessions_raw.pcap", 4, 100), rotate(captures / "base.pcap", 3)]
+    files = [(path, f"{n}-{path.name}") for n, folder in enumerate(sets) for path in folder.iterdir()]
+    files += [(captures / name, name) for name in ("raw_ids.pcap", "raw_reuse.pcap")]
+    chosen = random.Random(seed)
+    chosen.shuffle(files)
+    while files:
+        for path, name in [files.pop() for _ in range(min(len(files), chosen.randint(1, 2)))]:
+            shutil.copy(path, tmp_path / "in" / name)
+        job(FEW)
 
 
 def test_what_is_the_same_is_not_read_again(spark: Any, captures: Path, equal: Any, tmp_path: Path) -> None:

@@ -1,0 +1,31 @@
+"""Exchanges of captures, and a source's packets, through Spark Connect; run by test_cluster.py.
+
+    python connect_job.py CAPTURES
+
+Says whether they are those of the local engine.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+
+import kdissect
+import kdissect.spark
+
+
+def main(captures: str) -> None:
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.builder.remote("local[2]").getOrCreate()
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    tables = ["exchanges", "fetch_sessions", "findings"]
+    made = kdissect.spark.dissect(session, captures, tables, partitions=2)
+    for name, local in kdissect.open(captures).tables(tables).items():
+        print(name, sorted(map(repr, made[name].toArrow().to_pylist())) == sorted(map(repr, local.to_pylist())))
+    session.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
