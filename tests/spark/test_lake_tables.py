@@ -20,7 +20,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +134,8 @@ class Tables:
         process = self.begun(command)
         time.sleep(after)
         ran = process.poll() is None
-        os.killpg(process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it has ended meanwhile
+            os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         return ran
 
