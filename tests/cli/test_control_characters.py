@@ -96,7 +96,7 @@ def hidden(text: str) -> list[str]:
     return sorted(repr(text[max(0, text.index(c) - 80) : text.index(c) + 20]) for c in found)
 
 
-@pytest.mark.parametrize("count", [60, pytest.param(10_000, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("count", [60, pytest.param(10_000, marks=[pytest.mark.exhaustive, pytest.mark.timeout(3600)])])
 def test_a_terminal_gets_no_control_characters(count: int, tmp_path: Path) -> None:
     given = names(count)
     texts = itertools.cycle(given)
