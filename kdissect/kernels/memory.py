@@ -60,6 +60,36 @@ def _word(typing: Any, source: Any, o: Any) -> Any:
     return types.int64(source, types.int64), generate
 
 
+def _eight_put(to: Any, w: Any, value: Any) -> None:
+    to[w : w + 8].view("<u8")[0] = value
+
+
+@intrinsic(_eight_put)
+def _put_word(typing: Any, to: Any, w: Any, value: Any) -> Any:
+    """Eight bytes from a uint64 to `to[w:]`, unchecked, wherever they stand."""
+    from llvmlite import ir
+    from numba.core import errors, types
+
+    if not to.mutable:
+        raise errors.TypingError("bytes cannot be put into a const array")
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        place = builder.bitcast(builder.gep(data, [args[1]]), ir.IntType(64).as_pointer())
+        builder.store(args[2], place, align=1)
+        return context.get_dummy_value()
+
+    return types.void(to, types.int64, types.uint64), generate
+
+
+@part
+def put_word(to: Any, w: Any, value: Any) -> None:
+    """Put a uint64 into `to[w:w + 8]`, uint8 in one piece, the least byte first. Raises IndexError out of range."""
+    if w < 0 or to.size - w < 8:
+        raise IndexError("bytes to write lie outside of their array")
+    _put_word(to, w, value)
+
+
 @part
 def same_bytes(one: Any, o: Any, other: Any, p: Any, n: Any) -> Any:
     """Whether `one[o:o + n]` and `other[p:p + n]` are the same; both are uint8 arrays in one piece. Raises IndexError

@@ -12,6 +12,9 @@ import pyarrow as pa
 from kdissect.schema import index
 from kdissect.tables.identity import recoded
 
+LEAST, MOST = -(2**15) - 1, 2**15 - 1
+"""What codes are looked up between."""
+
 
 @cache
 def api_name(key: int) -> str:
@@ -27,18 +30,21 @@ def error_text(code: int) -> str:
 
 def api_column(keys: npt.NDArray[Any]) -> pa.Array:
     """Names of API keys, null for -1 (unknown)."""
-    return _named(np.asarray(keys, np.int64), -1, api_name)
+    return _named(np.asarray(keys), -1, api_name)
 
 
 def error_column(codes: npt.NDArray[Any], present: npt.NDArray[np.bool_]) -> pa.Array:
     """Names of error codes, null for 0 (none) and where not `present`."""
-    return _named(np.where(present, codes, 0).astype(np.int64), 0, error_text)
+    return _named(np.where(present, codes, 0), 0, error_text)
 
 
-def _named(codes: npt.NDArray[np.int64], null: int, name: Any) -> pa.Array:
-    offset = 2**15 + 1  # both are int16 on the wire
-    inside = np.clip(codes + offset, 0, 2**16)
+def _named(codes: npt.NDArray[Any], null: int, name: Any) -> pa.Array:
+    if not len(codes):
+        return pa.DictionaryArray.from_arrays(pa.array([], pa.int32()), pa.array([], pa.string()))
+    inside = np.clip(codes, LEAST, MOST).astype(np.int32)  # both are int16 on the wire
+    low = int(inside.min())
+    inside -= low
     inside[codes == null] = -1
-    indices, kept = recoded(inside, 2**16 + 1)
-    texts = pa.array([name(int(value) - offset) for value in kept], pa.string())
+    indices, kept = recoded(inside, int(inside.max()) + 1)
+    texts = pa.array([name(int(value) + low) for value in kept], pa.string())
     return pa.DictionaryArray.from_arrays(indices, texts)

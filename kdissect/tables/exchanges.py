@@ -28,16 +28,16 @@ from kdissect.tables.table_block import (
 @makes("exchanges")
 def exchanges(block: Block) -> Rows:
     """The columns of `exchanges`, one row per row of the block, in its order. `broker` is not resolved yet."""
-    done, directory, connections = block.done, block.directory, block.connections
+    done, directory = block.done, block.directory
     errors, known = error_codes(block)
     columns: dict[str, Column] = {
         "exchange_id": lambda: block.exchange_id,
         "connection_id": lambda: directory.connection_id(done.conn),
         "capture": lambda: directory.capture(done.conn),
         "client_ip": lambda: directory.client_ip(done.conn),
-        "client_port": lambda: code(connections.client_port[done.conn]),
+        "client_port": lambda: code(directory.client_port(done.conn)),
         "broker_ip": lambda: directory.broker_ip(done.conn),
-        "broker_port": lambda: code(connections.broker_port[done.conn]),
+        "broker_port": lambda: code(directory.broker_port(done.conn)),
         "broker": lambda: directory.broker(done.conn),
         "api_key": lambda: code(done.api_key),
         "api": lambda: api_column(done.api_key),

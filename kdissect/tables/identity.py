@@ -7,6 +7,7 @@ once per distinct thing. Exchange ids are all different; a kernel writes their t
 from __future__ import annotations
 
 import ipaddress
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,13 +17,16 @@ import pyarrow as pa
 
 from kdissect.arrays.growing import grown, write
 from kdissect.kafka.exchanges.completed import Connections
-from kdissect.kernels.kernel import kernel
+from kdissect.kernels.kernel import kernel, part
+from kdissect.kernels.memory import put_word
 
 Int64s = npt.NDArray[np.int64]
 
 HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 ID_BYTES = 16
 """Hex digits of a connection id."""
+FEW = 8
+"""A row for so many connections: fewer rows are put in order, instead of looking through all connections."""
 
 
 @kernel("const i8[:] const b1[:] i4[:]")
@@ -39,6 +43,17 @@ def _measure(n: Int64s, orphan: npt.NDArray[np.bool_], offsets: npt.NDArray[np.i
     offsets[len(n)] = at
 
 
+@part
+def _hex(value: Any) -> Any:
+    """Eight hex digits of a uint64 below 2**32 as bytes, the first in the least byte: halves, quarters and nibbles are
+    moved apart, and those of ten and more get a letter."""
+    x = (value >> np.uint64(16)) | ((value & np.uint64(0xFFFF)) << np.uint64(32))
+    x = ((x >> np.uint64(8)) & np.uint64(0x000000FF000000FF)) | ((x & np.uint64(0x000000FF000000FF)) << np.uint64(16))
+    x = ((x >> np.uint64(4)) & np.uint64(0x000F000F000F000F)) | ((x & np.uint64(0x000F000F000F000F)) << np.uint64(8))
+    letters = ((x + np.uint64(0x0606060606060606)) >> np.uint64(4)) & np.uint64(0x0101010101010101)
+    return x + np.uint64(0x3030303030303030) + letters * np.uint64(39)
+
+
 @kernel("const u8[:] const i8[:] const b1[:] const i4[:] u1[:]")
 def _write(
     ids: npt.NDArray[np.uint64],
@@ -50,10 +65,8 @@ def _write(
     """The text; offsets as `_measure` made them."""
     for i in range(len(n)):
         at = np.int64(offsets[i])
-        rest = ids[i]
-        for j in range(ID_BYTES):
-            digit = (rest >> np.uint64(60 - 4 * j)) & np.uint64(15)
-            out[at + j] = HEX[np.int64(digit)]
+        put_word(out, at, _hex(ids[i] >> np.uint64(32)))
+        put_word(out, at + 8, _hex(ids[i] & np.uint64(0xFFFFFFFF)))
         out[at + ID_BYTES] = 58
         if orphan[i]:
             out[at + ID_BYTES + 1] = 114
@@ -138,7 +151,11 @@ def dictionary(codes: npt.NDArray[Any], values: Sequence[str] | pa.Array) -> pa.
     `values` must be distinct; a list may be long (all client ids of a run), so nothing here is linear in it but one
     mask.
     """
-    indices, kept = recoded(codes, len(values))
+    return _worded(*recoded(codes, len(values)), values)
+
+
+def _worded(indices: pa.Array, kept: npt.NDArray[np.int32], values: Sequence[str] | pa.Array) -> pa.Array:
+    """A dictionary column of the values that were kept."""
     if isinstance(values, pa.Array):
         texts = values.take(pa.array(kept))
     else:
@@ -173,6 +190,37 @@ SEPARATOR = "\t"
 """Between capture and `ip:port` in a broker that has not been resolved yet. No address holds it."""
 
 
+class _Rows:
+    """Rows that belong to connections: what there is to say of a connection is said once, and spread over its rows.
+    Rows without a connection (negative) are null in a dictionary, and have no number."""
+
+    def __init__(self, conn: npt.NDArray[Any], connections: int) -> None:
+        self.of = weakref.ref(conn)
+        """The rows of connections, while there are any: their memory may be wanted again."""
+        if len(conn) * FEW < connections:
+            distinct, place = np.unique(conn, return_inverse=True)
+            nowhere = int((distinct < 0).sum())
+            codes = np.maximum(place - nowhere, 0).astype(np.int32)
+            indices, kept = pa.array(codes, mask=conn < 0 if nowhere else None), distinct[nowhere:]
+        else:
+            indices, kept = recoded(conn, connections)
+        self.indices, self.kept = indices, kept
+        """Which of `kept` each row belongs to, and the connections that have rows, in their order."""
+        self._local = np.frombuffer(self.indices.buffers()[1], np.int32, len(conn))
+
+    def each(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """A value for each of `kept` as one for each row."""
+        found: npt.NDArray[Any] = values[self._local] if len(values) else np.zeros(len(self._local), values.dtype)
+        return found
+
+    def dictionary(self, codes: npt.NDArray[Any], values: Sequence[str]) -> pa.Array:
+        """Codes of values for each of `kept` as a dictionary column of the rows."""
+        indices, chosen = recoded(codes, len(values))
+        if self.indices.null_count or indices.null_count:
+            return _worded(indices.take(self.indices), chosen, values)
+        return _worded(pa.array(self.each(indices.to_numpy())), chosen, values)
+
+
 class Directory:
     """Codes of addresses, brokers and files per connection, made when a connection is first used."""
 
@@ -186,15 +234,12 @@ class Directory:
         """By connection, 1 + the code of the client's address; 0 not made yet."""
         self._brokers = np.zeros(0, np.int32)
         """By connection, the code of the broker."""
-        self._ensured: npt.NDArray[Any] | None = None
+        self._asked: _Rows | None = None
         """The rows of connections that were asked for last."""
         self._broker_ips: list[int] = []
         """By broker, the code of its address."""
 
     def _ensure(self, rows: npt.NDArray[Any]) -> None:
-        if rows is self._ensured:
-            return
-        self._ensured = rows
         size = len(self.connections)
         self._clients, self._brokers = grown(self._clients, size), grown(self._brokers, size)
         new = np.sort(rows[self._clients[rows] == 0])
@@ -222,30 +267,52 @@ class Directory:
         codes = [self.ips.code(address(int(tops[pair // len(ends)]), int(ends[pair % len(ends)]))) for pair in pairs]
         return np.array(codes, np.int32)[inverse]
 
+    def _seen(self, conn: npt.NDArray[Any]) -> _Rows:
+        """What these rows have in common, made once for several columns of the same rows."""
+        if self._asked is None or self._asked.of() is not conn:
+            self._asked = _Rows(conn, len(self.connections))
+            self._ensure(self._asked.kept)
+        return self._asked
+
     def client_ip(self, conn: npt.NDArray[Any]) -> pa.Array:
         """Client address of each row's connection."""
-        return dictionary(self.client_codes(conn), self.ips.texts)
+        rows = self._seen(conn)
+        return rows.dictionary(self._clients[rows.kept] - 1, self.ips.texts)
 
     def broker_ip(self, conn: npt.NDArray[Any]) -> pa.Array:
         """Broker address of each row's connection."""
-        codes = self.broker_codes(conn)  # fills in what they stand for
-        return dictionary(np.array(self._broker_ips, np.int32)[codes], self.ips.texts)
+        rows = self._seen(conn)  # fills in what codes stand for
+        return rows.dictionary(np.array(self._broker_ips, np.int32)[self._brokers[rows.kept]], self.ips.texts)
 
     def broker(self, conn: npt.NDArray[Any]) -> pa.Array:
         """The broker, not resolved yet: `capture<TAB>ip:port`."""
-        return dictionary(self.broker_codes(conn), self.brokers.texts)
+        rows = self._seen(conn)
+        return rows.dictionary(self._brokers[rows.kept], self.brokers.texts)
+
+    def client_port(self, conn: npt.NDArray[Any]) -> npt.NDArray[np.uint16]:
+        """Client port of each row's connection."""
+        rows = self._seen(conn)
+        return rows.each(self.connections.client_port[rows.kept])
+
+    def broker_port(self, conn: npt.NDArray[Any]) -> npt.NDArray[np.uint16]:
+        """Broker port of each row's connection."""
+        rows = self._seen(conn)
+        return rows.each(self.connections.broker_port[rows.kept])
+
+    def ids(self, conn: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+        """Connection id of each row, as a number."""
+        rows = self._seen(conn)
+        return rows.each(self.connections.id[rows.kept])
 
     def broker_codes(self, conn: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
         """Codes into `brokers`."""
-        self._ensure(conn)
-        codes: npt.NDArray[np.int32] = self._brokers[conn]
-        return codes
+        rows = self._seen(conn)
+        return rows.each(self._brokers[rows.kept])
 
     def client_codes(self, conn: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
         """Codes of client addresses into `ips`."""
-        self._ensure(conn)
-        codes: npt.NDArray[np.int32] = self._clients[conn] - 1
-        return codes
+        rows = self._seen(conn)
+        return rows.each(self._clients[rows.kept] - 1)
 
     def capture(self, conn: npt.NDArray[Any]) -> pa.Array:
         """Name of the capture of each row's connection."""
@@ -255,8 +322,8 @@ class Directory:
 
     def connection_id(self, conn: npt.NDArray[Any]) -> pa.Array:
         """Connection id of each row, as a dictionary column."""
-        indices, kept = recoded(conn, len(self.connections))
-        return pa.DictionaryArray.from_arrays(indices, connection_ids(self.connections.id[kept]))
+        rows = self._seen(conn)
+        return pa.DictionaryArray.from_arrays(rows.indices, connection_ids(self.connections.id[rows.kept]))
 
     def file(self, capture: npt.NDArray[Any], file: npt.NDArray[Any]) -> pa.Array:
         """File names from capture and file index (negative: null)."""

@@ -52,7 +52,7 @@ class Block:
     @cached_property
     def exchange_id(self) -> pa.Array:
         """Exchange ids of all rows."""
-        return exchange_ids(self.connections.id[self.done.conn], self.done.n, self.done.is_orphan)
+        return exchange_ids(self.directory.ids(self.done.conn), self.done.n, self.done.is_orphan)
 
     @cached_property
     def keys(self) -> tuple[Int64s, Int64s]:
