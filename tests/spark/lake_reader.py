@@ -47,7 +47,8 @@ def main(form: str, output: str, what: str) -> None:
         table = read(folder)
         with pyarrow.ipc.new_stream(sys.stdout.buffer, table.schema) as stream:
             stream.write_table(table)
-        return
+        sys.stdout.flush()
+        os._exit(0)  # delta-rs's threads may end the process with an abort, once all is written
     while not select.select([sys.stdin], [], [], 0.25)[0]:
         try:
             print(read(folder).num_rows, flush=True)

@@ -18,6 +18,7 @@ def main(form: str, how: str, folder: str, output: str, state: str, *settings: s
 
     built = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     built = built.config("spark.sql.session.timeZone", "UTC").config("spark.sql.shuffle.partitions", "2")
+    built = built.config("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     for setting in settings:
         built = built.config(*setting.split("=", 1))
     session = built.getOrCreate()
