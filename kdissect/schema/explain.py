@@ -18,7 +18,7 @@ from kdissect.schema.fitting import fit, shape
 from kdissect.schema.masking import FORWARDED, has_secrets, masked_request, masked_response
 from kdissect.schema.meanings import meaning
 from kdissect.schema.model import REQUEST, RESPONSE, Api, Field
-from kdissect.schema.walker import Piece, Walked, WalkError, walk
+from kdissect.schema.walker import Piece, TooMany, Walked, WalkError, walk
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -91,8 +91,9 @@ def explain(body: bytes, api: str | int, version: int, direction: str) -> pa.Tab
     """Every byte of one body (without its header), one row for each run of bytes, in order.
 
     Columns: offset and length (bytes from the body's start), path (`topics[0].name`), type, value (text, null for what
-    has none), meaning, schema (file:line), hidden (its bytes are a credential). Where a body does not fit, the last row
-    has no type, covers the rest and says what was needed. Raises UsageError for an unknown API, version or direction.
+    has none), meaning, schema (file:line), hidden (its bytes are a credential). Where a body does not fit, or has more
+    than 100,000 such runs, the last row has no type, covers the rest and says why. Raises UsageError for an unknown
+    API, version or direction.
     """
     known, side = index.load().find(api), index.side_of(direction)
     return table(explain_body(known, side, version, bytes(body)))
@@ -109,7 +110,8 @@ def explain_body(
         pieces = fit(api, side, version, body, pieces=True).pieces
     except WalkError as error:
         message = api.message(side)
-        rows = [*_rows(_nested(error.pieces, forwarded)), _complaint(error, body, has_secrets(message.fields))]
+        secret = has_secrets(message.fields) or isinstance(error, TooMany)  # which may be before records
+        rows = [*_rows(_nested(error.pieces, forwarded)), _complaint(error, body, secret)]
     else:
         rows = list(_rows(_nested(pieces, forwarded)))
     return _moved(rows, offset)

@@ -28,6 +28,8 @@ _FORMATS = {
     "float64": ">d",
 }  # fmt: skip
 _UNPACK = {kind: struct.Struct(form).unpack_from for kind, form in _FORMATS.items()}
+MOST_PIECES = 100_000
+"""Pieces of a body that are explained: more than anybody reads, and they take some 2 kB each until they are printed."""
 VARINT_BYTES = 5
 """An unsigned varint of 32 bits has five bytes at most (KIP-482)."""
 
@@ -63,6 +65,10 @@ class WalkError(KdissectError, ValueError):
         self.source = source
         self.values: dict[str, Any] = {}
         self.pieces: list[Piece] = []
+
+
+class TooMany(WalkError):
+    """A body of more than `MOST_PIECES` pieces that were to be explained; `pieces` are the first ones."""
 
 
 @dataclass(slots=True)
@@ -121,12 +127,15 @@ class _Walker:
         return WalkError(text, path, self.at, f"{self.file}:{line}" if line else self.file)
 
     def piece(
-        self, start: int, path: str, kind: str, value: Any, item: Field | None, line: int = 0, note: str = ""
-    ) -> None:
+        self, start: int, path: str, kind: str, value: Any, item: Field | None, line: int = 0, note: str = "",
+        size: int = 0,
+    ) -> None:  # fmt: skip
         """Explain the bytes from `start` to here; a tag buffer has no line of its own."""
         if self.explain:
             source = f"{self.file}:{line}" if line else self.file
-            self.pieces.append(Piece(start, self.at - start, path, kind, value, source, item, note))
+            if len(self.pieces) >= MOST_PIECES:
+                raise TooMany(f"behind the first {MOST_PIECES:,} fields nothing is listed", path, start, source)
+            self.pieces.append(Piece(start, self.at - start, path, kind, value, source, item, note, size))
 
     # what is there ----------------------------------------------------------------------------------------------------
 
@@ -265,8 +274,7 @@ class _Walker:
         value = raw.decode("utf-8", "replace") if kind == "string" else raw
         if self.explain:
             shown, note = (None, "hidden") if item.secret else (value, "")
-            source = f"{self.file}:{item.line}"
-            self.pieces.append(Piece(start, self.at - start, path, kind, shown, source, item, note, size))
+            self.piece(start, path, kind, shown, item, item.line, note, size)
         return value, size
 
     def text(self, item: Field, path: str, nullable: bool, into: dict[str, Any]) -> None:

@@ -102,6 +102,17 @@ def test_damage() -> None:
     assert (found[-1]["length"], found[-1]["meaning"]) == (2, "2 bytes left over behind the last field")
 
 
+def test_of_very_many_fields_the_first_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is behind them may hold records or credentials: it is hidden."""
+    whole = explain(FETCH, "Fetch", 11, "request").to_pylist()
+    monkeypatch.setattr("kdissect.schema.walker.MOST_PIECES", 9)
+    *listed, rest = explain(FETCH, "Fetch", 11, "request").to_pylist()
+    assert listed == whole[:9]
+    assert (rest["offset"], rest["offset"] + rest["length"], rest["hidden"]) == (whole[9]["offset"], len(FETCH), True)
+    assert rest["meaning"] == "behind the first 9 fields nothing is listed"
+    assert decode(FETCH, "Fetch", 11, "request")["topics"][0]["partitions"][0]["partition_max_bytes"] == 99
+
+
 def test_explained_in_words() -> None:
     found = rows(FETCH, "Fetch", 11, "request")
     assert {path: found[path]["meaning"] for path in ("replica_id", "isolation_level", "session_epoch")} == {

@@ -17,6 +17,7 @@ import pytest
 from kdissect.analysis.stage import Stage
 from kdissect.capture import open_captures
 from kdissect.engine.run import Settings
+from kdissect.spark.cells.table_cells import Cell, opened
 from kdissect.spark.common_connections import with_common
 from kdissect.spark.stages import analysing, committed_offsets, decoding
 from kdissect.spark.stages.committed_offsets import COMMITS
@@ -25,7 +26,6 @@ from kdissect.spark.stages.giant_connections import UNIT
 from kdissect.spark.stages.indexing import index
 from kdissect.spark.stages.plan import INDEX, Plan, source_of
 from kdissect.spark.stages.resolving import put_together, resolved_rows
-from kdissect.spark.stages.table_cells import Cell, opened
 from kdissect.tables.declaration import columns_of
 from kdissect.tables.recording import Reading
 
@@ -183,7 +183,7 @@ def _listed(batches: Iterator[pa.RecordBatch]) -> list[Cell]:
 
 
 def _batch(rows: list[Cell]) -> pa.RecordBatch:
-    from kdissect.spark.stages.table_cells import rows as staged
+    from kdissect.spark.cells.table_cells import rows as staged
 
     return staged(rows)
 

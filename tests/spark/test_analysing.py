@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from kdissect.spark.cells.table_cells import Cell, cell, rows
 from kdissect.spark.stages import analysing
 from kdissect.spark.stages.analysing import ALWAYS, EVIDENCE, find, searched
-from kdissect.spark.stages.table_cells import Cell, cell, rows
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import TIME_KEY
 

@@ -15,10 +15,10 @@ from kdissect.capture import open_captures
 from kdissect.engine.capture import MADE
 from kdissect.engine.run import Settings
 from kdissect.kafka.streams import resting
+from kdissect.spark.cells.table_cells import Cell
 from kdissect.spark.keep import handover
 from kdissect.spark.stages.indexing import index
 from kdissect.spark.stages.plan import Plan, source_of
-from kdissect.spark.stages.table_cells import Cell
 from kdissect.tables.declaration import columns_of
 
 Row = tuple[str, str, bytes, int, int, int]

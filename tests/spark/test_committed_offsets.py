@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 from kdissect.analysis.committed_lag import settle
+from kdissect.spark.cells.table_cells import Cell, cell, cells_of, opened, rows
 from kdissect.spark.stages import committed_offsets
 from kdissect.spark.stages.committed_offsets import COMMITS, Dealt, deal, fill
-from kdissect.spark.stages.table_cells import Cell, cell, cells_of, opened, rows
 
 CONNECTION = "00000000000000%02x"
 TIMES = pa.timestamp("us", "UTC")

@@ -10,9 +10,9 @@ import pytest
 
 from kdissect.analysis.holds.fetch_holds import DATA, HOLDS, REPLICATION, TIMEOUT
 from kdissect.arrays.arrow import words
+from kdissect.spark.cells.table_cells import Cell, opened
 from kdissect.spark.stages import found_holds
 from kdissect.spark.stages.found_holds import FOUND, ORIGIN, Found, Telling
-from kdissect.spark.stages.table_cells import Cell, opened
 from kdissect.tables.declaration.model import EXCHANGE_KEYS
 
 

@@ -19,10 +19,10 @@ from kdissect.capture import open_captures
 from kdissect.capture.captureset import Member
 from kdissect.engine.run import Settings
 from kdissect.net.scanner import Scanner
+from kdissect.spark.cells.table_cells import Cell, cell, opened, shrunk
 from kdissect.spark.stages import analysing, indexing, lots
 from kdissect.spark.stages.decoding import decode
 from kdissect.spark.stages.plan import Plan, source_of
-from kdissect.spark.stages.table_cells import Cell, cell, opened, shrunk
 from kdissect.tables.declaration import columns_of
 
 NAMES = ("exchanges", "fetches", "fetch_partitions")

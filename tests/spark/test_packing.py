@@ -10,8 +10,8 @@ from hypothesis.extra import numpy as arrays
 from kdissect.capture import open_captures
 from kdissect.net.scanner import Scanner
 from kdissect.net.segment import FLOW, FLOW_COLUMNS, SEGMENT_COLUMNS
+from kdissect.spark.cells.segment_cells import pack, unpack
 from kdissect.spark.stages.flow_numbers import Flows
-from kdissect.spark.stages.segment_cells import pack, unpack
 
 anything = st.integers(-(2**63), 2**63 - 1)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from kdissect.cli.printing import words
-from kdissect.cli.printing.grid import Header, fit, grid
+from kdissect.cli.printing.grid import Header, fit, gridded
 from kdissect.escaping import visible
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 HEX_BYTES = 8
 """Bytes of a field shown in hexadecimal; the rest is in `value`."""
+FIELDS = 1000
+"""Fields that are Python's values at a time."""
 HEADER = "header."
 """Paths of a header's fields have this; they stand beside those of the body."""
 
@@ -93,27 +95,7 @@ def _end(row: Mapping[str, Any], side: str) -> str:
     return f"{f'[{ip}]' if ':' in ip else ip}:{row[f'{side}_port']}"
 
 
-def _message(explained: pa.Table, data: bytes, width: int) -> list[Text]:
-    rows: list[Sequence[str]] = []
-    for field in explained.to_pylist():
-        path, offset, length = field["path"], field["offset"], field["length"]
-        depth = path.count(".") + path.count("[") - path.count(HEADER)
-        name = path.rsplit(".", 1)[-1]
-        raw = data[offset : offset + length] if offset is not None and length else b""
-        shown = raw[:HEX_BYTES].hex(" ") + (" .." if len(raw) > HEX_BYTES else "")
-        if field.get("hidden"):
-            shown = "(hidden)"
-        value = "" if field["value"] is None else str(field["value"])
-        rows.append(
-            (
-                "" if offset is None else f"{offset}",
-                shown,
-                "  " * min(depth, 12) + name,
-                field["type"] or "",
-                fit(visible(value), 80),
-                field["meaning"] or "",
-            )
-        )
+def _message(explained: pa.Table, data: bytes, width: int) -> Iterator[Text]:
     headers = [
         Header("offset", right=True, style="dim"),
         Header("bytes", drop=2, style="dim"),
@@ -122,4 +104,25 @@ def _message(explained: pa.Table, data: bytes, width: int) -> list[Text]:
         Header("value"),
         Header("meaning", drop=3, style="green"),
     ]
-    return grid(headers, rows, width)
+    return gridded(headers, _cells(explained, data), width)
+
+
+def _cells(explained: pa.Table, data: bytes) -> Iterator[Sequence[str]]:
+    """A row for each run of bytes, as `headers` of a message name them."""
+    for field in (field for batch in explained.to_batches(max_chunksize=FIELDS) for field in batch.to_pylist()):
+        path, offset, length = field["path"], field["offset"], field["length"]
+        depth = path.count(".") + path.count("[") - path.count(HEADER)
+        name = path.rsplit(".", 1)[-1]
+        raw = data[offset : offset + length] if offset is not None and length else b""
+        shown = raw[:HEX_BYTES].hex(" ") + (" .." if len(raw) > HEX_BYTES else "")
+        if field.get("hidden"):
+            shown = "(hidden)"
+        value = "" if field["value"] is None else str(field["value"])
+        yield (
+            "" if offset is None else f"{offset}",
+            shown,
+            "  " * min(depth, 12) + name,
+            field["type"] or "",
+            fit(visible(value), 80),
+            field["meaning"] or "",
+        )

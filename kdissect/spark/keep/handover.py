@@ -25,12 +25,12 @@ from kdissect.engine.inputs import Segments
 from kdissect.engine.measures import connection_measures
 from kdissect.kafka.streams.dissector import Dissector
 from kdissect.net.segment import AT, FLOW, FLOW_COLUMNS, LEN
+from kdissect.spark.cells.segment_cells import pack, unpack
+from kdissect.spark.cells.table_cells import Cell, cell, note, opened, rows
 from kdissect.spark.stages import decoding
 from kdissect.spark.stages.decoding import Following, Learned
 from kdissect.spark.stages.indexing import INLINE, Chunks
 from kdissect.spark.stages.plan import KEYS, PACKETS, STAGED, Plan
-from kdissect.spark.stages.segment_cells import pack, unpack
-from kdissect.spark.stages.table_cells import Cell, cell, note, opened, rows
 from kdissect.tables.identity import ID_BYTES, connection_ids
 
 Words = npt.NDArray[np.int64]

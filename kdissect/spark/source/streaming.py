@@ -21,9 +21,9 @@ import pyarrow as pa
 from kdissect.engine.resumption import Continued, columns
 from kdissect.engine.run import Settings
 from kdissect.problems import UsageError
+from kdissect.spark.cells.table_cells import cell, opened
 from kdissect.spark.schemas import spark_schema
 from kdissect.spark.source.registration import register
-from kdissect.spark.stages.table_cells import cell, opened
 from kdissect.tables.declaration import SCHEMAS
 
 if TYPE_CHECKING:

@@ -1,1 +1,1 @@
-"""The stages of a job: index, decode, resolve, analyse; and the cells that rows travel in between."""
+"""The stages of a job: index, decode, resolve, analyse."""

@@ -21,13 +21,13 @@ from kdissect.analysis.findings import findings, limits, told_of
 from kdissect.analysis.stage import NO_WATERMARK, Stage
 from kdissect.analysis.topic_traffic import topic_traffic
 from kdissect.arrays.dictionaries import unified
+from kdissect.spark.cells.table_cells import Cell, cell, cells_of, cut, opened, rows
 from kdissect.spark.stages.committed_offsets import COMMITS
 from kdissect.spark.stages.decoding import SENT, message_kind
 from kdissect.spark.stages.found_holds import ORIGIN, TELLING, Telling
 from kdissect.spark.stages.lots import FEW
 from kdissect.spark.stages.plan import Plan
 from kdissect.spark.stages.resolving import Names, resolved_rows
-from kdissect.spark.stages.table_cells import Cell, cell, cells_of, cut, opened, rows
 from kdissect.tables.builder import TableBuilder, shown
 from kdissect.tables.declaration import SCHEMAS, TABLES
 from kdissect.tables.declaration.model import TIME_KEY, By

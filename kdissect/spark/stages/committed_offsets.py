@@ -19,9 +19,9 @@ from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.arrays.arrow import Coder, ints, with_columns
 from kdissect.arrays.dictionaries import unified
 from kdissect.arrays.growing import runs
+from kdissect.spark.cells.table_cells import Cell, cell, cells_of, cut, opened, rows
 from kdissect.spark.stages.plan import Plan
 from kdissect.spark.stages.resolving import Names
-from kdissect.spark.stages.table_cells import Cell, cell, cells_of, cut, opened, rows
 from kdissect.tables.declaration.model import EXCHANGE_KEYS
 from kdissect.tables.identity import SEPARATOR
 from kdissect.tables.order import order

@@ -27,13 +27,13 @@ from kdissect.engine.run import Run
 from kdissect.kafka.exchanges.completed import Quality
 from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.streams.dissector import Dissector, Harvest
+from kdissect.spark.cells.table_cells import Cell, Stash, cell, note, rows
 from kdissect.spark.stages.flow_numbers import Flows
 from kdissect.spark.stages.giant_connections import UNIT, Departures, rows_of_units
 from kdissect.spark.stages.lots import FEW, Lots
 from kdissect.spark.stages.owners import OWNERS, owned
 from kdissect.spark.stages.partition_capture import Gathered, GatheredSegments, Piece, piece
 from kdissect.spark.stages.plan import FACTS, KEYS, Plan
-from kdissect.spark.stages.table_cells import Cell, Stash, cell, note, rows
 from kdissect.tables.brokers import Brokers
 from kdissect.tables.declaration import SCHEMAS, TABLES
 from kdissect.tables.declaration.model import EXCHANGE_KEYS, By

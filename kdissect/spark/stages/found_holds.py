@@ -18,7 +18,7 @@ from kdissect.analysis.stage import TOLD_ELSEWHERE
 from kdissect.arrays.arrow import Int64s, ints, numbers, one, reals, with_columns
 from kdissect.arrays.growing import runs
 from kdissect.arrays.mixing import mixed
-from kdissect.spark.stages.table_cells import Cell, cell, rows
+from kdissect.spark.cells.table_cells import Cell, cell, rows
 
 FOUND = "answers held"
 """Staged rows of it; in the order of their names they come before those of `exchanges`."""

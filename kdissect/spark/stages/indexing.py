@@ -28,8 +28,8 @@ from kdissect.kafka.streams.ledger import connection_id
 from kdissect.net import segment as sg
 from kdissect.net.scanner import Scanner, Tally
 from kdissect.problems import CaptureError
+from kdissect.spark.cells.segment_cells import pack, turned
 from kdissect.spark.stages.plan import FACTS, INDEX, KEYS, PACKETS, Plan, Source
-from kdissect.spark.stages.segment_cells import pack, turned
 from kdissect.spark.stages.skimming import Skimmed
 
 Words = npt.NDArray[np.int64]

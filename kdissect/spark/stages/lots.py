@@ -18,7 +18,7 @@ import pyarrow as pa
 from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.arrays.arrow import NULL_TIME, ints, reals, times
 from kdissect.arrays.dictionaries import unified
-from kdissect.spark.stages.table_cells import Cell, cell, rows
+from kdissect.spark.cells.table_cells import Cell, cell, rows
 
 Words = npt.NDArray[np.int64]
 

@@ -21,10 +21,10 @@ from kdissect.capture import CaptureProblem, FileReport
 from kdissect.capture.block import Block
 from kdissect.capture.window import Window
 from kdissect.net.segment import AT, FILE_SHIFT, FLOW, LEN, PACKET
+from kdissect.spark.cells.segment_cells import unpack
 from kdissect.spark.stages.flow_numbers import Flows
 from kdissect.spark.stages.plan import Source
 from kdissect.spark.stages.ranges import NEAR, read_ranges
-from kdissect.spark.stages.segment_cells import unpack
 
 Words = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]

@@ -14,12 +14,12 @@ from kdissect.kafka.exchanges.completed import Quality
 from kdissect.kafka.streams.ledger import Ledger
 from kdissect.net.scanner import Scanner
 from kdissect.problems import Kind
+from kdissect.spark.cells.table_cells import opened
 from kdissect.spark.stages.decoding import THERE, Learned, with_groups, with_problems
 from kdissect.spark.stages.found_holds import FOUND, Found
 from kdissect.spark.stages.indexing import FileFacts
 from kdissect.spark.stages.owners import OWNERS
 from kdissect.spark.stages.plan import Plan
-from kdissect.spark.stages.table_cells import opened
 from kdissect.tables.brokers import Brokers
 from kdissect.tables.builder import TableBuilder
 from kdissect.tables.leaders import Leaders
