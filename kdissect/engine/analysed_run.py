@@ -28,7 +28,6 @@ from kdissect.engine.run import Run, Settings
 from kdissect.engine.saving.spool import Place, Spool, together
 from kdissect.problems import Kind
 from kdissect.tables.builder import TableBuilder
-from kdissect.tables.coded_rows import CODED
 from kdissect.tables.declaration import TABLES
 from kdissect.tables.declaration.model import TIME_KEY
 from kdissect.tables.order import order
@@ -152,6 +151,8 @@ class AnalysedRun:
         Brokers and topics have the names that are known by then; nothing is worked on before `held` rows were read.
         """
         if self.stage.hidden:
+            from kdissect.tables.coded_rows import CODED
+
             self.builder.coded = frozenset(CODED)
         pieces = Pieces(self.books)
         mark = self.run.watermark

@@ -207,8 +207,7 @@ def session_lines(fetch_sessions: pa.Table) -> pa.Table:
     table = fetch_sessions.take(pa.array(rows))
     named = [", ".join(NONE if one is None else one for one in ids or ()) for ids in table["client_ids"].to_pylist()]
     clients = pa.array(named, pa.string())
-    broker = table["broker"].cast(pa.string())  # Arrow puts no dictionary in order
-    table = with_columns(table, {"clients": clients, "broker": broker}).select([
+    table = with_columns(table, {"clients": clients}).select([
         "session_key", "broker", "session_id", "clients", "opened_at", "closed_at", "left_censored", "end_reason",
         "requests", "first_epoch", "last_epoch", "epoch_gaps", "epoch_repeats", "max_partitions", "churn",
         "request_bytes", "full_request_bytes_avoided",

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,8 +33,6 @@ from kdissect.kafka.exchanges.completed import Completed, Connections, Problems,
 from kdissect.tables import quality as qualities
 from kdissect.tables.brokers import Brokers
 from kdissect.tables.clients import Clients
-from kdissect.tables.coded_rows import CODED, Later, resolved
-from kdissect.tables.coded_rows import Topics as CodedTopics
 from kdissect.tables.connections import connections_tables
 from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of
 from kdissect.tables.declaration.model import EXCHANGE_KEYS, TEXT, By, Gathering
@@ -50,6 +48,7 @@ from kdissect.tables.versions import Offered
 from kdissect.tables.where import Filter
 
 if TYPE_CHECKING:
+    from kdissect.tables.coded_rows import Later
     from kdissect.tables.selection import Selected
     from kdissect.tables.sights import Sights
 
@@ -123,12 +122,13 @@ class TableBuilder:
         if "leaders" in self.columns:
             self.leaders.feed(block)
         block.batches, block.sent = self._recorder.begin(block)
-        out = {}
-        topics = CodedTopics()
+        out: dict[str, Any] = {}
+        if self.coded:
+            from kdissect.tables.coded_rows import rows_as_codes
+
+            out |= rows_as_codes(block, self.coded.intersection(self.columns))
         for name in self.columns:
-            if name in self.coded:
-                out[name] = CODED[name](block, topics)
-            elif name in BLOCK_MAKERS:
+            if name in BLOCK_MAKERS and name not in self.coded:
                 columns, rows = BLOCK_MAKERS[name](block)
                 out[name] = assemble(name, columns, self.working_columns(name), rows)
                 if block.odd.rows:
@@ -333,13 +333,16 @@ class TableBuilder:
 
     def resolve_codes(self, rows: Codes | Later, lasting: Coder) -> Codes:
         """Rows as codes with brokers and topics by what is known now, their texts with the codes of `lasting`."""
+        from kdissect.tables.coded_rows import Later, resolved
+
         replicas = self.topics.known_replicas()
         if isinstance(rows, Later):
             rows = rows.made() if any(replicas) else Codes({}, 0)
         return resolved(rows, self.brokers.names(), self.topics.names(), replicas, lasting)
 
-    def resolve(self, name: str, part: pa.RecordBatch | pa.Table) -> pa.Table:
-        """Rows with brokers and topics by what is known now. Idempotent; helpers and dictionaries stay."""
+    def resolve(self, name: str, part: pa.RecordBatch | pa.Table, plain: bool = False) -> pa.Table:
+        """Rows with brokers and topics by what is known now. Idempotent; helpers and dictionaries stay. `plain`:
+        brokers are texts, for whoever puts them beside those of other tables."""
         table = pa.Table.from_batches([part]) if isinstance(part, pa.RecordBatch) else part
         names = table.column_names
         for at, column in enumerate(names):
@@ -349,6 +352,7 @@ class TableBuilder:
             values = table[column]
             if declared.named is Gathering.BROKERS:
                 values = self.brokers.resolve(values)
+                values = values.cast(TEXT) if plain else values
             elif column == "replicas":
                 values = self.topics.resolve_replicas(table["topic"], table["topic_id"])
             elif declared.type != TEXT:

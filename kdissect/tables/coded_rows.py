@@ -8,7 +8,7 @@ topics are codes of texts which `resolved` finds out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -222,6 +222,12 @@ CODED: Mapping[str, Callable[[Block, Topics], Codes | Later]] = {
     "produce_partitions": produced_rows,
 }
 """The tables whose rows may be made as codes, and what makes them."""
+
+
+def rows_as_codes(block: Block, names: Iterable[str]) -> dict[str, Codes | Later]:
+    """Rows of a block of these tables, unresolved."""
+    topics = Topics()
+    return {name: CODED[name](block, topics) for name in names}
 
 
 def resolved(

@@ -53,7 +53,7 @@ def sessions(
         Spare(0.2),
     )
     for part in run.parts(HELD_BACK):
-        named = {name: run.builder.resolve(name, part[name]) for name in tables if name in part}
+        named = {name: run.builder.resolve(name, part[name], plain=True) for name in tables if name in part}
         if "fetches" in named:
             found.take(exchanges, named["fetches"], named.get("fetch_sessions"))
         elif "fetch_sessions" in named:

@@ -38,7 +38,7 @@ def gathered(captures: Sequence[CaptureSet], settings: Settings) -> tuple[Gather
     evidence, spare = Evidence(EVIDENCE, settings.slow), Spare(0.2)
     for part in run.parts(HELD_BACK):
         evidence.take(part)
-        named = {name: run.builder.resolve(name, part[name]) for name in read if name in part}
+        named = {name: run.builder.resolve(name, part[name], plain=True) for name in read if name in part}
         for name in WANTED.keys() & named.keys():
             if TABLES[name].progressive and named[name].num_rows:
                 summarizer.feed(name, run.builder.resolved(name, named[name], None, list(WANTED[name])))
