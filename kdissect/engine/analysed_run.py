@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -25,13 +26,15 @@ from kdissect.engine.bounds.room import Room, size
 from kdissect.engine.inputs import Inputs
 from kdissect.engine.pipeline import Rows
 from kdissect.engine.run import Run, Settings
-from kdissect.engine.saving.spool import Place, Spool, together
 from kdissect.problems import Kind
 from kdissect.tables.builder import TableBuilder
 from kdissect.tables.declaration import TABLES
 from kdissect.tables.declaration.model import TIME_KEY
 from kdissect.tables.order import order
 from kdissect.tables.where import Filter
+
+if TYPE_CHECKING:
+    from kdissect.engine.saving.spool import Place, Spool
 
 PROGRESSIVE = tuple(name for name, table in TABLES.items() if table.progressive)
 """Tables that `AnalysedRun.parts` makes part by part; the others that the analysis adds need everything at once."""
@@ -330,6 +333,8 @@ class Pieces:
 
     def aside(self, spool: Spool, mark: int) -> _Lot:
         """Everything into the spool, unresolved. The rows are not kept."""
+        from kdissect.engine.saving.spool import together
+
         tables = {}
         for name in list(self.rows):
             table = together(self.rows.pop(name))
