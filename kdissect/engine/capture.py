@@ -21,7 +21,7 @@ from kdissect.engine.analysed_run import AnalysedRun
 from kdissect.engine.books import Books
 from kdissect.engine.bounds.room import checked
 from kdissect.engine.display import capture_html, in_notebooks
-from kdissect.engine.run import Progress, Run, Settings
+from kdissect.engine.run import FEW_PACKETS, Progress, Run, Settings
 from kdissect.output import distinct, scratch, whole_seekable
 from kdissect.problems import UsageError
 from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of, declared
@@ -396,7 +396,8 @@ class Capture:
         folder = Path(directory)
         folder.mkdir(parents=True, exist_ok=True)
         reading = replace(self._settings.reading, most_sent=EVIDENCE)
-        bounded = Capture(self._captures, replace(self._settings, reading=reading))
+        few = None if self._settings.jobs == 1 else FEW_PACKETS  # another thread reads ahead
+        bounded = Capture(self._captures, replace(self._settings, reading=reading, block_packets=few))
         run, shown, found = bounded._run(dict.fromkeys(MADE), {})
         return save(run, shown, found, folder)
 

@@ -40,6 +40,9 @@ from kdissect.tables.selection import Address, Selected, Selection, read_address
 
 Progress = Callable[[int, int | None], None]
 """Called with bytes read and bytes in all (None where unknown)."""
+FEW_PACKETS = 40_000
+"""Packets that are worked on together where rows of all tables are made: of small ones half as many as a block of input
+has, which is some 90 MB less with two threads."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,16 +13,13 @@ from kdissect.engine.analysed_run import AnalysedRun
 from kdissect.engine.bounds.spare_memory import Spare
 from kdissect.engine.extracts.overview import EVIDENCE, HELD_BACK
 from kdissect.engine.extracts.showing import show_several
-from kdissect.engine.run import Settings
+from kdissect.engine.run import FEW_PACKETS, Settings
 from kdissect.engine.saving.evidence_rows import Evidence
 from kdissect.report import READ, Gathering
 from kdissect.report.exchange_bytes import bytes_of
 from kdissect.summary import WANTED, Summarizer, Summary
 from kdissect.tables.declaration import TABLES
 from kdissect.tables.declaration.readers import BUDGET
-
-BLOCK_PACKETS = 40_000
-"""Of small packets half as many as a block of input has: rows of eleven tables, in two threads, are some 90 MB less."""
 
 
 def gathered(captures: Sequence[CaptureSet], settings: Settings) -> tuple[Gathering, Summary]:
@@ -33,7 +30,7 @@ def gathered(captures: Sequence[CaptureSet], settings: Settings) -> tuple[Gather
     for name, columns in BUDGET.tables.items():
         read[name] = list(dict.fromkeys([*read.get(name, ()), *columns]))
     reading = replace(settings.reading, most_sent=EVIDENCE)
-    settings = replace(settings, reading=reading, block_packets=BLOCK_PACKETS)
+    settings = replace(settings, reading=reading, block_packets=FEW_PACKETS)
     run = AnalysedRun(captures, read, settings)
     evidence, spare = Evidence(EVIDENCE, settings.slow), Spare(0.2)
     for part in run.parts(HELD_BACK):
