@@ -29,7 +29,7 @@ from kdissect.capture import pcap as r
 from kdissect.engine.books import Books
 from kdissect.engine.extracts.scratch_copies import spooled
 from kdissect.engine.extracts.unsealed import unsealed
-from kdissect.engine.run import Run, Settings
+from kdissect.engine.run import FEW_PACKETS, Run, Settings
 from kdissect.kafka.streams.dissector import Dissector
 from kdissect.net.scanner import Scanner
 from kdissect.net.segment import AT, PACKET
@@ -46,7 +46,7 @@ from kdissect.schema.opcodes import CONFIG_NAME, KEEP, KEEP_NAME
 from kdissect.tables.identity import address
 
 Words = npt.NDArray[np.int64]
-SLOTS = 8
+SLOTS = 4
 """Window slots: frames that wait longer than 64 MB of input for their end stay blank."""
 RELEASE = 3
 """Blocks after which the pages of the output are given back: they would count as this process's memory."""
@@ -176,6 +176,7 @@ class _Redaction:
         window = Window.for_size(capture.size)
         if window.ring > 2:
             window = Window(slots=SLOTS)
+        window.packets = FEW_PACKETS
         scanner = Scanner(capture)
         frames: Frames | None = None
         dissector: Dissector | None = None
@@ -226,6 +227,7 @@ class _Redaction:
         self.stream.seek(0)
         again = CaptureSet("", [Member("", file=self.stream)])
         window = Window(slots=2)  # nothing here looks back
+        window.packets = FEW_PACKETS
         scanner = Scanner(again)
         places = self.places
         for block in again.blocks(window):
