@@ -15,7 +15,8 @@ from tests.conftest import CAPTURES, ROOT
 
 ADDRESSES = 2 * 10**9
 INSTALLED = """
-import sys; from pathlib import Path; from kdissect.report import charts_library; from kdissect.cli.main import main
+import os, sys; os.environ["MIMALLOC_ARENA_RESERVE"] = "32768"  # as `kdissect.cli.entry` does
+from pathlib import Path; from kdissect.report import charts_library; from kdissect.cli.main import main
 charts_library.PATH = Path(sys.argv[1]); sys.exit(main(sys.argv[2:]))
 """
 """kdissect with the charts' library in a file."""
