@@ -272,9 +272,8 @@ class _Walker:
         begin = self.take(size, path, item.line, kind)
         raw = bytes(self.data[begin : self.at])
         value = raw.decode("utf-8", "replace") if kind == "string" else raw
-        if self.explain:
-            shown, note = (None, "hidden") if item.secret else (value, "")
-            self.piece(start, path, kind, shown, item, item.line, note, size)
+        shown, note = (None, "hidden") if item.secret else (value, "")
+        self.piece(start, path, kind, shown, item, item.line, note, size)
         return value, size
 
     def text(self, item: Field, path: str, nullable: bool, into: dict[str, Any]) -> None:

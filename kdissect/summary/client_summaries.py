@@ -7,11 +7,12 @@ import re
 from collections import defaultdict
 from collections.abc import Collection
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from kdissect.arrays.arrow import encoded, numbers
+from kdissect.arrays.arrow import Int64s, encoded, numbers
 from kdissect.summary.model import ClientLine
 
 LOST_FROM_MS = 100.0
@@ -42,13 +43,15 @@ class Tally:
 
 def waited(batch: pa.RecordBatch) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """Which rows of `exchanges` waited for something other than the broker's work, or may have."""
-    hold = batch.column("hold")
-    return _among(hold, WAITING) | (_among(hold, (None, "unknown")) & _among(batch.column("api"), FETCHING))
+    hold, api = encoded(batch.column("hold")), encoded(batch.column("api"))
+    return _among(hold, WAITING) | (_among(hold, (None, "unknown")) & _among(api, FETCHING))
 
 
-def _among(column: pa.Array, values: Collection[str | None]) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-    """Which texts of a column are one of these."""
-    codes, texts = encoded(column)
+def _among(
+    column: tuple[Int64s, list[Any]], values: Collection[str | None]
+) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Which texts of a column, as `encoded` gives it, are one of these."""
+    codes, texts = column
     return np.array([text in values for text in (*texts, None)])[codes]
 
 
@@ -60,7 +63,7 @@ class Tallies:
 
     def add(self, batch: pa.RecordBatch, slow: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
         """Take rows of `exchanges` with their durations that were no waiting (NaN where they were)."""
-        status = batch.column("status")
+        status = encoded(batch.column("status"))
         rows = np.flatnonzero(~_among(status, ("orphan",)))
         codes, names = encoded(batch.column("client_id"))
         codes = codes[rows] + 1

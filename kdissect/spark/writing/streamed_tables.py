@@ -80,11 +80,11 @@ def written(cells: DataFrame, number: int, tables: Mapping[str, Sequence[str]], 
     query = str(session.sparkContext.getLocalProperty(QUERY))
     kept = cells.persist(StorageLevel.DISK_ONLY)
     try:
-        found = kept.groupBy("capture", "table").agg({"rows": "sum", "data": "count"}).collect()
-        room = kept.selectExpr("table", "length(data) as bytes").groupBy("table").sum("bytes").collect()
-        sizes = {name: int(size) for name, size in room}
+        sized = kept.selectExpr("capture", "table", "rows", "length(data) as bytes")
+        found = sized.groupBy("capture", "table").sum("rows", "bytes").collect()
         for name, wanted in tables.items():
-            made = kept.where(kept["table"] == name).coalesce(max(1, -(-sizes.get(name, 0) // FILE_BYTES)))
+            size = sum(int(row["sum(bytes)"]) for row in found if row["table"] == name)
+            made = kept.where(kept["table"] == name).coalesce(max(1, -(-size // FILE_BYTES)))
             _SAVED[form](session, rows_of(made, name, wanted), output, name, query, number)
     finally:
         kept.unpersist()
