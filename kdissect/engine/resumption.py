@@ -106,10 +106,16 @@ class Continued(Run):
             for name in self.tables:
                 batch = part.tables.get(name)
                 if batch is not None and batch.num_rows:
-                    yield name, self.books.builder.resolved(name, batch)
+                    yield name, self.shown(name, batch)
         if "problems" in self.tables:
             made = self.books.builder.at_the_end(self.books.ledger.problems())["problems"]
-            yield from (("problems", batch) for batch in self.books.builder.finished("problems", [made]).to_batches())
+            found = self.books.builder.finished("problems", [made])
+            if found.num_rows:
+                yield "problems", self.shown("problems", found)
+
+    def shown(self, name: str, rows: pa.RecordBatch | pa.Table) -> pa.RecordBatch:
+        """Unresolved rows as they are handed out: named by what is known now, plain."""
+        return self.books.builder.resolved(name, rows)
 
     def exchanges(self) -> Iterator[Completed]:
         """Exchanges that finish in these files."""

@@ -1,8 +1,9 @@
 """What the captures of a job have in common, as `kdissect.engine.sights` finds it on one machine.
 
-Two jobs, a task a capture: packets' headers are looked at for flows that several captures have; only where there are
-any, their exchanges are. What both give comes to the driver, and from there to all tasks that decode: some 120 bytes an
-exchange that several captures have. Captures that only Spark can read are left as they are.
+Two jobs, a task for a capture or for some small ones: packets' headers are looked at for flows that several captures
+have; only where there are any, their exchanges are. What both give comes to the driver, and from there to all tasks
+that decode: some 120 bytes an exchange that several captures have. Captures that only Spark can read are left as they
+are.
 """
 
 from __future__ import annotations
@@ -17,14 +18,13 @@ import numpy as np
 import pyarrow as pa
 
 from kdissect.analysis.both_ends import WAYS
-from kdissect.capture import CaptureSet
 from kdissect.engine.run import Settings
 from kdissect.engine.sights.common import Common
 from kdissect.engine.sights.shared_flows import Hashes, Look, in_common, looked_at
 from kdissect.engine.sights.survey import nothing_seen, put_together, seen_in
 from kdissect.problems import CaptureError
 from kdissect.spark.schemas import spark_schema
-from kdissect.spark.stages.plan import Plan
+from kdissect.spark.stages.plan import Plan, Source, together
 from kdissect.spark.workers import settled
 from kdissect.tables.sights import Sights
 
@@ -44,25 +44,34 @@ def with_common(plan: Plan, each: Each) -> Plan:
         return plan
     settings = replace(plan.settings, common=Common(given=True))
     named = [plan.sources[number] for number in near]
-    shared = in_common(each(range(len(near)), partial(_looked_at, [one.capture for one in named], settings)))
+    tasks = together([sum(source.sizes) for source in named])
+    shared = in_common(_one_by_one(each, tasks, partial(_looked_at, named, settings)))
     if not any(map(len, shared)):
         return plan
-    seen = each(range(len(near)), partial(_seen_in, [one.capture for one in named], shared, settings))
+    seen = _one_by_one(each, tasks, partial(_seen_in, named, shared, settings))
     found = put_together(seen)
     return plan if found is None else replace(plan, settings=replace(settings, common=Common(_lean(found), given=True)))
 
 
-def _looked_at(captures: Sequence[Callable[[], CaptureSet]], settings: Settings, number: int) -> Look:
+def _one_by_one(each: Each, tasks: Sequence[Sequence[int]], work: Callable[[int], Any]) -> list[Any]:
+    """What `work` returns for each number of the tasks, in order."""
+    found = each(range(len(tasks)), partial(_all, tasks, work))
+    return [one for some in found for one in some]
+
+
+def _all(tasks: Sequence[Sequence[int]], work: Callable[[int], Any], task: int) -> list[Any]:
+    return [work(number) for number in tasks[task]]
+
+
+def _looked_at(sources: Sequence[Source], settings: Settings, number: int) -> Look:
     try:
-        return looked_at(captures[number](), settings)
+        return looked_at(sources[number].capture(), settings)
     except CaptureError:  # told where rows are made of it
         return Look(NO_FLOWS, NO_FLOWS, NO_FLOWS)
 
 
-def _seen_in(
-    captures: Sequence[Callable[[], CaptureSet]], shared: Sequence[Hashes], settings: Settings, number: int
-) -> Any:
-    capture = captures[number]()
+def _seen_in(sources: Sequence[Source], shared: Sequence[Hashes], settings: Settings, number: int) -> Any:
+    capture = sources[number].capture()
     try:
         return seen_in(capture, shared[number], settings)
     except CaptureError:

@@ -31,7 +31,7 @@ from kdissect.spark.stages.committed_offsets import COMMITS
 from kdissect.spark.stages.found_holds import FOUND
 from kdissect.spark.stages.giant_connections import UNIT
 from kdissect.spark.stages.indexing import index
-from kdissect.spark.stages.plan import INDEX, STAGED, Plan, Source, source_of
+from kdissect.spark.stages.plan import INDEX, STAGED, Plan, Source, source_of, together
 from kdissect.spark.stages.resolving import Names, Outcome, put_together, resolved_rows
 from kdissect.spark.workers import origin, settled
 from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of
@@ -46,8 +46,6 @@ Notes = list[tuple[str, bytes]]
 """Staged rows for the driver: table, data."""
 BYTES_PER_PARTITION = 512 << 20
 """Capture bytes behind one partition of the decoding stage: some seconds of work."""
-TASK_BYTES = 64 << 20
-"""Small files are read together by one task up to so many bytes: a Python task costs 50 ms before it begins."""
 
 
 def dissect(
@@ -476,16 +474,8 @@ def _plain(batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Name
 
 def _tasks(plan: Plan, files: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:
     """Files by task: small ones together."""
-    tasks: list[list[tuple[int, int]]] = []
-    room = 0
-    for number, file in files:
-        size = plan.sources[number].sizes[file] or TASK_BYTES  # unknown: alone
-        if size > room or not tasks:
-            tasks.append([])
-            room = TASK_BYTES
-        tasks[-1].append((number, file))
-        room -= size
-    return tasks
+    tasks = together([plan.sources[number].sizes[file] for number, file in files])
+    return [[files[one] for one in task] for task in tasks]
 
 
 def _partitions(spark: SparkSession, size: int) -> int:

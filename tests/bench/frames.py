@@ -11,6 +11,8 @@ import zstandard
 CLIENT_ID = b"bench-consumer-1"
 BATCH_HEADER = 61
 """Bytes of a record batch before its records."""
+SESSION_IN_REQUEST, SESSION_IN_RESPONSE = 4 + 8 + 2 + len(CLIENT_ID) + 17, 4 + 4 + 6
+"""Where a Fetch v11 has its session id."""
 
 
 def framed(body: bytes) -> bytes:
@@ -65,18 +67,18 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-def fetch_request(partitions: int, session: int = 0, epoch: int = -1, topic: str = "orders") -> bytes:
-    """Fetch v11."""
-    rows = b"".join(struct.pack(">iiqqi", p, 3, 1000, -1, 1 << 20) for p in range(partitions))
+def fetch_request(partitions: int, session: int = 0, epoch: int = -1, topic: str = "orders", first: int = 0) -> bytes:
+    """Fetch v11: so many partitions, numbered from `first` on."""
+    rows = b"".join(struct.pack(">iiqqi", first + p, 3, 1000, -1, 1 << 20) for p in range(partitions))
     topics = struct.pack(">i", 1) + text(topic) + struct.pack(">i", partitions) + rows
     head = struct.pack(">iiiibii", -1, 500, 1, 52428800, 0, session, epoch)
     return request(1, 11, head + topics + struct.pack(">i", 0) + text("rack-a"))
 
 
-def fetch_response(records: list[bytes], session: int = 0, topic: str = "orders") -> bytes:
-    """Fetch v11: one partition for each of `records`."""
+def fetch_response(records: list[bytes], session: int = 0, topic: str = "orders", first: int = 0) -> bytes:
+    """Fetch v11: one partition for each of `records`, numbered from `first` on."""
     rows = b"".join(
-        struct.pack(">ihqqqii", p, 0, 2000, 2000, 0, -1, -1) + struct.pack(">i", len(r)) + r
+        struct.pack(">ihqqqii", first + p, 0, 2000, 2000, 0, -1, -1) + struct.pack(">i", len(r)) + r
         for p, r in enumerate(records)
     )
     topics = struct.pack(">i", 1) + text(topic) + struct.pack(">i", len(records)) + rows

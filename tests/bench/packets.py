@@ -29,12 +29,14 @@ SYN, ACK, FIN = 2, 16, 1
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """One packet of a cycle. `side` 0 is the client's; `correlation_at` is where in the payload its id stands."""
+    """One packet of a cycle. `side` 0 is the client's; `correlation_at` is where in the payload its id stands,
+    `session_at` where the id of a fetch session stands."""
 
     side: int
     payload: bytes
     flags: int = ACK
     correlation_at: int | None = None
+    session_at: int | None = None
 
 
 @dataclass(slots=True)
@@ -44,20 +46,20 @@ class Cycle:
     packets: list[Packet] = field(default_factory=list)
     exchanges: int = 0
 
-    def ask(self, frame: bytes, segment: int = 1 << 15) -> None:
-        """A request frame, its correlation id patched, in segments of at most that size."""
+    def ask(self, frame: bytes, segment: int = 1 << 15, session_at: int | None = None) -> None:
+        """A request frame, its correlation id patched, in segments of at most that size. `session_at`: where the id of
+        a fetch session stands, which becomes one of the connection's turn."""
         self.exchanges += 1
-        self._frame(0, frame, 8, segment)
+        self._frame(0, frame, 8, segment, session_at)
 
-    def answer(self, frame: bytes, segment: int = 1 << 15) -> None:
+    def answer(self, frame: bytes, segment: int = 1 << 15, session_at: int | None = None) -> None:
         """A response frame."""
-        self._frame(1, frame, 4, segment)
+        self._frame(1, frame, 4, segment, session_at)
 
-    def _frame(self, side: int, frame: bytes, correlation_at: int, segment: int) -> None:
+    def _frame(self, side: int, frame: bytes, correlation_at: int, segment: int, session_at: int | None) -> None:
         for at in range(0, len(frame), segment):
-            self.packets.append(
-                Packet(side, frame[at : at + segment], correlation_at=correlation_at if at == 0 else None)
-            )
+            patched = (correlation_at, session_at) if at == 0 else (None, None)
+            self.packets.append(Packet(side, frame[at : at + segment], ACK, *patched))
 
     @property
     def size(self) -> int:
@@ -87,20 +89,21 @@ def write(
     fresh: bool = False,
     handshakes: bool = True,
     step_us: int = STEP_US,
+    brokers: int = 1,
 ) -> Made:
     """Write about `size` bytes: `cycle` again and again, dealt to `connections` in turn.
 
     `interleave` cycles of different connections run at the same time. `loss` is the share of packets left out (drawn
     with a fixed seed). `fresh`: every cycle is a connection of its own, its packets include SYN and FIN.
     Without `handshakes` the connections began before the capture.
-    `step_us`: microseconds between packets.
+    `step_us`: microseconds between packets. `brokers`: addresses that connections go to, in turn.
     """
     total = max(1, round(size / cycle.size))
     connections = min(connections, total)
     together = interleave if fresh else min(interleave, connections)
     total += -total % together
     rng = np.random.default_rng(1)
-    built = _Builder(cycle, connections, together, fresh, step_us)
+    built = _Builder(cycle, connections, together, fresh, step_us, brokers)
     per_chunk = max(together, CHUNK // cycle.size // together * together)
     packets = 0
     with path.open("wb") as out:
@@ -117,8 +120,8 @@ def write(
 
 
 class _Builder:
-    def __init__(self, cycle: Cycle, connections: int, together: int, fresh: bool, step_us: int) -> None:
-        self.step_us = step_us
+    def __init__(self, cycle: Cycle, connections: int, together: int, fresh: bool, step_us: int, brokers: int) -> None:
+        self.step_us, self.brokers = step_us, brokers
         self.cycle, self.connections, self.together, self.fresh = cycle, connections, together, fresh
         self.templates = [_template(p) for p in cycle.packets]
         at, self.offsets, self.seen = [0, 0], [], []
@@ -141,9 +144,8 @@ class _Builder:
                 (conn * 3 + n) * self.step_us,
                 np.full(len(conn), 100 + (n == 2)),
                 101 * bool(n),
-                None,
-                None,
             )
+            self._to_broker(out, side, conn)
             rows.append(out)
         return np.concatenate(rows, axis=1).reshape(-1)
 
@@ -162,7 +164,11 @@ class _Builder:
             ack = 0 if sent.flags == SYN else opened + turn * self.stride[1 - sent.side] + self.seen[k]
             ids = turn * self.cycle.exchanges + sum(p.correlation_at == 8 for p in self.cycle.packets[: k + 1])
             micros = (packet + place + k * self.together) * self.step_us
-            _patch(out, sent.side, conn, micros, seq, ack, sent.correlation_at, ids)
+            _patch(out, sent.side, conn, micros, seq, ack)
+            self._to_broker(out, sent.side, conn)
+            for at, values in ((sent.correlation_at, ids), (sent.session_at, 1 + conn + turn * self.connections)):
+                if at is not None:
+                    _put(out, HEADERS + at, values, ">i4")
             parts.append(out.reshape(groups, self.together * out.shape[1]))
         data = np.concatenate(parts, axis=1)
         if loss:
@@ -170,6 +176,10 @@ class _Builder:
             kept = rng.random((groups, len(sizes))) >= loss
             return data[np.repeat(kept, sizes, axis=1)], int(kept.sum())
         return data.reshape(-1), count * kinds
+
+    def _to_broker(self, out: Bytes, side: int, conn: Any) -> None:
+        """Fill in the broker's address."""
+        _put(out, 16 + 14 + (16 if side == 0 else 12), BROKER_IP + conn % self.brokers, ">u4")
 
 
 def _template(packet: Packet) -> Bytes:
@@ -181,11 +191,8 @@ def _template(packet: Packet) -> Bytes:
     return np.frombuffer(record + ethernet + ip + tcp + packet.payload, np.uint8)
 
 
-def _patch(
-    out: Bytes, side: int, conn: Any, micros: Any, seq: Any, ack: Any, correlation_at: int | None, ids: Any
-) -> None:
-    """Fill in times (`micros` since the beginning), the client's end, sequence numbers, acknowledgements and
-    correlation ids."""
+def _patch(out: Bytes, side: int, conn: Any, micros: Any, seq: Any, ack: Any) -> None:
+    """Fill in times (`micros` since the beginning), the client's end, sequence numbers and acknowledgements."""
     _put(out, 0, START_S + micros // 1_000_000, "<u4")
     _put(out, 4, micros % 1_000_000, "<u4")
     ip = 16 + 14
@@ -193,8 +200,6 @@ def _patch(
     _put(out, ip + 20 + (0 if side == 0 else 2), 20000 + conn % 40000, ">u2")
     _put(out, ip + 24, seq, ">u4")
     _put(out, ip + 28, ack, ">u4")
-    if correlation_at is not None:
-        _put(out, HEADERS + correlation_at, ids, ">i4")
 
 
 def _put(out: Bytes, at: int, values: Any, kind: str) -> None:

@@ -37,10 +37,13 @@ from kdissect.capture import open_captures
 from tests.bench.__main__ import TSHARK_FIELDS, WIRE, size_of
 from tests.bench.measure import run
 from tests.bench.packets import write
-from tests.bench.workloads import bulk, chatter, mixed
+from tests.bench.workloads import bulk, chatter, mixed, partitions, short
 
-CYCLES = {"bulk": (bulk, 16), "chatter": (chatter, 4000), "mixed": (mixed, 64)}
-"""Workload -> what a connection does in turn, and how many connections."""
+CYCLES = {
+    "bulk": (bulk, 16), "chatter": (chatter, 4000), "mixed": (mixed, 64), "partitions": (partitions, 16),
+    "short": (short, 0),
+}  # fmt: skip
+"""Workload -> what a connection does in turn, and how many connections; 0: each turn is one of its own."""
 COLUMNS = {"exchanges": WIRE.split(",")}
 WARM, WARM_BYTES = 3, 250 << 20
 """Jobs before anything is measured, and what they read: more than the workers' windows hold, so that every kernel is
@@ -48,24 +51,28 @@ there."""
 SMALL = Path(__file__).parents[2] / "captures" / "base_tiny.pcap"
 
 
-def rotated(folder: Path, name: str, size: int, files: int, connections: int | None) -> tuple[Path, int]:
-    """A set of so many files; its folder and its packets."""
+def rotated(
+    folder: Path, name: str, size: int, files: int, connections: int | None, brokers: int = 1, apart: bool = False
+) -> tuple[Path, int]:
+    """A set of so many files, or (`apart`) as many captures of their own; its folder and its packets."""
     cycle, usual = CYCLES[name]
     whole = folder / "whole.pcap"
-    made = write(whole, cycle(), size, connections or usual)
+    fresh = not (connections or usual)
+    together = 1 if fresh else 16
+    made = write(whole, cycle(), size, connections or usual or 1, interleave=together, fresh=fresh, brokers=brokers)
     (capture,) = open_captures(whole)
     edges, wanted = [24], made.size / files
     for block in capture.blocks(capture.window()):
         starts = block.packets[:, 1] + block.delta - 16
-        while len(edges) < files and (later := starts[starts >= wanted * len(edges)]).size:
-            edges.append(int(later[0]))
+        while len(edges) < files and (at := int(np.searchsorted(starts, wanted * len(edges)))) < len(starts):
+            edges.append(int(starts[at]))
     capture.close()
     target = folder / "set"
     target.mkdir()
     with whole.open("rb") as source:
         head = source.read(24)
         for i, (begin, end) in enumerate(zip(edges, [*edges[1:], made.size], strict=True)):
-            with (target / ("set.pcap" + (str(i) if i else ""))).open("wb") as out:
+            with (target / (f"c{i:05d}x.pcap" if apart else f"set.pcap{i or ''}")).open("wb") as out:
                 out.write(head)
                 source.seek(begin)
                 left = end - begin

@@ -127,6 +127,20 @@ def sessions() -> Cycle:
     return cycle
 
 
+def partitions() -> Cycle:
+    """A fetch session of 20,000 partitions, all of which move once, two hundred a request."""
+    cycle = Cycle()
+    count, some = 20_000, 200
+    small = [f.batch([VALUE])] * some
+    asked, told = f.SESSION_IN_REQUEST, f.SESSION_IN_RESPONSE
+    cycle.ask(f.fetch_request(count, 0, 0), SEGMENT)
+    cycle.answer(f.fetch_response([b""] * count), SEGMENT, told)
+    for epoch, first in enumerate(range(0, count, some), 1):
+        cycle.ask(f.fetch_request(some, 0, epoch, first=first), SEGMENT, asked)
+        cycle.answer(f.fetch_response(small, first=first), SEGMENT, told)
+    return cycle
+
+
 def short() -> Cycle:
     """A whole short connection: handshake, ApiVersions, Metadata of one topic, FIN both ways."""
     cycle = Cycle([Packet(0, b"", SYN), Packet(1, b"", SYN | ACK), Packet(0, b"")])
@@ -150,6 +164,7 @@ WORKLOADS: dict[str, tuple[str, Callable[[Path, int], Made]]] = {
     "mixed": ("half chatter, half bulk by bytes", _many(mixed, 16)),
     "metadata": ("Metadata responses of 10,000 partitions", _many(metadata, 16)),
     "sessions": ("fetch sessions of 3,000 partitions", _many(sessions, 16)),
+    "partitions": ("fetch sessions of 20,000 partitions", _many(partitions, 16)),
     "loss": ("chatter with 1 % of the packets missing", _many(chatter, 4000, 0.01)),
     "giant": ("chatter on one connection", _many(chatter, 1)),
     "short": (

@@ -5,8 +5,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import signal
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -51,3 +56,62 @@ def test_spark_connect(captures: Path, rotate: Any, tmp_path: Path) -> None:
     )  # fmt: skip
     assert made.returncode == 0, made.stderr[-3000:]
     assert made.stdout.splitlines() == ["exchanges True", "fetch_sessions True", "findings True"]
+
+
+@contextmanager
+def standalone(place: Path, hidden: Path) -> Iterator[str]:
+    """The master of a standalone cluster whose one worker has something else where a folder is."""
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
+    program, deploy = str(home / "bin" / "spark-class"), "org.apache.spark.deploy"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    master = f"spark://127.0.0.1:{port}"
+    worker = f"mount -t tmpfs none {hidden} && exec {program} {deploy}.worker.Worker"
+    worker += f" -h 127.0.0.1 -c 1 -m 1g -d {place} --webui-port 0 {master}"
+    commands = [
+        [program, f"{deploy}.master.Master", "--host", "127.0.0.1", "--port", port, "--webui-port", "0"],
+        ["unshare", "-m", "sh", "-c", worker],
+    ]
+    environment = {**os.environ, "SPARK_HOME": str(home)}
+    running = [
+        subprocess.Popen(
+            command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+        for command in commands
+    ]
+    try:
+        yield master
+    finally:
+        for process in running:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.wait(30)
+
+
+@pytest.mark.parametrize(
+    ("hidden", "code", "told"),
+    [
+        ("in", 1, "Spark's executors have none of the captures. "),
+        ("out", 2, "where Spark's executors write, does not have it"),
+    ],
+)
+def test_executors_that_share_no_disk(captures: Path, tmp_path: Path, hidden: str, code: int, told: str) -> None:
+    """One line says which disk it is."""
+    if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
+        pytest.skip("who runs this may not have mounts of their own")
+    for name in ("in", "out"):
+        (tmp_path / name).mkdir()
+    shutil.copy(captures / "base_tiny.pcap", tmp_path / "in")
+    with standalone(tmp_path / "work", tmp_path / hidden) as master:
+        command = [sys.executable, "-m", "kdissect", "spark", str(tmp_path / "in"), "-o", str(tmp_path / "out")]
+        command += ["--master", master, "--conf", f"spark.executorEnv.PYTHONPATH={ROOT}"]
+        command += ["--conf", "spark.driver.host=127.0.0.1", "--tables", "exchanges"]
+        made = subprocess.run(
+            command, env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=tmp_path, capture_output=True, text=True,
+            timeout=280,
+        )  # fmt: skip
+    assert made.returncode == code, made.stderr[-3000:]
+    assert told in made.stderr
+    assert "Traceback" not in made.stderr

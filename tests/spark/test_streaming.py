@@ -12,6 +12,7 @@ import pytest
 
 import kdissect
 import kdissect.spark
+from kdissect.engine.resumption import STREAMED
 from kdissect.problems import UsageError
 
 pytest.importorskip("pyspark")
@@ -19,6 +20,7 @@ pytest.importorskip("pyspark")
 from kdissect.spark.source.file_stream import FileStream, Watched, after, offset_of
 from kdissect.spark.source.streaming import Work
 from kdissect.spark.writing import streamed_tables
+from kdissect.spark.writing.placing import schema_of
 
 ENDED = ("pending", "unanswered", "no_response", "one_way", "partial", "orphan")
 """States of exchanges that may wait for the end of the capture."""
@@ -96,6 +98,27 @@ def test_a_file_that_went_away_after_it_was_planned_is_told(pieces: list[Path], 
     made = list(Work({"problems": wanted}).do("cut.pcap", [row[1:3] for row in batch.rows], None))
     where = [row["where"] for _, table in made[:-1] for row in table.to_pylist()]  # type: ignore[misc]
     assert "cut.pcap2" in where
+
+
+def test_rows_that_are_written_have_their_place(pieces: list[Path]) -> None:
+    """Every table of `follow` has the four columns, as the batch job writes them."""
+    wanted = {name: kdissect.spark.source.streaming.columns(name) for name in STREAMED}
+    state, found = None, {name: list[Any]() for name in wanted}
+    for piece in pieces:
+        *made, state = Work(wanted, placed=True).do("cut.pcap", [(piece.name, str(piece))], state)  # type: ignore[assignment]
+        for name, table in made:  # type: ignore[misc]
+            assert table.column_names == schema_of(name, wanted[name]).names
+            found[name] += table.to_pylist()
+    exchanges = {row["exchange_id"]: row for row in found["exchanges"]}
+    for name in ("fetches", "fetch_partitions", "list_offsets", "groups"):
+        assert found[name], name
+    for name, rows in found.items():
+        for row in rows:
+            assert (row["capture"], row["date"]) == ("cut.pcap", row["at"] and row["at"].date()), name
+            other = exchanges.get(row.get("exchange_id") or "")
+            if other is not None:
+                assert row["broker"] == other["broker"], name
+                assert "at" in wanted[name] or row["at"] == other["request_first_at"], name
 
 
 def test_batches_are_bounded(pieces: list[Path], tmp_path: Path) -> None:
@@ -213,7 +236,7 @@ class TestOnSpark:
         expected: dict[str, list[Any]] = {name: [] for name in names}
         state, wanted = None, {name: kdissect.spark.source.streaming.columns(name, None) for name in names}
         for piece in pieces[:5]:
-            *made, state = Work(wanted).do("cut.pcap", [(piece.name, str(piece))], state)
+            *made, state = Work(wanted, placed=True).do("cut.pcap", [(piece.name, str(piece))], state)
             for name, table in made:
                 expected[name] += table.to_pylist()
         for name, rows in expected.items():

@@ -90,7 +90,7 @@ def spark(
     from kdissect.spark.dataset import prepare
     from kdissect.spark.source.remote_captures import parted
     from kdissect.spark.workers import reason
-    from kdissect.spark.writing.destination import KEPT, known, partitioned, target
+    from kdissect.spark.writing.destination import KEPT, known, partitioned, shared, target
     from kdissect.spark.writing.file_system import HadoopFiles
     from kdissect.spark.writing.saving import write
 
@@ -115,6 +115,7 @@ def spark(
         known(session, form)
         if ":/" in output:
             HadoopFiles(session).try_out(output)
+        shared(session, output)
         job = job or named(spark=session)
         made = job.on(session, partitions, target(output, KEPT) if keep else None, placed=True)
         if made.reused:

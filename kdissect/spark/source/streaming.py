@@ -77,9 +77,10 @@ def cells_of(
     quiet: float | None,
     most: int,
     forget: float | None,
+    placed: bool = False,
 ) -> DataFrame:
     """A streaming DataFrame of CELLS: rows of these columns of several tables, each file read once for all of them; the
-    rest as for `stream`."""
+    rest as for `stream`. `placed`: rows are to be written."""
     folder = Path(directory)
     if not folder.is_dir():
         raise UsageError(f"{folder}: not a directory that captures are rotated into")
@@ -99,7 +100,9 @@ def cells_of(
         read.load(str(folder.absolute()))
         .groupBy("capture")
         .transformWithStateInPandas(
-            statefulProcessor=_processor(Work({name: list(columns) for name, columns in tables.items()})),
+            statefulProcessor=_processor(
+                Work({name: list(columns) for name, columns in tables.items()}, placed=placed)
+            ),
             outputStructType=CELLS,
             outputMode="Append",
             timeMode="None",
@@ -107,9 +110,12 @@ def cells_of(
     )
 
 
-def rows_of(cells: DataFrame, table: str, columns: Sequence[str]) -> DataFrame:
+def rows_of(cells: DataFrame, table: str, columns: Sequence[str], placed: bool = False) -> DataFrame:
     """The rows of one table, all of whose cells these are."""
-    schema = pa.schema([SCHEMAS[table].field(name) for name in columns])
+    from kdissect.spark.writing.placing import schema_of
+
+    own = pa.schema([SCHEMAS[table].field(name) for name in columns])
+    schema = schema_of(table, columns) if placed else own
     plain = pa.schema([one.remove_metadata() for one in schema])
     return cells.select("data").mapInArrow(partial(_rows, schema=plain), spark_schema(schema))
 
@@ -125,14 +131,17 @@ class Work:
     tables: dict[str, list[str]]
     """Columns by the table's name."""
     settings: Settings = field(default_factory=Settings)
+    placed: bool = False
+    """Whether rows are to be written, with the columns that every table has there."""
 
     def do(
         self, capture: str, files: Sequence[tuple[str, str]], state: bytes | None
     ) -> Iterator[tuple[str, pa.Table] | bytes]:
         """Rows of the next files, (name, path) in order, as tables with their names; at the end the state, as bytes."""
         from kdissect.spark.source.packet_rows import member
+        from kdissect.spark.source.placed_rows import PlacedRows
 
-        work = Continued(capture, self.tables, self.settings, state)
+        work = (PlacedRows if self.placed else Continued)(capture, self.tables, self.settings, state)
         for table, batch in work.rows_of(member(name, _there(path)) for name, path in files):
             yield table, pa.Table.from_batches([batch])
         yield work.state()

@@ -9,6 +9,7 @@ in a row of its own.
 from __future__ import annotations
 
 import pickle
+import platform
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +28,7 @@ from kdissect.capture.window import EXTRA
 from kdissect.kafka.streams.ledger import connection_id
 from kdissect.net import segment as sg
 from kdissect.net.scanner import Scanner, Tally
-from kdissect.problems import CaptureError
+from kdissect.problems import CaptureError, CaptureNotFound
 from kdissect.spark.cells.segment_cells import pack, turned
 from kdissect.spark.stages.plan import FACTS, INDEX, KEYS, PACKETS, Plan, Source
 from kdissect.spark.stages.skimming import Skimmed
@@ -42,6 +43,9 @@ PAYLOAD = 16 << 20
 """Payload bytes collected, likewise."""
 INLINE = -1
 """AT of a row whose payload travels with it."""
+SHARED = (
+    "Captures have to be where driver and executors see them alike: on a disk that all share, hdfs:, s3a: or the like."
+)
 
 
 @dataclass(slots=True)
@@ -57,6 +61,8 @@ class FileFacts:
     error: str | None
     last: int
     """Number of the last TCP packet, 0 for none."""
+    absent: bool = False
+    """The driver saw the file, and the executor that was to read it did not."""
 
 
 def index(files: list[tuple[int, int]], plan: Plan) -> Iterator[pa.RecordBatch]:
@@ -79,7 +85,7 @@ def _index_file(plan: Plan, number: int, file: int, member: Member | None = None
     scanner = Scanner(capture, plan.settings.after, plan.settings.before)
     chunks = Chunks(plan, number, file, source)
     window = capture.window()
-    error = None
+    error, absent = None, False
     told = 0
     try:
         for block in capture.blocks(window):
@@ -89,12 +95,16 @@ def _index_file(plan: Plan, number: int, file: int, member: Member | None = None
             chunks.take(block, scanner.scan(block))
             if chunks.full:
                 yield from chunks.cut(scanner.flows)
+    except CaptureNotFound:
+        absent = True
+        error = f"{path}: not there on {platform.node()}, where Spark was to read it. {SHARED}"
     except CaptureError as wrong:
         error = str(wrong)
     yield from chunks.cut(scanner.flows)
     facts = FileFacts(
-        number, file, capture.reports[0], capture.problems, capture.lost_problems, scanner.tally(), error, chunks.last
-    )
+        number, file, capture.reports[0], capture.problems, capture.lost_problems, scanner.tally(), error, chunks.last,
+        absent,
+    )  # fmt: skip
     capture.close()
     bucket = plan.labels[(number + file) % len(plan.labels)]
     yield _batch([(bucket, number, file, 0, FACTS, pickle.dumps(facts), None)])

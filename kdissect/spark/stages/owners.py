@@ -24,9 +24,9 @@ class Owned:
     """Brokers that are not resolved yet: `capture<TAB>ip:port`."""
 
 
-def owned(directory: Directory) -> Owned:
-    """All Kafka connections of a run."""
+def owned(directory: Directory, settled: bool = True) -> Owned:
+    """All Kafka connections of a run, or all connections before it is `settled` which those are."""
     connections = directory.connections
-    mine = np.flatnonzero(connections.is_kafka)
+    mine = np.flatnonzero(connections.is_kafka) if settled else np.arange(len(connections))
     codes = directory.broker_codes(mine) if len(mine) else np.zeros(0, np.int32)
     return Owned(connections.id[mine].astype(np.uint64), codes, directory.brokers.texts)

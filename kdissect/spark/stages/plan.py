@@ -42,6 +42,9 @@ What the analysis works on has the first instant (microseconds) of the exchanges
 task they are: pieces of one lot and broker hold all rows of their exchanges. Other rows have 0 there. `origin`: by
 which task rows were decoded, one of `Plan.labels`; what is found out about exchanges goes back to their rows by it."""
 
+TASK_BYTES = 64 << 20
+"""Small files are read together by one task up to so many bytes: a Python task costs 50 ms before it begins."""
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -106,3 +109,17 @@ def source_of(capture: CaptureSet, payload: bool) -> Source:
     sizes = [Path(path).stat().st_size for _, path in files] if ranged else [0] * len(files)
     capture.close()
     return Source(capture.name, files, sizes, ranged, capture.left_out)
+
+
+def together(sizes: Sequence[int]) -> list[list[int]]:
+    """Numbers of files or captures of so many bytes (0: unknown) by task, small ones together."""
+    tasks: list[list[int]] = []
+    room = 0
+    for number, known in enumerate(sizes):
+        size = known or TASK_BYTES  # unknown: alone
+        if size > room or not tasks:
+            tasks.append([])
+            room = TASK_BYTES
+        tasks[-1].append(number)
+        room -= size
+    return tasks

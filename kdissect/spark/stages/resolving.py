@@ -13,7 +13,7 @@ from kdissect.engine.measures import measures
 from kdissect.kafka.exchanges.completed import Quality
 from kdissect.kafka.streams.ledger import Ledger
 from kdissect.net.scanner import Scanner
-from kdissect.problems import Kind
+from kdissect.problems import CaptureNotFound, Kind
 from kdissect.spark.cells.table_cells import opened
 from kdissect.spark.stages.decoding import THERE, Learned, with_groups, with_problems
 from kdissect.spark.stages.found_holds import FOUND, Found
@@ -69,7 +69,7 @@ class Outcome:
 
 
 def put_together(plan: Plan, notes: Iterable[tuple[str, bytes]]) -> Outcome:
-    """`notes`: the staged rows for the driver, as (table, data)."""
+    """`notes`: the staged rows for the driver, as (table, data). Raises CaptureNotFound where executors had no file."""
     learned: Learned | None = None
     facts: list[FileFacts] = []
     for name, data in notes:
@@ -83,6 +83,8 @@ def put_together(plan: Plan, notes: Iterable[tuple[str, bytes]]) -> Outcome:
             learned = more
         else:
             learned.merge(more)
+    if facts and all(one.absent for one in facts):
+        raise CaptureNotFound(f"Spark's executors have none of the captures. {facts[0].error}")
     captures = [source.named() for source in plan.sources]
     _, books = analysed(captures, plan.tables, plan.settings)
     builder = books.builder

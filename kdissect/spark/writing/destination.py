@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import platform
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from kdissect.engine.capture import MADE
+from kdissect.output import OutputError
 from kdissect.problems import UsageError
+from kdissect.spark.writing.file_system import HadoopFiles
 from kdissect.spark.writing.placing import schema_of
 from kdissect.tables.declaration import SCHEMAS, declared
 
@@ -53,3 +60,32 @@ def known(session: SparkSession, form: str) -> None:
                 f"this session of Spark has no format {form!r}; parquet is always there, others come with packages "
                 "(--conf spark.jars.packages=...)"
             ) from None
+
+
+def shared(session: SparkSession, output: str) -> None:
+    """Raise OutputError where the output is on this machine's disks and an executor does not have it: what it writes
+    would be nowhere."""
+    master = str(session.sparkContext.master)
+    if master.startswith("local") and not master.startswith("local-cluster"):
+        return
+    local = HadoopFiles(session).local(output)
+    if local is None:
+        return
+    probe = local / ".kdissect-shared"
+    probe.touch()
+    try:
+        tasks = int(session.sparkContext.defaultParallelism)
+        asked = session.range(0, tasks, 1, tasks).mapInArrow(partial(_without, path=str(probe)), "node string")
+        lacking = [str(row[0]) for row in asked.distinct().collect()]
+    finally:
+        probe.unlink(missing_ok=True)
+    if lacking:
+        told = f"{lacking[0]}, where Spark's executors write, does not have it: name a disk that all share, hdfs:, s3a:"
+        raise OutputError(output, OSError(told))
+
+
+def _without(batches: Iterable[pa.RecordBatch], path: str) -> Iterator[pa.RecordBatch]:
+    """The name of this machine where it has no such file."""
+    for _ in batches:
+        if not Path(path).exists():
+            yield pa.RecordBatch.from_pydict({"node": [platform.node()]})

@@ -54,8 +54,9 @@ def follow(
 
         follow(spark, "/captures", "/lake", ["exchanges", "fetches", "problems"]).start()
 
-    `tables`, `quiet`, `most` and `forget` as for `stream`; `form` is parquet, delta or iceberg. Where the query stands
-    is in `output`/_checkpoint. Each batch logs a line for each capture set (`kdissect.spark`, INFO). Raises UsageError.
+    `tables`, `quiet`, `most` and `forget` as for `stream`; `form` is parquet, delta or iceberg. Each table has
+    `capture`, `broker`, `at` and `date`. Where the query stands is in `output`/_checkpoint. Each batch logs a line for
+    each capture set (`kdissect.spark`, INFO). Raises UsageError.
     """
     if form not in FORMS:
         raise UsageError(f"a stream is written as {', '.join(FORMS)}, not {form!r}")
@@ -64,7 +65,7 @@ def follow(
     wanted = {name: columns(name) for name in tables}
     files = HadoopFiles(spark)
     files.try_out(output)
-    cells = cells_of(spark, directory, wanted, quiet=quiet, most=most, forget=forget)
+    cells = cells_of(spark, directory, wanted, quiet=quiet, most=most, forget=forget, placed=True)
 
     def write(frame: DataFrame, number: int) -> None:
         written(frame, number, wanted, output, form)
@@ -85,7 +86,7 @@ def written(cells: DataFrame, number: int, tables: Mapping[str, Sequence[str]], 
         for name, wanted in tables.items():
             size = sum(int(row["sum(bytes)"]) for row in found if row["table"] == name)
             made = kept.where(kept["table"] == name).coalesce(max(1, -(-size // FILE_BYTES)))
-            _SAVED[form](session, rows_of(made, name, wanted), output, name, query, number)
+            _SAVED[form](session, rows_of(made, name, wanted, placed=True), output, name, query, number)
     finally:
         kept.unpersist()
     told: dict[str, dict[str, int]] = {}
@@ -117,6 +118,10 @@ def _iceberg(session: SparkSession, frame: DataFrame, output: str, name: str, qu
     place, batch = f"{CATALOG}.`{name}`", f"{query}/{number}"
     if not session.catalog.tableExists(f"{CATALOG}.{name}"):
         frame.limit(0).writeTo(place).using("iceberg").create()
+    known = session.table(place).columns
+    for field in frame.schema:
+        if field.name not in known:  # of a version that wrote fewer
+            session.sql(f"alter table {place} add column `{field.name}` {field.dataType.simpleString()}")
     snapshots = session.table(f"{CATALOG}.`{name}`.snapshots")
     if snapshots.where(snapshots["summary"][BATCH] == batch).isEmpty():
         frame.writeTo(place).option(f"snapshot-property.{BATCH}", batch).append()

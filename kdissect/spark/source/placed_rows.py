@@ -1,0 +1,22 @@
+"""Rows of a stream as they are written: with `capture`, `broker`, `at`, `date` (`kdissect.spark.writing.placing`)."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from kdissect.engine.resumption import Continued
+from kdissect.spark.stages.owners import owned
+from kdissect.spark.writing.placing import Places
+
+
+class PlacedRows(Continued):
+    """Rows of tables with what they lack of the four columns, which stand last."""
+
+    def shown(self, name: str, rows: pa.RecordBatch | pa.Table) -> pa.RecordBatch:
+        """Unresolved rows as they are written, brokers by the names that are known now."""
+        builder = self.books.builder
+        table = builder.resolve(name, rows)
+        (capture,) = self.books.captures
+        places = Places.of([owned(builder.directory, settled=False)], builder.brokers, [capture.name], {})
+        (made,) = places.placed(name, table, self.tables[name]).combine_chunks().to_batches()
+        return made
