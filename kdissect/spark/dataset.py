@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, partial
@@ -46,6 +46,12 @@ Notes = list[tuple[str, bytes]]
 """Staged rows for the driver: table, data."""
 BYTES_PER_PARTITION = 512 << 20
 """Capture bytes behind one partition of the decoding stage: some seconds of work."""
+
+FEW_BYTES = 64 << 20
+"""Captures of so many bytes are read and analysed by one task: spreading them takes longer."""
+ALONE_CORES, ALONE_BYTES = 2, 32 << 30
+"""On a machine with so many cores larger ones are, too, up to so many bytes: spread over all cores a job takes two to
+three times the work. It takes memory for each connection, and begins anew when the task fails."""
 
 
 def dissect(
@@ -114,6 +120,10 @@ class Job:
             raise UsageError(f"partitions must be 1 or more, not {partitions}")
         if keep is None:
             plan = self._plan(spark, partitions, self.sources, placed)
+            if partitions is None and self._by_one_task(spark):
+                from kdissect.spark.whole_dataset import WholeDataset
+
+                return WholeDataset(spark, plan, self.strict)
             return Dataset(spark, plan, self.strict)
         from kdissect.spark.keep.incremental import KeptDataset
         from kdissect.spark.keep.inventory import fingerprint
@@ -126,6 +136,17 @@ class Job:
         works = known.work(options, self.sources)
         busy = [source for source, work in zip(self.sources, works, strict=True) if not work.idle]
         return KeptDataset(spark, self._plan(spark, partitions, busy, True), self.strict, store, known, options, works)
+
+    def _by_one_task(self, spark: SparkSession) -> bool:
+        """Whether the job is done sooner by one task than spread over all cores, which takes more work."""
+        if any(source.remote for source in self.sources):
+            return False
+        size = sum(Path(path).stat().st_size for source in self.sources for _, path in source.files)
+        if size <= FEW_BYTES:
+            return True
+        context = getattr(spark, "sparkContext", None)
+        local = context is not None and str(context.master).startswith("local")
+        return local and size <= ALONE_BYTES and _cores(spark) <= ALONE_CORES
 
     def _plan(self, spark: SparkSession, partitions: int | None, read: Sequence[Source], placed: bool) -> Plan:
         count = partitions or _partitions(spark, sum(sum(source.sizes) for source in read))
@@ -241,6 +262,17 @@ class Dataset(Mapping[str, "DataFrame"]):
             return self.spark.createDataFrame([], spark_schema(STAGED))
         return (self._analysed if analysed else self._decoded).where(f"table = '{name}'")
 
+    def staged_together(self, names: Collection[str]) -> list[DataFrame]:
+        """Staged rows of all these tables, as `staged` gives them, each table's in one of the frames."""
+        analysed = set() if self._idle else {name for name in names if name in analysing.MADE} - {"exchanges"}
+        decoded = {name for name in names if self._has(name)} - analysed - {"exchanges", COMMITS}
+        found = [self.staged(name) for name in ("exchanges", COMMITS) if name in names]
+        if analysed:
+            found.append(self._analysed.where(self._analysed["table"].isin(sorted(analysed))))
+        if decoded:
+            found.append(self._decoded.where(self._decoded["table"].isin(sorted(decoded))))
+        return found
+
     @property
     def reused(self) -> str:
         """One line about what earlier jobs have left; empty where nothing is kept."""
@@ -316,7 +348,7 @@ class Dataset(Mapping[str, "DataFrame"]):
 
     @cached_property
     def _told(self) -> Notes:
-        return _notes(self._followed)
+        return notes_of(self._followed)
 
     @property
     def _decoded(self) -> DataFrame:
@@ -325,7 +357,7 @@ class Dataset(Mapping[str, "DataFrame"]):
 
     @cached_property
     def _outcome(self) -> Outcome:
-        notes = self._told + ([] if self._units is None else _notes(self._units))
+        notes = self._told + ([] if self._units is None else notes_of(self._units))
         outcome = put_together(self._joined, notes)
         if self._strict and outcome.errors:
             raise CaptureUnreadable(outcome.errors[0])
@@ -435,16 +467,19 @@ class Dataset(Mapping[str, "DataFrame"]):
     @cached_property
     def there(self) -> frozenset[str] | None:
         """The staged tables that were decoded; None where that is not known."""
-        notes = self._told + ([] if self._units is None else _notes(self._units))
+        notes = self._told + ([] if self._units is None else notes_of(self._units))
         return frozenset().union(*(pickle.loads(data) for name, data in notes if name == decoding.THERE))
 
     def small(self, name: str) -> DataFrame:
         """Rows that the driver has made: all of a small table, of `problems` those about captures themselves."""
-        schema = self._schema(name)
-        table = self._outcome.tables[name].select(schema.names)
+        schema, table = self._schema(name), self.known(name)
         if not table.num_rows:
             return self.spark.createDataFrame([], spark_schema(schema))
         return self.spark.createDataFrame(table, spark_schema(schema))
+
+    def known(self, name: str) -> pa.Table:
+        """What `small` gives, on the driver."""
+        return self._outcome.tables[name].select(self.plan.tables[name])
 
 
 def _decode(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
@@ -455,7 +490,7 @@ def _decode_units(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.
     return settled("decode", decoding.decode_units(batches, plan, origin(plan)))
 
 
-def _notes(staged: DataFrame) -> Notes:
+def notes_of(staged: DataFrame) -> Notes:
     """The staged rows for the driver."""
     return [(row[0], bytes(row[1])) for row in staged.where("table like '\\\\_%'").select("table", "data").collect()]
 

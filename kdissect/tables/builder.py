@@ -27,7 +27,7 @@ import numpy as np
 import pyarrow as pa
 
 from kdissect.arrays.arrow import Coder
-from kdissect.arrays.codes import Codes
+from kdissect.arrays.codes import Codes, Texts
 from kdissect.arrays.dictionaries import unified
 from kdissect.kafka.exchanges.completed import Completed, Connections, Problems, Quality
 from kdissect.tables import quality as qualities
@@ -36,7 +36,7 @@ from kdissect.tables.clients import Clients
 from kdissect.tables.connections import connections_tables
 from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of
 from kdissect.tables.declaration.model import EXCHANGE_KEYS, TEXT, By, Gathering
-from kdissect.tables.identity import Directory
+from kdissect.tables.identity import SEPARATOR, Directory
 from kdissect.tables.leaders import Leaders
 from kdissect.tables.order import order, sort_columns
 from kdissect.tables.projection import wanted
@@ -90,6 +90,8 @@ class TableBuilder:
         """The exchanges of the block fed last that are wanted."""
         self.keyed = False
         """Whether rows have the helper columns by which the analysis joins tables."""
+        self._passed_over = False
+        """Rows as codes were not made because nobody knew replicas by then."""
         self.coded: frozenset[str] = frozenset()
         """Tables whose rows come as `Codes`, for the analysis alone reads them."""
 
@@ -337,8 +339,32 @@ class TableBuilder:
 
         replicas = self.topics.known_replicas()
         if isinstance(rows, Later):
+            self._passed_over = self._passed_over or (rows.num_rows > 0 and not any(replicas))
             rows = rows.made() if any(replicas) else Codes({}, 0)
-        return resolved(rows, self.brokers.names(), self.topics.names(), replicas, lasting)
+        brokers, topics = self.brokers.names(), self.topics.names()
+        if self.topics.given is not None:
+            self._note_codes(rows, brokers, topics, replicas)
+        return resolved(rows, brokers, topics, replicas, lasting)
+
+    def _note_codes(
+        self, rows: Codes, brokers: Mapping[str, str], topics: Mapping[str, str],
+        replicas: tuple[Mapping[str, int], Mapping[str, int]],
+    ) -> None:  # fmt: skip
+        """Remember what rows as codes are named by."""
+        used = {
+            name: [text for text in column.values if text]
+            for name in ("broker", "topic", "topic_id")
+            if isinstance(column := rows.columns.get(name), Texts)
+        }
+        if self.brokers.given is not None:
+            self.brokers.given |= {
+                text: brokers.get(text, text) for text in used.get("broker", ()) if SEPARATOR in text
+            }
+        given = self.topics.given
+        if given is not None and "topic_id" in used:
+            given.names |= {text: topics.get(text) for text in used["topic_id"]}
+            given.replicas_by_id |= {text: replicas[0].get(text) for text in used["topic_id"]}
+            given.replicas_by_name |= {text: replicas[1].get(text) for text in used.get("topic", ())}
 
     def resolve(self, name: str, part: pa.RecordBatch | pa.Table, plain: bool = False) -> pa.Table:
         """Rows with brokers and topics by what is known now. Idempotent; helpers and dictionaries stay. `plain`:
@@ -369,7 +395,8 @@ class TableBuilder:
     @property
     def names_kept(self) -> bool:
         """Names that `resolve` gave since `note_names` are those that it would give now."""
-        return self.brokers.kept and self.topics.kept
+        replicas = self._passed_over and any(self.topics.known_replicas())
+        return self.brokers.kept and self.topics.kept and not replicas
 
     def _schema(self, name: str, columns: Sequence[str] | None) -> pa.Schema:
         whole = SCHEMAS[name]

@@ -147,6 +147,11 @@ class ParquetFile:
         finally:
             self._aside.unlink(missing_ok=True)
 
+    @property
+    def size(self) -> int:
+        """Bytes in the file by now."""
+        return self._aside.stat().st_size
+
     def write(self, batch: pa.RecordBatch) -> None:
         """Append rows; texts may have dictionaries. Batches of a few thousand rows or more make good row groups."""
         arrays = []

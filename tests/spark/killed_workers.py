@@ -27,7 +27,7 @@ STAGES: dict[str, list[tuple[Any, str]]] = {
     "decode": [(incremental, "_decode")],
     "analyse": [(dataset, "_analyse")],
     "find": [(analysing, "find")],
-    "write": [(placed_tables, "_staged")],
+    "write": [(placed_tables, "write_staged")],
 }
 """Functions from batches to batches that run in workers."""
 

@@ -32,7 +32,7 @@ def test_each_job_and_each_capture_set_is_told(
     assert whole.startswith("cut.pcap: 2 files, ")
     assert short.startswith("short.pcap: 1 file, ")
     assert "short.pcap" in short.partition("packets, ")[2]
-    assert [name for name, _ in said] == ["decoding", "groups", "problems"]
+    assert [name for name, _ in said] == ["decoding", "2 tables"]
     assert said[0][1] == "kdissect: decoding 2 captures of 3 files"
-    assert said[1][1].startswith("kdissect: table groups of 2 captures, ")
+    assert said[1][1].startswith("kdissect: 2 tables of 2 captures, ")
     assert spark.sparkContext.getLocalProperty("spark.job.description") is None

@@ -182,10 +182,11 @@ def _staged(tables: Mapping[str, pa.Table], plan: Plan) -> Iterator[pa.RecordBat
         if name in plan.tables or any(name in summed_in(one) for one in SUMMED.keys() & plan.tables.keys()):
             yield from _pieces(name, table)
         if "findings" in plan.tables and name in FOUND_IN:
-            yield from _evidence(name, table, plan)
+            yield from evidence_of(name, table, plan)
 
 
-def _evidence(name: str, table: pa.Table, plan: Plan) -> Iterator[pa.RecordBatch]:
+def evidence_of(name: str, table: pa.Table, plan: Plan) -> Iterator[pa.RecordBatch]:
+    """What findings can depend on of some rows of a table, resolved, as staged rows, one in each batch."""
     read = {*FINDINGS.tables[name], *sort_columns(name)}
     part = table.select([column for column in table.column_names if column in read])
     part = told_of(name, part, limits(plan.settings.slow))
@@ -209,7 +210,7 @@ def searched(cells: Iterable[tuple[int, int]]) -> int | None:
 def evidence(batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:
     """Staged rows of a table (`resolved_rows`) to those of its evidence."""
     for table in resolved_rows(batches, name, plan, names):
-        yield from _evidence(name, table, plan)
+        yield from evidence_of(name, table, plan)
 
 
 def sift(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:
@@ -217,7 +218,7 @@ def sift(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterato
     builder = names.builder(plan)
     for one in cells_of(batches):
         if one.table in SIFTED:
-            yield from _evidence(one.table, names.resolved(builder, one.table, opened(one.data)), plan)
+            yield from evidence_of(one.table, names.resolved(builder, one.table, opened(one.data)), plan)
         else:
             yield rows([one._replace(at=ALWAYS, lot=0)])
 

@@ -95,6 +95,10 @@ class Plan:
     """Files that were named and cannot be read as captures: (name, why)."""
     placed: bool = False
     """Whether rows are to be written, with their capture and broker: connections are told to the driver."""
+    whole: bool = False
+    """Whether one task does it all (`whole_run`): staged rows are complete."""
+    threads: int = 1
+    """What such a task works with."""
 
     @property
     def decoded(self) -> dict[str, list[str]]:

@@ -147,7 +147,7 @@ def resolved_rows(batches: Iterable[pa.RecordBatch], name: str, plan: Plan, name
                 found.take(table)
                 continue
             table = names.resolved(builder, name, table)
-            yield found.filled(table) if name == "exchanges" else table
+            yield found.filled(table) if name == "exchanges" and not plan.whole else table
 
 
 def _added(rows: Iterable[Quality], counted: Mapping[tuple[str, str], float]) -> Iterable[Quality]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -16,7 +17,8 @@ from kdissect.spark.stages.owners import OWNERS
 from kdissect.spark.stages.plan import Plan
 from kdissect.spark.stages.resolving import Names, resolved_rows
 from kdissect.spark.writing.placing import Places, schema_of
-from kdissect.tables.declaration import TABLES
+from kdissect.spark.writing.task_files import SPARKS, WRITTEN, write_rows, write_staged
+from kdissect.tables.declaration import SCHEMAS, TABLES
 from kdissect.tables.declaration.model import By
 
 if TYPE_CHECKING:
@@ -44,15 +46,58 @@ class PlacedTables(Mapping[str, "DataFrame"]):
         columns = plan.tables[name]
         schema = spark_schema(schema_of(name, columns))
         plain = partial(_plain, name=name, columns=columns, places=places)
-        if TABLES[name].made in (By.LEARNED, By.FINDINGS, By.SENT, By.BUDGET):
+        if name not in self.staged:
             return made[name].mapInArrow(plain, schema)
         rows = partial(_staged, name=name, plan=plan, names=made.names, places=places)
         frame = made.staged(name).mapInArrow(rows, schema)
         if name == "problems":
             return frame.unionByName(made.small(name).mapInArrow(plain, schema))
-        if name == "session_partitions" and SESSIONS in self:
+        if self._joins(name):
             return self._of_sessions(frame)
         return frame
+
+    @property
+    def staged(self) -> list[str]:
+        """The tables whose rows come piece by piece; the others are made of whole tables, or on the driver."""
+        kinds = {name: TABLES[name].made for name in self}
+        return [name for name, made in kinds.items() if not made.needs_everything and made not in (By.LEARNED, By.SENT)]
+
+    def written(self, names: Sequence[str], folder: Path, most: int) -> list[DataFrame]:
+        """These tables as files in a folder that all tasks share, each table by at most so many tasks at a time: what
+        is written when the frames are read (WRITTEN). Rows that the driver has are not among them (`known`)."""
+        made, schemas = self._made, self.schemas
+        straight = [name for name in names if name in self.staged and not self._joins(name)]
+        write = partial(
+            write_staged, folder=str(folder), schemas=schemas, plan=made.plan, names=made.names, places=self._places
+        )
+        told = spark_schema(WRITTEN)
+        frames = [rows.coalesce(most).mapInArrow(write, told) for rows in made.staged_together(straight)]
+        for name in names:
+            if name not in straight and TABLES[name].made is not By.LEARNED:
+                write = partial(write_rows, folder=str(folder), schemas=schemas, name=name)
+                frames.append(self[name].coalesce(most).mapInArrow(write, told))
+        return frames
+
+    def known(self, name: str) -> pa.Table | None:
+        """The rows of a table that the driver has, as they are written."""
+        if TABLES[name].made in (By.LEARNED, By.NOTED):
+            return self._places.placed(name, self._made.known(name), self._made.plan.tables[name])
+        return None
+
+    @property
+    def schemas(self) -> dict[str, pa.Schema]:
+        """What tables are as they are written; Spark finds the comments of their columns in their files."""
+        found = {}
+        for name, columns in self._made.plan.tables.items():
+            schema = schema_of(name, columns)
+            found[name] = schema.with_metadata(
+                {**(SCHEMAS[name].metadata or {}), SPARKS: spark_schema(schema).json().encode()}
+            )
+        return found
+
+    def _joins(self, name: str) -> bool:
+        """Whether rows get what they lack from those of another table."""
+        return name == "session_partitions" and SESSIONS in self
 
     def _of_sessions(self, frame: DataFrame) -> DataFrame:
         added = ["capture", "at", "date"]

@@ -22,11 +22,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.analysis.exchange_keys import exchange_keys
-from kdissect.arrays.dictionaries import coded
+from kdissect.arrays.arrow import ints
+from kdissect.arrays.dictionaries import coded as encoded
 from kdissect.spark.stages.owners import Owned
 from kdissect.tables.brokers import Brokers
 from kdissect.tables.declaration import SCHEMAS
-from kdissect.tables.declaration.model import TIME, TIME_KEY
+from kdissect.tables.declaration.model import EXCHANGE_KEYS, TIME, TIME_KEY
 from kdissect.tables.identity import ID_BYTES, SEPARATOR
 
 Words = npt.NDArray[np.int64]
@@ -102,11 +103,12 @@ class Places:
         only = sources[0] if len(sources) == 1 else None
         return cls(every, np.concatenate(codes)[first], captures, brokers, alone, only, dict(begins))
 
-    def placed(self, name: str, table: pa.Table, columns: Sequence[str]) -> pa.Table:
-        """Rows of a table, with helper columns where they still have them, as they are written: `schema_of`."""
+    def placed(self, name: str, table: pa.Table, columns: Sequence[str], coded: bool = False) -> pa.Table:
+        """Rows of a table, with helper columns where they still have them, as they are written: `schema_of`. `coded`:
+        texts that have a dictionary keep it."""
         schema = schema_of(name, columns)
         made = {column: table[column] for column in columns}
-        owner = self._owner(table)
+        owner = None if {"broker", "capture"} <= made.keys() else self._owner(table)
         if "broker" not in made:
             made["broker"] = self._brokers(table, owner)
         if "capture" not in made:
@@ -115,6 +117,8 @@ class Places:
             made["at"] = self._times(name, table)
         if "date" not in made:
             made["date"] = made["at"].cast(pa.date32())
+        if coded:
+            return pa.table({field.name: _coded(made[field.name], field.type) for field in schema})
         plain = pa.schema([field.remove_metadata() for field in schema])
         return pa.table([made[field.name].cast(field.type) for field in plain], schema=plain)
 
@@ -123,6 +127,8 @@ class Places:
         names = table.column_names
         if "connection_id" in names:
             ids = table["connection_id"]
+        elif EXCHANGE_KEYS[0] in names:
+            return self._known(ints(table, EXCHANGE_KEYS[0]).view(np.uint64))
         elif "exchange_id" in names:
             ids = table["exchange_id"]
         elif "first_exchange_id" in names:
@@ -131,13 +137,15 @@ class Places:
             ids = _first(table["connections"])
         else:
             return None
-        found = _connections(ids)
-        at = np.searchsorted(self.ids, found)
-        at[at == len(self.ids)] = 0
+        return np.where(np.asarray(ids.is_valid()), self._known(_connections(ids)), -1)
+
+    def _known(self, found: npt.NDArray[np.uint64]) -> Words:
+        """For each connection the number of its broker, -1 unknown."""
         if not len(self.ids):
             return np.full(len(found), -1, np.int64)
-        known = (self.ids[at] == found) & np.asarray(ids.is_valid())
-        return np.where(known, self.codes[at], -1)
+        at = np.searchsorted(self.ids, found)
+        at[at == len(self.ids)] = 0
+        return np.where(self.ids[at] == found, self.codes[at], -1)
 
     def _brokers(self, table: pa.Table, owner: Words | None) -> pa.Array:
         if owner is not None:
@@ -148,7 +156,7 @@ class Places:
 
     def _captures(self, brokers: pa.Array, owner: Words | None) -> pa.Array:
         if self.only is not None:
-            return pa.array([self.only]).take(pa.array(np.zeros(len(brokers), np.int32)))
+            return _texts(np.zeros(len(brokers), np.int64), [self.only])
         if owner is not None:
             return _texts(owner, self.captures)
         return pa.array([self.alone.get(broker) for broker in brokers.to_pylist()], pa.string())
@@ -165,7 +173,14 @@ class Places:
 
 def _texts(codes: Words, values: Sequence[str]) -> pa.Array:
     """Texts by their numbers, null below 0."""
-    return coded(codes.astype(np.int32), pa.array(values, pa.string())).cast(pa.string())
+    return encoded(codes.astype(np.int32), pa.array(values, pa.string()))
+
+
+def _coded(column: pa.Array | pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
+    """A column of this type, texts maybe with a dictionary."""
+    if pa.types.is_dictionary(column.type) and column.type.value_type == kind:
+        return column
+    return column.cast(kind)
 
 
 def _first(lists: pa.ChunkedArray) -> pa.Array:

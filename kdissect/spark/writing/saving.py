@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import logging
 import pickle
+import shutil
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kdissect.analysis.findings.evidence import many
@@ -15,7 +18,8 @@ from kdissect.spark.stages.indexing import FileFacts
 from kdissect.spark.writing.file_system import HadoopFiles
 from kdissect.spark.writing.lake_tables import LAKES, LakeTables
 from kdissect.spark.writing.placed_tables import PlacedTables
-from kdissect.spark.writing.snapshots import snapshots
+from kdissect.spark.writing.snapshots import Snapshots, snapshots
+from kdissect.spark.writing.task_files import FILE_BYTES, TableFiles
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -23,8 +27,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("kdissect.spark")
 SAID = 3
 """Problems of a file that its capture set's line names; the table `problems` has all."""
-FILE_BYTES = 128 << 20
-"""What a file of a table may have at most, by the capture bytes behind it: no table takes more room than they do."""
+ASIDE = "_parts"
+"""Where tasks write files, below a run's snapshot, until they are known to count."""
+SUCCESS = "_SUCCESS"
+"""An empty file in the folder of a table that is complete, as Spark's own writer leaves one."""
 
 
 def write(
@@ -64,7 +70,14 @@ def write(
         _describe(session, None)
         return rows
     run = snapshots(files, output)
+    here = [name for name in placed if not cut.get(name)] if form == "parquet" and files.local(output) else []
+    if here:
+        _describe(session, f"{many(len(here), 'table')} of {counted}")
+        begun(many(len(here), "table") if len(here) > 1 else here[0])
+        rows |= _by_tasks(placed, here, run, most)
     for name in placed:
+        if name in here:
+            continue
         _describe(session, f"table {name} of {counted}")
         begun(name)
         frame, columns = placed[name], cut.get(name, ())
@@ -72,6 +85,33 @@ def write(
         rows[name] = _rows(session, form, frame, run.place(name))
     _describe(session, None)
     run.commit(list(rows))
+    return {name: rows[name] for name in placed}
+
+
+def _by_tasks(placed: PlacedTables, names: Sequence[str], run: Snapshots, most: int) -> dict[str, int]:
+    """Write tables as Parquet on disks that driver and tasks share, all by one job, whose tasks write the files; rows
+    of each."""
+    places = {name: Path(run.place(name)) for name in names}
+    aside = places[names[0]].parent / ASIDE
+    aside.mkdir(parents=True, exist_ok=True)
+    frames = placed.written(names, aside, most)
+    found = [tuple(row) for row in reduce(lambda one, other: one.unionAll(other), frames).collect()] if frames else []
+    with TableFiles(aside, placed.schemas) as files:
+        for name in names:
+            known = placed.known(name)
+            if known is not None and known.num_rows:
+                files.add(name, known)
+            elif all(name != one for one, *_ in found):
+                files.none(name)  # a file with its columns, for whoever opens the folder
+    found += [tuple(row.values()) for row in files.told().to_pylist()]
+    rows = dict.fromkeys(names, 0)
+    for number, (name, file, count) in enumerate(found):
+        places[name].mkdir(parents=True, exist_ok=True)
+        (aside / file).rename(places[name] / f"part-{number:05}-{file}")
+        rows[name] += count
+    for place in places.values():
+        (place / SUCCESS).touch()
+    shutil.rmtree(aside, ignore_errors=True)
     return rows
 
 

@@ -23,7 +23,7 @@ from kdissect.spark.source.streaming import FORGET, MOST, cells_of, rows_of
 from kdissect.spark.writing.destination import target
 from kdissect.spark.writing.file_system import HadoopFiles
 from kdissect.spark.writing.lake_tables import CATALOG, iceberg_catalog
-from kdissect.spark.writing.saving import FILE_BYTES
+from kdissect.spark.writing.task_files import FILE_BYTES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,0 +1,190 @@
+"""A whole job by one task: the engine's own run over the captures' files, as on one machine.
+
+Spreading connections over tasks takes two to three times the work: packets are indexed and their payloads read again,
+and rows go to the analysis, which needs all of a broker's, and back. Where there are not so many cores that this pays,
+one task reads, decodes and analyses everything in one pass, and stages rows that are complete.
+
+Names of brokers and topics are those that are known when rows are staged. Where a later message tells another one, what
+was staged does not count: the captures are read once more, with unresolved rows in a temporary file until all names are
+known (`AnalysedRun.settled`). Staged rows have the number of the reading as their `origin`.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from kdissect.arrays.codes import Codes
+from kdissect.arrays.dictionaries import unified
+from kdissect.capture import CaptureSet
+from kdissect.engine.analysed_run import AnalysedRun, LateNames
+from kdissect.engine.saving.spool import Spool
+from kdissect.net.scanner import Tally
+from kdissect.output import scratch
+from kdissect.problems import CaptureError, Kind
+from kdissect.spark.cells.table_cells import PIECE_BYTES, Cell, Stash, cell, cut, note, rows
+from kdissect.spark.stages import analysing
+from kdissect.spark.stages.committed_offsets import COMMITS
+from kdissect.spark.stages.decoding import SENT, THERE
+from kdissect.spark.stages.indexing import FileFacts
+from kdissect.spark.stages.owners import OWNERS, owned
+from kdissect.spark.stages.plan import STAGED, Plan, Source
+from kdissect.spark.stages.resolving import Names, Outcome
+from kdissect.tables.declaration import SCHEMAS, TABLES
+from kdissect.tables.declaration.model import EXCHANGE_KEYS, By
+from kdissect.tables.declaration.readers import FINDINGS
+from kdissect.tables.order import sort_columns
+
+OUTCOME = "_outcome"
+"""Staged rows with what the driver knows afterwards, and which reading counts: (Outcome, number)."""
+ORIGIN = STAGED.get_field_index("origin")
+ELSEWHERE = "_elsewhere"
+"""Staged rows that say that a capture cannot be read like this: tasks for each file get farther."""
+NOTHING_COUNTED = Tally(np.zeros((0, 0), np.int64), 0, 0, 0, {})
+
+
+def read_whole(plan: Plan) -> Iterator[pa.RecordBatch]:
+    """All captures of a job to staged rows: of the tables asked for, and of what is made of whole tables."""
+    captures = [_opened(source) for source in plan.sources]
+    settings = replace(plan.settings, jobs=plan.threads)
+    run = AnalysedRun(captures, plan.decoded, settings)
+    try:
+        try:
+            yield from Reading(plan, run, 0).staged(_as_read(run))
+        except LateNames:
+            with scratch() as folder, Spool(Path(folder)) as spool:
+                run = run.again()
+                yield from Reading(plan, run, 1).staged(run.settled(spool))
+    except CaptureError:
+        yield rows([note(ELSEWHERE.removeprefix("_"), None)])
+    finally:
+        for capture in captures:
+            capture.close()
+
+
+def _opened(source: Source) -> CaptureSet:
+    capture = source.capture()
+    capture.left_out = list(source.left_out)
+    return capture
+
+
+def _as_read(run: AnalysedRun) -> Iterator[Mapping[str, pa.Table]]:
+    """Parts of a run, with the names that are known by then. Raises LateNames when others are told."""
+    if not run.stage.hidden:
+        for part, _ in run.as_read():
+            yield part
+        return
+    run.builder.note_names()
+    for part in run.parts():
+        yield part
+        if not run.builder.names_kept:
+            raise LateNames
+
+
+class Reading:
+    """One pass over the captures, as staged rows."""
+
+    def __init__(self, plan: Plan, run: AnalysedRun, number: int) -> None:
+        self._plan, self._run, self._number = plan, run, number
+        self._columns = kept_columns(plan)
+        self._finds = "findings" in plan.tables
+        self._stash = Stash(number)
+
+    def staged(self, parts: Iterator[Mapping[str, pa.Table]]) -> Iterator[pa.RecordBatch]:
+        """All rows, then what the driver is told."""
+        told: set[str] = set()
+        for batch in self._rows(parts):
+            told.update(batch.column("table").to_pylist())
+            yield batch
+        notes = [note(THERE.removeprefix("_"), told), *self._facts()]
+        if self._plan.placed:
+            notes.append(note(OWNERS.removeprefix("_"), owned(self._run.builder.directory)))
+        yield rows([*notes, note(OUTCOME.removeprefix("_"), (self._outcome, self._number))])
+
+    def _rows(self, parts: Iterator[Mapping[str, pa.Table]]) -> Iterator[pa.RecordBatch]:
+        for part in parts:
+            for name, table in part.items():
+                if not TABLES[name].made.at_the_end and not isinstance(table, Codes):
+                    yield from self._put(name, table)
+        run = self._run
+        small: dict[str, list[pa.Table]] = {}
+        for name, why in self._plan.refused:
+            run.books.ledger.note(Kind.CAPTURE, name, why)
+        for name, piece in run.books.pieces_at_the_end():
+            table = run.builder.finished(name, [piece])
+            if TABLES[name].made is By.LEARNED:
+                small.setdefault(name, []).append(table)
+            elif TABLES[name].made is not By.SENT:
+                yield from self._put(name, table)
+        sent = run.builder.sent()
+        if sent is not None:
+            yield from self._pieces(SENT, sent)
+        yield from self._stash.rest()
+        tables = {name: unified(pa.concat_tables(pieces, promote_options="none")) for name, pieces in small.items()}
+        if "problems" in self._plan.tables:
+            tables["problems"] = SCHEMAS["problems"].empty_table()  # those of captures are among the others
+        self._outcome = Outcome(self._names(), tables, self._errors(), {})
+
+    def _put(self, name: str, table: pa.Table) -> Iterator[pa.RecordBatch]:
+        if not table.num_rows:
+            return
+        if name in self._columns:
+            kept = self._columns[name]
+            part = table.select([column for column in table.column_names if column in kept])
+            at = part.schema.get_field_index("exchange_id")
+            if at >= 0 and pa.types.is_dictionary(part.schema.field(at).type):  # nearly every row has another one
+                part = part.set_column(at, "exchange_id", part.column(at).cast(pa.string()))
+            yield from self._pieces(name, part)
+        if self._finds and name in FINDINGS.tables and name != COMMITS:
+            for batch in analysing.evidence_of(name, table, self._plan):
+                yield batch.set_column(ORIGIN, STAGED.field(ORIGIN), pa.array([self._number], pa.int32()))
+
+    def _pieces(self, name: str, table: pa.Table) -> Iterator[pa.RecordBatch]:
+        if table.nbytes < PIECE_BYTES:
+            for batch in table.combine_chunks().to_batches():
+                yield from self._stash.put(name, batch)
+            return
+        for begin, end in cut(table):
+            yield rows([Cell(name, "", cell(table.slice(begin, end - begin)), origin=self._number)])
+
+    def _names(self) -> Names:
+        made = self._run.builder
+        return Names(made.columns, made.brokers, made.topics, {}, made.offered, made.leaders, {})
+
+    def _facts(self) -> Iterator[Cell]:
+        for number, capture in enumerate(self._run.books.captures):
+            for file, report in enumerate(capture.reports):
+                problems = [problem for problem in capture.problems if problem.file == file]
+                facts = FileFacts(number, file, report, problems, 0, NOTHING_COUNTED, None, 0)
+                yield Cell("_file", "", pickle.dumps(facts))
+
+    def _errors(self) -> list[str]:
+        """Files that could not be read, or not to their end, a line each."""
+        found = [why for capture in self._run.books.captures for _, why in capture.left_out]
+        for capture in self._run.books.captures:
+            for file, report in enumerate(capture.reports):
+                told = [one.detail for one in capture.problems if (one.file, one.where) == (file, report.name)]
+                if not report.format:
+                    found += told[:1]
+                elif report.cut:
+                    found.append(f"{report.name}: the file ends inside a packet.")
+        return found + [why for _, why in self._plan.refused]
+
+
+def kept_columns(plan: Plan) -> dict[str, set[str]]:
+    """Columns that staged rows have: those asked for, and what is read of them to write them or to sum them up."""
+    found = {name: set(columns) for name, columns in plan.decoded.items() if not TABLES[name].made.needs_everything}
+    for name, columns in found.items():
+        if plan.placed:
+            columns.update(EXCHANGE_KEYS, sort_columns(name))
+    for summed in analysing.SUMMED.keys() & plan.tables.keys():
+        for name, read in analysing.SUMMED[summed].items():
+            found.setdefault(name, set()).update(read, sort_columns(name))
+    if "findings" in plan.tables:
+        found.setdefault(COMMITS, set()).update(FINDINGS.tables[COMMITS], sort_columns(COMMITS))
+    return found

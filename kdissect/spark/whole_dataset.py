@@ -1,0 +1,126 @@
+"""Tables of a job that one task does (`kdissect.spark.stages.whole_run`): less work, where there are few cores."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from kdissect.problems import CaptureUnreadable
+from kdissect.spark.dataset import Dataset, Notes, notes_of
+from kdissect.spark.schemas import spark_schema
+from kdissect.spark.stages import analysing
+from kdissect.spark.stages.committed_offsets import COMMITS
+from kdissect.spark.stages.decoding import SENT
+from kdissect.spark.stages.plan import STAGED, Plan
+from kdissect.spark.stages.resolving import Outcome
+from kdissect.spark.stages.whole_run import ELSEWHERE, OUTCOME, read_whole
+from kdissect.spark.workers import settled
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class WholeDataset(Dataset):
+    """A job by one task; spread over all, as any other, where a capture cannot be read to its end like this."""
+
+    def __init__(self, spark: SparkSession, plan: Plan, strict: bool) -> None:
+        super().__init__(spark, replace(plan, whole=True), strict)
+
+    @cached_property
+    def _followed(self) -> DataFrame:
+        """Staged rows, all of them complete."""
+        from pyspark import StorageLevel
+
+        one = self.spark.range(0, 1, 1, 1).mapInArrow(partial(_read, plan=self.plan), spark_schema(STAGED))
+        made = one.persist(StorageLevel.DISK_ONLY)
+        self._notes = notes_of(made)
+        if all(name != ELSEWHERE for name, _ in self._notes):
+            return made
+        made.unpersist()
+        self.plan = replace(self.plan, whole=False)
+        return super()._followed
+
+    @cached_property
+    def _told(self) -> Notes:
+        followed = self._followed
+        return self._notes if self.plan.whole else notes_of(followed)
+
+    def __getitem__(self, name: str) -> DataFrame:
+        self._told  # noqa: B018
+        return super().__getitem__(name)
+
+    @cached_property
+    def _found(self) -> tuple[Outcome, int]:
+        """What the task has told, and which reading counts."""
+        found: tuple[Outcome, int] = next(pickle.loads(data) for name, data in self._told if name == OUTCOME)
+        return found
+
+    @cached_property
+    def _outcome(self) -> Outcome:
+        told = self._told
+        if not self.plan.whole or not told:
+            return super()._outcome
+        outcome, _ = self._found
+        if self._strict and outcome.errors:
+            raise CaptureUnreadable(outcome.errors[0])
+        return outcome
+
+    @property
+    def _decoded(self) -> DataFrame:
+        """All staged rows that count."""
+        followed = self._followed
+        return followed.where(f"origin = {self._found[1]}") if self.plan.whole else super()._decoded
+
+    @cached_property
+    def _analysed(self) -> DataFrame:
+        decoded = self._decoded
+        return decoded if self.plan.whole else super()._analysed
+
+    @property
+    def _exchanges(self) -> DataFrame:
+        decoded = self._decoded
+        return decoded.where("table = 'exchanges'") if self.plan.whole else super()._exchanges
+
+    @cached_property
+    def _committed(self) -> DataFrame:
+        decoded = self._decoded
+        return decoded.where(f"table = '{COMMITS}'") if self.plan.whole else super()._committed
+
+    @cached_property
+    def _evidence(self) -> DataFrame:
+        decoded = self._decoded
+        if not self.plan.whole:
+            return super()._evidence
+        found = decoded["table"].startswith(analysing.EVIDENCE) | decoded["table"].isin([COMMITS, SENT])
+        return decoded.where(found)
+
+    def _summed(self, name: str) -> DataFrame:
+        decoded = self._decoded
+        if not self.plan.whole:
+            return super()._summed(name)
+        make = partial(analysing.sum_up, name=name, plan=self.plan, names=self.names)
+        rows = decoded.where(decoded["table"].isin(list(analysing.SUMMED[name]))).repartition(1)
+        return rows.mapInArrow(make, spark_schema(self._schema(name)))
+
+    def staged_together(self, names: Collection[str]) -> list[DataFrame]:
+        """See Dataset."""
+        decoded = self._decoded
+        if not self.plan.whole:
+            return super().staged_together(names)
+        there = sorted(name for name in names if self._has(name))
+        return [decoded.where(decoded["table"].isin(there))] if there else []
+
+    def unpersist(self) -> None:
+        """See Dataset."""
+        super().unpersist()
+        self.__dict__.pop("_found", None)
+
+
+def _read(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
+    for _ in batches:
+        yield from settled("whole", read_whole(plan))

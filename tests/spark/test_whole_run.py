@@ -1,0 +1,143 @@
+"""A job by one task, without Spark and with it: tables as the local engine makes them."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import kdissect
+import kdissect.spark
+from kdissect.capture import open_captures
+from kdissect.engine.analysed_run import LateNames
+from kdissect.engine.capture import MADE
+from kdissect.engine.run import Settings
+from kdissect.spark import dataset
+from kdissect.spark.cells.table_cells import Cell, cells_of, opened
+from kdissect.spark.cells.table_cells import rows as staged
+from kdissect.spark.stages import analysing, whole_run
+from kdissect.spark.stages.committed_offsets import COMMITS
+from kdissect.spark.stages.decoding import SENT
+from kdissect.spark.stages.plan import Plan, source_of
+from kdissect.spark.stages.whole_run import ELSEWHERE, OUTCOME, read_whole
+from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of
+from kdissect.tables.declaration.model import By
+from kdissect.tables.recording import Reading
+
+SOME = (
+    "base.pcap", "raw_reuse.pcap", "k4_share_group.pcap", "field_two_sections.pcapng", "field_ip_fragments.pcap",
+    "field_gz.pcap.gz", "field_snap96.pcap", "not_kafka.pcap",
+)  # fmt: skip
+LATER = [*MADE, "records", "producers", "time_budget", "topic_traffic"]
+
+
+def read(paths: Any, tables: list[str], reveal: bool = False) -> tuple[dict[str, pa.Table], int]:
+    """The tables, and which reading counts."""
+    sources = [source_of(capture, False) for capture in open_captures(paths)]
+    columns = {name: columns_of(name) for name in tables}
+    plan = Plan(sources, columns, Settings(reading=Reading(reveal=reveal).asked(columns, {}, reveal)), [0], whole=True)
+    made = list(cells_of(read_whole(plan)))
+    outcome, number = next(pickle.loads(one.data) for one in made if one.table == OUTCOME)
+    made = [one for one in made if one.origin == number]
+    out = {}
+    for name in tables:
+        kind, schema = TABLES[name].made, SCHEMAS[name].remove_metadata()
+        if name in analysing.SUMMED:
+            found = analysing.sum_up(batches(made, *analysing.SUMMED[name]), name, plan, outcome.names)
+        elif kind is By.FINDINGS:
+            evidence = [one.table for one in made if one.table.startswith(analysing.EVIDENCE)]
+            rows = batches(made, COMMITS, SENT, *evidence)
+            found = analysing.find(rows, plan, outcome.names, outcome.tables["capture_quality"])
+        elif kind is By.SENT:
+            found = analysing.follow(batches(made, SENT), plan, outcome.names)
+        elif kind is By.LEARNED:
+            found = outcome.tables[name].select(columns[name]).cast(schema).to_batches()
+        else:
+            parts = [opened(one.data) for one in made if one.table == name]
+            found = [batch for part in parts for batch in plain(part, schema).to_batches()]
+        out[name] = pa.Table.from_batches(found, schema)
+    return out, number
+
+
+def plain(part: pa.Table, schema: pa.Schema) -> pa.Table:
+    return pa.table([part[field.name].cast(field.type) for field in schema], schema=schema)
+
+
+def batches(made: list[Cell], *names: str) -> list[pa.RecordBatch]:
+    return [staged([one]) for one in made if one.table in names]
+
+
+def test_tables_equal_the_local_engine(captures: Path, equal: Any) -> None:
+    paths = [captures / name for name in SOME]
+    equal(read(paths, LATER, True)[0], kdissect.open(paths).tables(LATER, reveal=True))
+
+
+@pytest.mark.whole
+def test_every_capture(all_captures: list[Path], equal: Any) -> None:
+    for path in all_captures:
+        equal(read(path, LATER, True)[0], kdissect.open(path).tables(LATER, reveal=True))
+        equal(read(path, ["exchanges"])[0], kdissect.open(path).tables(["exchanges"]))
+
+
+@pytest.mark.parametrize("tables", [["exchanges"], ["exchanges", "fetch_sessions", "problems"]])
+def test_names_that_come_late_are_right(
+    captures: Path, equal: Any, monkeypatch: pytest.MonkeyPatch, tables: list[str]
+) -> None:
+    def late(run: Any) -> Any:
+        yield from [next(iter(as_read(run)))]
+        raise LateNames
+
+    as_read = whole_run._as_read
+    monkeypatch.setattr(whole_run, "_as_read", late)
+    found, number = read(captures / "base.pcap", tables)
+    assert number == 1
+    equal(found, kdissect.open(captures / "base.pcap").tables(tables))
+
+
+def test_rows_as_codes_are_given_up_where_names_come_late(captures: Path, equal: Any, monkeypatch: Any) -> None:
+    """A few packets a lot: some brokers have no name yet when their first rows are worked on."""
+    monkeypatch.setattr("kdissect.engine.analysed_run.ROWS_A_TIME", 1)
+    monkeypatch.setattr("kdissect.engine.analysed_run.MOST_ROWS", 1)
+    monkeypatch.setattr("kdissect.capture.reader.MAX_PACKETS", 20)
+    found, number = read(captures / "k4_java_classic.pcap", ["exchanges"])
+    assert number == 1
+    equal(found, kdissect.open(captures / "k4_java_classic.pcap").tables(["exchanges"]))
+
+
+def test_what_is_no_capture_is_left_to_other_tasks(tmp_path: Path) -> None:
+    (tmp_path / "a.pcap").write_bytes(b"\xd4\xc3\xb2\xa1" + bytes(30))
+    (source,) = (source_of(capture, False) for capture in open_captures(tmp_path / "a.pcap"))
+    (tmp_path / "a.pcap").write_bytes(b"something else by now, and long enough")
+    plan = Plan([source], {"exchanges": columns_of("exchanges")}, Settings(), [0], whole=True)
+    assert [one.table for one in cells_of(read_whole(plan))] == [ELSEWHERE]
+
+
+@pytest.mark.spark
+@pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
+def test_on_spark(spark: Any, captures: Path, rotate: Any, equal: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = rotate(captures / "base.pcap", 7)
+    expected = kdissect.open(folder).tables(LATER)
+    found = kdissect.spark.dissect(spark, folder, LATER)
+    equal({name: frame.toArrow() for name, frame in found.items()}, expected)
+    assert found.plan.whole
+    found.unpersist()
+    monkeypatch.setattr(dataset, "FEW_BYTES", 0)
+    monkeypatch.setattr(dataset, "ALONE_CORES", 1)
+    assert not kdissect.spark.dissect(spark, folder, LATER).plan.whole
+
+
+@pytest.mark.spark
+@pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
+def test_spread_where_one_task_cannot_read(spark: Any, captures: Path, tmp_path: Path, equal: Any) -> None:
+    for name in ("base_tiny.pcap", "k4_mtu1500.pcap"):
+        (tmp_path / name).write_bytes((captures / name).read_bytes())
+    found = kdissect.spark.dissect(spark, tmp_path, ["exchanges", "findings", "problems"])
+    (tmp_path / "base_tiny.pcap").write_bytes(b"something else by now, and long enough")
+    tables = {name: frame.toArrow() for name, frame in found.items()}
+    assert not found.plan.whole
+    equal({"exchanges": tables["exchanges"]}, kdissect.open(tmp_path / "k4_mtu1500.pcap").tables(["exchanges"]))
+    assert "base_tiny.pcap" in tables["problems"]["file"].to_pylist()
+    found.unpersist()
