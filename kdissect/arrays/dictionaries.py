@@ -24,6 +24,39 @@ def coded(codes: npt.NDArray[Any], texts: pa.Array, missing: npt.NDArray[np.bool
     return pa.DictionaryArray.from_arrays(pa.array(codes), texts)
 
 
+LONGEST = 64
+"""Characters of a text that is kept written out."""
+SHARED = 1 << 16
+"""Rows up to which equal values are written once and for all: a block has fewer, and they are 4 MB of a long text."""
+TEXTS = 8
+"""Texts that are kept written out: names of captures and files."""
+_shared: dict[str, pa.Array] = {"": pa.array(np.zeros(0, np.int32))}
+_repeated: dict[str, pa.Array] = {}
+
+
+def first_codes(rows: int) -> pa.Array:
+    """So many zeros as int32: the codes of a dictionary column of one value."""
+    if rows > SHARED:
+        return pa.array(np.zeros(rows, np.int32))
+    zeros = _shared[""]
+    if len(zeros) < rows:
+        zeros = _shared[""] = pa.array(np.zeros(min(2 * rows, SHARED), np.int32))
+    return zeros.slice(0, rows)
+
+
+def repeated(text: pa.StringScalar, rows: int) -> pa.Array:
+    """So many equal texts as a plain column, which several columns may share."""
+    value = text.as_py()
+    if rows > SHARED or len(value) > LONGEST:
+        return pa.repeat(text, rows)
+    found = _repeated.get(value)
+    if found is None or len(found) < rows:
+        if found is None and len(_repeated) >= TEXTS:
+            _repeated.clear()
+        found = _repeated[value] = pa.repeat(text, rows)
+    return found.slice(0, rows)
+
+
 def unified(table: pa.Table) -> pa.Table:
     """The table, each dictionary column with one dictionary for all its chunks."""
     for at, column in enumerate(table.columns):

@@ -44,15 +44,20 @@ class Books:
         self.builder = TableBuilder(self.ledger.connections, tables, settings.reading)
         self.builder.sights = settings.common.known
         wanted: dict[Kind, frozenset[str] | None] = dict(self.builder.wanted)
+        others: set[Kind] = set()
         for message, paths in (beside or {}).items():
             wanted[message] = (wanted.get(message) or frozenset()) | paths
+            others.add(message)
         if settings.topics:
             for message, named in topic_paths().items():
                 wanted[message] = (wanted.get(message) or frozenset()) | named
+                others.add(message)
         if messages is not None:
             for kind in (messages, *payloads.asked_too(messages)):
                 wanted[kind] = None
-        self.decoder = Decoder(wanted, checked=True)  # the paths are the tables' own
+                others.add(kind)
+        # The paths are the tables' own.
+        self.decoder = Decoder(wanted, checked=True, sparse=self.builder.sparse - others)
         self.wishes = Wishes(self.decoder, messages, beside or {})
         self.quality: list[Quality] = []
 

@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from kdissect.arrays.arrow import Coder
 from kdissect.arrays.codes import Codes, Texts
-from kdissect.arrays.dictionaries import unified
+from kdissect.arrays.dictionaries import repeated, unified
 from kdissect.kafka.exchanges.completed import Completed, Connections, Problems, Quality
 from kdissect.tables import quality as qualities
 from kdissect.tables.brokers import Brokers
@@ -39,7 +39,7 @@ from kdissect.tables.declaration.model import EXCHANGE_KEYS, TEXT, By, Gathering
 from kdissect.tables.identity import SEPARATOR, Directory
 from kdissect.tables.leaders import Leaders
 from kdissect.tables.order import order, sort_columns
-from kdissect.tables.projection import wanted
+from kdissect.tables.projection import only_gathered, wanted
 from kdissect.tables.recording import Reading, Recorder
 from kdissect.tables.registered import BLOCK_MAKERS
 from kdissect.tables.table_block import Block, assemble
@@ -99,6 +99,11 @@ class TableBuilder:
     def wanted(self) -> dict[tuple[int, int], frozenset[str]]:
         """The message paths to decode: (API key, side: 0 request, 1 response) -> dotted snake_case paths."""
         return wanted(self.columns, self.columns)
+
+    @property
+    def sparse(self) -> frozenset[tuple[int, int]]:
+        """The message types of which those are wanted alone whose version has some of the wanted fields."""
+        return only_gathered(self.columns)
 
     def block(self, completed: Completed) -> Block:
         """The block that `feed` and `recordsets` work on: make it once where both are used."""
@@ -430,6 +435,6 @@ def _plain(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     if pa.types.is_dictionary(column.type) and not column.null_count and column.type.value_type == kind:
         values = [chunk.dictionary for chunk in column.chunks]
         if all(len(one) == 1 for one in values):
-            chunks = [pa.repeat(one[0], len(chunk)) for one, chunk in zip(values, column.chunks, strict=True)]
+            chunks = [repeated(one[0], len(chunk)) for one, chunk in zip(values, column.chunks, strict=True)]
             return pa.chunked_array(chunks, kind)
     return column.cast(kind)

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kdissect.arrays.dictionaries import first_codes
 from kdissect.arrays.growing import grown, write
 from kdissect.kafka.exchanges.completed import Connections
 from kdissect.kernels.kernel import kernel, part
@@ -22,7 +23,6 @@ from kdissect.kernels.memory import put_word
 
 Int64s = npt.NDArray[np.int64]
 
-HEX = np.frombuffer(b"0123456789abcdef", np.uint8)
 ID_BYTES = 16
 """Hex digits of a connection id."""
 FEW = 8
@@ -93,12 +93,20 @@ def exchange_ids(ids: npt.NDArray[np.uint64], n: Int64s, orphan: npt.NDArray[np.
     return pa.StringArray.from_buffers(len(count), pa.py_buffer(offsets), pa.py_buffer(out))
 
 
+@kernel("const u8[:] u1[:]")
+def _write_ids(ids: npt.NDArray[np.uint64], out: npt.NDArray[np.uint8]) -> None:
+    """Ids as 16 hex digits each."""
+    for i in range(len(ids)):
+        put_word(out, ID_BYTES * i, _hex(ids[i] >> np.uint64(32)))
+        put_word(out, ID_BYTES * i + 8, _hex(ids[i] & np.uint64(0xFFFFFFFF)))
+
+
 def connection_ids(ids: npt.NDArray[np.uint64]) -> pa.Array:
     """Connection ids as 16 hex digits."""
-    shifts = np.arange(60, -1, -4, dtype=np.uint64)
-    digits = HEX[((np.asarray(ids, np.uint64)[:, None] >> shifts) & np.uint64(15)).astype(np.int64)]
     offsets = np.arange(len(ids) + 1, dtype=np.int32) * ID_BYTES
-    return pa.StringArray.from_buffers(len(ids), pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(digits)))
+    out = np.empty(len(ids) * ID_BYTES, np.uint8)
+    _write_ids(np.require(ids, np.uint64, ["C", "A"]), out)
+    return pa.StringArray.from_buffers(len(ids), pa.py_buffer(offsets), pa.py_buffer(out))
 
 
 def address(high: int, low: int) -> str:
@@ -165,7 +173,7 @@ def _worded(indices: pa.Array, kept: npt.NDArray[np.int32], values: Sequence[str
 
 def constant(text: str, rows: int) -> pa.Array:
     """A dictionary column of `rows` (at least one) equal texts."""
-    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), pa.array([text], pa.string()))
+    return pa.DictionaryArray.from_arrays(first_codes(rows), pa.array([text], pa.string()))
 
 
 class Interned:
@@ -216,6 +224,8 @@ class _Rows:
     def dictionary(self, codes: npt.NDArray[Any], values: Sequence[str]) -> pa.Array:
         """Codes of values for each of `kept` as a dictionary column of the rows."""
         indices, chosen = recoded(codes, len(values))
+        if len(chosen) == 1 and not self.indices.null_count and not indices.null_count:
+            return constant(values[chosen[0]], len(self.indices))
         if self.indices.null_count or indices.null_count:
             return _worded(indices.take(self.indices), chosen, values)
         return _worded(pa.array(self.each(indices.to_numpy())), chosen, values)

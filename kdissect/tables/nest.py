@@ -21,6 +21,7 @@ LONGEST = 1000
 some MB may have one of 32 KB over 100,000 partitions, and stand for GBs."""
 KEPT = 60
 """Characters that stay of a longer one."""
+NONE: Int64s = np.zeros(0, np.int64)
 
 
 class Level:
@@ -76,8 +77,9 @@ class Level:
         if path not in self._children:
             found = self.get(path)
             if found is None:
-                none = np.zeros(0, np.int64)
-                self._children[path] = Level(None, none, none)
+                self._children[path] = Level(None, NONE, NONE)
+            elif found.null_count == len(found):
+                self._children[path] = Level(found.flatten(), NONE, NONE)
             else:
                 parent = np.repeat(np.arange(len(self), dtype=np.int64), lengths(found))
                 self._children[path] = Level(found.flatten(), self.body[parent], parent)

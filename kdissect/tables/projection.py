@@ -45,3 +45,16 @@ def wanted(
             for message, names in GATHERED[read].items():
                 paths.setdefault(message, set()).update(names)
     return {message: frozenset(names) for message, names in paths.items()}
+
+
+def only_gathered(tables: Mapping[str, Iterable[str]]) -> frozenset[tuple[int, int]]:
+    """Of the message types wanted for these columns of tables those of which values of nodes are gathered and nothing
+    else is read, so that messages whose version has none of the fields need not be there."""
+    others: set[tuple[int, int]] = set()
+    for table, columns in tables.items():
+        for read in TABLES[table].needs(columns):
+            if isinstance(read, Path):
+                others.add(read[:2])
+            elif read is not Gathering.BROKERS:
+                others.update(GATHERED[read])
+    return frozenset(GATHERED[Gathering.BROKERS].keys() - others)

@@ -100,21 +100,16 @@ def duplicate(M: Words, packet: Segment, connection: Connection, direction: Dire
 
     A packet that carries bytes or acknowledges bytes beyond all before it is not looked for: it has no first copy.
     """
-    flags = packet.flags
-    numbers = (packet.seq << 32) | packet.ack
-    rest = (flags & 0xFFFFFFFFFF) | (packet.wire << 40)
-    mixed = (numbers * -7046029254386353131) ^ (rest * -4417276706812531889)
-    mark = (mixed ^ (mixed >> 29)) & MARK
-    now = (packet.time >> tl.TICK) & 0xFFFFFF
-    ident = (flags >> 24) & 0xFFFF
-    known = direction.ident
-    later = (ident - known) & 0xFFFF
-    rises = later - 1 < ID_STEP and later > 0
     if _advances(packet, connection, direction):
         direction.viewpoint = packet.viewpoint
-        if ident != 0:
-            direction.ident = ident | ((min((known >> 16) + 1, ID_STEPS) << 16) if rises else 0)
+        note_advance(packet, direction)
     else:
+        flags = packet.flags
+        mark = _mark(packet)
+        now = (packet.time >> tl.TICK) & 0xFFFFFF
+        ident = (flags >> 24) & 0xFFFF
+        known = direction.ident
+        later = (ident - known) & 0xFFFF
         counted = ident != 0 and known >> 16 == ID_STEPS
         again = packet.viewpoint != direction.viewpoint
         if flags & SYN:  # those of Linux that acknowledge have no id; none is sent again once bytes went on
@@ -131,11 +126,44 @@ def duplicate(M: Words, packet: Segment, connection: Connection, direction: Dire
                     apart = (now - (seen >> 40)) & 0xFFFFFF
                     if counted or min(apart, 0x1000000 - apart) << tl.TICK <= limit:
                         return True
-        if ident != 0 and rises:
+        if ident != 0 and _rises(ident, known):
             direction.ident = known & ~0xFFFF | ident
+        _note(direction, mark, now)
+    return False
+
+
+@part
+def _mark(packet: Segment) -> Int:
+    """40 bits of what tells a packet from others."""
+    numbers = (packet.seq << 32) | packet.ack
+    rest = (packet.flags & 0xFFFFFFFFFF) | (packet.wire << 40)
+    mixed = (numbers * -7046029254386353131) ^ (rest * -4417276706812531889)
+    return (mixed ^ (mixed >> 29)) & MARK
+
+
+@part
+def _rises(ident: Int, known: Int) -> bool:
+    """Whether an IP id goes up a little from the one that is known."""
+    later = (ident - known) & 0xFFFF
+    return later - 1 < ID_STEP and later > 0
+
+
+@part
+def _note(direction: Direction, mark: Int, now: Int) -> None:
+    """Remember a packet."""
     direction.ring[direction.recent] = mark | (now << 40)
     direction.recent = (direction.recent + 1) % tl.RECENT
-    return False
+
+
+@part
+def note_advance(packet: Segment, direction: Direction) -> None:
+    """Remember a packet that brings its direction further, or the other one's acknowledgements."""
+    ident = (packet.flags >> 24) & 0xFFFF
+    if ident != 0:
+        known = direction.ident
+        steps = min((known >> 16) + 1, ID_STEPS) << 16 if _rises(ident, known) else 0
+        direction.ident = ident | steps
+    _note(direction, _mark(packet), (packet.time >> tl.TICK) & 0xFFFFFF)
 
 
 @part

@@ -383,6 +383,10 @@ class Control:
     """Rows of sealed bytes for the host."""
     sealing: int
     """1 when the host takes them."""
+    lane: int
+    """0 when no packet may take the fast lane, else 1 more than have taken it."""
+    news: int
+    """1 when `news` of some connection is."""
 
 
 @struct

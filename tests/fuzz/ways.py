@@ -13,14 +13,23 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pyarrow as pa
 
 import kdissect
+from kdissect.kafka.streams.dissector import Dissector
 from tests.fuzz.campaign import keep
 from tests.fuzz.metamorphic import TOGETHER, inputs, side_by_side, small_blocks, written
 
+
+def without_lane() -> AbstractContextManager[Any]:
+    """No packet takes the fast lane."""
+    return mock.patch.object(Dissector, "LANE", False)
+
+
 WAYS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], dict[str, Any]]] = {
+    "no fast lane": (without_lane, {"jobs": 1}),
     "two threads": (nullcontext, {"jobs": 2}),
     "three threads": (nullcontext, {"jobs": 3}),
 }

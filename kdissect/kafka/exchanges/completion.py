@@ -25,6 +25,7 @@ from kdissect.kafka.exchanges.inference import UNSUPPORTED_VERSION, Inference
 from kdissect.kafka.exchanges.logins import Logins
 from kdissect.kafka.exchanges.messages import Decoded, Decoder, Message
 from kdissect.kafka.exchanges.outcome import (
+    DIGITS,
     LOGIN,
     VERSIONS,
     Flag,
@@ -32,6 +33,7 @@ from kdissect.kafka.exchanges.outcome import (
     Short,
     Word,
     arrivals,
+    by_time,
     gather,
     headers,
     outcomes,
@@ -71,6 +73,7 @@ class Completion:
             [[decoder.newest(key, side) for side in range(2)] for key in range(decoder.table.shape[0])], np.int64
         )
         self._absent = np.zeros((ABSENT, 3), np.int64)
+        self._counts = np.zeros(DIGITS, np.int64)
         self._work, self._columns = Lender(), Lender()
 
     def complete(self, harvest: Harvest) -> Iterator[Completed]:
@@ -78,10 +81,13 @@ class Completion:
         rows = harvest.exchanges
         self._pieces = False
         if len(rows):
-            times, which, tokens = self._work.arrays([((len(rows),), np.int64)] * 3)
+            times, which, tokens, spare = self._work.arrays([((len(rows),), np.int64)] * 4)
             n, bare, pieces = arrivals(self.dissector.M, len(rows), times, which, tokens)
             self._pieces = pieces > 0
-            work = self._room(which[np.argsort(times[:n], kind="stable")])
+            times, which = times[:n], which[:n]
+            if not by_time(times, which, spare[:n], self._counts):
+                which = which[np.argsort(times, kind="stable")]
+            work = self._room(which)
             first = 0
             while first < n:
                 first, part, data = self._part(work, first, rows)

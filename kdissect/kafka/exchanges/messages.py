@@ -9,7 +9,7 @@ once had two layouts, the first that fits exactly wins, the newest release's bef
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,7 +66,8 @@ class _State:
     constants: Ints
     layouts: dict[Type, Layout]
     shapes: dict[Type, Shape]
-    compiled: dict[int, _Compiled]
+    compiled: dict[int, _Compiled | None]
+    """By program; None: no rows are made of it."""
     counters: int
     columns: int
 
@@ -78,6 +79,7 @@ class Decoder:
     below it ("topics.partitions.fetch_offset"; "responses.partitions.records@" adds the position of records in the
     byte array as `records_at`; "*" is everything). Other message types are only checked. Raises UsageError for an
     unknown API or path; with `checked`, paths are known to be right and are not looked at before their first frame.
+    Of `sparse` types only bodies whose version has some of the wanted fields make rows.
     """
 
     def __init__(
@@ -86,7 +88,9 @@ class Decoder:
         apis: Mapping[int, Api] | None = None,
         *,
         checked: bool = False,
+        sparse: Collection[Type] = (),
     ) -> None:
+        self.sparse = frozenset(sparse)
         self.wanted: dict[Type, Wanted] = dict(wanted or {})
         self._given = apis
         if apis is None:
@@ -189,10 +193,13 @@ class Decoder:
                 state.counters = layout.end_counter
                 state.columns = layout.end_column
             program = compile_layout(message, side, version, fields_of(api, side, version, variant), layout, rows)
-            state.programs[which] = program.count, program.fill, layout.first_counter, layout.end_counter
             shape = state.shapes[kind]
             program.null.discard(-1)
             program.has.discard(-1)
+            if kind in self.sparse and not program.has:
+                state.compiled[which] = None
+                continue
+            state.programs[which] = program.count, program.fill, layout.first_counter, layout.end_counter
             state.compiled[which] = _Compiled(shape.mask(program.has), shape.mask(program.null))
         state.rows = np.concatenate([old.rows, np.array(rows.rows, np.int64)])
         state.tags = np.concatenate([old.tags, np.array(rows.tags, np.int64)])

@@ -34,6 +34,10 @@ AHEAD = 4
 """Rows between asking for memory and using it."""
 NEVER = 0x7FFFFFFFFFFFFFFF
 """Behind every time."""
+ROW_BITS, DIGIT_BITS = 20, 11
+DIGITS = 1 << DIGIT_BITS
+FAR = 1 << 42
+"""Microseconds within which rows are put in order by the digits of their times: 50 days."""
 
 
 class Long(enum.IntEnum):
@@ -110,6 +114,45 @@ def arrivals(M: Words, n: Int, times: Words, rows: Words, tokens: Words) -> tupl
         rows[exchanges] = i
         exchanges += 1
     return exchanges, bare, pieces
+
+
+@kernel("i8[:] i8[:] i8[:] i8[:] -> b1")
+def by_time(times: Words, rows: Words, spare: Words, counts: Words) -> bool:
+    """Put `rows`, which ascend, in the order of their `times`, equal ones as they are. `times` and `spare`, of the same
+    size, are used up; `counts` has DIGITS. False, and nothing was done, where the times are too far apart."""
+    n = times.size
+    low, high = np.int64(NEVER), np.int64(-NEVER)
+    for i in range(n):
+        if times[i] != NEVER:
+            low, high = min(low, times[i]), max(high, times[i])
+    if high < low:
+        return True
+    never = high - low + 1
+    if never <= 0 or never > FAR or rows[n - 1] >> ROW_BITS != 0:
+        return False
+    for i in range(n):
+        since = times[i] - low if times[i] != NEVER else never
+        times[i] = (since << ROW_BITS) | rows[i]
+    shift = np.int64(ROW_BITS)
+    while never > 0:
+        for digit in range(DIGITS):
+            counts[digit] = 0
+        for i in range(n):
+            counts[(times[i] >> shift) & (DIGITS - 1)] += 1
+        place = np.int64(0)
+        for digit in range(DIGITS):
+            place += counts[digit]
+            counts[digit] = place - counts[digit]
+        for i in range(n):
+            digit = (times[i] >> shift) & (DIGITS - 1)
+            spare[counts[digit]] = times[i]
+            counts[digit] += 1
+        times, spare = spare, times
+        shift += DIGIT_BITS
+        never >>= DIGIT_BITS
+    for i in range(n):
+        rows[i] = times[i] & ((1 << ROW_BITS) - 1)
+    return True
 
 
 @part

@@ -15,12 +15,13 @@ stop in front of it otherwise; the caller makes room and calls again.
 from __future__ import annotations
 
 from kdissect.kafka.streams import state as st
+from kdissect.kafka.streams.fast_lane import in_lane
 from kdissect.kafka.streams.framing import complete, drop_nodes, feed, forget_frame, gap
 from kdissect.kafka.streams.pairing import pop_request, release_held, requests_acknowledged, without_response
 from kdissect.kafka.streams.repeats import compare
 from kdissect.kafka.streams.resync import lost_for_good, settle, tell_sides
 from kdissect.kafka.streams.sealing import seal_row
-from kdissect.kafka.streams.state import Frame, damage, exchange_at, place, problem
+from kdissect.kafka.streams.state import Frame, damage, exchange_at, place, problem, tell
 from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.memory import fetch
 from kdissect.kernels.structs import Bytes, Int, Words
@@ -77,7 +78,7 @@ def _open(M: Words, conn_of: Words, packet: Segment) -> Connection:
     connection.sequence = packet.seq | ((packet.flow & 1) << 32)
     connection.first_packet = packet.packet
     connection.client = -1
-    connection.news = 1
+    tell(M, connection)
     connection.request_head = -1
     connection.request_tail = -1
     connection.held_head = -1
@@ -141,7 +142,7 @@ def _begins_anew(packet: Segment, connection: Connection) -> Int:
 
 
 @part
-def _handshake(packet: Segment, connection: Connection, direction: Direction) -> None:
+def _handshake(M: Words, packet: Segment, connection: Connection, direction: Direction) -> None:
     """What a SYN says: the exact beginning, the client."""
     flags = packet.flags
     if flags & SYN and flags & RST == 0:
@@ -158,7 +159,7 @@ def _handshake(packet: Segment, connection: Connection, direction: Direction) ->
             direction.begun = 1
         if connection.kafka == 0:
             connection.client = 1 - direction.side if flags & ACK_FLAG else direction.side
-            connection.news = 1
+            tell(M, connection)
         if flags & ACK_FLAG == 0:
             connection.start_seen = 1
 
@@ -304,7 +305,7 @@ def _packet(
         compare(M, b, A, packet, connection, direction, highest)
     else:
         connection.last = max(connection.last, packet.time)
-        _handshake(packet, connection, direction)
+        _handshake(M, packet, connection, direction)
         other = opposite(connection, direction)
         acked = other.acked
         more = arrive(M, packet, connection, direction, elsewhere)
@@ -397,6 +398,20 @@ def _step(M: Words, b: Bytes, A: Bytes, sk: Skim, conn_of: Words, packet: Segmen
 
 
 @part
+def _in_lane(M: Words, b: Bytes, A: Bytes, conn_of: Words, packet: Segment) -> bool:
+    """Take a segment by the fast lane, if it is one for it."""
+    control = control_at(M, tl.CONTROL)
+    known = conn_of[packet.flow >> 1]
+    if known < 0 or control.lane == 0 or control.phase != tl.Phase.NEW:
+        return False
+    connection = connection_at(M, known)
+    if not in_lane(M, b, A, packet, connection, connection.directions[packet.flow & 1]):
+        return False
+    control.lane += 1
+    return True
+
+
+@part
 def _look_ahead(M: Words, b: Bytes, conn_of: Words, g: Words, order: Words, n: Int, i: Int) -> None:
     """Ask for the bytes and the state that later rows need: memory is what most packets wait for."""
     if i + 2 * AHEAD < n:
@@ -432,7 +447,8 @@ def run(M: Words, b: Bytes, A: Bytes, sk: Skim, conn_of: Words, g: Words, order:
             _opened(M, b, A, sk, segment_at(g, order[i]))
         elif done:
             _look_ahead(M, b, conn_of, g, order, n, i)
-            done = _step(M, b, A, sk, conn_of, segment_at(g, order[i]))
+            packet = segment_at(g, order[i])
+            done = _in_lane(M, b, A, conn_of, packet) or _step(M, b, A, sk, conn_of, packet)
         if not done:
             control.resume = i
             return False

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kdissect.kernels.kernel import kernel
 from kdissect.kernels.structs import Records, Words
 from kdissect.net.segment import (
     ACK,
@@ -92,6 +93,15 @@ SILENT = np.dtype(
 """A connection of one packet without payload: fields of `Connection`."""
 
 
+@kernel("i8[:,:] i8[:] b1 i8[:] -> b1")
+def _all_known(segments: Words, order: Words, whole: bool, conn_of: Words) -> bool:
+    """Whether all segment rows that `order` names, `whole`: all there are, belong to connections on the heap."""
+    least = np.int64(0)
+    for i in range(order.size):
+        least = min(least, conn_of[segments[i if whole else order[i], FLOW] >> 1])
+    return bool(least >= 0)
+
+
 class HalfOpen:
     """The half-open connections of one capture."""
 
@@ -110,12 +120,12 @@ class HalfOpen:
     def sort_out(self, segments: Words, order: Words, conn_of: Words) -> tuple[Words, Words]:
         """Segment rows of a block and the order in which the kernels take them, flow by flow, without those that wait
         here from now on, and with those that wait no longer in front."""
+        if _all_known(segments, order, len(order) == len(segments), conn_of):
+            return segments, order
         flow = segments[order, FLOW] >> 1
         starts = np.flatnonzero(np.diff(flow, prepend=-1))
         flows = flow[starts]
         state = conn_of[flows]
-        if state.min() >= 0:
-            return segments, order
         counts = np.diff(starts, append=len(order))
         silent = np.maximum.reduceat(segments[order, WIRE], starts) <= 0
         had = self._had(state)

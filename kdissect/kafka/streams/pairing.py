@@ -560,13 +560,15 @@ def request_complete(M: Words, b: Bytes, A: Bytes, connection: Connection, direc
     """The direction's current frame is a request (as much of it as will ever come)."""
     o = _head_place(M, direction)
     if o >= 0:
-        _request(M, A, connection, direction, b, o, min(direction.length, st.HEAD_BYTES))
+        take_request(M, A, connection, direction, b, o, min(direction.length, st.HEAD_BYTES))
     else:
-        _request(M, A, connection, direction, A, st.HEAD, frame_head(M, b, A, direction))
+        take_request(M, A, connection, direction, A, st.HEAD, frame_head(M, b, A, direction))
 
 
 @part
-def _request(M: Words, A: Bytes, connection: Connection, direction: Direction, buf: Bytes, o: Int, have: Int) -> None:
+def take_request(
+    M: Words, A: Bytes, connection: Connection, direction: Direction, buf: Bytes, o: Int, have: Int
+) -> None:
     """A request whose first `have` bytes are at `buf[o:]`."""
     size = direction.size
     if connection.sasl == Sasl.BARE:
@@ -723,13 +725,13 @@ def response_complete(M: Words, b: Bytes, A: Bytes, connection: Connection, dire
     """The direction's current frame is a response (as much of it as will ever come)."""
     o = _head_place(M, direction)
     if o >= 0:
-        _response(M, connection, direction, b, o, min(direction.length, st.HEAD_BYTES))
+        take_response(M, connection, direction, b, o, min(direction.length, st.HEAD_BYTES))
     else:
-        _response(M, connection, direction, A, st.HEAD, frame_head(M, b, A, direction))
+        take_response(M, connection, direction, A, st.HEAD, frame_head(M, b, A, direction))
 
 
 @part
-def _response(M: Words, connection: Connection, direction: Direction, buf: Bytes, o: Int, have: Int) -> None:
+def take_response(M: Words, connection: Connection, direction: Direction, buf: Bytes, o: Int, have: Int) -> None:
     """A response whose first `have` bytes are at `buf[o:]`."""
     if have < 4:
         _bad_header(M, connection, direction)

@@ -50,7 +50,7 @@ from kdissect.kafka.streams.pairing import (
     waiting_with,
 )
 from kdissect.kafka.streams.sealing import begins_sealed, looks_sealed, seal
-from kdissect.kafka.streams.state import be16, be32, copy_out, problem, program_of, request_at, signed32
+from kdissect.kafka.streams.state import be16, be32, copy_out, problem, program_of, request_at, signed32, tell
 from kdissect.kafka.streams.tiling import BROKEN, TILED, judged
 from kdissect.kernels.kernel import part
 from kdissect.kernels.structs import Bytes, Int, Words
@@ -474,7 +474,7 @@ def _search(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection, dire
         if verdict == ACCEPT:
             if side != 1:
                 connection.client = direction.side
-                connection.news = 1
+                tell(M, connection)
                 connection.kafka = 1
                 other.searched = 0
             _adopt(M, b, A, connection, direction, o - st.SCRATCH)
@@ -566,7 +566,7 @@ def tell_sides(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection) -
         searched = connection.client < 0 and direction.mode == Mode.SEARCH
         if searched and _requests_somewhere(M, b, A, sk, connection, direction):
             connection.client = side
-            connection.news = 1
+            tell(M, connection)
 
 
 @part

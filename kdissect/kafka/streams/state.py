@@ -303,6 +303,13 @@ def problem(
 
 
 @part
+def tell(M: Words, connection: Connection) -> None:
+    """The host does not know yet which endpoint of a connection is the client."""
+    connection.news = 1
+    control_at(M, tl.CONTROL).news = 1
+
+
+@part
 def damage(M: Words, kind: Int, connection: Connection, direction: Direction, size: Int, detail: Int) -> None:
     """A problem of the frame that a direction receives now."""
     problem(M, kind, connection, direction.side, direction.first, direction.packet, direction.next, size, detail)

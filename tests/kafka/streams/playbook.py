@@ -21,10 +21,11 @@ from kdissect.kafka.exchanges.completed import Status
 from kdissect.kafka.exchanges.messages import Decoder
 from kdissect.kafka.streams.dissector import Dissector
 from kdissect.kafka.streams.state import TOKEN
-from kdissect.kernels.structs import record
+from kdissect.kernels.structs import offsets, record
 from kdissect.net.segment import ACK_FLAG, FIN, RST, SYN, Segment
 from kdissect.problems import Kind
 from kdissect.schema.fit import Programs
+from kdissect.tcp.layout import HEAP, OUT, Control
 
 PRODUCE, HEARTBEAT, HANDSHAKE, CONTROLLED_SHUTDOWN = 0, 12, 17, 7
 MS = 1_000_000
@@ -265,7 +266,26 @@ def segments_of(
 
 
 def play(*steps: Step, blocks: Sequence[Sequence[Step]] = (), finish: bool = True, unsealer: Any = None) -> Played:
-    """Drive one connection's packets through a dissector. `blocks`: more of it, each given in a call of its own."""
+    """Drive one connection's packets through a dissector. `blocks`: more of it, each given in a call of its own.
+    Without an unsealer it is done twice, the second time without the fast lane: what is on the heap then is the same,
+    word for word."""
+    played = _played(steps, blocks, finish, unsealer, True)
+    if unsealer is None:
+        slow = _played(steps, blocks, finish, None, False)
+        assert np.array_equal(_heap(played), _heap(slow))
+        assert (played.statuses, played.problems) == (slow.statuses, slow.problems)
+    return played
+
+
+def _heap(played: Played) -> np.ndarray[Any, Any]:
+    assert played.dissector is not None
+    words: np.ndarray[Any, Any] = played.dissector.M.copy()
+    words[offsets(Control).lane] = 0
+    words[OUT:HEAP] = 0  # what came last by the other way
+    return words
+
+
+def _played(steps: Sequence[Step], blocks: Sequence[Sequence[Step]], finish: bool, unsealer: Any, lane: bool) -> Played:
     data = bytearray()
     position = list(ISN)
     parts: list[Any] = []
@@ -279,6 +299,7 @@ def play(*steps: Step, blocks: Sequence[Sequence[Step]] = (), finish: bool = Tru
     window.data[: len(data)] = np.frombuffer(bytes(data), np.uint8)
     window.grow(len(data))
     dissector = Dissector(window, programs(), unsealer)
+    dissector.M[offsets(Control).lane] = lane
     played = Played(dissector=dissector)
 
     def take(harvest: Any) -> None:
@@ -296,6 +317,15 @@ def play(*steps: Step, blocks: Sequence[Sequence[Step]] = (), finish: bool = Tru
             take(harvest)
     played.exchanges.sort(key=lambda row: (row["connection"], row["orphan"], row["n"]))
     return played
+
+
+def in_lane(*steps: Step) -> int:
+    """How many of the packets took the fast lane, after a handshake, a request and its response."""
+    before, after = (play(*opening(), request(0), response(0), *more, finish=False).dissector for more in ((), steps))
+    assert before is not None
+    assert after is not None
+    lane = offsets(Control).lane
+    return int(after.M[lane] - before.M[lane])
 
 
 def talk(*steps: Step) -> list[str]:
