@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kdissect.capture.window import Window
+from kdissect.kafka.protocols import TLS
 from kdissect.kafka.streams.ledger import Ledger
-from kdissect.kafka.streams.protocols import TLS
 from kdissect.kernels.structs import Records, Words
 from kdissect.net import segment as sg
 from kdissect.problems import Kind

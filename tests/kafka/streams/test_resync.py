@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kdissect.kafka.streams.protocols import name_of
+from kdissect.kafka.protocols import name_of
 from kdissect.kafka.streams.resync import ENOUGH, GIVE_UP, NEAR
 from kdissect.kafka.streams.state import WINDOW
 from tests.kafka.streams.playbook import (
