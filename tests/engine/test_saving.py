@@ -27,6 +27,7 @@ from kdissect.engine.saving.ordered_rows import Ordered
 from kdissect.engine.saving.sorted_parts import Merge
 from kdissect.engine.saving.spool import Spool
 from kdissect.problems import CaptureError
+from kdissect.tables import formats
 from kdissect.tables.declaration.readers import FINDINGS
 from tests.bench.workloads import WORKLOADS
 from tests.conftest import ROOT
@@ -245,6 +246,24 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pyt
     assert main([str(CAPTURES / "base.pcap"), "-o", f"{tmp_path}/"]) == 2
     assert "No space left on device" in capfd.readouterr().err
     assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_a_disk_that_fills_up_while_rows_are_written(
+    jobs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """With two jobs another thread writes them."""
+    names = []
+
+    def full(self: formats.ParquetFile, batch: pa.RecordBatch) -> None:
+        names.append(threading.current_thread().name)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(formats.ParquetFile, "write", full)
+    assert main([str(CAPTURES / "base.pcap"), "-o", f"{tmp_path}/", "--jobs", jobs]) == 2
+    assert "No space left on device" in capfd.readouterr().err
+    assert not os.listdir(tmp_path)
+    assert {"kdissect-writing" in name for name in names} == {jobs == "2"}
 
 
 def test_findings_of_the_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_parts: None) -> None:

@@ -10,17 +10,21 @@ a row of each connection, what findings are looked for in, and of each request o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from kdissect.analysis.findings import findings, limits
 from kdissect.arrays.dictionaries import unified
 from kdissect.engine.analysed_run import AnalysedRun, LateNames
+from kdissect.engine.readahead import jobs
 from kdissect.engine.saving.evidence_rows import Evidence
 from kdissect.engine.saving.ordered_rows import Ordered
 from kdissect.engine.saving.sorted_parts import Merge
@@ -34,12 +38,17 @@ from kdissect.tables.declaration.model import By
 from kdissect.tables.order import sort_columns
 from kdissect.tables.where import Filter
 
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
 EVIDENCE = 250_000
 """Rows that findings are looked for in (exchanges in which something stands out, fetches and partitions), and
 connections: some 50 MB. Of a larger capture findings are those of its beginning, and `capture_quality` says so."""
 ROW_GROUP = 1 << 15
 """Rows of a Parquet row group, at least where there are so many at once, and less than twice as many: some 30 MB with
 all columns."""
+BEHIND = 3
+"""Times that rows of a table wait for the thread that writes them, at most."""
 WAITING = 1 << 13
 """Rows that are worth a row group of their own: while fewer wait, they keep whatever was made with them in memory."""
 
@@ -70,11 +79,14 @@ def _saved(
 ) -> dict[str, int]:
     """Write the parts of a run, each with the instant before which no later one has rows."""
     evidence = Evidence(EVIDENCE, run.books.settings.slow)
+    several = any(jobs(run.books.settings, capture) > 1 for capture in run.books.captures)
     with Spool(folder) as spool, ExitStack() as open_files:
+        writing = _Writing(several)
         files = {
-            name: open_files.enter_context(_File(folder / f"{name}.parquet", _schema(name, columns)))
+            name: open_files.enter_context(_File(folder / f"{name}.parquet", _schema(name, columns), writing))
             for name, columns in tables.items()
         }
+        open_files.enter_context(writing)  # ends before the files do
         ordered = {
             name: Ordered(name, spool) for name in tables
             if (TABLES[name].made is By.NOTED or not TABLES[name].made.at_the_end) and sort_columns(name)
@@ -106,15 +118,50 @@ def _saved(
         for name in ordered:
             for rest in ordered[name].rest():
                 files[name].add(rest)
-            files[name].flush()
+        for file in files.values():
+            file.flush()
+        writing.wait()
     return {name: file.rows for name, file in files.items()}
+
+
+class _Writing:
+    """Calls, one after the other, by a thread of their own where `apart`, a few behind whoever asks for them."""
+
+    def __init__(self, apart: bool) -> None:
+        from concurrent.futures import ThreadPoolExecutor
+
+        self._thread = ThreadPoolExecutor(1, "kdissect-writing") if apart else None
+        self._asked: deque[Future[None]] = deque()
+
+    def __enter__(self) -> _Writing:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._thread is not None:
+            self._thread.shutdown(wait=True, cancel_futures=True)
+
+    def do(self, call: Callable[[], None]) -> None:
+        """Call it. Raises what an earlier call raised."""
+        if self._thread is None:
+            call()
+        else:
+            self.wait(BEHIND)
+            self._asked.append(self._thread.submit(call))
+
+    def wait(self, but: int = 0) -> None:
+        """Until everything is done, or all but so many calls. Raises what a call raised."""
+        while len(self._asked) > but:
+            self._asked.popleft().result()
 
 
 class _File:
     """A table's Parquet file in the making: rows in order, made plain a row group at a time."""
 
-    def __init__(self, path: Path, schema: pa.Schema) -> None:
+    def __init__(self, path: Path, schema: pa.Schema, writing: _Writing) -> None:
         self._names = schema.names
+        self._writing = writing
         self._file = formats.ParquetFile(path, schema)
         self._waiting: list[pa.Table] = []
         self._count = 0
@@ -130,8 +177,6 @@ class _File:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None:
-            self.flush()
         self._file.__exit__(kind, error, trace)
 
     def add(self, table: pa.Table) -> None:
@@ -143,12 +188,15 @@ class _File:
 
     def flush(self) -> None:
         """Write what waits."""
-        if not self._count:
-            return
-        rows = unified(pa.concat_tables(self._waiting, promote_options="permissive").select(self._names))
-        groups = max(1, self._count // ROW_GROUP)
-        ends = [self._count * number // groups for number in range(groups + 1)]
-        self._waiting, self._count = [], 0
+        if self._count:
+            self._writing.do(partial(self._write, self._waiting))
+            self._waiting, self._count = [], 0
+
+    def _write(self, parts: list[pa.Table]) -> None:
+        rows = unified(pa.concat_tables(parts, promote_options="permissive").select(self._names))
+        parts.clear()
+        groups = max(1, rows.num_rows // ROW_GROUP)
+        ends = [rows.num_rows * number // groups for number in range(groups + 1)]
         for first, end in pairwise(ends):
             for batch in rows.slice(first, end - first).combine_chunks().to_batches():
                 self._file.write(batch)
