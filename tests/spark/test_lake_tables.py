@@ -129,15 +129,17 @@ class Tables:
         assert process.returncode == 0, said
         return time.monotonic() - begin
 
-    def killed(self, command: Sequence[str], after: float) -> bool:
-        """A run that is killed so many seconds after it has planned; whether it still ran."""
+    def killed(self, command: Sequence[str], after: float) -> float | None:
+        """A run that is killed so many seconds after it has planned; None, or after how many seconds it had ended."""
         process = self.begun(command)
-        time.sleep(after)
-        ran = process.poll() is None
+        begin, ended = time.monotonic(), None
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(after)
+            ended = time.monotonic() - begin
         with suppress(ProcessLookupError):  # it has ended meanwhile
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
-        return ran
+        return ended
 
     def rows(self, columns: Sequence[str]) -> Counter[str]:
         """Rows of `exchanges` as they are now."""
@@ -197,18 +199,18 @@ def run_killed(
         span = min(first, tables.whole(command))
         for piece in pieces[4:-1]:
             shutil.copy(piece, tables.captures)
-            ran = tables.killed(command, chosen.uniform(0, 1.1 * span))
+            ended = tables.killed(command, chosen.uniform(0, 1.1 * span))
             now = tables.rows(columns)
             assert now in expected[there:], (now.total(), [one.total() for one in expected])
             moved = now != expected[there]
-            there, caught, commits = expected.index(now, there), caught + ran, commits + moved
-            span *= 0.8 if not ran else 1 if moved else 1.25  # other work makes runs slower and faster
+            there, caught, commits = expected.index(now, there), caught + (ended is None), commits + moved
+            span = (
+                min(ended, span) if ended is not None else span * (1 if moved else 1.25)
+            )  # runs get slower and faster
         shutil.copy(pieces[-1], tables.captures)
         tables.whole(command)
         if tables.rows(columns) != expected[-1]:
-            tables.whole(
-                command
-            )  # before PySpark 4.2 a stream's run takes up the batch that was broken off and no other
+            tables.whole(command)  # before PySpark 4.2 a stream's run takes up the batch that was broken off, no other
         assert tables.rows(columns) == expected[-1]
         time.sleep(1)
     counts = seen.read_text().split("\n")[:-1]
