@@ -13,7 +13,8 @@ Parquet (`--tables`, `kdissect spark -o DIR` against `kdissect -o DIR/`). CPU se
 processes, the JVM among them; memory is the largest resident size of any Python worker, and of the driver's Python.
 Starting costs the same at any size and goes into no slope; where there are three sizes or more the line through them
 is printed too. Of several numbers of files it is the line through those, and what planning took before there was a
-job. `--apart`: each file is a capture of its own.
+job. `--apart`: each file is a capture of its own. `--partitions`: connections are spread over so many, as on a cluster,
+where `local[2]` would do the job by one task.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from pyspark.sql import SparkSession
 import kdissect.spark
 made = SparkSession.builder.master(f"local[{sys.argv[2]}]").config("spark.ui.enabled", "false")
 spark = made.config("spark.python.unix.domain.socket.enabled", "true").getOrCreate()
-tables = kdissect.spark.dissect(spark, sys.argv[1], ["exchanges"])
+tables = kdissect.spark.dissect(spark, sys.argv[1], ["exchanges"], partitions=int(sys.argv[3]) or None)
 tables["exchanges"].write.format("noop").mode("overwrite").save()
 spark.stop()
 """
@@ -95,15 +96,16 @@ def measured(command: list[str]) -> Spent:
     return Spent(time.perf_counter() - begun, sum(cpu.values()), peak["driver"], peak["worker"])
 
 
-def commands(target: Path, tables: bool, cores: int, folder: Path) -> dict[str, list[str]]:
-    """The same with Spark and with the local engine."""
+def commands(target: Path, tables: bool, cores: int, folder: Path, partitions: int) -> dict[str, list[str]]:
+    """The same with Spark and with the local engine. `partitions`: of the decoding stage, 0 for as Spark likes."""
     ours, out = [sys.executable, "-m", "kdissect"], folder / "out"
     shutil.rmtree(out, ignore_errors=True)
     if tables:
         spark = [*ours, "spark", str(target), "-o", str(out / "spark"), "--master", f"local[{cores}]"]
+        spark += ["--partitions", str(partitions)] if partitions else []
         return {"Spark": spark, "local": [*ours, str(target), "-o", f"{out / 'local'}/"]}
     local = [*ours, str(target), "--table", "exchanges", "--format", "arrow", "-o", os.devnull]
-    return {"Spark": [sys.executable, "-c", JOB, str(target), str(cores)], "local": local}
+    return {"Spark": [sys.executable, "-c", JOB, str(target), str(cores), str(partitions)], "local": local}
 
 
 def main() -> int:
@@ -117,6 +119,7 @@ def main() -> int:
     parser.add_argument("--apart", action="store_true")
     parser.add_argument("--brokers", type=int, default=1)
     parser.add_argument("--connections", type=int)
+    parser.add_argument("--partitions", type=int, default=0)
     parser.add_argument("--no-local", action="store_true")
     parser.add_argument("--folder", type=Path)
     options = parser.parse_args()
@@ -132,7 +135,7 @@ def main() -> int:
             sizes.append(files / 1000 if counted else size)
             if counted:
                 subprocess.run([sys.executable, "-c", PLAN, str(target)], check=True)
-            for name, command in commands(target, options.tables, cores, Path(folder)).items():
+            for name, command in commands(target, options.tables, cores, Path(folder), options.partitions).items():
                 if name == "local" and options.no_local:
                     continue
                 spent = measured(command)
