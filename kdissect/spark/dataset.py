@@ -123,10 +123,10 @@ class Job:
             raise UsageError(f"partitions must be 1 or more, not {partitions}")
         if keep is None:
             plan = self._plan(spark, partitions, self.sources, placed)
-            if partitions is None and self._by_one_task(spark):
+            if partitions is None and self.alone(spark):
                 from kdissect.spark.whole_dataset import WholeDataset
 
-                return WholeDataset(spark, plan, self.strict)
+                return WholeDataset(spark, plan, self.strict, self._bytes > FEW_BYTES)
             return Dataset(spark, plan, self.strict)
         from kdissect.spark.keep.incremental import KeptDataset
         from kdissect.spark.keep.inventory import fingerprint
@@ -140,19 +140,27 @@ class Job:
         busy = [source for source, work in zip(self.sources, works, strict=True) if not work.idle]
         return KeptDataset(spark, self._plan(spark, partitions, busy, True), self.strict, store, known, options, works)
 
-    def _by_one_task(self, spark: SparkSession) -> bool:
+    def alone(self, spark: SparkSession) -> bool:
         """Whether the job is done sooner by one task than spread over all cores, which takes more work."""
         if any(source.remote for source in self.sources):
             return False
-        sizes = [Path(path).stat().st_size for source in self.sources for _, path in source.files]
-        size = sum(sizes)
-        if len(sizes) > FEW_FILES and size < SMALL_FILE * len(sizes):
+        files = sum(len(source.files) for source in self.sources)
+        if files > FEW_FILES and self._bytes < SMALL_FILE * files:
             return False
-        if size <= FEW_BYTES:
+        if self._bytes <= FEW_BYTES:
             return True
         context = getattr(spark, "sparkContext", None)
         local = context is not None and str(context.master).startswith("local")
-        return local and size <= ALONE_BYTES and _cores(spark) <= ALONE_CORES
+        return local and self._bytes <= ALONE_BYTES and _cores(spark) <= ALONE_CORES
+
+    def keeps(self, spark: SparkSession, partitions: int | None) -> bool:
+        """Whether what is decoded is to be kept where nobody says: to take it up takes longer than to read again what
+        one task reads, but for a little."""
+        return partitions is not None or not self.alone(spark) or self._bytes <= FEW_BYTES
+
+    @property
+    def _bytes(self) -> int:
+        return sum(Path(path).stat().st_size for source in self.sources for _, path in source.files)
 
     def _plan(self, spark: SparkSession, partitions: int | None, read: Sequence[Source], placed: bool) -> Plan:
         count = partitions or _partitions(spark, sum(sum(source.sizes) for source in read))

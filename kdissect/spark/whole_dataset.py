@@ -18,7 +18,7 @@ from kdissect.spark.stages.committed_offsets import COMMITS
 from kdissect.spark.stages.decoding import SENT
 from kdissect.spark.stages.plan import STAGED, Plan
 from kdissect.spark.stages.resolving import Outcome
-from kdissect.spark.stages.whole_run import ELSEWHERE, OUTCOME, read_whole
+from kdissect.spark.stages.whole_run import ELSEWHERE, FILES, OUTCOME, Straight, read_whole
 from kdissect.spark.workers import settled
 
 if TYPE_CHECKING:
@@ -28,15 +28,24 @@ if TYPE_CHECKING:
 class WholeDataset(Dataset):
     """A job by one task; spread over all, as any other, where a capture cannot be read to its end like this."""
 
-    def __init__(self, spark: SparkSession, plan: Plan, strict: bool) -> None:
+    def __init__(self, spark: SparkSession, plan: Plan, strict: bool, local: bool) -> None:
+        """`local`: nobody else wants this machine's cores while the task runs, and there are rows for all of them."""
         super().__init__(spark, replace(plan, whole=True), strict)
+        self._local = local
+        self.straight: Straight | None = None
+        """What writes tables as they are made; to be set before anything is read. They are not to be asked for then."""
 
     @cached_property
     def _followed(self) -> DataFrame:
         """Staged rows, all of them complete."""
         from pyspark import StorageLevel
+        from pyspark.sql.functions import length
 
-        one = self.spark.range(0, 1, 1, 1).mapInArrow(partial(_read, plan=self.plan), spark_schema(STAGED))
+        plan = replace(self.plan, threads=0) if self._local and self.straight is not None else self.plan
+        read = partial(_read, plan=plan, straight=self.straight)
+        one = self.spark.range(0, 1, 1, 1).mapInArrow(read, spark_schema(STAGED))
+        if self._local and self.straight is None:  # all cores make rows of what one has read
+            one = one.repartition(len(plan.labels), length(one["data"]))
         made = one.persist(StorageLevel.DISK_ONLY)
         self._notes = notes_of(made)
         if all(name != ELSEWHERE for name, _ in self._notes):
@@ -59,6 +68,11 @@ class WholeDataset(Dataset):
         """What the task has told, and which reading counts."""
         found: tuple[Outcome, int] = next(pickle.loads(data) for name, data in self._told if name == OUTCOME)
         return found
+
+    @property
+    def files(self) -> list[tuple[str, str, int]] | None:
+        """The files that were written straight: table, name, rows; None where nothing was."""
+        return next((pickle.loads(data) for name, data in self._told if name == FILES), None)
 
     @cached_property
     def _outcome(self) -> Outcome:
@@ -121,6 +135,6 @@ class WholeDataset(Dataset):
         self.__dict__.pop("_found", None)
 
 
-def _read(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:
+def _read(batches: Iterable[pa.RecordBatch], plan: Plan, straight: Straight | None) -> Iterator[pa.RecordBatch]:
     for _ in batches:
-        yield from settled("whole", read_whole(plan))
+        yield from settled("whole", read_whole(plan, straight))

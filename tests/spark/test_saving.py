@@ -5,10 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 
+from kdissect.engine.capture import MADE
 from kdissect.spark.dataset import prepare
 from kdissect.spark.writing.saving import write
+from tests.spark.conftest import rows_of
 
 pytestmark = [
     pytest.mark.spark,
@@ -36,3 +40,27 @@ def test_each_job_and_each_capture_set_is_told(
     assert said[0][1] == "kdissect: decoding 2 captures of 3 files"
     assert said[1][1].startswith("kdissect: 2 tables of 2 captures, ")
     assert spark.sparkContext.getLocalProperty("spark.job.description") is None
+
+
+def test_one_task_writes_what_many_write(spark: Any, captures: Path, tmp_path: Path) -> None:
+    """And both write what Spark's own writer does, comments and all."""
+    tables = [*MADE, "producers", "time_budget", "topic_traffic"]
+    job = prepare([captures / "base.pcap", captures / "k4_share_group.pcap"], tables)
+    counts = [write(job.on(spark, parts, placed=True), str(tmp_path / str(parts))) for parts in (None, 3)]
+    by_spark = write(job.on(spark, 3, placed=True), str(tmp_path / "cut"), by={name: ["date"] for name in tables})
+    assert counts == [by_spark, by_spark]
+    assert list(by_spark) == tables
+    for name in tables:
+        one, many = (ds.dataset(tmp_path / made / name, format="parquet").to_table() for made in ("None", "3"))
+        assert rows_of(one) == rows_of(many), name
+        assert one.schema.names == many.schema.names
+        frames = [spark.read.parquet(str(tmp_path / made / name)) for made in ("None", "3", "cut")]
+        schemas = [
+            {one.name: (one.dataType, one.metadata) for one in frame.schema if one.name != "date"} for frame in frames
+        ]
+        assert schemas[0] == schemas[1] == schemas[2], name
+        read = [sorted(map(repr, frame.select(*one.schema.names).collect())) for frame in frames]
+        assert read[0] == read[1] == read[2], name
+    assert not list((tmp_path / "None" / "_snapshots").glob("*/_parts"))
+    file = next((tmp_path / "None" / "exchanges").glob("*.parquet"))
+    assert pq.read_schema(file).field("api").metadata[b"doc"]

@@ -56,8 +56,9 @@ UNDER_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"
 )
 @click.option(
     "--keep/--no-keep",
-    default=True,
-    help="Leave what was decoded in DIR/_kdissect, so that the next run decodes only what is new (the default).",
+    default=None,
+    help="Leave what was decoded in DIR/_kdissect, so that the next run decodes only what is new. Not given: "
+    "yes, but not of more than 64 MB with one or two cores, which are read again in less time.",
 )
 @click.option("--strict", is_flag=True, help="Stop at a file that cannot be read to its end.")
 @click.option("--log", "logged", is_flag=True, help="Say a line for each capture set: what was read, and what was not.")
@@ -72,7 +73,7 @@ def spark(
     form: str,
     partitions: int | None,
     transport: str,
-    keep: bool,
+    keep: bool | None,
     strict: bool,
     logged: bool,
     conf: tuple[str, ...],
@@ -88,6 +89,7 @@ def spark(
         raise click.UsageError("no capture given: try kdissect spark CAPTURE... -o DIR")
     from kdissect.analysis.findings.evidence import instant
     from kdissect.spark.dataset import prepare
+    from kdissect.spark.keep.store import Store
     from kdissect.spark.source.remote_captures import parted
     from kdissect.spark.workers import reason
     from kdissect.spark.writing.destination import KEPT, known, partitioned, shared, target
@@ -117,7 +119,10 @@ def spark(
             HadoopFiles(session).try_out(output)
         shared(session, output)
         job = job or named(spark=session)
-        made = job.on(session, partitions, target(output, KEPT) if keep else None, placed=True)
+        kept = target(output, KEPT)
+        if keep is None:
+            keep = job.keeps(session, partitions) or Store(session, kept).newest().number > 0
+        made = job.on(session, partitions, kept if keep else None, placed=True)
         if made.reused:
             terminal.say(made.reused)
         with Stages(session) as stages:

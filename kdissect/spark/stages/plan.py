@@ -98,7 +98,7 @@ class Plan:
     whole: bool = False
     """Whether one task does it all (`whole_run`): staged rows are complete."""
     threads: int = 1
-    """What such a task works with."""
+    """What such a task works with; 0: as many as there are cores."""
 
     @property
     def decoded(self) -> dict[str, list[str]]:

@@ -12,9 +12,11 @@ known (`AnalysedRun.settled`). Staged rows have the number of the reading as the
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +37,7 @@ from kdissect.spark.stages.indexing import FileFacts
 from kdissect.spark.stages.owners import OWNERS, owned
 from kdissect.spark.stages.plan import STAGED, Plan, Source
 from kdissect.spark.stages.resolving import Names, Outcome
+from kdissect.tables.builder import TableBuilder
 from kdissect.tables.declaration import SCHEMAS, TABLES
 from kdissect.tables.declaration.model import EXCHANGE_KEYS, By
 from kdissect.tables.declaration.readers import FINDINGS
@@ -42,24 +45,27 @@ from kdissect.tables.order import sort_columns
 
 OUTCOME = "_outcome"
 """Staged rows with what the driver knows afterwards, and which reading counts: (Outcome, number)."""
+FILES = "_files"
+"""Staged rows with the files that were written straight."""
 ORIGIN = STAGED.get_field_index("origin")
 ELSEWHERE = "_elsewhere"
 """Staged rows that say that a capture cannot be read like this: tasks for each file get farther."""
 NOTHING_COUNTED = Tally(np.zeros((0, 0), np.int64), 0, 0, 0, {})
 
 
-def read_whole(plan: Plan) -> Iterator[pa.RecordBatch]:
-    """All captures of a job to staged rows: of the tables asked for, and of what is made of whole tables."""
+def read_whole(plan: Plan, straight: Straight | None = None) -> Iterator[pa.RecordBatch]:
+    """All captures of a job to staged rows: of the tables asked for, and of what is made of whole tables. `straight`:
+    tables that are written to files instead; the names of these are told at the end."""
     captures = [_opened(source) for source in plan.sources]
     settings = replace(plan.settings, jobs=plan.threads)
     run = AnalysedRun(captures, plan.decoded, settings)
     try:
         try:
-            yield from Reading(plan, run, 0).staged(_as_read(run))
+            yield from Reading(plan, run, 0, straight).staged(_as_read(run))
         except LateNames:
             with scratch() as folder, Spool(Path(folder)) as spool:
                 run = run.again()
-                yield from Reading(plan, run, 1).staged(run.settled(spool))
+                yield from Reading(plan, run, 1, straight).staged(run.settled(spool))
     except CaptureError:
         yield rows([note(ELSEWHERE.removeprefix("_"), None)])
     finally:
@@ -86,22 +92,43 @@ def _as_read(run: AnalysedRun) -> Iterator[Mapping[str, pa.Table]]:
             raise LateNames
 
 
+class Straight(Protocol):
+    """Writes rows as they are made (`kdissect.spark.writing.straight_files`)."""
+
+    @property
+    def tables(self) -> Collection[str]:
+        """The tables that it writes."""
+
+    def writing(self, builder: TableBuilder) -> AbstractContextManager[None]:
+        """Entered while rows come out of a run; what was written goes away where that ends badly."""
+
+    def add(self, name: str, table: pa.Table, columns: Sequence[str]) -> None:
+        """Write rows."""
+
+    def told(self) -> list[tuple[str, str, int]]:
+        """The files: table, name, rows."""
+
+
 class Reading:
     """One pass over the captures, as staged rows."""
 
-    def __init__(self, plan: Plan, run: AnalysedRun, number: int) -> None:
+    def __init__(self, plan: Plan, run: AnalysedRun, number: int, straight: Straight | None = None) -> None:
         self._plan, self._run, self._number = plan, run, number
-        self._columns = kept_columns(plan)
+        self._straight = straight
+        self._columns = kept_columns(plan, () if straight is None else straight.tables)
         self._finds = "findings" in plan.tables
         self._stash = Stash(number)
 
     def staged(self, parts: Iterator[Mapping[str, pa.Table]]) -> Iterator[pa.RecordBatch]:
         """All rows, then what the driver is told."""
         told: set[str] = set()
-        for batch in self._rows(parts):
-            told.update(batch.column("table").to_pylist())
-            yield batch
+        with nullcontext() if self._straight is None else self._straight.writing(self._run.builder):
+            for batch in self._rows(parts):
+                told.update(batch.column("table").to_pylist())
+                yield batch
         notes = [note(THERE.removeprefix("_"), told), *self._facts()]
+        if self._straight is not None:
+            notes.append(note(FILES.removeprefix("_"), self._straight.told()))
         if self._plan.placed:
             notes.append(note(OWNERS.removeprefix("_"), owned(self._run.builder.directory)))
         yield rows([*notes, note(OUTCOME.removeprefix("_"), (self._outcome, self._number))])
@@ -133,6 +160,8 @@ class Reading:
     def _put(self, name: str, table: pa.Table) -> Iterator[pa.RecordBatch]:
         if not table.num_rows:
             return
+        if self._straight is not None and name in self._straight.tables:
+            self._straight.add(name, table, self._plan.tables[name])
         if name in self._columns:
             kept = self._columns[name]
             part = table.select([column for column in table.column_names if column in kept])
@@ -176,9 +205,11 @@ class Reading:
         return found + [why for _, why in self._plan.refused]
 
 
-def kept_columns(plan: Plan) -> dict[str, set[str]]:
-    """Columns that staged rows have: those asked for, and what is read of them to write them or to sum them up."""
-    found = {name: set(columns) for name, columns in plan.decoded.items() if not TABLES[name].made.needs_everything}
+def kept_columns(plan: Plan, straight: Collection[str] = ()) -> dict[str, set[str]]:
+    """Columns that staged rows have: those asked for, and what is read of them to write them or to sum them up. Tables
+    that are written `straight` are staged for the latter only."""
+    asked = {name: columns for name, columns in plan.decoded.items() if name not in straight}
+    found = {name: set(columns) for name, columns in asked.items() if not TABLES[name].made.needs_everything}
     for name, columns in found.items():
         if plan.placed:
             columns.update(EXCHANGE_KEYS, sort_columns(name))

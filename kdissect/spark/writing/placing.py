@@ -13,7 +13,7 @@ A table that has such a column keeps its own. Else
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -108,7 +108,7 @@ class Places:
         texts that have a dictionary keep it."""
         schema = schema_of(name, columns)
         made = {column: table[column] for column in columns}
-        owner = None if {"broker", "capture"} <= made.keys() else self._owner(table)
+        owner = self._owner(table) if self.asks(columns) else None
         if "broker" not in made:
             made["broker"] = self._brokers(table, owner)
         if "capture" not in made:
@@ -121,6 +121,15 @@ class Places:
             return pa.table({field.name: _coded(made[field.name], field.type) for field in schema})
         plain = pa.schema([field.remove_metadata() for field in schema])
         return pa.table([made[field.name].cast(field.type) for field in plain], schema=plain)
+
+    def asks(self, columns: Collection[str]) -> bool:
+        """Whether rows with these columns need their connections known."""
+        return "broker" not in columns or ("capture" not in columns and self.only is None)
+
+    def know(self, table: pa.Table) -> bool:
+        """Whether the connections of all rows are known."""
+        owner = self._owner(table)
+        return owner is None or bool((owner >= 0).all())
 
     def _owner(self, table: pa.Table) -> Words | None:
         """For each row the number of its connection's broker, -1 unknown; None for rows that name no connection."""

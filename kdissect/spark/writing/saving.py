@@ -15,10 +15,12 @@ from kdissect.capture.condition import CaptureProblem
 from kdissect.problems import UsageError
 from kdissect.spark.dataset import Dataset
 from kdissect.spark.stages.indexing import FileFacts
+from kdissect.spark.whole_dataset import WholeDataset
 from kdissect.spark.writing.file_system import HadoopFiles
 from kdissect.spark.writing.lake_tables import LAKES, LakeTables
 from kdissect.spark.writing.placed_tables import PlacedTables
 from kdissect.spark.writing.snapshots import Snapshots, snapshots
+from kdissect.spark.writing.straight_files import StraightFiles, straight_tables
 from kdissect.spark.writing.task_files import FILE_BYTES, TableFiles
 
 if TYPE_CHECKING:
@@ -55,12 +57,15 @@ def write(
     cut = by or {}
     files = HadoopFiles(session)
     placed = PlacedTables(made)
+    names = [name for name in placed if not cut.get(name)] if form == "parquet" and files.local(output) else []
+    run = None if form in LAKES else snapshots(files, output)
+    here = None if run is None or not names else TasksFiles(made, placed, names, run)
     _describe(session, f"decoding {many(len(made.plan.sources), 'capture')} of {many(len(made.bytes), 'file')}")
     begun("decoding")
     counted = _tell(made)
     most = max(1, -(-sum(made.bytes) // FILE_BYTES))
     rows: dict[str, int] = {}
-    if form in LAKES:
+    if run is None:
         files.try_out(output)
         lake = LakeTables(session, form, output)
         for name in placed:
@@ -69,14 +74,12 @@ def write(
             rows[name] = lake.save(name, _spread(placed[name], cut.get(name, ()), most), cut.get(name, ()))
         _describe(session, None)
         return rows
-    run = snapshots(files, output)
-    here = [name for name in placed if not cut.get(name)] if form == "parquet" and files.local(output) else []
-    if here:
-        _describe(session, f"{many(len(here), 'table')} of {counted}")
-        begun(many(len(here), "table") if len(here) > 1 else here[0])
-        rows |= _by_tasks(placed, here, run, most)
+    if here is not None:
+        _describe(session, f"{many(len(names), 'table')} of {counted}")
+        begun(many(len(names), "table") if len(names) > 1 else names[0])
+        rows |= here.save(most)
     for name in placed:
-        if name in here:
+        if name in names:
             continue
         _describe(session, f"table {name} of {counted}")
         begun(name)
@@ -88,31 +91,45 @@ def write(
     return {name: rows[name] for name in placed}
 
 
-def _by_tasks(placed: PlacedTables, names: Sequence[str], run: Snapshots, most: int) -> dict[str, int]:
-    """Write tables as Parquet on disks that driver and tasks share, all by one job, whose tasks write the files; rows
-    of each."""
-    places = {name: Path(run.place(name)) for name in names}
-    aside = places[names[0]].parent / ASIDE
-    aside.mkdir(parents=True, exist_ok=True)
-    frames = placed.written(names, aside, most)
-    found = [tuple(row) for row in reduce(lambda one, other: one.unionAll(other), frames).collect()] if frames else []
-    with TableFiles(aside, placed.schemas) as files:
-        for name in names:
-            known = placed.known(name)
-            if known is not None and known.num_rows:
-                files.add(name, known)
-            elif all(name != one for one, *_ in found):
-                files.none(name)  # a file with its columns, for whoever opens the folder
-    found += [tuple(row.values()) for row in files.told().to_pylist()]
-    rows = dict.fromkeys(names, 0)
-    for number, (name, file, count) in enumerate(found):
-        places[name].mkdir(parents=True, exist_ok=True)
-        (aside / file).rename(places[name] / f"part-{number:05}-{file}")
-        rows[name] += count
-    for place in places.values():
-        (place / SUCCESS).touch()
-    shutil.rmtree(aside, ignore_errors=True)
-    return rows
+class TasksFiles:
+    """Tables as Parquet on disks that driver and tasks share: tasks write the files, all tables by one job. To be made
+    before anything is read: where one task does all, it writes rows as it makes them."""
+
+    def __init__(self, made: Dataset, placed: PlacedTables, names: Sequence[str], run: Snapshots) -> None:
+        self._made, self._placed, self._names = made, placed, names
+        self._places = {name: Path(run.place(name)) for name in names}
+        self._aside = self._places[names[0]].parent / ASIDE
+        self._aside.mkdir(parents=True, exist_ok=True)
+        if isinstance(made, WholeDataset):
+            straight = {name: placed.schemas[name] for name in straight_tables(names)}
+            made.straight = StraightFiles(str(self._aside), straight, [one.name for one in made.plan.sources])
+
+    def save(self, most: int) -> dict[str, int]:
+        """Write them, each by at most so many tasks at a time; rows of each."""
+        placed, made = self._placed, self._made
+        done = made.files if isinstance(made, WholeDataset) else None
+        rest = self._names if done is None else [one for one in self._names if one not in straight_tables(self._names)]
+        found = list(done or [])
+        frames = placed.written(rest, self._aside, most)
+        if frames:
+            found += [tuple(row) for row in reduce(lambda one, other: one.unionAll(other), frames).collect()]
+        with TableFiles(self._aside, placed.schemas) as files:
+            for name in self._names:
+                known = placed.known(name)
+                if known is not None and known.num_rows:
+                    files.add(name, known)
+                elif all(name != one for one, *_ in found):
+                    files.none(name)  # a file with its columns, for whoever opens the folder
+        found += [tuple(row.values()) for row in files.told().to_pylist()]
+        rows = dict.fromkeys(self._names, 0)
+        for number, (name, file, count) in enumerate(found):
+            self._places[name].mkdir(parents=True, exist_ok=True)
+            (self._aside / file).rename(self._places[name] / f"part-{number:05}-{file}")
+            rows[name] += count
+        for place in self._places.values():
+            (place / SUCCESS).touch()
+        shutil.rmtree(self._aside, ignore_errors=True)
+        return rows
 
 
 def _spread(frame: DataFrame, by: Sequence[str], most: int) -> DataFrame:
