@@ -25,6 +25,7 @@ from kdissect.arrays.codes import Codes
 from kdissect.arrays.dictionaries import unified
 from kdissect.capture import CaptureSet
 from kdissect.engine.analysed_run import AnalysedRun, LateNames
+from kdissect.engine.run import FEW_PACKETS
 from kdissect.engine.saving.spool import Spool
 from kdissect.net.scanner import Tally
 from kdissect.output import scratch
@@ -39,7 +40,7 @@ from kdissect.spark.stages.plan import STAGED, Plan, Source
 from kdissect.spark.stages.resolving import Names, Outcome
 from kdissect.tables.builder import TableBuilder
 from kdissect.tables.declaration import SCHEMAS, TABLES
-from kdissect.tables.declaration.model import EXCHANGE_KEYS, By
+from kdissect.tables.declaration.model import EXCHANGE_KEYS, TIME_KEY, By
 from kdissect.tables.declaration.readers import FINDINGS
 from kdissect.tables.order import sort_columns
 
@@ -50,6 +51,8 @@ FILES = "_files"
 ORIGIN = STAGED.get_field_index("origin")
 ELSEWHERE = "_elsewhere"
 """Staged rows that say that a capture cannot be read like this: tasks for each file get farther."""
+MOST_EVIDENCE = analysing.EVIDENCE_ROWS + (1 << 18)
+"""Rows of evidence that are staged: parts come in order of time, so later ones are not looked at (`searched`)."""
 NOTHING_COUNTED = Tally(np.zeros((0, 0), np.int64), 0, 0, 0, {})
 
 
@@ -57,7 +60,8 @@ def read_whole(plan: Plan, straight: Straight | None = None) -> Iterator[pa.Reco
     """All captures of a job to staged rows: of the tables asked for, and of what is made of whole tables. `straight`:
     tables that are written to files instead; the names of these are told at the end."""
     captures = [_opened(source) for source in plan.sources]
-    settings = replace(plan.settings, jobs=plan.threads)
+    few = None if plan.threads == 1 else FEW_PACKETS  # another thread reads ahead
+    settings = replace(plan.settings, jobs=plan.threads, block_packets=few)
     run = AnalysedRun(captures, plan.decoded, settings)
     try:
         try:
@@ -71,6 +75,7 @@ def read_whole(plan: Plan, straight: Straight | None = None) -> Iterator[pa.Reco
     finally:
         for capture in captures:
             capture.close()
+        pa.default_memory_pool().release_unused()  # the worker goes on with other tasks
 
 
 def _opened(source: Source) -> CaptureSet:
@@ -117,6 +122,7 @@ class Reading:
         self._straight = straight
         self._columns = kept_columns(plan, () if straight is None else straight.tables)
         self._finds = "findings" in plan.tables
+        self._evidence = 0
         self._stash = Stash(number)
 
     def staged(self, parts: Iterator[Mapping[str, pa.Table]]) -> Iterator[pa.RecordBatch]:
@@ -170,7 +176,10 @@ class Reading:
                 part = part.set_column(at, "exchange_id", part.column(at).cast(pa.string()))
             yield from self._pieces(name, part)
         if self._finds and name in FINDINGS.tables and name != COMMITS:
+            if self._evidence > MOST_EVIDENCE and TIME_KEY in sort_columns(name):
+                return
             for batch in analysing.evidence_of(name, table, self._plan):
+                self._evidence += sum(batch.column("lot").to_pylist())
                 yield batch.set_column(ORIGIN, STAGED.field(ORIGIN), pa.array([self._number], pa.int32()))
 
     def _pieces(self, name: str, table: pa.Table) -> Iterator[pa.RecordBatch]:
