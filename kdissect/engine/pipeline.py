@@ -106,8 +106,10 @@ def completed(harvest: Harvest, completion: Completion, clock: Timings) -> Itera
 def enter(harvest: Harvest, flows: Words, completion: Completion) -> None:
     """Connections and problems of a harvest into the books; `flows` is the scanner's table."""
     dissector, ledger = completion.dissector, completion.ledger
-    ledger.enter(np.concatenate([dissector.news(), harvest.ended]), flows)
-    ledger.close(harvest.ended)
+    news, ended = dissector.news(), harvest.ended
+    if len(news) or len(ended):
+        ledger.enter(np.concatenate([news, ended]) if len(ended) else news, flows)
+    ledger.close(ended)
     ledger.enter(harvest.silent, flows)
     ledger.close_silent(harvest.silent)
     ledger.stream_problems(harvest.problems)

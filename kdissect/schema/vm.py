@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kdissect.kernels.kernel import kernel, part
-from kdissect.kernels.memory import fetch
+from kdissect.kernels.memory import copy_bytes, fetch
 from kdissect.kernels.signature import fields
 from kdissect.schema import opcodes as k
 
@@ -26,6 +26,9 @@ U1, U2, U3, U4, U5, U6, U7 = (np.uint64(i) for i in range(1, 8))
 """Positions are unsigned: a signed one next to them would make a float."""
 ROW = np.uint64(k.STRIDE)
 NULL = -1
+NEAR, BROUGHT = 64, 256
+"""Bytes that a step looks at at most, by far; bytes brought at once."""
+ALL = 1 << 62
 AHEAD = 8
 """Bodies between asking for memory and using it."""
 
@@ -47,9 +50,11 @@ class Skim(NamedTuple):
     program: Array
     status: Array
     seen: Array
+    room: Array
+    apart: Array
 
 
-SKIM = fields(Skim, "i8[:,:] i8[:] i8[:] i4[:] i8[:] i8[:] i8[:] i8[:] i8[:] i4[:] i1[:] i4[:]")
+SKIM = fields(Skim, "i8[:,:] i8[:] i8[:] i4[:] i8[:] i8[:] i8[:] i8[:] i8[:] i4[:] i1[:] i4[:] u1[:] i8[:,:]")
 """What kernels that take it declare."""
 
 
@@ -113,13 +118,41 @@ def find_tag(tags: Array, first: Any, known: Any, tag: Any) -> Any:
     return np.int64(-1)
 
 
-@kernel("const u1[:] i8[:] i8[:] i4[:] i8[:,:] i8[:] i8[:] i8[:] i8[:] i8[:] i1[:] i4[:]")
+@part
+def _behind(apart: Array, o: Any) -> Any:
+    """The first of the pieces that lie apart which ends behind `o`."""
+    low, high = np.int64(0), np.int64(apart.shape[0])
+    while low < high:
+        middle = (low + high) >> 1
+        if apart[middle, 0] + apart[middle, 1] > o:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@part
+def _bring(s: Array, room: Array, apart: Array, o: Any, stop: Any) -> Any:
+    """Bring the next BROUGHT bytes from `o` on, up to `stop`, to their place; up to where they are there then."""
+    until = min(o + BROUGHT, stop)
+    row = _behind(apart, o)
+    while row < apart.shape[0] and apart[row, 0] < until:
+        begin = max(o, apart[row, 0])
+        size = min(until, apart[row, 0] + apart[row, 1]) - begin
+        copy_bytes(room, begin, s, apart[row, 2] + begin - apart[row, 0], size)
+        row += 1
+    return until if until < stop else np.int64(ALL)
+
+
+@kernel("const u1[:] i8[:] i8[:] i4[:] i8[:,:] i8[:] i8[:] i8[:] i8[:] i8[:] i1[:] i4[:] u1[:] i8[:,:]")
 def count(
     s: Array, begin: Array, end: Array, program: Array, programs: Array, rows: Array, tags: Array, counters: Array,
-    saved: Array, stack: Array, status: Array, seen: Array,
+    saved: Array, stack: Array, status: Array, seen: Array, room: Array, apart: Array,
 ) -> None:  # fmt: skip
     """Check each frame's body s[begin:end] against its program; count rows and bytes of columns into `counters`.
 
+    `apart` [n, 3], in rising order: of so many bytes from a place in `s` on the bytes lie somewhere else in it. Those
+    that are looked at are brought to their place, through `room`, which is `s` then.
     `seen` int32 [4 n]: error_code, error_first, error_count, throttle_ms of each frame that fits; NO_CODE, 0, 0, -1 of
     one that does not, which does not change the counters either.
     """
@@ -152,7 +185,14 @@ def count(
         error = np.int64(0)
         errors = np.int64(0)
         throttle = np.int64(-1)
+        there = np.int64(ALL)  # up to where bytes are in their place
+        if apart.shape[0] > 0:
+            row = _behind(apart, o)
+            if row < apart.shape[0] and apart[row, 0] < stop:
+                there = o
         while True:
+            if o + NEAR > there:
+                there = _bring(s, room, apart, o, stop)
             op = rows[q]
             a = rows[q + U1]
             b = rows[q + U2]
@@ -266,6 +306,8 @@ def count(
             left = stack[top + U1]
             while left > 0:
                 left -= 1
+                if o + NEAR > there:
+                    there = _bring(s, room, apart, o, stop)
                 tag, o = uvarint(s, o, limit)
                 if o > 0:
                     n, o = uvarint(s, o, limit)
@@ -328,13 +370,13 @@ def consumes(s: Array, begin: Any, end: Any, program: Any, skim: Any) -> Any:
     skim.program[0] = program
     count(
         s, skim.begin, skim.end, skim.program, skim.programs, skim.rows, skim.tags, skim.counters, skim.saved,
-        skim.stack, skim.status, skim.seen,
+        skim.stack, skim.status, skim.seen, skim.room, skim.apart,
     )  # fmt: skip
     first = skim.status[0]
     while skim.status[0] != k.OK and skim.program[0] >= 0 and skim.alternative[skim.program[0]] >= 0:
         skim.program[0] = skim.alternative[skim.program[0]]
         count(
             s, skim.begin, skim.end, skim.program, skim.programs, skim.rows, skim.tags, skim.counters, skim.saved,
-            skim.stack, skim.status, skim.seen,
+            skim.stack, skim.status, skim.seen, skim.room, skim.apart,
         )  # fmt: skip
     return k.OK if skim.status[0] == k.OK else first

@@ -136,6 +136,5 @@ def shortened(array: pa.Array) -> pa.Array:
 
 def optional(values: npt.NDArray[Any], present: npt.NDArray[np.bool_], kind: pa.DataType) -> pa.Array:
     """A numpy array as a column, null where not `present`."""
-    if present.all():
-        return pa.array(values).cast(kind, safe=False)
-    return pa.array(values, mask=~present).cast(kind, safe=False)
+    made = pa.array(values) if present.all() else pa.array(values, mask=~present)
+    return made if made.type == kind else made.cast(kind, safe=False)

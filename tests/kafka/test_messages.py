@@ -220,3 +220,51 @@ def test_a_cache_folder_that_cannot_be_written_is_no_error(tmp_path: Any, monkey
     blocked.write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
     assert library.load_library("digest", lambda: api(TOPICS)).newest[KEY, 0] == 0
+
+
+API_VERSIONS = 18
+
+
+def asks(version: int) -> bytes:
+    """An ApiVersions request, from version 5 on with the cluster and the node that it is meant for."""
+    meant = b"\x02c" + pack("i", 7) if version >= 5 else b""
+    return b"\x04app" + b"\x041.0" + meant + b"\0"
+
+
+def test_sparse_types_make_rows_only_of_versions_with_wanted_fields() -> None:
+    """Versions stand side by side: rows and the frames that they are of belong together all the same."""
+    kind, versions = (API_VERSIONS, 0), [3, 5, 3, 5, 4]
+    bodies = [asks(version) for version in versions]
+    ends = np.cumsum([len(one) for one in bodies])
+    s = np.frombuffer(b"".join(bodies), np.uint8)
+    for sparse, rows, nodes in (((), [0, 1, 2, 3, 4], [None, 7, None, 7, None]), ((kind,), [1, 3], [7, 7])):
+        decoder = Decoder({kind: frozenset(["node_id"])}, sparse=sparse)
+        program = decoder.table[API_VERSIONS, versions, 0].astype(np.int32)
+        decoded = decoder.decode(s, ends - [len(one) for one in bodies], ends, program)
+        assert not decoded.status.any()
+        made = decoded.messages[kind]
+        assert made.rows.tolist() == rows
+        assert made.flat("node_id").to_pylist() == nodes
+        assert decoder.idle[program].tolist() == [bool(sparse) and version < 5 for version in versions]
+
+
+@pytest.mark.parametrize("piece", [1, 7, 100, 300, 5000])
+def test_bytes_that_lie_apart_are_brought_where_they_are_looked_at(piece: int) -> None:
+    """A Fetch response in pieces, which stand in `s` the other way round behind where it should be."""
+    blob = bytes(range(256)) * 40
+    partition = pack("ih", 0, 0) + pack("q", 9) + pack("i", len(blob)) + blob
+    whole = pack("i", 1) + b"\0\5topic" + pack("i", 3) + partition * 3
+    for body, status in ((whole, 0), (whole[:-1], opcodes.SHORT), (whole + b"x", opcodes.TRAILING)):
+        cuts = [body[at : at + piece] for at in range(0, len(body), piece)]
+        s = np.zeros(2 * len(body), np.uint8)
+        apart, at, end = [], 0, len(s)
+        for cut in cuts:
+            end -= len(cut)
+            s[end : end + len(cut)] = np.frombuffer(cut, np.uint8)
+            apart.append([at, len(cut), end])
+            at += len(cut)
+        decoder = Decoder()
+        program = decoder.table[1, [0], 1].astype(np.int32)
+        decoded = decoder.decode(s, np.array([0]), np.array([len(body)]), program, np.array(apart))
+        assert decoded.status.tolist() == [status]
+        assert (s[: len(body)] != np.frombuffer(body, np.uint8)).any() == (piece < len(blob) or len(cuts) > 1)

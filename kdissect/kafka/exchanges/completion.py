@@ -53,11 +53,15 @@ SIDE_COLUMNS = (np.bool_, np.int32, np.bool_, np.int64, np.int64)
 """Types of what `_Work` has for either side of an exchange."""
 COLUMNS = ((Long, np.int64), (Word, np.int32), (Short, np.int16), (Flag, np.int8))
 """Columns of `Completed` by their type."""
+NAMES = tuple(tuple(one.name.lower() for one in names) for names, _ in COLUMNS)
 
 
 class Completion:
     """Turns harvests of one capture into `Completed`. `reader` reads input again that left the window; `steps`: packets
     that follow a step back of the clock, in order, which may become more."""
+
+    LARGE = 64 << 10
+    """Bytes of a frame from which on pieces stay where they are, where next to nothing of it is looked at."""
 
     def __init__(
         self, dissector: Dissector, decoder: Decoder, ledger: Ledger, reader: Reader, steps: Sequence[int] = ()
@@ -73,6 +77,9 @@ class Completion:
             [[decoder.newest(key, side) for side in range(2)] for key in range(decoder.table.shape[0])], np.int64
         )
         self._absent = np.zeros((ABSENT, 3), np.int64)
+        self._apart = np.empty((ABSENT, 3), np.int64)
+        self._left = self._apart[:0]
+        """Where pieces lie of the frames that were brought together last, but for those in their place."""
         self._counts = np.zeros(DIGITS, np.int64)
         self._work, self._columns = Lender(), Lender()
 
@@ -110,10 +117,11 @@ class Completion:
         dissector = self.dissector
         window = dissector.window
         target, together, at, limit, n = window.data, False, window.work, window.limit, len(work.rows)
+        columns: tuple[Any, ...] = (*work.columns, self.decoder.idle, self.LARGE, self._apart)
         while True:
-            upto, absent, unread, orphans, pieces = gather(
+            upto, absent, unread, orphans, pieces, apart = gather(
                 dissector.M, window.data, dissector.A, work.rows[:n], first, together, target, at, limit,
-                self.ledger.base, self.decoder.table, self._newest, self._absent, *work.columns,
+                self.ledger.base, self.decoder.table, self._newest, self._absent, *columns,
             )  # fmt: skip
             self._pieces |= pieces > 0
             if upto > first:
@@ -123,6 +131,7 @@ class Completion:
             target, together, at, limit, n = np.empty(size, np.uint8), True, 0, size, first + 1
             self._absent = np.zeros((max(ABSENT, size // 64), 3), np.int64)
         part = work.part(first, upto)
+        self._left = self._apart[:apart]
         if absent:
             gone = self._fetch(target, self._absent[:absent])
             if len(gone):
@@ -229,7 +238,9 @@ class Completion:
     def _completed(self, part: _Work, s: npt.NDArray[np.uint8], rows: Records) -> Completed:
         """The exchanges of a part, their bodies decoded."""
         n = len(part.rows)
-        decoded = self.decoder.decode(s, part.begin.reshape(-1), part.end.reshape(-1), part.program.reshape(-1))
+        decoded = self.decoder.decode(
+            s, part.begin.reshape(-1), part.end.reshape(-1), part.program.reshape(-1), self._left,
+        )  # fmt: skip
         odd = np.empty(n, np.bool_)
         strange = outcomes(
             part.program, part.unknown, part.marks, decoded.status, decoded.ambiguous, decoded.seen, part.longs,
@@ -238,8 +249,9 @@ class Completion:
         if strange:
             self._problems(part, rows, decoded, np.flatnonzero(odd))
         columns: dict[str, Any] = {}
-        for names, block in ((Long, part.longs), (Word, part.ints), (Short, part.shorts), (Flag, part.flags)):
-            columns |= {name.name.lower(): block[name] for name in names}
+        blocks: tuple[Any, ...] = (part.longs, part.ints, part.shorts, part.flags)
+        for names, block in zip(NAMES, blocks, strict=True):
+            columns |= zip(names, block, strict=True)
         columns |= {name: columns[name].view(np.bool_) for name in ("is_orphan", "decoded", "api_inferred")}
         messages = {
             (key, side): Message(message.rows - side * n, message.batches)

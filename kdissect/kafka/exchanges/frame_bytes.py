@@ -83,6 +83,32 @@ def located(
 
 
 @part
+def set_apart(
+    M: Words, b: Bytes, A: Bytes, frame: Frame, target: Bytes, w: Int, limit: Int, absent: Words, missing: Int,
+    apart: Words, rows: Int,
+) -> tuple[Int, Int, Int, Int]:  # fmt: skip
+    """`located` for a frame in several pieces, of which those in the window stay where they are, in rows of `apart`
+    (place, length, where they are). Returns what `located` does, and the number of these rows."""
+    if frame.bytes - 4 > limit - w or missing + _pieces(M, frame) > absent.shape[0]:
+        return -1, w, missing, rows
+    o = w
+    piece = frame.head
+    while piece >= 0:
+        node = node_at(M, piece)
+        p = place(M, node.at) if 0 <= node.at < KEPT else np.int64(-1)
+        if p >= 0 and node.length <= b.size - p and rows < apart.shape[0]:
+            apart[rows, 0] = w
+            apart[rows, 1] = node.length
+            apart[rows, 2] = p
+            rows += 1
+        else:
+            missing = _copy_piece(M, b, A, node.at, node.length, target, w, absent, missing)
+        w += node.length
+        piece = node.next
+    return o, w, missing, rows
+
+
+@part
 def behind_header(M: Words, s: Bytes, side: Int, begin: Int, end: Int, api: Int, version: Int) -> Int:
     """Where the body of a frame at s[begin:end] begins whose header was not read yet; -1 where that cannot be read."""
     if api < 0:

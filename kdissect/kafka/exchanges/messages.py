@@ -38,6 +38,8 @@ __all__ = ["Decoded", "Decoder", "Message", "Type", "schema_for"]
 FEW = 4
 """Message types that are looked for one by one: faster than putting frames in order of their types."""
 NO_STATUS: Ints = np.zeros(0, np.int8)
+WHOLE: tuple[Ints, Ints] = (np.zeros(0, np.uint8), np.zeros((0, 3), np.int64))
+"""Room and pieces that lie apart, of bodies that lie in one piece."""
 MAX_BATCH_BYTES = 1 << 28
 """Columns of one record batch. Frames are split into several batches above it, so that int32 offsets hold and memory
 stays flat; a block of 8 MB of real traffic needs a tenth of it."""
@@ -108,6 +110,7 @@ class Decoder:
         self.flexible: Ints = library.flexible.astype(np.int16)
         """int16 [key, side]: first version with tags in its header, 32767 never."""
         self._lock = threading.Lock()
+        self._idle: tuple[_State, Flags] | None = None
         self._state = _State(library.programs, library.rows, library.tags, np.zeros(1, np.int64), {}, {}, {}, 1, 0)
 
     @property
@@ -129,15 +132,33 @@ class Decoder:
         return Skim(
             lib.programs, lib.rows, lib.tags, lib.alternative, np.zeros(2, np.int64), np.zeros(2, np.int64), _stack(),
             np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int32), np.zeros(1, np.int8),
-            np.zeros(4, np.int32),
+            np.zeros(4, np.int32), *WHOLE,
         )  # fmt: skip
 
     def programs(self) -> Programs:
         """What bodies are tried against, with room of its own: one per thread."""
         return Programs(self.table, self.flexible, self.skim())
 
-    def decode(self, s: Ints, begin: Ints, end: Ints, program: Ints) -> Decoded:
-        """Decode the bodies s[begin[i]:end[i]] (`s` uint8, positions int64) by program ids (int32, -1: none known)."""
+    @property
+    def idle(self) -> Flags:
+        """By program, whether nothing but lengths and error codes is read of its bodies: neither is anything of them
+        wanted, nor are there several layouts to choose from."""
+        state = self._state
+        if self._idle is None or self._idle[0] is not state:
+            key, side = self.library.identity[:, 0], self.library.identity[:, 2]
+            alternative = self.library.alternative
+            idle = alternative < 0
+            idle[alternative[alternative >= 0]] = False
+            for kind in self.wanted:
+                idle &= (key != kind[0]) | (side != kind[1])
+            idle[[program for program, compiled in state.compiled.items() if compiled is None]] = True
+            self._idle = state, idle
+        return self._idle[1]
+
+    def decode(self, s: Ints, begin: Ints, end: Ints, program: Ints, apart: Ints = WHOLE[1]) -> Decoded:
+        """Decode the bodies s[begin[i]:end[i]] (`s` uint8, positions int64) by program ids (int32, -1: none known).
+        `apart`: pieces of bodies of `idle` programs that lie elsewhere in `s`, which is written to then, see
+        `vm.count`."""
         begin = np.ascontiguousarray(begin, np.int64)
         end = np.ascontiguousarray(end, np.int64)
         program = np.ascontiguousarray(program, np.int32)
@@ -150,7 +171,7 @@ class Decoder:
         status = np.zeros(begin.size, np.int8)
         seen = np.empty(4 * begin.size, np.int32)
         parts: dict[Type, list[tuple[Ints, pa.RecordBatch]]] = {}
-        self._run(state, s, begin, end, program, status, seen, 0, parts)
+        self._run(state, s, begin, end, program, status, seen, 0, parts, apart)
         messages = {
             kind: Message(np.concatenate([rows for rows, _ in found]), [batch for _, batch in found])
             for kind, found in parts.items()
@@ -208,14 +229,14 @@ class Decoder:
 
     def _run(
         self, state: _State, s: Ints, begin: Ints, end: Ints, program: Ints, status: Ints, seen: Ints, first: int,
-        parts: dict[Type, list[tuple[Ints, pa.RecordBatch]]],
+        parts: dict[Type, list[tuple[Ints, pa.RecordBatch]]], apart: Ints = WHOLE[1],
     ) -> None:  # fmt: skip
         """Count, lay out, fill; in halves where the columns would be too large. `first` is the frames' first row."""
         counters = np.zeros(state.counters, np.int64)
         stack = _stack()
         count(
             s, begin, end, program, state.programs, state.rows, state.tags, counters, counters.copy(), stack, status,
-            seen,
+            seen, s if len(apart) else WHOLE[0], apart,
         )  # fmt: skip
         used = self._used(state, self._counted(program, status))
         if not used:
@@ -233,8 +254,9 @@ class Decoder:
                 part = slice(start, stop)
                 part_seen = seen[4 * start : 4 * stop]
                 self._run(
-                    state, s, begin[part], end[part], program[part], status[part], part_seen, first + start, parts
-                )
+                    state, s, begin[part], end[part], program[part], status[part], part_seen, first + start, parts,
+                    apart,
+                )  # fmt: skip
             return
         buffer = np.zeros((size + 63) & ~63, np.uint8)
         done = np.zeros(state.counters, np.int64)
@@ -280,6 +302,7 @@ class Decoder:
         number = np.full(len(identity) + 1, len(kinds), np.int16)  # the last is for frames without a program
         for at, (key, side) in enumerate(kinds):
             number[:-1][(identity[:, 0] == key) & (identity[:, 2] == side)] = at
+        number[[which for which, compiled in state.compiled.items() if compiled is None]] = len(kinds)
         of = number[program]
         of[status != k.OK] = len(kinds)
         if len(kinds) <= FEW:
@@ -313,7 +336,9 @@ class Decoder:
         status = np.zeros(begin.size, np.int8)
         seen = np.empty(4 * begin.size, np.int32)
         room = np.zeros(2, np.int64)
-        count(s, begin, end, program, lib.programs, lib.rows, lib.tags, room, room.copy(), _stack(), status, seen)
+        count(
+            s, begin, end, program, lib.programs, lib.rows, lib.tags, room, room.copy(), _stack(), status, seen, *WHOLE,
+        )  # fmt: skip
         return status
 
     def _differ(self, s: Ints, begin: Ints, end: Ints, one: Ints, other: Ints) -> bool:

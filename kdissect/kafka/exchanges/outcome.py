@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kdissect.kafka.exchanges.completed import NO_CODE, NULL_TIME, Status
-from kdissect.kafka.exchanges.frame_bytes import behind_header, located
+from kdissect.kafka.exchanges.frame_bytes import behind_header, located, set_apart
 from kdissect.kafka.streams.state import EXCHANGE_WIDTH, TOKEN, X_BASE, Exchange, Frame, exchange_at, frame_of
 from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.memory import fetch
@@ -227,13 +227,14 @@ def _write(exchange: Exchange, base: Int, longs: Words, ints: Codes, shorts: Sho
 
 @kernel(
     "i8[:] const u1[:] const u1[:] i8[:] i8 b1 u1[:] i8 i8 i8 i4[:,:,:] i8[:,:] i8[:,:] b1[:,:] i4[:,:] b1[:,:] "
-    "i8[:,:] i8[:,:] u1[:] i8[:,:] i4[:,:] i2[:,:] i1[:,:] -> i8 i8 i8 i8 i8"
+    "i8[:,:] i8[:,:] u1[:] i8[:,:] i4[:,:] i2[:,:] i1[:,:] b1[:] i8 i8[:,:] -> i8 i8 i8 i8 i8 i8"
 )
 def gather(
     M: Words, b: Bytes, A: Bytes, rows: Words, first: Int, together: bool, target: Bytes, w: Int, limit: Int, base: Int,
     table: Codes, newest: Words, absent: Words, need: Flags, program: Codes, unknown: Flags, begin: Words,
-    end: Words, marks: Bytes, longs: Words, ints: Codes, shorts: Shorts, flags: Tiny,
-) -> tuple[Int, Int, Int, Int, Int]:  # fmt: skip
+    end: Words, marks: Bytes, longs: Words, ints: Codes, shorts: Shorts, flags: Tiny, idle: Flags, large: Int,
+    apart: Words,
+) -> tuple[Int, Int, Int, Int, Int, Int]:  # fmt: skip
     """Exchanges from the first-th of `rows` on as columns (`Long`, `Word`, `Short`, `Flag`, but for what their bodies
     tell), and their frames brought together, see `located`.
 
@@ -241,9 +242,11 @@ def gather(
     that is not known, a row a side. `begin` and `end` are the places of their bodies, of those whose header was not
     read yet of the whole frame. `marks`: LOGIN, VERSIONS and UNHEARD. Returns the exchange it stopped at for want of
     room, and how many rows of `absent` there are, frames whose header was not read, orphans to look into, and frames in
-    several pieces, looked into or not.
+    several pieces, looked into or not; and rows of `apart`, where pieces lie of frames from `large` bytes on, of whose
+    bodies nothing is wanted (`idle`, by program): they stay there, see `vm.count`.
     """
     missing = np.int64(0)
+    pieces_apart = np.int64(0)
     unread = np.int64(0)
     orphans = np.int64(0)
     pieces = np.int64(0)
@@ -254,7 +257,8 @@ def gather(
                 fetch(M, X_BASE + rows[j + AHEAD] * EXCHANGE_WIDTH + line)
         exchange = exchange_at(M, X_BASE + rows[j] * EXCHANGE_WIDTH)
         key, version, orphan = exchange.api, exchange.version, exchange.orphan == 1
-        mark = missing
+        mark, mark_apart = missing, pieces_apart
+        marks[j] = _mark(newest, key, version)
         for side in range(2):
             found, newer = np.int64(-1), False
             frame = frame_of(exchange, side)
@@ -271,18 +275,25 @@ def gather(
         for side in range(2):
             if need[side, j]:
                 frame = frame_of(exchange, side)
-                o, w, missing = located(M, b, A, frame, together, target, w, limit, absent, missing)
+                found = np.int64(program[side, j])
+                if frame.head >= 0 and frame.at < 0 and frame.bytes >= large and frame.body >= 0 and not (
+                    together or found < 0 or marks[j] != 0 or orphan
+                ) and idle[found]:  # fmt: skip
+                    o, w, missing, pieces_apart = set_apart(
+                        M, b, A, frame, target, w, limit, absent, missing, apart, pieces_apart
+                    )
+                else:
+                    o, w, missing = located(M, b, A, frame, together, target, w, limit, absent, missing)
                 if o < 0:
-                    return j, mark, unread, orphans, pieces
+                    return j, mark, unread, orphans, pieces, mark_apart
                 end[side, j] = o + frame.bytes - 4
                 begin[side, j] = o + max(frame.body, np.int64(0))
                 if frame.body < 0:
                     unread += 1
                 if side == 1 and orphan:
                     orphans += 1
-        marks[j] = _mark(newest, key, version)
         _write(exchange, base, longs, ints, shorts, flags, j)
-    return n, missing, unread, orphans, pieces
+    return n, missing, unread, orphans, pieces, pieces_apart
 
 
 @kernel("i8[:] i8[:] b1[:,:] const u1[:] i8[:,:] i8[:,:] i4[:,:]")
