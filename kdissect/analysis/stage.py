@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from kdissect.analysis.holds.fetch_holds import HoldTracker
     from kdissect.analysis.holds.replication import ReplicationTracker
     from kdissect.analysis.sessions.tracker import SessionTracker
+    from kdissect.tables.hold_rows import HoldRows
 
 Tables = Mapping[str, pa.Table]
 NO_WATERMARK = 2**63 - 1
@@ -161,16 +162,20 @@ class Stage:
         """Fetch sessions that are alive, by broker."""
         return {} if self._tracker is None else self._tracker.alive()
 
-    def feed(self, tables: Tables, messages: Messages | None = None, watermark: int = NO_WATERMARK) -> Tables:
+    def feed(
+        self, tables: Tables, messages: Messages | None = None, watermark: int = NO_WATERMARK,
+        alone: Sequence[HoldRows] = (),
+    ) -> Tables:  # fmt: skip
         """Rows of a block, and what is settled by them.
 
         `tables`: those that `tables` names, rows of one block, resolved; all rows of an exchange together. `watermark`:
         microseconds since the epoch; no later row has its request's last byte or its response's first one before it.
+        `alone`: fetches that depend on no other one, beside those in `tables`, where fetches are `hidden`.
         """
         self._like = {
             name: table.schema for name, table in tables.items() if TABLES[name].joined and not isinstance(table, Codes)
         }
-        return self._work(tables, messages or {}, watermark, last=False)
+        return self._work(tables, messages or {}, watermark, last=False, alone=alone)
 
     def finish(self) -> Tables:
         """The rows that were held back, and the sessions that are open."""
@@ -178,7 +183,9 @@ class Stage:
         none = {name: self._like.get(name, SCHEMAS[name]).empty_table() for name in joined}
         return self._work(none, {}, NO_WATERMARK, last=True)
 
-    def _work(self, tables: Tables, messages: Messages, watermark: int, last: bool) -> dict[str, pa.Table]:
+    def _work(
+        self, tables: Tables, messages: Messages, watermark: int, last: bool, alone: Sequence[HoldRows] = ()
+    ) -> dict[str, pa.Table]:
         from kdissect.analysis.committed_lag import CommitTracker
         from kdissect.analysis.holds.fetch_holds import HoldTracker, with_instants
         from kdissect.analysis.sessions.session_output import sharded_brokers
@@ -213,7 +220,7 @@ class Stage:
             if offsets is not None and offsets.num_rows:
                 offsets = with_instants(whole(offsets), whole(tables["exchanges"]))
             fetches = self._holder.feed(
-                out["fetches"], out["fetch_partitions"], tables["exchanges"], offsets, watermark, firsts
+                out["fetches"], out["fetch_partitions"], tables["exchanges"], offsets, watermark, firsts, alone
             )
             if last:
                 fetches = _both(fetches, self._holder.finish())

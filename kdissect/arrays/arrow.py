@@ -165,15 +165,19 @@ class Coder:
     def _taken_over(self, column: Any, rows: int) -> Int64s:
         if column is None:
             return np.full(rows, -1, np.int64)
-        values, known = self._known
-        if values is not column.values:
-            known = np.full(1, -1, np.int64)
-        if len(known) <= len(column.values):
-            new = [-1 if text is None else self.code(text) for text in column.values[len(known) - 1 :]]
-            known = np.concatenate([known[:-1], np.array([*new, -1], np.int64)])
-            self._known = column.values, known
-        found: Int64s = known[column.codes]
+        found: Int64s = self.taken_over(column.values)[column.codes]
         return found
+
+    def taken_over(self, texts: Sequence[str | None]) -> Int64s:
+        """The codes that these texts have here, -1 for None and behind them; the list may grow between two calls."""
+        values, known = self._known
+        if values is not texts:
+            known = np.full(1, -1, np.int64)
+        if len(known) <= len(texts):
+            new = [-1 if text is None else self.code(text) for text in texts[len(known) - 1 :]]
+            known = np.concatenate([known[:-1], np.array([*new, -1], np.int64)])
+            self._known = texts, known
+        return known
 
     def interned(self, column: Texts) -> Texts:
         """The same texts by the codes that they have here."""

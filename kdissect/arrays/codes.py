@@ -10,10 +10,13 @@ from __future__ import annotations
 import builtins
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from kdissect.arrays.arrow import Coder
 
 Int64s = npt.NDArray[np.int64]
 NULL = -(2**63)
@@ -33,13 +36,30 @@ Column = Int64s | npt.NDArray[np.float64] | Texts
 
 
 class Codes:
-    """Rows: columns of equal length by name. Slices share memory with what they are cut from."""
+    """Rows: columns of equal length by name. Slices share memory with what they are cut from.
 
-    __slots__ = ("columns", "num_rows")
+    Columns that lie behind one another in a matrix (`in_one`) are taken, and put behind others, all at once."""
 
-    def __init__(self, columns: Mapping[str, Column], rows: int) -> None:
+    __slots__ = ("_matrix", "_places", "columns", "num_rows")
+
+    def __init__(
+        self, columns: Mapping[str, Column], rows: int, matrix: Int64s | None = None,
+        places: Mapping[str, int] | None = None,
+    ) -> None:  # fmt: skip
         self.columns = columns
         self.num_rows = rows
+        self._matrix = matrix
+        self._places: Mapping[str, int] = places or {}
+        """Columns that are rows of the matrix."""
+
+    @classmethod
+    def in_one(cls, matrix: Int64s, kinds: Mapping[str, type | Sequence[str | None]]) -> Codes:
+        """The columns of `kinds` in their order, which are the rows of `matrix` [columns, rows]: of integers (int), of
+        numbers (float, as their bits), or codes into these texts."""
+        columns: dict[str, Column] = {}
+        for row, (name, kind) in zip(matrix, kinds.items(), strict=True):
+            columns[name] = row.view(np.float64) if kind is float else row if kind is int else Texts(row, kind)  # type: ignore[arg-type]
+        return cls(columns, matrix.shape[1], matrix, {name: at for at, name in enumerate(kinds)})
 
     @property
     def column_names(self) -> list[str]:
@@ -82,11 +102,25 @@ class Codes:
 
     def select(self, names: Sequence[str]) -> Codes:
         """The same rows with these columns alone, as far as they are there."""
-        return Codes({name: self.columns[name] for name in names if name in self.columns}, self.num_rows)
+        kept = {name: self.columns[name] for name in names if name in self.columns}
+        return Codes(kept, self.num_rows, self._matrix, {n: at for n, at in self._places.items() if n in kept})
 
     def with_columns(self, columns: Mapping[str, Column]) -> Codes:
         """The same rows, with these columns in place of those of their names."""
-        return Codes({**self.columns, **columns}, self.num_rows)
+        places = {name: at for name, at in self._places.items() if name not in columns}
+        return Codes({**self.columns, **columns}, self.num_rows, self._matrix, places)
+
+    def recoded(self, name: str, values: Sequence[str | None], lasting: Coder) -> Codes:
+        """The same rows with other texts in a column of texts, one in place of each, by the codes that they have among
+        `lasting`. What shares memory with a column of a matrix is not to be used any more."""
+        column = self.columns[name]
+        assert isinstance(column, Texts)
+        codes = np.array([*(-1 if text is None else lasting.code(text) for text in values), -1], np.int64)
+        if name not in self._places:
+            return self.with_columns({name: Texts(codes[column.codes], lasting.texts)})
+        codes.take(column.codes, out=column.codes, mode="wrap")
+        columns = {**self.columns, name: Texts(column.codes, lasting.texts)}
+        return Codes(columns, self.num_rows, self._matrix, self._places)
 
     def behind(self, before: Codes) -> Codes:
         """These rows behind others that have the same columns."""
@@ -101,21 +135,38 @@ class Codes:
         if any(part.columns.keys() != parts[0].columns.keys() for part in parts):
             raise ValueError("rows that stand behind one another must have the same columns")
         made: dict[str, Column] = {}
+        places = parts[0]._places
+        matrix = None
+        if places and all(part._places == places for part in parts):
+            matrix = np.concatenate([part._matrix for part in parts if part._matrix is not None], axis=1)
         for name, first in parts[0].columns.items():
             columns: list[Any] = [part.columns[name] for part in parts]
-            if isinstance(first, Texts):
-                if any(column.values is not first.values for column in columns):
-                    raise ValueError(f"{name}: codes into two lists of values cannot stand in one column")
+            if isinstance(first, Texts) and any(column.values is not first.values for column in columns):
+                raise ValueError(f"{name}: codes into two lists of values cannot stand in one column")
+            if matrix is not None and name in places:
+                made[name] = _like(first, matrix[places[name]])
+            elif isinstance(first, Texts):
                 made[name] = Texts(np.concatenate([column.codes for column in columns]), first.values)
             else:
                 made[name] = np.concatenate(columns)
-        return cls(made, sum(part.num_rows for part in parts))
+        rows = sum(part.num_rows for part in parts)
+        return cls(made, rows) if matrix is None else cls(made, rows, matrix, places)
 
     def _each(self, at: builtins.slice | Int64s, rows: int) -> Codes:
-        return Codes(
-            {
-                name: Texts(column.codes[at], column.values) if isinstance(column, Texts) else column[at]
-                for name, column in self.columns.items()
-            },
-            rows,
-        )
+        columns: dict[str, Column] = {}
+        matrix = self._matrix
+        if matrix is not None and self._places:
+            matrix = matrix[:, at] if isinstance(at, builtins.slice) else matrix.take(at, axis=1)
+        for name, column in self.columns.items():
+            if matrix is not None and name in self._places:
+                columns[name] = _like(column, matrix[self._places[name]])
+            else:
+                columns[name] = Texts(column.codes[at], column.values) if isinstance(column, Texts) else column[at]
+        return Codes(columns, rows, matrix, self._places)
+
+
+def _like(column: Column, row: Int64s) -> Column:
+    """A row of a matrix as a column such as another one."""
+    if isinstance(column, Texts):
+        return Texts(row, column.values)
+    return row.view(np.float64) if column.dtype == np.float64 else row

@@ -35,6 +35,7 @@ from kdissect.tables.where import Filter
 
 if TYPE_CHECKING:
     from kdissect.engine.saving.spool import Place, Spool
+    from kdissect.tables.hold_rows import HoldRows
 
 PROGRESSIVE = tuple(name for name, table in TABLES.items() if table.progressive)
 """Tables that `AnalysedRun.parts` makes part by part; the others that the analysis adds need everything at once."""
@@ -237,18 +238,24 @@ class AnalysedRun:
 
     def _feed(self, pieces: Pieces, mark: int) -> dict[str, pa.Table]:
         self.clock.at(timings.TABLES)
-        return self.worked({**pieces.codes(self.vocabulary), **pieces.tables()}, pieces.messages(), mark)
+        codes, alone = pieces.codes(self.vocabulary)
+        return self.worked({**codes, **pieces.tables()}, pieces.messages(), mark, alone)
 
     def worked(
-        self, made: Mapping[str, pa.Table], messages: Mapping[tuple[int, int], pa.Table], mark: int
+        self,
+        made: Mapping[str, pa.Table],
+        messages: Mapping[tuple[int, int], pa.Table],
+        mark: int,
+        alone: Sequence[HoldRows] = (),
     ) -> dict[str, pa.Table]:
-        """What is settled by further rows, resolved; none that comes later is earlier than `mark` (microseconds)."""
+        """What is settled by further rows, resolved; none that comes later is earlier than `mark` (microseconds).
+        `alone`: see `Stage.feed`."""
         # What is settled when depends on the order of rows; strands give them in another one than a single thread does.
         tables = {name: order(name, table) for name, table in made.items()}
         if "api_versions" in self.builder.columns:
             tables["api_versions"] = self.builder.offered.table(self.builder.brokers)
         self.clock.at(timings.ANALYSIS)
-        fed = self.stage.feed(tables, messages, mark)
+        fed = self.stage.feed(tables, messages, mark, alone)
         self.clock.at(timings.REST)
         return {**tables, **fed}
 
@@ -323,13 +330,16 @@ class Pieces:
         """Resolved tables. The rows are not kept."""
         return _resolved(self.books.builder, self.rows)
 
-    def codes(self, vocabulary: Coder) -> dict[str, Codes]:
-        """Of the tables whose rows come as codes, these, resolved. The rows are not kept."""
+    def codes(self, vocabulary: Coder) -> tuple[dict[str, Codes], list[HoldRows]]:
+        """Of the tables whose rows come as codes, these, resolved, and fetches that stand alone. The rows are not
+        kept."""
         builder, found = self.books.builder, {}
+        alone: list[HoldRows] = []
         for name in builder.coded & builder.columns.keys():
             made = [builder.resolve_codes(piece, vocabulary) for piece in self.rows.pop(name, ())]
-            found[name] = Codes.together(made or [Codes({}, 0)])
-        return found
+            alone += [piece for piece in made if not isinstance(piece, Codes)]
+            found[name] = Codes.together([piece for piece in made if isinstance(piece, Codes)] or [Codes({}, 0)])
+        return found, alone
 
     def aside(self, spool: Spool, mark: int) -> _Lot:
         """Everything into the spool, unresolved. The rows are not kept."""

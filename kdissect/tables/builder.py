@@ -29,6 +29,7 @@ import pyarrow as pa
 from kdissect.arrays.arrow import Coder
 from kdissect.arrays.codes import Codes, Texts
 from kdissect.arrays.dictionaries import repeated, unified
+from kdissect.arrays.lending import Lender
 from kdissect.kafka.exchanges.completed import Completed, Connections, Problems, Quality
 from kdissect.tables import quality as qualities
 from kdissect.tables.brokers import Brokers
@@ -49,6 +50,7 @@ from kdissect.tables.where import Filter
 
 if TYPE_CHECKING:
     from kdissect.tables.coded_rows import Later
+    from kdissect.tables.hold_rows import HoldRows
     from kdissect.tables.selection import Selected
     from kdissect.tables.sights import Sights
 
@@ -92,6 +94,7 @@ class TableBuilder:
         """Whether rows have the helper columns by which the analysis joins tables."""
         self._passed_over = False
         """Rows as codes were not made because nobody knew replicas by then."""
+        self._memory = Lender()
         self.coded: frozenset[str] = frozenset()
         """Tables whose rows come as `Codes`, for the analysis alone reads them."""
 
@@ -133,7 +136,7 @@ class TableBuilder:
         if self.coded:
             from kdissect.tables.coded_rows import rows_as_codes
 
-            out |= rows_as_codes(block, self.coded.intersection(self.columns))
+            out |= rows_as_codes(block, self.coded.intersection(self.columns), self._memory)
         for name in self.columns:
             if name in BLOCK_MAKERS and name not in self.coded:
                 columns, rows = BLOCK_MAKERS[name](block)
@@ -338,29 +341,39 @@ class TableBuilder:
             return batch
         return _one_batch(filtered(name, pa.Table.from_batches([batch]), where))
 
-    def resolve_codes(self, rows: Codes | Later, lasting: Coder) -> Codes:
+    def resolve_codes(self, rows: Codes | Later | HoldRows, lasting: Coder) -> Codes | HoldRows:
         """Rows as codes with brokers and topics by what is known now, their texts with the codes of `lasting`."""
         from kdissect.tables.coded_rows import Later, resolved
+        from kdissect.tables.hold_rows import HoldRows
 
-        replicas = self.topics.known_replicas()
+        replicas, told = self.topics.known_replicas(), None
+        brokers, topics = self.brokers.names(), self.topics.names()
         if isinstance(rows, Later):
             self._passed_over = self._passed_over or (rows.num_rows > 0 and not any(replicas))
-            rows = rows.made() if any(replicas) else Codes({}, 0)
-        brokers, topics = self.brokers.names(), self.topics.names()
+            rows, told = rows.made() if any(replicas) else Codes({}, 0), replicas
         if self.topics.given is not None:
             self._note_codes(rows, brokers, topics, replicas)
-        return resolved(rows, brokers, topics, replicas, lasting)
+        if isinstance(rows, HoldRows):
+            return rows.resolved(brokers, topics, lasting)
+        return resolved(rows, brokers, topics, lasting, told)
 
     def _note_codes(
-        self, rows: Codes, brokers: Mapping[str, str], topics: Mapping[str, str],
+        self, rows: Codes | HoldRows, brokers: Mapping[str, str], topics: Mapping[str, str],
         replicas: tuple[Mapping[str, int], Mapping[str, int]],
     ) -> None:  # fmt: skip
         """Remember what rows as codes are named by."""
-        used = {
-            name: [text for text in column.values if text]
-            for name in ("broker", "topic", "topic_id")
-            if isinstance(column := rows.columns.get(name), Texts)
-        }
+        if isinstance(rows, Codes):
+            used = {
+                name: [text for text in column.values if text]
+                for name in ("broker", "topic", "topic_id")
+                if isinstance(column := rows.columns.get(name), Texts)
+            }
+        else:
+            used = {
+                "broker": [text for text in rows.brokers if text],
+                "topic": [name for name, _ in rows.topics if name],
+                "topic_id": [known for _, known in rows.topics if known],
+            }
         if self.brokers.given is not None:
             self.brokers.given |= {
                 text: brokers.get(text, text) for text in used.get("broker", ()) if SEPARATOR in text

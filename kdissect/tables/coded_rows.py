@@ -8,25 +8,33 @@ topics are codes of texts which `resolved` finds out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from kdissect.arrays.arrow import Coder, numbers, valid
+from kdissect.arrays.arrow import Coder, begins, numbers, valid
 from kdissect.arrays.codes import NULL, Codes, Column, Int64s, Texts
-from kdissect.kafka.exchanges.completed import NO_CODE, NULL_TIME
-from kdissect.tables.declaration.model import EXCHANGE_KEYS, TEXT, TIME_KEY
-from kdissect.tables.exchanges import error_codes
+from kdissect.arrays.lending import Lender
+from kdissect.kafka.exchanges.completed import NULL_TIME
+from kdissect.tables.declaration.model import EXCHANGE_KEYS, TIME_KEY
+from kdissect.tables.fetch_kernels import distinct_topics, fill_fetches, fill_partitions, fill_produces, spread
 from kdissect.tables.fetches import FETCH, METADATA_TOPIC, METADATA_TOPIC_ID
+from kdissect.tables.hold_rows import P_WIDTH, WIDTH, HoldRows, alone, fill_holds
 from kdissect.tables.identity import SEPARATOR
-from kdissect.tables.nest import Level
+from kdissect.tables.nest import Level, lengths
 from kdissect.tables.partitions import coded_keys, paired
 from kdissect.tables.produces import PRODUCE, matched
 from kdissect.tables.table_block import Block
 
 FORGOTTEN_TOPICS = "forgotten_topics_data"
+SEED = int.from_bytes(os.urandom(7), "little")
+"""Names are put into tables by it, so that nobody can choose names that all fall into one place."""
+_NO_TEXT = np.zeros(1, np.int32)
 
 
 class Topics:
@@ -34,28 +42,26 @@ class Topics:
 
     def __init__(self) -> None:
         self.codes: dict[tuple[str | None, str | None], int] = {}
-        self._found: dict[int, Int64s] = {}
+        self._fetched: _Fetched | None = None
 
     def of(self, level: Level, name: str, topic_id: str) -> Int64s:
         """The code of the topic that each element of a level names. Levels are those of one block."""
-        found = self._found.get(id(level))
-        if found is None:
-            found = self._found[id(level)] = self._coded(level, name, topic_id)
-        return found
-
-    def _coded(self, level: Level, name: str, topic_id: str) -> Int64s:
-        (names, given), (ids, told) = _texts(level, name), _texts(level, topic_id)
-        pairs = names * len(told) + ids
-        if len(given) > 1 and len(told) > 1:
-            distinct, pairs = np.unique(pairs, return_inverse=True)
-        else:
-            distinct = np.arange(len(given) * len(told))
-        lasting = [
-            self.codes.setdefault((given[pair // len(told)], told[pair % len(told)]), len(self.codes))
-            for pair in distinct.tolist()
+        size, names, ids = len(level), level.get(name), level.get(topic_id)
+        table = np.full(2 << size.bit_length(), -1, np.int64)
+        firsts, codes = np.empty(size, np.int64), np.empty(size, np.int64)
+        count = distinct_topics(*_texts(names), *_texts(ids), table, firsts, codes, SEED)
+        pairs = [
+            (None if names is None else names[at].as_py(), None if ids is None else ids[at].as_py())
+            for at in firsts[:count].tolist()
         ]
-        coded: Int64s = np.array(lasting, np.int64)[pairs]
-        return coded
+        lasting = np.array([self.codes.setdefault(pair, len(self.codes)) for pair in pairs], np.int64)
+        return codes if (lasting == np.arange(count)).all() else lasting[codes]
+
+    def fetched(self, block: Block) -> _Fetched:
+        """What the Fetch messages of the block say."""
+        if self._fetched is None:
+            self._fetched = _Fetched(block, self)
+        return self._fetched
 
     def stands_for(self, name: str, topic_id: str) -> npt.NDArray[np.bool_]:
         """For each code whether it is that of this name or id."""
@@ -69,111 +75,156 @@ class Topics:
         }
 
 
-def _texts(level: Level, path: str) -> tuple[Int64s, list[str | None]]:
-    """Codes into the distinct texts of a column, None behind them, which null has the code of."""
+def _texts(column: pa.Array | None) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
+    """Where the texts of a column begin, their bytes, and where they are not null (empty: everywhere)."""
+    if column is None:
+        return np.zeros(1, np.int32), np.zeros(0, np.uint8), np.zeros(0, np.bool_)
+    _, begins, data = column.buffers()
+    offsets = np.frombuffer(begins, np.int32, len(column) + 1, 4 * column.offset) if len(column) else _NO_TEXT
+    text = np.zeros(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+    return offsets, text, valid(column) if column.null_count else np.zeros(0, np.bool_)
+
+
+class _Named:
+    """Partitions that messages name by topic, as flat lists: topics of message i are [topic_begin[i], ...[i + 1]),
+    partitions of topic j [begin[j], ...[j + 1])."""
+
+    def __init__(self, messages: Level, topics: Topics, outer: str, inner: str, names: tuple[str, str]) -> None:
+        self.topic_begin, self.topics = _listed(messages, outer)
+        self.begin, self.partitions = _listed(self.topics, inner)
+        self.code = topics.of(self.topics, *names)
+
+    def placed(self, rows: Int64s) -> tuple[Int64s, Int64s]:
+        """Of each partition the row of its message, of which these are all, and the code of its topic."""
+        row, topic = np.empty((2, len(self.partitions)), np.int64)
+        spread(np.ascontiguousarray(rows), self.topic_begin, self.begin, self.code, row, topic)
+        return row, topic
+
+
+def _listed(level: Level, path: str) -> tuple[Int64s, Level]:
+    """Where the elements of the lists at a path begin, and they themselves, which know nothing of what is above."""
     found = level.get(path)
     if found is None:
-        return np.zeros(len(level), np.int64), [None]
-    encoded = found.cast(TEXT).dictionary_encode()
-    texts = encoded.dictionary.to_pylist()
-    return numbers(encoded.indices, len(texts)), [*texts, None]
+        return np.zeros(len(level) + 1, np.int64), Level.bare(None)
+    if found.null_count:
+        begin = begins(lengths(found))
+    else:
+        begin = np.frombuffer(found.buffers()[1], np.int32, len(found) + 1, 4 * found.offset).astype(np.int64)
+        begin -= begin[0]
+    return begin, Level.bare(found.flatten())
+
+
+def _fields(level: Level, paths: Sequence[str]) -> Int64s:
+    """[paths, elements] of integers, NULL where null."""
+    out = np.empty((len(paths), len(level)), np.int64)
+    for row, path in zip(out, paths, strict=True):
+        found = level.get(path)
+        row[:] = NULL if found is None else numbers(found, NULL)
+    return out
+
+
+class _Fetched:
+    """What a block's Fetch messages say."""
+
+    def __init__(self, block: Block, topics: Topics) -> None:
+        self.request, self.response = block.nest(FETCH, 0), block.nest(FETCH, 1)
+        named = "topic", "topic_id"
+        self.asked = _Named(self.request, topics, "topics", "partitions", named)
+        self.gone = _Named(self.request, topics, FORGOTTEN_TOPICS, "partitions", named)
+        self.given = _Named(self.response, topics, "responses", "partitions", named)
+
+
+HEAD = (
+    "session_id", "session_epoch", "replica_id", "replica_state.replica_id", "max_wait_ms", "min_bytes",
+    "isolation_level",
+)  # fmt: skip
+TOLD = (
+    "partition_index", "error_code", "high_watermark", "last_stable_offset", "records_bytes", "preferred_read_replica",
+    "diverging_epoch.epoch",
+)  # fmt: skip
+"""Message fields, in the order of `kdissect.tables.hold_rows`."""
+ASKED_OF_ALL = (
+    "session_id", "session_epoch", "max_wait_ms", "min_bytes", "isolation_level", "replica_id",
+    "replica_state.replica_id",
+)  # fmt: skip
+ASKED = ("partition", "fetch_offset")
+GIVEN = (
+    "partition_index", "error_code", "high_watermark", "last_stable_offset", "log_start_offset", "records_bytes",
+    "preferred_read_replica", "diverging_epoch.epoch",
+)  # fmt: skip
+"""Message fields, in the order of `fetch_kernels`."""
+FETCH_COLUMNS = (
+    *EXCHANGE_KEYS, TIME_KEY, "broker", "request_last_at", "response_first_at", "queued_ms", "broker_ms", "api_version",
+    "request_session_id", "session_epoch", "response_session_id", "replica_id", "is_raft", "max_wait_ms", "min_bytes",
+    "isolation_level", "partitions_sent", "partitions_returned", "partitions_with_error", "record_bytes",
+    "throttle_ms", "error_code",
+)  # fmt: skip
+REALS = frozenset({"queued_ms", "broker_ms", "throttle_ms"})
+PRODUCE_COLUMNS = (*FETCH_COLUMNS[:8], "acks", "error_code")
+PARTITION_COLUMNS = (
+    *EXCHANGE_KEYS, TIME_KEY, "topic", "topic_id", "partition", "in_request", "in_response", "forgotten",
+    "fetch_offset", "error_code", "high_watermark", "last_stable_offset", "broker_log_start_offset", "record_bytes",
+    "preferred_read_replica", "diverging_epoch",
+)  # fmt: skip
+"""What rows have, in the order of `fetch_kernels`."""
 
 
 def fetch_rows(block: Block, topics: Topics) -> Codes:
     """One row for each Fetch exchange."""
-    rows, done = block.rows(FETCH), block.done
-    request, response = block.nest(FETCH, 0), block.nest(FETCH, 1)
-    asked, given = (Places(block.body_of(FETCH, side)[rows]) for side in range(2))
-    returned = response.each("responses").each("partitions")
-    sizes = np.maximum(returned.ints("records_bytes", 0), 0)
-    errors, decoded = done.error_code[rows].astype(np.int64), done.error_count[rows] >= 0
-    failed = returned.body[returned.ints("error_code", 0) != 0]
-    raft = np.zeros(len(request), np.int64)
-    named = request.each("topics")
-    codes = topics.of(named, "topic", "topic_id")
-    raft[named.body[topics.stands_for(METADATA_TOPIC, METADATA_TOPIC_ID)[codes]]] = 1
-    return Codes(
-        {
-            **_of_exchanges(block, rows),
-            "api_version": _null(done.api_version[rows].astype(np.int64), -1),
-            "request_session_id": asked.field(request, "session_id"),
-            "session_epoch": asked.field(request, "session_epoch"),
-            "response_session_id": given.field(response, "session_id"),
-            "replica_id": asked.of(_replica(request)),
-            "is_raft": asked.of(raft),
-            "max_wait_ms": asked.field(request, "max_wait_ms"),
-            "min_bytes": asked.field(request, "min_bytes"),
-            "isolation_level": asked.field(request, "isolation_level"),
-            "partitions_sent": asked.of(_counts(named.each("partitions").body, len(request))),
-            "partitions_returned": given.of(_counts(returned.body, len(response))),
-            "partitions_with_error": given.of(_counts(failed, len(response))),
-            "record_bytes": given.of(_counts(returned.body, len(response), sizes)),
-            "throttle_ms": np.where(done.throttle_ms[rows] >= 0, done.throttle_ms[rows], np.nan),
-            "error_code": np.where(decoded, np.where(errors == NO_CODE, 0, errors), NULL),
-        },
-        len(rows),
-    )
+    rows, done, parts = block.rows(FETCH), block.done, block.parts
+    said = topics.fetched(block)
+    out = np.empty((len(FETCH_COLUMNS), len(rows)), np.int64)
+    metadata = topics.stands_for(METADATA_TOPIC, METADATA_TOPIC_ID)[said.asked.code]
+    fill_fetches(
+        rows, block.body_of(FETCH, 0), block.body_of(FETCH, 1), *block.keys, plain(done.request_first, np.int64),
+        plain(done.request_last, np.int64), plain(done.response_first, np.int64),
+        parts.queued, parts.broker, parts.split, plain(done.api_version, np.int16), plain(done.throttle_ms, np.int32),
+        plain(done.error_code, np.int32), plain(done.error_count, np.int32),
+        plain(block.directory.broker_codes(done.conn), np.int32), _fields(said.request, ASKED_OF_ALL),
+        said.asked.topic_begin, said.asked.begin, metadata, _fields(said.response, ["session_id"])[0],
+        said.given.topic_begin, said.given.begin, _fields(said.given.partitions, GIVEN), out, out.view(np.float64),
+    )  # fmt: skip
+    texts = {"broker": block.directory.brokers.texts}
+    return Codes.in_one(out, {name: texts.get(name, float if name in REALS else int) for name in FETCH_COLUMNS})
+
+
+def plain(column: npt.NDArray[Any], kind: type) -> npt.NDArray[Any]:
+    """A column in one piece, of this type, as kernels take it."""
+    return np.require(column, kind, ["C", "A"])
 
 
 def fetched_rows(block: Block, topics: Topics) -> Codes:
     """One row for each partition of a Fetch exchange."""
-    request, response = block.nest(FETCH, 0), block.nest(FETCH, 1)
-    above = request.each("topics"), request.each(FORGOTTEN_TOPICS), response.each("responses")
-    asked, gone, given = (level.each("partitions") for level in above)
-    numbered = (
-        asked.ints("partition"),
-        np.zeros(0, np.int64) if gone.values is None else numbers(gone.values),
-        given.ints("partition_index"),
-    )
-    bodies = block.bodies(FETCH, 0), block.bodies(FETCH, 0), block.bodies(FETCH, 1)
-    rows = [body[level.body] for body, level in zip(bodies, (asked, gone, given), strict=True)]
-    named = [
-        topics.of(level, "topic", "topic_id")[below.parent]
-        for level, below in zip(above, (asked, gone, given), strict=True)
-    ]
-    row, *found = paired(rows, named, numbered)
-    asked_at, given_at = Places(found[0]), Places(found[2])
-    if asked_at.partly:
-        source = np.where(found[2] >= 0, found[2] + len(asked) + len(gone), found[1] + len(asked))
-        at, topic, number = np.where(found[0] >= 0, found[0], source), np.concatenate(named), np.concatenate(numbered)
-        topic, number = topic.take(at), number.take(at)
-    else:
-        topic, number = asked_at.of(named[0]), asked_at.of(numbered[0])
-    top = block.done.error_code.take(row).astype(np.int64)
-    return Codes(
-        {
-            **_of_rows(block, row),
-            **topics.columns(topic),
-            "partition": number,
-            # What was not read is nowhere, which is all that matters to whoever looks at these.
-            "in_request": (found[0] >= 0).astype(np.int64),
-            "in_response": (found[2] >= 0).astype(np.int64),
-            "forgotten": (found[1] >= 0).astype(np.int64),
-            "fetch_offset": asked_at.field(asked, "fetch_offset"),
-            "error_code": np.where((top != NO_CODE) & (top != 0), top, given_at.field(given, "error_code")),
-            "high_watermark": given_at.field(given, "high_watermark"),
-            "last_stable_offset": given_at.field(given, "last_stable_offset"),
-            "broker_log_start_offset": given_at.field(given, "log_start_offset"),
-            "record_bytes": given_at.of(np.maximum(given.ints("records_bytes", 0), 0)),
-            "preferred_read_replica": given_at.field(given, "preferred_read_replica"),
-            "diverging_epoch": given_at.field(given, "diverging_epoch.epoch"),
-        },
-        len(row),
-    )
+    said, done = topics.fetched(block), block.done
+    gone = said.gone.partitions.values
+    asked, given = _fields(said.asked.partitions, ASKED), _fields(said.given.partitions, GIVEN)
+    forgotten = np.zeros(0, np.int64) if gone is None else numbers(gone)
+    sides = (said.asked, 0), (said.gone, 0), (said.given, 1)
+    placed = [side.placed(block.bodies(FETCH, number)) for side, number in sides]
+    found = paired([row for row, _ in placed], [topic for _, topic in placed], [asked[0], forgotten, given[0]])
+    out = np.empty((len(PARTITION_COLUMNS), found.shape[1]), np.int64)
+    fill_partitions(
+        found, found.shape[1], *block.keys, plain(done.request_first, np.int64), plain(done.error_code, np.int32),
+        placed[0][1], placed[1][1], placed[2][1], asked, forgotten, given, out,
+    )  # fmt: skip
+    names, ids = zip(*topics.codes, strict=True) if topics.codes else ((), ())
+    texts = {"topic": list(names), "topic_id": list(ids)}
+    return Codes.in_one(out, {name: texts.get(name, int) for name in PARTITION_COLUMNS})
 
 
 def produce_rows(block: Block, _: Topics) -> Codes:
     """One row for each Produce exchange."""
-    rows = block.rows(PRODUCE)
-    codes, known = error_codes(block)
-    return Codes(
-        {
-            **_of_exchanges(block, rows),
-            "acks": Places(block.body_of(PRODUCE, 0)[rows]).field(block.nest(PRODUCE, 0), "acks"),
-            "error_code": np.where(known[rows], codes[rows], NULL),
-        },
-        len(rows),
-    )
+    rows, done, parts = block.rows(PRODUCE), block.done, block.parts
+    out = np.empty((len(PRODUCE_COLUMNS), len(rows)), np.int64)
+    fill_produces(
+        rows, block.body_of(PRODUCE, 0), *block.keys, plain(done.request_first, np.int64),
+        plain(done.request_last, np.int64), plain(done.response_first, np.int64),
+        parts.queued, parts.broker, parts.split, plain(done.error_code, np.int32), plain(done.error_first, np.int32),
+        plain(done.error_count, np.int32), plain(block.directory.broker_codes(done.conn), np.int32),
+        _fields(block.nest(PRODUCE, 0), ["acks"])[0], out, out.view(np.float64),
+    )  # fmt: skip
+    texts = {"broker": block.directory.brokers.texts}
+    return Codes.in_one(out, {name: texts.get(name, float if name in REALS else int) for name in PRODUCE_COLUMNS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,31 +239,31 @@ def produced_rows(block: Block, topics: Topics) -> Later:
     """One row for each partition of a Produce exchange. What was waited for can be told of a partition only once
     something has said how many replicas it has."""
     request, response = block.nest(PRODUCE, 0), block.nest(PRODUCE, 1)
-    above = request.each("topic_data"), response.each("responses")
-    asked, given = above[0].each("partition_data"), above[1].each("partition_responses")
-    rows = [block.bodies(PRODUCE, side)[level.body] for side, level in enumerate((asked, given))]
-    identified = _of_rows(block, slice(None))  # the block itself is gone by then
+    bodies = block.bodies(PRODUCE, 0), block.bodies(PRODUCE, 1)
+    (high, n), first = block.keys, block.done.request_first.copy()  # the block itself is gone by then
 
     def made() -> Codes:
-        numbered = asked.ints("index"), given.ints("index")
-        named = [
-            topics.of(level, "name", "topic_id")[below.parent]
-            for level, below in zip(above, (asked, given), strict=True)
-        ]
+        asked = _Named(request, topics, "topic_data", "partition_data", ("name", "topic_id"))
+        given = _Named(response, topics, "responses", "partition_responses", ("name", "topic_id"))
+        (asked_row, asked_topic), (given_row, given_topic) = asked.placed(bodies[0]), given.placed(bodies[1])
+        numbered = asked.partitions.ints("index"), given.partitions.ints("index")
+        rows, named = (asked_row, given_row), (asked_topic, given_topic)
         row, *found = matched(rows, coded_keys(rows, named, numbered))
-        source, given_at = np.where(found[0] >= 0, found[0], found[1] + len(asked)), Places(found[1])
+        source, given_at = np.where(found[0] >= 0, found[0], found[1] + len(asked_row)), Places(found[1])
         return Codes(
             {
-                **{name: column[row] for name, column in identified.items()},
+                EXCHANGE_KEYS[0]: high[row],
+                EXCHANGE_KEYS[1]: n[row],
+                TIME_KEY: _micros(first[row]),
                 **topics.columns(np.concatenate(named)[source]),
                 "partition": np.concatenate(numbered)[source],
-                "base_offset": given_at.field(given, "base_offset"),
-                "error_code": given_at.field(given, "error_code"),
+                "base_offset": given_at.field(given.partitions, "base_offset"),
+                "error_code": given_at.field(given.partitions, "error_code"),
             },
             len(row),
         )
 
-    return Later(made, max(len(asked), len(given)))
+    return Later(made, max(map(len, bodies)))
 
 
 CODED: Mapping[str, Callable[[Block, Topics], Codes | Later]] = {
@@ -224,68 +275,70 @@ CODED: Mapping[str, Callable[[Block, Topics], Codes | Later]] = {
 """The tables whose rows may be made as codes, and what makes them."""
 
 
-def rows_as_codes(block: Block, names: Iterable[str]) -> dict[str, Codes | Later]:
-    """Rows of a block of these tables, unresolved."""
+def rows_as_codes(block: Block, names: Iterable[str], memory: Lender) -> dict[str, Codes | Later | HoldRows]:
+    """Rows of a block of these tables, unresolved, some of them in lent memory."""
     topics = Topics()
+    names = list(names)
+    if "fetches" in names:
+        rows = hold_rows(block, topics, memory)
+        if rows is not None:
+            found: dict[str, Codes | Later | HoldRows] = {"fetches": rows, "fetch_partitions": Codes({}, 0)}
+            return found | {name: CODED[name](block, topics) for name in names if name not in found}
     return {name: CODED[name](block, topics) for name in names}
 
 
+def hold_rows(block: Block, topics: Topics, memory: Lender) -> HoldRows | None:
+    """The block's fetches, where none of them depends on another one: what their holds are told by, and no more."""
+    rows, done, parts = block.rows(FETCH), block.done, block.parts
+    said = topics.fetched(block)
+    body = block.body_of(FETCH, 0)
+    head = _fields(said.request, HEAD)
+    last, version = plain(done.request_last, np.int64), plain(done.api_version, np.int16)
+    if not alone(rows, body, last, version, head, said.asked.topic_begin, said.asked.begin, len(said.gone.partitions)):
+        return None
+    metadata = topics.stands_for(METADATA_TOPIC, METADATA_TOPIC_ID)[said.asked.code]
+    shapes = (len(rows), WIDTH), (len(rows) + 1,), (len(said.given.partitions), P_WIDTH)
+    fetches, firsts, given = memory.arrays([(shape, np.int64) for shape in shapes])
+    fill_holds(
+        rows, body, block.body_of(FETCH, 1), *block.keys, plain(done.request_first, np.int64), last,
+        plain(done.response_first, np.int64), parts.queued, parts.broker, parts.split, version,
+        plain(done.throttle_ms, np.int32), plain(done.error_code, np.int32), plain(done.error_count, np.int32),
+        plain(block.directory.broker_codes(done.conn), np.int32), head, said.asked.topic_begin, said.asked.begin,
+        said.asked.code, metadata, _fields(said.asked.partitions, ASKED), said.given.topic_begin, said.given.begin,
+        said.given.code, _fields(said.given.partitions, TOLD), np.zeros(len(said.asked.partitions), np.bool_), fetches,
+        fetches.view(np.float64), firsts, given,
+    )  # fmt: skip
+    return HoldRows(fetches, firsts, given, block.directory.brokers.texts, list(topics.codes))
+
+
 def resolved(
-    rows: Codes, brokers: Mapping[str, str], topics: Mapping[str, str],
-    replicas: tuple[Mapping[str, int], Mapping[str, int]], lasting: Coder,
+    rows: Codes, brokers: Mapping[str, str], topics: Mapping[str, str], lasting: Coder,
+    replicas: tuple[Mapping[str, int], Mapping[str, int]] | None = None,
 ) -> Codes:  # fmt: skip
     """Rows with what is known now: the names of `brokers` and `topics` by what they stand for, and `replicas` by id and
-    by name of a topic. Texts have the codes of `lasting`, so that these rows can stand behind others."""
-    columns: dict[str, Column] = {}
+    by name of a topic, where these are asked for. Texts have the codes of `lasting`, so that these rows can stand
+    behind others. What was given is not to be used any more."""
     broker, topic, topic_id = (rows.columns.get(name) for name in ("broker", "topic", "topic_id"))
     if isinstance(broker, Texts):
-        names = [text and brokers.get(text, text.rpartition(SEPARATOR)[2]) for text in broker.values]
-        columns["broker"] = lasting.interned(Texts(broker.codes, names))
+        named = [text and brokers.get(text, text.rpartition(SEPARATOR)[2]) for text in broker.values]
+        rows = rows.recoded("broker", named, lasting)
     if isinstance(topic, Texts) and isinstance(topic_id, Texts):
         pairs = list(zip(topic.values, topic_id.values, strict=True))
         named = [topics.get(known or "") if name is None else name for name, known in pairs]
-        copies = [
-            replicas[0].get(known or "", replicas[1].get(name or "", NULL))
-            for name, (_, known) in zip(named, pairs, strict=True)
-        ]
-        columns["topic"] = lasting.interned(Texts(topic.codes, named))
-        columns["topic_id"] = lasting.interned(topic_id)
-        columns["replicas"] = np.array([*copies, NULL], np.int64)[topic.codes]
-    return rows.with_columns(columns)
-
-
-def _of_exchanges(block: Block, rows: Int64s) -> dict[str, Column]:
-    """What rows of exchanges have in common."""
-    done, parts, directory = block.done, block.parts, block.directory
-    split = parts.split[rows]
-    return {
-        **_of_rows(block, rows),
-        "broker": Texts(directory.broker_codes(done.conn[rows]).astype(np.int64), directory.brokers.texts),
-        "request_last_at": _micros(done.request_last[rows]),
-        "response_first_at": _micros(done.response_first[rows]),
-        "queued_ms": np.where(split, parts.queued[rows] / 1e6, np.nan),
-        "broker_ms": np.where(split, parts.broker[rows] / 1e6, np.nan),
-    }
-
-
-def _of_rows(block: Block, rows: Int64s | slice) -> dict[str, Int64s]:
-    """What identifies rows, and what they are ordered by."""
-    high, n = block.keys
-    return {
-        EXCHANGE_KEYS[0]: high[rows],
-        EXCHANGE_KEYS[1]: n[rows],
-        TIME_KEY: _micros(block.done.request_first[rows]),
-    }
+        if replicas is not None:
+            copies = [
+                replicas[0].get(known or "", replicas[1].get(name or "", NULL))
+                for name, (_, known) in zip(named, pairs, strict=True)
+            ]
+            rows = rows.with_columns({"replicas": np.array([*copies, NULL], np.int64)[topic.codes]})
+        rows = rows.recoded("topic", named, lasting).recoded("topic_id", topic_id.values, lasting)
+    return rows
 
 
 def _micros(ns: npt.NDArray[np.int64]) -> Int64s:
     """Nanoseconds since the epoch as microseconds, rounded down."""
     found: Int64s = np.where(ns == NULL_TIME, NULL, ns // 1000)
     return found
-
-
-def _null(values: Int64s, null: int) -> Int64s:
-    return np.where(values == null, NULL, values)
 
 
 class Places:
@@ -313,15 +366,3 @@ class Places:
         """A field of messages as integers."""
         found = level.get(path)
         return np.full(len(self.index), NULL, np.int64) if found is None else self.of(numbers(found, NULL))
-
-
-def _counts(bodies: Int64s, size: int, weights: Int64s | None = None) -> Int64s:
-    """How many elements each of so many bodies has, or the sums of their weights."""
-    return np.bincount(bodies, weights, size).astype(np.int64)
-
-
-def _replica(request: Level) -> Int64s:
-    """Node id of the follower that each body comes from, -1 for a consumer (see `fetches.replica_id`)."""
-    own, state = request.get("replica_id"), request.get("replica_state.replica_id")
-    found = np.full(len(request), -1, np.int64) if state is None else numbers(state, -1)
-    return found if own is None else np.where(valid(own), numbers(own, -1), found)

@@ -41,6 +41,12 @@ class Level:
         rows = np.arange(batch.num_rows, dtype=np.int64)
         return cls(batch, rows, rows)
 
+    @classmethod
+    def bare(cls, array: pa.Array | None) -> Level:
+        """Elements of which nobody asks what they belong to; None: there are none."""
+        rows = np.arange(0 if array is None else len(array), dtype=np.int64)
+        return cls(array, rows, rows)
+
     def __len__(self) -> int:
         return len(self.body)
 
@@ -55,7 +61,8 @@ class Level:
                 data = data.column(at) if at >= 0 else None
             else:
                 at = data.type.get_field_index(name) if pa.types.is_struct(data.type) else -1
-                data = pc.struct_field(data, at) if at >= 0 else None
+                whole = at >= 0 and not data.null_count
+                data = data.field(at) if whole else pc.struct_field(data, at) if at >= 0 else None
         return None if data is None or pa.types.is_null(data.type) else data
 
     def column(self, path: str, kind: pa.DataType) -> pa.Array:

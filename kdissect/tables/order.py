@@ -6,7 +6,10 @@ compare in microseconds, as they are shown, so that sorting a shown table gives 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -47,10 +50,20 @@ def ordered_codes(rows: Codes) -> Codes:
     """Rows of exchanges in the order that they have as a table."""
     if rows.num_rows < 2:
         return rows
-    times = rows.ints(TIME_KEY, np.iinfo(np.int64).max)
+    high, n = (rows.ints(name, 0) for name in EXCHANGE_KEYS)
+    found = by_request(rows.ints(TIME_KEY, NEVER), high, n)
+    return rows if found is None else rows.take(found)
+
+
+NEVER = np.iinfo(np.int64).max
+"""The time of rows without one."""
+
+
+def by_request(times: npt.NDArray[np.int64], high: npt.NDArray[np.int64], n: npt.NDArray[np.int64]) -> Any:
+    """int64 [rows]: the order of rows of exchanges by time and exchange id, the latter as numbers; None where they
+    stand in it."""
     found = None if (times[1:] >= times[:-1]).all() else np.argsort(times, kind="stable")
     ordered = times if found is None else times[found]
-    high, n = (rows.ints(name, 0) for name in EXCHANGE_KEYS)
     tied = np.flatnonzero(ordered[1:] == ordered[:-1])
     if len(tied):
         one, other = (tied, tied + 1) if found is None else (found[tied], found[tied + 1])
@@ -65,7 +78,7 @@ def ordered_codes(rows: Codes) -> Codes:
             text = number * POWERS[len(POWERS) - 1 - digits]
             keys = (digits, text, n[among] < 0, high[among].view(np.uint64), ordered[places])
             found[places] = among[np.lexsort(keys)]
-    return rows if found is None else rows.take(found)
+    return found
 
 
 def _ascend(names: list[str], table: pa.Table, tied: np.ndarray) -> bool:

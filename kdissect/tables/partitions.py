@@ -154,19 +154,16 @@ def matched(rows: Sequence[Int64s], keys: Sequence[Int64s]) -> tuple[Int64s, Int
     return row[order], in_asked[order], in_gone[order], in_given[order]
 
 
-def paired(
-    rows: Sequence[Int64s], topics: Sequence[Int64s], partitions: Sequence[Int64s]
-) -> tuple[Int64s, Int64s, Int64s, Int64s]:
-    """`matched` of sides given as columns, topics as codes."""
+def paired(rows: Sequence[Int64s], topics: Sequence[Int64s], partitions: Sequence[Int64s]) -> Int64s:
+    """`matched` of sides given as columns, topics as codes: [4, rows]."""
     # Three columns of each side; the kernel reads memory in one piece.
     c = [np.ascontiguousarray(column[side], np.int64) for side in range(3) for column in (rows, topics, partitions)]
     taken = np.zeros(len(c[0]) + len(c[3]), np.bool_)
     found = np.empty((4, len(c[0]) + len(c[3]) + len(c[6])), np.int64)
     count = pair(c[0], c[1], c[2], c[3], c[4], c[5], c[6], c[7], c[8], taken, found)
     if count < 0:
-        return matched(rows, coded_keys(rows, topics, partitions))
-    row, asked_at, gone_at, given_at = found[:, :count]
-    return row, asked_at, gone_at, given_at
+        return np.stack(matched(rows, coded_keys(rows, topics, partitions)))
+    return np.ascontiguousarray(found[:, :count])
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from kdissect.analysis.holds.fetch_holds import DATA, HOLDS, REPLICATION, TIMEOUT
+from kdissect.analysis.holds.hold_kernels import DATA, HOLDS, REPLICATION, TIMEOUT
 from kdissect.arrays.arrow import words
 from kdissect.spark.cells.table_cells import Cell, opened
 from kdissect.spark.stages import found_holds

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.analysis.exchange_keys import keys_of, locate
-from kdissect.analysis.holds import fetch_holds as fh
+from kdissect.analysis.holds import hold_kernels as hk
 from kdissect.analysis.holds.fetch_holds import turns
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, encoded, ints, one, reals, times, words
 from kdissect.arrays.codes import Codes
@@ -21,13 +21,13 @@ JOIN_GROUP, SYNC_GROUP = 11, 14
 
 def hold_columns(codes: npt.NDArray[np.int8], waits: npt.NDArray[np.float64]) -> dict[str, pa.Array]:
     """What is filled in of `exchanges`, from places in HOLDS and milliseconds (NaN: unknown)."""
-    return {"hold": words(codes, fh.HOLDS), "replication_ms": pa.array(waits, MS, mask=np.isnan(waits))}
+    return {"hold": words(codes, hk.HOLDS), "replication_ms": pa.array(waits, MS, mask=np.isnan(waits))}
 
 
 def coded(column: pa.Array) -> npt.NDArray[np.int8]:
     """A column of words of HOLDS as places in it, -1 where null."""
     codes, used = encoded(column)
-    place = np.array([*(fh.HOLDS.index(word) for word in used), -1], np.int8)
+    place = np.array([*(hk.HOLDS.index(word) for word in used), -1], np.int8)
     found: npt.NDArray[np.int8] = place[codes]
     return found
 
@@ -59,17 +59,17 @@ def hold_codes(
         return hold
     keys, error = keys_of(exchanges), ints(exchanges, "error_code", 0)
     held_back = muted(exchanges, keys[0], throttled)
-    usual = np.where(error != 0, fh.ERROR, np.where(held_back, fh.THROTTLED, -1)).astype(np.int8)
-    hold[waits] = np.where(usual[waits] >= 0, usual[waits], fh.REBALANCE)
+    usual = np.where(error != 0, hk.ERROR, np.where(held_back, hk.THROTTLED, -1)).astype(np.int8)
+    hold[waits] = np.where(usual[waits] >= 0, usual[waits], hk.REBALANCE)
     if share is not None and shared:
         at = locate(keys, keys_of(share))
         rows = np.flatnonzero((at >= 0) & answered)
         wait, least = ints(share, "max_wait_ms")[at[rows]], ints(share, "min_bytes")[at[rows]]
         acquired = _acquired(messages.get(("ShareFetch", "response")), (keys[0][rows], keys[1][rows]))
         own = np.select(
-            [(wait == 0) | (least == 0), acquired > 0, broker_ms[rows] >= wait - fh.EARLY_MS],
-            [fh.IMMEDIATE, fh.DATA, fh.TIMEOUT],
-            fh.UNKNOWN,
+            [(wait == 0) | (least == 0), acquired > 0, broker_ms[rows] >= wait - hk.EARLY_MS],
+            [hk.IMMEDIATE, hk.DATA, hk.TIMEOUT],
+            hk.UNKNOWN,
         )
         hold[rows] = np.where(usual[rows] >= 0, usual[rows], own)
     return hold

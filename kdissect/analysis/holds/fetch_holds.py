@@ -25,6 +25,7 @@ is null otherwise: when data arrives, or a mute ends, cannot be seen. `broker_ms
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,7 +33,19 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.analysis.exchange_keys import key_names, keys_of, locate
-from kdissect.analysis.holds.hold_kernels import H_WIDTH, refill, run
+from kdissect.analysis.holds.hold_kernels import (
+    H_WIDTH,
+    HOLDS,
+    LATEST,
+    classify,
+    events,
+    fetch_rows,
+    find_turns,
+    keep,
+    partition_rows,
+    refill,
+    run,
+)
 from kdissect.analysis.sessions.session_rules import MAX_WAITING
 from kdissect.arrays.arrow import (
     MILLI,
@@ -44,7 +57,6 @@ from kdissect.arrays.arrow import (
     distinct,
     ints,
     joined,
-    matrix,
     one,
     reals,
     times,
@@ -52,18 +64,26 @@ from kdissect.arrays.arrow import (
     with_columns,
     words,
 )
-from kdissect.arrays.codes import Codes
+from kdissect.arrays.codes import NULL, Codes
+from kdissect.arrays.lending import Lender
 from kdissect.tables.declaration.model import EXCHANGE_KEYS, By
+from kdissect.tables.hold_rows import (
+    ANSWERED,
+    CONNECTION,
+    ORDINAL,
+    P_WIDTH,
+    THROTTLE,
+    TIME,
+    USED,
+    WIDTH,
+    HoldRows,
+    put,
+)
 from kdissect.tables.makers import fills
+from kdissect.tables.order import NEVER, by_request
 
-HOLDS = ("data", "timeout", "throttled", "error", "immediate", "unknown", "replication", "rebalance")
-DATA, TIMEOUT, THROTTLED, ERROR, IMMEDIATE, UNKNOWN, REPLICATION, REBALANCE = range(8)
-
-EARLY_MS = 2.0
-"""A wait this much shorter than max_wait_ms is still a timeout: timers of brokers tick in milliseconds, and both ends
-of the interval are read off packets."""
-PROMPT_MS = 3.0
-"""Brokers log less than that for 19 of 20 fetches that waited for nothing, and more for 19 of 20 that did wait."""
+KEYS = CONNECTION, ORDINAL
+"""Where EXCHANGE_KEYS stand."""
 READ_COMMITTED = 1
 MAX_KNOWN = 1 << 20
 """Partitions whose watermarks are remembered, 64 MB; then all are forgotten, which makes holds less certain, not
@@ -72,27 +92,18 @@ MAX_THROTTLED = 1 << 16
 """Connections whose throttle windows are remembered; then all are forgotten."""
 
 
-FETCHES = (
-    *EXCHANGE_KEYS, "broker", "request_last_at", "response_first_at", "isolation_level", "throttle_ms", "queued_ms",
-    "broker_ms", "max_wait_ms", "min_bytes", "record_bytes", "error_code", "is_raft", "partitions_sent",
-    "implied_partitions", "partitions_with_error",
-)  # fmt: skip
-PARTITIONS = (
-    *EXCHANGE_KEYS, "topic", "topic_id", "partition", "fetch_offset", "_session_offset", "error_code", "high_watermark",
-    "last_stable_offset", "record_bytes", "in_response", "preferred_read_replica", "diverging_epoch",
-)  # fmt: skip
-"""What is read here of rows that come as codes."""
-
-
 @dataclass(slots=True)
 class _Part:
-    """Rows held back for the watermark."""
+    """Rows to work on, of which some may have to wait for the watermark."""
 
-    fetches: pa.Table
-    partitions: pa.Table
-    firsts: Int64s | None
-    """[n + 1]: where the partitions of each fetch begin; None where they are not known to be in order."""
+    fetches: Int64s
+    firsts: Int64s
+    rows: Int64s
+    """As `kdissect.tables.hold_rows` says."""
+    shown: pa.Table | None
+    """The fetches as they came, where they came as a table."""
     others: pa.Table
+    """Exchanges with throttle windows."""
     offsets: pa.Table
 
 
@@ -107,6 +118,9 @@ class HoldTracker:
         self.windows = np.full((64, 2), -1, np.int64)
         self.counts = np.zeros(2, np.int64)
         self._waiting: _Part | None = None
+        self._memory = Lender()
+        self._hidden = False
+        """Fetches come as integers, for nobody is shown them."""
 
     def feed(
         self,
@@ -116,6 +130,7 @@ class HoldTracker:
         list_offsets: pa.Table | pa.RecordBatch | None = None,
         watermark: int = 2**63 - 1,
         firsts: Int64s | None = None,
+        alone: Sequence[HoldRows] = (),
     ) -> pa.Table:
         """The fetches whose instants lie before the watermark (microseconds), with `hold` and `excess_ms`.
 
@@ -123,93 +138,130 @@ class HoldTracker:
         `throttles`: rows of `exchanges` (any API); only those with a throttle time matter. `list_offsets`: rows of that
         table with the helper columns `broker` and `response_first_at` (`with_instants` joins them). Fetches without a
         response have neither value. `firsts`: where the partitions of each fetch begin, when they stand in order
-        (`Tracked.firsts`): saves a join.
+        (`Tracked.firsts`): saves a join. `alone`: further fetches that came as integers, for a run whose fetches
+        nobody is shown: then only which exchange each is, and its hold, come back.
         """
-        if isinstance(fetches, Codes) and isinstance(partitions, Codes):
-            fetches, partitions = fetches.select(FETCHES), partitions.select(PARTITIONS)
-        new = _Part(whole(fetches), whole(partitions), firsts, _throttling(whole(throttles)), whole(list_offsets))
-        if firsts is not None and (len(firsts) != new.fetches.num_rows + 1 or firsts[-1] != new.partitions.num_rows):
-            new.firsts = None
-        if self._waiting is not None:
-            new = _joined(self._waiting, new)
-        used = times(new.fetches, "request_last_at")
-        if watermark != 2**63 - 1 and new.fetches.num_rows + new.partitions.num_rows > self._most_waiting:
-            watermark = max(watermark, int(np.median(used)))
-        self._waiting = None
-        if watermark == 2**63 - 1:
-            return self._settle(new)
-        answered = times(new.fetches, "response_first_at")
-        early = (used < watermark) & (answered < watermark)
-        due, kept = _split(new, early, watermark)
-        self._waiting = kept
-        return self._settle(due)
+        table, named = whole(fetches), whole(partitions)
+        self._hidden |= isinstance(table, Codes)
+        part, before = self._behind(table, named, firsts, alone), self._waiting
+        part.others, part.offsets = _throttling(whole(throttles)), whole(list_offsets)
+        part.shown = None if self._hidden else table
+        if before is not None:
+            part.others, part.offsets = joined(before.others, part.others), joined(before.offsets, part.offsets)
+            part.shown = None if before.shown is None else joined(before.shown, table)
+        if watermark != LATEST and len(part.fetches) + len(part.rows) > self._most_waiting:
+            watermark = max(watermark, int(np.median(part.fetches[:, USED])))
+        return self._settle(part, watermark)
 
     def finish(self) -> pa.Table:
         """The fetches that were held back."""
-        last, self._waiting = self._waiting, None
         none = pa.table({})
-        return self._settle(last or _Part(none, none, None, none, none))
+        last = self._waiting or _Part(*self._room(0, 0), None if self._hidden else none, none, none)
+        return self._settle(last, LATEST)
 
-    def _settle(self, part: _Part) -> pa.Table:
-        fetches, named, firsts = part.fetches, part.partitions, part.firsts
-        n = fetches.num_rows
-        keys = keys_of(fetches) if n else (np.zeros(0, np.int64),) * 2
-        rows = np.zeros((0, 9), np.int64)
-        if firsts is not None:
-            rows = self._partition_rows(named)
-        elif named.num_rows and n:
-            owner = locate(keys_of(named), keys)
-            kept = np.flatnonzero(owner >= 0)
-            kept = kept[np.argsort(owner[kept], kind="stable")]
-            rows = self._partition_rows(named)[kept]
-            firsts = np.searchsorted(owner[kept], np.arange(n + 1)).astype(np.int64)
-        else:
-            firsts = np.zeros(n + 1, np.int64)
-        broker = self.brokers.column(fetches, "broker")
-        used, answered = times(fetches, "request_last_at"), times(fetches, "response_first_at")
-        isolation = ints(fetches, "isolation_level", 0)
-        sighted = self._sightings(part.offsets)
-        throttle = np.nan_to_num(reals(fetches, "throttle_ms"))
-        windows = self._windows(part.others, keys, answered, throttle)
-        begun = turns(fetches)
-        order = _ordered(used, begun, answered, sighted, windows)
+    def _room(self, fetches: int, rows: int) -> tuple[Int64s, Int64s, Int64s]:
+        kind = np.int64
+        wanted = [((fetches, WIDTH), kind), ((fetches + 1,), kind), ((rows, P_WIDTH), kind)]
+        made = self._memory.arrays(wanted)
+        made[1][0] = 0
+        return made[0], made[1], made[2]
+
+    def _behind(self, table: pa.Table, named: pa.Table, firsts: Int64s | None, alone: Sequence[HoldRows]) -> _Part:
+        """Further rows behind those that wait; those that stand `alone` in the order of their requests."""
+        none, same = pa.table({}), np.zeros(0, np.int64)
+        pieces = [
+            (piece, self.brokers.taken_over(piece.brokers), self.topics.taken_over(piece.brokers)) for piece in alone
+        ]
+        if table.num_rows:
+            pieces.insert(0, (self._rows_of(table, named, firsts), same, same))
+        if self._waiting is not None:
+            waiting = HoldRows(self._waiting.fetches, self._waiting.firsts, self._waiting.rows, (), ())
+            pieces.insert(0, (waiting, same, same))
+        sizes = sum(len(p.fetches) for p, _, _ in pieces), sum(len(p.partitions) for p, _, _ in pieces)
+        room, at, first = self._room(*sizes), 0, 0
+        for left, (piece, brokers, topics) in zip(range(len(pieces), 0, -1), pieces, strict=True):
+            if left == len(alone):
+                first = at
+            put(piece.fetches, piece.firsts, piece.partitions, same, brokers, topics, *room, at)
+            at += len(piece.fetches)
+        if alone:
+            times_, high, n = (room[0][first:, column].copy() for column in (TIME, *KEYS))
+            order = by_request(np.where(times_ == NULL_TIME, NEVER, times_), high, n)
+            if order is not None:
+                mixed, room = room, self._room(*sizes)
+                fetches, places, rows = mixed
+                put(fetches[:first], places[: first + 1], rows, same, same, same, *room, 0)
+                put(fetches[first:], places[first:], rows, order, same, same, *room, first)
+        return _Part(*room, None, none, none)
+
+    def _settle(self, part: _Part, watermark: int) -> pa.Table:
+        fetches, rows, firsts = part.fetches, part.rows, part.firsts
+        n = len(fetches)
+        others, late_others = _told(part.others, watermark)
+        offsets, late_offsets = _told(part.offsets, watermark)
+        due, when, codes = np.empty(n, np.int64), np.empty(3 * n, np.int64), np.empty(3 * n, np.int64)
+        count, happened = events(fetches, watermark, due, when, codes)
+        due, when, codes = due[:count], when[:happened], codes[:happened]
+        sighted, windows = self._sightings(offsets), self._windows(others, fetches, due)
+        if len(sighted) or len(windows):
+            when = np.concatenate([windows[:, 0], sighted[:, 0], when])
+            codes = np.concatenate([np.arange(len(windows)) * 8, np.arange(len(sighted)) * 8 + 1, codes])
+        order = codes[np.argsort(when, kind="stable")]
         sure, until = np.zeros(n, np.int64), np.full(n, NULL_TIME, np.int64)
         at = 0
         while at < len(order):
             at = run(
-                order, broker, keys[0], used, isolation, firsts, rows, sighted, windows, sure, until, self.known,
-                self.windows, self.counts, MAX_KNOWN, MAX_THROTTLED, at,
+                order, fetches, firsts, rows, sighted, windows, sure, until, self.known, self.windows, self.counts,
+                MAX_KNOWN, MAX_THROTTLED, at,
             )  # fmt: skip
             if at < len(order):
                 kind, i = int(order[at]) & 7, int(order[at]) >> 3
                 self._reserve(int(firsts[i + 1] - firsts[i]) if kind == 2 else 1)
-        prompt = np.zeros(n, np.bool_)
-        told = np.flatnonzero((rows[:, 7] >= 0) | (rows[:, 8] >= 0))
-        prompt[np.searchsorted(firsts, told, side="right") - 1] = True
-        hold, excess = _classify(fetches, sure, begun < until, prompt)
-        if isinstance(fetches, Codes):
-            return fetches.with_columns({"hold": hold.astype(np.int64)})
-        return with_columns(fetches, _hold_columns(hold, excess))
+        hold, excess = np.empty(count, np.int8), np.empty(count)
+        classify(due, fetches, fetches.view(np.float64), sure, until, hold, excess)
+        shown = part.shown
+        if shown is None:
+            keys = {name: fetches[due, column] for name, column in zip(EXCHANGE_KEYS, KEYS, strict=True)}
+            found: pa.Table = Codes({**keys, "hold": hold.astype(np.int64)}, count)
+        else:
+            early = np.zeros(n, np.bool_)
+            early[due] = True
+            shown, later = _parted(shown, early)
+            found = with_columns(shown, _hold_columns(hold, excess))
+        self._waiting = None
+        if watermark != LATEST:
+            left = keep(fetches, firsts, rows, due)
+            rest = fetches[:left], firsts[: left + 1], rows[: firsts[left]]
+            self._waiting = _Part(*rest, None if part.shown is None else later, late_others, late_offsets)
+        return found
 
-    def _partition_rows(self, named: pa.Table) -> Int64s:
-        """[m, 9]: topic, number, offset, high watermark, last stable offset, records, given, preferred, diverging."""
-        return matrix(named, 9, self._partition_columns)
-
-    def _partition_columns(self, named: pa.Table) -> list[Int64s]:
-        names, ids = self.topics.column(named, "topic"), self.topics.column(named, "topic_id")
-        offset = ints(named, "fetch_offset")
-        good = ints(named, "error_code", 0) == 0
-        return [
-            np.where(names >= 0, names, ids),
-            ints(named, "partition"),
-            np.where(offset >= 0, offset, ints(named, "_session_offset")),
-            np.where(good, ints(named, "high_watermark"), -1),
-            np.where(good, ints(named, "last_stable_offset"), -1),
-            ints(named, "record_bytes", 0),
-            ints(named, "in_response", 0),
-            ints(named, "preferred_read_replica"),
-            ints(named, "diverging_epoch"),
-        ]
+    def _rows_of(self, fetches: pa.Table, named: pa.Table, firsts: Int64s | None) -> HoldRows:
+        """Fetches and their partitions as integers, brokers and topics with the codes that they have here."""
+        n, order, keys = fetches.num_rows, np.zeros(0, np.int64), keys_of(fetches)
+        if firsts is None or len(firsts) != n + 1 or firsts[-1] != named.num_rows:
+            owner = locate(keys_of(named), keys) if named.num_rows else np.zeros(0, np.int64)
+            order = np.flatnonzero(owner >= 0)
+            order = order[np.argsort(owner[order], kind="stable")]
+            firsts = begins(np.bincount(owner[order], minlength=n))
+        made = np.empty((n, WIDTH), np.int64)
+        fetch_rows(
+            *keys, self.brokers.column(fetches, "broker"), times(fetches, "request_last_at"),
+            times(fetches, "response_first_at"), reals(fetches, "queued_ms"), reals(fetches, "broker_ms"),
+            ints(fetches, "max_wait_ms"), ints(fetches, "min_bytes", 1), ints(fetches, "record_bytes", 0),
+            ints(fetches, "error_code", NULL), reals(fetches, "throttle_ms"), ints(fetches, "is_raft", 0),
+            ints(fetches, "partitions_sent"), ints(fetches, "implied_partitions"),
+            ints(fetches, "partitions_with_error", 0), ints(fetches, "isolation_level", 0), made,
+            made.view(np.float64),
+        )  # fmt: skip
+        rows, places = np.empty((int(firsts[-1]), P_WIDTH), np.int64), np.empty(n + 1, np.int64)
+        told = partition_rows(
+            firsts, order, self.topics.column(named, "topic"), self.topics.column(named, "topic_id"),
+            ints(named, "partition"), ints(named, "fetch_offset"), ints(named, "_session_offset"),
+            ints(named, "error_code", 0), ints(named, "high_watermark"), ints(named, "last_stable_offset"),
+            ints(named, "record_bytes", 0), ints(named, "in_response", 0), ints(named, "preferred_read_replica"),
+            ints(named, "diverging_epoch"), made, rows, places,
+        )  # fmt: skip
+        return HoldRows(made, places, rows[:told], (), ())
 
     def _sightings(self, offsets: pa.Table) -> Int64s:
         """[k, 6]: time, broker, topic, partition, high watermark, last stable offset, out of ListOffsets answers."""
@@ -237,12 +289,14 @@ class HoldTracker:
         picked: Int64s = rows[good & (topic >= 0)]
         return picked
 
-    def _windows(
-        self, others: pa.Table, keys: tuple[Int64s, Int64s], answered: Int64s, throttle: npt.NDArray[np.float64]
-    ) -> Int64s:
+    def _windows(self, others: pa.Table, fetches: Int64s, due: Int64s) -> Int64s:
         """[k, 3]: time, connection, end of the throttle window."""
-        own = np.flatnonzero((throttle > 0) & (answered != NULL_TIME))
-        rows = [np.stack([answered[own], keys[0][own], answered[own] + (throttle[own] * MILLI).astype(np.int64)], 1)]
+        throttle = fetches.view(np.float64)[:, THROTTLE]
+        own = due[(throttle[due] > 0) & (fetches[due, ANSWERED] != NULL_TIME)]
+        if not len(own) and not others.num_rows:
+            return np.zeros((0, 3), np.int64)
+        answered, connection = fetches[own, ANSWERED], fetches[own, CONNECTION]
+        rows = [np.stack([answered, connection, answered + (throttle[own] * MILLI).astype(np.int64)], 1)]
         if others.num_rows:
             when = times(others, "response_first_at")
             length = (np.nan_to_num(reals(others, "throttle_ms")) * MILLI).astype(np.int64)
@@ -266,79 +320,9 @@ def turns(rows: pa.Table) -> Int64s:
     """When it was each request's turn at the broker, in microseconds of the capture point's clock, never before the
     previous response was seen: the response less the broker's part; without one, the request's end and its queueing."""
     used, answered = times(rows, "request_last_at"), times(rows, "response_first_at")
-    broker = reals(rows, "broker_ms")
-    waited = used + np.nan_to_num(reals(rows, "queued_ms") * MILLI).astype(np.int64)
-    spent = np.nan_to_num(broker * MILLI).astype(np.int64)
-    known = (answered != NULL_TIME) & ~np.isnan(broker)
-    found: Int64s = np.maximum(waited, np.where(known, answered - spent, waited))
+    found = np.empty(len(used), np.int64)
+    find_turns(used, answered, reals(rows, "queued_ms"), reals(rows, "broker_ms"), found)
     return found
-
-
-def _ordered(used: Int64s, begun: Int64s, answered: Int64s, sighted: Int64s, windows: Int64s) -> Int64s:
-    """Events in order of time, what is told before what is asked.
-
-    index * 8 + kind: 0 throttle window, 1 offset, 2 answer, 3 request, 4 request that is next in its connection.
-    """
-    requests = np.flatnonzero(used != NULL_TIME)
-    answers = np.flatnonzero(answered != NULL_TIME)
-    when = np.concatenate([windows[:, 0], sighted[:, 0], answered[answers], used[requests], begun[requests]])
-    codes = np.concatenate(
-        [
-            np.arange(len(windows)) * 8,
-            np.arange(len(sighted)) * 8 + 1,
-            answers * 8 + 2,
-            requests * 8 + 3,
-            requests * 8 + 4,
-        ]
-    ).astype(np.int64)
-    found: Int64s = codes[np.argsort(when, kind="stable")]
-    return found
-
-
-def _classify(fetches: pa.Table, sure: Int64s, muted: Flags, prompt: Flags) -> tuple[npt.NDArray[np.int8], pa.Array]:
-    """Hold codes (-1: no response) and `excess_ms`, by the rules of the module's head."""
-    broker_ms = reals(fetches, "broker_ms")
-    wait = ints(fetches, "max_wait_ms")
-    least = ints(fetches, "min_bytes", 1)
-    records = ints(fetches, "record_bytes", 0)
-    error = ints(fetches, "error_code", 0)
-    throttle = np.nan_to_num(reals(fetches, "throttle_ms"))
-    raft = ints(fetches, "is_raft", 0) > 0
-    sent, implied = ints(fetches, "partitions_sent"), ints(fetches, "implied_partitions")
-    late = (wait > 0) & (broker_ms >= wait - EARLY_MS)
-    unread = ints(fetches, "error_code", -(2**40)) == -(2**40)
-    enough = records >= np.maximum(least, 1)
-    there = enough & (sure >= np.maximum(least, 1))
-    delayed = (throttle > 0) & (records > 0) & (broker_ms >= throttle - EARLY_MS)
-    nothing = (wait == 0) | ((least == 0) & ~raft) | ((sent == 0) & (implied == 0)) | prompt
-    hold = np.select(
-        [
-            np.isnan(broker_ms),
-            unread,
-            error != 0,
-            muted,
-            (throttle > 0) & (records == 0) & ~late,
-            delayed,
-            ints(fetches, "partitions_with_error", 0) > 0,
-            nothing & (wait >= 0),
-            (there & ~raft) | ((enough | raft) & (broker_ms < PROMPT_MS)),
-            enough,
-            late,
-            (records > 0) | raft,
-        ],
-        [-1, UNKNOWN, ERROR, THROTTLED, THROTTLED, THROTTLED, ERROR, IMMEDIATE, IMMEDIATE, DATA, TIMEOUT, DATA],
-        UNKNOWN,
-    ).astype(np.int8)
-    beyond = np.where(
-        (hold == IMMEDIATE) | ((hold == ERROR) & (error != 0)),
-        broker_ms,
-        np.where(
-            (hold == TIMEOUT) | ((hold == DATA) & (broker_ms > wait) & (wait >= 0)),
-            np.maximum(broker_ms - wait, 0),
-            np.nan,
-        ),
-    )
-    return hold, pa.array(beyond, pa.float64(), mask=np.isnan(beyond))
 
 
 def _throttling(exchanges: pa.Table) -> pa.Table:
@@ -352,49 +336,16 @@ def _throttling(exchanges: pa.Table) -> pa.Table:
     return exchanges.select(names).take(pa.array(kept))
 
 
-def _joined(before: _Part, after: _Part) -> _Part:
-    firsts = None
-    if before.firsts is not None and after.firsts is not None:
-        firsts = np.concatenate([before.firsts, after.firsts[1:] + before.firsts[-1]])
-    return _Part(
-        joined(before.fetches, after.fetches),
-        joined(before.partitions, after.partitions),
-        firsts,
-        joined(before.others, after.others),
-        joined(before.offsets, after.offsets),
-    )
-
-
-def _split(part: _Part, due: Flags, watermark: int) -> tuple[_Part, _Part]:
-    """What is due, and what has to wait; watermarks that are told go by their own instants."""
-    fetches = _parted(part.fetches, due)
-    sizes = None if part.firsts is None else np.diff(part.firsts)
-    if sizes is not None:
-        mine = np.repeat(due, sizes)
-    elif part.partitions.num_rows:
-        mine = locate(keys_of(part.partitions), keys_of(fetches[0])) >= 0
-    else:
-        mine = np.zeros(0, np.bool_)
-
-    def told(table: pa.Table) -> tuple[pa.Table, pa.Table]:
-        if not table.num_rows:
-            return table, table
-        early = times(table, "response_first_at") < watermark
-        return table.filter(pa.array(early)), table.filter(pa.array(~early))
-
-    partitions = _parted(part.partitions, mine)
-    others, offsets = told(part.others), told(part.offsets)
-    here, rest = (
-        _Part(fetches[i], partitions[i], sizes if sizes is None else begins(sizes[which]), others[i], offsets[i])
-        for i, which in enumerate((due, ~due))
-    )
-    return here, rest
+def _told(table: pa.Table, watermark: int) -> tuple[pa.Table, pa.Table]:
+    """What was told before the watermark, and later: it goes by its own instants."""
+    if not table.num_rows or watermark == LATEST:
+        return table, table.slice(0, 0)
+    early = times(table, "response_first_at") < watermark
+    return table.filter(pa.array(early)), table.filter(pa.array(~early))
 
 
 def _parted(table: pa.Table, due: Flags) -> tuple[pa.Table, pa.Table]:
     """The rows that are due and the others, each in their order; what stands together is a slice, which is free."""
-    if isinstance(table, Codes):
-        return (table, table.slice(0, 0)) if due.all() else (table.filter(due), table.filter(~due))
     first = len(due) if due.all() else int(np.argmin(due))
     later = first + np.flatnonzero(due[first:])
     here = table.slice(0, first)
@@ -414,9 +365,9 @@ def with_instants(rows: pa.Table, exchanges: pa.Table) -> pa.Table:
     return with_columns(rows, more)
 
 
-def _hold_columns(hold: npt.NDArray[np.int8], excess: pa.Array) -> dict[str, pa.Array]:
+def _hold_columns(hold: npt.NDArray[np.int8], excess: npt.NDArray[np.float64]) -> dict[str, pa.Array]:
     """What is filled in of `fetches`."""
-    return {"hold": words(hold, HOLDS), "excess_ms": excess}
+    return {"hold": words(hold, HOLDS), "excess_ms": pa.array(excess, pa.float64(), mask=np.isnan(excess))}
 
 
-fills(By.FETCH_HOLDS, {"fetches": _hold_columns(np.zeros(0, np.int8), pa.array([], pa.float64()))})
+fills(By.FETCH_HOLDS, {"fetches": _hold_columns(np.zeros(0, np.int8), np.zeros(0))})

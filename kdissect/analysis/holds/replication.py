@@ -29,7 +29,8 @@ import pyarrow as pa
 
 from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.analysis.holds.exchange_holds import muted
-from kdissect.analysis.holds.fetch_holds import ERROR, HOLDS, IMMEDIATE, REPLICATION, THROTTLED, UNKNOWN, turns
+from kdissect.analysis.holds.fetch_holds import turns
+from kdissect.analysis.holds.hold_kernels import ERROR, HOLDS, IMMEDIATE, REPLICATION, THROTTLED, UNKNOWN
 from kdissect.analysis.sessions.session_rules import MAX_WAITING
 from kdissect.arrays.arrow import (
     MILLI,

@@ -164,7 +164,7 @@ class SessionTracker:
         if isinstance(done.fetches, Codes):
             offsets = done.offsets if done.order is None else in_order(done)[1]
             return (
-                done.fetches.with_columns({"implied_partitions": done.out[:, c.O_IMPLIED]}),
+                done.fetches.with_columns({"implied_partitions": done.out[:, c.O_IMPLIED].copy()}),
                 done.partitions.with_columns({"_session_offset": offsets}),
             )
         keys = self._ended.keys(done.rows, done.out)

@@ -1,0 +1,241 @@
+"""The kernels that make rows of Fetch and Produce for the analysis alone: a pass over each list that was decoded.
+
+Lists of a message are where they begin: those of element i are [begin[i], begin[i + 1]).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from kdissect.arrays.arrow import Scalar
+from kdissect.arrays.codes import NULL
+from kdissect.kafka.exchanges.completed import NO_CODE, NULL_TIME
+from kdissect.kernels.kernel import kernel, part
+
+Int64s = npt.NDArray[np.int64]
+Int32s = npt.NDArray[np.int32]
+Int16s = npt.NDArray[np.int16]
+Int8s = npt.NDArray[np.int8]
+Flags = npt.NDArray[np.bool_]
+Bytes = npt.NDArray[np.uint8]
+Reals = npt.NDArray[np.float64]
+
+# Rows of the matrices made here, in the order of the columns of `coded_rows`.
+(
+    HIGH, N, TIME, BROKER, USED, ANSWERED, QUEUED, SPENT, VERSION, SESSION, EPOCH, GIVEN_SESSION, REPLICA, RAFT, WAIT,
+    LEAST, ISOLATION, SENT, RETURNED, FAILED, RECORDS, THROTTLE, ERROR,
+) = range(23)  # fmt: skip
+FETCH_WIDTH = 23
+(
+    P_HIGH, P_N, P_TIME, P_TOPIC, P_TOPIC_ID, P_PARTITION, P_ASKED, P_GIVEN, P_GONE, P_OFFSET, P_ERROR, P_HIGHEST,
+    P_STABLE, P_START, P_RECORDS, P_PREFERRED, P_DIVERGING,
+) = range(17)  # fmt: skip
+PARTITION_WIDTH = 17
+# HIGH to SPENT of an exchange to produce, too, and behind them:
+ACKS, SAID = range(8, 10)
+PRODUCE_WIDTH = 10
+# Fields of a request, of a partition that it names, and of one that is given.
+ASK_SESSION, ASK_EPOCH, ASK_WAIT, ASK_LEAST, ASK_ISOLATION, ASK_REPLICA, ASK_STATE = range(7)
+ASKED_PARTITION, ASKED_OFFSET = range(2)
+G_PARTITION, G_ERROR, G_HIGHEST, G_STABLE, G_START, G_RECORDS, G_PREFERRED, G_DIVERGING = range(8)
+
+
+@part
+def micros(ns: Scalar) -> Scalar:
+    """Nanoseconds since the epoch as microseconds, rounded down."""
+    return NULL if ns == NULL_TIME else ns // 1000
+
+
+@part
+def _hash(text: Bytes, begin: Scalar, end: Scalar, value: Scalar) -> Scalar:
+    for at in range(begin, end):
+        value = (value ^ np.int64(text[at])) * np.int64(1099511628211)
+    return value
+
+
+@part
+def _equal(text: Bytes, one: Scalar, other: Scalar, size: Scalar) -> Scalar:
+    same = 0
+    while same < size and text[one + same] == text[other + same]:
+        same += 1
+    return same >= size
+
+
+@kernel("const i4[:] const u1[:] const b1[:] const i4[:] const u1[:] const b1[:] i8[:] i8[:] i8[:] i8 -> i8")
+def distinct_topics(
+    name_begin: Int32s, names: Bytes, named: Flags, id_begin: Int32s, ids: Bytes, identified: Flags, table: Int64s,
+    firsts: Int64s, codes: Int64s, seed: Scalar,
+) -> Scalar:  # fmt: skip
+    """Of each topic its place among the different ones, whose first elements go to `firsts`; how many there are.
+
+    Names and ids as Arrow has texts; without any of either, one offset or none. `named`, `identified`: where they are
+    not null; empty where none is. `table`: -1 throughout, at least twice as long as there are topics, a power of two.
+    `seed`: what nobody can foresee who chooses names.
+    """
+    mask = table.size - 1
+    count = np.int64(0)
+    for i in range(codes.size):
+        a, b, c, d = np.int64(0), np.int64(-1), np.int64(0), np.int64(-1)
+        if name_begin.size > 1 and (named.size == 0 or named[i]):
+            a, b = np.int64(name_begin[i]), np.int64(name_begin[i + 1])
+        if id_begin.size > 1 and (identified.size == 0 or identified[i]):
+            c, d = np.int64(id_begin[i]), np.int64(id_begin[i + 1])
+        at = _hash(ids, c, d, _hash(names, a, b, seed))
+        at = (at ^ (at >> 29)) & mask
+        code: Scalar = np.int64(-1)
+        while table[at] >= 0 and code < 0:
+            j = firsts[table[at]]
+            e, f, g, h = np.int64(0), np.int64(-1), np.int64(0), np.int64(-1)
+            if name_begin.size > 1 and (named.size == 0 or named[j]):
+                e, f = np.int64(name_begin[j]), np.int64(name_begin[j + 1])
+            if id_begin.size > 1 and (identified.size == 0 or identified[j]):
+                g, h = np.int64(id_begin[j]), np.int64(id_begin[j + 1])
+            if f - e == b - a and h - g == d - c and _equal(names, a, e, b - a) and _equal(ids, c, g, d - c):
+                code = table[at]
+            else:
+                at = (at + 1) & mask
+        if code < 0:
+            code = count
+            table[at] = code
+            firsts[code] = i
+            count += 1
+        codes[i] = code
+    return count
+
+
+@kernel("const i8[:] const i8[:] const i8[:] const i8[:] i8[:] i8[:]")
+def spread(
+    rows: Int64s, topic_begin: Int64s, begin: Int64s, topics: Int64s, row: Int64s, topic: Int64s
+) -> None:  # fmt: skip
+    """Of each partition its exchange's row and its topic; `rows` are those of the bodies."""
+    for body in range(rows.size):
+        for t in range(topic_begin[body], topic_begin[body + 1]):
+            for at in range(begin[t], begin[t + 1]):
+                row[at], topic[at] = rows[body], topics[t]
+
+
+@part
+def head_of(
+    i: Scalar, row: Scalar, high: Int64s, n: Int64s, first: Int64s, last: Int64s, answer: Int64s, queued: Int64s,
+    spent: Int64s, split: Flags, broker: Int32s, out: Int64s, real: Reals,
+) -> None:  # fmt: skip
+    """HIGH to SPENT."""
+    out[HIGH, i], out[N, i], out[TIME, i] = high[row], n[row], micros(first[row])
+    out[BROKER, i], out[USED, i], out[ANSWERED, i] = broker[row], micros(last[row]), micros(answer[row])
+    real[QUEUED, i] = queued[row] / 1e6 if split[row] else np.nan
+    real[SPENT, i] = spent[row] / 1e6 if split[row] else np.nan
+
+
+@kernel(
+    "const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] "
+    "const b1[:] const i4[:] const i4[:] const i4[:] const i4[:] const i8[:] i8[:,:] f8[:,:]"
+)
+def fill_produces(
+    rows: Int64s, asked: Int64s, high: Int64s, n: Int64s, first: Int64s, last: Int64s, answer: Int64s, queued: Int64s,
+    spent: Int64s, split: Flags, error: Int32s, error_first: Int32s, errors: Int32s, broker: Int32s, acks: Int64s,
+    out: Int64s, real: Reals,
+) -> None:  # fmt: skip
+    """Rows of exchanges to produce into `out`, as `fill_fetches` makes those of fetches."""
+    for i in range(rows.size):
+        row = rows[i]
+        head_of(i, row, high, n, first, last, answer, queued, spent, split, broker, out, real)
+        out[ACKS, i] = acks[asked[row]] if asked[row] >= 0 else NULL
+        code = np.int64(NULL)
+        if errors[row] >= 0:
+            code = np.int64(error[row] if error[row] != NO_CODE and error[row] != 0 else error_first[row])
+        out[SAID, i] = code
+
+
+@kernel(
+    "const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] "
+    "const i8[:] const b1[:] const i2[:] const i4[:] const i4[:] const i4[:] const i4[:] const i8[:,:] const i8[:] "
+    "const i8[:] const b1[:] const i8[:] const i8[:] const i8[:] const i8[:,:] i8[:,:] f8[:,:]"
+)
+def fill_fetches(
+    rows: Int64s, asked: Int64s, given: Int64s, high: Int64s, n: Int64s, first: Int64s, last: Int64s, answer: Int64s,
+    queued: Int64s, spent: Int64s, split: Flags, version: Int16s, throttle: Int32s, error: Int32s, errors: Int32s,
+    broker: Int32s, head: Int64s, topic_begin: Int64s, begin: Int64s, metadata: Flags, sessions: Int64s,
+    given_topic_begin: Int64s, given_begin: Int64s, parts: Int64s, out: Int64s, real: Reals,
+) -> None:  # fmt: skip
+    """Rows of fetches into `out`, whose memory is `real`'s too. `rows`: the exchanges, of which all columns up to
+    `broker` are; `asked`, `given`: their bodies, -1 for none. `metadata`: topics of requests that are the KRaft log's;
+    `sessions`: of answers."""
+    for i in range(rows.size):
+        row = rows[i]
+        head_of(i, row, high, n, first, last, answer, queued, spent, split, broker, out, real)
+        real[THROTTLE, i] = np.float64(throttle[row]) if throttle[row] >= 0 else np.nan
+        out[VERSION, i] = NULL if version[row] == -1 else np.int64(version[row])
+        code = np.int64(NULL)
+        if errors[row] >= 0:
+            code = np.int64(0) if error[row] == NO_CODE else np.int64(error[row])
+        out[ERROR, i] = code
+        body = asked[row]
+        if body < 0:
+            for column in (SESSION, EPOCH, REPLICA, RAFT, WAIT, LEAST, ISOLATION, SENT):
+                out[column, i] = NULL
+        else:
+            out[SESSION, i], out[EPOCH, i] = head[ASK_SESSION, body], head[ASK_EPOCH, body]
+            out[WAIT, i], out[LEAST, i], out[ISOLATION, i] = (
+                head[ASK_WAIT, body], head[ASK_LEAST, body], head[ASK_ISOLATION, body],
+            )  # fmt: skip
+            follower = head[ASK_REPLICA, body]
+            if follower == NULL:
+                follower = head[ASK_STATE, body]
+            out[REPLICA, i] = np.int64(-1) if follower == NULL else follower
+            out[RAFT, i] = 0
+            for t in range(topic_begin[body], topic_begin[body + 1]):
+                if metadata[t]:
+                    out[RAFT, i] = 1
+            out[SENT, i] = begin[topic_begin[body + 1]] - begin[topic_begin[body]]
+        body = given[row]
+        if body < 0:
+            for column in (GIVEN_SESSION, RETURNED, FAILED, RECORDS):
+                out[column, i] = NULL
+        else:
+            out[GIVEN_SESSION, i] = sessions[body]
+            begun, ended = given_begin[given_topic_begin[body]], given_begin[given_topic_begin[body + 1]]
+            failed, records = np.int64(0), np.int64(0)
+            for at in range(begun, ended):
+                if parts[G_ERROR, at] != 0 and parts[G_ERROR, at] != NULL:
+                    failed += 1
+                records += max(parts[G_RECORDS, at], 0)
+            out[RETURNED, i], out[FAILED, i], out[RECORDS, i] = ended - begun, failed, records
+
+
+@kernel(
+    "const i8[:,:] i8 const i8[:] const i8[:] const i8[:] const i4[:] const i8[:] const i8[:] const i8[:] "
+    "const i8[:,:] const i8[:] const i8[:,:] i8[:,:]"
+)
+def fill_partitions(
+    found: Int64s, count: Scalar, high: Int64s, n: Int64s, first: Int64s, error: Int32s, asked_topic: Int64s,
+    gone_topic: Int64s, given_topic: Int64s, asked: Int64s, gone: Int64s, given: Int64s, out: Int64s,
+) -> None:  # fmt: skip
+    """Rows of partitions into `out`: `count` that were put together as `found` says (`partition_pairs.pair`). What was
+    not read is nowhere, which is all that matters to whoever looks at these."""
+    for i in range(count):
+        row, a, g, v = found[0, i], found[1, i], found[2, i], found[3, i]
+        out[P_HIGH, i], out[P_N, i], out[P_TIME, i] = high[row], n[row], micros(first[row])
+        out[P_ASKED, i], out[P_GONE, i], out[P_GIVEN, i] = a >= 0, g >= 0, v >= 0
+        if a >= 0:
+            out[P_TOPIC, i], out[P_PARTITION, i] = asked_topic[a], asked[ASKED_PARTITION, a]
+        elif v >= 0:
+            out[P_TOPIC, i], out[P_PARTITION, i] = given_topic[v], given[G_PARTITION, v]
+        else:
+            out[P_TOPIC, i], out[P_PARTITION, i] = gone_topic[g], gone[g]
+        out[P_TOPIC_ID, i] = out[P_TOPIC, i]
+        out[P_OFFSET, i] = asked[ASKED_OFFSET, a] if a >= 0 else NULL
+        code = np.int64(NULL)
+        if v >= 0:
+            code = given[G_ERROR, v]
+            out[P_HIGHEST, i], out[P_STABLE, i], out[P_START, i] = (
+                given[G_HIGHEST, v], given[G_STABLE, v], given[G_START, v],
+            )  # fmt: skip
+            out[P_RECORDS, i] = max(given[G_RECORDS, v], 0)
+            out[P_PREFERRED, i], out[P_DIVERGING, i] = given[G_PREFERRED, v], given[G_DIVERGING, v]
+        else:
+            for column in (P_HIGHEST, P_STABLE, P_START, P_RECORDS, P_PREFERRED, P_DIVERGING):
+                out[column, i] = NULL
+        if error[row] != NO_CODE and error[row] != 0:
+            code = np.int64(error[row])
+        out[P_ERROR, i] = code

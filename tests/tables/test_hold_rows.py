@@ -1,0 +1,67 @@
+"""Fetches that depend on no other one have the holds that their rows in the tables have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kdissect
+from kdissect.analysis.stage import Stage
+from kdissect.capture.captureset import CaptureSet
+from kdissect.capture.window import Window
+from kdissect.engine import analysed_run
+from kdissect.tables import coded_rows
+from tests.bench.workloads import WORKLOADS
+
+
+@pytest.fixture(scope="module")
+def captures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Clients that ask for everything with each fetch: of a topic with records, of several partitions, and mixed."""
+    folder = tmp_path_factory.mktemp("alone")
+    found = {name: folder / f"{name}.pcap" for name in ("chatter", "bulk", "sessions")}
+    for name, path in found.items():
+        WORKLOADS[name][1](path, 600_000 if name == "chatter" else 3_000_000)
+    return found
+
+
+@pytest.mark.parametrize("name", ["chatter", "bulk"])
+@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("small", [True, False])
+def test_fetches_that_stand_alone_have_the_holds_that_their_rows_have(
+    name: str, jobs: int, small: bool, captures: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Block by block, and all at once: straight from messages, by way of rows, and by way of tables."""
+    if small:
+        monkeypatch.setattr(CaptureSet, "window", lambda self: Window(1 << 17))
+        monkeypatch.setattr(analysed_run, "ROWS_A_TIME", 100)
+    alone = coded_rows.alone
+    told: list[int] = []
+
+    def noted(*given: Any) -> int:
+        told.append(alone(*given))
+        return told[-1]
+
+    found = []
+    for looked, hidden in ((noted, True), (lambda *_: 0, True), (lambda *_: 0, False)):
+        monkeypatch.setattr(coded_rows, "alone", looked)
+        monkeypatch.setattr(Stage, "hidden", hidden)
+        opened = kdissect.open(str(captures[name]), jobs=jobs)
+        columns = ["exchange_id", "api", "hold", "broker_ms"]
+        rows: list[dict[str, Any]] = [row for one in opened.batches("exchanges", columns) for row in one.to_pylist()]
+        found.append(sorted(rows, key=repr))
+    assert told
+    assert all(told)
+    assert found[0] == found[1] == found[2]
+    assert {row["hold"] for row in found[0] if row["api"] == "Fetch"} - {None}
+
+
+def test_fetches_of_sessions_do_not_stand_alone(captures: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a session implies is not in the request."""
+    told: list[int] = []
+    alone = coded_rows.alone
+    monkeypatch.setattr(coded_rows, "alone", lambda *given: told.append(alone(*given)) or told[-1])
+    list(kdissect.open(str(captures["sessions"])).batches("exchanges"))
+    assert told
+    assert not any(told)
