@@ -6,7 +6,7 @@ that is carried from block to block lives in the strand's objects, so strands kn
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -63,6 +63,8 @@ class Strand:
         self.view = view
         self.wishes = wishes
         self.builder = builder
+        self.makes_rows = True
+        """Whether rows are made here, while the bytes of their messages are there."""
         self.clock = clock
         programs = decoder.programs()
         self.dissector = Dissector(view, programs, Unsealer(ledger, keylog, capture.secrets))
@@ -75,22 +77,38 @@ class Strand:
         self.dissector.before_next_block(self._rereadable)
         self.view.make_way()
 
-    def feed(self, segments: Words, flows: Words, order: Words | None = None) -> Iterator[Rows]:
-        """Unresolved rows of what a block finishes; `order` as for `Dissector.feed`."""
-        yield from self._rows(self.dissector.feed(segments, len(flows), order), flows)
+    def feed(self, segments: Words, flows: Words, order: Words) -> list[Completed] | list[Rows]:
+        """What a block finishes; `order` as for `Dissector.feed`. Unresolved rows or, where `makes_rows` is unset,
+        exchanges of which another thread makes them, with `made`."""
+        return self._finished(self.dissector.feed(segments, len(flows), order), flows)
 
-    def finish(self, flows: Words) -> Iterator[Rows]:
-        """Unresolved rows of what is finished because the capture ended."""
-        yield from self._rows(self.dissector.finish(), flows)
+    def finish(self, flows: Words) -> list[Completed] | list[Rows]:
+        """What is finished because the capture ended, as `feed`."""
+        return self._finished(self.dissector.finish(), flows)
 
-    def _rows(self, harvests: Iterator[Harvest], flows: Words) -> Iterator[Rows]:
+    def made(self, parts: Sequence[Completed | Rows], clock: Timings) -> list[Rows]:
+        """Unresolved rows of what `feed` gave."""
+        found: list[Rows] = []
+        for part in parts:
+            found += [part] if isinstance(part, Rows) else self._rows(part, clock)
+        return found
+
+    def _rows(self, done: Completed, clock: Timings) -> Iterator[Rows]:
+        return rows(done, self.wishes, self.completion.ledger, self.builder, clock)
+
+    def _finished(self, harvests: Iterator[Harvest], flows: Words) -> list[Completed] | list[Rows]:
+        exchanges = self._exchanges(harvests, flows)
+        if self.makes_rows:
+            return [part for done in exchanges for part in self._rows(done, self.clock)]
+        return list(exchanges)
+
+    def _exchanges(self, harvests: Iterator[Harvest], flows: Words) -> Iterator[Completed]:
         clock = self.clock
         clock.at(TCP)
         for harvest in harvests:
             clock.at(KAFKA)
             enter(harvest, flows, self.completion)
-            for done in completed(harvest, self.completion, clock):
-                yield from rows(done, self.wishes, self.completion.ledger, self.builder, clock)
+            yield from completed(harvest, self.completion, clock)
             clock.at(TCP)
         clock.at(REST)
 

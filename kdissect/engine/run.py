@@ -90,6 +90,8 @@ class Run:
         self.inputs = inputs or CaptureFiles(books.captures, settings.after, settings.before)
         self.marks = False
         """Whether somebody asks for the watermark."""
+        self.busy = True
+        """Whether whoever asks for the rows has much to do with them."""
         self.watermark = NOTHING_YET
         """Microseconds since the epoch: no row of a part that has not been yielded yet has its request's first or last
         byte, or its response's first one, before it."""

@@ -3,8 +3,8 @@
 Connections know nothing of each other below the tables, so each strand follows its share with its own books and makes
 their rows; what it learned of the whole capture (brokers, topics, offers) is put together after every block, its books
 at the end. While the strands work on a block, the next one is read, and whoever asked for the rows works on those of
-the block before. A block's rows are the same whatever the number of strands, only their order differs; whoever shows
-rows puts them in order.
+the block before; who has little to do with them makes them too, where that takes no bytes of the messages. A block's
+rows are the same whatever the number of strands, only their order differs; whoever shows rows puts them in order.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from kdissect.engine.inputs import Packets, Segments
 from kdissect.engine.pipeline import Rows, Strand
 from kdissect.engine.readahead import Reading, jobs
 from kdissect.engine.timings import REST, WAITING, Timings
+from kdissect.kafka.exchanges.completed import Completed
 from kdissect.kafka.streams.dissector import by_flow
 from kdissect.kafka.streams.ledger import Ledger
 from kdissect.net.segment import FLOW
@@ -69,6 +70,8 @@ class _Shared:
         self.count = count
         self.shared = False
         """Whether any block was."""
+        self.asker_makes_rows = not run.busy and not run.books.builder.needs_bytes
+        """Whether rows are made by whoever asks for them, who has time for it, beside the strands."""
         self.strands = [self._strand(view) for view in self.window.views(count)]
 
     def _strand(self, view: View) -> Strand:
@@ -76,7 +79,9 @@ class _Shared:
         ledger = Ledger(books.ledger.connections.captures, books.ledger.connections.files)
         ledger.begin(self.number)
         builder = books.builder.apart(ledger.connections)
-        return Strand(self.capture, view, books.wishes, ledger, builder, None, Timings())
+        strand = Strand(self.capture, view, books.wishes, ledger, builder, None, Timings())
+        strand.makes_rows = not self.asker_makes_rows
+        return strand
 
     def rows(self) -> Iterator[Rows]:
         """Unresolved rows, block by block."""
@@ -84,7 +89,7 @@ class _Shared:
 
         run, scanner, strands = self.run, self.scanner, self.strands
         run.books.ledger.begin(self.number)
-        made: list[Rows] = []
+        made: list[list[Completed] | list[Rows]] = [[] for _ in strands]
         with (
             Reading(self.capture, self.window, scanner, run.books.settings, ahead=True) as reading,
             ThreadPoolExecutor(self.count, "kdissect-strand") as threads,
@@ -100,19 +105,17 @@ class _Shared:
                 flows = scanner.flows
                 reading.go_on()
                 work = [
-                    threads.submit(_fed, strand, segments, flows, order)
+                    threads.submit(strand.feed, segments, flows, order)
                     for strand, order in zip(strands, self._orders(segments, len(flows)), strict=True)
                 ]
-                yield from run.handed_on(made)
+                yield from run.handed_on(self._rows(made, run.block - 1))
                 made = self._awaited(work)
-                self._block_ended(made, segments)
+                self._block_ended(segments)
             segments = None
             scanner.rest()
-            work = [threads.submit(_finished, strand, scanner.flows) for strand in strands]
-            yield from run.handed_on(made)
-            made = self._awaited(work)
-            self._learn(made)
-            yield from run.handed_on(made)
+            work = [threads.submit(strand.finish, scanner.flows) for strand in strands]
+            yield from run.handed_on(self._rows(made, run.block - 1))
+            yield from run.handed_on(self._rows(self._awaited(work), run.block))
         while self.strands:
             strand = self.strands.pop(0)
             ledger, builder, clock = strand.completion.ledger, strand.builder, strand.clock
@@ -127,30 +130,34 @@ class _Shared:
         of = (segments[order, FLOW] >> 1) % self.count
         return [order[of == number] for number in range(len(self.strands))]
 
-    def _awaited(self, work: Sequence[Future[list[Rows]]]) -> list[Rows]:
+    def _awaited(self, work: Sequence[Future[list[Completed] | list[Rows]]]) -> list[list[Completed] | list[Rows]]:
+        """What each strand gave of a block."""
         clock = self.run.books.settings.timings
         clock.at(WAITING)
-        made = [part for future in work for part in future.result()]
+        made = [future.result() for future in work]
         clock.at(REST)
+        if self.asker_makes_rows:
+            return made
+        self._learn()
         return made
 
-    def _learn(self, made: list[Rows]) -> None:
-        for part in made:
-            part.block = self.run.block
+    def _rows(self, made: list[list[Completed] | list[Rows]], block: int) -> list[Rows]:
+        """The rows of a block of this number."""
+        clock = self.run.books.settings.timings
+        found = [part for strand, parts in zip(self.strands, made, strict=True) for part in strand.made(parts, clock)]
+        made.clear()  # what rows were made of goes
+        for part in found:
+            part.block = block
+        if self.asker_makes_rows:
+            self._learn()
+        return found
+
+    def _learn(self) -> None:
         for strand in self.strands:
             self.run.books.builder.learn(strand.builder)
 
-    def _block_ended(self, made: list[Rows], segments: Words) -> None:
-        self._learn(made)
+    def _block_ended(self, segments: Words) -> None:
         self.run.block_ended(self.number, segments, [strand.dissector for strand in self.strands])
         for strand in self.strands:
             strand.builder.agree(self.run.books.builder)
         self.run.progress(self.window.end)
-
-
-def _fed(strand: Strand, segments: Words, flows: Words, order: Words) -> list[Rows]:
-    return list(strand.feed(segments, flows, order))
-
-
-def _finished(strand: Strand, flows: Words) -> list[Rows]:
-    return list(strand.finish(flows))

@@ -146,6 +146,11 @@ class TableBuilder:
                     block.odd.rows = []
         return out
 
+    @property
+    def needs_bytes(self) -> bool:
+        """Whether rows can be made only while the bytes of their messages are there."""
+        return not self._recorder.idle
+
     def recorded(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Rows of `record_batches` and `records` of the block that was fed last, unresolved, piece by piece."""
         names = [name for name in self.columns if TABLES[name].made is By.RECORD_SETS]

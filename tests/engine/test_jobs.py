@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from kdissect.capture.block import Block
 from kdissect.capture.captureset import CaptureSet
 from kdissect.capture.window import Window
 from kdissect.cli.main import main
-from kdissect.engine import analysed_run, threads
+from kdissect.engine import analysed_run
 from kdissect.engine.capture import MADE
 from kdissect.engine.extracts import overview
 from kdissect.engine.pipeline import Strand
@@ -95,9 +94,9 @@ def test_connections_are_shared_out(coming_and_going: Path, monkeypatch: pytest.
     fed: list[int] = []
     feed = Strand.feed
 
-    def watched(self: Strand, segments: Any, flows: Any, order: Any = None) -> Iterator[Any]:
+    def watched(self: Strand, segments: Any, flows: Any, order: Any) -> Any:
         fed.append(len(order))
-        yield from feed(self, segments, flows, order)
+        return feed(self, segments, flows, order)
 
     monkeypatch.setattr(Strand, "feed", watched)
     kdissect.open(coming_and_going, jobs=3).table("exchanges")
@@ -121,7 +120,7 @@ def test_an_error_of_a_thread_is_raised(where: str, coming_and_going: Path, monk
         raise ZeroDivisionError(where)
 
     if where == "strand":
-        monkeypatch.setattr(threads, "_fed", broken)
+        monkeypatch.setattr(Strand, "feed", broken)
     else:
         scan = Scanner.scan
 
