@@ -96,7 +96,10 @@ class Tables:
     def batch(self) -> list[str]:
         """The command that makes the tables of all captures."""
         command = [sys.executable, "-m", "kdissect", "spark", str(self.captures), "-o", str(self.out)]
-        command += ["--format", self.form, "--tables", "exchanges,groups", "--partition-by", "date"]
+        command += ["--format", self.form, "--tables", "exchanges,groups"]
+        command += (
+            ["--partition-by", "date"] if self.form in PACKAGES else []
+        )  # else the workers write files themselves
         command += ["--master", "local[2]", "--conf", "spark.sql.shuffle.partitions=2"]
         return [*command, *(part for one in self._settings for part in ("--conf", one))]
 
