@@ -53,10 +53,11 @@ def _some(files: TableFiles, folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
     raise RuntimeError
 
 
-def test_large_tables_are_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("apart", [False, True])
+def test_large_tables_are_several_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, apart: bool) -> None:
     monkeypatch.setattr(task_files, "GROUP_ROWS", 2)
     monkeypatch.setattr(task_files, "FILE_BYTES", 0)
-    with TableFiles(tmp_path, {"exchanges": SCHEMA}) as files:
+    with TableFiles(tmp_path, {"exchanges": SCHEMA}, apart) as files:
         for number in range(5):
             files.add("exchanges", rows(number))
     assert files.told()["rows"].to_pylist() == [2, 2, 1]

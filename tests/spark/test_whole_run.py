@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import kdissect
@@ -22,7 +23,9 @@ from kdissect.spark.stages import analysing, whole_run
 from kdissect.spark.stages.committed_offsets import COMMITS
 from kdissect.spark.stages.decoding import SENT
 from kdissect.spark.stages.plan import Plan, source_of
-from kdissect.spark.stages.whole_run import ELSEWHERE, OUTCOME, read_whole
+from kdissect.spark.stages.whole_run import ELSEWHERE, FILES, OUTCOME, read_whole
+from kdissect.spark.writing.placing import schema_of
+from kdissect.spark.writing.straight_files import StraightFiles, straight_tables
 from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of
 from kdissect.tables.declaration.model import By
 from kdissect.tables.recording import Reading
@@ -73,6 +76,29 @@ def batches(made: list[Cell], *names: str) -> list[pa.RecordBatch]:
 def test_tables_equal_the_local_engine(captures: Path, equal: Any) -> None:
     paths = [captures / name for name in SOME]
     equal(read(paths, LATER, True)[0], kdissect.open(paths).tables(LATER, reveal=True))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_files_that_are_written_straight(captures: Path, tmp_path: Path, equal: Any, threads: int) -> None:
+    paths = [captures / "base.pcap", captures / "k4_share_group.pcap"]
+    sources = [source_of(capture, False) for capture in open_captures(paths)]
+    tables = [name for name in straight_tables(MADE) if name != "problems"]
+    columns = {name: columns_of(name) for name in tables}
+    plan = Plan(sources, columns, Settings(), [0], placed=True, whole=True, threads=threads)
+    schemas = {name: schema_of(name, columns[name]) for name in tables}
+    files = StraightFiles(str(tmp_path), schemas, [source.name for source in sources])
+    made = list(cells_of(read_whole(plan, files)))
+    told = next(pickle.loads(one.data) for one in made if one.table == FILES)
+    assert {path.name for path in tmp_path.iterdir()} == {file for _, file, _ in told}
+    expected = kdissect.open(paths).tables(tables)
+    found = {}
+    for name, table in expected.items():
+        parts = [pq.read_table(tmp_path / file) for one, file, _ in told if one == name]
+        assert sum(rows for one, _, rows in told if one == name) == table.num_rows
+        whole = pa.concat_tables(parts) if parts else schemas[name].empty_table()
+        assert whole.num_rows == 0 or whole["capture"].null_count == 0, name
+        found[name] = whole.select(table.column_names)
+    equal(found, expected)
 
 
 @pytest.mark.whole

@@ -81,7 +81,7 @@ def _saved(
     evidence = Evidence(EVIDENCE, run.books.settings.slow)
     several = any(jobs(run.books.settings, capture) > 1 for capture in run.books.captures)
     with Spool(folder) as spool, ExitStack() as open_files:
-        writing = _Writing(several)
+        writing = Writing(several)
         files = {
             name: open_files.enter_context(_File(folder / f"{name}.parquet", _schema(name, columns), writing))
             for name, columns in tables.items()
@@ -124,7 +124,7 @@ def _saved(
     return {name: file.rows for name, file in files.items()}
 
 
-class _Writing:
+class Writing:
     """Calls, one after the other, by a thread of their own where `apart`, a few behind whoever asks for them."""
 
     def __init__(self, apart: bool) -> None:
@@ -133,7 +133,7 @@ class _Writing:
         self._thread = ThreadPoolExecutor(1, "kdissect-writing") if apart else None
         self._asked: deque[Future[None]] = deque()
 
-    def __enter__(self) -> _Writing:
+    def __enter__(self) -> Writing:
         return self
 
     def __exit__(
@@ -159,7 +159,7 @@ class _Writing:
 class _File:
     """A table's Parquet file in the making: rows in order, made plain a row group at a time."""
 
-    def __init__(self, path: Path, schema: pa.Schema, writing: _Writing) -> None:
+    def __init__(self, path: Path, schema: pa.Schema, writing: Writing) -> None:
         self._names = schema.names
         self._writing = writing
         self._file = formats.ParquetFile(path, schema)

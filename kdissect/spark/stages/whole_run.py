@@ -25,6 +25,7 @@ from kdissect.arrays.codes import Codes
 from kdissect.arrays.dictionaries import unified
 from kdissect.capture import CaptureSet
 from kdissect.engine.analysed_run import AnalysedRun, LateNames
+from kdissect.engine.readahead import jobs
 from kdissect.engine.run import FEW_PACKETS
 from kdissect.engine.saving.spool import Spool
 from kdissect.net.scanner import Tally
@@ -104,8 +105,9 @@ class Straight(Protocol):
     def tables(self) -> Collection[str]:
         """The tables that it writes."""
 
-    def writing(self, builder: TableBuilder) -> AbstractContextManager[None]:
-        """Entered while rows come out of a run; what was written goes away where that ends badly."""
+    def writing(self, builder: TableBuilder, apart: bool) -> AbstractContextManager[None]:
+        """Entered while rows come out of a run; what was written goes away where that ends badly. `apart`: with a
+        thread of its own."""
 
     def add(self, name: str, table: pa.Table, columns: Sequence[str]) -> None:
         """Write rows."""
@@ -128,7 +130,9 @@ class Reading:
     def staged(self, parts: Iterator[Mapping[str, pa.Table]]) -> Iterator[pa.RecordBatch]:
         """All rows, then what the driver is told."""
         told: set[str] = set()
-        with nullcontext() if self._straight is None else self._straight.writing(self._run.builder):
+        settings, captures = self._run.books.settings, self._run.books.captures
+        apart = any(jobs(settings, capture) > 1 for capture in captures)
+        with nullcontext() if self._straight is None else self._straight.writing(self._run.builder, apart):
             for batch in self._rows(parts):
                 told.update(batch.column("table").to_pylist())
                 yield batch

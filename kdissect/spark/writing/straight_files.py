@@ -40,10 +40,10 @@ class StraightFiles:
         return self._schemas.keys()
 
     @contextmanager
-    def writing(self, builder: TableBuilder) -> Iterator[None]:
+    def writing(self, builder: TableBuilder, apart: bool) -> Iterator[None]:
         """See Straight."""
         self._builder, self._places = builder, None
-        with TableFiles(Path(self._folder), self._schemas) as self._files:
+        with TableFiles(Path(self._folder), self._schemas, apart) as self._files:
             yield
 
     def add(self, name: str, table: pa.Table, columns: Sequence[str]) -> None:

@@ -7,6 +7,7 @@ it: what tasks leave behind that failed, were killed or ran twice goes away with
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from uuid import uuid4
@@ -14,6 +15,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from kdissect.arrays.dictionaries import unified
+from kdissect.engine.saving.parquet import Writing
 from kdissect.spark.cells.table_cells import opened
 from kdissect.spark.stages.found_holds import FOUND, Found
 from kdissect.spark.stages.plan import Plan
@@ -32,9 +34,11 @@ SPARKS = b"org.apache.spark.sql.parquet.row.metadata"
 
 
 class TableFiles:
-    """Files of several tables in the making, below `folder`. `schemas`: by table, with metadata that go into files."""
+    """Files of several tables in the making, below `folder`. `schemas`: by table, with metadata that go into files.
+    `apart`: they are written by a thread of its own."""
 
-    def __init__(self, folder: Path, schemas: Mapping[str, pa.Schema]) -> None:
+    def __init__(self, folder: Path, schemas: Mapping[str, pa.Schema], apart: bool = False) -> None:
+        self._writing = Writing(apart)
         self._folder = folder
         self._schemas = schemas
         self._open: dict[str, ParquetFile] = {}
@@ -47,12 +51,16 @@ class TableFiles:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is None:
-            for name in list(self._waiting):
-                self._flush(name)
-            for name in list(self._open):
-                self._close(name)
-            return
+        try:
+            if kind is None:
+                for name in list(self._waiting):
+                    self._flush(name)
+                self._writing.wait()
+                for name in list(self._open):
+                    self._close(name)
+                return
+        finally:
+            self._writing.__exit__(kind, error, trace)
         for file in self._open.values():
             file.__exit__(kind, error, trace)
         for _, path, _ in self._done:
@@ -84,7 +92,9 @@ class TableFiles:
         self._close(name)
 
     def _flush(self, name: str) -> None:
-        waiting = self._waiting.pop(name)
+        self._writing.do(partial(self._write, name, self._waiting.pop(name)))
+
+    def _write(self, name: str, waiting: list[pa.Table]) -> None:
         file = self._file(name)
         for batch in unified(pa.concat_tables(waiting, promote_options="permissive")).combine_chunks().to_batches():
             file.write(batch)
