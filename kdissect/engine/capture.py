@@ -25,6 +25,7 @@ from kdissect.engine.run import FEW_PACKETS, Progress, Run, Settings
 from kdissect.output import distinct, scratch, whole_seekable
 from kdissect.problems import UsageError
 from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of, declared
+from kdissect.tables.declaration.model import By
 from kdissect.tables.recording import Reading
 from kdissect.tables.selection import selection
 from kdissect.tables.where import Filter, parse
@@ -49,9 +50,9 @@ MADE = tuple(name for name, one in TABLES.items() if not one.on_request)
 
 BY_TOPIC = frozenset(name for name, schema in SCHEMAS.items() if "topic" in schema.names) - {"findings"}
 """Tables whose rows are each of one topic. A finding names one, too, but is made of rows of the topics asked for."""
-SMALL = 64 << 20
-"""Bytes of input up to which all rows are held, where memory is limited: they take some tens of MB, those of records
-aside."""
+SMALL = 16 << 20
+"""Bytes of input up to which all rows are held, where memory is limited: of the smallest exchanges that there are, 200
+bytes each, they take some 400 MB, those of records aside."""
 ORDERED = ("records",)
 """Tables whose rows are put in order on disk: compressed, a small capture may hold any number of them."""
 
@@ -210,7 +211,7 @@ class Capture:
 
         Raises ScratchFull (a KdissectError) where there is no room for them.
         """
-        if name not in ORDERED:
+        if name not in ORDERED and not self._may_not_fit(name):
             yield from self.table(name, columns, where, reveal=reveal).to_batches()
             return
         from kdissect.engine.saving.parquet import in_order
@@ -218,6 +219,10 @@ class Capture:
         run, shown, found = self._run({name: columns}, {name: where}, None, reveal)
         with scratch() as folder:
             yield from in_order(run, name, shown[name], found[name], Path(folder))
+
+    def _may_not_fit(self, name: str) -> bool:
+        """Whether rows of a table that is made part by part may be more than the memory allowed."""
+        return self.frugal and (TABLES[name].joined or TABLES[name].made is By.BLOCK)
 
     def _analysed_batches(
         self, name: str, made: list[str], condition: Filter | None, shown: list[str]

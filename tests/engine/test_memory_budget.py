@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import kdissect
@@ -69,6 +70,17 @@ def test_all_of_it_where_it_fits() -> None:
         ["exchanges", "problems", "connections"]
     )
     assert capture.left_out == []
+
+
+@pytest.mark.parametrize("name", ["exchanges", "fetches", "fetch_partitions"])
+def test_rows_in_order_that_do_not_fit(name: str, little: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = CAPTURES / "k4_session_eviction.pcap"
+    want = kdissect.open(path, jobs=1).table(name)
+    monkeypatch.setattr(opened, "SMALL", 0)
+    capture = kdissect.open(path, jobs=1, memory=little)
+    with small_blocks():
+        assert capture.table(name).num_rows < want.num_rows
+        assert pa.Table.from_batches(capture.ordered(name), want.schema).equals(want)
 
 
 @pytest.mark.parametrize(("by", "every"), [(("api",), None), (("client", "broker"), None), (("version", "api"), 1.0),
