@@ -57,6 +57,6 @@ def test_small_files_share_tasks(captures: Path, tmp_path: Path) -> None:
     job = prepare(str(tmp_path), ["exchanges"])
     plan = Plan(job.sources, job.columns, job.settings, [0])
     assert len(_tasks(plan, [(n, 0) for n in range(300)])) == 1
-    assert not job._by_one_task(None)  # type: ignore[arg-type]
+    assert not job.alone(None)  # type: ignore[arg-type]
     few = prepare([str(tmp_path / f"c{n:03d}x.pcap") for n in range(50)], ["exchanges"])
-    assert few._by_one_task(None)  # type: ignore[arg-type]
+    assert few.alone(None)  # type: ignore[arg-type]
