@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -20,7 +21,6 @@ from kdissect.capture.sources import Source
 from kdissect.engine.analysed_run import AnalysedRun
 from kdissect.engine.books import Books
 from kdissect.engine.bounds.room import checked
-from kdissect.engine.display import capture_html, in_notebooks
 from kdissect.engine.run import FEW_PACKETS, Progress, Run, Settings
 from kdissect.output import distinct, scratch, whole_seekable
 from kdissect.problems import UsageError
@@ -75,6 +75,8 @@ class Capture:
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the captures, and how to go on. Nothing is read."""
+        from kdissect.engine.display import capture_html
+
         return capture_html(self._captures)
 
     @property
@@ -506,7 +508,10 @@ def open_capture(
     that is no key log, a client, broker or topic that nothing can be called, several captures to follow, and `jobs`,
     `slow` or `memory` that is no number of them.
     """
-    in_notebooks()
+    if "IPython" in sys.modules:
+        from kdissect.engine.display import in_notebooks
+
+        in_notebooks()
     keys = None if keylog is None else read_key_log(keylog)
     wish = selection(client, broker, topic)
     if jobs is not None and jobs < 1:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from kdissect.kafka.exchanges.principal import principal
 from kdissect.kafka.streams.dissector import Dissector
 from kdissect.kafka.streams.ledger import Ledger
 from kdissect.kafka.streams.state import TOKEN, Frame
@@ -53,6 +52,8 @@ class Logins:
                 if len(mechanism) <= MAX_MECHANISM and mechanism.isprintable():
                     connections.sasl_mechanism.setdefault(conn, mechanism)
                 continue
+            from kdissect.kafka.exchanges.principal import principal
+
             user = principal(connections.sasl_mechanism.get(conn), found)
             if user is not None:
                 connections.principal[conn] = user
