@@ -12,7 +12,7 @@ from tests.fuzz.ways import compare
 from tests.oracle.material import CAPTURES
 
 SECONDS = float(os.environ.get("KDISSECT_FUZZ_SECONDS", "30"))
-LONG = float(os.environ.get("KDISSECT_FUZZ_SECONDS", "120"))
+LONG = float(os.environ.get("KDISSECT_FUZZ_SECONDS", "60"))
 """The campaign of changes that change nothing finds the least in a short time."""
 
 

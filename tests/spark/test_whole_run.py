@@ -101,7 +101,7 @@ def test_files_that_are_written_straight(captures: Path, tmp_path: Path, equal: 
     equal(found, expected)
 
 
-@pytest.mark.whole
+@pytest.mark.exhaustive
 def test_every_capture(all_captures: list[Path], equal: Any) -> None:
     for path in all_captures:
         equal(read(path, LATER, True)[0], kdissect.open(path).tables(LATER, reveal=True))
