@@ -34,7 +34,7 @@ SASL = re.compile(
 LOGGED_SECRETS = re.compile(r'"(?:salt|saltedPassword|hmac|authBytes)":"([^"]{8,})"')
 SHOWN = {17, 33, 36, 38, 39, 40, 41, 44, 51, 58}
 """APIs whose exchanges are shown one by one: those with credentials, and Envelope."""
-EACH, EVERY = 4, 1000
+EACH, EVERY = 2, 1000
 """Exchanges shown of each API and version."""
 ENVELOPE = 58
 
