@@ -27,6 +27,7 @@ from pathlib import Path
 
 from kdissect.tables.declaration import TABLES, columns_of
 from kdissect.tables.declaration.model import By
+from tests.bench.floor import floor
 from tests.bench.lines import Line, compare, document, growth, others, table
 from tests.bench.measure import Cost, memory_bandwidth, run
 from tests.bench.packets import Made
@@ -141,10 +142,12 @@ def bench(name: str, size: int, folder: Path, options: argparse.Namespace, peers
         if found is not None:
             peers[peer.name] = found
     contents = held(name, large.exchanges)
-    floor = run(["cat", str(large.path)], times=2, cores=options.cores)
+    cat = run(["cat", str(large.path)], times=2, cores=options.cores)
+    least = floor(large.path)
     print(
         f"{name}: {large.size / 1e6:.0f} MB, {large.packets:,} packets, {large.exchanges:,} exchanges, "
-        f"{large.connections:,} connections; cat {large.size / floor.wall / 1e9:.1f} GB/s",
+        f"{large.connections:,} connections; cat {large.size / cat.wall / 1e9:.1f} GB/s, one pass over it "
+        f"{least.slope / 1e9:.1f} GB/s of CPU",
         file=sys.stderr,
     )
     out = []
@@ -154,8 +157,8 @@ def bench(name: str, size: int, folder: Path, options: argparse.Namespace, peers
         mine = Measured.of(large, small, more, less)
         line = Line(
             name, what, large.size, large.packets, large.exchanges, more.wall, cold, more.cpu, more.peak,
-            max(0.0, less.wall - small.size / mine.slope), mine.slope, mine.cpu_slope, large.size / floor.wall,
-            dict(peers),
+            max(0.0, less.wall - small.size / mine.slope), mine.slope, mine.cpu_slope, large.size / cat.wall,
+            least.slope, dict(peers),
         )  # fmt: skip
         if contents:
             line.records, line.bare = contents.records, contents.seconds

@@ -31,6 +31,8 @@ class Line:
     cpu_slope: float
     cat: float
     """What `cat FILE >/dev/null` reads of the same file."""
+    floor: float
+    """What one fused pass over its bytes takes, reading included, by CPU (`tests.bench.floor`)."""
     peers: dict[str, Measured] = field(default_factory=dict)
     records: int | None = None
     bare: float | None = None
@@ -40,6 +42,11 @@ class Line:
     def of_cat(self) -> float:
         """The slope as a part of what `cat` reads."""
         return self.slope / self.cat
+
+    @property
+    def of_floor(self) -> float:
+        """The slope by CPU as a part of what one fused pass takes."""
+        return self.cpu_slope / self.floor
 
     @property
     def record_rate(self) -> float | None:
@@ -64,7 +71,7 @@ def table(lines: Sequence[Line], bandwidth: float) -> str:
     names = list(dict.fromkeys(name for line in lines for name in line.peers))
     heads = [
         "workload", "what", "size", "wall", "cold", "CPU", "start-up", "slope", "by CPU", "M packets/s", "of cat",
-        "of memory", "peak", *(f"x {name} (by CPU)" for name in names), "M records/s", "x bare",
+        "of memory", "of one pass (by CPU)", "peak", *(f"x {name} (by CPU)" for name in names), "M records/s", "x bare",
     ]  # fmt: skip
     rows = [heads, ["---"] * len(heads)]
     for line in lines:
@@ -75,7 +82,7 @@ def table(lines: Sequence[Line], bandwidth: float) -> str:
                 "-" if line.cold is None else f"{line.cold:.2f} s", f"{line.cpu:.2f} s", f"{line.startup:.2f} s",
                 f"{line.slope / GB:.2f} GB/s", f"{line.cpu_slope / GB:.2f} GB/s",
                 f"{line.slope / line.size * line.packets / MB:.2f}", f"{line.of_cat:.0%}",
-                f"{line.slope / bandwidth:.0%}", f"{line.peak / MB:.0f} MB",
+                f"{line.slope / bandwidth:.0%}", f"{line.of_floor:.0%}", f"{line.peak / MB:.0f} MB",
                 *("-" if one is None else f"{one:.0f} ({two:.0f})" for one, two in ratios),
                 "-" if line.record_rate is None else f"{line.record_rate / MB:.1f}",
                 "-" if line.bare_ratio is None else f"{line.bare_ratio:.2f}",
@@ -123,7 +130,8 @@ def document(lines: Sequence[Line], bandwidth: float) -> dict[str, Any]:
         "memory_bytes_per_second": bandwidth,
         "lines": [
             asdict(line)
-            | {"of_cat": line.of_cat, "ratio": line.ratio("tshark"), "cpu_ratio": line.ratio("tshark", cpu=True)}
+            | {"of_cat": line.of_cat, "of_floor": line.of_floor}
+            | {"ratio": line.ratio("tshark"), "cpu_ratio": line.ratio("tshark", cpu=True)}
             for line in lines
         ],
     }

@@ -20,7 +20,7 @@ TSHARK = Measured(60_000_000, 8.0, 7.0, 400_000_000, 8e6, 1e7)
 def line(size: int = 10**9, wall: float = 2.5, **more: object) -> Line:
     values = {
         "packets": 5_000_000, "exchanges": 2_500_000, "cold": None, "cpu": 2.4, "peak": 400_000_000, "startup": 0.5,
-        "slope": 4e8, "cpu_slope": 5e8, "cat": 4e9, "peers": {"tshark": TSHARK},
+        "slope": 4e8, "cpu_slope": 5e8, "cat": 4e9, "floor": 2e9, "peers": {"tshark": TSHARK},
     }  # fmt: skip
     return Line("chatter", "exchanges", size, wall=wall, **(values | more))  # type: ignore[arg-type]
 
@@ -35,6 +35,7 @@ def test_table() -> None:
     assert found["slope"] == "0.40 GB/s"
     assert found["x tshark (by CPU)"] == "50 (50)"
     assert (found["of cat"], found["of memory"], found["peak"]) == ("10%", "5%", "400 MB")
+    assert found["of one pass (by CPU)"] == "25%"
     assert found["M packets/s"] == "2.00"
     assert cells(others([line()]), 0)["slope"] == "8.00 MB/s"
 

@@ -158,6 +158,8 @@ def _many(cycle: Callable[[], Cycle], connections: int, loss: float = 0.0) -> Ca
 
 WORKLOADS: dict[str, tuple[str, Callable[[Path, int], Made]]] = {
     "chatter": ("small frames over 4,000 connections", _many(chatter, 4000)),
+    "chatter-16": ("the same over 16 connections", _many(chatter, 16)),
+    "chatter-5000": ("the same over 5,000 connections", _many(chatter, 5000)),
     "bulk": ("fetch responses of 1 MB, uncompressed", _many(bulk, 16)),
     "bulk-lz4": ("the same, lz4", _many(lambda: bulk("lz4"), 16)),
     "bulk-zstd": ("the same, zstd", _many(lambda: bulk("zstd"), 16)),
