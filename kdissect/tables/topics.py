@@ -160,7 +160,8 @@ class Topics:
         told = (topic_id is not None and topic is None, *told[1:])
         key = (topic_id, None if topic_id else topic)
         known = self.seen.setdefault(key, Seen(topic_id, topic, first, partitions, told))
-        known.topic = known.topic or topic
+        if topic and (known.topic is None or (told, topic) < (known.told, known.topic)):
+            known.topic = topic  # damaged messages may tell several names: the first one counts, whoever is read first
         known.first = min(known.first, first)
         known.partitions = max(known.partitions, partitions)
         known.told = min(known.told, told)
