@@ -266,7 +266,7 @@ class Stage:
         self, new: pa.Table, messages: Messages, told: Sequence[pa.Table], last: bool
     ) -> pa.Table:  # fmt: skip
         """The exchanges whose hold is known: Fetch and Produce wait for their rows in the tables `told`."""
-        from kdissect.analysis.exchange_keys import keys_of, locate
+        from kdissect.analysis.exchange_keys import keys_of
         from kdissect.analysis.holds.exchange_holds import hold_codes, hold_columns, told_holds
 
         assert self._throttled is not None
@@ -279,12 +279,13 @@ class Stage:
             queue.append(_Held(new, keys_of(new), codes, np.full(len(codes), np.nan), waits_for))
         for where, table in enumerate(told):
             if table.num_rows:
-                holds, waits = told_holds(table), reals(table, "replication_ms")
-                waiting = [block for block in queue if len(block.waiting[where])]
-                at = locate(_Held.keys_waited_for(waiting, where), keys_of(table))
-                for block in waiting:
-                    mine, at = np.split(at, [len(block.waiting[where])])
-                    block.settle(where, mine, holds, waits)
+                keys, holds, waits = keys_of(table), told_holds(table), reals(table, "replication_ms")
+                found = at = 0
+                for block in queue:
+                    count, at = block.settle(where, keys, holds, waits, at)
+                    found += count
+                for block in queue if found < len(holds) else ():
+                    block.look_up(where, keys, holds, waits)
         done = []
         while queue and (last or not queue[0].left):
             done.append(queue.popleft().table_with(hold_columns))
@@ -343,15 +344,6 @@ class _Held:
         """How many rows wait."""
         return sum(map(len, self.waiting))
 
-    @staticmethod
-    def keys_waited_for(blocks: Sequence[_Held], where: int) -> tuple[Int64s, Int64s]:
-        """Keys of the rows of some blocks whose hold is not told yet, block by block, of one of TOLD_ELSEWHERE."""
-        none = np.zeros(0, np.int64)
-        high, n = (
-            np.concatenate([none, *(block.keys[side][block.waiting[where]] for block in blocks)]) for side in (0, 1)
-        )
-        return high, n
-
     @classmethod
     def joined(cls, blocks: Sequence[_Held]) -> _Held:
         """Blocks of rows as one."""
@@ -368,14 +360,36 @@ class _Held:
         )
         return cls(table, keys, codes, waits, waiting)
 
-    def settle(self, where: int, at: Int64s, holds: npt.NDArray[np.int8], waits: npt.NDArray[np.float64]) -> None:
-        """Take over what is told: for each that waits its place in `holds`, -1 where it is not among them."""
+    def settle(
+        self, where: int, keys: tuple[Int64s, Int64s], holds: npt.NDArray[np.int8], waits: npt.NDArray[np.float64],
+        at: int,
+    ) -> tuple[int, int]:  # fmt: skip
+        """Take over what is told of rows by these keys, which stand in the order of exchanges, from the `at`-th on: how
+        many were found, and where the next block's are."""
+        from kdissect.analysis.holds.hold_kernels import take_over
+
+        rows = self.waiting[where]
+        if not len(rows):
+            return 0, at
+        left = np.empty(len(rows), np.int64)
+        count, at = take_over(*self.keys, rows, *keys, holds, waits, self.codes, self.waits, left, at)
+        self._wait(where, left[:count])
+        return len(rows) - count, at
+
+    def look_up(
+        self, where: int, keys: tuple[Int64s, Int64s], holds: npt.NDArray[np.int8], waits: npt.NDArray[np.float64]
+    ) -> None:
+        """The same of keys in any order."""
+        from kdissect.analysis.exchange_keys import locate
+
+        rows = self.waiting[where]
+        at = locate((self.keys[0][rows], self.keys[1][rows]), keys)
         told = at >= 0
-        rows = self.waiting[where][told]
-        self.codes[rows] = holds[at[told]]
-        self.waits[rows] = waits[at[told]]
-        left = self.waiting[where][~told]
-        self.waiting = (*self.waiting[:where], left, *self.waiting[where + 1 :])
+        self.codes[rows[told]], self.waits[rows[told]] = holds[at[told]], waits[at[told]]
+        self._wait(where, rows[~told])
+
+    def _wait(self, where: int, rows: Int64s) -> None:
+        self.waiting = (*self.waiting[:where], rows, *self.waiting[where + 1 :])
 
     def table_with(
         self, columns: Callable[[npt.NDArray[np.int8], npt.NDArray[np.float64]], dict[str, pa.Array]]

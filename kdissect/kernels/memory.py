@@ -8,6 +8,8 @@ import numpy as np
 
 from kdissect.kernels.kernel import intrinsic, part
 
+HIGH = np.int64(-0x7F7F7F7F7F7F7F80)
+"""The highest bit of each byte of a word."""
 FACTOR = np.int64(-7046029254386353131)
 """The golden ratio of 2**64, odd: a product with it has every word once."""
 
@@ -60,6 +62,48 @@ def _word(typing: Any, source: Any, o: Any) -> Any:
     return types.int64(source, types.int64), generate
 
 
+def _loaded(size: int) -> Any:
+    """What loads so many bytes, most significant first, as an int64 of at least 0, unchecked, wherever they stand."""
+
+    def plain(source: Any, o: Any) -> Any:
+        return np.int64(int.from_bytes(source[o : o + size].tobytes(), "big"))
+
+    def loaded(typing: Any, source: Any, o: Any) -> Any:
+        from llvmlite import ir
+        from numba.core import types
+
+        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+            data = context.make_array(signature.args[0])(context, builder, args[0]).data
+            kind = ir.IntType(8 * size)
+            place = builder.bitcast(builder.gep(data, [args[1]]), kind.as_pointer())
+            return builder.zext(builder.bswap(builder.load(place, align=1)), ir.IntType(64))
+
+        return types.int64(source, types.int64), generate
+
+    return intrinsic(plain)(loaded)
+
+
+_load16, _load32 = _loaded(2), _loaded(4)
+
+
+@part
+def be16(source: Any, o: Any) -> Any:
+    """Two bytes of a uint8 array in one piece, big-endian. Raises IndexError out of range."""
+    at = np.int64(o)
+    if at < 0 or at > source.size - 2:
+        raise IndexError("bytes lie outside of their array")
+    return _load16(source, at)
+
+
+@part
+def be32(source: Any, o: Any) -> Any:
+    """Four bytes of a uint8 array in one piece, big-endian. Raises IndexError out of range."""
+    at = np.int64(o)
+    if at < 0 or at > source.size - 4:
+        raise IndexError("bytes lie outside of their array")
+    return _load32(source, at)
+
+
 def _eight_put(to: Any, w: Any, value: Any) -> None:
     to[w : w + 8].view("<u8")[0] = value
 
@@ -88,6 +132,28 @@ def put_word(to: Any, w: Any, value: Any) -> None:
     if w < 0 or to.size - w < 8:
         raise IndexError("bytes to write lie outside of their array")
     _put_word(to, w, value)
+
+
+@part
+def copy_text(source: Any, o: Any, to: Any, w: Any, n: Any) -> Any:
+    """Copy `source[o:o + n]` to `to[w:w + n]`, most often a few bytes; both are uint8 arrays in one piece. Whether any
+    is above 127. Raises IndexError out of range."""
+    if n < 0 or o < 0 or w < 0 or n > source.size - o or n > to.size - w:
+        raise IndexError("bytes to copy lie outside of their array")
+    bits = np.int64(0)
+    q = np.int64(0)
+    while q + 8 <= n:
+        word = _word(source, o + q)
+        _put_word(to, w + q, np.uint64(word))
+        bits |= word
+        q += 8
+    high = bits & HIGH != 0
+    while q < n:
+        byte = source[o + q]
+        to[w + q] = byte
+        high |= byte >= 128
+        q += 1
+    return high
 
 
 @part

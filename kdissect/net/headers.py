@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdissect.kernels.kernel import kernel, part
+from kdissect.kernels.memory import be16, be32
 
 Int = Any
 """An integer: Python's where Python calls, int64 inside kernels."""
@@ -31,21 +32,6 @@ MAX_TAGS = 8
 MAX_EXTENSIONS = 16
 """IPv6 extension headers of one packet; real ones have three at most."""
 VIEW_MASK = (1 << 46) - 1
-
-
-@part
-def be16(b: Bytes, o: Int) -> Int:
-    """Two bytes, big-endian; the caller has checked that they are there."""
-    i = np.uint64(o)
-    return (np.int64(b[i]) << 8) | np.int64(b[i + np.uint64(1)])
-
-
-@part
-def be32(b: Bytes, o: Int) -> Int:
-    """Four bytes, big-endian; the caller has checked that they are there."""
-    i = np.uint64(o)
-    high = (np.int64(b[i]) << 24) | (np.int64(b[i + np.uint64(1)]) << 16)
-    return high | (np.int64(b[i + np.uint64(2)]) << 8) | np.int64(b[i + np.uint64(3)])
 
 
 @kernel("i8 i8 i8 -> i8")

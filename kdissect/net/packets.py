@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from kdissect.capture import pcap as pc
 from kdissect.kernels.kernel import kernel, part
-from kdissect.kernels.memory import fetch
+from kdissect.kernels.memory import be16, be32, fetch
 from kdissect.net import headers as hd
-from kdissect.net.headers import Bytes, Int, be16, be32, ip_header, is_tunnel, link_layer, tunnel_port, under_ethertype
+from kdissect.net.headers import Bytes, Int, ip_header, is_tunnel, link_layer, tunnel_port, under_ethertype
 from kdissect.net.segment import DSACK
 
 # Kinds of packets counted.

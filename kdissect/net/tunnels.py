@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from kdissect.capture.pcap import AT, CAPTURED, LINK, ORIGINAL
 from kdissect.kernels.kernel import kernel, part
+from kdissect.kernels.memory import be16, be32
 from kdissect.net import headers as h
-from kdissect.net.headers import Bytes, Int, be16, be32, ip_header, is_tunnel, link_layer, seen_through, under_ethertype
+from kdissect.net.headers import Bytes, Int, ip_header, is_tunnel, link_layer, seen_through, under_ethertype
 
 IP_LINK = 101
 """LINKTYPE_RAW: the packet starts with its IP header."""

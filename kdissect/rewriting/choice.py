@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from kdissect.capture import Block
 from kdissect.capture import pcap as r
 from kdissect.kernels.kernel import kernel
+from kdissect.kernels.memory import be32
 from kdissect.net import segment as sg
-from kdissect.net.headers import ETHERTYPE, IP, PIECE, be32, ip_header, link_layer, under_ethertype
+from kdissect.net.headers import ETHERTYPE, IP, PIECE, ip_header, link_layer, under_ethertype
 from kdissect.net.packets import FRAGMENT
 from kdissect.net.scanner import Scanner
 

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from kdissect.capture.pcap import AT, CAPTURED, LINK, ORIGINAL, Bytes, Int, Ints
 from kdissect.kernels.kernel import kernel, part
+from kdissect.kernels.memory import be16, be32
 from kdissect.net import headers as hd
-from kdissect.net.headers import be16, be32, ip_header, is_tunnel, link_layer, under_ethertype
+from kdissect.net.headers import ip_header, is_tunnel, link_layer, under_ethertype
 from kdissect.net.tunnels import MAX_LAYERS, under_gre, under_mpls, under_ppp, under_udp
 
 IPV4, IPV6, MAC = range(3)

@@ -19,13 +19,13 @@ from kdissect.kafka.streams.state import (
     TOKEN,
     X_BASE,
     Frame,
-    be16,
     copy_out,
     exchange_at,
     frame_of,
     uvarint,
 )
 from kdissect.kernels.kernel import kernel, part
+from kdissect.kernels.memory import be16
 from kdissect.kernels.structs import Flags
 from kdissect.net import segment as sg
 from kdissect.rewriting.field_kernels import FILLER, blank_header

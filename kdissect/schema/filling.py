@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from kdissect.kernels.kernel import kernel, part
-from kdissect.kernels.memory import fetch
+from kdissect.kernels.memory import copy_text, fetch
+from kdissect.kernels.structs import struct, view
 from kdissect.schema import opcodes as k
 from kdissect.schema.vm import (
     AHEAD,
@@ -21,9 +22,6 @@ from kdissect.schema.vm import (
     U2,
     U3,
     U4,
-    U5,
-    U6,
-    U7,
     Array,
     be16,
     be32,
@@ -33,6 +31,31 @@ from kdissect.schema.vm import (
     uvarint,
 )
 
+
+@struct
+class FillRow:
+    """A row of a fill program."""
+
+    op: int
+    level: int
+    column: int
+    a: int
+    b: int
+    c: int
+    first: int
+    known: int
+
+
+@struct
+class Place:
+    """Where a column starts, its validity bitmap, its text."""
+
+    base: int
+    valid: int
+    text: int
+
+
+fill_row_at, column_at = view(FillRow), view(Place)
 _ALPHABET = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_", np.uint8).copy()
 
 
@@ -57,19 +80,6 @@ def uuid_text(s: Array, o: Any, out: Array, at: Any) -> None:
             out[w + np.uint64(i)] = _ALPHABET[np.uint64((x >> (18 - 6 * i)) & 63)]
         p += U3
         w += np.uint64(4)
-
-
-@part
-def copy(s: Array, o: Any, out: Array, at: Any, n: Any) -> Any:
-    """Copy n bytes; all their bits together (more than 127: not ASCII)."""
-    p = np.uint64(o)
-    w = np.uint64(at)
-    bits = np.uint8(0)
-    for i in range(np.uint64(n)):
-        x = s[p + i]
-        out[w + i] = x
-        bits |= x
-    return bits
 
 
 @kernel(
@@ -102,18 +112,14 @@ def fill(
         q = row_at(programs[which, 1])
         top = np.uint64(0)  # the stack's last entry: address, left, counter or outer limit, tags seen
         while o <= limit:
-            op = rows[q]
-            level = rows[q + U1]
-            column = rows[q + U2]
-            a = rows[q + U3]
-            b = rows[q + U4]
-            c = rows[q + U5]
+            step = fill_row_at(rows, q)
+            op, level, column, a, b, c = step.op, step.level, step.column, step.a, step.b, step.c
             row = counters[np.uint64(level)]
-            base = np.int64(-1)
-            valid = np.int64(-1)
+            base: Any = np.int64(-1)
+            valid: Any = np.int64(-1)
             if column >= 0:
-                base = columns[np.uint64(3 * column)]
-                valid = columns[np.uint64(3 * column + 1)]
+                place = column_at(columns, 3 * column)
+                base, valid = place.base, place.valid
             q += ROW
             if op == k.F_INT32:
                 out32[np.uint64(base + row)] = be32(s, o)
@@ -159,7 +165,7 @@ def fill(
                 if op == k.F_TEXT:
                     to = counters[b]
                     if n >= 0:
-                        if copy(s, o, out8, columns[3 * column + 2] + to, n) >= 128:
+                        if copy_text(s, o, out8, place.text + to, n):
                             high[b] = 1
                         o += n
                         to += n
@@ -185,7 +191,7 @@ def fill(
                             out32[np.uint64(base + row + 1)] = counters[b]
                         continue
                     top += U4
-                    stack[top] = np.int64(q - ROW)
+                    stack[top] = q - ROW
                     stack[top + U1] = n + 1
                     stack[top + U2] = limit
                     stack[top + U3] = 0
@@ -205,7 +211,7 @@ def fill(
                             counters[b] = to + n
                     elif n > 0:
                         top += U4
-                        stack[top] = np.int64(q)
+                        stack[top] = q
                         stack[top + U1] = n
                         stack[top + U2] = b
                     else:
@@ -214,7 +220,7 @@ def fill(
                 counters[stack[top + U2]] += 1
                 stack[top + U1] -= 1
                 if stack[top + U1] > 0:
-                    q = np.uint64(stack[top])
+                    q = stack[top]
                 else:
                     top -= U4
             elif op == k.F_UUID:
@@ -247,45 +253,43 @@ def fill(
             if op != k.F_TAGS and op != k.F_TAGEND:
                 continue
             # inside a tag buffer: the next tag that is asked for, then the defaults of those that did not come
-            q = np.uint64(stack[top])
-            row = counters[np.uint64(rows[q + U1])]
-            column = rows[q + U2]
-            sub = rows[q + U4]
-            first = rows[q + U6]
-            known = rows[q + U7]
+            q = stack[top]
+            step = fill_row_at(rows, q)
+            row = counters[np.uint64(step.level)]
+            column, sub, first, known = step.column, step.b, step.first, step.known
             base = columns[3 * column] if column >= 0 else np.int64(-1)
-            place = np.int64(-1)
+            found = np.int64(-1)
             address = 1
-            while stack[top + U1] > 0 and place < 0:
+            while stack[top + U1] > 0 and found < 0:
                 stack[top + U1] -= 1
                 tag, o = uvarint(s, o, limit)
                 n, o = uvarint(s, o, limit)
-                place = find_tag(tags, first, known, tag)
-                if place >= 0:
+                found = find_tag(tags, first, known, tag)
+                if found >= 0:
                     limit = o + n
                 else:
                     if base >= 0:
                         to = counters[sub + 1]
-                        copy(s, o, out8, columns[3 * column + 8] + to, n)
+                        copy_text(s, o, out8, columns[3 * column + 8] + to, n)
                         out32[np.uint64(columns[3 * column + 3] + counters[sub])] = tag
                         counters[sub] += 1
                         counters[sub + 1] = to + n
                         out32[np.uint64(columns[3 * column + 6] + counters[sub])] = to + n
                         set_bit(out8, columns[3 * column + 1], row)
                     o += n
-            if place < 0:
+            if found < 0:
                 address = 2
                 for i in range(known):
-                    if place < 0 and stack[top + U3] & (np.int64(1) << i) == 0:
-                        place = np.int64(i)
-            if place >= 0:
-                stack[top + U3] |= np.int64(1) << place
-                q = row_at(tags[(first + place) * k.TAG_STRIDE + address])
+                    if found < 0 and stack[top + U3] & (np.int64(1) << i) == 0:
+                        found = np.int64(i)
+            if found >= 0:
+                stack[top + U3] |= np.int64(1) << found
+                q = row_at(tags[(first + found) * k.TAG_STRIDE + address])
             else:
                 if base >= 0:
                     out32[np.uint64(base + row + 1)] = counters[sub]
                 top -= U4
-                q = row_at(rows[q + U5])
+                q = row_at(step.c)
         if op != k.F_STOP:
             failed += 1
     return failed

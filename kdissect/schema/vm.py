@@ -14,9 +14,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kdissect.kernels import memory
 from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.memory import copy_bytes, fetch
 from kdissect.kernels.signature import fields
+from kdissect.kernels.structs import struct, view
 from kdissect.schema import opcodes as k
 
 Array = Any
@@ -24,13 +26,30 @@ Array = Any
 
 U1, U2, U3, U4, U5, U6, U7 = (np.uint64(i) for i in range(1, 8))
 """Positions are unsigned: a signed one next to them would make a float."""
-ROW = np.uint64(k.STRIDE)
+ROW = np.int64(k.STRIDE)
 NULL = -1
 NEAR, BROUGHT = 64, 256
 """Bytes that a step looks at at most, by far; bytes brought at once."""
 ALL = 1 << 62
 AHEAD = 8
 """Bodies between asking for memory and using it."""
+
+
+@struct
+class CountRow:
+    """A row of a count program; `kind` is what `redact` does with a text."""
+
+    op: int
+    a: int
+    b: int
+    c: int
+    d: int
+    e: int
+    unused: int
+    kind: int
+
+
+count_row_at = view(CountRow)
 
 
 class Skim(NamedTuple):
@@ -61,23 +80,21 @@ SKIM = fields(Skim, "i8[:,:] i8[:] i8[:] i4[:] i8[:] i8[:] i8[:] i8[:] i8[:] i4[
 @part
 def be16(s: Array, o: Any) -> Any:
     """Signed 16-bit big endian."""
-    p = np.uint64(o)
-    x = (np.int64(s[p]) << 8) | np.int64(s[p + U1])
+    x = memory.be16(s, o)
     return x - 65536 if x >= 32768 else x
 
 
 @part
 def be32(s: Array, o: Any) -> Any:
     """Signed 32-bit big endian."""
-    p = np.uint64(o)
-    x = (np.int64(s[p]) << 24) | (np.int64(s[p + U1]) << 16) | (np.int64(s[p + U2]) << 8) | np.int64(s[p + U3])
+    x = memory.be32(s, o)
     return x - 4294967296 if x >= 2147483648 else x
 
 
 @part
 def row_at(address: Any) -> Any:
     """Where a row starts in the flat table."""
-    return np.uint64(address * k.STRIDE)
+    return np.int64(address * k.STRIDE)
 
 
 @part
@@ -193,12 +210,8 @@ def count(
         while True:
             if o + NEAR > there:
                 there = _bring(s, room, apart, o, stop)
-            op = rows[q]
-            a = rows[q + U1]
-            b = rows[q + U2]
-            c = rows[q + U3]
-            d = rows[q + U4]
-            e = rows[q + U5]
+            step = count_row_at(rows, q)
+            op, a, b, c, d, e = step.op, step.a, step.b, step.c, step.d, step.e
             q += ROW
             if op <= k.LAST_FIXED:
                 if a > limit - o:
@@ -265,7 +278,7 @@ def count(
                             q = row_at(e)
                         else:
                             top += U4
-                            stack[top] = np.int64(q)
+                            stack[top] = q
                             stack[top + U1] = n
                     counters[np.uint64(c)] += n
                     continue
@@ -276,14 +289,14 @@ def count(
                     bad = k.BAD_COUNT
                     break
                 top += U4
-                stack[top] = np.int64(q - ROW)
+                stack[top] = q - ROW
                 stack[top + U1] = n + 1
                 stack[top + U2] = limit
                 stack[top + U3] = 0
             elif op == k.NEXT:
                 stack[top + U1] -= 1
                 if stack[top + U1] > 0:
-                    q = np.uint64(stack[top])
+                    q = stack[top]
                 else:
                     top -= U4
                 continue
@@ -292,11 +305,9 @@ def count(
                     bad = k.BAD_TAG
                     break
                 limit = stack[top + U2]
-                q = np.uint64(stack[top])
-                b = rows[q + U2]
-                c = rows[q + U3]
-                d = rows[q + U4]
-                e = rows[q + U5]
+                q = stack[top]
+                step = count_row_at(rows, q)
+                b, c, d, e = step.b, step.c, step.d, step.e
             else:
                 if o != stop:
                     bad = k.TRAILING

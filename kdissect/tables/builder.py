@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,7 +37,7 @@ from kdissect.tables.brokers import Brokers
 from kdissect.tables.clients import Clients
 from kdissect.tables.connections import connections_tables
 from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of
-from kdissect.tables.declaration.model import EXCHANGE_KEYS, TEXT, By, Gathering
+from kdissect.tables.declaration.model import EXCHANGE_KEYS, TEXT, By, Gathering, Path
 from kdissect.tables.identity import SEPARATOR, Directory
 from kdissect.tables.leaders import Leaders
 from kdissect.tables.order import order, sort_columns
@@ -95,6 +96,8 @@ class TableBuilder:
         self._passed_over = False
         """Rows as codes were not made because nobody knew replicas by then."""
         self._memory = Lender()
+        self._none: dict[str, pa.RecordBatch] = {}
+        """No rows, of tables that had none in some block."""
         self.coded: frozenset[str] = frozenset()
         """Tables whose rows come as `Codes`, for the analysis alone reads them."""
 
@@ -139,12 +142,23 @@ class TableBuilder:
             out |= rows_as_codes(block, self.coded.intersection(self.columns), self._memory)
         for name in self.columns:
             if name in BLOCK_MAKERS and name not in self.coded:
-                columns, rows = BLOCK_MAKERS[name](block)
-                out[name] = assemble(name, columns, self.working_columns(name), rows)
+                out[name] = self._made(name, block)
                 if block.odd.rows:
                     self._odd.append(qualities.odd_times(block.odd, block, name))
                     block.odd.rows = []
         return out
+
+    def _made(self, name: str, block: Block) -> pa.RecordBatch:
+        """Rows of a table. Where none of the messages that tell them is in the block, those that were made first."""
+        wanted, spoken = self.working_columns(name), _messages(name)
+        silent = bool(spoken) and spoken.isdisjoint(block.done.messages)
+        if silent and (none := self._none.get(name)) is not None and none.schema.names == wanted:
+            return none
+        columns, rows = BLOCK_MAKERS[name](block)
+        made = assemble(name, columns, wanted, rows)
+        if silent:
+            self._none[name] = made
+        return made
 
     @property
     def needs_bytes(self) -> bool:
@@ -425,6 +439,13 @@ class TableBuilder:
         whole = SCHEMAS[name]
         names = self.columns[name] if columns is None else columns
         return pa.schema([whole.field(column) for column in names], metadata=whole.metadata)
+
+
+@cache
+def _messages(name: str) -> frozenset[tuple[int, int]]:
+    """The messages (API key, side) that a table's rows are parts of; none where other things tell rows too."""
+    told = [(one.key, one.side) for one in TABLES[name].reads if isinstance(one, Path)]
+    return frozenset(told) if len(told) == len(TABLES[name].reads) else frozenset()
 
 
 def filtered(name: str, table: pa.Table, where: Filter) -> pa.Table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 import kdissect
 from kdissect.analysis.holds.fetch_holds import HoldTracker, with_instants
+from kdissect.analysis.holds.hold_kernels import take_over
 from kdissect.analysis.stage import Stage
 from tests.analysis.read import ASKED, CAPTURES, analysed, messages, raw
 from tests.analysis.wire import START, made
@@ -200,3 +202,17 @@ def test_data_that_was_waited_for_and_data_that_was_there() -> None:
     print(f"{rows} fetches, {right / rows:.1%} as the log has them")
     assert rows > 8000
     assert right >= 0.95 * rows
+
+
+def test_what_is_told_in_order_is_taken_over_and_the_rest_is_left() -> None:
+    high, n = np.array([5, 5, 6, 7, 7, 8]), np.array([0, 1, 0, 0, 1, 0])
+    told = np.array([1, 3, 5])
+    holds, waits, left = np.full(6, -1, np.int8), np.full(6, np.nan), np.empty(6, np.int64)
+    rows = np.array([0, 1, 3, 5])
+    found = take_over(
+        high, n, rows, high[told], n[told], np.array([2, 3, 4], np.int8), np.ones(3), holds, waits, left, 0
+    )
+    assert found == (1, 3)
+    assert left[:1].tolist() == [0]
+    assert holds.tolist() == [-1, 2, -1, 3, -1, 4]
+    assert np.flatnonzero(waits == 1).tolist() == [1, 3, 5]

@@ -295,3 +295,24 @@ def classify(
             excess[k] = ms
         elif code == TIMEOUT or (code == DATA and ms > wait and wait >= 0):
             excess[k] = max(ms - wait, 0.0)
+
+
+@kernel(
+    "const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i1[:] const f8[:] i1[:] f8[:] i8[:] i8 -> i8 i8"
+)
+def take_over(
+    high: Int64s, n: Int64s, rows: Int64s, told_high: Int64s, told_n: Int64s, told: npt.NDArray[np.int8],
+    told_waits: Reals, holds: npt.NDArray[np.int8], waits: Reals, left: Int64s, at: Scalar,
+) -> tuple[Scalar, Scalar]:  # fmt: skip
+    """Holds and waits of these rows, by their keys, out of what is told from the `at`-th on. The two stand in the same
+    order, but what is told may lack some. Returns how many are `left`, and where the next ones stand."""
+    count = np.int64(0)
+    for i in range(rows.size):
+        row = rows[i]
+        if at < told.size and told_high[at] == high[row] and told_n[at] == n[row]:
+            holds[row], waits[row] = told[at], told_waits[at]
+            at += 1
+        else:
+            left[count] = row
+            count += 1
+    return count, at

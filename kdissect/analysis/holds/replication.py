@@ -137,6 +137,8 @@ class ReplicationTracker:
             produces = with_columns(produces, {"_muted": flags if isinstance(produces, Codes) else pa.array(flags)})
         if self._waiting is not None:
             produces, partitions = joined(self._waiting[0], produces), joined(self._waiting[1], partitions)
+        elif isinstance(produces, Codes) and not _replicated(partitions):
+            return self._named(produces, watermark)  # nothing that is still to come says more of them
         self._waiting = None
         return self._settle(produces, partitions, watermark)
 
@@ -150,6 +152,14 @@ class ReplicationTracker:
         last, self._waiting = self._waiting, None
         none = pa.table({})
         return self._settle(*(last or (none, none)), 2**63 - 1)
+
+    def _named(self, produces: Codes, watermark: int) -> Codes:
+        """Rows of which nobody knows how many replicas their partitions have."""
+        self._forget(watermark)
+        every = (ints(produces, "acks", 0) == ALL) & ~np.isnan(reals(produces, "broker_ms"))
+        held, failed = ints(produces, "_muted", 0) > 0, ints(produces, "error_code", 0) != 0
+        hold = np.where(every, np.where(held, THROTTLED, np.where(failed, ERROR, UNKNOWN)), -1)
+        return produces.with_columns({"hold": hold})
 
     def _settle(self, produces: pa.Table, partitions: pa.Table, watermark: int) -> pa.Table:
         used, answered = times(produces, "request_last_at"), times(produces, "response_first_at")
@@ -216,7 +226,7 @@ class ReplicationTracker:
         out = _Waits(np.full(n, np.nan), np.zeros((0, 2), np.int64))
         broker_ms, answered = reals(produces, "broker_ms"), times(produces, "response_first_at")
         every = (ints(produces, "acks", 0) == ALL) & ~np.isnan(broker_ms)
-        if not every.any() or not (ints(partitions, "replicas", 0) > 0).any():
+        if not every.any() or not _replicated(partitions):
             return out
         owner = locate(keys_of(partitions), keys_of(produces))
         good = (ints(partitions, "error_code", -1) == 0) | (ints(partitions, "replicas", 0) == 1)
@@ -296,6 +306,11 @@ class ReplicationTracker:
         begin, end = firsts[np.maximum(group, 0)], firsts[np.maximum(group, 0) + 1]
         at = _bisect(known[:, 2].copy(), begin, end, by + 1) - 1
         return (group >= 0) & (at >= begin), known[at, 2], known[at, 3]
+
+
+def _replicated(partitions: pa.Table) -> bool:
+    """Whether of any of them it is known how many replicas it has."""
+    return bool((ints(partitions, "replicas", 0) > 0).any())
 
 
 def _bounded(kept: Flags, at: Int64s) -> Flags:

@@ -260,6 +260,8 @@ def kinds(version: Int64s, session: Int64s, epoch: Int64s, used: Int64s) -> Int6
 def aside(fetches: Codes, named: Codes) -> tuple[Codes, Codes, Int64s | None] | None:
     """Fetches without a session and their partitions, with what a tracker would fill in of them, and where the
     partitions of each begin (None where they do not stand in order); None where any belongs to a session."""
+    if not fetches.num_rows and not named.num_rows:
+        return fetches, named, None
     session, epoch = (ints(fetches, name, NO_NUMBER) for name in ("request_session_id", "session_epoch"))
     kind = kinds(ints(fetches, "api_version"), session, epoch, times(fetches, "request_last_at"))
     if (kind > r.SESSIONLESS).any():

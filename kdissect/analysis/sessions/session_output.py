@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 SESSIONS = SCHEMAS["fetch_sessions"]
 STAYS = SCHEMAS["session_partitions"]
+NO_SESSIONS, NO_STAYS = SESSIONS.empty_table(), STAYS.empty_table()
 CODE, COUNT, MS = pa.int32(), pa.int64(), pa.float64()
 
 
@@ -92,8 +93,8 @@ class Ended:
 
     def tables(self) -> tuple[pa.Table, pa.Table]:
         """Sessions and stays taken down since the last call."""
-        sessions = pa.concat_tables([SESSIONS.empty_table(), *self._sessions])
-        stays = pa.concat_tables([STAYS.empty_table(), *self._stays])
+        sessions = pa.concat_tables([NO_SESSIONS, *self._sessions]) if self._sessions else NO_SESSIONS
+        stays = pa.concat_tables([NO_STAYS, *self._stays]) if self._stays else NO_STAYS
         self._sessions, self._stays = [], []
         return sessions, stays
 

@@ -12,8 +12,9 @@ from kdissect.capture.window import EXTRA
 from kdissect.kafka.streams.framing import LEAST_REQUEST, LEAST_RESPONSE, PREFIX, forget_frame
 from kdissect.kafka.streams.pairing import release_held, requests_acknowledged, take_request, take_response
 from kdissect.kafka.streams.repeats import UNKNOWN
-from kdissect.kafka.streams.state import HEAD_BYTES, be32, place
+from kdissect.kafka.streams.state import HEAD_BYTES, place
 from kdissect.kernels.kernel import part
+from kdissect.kernels.memory import be32
 from kdissect.kernels.structs import Bytes, Int, Words
 from kdissect.net.segment import ACK_FLAG, FIN, RST, SYN, Segment
 from kdissect.tcp import layout as tl

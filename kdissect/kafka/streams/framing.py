@@ -13,8 +13,9 @@ from __future__ import annotations
 import numpy as np
 
 from kdissect.kafka.streams.pairing import request_complete, response_complete
-from kdissect.kafka.streams.state import KEPT, KEPT_BASE, be32, place, problem
+from kdissect.kafka.streams.state import KEPT, KEPT_BASE, place, problem
 from kdissect.kernels.kernel import part
+from kdissect.kernels.memory import be32
 from kdissect.kernels.structs import Bytes, Int, Words
 from kdissect.problems import Kind
 from kdissect.tcp.assembly import give_node, take_node

@@ -28,7 +28,6 @@ from kdissect.kafka.streams.state import (
     Exchange,
     Frame,
     Request,
-    be16,
     copy_out,
     damage,
     exchange_at,
@@ -40,7 +39,7 @@ from kdissect.kafka.streams.state import (
     uvarint,
 )
 from kdissect.kernels.kernel import part
-from kdissect.kernels.memory import same_bytes
+from kdissect.kernels.memory import be16, same_bytes
 from kdissect.kernels.structs import Bytes, Int, Words
 from kdissect.net.segment import DSACK, Segment
 from kdissect.problems import Kind

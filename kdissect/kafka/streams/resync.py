@@ -50,9 +50,10 @@ from kdissect.kafka.streams.pairing import (
     waiting_with,
 )
 from kdissect.kafka.streams.sealing import begins_sealed, looks_sealed, seal
-from kdissect.kafka.streams.state import be16, be32, copy_out, problem, program_of, request_at, signed32, tell
+from kdissect.kafka.streams.state import copy_out, problem, program_of, request_at, signed32, tell
 from kdissect.kafka.streams.tiling import BROKEN, TILED, judged
 from kdissect.kernels.kernel import part
+from kdissect.kernels.memory import be16, be32
 from kdissect.kernels.structs import Bytes, Int, Words
 from kdissect.problems import Kind
 from kdissect.schema.apikeys import ApiKey

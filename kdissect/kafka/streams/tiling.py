@@ -20,8 +20,9 @@ import numpy as np
 
 from kdissect.kafka.streams.framing import LEAST_REQUEST, LEAST_RESPONSE, MAX_REQUEST, MAX_RESPONSE
 from kdissect.kafka.streams.pairing import known_header, text_like
-from kdissect.kafka.streams.state import HEAD, be16, be32, copy_out, signed32
+from kdissect.kafka.streams.state import HEAD, copy_out, signed32
 from kdissect.kernels.kernel import part
+from kdissect.kernels.memory import be16, be32
 from kdissect.kernels.structs import Bytes, Int, Words
 from kdissect.tcp.layout import Connection, Direction, Mode, node_at
 

@@ -235,7 +235,7 @@ class Table:
         """Columns whose values are not final in the rows of a block: resolved at the end, or filled by the analysis."""
         return self.analysed | {column.name for column in self.columns if column.named}
 
-    @property
+    @cached_property
     def analysed(self) -> frozenset[str]:
         """The columns that the analysis fills."""
         return frozenset(column.name for column in self.columns if (column.by or self.made).analysis)
@@ -245,12 +245,12 @@ class Table:
         """The columns that are null unless somebody names them."""
         return frozenset(column.name for column in self.columns if column.costly)
 
-    @property
+    @cached_property
     def joined(self) -> bool:
         """Rows of its blocks go through the analysis, which fills columns of them."""
         return self.made is By.BLOCK and bool(self.analysed)
 
-    @property
+    @cached_property
     def progressive(self) -> bool:
         """The analysis takes part in it and settles its rows while a capture is read, not at the end alone."""
         return self.joined or (self.made.analysis and not self.made.needs_everything)
