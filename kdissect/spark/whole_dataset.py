@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import shutil
+import tempfile
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from functools import cached_property, partial
@@ -24,6 +26,9 @@ from kdissect.spark.workers import settled
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+UNCHECKED = {"arrow.enable_unsafe_memory_access": "true", "arrow.enable_null_check_for_get": "false"}
+"""Properties of the JVM that Arrow looks at once (https://arrow.apache.org/docs/java/, "Java Properties")."""
+
 
 class WholeDataset(Dataset):
     """A job by one task; spread over all, as any other, where a capture cannot be read to its end like this."""
@@ -39,13 +44,15 @@ class WholeDataset(Dataset):
     def _followed(self) -> DataFrame:
         """Staged rows, all of them complete."""
         from pyspark import StorageLevel
-        from pyspark.sql.functions import length
 
-        plan = replace(self.plan, threads=0) if self._local and self.straight is not None else self.plan
+        plan = self.plan
+        if self._local:
+            plan = replace(plan, threads=0, pieces="" if self.straight is not None else self._folder)
+            unchecked(self.spark)
         read = partial(_read, plan=plan, straight=self.straight)
         one = self.spark.range(0, 1, 1, 1).mapInArrow(read, spark_schema(STAGED))
-        if self._local and self.straight is None:  # all cores make rows of what one has read
-            one = one.repartition(len(plan.labels), length(one["data"]))
+        if plan.pieces:  # all cores make rows of what one has read
+            one = one.repartition(len(plan.labels))
         made = one.persist(StorageLevel.DISK_ONLY)
         self._notes = notes_of(made)
         if all(name != ELSEWHERE for name, _ in self._notes):
@@ -53,6 +60,13 @@ class WholeDataset(Dataset):
         made.unpersist()
         self.plan = replace(self.plan, whole=False)
         return super()._followed
+
+    @cached_property
+    def _folder(self) -> str:
+        """Where staged rows are, among what the session removes at its end."""
+        from pyspark import SparkFiles
+
+        return tempfile.mkdtemp(prefix="kdissect-", dir=SparkFiles.getRootDirectory())
 
     @cached_property
     def _told(self) -> Notes:
@@ -133,6 +147,19 @@ class WholeDataset(Dataset):
         """See Dataset."""
         super().unpersist()
         self.__dict__.pop("_found", None)
+        folder = self.__dict__.pop("_folder", None)
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def unchecked(spark: SparkSession) -> None:
+    """Let Arrow's Java classes leave out what they check at each access to a value, where these tasks run in this JVM,
+    nobody has said anything about it and no job has loaded them yet: half of what the JVM does to make rows of columns.
+    Spark reads within the number of rows, and only what is not null."""
+    system = spark._jvm.java.lang.System  # type: ignore[union-attr]
+    for name, value in UNCHECKED.items():
+        if system.getProperty(name) is None:
+            system.setProperty(name, value)
 
 
 def _read(batches: Iterable[pa.RecordBatch], plan: Plan, straight: Straight | None) -> Iterator[pa.RecordBatch]:

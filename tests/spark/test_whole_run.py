@@ -37,11 +37,12 @@ SOME = (
 LATER = [*MADE, "records", "producers", "time_budget", "topic_traffic"]
 
 
-def read(paths: Any, tables: list[str], reveal: bool = False) -> tuple[dict[str, pa.Table], int]:
+def read(paths: Any, tables: list[str], reveal: bool = False, pieces: str = "") -> tuple[dict[str, pa.Table], int]:
     """The tables, and which reading counts."""
     sources = [source_of(capture, False) for capture in open_captures(paths)]
     columns = {name: columns_of(name) for name in tables}
-    plan = Plan(sources, columns, Settings(reading=Reading(reveal=reveal).asked(columns, {}, reveal)), [0], whole=True)
+    settings = Settings(reading=Reading(reveal=reveal).asked(columns, {}, reveal))
+    plan = Plan(sources, columns, settings, [0], whole=True, pieces=pieces)
     made = list(cells_of(read_whole(plan)))
     outcome, number = next(pickle.loads(one.data) for one in made if one.table == OUTCOME)
     made = [one for one in made if one.origin == number]
@@ -76,6 +77,13 @@ def batches(made: list[Cell], *names: str) -> list[pa.RecordBatch]:
 def test_tables_equal_the_local_engine(captures: Path, equal: Any) -> None:
     paths = [captures / name for name in SOME]
     equal(read(paths, LATER, True)[0], kdissect.open(paths).tables(LATER, reveal=True))
+
+
+def test_rows_that_are_handed_on_in_files(captures: Path, tmp_path: Path, equal: Any) -> None:
+    tables = ["exchanges", "connections", "findings"]
+    found, _ = read(captures / "base.pcap", tables, pieces=str(tmp_path))
+    assert list(tmp_path.iterdir())
+    equal(found, kdissect.open(captures / "base.pcap").tables(tables))
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -151,6 +159,14 @@ def test_on_spark(spark: Any, captures: Path, rotate: Any, equal: Any, monkeypat
     assert found.plan.whole
     found.unpersist()
     monkeypatch.setattr(dataset, "FEW_BYTES", 0)
+    large = kdissect.spark.dissect(spark, folder, ["exchanges"])  # its rows are handed on in files
+    frame = large["exchanges"]
+    equal({"exchanges": frame.toArrow()}, {"exchanges": expected["exchanges"]})
+    pieces = Path(large._folder)
+    assert list(pieces.iterdir())
+    large.unpersist()
+    assert not pieces.exists()
+    assert frame.count() == expected["exchanges"].num_rows  # read again
     monkeypatch.setattr(dataset, "ALONE_CORES", 1)
     assert not kdissect.spark.dissect(spark, folder, LATER).plan.whole
 

@@ -1,10 +1,12 @@
-"""Pieces of tables between stages: Arrow IPC streams in binary cells."""
+"""Pieces of tables between stages: Arrow IPC streams in binary cells, or the places of files that have them."""
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 import numpy as np
 import pyarrow as pa
@@ -18,16 +20,22 @@ PIECE_BYTES = 8 << 20
 LONG_DICTIONARY = 64
 """Values of a dictionary that cost nothing beside a table's other bytes."""
 OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
+FILED = b"file:"
+"""What a cell begins with that has the place of a file; a stream begins with four bytes of ones."""
 
 
-def cell(table: pa.Table) -> bytes:
-    """A table as bytes."""
+def cell(table: pa.Table, folder: str = "") -> bytes:
+    """A table as bytes. `folder`: they are put into a file there, whose place is the cell: what one machine's tasks
+    hand on need not go through the JVM, which copies it four times and packs it twice."""
     table = shrunk(unified(table))
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema, options=OPTIONS) as writer:
-        writer.write_table(table)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
+    path = Path(folder, f"{uuid4().hex}.arrow")
+    with pa.OSFile(str(path), "wb") if folder else pa.BufferOutputStream() as sink:
+        with pa.ipc.new_stream(sink, table.schema, options=OPTIONS) as writer:
+            writer.write_table(table)
+        if not folder:
+            data: bytes = sink.getvalue().to_pybytes()
+            return data
+    return FILED + str(path).encode()
 
 
 def shrunk(table: pa.Table) -> pa.Table:
@@ -51,6 +59,9 @@ def _shrunk(column: pa.ChunkedArray, known: pa.Array) -> pa.Array:
 
 def opened(data: bytes) -> pa.Table:
     """A table out of a cell."""
+    if data.startswith(FILED):
+        with pa.memory_map(data.removeprefix(FILED).decode()) as file, pa.ipc.open_stream(file) as reader:
+            return reader.read_all()
     with pa.ipc.open_stream(data) as reader:
         return reader.read_all()
 
@@ -95,10 +106,10 @@ def note(name: str, value: Any) -> Cell:
 
 
 class Stash:
-    """Rows of tables until there are enough of them."""
+    """Rows of tables until there are enough of them. `folder`: see `cell`."""
 
-    def __init__(self, origin: int = 0) -> None:
-        self._origin = origin
+    def __init__(self, origin: int = 0, folder: str = "") -> None:
+        self._origin, self._folder = origin, folder
         self._kept: dict[str, list[pa.RecordBatch]] = {}
         self._size: dict[str, int] = {}
 
@@ -124,4 +135,4 @@ class Stash:
         batches = self._kept.pop(name, [])
         self._size.pop(name, None)
         if batches:
-            yield rows([Cell(name, "", cell(pa.Table.from_batches(batches)), origin=self._origin)])
+            yield rows([Cell(name, "", cell(pa.Table.from_batches(batches), self._folder), origin=self._origin)])

@@ -99,6 +99,8 @@ class Plan:
     """Whether one task does it all (`whole_run`): staged rows are complete."""
     threads: int = 1
     """What such a task works with; 0: as many as there are cores."""
+    pieces: str = ""
+    """A folder for the rows that such a task stages, on a disk that all tasks share; else they travel."""
 
     @property
     def decoded(self) -> dict[str, list[str]]:

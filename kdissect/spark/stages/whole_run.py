@@ -61,6 +61,8 @@ def read_whole(plan: Plan, straight: Straight | None = None) -> Iterator[pa.Reco
     """All captures of a job to staged rows: of the tables asked for, and of what is made of whole tables. `straight`:
     tables that are written to files instead; the names of these are told at the end."""
     captures = [_opened(source) for source in plan.sources]
+    if plan.pieces:  # gone where frames are used again after their rows were given up
+        Path(plan.pieces).mkdir(exist_ok=True)
     few = None if plan.threads == 1 else FEW_PACKETS  # another thread reads ahead
     settings = replace(plan.settings, jobs=plan.threads, block_packets=few)
     run = AnalysedRun(captures, plan.decoded, settings)
@@ -125,7 +127,7 @@ class Reading:
         self._columns = kept_columns(plan, () if straight is None else straight.tables)
         self._finds = "findings" in plan.tables
         self._evidence = 0
-        self._stash = Stash(number)
+        self._stash = Stash(number, plan.pieces)
 
     def staged(self, parts: Iterator[Mapping[str, pa.Table]]) -> Iterator[pa.RecordBatch]:
         """All rows, then what the driver is told."""
@@ -192,7 +194,8 @@ class Reading:
                 yield from self._stash.put(name, batch)
             return
         for begin, end in cut(table):
-            yield rows([Cell(name, "", cell(table.slice(begin, end - begin)), origin=self._number)])
+            data = cell(table.slice(begin, end - begin), self._plan.pieces)
+            yield rows([Cell(name, "", data, origin=self._number)])
 
     def _names(self) -> Names:
         made = self._run.builder
