@@ -15,7 +15,7 @@ need everything and come from `whole` alone. Brokers and topics of the rows are 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.analysis.sessions.session_rules import MAX_WAITING
-from kdissect.arrays.arrow import Int64s, begins, ints, joined, reals, whole, with_columns
+from kdissect.arrays.arrow import Coder, Int64s, begins, ints, joined, reals, whole, with_columns
 from kdissect.arrays.codes import Codes
 from kdissect.arrays.dictionaries import unified
 from kdissect.tables.declaration import SCHEMAS, TABLES, readers
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 Tables = Mapping[str, pa.Table]
 NO_WATERMARK = 2**63 - 1
+HIDDEN = frozenset({"fetches", "fetch_partitions", "produces", "produce_partitions"})
+"""Tables whose rows may be `Codes`."""
 TOLD_ELSEWHERE = (1, 0)
 """Fetch and Produce: their holds are told in tables of their own."""
 MOST_WINDOWS = 1 << 16
@@ -107,6 +109,23 @@ class Stage:
         rows may be `Codes` (`kdissect.tables.coded_rows`)."""
         others = (self.shares, self.commits, self.traffic, self.budgets, self.finds)
         return self.holds_exchanges and not any(others) and self.asked.keys() == {"exchanges"}
+
+    def may_hide(self, read: Set[str]) -> bool:
+        """Whether these rows may be `Codes` from here on, where others read the tables `read`."""
+        others = (self.commits, self.traffic, self.budgets, self.finds)
+        return self.holds_exchanges and not any(others) and not read & HIDDEN
+
+    def hide(self, vocabulary: Coder) -> Tables:
+        """From here on fetches, produces and their partitions come as `Codes` with texts of the vocabulary. Returns the
+        rows of them that were fed and have not come back, which will come as codes, too."""
+        left: dict[str, list[pa.Table]] = {}
+        if self._tracker is not None:
+            left = {name: [table] for name, table in self._tracker.hide(vocabulary).items()}
+        if self._holder is not None:
+            left.setdefault("fetches", []).append(self._holder.hide())
+        if self._replicas is not None:
+            left["produces"] = [self._replicas.hide(vocabulary)]
+        return {name: pa.concat_tables(parts, promote_options="permissive") for name, parts in left.items()}
 
     @property
     def tables(self) -> dict[str, frozenset[str]]:

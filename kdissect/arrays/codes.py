@@ -62,6 +62,13 @@ class Codes:
         return cls(columns, matrix.shape[1], matrix, {name: at for at, name in enumerate(kinds)})
 
     @property
+    def matrix(self) -> Int64s:
+        """The columns of `in_one`, as they were given. Raises ValueError for other rows."""
+        if self._matrix is None or len(self._places) != len(self._matrix):
+            raise ValueError("these rows do not lie in one matrix")
+        return self._matrix
+
+    @property
     def column_names(self) -> list[str]:
         """Names of the columns."""
         return list(self.columns)

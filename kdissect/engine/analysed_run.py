@@ -27,7 +27,7 @@ from kdissect.engine.inputs import Inputs
 from kdissect.engine.pipeline import Rows
 from kdissect.engine.run import Run, Settings
 from kdissect.problems import Kind
-from kdissect.tables.builder import TableBuilder
+from kdissect.tables.builder import TRAFFIC, TableBuilder
 from kdissect.tables.declaration import TABLES
 from kdissect.tables.declaration.model import TIME_KEY
 from kdissect.tables.order import order
@@ -36,6 +36,7 @@ from kdissect.tables.where import Filter
 if TYPE_CHECKING:
     from kdissect.engine.saving.spool import Place, Spool
     from kdissect.tables.hold_rows import HoldRows
+    from kdissect.tables.traffic_sums import Sums
 
 PROGRESSIVE = tuple(name for name, table in TABLES.items() if table.progressive)
 """Tables that `AnalysedRun.parts` makes part by part; the others that the analysis adds need everything at once."""
@@ -89,6 +90,9 @@ class AnalysedRun:
         self.run.busy = not self.stage.idle and not self.stage.hidden
         self.vocabulary = Coder()
         """Texts of rows that come as codes."""
+        self.sums: list[Sums] = []
+        """What the rows of the part that `parts` gave last say of topics, where they come as codes; its texts of topics
+        have the names that are known."""
 
     @property
     def builder(self) -> TableBuilder:
@@ -99,14 +103,22 @@ class AnalysedRun:
         """Another run for the same, over the captures' files."""
         return AnalysedRun(self.books.captures, self.asked, self.books.settings, where=self.where)
 
-    def narrow(self, tables: Mapping[str, Collection[str]]) -> None:
+    def narrow(
+        self, tables: Mapping[str, Collection[str]], summed: Mapping[str, Collection[str]] | None = None
+    ) -> None:
         """From here on only these of the columns asked for are read, and findings are looked for in what was given:
-        what nobody reads any more is not made. For `parts`."""
+        what nobody reads any more is not made. For `parts`. `summed`: what else is read for sums of topics. Where that
+        is all that is read of fetches, produces and their partitions, they come as `Codes`, and what they say of topics
+        as `sums`; one part more has what was not given of them as tables by then."""
         self.stage.findings_end()
-        read = {name: set(columns) for name, columns in tables.items()}
-        for name, columns in self.stage.tables.items():
+        read: dict[str, set[str]] = {}
+        for name, columns in (*tables.items(), *(summed or {}).items(), *self.stage.tables.items()):
             read.setdefault(name, set()).update(columns)
         self.builder.narrow(read)
+        if summed is not None and self.stage.may_hide(tables.keys()):
+            from kdissect.tables.coded_rows import CODED
+
+            self.builder.coded, self.builder.sums_traffic = frozenset(CODED), True
 
     def whole(self) -> dict[str, list[pa.RecordBatch | pa.Table]]:
         """Every table asked for, in pieces, unfiltered and in no order: what `TableBuilder.finished` takes. Of rows
@@ -159,21 +171,28 @@ class AnalysedRun:
             from kdissect.tables.coded_rows import CODED
 
             self.builder.coded = frozenset(CODED)
-        pieces = Pieces(self.books)
+        coded = self.builder.coded
+        pieces = Pieces(self.books, coded=coded)
         mark = self.run.watermark
         block = 0
         for part in self.run.rows():
             # As many new rows as wait already: so rows that wait long are moved a few times, not at every block.
             moved = self.run.watermark != mark
+            if coded != self.builder.coded and TRAFFIC in part.tables:
+                coded = self.builder.coded
+                yield self._feed(pieces, mark)
+                yield dict(self.stage.hide(self.vocabulary))
+                pieces = Pieces(self.books, coded=coded)
             enough = max(held, ROWS_A_TIME, min(self.stage.waiting, MOST_ROWS)) if moved else max(held, MOST_ROWS)
             if part.block != block and pieces.count >= enough:
                 held = 0
                 mark = self.run.watermark
                 yield self._feed(pieces, mark)
-                pieces = Pieces(self.books)
+                pieces = Pieces(self.books, coded=coded)
             block = part.block
             pieces.take(part)
         yield self._feed(pieces, NO_WATERMARK)
+        self.sums = []
         self.clock.at(timings.ANALYSIS)
         last = dict(self.stage.finish())
         self.clock.at(timings.REST)
@@ -240,6 +259,7 @@ class AnalysedRun:
     def _feed(self, pieces: Pieces, mark: int) -> dict[str, pa.Table]:
         self.clock.at(timings.TABLES)
         codes, alone = pieces.codes(self.vocabulary)
+        self.sums = pieces.sums()
         return self.worked({**codes, **pieces.tables()}, pieces.messages(), mark, alone)
 
     def worked(
@@ -307,10 +327,14 @@ class _Lot:
 
 
 class Pieces:
-    """Rows taken from a run, until they are worked on; of tables in `where`, those for which it holds."""
+    """Rows taken from a run, until they are worked on; of tables in `where`, those for which it holds. `coded`: tables
+    whose rows come as codes."""
 
-    def __init__(self, books: Books, where: Mapping[str, Filter] | None = None) -> None:
+    def __init__(
+        self, books: Books, where: Mapping[str, Filter] | None = None, coded: frozenset[str] = frozenset()
+    ) -> None:
         self.books = books
+        self.coded = coded
         self.where = where or {}
         self.rows: dict[str, list[pa.RecordBatch | pa.Table]] = {}
         self.count = 0
@@ -329,18 +353,23 @@ class Pieces:
 
     def tables(self) -> dict[str, pa.Table]:
         """Resolved tables. The rows are not kept."""
-        return _resolved(self.books.builder, self.rows)
+        return _resolved(self.books.builder, self.rows, self.coded)
 
     def codes(self, vocabulary: Coder) -> tuple[dict[str, Codes], list[HoldRows]]:
         """Of the tables whose rows come as codes, these, resolved, and fetches that stand alone. The rows are not
         kept."""
         builder, found = self.books.builder, {}
         alone: list[HoldRows] = []
-        for name in builder.coded & builder.columns.keys():
+        for name in self.coded & builder.columns.keys():
             made = [builder.resolve_codes(piece, vocabulary) for piece in self.rows.pop(name, ())]
             alone += [piece for piece in made if not isinstance(piece, Codes)]
             found[name] = Codes.together([piece for piece in made if isinstance(piece, Codes)] or [Codes({}, 0)])
         return found, alone
+
+    def sums(self) -> list[Sums]:
+        """What the rows say of topics, with the names that are known. The rows are not kept."""
+        names = self.books.builder.topics.names() if TRAFFIC in self.rows else {}
+        return [piece.named(names) for piece in self.rows.pop(TRAFFIC, ())]
 
     def aside(self, spool: Spool, mark: int) -> _Lot:
         """Everything into the spool, unresolved. The rows are not kept."""
@@ -359,11 +388,14 @@ class Pieces:
         return {kind: pa.Table.from_batches(batches) for kind, batches in self._messages.items()}
 
 
-def _resolved(builder: TableBuilder, rows: dict[str, list[pa.RecordBatch | pa.Table]]) -> dict[str, pa.Table]:
-    """Resolved tables of these rows: all that a run makes part by part. The rows are taken out."""
+def _resolved(
+    builder: TableBuilder, rows: dict[str, list[pa.RecordBatch | pa.Table]], coded: frozenset[str] = frozenset()
+) -> dict[str, pa.Table]:
+    """Resolved tables of these rows: all that a run makes part by part, but those that are coded. The rows are taken
+    out."""
     found = {}
     for name in builder.columns:
-        if TABLES[name].made.at_the_end or TABLES[name].made.analysis or name in builder.coded:
+        if TABLES[name].made.at_the_end or TABLES[name].made.analysis or name in coded:
             continue
         names = builder.working_columns(name)  # pieces made before `narrow` have more
         made = [builder.resolve(name, piece.select(names)) for piece in rows.pop(name, ())]

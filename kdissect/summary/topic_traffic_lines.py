@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,9 +16,12 @@ from kdissect.summary.joint_codes import joint
 from kdissect.summary.model import TopicLine
 from kdissect.tables.declaration import SCHEMAS
 
+if TYPE_CHECKING:
+    from kdissect.tables.traffic_sums import Sums
+
 CLIENT, TOPIC, PARTITION, WRITTEN, READ, LAG, AT = range(7)
-"""Columns of sums, -1 where unknown: codes of the client and of the topic, bytes, the lag that was told last, and when.
-"""
+"""Columns of sums, -1 where unknown: codes of the client and of the topic, bytes, the lag that was told last, and when;
+`kdissect.tables.traffic_sums` has the same."""
 LAST = 2**63 - 1
 """When a lag of unknown time was told."""
 COMPACT = 1 << 16
@@ -60,6 +63,17 @@ class TopicTraffic:
             table = pa.concat_tables(rows, promote_options="permissive")
             for start in range(0, table.num_rows, AT_A_TIME):
                 self._count(name, table.slice(start, AT_A_TIME), part.get(owner))
+
+    def add(self, sums: Sums) -> None:
+        """Sums of rows that are not given to `take`."""
+        if self._full or not sums.num_rows:
+            return
+        clients = self._clients.taken_over(sums.clients)
+        topics = [name or known for name, known in sums.topics]
+        found = sums.rows[:, : AT + 1].copy()
+        found[:, CLIENT] = clients[found[:, CLIENT]]
+        found[:, TOPIC] = self._topics.taken_over(topics)[found[:, TOPIC]]
+        self._add(_summed(found))
 
     def _count(self, name: str, rows: pa.Table, owners: pa.Table | None) -> None:
         """Add up rows; those whose request is told in a later part (it waits for followers' fetches) are kept."""

@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     from kdissect.tables.sights import Sights
 
 ROW = "_row"
+TRAFFIC = "traffic sums"
+"""What `kdissect.tables.traffic_sums.Sums` are called among the rows of a block."""
 
 PIECE = 1 << 14
 """Rows made plain at a time: with all columns some 8 MB."""
@@ -100,6 +102,8 @@ class TableBuilder:
         """No rows, of tables that had none in some block."""
         self.coded: frozenset[str] = frozenset()
         """Tables whose rows come as `Codes`, for the analysis alone reads them."""
+        self.sums_traffic = False
+        """Whether what such rows say of topics is added up (`kdissect.tables.traffic_sums`)."""
 
     @property
     def wanted(self) -> dict[tuple[int, int], frozenset[str]]:
@@ -137,9 +141,7 @@ class TableBuilder:
         block.batches, block.sent = self._recorder.begin(block)
         out: dict[str, Any] = {}
         if self.coded:
-            from kdissect.tables.coded_rows import rows_as_codes
-
-            out |= rows_as_codes(block, self.coded.intersection(self.columns), self._memory)
+            out |= self._rows_as_codes(block)
         for name in self.columns:
             if name in BLOCK_MAKERS and name not in self.coded:
                 out[name] = self._made(name, block)
@@ -158,6 +160,19 @@ class TableBuilder:
         made = assemble(name, columns, wanted, rows)
         if silent:
             self._none[name] = made
+        return made
+
+    def _rows_as_codes(self, block: Block) -> dict[str, Any]:
+        from kdissect.tables import coded_rows
+
+        topics = coded_rows.Topics()
+        made: dict[str, Any] = coded_rows.rows_as_codes(
+            block, self.coded.intersection(self.columns), self._memory, topics
+        )
+        if self.sums_traffic:
+            from kdissect.tables.traffic_sums import traffic
+
+            made[TRAFFIC] = traffic(block, topics, made["fetches"], made["fetch_partitions"])
         return made
 
     @property
@@ -200,6 +215,7 @@ class TableBuilder:
         made = TableBuilder(connections, self.columns, self._recorder.reading)
         made.keyed = self.keyed
         made.coded = self.coded
+        made.sums_traffic = self.sums_traffic
         made.sights = self.sights
         return made
 
@@ -222,6 +238,7 @@ class TableBuilder:
         """Go on as the builder that learns from this one does."""
         self._recorder.full = whole._recorder.full
         self.columns = whole.columns
+        self.coded, self.sums_traffic = whole.coded, whole.sums_traffic
 
     def narrow(self, tables: Mapping[str, Collection[str]]) -> None:
         """From the next block on make only these columns (name -> columns) of tables that come block by block, and none

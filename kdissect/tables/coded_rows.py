@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kdissect.arrays.arrow import Coder, begins, numbers, valid
+from kdissect.arrays.arrow import Coder, begins, ints, numbers, reals, valid
 from kdissect.arrays.codes import NULL, Codes, Column, Int64s, Texts
 from kdissect.arrays.lending import Lender
 from kdissect.kafka.exchanges.completed import NULL_TIME
@@ -43,6 +43,7 @@ class Topics:
     def __init__(self) -> None:
         self.codes: dict[tuple[str | None, str | None], int] = {}
         self._fetched: _Fetched | None = None
+        self._produced: tuple[_Named, _Named] | None = None
 
     def of(self, level: Level, name: str, topic_id: str) -> Int64s:
         """The code of the topic that each element of a level names. Levels are those of one block."""
@@ -62,6 +63,14 @@ class Topics:
         if self._fetched is None:
             self._fetched = _Fetched(block, self)
         return self._fetched
+
+    def produced(self, request: Level, response: Level) -> tuple[_Named, _Named]:
+        """The partitions that the Produce messages of the block name: its requests, and answers."""
+        if self._produced is None:
+            asked = _Named(request, self, "topic_data", "partition_data", ("name", "topic_id"))
+            given = _Named(response, self, "responses", "partition_responses", ("name", "topic_id"))
+            self._produced = asked, given
+        return self._produced
 
     def stands_for(self, name: str, topic_id: str) -> npt.NDArray[np.bool_]:
         """For each code whether it is that of this name or id."""
@@ -114,7 +123,7 @@ def _listed(level: Level, path: str) -> tuple[Int64s, Level]:
     return begin, Level.bare(found.flatten())
 
 
-def _fields(level: Level, paths: Sequence[str]) -> Int64s:
+def fields(level: Level, paths: Sequence[str]) -> Int64s:
     """[paths, elements] of integers, NULL where null."""
     out = np.empty((len(paths), len(level)), np.int64)
     for row, path in zip(out, paths, strict=True):
@@ -132,6 +141,8 @@ class _Fetched:
         self.asked = _Named(self.request, topics, "topics", "partitions", named)
         self.gone = _Named(self.request, topics, FORGOTTEN_TOPICS, "partitions", named)
         self.given = _Named(self.response, topics, "responses", "partitions", named)
+        self.row = np.zeros(0, np.int64)
+        """Of each row of `fetched_rows` its exchange, once they are made."""
 
 
 HEAD = (
@@ -157,7 +168,7 @@ FETCH_COLUMNS = (
     *EXCHANGE_KEYS, TIME_KEY, "broker", "request_last_at", "response_first_at", "queued_ms", "broker_ms", "api_version",
     "request_session_id", "session_epoch", "response_session_id", "replica_id", "is_raft", "max_wait_ms", "min_bytes",
     "isolation_level", "partitions_sent", "partitions_returned", "partitions_with_error", "record_bytes",
-    "throttle_ms", "error_code",
+    "throttle_ms", "error_code", "client_id", "request_bytes",
 )  # fmt: skip
 REALS = frozenset({"queued_ms", "broker_ms", "throttle_ms"})
 PRODUCE_COLUMNS = (*FETCH_COLUMNS[:8], "acks", "error_code")
@@ -167,6 +178,14 @@ PARTITION_COLUMNS = (
     "preferred_read_replica", "diverging_epoch",
 )  # fmt: skip
 """What rows have, in the order of `fetch_kernels`."""
+COLUMNS = {
+    "fetches": FETCH_COLUMNS,
+    "fetch_partitions": PARTITION_COLUMNS,
+    "produces": PRODUCE_COLUMNS,
+    "produce_partitions": (*PARTITION_COLUMNS[:6], "base_offset", "error_code", "replicas"),
+}
+"""The same by table, of partitions of produces once they are made and resolved."""
+TEXTS = frozenset({"broker", "client_id", "topic", "topic_id"})
 
 
 def fetch_rows(block: Block, topics: Topics) -> Codes:
@@ -180,11 +199,12 @@ def fetch_rows(block: Block, topics: Topics) -> Codes:
         plain(done.request_last, np.int64), plain(done.response_first, np.int64),
         parts.queued, parts.broker, parts.split, plain(done.api_version, np.int16), plain(done.throttle_ms, np.int32),
         plain(done.error_code, np.int32), plain(done.error_count, np.int32),
-        plain(block.directory.broker_codes(done.conn), np.int32), _fields(said.request, ASKED_OF_ALL),
-        said.asked.topic_begin, said.asked.begin, metadata, _fields(said.response, ["session_id"])[0],
-        said.given.topic_begin, said.given.begin, _fields(said.given.partitions, GIVEN), out, out.view(np.float64),
+        plain(block.directory.broker_codes(done.conn), np.int32), plain(done.client, np.int32),
+        plain(done.request_bytes, np.int64), fields(said.request, ASKED_OF_ALL),
+        said.asked.topic_begin, said.asked.begin, metadata, fields(said.response, ["session_id"])[0],
+        said.given.topic_begin, said.given.begin, fields(said.given.partitions, GIVEN), out, out.view(np.float64),
     )  # fmt: skip
-    texts = {"broker": block.directory.brokers.texts}
+    texts: dict[str, Sequence[str]] = {"broker": block.directory.brokers.texts, "client_id": done.client_ids}
     return Codes.in_one(out, {name: texts.get(name, float if name in REALS else int) for name in FETCH_COLUMNS})
 
 
@@ -197,11 +217,12 @@ def fetched_rows(block: Block, topics: Topics) -> Codes:
     """One row for each partition of a Fetch exchange."""
     said, done = topics.fetched(block), block.done
     gone = said.gone.partitions.values
-    asked, given = _fields(said.asked.partitions, ASKED), _fields(said.given.partitions, GIVEN)
+    asked, given = fields(said.asked.partitions, ASKED), fields(said.given.partitions, GIVEN)
     forgotten = np.zeros(0, np.int64) if gone is None else numbers(gone)
     sides = (said.asked, 0), (said.gone, 0), (said.given, 1)
     placed = [side.placed(block.bodies(FETCH, number)) for side, number in sides]
     found = paired([row for row, _ in placed], [topic for _, topic in placed], [asked[0], forgotten, given[0]])
+    said.row = found[0]
     out = np.empty((len(PARTITION_COLUMNS), found.shape[1]), np.int64)
     fill_partitions(
         found, found.shape[1], *block.keys, plain(done.request_first, np.int64), plain(done.error_code, np.int32),
@@ -221,7 +242,7 @@ def produce_rows(block: Block, _: Topics) -> Codes:
         plain(done.request_last, np.int64), plain(done.response_first, np.int64),
         parts.queued, parts.broker, parts.split, plain(done.error_code, np.int32), plain(done.error_first, np.int32),
         plain(done.error_count, np.int32), plain(block.directory.broker_codes(done.conn), np.int32),
-        _fields(block.nest(PRODUCE, 0), ["acks"])[0], out, out.view(np.float64),
+        fields(block.nest(PRODUCE, 0), ["acks"])[0], out, out.view(np.float64),
     )  # fmt: skip
     texts = {"broker": block.directory.brokers.texts}
     return Codes.in_one(out, {name: texts.get(name, float if name in REALS else int) for name in PRODUCE_COLUMNS})
@@ -243,8 +264,7 @@ def produced_rows(block: Block, topics: Topics) -> Later:
     (high, n), first = block.keys, block.done.request_first.copy()  # the block itself is gone by then
 
     def made() -> Codes:
-        asked = _Named(request, topics, "topic_data", "partition_data", ("name", "topic_id"))
-        given = _Named(response, topics, "responses", "partition_responses", ("name", "topic_id"))
+        asked, given = topics.produced(request, response)
         (asked_row, asked_topic), (given_row, given_topic) = asked.placed(bodies[0]), given.placed(bodies[1])
         numbered = asked.partitions.ints("index"), given.partitions.ints("index")
         rows, named = (asked_row, given_row), (asked_topic, given_topic)
@@ -275,9 +295,11 @@ CODED: Mapping[str, Callable[[Block, Topics], Codes | Later]] = {
 """The tables whose rows may be made as codes, and what makes them."""
 
 
-def rows_as_codes(block: Block, names: Iterable[str], memory: Lender) -> dict[str, Codes | Later | HoldRows]:
-    """Rows of a block of these tables, unresolved, some of them in lent memory."""
-    topics = Topics()
+def rows_as_codes(
+    block: Block, names: Iterable[str], memory: Lender, topics: Topics
+) -> dict[str, Codes | Later | HoldRows]:
+    """Rows of a block of these tables, unresolved, some of them in lent memory. `topics`: what is known of the block,
+    nothing yet."""
     names = list(names)
     if "fetches" in names:
         rows = hold_rows(block, topics, memory)
@@ -292,7 +314,7 @@ def hold_rows(block: Block, topics: Topics, memory: Lender) -> HoldRows | None:
     rows, done, parts = block.rows(FETCH), block.done, block.parts
     said = topics.fetched(block)
     body = block.body_of(FETCH, 0)
-    head = _fields(said.request, HEAD)
+    head = fields(said.request, HEAD)
     last, version = plain(done.request_last, np.int64), plain(done.api_version, np.int16)
     if not alone(rows, body, last, version, head, said.asked.topic_begin, said.asked.begin, len(said.gone.partitions)):
         return None
@@ -304,8 +326,8 @@ def hold_rows(block: Block, topics: Topics, memory: Lender) -> HoldRows | None:
         plain(done.response_first, np.int64), parts.queued, parts.broker, parts.split, version,
         plain(done.throttle_ms, np.int32), plain(done.error_code, np.int32), plain(done.error_count, np.int32),
         plain(block.directory.broker_codes(done.conn), np.int32), head, said.asked.topic_begin, said.asked.begin,
-        said.asked.code, metadata, _fields(said.asked.partitions, ASKED), said.given.topic_begin, said.given.begin,
-        said.given.code, _fields(said.given.partitions, TOLD), np.zeros(len(said.asked.partitions), np.bool_), fetches,
+        said.asked.code, metadata, fields(said.asked.partitions, ASKED), said.given.topic_begin, said.given.begin,
+        said.given.code, fields(said.given.partitions, TOLD), np.zeros(len(said.asked.partitions), np.bool_), fetches,
         fetches.view(np.float64), firsts, given,
     )  # fmt: skip
     return HoldRows(fetches, firsts, given, block.directory.brokers.texts, list(topics.codes))
@@ -322,6 +344,8 @@ def resolved(
     if isinstance(broker, Texts):
         named = [text and brokers.get(text, text.rpartition(SEPARATOR)[2]) for text in broker.values]
         rows = rows.recoded("broker", named, lasting)
+    if isinstance(client := rows.columns.get("client_id"), Texts):
+        rows = rows.recoded("client_id", client.values, lasting)
     if isinstance(topic, Texts) and isinstance(topic_id, Texts):
         pairs = list(zip(topic.values, topic_id.values, strict=True))
         named = [topics.get(known or "") if name is None else name for name, known in pairs]
@@ -333,6 +357,19 @@ def resolved(
             rows = rows.with_columns({"replicas": np.array([*copies, NULL], np.int64)[topic.codes]})
         rows = rows.recoded("topic", named, lasting).recoded("topic_id", topic_id.values, lasting)
     return rows
+
+
+def as_codes(name: str, table: pa.Table, lasting: Coder, besides: Sequence[str] = ()) -> Codes:
+    """Resolved rows of a table as `resolved` gives those that are made as codes, and columns of integers `besides`."""
+    if isinstance(table, Codes):
+        return table
+    made: dict[str, Column] = {}
+    for column in (*COLUMNS[name], *besides):
+        if column in TEXTS:
+            made[column] = Texts(lasting.column(table, column), lasting.texts)
+        else:
+            made[column] = reals(table, column) if column in REALS else ints(table, column, NULL)
+    return Codes(made, table.num_rows)
 
 
 def _micros(ns: npt.NDArray[np.int64]) -> Int64s:

@@ -153,6 +153,15 @@ class HoldTracker:
             watermark = max(watermark, int(np.median(part.fetches[:, USED])))
         return self._settle(part, watermark)
 
+    def hide(self) -> pa.Table:
+        """The fetches that are held back. From here on nobody is shown any: of them, too, only which exchange each is,
+        and its hold, come back."""
+        self._hidden, before = True, self._waiting
+        if before is None or before.shown is None:
+            return pa.table({})
+        shown, before.shown = before.shown, None
+        return shown
+
     def finish(self) -> pa.Table:
         """The fetches that were held back."""
         none = pa.table({})

@@ -147,6 +147,20 @@ class ReplicationTracker:
         """Rows held back for the watermark."""
         return 0 if self._waiting is None else self._waiting[0].num_rows
 
+    def hide(self, vocabulary: Coder) -> pa.Table:
+        """The rows of `produces` that are held back, which come back as `Codes`, with texts of the vocabulary, as do
+        all that are fed from here on."""
+        if self._waiting is None:
+            return pa.table({})
+        from kdissect.tables.coded_rows import as_codes
+
+        produces, partitions = self._waiting
+        self._waiting = (
+            as_codes("produces", produces, vocabulary, ("_muted",)),
+            as_codes("produce_partitions", partitions, vocabulary),
+        )
+        return produces
+
     def finish(self) -> pa.Table:
         """The rows that were held back."""
         last, self._waiting = self._waiting, None

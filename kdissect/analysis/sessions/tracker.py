@@ -14,7 +14,7 @@ Memory: rows held back for the watermark, live sessions and their partitions; th
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -107,6 +107,21 @@ class SessionTracker:
 
     def _read(self, fetches: pa.Table | pa.RecordBatch, partitions: pa.Table | pa.RecordBatch | None) -> Waiting:
         return read(fetches, partitions, self.brokers, self.clients, self.topics, self._room, self._waiting)
+
+    def hide(self, vocabulary: Coder) -> dict[str, pa.Table]:
+        """The rows of `fetches` and `fetch_partitions` that are held back, which come back as `Codes`, with texts of
+        the vocabulary, as do all that are fed from here on."""
+        w = self._waiting
+        if w is None:
+            return {}
+        from kdissect.tables.coded_rows import as_codes
+
+        fetches, partitions = (
+            as_codes(name, table, vocabulary)
+            for name, table in (("fetches", w.fetches), ("fetch_partitions", w.partitions))
+        )
+        self._waiting = replace(w, fetches=fetches, partitions=partitions)
+        return {"fetches": w.fetches, "fetch_partitions": w.partitions}
 
     def finish(self) -> Tracked:
         """The rest: rows held back, and sessions that are still open."""

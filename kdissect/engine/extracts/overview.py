@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from kdissect.analysis.findings import findings, limits
+from kdissect.arrays.codes import Codes
 from kdissect.arrays.dictionaries import unified
 from kdissect.capture import CaptureSet
 from kdissect.engine.analysed_run import AnalysedRun
@@ -43,10 +44,14 @@ def overview(captures: Sequence[CaptureSet], settings: Settings, by: str) -> Sum
                     gathered.feed(name, batch)
         evidence.take(part)
         spending.take(part)
-        traffic.take({name: run.builder.resolve(name, part[name]) for name in READS.keys() & part.keys()})
-        if evidence.full and still_read != (still := _together(wanted, READS, {} if spending.full else BUDGET.tables)):
+        rows = {name: part[name] for name in READS.keys() & part.keys() if not isinstance(part[name], Codes)}
+        traffic.take({name: run.builder.resolve(name, table) for name, table in rows.items()})
+        for sums in run.sums:
+            traffic.add(sums)
+        still = wanted if spending.full else _together(wanted, BUDGET.tables)
+        if evidence.full and still_read != still:
             still_read = still
-            run.narrow(still)
+            run.narrow(still, READS)
     for capture in captures:
         capture.read_apart()  # its window, of some 100 MB, is not needed any more
     for name, piece in run.books.pieces_at_the_end():

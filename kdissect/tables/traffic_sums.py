@@ -1,0 +1,212 @@
+"""What clients write and read of each partition in a block, added up: for whoever wants the sums and none of the rows.
+
+The sums are those of `produce_partitions` and `fetch_partitions` by client, topic and partition, with the lag that was
+told last; what is named without any bytes has a row too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from kdissect.arrays.arrow import Scalar
+from kdissect.arrays.codes import NULL, Codes
+from kdissect.kernels.kernel import kernel, part
+from kdissect.tables import fetch_kernels as fk
+from kdissect.tables import hold_rows as hr
+from kdissect.tables.coded_rows import ASKED, SEED, Topics, fields, plain
+from kdissect.tables.fetches import FETCH
+from kdissect.tables.produces import PRODUCE
+from kdissect.tables.table_block import Block
+
+Int64s = npt.NDArray[np.int64]
+Int32s = npt.NDArray[np.int32]
+
+CLIENT, TOPIC, PARTITION, WRITTEN, READ, LAG, AT, HIGH, N = range(9)
+"""Columns of sums, -1 where unknown: codes of the client and of the topic, bytes, the lag that was told last, and when
+(microseconds, LAST for an unknown time), by the exchange with these keys."""
+WIDTH = 9
+LAST = 2**63 - 1
+"""When a lag of unknown time was told."""
+COUNT, LATEST = range(2)
+"""What is known of a list of sums: how many there are, and which of them was used last."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sums:
+    """Sums of a block. Clients are codes of texts, topics of (name, id), either of which may be None."""
+
+    rows: Int64s
+    """[n, WIDTH]"""
+    clients: Sequence[str]
+    topics: Sequence[tuple[str | None, str | None]]
+
+    def named(self, names: Mapping[str, str]) -> Sums:
+        """The same with names of topics by their ids, as far as they are known."""
+        topics = [(names.get(known or "") if name is None else name, known) for name, known in self.topics]
+        return Sums(self.rows, self.clients, topics)
+
+    @property
+    def num_rows(self) -> int:
+        """How many there are."""
+        return len(self.rows)
+
+
+@part
+def _place(
+    client: Scalar, topic: Scalar, partition: Scalar, sums: Int64s, table: Int64s, known: Int64s, seed: Scalar
+) -> Scalar:
+    """The sum for these, a new one where there is none."""
+    at = known[LATEST]
+    if (
+        at < known[COUNT] and sums[at, PARTITION] == partition and sums[at, TOPIC] == topic
+        and sums[at, CLIENT] == client
+    ):  # fmt: skip
+        return at
+    mixed: Scalar = (seed ^ client) * np.int64(1099511628211)
+    mixed = (mixed ^ (mixed >> 31) ^ topic) * np.int64(1099511628211)
+    mixed = (mixed ^ (mixed >> 29) ^ partition) * np.int64(1099511628211)
+    mask = table.size - 1
+    place = (mixed ^ (mixed >> 32)) & mask
+    while table[place] >= 0:
+        at = table[place]
+        if sums[at, PARTITION] == partition and sums[at, TOPIC] == topic and sums[at, CLIENT] == client:
+            known[LATEST] = at
+            return at
+        place = (place + 1) & mask
+    at = known[COUNT]
+    known[COUNT] = at + 1
+    known[LATEST] = at
+    table[place] = at
+    sums[at, CLIENT], sums[at, TOPIC], sums[at, PARTITION] = client, topic, partition
+    for column in range(WRITTEN, AT + 1):
+        sums[at, column] = -1
+    sums[at, HIGH], sums[at, N] = 0, 0
+    return at
+
+
+@part
+def _digits(n: Scalar) -> Scalar:
+    """Digits of a number, none negative."""
+    digits, power = np.int64(1), np.int64(10)
+    while digits < 18 and n >= power:
+        digits += 1
+        power *= 10
+    return digits
+
+
+@part
+def _behind(high: Scalar, n: Scalar, other_high: Scalar, other: Scalar) -> Scalar:
+    """Whether an exchange stands behind another one, or is the same, in the order of ids as text (no orphans)."""
+    if high != other_high:
+        return np.uint64(high) > np.uint64(other_high)
+    more, less = n, other
+    one, two = _digits(n), _digits(other)
+    for _ in range(two - one):
+        more *= 10
+    for _ in range(one - two):
+        less *= 10
+    return more > less or (more == less and one >= two)
+
+
+@part
+def _tell(lag: Scalar, time: Scalar, high: Scalar, n: Scalar, at: Scalar, sums: Int64s) -> None:
+    """A lag that was told; the last one stays, of one instant that of the last exchange id."""
+    when = np.int64(LAST) if time == NULL else time
+    last = sums[at, LAG] < 0 or when > sums[at, AT]
+    if not last and when == sums[at, AT]:
+        last = _behind(high, n, sums[at, HIGH], sums[at, N])
+    if last:
+        sums[at, LAG], sums[at, AT], sums[at, HIGH], sums[at, N] = lag, when, high, n
+
+
+@part
+def _read(records: Scalar, at: Scalar, sums: Int64s) -> None:
+    sums[at, READ] = records if sums[at, READ] < 0 else sums[at, READ] + records
+
+
+@kernel(
+    "const i8[:] const i8[:] const i4[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:,:] const i8[:] "
+    "const i8[:,:] i8[:,:] i8[:] i8[:] i8"
+)
+def add_alone(
+    rows: Int64s, asked: Int64s, clients: Int32s, topic_begin: Int64s, begin: Int64s, topics: Int64s, numbers: Int64s,
+    fetches: Int64s, firsts: Int64s, partitions: Int64s, sums: Int64s, table: Int64s, known: Int64s, seed: Scalar,
+) -> None:  # fmt: skip
+    """Fetches that `hold_rows.fill_holds` has made rows of: `rows`, with the bodies `asked` of their requests."""
+    for i in range(rows.size):
+        client, body = np.int64(clients[rows[i]]), asked[rows[i]]
+        if body >= 0:
+            for t in range(topic_begin[body], topic_begin[body + 1]):
+                for a in range(begin[t], begin[t + 1]):
+                    _place(client, topics[t], numbers[a], sums, table, known, seed)
+        for q in range(firsts[i], firsts[i + 1]):
+            topic, partition = partitions[q, hr.P_TOPIC], partitions[q, hr.P_PARTITION]
+            at = _place(client, topic, partition, sums, table, known, seed)
+            _read(partitions[q, hr.P_RECORDS], at, sums)
+            high, offset = partitions[q, hr.P_HIGH], partitions[q, hr.P_OFFSET]
+            if high >= 0 and offset >= 0:
+                time, connection, n = fetches[i, hr.TIME], fetches[i, hr.CONNECTION], fetches[i, hr.ORDINAL]
+                _tell(max(high - offset, np.int64(0)), time, connection, n, at, sums)
+
+
+@kernel("const i8[:] const i4[:] const i8[:,:] i8[:,:] i8[:] i8[:] i8")
+def add_fetched(
+    row: Int64s, clients: Int32s, partitions: Int64s, sums: Int64s, table: Int64s, known: Int64s, seed: Scalar
+) -> None:
+    """Partitions of fetches as `fetch_kernels.fill_partitions` has made them; `row`: of each its exchange."""
+    for q in range(row.size):
+        topic, partition = partitions[fk.P_TOPIC, q], partitions[fk.P_PARTITION, q]
+        at = _place(np.int64(clients[row[q]]), topic, partition, sums, table, known, seed)
+        if partitions[fk.P_GIVEN, q] == 1:
+            _read(partitions[fk.P_RECORDS, q], at, sums)
+        high, offset = partitions[fk.P_HIGHEST, q], partitions[fk.P_OFFSET, q]
+        if partitions[fk.P_ERROR, q] == 0 and high >= 0 and offset >= 0:
+            lag = max(high - offset, np.int64(0))
+            _tell(lag, partitions[fk.P_TIME, q], partitions[fk.P_HIGH, q], partitions[fk.P_N, q], at, sums)
+
+
+@kernel("const i8[:] const i4[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] i8[:,:] i8[:] i8[:] i8")
+def add_produced(
+    rows: Int64s, clients: Int32s, topic_begin: Int64s, begin: Int64s, topics: Int64s, numbers: Int64s, sizes: Int64s,
+    sums: Int64s, table: Int64s, known: Int64s, seed: Scalar,
+) -> None:  # fmt: skip
+    """Partitions that messages about producing name, whose exchanges are `rows`; `sizes`: of their records, of requests
+    (none: what answers name)."""
+    for body in range(rows.size):
+        client = np.int64(clients[rows[body]])
+        for t in range(topic_begin[body], topic_begin[body + 1]):
+            for a in range(begin[t], begin[t + 1]):
+                at = _place(client, topics[t], numbers[a], sums, table, known, seed)
+                if sizes.size:
+                    size = max(sizes[a], np.int64(0))
+                    sums[at, WRITTEN] = size if sums[at, WRITTEN] < 0 else sums[at, WRITTEN] + size
+
+
+def traffic(block: Block, topics: Topics, fetches: hr.HoldRows | Codes, partitions: Codes) -> Sums:
+    """Sums of a block. `fetches`, `partitions`: its rows of these tables as `coded_rows.rows_as_codes` has made them,
+    with `topics`."""
+    done, said = block.done, topics.fetched(block)
+    asked, given = topics.produced(block.nest(PRODUCE, 0), block.nest(PRODUCE, 1))
+    most = sum(len(one.partitions) for one in (asked, given, said.asked, said.gone, said.given))
+    sums, table = np.empty((most, WIDTH), np.int64), np.full(2 << most.bit_length(), -1, np.int64)
+    known, clients = np.zeros(2, np.int64), plain(done.client, np.int32)
+    for named, side in ((asked, 0), (given, 1)):
+        number, *size = fields(named.partitions, ("index",) if side else ("index", "records_bytes"))
+        sizes = size[0] if size else np.zeros(0, np.int64)
+        add_produced(
+            block.bodies(PRODUCE, side), clients, named.topic_begin, named.begin, named.code, number, sizes, sums,
+            table, known, SEED,
+        )  # fmt: skip
+    if isinstance(fetches, hr.HoldRows):
+        add_alone(
+            block.rows(FETCH), block.body_of(FETCH, 0), clients, said.asked.topic_begin, said.asked.begin,
+            said.asked.code, fields(said.asked.partitions, ASKED[:1])[0], fetches.fetches, fetches.firsts,
+            fetches.partitions, sums, table, known, SEED,
+        )  # fmt: skip
+    else:
+        add_fetched(said.row, clients, partitions.matrix, sums, table, known, SEED)
+    return Sums(sums[: known[COUNT]].copy(), done.client_ids, list(topics.codes))

@@ -1,0 +1,66 @@
+"""The first screen of a large capture, which counts by codes what it has no room for, says what rows would say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import kdissect
+from kdissect.analysis.stage import Stage
+from kdissect.capture.captureset import CaptureSet
+from kdissect.capture.window import Window
+from kdissect.engine import analysed_run
+from kdissect.engine.extracts import overview
+from kdissect.summary.spending import Spending
+from tests.conftest import ROOT
+
+CAPTURES = [
+    "era_1_1_1.pcap", "era_3_9_1_kraft.pcap", "sweep_231.pcap", "rules/slots.pcap.zst", "stories/quotas.pcap.zst",
+    "stories/lossy_5_client.pcap.zst",
+]  # fmt: skip
+
+
+@pytest.fixture
+def crowded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Room for hardly any evidence, and small blocks; what is made as codes is noted."""
+    noted: list[str] = []
+    hide = Stage.hide
+
+    def hiding(self: Stage, *given: Any) -> Any:
+        noted.append("hidden")
+        return hide(self, *given)
+
+    monkeypatch.setattr(Stage, "hide", hiding)
+    monkeypatch.setattr(overview, "HELD_BACK", 0)
+    monkeypatch.setattr(overview, "EVIDENCE", 20)
+    monkeypatch.setattr(Spending.__init__, "__defaults__", (10,))
+    monkeypatch.setattr(analysed_run, "ROWS_A_TIME", 0)
+    monkeypatch.setattr(CaptureSet, "window", lambda self: Window(1 << 17))
+    return noted
+
+
+@pytest.mark.parametrize("name", CAPTURES)
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_what_is_counted_by_codes_is_what_rows_say(
+    name: str, jobs: int, crowded: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With rows that wait for the watermark, or for followers, at the turn from the one to the other."""
+    path = str(ROOT / "captures" / name)
+    by_codes = kdissect.open(path, jobs=jobs).summary()
+    assert crowded == ["hidden"]
+    monkeypatch.setattr(Stage, "may_hide", lambda self, read: False)
+    by_rows = kdissect.open(path, jobs=jobs).summary()
+    assert crowded == ["hidden"]
+    assert by_codes == by_rows
+    assert by_codes.findings_of is not None
+
+
+def test_who_is_shown_rows_gets_them() -> None:
+    """Findings, and tables of fetches and produces, need rows."""
+    stage = Stage({"exchanges": None, "findings": None})
+    assert not stage.may_hide({"exchanges"})
+    stage.findings_end()
+    assert stage.may_hide({"exchanges", "fetch_sessions"})
+    assert not stage.may_hide({"exchanges", "fetches"})
+    assert not Stage({"exchanges": ["exchange_id"]}).may_hide({"exchanges"})

@@ -1,0 +1,96 @@
+"""Sums by client, topic and partition, against Python's own dictionaries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kdissect.arrays.codes import NULL
+from kdissect.tables import fetch_kernels as fk
+from kdissect.tables import hold_rows as hr
+from kdissect.tables import traffic_sums as ts
+
+
+class _Adding:
+    """Sums, and what kernels need beside them."""
+
+    def __init__(self, most: int, seed: int = 5) -> None:
+        self.sums = np.empty((most, ts.WIDTH), np.int64)
+        self.table = np.full(2 << most.bit_length(), -1, np.int64)
+        self.known = np.zeros(2, np.int64)
+        self.seed = seed
+
+    @property
+    def memory(self) -> tuple[Any, ...]:
+        return self.sums, self.table, self.known, self.seed
+
+    def rows(self) -> dict[tuple[int, ...], tuple[int, ...]]:
+        """(client, topic, partition) -> bytes written and read, lag."""
+        found = self.sums[: self.known[ts.COUNT], : ts.AT].tolist()
+        made = {tuple(row[:3]): tuple(row[3:]) for row in found}
+        assert len(made) == len(found)
+        return made
+
+
+def _id(high: int, n: int) -> str:
+    return f"{high & (2**64 - 1):016x}:{n}"
+
+
+@pytest.mark.parametrize("size", [0, 1, 40, 3000])
+def test_partitions_of_fetches(size: int) -> None:
+    """Given or only asked for, failed or not; the lag of the last request, of one instant that of the last id."""
+    chance = np.random.default_rng(size)
+    clients = chance.integers(-1, 3, 12).astype(np.int32)
+    row = np.sort(chance.integers(0, len(clients), size)).astype(np.int64)
+    high, n = chance.choice([3, -7, 2**40], 12), chance.choice([0, 9, 10, 100, 99], 12)
+    time = chance.choice([NULL, 5, 6], 12)
+    out = np.full((fk.PARTITION_WIDTH, size), NULL, np.int64)
+    out[fk.P_TOPIC], out[fk.P_PARTITION] = chance.integers(0, 3, size), chance.integers(0, 4, size)
+    out[fk.P_HIGH], out[fk.P_N], out[fk.P_TIME] = high[row], n[row], time[row]
+    out[fk.P_GIVEN] = chance.integers(0, 2, size)
+    out[fk.P_RECORDS] = np.where(out[fk.P_GIVEN] == 1, chance.integers(0, 100, size), NULL)
+    out[fk.P_ERROR] = chance.choice([0, 0, 3, NULL], size)
+    out[fk.P_HIGHEST], out[fk.P_OFFSET] = (chance.choice([NULL, -1, 20, 50, 90], size) for _ in range(2))
+    found = _Adding(size)
+    ts.add_fetched(row, clients, out, *found.memory)
+    expected: dict[tuple[int, ...], list[int]] = {}
+    told: dict[tuple[int, ...], tuple[int, str]] = {}
+    for q, at in enumerate(row.tolist()):
+        key = int(clients[at]), int(out[fk.P_TOPIC, q]), int(out[fk.P_PARTITION, q])
+        sums = expected.setdefault(key, [-1, -1, -1])
+        if out[fk.P_GIVEN, q]:
+            sums[1] = max(sums[1], 0) + int(out[fk.P_RECORDS, q])
+        highest, offset = int(out[fk.P_HIGHEST, q]), int(out[fk.P_OFFSET, q])
+        if out[fk.P_ERROR, q] == 0 and highest >= 0 and offset >= 0:
+            when = (2**63 if time[at] == NULL else int(time[at])), _id(int(high[at]), int(n[at]))
+            if key not in told or when >= told[key]:
+                told[key], sums[2] = when, max(0, highest - offset)
+    assert found.rows() == {key: tuple(sums) for key, sums in expected.items()}
+
+
+def test_fetches_that_stand_alone() -> None:
+    """What is only asked for counts as named; who asked is told by the exchange."""
+    rows, asked = np.array([1, 3]), np.array([-1, 0, -1, -1])
+    fetches = np.zeros((2, hr.WIDTH), np.int64)
+    fetches[:, hr.TIME] = 8, NULL
+    parts = np.array([[0, 7, 5, 9, -1, 100, 1], [0, 7, -1, 9, -1, 11, 1], [1, 2, 3, 1, -1, 5, 1]])
+    found = _Adding(8)
+    ts.add_alone(
+        rows, asked, np.array([0, 4, 0, -1], np.int32), np.array([0, 1]), np.array([0, 2]), np.array([0]),
+        np.array([7, 8]), fetches, np.array([0, 1, 3]), parts, *found.memory,
+    )  # fmt: skip
+    assert found.rows() == {
+        (4, 0, 7): (-1, 100, 4), (4, 0, 8): (-1, -1, -1), (-1, 0, 7): (-1, 11, -1), (-1, 1, 2): (-1, 5, 0),
+    }  # fmt: skip
+
+
+def test_partitions_of_produces() -> None:
+    """Sizes are those of requests; a size that was not read is none."""
+    begins = np.array([0, 2, 3]), np.array([0, 1, 2, 4])
+    given = np.array([0, 1]), np.array([6, 6], np.int32), *begins, np.array([0, 1, 1]), np.array([0, 0, 0, 5])
+    found = _Adding(8)
+    ts.add_produced(*given, np.array([10, 20, NULL, 3]), *found.memory)
+    ts.add_produced(*given, np.zeros(0, np.int64), *found.memory)
+    assert found.rows() == {(6, 0, 0): (10, -1, -1), (6, 1, 0): (20, -1, -1), (6, 1, 5): (3, -1, -1)}
