@@ -9,9 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
 import stat
-import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, BinaryIO, cast
@@ -42,6 +40,8 @@ class ScratchFull(KdissectError):
 def scratch() -> Iterator[str]:
     """The folder for temporary files, while they are written. Raises ScratchFull where there is no room in it, or no
     such folder."""
+    import tempfile  # here and below: few runs write files
+
     try:
         folder = tempfile.gettempdir()
     except OSError as error:
@@ -56,6 +56,8 @@ def scratch() -> Iterator[str]:
 
 def temporary() -> BinaryIO:
     """An open temporary file without a name, which is gone when it is closed. Raises ScratchFull."""
+    import tempfile
+
     with scratch() as folder:
         return cast("BinaryIO", tempfile.TemporaryFile(dir=folder))
 
@@ -144,6 +146,8 @@ def whole_seekable(target: str | os.PathLike[str] | BinaryIO) -> Iterator[Binary
         with whole_file(str(path)) as device, whole_seekable(cast("BinaryIO", device)) as stream:
             yield stream
         return
+    import shutil
+
     with temporary() as aside:
         with scratch():
             yield aside
@@ -155,6 +159,9 @@ def whole_seekable(target: str | os.PathLike[str] | BinaryIO) -> Iterator[Binary
 @contextlib.contextmanager
 def whole_directory(path: str) -> Iterator[Path]:
     """A directory to fill; its files move into `path`, replacing namesakes, only when the block ends well."""
+    import shutil
+    import tempfile
+
     target = Path(path)
     try:
         target.mkdir(parents=True, exist_ok=True)
@@ -179,6 +186,8 @@ def whole_directory(path: str) -> Iterator[Path]:
 
 def abandon() -> None:
     """Take away what lies aside: the process is about to end without unwinding."""
+    import shutil
+
     for path in list(ASIDE):
         shutil.rmtree(path, ignore_errors=True)
         with contextlib.suppress(OSError):

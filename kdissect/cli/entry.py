@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import dataclasses
 import gc
 import importlib
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import Any, cast
+
+from kdissect.cli.classes import LeanDataclasses
+from kdissect.cli.modules import Finder
 
 _DOCUMENTATION = "pyarrow.vendored.docscrape"
 _HELP = ("numpy._core._add_newdocs", "numpy._core._add_newdocs_scalars")
@@ -36,37 +38,6 @@ class Without:
         if name in self.names:
             raise ImportError(name)
         return None
-
-
-class LeanDataclasses:
-    """A dataclass is six functions that are compiled when its module is imported, half a millisecond of work; of most
-    classes one of them is ever called. Here each is compiled when it is first called."""
-
-    def __init__(self) -> None:
-        self._real: Any = vars(dataclasses).get("_create_fn")
-
-    def install(self) -> None:
-        """From here on; nothing where Python makes them in another way (3.13 and later: all of a class at once)."""
-        if self._real is not None:
-            vars(dataclasses)["_create_fn"] = self.make
-
-    def make(self, name: str, *args: Any, **options: Any) -> Callable[..., Any]:
-        """What is called by `dataclass` in place of its own: a function that makes way for the real one."""
-
-        real: Any = None
-
-        def first(item: Any, /, *given: Any, **named: Any) -> Any:
-            nonlocal real
-            if real is None:
-                real = self._real(name, *args, **options)
-                real.__qualname__ = first.__qualname__
-                for one in type(item).__mro__:
-                    if vars(one).get(name) is first:  # its repr stays: a guard against circles calls it
-                        type.__setattr__(one, name, real)
-            return real(item, *given, **named)
-
-        first.__name__ = first.__qualname__ = name
-        return first
 
 
 class LeanCompute:
@@ -112,6 +83,8 @@ class LeanCompute:
             self._whole.exec_module(module)
             return
         made.function_registry = real
+        made._make_signature = lambda *of: None  # what only `help` reads
+        made._decorate_compute_function = lambda wrapper, *of: wrapper
 
         def on_demand(name: str) -> Any:
             try:
@@ -167,6 +140,30 @@ class LeanMasks(Lean):
         vars(module)["MaskedArray"] = type("MaskedArray", (), {})
 
 
+class LeanWords(Lean):
+    """gettext, which click asks for the words of each option in another language: it has none, nor have we. Who asks
+    for more gets the whole module."""
+
+    NAMES = ("gettext",)
+
+    @classmethod
+    def exec_module(cls, module: ModuleType) -> None:
+        """Every text is itself."""
+
+        def whole(name: str) -> Any:
+            if name.startswith("__"):
+                raise AttributeError(name)
+            if cls in sys.meta_path:
+                sys.meta_path.remove(cls)
+                sys.modules.pop("gettext", None)
+            return getattr(importlib.import_module("gettext"), name)
+
+        def one_or_more(one: str, more: str, count: int) -> str:
+            return one if count == 1 else more
+
+        vars(module).update(gettext=str, ngettext=one_or_more, __getattr__=whole)
+
+
 class LeanTypes(Lean):
     """numpy.typing, which makes some hundred types for annotations. Nobody reads these in this process; who asks for
     another name gets the whole module."""
@@ -217,9 +214,11 @@ def run() -> None:
     if not any(name in sys.argv[1:2] for name in NEEDS_DATASETS):
         sys.meta_path.insert(0, cast("Any", Without("pyarrow.dataset")))
     if not any(name in sys.argv[1:2] for name in NEEDS_PANDAS):
-        sys.meta_path[:0] = [cast("Any", Without("pandas", "colorama")), LeanMasks, LeanTypes]
+        sys.meta_path[:0] = [cast("Any", Without("pandas", "colorama")), LeanMasks, LeanTypes, LeanWords]
         sys.modules.update({name: ModuleType(name) for name in _HELP})
         sys.modules["dateutil"] = cast("Any", None)  # asked for with each array
+    others = ("pyarrow.compute", "pyarrow.dataset", *LeanMasks.NAMES, *LeanTypes.NAMES)
+    sys.meta_path.insert(0, cast("Any", Finder(others)))
     from kdissect.cli.main import main
 
     leave(main())

@@ -6,10 +6,9 @@ treats a configuration that no definition knows as sensitive (KIP-226), and so d
 
 from __future__ import annotations
 
-import csv
 import re
 from functools import cache
-from importlib import resources
+from pathlib import Path
 
 from kdissect.schema.secrets import is_secret_config
 
@@ -20,7 +19,9 @@ _LISTENER = re.compile(r"listener\.name\.[^.]+\.")
 @cache
 def types() -> dict[str, str]:
     """The type of every known configuration, in lower case; "password" where any release says so."""
-    with resources.files("kdissect.schema").joinpath("configurations.csv").open(encoding="utf-8") as stream:
+    import csv
+
+    with Path(__file__).with_name("configurations.csv").open(encoding="utf-8") as stream:
         return {row["name"]: row["type"] for row in csv.DictReader(stream)}
 
 

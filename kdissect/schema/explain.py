@@ -15,18 +15,15 @@ from typing import TYPE_CHECKING, Any
 from kdissect.problems import UsageError
 from kdissect.schema import index
 from kdissect.schema.fitting import fit, shape
-from kdissect.schema.masking import FORWARDED, has_secrets, masked_request, masked_response
+from kdissect.schema.masking import has_secrets, masked_request, masked_response
 from kdissect.schema.meanings import meaning
-from kdissect.schema.model import REQUEST, RESPONSE, Api, Field
+from kdissect.schema.model import CONSUMER, DECODED, FORWARDED, PROTOCOL_TYPE, REQUEST, RESPONSE, Api, Field
 from kdissect.schema.walker import Piece, TooMany, Walked, WalkError, walk
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _ENVELOPE = 58
-PROTOCOL_TYPE, CONSUMER = "protocol_type", "consumer"
-"""Where a struct says what its members speak, only the consumer protocol is read."""
-DECODED = "_decoded"
 _VERSION_BYTES = 2
 _PREFIX_BYTES = 4
 _API_KEY = "request_api_key"

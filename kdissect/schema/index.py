@@ -13,8 +13,8 @@ from functools import cache
 from pathlib import Path
 
 from kdissect.problems import UsageError
-from kdissect.schema.grammar import GrammarError, parse
 from kdissect.schema.model import REQUEST, RESPONSE, Api, Field, Message
+from kdissect.schema.parsed import Parsed, brought
 
 NEWEST_RELEASE = "4.5"
 """The newest Kafka release whose messages are known."""
@@ -24,8 +24,8 @@ SIDES = {"request": REQUEST, "response": RESPONSE}
 _HERE = Path(__file__).parent
 _API_FILES = _HERE / "api"
 _ERRORS = _HERE / "errors.txt"
-_NAME = re.compile(r"^api \d+ (\w+)$", re.MULTILINE)
-_FORMERLY = re.compile(r"^formerly (.*)$", re.MULTILINE)
+_NAME = r"(?m)^api \d+ (\w+)$"
+_FORMERLY = r"(?m)^formerly (.*)$"
 
 
 class Apis(Mapping[int, Api]):
@@ -39,6 +39,8 @@ class Apis(Mapping[int, Api]):
         found = self._parsed.get(key)
         if found is None:
             file, text = self._files[key]
+            from kdissect.schema.grammar import GrammarError, parse
+
             found = parse(text, file).api
             if found is None or found.key != key:
                 raise GrammarError(f"{file}:1: the file's name says `api {key}`")
@@ -47,7 +49,7 @@ class Apis(Mapping[int, Api]):
 
     def name(self, key: int) -> str:
         """The API's name, which needs no parsing. Raises KeyError for an unknown key."""
-        found = _NAME.search(self._files[key][1])
+        found = re.search(_NAME, self._files[key][1])
         return found[1] if found else self[key].name
 
     def __contains__(self, key: object) -> bool:
@@ -64,7 +66,7 @@ class Apis(Mapping[int, Api]):
 class Index:
     """All APIs by key, all other messages (headers and payloads) by Kafka's name."""
 
-    apis: Apis
+    apis: Apis | Parsed
     payloads: Mapping[str, Message]
     names: Mapping[str, int]
     """Keys by every name of an API, in lower case without underscores."""
@@ -120,12 +122,20 @@ def digest() -> str:
 
 @cache
 def load() -> Index:
-    """The index of all files. Raises GrammarError (file:line) for a line that is not in the grammar."""
+    """The index of all files: what an installed package brings, else as `read`."""
+    made = brought()
+    return read() if made is None else Index(*made)
+
+
+def read() -> Index:
+    """The index of all files, read. Raises GrammarError (file:line) for a line that is not in the grammar."""
     return build({name: text.decode() for name, text in _files().items()})
 
 
 def build(files: Mapping[str, str]) -> Index:
     """An index of these files, text by file name: `001_fetch.kmsg` holds API 1, one without a number what is no API."""
+    from kdissect.schema.grammar import GrammarError, parse
+
     apis: dict[int, tuple[str, str]] = {}
     payloads: dict[str, Message] = {}
     names: dict[str, int] = {}
@@ -138,7 +148,7 @@ def build(files: Mapping[str, str]) -> Index:
         if key in apis:
             raise GrammarError(f"{file}:1: {apis[key][0]} has key {key} already")
         apis[key] = (file, text)
-        former = _FORMERLY.search(text)
+        former = re.search(_FORMERLY, text)
         for other in (name, *(former[1].split(", ") if former else ())):
             if names.setdefault(_plain(other), key) != key:
                 raise GrammarError(f"{file}:1: {apis[names[_plain(other)]][0]} is called {other} too")

@@ -10,12 +10,13 @@ folder cannot be written to, or others can, it is compiled again.
 
 from __future__ import annotations
 
-import hashlib
 import marshal
 import os
 import sys
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -106,17 +107,20 @@ def _dtype(name: str) -> type[np.signedinteger[Any]]:
     return np.int64 if name in ("rows", "tags", "programs") else np.int32
 
 
+@cache
 def brought_library() -> Library | None:
-    """The library that an installed package brings; None in a checkout."""
+    """The library that an installed package brings, one for the whole process; None in a checkout."""
     return _read(BROUGHT)
 
 
 def load_library(digest: str, apis: Callable[[], Mapping[int, Api]]) -> Library:
     """The library for a schema with this digest: from the cache, else compiled (only then `apis` is called)."""
+    import hashlib
+
     from kdissect.kernels.cache import private
 
     name = hashlib.sha256(f"{digest} {COMPILER} {k.STRIDE}".encode()).hexdigest()[:24]
-    path = _cache_folder() / f"layouts-{name}.bin"
+    path = _cache_folder() / f"layouts-{name}.crc"
     library = _read(path) if private(path.parent) else None
     if library is None:
         library = compile_library(apis())
@@ -133,10 +137,10 @@ def _cache_folder() -> Path:
 def _read(path: Path) -> Library | None:
     """The library in a cache file; None where there is none or it is damaged."""
     try:
-        data = path.read_bytes()
-        if hashlib.sha256(data[32:]).digest() != data[:32]:
+        data = memoryview(path.read_bytes())
+        if zlib.crc32(data[4:]) != int.from_bytes(data[:4], "little"):
             return None
-        parts: dict[str, bytes] = marshal.loads(data[32:])
+        parts: dict[str, bytes] = marshal.loads(data[4:])
         # Copies, because kernels would be compiled once more for read-only arrays.
         return Library(
             **{name: np.frombuffer(parts[name], _dtype(name)).reshape(_SHAPES[name]).copy() for name in _SHAPES}
@@ -153,7 +157,7 @@ def _write(path: Path, library: Library) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
-            file.write(hashlib.sha256(payload).digest() + payload)
+            file.write(zlib.crc32(payload).to_bytes(4, "little") + payload)
         os.replace(file.name, path)
     except OSError:
         return

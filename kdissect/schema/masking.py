@@ -7,11 +7,9 @@ import struct
 from kdissect.problems import UsageError
 from kdissect.schema import index
 from kdissect.schema.fitting import fit, shape
-from kdissect.schema.model import REQUEST, RESPONSE, Field
+from kdissect.schema.model import FORWARDED, REQUEST, RESPONSE, Field
 from kdissect.schema.walker import Piece, WalkError, walk
 
-FORWARDED = ("request", "response")
-"""What `holds` says of the bytes in an Envelope, by side."""
 _CORRELATION_BYTES = 4
 """A response's header; a byte for its (empty) tags follows where the header has version 1."""
 

@@ -21,6 +21,12 @@ PUBLIC, NAME, FREE = POLICIES = ("public", "name", "free")
 """What may be said of a field's text or bytes to others: see `grammar`."""
 
 REQUEST, RESPONSE = 0, 1
+FORWARDED = ("request", "response")
+"""What `holds` says of the bytes in an Envelope (KIP-590), by side."""
+PROTOCOL_TYPE, CONSUMER = "protocol_type", "consumer"
+"""Where a struct says what its members speak, only the consumer protocol is read."""
+DECODED = "_decoded"
+"""Ends the name of what a field holds, decoded beside it."""
 NEVER = 32767
 """Larger than any version: `first` of an empty range."""
 

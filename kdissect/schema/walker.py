@@ -12,7 +12,6 @@ has no cycles.
 
 from __future__ import annotations
 
-import base64
 import struct
 from dataclasses import dataclass, replace
 from typing import Any
@@ -256,6 +255,8 @@ class _Walker:
         start = self.take(SCALARS[kind], path, item.line, kind)
         value: Any
         if kind == "uuid":
+            import base64
+
             value = base64.urlsafe_b64encode(self.data[start : self.at]).rstrip(b"=").decode()
         else:
             value = _UNPACK[kind](self.data, start)[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,8 @@ from kdissect.summary.pace import Buckets
 from kdissect.summary.quantiles import Latencies
 from kdissect.summary.troubles import Troubles
 from kdissect.tables.declaration.readers import FIRST_SCREEN
+
+INSTANT, EPOCH = pa.timestamp("us", "UTC"), datetime(1970, 1, 1, tzinfo=UTC)
 
 GROUPINGS: Mapping[str, tuple[str, ...]] = {
     "api": ("api",),
@@ -183,7 +186,7 @@ class Summarizer:
         )
 
     def _rows(self, table: str) -> list[dict[str, Any]]:
-        return [row for batch in self._tables[table] for row in batch.to_pylist()]
+        return [row for batch in self._tables[table] for row in _as_rows(batch)]
 
     def _latency_lines(self) -> list[LatencyLine]:
         lines = []
@@ -347,6 +350,17 @@ def _first(rows: list[dict[str, Any]], column: str) -> str | None:
 
 def _distinct(rows: list[dict[str, Any]], column: str) -> list[str]:
     return sorted({row[column] for row in rows if row[column] is not None})
+
+
+def _as_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """`to_pylist` without Arrow's instants, for which it loads time zones."""
+    columns = [
+        [None if at is None else EPOCH + timedelta(microseconds=at) for at in column.cast(pa.int64()).to_pylist()]
+        if column.type == INSTANT
+        else column.to_pylist()
+        for column in batch.columns
+    ]
+    return [dict(zip(batch.schema.names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
 def _endpoint(ip: str | None, port: int | None) -> str:

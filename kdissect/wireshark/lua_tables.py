@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from kdissect.schema import configurations, index
-from kdissect.schema.masking import FORWARDED, has_secrets
-from kdissect.schema.model import NEVER, REQUEST, RESPONSE, Api, Field, Message
+from kdissect.schema.masking import has_secrets
+from kdissect.schema.model import FORWARDED, NEVER, REQUEST, RESPONSE, Api, Field, Message
 from kdissect.schema.names import snake_case
 
 PREFIX = "kdissect"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -49,6 +49,7 @@ class Finding:
     incident: int | None = None
 
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)  # Arrow's own datetimes bring time zones
 NULLS = 4096
 """Nulls that stand in memory for all of a column."""
 
@@ -200,8 +201,7 @@ def instant(at: int) -> str:
 
 
 def _text(at: int, form: str) -> str:
-    moment = pa.scalar(at - at % 1_000_000, pa.timestamp("us", "UTC")).as_py()
-    return str(moment.strftime(form))
+    return (_EPOCH + timedelta(seconds=at // 1_000_000)).strftime(form)
 
 
 __all__ = ["Finder", "Finding", "Tables", "order"]

@@ -21,7 +21,7 @@ HEARTBEATS = {"Heartbeat": 12, "ConsumerGroupHeartbeat": 68, "ShareGroupHeartbea
 SYNC_GROUP = 14
 LOOKED_AT = (JOIN_GROUP, SYNC_GROUP, *HEARTBEATS.values())
 """Keys of the APIs of which the finders look at every exchange."""
-EVENT_COLUMNS = ["exchange_id", "at", "group_id", "member_id", "client_id", "event", "generation"]
+EVENT_COLUMNS = ["exchange_id", "group_id", "member_id", "client_id", "event", "generation"]
 WAITED_MS = 10_000.0
 """A member that waited for its partitions for longer: the others took their session.timeout.ms or poll interval."""
 POLL_TIMEOUT = "poll timeout"
@@ -226,13 +226,13 @@ def rebalances(tables: ev.Tables) -> list[ev.Finding]:
     groups, exchanges = ev.get(tables, "groups"), ev.get(tables, "exchanges")
     classic = ev.equal(groups, "protocol", "classic") & (ints(groups, "error_code", -1) == 0)
     rows = np.flatnonzero(classic & (times(groups, "at") != NULL_TIME))
-    events = groups.take(pa.array(rows)).select(EVENT_COLUMNS)
+    events = groups.take(pa.array(rows))
     if not events.num_rows:
         return []
     syncs = exchanges.filter(pa.array(ints(exchanges, "api_key") == SYNC_GROUP))
     answered = dict(zip(syncs["exchange_id"].to_pylist(), times(syncs, "response_first_at").tolist(), strict=True))
     by_group: dict[str, list[dict[str, Any]]] = {}
-    for row, at in zip(events.to_pylist(), times(events, "at").tolist(), strict=True):
+    for row, at in zip(events.select(EVENT_COLUMNS).to_pylist(), times(events, "at").tolist(), strict=True):
         by_group.setdefault(row["group_id"], []).append({**row, "at": at, "end": answered.get(row["exchange_id"])})
     found = []
     for name, mine in by_group.items():

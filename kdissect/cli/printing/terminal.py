@@ -9,8 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shlex
-import shutil
 import sys
 from collections.abc import Iterable
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -26,13 +24,25 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-PIPED_WIDTH = 100
-"""Columns of the first screen where no terminal says how wide it is."""
+PIPED_WIDTH, PIPED_LINES = 100, 24
+"""Columns of the first screen where no terminal says how wide it is, and lines."""
+STYLED = ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
+"""Variables that have rich write colours where there is no terminal."""
 
 
 def width() -> int:
     """Columns to write in: the terminal's (or COLUMNS), at least 40."""
-    return max(40, shutil.get_terminal_size((PIPED_WIDTH, 24)).columns)
+    return max(40, _size()[0])
+
+
+def _size() -> tuple[int, int]:
+    """Columns and lines of the terminal, as `shutil.get_terminal_size` finds them."""
+    out = sys.__stdout__
+    if not (os.environ.get("COLUMNS") or os.environ.get("LINES") or out is None or out.closed or out.isatty()):
+        return PIPED_WIDTH, PIPED_LINES
+    import shutil
+
+    return shutil.get_terminal_size((PIPED_WIDTH, PIPED_LINES))
 
 
 def console(stream: IO[str] | None = None) -> Console:
@@ -74,11 +84,16 @@ class Paged:
 
     def __init__(self) -> None:
         self._waiting: list[str] = []
-        self._room = shutil.get_terminal_size((PIPED_WIDTH, 24)).lines - 1
+        self._room = _size()[1] - 1
         self._program: subprocess.Popen[str] | None = None
+        self._command: list[str] = []
         self._through = not (sys.stdout.isatty() and sys.stdin.isatty())
-        self._command = shlex.split(os.environ.get("KDISSECT_PAGER", os.environ.get("PAGER", "less")))
-        self._through |= not self._command or self._command == ["cat"] or shutil.which(self._command[0]) is None
+        if not self._through:
+            import shlex
+            import shutil
+
+            self._command = shlex.split(os.environ.get("KDISSECT_PAGER", os.environ.get("PAGER", "less")))
+            self._through = not self._command or self._command == ["cat"] or shutil.which(self._command[0]) is None
 
     def __enter__(self) -> Paged:
         return self
@@ -152,6 +167,10 @@ def _lines(text: str) -> int:
 def page(lines: Iterable[Text]) -> None:
     """Lines on standard output, through a pager where they are longer than the terminal."""
     with Paged() as out, contextlib.suppress(*([BrokenPipeError] if out.paging else [])):
+        if not (out.isatty() or any(map(os.environ.get, STYLED))):  # without styles a line is its text
+            for line in lines:
+                out.write(f"{visible(line.plain)}{line.end}")
+            return
         shown = console(cast("IO[str]", out))
         for line in lines:
             shown.print(line)

@@ -24,10 +24,8 @@ from kdissect.kafka.exchanges.completed import Message
 from kdissect.kafka.exchanges.messages import Decoder
 from kdissect.schema import index, model
 from kdissect.schema.columns import schema_of
-from kdissect.schema.explain import CONSUMER, DECODED, PROTOCOL_TYPE
 from kdissect.schema.layout import Layout
-from kdissect.schema.masking import FORWARDED, masked_request, masked_response
-from kdissect.schema.model import REQUEST, RESPONSE, Api, Field
+from kdissect.schema.model import CONSUMER, DECODED, FORWARDED, PROTOCOL_TYPE, REQUEST, RESPONSE, Api, Field
 
 ENVELOPE = 58
 _VERSION_BYTES = 2
@@ -159,6 +157,8 @@ def _after(arrays: dict[str, pa.Array], name: str, array: pa.Array) -> dict[str,
 
 
 def _mask(arrays: dict[str, pa.Array], requests: pa.Array | None) -> None:
+    from kdissect.schema.masking import masked_request, masked_response
+
     if "request_data" in arrays:
         arrays["request_data"] = _mapped(masked_request, arrays["request_data"])
     elif requests is None:

@@ -6,9 +6,13 @@ stream kernels have finished it, with its times and counters.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
+
+try:
+    from _blake2 import blake2b  # hashlib has it too, and loads OpenSSL: 3 ms
+except ImportError:  # a Python that was built without
+    from hashlib import blake2b
 
 import numpy as np
 import numpy.typing as npt
@@ -52,7 +56,7 @@ _TOLD = ("sasl_mechanism", "principal", "sni")
 def connection_id(capture: str, flows: Words, first: Words, sequence: Words) -> npt.NDArray[np.uint64]:
     """Ids from what a connection is known by: capture, 4-tuple (rows of flows), time (ns) and sequence number of its
     first packet."""
-    seed = int.from_bytes(hashlib.blake2b(capture.encode(), digest_size=8).digest(), "big")
+    seed = int.from_bytes(blake2b(capture.encode(), digest_size=8).digest(), "big")
     return mixed(*flows.T, first, sequence, seed=seed)
 
 

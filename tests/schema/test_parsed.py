@@ -1,0 +1,35 @@
+"""What a package brings of the messages is what their files say."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kdissect.schema import index, parsed
+
+
+def test_what_is_brought_is_what_is_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = index.read()
+    path = tmp_path / "messages.bin"
+    path.write_bytes(parsed.kept(read.apis, read.payloads, read.names))
+    monkeypatch.setattr(parsed, "BROUGHT", path)
+    found = parsed.brought()
+    assert found is not None
+    apis, payloads, names = found
+    assert list(apis) == list(read.apis)
+    assert (len(apis), len(payloads)) == (len(read.apis), len(read.payloads))
+    assert (list(payloads), names) == (list(read.payloads), read.names)
+    assert (1 in apis, 9999 in apis) == (True, False)
+    for key, api in read.apis.items():
+        assert apis.name(key) == api.name
+        assert repr(apis[key]) == repr(api)
+        assert apis[key] == api
+    for name, message in read.payloads.items():
+        assert repr(payloads[name]) == repr(message)
+
+
+def test_a_checkout_reads_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parsed, "BROUGHT", tmp_path / "none")
+    assert parsed.brought() is None
+    assert isinstance(index.load().apis, index.Apis)
