@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdissect.kernels.kernel import kernel, part
+from kdissect.kernels.memory import be32
 
 TIME, AT, CAPTURED, ORIGINAL, LINK, NUMBER = range(6)
 PACKET_COLUMNS = 6
@@ -85,16 +86,8 @@ def u16(b: Bytes, o: Int, big: bool) -> Int:
 @kernel("const u1[:] i8 b1 -> i8")
 def u32(b: Bytes, o: Int, big: bool) -> Int:
     """Four bytes in the given order; the caller has checked that they are there."""
-    i = np.uint64(o)
-    w = (
-        np.int64(b[i])
-        | np.int64(b[i + np.uint64(1)]) << 8
-        | np.int64(b[i + np.uint64(2)]) << 16
-        | np.int64(b[i + np.uint64(3)]) << 24
-    )
-    if big:
-        return ((w & 0xFF) << 24) | ((w & 0xFF00) << 8) | ((w >> 8) & 0xFF00) | (w >> 24)
-    return w
+    w = be32(b, o)
+    return w if big else ((w & 0xFF) << 24) | ((w & 0xFF00) << 8) | ((w >> 8) & 0xFF00) | (w >> 24)
 
 
 @part

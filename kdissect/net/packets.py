@@ -19,7 +19,7 @@ from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.memory import be16, be32, fetch
 from kdissect.net import headers as hd
 from kdissect.net.headers import Bytes, Int, ip_header, is_tunnel, link_layer, tunnel_port, under_ethertype
-from kdissect.net.segment import DSACK
+from kdissect.net.segment import DSACK, segment_at
 
 # Kinds of packets counted.
 TCP, UDP, ICMP, OTHER_IP, NOT_IP, FRAGMENT, CUT, MALFORMED, UNDECODED, BY_SCAPY, FILTERED, REJOINED = range(12)
@@ -320,15 +320,18 @@ def take_apart(
             b, p + 20, data, be32(b, p + 8)
         ):  # 32: two no-operations and a timestamp, nearly always
             packed |= DSACK
-        rows[n, 0] = time
-        rows[n, 1] = flow * 2 + direction
-        rows[n, 2] = be32(b, p + 4)
-        rows[n, 3] = be32(b, p + 8) if flags & 16 else 0
-        rows[n, 4] = packed
-        rows[n, 5] = data + delta
-        rows[n, 6] = e - data
-        rows[n, 7] = w - p - length
-        rows[n, 8] = packets[i, pc.NUMBER] | file << 40
-        rows[n, 9] = view
+        segment = segment_at(rows, n)
+        segment.time = time
+        segment.flow = flow * 2 + direction
+        segment.seq = be32(b, p + 4)
+        segment.ack = 0
+        if flags & 16:
+            segment.ack = be32(b, p + 8)
+        segment.flags = packed
+        segment.at = data + delta
+        segment.len = e - data
+        segment.wire = w - p - length
+        segment.packet = packets[i, pc.NUMBER] | file << 40
+        segment.viewpoint = view
         n += 1
     return packets.shape[0], n, no, DONE

@@ -7,6 +7,7 @@ arrays over one shared block of zeros.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -92,9 +93,11 @@ def place(used: list[Used], counts: Ints, columns: int) -> tuple[Ints, int]:
     return out, at
 
 
-def record_batch(layout: Layout, buffer: Any, counts: Ints, columns: Ints, high: Ints) -> pa.RecordBatch:
-    """The layout's columns over `buffer` (a `pyarrow.Buffer`). `high` marks text that needs a UTF-8 check: what is no
-    UTF-8 shows U+FFFD in the place of its bad bytes."""
+def record_batch(
+    layout: Layout, buffer: Any, counts: Sequence[int], columns: Sequence[Sequence[int]], high: Ints
+) -> pa.RecordBatch:
+    """The layout's columns, which lie where `place` said, over `buffer` (a `pyarrow.Buffer`). `high` marks text that
+    needs a UTF-8 check: what is no UTF-8 shows U+FFFD in the place of its bad bytes."""
     named = _Maker(buffer, counts, columns, high).fields(layout.root)
     return pa.RecordBatch.from_arrays([array for _, array in named], [name for name, _ in named])
 
@@ -121,7 +124,7 @@ def type_of(column: Column) -> pa.DataType:
 
 
 class _Maker:
-    def __init__(self, buffer: Any, counts: Ints, columns: Ints, high: Ints) -> None:
+    def __init__(self, buffer: Any, counts: Sequence[int], columns: Sequence[Sequence[int]], high: Ints) -> None:
         self.buffer = buffer
         self.counts = counts
         self.columns = columns
@@ -141,22 +144,22 @@ class _Maker:
         out = []
         for name, shown in outputs(column):
             if shown is None:
-                out.append((name, nulls(_TYPES.get(column.text, pa.binary()), int(self.counts[column.level]))))
+                out.append((name, nulls(_TYPES.get(column.text, pa.binary()), self.counts[column.level])))
             elif shown.index == column.at:
-                valid = int(self.columns[column.index, 1])  # positions are null where sizes are
+                valid = self.columns[column.index][1]  # positions are null where sizes are
                 out.append((name, self.array(shown, valid)))
             else:
                 out.append((name, self.array(shown)))
         return out
 
     def array(self, column: Column, valid: int | None = None) -> pa.Array:
-        n = int(self.counts[column.level])
+        n = self.counts[column.level]
         base = 0
         if column.index >= 0:
-            base = int(self.columns[column.index, 0])
+            base, own, _ = self.columns[column.index]
             if base < 0:
                 return nulls(type_of(column), n)
-            valid = int(self.columns[column.index, 1]) if valid is None else valid
+            valid = own if valid is None else valid
         bitmap = self.buffer.slice(valid, (n + 7) >> 3) if valid is not None and valid >= 0 else None
         known = -1 if bitmap is not None else 0
         kind = column.kind
@@ -171,7 +174,7 @@ class _Maker:
             return make(pa.list_(child.type), n, [bitmap, offsets], known, children=[child])
         if kind in ("string", "bytes"):
             offsets = self.buffer.slice(base << 2, (n + 1) << 2)
-            text = self.buffer.slice(int(self.columns[column.index, 2]), int(self.counts[column.sub]))
+            text = self.buffer.slice(self.columns[column.index][2], self.counts[column.sub])
             array = make(_TYPES[kind], n, [bitmap, offsets, text], known)
             return _utf8(array) if kind == "string" and self.high[column.sub] else array
         if kind == "uuid":

@@ -34,7 +34,7 @@ from kdissect.schema.vm import (
 
 @struct
 class FillRow:
-    """A row of a fill program."""
+    """A row of a fill program; `first` is what is passed over behind a number (`opcodes.BEHIND_AT`), too."""
 
     op: int
     level: int
@@ -123,10 +123,10 @@ def fill(
             q += ROW
             if op == k.F_INT32:
                 out32[np.uint64(base + row)] = be32(s, o)
-                o += 4
+                o += 4 + step.first
             elif op == k.F_INT64:
                 out64[np.uint64(base + row)] = (be32(s, o) << 32) | (be32(s, o + 4) & 0xFFFFFFFF)
-                o += 8
+                o += 8 + step.first
             elif op == k.F_SKIP:
                 o += a
             elif op == k.F_INTEGER or op == k.F_CONST:
@@ -137,6 +137,7 @@ def fill(
                     for _ in range(a):
                         value = (value << 8) | np.int64(s[np.uint64(o)])
                         o += 1
+                    o += step.first
                     if c != 0:
                         value = (value << (64 - 8 * a)) >> (64 - 8 * a)
                 if b == k.BOOL_WIDTH:

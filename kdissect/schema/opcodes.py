@@ -76,6 +76,10 @@ F_TAGEND: Final = 16  # 1 after a tag's value, 0 after a default
 F_NEXT: Final = 17
 F_STOP: Final = 18
 
+F_NUMBERS: Final = (F_INT32, F_INT64, F_INTEGER)
+BEHIND_AT: Final = 6
+"""The operand of these that says how many bytes behind the number are passed over."""
+
 BOOL_WIDTH: Final = 4
 
 MAX_DEPTH: Final = 24

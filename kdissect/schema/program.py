@@ -53,10 +53,13 @@ class Rows:
 
     def skip(self, *skip: int) -> None:
         """Append a skip row (its last operand is the size), or lengthen the one before where nothing jumps between
-        them."""
+        them; a fill program's number before it is skipped from as well."""
         last = len(self.rows) - k.STRIDE
-        if last >= 0 and self._label != len(self.rows) and self.rows[last] == skip[0]:
+        straight = last >= 0 and self._label != len(self.rows)
+        if straight and self.rows[last] == skip[0]:
             self.rows[last + len(skip) - 1] += skip[-1]
+        elif straight and skip[0] == k.F_SKIP and self.rows[last] in k.F_NUMBERS:
+            self.rows[last + k.BEHIND_AT] += skip[-1]
         else:
             self.op(*skip)
 

@@ -369,6 +369,18 @@ def tally(program: Array, status: Array, counts: Array) -> None:
             counts[which] += 1
 
 
+@kernel("const i4[:] const i1[:] const i2[:] i8[:] i8[:]")
+def sort(program: Array, status: Array, number: Array, places: Array, frames: Array) -> None:
+    """The frames that fit, by the `number` of their program (below 0: left out), in order. `places`: where the frames
+    of each number begin in `frames`; where they end, afterwards."""
+    for f in range(program.size):
+        if program[f] >= 0 and status[f] == k.OK:
+            which = number[program[f]]
+            if which >= 0:
+                frames[places[which]] = f
+                places[which] += 1
+
+
 @part
 def consumes(s: Array, begin: Any, end: Any, program: Any, skim: Any) -> Any:
     """The status of one body against one program (OK 0: it fits exactly), or any other layout its version once had.

@@ -35,6 +35,7 @@ FORGOTTEN_TOPICS = "forgotten_topics_data"
 SEED = int.from_bytes(os.urandom(7), "little")
 """Names are put into tables by it, so that nobody can choose names that all fall into one place."""
 _NO_TEXT = np.zeros(1, np.int32)
+_WIDTHS = {pa.int8(): np.int8, pa.int16(): np.int16, pa.int32(): np.int32, pa.int64(): np.int64}
 
 
 class Topics:
@@ -48,6 +49,8 @@ class Topics:
     def of(self, level: Level, name: str, topic_id: str) -> Int64s:
         """The code of the topic that each element of a level names. Levels are those of one block."""
         size, names, ids = len(level), level.get(name), level.get(topic_id)
+        if not size:
+            return np.zeros(0, np.int64)
         table = np.full(2 << size.bit_length(), -1, np.int64)
         firsts, codes = np.empty(size, np.int64), np.empty(size, np.int64)
         count = distinct_topics(*_texts(names), *_texts(ids), table, firsts, codes, SEED)
@@ -86,7 +89,7 @@ class Topics:
 
 def _texts(column: pa.Array | None) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8], npt.NDArray[np.bool_]]:
     """Where the texts of a column begin, their bytes, and where they are not null (empty: everywhere)."""
-    if column is None:
+    if column is None or column.null_count == len(column):
         return np.zeros(1, np.int32), np.zeros(0, np.uint8), np.zeros(0, np.bool_)
     _, begins, data = column.buffers()
     offsets = np.frombuffer(begins, np.int32, len(column) + 1, 4 * column.offset) if len(column) else _NO_TEXT
@@ -128,7 +131,12 @@ def fields(level: Level, paths: Sequence[str]) -> Int64s:
     out = np.empty((len(paths), len(level)), np.int64)
     for row, path in zip(out, paths, strict=True):
         found = level.get(path)
-        row[:] = NULL if found is None else numbers(found, NULL)
+        if found is None or found.null_count == len(found):
+            row[:] = NULL
+        elif found.null_count or (kind := _WIDTHS.get(found.type)) is None:
+            row[:] = numbers(found, NULL)
+        else:
+            row[:] = np.frombuffer(found.buffers()[1], kind, len(found) + found.offset)[found.offset :]
     return out
 
 

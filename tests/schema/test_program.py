@@ -68,7 +68,16 @@ def test_unwanted_fields_of_elements_fold_too() -> None:
         field("T", "[]struct", "0+", field("A", "int32"), field("B", "int64"), field("C", "int32"), field("D", "uuid"))
     )
     rows, program = compiled(made, wanted={"t.c"})
-    assert codes(rows, program.fill) == [k.F_LIST, k.F_SKIP, k.F_INT32, k.F_SKIP, k.F_NEXT, k.F_STOP]
+    assert codes(rows, program.fill) == [k.F_LIST, k.F_SKIP, k.F_INT32, k.F_NEXT, k.F_STOP]
+    assert rows.rows[(program.fill + 2) * k.STRIDE + k.BEHIND_AT] == 16, "what follows a number is skipped with it"
+
+
+def test_what_follows_a_struct_that_may_be_null_is_not_skipped_with_its_last_number() -> None:
+    inner = field("A", "struct", "0+", field("B", "int32"), null="0+")
+    rows, program = compiled(message(inner, field("C", "int64"), field("D", "int16")), wanted={"a.b", "d"})
+    made = codes(rows, program.fill)
+    assert k.F_SKIP in made
+    assert rows.rows[(program.fill + made.index(k.F_INT32)) * k.STRIDE + k.BEHIND_AT] == 0
 
 
 def test_the_count_program_is_the_same_whatever_is_wanted() -> None:

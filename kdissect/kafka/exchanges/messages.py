@@ -28,15 +28,13 @@ from kdissect.schema.layout import Layout, Wanted
 from kdissect.schema.library import Library, brought_library, compile_library, fields_of, load_library
 from kdissect.schema.model import Api
 from kdissect.schema.program import Rows, compile_layout
-from kdissect.schema.vm import Skim, count, tally
+from kdissect.schema.vm import Skim, count, sort, tally
 
 Ints = npt.NDArray[Any]
 Flags = npt.NDArray[np.bool_]
 
 __all__ = ["Decoded", "Decoder", "Message", "Type", "schema_for"]
 
-FEW = 4
-"""Message types that are looked for one by one: faster than putting frames in order of their types."""
 NO_STATUS: Ints = np.zeros(0, np.int8)
 WHOLE: tuple[Ints, Ints] = (np.zeros(0, np.uint8), np.zeros((0, 3), np.int64))
 """Room and pieces that lie apart, of bodies that lie in one piece."""
@@ -238,7 +236,8 @@ class Decoder:
             s, begin, end, program, state.programs, state.rows, state.tags, counters, counters.copy(), stack, status,
             seen, s if len(apart) else WHOLE[0], apart,
         )  # fmt: skip
-        used = self._used(state, self._counted(program, status))
+        counts = self._counted(program, status)
+        used = self._used(state, counts)
         if not used:
             return
         columns, size = place(used, counters, state.columns)
@@ -268,10 +267,10 @@ class Decoder:
         done[0] = 0
         if failed or not np.array_equal(done, counters):
             raise RuntimeError("count and fill disagree: a bug in kdissect's schema compiler, please report it")
-        wrapped = pa.py_buffer(buffer)
-        for kind, rows in self._rows(state, program, status, used):
+        wrapped, sizes, places = pa.py_buffer(buffer), counters.tolist(), columns.tolist()
+        for kind, rows in self._rows(state, program, status, used, counts):
             layout = state.layouts[kind]
-            batch = record_batch(layout, wrapped, counters, columns, high)
+            batch = record_batch(layout, wrapped, sizes, places, high)
             parts.setdefault(kind, []).append((rows + first, batch))
 
     def _counted(self, program: Ints, status: Ints | None = None) -> Ints:
@@ -295,21 +294,22 @@ class Decoder:
                 out[kind] = Used(state.layouts[kind], state.shapes[kind], compiled.has.copy(), compiled.null.copy())
         return list(out.values())
 
-    def _rows(self, state: _State, program: Ints, status: Ints, used: list[Used]) -> list[tuple[Type, Ints]]:
-        """For each used message type the frames that it has rows of, in order."""
+    def _rows(
+        self, state: _State, program: Ints, status: Ints, used: list[Used], counts: Ints
+    ) -> list[tuple[Type, Ints]]:
+        """For each used message type the frames that it has rows of, in order; `counts` as for `_used`."""
         kinds = [kind for kind, layout in state.layouts.items() if any(item.layout is layout for item in used)]
-        identity = self.library.identity
-        number = np.full(len(identity) + 1, len(kinds), np.int16)  # the last is for frames without a program
-        for at, (key, side) in enumerate(kinds):
-            number[:-1][(identity[:, 0] == key) & (identity[:, 2] == side)] = at
-        number[[which for which, compiled in state.compiled.items() if compiled is None]] = len(kinds)
-        of = number[program]
-        of[status != k.OK] = len(kinds)
-        if len(kinds) <= FEW:
-            return [(kind, np.flatnonzero(of == at)) for at, kind in enumerate(kinds)]
-        order = np.argsort(of, kind="stable")
-        ends = np.cumsum(np.bincount(of, minlength=len(kinds) + 1)).tolist()
-        return [(kind, order[start:end]) for kind, start, end in zip(kinds, [0, *ends], ends, strict=False)]
+        number = np.full(len(counts), -1, np.int16)
+        sizes = np.zeros(len(kinds), np.int64)
+        for which in np.flatnonzero(counts).tolist():
+            kind = (int(self.library.identity[which, 0]), int(self.library.identity[which, 2]))
+            if state.compiled.get(which) is not None:
+                number[which] = kinds.index(kind)
+                sizes[number[which]] += counts[which]
+        ends = np.cumsum(sizes)
+        frames = np.empty(int(sizes.sum()), np.int64)
+        sort(program, status, number, ends - sizes, frames)
+        return [(kind, frames[end - size : end]) for kind, end, size in zip(kinds, ends, sizes, strict=True)]
 
     # versions that had more than one layout
 
