@@ -237,6 +237,8 @@ class TableBuilder:
     def agree(self, whole: TableBuilder) -> None:
         """Go on as the builder that learns from this one does."""
         self._recorder.full = whole._recorder.full
+        if self.columns is not whole.columns:
+            self._recorder.narrow(whole.columns)
         self.columns = whole.columns
         self.coded, self.sums_traffic = whole.coded, whole.sums_traffic
 
@@ -250,6 +252,7 @@ class TableBuilder:
             elif name in tables:
                 kept[name] = [column for column in columns if column in tables[name]]
         self.columns = kept
+        self._recorder.narrow(kept)
 
     def absorb(self, other: TableBuilder, first: int) -> None:
         """Take over what another builder knows of its connections, which are counted from `first` on here."""

@@ -38,6 +38,9 @@ def order(name: str, table: pa.Table) -> pa.Table:
         times = times.cast(pa.int64())
     if pa.types.is_integer(times.type):
         values = times.fill_null(np.iinfo(np.int64).max).to_numpy()
+        if TABLES[name].key == BY_REQUEST and EXCHANGE_KEYS[0] in table.column_names:
+            found = by_request(values, *(table[key].to_numpy() for key in EXCHANGE_KEYS))
+            return table if found is None else table.take(pa.array(found))
         if (values[1:] >= values[:-1]).all() and _ascend(rest, table, values[1:] == values[:-1]):
             return table
         if TABLES[name].key == BY_REQUEST:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from kdissect.arrays.dictionaries import unified
 from kdissect.kafka.exchanges.completed import Problems, Status
 from kdissect.kafka.recordsets import batch_layout as bl
-from kdissect.kafka.recordsets.batches import Batches, walk
+from kdissect.kafka.recordsets.batches import Batches, doubtful, walk
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import TIME_KEY
 from kdissect.tables.declaration.readers import FIRST_REQUESTS, ONE_BATCH_IN
@@ -92,13 +92,8 @@ class Recorder:
         self.topics = topics
         self.problems: list[Problems] = []
         """What was found wrong so far."""
-        self._counted = "batches" in columns.get("fetch_partitions", ())
-        self._weighed = any(
-            not {"batches", "records"}.isdisjoint(columns.get(name, ())) for name in ("produces", "produce_partitions")
-        )
+        self.narrow(columns)
         self._watched = "problems" in columns or "problems" in columns.get("connections", ())
-        self._listed = "record_batches" in columns
-        self._read = "records" in columns
         self._followed = "producers" in columns
         self.idle = not (
             self._counted or self._weighed or self._watched or self._listed or self._read or self._followed
@@ -111,6 +106,22 @@ class Recorder:
         self._block: Block | None = None
         self._sets: RecordSets | None = None
         self._batches: Batches | None = None
+
+    def narrow(self, columns: Mapping[str, Sequence[str]]) -> None:
+        """From the next block on only these columns are made (name -> columns) of tables that come block by block."""
+        self._counted = "batches" in columns.get("fetch_partitions", ())
+        self._weighed = any(
+            not {"batches", "records"}.isdisjoint(columns.get(name, ())) for name in ("produces", "produce_partitions")
+        )
+        self._listed = "record_batches" in columns
+        self._read = "records" in columns
+
+    @property
+    def _only_watched(self) -> bool:
+        """Nothing of record sets is wanted but what is wrong with their headers."""
+        followed, reading = self._followed and not self.full, self.reading
+        made = self._counted or self._weighed or self._listed or self._read or followed
+        return not (made or reading.checksums or reading.verify or reading.sizes)
 
     def begin(self, block: Block) -> tuple[Int64s | None, Int64s | None]:
         """Walk the batch headers of a block. Returns the number of batches of each partition of its Fetch responses,
@@ -128,6 +139,8 @@ class Recorder:
                     wanted |= self._within(name, block, sets)
             if not wanted.all():
                 sets = sets.take(np.flatnonzero(wanted))
+        if self._only_watched:
+            sets = sets.take(doubtful(data, sets.at, sets.size))
         self._block, self._sets, self._batches = block, sets, walk(data, sets.at, sets.size)
         fetched = fetch_batches(block, sets, self._batches) if self._counted else None
         return fetched, sent_records(block, sets, self._batches) if self._weighed else None

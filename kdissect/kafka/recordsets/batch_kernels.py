@@ -15,11 +15,14 @@ import numpy.typing as npt
 
 from kdissect.kafka.recordsets import batch_layout as bl
 from kdissect.kernels.kernel import kernel, part
+from kdissect.kernels.memory import fetch
 
 Bytes = npt.NDArray[np.uint8]
 Int64s = npt.NDArray[np.int64]
 Number = Any
 """An int64 of numba, whatever Python makes of it."""
+AHEAD = 8
+"""Record sets whose first bytes are asked for before they are looked at."""
 
 
 @part
@@ -183,6 +186,8 @@ def walk(s: Bytes, at: Int64s, size: Int64s, captured: Int64s, rows: Int64s) -> 
     fill = rows.shape[0] > 0
     n = 0
     for i in range(at.shape[0]):
+        if i + AHEAD < at.shape[0]:
+            fetch(s, at[i + AHEAD])
         p = at[i]
         if p < 0 or p > s.shape[0]:
             continue
@@ -259,6 +264,29 @@ def walk(s: Bytes, at: Int64s, size: Int64s, captured: Int64s, rows: Int64s) -> 
                 break
             p += total
     return n
+
+
+@kernel("const u1[:] const i8[:] const i8[:] b1[:]")
+def doubtful(s: Bytes, at: Int64s, size: Int64s, found: npt.NDArray[np.bool_]) -> None:
+    """Whether the record sets s[at[i] : at[i] + size[i]] are anything else than whole batches of magic 2 of which no
+    header says what cannot be: nothing is wrong with the others."""
+    for i in range(at.size):
+        if i + AHEAD < at.size:
+            fetch(s, at[i + AHEAD])
+        p, end = at[i], at[i] + size[i]
+        good = p >= 0 and p <= end and end <= s.size
+        while good and p < end:
+            good = end - p >= bl.HEADER_V2 and s[p + bl.MAGIC_AT] == 2
+            if good:
+                total = bl.PREFIX + int32_at(s, p + 8)
+                attributes, count = int16_at(s, p + 21), int32_at(s, p + 57)
+                codec = attributes & bl.CODEC_MASK
+                good = bl.HEADER_V2 <= total <= end - p and attributes & ~np.int64(0x7F) == 0 and codec <= bl.ZSTD
+                good = good and int32_at(s, p + 23) >= 0 and count >= 0
+                good = good and (codec != bl.NONE or count * bl.LEAST_RECORD <= total - bl.HEADER_V2)
+                good = good and not _odd_time(int64_at(s, p + 27)) and not _odd_time(int64_at(s, p + 35))
+                p += total
+        found[i] = not good
 
 
 @kernel("const u1[:] i8[:,:] u4[:,:] i1[:]")

@@ -116,6 +116,15 @@ class Problems:
         return Problems(self.rows[:most], self.owner[:most], self.kind[:most], self.texts[:most], self.bytes[:most])
 
 
+def doubtful(s: Bytes, at: Int64s, size: Int64s) -> Int64s:
+    """Of the record sets s[at[i] : at[i] + size[i]], all captured, those with which something may be wrong as far as
+    `walk` can tell, in order."""
+    found = np.empty(len(at), np.bool_)
+    at, size = np.ascontiguousarray(at, np.int64), np.ascontiguousarray(size, np.int64)
+    batch_kernels.doubtful(s, at, size, found)
+    return np.flatnonzero(found).astype(np.int64)
+
+
 def walk(s: Bytes, at: Int64s, size: Int64s, captured: Int64s | None = None) -> Batches:
     """Batches of the record sets s[at[i] : at[i] + size[i]] (uint8 buffer, int64 arrays), from their headers alone.
 
