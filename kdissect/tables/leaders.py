@@ -149,7 +149,7 @@ class Leaders:
         self._note(told_by, topic, level.ints(one.number)[rows], leader[rows], epoch[rows])
 
     def _note(self, told: _Tellings, topics: pa.Array, partition: Int64s, leader: Int64s, epoch: Int64s) -> None:
-        """Take what messages told: one entry for each distinct one, the first."""
+        """Take what messages told: the first of each distinct one, or all that are first at one time."""
         coded = topics.dictionary_encode()
         texts, topic = coded.dictionary.to_pylist(), numbers(coded.indices, -1)
         good = topic >= 0
@@ -164,6 +164,9 @@ class Leaders:
             new[1:] = (keys[1:] != keys[:-1]).any(axis=1)
             if view:
                 new |= np.append(new[1:], True)[: len(new)]
+            else:  # of several at one time the exchange's id decides, whoever is read first
+                at = told.at[order]
+                new |= at == at[np.maximum.accumulate(np.where(new, np.arange(len(new)), 0))]
             kept = order[new]
             for i, said in zip(kept.tolist(), told.of(kept), strict=True):
                 key = (told.captures[told.capture[i]], texts[topic[i]], int(partition[i]))

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from functools import cache
 from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
 
 import kdissect
 from kdissect.tables.leaders import Leaders
@@ -98,3 +104,16 @@ def test_parts_in_any_order_make_the_same_table() -> None:
         for i in order:
             merged.merge(parts[i])
         assert merged.table(Topics()).equals(whole.table(Topics()))
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2], [2, 1, 0], [1, 0, 2]])
+def test_of_messages_at_one_time_the_least_id_counts(order: list[int]) -> None:
+    """Whatever the order in which a block, or several, brings them."""
+    at, ids = np.array([5, 5, 6]), ["b:7", "a:7", "0:1"]
+    told: Any = SimpleNamespace(
+        capture=np.zeros(3, np.int64), connection=np.arange(3), at=at[order], captures=["c"],
+        of=lambda some: [(int(at[order[i]]), ids[order[i]], 4) for i in some.tolist()],
+    )  # fmt: skip
+    found = Leaders()
+    found._note(told, pa.array(["t"] * 3), np.zeros(3, np.int64), np.full(3, 2), np.full(3, 1))
+    assert found.epochs == {TOPIC: {(1, 2): (5, "a:7", 4)}}
