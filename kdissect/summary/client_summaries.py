@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from kdissect.arrays.arrow import Int64s, encoded, numbers
+from kdissect.summary.joint_codes import tallied
 from kdissect.summary.model import ClientLine
 
 LOST_FROM_MS = 100.0
@@ -64,23 +65,18 @@ class Tallies:
     def add(self, batch: pa.RecordBatch, slow: np.ndarray[tuple[int], np.dtype[np.float64]]) -> None:
         """Take rows of `exchanges` with their durations that were no waiting (NaN where they were)."""
         status = encoded(batch.column("status"))
-        rows = np.flatnonzero(~_among(status, ("orphan",)))
         codes, names = encoded(batch.column("client_id"))
-        codes = codes[rows] + 1
-        clients, size = [None, *names], len(names) + 1
-        counted = np.bincount(codes, minlength=size)
-        errors = np.bincount(codes[_among(status, ("error",))[rows]], minlength=size)
-        judged = np.bincount(codes[_among(status, JUDGED)[rows]], minlength=size)
-        slow = slow[rows]
-        lost = np.bincount(codes, np.where(slow >= LOST_FROM_MS, slow, 0.0), minlength=size)
-        most = np.full(size, -np.inf)
-        known = ~np.isnan(slow)
-        np.maximum.at(most, codes[known], slow[known])
-        firsts = np.full(size, NEVER)
+        codes, clients = codes + 1, [None, *names]
+        marks = np.array([[text in ones for text in (*status[1], None)] for ones in (("orphan",), ("error",), JUDGED)])
+        counts, times = np.zeros((4, len(clients)), np.int64), np.zeros((2, len(clients)))
+        times[1] = -np.inf
+        counts[3] = NEVER
         if "request_first_at" in batch.schema.names:
-            at = numbers(batch.column("request_first_at"), NEVER)[rows]
-            slowest = known & (slow == most[codes])
-            np.minimum.at(firsts, codes[slowest], at[slowest])
+            at = numbers(batch.column("request_first_at"), NEVER)
+        else:
+            at = np.full(len(codes), NEVER)
+        tallied(np.where(status[0] < 0, len(status[1]), status[0]), codes, slow, at, marks, LOST_FROM_MS, counts, times)
+        (counted, errors, judged, firsts), (lost, most) = counts, times
         for code in np.flatnonzero(counted).tolist():
             tally = self.of[clients[code]]
             tally.exchanges += int(counted[code])

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from kdissect.arrays.arrow import encoded
 from kdissect.problems import UsageError
 from kdissect.summary.client_summaries import JUDGED, Tallies, broker_itself, in_order, waited
-from kdissect.summary.joint_codes import compressed
+from kdissect.summary.joint_codes import combined
 from kdissect.summary.model import BrokerLine, ClientLine, ErrorLine, LatencyLine, SessionLine, Summary
 from kdissect.summary.pace import Buckets
 from kdissect.summary.quantiles import Latencies
@@ -280,20 +280,10 @@ def _name(key: tuple[Any, ...]) -> str:
 
 def _combined(columns: list[pa.Array]) -> tuple[npt.NDArray[np.int64], list[tuple[Any, ...]]]:
     """Codes 0..k-1 of the distinct combinations of values, a code a row, and the combinations."""
-    total: npt.NDArray[np.int64] = np.zeros(len(columns[0]), dtype=np.int64)
-    names: list[tuple[Any, ...]] = [()]
-    for column in columns:
-        codes, texts = encoded(column)
-        firsts = np.full(len(texts) + 1, len(codes))
-        firsts[codes[::-1]] = np.arange(len(codes))[::-1]
-        order = np.argsort(firsts)[: np.count_nonzero(firsts < len(codes))]  # as they come, null (-1) among them
-        place = np.empty(len(firsts), np.int64)
-        place[order] = np.arange(len(order))
-        values = [(*texts, None)[at] for at in order]
-        joint = total * len(values) + place[codes]
-        total, distinct = compressed(joint, len(names) * len(values))
-        names = [(*names[int(code) // len(values)], values[int(code) % len(values)]) for code in distinct]
-    return total, names
+    coded = [encoded(column) for column in columns]
+    codes, firsts = combined(np.stack([codes for codes, _ in coded]))
+    values = [[(*texts, None)[at] for at in codes[firsts].tolist()] for codes, texts in coded]
+    return codes, list(zip(*values, strict=True))
 
 
 def _floats(column: pa.Array) -> npt.NDArray[np.float64]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 
-from kdissect.arrays.arrow import Int64s
+from kdissect.arrays.arrow import Flags, Int64s, Scalar
+from kdissect.kernels.kernel import kernel
 from kdissect.tables.identity import recoded
 
 DENSE = 1 << 16
@@ -39,3 +41,87 @@ def joint(columns: Sequence[Int64s]) -> tuple[Int64s, Int64s]:
     rows = np.empty(count if len(codes) else 0, np.int64)
     rows[codes[::-1]] = np.arange(len(codes))[::-1]
     return codes, rows
+
+
+@kernel("const i8[:,:] i8[:] i8[:] i8[:] -> i8")
+def _distinct(columns: Int64s, table: Int64s, codes: Int64s, firsts: Int64s) -> Scalar:
+    mask, count = table.size - 1, np.int64(0)
+    for i in range(codes.size):
+        at = np.int64(0)
+        for k in range(columns.shape[0]):
+            at = (at ^ columns[k, i]) * np.int64(1099511628211)
+            at ^= at >> 29
+        at &= mask
+        code: Scalar = np.int64(-1)
+        while table[at] >= 0 and code < 0:
+            same = True
+            for k in range(columns.shape[0]):
+                same = same and columns[k, i] == columns[k, firsts[table[at]]]
+            if same:
+                code = table[at]
+            else:
+                at = (at + 1) & mask
+        if code < 0:
+            code = count
+            table[at] = code
+            firsts[code] = i
+            count += 1
+        codes[i] = code
+    return count
+
+
+def combined(columns: Int64s) -> tuple[Int64s, Int64s]:
+    """Codes 0..k-1 of the distinct columns of a matrix [m, n], and where each stands first. They are in the order of
+    the first row of the matrix, then of the second, and so on, where a value comes before those that stand behind it.
+    """
+    n = columns.shape[1]
+    codes, firsts = np.empty(n, np.int64), np.empty(n, np.int64)
+    count = _distinct(columns, np.full(2 << n.bit_length(), -1, np.int64), codes, firsts)
+    firsts = firsts[:count]
+    ranks: list[dict[int, int]] = [{} for _ in columns]
+    rows = columns[:, firsts].T.tolist()
+    places = [[rank.setdefault(value, len(rank)) for rank, value in zip(ranks, row, strict=True)] for row in rows]
+    order = sorted(range(count), key=places.__getitem__)
+    place = np.empty(count, np.int64)
+    place[order] = np.arange(count)
+    return place[codes], firsts[order]
+
+
+@kernel("const i8[:] const i8[:] const f8[:] const i8[:] const b1[:,:] f8 i8[:,:] f8[:,:]")
+def tallied(
+    status: Int64s, clients: Int64s, slow: npt.NDArray[np.float64], at: Int64s, marks: Flags, least: Scalar,
+    counts: Int64s, times: npt.NDArray[np.float64],
+) -> None:  # fmt: skip
+    """Exchanges by client: `counts` [4, clients] of exchanges, errors and judged ones, zero before, and when the
+    slowest began first; `times` [2, clients] what was lost, zero before, and the slowest, -inf before. `clients` are
+    codes from 0 on. `marks` [3, statuses + 1]: which statuses are left out, errors, and judged, those of none last;
+    `slow`: ms, NaN where it does not count, lost from `least` on."""
+    for i in range(status.size):
+        which, client = status[i], clients[i]
+        if marks[0, which]:
+            continue
+        counts[0, client] += 1
+        if marks[1, which]:
+            counts[1, client] += 1
+        if marks[2, which]:
+            counts[2, client] += 1
+        spent = slow[i]
+        if spent >= least:
+            times[0, client] += spent
+        if spent > times[1, client]:
+            times[1, client], counts[3, client] = spent, at[i]
+        elif spent == times[1, client]:
+            counts[3, client] = min(counts[3, client], at[i])
+
+
+@kernel("const i8[:] const f8[:] i8 i8 i8[:] f8[:]")
+def bucketed(
+    at: Int64s, slow: npt.NDArray[np.float64], first: Scalar, width: Scalar, counts: Int64s,
+    most: npt.NDArray[np.float64],
+) -> None:  # fmt: skip
+    """Count what begins in each bucket of this width from the bucket `first` on, and keep the largest of `slow`."""
+    for i in range(at.size):
+        place = at[i] // width - first
+        counts[place] += 1
+        if slow[i] > most[place]:
+            most[place] = slow[i]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from kdissect.summary.joint_codes import joint
+from kdissect.summary.joint_codes import bucketed, joint
 from kdissect.summary.model import Pace
 
 FIRST_WIDTH = 10_000
@@ -25,12 +25,24 @@ class Buckets:
 
     def add(self, at: npt.NDArray[np.int64], slow_ms: npt.NDArray[np.float64]) -> None:
         """Take exchanges: when each began (us since the epoch) and its duration (ms, NaN where it does not count)."""
-        self._merge(at // self.width, np.ones(len(at), np.int64), np.nan_to_num(slow_ms))
+        self._merge(*self._summed(at, slow_ms))
         while len(self._at) > BUCKETS:
             self.width *= 2
             at, count, slowest = self._at // 2, self._count, self._slowest
             self._at, self._count, self._slowest = at[:0], count[:0], slowest[:0]
             self._merge(at, count, slowest)
+
+    def _summed(
+        self, at: npt.NDArray[np.int64], slow_ms: npt.NDArray[np.float64]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+        """Buckets with their counts and the slowest of them; one for each exchange where they are far apart."""
+        first, last = (int(at.min()) // self.width, int(at.max()) // self.width) if len(at) else (0, -1)
+        if first < 0 or not 0 <= last - first <= max(BUCKETS, 4 * len(at)):
+            return at // self.width, np.ones(len(at), np.int64), np.nan_to_num(slow_ms)
+        counts, most = np.zeros(last - first + 1, np.int64), np.zeros(last - first + 1)
+        bucketed(at, slow_ms, first, self.width, counts, most)
+        there = np.flatnonzero(counts)
+        return there + first, counts[there], most[there]
 
     def _merge(self, at: npt.NDArray[np.int64], count: npt.NDArray[np.int64], slowest: npt.NDArray[np.float64]) -> None:
         if not len(at):
