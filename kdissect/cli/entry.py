@@ -11,10 +11,10 @@ import sys
 from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
-from kdissect.cli.classes import LeanDataclasses
 from kdissect.cli.modules import Finder
+from kdissect.cli.standins import stand_ins
 
 _DOCUMENTATION = "pyarrow.vendored.docscrape"
 _HELP = ("numpy._core._add_newdocs", "numpy._core._add_newdocs_scalars")
@@ -69,6 +69,7 @@ class LeanCompute:
         # What makes their documentation takes longer than they, and loads pydoc.
         sys.modules[_DOCUMENTATION] = documentation = ModuleType(_DOCUMENTATION)
         vars(documentation)["NumpyDocString"] = lambda text: {"Parameters": []}
+        inspect, sys.modules["inspect"] = sys.modules.get("inspect"), cast("Any", _Unseen)
         try:
             self._whole.exec_module(module)
             wrap = made._wrap_function
@@ -76,13 +77,16 @@ class LeanCompute:
             wrap = None
         finally:
             _compute.function_registry = real
-            del sys.modules[_DOCUMENTATION]
+            del sys.modules[_DOCUMENTATION], sys.modules["inspect"]
+            if inspect is not None:
+                sys.modules["inspect"] = inspect
         if wrap is None:
             vars(module).clear()
             vars(module).update(before)
             self._whole.exec_module(module)
             return
         made.function_registry = real
+        made.inspect = importlib.import_module("inspect")
         made._make_signature = lambda *of: None  # what only `help` reads
         made._decorate_compute_function = lambda wrapper, *of: wrapper
 
@@ -140,30 +144,6 @@ class LeanMasks(Lean):
         vars(module)["MaskedArray"] = type("MaskedArray", (), {})
 
 
-class LeanWords(Lean):
-    """gettext, which click asks for the words of each option in another language: it has none, nor have we. Who asks
-    for more gets the whole module."""
-
-    NAMES = ("gettext",)
-
-    @classmethod
-    def exec_module(cls, module: ModuleType) -> None:
-        """Every text is itself."""
-
-        def whole(name: str) -> Any:
-            if name.startswith("__"):
-                raise AttributeError(name)
-            if cls in sys.meta_path:
-                sys.meta_path.remove(cls)
-                sys.modules.pop("gettext", None)
-            return getattr(importlib.import_module("gettext"), name)
-
-        def one_or_more(one: str, more: str, count: int) -> str:
-            return one if count == 1 else more
-
-        vars(module).update(gettext=str, ngettext=one_or_more, __getattr__=whole)
-
-
 class LeanTypes(Lean):
     """numpy.typing, which makes some hundred types for annotations. Nobody reads these in this process; who asks for
     another name gets the whole module."""
@@ -193,6 +173,55 @@ class _Array:
         return cls
 
 
+class LeanOverrides:
+    """numpy compares the signatures of 264 functions with those of what dispatches them, each time that it is
+    imported: of interest to who writes numpy."""
+
+    NAME = "numpy._core.overrides"
+
+    @classmethod
+    def find_spec(cls, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
+        """That module, to be loaded by this class."""
+        spec = PathFinder.find_spec(name, path) if name == cls.NAME else None
+        if spec is not None:
+            spec.loader = cast("Any", cls(spec.loader))
+        return spec
+
+    def __init__(self, whole: Any) -> None:
+        self._whole = whole
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """As always."""
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        """As always, and without the comparison."""
+        self._whole.exec_module(module)
+        vars(module)["verify_matching_signatures"] = lambda *of: None
+
+
+class _Unseen:
+    """In the place of inspect: what makes signatures that nobody sees."""
+
+    class Parameter:
+        """One of no function."""
+
+        POSITIONAL_ONLY = POSITIONAL_OR_KEYWORD = KEYWORD_ONLY = VAR_POSITIONAL = 0
+
+        def __init__(self, *of: Any, **named: Any) -> None: ...
+
+    @staticmethod
+    def signature(of: object) -> Any:
+        """Without parameters."""
+        return _Unseen
+
+    @staticmethod
+    def Signature(of: object) -> None:  # noqa: N802
+        """None."""
+
+    parameters: ClassVar[dict[str, Any]] = {}
+
+
 class _Few:
     """Arrow's functions, of which only those are listed that the module itself uses while it is imported."""
 
@@ -207,18 +236,31 @@ class _Few:
 
 def run() -> None:
     """Run the command line and leave."""
-    os.environ.setdefault("MIMALLOC_ARENA_RESERVE", "32768")  # KiB: Arrow's allocator takes a GB of addresses, else
     gc.set_threshold(500_000, 20, 50)  # imports make many objects, and nearly all of them stay
+    os.environ.setdefault("MIMALLOC_ARENA_RESERVE", "32768")  # KiB: Arrow's allocator takes a GB of addresses, else
+    others = [
+        "pandas",
+        "colorama",
+        "pyarrow.compute",
+        "pyarrow.dataset",
+        LeanOverrides.NAME,
+        *LeanMasks.NAMES,
+        *LeanTypes.NAMES,
+    ]
     sys.meta_path.insert(0, LeanCompute)
-    LeanDataclasses().install()
     if not any(name in sys.argv[1:2] for name in NEEDS_DATASETS):
         sys.meta_path.insert(0, cast("Any", Without("pyarrow.dataset")))
     if not any(name in sys.argv[1:2] for name in NEEDS_PANDAS):
-        sys.meta_path[:0] = [cast("Any", Without("pandas", "colorama")), LeanMasks, LeanTypes, LeanWords]
+        little = [one for one in stand_ins() if one.name not in sys.modules]
+        others += [one.name for one in little]
+        stand = [LeanMasks, LeanTypes, LeanOverrides, *little]
+        sys.meta_path[:0] = [cast("Any", Without("pandas", "colorama")), *cast("Any", stand)]
         sys.modules.update({name: ModuleType(name) for name in _HELP})
         sys.modules["dateutil"] = cast("Any", None)  # asked for with each array
-    others = ("pyarrow.compute", "pyarrow.dataset", *LeanMasks.NAMES, *LeanTypes.NAMES)
     sys.meta_path.insert(0, cast("Any", Finder(others)))
+    from kdissect.cli.classes import LeanDataclasses  # what stands in for others is there now
+
+    LeanDataclasses().install()
     from kdissect.cli.main import main
 
     leave(main())

@@ -1,12 +1,13 @@
 """How this process finds modules of packages: as Python does, in a quarter of the time.
 
-A module of a package whose folder holds `name.py` and its compiled form is taken from there, where that form is of just
-this source (size and time of change, as Python asks). Everything else is left to Python: names without a package,
-modules in C, packages in several folders or in archives, and compiled forms that are missing or old.
+A module whose folder holds `name.py` and its compiled form is taken from there, where that form is of just this source
+(size and time of change, as Python asks). Everything else is left to Python: modules in C and within Python, folders
+without `__init__.py`, archives, the current folder, and compiled forms that are missing or old.
 """
 
 from __future__ import annotations
 
+import _imp
 import os
 import sys
 from collections.abc import Collection, Sequence
@@ -49,35 +50,44 @@ class Finder:
     """To be asked first, but for `others`: names of modules that are not to be taken from their files."""
 
     def __init__(self, others: Collection[str]) -> None:
-        self._others = frozenset(others)
-        self._folders: dict[str, frozenset[str]] = {}
+        self._others = frozenset([*others, *sys.builtin_module_names])
+        self._folders: dict[str, frozenset[str] | None] = {}
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: object = None) -> ModuleSpec | None:
         """Where the module is, None where somebody else has to look for it."""
-        if path is None or len(path) != 1 or name in self._others:
+        if name in self._others or _imp.is_frozen(name):
             return None
-        (folder,) = path
-        known = self._folders.get(folder)
-        if known is None:
-            try:
-                known = frozenset(os.listdir(folder))
-            except OSError:
-                known = frozenset()
-            self._folders[folder] = known
         last = name.rpartition(".")[2]
-        if last in known:
-            inner = f"{folder}/{last}"
-            return self._spec(name, f"{inner}/__init__.py", f"{inner}/__pycache__/__init__{_COMPILED}", inner)
-        if f"{last}.py" not in known or any(last + suffix in known for suffix in EXTENSION_SUFFIXES):
-            return None
-        return self._spec(name, f"{folder}/{last}.py", f"{folder}/__pycache__/{last}{_COMPILED}", None)
+        for folder in sys.path if path is None else path:
+            known = self._listed(folder)
+            if known is None:
+                return None
+            if last in known:
+                inner = f"{folder}/{last}"
+                source, compiled = f"{inner}/__init__.py", f"{inner}/__pycache__/__init__{_COMPILED}"
+                if not os.path.exists(source):
+                    return None
+                spec = ModuleSpec(name, Compiled(name, source, compiled), origin=source, is_package=True)
+                spec.submodule_search_locations = [inner]
+            elif any(last + suffix in known for suffix in EXTENSION_SUFFIXES):
+                return None
+            elif f"{last}.py" in known:
+                source, compiled = f"{folder}/{last}.py", f"{folder}/__pycache__/{last}{_COMPILED}"
+                spec = ModuleSpec(name, Compiled(name, source, compiled), origin=source)
+            else:
+                continue
+            spec.cached, spec.has_location = compiled, True
+            return spec
+        return None
 
-    @staticmethod
-    def _spec(name: str, source: str, compiled: str, inner: str | None) -> ModuleSpec | None:
-        if inner is not None and not os.path.exists(source):
-            return None
-        spec = ModuleSpec(name, Compiled(name, source, compiled), origin=source, is_package=inner is not None)
-        spec.cached, spec.has_location = compiled, True
-        if inner is not None:
-            spec.submodule_search_locations = [inner]
-        return spec
+    def _listed(self, folder: str) -> frozenset[str] | None:
+        """What lies in a folder, nothing where there is none; None where modules may be there in another way."""
+        if folder not in self._folders:
+            try:
+                found = frozenset(os.listdir(folder)) if folder.startswith("/") else None
+            except FileNotFoundError:
+                found = frozenset()
+            except OSError:
+                found = None
+            self._folders[folder] = found
+        return self._folders[folder]

@@ -38,6 +38,8 @@ Records = npt.NDArray[Any]
 
 _WORD = np.dtype(np.int64)
 _DTYPES: dict[Any, np.dtype[Any]] = {}
+_PLAIN: dict[Any, Any] = {"int": int}
+"""What nearly all fields are, and needs no evaluation."""
 
 
 def _accessor(name: str) -> property:
@@ -50,7 +52,7 @@ def struct(declared: type[S]) -> type[S]:
     module = vars(sys.modules[declared.__module__])
     fields: list[tuple[Any, ...]] = []
     for name, text in declared.__annotations__.items():
-        kind = eval(text, module) if isinstance(text, str) else text
+        kind = _PLAIN.get(text) or (eval(text, module) if isinstance(text, str) else text)
         count = getattr(kind, "__metadata__", ())
         if count:
             (kind,) = kind.__origin__.__args__

@@ -62,11 +62,26 @@ def test_damaged_and_missing_code_is_compiled(package: Path) -> None:
 
 def test_others_are_left_to_others(package: Path) -> None:
     finder, path = Finder({"lean_example.one"}), [str(package)]
-    assert finder.find_spec("lean_example", None) is None
     assert finder.find_spec("lean_example.one", path) is None
     assert finder.find_spec("lean_example.none", path) is None
-    assert finder.find_spec("lean_example.inner", [*path, str(package)]) is None
-    assert finder.find_spec("lean_example.inner", [str(package / "nowhere")]) is None
+    assert finder.find_spec("lean_example.inner", ["", *path]) is None  # the current folder, whatever it is
+    assert finder.find_spec("lean_example.inner", [str(package / "one.py"), *path]) is None  # perhaps an archive
+    assert finder.find_spec("lean_example.inner", [str(package / "nowhere"), *path]) is not None
+    assert finder.find_spec("sys") is None
+    assert finder.find_spec("os") is None or sys.version_info < (3, 11)
     (package / f"fast{importlib.machinery.EXTENSION_SUFFIXES[0]}").write_bytes(b"")
     (package / "fast.py").write_text("")
+    (package / "bare").mkdir()
     assert Finder(()).find_spec("lean_example.fast", path) is None
+    assert Finder(()).find_spec("lean_example.bare", path) is None
+
+
+def test_modules_without_a_package(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [one for one in sys.path if one.startswith("/")])
+    for name in ("lean_example", "textwrap", "json", "click"):
+        found, expected = Finder(()).find_spec(name), importlib.machinery.PathFinder.find_spec(name)
+        assert found is not None
+        assert expected is not None
+        assert (found.origin, found.cached, found.submodule_search_locations) == (
+            expected.origin, expected.cached, expected.submodule_search_locations,
+        )  # fmt: skip

@@ -25,7 +25,7 @@ from kdissect.analysis.findings import (
     session_findings,
     transaction_findings,
 )
-from kdissect.analysis.findings.evidence import SEVERITIES, Finder, Finding, Tables, get
+from kdissect.analysis.findings.evidence import SEVERITIES, Finder, Finding, Tables, Whole, get
 from kdissect.analysis.findings.incidents import numbered
 from kdissect.analysis.findings.limits import LIMITS, Limits, limits
 from kdissect.tables.declaration import SCHEMAS
@@ -110,7 +110,7 @@ def findings(tables: Tables, given: Limits = LIMITS) -> pa.Table:
 
     `given`: thresholds that people set.
     """
-    tables = {name: get(tables, name) for name in tables if name in SCHEMAS}  # once, not once for each finder
+    tables = Whole({name: get(tables, name) for name in tables if name in SCHEMAS})  # once, not once for each finder
     found: list[Finding] = []
     for measured in broker_findings.FINDERS:
         found += measured(tables, given)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -56,18 +57,33 @@ NULLS = 4096
 Finder = Callable[[Tables], list[Finding]]
 
 
+class Whole(dict[str, pa.Table]):
+    """Tables that have every column of theirs."""
+
+
 def get(tables: Tables, name: str) -> pa.Table:
     """A table with every column that its declaration has, absent ones null."""
-    schema = SCHEMAS[name]
     table = tables.get(name)
     if table is None:
-        return schema.empty_table()
-    names = set(table.column_names)
-    absent = [field for field in schema if field.name not in names]
-    if not absent:
+        return _empty(name)
+    if isinstance(tables, Whole):
         return table
+    names = table.column_names
+    if _declared(name).issubset(names):
+        return table
+    absent = [field for field in SCHEMAS[name] if field.name not in names]
     columns = [*table.columns, *(_nulls(table.num_rows, field.type) for field in absent)]
     return pa.table(columns, [*table.column_names, *(field.name for field in absent)])
+
+
+@cache
+def _declared(name: str) -> frozenset[str]:
+    return frozenset(SCHEMAS[name].names)
+
+
+@cache
+def _empty(name: str) -> pa.Table:
+    return SCHEMAS[name].empty_table()
 
 
 def _nulls(count: int, kind: pa.DataType) -> pa.ChunkedArray:

@@ -148,7 +148,8 @@ class Dissector:
             self.M[made + N.at] = -3
             self._nodes += len(made)
         while self.M[K.requests_left] < st.MARGIN:
-            made = self._structs(2 * st.MARGIN, width(Request), K.request_free, K.requests_left)
+            spare = min(st.MARGIN, self.window.slot_bytes >> 4)  # no more than a small capture can ask for
+            made = self._structs(st.MARGIN + spare, width(Request), K.request_free, K.requests_left)
             self.M[made + R.frame.head] = -1
             self.M[made + R.frame.bytes] = 0
             self._requests = np.concatenate([self._requests, made])
