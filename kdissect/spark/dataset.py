@@ -146,16 +146,18 @@ class Job:
 
     def alone(self, spark: SparkSession) -> bool:
         """Whether the job is done sooner by one task than spread over all cores, which takes more work."""
+        context = getattr(spark, "sparkContext", None)
+        local = context is not None and str(context.master).startswith("local")
+        return self.by_one_task(_cores(spark) if local and self._bytes > FEW_BYTES else None)
+
+    def by_one_task(self, cores: int | None) -> bool:
+        """The same for a session that runs so many tasks at a time on this machine; None: on others."""
         if any(source.remote for source in self.sources):
             return False
         files = sum(len(source.files) for source in self.sources)
         if files > FEW_FILES and self._bytes < SMALL_FILE * files:
             return False
-        if self._bytes <= FEW_BYTES:
-            return True
-        context = getattr(spark, "sparkContext", None)
-        local = context is not None and str(context.master).startswith("local")
-        return local and self._bytes <= ALONE_BYTES and _cores(spark) <= ALONE_CORES
+        return self._bytes <= FEW_BYTES or (cores is not None and cores <= ALONE_CORES and self._bytes <= ALONE_BYTES)
 
     def keeps(self, spark: SparkSession, partitions: int | None) -> bool:
         """Whether what is decoded is to be kept where nobody says: to take it up takes longer than to read again what

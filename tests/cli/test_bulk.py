@@ -13,6 +13,9 @@ import pyarrow.dataset as ds
 import pytest
 
 import kdissect
+from kdissect.cli.subcommands.bulk import _light
+from kdissect.spark import dataset
+from kdissect.spark.dataset import prepare
 from tests.conftest import CAPTURES, ROOT
 
 CAPTURE = str(CAPTURES / "base.pcap")
@@ -68,6 +71,14 @@ def test_a_second_run_and_what_spark_cannot_do(tmp_path: Path) -> None:
         assert done.returncode == said[0], done.stderr
         assert len(done.stderr.splitlines()) == 1, done.stderr
         assert said[1] in done.stderr
+
+
+def test_the_jvm_is_light_where_python_does_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = prepare(CAPTURE)
+    cases = [("local[2]", True, True), ("local[2]", False, False), ("local[16]", True, False), ("yarn", True, False)]
+    assert all(_light(job, master, False) == master.startswith("local") for master, *_ in cases)  # it is small
+    monkeypatch.setattr(dataset, "FEW_BYTES", 0)
+    assert [_light(job, master, plain) for master, plain, _ in cases] == [light for *_, light in cases]
 
 
 @pytest.mark.spark

@@ -26,9 +26,14 @@ from kdissect.problems import JobFailed, UsageError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from kdissect.spark.dataset import Job
+
 LEAST_JAVA = 17
 """What Spark 4 runs on."""
 QUIET = Path(__file__).with_name("log4j2.properties")
+LIGHT = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+"""Options of a JVM that has little to do: compiling its code for speed takes it longer than running it, up to half
+of all CPU seconds of a run over small captures."""
 NOISE = ("WARNING: Using incubator modules", "Setting default log level to", "To adjust logging level use")
 """Beginnings of lines that Spark's JVM writes whatever the logging is set to."""
 UNDER_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"
@@ -109,7 +114,9 @@ def spark(
         _writable(output)
     begun = time.monotonic()
     hushed = Hushed(NOISE)
-    session = _session(master, confs, hushed)
+    plain = form == "parquet" and not (partition_by or partitions or keep or Path(output, KEPT).exists())
+    light = job is not None and _light(job, master, plain)
+    session = _session(master, confs, hushed, light)
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -197,8 +204,21 @@ def _needs() -> None:
         raise UsageError(f"{wanted}: {java} is {found[1] if found else 'of a version that it does not tell'}")
 
 
-def _session(master: str | None, confs: list[tuple[str, str]], hushed: Hushed) -> SparkSession:
-    """A session: the one of `spark-submit`, else one of our own, which says nothing but what goes wrong."""
+def _light(job: Job, master: str | None, plain: bool) -> bool:
+    """Whether the JVM has little to do: for small captures, and where one task of Python does all. `plain`: as Parquet,
+    and neither into folders nor to be kept."""
+    from kdissect.engine.readahead import cores
+
+    found = re.fullmatch(r"local(?:\[(\d+|\*)\])?", master or "local[*]")
+    if found is None:
+        return False
+    count = cores() if found[1] == "*" else int(found[1] or 1)
+    return job.by_one_task(count if plain else None)
+
+
+def _session(master: str | None, confs: list[tuple[str, str]], hushed: Hushed, light: bool = False) -> SparkSession:
+    """A session: the one of `spark-submit`, else one of our own, which says nothing but what goes wrong. `light`: its
+    JVM has little to do, and need not compile its code for speed."""
     from kdissect.spark.workers import reason
 
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
@@ -211,7 +231,8 @@ def _session(master: str | None, confs: list[tuple[str, str]], hushed: Hushed) -
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         built = built.master(master or "local[*]").config("spark.ui.enabled", "false")
         built = built.config("spark.ui.showConsoleProgress", "false")
-        built = built.config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={QUIET}")
+        options = [f"-Dlog4j2.configurationFile={QUIET}", *(LIGHT if light else [])]
+        built = built.config("spark.driver.extraJavaOptions", " ".join(options))
         built = built.config("spark.python.unix.domain.socket.enabled", "true")
         if (master or "local").startswith("local"):
             # A task that waits for a nearer executor is offered again when another one ends only: HDFS makes them hang.
