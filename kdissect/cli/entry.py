@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any, ClassVar, cast
 
 from kdissect.cli.modules import Finder
-from kdissect.cli.standins import stand_ins
+from kdissect.cli.substitutes import stand_ins
 
 _DOCUMENTATION = "pyarrow.vendored.docscrape"
 _HELP = ("numpy._core._add_newdocs", "numpy._core._add_newdocs_scalars")

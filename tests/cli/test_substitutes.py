@@ -10,11 +10,11 @@ import click
 import pytest
 
 from kdissect.cli.commands import main
-from kdissect.cli.standins import StandIn, cleaned, stand_ins
+from kdissect.cli.substitutes import StandIn, cleaned, stand_ins
 
 PROGRAM = """
 import sys
-from kdissect.cli.standins import stand_ins
+from kdissect.cli.substitutes import stand_ins
 names = {one.name for one in stand_ins()}
 for name in names:
     sys.modules.pop(name, None)
