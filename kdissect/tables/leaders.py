@@ -131,7 +131,8 @@ class Leaders:
     def _feed(self, block: Block, one: Source) -> None:
         topics: Level = block.nest(one.key, one.side).each(one.path)
         level = topics.each(one.partitions) if one.partitions else topics
-        if not len(level) or level.get(one.leader) is None:
+        said = level.get(one.leader) if len(level) else None
+        if said is None or said.null_count == len(said):
             return
         leader, epoch = level.ints(one.leader, -2), level.ints(one.epoch, NO_EPOCH)
         # An absent `current_leader` has leader and epoch -1; so has a quorum's member that knows nobody.

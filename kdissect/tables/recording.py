@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -131,7 +132,10 @@ class Recorder:
         self._batches = None
         if self.idle or data is None:
             return None, None
-        sets = record_sets(block)
+        only = self._only_watched
+        sets = record_sets(block, partial(doubtful, data) if only else None)
+        if only and not len(sets):
+            return None, None
         if not (self._counted or self._weighed or self._watched or self._followed):
             wanted = np.zeros(len(sets), np.bool_)
             for name in ("record_batches", "records"):
@@ -139,8 +143,6 @@ class Recorder:
                     wanted |= self._within(name, block, sets)
             if not wanted.all():
                 sets = sets.take(np.flatnonzero(wanted))
-        if self._only_watched:
-            sets = sets.take(doubtful(data, sets.at, sets.size))
         self._block, self._sets, self._batches = block, sets, walk(data, sets.at, sets.size)
         fetched = fetch_batches(block, sets, self._batches) if self._counted else None
         return fetched, sent_records(block, sets, self._batches) if self._weighed else None

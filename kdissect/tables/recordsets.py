@@ -8,7 +8,7 @@ record set that may end inside one; where in a batch the others begin nothing te
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -91,8 +91,8 @@ class RecordSets:
         return flags
 
 
-def record_sets(block: Block) -> RecordSets:
-    """The record sets of a block's messages."""
+def record_sets(block: Block, picked: Callable[[Int64s, Int64s], Int64s] | None = None) -> RecordSets:
+    """The record sets of a block's messages. `picked`: which of those at these places and of these sizes are wanted."""
     parts = []
     for key, side, topics, name, partitions, number, records in SOURCES:
         outer = block.nest(key, side).each(topics)
@@ -101,6 +101,8 @@ def record_sets(block: Block) -> RecordSets:
         if key == SNAPSHOT:
             size = np.where(level.ints("position") == 0, size, 0)
         kept = np.flatnonzero(size > 0).astype(np.int64)
+        if picked is not None:
+            kept = kept[picked(level.ints(f"{records}_at")[kept], size[kept])]
         names = outer.column(name, TEXT) if name else pa.nulls(len(outer), TEXT)
         index = pa.array(level.parent[kept])
         row = block.bodies(key, side)[level.body[kept]]
