@@ -293,3 +293,29 @@ def test_what_was_written_twice_lies_at_two_offsets() -> None:
     batches = capture.table("record_batches", columns=["exchange_id", "crc", "base_offset", "leader_epoch"]).to_pylist()
     first = {row["crc"] for row in batches if row["exchange_id"] == "19fab8f363c8486a:58"}
     assert len({row["base_offset"] for row in batches if row["crc"] in first and row["leader_epoch"] >= 0}) == 2
+
+
+UNKNOWN: tuple[dict[str, Any], ...] = (
+    {"abandoned": True},
+    {"status": "unanswered", "response_first_at": None, "error_code": None},
+    {"status": "one_way", "response_first_at": None},
+    {"status": "error", "error_code": 87, "error": None},
+    {"status": "error", "error_code": 35, "error": "UNSUPPORTED_VERSION"},
+    {"latency_ms": 90_000.0, "throttle_ms": 500.0, "request_resent_ms": 9_000.0, "response_resent_ms": 9_000.0},
+)
+
+
+@pytest.mark.parametrize("more", UNKNOWN)
+@pytest.mark.parametrize("nameless", [{}, {"client_id": None}])
+def test_what_is_known_of_some_requests_only_is_said_of_these(more: dict[str, Any], nameless: dict[str, Any]) -> None:
+    """Damaged requests have no API that anybody knows, and perhaps no client."""
+    rows = [exchange(n, 1.0 * n, **more) for n in range(6)]
+    for row in rows[::2]:
+        row |= {"api_key": 999, "api": None} | nameless
+    for row in rows[1::2]:
+        row |= {"api_key": 1, "api": "Fetch"}
+    connection = closed("ok")["connections"][0]
+    found = findings({"exchanges": made("exchanges", rows), "connections": made("connections", [connection])})
+    assert not any("None" in row["text"] for row in found.to_pylist())
+    if more == {"abandoned": True}:
+        assert told({"exchanges": rows}, "requests_given_up")

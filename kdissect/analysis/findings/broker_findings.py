@@ -179,8 +179,9 @@ def slow(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             break
         api, broker = groups.keys["api"][code].as_py(), groups.keys["broker"][code].as_py()
         rows = exchanges.take(pa.array(np.flatnonzero(late & (groups.code == code))))
+        named = f"{api or 'unknown'} request"
         text = (
-            f"{ev.many(int(counts[code]), api + ' request')} to broker {broker} took {ev.duration(limits.slow_ms)} or "
+            f"{ev.many(int(counts[code]), named)} to broker {broker} took {ev.duration(limits.slow_ms)} or "
             f"more ({ev.duration(float(total[code]))} in all, the longest {ev.duration(float(worst[code]))}): "
             f"{_clients(rows)}."
         )

@@ -270,10 +270,10 @@ def given_up(tables: ev.Tables) -> list[ev.Finding]:
         rows = exchanges.take(pa.array(np.flatnonzero(left & (groups.code == code))))
         produced = bool((ints(rows, "api_key") == PRODUCE).any())
         names = sorted(pc.unique(rows["connection_id"].cast(pa.string())).to_pylist())
-        apis = sorted(pc.unique(rows["api"].cast(pa.string())).to_pylist())
+        apis = sorted(name for name in pc.unique(rows["api"].cast(pa.string())).to_pylist() if name)
         text = (
-            f"{ev.who(client)} gave up {ev.many(rows.num_rows, 'request')} ({ev.listed(apis)}) to broker {broker}: it "
-            f"had closed {ev.many(len(names), 'connection')} before the answers came."
+            f"{ev.who(client)} gave up {ev.many(rows.num_rows, 'request')} ({ev.listed(apis) or 'unknown'}) to broker "
+            f"{broker}: it had closed {ev.many(len(names), 'connection')} before the answers came."
         )
         if produced:
             text += " What it wrote may be written again."

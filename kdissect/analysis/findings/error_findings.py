@@ -116,7 +116,7 @@ def _told(tables: ev.Tables, rows: pa.Table, code: int, api: Int64s, data: bool)
     for at in np.argsort(-counts, kind="stable").tolist():
         client = groups.keys["client_id"][at].as_py()
         whose = "a client without an id" if client is None else client
-        parts.append(f"{counts[at]:,} {groups.keys['api'][at].as_py()} of {whose}")
+        parts.append(f"{counts[at]:,} {groups.keys['api'][at].as_py() or 'unknown'} of {whose}")
     when = f", from {ev.clock(int(begin.min()))} on for {ev.duration(span)}" if len(begin) and span >= 1 else (
         f", at {ev.clock(int(begin.min()))}" if len(begin) else ""
     )  # fmt: skip
@@ -125,7 +125,7 @@ def _told(tables: ev.Tables, rows: pa.Table, code: int, api: Int64s, data: bool)
     kind, severity = judged(code, api, data, len(rows), span, followers)
     text = f"{name}: {ev.many(len(rows), 'answer')} ({ev.listed(parts, NAMED)}){when}."
     apis = pc.unique(rows["api"].cast(pa.string())).to_pylist()
-    condition = ev.both(f"error_code = {code}", ev.among("api", sorted(apis)))
+    condition = ev.both(f"error_code = {code}", "" if None in apis else ev.among("api", sorted(apis)))
     about = _only(rows)
     topics = _fetched_in_vain(tables, code) if code in MISSING.values() else []
     if topics:
@@ -185,13 +185,15 @@ def versions(tables: ev.Tables) -> list[ev.Finding]:
     groups = group(exchanges, ["api"])
     for code in np.flatnonzero(groups.count(refused)).tolist():
         api = groups.keys["api"][code].as_py()
+        named = api or "an unknown API"
         rows = exchanges.take(pa.array(np.flatnonzero(refused & (groups.code == code))))
         clients = sorted(pc.unique(rows["client_id"].cast(pa.string())).to_pylist(), key=str)
         asking = (
             ev.who(clients[0]) if len(clients) == 1 else f"{ev.many(len(clients), 'client')} ({ev.listed(clients)})"
         )
         text = (
-            f"{asking} asked {ev.many(rows.num_rows, 'time')} for a version of {api} that the broker does not support."
+            f"{asking} asked {ev.many(rows.num_rows, 'time')} for a version of {named} that the broker does not "
+            f"support."
         )
         condition = ev.both(ev.equals("api", api), f"error_code = {UNSUPPORTED_VERSION}")
         severity = ev.INFO if first[refused & (groups.code == code)].all() else ev.LOW
