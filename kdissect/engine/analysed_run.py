@@ -171,6 +171,7 @@ class AnalysedRun:
             from kdissect.tables.coded_rows import CODED
 
             self.builder.coded = frozenset(CODED)
+            self.books.spare()
         coded = self.builder.coded
         pieces = Pieces(self.books, coded=coded)
         mark = self.run.watermark

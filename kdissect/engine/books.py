@@ -13,10 +13,13 @@ from kdissect.engine.pipeline import Kind, Rows, Wishes, rows
 from kdissect.engine.timings import REST, TABLES
 from kdissect.kafka.exchanges import payloads
 from kdissect.kafka.exchanges.completed import Completed, Quality
+from kdissect.kafka.exchanges.completion import Sparing
 from kdissect.kafka.exchanges.messages import Decoder
 from kdissect.kafka.streams.ledger import Ledger
 from kdissect.tables.builder import TableBuilder
+from kdissect.tables.projection import only_gathered, wanted
 from kdissect.tables.selection import topic_paths
+from kdissect.tables.topics import REPLICATED
 from kdissect.tcp.layout import NULL
 
 if TYPE_CHECKING:
@@ -43,23 +46,39 @@ class Books:
         self.ledger = Ledger([c.name for c in captures], [c.files for c in captures])
         self.builder = TableBuilder(self.ledger.connections, tables, settings.reading)
         self.builder.sights = settings.common.known
-        wanted: dict[Kind, frozenset[str] | None] = dict(self.builder.wanted)
+        self.wishes = Wishes(self._decoder(self.builder.columns, messages, beside or {}), messages, beside or {})
+        self.quality: list[Quality] = []
+
+    def _decoder(
+        self, columns: Mapping[str, Sequence[str]], messages: Kind | None, beside: Mapping[Kind, frozenset[str]]
+    ) -> Decoder:
+        """What decodes for these columns of tables, and what else is wanted."""
+        found: dict[Kind, frozenset[str] | None] = dict(wanted(columns, columns))
         others: set[Kind] = set()
-        for message, paths in (beside or {}).items():
-            wanted[message] = (wanted.get(message) or frozenset()) | paths
+        for message, paths in beside.items():
+            found[message] = (found.get(message) or frozenset()) | paths
             others.add(message)
-        if settings.topics:
+        if self.settings.topics:
             for message, named in topic_paths().items():
-                wanted[message] = (wanted.get(message) or frozenset()) | named
+                found[message] = (found.get(message) or frozenset()) | named
                 others.add(message)
         if messages is not None:
             for kind in (messages, *payloads.asked_too(messages)):
-                wanted[kind] = None
+                found[kind] = None
                 others.add(kind)
         # The paths are the tables' own.
-        self.decoder = Decoder(wanted, checked=True, sparse=self.builder.sparse - others)
-        self.wishes = Wishes(self.decoder, messages, beside or {})
-        self.quality: list[Quality] = []
+        return Decoder(found, checked=True, sparse=only_gathered(columns) - others)
+
+    @property
+    def decoder(self) -> Decoder:
+        """Decodes messages."""
+        return self.wishes.decoder
+
+    def spare(self) -> None:
+        """Leave partitions of Produce alone for as long as no message told how many replicas they have: then nothing is
+        told of them. For rows as codes."""
+        columns = {name: read for name, read in self.builder.columns.items() if name != "produce_partitions"}
+        self.wishes.sparing = Sparing(self._decoder(columns, self.wishes.type, self.wishes.beside), REPLICATED)
 
     @property
     def flowing(self) -> bool:

@@ -18,7 +18,7 @@ from kdissect.engine.inputs import Packets
 from kdissect.engine.timings import KAFKA, REST, TABLES, TCP, Timings
 from kdissect.kafka.exchanges import payloads
 from kdissect.kafka.exchanges.completed import Completed
-from kdissect.kafka.exchanges.completion import Completion
+from kdissect.kafka.exchanges.completion import Completion, Sparing
 from kdissect.kafka.exchanges.messages import Decoder
 from kdissect.kafka.streams.dissector import Dissector, Harvest
 from kdissect.kafka.streams.ledger import Ledger
@@ -49,6 +49,8 @@ class Wishes:
     decoder: Decoder
     type: Kind | None
     beside: Mapping[Kind, frozenset[str]]
+    sparing: Sparing | None = None
+    """What decodes less, for as long as that is enough."""
 
 
 class Strand:
@@ -68,7 +70,7 @@ class Strand:
         self.clock = clock
         programs = decoder.programs()
         self.dissector = Dissector(view, programs, Unsealer(ledger, keylog, capture.secrets))
-        self.completion = Completion(self.dissector, decoder, ledger, capture, capture.steps)
+        self.completion = Completion(self.dissector, decoder, ledger, capture, capture.steps, wishes.sparing)
         self._rereadable = capture.rereadable
 
     def make_way(self) -> None:

@@ -41,7 +41,7 @@ from kdissect.tables.declaration.model import EXCHANGE_KEYS, TEXT, By, Gathering
 from kdissect.tables.identity import SEPARATOR, Directory
 from kdissect.tables.leaders import Leaders
 from kdissect.tables.order import order, sort_columns
-from kdissect.tables.projection import only_gathered, wanted
+from kdissect.tables.projection import wanted
 from kdissect.tables.recording import Reading, Recorder
 from kdissect.tables.registered import BLOCK_MAKERS
 from kdissect.tables.table_block import Block, assemble
@@ -109,11 +109,6 @@ class TableBuilder:
     def wanted(self) -> dict[tuple[int, int], frozenset[str]]:
         """The message paths to decode: (API key, side: 0 request, 1 response) -> dotted snake_case paths."""
         return wanted(self.columns, self.columns)
-
-    @property
-    def sparse(self) -> frozenset[tuple[int, int]]:
-        """The message types of which those are wanted alone whose version has some of the wanted fields."""
-        return only_gathered(self.columns)
 
     def block(self, completed: Completed) -> Block:
         """The block that `feed` and `recordsets` work on: make it once where both are used."""

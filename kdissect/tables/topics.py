@@ -54,6 +54,8 @@ SOURCES: tuple[Source, ...] = (
     Source(92, 1, "responses", "topic_name"),  # DeleteShareGroupOffsets
 )
 """Every place where a message can name a topic's id and its name together."""
+REPLICATED = frozenset(source.key for source in SOURCES if source.replicas)
+"""APIs whose answers say how many replicas partitions have."""
 
 MENTIONS: tuple[Source, ...] = (
     Source(0, 0, "topic_data"),  # Produce

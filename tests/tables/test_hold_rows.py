@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import kdissect
@@ -12,8 +13,10 @@ from kdissect.analysis.stage import Stage
 from kdissect.capture.captureset import CaptureSet
 from kdissect.capture.window import Window
 from kdissect.engine import analysed_run
+from kdissect.kafka.exchanges.completion import Sparing
 from kdissect.tables import coded_rows
 from tests.bench.workloads import WORKLOADS
+from tests.conftest import ROOT
 
 
 @pytest.fixture(scope="module")
@@ -65,3 +68,28 @@ def test_fetches_of_sessions_do_not_stand_alone(captures: dict[str, Path], monke
     list(kdissect.open(str(captures["sessions"])).batches("exchanges"))
     assert told
     assert not any(told)
+
+
+@pytest.mark.parametrize(("name", "spared"), [("chatter", True), (ROOT / "captures/k4_java_classic.pcap", False)])
+def test_partitions_of_produce_are_left_alone_until_replicas_are_told_and_nothing_is_lost(
+    name: str | Path, spared: bool, captures: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a capture without answers that tell replicas, and in one that begins with them."""
+    enough, told = Sparing.enough, []
+    monkeypatch.setattr(Sparing, "enough", lambda *given: told.append(enough(*given)) or told[-1])
+    found = []
+    for least in (1 << 40, 1):
+        monkeypatch.setattr(Sparing, "LEAST", least)
+        opened = kdissect.open(str(captures.get(name, name)))  # type: ignore[call-overload]
+        found.append([row for one in opened.batches("exchanges") for row in one.to_pylist()])
+    assert found[0] == found[1]
+    assert any(told) == spared
+
+
+def test_nothing_is_spared_any_more_once_replicas_were_told() -> None:
+    sparing = Sparing(None, frozenset({3, 75}))  # type: ignore[arg-type]
+    many = np.zeros(Sparing.LEAST, np.int16)
+    assert sparing.enough(many)
+    assert not sparing.enough(many[:-1])
+    assert not sparing.enough(np.array([0, 75], np.int16))
+    assert not sparing.enough(many)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -56,21 +56,41 @@ COLUMNS = ((Long, np.int64), (Word, np.int32), (Short, np.int16), (Flag, np.int8
 NAMES = tuple(tuple(one.name.lower() for one in names) for names, _ in COLUMNS)
 
 
+@dataclass(slots=True)
+class Sparing:
+    """A decoder that gives less, which is enough until exchanges of some APIs came."""
+
+    decoder: Decoder
+    until: frozenset[int]
+    over: bool = False
+
+    LEAST: ClassVar[int] = 1 << 15
+    """Exchanges of a part that it is worth it for. Rows of fewer are worked on together with those that follow, which
+    may tell what is lacking."""
+
+    def enough(self, keys: npt.NDArray[np.int16]) -> bool:
+        """Whether it is for the messages of exchanges of these APIs."""
+        self.over = self.over or any(bool((keys == key).any()) for key in self.until)
+        return not self.over and len(keys) >= self.LEAST
+
+
 class Completion:
     """Turns harvests of one capture into `Completed`. `reader` reads input again that left the window; `steps`: packets
-    that follow a step back of the clock, in order, which may become more."""
+    that follow a step back of the clock, in order, which may become more; `sparing`: decodes what it is enough for."""
 
     LARGE = 64 << 10
     """Bytes of a frame from which on pieces stay where they are, where next to nothing of it is looked at."""
 
     def __init__(
-        self, dissector: Dissector, decoder: Decoder, ledger: Ledger, reader: Reader, steps: Sequence[int] = ()
-    ) -> None:
+        self, dissector: Dissector, decoder: Decoder, ledger: Ledger, reader: Reader, steps: Sequence[int] = (),
+        sparing: Sparing | None = None,
+    ) -> None:  # fmt: skip
         self.dissector = dissector
         self.decoder = decoder
         self.ledger = ledger
         self.reader = reader
         self.steps = steps
+        self.sparing = sparing
         self.logins = Logins(dissector, ledger)
         self.inference = Inference(decoder)
         self._newest = np.array(
@@ -238,7 +258,9 @@ class Completion:
     def _completed(self, part: _Work, s: npt.NDArray[np.uint8], rows: Records) -> Completed:
         """The exchanges of a part, their bodies decoded."""
         n = len(part.rows)
-        decoded = self.decoder.decode(
+        spared = self.sparing is not None and self.sparing.enough(part.shorts[Short.API_KEY])
+        decoder = self.sparing.decoder if self.sparing is not None and spared else self.decoder
+        decoded = decoder.decode(
             s, part.begin.reshape(-1), part.end.reshape(-1), part.program.reshape(-1), self._left,
         )  # fmt: skip
         odd = np.empty(n, np.bool_)
