@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from struct import Struct
 from typing import Any
@@ -58,7 +59,7 @@ class Library:
                 words = pack(values)
                 if words is not None:
                     given = room()
-                    if code(Struct(f"{len(words)}q").pack(*words), given) not in _FINE:
+                    if code(_words(len(words))(*words), given) not in _FINE:
                         raise _raised(given[0])
                     return unpack(given[1:])
             raise TypeError(f"{name} takes ({' or '.join(map(str, signatures))}), not ({described(values)})")
@@ -69,6 +70,12 @@ class Library:
         code = self._loaded[name]
         code.argtypes, code.restype = (ctypes.c_char_p, ctypes.c_void_p), ctypes.c_int32
         return signature.pack, code, ctypes.c_int64 * (1 + len(signature.given)), signature.unpack
+
+
+@cache
+def _words(count: int) -> Callable[..., bytes]:
+    """What puts so many 64-bit words behind one another."""
+    return Struct(f"{count}q").pack
 
 
 def _raised(address: int) -> Exception:
