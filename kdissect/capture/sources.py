@@ -33,14 +33,12 @@ from kdissect.capture.rotation import Rotation
 from kdissect.capture.window import Window
 from kdissect.problems import CaptureError, CaptureNotFound, NotACapture
 
-_COMPRESSED = re.compile(r"\.(gz|zst|zstd|lz4|xz)$", re.IGNORECASE)
-_EXTENSION = re.compile(r"^(?P<stem>.*?)(?P<ext>\.(?:pcapng|pcap|ntar|cap|dmp|trc))(?P<count>\d*)$", re.IGNORECASE)
+_COMPRESSED = r"(?i)\.(gz|zst|zstd|lz4|xz)$"  # compiled where it is asked for
+_EXTENSION = r"(?i)^(?P<stem>.*?)(?P<ext>\.(?:pcapng|pcap|ntar|cap|dmp|trc))(?P<count>\d*)$"
 _DATE = r"(?:19|20)\d\d[-_.]?[01]\d[-_.]?[0-3]\d"
 _TIME = r"[0-2]\d[-_.:h]?[0-5]\d(?:[-_.:m]?[0-6]\d)?"
 _CLOCK = r"[0-2]\d[-_.:h]?[0-5]\d[-_.:m]?[0-6]\d"  # without a date: to the second, or any number would pass
-_WHEN = re.compile(
-    rf"^(?P<stem>.*?)[-_.]?(?:(?:\d{{5}}[-_])?{_DATE}(?:[-_.T ]*{_TIME}(?:\.\d+)?Z?)?|1\d{{9}}|(?<=[-_.]){_CLOCK})$"
-)
+_WHEN = rf"^(?P<stem>.*?)[-_.]?(?:(?:\d{{5}}[-_])?{_DATE}(?:[-_.T ]*{_TIME}(?:\.\d+)?Z?)?|1\d{{9}}|(?<=[-_.]){_CLOCK})$"
 
 Source = str | os.PathLike[str] | BinaryIO
 
@@ -52,12 +50,12 @@ def stem_of(name: str) -> tuple[str, str] | None:
     A name without a count can be the first of a `-C` set, so it has a key too; it stays alone unless a numbered one
     joins it.
     """
-    bare = _COMPRESSED.sub("", name)
-    match = _EXTENSION.match(bare)
+    bare = re.sub(_COMPRESSED, "", name)
+    match = re.match(_EXTENSION, bare)
     if match is None:
         return None
     stem, ext = match.group("stem"), match.group("ext")
-    when = _WHEN.match(stem)
+    when = re.match(_WHEN, stem)
     if when is not None:
         start = when.group("stem")
         return f"{start}*{ext}", start or ext.lstrip(".")
@@ -90,7 +88,7 @@ def open_captures(sources: Source | Iterable[Source], growing: bool = False) -> 
     sets = _name(groups)
     sets[0].left_out = named.left_out
     for one in sets if growing and named.folders else ():
-        one.later = Rotation(one.members, _stem_key, lambda name: _COMPRESSED.sub("", name), begins)
+        one.later = Rotation(one.members, _stem_key, lambda name: re.sub(_COMPRESSED, "", name), begins)
     return sets
 
 
@@ -217,7 +215,7 @@ def _group(members: list[Member], growing: bool = False) -> list[tuple[str, list
         groups.setdefault((member.path.resolve().parent, stem[0]), (stem[1], []))[1].append(member)
     out: list[tuple[str, list[Member]]] = []
     for name, group in groups.values():
-        bare = {_COMPRESSED.sub("", m.name) for m in group}
+        bare = {re.sub(_COMPRESSED, "", m.name) for m in group}
         if len(bare) < len(group):  # the same file plain and compressed, or compressed twice: captures of their own
             out.extend((m.name, [m]) for m in group)
         elif len(group) == 1:

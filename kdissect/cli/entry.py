@@ -237,6 +237,7 @@ class _Few:
 def run() -> None:
     """Run the command line and leave."""
     gc.set_threshold(500_000, 20, 50)  # imports make many objects, and nearly all of them stay
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # numpy's threads for matrices, of which there are none, spin
     os.environ.setdefault("MIMALLOC_ARENA_RESERVE", "32768")  # KiB: Arrow's allocator takes a GB of addresses, else
     others = [
         "pandas",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -381,6 +380,8 @@ class Capture:
         `named`: how the commands in it name the capture; its files when None. Nothing in it comes from records or
         credentials. Needs the extra `report`. Raises UsageError without it, OutputError.
         """
+        import shlex
+
         from kdissect import report
         from kdissect.engine.extracts.reported import bytes_by_id, gathered
 
