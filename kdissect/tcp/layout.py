@@ -368,6 +368,8 @@ class Control:
     out: int
     """Rows of exchanges for the host."""
     request_free: int
+    request_fresh: int
+    """The first request that was never taken: those from there on are free too, and zeros."""
     requests_left: int
     last_request: int
     """The place behind which no request has ever waited."""

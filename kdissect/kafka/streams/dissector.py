@@ -104,6 +104,8 @@ class Dissector:
         self.conn_of: Words = np.full(1024, -1, np.int64)
         self._connections: Words = np.zeros(0, np.int64)
         self._requests: Words = np.zeros(0, np.int64)
+        self._fresh = self._fresh_end = 0
+        """Where requests lie that may never have been taken, see `Control.request_fresh`; `_requests` are others."""
         self._nodes = 0
         self._ended: list[Words] = []
         self._parked = Parked()
@@ -122,22 +124,31 @@ class Dissector:
 
     # ---- the heap
 
-    def _structs(self, count: int, width: int, free: int, left: int) -> Words:
-        """Addresses of `count` new free structs of `width` words at the heap's end, chained onto the free list."""
-        need = self._end + count * width
+    def _room(self, words: int) -> int:
+        """The address of so many zeros at the heap's end."""
+        begin, need = self._end, self._end + words
         if need > len(self.M):
             grown = np.zeros(need + (need - st.STRUCTS) // 4, np.int64)
             grown[: st.X_BASE] = self.M[: st.X_BASE]
-            grown[st.STRUCTS : self._end] = self.M[st.STRUCTS : self._end]
+            grown[st.STRUCTS : begin] = self.M[st.STRUCTS : begin]
             self.M = grown
-        M = self.M
-        made = np.arange(self._end, need, width, dtype=np.int64)
-        M[made[:-1]] = made[1:]
-        M[made[-1]] = M[free]
-        M[free] = made[0]
-        M[left] += count
         self._end = need
+        return begin
+
+    def _structs(self, count: int, width: int, free: int, left: int) -> Words:
+        """Addresses of `count` new free structs of `width` words at the heap's end, chained onto the free list."""
+        begin = self._room(count * width)
+        made = np.arange(begin, self._end, width, dtype=np.int64)
+        self._chain(made, free)
+        self.M[left] += count
         return made
+
+    def _chain(self, made: Words, free: int) -> None:
+        """Put structs onto a free list."""
+        if len(made):
+            self.M[made[:-1]] = made[1:]
+            self.M[made[-1]] = self.M[free]
+            self.M[free] = made[0]
 
     def _make_room(self) -> None:
         """More of whatever a kernel may have run out of. The output rows must be empty."""
@@ -148,11 +159,25 @@ class Dissector:
             self.M[made + N.at] = -3
             self._nodes += len(made)
         while self.M[K.requests_left] < st.MARGIN:
-            spare = min(st.MARGIN, self.window.slot_bytes >> 4)  # no more than a small capture can ask for
-            made = self._structs(st.MARGIN + spare, width(Request), K.request_free, K.requests_left)
-            self.M[made + R.frame.head] = -1
-            self.M[made + R.frame.bytes] = 0
-            self._requests = np.concatenate([self._requests, made])
+            self._more_requests(2 * st.MARGIN)
+
+    def _more_requests(self, count: int) -> None:
+        """Further requests, which are not touched before they are taken; what is left of those before is a list."""
+        size = width(Request)
+        left = np.arange(self.M[K.request_fresh], self._fresh_end, size, dtype=np.int64)
+        self.M[left + R.frame.head] = -1
+        self._chain(left, K.request_free)
+        self._requests = np.concatenate([self._requests, np.arange(self._fresh, self._fresh_end, size)])
+        self._fresh = self._room(count * size)
+        self._fresh_end = self._end
+        self.M[K.request_fresh] = self._fresh
+        self.M[K.requests_left] += count
+
+    @property
+    def requests(self) -> Words:
+        """Addresses in `M` of the structs of requests that were ever taken, free ones too."""
+        taken = np.arange(self._fresh, self.M[K.request_fresh], width(Request))
+        return np.concatenate([self._requests, taken])
 
     def _more_connections(self, count: int) -> None:
         made = self._structs(count, CONNECTION_WIDTH, K.connection_free, K.connections_left)
@@ -438,7 +463,8 @@ class Dissector:
             "conn_of": self.conn_of,
             "half_open": self._half_open.carried(self.conn_of),
             "connections": self._connections,
-            "requests": self._requests,
+            "requests": self.requests,
+            "fresh": np.array([self.M[K.request_fresh], self._fresh_end]),
         }
 
     def go_on(self, carried: Mapping[str, Words | Bytes]) -> None:
@@ -460,12 +486,13 @@ class Dissector:
         self._half_open.go_on(carried["half_open"].astype(np.int64), self.conn_of)
         self._connections = carried["connections"].astype(np.int64)
         self._requests = carried["requests"].astype(np.int64)
+        self._fresh, self._fresh_end = carried["fresh"].tolist()
         self._nodes = int(self.M[K.nodes_left])
 
     def _keep(self, low: int, high: int, bulk: int) -> None:
         """Move what is needed of logical offsets low..high, and of bytes that we put together, out of the window."""
         self._aim()
-        places = (self._connections, self._requests, low, high)
+        places = (self._connections, self.requests, low, high)
         size = keep(self.M, self.window.data, self.A, *places, bulk, self.A, False)
         if size > KEPT_LIMIT:
             bulk = GIVE_UP

@@ -285,6 +285,11 @@ def _free_request(M: Words, place: Int) -> None:
 def _take_request(M: Words) -> Int:
     control = control_at(M, CONTROL)
     place = control.request_free
+    if place < 0:  # the heap is zeros where nobody was yet: pages that nobody writes to cost nothing
+        place = control.request_fresh
+        control.request_fresh += st.REQUEST_WIDTH
+        request_at(M, place).frame.head = -1
+        request_at(M, place).next = -1
     request = request_at(M, place)
     control.request_free = request.next
     control.requests_left -= 1
