@@ -192,11 +192,11 @@ def test_what_is_read_for_findings_alone_is_not_made_any_more(name: str, monkeyp
     monkeypatch.setattr(CaptureSet, "window", lambda self: Window(1 << 17))
     narrow, made = analysed_run.AnalysedRun.narrow, []
 
-    def noted(self: analysed_run.AnalysedRun, tables: Any) -> None:
-        narrow(self, tables)
+    def noted(self: analysed_run.AnalysedRun, *read: Any) -> None:
+        narrow(self, *read)
         made.append({table: len(columns) for table, columns in self.builder.columns.items()})
 
-    monkeypatch.setattr(analysed_run.AnalysedRun, "narrow", lambda self, tables: None)
+    monkeypatch.setattr(analysed_run.AnalysedRun, "narrow", lambda self, *read: None)
     wide = opened(name).summary()
     monkeypatch.setattr(analysed_run.AnalysedRun, "narrow", noted)
     found = opened(name).summary()
