@@ -57,7 +57,8 @@ def test_texts_are_cleaned_as_python_does() -> None:
     texts = [one.help or "" for one in commands(main)] + [
         str(one.__doc__) for one in (inspect, click, subprocess, pytest)
     ]
-    texts += ["", " ", "\n", "\n\n a\n  b\n \n", "\ta\n\t\tb\n\tc", "a\n   \n  b", "a\n \u00a0b\n  c", "  a\n\x0c b"]
+    # Pythons think differently of other white space.
+    texts += ["", " ", "\n", "\n\n a\n  b\n \n", "\ta\n\t\tb\n\tc", "a\n   \n  b"]
     for text in texts:
         assert cleaned(text) == inspect.cleandoc(text)
 

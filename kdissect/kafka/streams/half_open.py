@@ -175,7 +175,7 @@ class HalfOpen:
         rows["sequence"] = packets["seq"] | side.astype(np.int64) << 32
         reset = packets["flags"] & RST != 0
         syn, answers = (packets["flags"] & SYN != 0) & ~reset, packets["flags"] & ACK_FLAG != 0
-        rows["client"] = np.where(syn, side ^ answers, -1)
+        rows["client"] = np.where(syn, (side ^ answers).astype(np.int64), -1)
         rows["start_seen"] = syn & ~answers
         rows["end"] = np.where(reset, End.RST, End.OPEN)
         return rows, flows[~alone]
