@@ -7,6 +7,7 @@ Columns may be plain or dictionary-encoded, chunked or not; a column that is mis
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,8 @@ NULL_TIME = -(2**63)
 """No such instant (microseconds as int64)."""
 MILLI = 1000
 """Microseconds in a millisecond."""
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+"""What instants are counted from; an instant that Arrow makes loads time zones."""
 
 
 def whole(data: pa.Table | pa.RecordBatch | None, like: pa.Schema | None = None) -> pa.Table:

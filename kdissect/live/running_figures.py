@@ -17,7 +17,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.analysis.exchange_keys import keys_of, locate
-from kdissect.arrays.arrow import Flags, ints, one, reals
+from kdissect.arrays.arrow import EPOCH, Flags, ints, one, reals
 from kdissect.capture.block import Block
 from kdissect.live.labels import CELLS, PARTS, Dimension, Floats, Ints
 from kdissect.live.watch import Shed, Waiting
@@ -45,7 +45,6 @@ WAITED = ("timeout", "data")
 BY_OTHERS = ("rebalance", "throttled")
 PAIRS = 512
 """Combinations of client and topic whose lag is shown, and of API and error, the first ones; the rest as `other`."""
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def texts(table: pa.Table, name: str) -> pa.Array:

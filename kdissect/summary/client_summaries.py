@@ -6,13 +6,13 @@ import dataclasses
 import re
 from collections import defaultdict
 from collections.abc import Collection
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from kdissect.arrays.arrow import Int64s, encoded, numbers
+from kdissect.arrays.arrow import EPOCH, Int64s, encoded, numbers
 from kdissect.summary.joint_codes import tallied
 from kdissect.summary.model import ClientLine
 
@@ -27,7 +27,6 @@ JUDGED = ("ok", "error", "no_response")
 BROKERS_OWN = re.compile(r"(broker|controller)-\d+-.+|raft-client-\d+|\d+|(ReplicaFetcher|AddPartitionsManager).*")
 """Client ids by which brokers talk to each other (ReplicaFetcherThread, KafkaRaftClient, the controller's channels)."""
 NEVER = 2**63 - 1
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclasses.dataclass(slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kdissect.arrays.arrow import encoded
+from kdissect.arrays.arrow import EPOCH, encoded
 from kdissect.problems import UsageError
 from kdissect.summary.client_summaries import JUDGED, Tallies, broker_itself, in_order, waited
 from kdissect.summary.joint_codes import combined
@@ -23,7 +23,7 @@ from kdissect.summary.quantiles import Latencies
 from kdissect.summary.troubles import Troubles
 from kdissect.tables.declaration.readers import FIRST_SCREEN
 
-INSTANT, EPOCH = pa.timestamp("us", "UTC"), datetime(1970, 1, 1, tzinfo=UTC)
+INSTANT = pa.timestamp("us", "UTC")
 
 GROUPINGS: Mapping[str, tuple[str, ...]] = {
     "api": ("api",),

@@ -112,7 +112,7 @@ def stalled(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             f"response_first_at >= {ev.instant(one.end)}",
             f"response_first_at <= {ev.instant(one.end + int(TOGETHER_MS * MILLI))}",
         )
-        clients = sorted(str(name) for name in pc.unique(rows["client_id"].cast(pa.string())).to_pylist() if name)
+        clients = ev.names(rows["client_id"])
         length = (one.end - one.begin) / MILLI
         own, others = _own_fetches(tables, one), _others(exchanges, one)
         cause, why = "unknown", ""

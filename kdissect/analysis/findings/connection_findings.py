@@ -269,8 +269,8 @@ def given_up(tables: ev.Tables) -> list[ev.Finding]:
         client, broker = groups.keys["client_id"][code].as_py(), groups.keys["broker"][code].as_py()
         rows = exchanges.take(pa.array(np.flatnonzero(left & (groups.code == code))))
         produced = bool((ints(rows, "api_key") == PRODUCE).any())
-        names = sorted(pc.unique(rows["connection_id"].cast(pa.string())).to_pylist())
-        apis = sorted(name for name in pc.unique(rows["api"].cast(pa.string())).to_pylist() if name)
+        names = ev.names(rows["connection_id"])
+        apis = ev.names(rows["api"])
         text = (
             f"{ev.who(client)} gave up {ev.many(rows.num_rows, 'request')} ({ev.listed(apis) or 'unknown'}) to broker "
             f"{broker}: it had closed {ev.many(len(names), 'connection')} before the answers came."
@@ -315,8 +315,8 @@ def cut_off(tables: ev.Tables) -> list[ev.Finding]:
             client, broker = groups.keys["client_id"][code].as_py(), groups.keys["broker"][code].as_py()
             mine = np.flatnonzero(some & (groups.code == code))
             rows = exchanges.take(pa.array(mine))
-            apis = sorted(name for name in pc.unique(rows["api"].cast(pa.string())).to_pylist() if name)
-            names = sorted(pc.unique(rows["connection_id"].cast(pa.string())).to_pylist())
+            apis = ev.names(rows["api"])
+            names = ev.names(rows["connection_id"])
             resets = len(np.unique(owners.code[mine[reset[mine]]]))
             text = f"{ev.many(len(mine), 'request')} ({ev.listed(apis) or 'unknown'}) of "
             text += f"{ev.who(client).removeprefix('client ')} to broker {broker} got no answer before "

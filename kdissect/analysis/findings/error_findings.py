@@ -138,7 +138,7 @@ def _fetched_in_vain(tables: ev.Tables, code: int) -> list[str]:
     """Topics, or ids of topics, that Fetch answers say this error of."""
     partitions = ev.get(tables, "fetch_partitions")
     rows = partitions.filter(pa.array(ints(partitions, "error_code", 0) == code))
-    return sorted(str(name) for name in pc.unique(rows["topic"].cast(pa.string())).to_pylist() if name)
+    return ev.names(rows["topic"])
 
 
 def judged(code: int, api: Int64s, data: bool, count: int, span_ms: float, followers: bool) -> tuple[str, str]:

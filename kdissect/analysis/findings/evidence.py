@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kdissect.analysis.findings.catalogue import KINDS
-from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, encoded, one, times
+from kdissect.arrays.arrow import EPOCH, MILLI, NULL_TIME, Int64s, encoded, one, times
 from kdissect.tables.declaration import SCHEMAS, TABLES
 from kdissect.tables.declaration.model import TIME_KEY
 from kdissect.tables.order import order
@@ -50,7 +51,6 @@ class Finding:
     incident: int | None = None
 
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)  # Arrow's own datetimes bring time zones
 NULLS = 4096
 """Nulls that stand in memory for all of a column."""
 
@@ -157,7 +157,12 @@ def _extreme(rows: pa.Table, names: tuple[str, ...], which: Callable[[Int64s], A
 
 def error_names(exchanges: pa.Table, rows: Int64s) -> list[str]:
     """Names of the errors of these rows."""
-    return sorted({str(name) for name in exchanges["error"].take(pa.array(rows)).to_pylist() if name})
+    return names(exchanges["error"].take(pa.array(rows)))
+
+
+def names(texts: pa.ChunkedArray) -> list[str]:
+    """Each text of a column once, in order, without those that are null or empty."""
+    return sorted(str(name) for name in pc.unique(texts.cast(pa.string())).to_pylist() if name)
 
 
 def equal(table: pa.Table, column: str, value: str) -> Any:
@@ -217,7 +222,7 @@ def instant(at: int) -> str:
 
 
 def _text(at: int, form: str) -> str:
-    return (_EPOCH + timedelta(seconds=at // 1_000_000)).strftime(form)
+    return (EPOCH + timedelta(seconds=at // 1_000_000)).strftime(form)
 
 
 __all__ = ["Finder", "Finding", "Tables", "order"]

@@ -258,8 +258,9 @@ class Completion:
     def _completed(self, part: _Work, s: npt.NDArray[np.uint8], rows: Records) -> Completed:
         """The exchanges of a part, their bodies decoded."""
         n = len(part.rows)
-        spared = self.sparing is not None and self.sparing.enough(part.shorts[Short.API_KEY])
-        decoder = self.sparing.decoder if self.sparing is not None and spared else self.decoder
+        decoder = self.decoder
+        if self.sparing is not None and self.sparing.enough(part.shorts[Short.API_KEY]):
+            decoder = self.sparing.decoder
         decoded = decoder.decode(
             s, part.begin.reshape(-1), part.end.reshape(-1), part.program.reshape(-1), self._left,
         )  # fmt: skip
