@@ -125,7 +125,9 @@ def reals(table: pa.Table, name: str) -> npt.NDArray[np.float64]:
     column = one(table, name)
     if column is None or pa.types.is_null(column.type):
         return np.full(table.num_rows, np.nan)
-    found: npt.NDArray[np.float64] = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    if not pa.types.is_float64(column.type):
+        column = column.cast(pa.float64())
+    found: npt.NDArray[np.float64] = column.to_numpy(zero_copy_only=False)
     return found
 
 
@@ -231,9 +233,8 @@ def words(codes: npt.NDArray[Any], names: Sequence[str]) -> pa.Array:
 def optional(values: npt.NDArray[Any], kind: pa.DataType, null: int = -1) -> pa.Array:
     """An array of `kind`, null where the value is `null`."""
     missing = values == null
-    if not missing.any():
-        return pa.array(values).cast(kind, safe=False)
-    return pa.array(np.where(missing, 0, values), mask=missing).cast(kind, safe=False)
+    made = pa.array(np.where(missing, 0, values), mask=missing) if missing.any() else pa.array(values)
+    return made if made.type == kind else made.cast(kind, safe=False)
 
 
 def instants(microseconds: Int64s) -> pa.Array:

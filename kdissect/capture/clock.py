@@ -10,7 +10,7 @@ from kdissect.capture import CaptureSet, open_captures
 from kdissect.capture.pcap import TIME
 from kdissect.problems import UsageError
 
-_TIME_OF_DAY = re.compile(r"\d{1,2}:\d{2}(:\d{2}([.,]\d{1,9})?)?(Z|[+-]\d{2}:?\d{2})?")
+_TIME_OF_DAY = r"\d{1,2}:\d{2}(:\d{2}([.,]\d{1,9})?)?(Z|[+-]\d{2}:?\d{2})?"
 HALF_A_DAY = timedelta(hours=12)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -23,7 +23,7 @@ def nanoseconds(moment: str | datetime | None, captures: Sequence[CaptureSet] = 
     if moment is None:
         return None
     if isinstance(moment, str):
-        moment = _of_day(moment, captures) if _TIME_OF_DAY.fullmatch(moment.strip()) else _moment(moment)
+        moment = _of_day(moment, captures) if re.fullmatch(_TIME_OF_DAY, moment.strip()) else _moment(moment)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     since = moment - EPOCH

@@ -206,6 +206,8 @@ def _check(members: list[Member]) -> None:
 def _group(members: list[Member], growing: bool = False) -> list[tuple[str, list[Member]]]:
     """Members put together into rotated sets: (set name, members in order). `growing`: a file alone has the name of
     the set that it may become."""
+    if len(members) == 1 and not growing:
+        return [(members[0].name, members)]
     groups: dict[tuple[Any, ...], tuple[str, list[Member]]] = {}
     for i, member in enumerate(members):
         stem = stem_of(member.name) if member.path is not None else None

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kdissect.schema.secrets import is_secret_config
 
-_LISTENER = re.compile(r"listener\.name\.[^.]+\.")
+_LISTENER = r"listener\.name\.[^.]+\."
 """What stands in front of a configuration of one listener (KIP-103)."""
 
 
@@ -28,5 +28,5 @@ def types() -> dict[str, str]:
 def is_open_config(name: str) -> bool:
     """Whether the value of a configuration of this name may be shown to others: some release defines it, none of them
     as a password, and its name does not say that it is a secret."""
-    kind = types().get(_LISTENER.sub("", name, count=1))
+    kind = types().get(re.sub(_LISTENER, "", name, count=1))
     return kind is not None and kind != "password" and not is_secret_config(name)

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import re
 
-_SECRET = re.compile(
+_SECRET = (
     r"password|passphrase|passwd|secret|jaas|credential|private[._]?key|api[._]?key"
-    r"|keystore\.key$|certificate\.chain$|truststore\.certificates$|master\.key$",
-    re.IGNORECASE,
+    r"|keystore\.key$|certificate\.chain$|truststore\.certificates$|master\.key$"
 )
-_HARMLESS = re.compile(r"password\.encoder\.(cipher|iterations|key|keyfactory)|\.(type|location|algorithm|provider)$")
+_HARMLESS = r"password\.encoder\.(cipher|iterations|key|keyfactory)|\.(type|location|algorithm|provider)$"
 
 
 def is_secret_config(name: str | None) -> bool:
     """Whether the value of a configuration of this name is shown as its length only."""
-    return name is not None and _SECRET.search(name) is not None and _HARMLESS.search(name) is None
+    if name is None or re.search(_SECRET, name, re.IGNORECASE) is None:
+        return False
+    return re.search(_HARMLESS, name) is None

@@ -42,7 +42,7 @@ Flags = npt.NDArray[np.bool_]
 FETCHES = (1, 78, 79)
 """Fetch, ShareFetch and ShareAcknowledge: those of a session name only what changes."""
 NEVER = 2**62
-_DOTTED = re.compile(r"\d+(\.\d+){3}(:.*)?")
+_DOTTED = r"\d+(\.\d+){3}(:.*)?"
 
 
 class Address(NamedTuple):
@@ -64,7 +64,7 @@ def read_address(text: str) -> Address | None:
     try:
         found = ipaddress.ip_address(ip)
     except ValueError:
-        if _DOTTED.fullmatch(text) or text.startswith("["):
+        if re.fullmatch(_DOTTED, text) or text.startswith("["):
             raise UsageError(f"{text!r} is no address; say it like 10.0.0.5, 10.0.0.5:9092 or [fd00::5]:9092") from None
         return None
     if port and not (port.isascii() and port.isdigit() and int(port) <= 0xFFFF):

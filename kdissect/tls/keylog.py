@@ -15,7 +15,7 @@ LABELS = frozenset(
 """What records of application data need; other labels (EXPORTER_SECRET...) are passed over."""
 MAX_SECRETS = 1 << 20
 """Secrets kept: four for each of 262,144 connections, some 150 MB. Later lines are passed over."""
-_LINE = re.compile(rb"^[ \t]*([A-Z0-9_]{1,64})[ \t]+([0-9A-Fa-f]{64})[ \t]+((?:[0-9A-Fa-f]{2}){16,64})[ \t]*\r?$", re.M)
+_LINE = rb"^[ \t]*([A-Z0-9_]{1,64})[ \t]+([0-9A-Fa-f]{64})[ \t]+((?:[0-9A-Fa-f]{2}){16,64})[ \t]*\r?$"
 
 
 class KeyLog:
@@ -30,7 +30,7 @@ class KeyLog:
 
     def add(self, text: bytes) -> None:
         """Take every line of `text` that is a secret; anything else in it is passed over."""
-        for line in _LINE.finditer(text):
+        for line in re.finditer(_LINE, text, re.MULTILINE) if text else ():
             label = line[1].decode()
             if label in LABELS and len(self._secrets) < MAX_SECRETS:
                 self._secrets[label, bytes.fromhex(line[2].decode())] = bytes.fromhex(line[3].decode())

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+_COLOURS = r"\x1b\[[0-9;]*m"
 PIPED_WIDTH, PIPED_LINES = 100, 24
 """Columns of the first screen where no terminal says how wide it is, and lines."""
 STYLED = ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
@@ -160,7 +160,7 @@ class Paged:
 def _lines(text: str) -> int:
     """Lines of the terminal that a text takes, its colours not counted."""
     columns = width()
-    plain = _COLOURS.sub("", text)
+    plain = re.sub(_COLOURS, "", text)
     return sum(max(1, -(-len(line) // columns)) for line in plain.splitlines())
 
 

@@ -6,7 +6,7 @@ reference and notebooks print. Builders make columns to these types, readers che
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 import pyarrow as pa
@@ -71,7 +71,21 @@ TABLES: Mapping[str, Table] = MappingProxyType(
 )
 """Every table by name, in the order in which they are listed everywhere."""
 
-SCHEMAS: Mapping[str, pa.Schema] = MappingProxyType({name: declared.schema for name, declared in TABLES.items()})
+
+class _Schemas(Mapping[str, pa.Schema]):
+    """Made when they are asked for."""
+
+    def __getitem__(self, name: str) -> pa.Schema:
+        return TABLES[name].schema
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(TABLES)
+
+    def __len__(self) -> int:
+        return len(TABLES)
+
+
+SCHEMAS: Mapping[str, pa.Schema] = _Schemas()
 """The Arrow schema of each table: plain strings, times as timestamp[us, UTC], a `doc` in each field's metadata."""
 
 

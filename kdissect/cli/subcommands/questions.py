@@ -1,0 +1,174 @@
+"""`show`, `sessions`, `timeline`, `latency`, `budget`, `diff`: what is asked of captures beyond their tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from kdissect.cli.opening import named, open_capture
+from kdissect.cli.options import (
+    capture_arguments,
+    comma_list,
+    engine_options,
+    memory_option,
+    order_options,
+    output_options,
+    reveal_option,
+    seconds,
+    selection_options,
+    slow_option,
+    time_options,
+)
+from kdissect.cli.printing import terminal
+
+
+@click.command(short_help="Every byte of one exchange explained.")
+@click.argument("words", nargs=-1, metavar="CAPTURE... EXCHANGE_ID")
+@click.option("--demo", is_flag=True, help="Use the capture that ships with kdissect.")
+@click.option(
+    "--frame", type=click.IntRange(1), metavar="N", help="The exchange whose request or response ends in frame N."
+)
+@click.option("--wireshark", is_flag=True, help="Print how to find the exchange in Wireshark and tshark instead.")
+@reveal_option
+@time_options
+@engine_options
+def show(
+    words: tuple[str, ...], demo: bool, frame: int | None, wireshark: bool, reveal: bool, local: bool, **settings: Any
+) -> None:
+    """Explain every byte of one exchange, request and response.
+
+    EXCHANGE_ID is as the first screen or a table prints it; a unique beginning of the connection's id is enough.
+    """
+    wanted = list(words)
+    exchange_id = wanted.pop() if frame is None and wanted else None
+    if exchange_id is not None and ":" not in exchange_id:
+        raise click.UsageError(f"{exchange_id!r} is no exchange id (such as 3f2a:12); or use --frame N")
+    if exchange_id is None and frame is None:
+        raise click.UsageError("say which exchange: an id such as 3f2a:12, or --frame N")
+    capture = open_capture(wanted, demo=demo, **settings)
+    if wireshark:
+        from kdissect.cli.wireshark_hints import lines
+
+        terminal.put(line for shown in capture.show(exchange_id, frame) for line in lines(capture, shown.exchange))
+        return
+    from kdissect.cli.answers import show_exchange
+
+    show_exchange(capture, exchange_id, frame, local=local, reveal=reveal)
+
+
+@click.command(short_help="Fetch sessions: alive, created, evicted, refused.")
+@capture_arguments()
+@selection_options
+@click.option("--top", type=click.IntRange(0), metavar="N", help="Clients of each broker that are listed.")
+@click.option("--slots", type=click.IntRange(0), metavar="N", help="What if each broker's cache had N slots?")
+@order_options
+def sessions(
+    captures: tuple[str, ...], demo: bool, top: int | None, slots: int | None, sort: list[str] | None,
+    limit: int | None, **settings: Any,
+) -> None:  # fmt: skip
+    """Print what happened to fetch sessions (KIP-227), broker by broker.
+
+    How many were alive over time, who created them and who reused them, whose new sessions pushed out those of others,
+    which requests were refused; share sessions (KIP-932) too. The sessions themselves: --table fetch_sessions. --sort
+    orders the clients, by created, reused, ended, left_open, refused, lost, epoch_errors. --slots N replays the same
+    sessions with N slots on each broker (max.incremental.fetch.session.cache.slots): who would have lost one.
+    """
+    from kdissect.cli.answers import print_sessions, print_slots
+
+    if slots is not None:
+        print_slots(open_capture(captures, demo=demo, **settings), slots, top if limit is None else limit)
+        return
+    print_sessions(open_capture(captures, demo=demo, **settings), top if limit is None else limit, sort)
+
+
+@click.command(short_help="What happened, in order of time.")
+@capture_arguments()
+@selection_options
+@slow_option
+@time_options
+def timeline(captures: tuple[str, ...], demo: bool, local: bool, **settings: Any) -> None:
+    """Print the account of a capture: what happened, in order of time.
+
+    Findings that are one incident are told as one: what set it off, its consequences, what to look at or change, and
+    the commands that show the evidence. The findings themselves: --table findings; what each means: docs/findings.md.
+    """
+    from kdissect.cli.answers import print_timeline
+
+    print_timeline(open_capture(captures, demo=demo, **settings), named(captures, demo), local)
+
+
+@click.command(short_help="Latencies by API, client, broker, topic, over time.")
+@capture_arguments()
+@selection_options
+@click.option(
+    "--by",
+    metavar="A,B",
+    callback=comma_list,
+    help="Group by any of api, version, client, broker, topic, status, hold, capture; api when not given.",
+)
+@click.option("--every", metavar="TIME", callback=seconds, help="A row for each stretch of time: 1s, 500ms, 5m.")
+@click.option("--where", metavar="EXPRESSION", help="Only exchanges like this: \"api = 'Fetch'\".")
+@order_options
+@output_options
+@time_options
+def latency(
+    captures: tuple[str, ...], demo: bool, by: list[str] | None, every: float | None, where: str | None,
+    sort: list[str] | None, limit: int | None, form: str | None, csv_safe: bool, output: str | None, local: bool,
+    **settings: Any,
+) -> None:  # fmt: skip
+    """Print counts, exact quantiles and rates of exchanges.
+
+    excess is what brokers took beyond the wait that a fetch had agreed to: a long poll is not a slow broker.
+    """
+    from kdissect.cli.answers import print_latency
+
+    opened = open_capture(captures, demo=demo, **settings)
+    print_latency(opened, by or ["api"], every, where, form, output, local, sort, limit, csv_safe)
+
+
+@click.command(short_help="Where the time went: broker, network, client, waits.")
+@capture_arguments()
+@selection_options
+@click.option(
+    "--by", metavar="A,B", callback=comma_list, help="By any of client, broker, group, topic; client when not given."
+)
+@click.option("--every", metavar="TIME", callback=seconds, help="A row for each stretch of time: 1s, 500ms, 5m.")
+@output_options
+@time_options
+def budget(
+    captures: tuple[str, ...], demo: bool, by: list[str] | None, every: float | None, form: str | None, csv_safe: bool,
+    output: str | None, local: bool, start: str | None, end: str | None, **settings: Any,
+) -> None:  # fmt: skip
+    """Print where the time of each client (or broker, group, topic) went, each moment counted once.
+
+    agreed is what fetches asked brokers to wait, broker what they took beyond it; own is the client's, between an
+    answer with records and its next fetch; idle is when nothing was asked for. --from and --to say which span.
+    """
+    from kdissect.cli.answers import print_budget
+
+    opened = open_capture(captures, demo=demo, **settings)
+    print_budget(opened, by or ["client"], every, (start, end), form, output, local, csv_safe)
+
+
+@click.command(short_help="Two captures compared.")
+@click.argument("a", type=click.Path(), metavar="A")
+@click.argument("b", type=click.Path(), metavar="B")
+@click.option("--by", metavar="A,B", callback=comma_list, help="Group latencies by this, as in latency.")
+@click.option("--top", type=click.IntRange(0), metavar="N", help="Rows of each block.")
+@order_options
+@selection_options
+@memory_option
+@engine_options
+def diff(
+    a: str, b: str, by: list[str] | None, top: int | None, sort: list[str] | None, limit: int | None, **settings: Any
+) -> None:
+    """Compare two captures: before and after a change, or the same traffic at the client and at the broker.
+
+    What got slower, which API versions and errors changed, and, for exchanges found in both, the network's time
+    between the two places. --sort orders latencies, by change_own_ms, p_value, counted_a, own_p99_ms_b and such.
+    """
+    from kdissect.cli.answers import print_diff
+
+    sides = open_capture([a], **settings), open_capture([b], **settings)
+    print_diff(*sides, by or ["api"], top if limit is None else limit, sort)
