@@ -87,7 +87,6 @@ class AnalysedRun:
         self.stage, self.books = analysed(captures, tables, settings)
         self.run = Run(self.books, inputs)
         self.run.marks = not self.stage.idle
-        self.run.busy = not self.stage.idle and not self.stage.hidden
         self.vocabulary = Coder()
         """Texts of rows that come as codes."""
         self.sums: list[Sums] = []

@@ -90,9 +90,11 @@ class Books:
         """Unresolved rows of finished exchanges."""
         yield from rows(done, self.wishes, self.ledger, self.builder, self.settings.timings)
 
-    def absorb(self, ledger: Ledger, builder: TableBuilder) -> None:
+    def absorb(self, ledger: Ledger, builder: TableBuilder, walker: TableBuilder) -> None:
         """Take over the books of a strand that has followed connections of the capture read now to their ends."""
-        self.builder.absorb(builder, self.ledger.absorb(ledger))
+        first = self.ledger.absorb(ledger)
+        self.builder.absorb(builder, first)
+        self.builder.absorb_problems(walker, first)
 
     def capture_problems(self, number: int, capture: Packets) -> None:
         """Problem rows of the capture itself."""

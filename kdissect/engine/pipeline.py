@@ -23,7 +23,7 @@ from kdissect.kafka.exchanges.messages import Decoder
 from kdissect.kafka.streams.dissector import Dissector, Harvest
 from kdissect.kafka.streams.ledger import Ledger
 from kdissect.kafka.streams.unsealing import Unsealer
-from kdissect.tables.builder import TableBuilder
+from kdissect.tables.builder import TableBuilder, Walked
 from kdissect.tables.identity import exchange_ids
 
 Words = npt.NDArray[np.int64]
@@ -55,18 +55,18 @@ class Wishes:
 
 class Strand:
     """The connections of one capture, or a share of them. Rows go through `builder`, whose connections are
-    `ledger`'s."""
+    `ledger`'s. `walker`: a builder of the same for what is told by bytes of messages, where another thread makes rows.
+    """
 
     def __init__(
         self, capture: Packets, view: View, wishes: Wishes, ledger: Ledger, builder: TableBuilder,
-        keylog: bytes | None, clock: Timings,
+        keylog: bytes | None, clock: Timings, walker: TableBuilder | None = None,
     ) -> None:  # fmt: skip
         decoder = wishes.decoder
         self.view = view
         self.wishes = wishes
         self.builder = builder
-        self.makes_rows = True
-        """Whether rows are made here, while the bytes of their messages are there."""
+        self.walker = walker or builder
         self.clock = clock
         programs = decoder.programs()
         self.dissector = Dissector(view, programs, Unsealer(ledger, keylog, capture.secrets))
@@ -79,40 +79,32 @@ class Strand:
         self.dissector.before_next_block(self._rereadable)
         self.view.make_way()
 
-    def feed(self, segments: Words, flows: Words, order: Words) -> list[Completed] | list[Rows]:
-        """What a block finishes; `order` as for `Dissector.feed`. Unresolved rows or, where `makes_rows` is unset,
-        exchanges of which another thread makes them, with `made`."""
+    def feed(self, segments: Words, flows: Words, order: Words) -> list[Walked]:
+        """What a block finishes; `order` as for `Dissector.feed`. Another thread makes rows of it, with `made`."""
         return self._finished(self.dissector.feed(segments, len(flows), order), flows)
 
-    def finish(self, flows: Words) -> list[Completed] | list[Rows]:
+    def finish(self, flows: Words) -> list[Walked]:
         """What is finished because the capture ended, as `feed`."""
         return self._finished(self.dissector.finish(), flows)
 
-    def made(self, parts: Sequence[Completed | Rows], clock: Timings) -> list[Rows]:
+    def made(self, parts: Sequence[Walked], clock: Timings) -> Iterator[Rows]:
         """Unresolved rows of what `feed` gave."""
-        found: list[Rows] = []
         for part in parts:
-            found += [part] if isinstance(part, Rows) else self._rows(part, clock)
-        return found
+            yield from rows(part, self.wishes, self.completion.ledger, self.builder, clock)
 
-    def _rows(self, done: Completed, clock: Timings) -> Iterator[Rows]:
-        return rows(done, self.wishes, self.completion.ledger, self.builder, clock)
-
-    def _finished(self, harvests: Iterator[Harvest], flows: Words) -> list[Completed] | list[Rows]:
-        exchanges = self._exchanges(harvests, flows)
-        if self.makes_rows:
-            return [part for done in exchanges for part in self._rows(done, self.clock)]
-        return list(exchanges)
-
-    def _exchanges(self, harvests: Iterator[Harvest], flows: Words) -> Iterator[Completed]:
+    def _finished(self, harvests: Iterator[Harvest], flows: Words) -> list[Walked]:
         clock = self.clock
+        found: list[Walked] = []
         clock.at(TCP)
         for harvest in harvests:
             clock.at(KAFKA)
             enter(harvest, flows, self.completion)
-            yield from completed(harvest, self.completion, clock)
+            for done in completed(harvest, self.completion, clock):
+                clock.at(TABLES)
+                found.append(self.walker.walked(done))
             clock.at(TCP)
         clock.at(REST)
+        return found
 
 
 def completed(harvest: Harvest, completion: Completion, clock: Timings) -> Iterator[Completed]:
@@ -137,13 +129,15 @@ def enter(harvest: Harvest, flows: Words, completion: Completion) -> None:
         dissector.unsealer.ended(harvest.ended)
 
 
-def rows(done: Completed, wishes: Wishes, ledger: Ledger, builder: TableBuilder, clock: Timings) -> Iterator[Rows]:
+def rows(
+    done: Completed | Walked, wishes: Wishes, ledger: Ledger, builder: TableBuilder, clock: Timings
+) -> Iterator[Rows]:
     """Unresolved rows of finished exchanges."""
     if not len(done):
         return
     clock.at(TABLES)
     tables = builder.feed(done)
-    wanted = done if builder.fed is None else builder.fed
+    wanted = builder.fed
     part = Rows(tables, _messages(wanted, wishes.type, ledger), _beside(wanted, wishes.beside, ledger))
     clock.at(REST)
     yield part

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from queue import SimpleQueue
+from threading import Semaphore, Thread
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from kdissect.engine.run import Settings
 
 Words = npt.NDArray[np.int64]
+T = TypeVar("T")
 
 LARGE = 32 << 20
 """Bytes of a capture that several threads are worth their trouble for: four blocks."""
@@ -52,16 +55,17 @@ def _thread() -> ThreadPoolExecutor:
 
 class Reading:
     """The segment rows of each block of a capture. `ahead`: with a thread that reads one block further, from when
-    `go_on` is called; then the scanner may be used only before that."""
+    `go_on` is called; then the scanner may be used only before that. `clock`: of whoever asks for the blocks."""
 
     def __init__(
-        self, capture: Packets, window: Window, scanner: Segments, settings: Settings, ahead: bool = False
-    ) -> None:
+        self, capture: Packets, window: Window, scanner: Segments, settings: Settings, ahead: bool = False,
+        clock: Timings | None = None,
+    ) -> None:  # fmt: skip
         u32(np.zeros(4, np.uint8), 0, False)  # the first kernel of a process starts numba up: not the reading's time
         self._capture = capture
         self._scanner = scanner
-        self._whole = settings.timings
-        self._clock = Timings() if ahead else settings.timings
+        self._whole = clock or settings.timings
+        self._clock = Timings() if ahead else self._whole
         follow = settings.follow
         window.packets = settings.block_packets
         self._blocks = capture.blocks(window) if follow is None else capture.blocks(window, True, follow)
@@ -110,3 +114,43 @@ class Reading:
             segments = segments.copy()  # the scanner makes the next ones in the same place
         clock.at(REST)
         return segments
+
+
+class Ahead(Generic[T]):
+    """What an iterator gives, made by a thread of its own: of so many things the first ones are begun before whoever
+    takes them is done with any, each further one when another was done with. Raises what the iterator raised."""
+
+    def __init__(self, made: Generator[T, None, None], begun: int, name: str) -> None:
+        self._made = made
+        self._turns = Semaphore(begun)
+        self._ready: SimpleQueue[T | BaseException | None] = SimpleQueue()
+        self._stopped = False
+        self._thread = Thread(target=self._work, name=name)
+
+    def __enter__(self) -> Ahead[T]:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopped = True
+        self._turns.release()
+        self._thread.join()
+
+    def __iter__(self) -> Iterator[T]:
+        while (found := self._ready.get()) is not None:
+            if isinstance(found, BaseException):
+                raise found
+            yield found
+            found = None  # while nothing is held, the next thing is waited for
+            self._turns.release()
+
+    def _work(self) -> None:
+        try:
+            while self._turns.acquire() and not self._stopped:
+                self._ready.put(next(self._made, None))
+        except BaseException as error:
+            self._ready.put(error)
+        finally:
+            self._made.close()

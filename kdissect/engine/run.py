@@ -90,14 +90,12 @@ class Run:
         self.inputs = inputs or CaptureFiles(books.captures, settings.after, settings.before)
         self.marks = False
         """Whether somebody asks for the watermark."""
-        self.busy = True
-        """Whether whoever asks for the rows has much to do with them."""
         self.watermark = NOTHING_YET
         """Microseconds since the epoch: no row of a part that has not been yielded yet has its request's first or last
         byte, or its response's first one, before it."""
         self.block = 0
         """Number of the block that is worked on."""
-        self._latest = self._mark = NOTHING_YET
+        self._latest = self._mark = self._next_mark = NOTHING_YET
         self._done = 0
         self._total: int | None = None
         if settings.progress is not None:  # which opens every file
@@ -169,12 +167,21 @@ class Run:
 
     def block_ended(self, number: int, segments: npt.NDArray[np.int64], dissectors: Sequence[Dissector]) -> None:
         """All rows of a block were taken from the strands that these dissectors belong to."""
-        self.block += 1
-        self.books.builder.block_ended()
+        self.passed(self.mark(number, segments, dissectors))
+
+    def mark(self, number: int, segments: npt.NDArray[np.int64], dissectors: Sequence[Dissector]) -> int:
+        """The watermark behind a block that was fed to these dissectors, before they are fed the next one."""
         # Another capture may begin earlier.
         if self.marks and len(segments) and number == len(self.books.captures) - 1:
             self._latest = max(self._latest, int(segments[:, TIME].max()))
-            self._mark = min(watermark(dissector, self._latest) for dissector in dissectors)
+            self._next_mark = min(watermark(dissector, self._latest) for dissector in dissectors)
+        return self._next_mark
+
+    def passed(self, mark: int) -> None:
+        """All exchanges of a block were taken; the watermark behind its rows."""
+        self.block += 1
+        self.books.builder.block_ended()
+        self._mark = mark
 
     def capture_ended(self, number: int, capture: Packets, scanner: Segments, end: int) -> None:
         """Everything of a capture, of `end` bytes, is in the books."""

@@ -1,15 +1,17 @@
-"""The connections of a capture shared out among strands, each worked on by a thread of its own.
+"""Captures worked on by several threads: one reads, one or more follow connections, whoever asks for rows makes them.
 
-Connections know nothing of each other below the tables, so each strand follows its share with its own books and makes
-their rows; what it learned of the whole capture (brokers, topics, offers) is put together after every block, its books
-at the end. While the strands work on a block, the next one is read, and whoever asked for the rows works on those of
-the block before; who has little to do with them makes them too, where that takes no bytes of the messages. A block's
+Connections know nothing of each other below the tables, so each strand follows its share with its own books, which are
+put together at the end. The first strand's thread hands out the blocks, while the one after it is read, and goes on as
+soon as a block is done: whoever asks makes rows of the blocks before, one after the other, and works on these. What is
+told by bytes of messages alone, as record sets are, is found by the strands, for the bytes are gone by then. A block's
 rows are the same whatever the number of strands, only their order differs; whoever shows rows puts them in order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,19 +20,21 @@ import numpy.typing as npt
 from kdissect.capture.window import View
 from kdissect.engine.inputs import Packets, Segments
 from kdissect.engine.pipeline import Rows, Strand
-from kdissect.engine.readahead import Reading, jobs
+from kdissect.engine.readahead import Ahead, Reading, jobs
 from kdissect.engine.timings import REST, WAITING, Timings
-from kdissect.kafka.exchanges.completed import Completed
+from kdissect.engine.watermark import NOTHING_YET
 from kdissect.kafka.streams.dissector import by_flow
 from kdissect.kafka.streams.ledger import Ledger
 from kdissect.net.segment import FLOW
+from kdissect.tables.builder import Walked
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future
-
     from kdissect.engine.run import Run
 
 Words = npt.NDArray[np.int64]
+
+BEGUN = 2
+"""Blocks that strands begin before rows of the first one were worked on: what is made of them takes memory."""
 
 
 def rows(run: Run) -> Iterator[Rows]:
@@ -58,6 +62,18 @@ def strands(run: Run, capture: Packets) -> int:
     return jobs(settings, capture) - 1
 
 
+@dataclass(slots=True)
+class _Followed:
+    """A block whose connections were followed."""
+
+    parts: list[list[Walked]]
+    """What each strand found."""
+    mark: int
+    """The watermark behind it."""
+    end: int | None
+    """How far the input was read; None: behind the last block, what was unfinished there."""
+
+
 class _Shared:
     """One capture, shared out."""
 
@@ -70,29 +86,71 @@ class _Shared:
         self.count = count
         self.shared = False
         """Whether any block was."""
-        self.asker_makes_rows = not run.busy and not run.books.builder.needs_bytes
-        """Whether rows are made by whoever asks for them, who has time for it, beside the strands."""
         self.strands = [self._strand(view) for view in self.window.views(count)]
+        self.columns: deque[Mapping[str, list[str]]] = deque([run.books.builder.columns] * BEGUN)
+        """For each block that may be begun, the tables and columns that whoever asks still reads."""
 
     def _strand(self, view: View) -> Strand:
         books = self.run.books
         ledger = Ledger(books.ledger.connections.captures, books.ledger.connections.files)
         ledger.begin(self.number)
-        builder = books.builder.apart(ledger.connections)
-        strand = Strand(self.capture, view, books.wishes, ledger, builder, None, Timings())
-        strand.makes_rows = not self.asker_makes_rows
-        return strand
+        builder, walker = (books.builder.apart(ledger.connections) for _ in range(2))
+        return Strand(self.capture, view, books.wishes, ledger, builder, None, Timings(), walker)
 
     def rows(self) -> Iterator[Rows]:
         """Unresolved rows, block by block."""
+        run, builder = self.run, self.run.books.builder
+        run.books.ledger.begin(self.number)
+        with Ahead(self._followed(), BEGUN, "kdissect-strand") as ahead:
+            followed = iter(ahead)
+            while (block := self._next(followed)) is not None:
+                if block.end is not None:
+                    run.passed(block.mark)
+                yield from run.handed_on(self._rows(block))
+                if block.end is not None:
+                    run.progress(block.end)
+                for strand in self.strands:
+                    strand.builder.agree(builder)
+                self.columns.append(builder.columns)
+        while self.strands:
+            strand = self.strands.pop(0)
+            ledger, made, walker, clock = strand.completion.ledger, strand.builder, strand.walker, strand.clock
+            del strand  # its heap goes before its books are copied
+            run.books.absorb(ledger, made, walker)
+            run.books.settings.timings.merge(clock)
+        run.capture_ended(self.number, self.capture, self.scanner, self.window.end)
+
+    def _next(self, followed: Iterator[_Followed]) -> _Followed | None:
+        clock = self.run.books.settings.timings
+        clock.at(WAITING)
+        block = next(followed, None)
+        clock.at(REST)
+        return block
+
+    def _rows(self, block: _Followed) -> list[Rows]:
+        clock = self.run.books.settings.timings
+        number = self.run.block - (block.end is not None)
+        found = [
+            part for strand, parts in zip(self.strands, block.parts, strict=True) for part in strand.made(parts, clock)
+        ]
+        block.parts.clear()  # what rows were made of goes
+        for part in found:
+            part.block = number
+        for strand in self.strands:
+            self.run.books.builder.learn_names(strand.builder)
+        return found
+
+    # ---- what the first strand's thread does
+
+    def _followed(self) -> Generator[_Followed, None, None]:
+        """Every block, when its connections were followed."""
         from concurrent.futures import ThreadPoolExecutor
 
         run, scanner, strands = self.run, self.scanner, self.strands
-        run.books.ledger.begin(self.number)
-        made: list[list[Completed] | list[Rows]] = [[] for _ in strands]
+        clock = strands[0].clock
         with (
-            Reading(self.capture, self.window, scanner, run.books.settings, ahead=True) as reading,
-            ThreadPoolExecutor(self.count, "kdissect-strand") as threads,
+            Reading(self.capture, self.window, scanner, run.books.settings, True, clock) as reading,
+            ThreadPoolExecutor(max(1, self.count - 1), "kdissect-strand") as threads,
         ):
             segments: Words | None
             for segments in reading:
@@ -104,60 +162,40 @@ class _Shared:
                 scanner.forget(np.concatenate([strand.dissector.free_flows(segments) for strand in strands]))
                 flows = scanner.flows
                 reading.go_on()
-                work = [
+                orders = self._orders(segments, len(flows))
+                self._narrow()
+                others = [
                     threads.submit(strand.feed, segments, flows, order)
-                    for strand, order in zip(strands, self._orders(segments, len(flows)), strict=True)
+                    for strand, order in zip(strands[1:], orders[1:], strict=True)
                 ]
-                yield from run.handed_on(self._rows(made, run.block - 1))
-                made = self._awaited(work)
-                self._block_ended(segments)
+                parts = [strands[0].feed(segments, flows, orders[0]), *(other.result() for other in others)]
+                self._learn()
+                mark = run.mark(self.number, segments, [strand.dissector for strand in strands])
+                yield _Followed(parts, mark, self.window.end)
+                del parts
             segments = None
             scanner.rest()
-            work = [threads.submit(strand.finish, scanner.flows) for strand in strands]
-            yield from run.handed_on(self._rows(made, run.block - 1))
-            yield from run.handed_on(self._rows(self._awaited(work), run.block))
-        while self.strands:
-            strand = self.strands.pop(0)
-            ledger, builder, clock = strand.completion.ledger, strand.builder, strand.clock
-            del strand  # its heap goes before its books are copied
-            run.books.absorb(ledger, builder)
-            run.books.settings.timings.merge(clock)
-        run.capture_ended(self.number, self.capture, scanner, self.window.end)
+            self._narrow()
+            others = [threads.submit(strand.finish, scanner.flows) for strand in strands[1:]]
+            parts = [strands[0].finish(scanner.flows), *(other.result() for other in others)]
+            self._learn()
+        yield _Followed(parts, NOTHING_YET, None)
 
     def _orders(self, segments: Words, flows: int) -> list[Words]:
         """For each strand the places of its segments, flow by flow."""
         order = by_flow(segments, flows)
+        if len(self.strands) == 1:
+            return [order]
         of = (segments[order, FLOW] >> 1) % self.count
         return [order[of == number] for number in range(len(self.strands))]
 
-    def _awaited(self, work: Sequence[Future[list[Completed] | list[Rows]]]) -> list[list[Completed] | list[Rows]]:
-        """What each strand gave of a block."""
-        clock = self.run.books.settings.timings
-        clock.at(WAITING)
-        made = [future.result() for future in work]
-        clock.at(REST)
-        if self.asker_makes_rows:
-            return made
-        self._learn()
-        return made
-
-    def _rows(self, made: list[list[Completed] | list[Rows]], block: int) -> list[Rows]:
-        """The rows of a block of this number."""
-        clock = self.run.books.settings.timings
-        found = [part for strand, parts in zip(self.strands, made, strict=True) for part in strand.made(parts, clock)]
-        made.clear()  # what rows were made of goes
-        for part in found:
-            part.block = block
-        if self.asker_makes_rows:
-            self._learn()
-        return found
+    def _narrow(self) -> None:
+        """Find of record sets what was wanted when rows of the block before the last were worked on."""
+        columns = self.columns.popleft()
+        for strand in self.strands:
+            strand.walker.keep(columns, self.run.books.builder)
 
     def _learn(self) -> None:
+        """What was found of record sets is known to all strands."""
         for strand in self.strands:
-            self.run.books.builder.learn(strand.builder)
-
-    def _block_ended(self, segments: Words) -> None:
-        self.run.block_ended(self.number, segments, [strand.dissector for strand in self.strands])
-        for strand in self.strands:
-            strand.builder.agree(self.run.books.builder)
-        self.run.progress(self.window.end)
+            self.run.books.builder.learn_sent(strand.walker)

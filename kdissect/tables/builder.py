@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +64,22 @@ PIECE = 1 << 14
 """Rows made plain at a time: with all columns some 8 MB."""
 
 
+@dataclass(slots=True)
+class Walked:
+    """A block's exchanges with everything that is told by bytes of their messages: rows can be made of it when these
+    are gone."""
+
+    whole: Completed
+    """All exchanges, those too that another capture tells."""
+    block: Block
+    """Those of which there are rows."""
+    recorded: list[tuple[str, pa.RecordBatch]]
+    """Unresolved rows of its record sets."""
+
+    def __len__(self) -> int:
+        return len(self.whole)
+
+
 class TableBuilder:
     """Tables of a run. `tables`: name -> columns that will be read (None: all), filters included. `reading`: what is
     computed of record batches."""
@@ -95,6 +112,8 @@ class TableBuilder:
         """The exchanges of the block fed last that are wanted."""
         self.keyed = False
         """Whether rows have the helper columns by which the analysis joins tables."""
+        self._walked: list[tuple[str, pa.RecordBatch]] | None = None
+        """Rows of record sets that came with the block fed last; None: they are made here."""
         self._passed_over = False
         """Rows as codes were not made because nobody knew replicas by then."""
         self._memory = Lender()
@@ -114,9 +133,22 @@ class TableBuilder:
         """The block that `feed` and `recordsets` work on: make it once where both are used."""
         return Block(completed, self.directory)
 
-    def feed(self, completed: Completed | Block) -> dict[str, pa.RecordBatch]:
+    def walked(self, completed: Completed) -> Walked:
+        """What another builder goes on with when the bytes of messages are gone, by `feed`. Of this one nothing but
+        `learn_sent` and `keep` is used then: another thread may feed at the same time."""
+        block = self.block(completed)
+        if self.sights is not None:
+            block = self.block(self.sights.of(completed, block.connections))
+        block.batches, block.sent = self._recorder.begin(block)
+        return Walked(completed, block, list(self.recorded()))
+
+    def feed(self, completed: Completed | Block | Walked) -> dict[str, pa.RecordBatch]:
         """Rows of a block, unresolved, for the tables asked for that come block by block; those of its record sets are
         fetched afterwards, with `recorded`."""
+        walked = completed if isinstance(completed, Walked) else None
+        if walked is not None:
+            completed = walked.block if walked.block.done is walked.whole else walked.whole
+            walked.block.directory = self.directory
         block = completed if isinstance(completed, Block) else self.block(completed)
         if self._brokers:
             self.brokers.feed(block)
@@ -126,14 +158,18 @@ class TableBuilder:
             self.clients.feed(block)
         if self.selected is not None:
             block = self.block(self.selected.of(block.done, block, self.topics.names()))
-        if self.sights is not None:
+        if walked is not None:
+            block = walked.block
+        elif self.sights is not None:
             block = self.block(self.sights.of(block.done, block.connections))
         self.fed = block.done
         if "api_versions" in self.columns:
             self.offered.feed(block)
         if "leaders" in self.columns:
             self.leaders.feed(block)
-        block.batches, block.sent = self._recorder.begin(block)
+        if walked is None:
+            block.batches, block.sent = self._recorder.begin(block)
+        self._walked = None if walked is None else walked.recorded
         out: dict[str, Any] = {}
         if self.coded:
             out |= self._rows_as_codes(block)
@@ -170,15 +206,13 @@ class TableBuilder:
             made[TRAFFIC] = traffic(block, topics, made["fetches"], made["fetch_partitions"])
         return made
 
-    @property
-    def needs_bytes(self) -> bool:
-        """Whether rows can be made only while the bytes of their messages are there."""
-        return not self._recorder.idle
-
     def recorded(self) -> Iterator[tuple[str, pa.RecordBatch]]:
         """Rows of `record_batches` and `records` of the block that was fed last, unresolved, piece by piece."""
-        names = [name for name in self.columns if TABLES[name].made is By.RECORD_SETS]
-        return self._recorder.parts({name: self.working_columns(name) for name in names})
+        columns = {n: self.working_columns(n) for n in self.columns if TABLES[n].made is By.RECORD_SETS}
+        if self._walked is None:
+            return self._recorder.parts(columns)
+        made, self._walked = self._walked, None
+        return ((name, batch.select(columns[name])) for name, batch in made if name in columns)
 
     def working_columns(self, name: str) -> list[str]:
         """The columns that unresolved rows of a table have: those asked for, and what ordering and resolving need."""
@@ -216,13 +250,21 @@ class TableBuilder:
 
     def learn(self, other: TableBuilder) -> None:
         """Take over what messages told another builder of the whole work since the last call."""
+        self.learn_names(other)
+        self.learn_sent(other)
+
+    def learn_sent(self, other: TableBuilder) -> None:
+        """Of `learn` what producers sent."""
+        self._recorder.learn(other._recorder)
+
+    def learn_names(self, other: TableBuilder) -> None:
+        """Of `learn` everything else."""
         self.brokers.merge(other.brokers)
         self.topics.merge(other.topics)
         self.offered.merge(other.offered)
         self.leaders.merge(other.leaders)
         for known in (other.brokers, other.topics, other.offered, other.leaders):
             known.clear()
-        self._recorder.learn(other._recorder)
 
     def block_ended(self) -> None:
         """All exchanges of a block were fed, and other builders were learned from."""
@@ -230,12 +272,16 @@ class TableBuilder:
         self._recorder.block_ended()
 
     def agree(self, whole: TableBuilder) -> None:
-        """Go on as the builder that learns from this one does."""
+        """Go on as the builder that learns names from this one does."""
+        self.columns, self.coded, self.sums_traffic = whole.columns, whole.coded, whole.sums_traffic
+
+    def keep(self, columns: Mapping[str, list[str]], whole: TableBuilder) -> None:
+        """Of record sets make rows for these columns from here on, and as many as `whole`, which learns from here what
+        was sent, has room for."""
         self._recorder.full = whole._recorder.full
-        if self.columns is not whole.columns:
-            self._recorder.narrow(whole.columns)
-        self.columns = whole.columns
-        self.coded, self.sums_traffic = whole.coded, whole.sums_traffic
+        if self.columns is not columns:
+            self.columns = dict(columns)
+            self._recorder.narrow(self.columns)
 
     def narrow(self, tables: Mapping[str, Collection[str]]) -> None:
         """From the next block on make only these columns (name -> columns) of tables that come block by block, and none
@@ -254,6 +300,10 @@ class TableBuilder:
         addresses = [self.directory.ips.code(text) for text in other.directory.ips.texts]
         self.clients.absorb(other.clients, first, addresses)
         self._odd += [part.moved(first) for part in other._odd]
+        self.absorb_problems(other, first)
+
+    def absorb_problems(self, other: TableBuilder, first: int) -> None:
+        """Of `absorb` the problems of record sets."""
         self._recorder.problems += [part.moved(first) for part in other._recorder.problems]
 
     # ---- the end

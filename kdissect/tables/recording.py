@@ -225,10 +225,11 @@ class Recorder:
         self.full = self.reading.most_sent is not None and self._count >= self.reading.most_sent
 
     def learn(self, other: Recorder) -> None:
-        """Take over what producers sent by another part of the same block."""
+        """Take over what producers sent by another part of the same block, which is done."""
         self._sent += other._sent
         self._count += other._count
         other._sent, other._count = [], 0
+        self.block_ended()
 
     def sent(self) -> pa.Table | None:
         """What producers with an id sent, not resolved; None for nothing."""

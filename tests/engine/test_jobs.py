@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from kdissect.engine import analysed_run
 from kdissect.engine.capture import MADE
 from kdissect.engine.extracts import overview
 from kdissect.engine.pipeline import Strand
+from kdissect.engine.readahead import Ahead
 from kdissect.net.scanner import Scanner
 from kdissect.problems import UsageError
 from kdissect.tables.declaration import SCHEMAS
@@ -139,3 +141,32 @@ def test_bad_numbers(captures: Path, capfd: pytest.CaptureFixture[str]) -> None:
         kdissect.open(captures / "base_tiny.pcap", jobs=0)
     assert main([str(captures / "base_tiny.pcap"), "--jobs", "0"]) == 2
     assert "jobs" in capfd.readouterr().err
+
+
+def test_what_another_thread_makes_is_bounded_and_in_order() -> None:
+    made: list[int] = []
+
+    def numbers() -> Generator[int, None, None]:
+        for number in range(20):
+            made.append(number)
+            yield number
+
+    with Ahead(numbers(), 2, "kdissect-test") as ahead:
+        for number in ahead:
+            assert len(made) <= number + 2
+    assert made == list(range(20))
+
+
+def test_who_stops_taking_stops_who_makes() -> None:
+    ended = []
+
+    def forever() -> Generator[int, None, None]:
+        try:
+            while True:
+                yield 1
+        finally:
+            ended.append(True)
+
+    with Ahead(forever(), 2, "kdissect-test") as ahead:
+        assert next(iter(ahead)) == 1
+    assert ended
