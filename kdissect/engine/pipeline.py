@@ -137,8 +137,10 @@ def rows(
         return
     clock.at(TABLES)
     tables = builder.feed(done)
-    wanted = builder.fed
-    part = Rows(tables, _messages(wanted, wishes.type, ledger), _beside(wanted, wishes.beside, ledger))
+    part = Rows(tables)
+    if builder.fed is not None:
+        part.messages = _messages(builder.fed, wishes.type, ledger)
+        part.beside = _beside(builder.fed, wishes.beside, ledger)
     clock.at(REST)
     yield part
     clock.at(TABLES)

@@ -146,9 +146,9 @@ class TableBuilder:
         """Rows of a block, unresolved, for the tables asked for that come block by block; those of its record sets are
         fetched afterwards, with `recorded`."""
         walked = completed if isinstance(completed, Walked) else None
-        if walked is not None:
-            completed = walked.block if walked.block.done is walked.whole else walked.whole
-            walked.block.directory = self.directory
+        if isinstance(completed, Walked):
+            completed.block.directory = self.directory
+            completed = completed.block if completed.block.done is completed.whole else completed.whole
         block = completed if isinstance(completed, Block) else self.block(completed)
         if self._brokers:
             self.brokers.feed(block)
