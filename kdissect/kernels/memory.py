@@ -104,6 +104,26 @@ def be32(source: Any, o: Any) -> Any:
     return _load32(source, at)
 
 
+@part
+def int16_at(source: Any, o: Any) -> Any:
+    """Two bytes, big-endian with a sign. Raises IndexError out of range."""
+    value = be16(source, o)
+    return value - (1 << 16) if value >= 1 << 15 else value
+
+
+@part
+def int32_at(source: Any, o: Any) -> Any:
+    """Four bytes, big-endian with a sign. Raises IndexError out of range."""
+    value = be32(source, o)
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+@part
+def int64_at(source: Any, o: Any) -> Any:
+    """Eight bytes, big-endian with a sign. Raises IndexError out of range."""
+    return (int32_at(source, o) << 32) | be32(source, o + 4)
+
+
 def _eight_put(to: Any, w: Any, value: Any) -> None:
     to[w : w + 8].view("<u8")[0] = value
 

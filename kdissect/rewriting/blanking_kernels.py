@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from kdissect.capture.pcap import Bytes, Int, Ints
 from kdissect.kafka.recordsets import batch_layout as bl
-from kdissect.kafka.recordsets.batch_kernels import crc32, int16_at, int32_at
+from kdissect.kafka.recordsets.batch_kernels import crc32
 from kdissect.kernels.kernel import kernel, part
+from kdissect.kernels.memory import int16_at, int32_at
 from kdissect.rewriting.field_kernels import FILLER
 from kdissect.rewriting.hiding_kernels import put_be
 

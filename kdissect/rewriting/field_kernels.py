@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdissect.kernels.kernel import kernel, part
+from kdissect.kernels.memory import int16_at, int32_at
 from kdissect.schema.opcodes import (
     BLANK,
     COMPACT,
@@ -33,7 +34,7 @@ from kdissect.schema.opcodes import (
     TAGEND,
     TEXT,
 )
-from kdissect.schema.vm import be16, be32, find_tag, uvarint
+from kdissect.schema.vm import find_tag, uvarint
 
 Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]
@@ -79,7 +80,7 @@ def blank_header(s: Bytes, start: Int, body: Int, side: Int) -> None:
         o = start + 10
         if o > body:
             return
-        o += max(be16(s, start + 8), 0)
+        o += max(int16_at(s, start + 8), 0)
     if o < body:
         blank_tags(s, o, body)
 
@@ -148,7 +149,7 @@ def blank_fields(
                 else:
                     if a > limit - o:
                         break
-                    n = be16(s, o) if a == SHORT_FORM else be32(s, o)
+                    n = int16_at(s, o) if a == SHORT_FORM else int32_at(s, o)
                     o += a
                 if op == TEXT:
                     if n > limit - o:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from kdissect.kernels.kernel import kernel, part
-from kdissect.kernels.memory import copy_text, fetch
+from kdissect.kernels.memory import copy_text, fetch, int16_at, int32_at, int64_at
 from kdissect.kernels.structs import struct, view
 from kdissect.schema import opcodes as k
 from kdissect.schema.vm import (
@@ -23,8 +23,6 @@ from kdissect.schema.vm import (
     U3,
     U4,
     Array,
-    be16,
-    be32,
     find_tag,
     more,
     row_at,
@@ -122,10 +120,10 @@ def fill(
                 base, valid = place.base, place.valid
             q += ROW
             if op == k.F_INT32:
-                out32[np.uint64(base + row)] = be32(s, o)
+                out32[np.uint64(base + row)] = int32_at(s, o)
                 o += 4 + step.first
             elif op == k.F_INT64:
-                out64[np.uint64(base + row)] = (be32(s, o) << 32) | (be32(s, o + 4) & 0xFFFFFFFF)
+                out64[np.uint64(base + row)] = int64_at(s, o)
                 o += 8 + step.first
             elif op == k.F_SKIP:
                 o += a
@@ -159,7 +157,7 @@ def fill(
                         n, o = more(s, o, limit, n)
                     n -= 1
                 else:
-                    n = be16(s, o) if a == k.SHORT_FORM else be32(s, o)
+                    n = int16_at(s, o) if a == k.SHORT_FORM else int32_at(s, o)
                     o += a
                 if o < 0 or n > limit - o:
                     break
@@ -206,7 +204,7 @@ def fill(
                         if n > 0:
                             w = np.uint64(columns[3 * c] + to)
                             for _ in range(n):
-                                out32[w] = be32(s, o)
+                                out32[w] = int32_at(s, o)
                                 w += U1
                                 o += 4
                             counters[b] = to + n

@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kdissect.kernels import memory
 from kdissect.kernels.kernel import kernel, part
-from kdissect.kernels.memory import copy_bytes, fetch
+from kdissect.kernels.memory import copy_bytes, fetch, int16_at, int32_at
 from kdissect.kernels.signature import fields
 from kdissect.kernels.structs import struct, view
 from kdissect.schema import opcodes as k
@@ -75,20 +74,6 @@ class Skim(NamedTuple):
 
 SKIM = fields(Skim, "i8[:,:] i8[:] i8[:] i4[:] i8[:] i8[:] i8[:] i8[:] i8[:] i4[:] i1[:] i4[:] u1[:] i8[:,:]")
 """What kernels that take it declare."""
-
-
-@part
-def be16(s: Array, o: Any) -> Any:
-    """Signed 16-bit big endian."""
-    x = memory.be16(s, o)
-    return x - 65536 if x >= 32768 else x
-
-
-@part
-def be32(s: Array, o: Any) -> Any:
-    """Signed 32-bit big endian."""
-    x = memory.be32(s, o)
-    return x - 4294967296 if x >= 2147483648 else x
 
 
 @part
@@ -218,7 +203,7 @@ def count(
                     bad = k.SHORT
                     break
                 if op == k.ERROR:
-                    n = be16(s, o)
+                    n = int16_at(s, o)
                     if n != 0:
                         errors += 1
                         if error == 0:
@@ -226,7 +211,7 @@ def count(
                     if b != 0:
                         code = n
                 elif op == k.THROTTLE:
-                    throttle = be32(s, o)
+                    throttle = int32_at(s, o)
                 elif op == k.MAYBE:
                     marker = s[np.uint64(o)]
                     if marker == 255:
@@ -250,7 +235,7 @@ def count(
                             break
                     n -= 1
                 else:
-                    n = be16(s, o) if a == k.SHORT_FORM else be32(s, o)
+                    n = int16_at(s, o) if a == k.SHORT_FORM else int32_at(s, o)
                     o += a
                     if n < NULL:
                         bad = k.BAD_LENGTH

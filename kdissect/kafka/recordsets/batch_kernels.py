@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from kdissect.kafka.recordsets import batch_layout as bl
 from kdissect.kernels.kernel import kernel, part
-from kdissect.kernels.memory import fetch
+from kdissect.kernels.memory import fetch, int16_at, int32_at, int64_at
 
 Bytes = npt.NDArray[np.uint8]
 Int64s = npt.NDArray[np.int64]
@@ -23,25 +23,6 @@ Number = Any
 """An int64 of numba, whatever Python makes of it."""
 AHEAD = 8
 """Record sets whose first bytes are asked for before they are looked at."""
-
-
-@part
-def int16_at(s: Bytes, p: Number) -> Number:
-    """Big-endian int16; the caller has checked the bounds (so for all readers here)."""
-    return np.int64(np.int16((np.int64(s[p]) << 8) | np.int64(s[p + 1])))
-
-
-@part
-def int32_at(s: Bytes, p: Number) -> Number:
-    """Big-endian int32."""
-    value = (np.int64(s[p]) << 24) | (np.int64(s[p + 1]) << 16) | (np.int64(s[p + 2]) << 8) | np.int64(s[p + 3])
-    return np.int64(np.int32(value))
-
-
-@part
-def int64_at(s: Bytes, p: Number) -> Number:
-    """Big-endian int64."""
-    return (int32_at(s, p) << 32) | (int32_at(s, p + 4) & 0xFFFFFFFF)
 
 
 @part

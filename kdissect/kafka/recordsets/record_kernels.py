@@ -17,9 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from kdissect.kafka.recordsets import batch_layout as bl
-from kdissect.kafka.recordsets.batch_kernels import int16_at, int32_at, int64_at
 from kdissect.kernels.kernel import kernel, part
-from kdissect.kernels.memory import copy_bytes
+from kdissect.kernels.memory import copy_bytes, int16_at, int32_at, int64_at
 
 Bytes = npt.NDArray[np.uint8]
 Int64s = npt.NDArray[np.int64]

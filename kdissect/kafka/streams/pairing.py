@@ -35,11 +35,10 @@ from kdissect.kafka.streams.state import (
     problem,
     program_of,
     request_at,
-    signed32,
     uvarint,
 )
 from kdissect.kernels.kernel import part
-from kdissect.kernels.memory import be16, same_bytes
+from kdissect.kernels.memory import be16, int32_at, same_bytes
 from kdissect.kernels.structs import Bytes, Int, Words
 from kdissect.net.segment import DSACK, Segment
 from kdissect.problems import Kind
@@ -601,7 +600,7 @@ def take_request(
     request = request_at(M, r)
     request.api = api
     request.version = version
-    request.correlation = signed32(buf, o + 4)
+    request.correlation = int32_at(buf, o + 4)
     request.client = client
     _copy_frame(request.frame, direction, body)
     request.n = connection.requests
@@ -740,7 +739,7 @@ def take_response(M: Words, connection: Connection, direction: Direction, buf: B
     if have < 4:
         _bad_header(M, connection, direction)
         return
-    correlation = signed32(buf, o)
+    correlation = int32_at(buf, o)
     r, _ = waiting_with(M, connection, correlation)
     if r < 0 and connection.sasl == Sasl.BARE:
         _token(M, connection, direction)

@@ -50,10 +50,10 @@ from kdissect.kafka.streams.pairing import (
     waiting_with,
 )
 from kdissect.kafka.streams.sealing import begins_sealed, looks_sealed, seal
-from kdissect.kafka.streams.state import copy_out, problem, program_of, request_at, signed32, tell
+from kdissect.kafka.streams.state import copy_out, problem, program_of, request_at, tell
 from kdissect.kafka.streams.tiling import BROKEN, TILED, judged
 from kdissect.kernels.kernel import part
-from kdissect.kernels.memory import be16, be32
+from kdissect.kernels.memory import be16, be32, int32_at
 from kdissect.kernels.structs import Bytes, Int, Words
 from kdissect.problems import Kind
 from kdissect.schema.apikeys import ApiKey
@@ -162,7 +162,7 @@ def _seconded(M: Words, A: Bytes, other: Direction, first: Int, o: Int, n: Int, 
     direction must begin with an answer to it, or the frame behind it (at `o`) read as a request too: with an empty
     client id, which any zeros are, one of the same key and version and a higher id."""
     begins = other.begin16a
-    correlation = signed32(A, first + 8)
+    correlation = int32_at(A, first + 8)
     empty = be16(A, first + 12) == 0
     if other.begun == 1 and begins != 0:
         size = (begins >> 32) & 0xFFFFFFFF
@@ -172,7 +172,7 @@ def _seconded(M: Words, A: Bytes, other: Direction, first: Int, o: Int, n: Int, 
         size = be32(A, o)
         follows = LEAST_REQUEST <= size <= MAX_REQUEST and known_header(M, A, o + 4, min(n - o - 4, size), size)
         if empty:
-            follows = follows and be32(A, o + 4) == be32(A, first + 4) and 0 < signed32(A, o + 8) - correlation <= NEAR
+            follows = follows and be32(A, o + 4) == be32(A, first + 4) and 0 < int32_at(A, o + 8) - correlation <= NEAR
         return ACCEPT if follows else REJECT
     if closed:
         return REJECT if empty else ACCEPT
@@ -252,7 +252,7 @@ def _response_candidate(
     size = be32(A, o)
     if size < LEAST_RESPONSE or size > MAX_RESPONSE:
         return REJECT
-    correlation = signed32(A, o + 4)
+    correlation = int32_at(A, o + 4)
     have = min(n - o - 4, size)
     whole = have == size
     r = _waiting(M, connection, direction, correlation)
@@ -269,7 +269,7 @@ def _response_candidate(
         if after != n:
             if n - after < 8:
                 return REJECT if closed else WAIT
-            following = signed32(A, after + 4)
+            following = int32_at(A, after + 4)
             if _waiting(M, connection, direction, following) < 0 and not 0 < following - correlation <= NEAR:
                 return REJECT
         below = request_at(M, first).correlation - correlation

@@ -13,7 +13,7 @@ from typing import Annotated
 import numpy as np
 
 from kdissect.kernels.kernel import part
-from kdissect.kernels.memory import be32, copy_bytes
+from kdissect.kernels.memory import copy_bytes
 from kdissect.kernels.structs import Bytes, Int, Words, struct, view, width
 from kdissect.tcp import layout as tl
 from kdissect.tcp.layout import Connection, Direction, control_at, problem_at
@@ -209,12 +209,6 @@ def program_of(M: Words, api: Int, version: Int, side: Int) -> Int:
     if api < 0 or api >= KEYS or version < 0 or version >= VERSIONS:
         return np.int64(-1)
     return M[TABLE + (api * VERSIONS + version) * 2 + side]
-
-
-@part
-def signed32(b: Bytes, o: Int) -> Int:
-    """Signed 32-bit big endian."""
-    return ((be32(b, o) + 0x80000000) & 0xFFFFFFFF) - 0x80000000
 
 
 @part

@@ -20,9 +20,9 @@ import numpy as np
 
 from kdissect.kafka.streams.framing import LEAST_REQUEST, LEAST_RESPONSE, MAX_REQUEST, MAX_RESPONSE
 from kdissect.kafka.streams.pairing import known_header, text_like
-from kdissect.kafka.streams.state import HEAD, copy_out, signed32
+from kdissect.kafka.streams.state import HEAD, copy_out
 from kdissect.kernels.kernel import part
-from kdissect.kernels.memory import be16, be32
+from kdissect.kernels.memory import be16, be32, int32_at
 from kdissect.kernels.structs import Bytes, Int, Words
 from kdissect.tcp.layout import Connection, Direction, Mode, node_at
 
@@ -63,7 +63,7 @@ def _header(M: Words, b: Bytes, A: Bytes, piece: Int, skip: Int, to: Int) -> Int
 @part
 def _follows(A: Bytes, first: Int, have: Int, second: Int, more: Int) -> bool:
     """Whether the second header can be that of the request behind the first: same client, an id a little higher."""
-    above = signed32(A, second + 8) - signed32(A, first + 8)
+    above = int32_at(A, second + 8) - int32_at(A, first + 8)
     if above <= 0 or above > NEAR:
         return False
     if be16(A, first + 4) == be16(A, second + 4) and be16(A, first + 6) != be16(A, second + 6):
@@ -112,7 +112,7 @@ def _answered(M: Words, b: Bytes, A: Bytes, other: Direction, low: Int, high: In
         steps += 1
         if node.position == 1 and node.at >= 0 and node.length >= 8 and copy_out(M, b, A, node.at, 8, A, to):
             size = be32(A, to)
-            if LEAST_RESPONSE < size <= MAX_RESPONSE and low <= signed32(A, to + 4) <= high:
+            if LEAST_RESPONSE < size <= MAX_RESPONSE and low <= int32_at(A, to + 4) <= high:
                 after, left, more = _behind(M, piece, 4 + size)
                 steps += more
                 if _ends_segment(M, after, left):
@@ -137,7 +137,7 @@ def judged(
         if more == 0 or (count > 0 and not _follows(A, HEAD + LOOK - (count & 1) * LOOK, have, to, more)):
             break
         have = more
-        last = signed32(A, to + 8)
+        last = int32_at(A, to + 8)
         if count == 0:
             first = last
         count += 1
