@@ -27,7 +27,7 @@ from kdissect.engine.inputs import Inputs
 from kdissect.engine.pipeline import Rows
 from kdissect.engine.run import Run, Settings
 from kdissect.problems import Kind
-from kdissect.tables.builder import TRAFFIC, TableBuilder
+from kdissect.tables.builder import ALONE, TRAFFIC, TableBuilder
 from kdissect.tables.declaration import TABLES
 from kdissect.tables.declaration.model import TIME_KEY
 from kdissect.tables.order import order
@@ -358,12 +358,17 @@ class Pieces:
     def codes(self, vocabulary: Coder) -> tuple[dict[str, Codes], list[HoldRows]]:
         """Of the tables whose rows come as codes, these, resolved, and fetches that stand alone. The rows are not
         kept."""
-        builder, found = self.books.builder, {}
-        alone: list[HoldRows] = []
-        for name in self.coded & builder.columns.keys():
-            made = [builder.resolve_codes(piece, vocabulary) for piece in self.rows.pop(name, ())]
-            alone += [piece for piece in made if not isinstance(piece, Codes)]
-            found[name] = Codes.together([piece for piece in made if isinstance(piece, Codes)] or [Codes({}, 0)])
+        builder = self.books.builder
+        made = {
+            name: [builder.resolve_codes(piece, vocabulary) for piece in self.rows.pop(name, ())]
+            for name in (ALONE, *(self.coded & builder.columns.keys()))
+        }
+        alone = [piece for pieces in made.values() for piece in pieces if not isinstance(piece, Codes)]
+        found = {
+            name: Codes.together([piece for piece in pieces if isinstance(piece, Codes)] or [Codes({}, 0)])
+            for name, pieces in made.items()
+            if name != ALONE
+        }
         return found, alone
 
     def sums(self) -> list[Sums]:

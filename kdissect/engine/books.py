@@ -76,8 +76,9 @@ class Books:
 
     def spare(self) -> None:
         """Leave partitions of Produce alone for as long as no message told how many replicas they have: then nothing is
-        told of them. For rows as codes."""
+        told of them; and read aside what need not be decoded. For rows as codes."""
         columns = {name: read for name, read in self.builder.columns.items() if name != "produce_partitions"}
+        self.wishes.aside = True
         self.wishes.sparing = Sparing(self._decoder(columns, self.wishes.type, self.wishes.beside), REPLICATED)
 
     @property

@@ -51,6 +51,8 @@ class Wishes:
     beside: Mapping[Kind, frozenset[str]]
     sparing: Sparing | None = None
     """What decodes less, for as long as that is enough."""
+    aside: bool = False
+    """Whether only the analysis reads fetches: then most are read aside (`kdissect.tables.fetch_bodies`)."""
 
 
 class Strand:
@@ -70,7 +72,12 @@ class Strand:
         self.clock = clock
         programs = decoder.programs()
         self.dissector = Dissector(view, programs, Unsealer(ledger, keylog, capture.secrets))
-        self.completion = Completion(self.dissector, decoder, ledger, capture, capture.steps, wishes.sparing)
+        aside = None
+        if wishes.aside and builder.selected is None and builder.sights is None:  # these leave exchanges out later
+            from kdissect.tables.fetch_bodies import BodyReader
+
+            aside = BodyReader()
+        self.completion = Completion(self.dissector, decoder, ledger, capture, capture.steps, wishes.sparing, aside)
         self._rereadable = capture.rereadable
 
     def make_way(self) -> None:

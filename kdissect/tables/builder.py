@@ -60,6 +60,9 @@ ROW = "_row"
 TRAFFIC = "traffic sums"
 """What `kdissect.tables.traffic_sums.Sums` are called among the rows of a block."""
 
+ALONE = "fetches alone"
+"""What `kdissect.tables.hold_rows.HoldRows` are called there, where there are other fetches beside them."""
+
 PIECE = 1 << 14
 """Rows made plain at a time: with all columns some 8 MB."""
 

@@ -21,10 +21,11 @@ from kdissect.arrays.arrow import Coder, begins, ints, numbers, reals, valid
 from kdissect.arrays.codes import NULL, Codes, Column, Int64s, Texts
 from kdissect.arrays.lending import Lender
 from kdissect.kafka.exchanges.completed import NULL_TIME
+from kdissect.tables.builder import ALONE
 from kdissect.tables.declaration.model import EXCHANGE_KEYS, TIME_KEY
 from kdissect.tables.fetch_kernels import distinct_topics, fill_fetches, fill_partitions, fill_produces, spread
 from kdissect.tables.fetches import FETCH, METADATA_TOPIC, METADATA_TOPIC_ID
-from kdissect.tables.hold_rows import P_WIDTH, WIDTH, HoldRows, alone, fill_holds
+from kdissect.tables.hold_rows import P_WIDTH, WIDTH, HoldRows, alone, fill_holds, fill_read
 from kdissect.tables.identity import SEPARATOR
 from kdissect.tables.nest import Level, lengths
 from kdissect.tables.partitions import coded_keys, paired
@@ -197,8 +198,10 @@ TEXTS = frozenset({"broker", "client_id", "topic", "topic_id"})
 
 
 def fetch_rows(block: Block, topics: Topics) -> Codes:
-    """One row for each Fetch exchange."""
+    """One row for each Fetch exchange, but for those that were read aside."""
     rows, done, parts = block.rows(FETCH), block.done, block.parts
+    if done.aside is not None:
+        rows = np.setdiff1d(rows, done.aside.said[:, 0], assume_unique=True)
     said = topics.fetched(block)
     out = np.empty((len(FETCH_COLUMNS), len(rows)), np.int64)
     metadata = topics.stands_for(METADATA_TOPIC, METADATA_TOPIC_ID)[said.asked.code]
@@ -244,13 +247,16 @@ def fetched_rows(block: Block, topics: Topics) -> Codes:
 def produce_rows(block: Block, _: Topics) -> Codes:
     """One row for each Produce exchange."""
     rows, done, parts = block.rows(PRODUCE), block.done, block.parts
+    body, acks = block.body_of(PRODUCE, 0), fields(block.nest(PRODUCE, 0), ["acks"])[0]
+    if done.aside is not None and done.aside.acks is not None:
+        done.aside.acks[block.bodies(PRODUCE, 0)] = acks
+        body, acks = np.arange(len(done)), done.aside.acks
     out = np.empty((len(PRODUCE_COLUMNS), len(rows)), np.int64)
     fill_produces(
-        rows, block.body_of(PRODUCE, 0), *block.keys, plain(done.request_first, np.int64),
-        plain(done.request_last, np.int64), plain(done.response_first, np.int64),
-        parts.queued, parts.broker, parts.split, plain(done.error_code, np.int32), plain(done.error_first, np.int32),
-        plain(done.error_count, np.int32), plain(block.directory.broker_codes(done.conn), np.int32),
-        fields(block.nest(PRODUCE, 0), ["acks"])[0], out, out.view(np.float64),
+        rows, body, *block.keys, plain(done.request_first, np.int64), plain(done.request_last, np.int64),
+        plain(done.response_first, np.int64), parts.queued, parts.broker, parts.split,
+        plain(done.error_code, np.int32), plain(done.error_first, np.int32), plain(done.error_count, np.int32),
+        plain(block.directory.broker_codes(done.conn), np.int32), acks, out, out.view(np.float64),
     )  # fmt: skip
     texts = {"broker": block.directory.brokers.texts}
     return Codes.in_one(out, {name: texts.get(name, float if name in REALS else int) for name in PRODUCE_COLUMNS})
@@ -301,6 +307,7 @@ CODED: Mapping[str, Callable[[Block, Topics], Codes | Later]] = {
     "produce_partitions": produced_rows,
 }
 """The tables whose rows may be made as codes, and what makes them."""
+FETCHES = ("fetches", "fetch_partitions")
 
 
 def rows_as_codes(
@@ -309,12 +316,33 @@ def rows_as_codes(
     """Rows of a block of these tables, unresolved, some of them in lent memory. `topics`: what is known of the block,
     nothing yet."""
     names = list(names)
+    if "fetches" in names and block.done.aside is not None:
+        read = read_rows(block, memory)
+        if len(read.fetches) == len(block.rows(FETCH)):
+            found: dict[str, Codes | Later | HoldRows] = dict.fromkeys(FETCHES, Codes({}, 0))
+        else:
+            found = {name: CODED[name](block, topics) for name in FETCHES}
+        return {ALONE: read} | found | {name: CODED[name](block, topics) for name in names if name not in found}
     if "fetches" in names:
         rows = hold_rows(block, topics, memory)
         if rows is not None:
-            found: dict[str, Codes | Later | HoldRows] = {"fetches": rows, "fetch_partitions": Codes({}, 0)}
+            found = {"fetches": rows, "fetch_partitions": Codes({}, 0)}
             return found | {name: CODED[name](block, topics) for name in names if name not in found}
     return {name: CODED[name](block, topics) for name in names}
+
+
+def read_rows(block: Block, memory: Lender) -> HoldRows:
+    """The block's fetches that were read aside: what their holds are told by, and no more."""
+    done, parts, read = block.done, block.parts, block.done.aside
+    assert read is not None
+    (fetches,) = memory.arrays([((len(read.said), WIDTH), np.int64)])
+    fill_read(
+        read.said, read.firsts, *block.keys, plain(done.request_first, np.int64), plain(done.request_last, np.int64),
+        plain(done.response_first, np.int64), parts.queued, parts.broker, parts.split,
+        plain(done.throttle_ms, np.int32), plain(done.error_code, np.int32), plain(done.error_count, np.int32),
+        plain(block.directory.broker_codes(done.conn), np.int32), fetches, fetches.view(np.float64), read.partitions,
+    )  # fmt: skip
+    return HoldRows(fetches, read.firsts, read.partitions, block.directory.brokers.texts, read.topics)
 
 
 def hold_rows(block: Block, topics: Topics, memory: Lender) -> HoldRows | None:

@@ -35,6 +35,10 @@ RAFT, NOTHING, FAILED, COMMITTED = 1, 2, 4, 8
 # Columns of a partition of its answer; -1: not told.
 P_TOPIC, P_PARTITION, P_OFFSET, P_HIGH, P_STABLE, P_RECORDS, P_GIVEN = range(7)
 P_WIDTH = 7
+# A fetch whose bodies were read aside: the exchange, max_wait_ms, min_bytes, partitions asked for, bytes of records,
+# MARKS as far as bodies tell them, whether the layout knows sessions.
+S_ROW, S_WAIT, S_LEAST, S_SENT, S_RECORDS, S_MARKS, S_SESSION = range(7)
+S_WIDTH = 7
 MOST_COMPARED = 64
 """Partitions of an exchange of which each is compared with each."""
 FIRST_SESSION_VERSION = 7
@@ -125,6 +129,34 @@ def alone(
     return 1
 
 
+@part
+def head_of(
+    i: Scalar, row: Scalar, high: Int64s, n: Int64s, first: Int64s, last: Int64s, answer: Int64s, queued: Int64s,
+    spent: Int64s, split: Flags, throttle: Int32s, error: Int32s, errors: Int32s, broker: Int32s, out: Int64s,
+    real: Reals,
+) -> Scalar:  # fmt: skip
+    """What of fetch i an exchange tells without its messages; the error of its answer as a whole."""
+    used: Scalar = NULL if last[row] == NULL_TIME else last[row] // 1000
+    answered: Scalar = NULL if answer[row] == NULL_TIME else answer[row] // 1000
+    waited: Scalar = np.nan
+    took: Scalar = np.nan
+    if split[row]:
+        waited, took = queued[row] / 1e6, spent[row] / 1e6
+    out[i, CONNECTION], out[i, ORDINAL], out[i, BROKER] = high[row], n[row], broker[row]
+    out[i, TIME] = NULL if first[row] == NULL_TIME else first[row] // 1000
+    out[i, USED], out[i, ANSWERED], out[i, TURN] = used, answered, turn_of(used, answered, waited, took)
+    real[i, SPENT] = took
+    real[i, THROTTLE] = np.float64(throttle[row]) if throttle[row] >= 0 else np.nan
+    code = np.int64(NULL)
+    if errors[row] >= 0:
+        code = np.int64(0) if error[row] == NO_CODE else np.int64(error[row])
+    out[i, ERROR] = code
+    top = np.int64(error[row])
+    if top == NO_CODE:
+        top = np.int64(0)
+    return top
+
+
 @kernel(
     "const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] "
     "const i8[:] const b1[:] const i2[:] const i4[:] const i4[:] const i4[:] const i4[:] const i8[:,:] const i8[:] "
@@ -149,24 +181,9 @@ def fill_holds(
     firsts[0] = 0
     for i in range(rows.size):
         row = rows[i]
-        used, answered = last[row], answer[row]
-        used = NULL if used == NULL_TIME else used // 1000
-        answered = NULL if answered == NULL_TIME else answered // 1000
-        waited, took = np.nan, np.nan
-        if split[row]:
-            waited, took = queued[row] / 1e6, spent[row] / 1e6
-        out[i, CONNECTION], out[i, ORDINAL], out[i, BROKER] = high[row], n[row], broker[row]
-        out[i, TIME] = NULL if first[row] == NULL_TIME else first[row] // 1000
-        out[i, USED], out[i, ANSWERED], out[i, TURN] = used, answered, turn_of(used, answered, waited, took)
-        real[i, SPENT] = took
-        real[i, THROTTLE] = np.float64(throttle[row]) if throttle[row] >= 0 else np.nan
-        code = np.int64(NULL)
-        if errors[row] >= 0:
-            code = np.int64(0) if error[row] == NO_CODE else np.int64(error[row])
-        out[i, ERROR] = code
-        top = np.int64(error[row])
-        if top == NO_CODE:
-            top = np.int64(0)
+        top = head_of(
+            i, row, high, n, first, last, answer, queued, spent, split, throttle, error, errors, broker, out, real
+        )
         wait, least, sent, isolation, marks = np.int64(-1), np.int64(1), np.int64(-1), np.int64(0), np.int64(0)
         begun, ended = np.int64(0), np.int64(0)
         implied = np.int64(-1)
@@ -222,6 +239,32 @@ def fill_holds(
                     at += 1
         out[i, WAIT], out[i, LEAST], out[i, RECORDS], out[i, MARKS] = wait, least, records, marks
         firsts[i + 1] = at
+
+
+@kernel(
+    "const i8[:,:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] "
+    "const b1[:] const i4[:] const i4[:] const i4[:] const i4[:] i8[:,:] f8[:,:] i8[:,:]"
+)
+def fill_read(
+    said: Int64s, firsts: Int64s, high: Int64s, n: Int64s, first: Int64s, last: Int64s, answer: Int64s, queued: Int64s,
+    spent: Int64s, split: Flags, throttle: Int32s, error: Int32s, errors: Int32s, broker: Int32s, out: Int64s,
+    real: Reals, partitions: Int64s,
+) -> None:  # fmt: skip
+    """The same of fetches whose bodies were read aside (`kdissect.tables.fetch_bodies`), whose `partitions` are filled
+    in already: only what answers that failed as a whole tell of them goes."""
+    for i in range(len(said)):
+        row = said[i, S_ROW]
+        top = head_of(
+            i, row, high, n, first, last, answer, queued, spent, split, throttle, error, errors, broker, out, real
+        )
+        if top != 0:
+            for q in range(firsts[i], firsts[i + 1]):
+                partitions[q, P_HIGH] = partitions[q, P_STABLE] = -1
+        wait, least, marks = said[i, S_WAIT], said[i, S_LEAST], said[i, S_MARKS]
+        implied = said[i, S_SESSION] > 0 or last[row] != NULL_TIME
+        if wait == 0 or (least == 0 and not marks & RAFT) or (said[i, S_SENT] == 0 and implied):
+            marks |= NOTHING
+        out[i, WAIT], out[i, LEAST], out[i, RECORDS], out[i, MARKS] = wait, least, said[i, S_RECORDS], marks
 
 
 @kernel("const i8[:,:] const i8[:] const i8[:,:] const i8[:] const i8[:] const i8[:] i8[:,:] i8[:] i8[:,:] i8")

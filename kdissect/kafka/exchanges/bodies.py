@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,21 @@ Ints = npt.NDArray[Any]
 Flags = npt.NDArray[np.bool_]
 Type = tuple[int, int]
 """(API key, side: 0 request, 1 response)."""
+READ_ASIDE = 127
+"""Status of a body that fits and was read already: it is not written out."""
+
+
+class Aside(Protocol):
+    """Reads bodies before they are written out as columns."""
+
+    def read(
+        self, wanted: Mapping[Type, Collection[str] | None], library: Any, s: Ints, begin: Ints, end: Ints,
+        program: Ints, status: Ints,
+    ) -> Ints:  # fmt: skip
+        """The status of each body, READ_ASIDE for those that were read; `wanted`, `library`: the decoder's."""
+
+    def taken(self) -> Any:
+        """What was read since this was asked last, None for nothing."""
 
 
 class Message:

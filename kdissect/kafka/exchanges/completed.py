@@ -143,6 +143,8 @@ class Completed:
     """(API key, side: 0 request, 1 response) -> decoded bodies; only for the types that were asked for."""
     data: npt.NDArray[np.uint8] | None = None
     """The buffer that positions in `messages` (`records_at`) point into, until the next block is asked for."""
+    aside: Any = None
+    """What was read of bodies that are in no message (`kdissect.tables.fetch_bodies`), where that was asked for."""
     network_up: Ints | None = None
     network_down: Ints | None = None
     """int64 ns: what the request and the response took between two capture points, NULL_TIME unknown; None: of no

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from kdissect.arrays.lending import Lender
 from kdissect.capture.pcap import CLOCK_STEP
 from kdissect.capture.window import EXTRA
+from kdissect.kafka.exchanges.bodies import Aside
 from kdissect.kafka.exchanges.completed import NULL_TIME, Completed, Status
 from kdissect.kafka.exchanges.frame_bytes import Reader
 from kdissect.kafka.exchanges.inference import UNSUPPORTED_VERSION, Inference
@@ -76,14 +77,15 @@ class Sparing:
 
 class Completion:
     """Turns harvests of one capture into `Completed`. `reader` reads input again that left the window; `steps`: packets
-    that follow a step back of the clock, in order, which may become more; `sparing`: decodes what it is enough for."""
+    that follow a step back of the clock, in order, which may become more; `sparing`: decodes what it is enough for;
+    `aside`: reads bodies that need not be decoded then."""
 
     LARGE = 64 << 10
     """Bytes of a frame from which on pieces stay where they are, where next to nothing of it is looked at."""
 
     def __init__(
         self, dissector: Dissector, decoder: Decoder, ledger: Ledger, reader: Reader, steps: Sequence[int] = (),
-        sparing: Sparing | None = None,
+        sparing: Sparing | None = None, aside: Aside | None = None,
     ) -> None:  # fmt: skip
         self.dissector = dissector
         self.decoder = decoder
@@ -91,6 +93,7 @@ class Completion:
         self.reader = reader
         self.steps = steps
         self.sparing = sparing
+        self.aside = aside
         self.logins = Logins(dissector, ledger)
         self.inference = Inference(decoder)
         self._newest = np.array(
@@ -263,6 +266,7 @@ class Completion:
             decoder = self.sparing.decoder
         decoded = decoder.decode(
             s, part.begin.reshape(-1), part.end.reshape(-1), part.program.reshape(-1), self._left,
+            self.aside,
         )  # fmt: skip
         odd = np.empty(n, np.bool_)
         strange = outcomes(
@@ -281,6 +285,8 @@ class Completion:
             for (key, side), message in decoded.messages.items()
         }
         done = Completed(**columns, client_ids=self.dissector.client_ids, messages=messages, data=s)
+        if self.aside is not None:
+            done.aside = self.aside.taken()
         self._stepped(done)
         return done
 

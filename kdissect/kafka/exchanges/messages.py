@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kdissect.kafka.exchanges.bodies import Decoded, Message, Type
+from kdissect.kafka.exchanges.bodies import Aside, Decoded, Message, Type
 from kdissect.problems import UsageError
 from kdissect.schema import index
 from kdissect.schema import opcodes as k
@@ -153,10 +153,13 @@ class Decoder:
             self._idle = state, idle
         return self._idle[1]
 
-    def decode(self, s: Ints, begin: Ints, end: Ints, program: Ints, apart: Ints = WHOLE[1]) -> Decoded:
+    def decode(
+        self, s: Ints, begin: Ints, end: Ints, program: Ints, apart: Ints = WHOLE[1], aside: Aside | None = None
+    ) -> Decoded:
         """Decode the bodies s[begin[i]:end[i]] (`s` uint8, positions int64) by program ids (int32, -1: none known).
         `apart`: pieces of bodies of `idle` programs that lie elsewhere in `s`, which is written to then, see
-        `vm.count`."""
+        `vm.count`. What `aside` takes of bodies that fit, requests and behind them as many responses, is in no
+        message."""
         begin = np.ascontiguousarray(begin, np.int64)
         end = np.ascontiguousarray(end, np.int64)
         program = np.ascontiguousarray(program, np.int32)
@@ -169,7 +172,7 @@ class Decoder:
         status = np.zeros(begin.size, np.int8)
         seen = np.empty(4 * begin.size, np.int32)
         parts: dict[Type, list[tuple[Ints, pa.RecordBatch]]] = {}
-        self._run(state, s, begin, end, program, status, seen, 0, parts, apart)
+        self._run(state, s, begin, end, program, status, seen, 0, parts, apart, aside)
         messages = {
             kind: Message(np.concatenate([rows for rows, _ in found]), [batch for _, batch in found])
             for kind, found in parts.items()
@@ -227,16 +230,18 @@ class Decoder:
 
     def _run(
         self, state: _State, s: Ints, begin: Ints, end: Ints, program: Ints, status: Ints, seen: Ints, first: int,
-        parts: dict[Type, list[tuple[Ints, pa.RecordBatch]]], apart: Ints = WHOLE[1],
+        parts: dict[Type, list[tuple[Ints, pa.RecordBatch]]], apart: Ints = WHOLE[1], aside: Aside | None = None,
     ) -> None:  # fmt: skip
-        """Count, lay out, fill; in halves where the columns would be too large. `first` is the frames' first row."""
+        """Count, read aside, lay out, fill; in halves where the columns would be too large, and then nothing aside.
+        `first` is the frames' first row."""
         counters = np.zeros(state.counters, np.int64)
         stack = _stack()
         count(
             s, begin, end, program, state.programs, state.rows, state.tags, counters, counters.copy(), stack, status,
             seen, s if len(apart) else WHOLE[0], apart,
         )  # fmt: skip
-        counts = self._counted(program, status)
+        left = status if aside is None else aside.read(self.wanted, self.library, s, begin, end, program, status)
+        counts = self._counted(program, left)
         used = self._used(state, counts)
         if not used:
             return
@@ -248,6 +253,8 @@ class Decoder:
                 status[0] = k.TOO_LARGE
                 seen[:] = k.NO_CODE, 0, 0, -1
                 return
+            if aside is not None:
+                aside.taken()
             middle = begin.size // 2
             for start, stop in ((0, middle), (middle, begin.size)):
                 part = slice(start, stop)
@@ -262,13 +269,13 @@ class Decoder:
         high = np.zeros(state.counters, np.uint8)
         failed = fill(
             s, begin, end, program, state.programs, state.rows, state.tags, state.constants, columns.ravel(), done,
-            stack, status, high, buffer, buffer.view(np.int16), buffer.view(np.int32), buffer.view(np.int64),
+            stack, left, high, buffer, buffer.view(np.int16), buffer.view(np.int32), buffer.view(np.int64),
         )  # fmt: skip
         done[0] = 0
-        if failed or not np.array_equal(done, counters):
+        if failed or (not np.array_equal(done, counters) if left is status else bool((done > counters).any())):
             raise RuntimeError("count and fill disagree: a bug in kdissect's schema compiler, please report it")
-        wrapped, sizes, places = pa.py_buffer(buffer), counters.tolist(), columns.tolist()
-        for kind, rows in self._rows(state, program, status, used, counts):
+        wrapped, sizes, places = pa.py_buffer(buffer), done.tolist(), columns.tolist()
+        for kind, rows in self._rows(state, program, left, used, counts):
             layout = state.layouts[kind]
             batch = record_batch(layout, wrapped, sizes, places, high)
             parts.setdefault(kind, []).append((rows + first, batch))
