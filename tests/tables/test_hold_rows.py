@@ -14,9 +14,12 @@ from kdissect.capture.captureset import CaptureSet
 from kdissect.capture.window import Window
 from kdissect.engine import analysed_run
 from kdissect.kafka.exchanges.completion import Sparing
-from kdissect.tables import coded_rows
+from kdissect.tables import coded_rows, fetch_bodies
 from tests.bench.workloads import WORKLOADS
 from tests.conftest import ROOT
+
+NOTHING: dict[tuple[int, int], frozenset[str]] = {(1, 0): frozenset()}
+"""As `fetch_bodies.READS`: no message is read aside."""
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +38,7 @@ def captures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_fetches_that_stand_alone_have_the_holds_that_their_rows_have(
     name: str, jobs: int, small: bool, captures: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Block by block, and all at once: straight from messages, by way of rows, and by way of tables."""
+    """Block by block, and all at once: read aside, from columns, by way of rows, and by way of tables."""
     if small:
         monkeypatch.setattr(CaptureSet, "window", lambda self: Window(1 << 17))
         monkeypatch.setattr(analysed_run, "ROWS_A_TIME", 100)
@@ -47,7 +50,10 @@ def test_fetches_that_stand_alone_have_the_holds_that_their_rows_have(
         return told[-1]
 
     found = []
-    for looked, hidden in ((noted, True), (lambda *_: 0, True), (lambda *_: 0, False)):
+    reads = fetch_bodies.READS
+    ways = (reads, noted, True), ({}, noted, True), ({}, lambda *_: 0, True), ({}, lambda *_: 0, False)
+    for aside, looked, hidden in ways:
+        monkeypatch.setattr(fetch_bodies, "READS", aside or NOTHING)
         monkeypatch.setattr(coded_rows, "alone", looked)
         monkeypatch.setattr(Stage, "hidden", hidden)
         opened = kdissect.open(str(captures[name]), jobs=jobs)
@@ -56,13 +62,14 @@ def test_fetches_that_stand_alone_have_the_holds_that_their_rows_have(
         found.append(sorted(rows, key=repr))
     assert told
     assert all(told)
-    assert found[0] == found[1] == found[2]
+    assert found[0] == found[1] == found[2] == found[3]
     assert {row["hold"] for row in found[0] if row["api"] == "Fetch"} - {None}
 
 
 def test_fetches_of_sessions_do_not_stand_alone(captures: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """What a session implies is not in the request."""
     told: list[int] = []
+    monkeypatch.setattr(fetch_bodies, "READS", NOTHING)
     alone = coded_rows.alone
     monkeypatch.setattr(coded_rows, "alone", lambda *given: told.append(alone(*given)) or told[-1])
     list(kdissect.open(str(captures["sessions"])).batches("exchanges"))

@@ -1,0 +1,242 @@
+"""Bodies read aside, from those that kafka-python encodes, against the columns that the decoder writes of the same."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from kafka.protocol.consumer.fetch import FetchRequest, FetchResponse
+from kafka.protocol.producer.produce import ProduceRequest
+
+from kdissect.kafka.exchanges.bodies import READ_ASIDE
+from kdissect.kafka.exchanges.messages import Decoder
+from kdissect.tables import fetch_bodies
+from kdissect.tables import hold_rows as h
+from kdissect.tables.fetch_bodies import Bodies, BodyReader
+from kdissect.tables.fetches import METADATA_TOPIC
+
+NAMES = ["orders", "ö", METADATA_TOPIC, "x" * 249]
+IDS = [uuid.UUID(int=0x0123456789ABCDEF0123456789ABCDEF), uuid.UUID(int=1), uuid.UUID(int=7)]
+WANTED: dict[tuple[int, int], frozenset[str]] = {**fetch_bodies.READS, (0, 0): frozenset({"acks"})}
+VERSIONS = range(FetchRequest.max_version + 1)
+
+
+@cache
+def shared() -> Decoder:
+    """One for all tests."""
+    return Decoder(WANTED)
+
+
+def request(version: int, chance: random.Random, **other: Any) -> FetchRequest:
+    """A fetch without a session, some partitions of some topics."""
+    topic, part = FetchRequest.FetchTopic, FetchRequest.FetchTopic.FetchPartition
+    topics = [
+        topic(
+            version=version,
+            partitions=[
+                part(version=version, partition=chance.randrange(4), fetch_offset=chance.choice([-1, 0, 5, 1 << 40]),
+                     partition_max_bytes=1, current_leader_epoch=chance.choice([-1, 4]))
+                for _ in range(chance.randrange(4))
+            ],
+            **name(version, chance),
+        )
+        for _ in range(chance.randrange(4))
+    ]  # fmt: skip
+    said: dict[str, Any] = {
+        "max_wait_ms": chance.choice([0, 500]), "min_bytes": chance.choice([0, 1, 1 << 20]), "max_bytes": 1 << 20,
+        "isolation_level": chance.choice([0, 1]), "session_id": 0, "session_epoch": -1, "topics": topics,
+        "forgotten_topics_data": [], "rack_id": chance.choice(["", "rack", "r" * 200]),
+    }  # fmt: skip
+    return FetchRequest(version=version, **said | ({} if version >= 15 else {"replica_id": -1}) | other)
+
+
+def response(version: int, chance: random.Random) -> FetchResponse:
+    """An answer, which has partitions and topics that were not asked for, too, and errors."""
+    topic = FetchResponse.FetchableTopicResponse
+    part = topic.PartitionData
+    gone = part.AbortedTransaction
+    aborted = [gone(version=version, producer_id=4, first_offset=9)] * 3 if version >= 4 else []
+    return FetchResponse(
+        version=version, throttle_time_ms=0, error_code=0, session_id=0,
+        responses=[
+            topic(
+                version=version,
+                partitions=[
+                    part(
+                        version=version, partition_index=chance.randrange(4), error_code=chance.choice([0, 0, 3]),
+                        high_watermark=chance.choice([-1, 50, 1 << 41]), last_stable_offset=chance.choice([-1, 49]),
+                        log_start_offset=3, aborted_transactions=chance.choice([None, [], aborted]),
+                        preferred_read_replica=chance.choice([-1, -1, 2]),
+                        records=chance.choice([None, b"", b"x" * 7, b"y" * 300]),
+                    )
+                    for _ in range(chance.randrange(5))
+                ],
+                **name(version, chance),
+            )
+            for _ in range(chance.randrange(4))
+        ],
+    )  # fmt: skip
+
+
+def name(version: int, chance: random.Random) -> dict[str, Any]:
+    """What a topic is called."""
+    return {"topic_id": chance.choice(IDS)} if version >= 13 else {"topic": chance.choice(NAMES)}
+
+
+def read(pairs: list[tuple[Any, Any]], key: int = 1) -> tuple[Bodies | None, list[int], Any, Any]:
+    """(what was read aside, of which exchanges, the decoded requests and answers) of messages, or their bytes."""
+    decoder, reader = shared(), BodyReader()
+    sides = list(zip(*pairs, strict=True))
+    bodies = [encoded(one) for side in sides for one in side]
+    ends = np.cumsum([len(body) for body in bodies], dtype=np.int64)
+    begins = ends - np.array([len(body) for body in bodies])
+    versions = [[one.version for one in side] for side in [[request for request, _ in pairs]] * 2]
+    programs = np.array([decoder.table[key, v, side] for side in (0, 1) for v in versions[side]], np.int32)
+    data = np.frombuffer(b"".join(bodies), np.uint8)
+    plain = decoder.decode(data, begins, ends, programs)
+    rest = decoder.decode(data, begins, ends, programs, aside=reader)
+    assert rest.status.tolist() == plain.status.tolist()
+    taken = reader.taken()
+    assert reader.taken() is None
+    mine = [] if taken is None else taken.said[:, h.S_ROW].tolist()
+    n = len(pairs)
+    for side in (0, 1):  # the others are written out, each as it was
+        want = {int(row): said for row, said in rows(plain, key, side, n) if int(row) not in mine}
+        assert dict(rows(rest, key, side, n)) == want
+    return taken, mine, dict(rows(plain, key, 0, n)), dict(rows(plain, key, 1, n))
+
+
+def encoded(message: Any) -> bytes:
+    return message if isinstance(message, bytes) else bytes(message.encode(header=False, framed=False))
+
+
+def rows(found: Any, key: int, side: int, n: int) -> list[tuple[int, dict[str, Any]]]:
+    message = found.messages.get((key, side))
+    return [] if message is None else [
+        (int(row) - side * n, said) for row, said in zip(message.rows, message.batch.to_pylist(), strict=True)
+    ]  # fmt: skip
+
+
+def topic_of(said: dict[str, Any]) -> tuple[str | None, str | None]:
+    return said.get("topic"), said.get("topic_id")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_is_read_aside_is_what_columns_say(version: int) -> None:
+    chance = random.Random(version)
+    pairs = [(request(version, chance), response(version, chance)) for _ in range(60)]
+    bodies, mine, asked, given = read(pairs)
+    assert bodies is not None
+    assert mine == list(range(60))
+    for i, row in enumerate(mine):
+        wants = [(topic_of(t), p) for t in asked[row]["topics"] for p in t["partitions"]]
+        told = [(topic_of(t), p) for t in given[row]["responses"] for p in t["partitions"]]
+        marks = sum((
+            h.RAFT * any(METADATA_TOPIC in topic_of(t) or "A" * 21 + "Q" in topic_of(t) for t in asked[row]["topics"]),
+            h.NOTHING * any((p["preferred_read_replica"] or -1) >= 0 for _, p in told),
+            h.FAILED * any(p["error_code"] != 0 for _, p in told),
+            h.COMMITTED * (asked[row]["isolation_level"] == 1),
+        ))  # fmt: skip
+        records = sum(p["records_bytes"] or 0 for _, p in told)
+        head = [row, asked[row]["max_wait_ms"], asked[row]["min_bytes"], len(wants), records, marks, version >= 7]
+        assert bodies.said[i].tolist() == head
+        expected = []
+        for topic, p in told:
+            mates = (k for k, (t, a) in enumerate(wants) if (t, a["partition"]) == (topic, p["partition_index"]))
+            at = next(mates, None)
+            offset = -1 if at is None else max(wants.pop(at)[1]["fetch_offset"], -1)
+            good = p["error_code"] == 0
+            high, stable = p["high_watermark"] if good else -1, p["last_stable_offset"] if good else -1
+            stable = -1 if stable is None else stable
+            expected.append((topic, p["partition_index"], offset, high, stable, p["records_bytes"] or 0, 1))
+        lot = bodies.partitions[bodies.firsts[i] : bodies.firsts[i + 1]].tolist()
+        assert [(bodies.topics[code], *values) for code, *values in lot] == expected
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_what_depends_on_others_or_has_more_to_say_is_left_to_the_decoder(version: int) -> None:
+    """Sessions, followers, what leaves a session, many partitions, tags, an answer that is not there or is damaged."""
+    chance = random.Random(1)
+    part = FetchRequest.FetchTopic.FetchPartition(
+        version=version, partition=1, fetch_offset=0, partition_max_bytes=1, current_leader_epoch=-1
+    )
+    many = FetchRequest.FetchTopic(version=version, partitions=[part] * 65, **name(version, chance))
+    others: list[dict[str, Any]] = [{"topics": [many]}]
+    if version < 15:
+        others.append({"replica_id": 3})
+    if version >= 7:
+        gone = FetchRequest.ForgottenTopic(version=version, partitions=[9], **name(version, chance))
+        others += [{"session_epoch": 0}, {"session_id": 5, "session_epoch": 6}, {"forgotten_topics_data": [gone]}]
+    if version >= 12:
+        others.append({"cluster_id": "c"})
+    good = response(version, chance)
+    damaged = encoded(good) + b"\1"
+    pairs = [(request(version, chance, **other), good) for other in others]
+    pairs += [(request(version, chance), good), (request(version, chance), damaged)]
+    _, mine, *_ = read(pairs)
+    assert mine == [len(others)]
+
+
+def test_topics_are_more_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And partitions of an answer: then there is more room."""
+    chance = random.Random(1)
+    topic = FetchResponse.FetchableTopicResponse
+    part = topic.PartitionData(
+        version=11, partition_index=1, error_code=0, high_watermark=9, last_stable_offset=9, log_start_offset=3,
+        aborted_transactions=None, preferred_read_replica=-1, records=None,
+    )  # fmt: skip
+    answer = FetchResponse(
+        version=11, throttle_time_ms=0, error_code=0, session_id=0,
+        responses=[topic(version=11, topic="t", partitions=[part] * 3000)],
+    )  # fmt: skip
+    bodies, mine, *_ = read([(request(11, chance, topics=[]), answer) for _ in range(5)])
+    assert mine == list(range(5))
+    assert bodies is not None
+    assert bodies.firsts.tolist() == [3000 * i for i in range(6)]
+    monkeypatch.setattr(fetch_bodies, "MOST_TOPICS", 2)
+    ask = FetchRequest.FetchTopic
+    named = [request(11, chance, topics=[ask(version=11, topic=f"t{i % 4}", partitions=[])]) for i in range(12)]
+    none = FetchResponse(version=11, throttle_time_ms=0, error_code=0, session_id=0, responses=[])
+    assert read([(one, none) for one in named])[1] == [0, 1, 4, 5, 8, 9]
+
+
+@pytest.mark.parametrize("version", range(ProduceRequest.max_version + 1))
+def test_acks(version: int) -> None:
+    """Behind the transaction's id, where there may be one."""
+    names = [None, "", "x" * 300] if version >= 3 else [None]
+    made = [
+        ProduceRequest(version=version, **({"transactional_id": text} if version >= 3 else {}), acks=acks,
+                       timeout_ms=1, topic_data=[])
+        for text in names for acks in (-1, 0, 1)
+    ]  # fmt: skip
+    decoder, reader = shared(), BodyReader()
+    bodies = [encoded(one) for one in made]
+    n = len(bodies)
+    ends = np.array([*np.cumsum([len(body) for body in bodies]), *[0] * n], np.int64)
+    begins = ends - np.array([*[len(body) for body in bodies], *[0] * n])
+    programs = np.array([*[decoder.table[0, version, 0]] * n, *[-1] * n], np.int32)
+    found = decoder.decode(np.frombuffer(b"".join(bodies), np.uint8), begins, ends, programs, aside=reader)
+    taken = reader.taken()
+    assert taken is not None
+    assert taken.acks is not None
+    assert taken.acks.tolist() == [-1, 0, 1] * len(names)
+    assert not found.messages
+
+
+def test_nothing_is_taken_where_something_else_is_wanted() -> None:
+    chance = random.Random(1)
+    body = encoded(request(11, chance))
+    data, reader = np.frombuffer(body, np.uint8), BodyReader()
+    for wanted in (WANTED | {(1, 0): frozenset({"rack_id"})}, {(0, 0): frozenset({"acks"})}, WANTED | {(1, 1): None}):
+        decoder = Decoder(wanted)
+        begin, end = np.zeros(2, np.int64), np.array([len(body), 0])
+        program = np.array([decoder.table[1, 11, 0], -1], np.int32)
+        status = np.zeros(2, np.int8)
+        left = reader.read(decoder.wanted, decoder.library, data, begin, end, program, status)
+        assert left is status
+        assert reader.taken() is None
+    assert READ_ASIDE not in status
