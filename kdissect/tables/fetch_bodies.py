@@ -21,11 +21,11 @@ from kdissect.arrays.lending import Lender
 from kdissect.kafka.exchanges.bodies import READ_ASIDE, Type
 from kdissect.kernels import memory
 from kdissect.kernels.kernel import kernel, part
-from kdissect.kernels.memory import fetch, fingerprint, same_bytes
+from kdissect.kernels.memory import fetch, fingerprint, int16_at, int32_at, int64_at, same_bytes
 from kdissect.schema import opcodes as k
 from kdissect.schema.library import Library
 from kdissect.schema.model import SCALARS
-from kdissect.schema.vm import be16, be32, more
+from kdissect.schema.vm import more
 from kdissect.tables import fetch_plans as f
 from kdissect.tables import hold_rows as h
 from kdissect.tables.fetch_plans import plans
@@ -153,7 +153,7 @@ def _count(s: Bytes, o: Scalar, limit: Scalar, flexible: Scalar) -> tuple[Scalar
         if n >= 128:
             n, o = more(s, o, limit, n)
         return n - 1, o
-    return be32(s, o), o + 4
+    return int32_at(s, o), o + 4
 
 
 @part
@@ -161,12 +161,7 @@ def _length(s: Bytes, o: Scalar, limit: Scalar, flexible: Scalar) -> tuple[Scala
     """(bytes of a text, -1 for null; where they begin)."""
     if flexible:
         return _count(s, o, limit, flexible)
-    return be16(s, o), o + 2
-
-
-@part
-def _be64(s: Bytes, o: Scalar) -> Scalar:
-    return (be32(s, o) << 32) | memory.be32(s, o + 4)
+    return int16_at(s, o), o + 2
 
 
 @part
@@ -187,7 +182,7 @@ def _code(
             table[at] = t
             topics[t, 0], topics[t, 1], topics[t, 2] = o, size, by_id
             if by_id:
-                metadata = _be64(s, o) == 0 and _be64(s, o + 8) == 1
+                metadata = int64_at(s, o) == 0 and int64_at(s, o + 8) == 1
             else:
                 metadata = size == _METADATA.size and same_bytes(s, o, _METADATA, np.int64(0), size)
             topics[t, 3] = 1 if metadata else 0
@@ -207,9 +202,11 @@ def _ask(
     `scratch`: topic, number, offset."""
     flexible, by_id = plan[p, f.FLEXIBLE], plan[p, f.BY_ID]
     none, marks = np.int64(-1), np.int64(0)
-    if plan[p, f.REPLICA] >= 0 and be32(s, o + plan[p, f.REPLICA]) >= 0:
+    if plan[p, f.REPLICA] >= 0 and int32_at(s, o + plan[p, f.REPLICA]) >= 0:
         return none, marks
-    if plan[p, f.SESSION] >= 0 and (be32(s, o + plan[p, f.SESSION]) != 0 or be32(s, o + plan[p, f.EPOCH]) != -1):
+    if plan[p, f.SESSION] >= 0 and (
+        int32_at(s, o + plan[p, f.SESSION]) != 0 or int32_at(s, o + plan[p, f.EPOCH]) != -1
+    ):
         return none, marks
     number, size = plan[p, f.PARTITION], plan[p, f.SIZE]
     offset = plan[p, f.OFFSET]
@@ -232,7 +229,11 @@ def _ask(
         if topics[topic, 3]:
             marks = np.int64(h.RAFT)
         for _ in range(partitions):
-            scratch[0, count], scratch[1, count], scratch[2, count] = topic, be32(s, o + number), _be64(s, o + offset)
+            scratch[0, count], scratch[1, count], scratch[2, count] = (
+                topic,
+                int32_at(s, o + number),
+                int64_at(s, o + offset),
+            )
             count += 1
             o += size
             if flexible:
@@ -286,11 +287,11 @@ def _give(
         if at + partitions > len(out):
             return np.int64(-2), records, marks
         for _ in range(partitions):
-            number, error = be32(s, o + index_at), be16(s, o + error_at)
+            number, error = int32_at(s, o + index_at), int16_at(s, o + error_at)
             good = error == 0
             out[at, h.P_TOPIC], out[at, h.P_PARTITION], out[at, h.P_GIVEN] = topic, number, 1
-            out[at, h.P_HIGH] = _be64(s, o + high_at) if good else np.int64(-1)
-            out[at, h.P_STABLE] = _be64(s, o + stable_at) if good and stable_at >= 0 else np.int64(-1)
+            out[at, h.P_HIGH] = int64_at(s, o + high_at) if good else np.int64(-1)
+            out[at, h.P_STABLE] = int64_at(s, o + stable_at) if good and stable_at >= 0 else np.int64(-1)
             if not good:
                 marks |= h.FAILED
             o += size
@@ -303,7 +304,7 @@ def _give(
                             return none, records, marks
                         o += 1
             if plan[p, f.PREFERRED] > 0:
-                if be32(s, o) >= 0:
+                if int32_at(s, o) >= 0:
                     marks |= h.NOTHING
                 o += plan[p, f.PREFERRED]
             bytes_, o = _count(s, o, limit, flexible)
@@ -363,7 +364,7 @@ def read_bodies(
                 if plan[p, f.NAMED]:
                     length, o = _length(s, o, end[j], plan[p, f.FLEXIBLE])
                     o += max(length, np.int64(0))
-                acks[j] = be16(s, o)
+                acks[j] = int16_at(s, o)
                 status[j] = READ_ASIDE
                 state[4] += 1
             continue
@@ -387,7 +388,7 @@ def read_bodies(
         if plan[p, f.ISOLATION] >= 0 and s[o + plan[p, f.ISOLATION]] == 1:
             marks |= h.COMMITTED
         said[i, h.S_ROW] = j
-        said[i, h.S_WAIT], said[i, h.S_LEAST] = be32(s, o + plan[p, f.WAIT]), be32(s, o + plan[p, f.LEAST])
+        said[i, h.S_WAIT], said[i, h.S_LEAST] = int32_at(s, o + plan[p, f.WAIT]), int32_at(s, o + plan[p, f.LEAST])
         said[i, h.S_SENT], said[i, h.S_RECORDS], said[i, h.S_MARKS] = count, records, marks | raft
         said[i, h.S_SESSION] = 1 if plan[p, f.SESSION] >= 0 else 0
         firsts[i + 1] = at
