@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -119,9 +118,9 @@ class Recorder:
 
     @property
     def _only_watched(self) -> bool:
-        """Nothing of record sets is wanted but what is wrong with their headers."""
-        followed, reading = self._followed and not self.full, self.reading
-        made = self._counted or self._weighed or self._listed or self._read or followed
+        """Nothing of record sets is wanted but what is wrong with their headers, and what producers with an id sent."""
+        reading = self.reading
+        made = self._counted or self._weighed or self._listed or self._read
         return not (made or reading.checksums or reading.verify or reading.sizes)
 
     def begin(self, block: Block) -> tuple[Int64s | None, Int64s | None]:
@@ -133,7 +132,12 @@ class Recorder:
         if self.idle or data is None:
             return None, None
         only = self._only_watched
-        sets = record_sets(block, partial(doubtful, data) if only else None)
+        followed = self._followed and not self.full
+
+        def told(key: int, at: Int64s, size: Int64s) -> Int64s:
+            return doubtful(data, at, size, followed and key == PRODUCE)
+
+        sets = record_sets(block, told if only else None)
         if only and not len(sets):
             return None, None
         if not (self._counted or self._weighed or self._watched or self._followed):

@@ -91,8 +91,9 @@ class RecordSets:
         return flags
 
 
-def record_sets(block: Block, picked: Callable[[Int64s, Int64s], Int64s] | None = None) -> RecordSets:
-    """The record sets of a block's messages. `picked`: which of those at these places and of these sizes are wanted."""
+def record_sets(block: Block, picked: Callable[[int, Int64s, Int64s], Int64s] | None = None) -> RecordSets:
+    """The record sets of a block's messages. `picked`: which of those of an API at these places and of these sizes are
+    wanted."""
     parts = []
     for key, side, topics, name, partitions, number, records in SOURCES:
         outer = block.nest(key, side).each(topics)
@@ -102,7 +103,7 @@ def record_sets(block: Block, picked: Callable[[Int64s, Int64s], Int64s] | None 
             size = np.where(level.ints("position") == 0, size, 0)
         kept = np.flatnonzero(size > 0).astype(np.int64)
         if picked is not None:
-            kept = kept[picked(level.ints(f"{records}_at")[kept], size[kept])]
+            kept = kept[picked(key, level.ints(f"{records}_at")[kept], size[kept])]
         names = outer.column(name, TEXT) if name else pa.nulls(len(outer), TEXT)
         index = pa.array(level.parent[kept])
         row = block.bodies(key, side)[level.body[kept]]

@@ -21,6 +21,8 @@ Bytes = npt.NDArray[np.uint8]
 Int64s = npt.NDArray[np.int64]
 Number = Any
 """An int64 of numba, whatever Python makes of it."""
+Flag = Any
+"""A truth value of numba."""
 AHEAD = 8
 """Record sets whose first bytes are asked for before they are looked at."""
 
@@ -247,10 +249,11 @@ def walk(s: Bytes, at: Int64s, size: Int64s, captured: Int64s, rows: Int64s) -> 
     return n
 
 
-@kernel("const u1[:] const i8[:] const i8[:] b1[:]")
-def doubtful(s: Bytes, at: Int64s, size: Int64s, found: npt.NDArray[np.bool_]) -> None:
+@kernel("const u1[:] const i8[:] const i8[:] b1 b1[:]")
+def doubtful(s: Bytes, at: Int64s, size: Int64s, followed: Flag, found: npt.NDArray[np.bool_]) -> None:
     """Whether the record sets s[at[i] : at[i] + size[i]] are anything else than whole batches of magic 2 of which no
-    header says what cannot be: nothing is wrong with the others."""
+    header says what cannot be: nothing is wrong with the others. `followed`: or have a batch of a producer with an
+    id."""
     for i in range(at.size):
         if i + AHEAD < at.size:
             fetch(s, at[i + AHEAD])
@@ -266,6 +269,7 @@ def doubtful(s: Bytes, at: Int64s, size: Int64s, found: npt.NDArray[np.bool_]) -
                 good = good and int32_at(s, p + 23) >= 0 and count >= 0
                 good = good and (codec != bl.NONE or count * bl.LEAST_RECORD <= total - bl.HEADER_V2)
                 good = good and not _odd_time(int64_at(s, p + 27)) and not _odd_time(int64_at(s, p + 35))
+                good = good and not (followed and int64_at(s, p + 43) >= 0)
                 p += total
         found[i] = not good
 

@@ -116,12 +116,12 @@ class Problems:
         return Problems(self.rows[:most], self.owner[:most], self.kind[:most], self.texts[:most], self.bytes[:most])
 
 
-def doubtful(s: Bytes, at: Int64s, size: Int64s) -> Int64s:
+def doubtful(s: Bytes, at: Int64s, size: Int64s, followed: bool = False) -> Int64s:
     """Of the record sets s[at[i] : at[i] + size[i]], all captured, those with which something may be wrong as far as
-    `walk` can tell, in order."""
+    `walk` can tell, in order; where they are `followed` also those with batches of a producer with an id."""
     found = np.empty(len(at), np.bool_)
     at, size = np.ascontiguousarray(at, np.int64), np.ascontiguousarray(size, np.int64)
-    batch_kernels.doubtful(s, at, size, found)
+    batch_kernels.doubtful(s, at, size, followed, found)
     return np.flatnonzero(found).astype(np.int64)
 
 
