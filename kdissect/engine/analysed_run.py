@@ -108,11 +108,15 @@ class AnalysedRun:
         """From here on only these of the columns asked for are read, and findings are looked for in what was given:
         what nobody reads any more is not made. For `parts`. `summed`: what else is read for sums of topics. Where that
         is all that is read of fetches, produces and their partitions, they come as `Codes`, and what they say of topics
-        as `sums`; one part more has what was not given of them as tables by then."""
+        as `sums`; one part more has what was not given of them as tables by then. Exchanges of which `tables` reads no
+        ids have only the keys by which rows are joined."""
         self.stage.findings_end()
         read: dict[str, set[str]] = {}
         for name, columns in (*tables.items(), *(summed or {}).items(), *self.stage.tables.items()):
             read.setdefault(name, set()).update(columns)
+        if self.builder.keyed and "exchange_id" not in tables.get("exchanges", ("exchange_id",)):
+            read["exchanges"] -= {"exchange_id", "connection_id"}
+            self.builder.unnamed = frozenset({"exchanges"})
         self.builder.narrow(read)
         if summed is not None and self.stage.may_hide(tables.keys()):
             from kdissect.tables.coded_rows import CODED

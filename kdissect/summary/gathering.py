@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -13,15 +13,18 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kdissect.arrays.arrow import EPOCH, encoded
+from kdissect.arrays.arrow import EPOCH, encoded, numbers
 from kdissect.problems import UsageError
 from kdissect.summary.client_summaries import JUDGED, Tallies, broker_itself, in_order, waited
+from kdissect.summary.exchange_counts import Counted, counted
 from kdissect.summary.joint_codes import combined
 from kdissect.summary.model import BrokerLine, ClientLine, ErrorLine, LatencyLine, SessionLine, Summary
 from kdissect.summary.pace import Buckets
 from kdissect.summary.quantiles import Latencies
 from kdissect.summary.troubles import Troubles
+from kdissect.tables.declaration.model import EXCHANGE_KEYS
 from kdissect.tables.declaration.readers import FIRST_SCREEN
+from kdissect.tables.identity import exchange_id
 
 INSTANT = pa.timestamp("us", "UTC")
 
@@ -95,32 +98,58 @@ class Summarizer:
             known = np.asarray(begun.is_valid())
             self._pace.add(begun.drop_null().to_numpy(), own[known])
 
-        grouping = GROUPINGS[self.by]
-        keys = (*grouping, "api_version", "status", "error", "hold")
+        keys = (*GROUPINGS[self.by], "api_version", "status", "error", "hold")
         codes, names = _combined([batch.column(key) for key in keys])
         order = np.argsort(codes, kind="stable")
         edges = np.searchsorted(codes[order], np.arange(len(names) + 1))
+        ids = batch.column("exchange_id")
         for code, values in enumerate(names):
             rows = order[edges[code] : edges[code + 1]]
-            version, status, error, hold = values[len(grouping) :]
-            self._statuses[status] += len(rows)
-            group = self._groups[values[: len(grouping)]]
-            group.exchanges += len(rows)
-            if version is not None:
-                group.versions.add(version)
-            if status == "error":
-                group.errors[error or "error"] += len(rows)
-            if hold == "timeout":
-                group.long_polls += len(rows)
-            if status in JUDGED:
-                group.judged += len(rows)
-            group.latencies.add(latency[rows[~np.isnan(latency[rows])]])
             mine = rows[~np.isnan(own[rows])]
-            if len(mine):
-                top = mine[np.argmax(own[mine])]
-                if group.slowest_ms is None or own[top] > group.slowest_ms:
-                    group.slowest_ms = float(own[top])
-                    group.slowest = batch.column("exchange_id")[int(top)].as_py()
+            top = int(mine[np.argmax(own[mine])]) if len(mine) else -1
+            known = latency[rows[~np.isnan(latency[rows])]]
+            one = Counted(values, len(rows), known, float(own[top]) if len(mine) else None, top)
+            self._add(one, lambda row: str(ids[row].as_py()))
+
+    def count(self, rows: pa.RecordBatch) -> None:
+        """Take rows of `exchanges` that have numbers in place of names and ids (`exchange_counts.READS`)."""
+        if not rows.num_rows:
+            return
+        codes, brokers = encoded(rows.column("broker"))
+        for name, found in zip([None, *brokers], np.bincount(codes + 1).tolist(), strict=False):
+            if found:
+                self._broker_exchanges[name] += found
+        groups, own = counted(rows, (*GROUPINGS[self.by], "api_version", "status", "error", "hold"))
+        self._clients.add(rows, own)
+        begun = rows.column("request_first_at")
+        if begun.null_count:
+            known = np.asarray(begun.is_valid())
+            self._pace.add(numbers(begun)[known], own[known])
+        else:
+            self._pace.add(numbers(begun), own)
+        ids, n = (rows.column(key).to_numpy() for key in EXCHANGE_KEYS)
+        for one in groups:
+            self._add(one, lambda row: exchange_id(int(ids[row]), int(n[row])))
+
+    def _add(self, one: Counted, named: Callable[[int], str]) -> None:
+        """Take what is said of exchanges with the same values. `named`: the exchange of a row."""
+        grouping = GROUPINGS[self.by]
+        version, status, error, hold = one.values[len(grouping) :]
+        self._statuses[status] += one.exchanges
+        group = self._groups[one.values[: len(grouping)]]
+        group.exchanges += one.exchanges
+        if version is not None:
+            group.versions.add(version)
+        if status == "error":
+            group.errors[error or "error"] += one.exchanges
+        if hold == "timeout":
+            group.long_polls += one.exchanges
+        if status in JUDGED:
+            group.judged += one.exchanges
+        group.latencies.add(one.latencies)
+        if one.slowest_ms is not None and (group.slowest_ms is None or one.slowest_ms > group.slowest_ms):
+            group.slowest_ms = one.slowest_ms
+            group.slowest = named(one.row)
 
     def _connection_rows(self, batch: pa.RecordBatch) -> None:
         """Connections that only their ids and times tell apart become one row: there may be millions."""

@@ -78,13 +78,19 @@ def combined(columns: Int64s) -> tuple[Int64s, Int64s]:
     codes, firsts = np.empty(n, np.int64), np.empty(n, np.int64)
     count = _distinct(columns, np.full(2 << n.bit_length(), -1, np.int64), codes, firsts)
     firsts = firsts[:count]
-    ranks: list[dict[int, int]] = [{} for _ in columns]
-    rows = columns[:, firsts].T.tolist()
-    places = [[rank.setdefault(value, len(rank)) for rank, value in zip(ranks, row, strict=True)] for row in rows]
-    order = sorted(range(count), key=places.__getitem__)
+    order = in_rank(columns[:, firsts])
     place = np.empty(count, np.int64)
     place[order] = np.arange(count)
     return place[codes], firsts[order]
+
+
+def in_rank(columns: Int64s) -> list[int]:
+    """The distinct columns of a matrix [m, n] in the order of its first row, then of the second, and so on, where a
+    value comes before those that stand behind it."""
+    ranks: list[dict[int, int]] = [{} for _ in columns]
+    rows = columns.T.tolist()
+    places = [[rank.setdefault(value, len(rank)) for rank, value in zip(ranks, row, strict=True)] for row in rows]
+    return sorted(range(len(rows)), key=places.__getitem__)
 
 
 @kernel("const i8[:] const i8[:] const f8[:] const i8[:] const b1[:,:] f8 i8[:,:] f8[:,:]")

@@ -124,6 +124,8 @@ class TableBuilder:
         """No rows, of tables that had none in some block."""
         self.coded: frozenset[str] = frozenset()
         """Tables whose rows come as `Codes`, for the analysis alone reads them."""
+        self.unnamed: frozenset[str] = frozenset()
+        """Tables whose rows have the helper columns in place of exchange ids, for nobody shows any."""
         self.sums_traffic = False
         """Whether what such rows say of topics is added up (`kdissect.tables.traffic_sums`)."""
 
@@ -223,6 +225,8 @@ class TableBuilder:
         extra = [*sort_columns(name)]
         if self.keyed and TABLES[name].joined:
             extra += EXCHANGE_KEYS
+            if name in self.unnamed:
+                extra.remove("exchange_id")
         if "replicas" in columns:
             extra += ["topic", "topic_id"]
         if "topic" in columns and "topic_id" in SCHEMAS[name].names:
@@ -247,7 +251,7 @@ class TableBuilder:
         made = TableBuilder(connections, self.columns, self._recorder.reading)
         made.keyed = self.keyed
         made.coded = self.coded
-        made.sums_traffic = self.sums_traffic
+        made.unnamed, made.sums_traffic = self.unnamed, self.sums_traffic
         made.sights = self.sights
         return made
 
@@ -276,7 +280,8 @@ class TableBuilder:
 
     def agree(self, whole: TableBuilder) -> None:
         """Go on as the builder that learns names from this one does."""
-        self.columns, self.coded, self.sums_traffic = whole.columns, whole.coded, whole.sums_traffic
+        self.columns, self.coded = whole.columns, whole.coded
+        self.unnamed, self.sums_traffic = whole.unnamed, whole.sums_traffic
 
     def keep(self, columns: Mapping[str, list[str]], whole: TableBuilder) -> None:
         """Of record sets make rows for these columns from here on, and as many as `whole`, which learns from here what

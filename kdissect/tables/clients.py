@@ -16,7 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kdissect.arrays.arrow import Scalar
 from kdissect.arrays.growing import grown, read
+from kdissect.kernels.kernel import kernel
 from kdissect.tables.declaration.model import TEXT
 from kdissect.tables.identity import Interned, dictionary
 from kdissect.tables.nest import Int64s, Level, numbers
@@ -62,6 +64,22 @@ def told(rows: Int64s, texts: Mapping[int, str]) -> pa.Array:
     return pa.array([texts.get(row) for row in rows.tolist()] if texts else [None] * len(rows), TEXT)
 
 
+@kernel("const i4[:] const i8[:] const i4[:] const i4[:] i8[:] -> i8")
+def _fresh(
+    conn: npt.NDArray[np.int32], ordinals: Int64s, codes: npt.NDArray[np.int32], known: npt.NDArray[np.int32],
+    found: Int64s,
+) -> Scalar:  # fmt: skip
+    """Rows with a code and an earlier ordinal than the known one of their connection."""
+    count = np.int64(0)
+    for i in range(conn.size):
+        if codes[i] >= 0:
+            first = np.int64(known[conn[i]])
+            if first == 0 or min(ordinals[i], np.int64(LATEST)) + 1 < first:
+                found[count] = i
+                count += 1
+    return count
+
+
 @dataclass(slots=True)
 class Firsts:
     """Per connection, the text told by the message with the smallest ordinal."""
@@ -79,6 +97,14 @@ class Firsts:
         if present.any():
             codes = np.array([*values, -1], np.int32)[numbers(encoded.indices, -1)]
             self.put(conn[present], ordinal[present], codes[present], size)
+
+    def fresh(self, conn: npt.NDArray[Any], ordinal: npt.NDArray[Any], codes: npt.NDArray[Any], size: int) -> Int64s:
+        """The messages, with these codes of texts (negative: nothing), that may tell something else than is known.
+        `size`: connections so far."""
+        self.ordinal, self.code = (grown(column, size) for column in (self.ordinal, self.code))
+        found = np.empty(len(conn), np.int64)
+        where, told = (np.require(one, np.int32, ["C", "A"]) for one in (conn, codes))
+        return found[: _fresh(where, np.require(ordinal, np.int64, ["C", "A"]), told, self.ordinal, found)]
 
     def put(self, conn: npt.NDArray[Any], ordinal: Int64s, codes: npt.NDArray[np.int32], size: int) -> None:
         """As `note`, with codes."""
@@ -135,8 +161,9 @@ class Clients:
     def feed(self, block: Block) -> None:
         """Collect what a block's exchanges and messages tell."""
         done, size = block.done, len(block.connections)
-        named = np.flatnonzero(done.client >= 0)
-        self.client_id.note(done.conn[named], done.n[named], block.client_id.take(pa.array(named)), size)
+        named = self.client_id.fresh(done.conn, done.n, done.client, size)
+        if len(named):
+            self.client_id.note(done.conn[named], done.n[named], block.client_id.take(pa.array(named)), size)
         for key, path, firsts in (
             (API_VERSIONS, "client_software_name", self.software),
             (API_VERSIONS, "client_software_version", self.version),

@@ -93,6 +93,11 @@ def exchange_ids(ids: npt.NDArray[np.uint64], n: Int64s, orphan: npt.NDArray[np.
     return pa.StringArray.from_buffers(len(count), pa.py_buffer(offsets), pa.py_buffer(out))
 
 
+def exchange_id(high: int, n: int) -> str:
+    """The same of one exchange, from its keys as `Block.keys` has them: the id as int64, -1 - n of an orphan."""
+    return f"{high % 2**64:016x}:{n}" if n >= 0 else f"{high % 2**64:016x}:r{-1 - n}"
+
+
 @kernel("const u8[:] u1[:]")
 def _write_ids(ids: npt.NDArray[np.uint64], out: npt.NDArray[np.uint8]) -> None:
     """Ids as 16 hex digits each."""

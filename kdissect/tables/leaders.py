@@ -21,7 +21,7 @@ from kdissect.kafka.exchanges.completed import NULL_TIME
 from kdissect.tables.apinames import api_name
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import CODE, TEXT
-from kdissect.tables.nest import Int64s, Level, numbers
+from kdissect.tables.nest import Int64s, numbers
 from kdissect.tables.table_block import Block, instant
 from kdissect.tables.topics import ZERO_ID, Topics
 
@@ -129,7 +129,10 @@ class Leaders:
                 self._note(told, names, np.zeros(len(known), np.int64), number[known], epoch[known])
 
     def _feed(self, block: Block, one: Source) -> None:
-        topics: Level = block.nest(one.key, one.side).each(one.path)
+        messages = block.nest(one.key, one.side)
+        if not messages.has(*(path for path in (one.path, one.partitions, one.leader) if path)):
+            return
+        topics = messages.each(one.path)
         level = topics.each(one.partitions) if one.partitions else topics
         said = level.get(one.leader) if len(level) else None
         if said is None or said.null_count == len(said):

@@ -65,6 +65,21 @@ class Level:
                 data = data.field(at) if whole else pc.struct_field(data, at) if at >= 0 else None
         return None if data is None or pa.types.is_null(data.type) else data
 
+    def has(self, *paths: str) -> bool:
+        """Whether there is a column at the last of these paths, below the lists at the others, as far as types tell."""
+        kind: Any = pa.struct(self._data.schema) if isinstance(self._data, pa.RecordBatch) else self._data.type
+        for depth, path in enumerate(paths):
+            if depth:
+                if not pa.types.is_list(kind):
+                    return False
+                kind = kind.value_type
+            for name in path.split("."):
+                at = kind.get_field_index(name) if pa.types.is_struct(kind) else -1
+                if at < 0:
+                    return False
+                kind = kind.field(at).type
+        return not pa.types.is_null(kind)
+
     def column(self, path: str, kind: pa.DataType) -> pa.Array:
         """The column at a dotted path, cast to `kind`; all null when there is none."""
         found = self.get(path)

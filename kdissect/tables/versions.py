@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from kdissect.kafka.exchanges.completed import NULL_TIME
+from kdissect.arrays.arrow import Flags, Int64s, Scalar
+from kdissect.kafka.exchanges.completed import NULL_TIME, Completed
+from kdissect.kernels.kernel import kernel
 from kdissect.tables.apinames import api_name
 from kdissect.tables.brokers import Brokers
 from kdissect.tables.declaration import SCHEMAS
@@ -19,6 +22,24 @@ TOGETHER = 1 << 15
 """Offers looked at together: a block of short connections has half a million, of which the last ones count."""
 KEYS, VERSIONS = 128, 64
 """API keys and versions counted in one table per block; stranger ones (an unknown API, a hostile header) one by one."""
+
+
+MARKED = 16
+"""Brokers whose APIs and versions are marked in a list (128 KB); of more they are counted."""
+
+
+@kernel("const i4[:] const i2[:] const i2[:] const b1[:] b1[:,:,:] -> b1")
+def _mark(
+    brokers: npt.NDArray[np.int32], keys: npt.NDArray[np.int16], versions: npt.NDArray[np.int16], orphans: Flags,
+    seen: Flags,
+) -> Scalar:  # fmt: skip
+    """Mark the APIs and versions of requests by broker; whether there is room for all of them."""
+    for i in range(brokers.size):
+        if keys[i] >= 0 and versions[i] >= 0 and not orphans[i]:
+            if keys[i] >= KEYS or versions[i] >= VERSIONS:
+                return False
+            seen[brokers[i], keys[i], versions[i]] = True
+    return True
 
 
 def wanted() -> dict[tuple[int, int], set[str]]:
@@ -42,9 +63,23 @@ class Offered:
 
     def feed(self, block: Block) -> None:
         """Count a block's requests and read its ApiVersions answers."""
-        done, texts = block.done, block.directory.brokers.texts
-        broker = block.directory.broker_codes(done.conn).astype(np.int64)
+        done = block.done
+        broker = block.directory.broker_codes(done.conn)
         texts = block.directory.brokers.texts
+        seen = np.zeros((len(texts), KEYS, VERSIONS) if len(texts) <= MARKED else (0, KEYS, VERSIONS), np.bool_)
+        keys, versions = (np.require(one, np.int16, ["C", "A"]) for one in (done.api_key, done.api_version))
+        if len(seen) and _mark(broker, keys, versions, np.require(done.is_orphan, np.bool_, ["C", "A"]), seen):
+            rows = np.argwhere(seen)
+        else:
+            rows = self._distinct(done, broker)
+        for place, api, used in rows.tolist():
+            self.use(texts[place], api, used, used)
+        self._offers(block, broker.astype(np.int64))
+
+    @staticmethod
+    def _distinct(done: Completed, brokers: npt.NDArray[np.int32]) -> Int64s:
+        """[n, 3]: brokers, API keys and versions of requests, the different ones in order."""
+        broker = brokers.astype(np.int64)
         known = (done.api_key >= 0) & (done.api_version >= 0) & ~done.is_orphan
         key, version, where = (a[known].astype(np.int64) for a in (done.api_key, done.api_version, broker))
         small = (key < KEYS) & (version < VERSIONS)
@@ -52,12 +87,9 @@ class Offered:
             low = int(where.min())
             counts = np.bincount(((where - low) * KEYS + key) * VERSIONS + version)
             packed = np.flatnonzero(counts)
-            rows = np.stack([packed // VERSIONS // KEYS + low, packed // VERSIONS % KEYS, packed % VERSIONS], axis=1)
-        else:
-            rows = np.unique(np.stack([where, key, version], axis=1), axis=0)
-        for place, api, used in rows.tolist():
-            self.use(texts[place], api, used, used)
-        self._offers(block, broker)
+            return np.stack([packed // VERSIONS // KEYS + low, packed // VERSIONS % KEYS, packed % VERSIONS], axis=1)
+        found: Int64s = np.unique(np.stack([where, key, version], axis=1), axis=0)
+        return found
 
     def _offers(self, block: Block, broker: np.ndarray) -> None:
         rows = block.bodies(API_VERSIONS, 1)

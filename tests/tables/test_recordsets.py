@@ -1,9 +1,12 @@
 import numpy as np
 import pyarrow as pa
+import pytest
 
+import kdissect
 from kdissect.kafka.recordsets.batches import walk
 from kdissect.tables.builder import TableBuilder
 from kdissect.tables.recordsets import fetch_batches, record_problems, record_rows, record_sets
+from tests.conftest import ROOT
 from tests.tables.made import START, completed, connections
 
 
@@ -67,3 +70,15 @@ def test_no_record_sets():
     table = builder.finished("record_batches", [raw])
     assert table.num_rows == 0
     assert isinstance(table, pa.Table)
+
+
+@pytest.mark.parametrize(("name", "producers"), [("k4_transactions.pcap", 2), ("stories/lossy_5_client.pcap.zst", 0)])
+def test_what_is_passed_over_tells_nothing(name, producers):
+    """Sets that are only watched for problems and producers, against those of which rows are made."""
+    path = str(ROOT / "captures" / name)
+    names = ["producers", "problems"]
+    watched = kdissect.open(path).tables(names)
+    walked = kdissect.open(path).tables([*names, "record_batches"])
+    for one in names:
+        assert watched[one].equals(walked[one])
+    assert watched["producers"].num_rows >= producers

@@ -27,7 +27,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from kdissect.analysis.exchange_keys import exchange_keys, locate
+from kdissect.analysis.exchange_keys import exchange_keys, keys_of, locate
 from kdissect.arrays.arrow import (
     NULL_TIME,
     Coder,
@@ -108,15 +108,16 @@ def _follow(
 def uses(exchanges: pa.Table, messages: Mapping[tuple[str, str], pa.Table]) -> pa.Table:
     """What `sessions_of` needs of some exchanges with all of their messages.
 
-    `exchanges`: exchange_id, broker, request_last_at. `messages`: nested messages of ShareFetch and ShareAcknowledge by
-    API and "request"/"response", as `Capture.messages` returns them; what is missing counts as not captured.
+    `exchanges`: exchange_id or its keys, broker, request_last_at. `messages`: nested messages of ShareFetch and
+    ShareAcknowledge by API and "request"/"response", as `Capture.messages` returns them; what is missing counts as not
+    captured.
     """
     requests = [_requests(messages.get((api, "request")), messages.get((api, "response")), api) for api in APIS]
     found = pa.concat_tables([part for part in requests if part.num_rows] or requests[:1])
     if not found.num_rows:
         return found
     keys = exchange_keys(found["exchange_id"])
-    at = locate(keys, exchange_keys(exchanges["exchange_id"]))
+    at = locate(keys, keys_of(exchanges))
     where = pa.array(at, mask=at < 0)
     found = with_columns(found, {name: exchanges[name].take(where) for name in ("broker", "request_last_at")})
     error = np.full(len(at), UNANSWERED, np.int64)

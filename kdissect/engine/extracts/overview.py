@@ -12,10 +12,11 @@ from kdissect.capture import CaptureSet
 from kdissect.engine.analysed_run import AnalysedRun
 from kdissect.engine.run import Settings
 from kdissect.engine.saving.evidence_rows import Evidence
-from kdissect.summary import Summarizer, Summary
+from kdissect.summary import Summarizer, Summary, exchange_counts
 from kdissect.summary.spending import Spending
 from kdissect.summary.topic_traffic_lines import READS, TopicTraffic
 from kdissect.tables.declaration import TABLES
+from kdissect.tables.declaration.model import EXCHANGE_KEYS
 from kdissect.tables.declaration.readers import BUDGET, FIRST_SCREEN
 
 HELD_BACK = 100_000
@@ -31,7 +32,8 @@ def overview(captures: Sequence[CaptureSet], settings: Settings, by: str) -> Sum
     gathered = Summarizer(by)
     wanted = {name: list(columns) for name, columns in FIRST_SCREEN.tables.items()}
     settings = replace(settings, reading=replace(settings.reading, most_sent=EVIDENCE))
-    run = AnalysedRun(captures, _together(wanted, READS, BUDGET.tables), settings)
+    counted = {**wanted, "exchanges": list(exchange_counts.READS)}
+    run = AnalysedRun(captures, _together(wanted, READS, BUDGET.tables, counted), settings)
     evidence = Evidence(EVIDENCE, settings.slow)
     spending = Spending()
     traffic = TopicTraffic()
@@ -39,16 +41,21 @@ def overview(captures: Sequence[CaptureSet], settings: Settings, by: str) -> Sum
     for part in run.parts(HELD_BACK):
         for name in wanted:
             if name in part and TABLES[name].progressive and part[name].num_rows:
-                rows = run.builder.resolve(name, part[name].select(wanted[name]))
+                by_keys = name == "exchanges" and "exchange_id" not in still_read.get(name, ("exchange_id",))
+                columns = [*counted[name], *EXCHANGE_KEYS] if by_keys else wanted[name]
+                rows = run.builder.resolve(name, part[name].select(columns))
                 for batch in unified(rows).combine_chunks().to_batches():
-                    gathered.feed(name, batch)
+                    if by_keys:
+                        gathered.count(batch)
+                    else:
+                        gathered.feed(name, batch)
         evidence.take(part)
         spending.take(part)
         rows = {name: part[name] for name in READS.keys() & part.keys() if not isinstance(part[name], Codes)}
         traffic.take({name: run.builder.resolve(name, table) for name, table in rows.items()})
         for sums in run.sums:
             traffic.add(sums)
-        still = wanted if spending.full else _together(wanted, BUDGET.tables)
+        still = counted if spending.full else _together(wanted, BUDGET.tables)
         if evidence.full and still_read != still:
             still_read = still
             run.narrow(still, READS)
