@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,14 +12,11 @@ import pyarrow as pa
 from kdissect.arrays.arrow import Flags, Int64s, Scalar, encoded, numbers
 from kdissect.kernels.kernel import kernel
 from kdissect.summary.client_summaries import FETCHING, WAITING
-from kdissect.summary.joint_codes import in_rank
+from kdissect.summary.joint_codes import Counted, in_rank
 from kdissect.tables.apinames import api_name, error_text
 
 Reals = npt.NDArray[np.float64]
 
-READS = ("client_id", "broker", "api_key", "api_version", "status", "error_code", "latency_ms", "hold", "queued_ms",
-         "request_first_at")  # fmt: skip
-"""Columns of `exchanges` that are read, beside the helpers by which they are joined."""
 CODED = {"api": "api_key", "error": "error_code"}
 """Names, and the column of numbers that says the same."""
 NOTHING: Mapping[str, int] = {"error": 0}
@@ -30,22 +26,10 @@ FETCHES = (1, 78)
 assert tuple(map(api_name, FETCHES)) == FETCHING
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
-    """What exchanges with the same values have in common: how many they are, the latencies that are known, and of those
-    that did not wait because they were asked to the slowest, the first of several: its milliseconds and its row."""
-
-    values: tuple[Any, ...]
-    exchanges: int
-    latencies: Reals
-    slowest_ms: float | None
-    row: int
-
-
 def counted(batch: pa.RecordBatch, keys: tuple[str, ...]) -> tuple[Iterator[Counted], Reals]:
-    """Exchanges with the columns READS by the columns `keys` of the table, the last of them `api_version`, `status`,
-    `error` and `hold`, in the order of `joint_codes.combined`; and of each what it took without waiting, NaN where it
-    waited or is unknown."""
+    """Exchanges with the columns of `readers.FIRST_SCREEN_COUNTS` by the columns `keys` of the table, the last of them
+    `api_version`, `status`, `error` and `hold`, in the order of `joint_codes.combined`; and of each what it took
+    without waiting, NaN where it waited or is unknown."""
     rows = batch.num_rows
     columns = {name: _codes(batch, name) for name in dict.fromkeys(keys)}
     first, version, status, error, hold = (columns[name][0] for name in (keys[0], *keys[-4:]))

@@ -16,8 +16,7 @@ import pyarrow.compute as pc
 from kdissect.arrays.arrow import EPOCH, encoded, numbers
 from kdissect.problems import UsageError
 from kdissect.summary.client_summaries import JUDGED, Tallies, broker_itself, in_order, waited
-from kdissect.summary.exchange_counts import Counted, counted
-from kdissect.summary.joint_codes import combined
+from kdissect.summary.joint_codes import Counted, combined
 from kdissect.summary.model import BrokerLine, ClientLine, ErrorLine, LatencyLine, SessionLine, Summary
 from kdissect.summary.pace import Buckets
 from kdissect.summary.quantiles import Latencies
@@ -112,7 +111,9 @@ class Summarizer:
             self._add(one, lambda row: str(ids[row].as_py()))
 
     def count(self, rows: pa.RecordBatch) -> None:
-        """Take rows of `exchanges` that have numbers in place of names and ids (`exchange_counts.READS`)."""
+        """Take rows of `exchanges` that have numbers in place of names and ids (`readers.FIRST_SCREEN_COUNTS`)."""
+        from kdissect.summary.exchange_counts import counted
+
         if not rows.num_rows:
             return
         codes, brokers = encoded(rows.column("broker"))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +43,18 @@ def joint(columns: Sequence[Int64s]) -> tuple[Int64s, Int64s]:
     rows = np.empty(count if len(codes) else 0, np.int64)
     rows[codes[::-1]] = np.arange(len(codes))[::-1]
     return codes, rows
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What exchanges with the same values have in common: how many they are, the latencies that are known, and of those
+    that did not wait because they were asked to the slowest, the first of several: its milliseconds and its row."""
+
+    values: tuple[Any, ...]
+    exchanges: int
+    latencies: npt.NDArray[np.float64]
+    slowest_ms: float | None
+    row: int
 
 
 @kernel("const i8[:,:] i8[:] i8[:] i8[:] -> i8")

@@ -10,9 +10,9 @@ import pytest
 import kdissect
 from kdissect.analysis.exchange_keys import exchange_keys
 from kdissect.summary import Summarizer
-from kdissect.summary.exchange_counts import READS
 from kdissect.summary.gathering import GROUPINGS, WANTED
 from kdissect.tables.declaration.model import EXCHANGE_KEYS
+from kdissect.tables.declaration.readers import FIRST_SCREEN_COUNTS
 from tests.conftest import ROOT
 
 CAPTURES = ["base_tiny.pcap", "k4_session_eviction.pcap", "k4_share_group.pcap", "stories/quotas.pcap.zst"]
@@ -40,7 +40,7 @@ def test_what_is_counted_by_numbers_is_what_names_say(by: str, parts: int, excha
     for rows in np.array_split(np.arange(exchanges.num_rows), parts):
         part = exchanges.take(pa.array(rows)).combine_chunks()
         named.feed("exchanges", part.select(WANTED["exchanges"]).to_batches()[0])
-        coded = part.select(READS)
+        coded = part.select(FIRST_SCREEN_COUNTS.tables["exchanges"])
         for name in ("client_id", "broker", "status", "hold"):
             coded = coded.set_column(coded.column_names.index(name), name, part[name].dictionary_encode())
         for name, column in zip(EXCHANGE_KEYS, exchange_keys(part["exchange_id"]), strict=True):

@@ -12,12 +12,12 @@ from kdissect.capture import CaptureSet
 from kdissect.engine.analysed_run import AnalysedRun
 from kdissect.engine.run import Settings
 from kdissect.engine.saving.evidence_rows import Evidence
-from kdissect.summary import Summarizer, Summary, exchange_counts
+from kdissect.summary import Summarizer, Summary
 from kdissect.summary.spending import Spending
 from kdissect.summary.topic_traffic_lines import READS, TopicTraffic
 from kdissect.tables.declaration import TABLES
 from kdissect.tables.declaration.model import EXCHANGE_KEYS
-from kdissect.tables.declaration.readers import BUDGET, FIRST_SCREEN
+from kdissect.tables.declaration.readers import BUDGET, FIRST_SCREEN, FIRST_SCREEN_COUNTS
 
 HELD_BACK = 100_000
 """Rows held back until names of brokers are known: some tens of MB. Of a smaller capture every name is known."""
@@ -32,7 +32,7 @@ def overview(captures: Sequence[CaptureSet], settings: Settings, by: str) -> Sum
     gathered = Summarizer(by)
     wanted = {name: list(columns) for name, columns in FIRST_SCREEN.tables.items()}
     settings = replace(settings, reading=replace(settings.reading, most_sent=EVIDENCE))
-    counted = {**wanted, "exchanges": list(exchange_counts.READS)}
+    counted = {**wanted, "exchanges": list(FIRST_SCREEN_COUNTS.tables["exchanges"])}
     run = AnalysedRun(captures, _together(wanted, READS, BUDGET.tables, counted), settings)
     evidence = Evidence(EVIDENCE, settings.slow)
     spending = Spending()

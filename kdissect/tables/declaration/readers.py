@@ -171,6 +171,10 @@ FIRST_SCREEN = reader(
     clock_offsets="*",
     problems="kind bytes detail at exchange_id connection_id",
 )
+FIRST_SCREEN_COUNTS = reader(
+    "the first screen, of exchanges of which it shows none",
+    exchanges="client_id broker api_key api_version status error_code latency_ms hold queued_ms request_first_at",
+)
 LIVE = reader(
     "the live view",
     exchanges="exchange_id connection_id api_key api api_version broker client_id client_ip client_port status "
