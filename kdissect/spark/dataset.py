@@ -267,8 +267,11 @@ class Dataset(Mapping[str, "DataFrame"]):
             return self._summed(name)
         if name == "producers":
             return self._producers()
-        plain = partial(_plain, name=name, plan=self.plan, names=self.names)
-        made = self.staged(name).mapInArrow(plain, spark_schema(self._schema(name)))
+        full = self._full(name)
+        plain = partial(_plain, name=name, plan=self.plan, names=self.names, full=full)
+        made = self.staged(name).mapInArrow(plain, spark_schema(self._schema(name), full))
+        if full:  # what is given says nothing of that, for other captures may have nulls; Spark plans the union away
+            made = made.unionAll(self.spark.createDataFrame([], spark_schema(self._schema(name))).limit(0))
         return made.unionByName(self.small(name)) if name == "problems" else made
 
     def staged(self, name: str) -> DataFrame:
@@ -313,6 +316,10 @@ class Dataset(Mapping[str, "DataFrame"]):
                 frame.unpersist()
         for made in ("_told", "_outcome", "there", "searched"):
             self.__dict__.pop(made, None)
+
+    def _full(self, name: str) -> frozenset[str]:
+        """The columns of a table that are known to have no nulls: Spark looks at each value of the others twice."""
+        return frozenset()
 
     @cached_property
     def _idle(self) -> bool:
@@ -519,11 +526,15 @@ def _analyse(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Ite
     return settled("analyse", analysing.analyse(batches, plan, names))
 
 
-def _plain(batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:
-    """Staged rows of one table to its rows."""
+def _plain(
+    batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Names, full: frozenset[str]
+) -> Iterator[pa.RecordBatch]:
+    """Staged rows of one table to its rows. `full`: Spark counts on these columns to have no nulls."""
     schema = pa.schema([SCHEMAS[name].field(column).remove_metadata() for column in plan.tables[name]])
     for table in resolved_rows(batches, name, plan, names):
         plain = pa.table([table[field.name].cast(field.type) for field in schema], schema=schema)
+        if any(plain[column].null_count for column in full):
+            raise CaptureUnreadable("captures have changed since they were read first")
         yield from plain.to_batches(max_chunksize=ROWS)
 
 

@@ -20,7 +20,7 @@ from kdissect.spark.stages.committed_offsets import COMMITS
 from kdissect.spark.stages.decoding import SENT
 from kdissect.spark.stages.plan import STAGED, Plan
 from kdissect.spark.stages.resolving import Outcome
-from kdissect.spark.stages.whole_run import ELSEWHERE, FILES, OUTCOME, Straight, read_whole
+from kdissect.spark.stages.whole_run import ELSEWHERE, FILES, FULL, OUTCOME, Straight, read_whole
 from kdissect.spark.workers import settled
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class WholeDataset(Dataset):
 
         plan = self.plan
         if self._local:
-            plan = replace(plan, threads=0, pieces="" if self.straight is not None else self._folder)
+            plan = replace(plan, apart=True, pieces="" if self.straight is not None else self._folder)
             unchecked(self.spark)
         read = partial(_read, plan=plan, straight=self.straight)
         one = self.spark.range(0, 1, 1, 1).mapInArrow(read, spark_schema(STAGED))
@@ -76,6 +76,14 @@ class WholeDataset(Dataset):
     def __getitem__(self, name: str) -> DataFrame:
         self._told  # noqa: B018
         return super().__getitem__(name)
+
+    def _full(self, name: str) -> frozenset[str]:
+        """See Dataset."""
+        told = self._told
+        if not self.plan.whole:
+            return super()._full(name)
+        full: dict[str, set[str]] = next((pickle.loads(data) for kind, data in told if kind == FULL), {})
+        return frozenset(full.get(name, ()))
 
     @cached_property
     def _found(self) -> tuple[Outcome, int]:

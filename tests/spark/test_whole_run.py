@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,15 @@ from kdissect.capture import open_captures
 from kdissect.engine.analysed_run import LateNames
 from kdissect.engine.capture import MADE
 from kdissect.engine.run import Settings
+from kdissect.problems import CaptureUnreadable
 from kdissect.spark import dataset
-from kdissect.spark.cells.table_cells import Cell, cells_of, opened
+from kdissect.spark.cells.table_cells import Cell, Pieces, cells_of, opened
 from kdissect.spark.cells.table_cells import rows as staged
 from kdissect.spark.stages import analysing, whole_run
 from kdissect.spark.stages.committed_offsets import COMMITS
 from kdissect.spark.stages.decoding import SENT
 from kdissect.spark.stages.plan import Plan, source_of
-from kdissect.spark.stages.whole_run import ELSEWHERE, FILES, OUTCOME, read_whole
+from kdissect.spark.stages.whole_run import ELSEWHERE, FILES, FULL, OUTCOME, read_whole
 from kdissect.spark.writing.placing import schema_of
 from kdissect.spark.writing.straight_files import StraightFiles, straight_tables
 from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of
@@ -86,13 +88,37 @@ def test_rows_that_are_handed_on_in_files(captures: Path, tmp_path: Path, equal:
     equal(found, kdissect.open(captures / "base.pcap").tables(tables))
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_files_that_are_written_straight(captures: Path, tmp_path: Path, equal: Any, threads: int) -> None:
+def test_columns_without_nulls_are_told(captures: Path, tmp_path: Path) -> None:
+    (source,) = (source_of(capture, False) for capture in open_captures(captures / "base.pcap"))
+    columns = {"exchanges": columns_of("exchanges")}
+    plan = Plan([source], columns, Settings(), [0], whole=True, apart=True, pieces=str(tmp_path))
+    made = list(cells_of(read_whole(plan)))
+    full = next(pickle.loads(one.data) for one in made if one.table == FULL)["exchanges"]
+    expected = kdissect.open(captures / "base.pcap").tables(["exchanges"])["exchanges"]
+    assert full == {name for name in expected.column_names if not expected[name].null_count} - {"broker"}
+    outcome, _ = next(pickle.loads(one.data) for one in made if one.table == OUTCOME)
+    read_now = partial(dataset._plain, batches(made, "exchanges"), "exchanges", plan, outcome.names)
+    assert sum(batch.num_rows for batch in read_now(frozenset(full))) == expected.num_rows
+    with pytest.raises(CaptureUnreadable, match="have changed"):
+        list(read_now(frozenset(["error"])))
+
+
+def test_rows_that_cannot_be_put_into_files(tmp_path: Path) -> None:
+    pieces = Pieces(str(tmp_path / "folder"))
+    with pieces:
+        (tmp_path / "folder").rmdir()
+        pieces.cell(pa.table({"a": [1]}))
+        with pytest.raises(FileNotFoundError):
+            pieces.wait()
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_files_that_are_written_straight(captures: Path, tmp_path: Path, equal: Any, apart: bool) -> None:
     paths = [captures / "base.pcap", captures / "k4_share_group.pcap"]
     sources = [source_of(capture, False) for capture in open_captures(paths)]
     tables = [name for name in straight_tables(MADE) if name != "problems"]
     columns = {name: columns_of(name) for name in tables}
-    plan = Plan(sources, columns, Settings(), [0], placed=True, whole=True, threads=threads)
+    plan = Plan(sources, columns, Settings(), [0], placed=True, whole=True, apart=apart)
     schemas = {name: schema_of(name, columns[name]) for name in tables}
     files = StraightFiles(str(tmp_path), schemas, [source.name for source in sources])
     made = list(cells_of(read_whole(plan, files)))
@@ -162,6 +188,11 @@ def test_on_spark(spark: Any, captures: Path, rotate: Any, equal: Any, monkeypat
     large = kdissect.spark.dissect(spark, folder, ["exchanges"])  # its rows are handed on in files
     frame = large["exchanges"]
     equal({"exchanges": frame.toArrow()}, {"exchanges": expected["exchanges"]})
+    assert {"exchange_id", "status"} < large._full("exchanges")
+    assert all(field.nullable for field in frame.schema)
+    planned = frame._jdf.queryExecution().optimizedPlan()
+    assert planned.nodeName() == "MapInArrow"
+    assert not planned.schema().apply("exchange_id").nullable()
     pieces = Path(large._folder)
     assert list(pieces.iterdir())
     large.unpersist()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from types import TracebackType
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -13,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.arrays.dictionaries import unified
+from kdissect.engine.saving.parquet import Writing
 from kdissect.spark.stages.plan import STAGED
 
 PIECE_BYTES = 8 << 20
@@ -24,18 +27,52 @@ FILED = b"file:"
 """What a cell begins with that has the place of a file; a stream begins with four bytes of ones."""
 
 
-def cell(table: pa.Table, folder: str = "") -> bytes:
-    """A table as bytes. `folder`: they are put into a file there, whose place is the cell: what one machine's tasks
-    hand on need not go through the JVM, which copies it four times and packs it twice."""
+def cell(table: pa.Table) -> bytes:
+    """A table as bytes."""
+    with pa.BufferOutputStream() as sink:
+        _write(table, sink)
+        data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+def _write(table: pa.Table, sink: Any) -> None:
     table = shrunk(unified(table))
-    path = Path(folder, f"{uuid4().hex}.arrow")
-    with pa.OSFile(str(path), "wb") if folder else pa.BufferOutputStream() as sink:
-        with pa.ipc.new_stream(sink, table.schema, options=OPTIONS) as writer:
-            writer.write_table(table)
-        if not folder:
-            data: bytes = sink.getvalue().to_pybytes()
-            return data
-    return FILED + str(path).encode()
+    with pa.ipc.new_stream(sink, table.schema, options=OPTIONS) as writer:
+        writer.write_table(table)
+
+
+class Pieces:
+    """Tables in files of a folder, whose places are the cells: what one machine's tasks hand on need not go through the
+    JVM, which copies it four times and packs it twice. They are packed and written by a thread of its own, a few behind
+    whoever gives them."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder)
+        self._writing = Writing(True)
+
+    def __enter__(self) -> Pieces:
+        self._folder.mkdir(exist_ok=True)  # gone where frames are used again after their rows were given up
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._writing.__exit__(kind, error, trace)
+
+    def cell(self, table: pa.Table) -> bytes:
+        """A table's cell; its file is there after `wait`. Raises OSError where an earlier one could not be written."""
+        path = self._folder / f"{uuid4().hex}.arrow"
+        self._writing.do(partial(_into_file, table, str(path)))
+        return FILED + str(path).encode()
+
+    def wait(self) -> None:
+        """Until all files are complete. Raises OSError."""
+        self._writing.wait()
+
+
+def _into_file(table: pa.Table, path: str) -> None:
+    with pa.OSFile(path, "wb") as sink:
+        _write(table, sink)
 
 
 def shrunk(table: pa.Table) -> pa.Table:
@@ -106,10 +143,10 @@ def note(name: str, value: Any) -> Cell:
 
 
 class Stash:
-    """Rows of tables until there are enough of them. `folder`: see `cell`."""
+    """Rows of tables until there are enough of them. `made`: what makes a cell of a table."""
 
-    def __init__(self, origin: int = 0, folder: str = "") -> None:
-        self._origin, self._folder = origin, folder
+    def __init__(self, origin: int = 0, made: Callable[[pa.Table], bytes] = cell) -> None:
+        self._origin, self._cell = origin, made
         self._kept: dict[str, list[pa.RecordBatch]] = {}
         self._size: dict[str, int] = {}
 
@@ -135,4 +172,4 @@ class Stash:
         batches = self._kept.pop(name, [])
         self._size.pop(name, None)
         if batches:
-            yield rows([Cell(name, "", cell(pa.Table.from_batches(batches), self._folder), origin=self._origin)])
+            yield rows([Cell(name, "", self._cell(pa.Table.from_batches(batches)), origin=self._origin)])

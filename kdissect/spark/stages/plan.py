@@ -97,8 +97,8 @@ class Plan:
     """Whether rows are to be written, with their capture and broker: connections are told to the driver."""
     whole: bool = False
     """Whether one task does it all (`whole_run`): staged rows are complete."""
-    threads: int = 1
-    """What such a task works with; 0: as many as there are cores."""
+    apart: bool = False
+    """Whether such a task writes files by a thread of its own."""
     pieces: str = ""
     """A folder for the rows that such a task stages, on a disk that all tasks share; else they travel."""
 

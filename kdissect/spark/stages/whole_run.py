@@ -25,13 +25,11 @@ from kdissect.arrays.codes import Codes
 from kdissect.arrays.dictionaries import unified
 from kdissect.capture import CaptureSet
 from kdissect.engine.analysed_run import AnalysedRun, LateNames
-from kdissect.engine.readahead import jobs
-from kdissect.engine.run import FEW_PACKETS
 from kdissect.engine.saving.spool import Spool
 from kdissect.net.scanner import Tally
 from kdissect.output import scratch
 from kdissect.problems import CaptureError, Kind
-from kdissect.spark.cells.table_cells import PIECE_BYTES, Cell, Stash, cell, cut, note, rows
+from kdissect.spark.cells.table_cells import PIECE_BYTES, Cell, Pieces, Stash, cell, cut, note, rows
 from kdissect.spark.stages import analysing
 from kdissect.spark.stages.committed_offsets import COMMITS
 from kdissect.spark.stages.decoding import SENT, THERE
@@ -50,6 +48,8 @@ OUTCOME = "_outcome"
 FILES = "_files"
 """Staged rows with the files that were written straight."""
 ORIGIN = STAGED.get_field_index("origin")
+FULL = "_full"
+"""Staged rows with the columns that have no nulls, by table, of those whose rows are handed on in files."""
 ELSEWHERE = "_elsewhere"
 """Staged rows that say that a capture cannot be read like this: tasks for each file get farther."""
 MOST_EVIDENCE = analysing.EVIDENCE_ROWS + (1 << 18)
@@ -61,11 +61,8 @@ def read_whole(plan: Plan, straight: Straight | None = None) -> Iterator[pa.Reco
     """All captures of a job to staged rows: of the tables asked for, and of what is made of whole tables. `straight`:
     tables that are written to files instead; the names of these are told at the end."""
     captures = [_opened(source) for source in plan.sources]
-    if plan.pieces:  # gone where frames are used again after their rows were given up
-        Path(plan.pieces).mkdir(exist_ok=True)
-    few = None if plan.threads == 1 else FEW_PACKETS  # another thread reads ahead
-    settings = replace(plan.settings, jobs=plan.threads, block_packets=few)
-    run = AnalysedRun(captures, plan.decoded, settings)
+    # several threads take a quarter more work, and are not sooner done than one beside another that writes (`apart`)
+    run = AnalysedRun(captures, plan.decoded, replace(plan.settings, jobs=1))
     try:
         try:
             yield from Reading(plan, run, 0, straight).staged(_as_read(run))
@@ -108,8 +105,8 @@ class Straight(Protocol):
         """The tables that it writes."""
 
     def writing(self, builder: TableBuilder, apart: bool) -> AbstractContextManager[None]:
-        """Entered while rows come out of a run; what was written goes away where that ends badly. `apart`: with a
-        thread of its own."""
+        """Entered while rows come out of a run; what was written goes away where that ends badly. `apart`: by a thread
+        of its own."""
 
     def add(self, name: str, table: pa.Table, columns: Sequence[str]) -> None:
         """Write rows."""
@@ -127,18 +124,25 @@ class Reading:
         self._columns = kept_columns(plan, () if straight is None else straight.tables)
         self._finds = "findings" in plan.tables
         self._evidence = 0
-        self._stash = Stash(number, plan.pieces)
+        self._pieces = Pieces(plan.pieces) if plan.pieces else None
+        self._cell = cell if self._pieces is None else self._pieces.cell
+        self._stash = Stash(number, self._cell)
+        self._full: dict[str, set[str]] = {}
 
     def staged(self, parts: Iterator[Mapping[str, pa.Table]]) -> Iterator[pa.RecordBatch]:
         """All rows, then what the driver is told."""
         told: set[str] = set()
-        settings, captures = self._run.books.settings, self._run.books.captures
-        apart = any(jobs(settings, capture) > 1 for capture in captures)
-        with nullcontext() if self._straight is None else self._straight.writing(self._run.builder, apart):
+        straight, pieces = self._straight, self._pieces
+        with (
+            nullcontext() if straight is None else straight.writing(self._run.builder, self._plan.apart),
+            nullcontext() if pieces is None else pieces,
+        ):
             for batch in self._rows(parts):
                 told.update(batch.column("table").to_pylist())
                 yield batch
-        notes = [note(THERE.removeprefix("_"), told), *self._facts()]
+            if pieces is not None:
+                pieces.wait()
+        notes = [note(THERE.removeprefix("_"), told), note(FULL.removeprefix("_"), self._full), *self._facts()]
         if self._straight is not None:
             notes.append(note(FILES.removeprefix("_"), self._straight.told()))
         if self._plan.placed:
@@ -162,7 +166,7 @@ class Reading:
                 yield from self._put(name, table)
         sent = run.builder.sent()
         if sent is not None:
-            yield from self._pieces(SENT, sent)
+            yield from self._cut(SENT, sent)
         yield from self._stash.rest()
         tables = {name: unified(pa.concat_tables(pieces, promote_options="none")) for name, pieces in small.items()}
         if "problems" in self._plan.tables:
@@ -180,7 +184,11 @@ class Reading:
             at = part.schema.get_field_index("exchange_id")
             if at >= 0 and pa.types.is_dictionary(part.schema.field(at).type):  # nearly every row has another one
                 part = part.set_column(at, "exchange_id", part.column(at).cast(pa.string()))
-            yield from self._pieces(name, part)
+            if self._pieces is not None:
+                asked, known = self._plan.tables.get(name, ()), TABLES[name].by_name  # names are looked up again
+                full = {one for one in asked if known[one].named is None and not part[one].null_count}
+                self._full[name] = self._full.get(name, full) & full
+            yield from self._cut(name, part)
         if self._finds and name in FINDINGS.tables and name != COMMITS:
             if self._evidence > MOST_EVIDENCE and TIME_KEY in sort_columns(name):
                 return
@@ -188,13 +196,13 @@ class Reading:
                 self._evidence += sum(batch.column("lot").to_pylist())
                 yield batch.set_column(ORIGIN, STAGED.field(ORIGIN), pa.array([self._number], pa.int32()))
 
-    def _pieces(self, name: str, table: pa.Table) -> Iterator[pa.RecordBatch]:
+    def _cut(self, name: str, table: pa.Table) -> Iterator[pa.RecordBatch]:
         if table.nbytes < PIECE_BYTES:
             for batch in table.combine_chunks().to_batches():
                 yield from self._stash.put(name, batch)
             return
         for begin, end in cut(table):
-            data = cell(table.slice(begin, end - begin), self._plan.pieces)
+            data = self._cell(table.slice(begin, end - begin))
             yield rows([Cell(name, "", data, origin=self._number)])
 
     def _names(self) -> Names:
