@@ -481,11 +481,10 @@ class TableBuilder:
         brokers are texts, for whoever puts them beside those of other tables."""
         table = pa.Table.from_batches([part]) if isinstance(part, pa.RecordBatch) else part
         names = table.column_names
-        for at, column in enumerate(names):
-            declared = TABLES[name].by_name.get(column) if name in TABLES else None  # messages have none
-            if declared is None or declared.named is None:
+        for column in _called(name):
+            if column not in names:
                 continue
-            values = table[column]
+            declared, at, values = TABLES[name].by_name[column], names.index(column), table[column]
             if declared.named is Gathering.BROKERS:
                 values = self.brokers.resolve(values)
                 values = values.cast(TEXT) if plain else values
@@ -512,6 +511,13 @@ class TableBuilder:
         whole = SCHEMAS[name]
         names = self.columns[name] if columns is None else columns
         return pa.schema([whole.field(column) for column in names], metadata=whole.metadata)
+
+
+@cache
+def _called(name: str) -> tuple[str, ...]:
+    """The columns of a table with names that messages tell; messages themselves have none."""
+    columns = TABLES[name].by_name.values() if name in TABLES else ()
+    return tuple(column.name for column in columns if column.named is not None)
 
 
 @cache

@@ -87,7 +87,7 @@ class BodyReader:
 
     def __init__(self) -> None:
         self._memory = Lender()
-        self._work = Lender()
+        self._rows, self._work = Lender(), Lender()
         self._seed = int.from_bytes(os.urandom(7), "little")
         self._plans: tuple[Int32s, Int64s] | None = None
         self._bodies: Bodies | None = None
@@ -108,26 +108,26 @@ class BodyReader:
         said, firsts, acks = self._memory.arrays(
             [((n, h.S_WIDTH), kind), ((n + 1,), kind), ((n if sends else 0,), kind)]
         )
-        (partitions,) = self._work.arrays([((2 * n + 1024, h.P_WIDTH), kind)])
+        (partitions,) = self._rows.arrays([((n + 1024, h.P_WIDTH), kind)])
         table, topics, scratch = self._work.arrays(
             [((4 * MOST_TOPICS,), kind), ((MOST_TOPICS, 4), kind), ((3, h.MOST_COMPARED), kind)]
         )
-        table[:], acks[:], firsts[0] = -1, NULL, 0
-        left, state = status.copy(), np.zeros(5, np.int64)
+        table[:], acks[:], firsts[0], topics[0] = -1, NULL, 0, -1
+        left, state = status.copy(), np.zeros(6, np.int64)
         while not read_bodies(
             s, begin, end, program, left, *self._plans, self._seed, table, topics, scratch, said, firsts, partitions,
             acks, state,
         ):  # fmt: skip
-            (more_room,) = self._work.arrays([((2 * len(partitions), h.P_WIDTH), kind)])
+            more_room = np.empty((2 * len(partitions), h.P_WIDTH), np.int64)
             more_room[: len(partitions)] = partitions
             partitions = more_room
-        _, fetches, count, named, produces = state.tolist()
+        _, fetches, count, named, produces, _ = state.tolist()
         if not fetches and not produces:
             return status
-        (kept,) = self._memory.arrays([((count, h.P_WIDTH), kind)])
-        kept[:] = partitions[:count]
         names = [_topic(s[at : at + size].tobytes(), by_id) for at, size, by_id, _ in topics[:named].tolist()]
-        self._bodies = Bodies(said[:fetches], firsts[: fetches + 1], kept, names, acks if produces else None)
+        self._bodies = Bodies(
+            said[:fetches], firsts[: fetches + 1], partitions[:count], names, acks if produces else None
+        )
         return left
 
     def taken(self) -> Bodies | None:
@@ -169,6 +169,9 @@ def _code(
     s: Bytes, o: Scalar, size: Scalar, by_id: Scalar, seed: Scalar, table: Int64s, topics: Int64s, state: Int64s
 ) -> Scalar:
     """The code of a topic by its name or id; -1 where there are too many."""
+    t = state[5]  # the one before, often
+    if topics[t, 1] == size and topics[t, 2] == by_id and same_bytes(s, topics[t, 0], s, o, size):
+        return t
     mask = table.size - 1
     value = (fingerprint(s, o, size) ^ seed) * memory.FACTOR  # type: ignore[no-untyped-call]
     at = (value ^ (value >> 29)) & mask
@@ -186,8 +189,10 @@ def _code(
             else:
                 metadata = size == _METADATA.size and same_bytes(s, o, _METADATA, np.int64(0), size)
             topics[t, 3] = 1 if metadata else 0
+            state[5] = t
             return t
         if topics[t, 1] == size and topics[t, 2] == by_id and same_bytes(s, topics[t, 0], s, o, size):
+            state[5] = t
             return t
         at = (at + 1) & mask
     return np.int64(-1)
@@ -345,13 +350,15 @@ def read_bodies(
 ) -> Scalar:  # fmt: skip
     """Read what can be read of bodies that fit, see `BodyReader.read`. `topics`: where a topic's name or id lies, how
     long it is, whether it is an id, whether it is that of KRaft's log. `acks`: empty where nobody asks. `state`:
-    exchanges looked at, fetches and partitions that were read, topics, requests to produce. 0: more room is needed in
-    `out`, to go on."""
+    exchanges looked at, fetches and partitions that were read, topics, requests to produce, the topic named last
+    (`topics` begins with a size of none). 0: more room is needed in `out`, to go on."""
     n = begin.size // 2
     for j in range(state[0], n):
         if j + AHEAD < n:
             fetch(s, begin[j + AHEAD])
+            fetch(s, begin[j + AHEAD] + 64)
             fetch(s, begin[n + j + AHEAD])
+            fetch(s, begin[n + j + AHEAD] + 64)
         if program[j] < 0 or status[j] != k.OK:
             continue
         p = np.int64(plan_of[program[j]])

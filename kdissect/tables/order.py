@@ -13,7 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kdissect.arrays.arrow import Scalar
 from kdissect.arrays.codes import Codes
+from kdissect.kernels.kernel import kernel, part
 from kdissect.tables.declaration import TABLES
 from kdissect.tables.declaration.model import BY_REQUEST, EXCHANGE_KEYS, TIME_KEY
 
@@ -37,7 +39,7 @@ def order(name: str, table: pa.Table) -> pa.Table:
     if pa.types.is_timestamp(times.type):
         times = times.cast(pa.int64())
     if pa.types.is_integer(times.type):
-        values = times.fill_null(np.iinfo(np.int64).max).to_numpy()
+        values = (times.fill_null(NEVER) if times.null_count else times).to_numpy()
         if TABLES[name].key == BY_REQUEST and EXCHANGE_KEYS[0] in table.column_names:
             found = by_request(values, *(table[key].to_numpy() for key in EXCHANGE_KEYS))
             return table if found is None else table.take(pa.array(found))
@@ -60,11 +62,55 @@ def ordered_codes(rows: Codes) -> Codes:
 
 NEVER = np.iinfo(np.int64).max
 """The time of rows without one."""
+FIRST = np.iinfo(np.int64).min
+
+
+LONG = 10**17
+"""Ordinals from here on are not compared by `ascending`."""
+
+
+@part
+def _text(number: Scalar) -> tuple[Scalar, Scalar]:
+    """A number below LONG as 18 digits of which it is the first ones, and how many it has: they compare as its text."""
+    digits = np.int64(0)
+    rest = number
+    while rest > 0:
+        digits += 1
+        rest //= 10
+    for _ in range(digits, 18):
+        number *= 10
+    return number, digits
+
+
+@kernel("const i8[:] const i8[:] const i8[:] -> i8")
+def ascending(times: npt.NDArray[np.int64], high: npt.NDArray[np.int64], n: npt.NDArray[np.int64]) -> Scalar:
+    """Whether rows stand in the order of `by_request` for sure."""
+    for i in range(1, times.size):
+        if times[i] > times[i - 1]:
+            continue
+        one, other = high[i - 1] ^ FIRST, high[i] ^ FIRST  # compare without a sign
+        if times[i] < times[i - 1] or one > other:
+            return 0
+        a, b = n[i - 1], n[i]
+        if one < other or a == b:
+            continue
+        if (a < 0) != (b < 0):
+            if a < 0:
+                return 0
+            continue
+        if a < 0:
+            a, b = -1 - a, -1 - b
+        if a >= LONG or b >= LONG or _text(a) > _text(b):
+            return 0
+    return 1
 
 
 def by_request(times: npt.NDArray[np.int64], high: npt.NDArray[np.int64], n: npt.NDArray[np.int64]) -> Any:
     """int64 [rows]: the order of rows of exchanges by time and exchange id, the latter as numbers; None where they
     stand in it."""
+    times, high, n = (np.ascontiguousarray(column, np.int64) for column in (times, high, n))
+    if ascending(times, high, n):
+        return None
     found = None if (times[1:] >= times[:-1]).all() else np.argsort(times, kind="stable")
     ordered = times if found is None else times[found]
     tied = np.flatnonzero(ordered[1:] == ordered[:-1])

@@ -21,7 +21,9 @@ JOIN_GROUP, SYNC_GROUP = 11, 14
 
 def hold_columns(codes: npt.NDArray[np.int8], waits: npt.NDArray[np.float64]) -> dict[str, pa.Array]:
     """What is filled in of `exchanges`, from places in HOLDS and milliseconds (NaN: unknown)."""
-    return {"hold": words(codes, hk.HOLDS), "replication_ms": pa.array(waits, MS, mask=np.isnan(waits))}
+    unknown = np.isnan(waits)
+    told = pa.nulls(len(waits), MS) if unknown.all() else pa.array(waits, MS, mask=unknown)
+    return {"hold": words(codes, hk.HOLDS), "replication_ms": told}
 
 
 def coded(column: pa.Array) -> npt.NDArray[np.int8]:

@@ -297,6 +297,18 @@ def classify(
             excess[k] = max(ms - wait, 0.0)
 
 
+@kernel("const i8[:] const f8[:] const i8[:] const i8[:] i8[:]")
+def name_produces(acks: Int64s, spent: Reals, muted: Int64s, error: Int64s, hold: Int64s) -> None:
+    """Of each Produce whose followers nobody knows its place in HOLDS, -1 for none. NULL: not told."""
+    for i in range(acks.size):
+        if acks[i] != -1 or np.isnan(spent[i]):
+            hold[i] = -1
+        elif muted[i] > 0:
+            hold[i] = THROTTLED
+        else:
+            hold[i] = ERROR if error[i] != 0 and error[i] != NULL else UNKNOWN
+
+
 @kernel(
     "const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i1[:] const f8[:] i1[:] f8[:] i8[:] i8 -> i8 i8"
 )

@@ -30,7 +30,7 @@ import pyarrow as pa
 from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.analysis.holds.exchange_holds import muted
 from kdissect.analysis.holds.fetch_holds import turns
-from kdissect.analysis.holds.hold_kernels import ERROR, HOLDS, IMMEDIATE, REPLICATION, THROTTLED, UNKNOWN
+from kdissect.analysis.holds.hold_kernels import ERROR, HOLDS, IMMEDIATE, REPLICATION, THROTTLED, UNKNOWN, name_produces
 from kdissect.analysis.sessions.session_rules import MAX_WAITING
 from kdissect.arrays.arrow import (
     MILLI,
@@ -47,7 +47,7 @@ from kdissect.arrays.arrow import (
     with_columns,
     words,
 )
-from kdissect.arrays.codes import Codes
+from kdissect.arrays.codes import NULL, Codes
 from kdissect.tables.declaration.model import CODE, CODES, MS, By
 from kdissect.tables.makers import fills
 
@@ -170,9 +170,10 @@ class ReplicationTracker:
     def _named(self, produces: Codes, watermark: int) -> Codes:
         """Rows of which nobody knows how many replicas their partitions have."""
         self._forget(watermark)
-        every = (ints(produces, "acks", 0) == ALL) & ~np.isnan(reals(produces, "broker_ms"))
-        held, failed = ints(produces, "_muted", 0) > 0, ints(produces, "error_code", 0) != 0
-        hold = np.where(every, np.where(held, THROTTLED, np.where(failed, ERROR, UNKNOWN)), -1)
+        told = [ints(produces, name, NULL) for name in ("acks", "_muted", "error_code")]
+        acks, held, error = (np.ascontiguousarray(column) for column in told)
+        hold = np.empty(len(acks), np.int64)
+        name_produces(acks, np.ascontiguousarray(reals(produces, "broker_ms")), held, error, hold)
         return produces.with_columns({"hold": hold})
 
     def _settle(self, produces: pa.Table, partitions: pa.Table, watermark: int) -> pa.Table:
