@@ -80,7 +80,10 @@ class Segments(Protocol):
         """Packets by kind, int64[files, kinds]."""
 
     def scan(self, block: Block) -> Words:
-        """The segment rows of a block."""
+        """The segment rows of a block, valid until the next scan."""
+
+    def alternate(self) -> None:
+        """From here on rows are valid until the scan after the next."""
 
     def forget(self, flows: Words) -> None:
         """The numbers of these flows may be given to others."""

@@ -70,6 +70,8 @@ class Reading:
         window.packets = settings.block_packets
         self._blocks = capture.blocks(window) if follow is None else capture.blocks(window, True, follow)
         self._thread = _thread() if ahead else None
+        if ahead:
+            scanner.alternate()
         self._next: Future[Words | None] | None = None
 
     def __enter__(self) -> Reading:
@@ -110,8 +112,6 @@ class Reading:
         clock.at(NET)
         segments = self._scanner.scan(block)
         clock.packets += len(block.packets)
-        if self._thread is not None:
-            segments = segments.copy()  # the scanner makes the next ones in the same place
         clock.at(REST)
         return segments
 

@@ -65,6 +65,8 @@ class Scanner:
         self._free: NDArray[np.int64] = np.zeros(64, np.int64)
         self._state: NDArray[np.int64] = np.zeros(k.SCAN_SIZE, np.int64)
         self._rows: NDArray[np.int64] = np.empty((0, SEGMENT_COLUMNS), np.int64)
+        self._other: NDArray[np.int64] | None = None
+        """Where rows go in turns with `_rows`."""
         self._odd: NDArray[np.int64] = np.empty((ODD_ROWS, k.ODD_COLUMNS), np.int64)
         self._tunnels = False  # whether packets in tunnels were met
         self._reassembler = Reassembler()
@@ -93,6 +95,7 @@ class Scanner:
         """No more packets come: the flows stay, what finds them and rows of blocks go."""
         self._table = np.zeros(0, np.int32)
         self._rows = np.empty((0, SEGMENT_COLUMNS), np.int64)
+        self._other = None
 
     def carried(self) -> dict[str, Any]:
         """What another scanner needs to go on with the capture's next file."""
@@ -103,12 +106,18 @@ class Scanner:
         for name in CARRIED:
             setattr(self, name, carried[name])
 
+    def alternate(self) -> None:
+        """From here on rows are valid until the scan after the next."""
+        self._other = np.empty((0, SEGMENT_COLUMNS), np.int64)
+
     def scan(self, block: Block) -> NDArray[np.int64]:
         """The block's segment rows, int64[n, 10], columns in `kdissect.net.segment`; valid until the next scan.
 
         Rows of the block's packets which lead through tunnels are rewritten on the way.
         """
         self._count_all_files()
+        if self._other is not None:
+            self._rows, self._other = self._other, self._rows
         if len(self._rows) < len(block.packets):
             self._rows = np.empty((len(block.packets), SEGMENT_COLUMNS), np.int64)
         return self._scan(block, block.packets, block.delta, self._rows, 0)

@@ -226,6 +226,9 @@ class GatheredSegments:
         """The block's rows."""
         return self._gathered.rows
 
+    def alternate(self) -> None:
+        """Rows of a block are its own."""
+
     def rest(self) -> None:
         """Nothing: they are there as long as the capture."""
 
