@@ -532,10 +532,23 @@ def _plain(
     """Staged rows of one table to its rows. `full`: Spark counts on these columns to have no nulls."""
     schema = pa.schema([SCHEMAS[name].field(column).remove_metadata() for column in plan.tables[name]])
     for table in resolved_rows(batches, name, plan, names):
-        plain = pa.table([table[field.name].cast(field.type) for field in schema], schema=schema)
-        if any(plain[column].null_count for column in full):
+        if any(table[column].null_count for column in full):
             raise CaptureUnreadable("captures have changed since they were read first")
-        yield from plain.to_batches(max_chunksize=ROWS)
+        columns = [_written_out(table[field.name], field.type) for field in schema]
+        for begin in range(0, table.num_rows, ROWS):
+            count = min(ROWS, table.num_rows - begin)
+            parts = [column.slice(0 if len(column) <= ROWS else begin, count) for column in columns]
+            yield pa.RecordBatch.from_arrays(parts, schema=schema)
+
+
+def _written_out(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+    """A column of this type; where one value of a dictionary is all that it has, as many rows of it as go out at once:
+    they stay in a core's cache, and every lot has the same."""
+    if pa.types.is_dictionary(column.type) and column.num_chunks == 1 and not column.null_count:
+        known = column.chunk(0).dictionary
+        if len(known) == 1:
+            return pa.repeat(known[0], min(ROWS, len(column))).cast(kind)
+    return column.cast(kind).combine_chunks()
 
 
 def _tasks(plan: Plan, files: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:

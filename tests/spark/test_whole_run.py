@@ -103,6 +103,21 @@ def test_columns_without_nulls_are_told(captures: Path, tmp_path: Path) -> None:
         list(read_now(frozenset(["error"])))
 
 
+def test_rows_of_one_value_and_of_many(captures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lots that are shorter than what was staged, whose columns of one value are written out once."""
+    monkeypatch.setattr(dataset, "ROWS", 50)
+    (source,) = (source_of(capture, False) for capture in open_captures(captures / "base.pcap"))
+    columns = {"exchanges": columns_of("exchanges")}
+    plan = Plan([source], columns, Settings(), [0], whole=True, pieces=str(tmp_path))
+    made = list(cells_of(read_whole(plan)))
+    outcome, _ = next(pickle.loads(one.data) for one in made if one.table == OUTCOME)
+    found = list(dataset._plain(batches(made, "exchanges"), "exchanges", plan, outcome.names, frozenset()))
+    assert max(batch.num_rows for batch in found) == 50
+    whole = pa.Table.from_batches(found).sort_by("exchange_id")
+    expected = kdissect.open(captures / "base.pcap").tables(["exchanges"])["exchanges"].sort_by("exchange_id")
+    assert whole.equals(plain(expected, whole.schema))
+
+
 def test_rows_that_cannot_be_put_into_files(tmp_path: Path) -> None:
     pieces = Pieces(str(tmp_path / "folder"))
     with pieces:
