@@ -118,6 +118,7 @@ class AnalysedRun:
             read["exchanges"] -= {"exchange_id", "connection_id"}
             self.builder.unnamed = frozenset({"exchanges"})
         self.builder.narrow(read)
+        self.books.narrow()
         if summed is not None and self.stage.may_hide(tables.keys()):
             from kdissect.tables.coded_rows import CODED
 

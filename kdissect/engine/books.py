@@ -17,7 +17,7 @@ from kdissect.kafka.exchanges.completion import Sparing
 from kdissect.kafka.exchanges.messages import Decoder
 from kdissect.kafka.streams.ledger import Ledger
 from kdissect.tables.builder import TableBuilder
-from kdissect.tables.projection import only_gathered, wanted
+from kdissect.tables.projection import gathered, only_gathered, wanted
 from kdissect.tables.selection import topic_paths
 from kdissect.tables.topics import REPLICATED
 from kdissect.tcp.layout import NULL
@@ -46,14 +46,19 @@ class Books:
         self.ledger = Ledger([c.name for c in captures], [c.files for c in captures])
         self.builder = TableBuilder(self.ledger.connections, tables, settings.reading)
         self.builder.sights = settings.common.known
+        self._asked = dict(self.builder.columns)
         self.wishes = Wishes(self._decoder(self.builder.columns, messages, beside or {}), messages, beside or {})
         self.quality: list[Quality] = []
 
     def _decoder(
-        self, columns: Mapping[str, Sequence[str]], messages: Kind | None, beside: Mapping[Kind, frozenset[str]]
-    ) -> Decoder:
-        """What decodes for these columns of tables, and what else is wanted."""
-        found: dict[Kind, frozenset[str] | None] = dict(wanted(columns, columns))
+        self, columns: Mapping[str, Sequence[str]], messages: Kind | None, beside: Mapping[Kind, frozenset[str]],
+        gathering: Mapping[str, Sequence[str]] | None = None,
+    ) -> Decoder:  # fmt: skip
+        """What decodes for these columns of tables, what is gathered for the columns `gathering`, and what else is
+        wanted."""
+        found: dict[Kind, frozenset[str] | None] = dict(gathered(gathering or {}))
+        for message, paths in wanted(columns, columns).items():
+            found[message] = (found.get(message) or frozenset()) | paths
         others: set[Kind] = set()
         for message, paths in beside.items():
             found[message] = (found.get(message) or frozenset()) | paths
@@ -67,7 +72,7 @@ class Books:
                 found[kind] = None
                 others.add(kind)
         # The paths are the tables' own.
-        return Decoder(found, checked=True, sparse=only_gathered(columns) - others)
+        return Decoder(found, checked=True, sparse=only_gathered(gathering or columns) - others)
 
     @property
     def decoder(self) -> Decoder:
@@ -80,6 +85,13 @@ class Books:
         columns = {name: read for name, read in self.builder.columns.items() if name != "produce_partitions"}
         self.wishes.aside = True
         self.wishes.sparing = Sparing(self._decoder(columns, self.wishes.type, self.wishes.beside), REPLICATED)
+
+    def narrow(self) -> None:
+        """From the next block that is read on decode no more than what the columns of the builder need by now."""
+        wishes = self.wishes
+        wishes.sparing = Sparing(
+            self._decoder(self.builder.columns, wishes.type, wishes.beside, self._asked), frozenset()
+        )
 
     @property
     def flowing(self) -> bool:

@@ -82,6 +82,7 @@ class Strand:
 
     def make_way(self) -> None:
         """Let go of the part of the window that is filled next. To be called once for each block, before it is fed."""
+        self.completion.sparing = self.wishes.sparing
         self.view.refresh()
         self.dissector.before_next_block(self._rereadable)
         self.view.make_way()

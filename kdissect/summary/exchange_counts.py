@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.arrays.arrow import Flags, Int64s, Scalar, encoded, numbers
+from kdissect.arrays.lending import Lender
 from kdissect.kernels.kernel import kernel
 from kdissect.summary.client_summaries import FETCHING, WAITING
 from kdissect.summary.joint_codes import Counted, in_rank
@@ -26,10 +27,10 @@ FETCHES = (1, 78)
 assert tuple(map(api_name, FETCHES)) == FETCHING
 
 
-def counted(batch: pa.RecordBatch, keys: tuple[str, ...]) -> tuple[Iterator[Counted], Reals]:
+def counted(batch: pa.RecordBatch, keys: tuple[str, ...], memory: Lender) -> tuple[Iterator[Counted], Reals]:
     """Exchanges with the columns of `readers.FIRST_SCREEN_COUNTS` by the columns `keys` of the table, the last of them
     `api_version`, `status`, `error` and `hold`, in the order of `joint_codes.combined`; and of each what it took
-    without waiting, NaN where it waited or is unknown."""
+    without waiting, NaN where it waited or is unknown. What is not kept of it lies in lent `memory`."""
     rows = batch.num_rows
     columns = {name: _codes(batch, name) for name in dict.fromkeys(keys)}
     first, version, status, error, hold = (columns[name][0] for name in (keys[0], *keys[-4:]))
@@ -37,8 +38,10 @@ def counted(batch: pa.RecordBatch, keys: tuple[str, ...]) -> tuple[Iterator[Coun
     why = (*(columns["hold"][1] or ()), None)
     waits = np.array([[text in WAITING, text in (None, "unknown")] for text in why], np.bool_)
     latency, queued = _reals(batch, "latency_ms"), _reals(batch, "queued_ms")
-    own, codes, most = np.empty(rows), np.empty(rows, np.int64), np.empty(rows)
-    table, found = np.full(2 << rows.bit_length(), -1, np.int64), np.empty((4, rows), np.int64)
+    shapes: list[tuple[tuple[int, ...], type]] = [((2 << rows.bit_length(),), np.int64), ((rows,), np.int64)]
+    shapes += [((4, rows), np.int64), ((rows,), np.float64), ((rows,), np.float64)]
+    table, codes, found, own, most = memory.arrays(shapes)
+    table[:] = -1
     count = _grouped(first, version, status, error, hold, api, latency, queued, waits, own, codes, table, found, most)
     firsts, sizes, known, tops = found[:, :count]
     ends = np.cumsum(known)

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.arrays.arrow import EPOCH, encoded, numbers
+from kdissect.arrays.lending import Lender
 from kdissect.problems import UsageError
 from kdissect.summary.client_summaries import JUDGED, Tallies, broker_itself, in_order, waited
 from kdissect.summary.joint_codes import Counted, combined
@@ -72,6 +73,7 @@ class Summarizer:
         self._tables: dict[str, list[pa.RecordBatch]] = defaultdict(list)
         self._ids: list[npt.NDArray[np.uint64]] = []
         self._troubles = Troubles()
+        self._memory = Lender()
 
     def feed(self, table: str, batch: pa.RecordBatch) -> None:
         """Take a batch of one of the tables in `WANTED`; other tables and empty batches are ignored."""
@@ -120,7 +122,7 @@ class Summarizer:
         for name, found in zip([None, *brokers], np.bincount(codes + 1).tolist(), strict=False):
             if found:
                 self._broker_exchanges[name] += found
-        groups, own = counted(rows, (*GROUPINGS[self.by], "api_version", "status", "error", "hold"))
+        groups, own = counted(rows, (*GROUPINGS[self.by], "api_version", "status", "error", "hold"), self._memory)
         self._clients.add(rows, own)
         begun = rows.column("request_first_at")
         if begun.null_count:

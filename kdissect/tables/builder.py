@@ -120,6 +120,7 @@ class TableBuilder:
         self._passed_over = False
         """Rows as codes were not made because nobody knew replicas by then."""
         self._memory = Lender()
+        self._scratch = Lender()
         self._none: dict[str, pa.RecordBatch] = {}
         """No rows, of tables that had none in some block."""
         self.coded: frozenset[str] = frozenset()
@@ -208,7 +209,7 @@ class TableBuilder:
         if self.sums_traffic:
             from kdissect.tables.traffic_sums import traffic
 
-            made[TRAFFIC] = traffic(block, topics, made["fetches"], made["fetch_partitions"])
+            made[TRAFFIC] = traffic(block, topics, made["fetches"], made["fetch_partitions"], self._scratch)
         return made
 
     def recorded(self) -> Iterator[tuple[str, pa.RecordBatch]]:

@@ -130,7 +130,7 @@ class Leaders:
 
     def _feed(self, block: Block, one: Source) -> None:
         messages = block.nest(one.key, one.side)
-        if not messages.has(*(path for path in (one.path, one.partitions, one.leader) if path)):
+        if not messages.tells(*(path for path in (one.path, one.partitions, one.leader) if path)):
             return
         topics = messages.each(one.path)
         level = topics.each(one.partitions) if one.partitions else topics

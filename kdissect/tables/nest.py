@@ -65,20 +65,20 @@ class Level:
                 data = data.field(at) if whole else pc.struct_field(data, at) if at >= 0 else None
         return None if data is None or pa.types.is_null(data.type) else data
 
-    def has(self, *paths: str) -> bool:
-        """Whether there is a column at the last of these paths, below the lists at the others, as far as types tell."""
-        kind: Any = pa.struct(self._data.schema) if isinstance(self._data, pa.RecordBatch) else self._data.type
+    def tells(self, *paths: str) -> bool:
+        """Whether anything may stand in the column at the last of these paths, below the lists at the others: not where
+        it is missing, or null throughout."""
+        data = self._data
         for depth, path in enumerate(paths):
             if depth:
-                if not pa.types.is_list(kind):
-                    return False
-                kind = kind.value_type
+                data = data.values
             for name in path.split("."):
-                at = kind.get_field_index(name) if pa.types.is_struct(kind) else -1
-                if at < 0:
+                kind = data.schema if isinstance(data, pa.RecordBatch) else data.type
+                at = kind.get_field_index(name) if isinstance(kind, pa.Schema) or pa.types.is_struct(kind) else -1
+                data = None if at < 0 else data.column(at) if isinstance(kind, pa.Schema) else data.field(at)
+                if data is None or pa.types.is_null(data.type) or data.null_count == len(data):
                     return False
-                kind = kind.field(at).type
-        return not pa.types.is_null(kind)
+        return True
 
     def column(self, path: str, kind: pa.DataType) -> pa.Array:
         """The column at a dotted path, cast to `kind`; all null when there is none."""

@@ -47,6 +47,17 @@ def wanted(
     return {message: frozenset(names) for message, names in paths.items()}
 
 
+def gathered(tables: Mapping[str, Iterable[str]]) -> dict[tuple[int, int], frozenset[str]]:
+    """Of the message paths needed for these columns of tables those of what is gathered."""
+    paths: Paths = {}
+    for table, columns in tables.items():
+        for read in TABLES[table].needs(columns):
+            if not isinstance(read, Path):
+                for message, names in GATHERED[read].items():
+                    paths.setdefault(message, set()).update(names)
+    return {message: frozenset(names) for message, names in paths.items()}
+
+
 def only_gathered(tables: Mapping[str, Iterable[str]]) -> frozenset[tuple[int, int]]:
     """Of the message types wanted for these columns of tables those of which values of nodes are gathered and nothing
     else is read, so that messages whose version has none of the fields need not be there."""

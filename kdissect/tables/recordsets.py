@@ -96,14 +96,20 @@ def record_sets(block: Block, picked: Callable[[int, Int64s, Int64s], Int64s] | 
     wanted."""
     parts = []
     for key, side, topics, name, partitions, number, records in SOURCES:
-        outer = block.nest(key, side).each(topics)
+        messages = block.nest(key, side)
+        if picked is not None and not messages.tells(topics, partitions, f"{records}_bytes"):
+            continue
+        outer = messages.each(topics)
         level = outer.each(partitions)
         size = level.ints(f"{records}_bytes", 0)
         if key == SNAPSHOT:
             size = np.where(level.ints("position") == 0, size, 0)
         kept = np.flatnonzero(size > 0).astype(np.int64)
         if picked is not None:
-            kept = kept[picked(key, level.ints(f"{records}_at")[kept], size[kept])]
+            at = level.ints(f"{records}_at")
+            kept = kept[picked(key, at, size) if len(kept) == len(size) else picked(key, at[kept], size[kept])]
+            if not len(kept):
+                continue
         names = outer.column(name, TEXT) if name else pa.nulls(len(outer), TEXT)
         index = pa.array(level.parent[kept])
         row = block.bodies(key, side)[level.body[kept]]
@@ -112,6 +118,9 @@ def record_sets(block: Block, picked: Callable[[int, Int64s, Int64s], Int64s] | 
         parts.append(
             (row, np.full(len(kept), key), kept, names.take(index), ids.take(index), numbers, places, size[kept])
         )
+    if not parts:
+        none = np.zeros(0, np.int64)
+        return RecordSets(none, none, none, pa.nulls(0, TEXT), pa.nulls(0, TEXT), none, none, none)
     columns = [
         pa.concat_arrays(column) if isinstance(column[0], pa.Array) else np.concatenate(column)
         for column in zip(*parts, strict=True)

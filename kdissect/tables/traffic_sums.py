@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from kdissect.arrays.arrow import Scalar
 from kdissect.arrays.codes import NULL, Codes
+from kdissect.arrays.lending import Lender
 from kdissect.kernels.kernel import kernel, part
 from kdissect.tables import fetch_kernels as fk
 from kdissect.tables import hold_rows as hr
@@ -186,13 +187,16 @@ def add_produced(
                     sums[at, WRITTEN] = size if sums[at, WRITTEN] < 0 else sums[at, WRITTEN] + size
 
 
-def traffic(block: Block, topics: Topics, fetches: hr.HoldRows | Codes, partitions: Codes) -> Sums:
+def traffic(
+    block: Block, topics: Topics, fetches: hr.HoldRows | Codes, partitions: Codes, memory: Lender
+) -> Sums:  # fmt: skip
     """Sums of a block. `fetches`, `partitions`: its rows of these tables as `coded_rows.rows_as_codes` has made them,
-    with `topics`."""
+    with `topics`. `memory` is lent meanwhile."""
     done, said = block.done, topics.fetched(block)
     asked, given = topics.produced(block.nest(PRODUCE, 0), block.nest(PRODUCE, 1))
     most = sum(len(one.partitions) for one in (asked, given, said.asked, said.gone, said.given))
-    sums, table = np.empty((most, WIDTH), np.int64), np.full(2 << most.bit_length(), -1, np.int64)
+    sums, table = memory.arrays([((most, WIDTH), np.int64), ((2 << most.bit_length(),), np.int64)])
+    table[:] = -1
     known, clients = np.zeros(2, np.int64), plain(done.client, np.int32)
     for named, side in ((asked, 0), (given, 1)):
         number, *size = fields(named.partitions, ("index",) if side else ("index", "records_bytes"))

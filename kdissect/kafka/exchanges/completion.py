@@ -59,7 +59,7 @@ NAMES = tuple(tuple(one.name.lower() for one in names) for names, _ in COLUMNS)
 
 @dataclass(slots=True)
 class Sparing:
-    """A decoder that gives less, which is enough until exchanges of some APIs came."""
+    """A decoder that gives less, which is enough until exchanges of some APIs came; of none, always."""
 
     decoder: Decoder
     until: frozenset[int]
@@ -71,6 +71,8 @@ class Sparing:
 
     def enough(self, keys: npt.NDArray[np.int16]) -> bool:
         """Whether it is for the messages of exchanges of these APIs."""
+        if not self.until:
+            return True
         self.over = self.over or any(bool((keys == key).any()) for key in self.until)
         return not self.over and len(keys) >= self.LEAST
 
