@@ -100,3 +100,8 @@ def test_nothing_is_spared_any_more_once_replicas_were_told() -> None:
     assert not sparing.enough(many[:-1])
     assert not sparing.enough(np.array([0, 75], np.int16))
     assert not sparing.enough(many)
+
+
+def test_what_is_enough_whatever_comes_is_enough_for_little_too() -> None:
+    sparing = Sparing(None, frozenset())  # type: ignore[arg-type]
+    assert sparing.enough(np.array([3], np.int16))
