@@ -35,9 +35,9 @@ printed as their exchanges complete, so that memory stays flat."""
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
 """Parameters of glibc's mallopt(3): up to how much free memory is kept, from what size on a block is given back by
 itself, and how many areas threads have for theirs, of 64 MB of addresses each."""
-LARGE = 4 << 20
+LARGE = 2 << 20
 """Below that are most columns of a block: those that are taken anew from the system for each cost more than their work,
-with two threads above all. Twice as much takes 10 to 20 MB more."""
+with two threads above all. Twice as much takes 10 MB more, and 27 where there are millions of connections."""
 
 
 class Shown(Protocol):
