@@ -199,6 +199,23 @@ def _code(
 
 
 @part
+def _entered(
+    s: Bytes, o: Scalar, limit: Scalar, flexible: Scalar, by_id: Scalar, seed: Scalar, table: Int64s, topics: Int64s,
+    state: Int64s,
+) -> tuple[Scalar, Scalar, Scalar]:  # fmt: skip
+    """(code of the topic that an entry begins with, -1 where it is not to be read here; its partitions, -1 for null;
+    where they begin)."""
+    length = np.int64(ID_SIZE)
+    if not by_id:
+        length, o = _length(s, o, limit, flexible)
+    if length < 0:
+        return np.int64(-1), np.int64(-1), o
+    topic = _code(s, o, length, by_id, seed, table, topics, state)
+    partitions, o = _count(s, o + length, limit, flexible)
+    return topic, partitions, o
+
+
+@part
 def _ask(
     s: Bytes, o: Scalar, limit: Scalar, plan: Int64s, p: Scalar, seed: Scalar, table: Int64s, topics: Int64s,
     scratch: Int64s, state: Int64s,
@@ -221,14 +238,7 @@ def _ask(
         return none, marks
     while left > 0:
         left -= 1
-        length = np.int64(ID_SIZE)
-        if not by_id:
-            length, o = _length(s, o, limit, flexible)
-        if length < 0:
-            return none, marks
-        topic = _code(s, o, length, by_id, seed, table, topics, state)
-        o += length
-        partitions, o = _count(s, o, limit, flexible)
+        topic, partitions, o = _entered(s, o, limit, flexible, by_id, seed, table, topics, state)
         if topic < 0 or partitions < 0 or count + partitions > h.MOST_COMPARED:
             return none, marks
         if topics[topic, 3]:
@@ -279,14 +289,7 @@ def _give(
         return none, records, marks
     while left > 0:
         left -= 1
-        length = np.int64(ID_SIZE)
-        if not by_id:
-            length, o = _length(s, o, limit, flexible)
-        if length < 0:
-            return none, records, marks
-        topic = _code(s, o, length, by_id, seed, table, topics, state)
-        o += length
-        partitions, o = _count(s, o, limit, flexible)
+        topic, partitions, o = _entered(s, o, limit, flexible, by_id, seed, table, topics, state)
         if topic < 0 or partitions < 0:
             return none, records, marks
         if at + partitions > len(out):

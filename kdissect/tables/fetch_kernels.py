@@ -10,8 +10,9 @@ import numpy.typing as npt
 
 from kdissect.arrays.arrow import Scalar
 from kdissect.arrays.codes import NULL
-from kdissect.kafka.exchanges.completed import NO_CODE, NULL_TIME
+from kdissect.kafka.exchanges.completed import NO_CODE
 from kdissect.kernels.kernel import kernel, part
+from kdissect.tables.hold_rows import micros
 
 Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]
@@ -39,12 +40,6 @@ PRODUCE_WIDTH = 10
 ASK_SESSION, ASK_EPOCH, ASK_WAIT, ASK_LEAST, ASK_ISOLATION, ASK_REPLICA, ASK_STATE = range(7)
 ASKED_PARTITION, ASKED_OFFSET = range(2)
 G_PARTITION, G_ERROR, G_HIGHEST, G_STABLE, G_START, G_RECORDS, G_PREFERRED, G_DIVERGING = range(8)
-
-
-@part
-def micros(ns: Scalar) -> Scalar:
-    """Nanoseconds since the epoch as microseconds, rounded down."""
-    return NULL if ns == NULL_TIME else ns // 1000
 
 
 @part

@@ -77,6 +77,12 @@ def codes_among(texts: Sequence[str | None], lasting: Coder) -> Int64s:
 
 
 @part
+def micros(ns: Scalar) -> Scalar:
+    """Nanoseconds since the epoch as microseconds, rounded down."""
+    return NULL if ns == NULL_TIME else ns // 1000
+
+
+@part
 def micros_of(ms: Scalar) -> Scalar:
     """Milliseconds as whole microseconds, 0 for NaN."""
     return np.int64(0) if np.isnan(ms) else np.int64(ms * MILLI)
@@ -136,24 +142,18 @@ def head_of(
     real: Reals,
 ) -> Scalar:  # fmt: skip
     """What of fetch i an exchange tells without its messages; the error of its answer as a whole."""
-    used: Scalar = NULL if last[row] == NULL_TIME else last[row] // 1000
-    answered: Scalar = NULL if answer[row] == NULL_TIME else answer[row] // 1000
+    used, answered = micros(last[row]), micros(answer[row])
     waited: Scalar = np.nan
     took: Scalar = np.nan
     if split[row]:
         waited, took = queued[row] / 1e6, spent[row] / 1e6
     out[i, CONNECTION], out[i, ORDINAL], out[i, BROKER] = high[row], n[row], broker[row]
-    out[i, TIME] = NULL if first[row] == NULL_TIME else first[row] // 1000
+    out[i, TIME] = micros(first[row])
     out[i, USED], out[i, ANSWERED], out[i, TURN] = used, answered, turn_of(used, answered, waited, took)
     real[i, SPENT] = took
     real[i, THROTTLE] = np.float64(throttle[row]) if throttle[row] >= 0 else np.nan
-    code = np.int64(NULL)
-    if errors[row] >= 0:
-        code = np.int64(0) if error[row] == NO_CODE else np.int64(error[row])
-    out[i, ERROR] = code
-    top = np.int64(error[row])
-    if top == NO_CODE:
-        top = np.int64(0)
+    top = np.int64(0) if error[row] == NO_CODE else np.int64(error[row])
+    out[i, ERROR] = top if errors[row] >= 0 else np.int64(NULL)
     return top
 
 

@@ -36,26 +36,22 @@ def wanted(
     `columns[table]` are the columns that will be read of it, filters included; all where it is not named. The maps of
     brokers and topics are included where a column needs them.
     """
-    paths: Paths = {}
-    for table in tables:
-        for read in TABLES[table].needs((columns or {}).get(table, TABLES[table].by_name)):
-            if isinstance(read, Path):
-                paths.setdefault(read[:2], set()).add(read.path)
-                continue
-            for message, names in GATHERED[read].items():
-                paths.setdefault(message, set()).update(names)
-    return {message: frozenset(names) for message, names in paths.items()}
+    given = columns or {}
+    return _paths(read for name in tables for read in TABLES[name].needs(given.get(name, TABLES[name].by_name)))
 
 
 def gathered(tables: Mapping[str, Iterable[str]]) -> dict[tuple[int, int], frozenset[str]]:
     """Of the message paths needed for these columns of tables those of what is gathered."""
-    paths: Paths = {}
-    for table, columns in tables.items():
-        for read in TABLES[table].needs(columns):
-            if not isinstance(read, Path):
-                for message, names in GATHERED[read].items():
-                    paths.setdefault(message, set()).update(names)
-    return {message: frozenset(names) for message, names in paths.items()}
+    reads = (read for name, columns in tables.items() for read in TABLES[name].needs(columns))
+    return _paths(read for read in reads if not isinstance(read, Path))
+
+
+def _paths(reads: Iterable[Path | Gathering]) -> dict[tuple[int, int], frozenset[str]]:
+    found: Paths = {}
+    for read in reads:
+        for message, names in ({read[:2]: {read.path}} if isinstance(read, Path) else GATHERED[read]).items():
+            found.setdefault(message, set()).update(names)
+    return {message: frozenset(names) for message, names in found.items()}
 
 
 def only_gathered(tables: Mapping[str, Iterable[str]]) -> frozenset[tuple[int, int]]:

@@ -41,7 +41,7 @@ def overview(captures: Sequence[CaptureSet], settings: Settings, by: str) -> Sum
     for part in run.parts(HELD_BACK):
         for name in wanted:
             if name in part and TABLES[name].progressive and part[name].num_rows:
-                by_keys = name == "exchanges" and "exchange_id" not in still_read.get(name, ("exchange_id",))
+                by_keys = name in run.builder.unnamed
                 columns = [*counted[name], *EXCHANGE_KEYS] if by_keys else wanted[name]
                 rows = run.builder.resolve(name, part[name].select(columns))
                 for batch in unified(rows).combine_chunks().to_batches():
