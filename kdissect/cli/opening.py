@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import stat
 import sys
@@ -30,14 +29,6 @@ STDIN = "-"
 SMALL = 64 << 20
 """Bytes of input up to which rows are printed in order of time: their tables take some tens of MB. Beyond, rows are
 printed as their exchanges complete, so that memory stays flat."""
-
-
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8
-"""Parameters of glibc's mallopt(3): up to how much free memory is kept, from what size on a block is given back by
-itself, and how many areas threads have for theirs, of 64 MB of addresses each."""
-LARGE = 2 << 20
-"""Below that are most columns of a block: those that are taken anew from the system for each cost more than their work,
-with two threads above all. Twice as much takes 10 MB more, and 27 where there are millions of connections."""
 
 
 class Shown(Protocol):
@@ -180,9 +171,10 @@ def open_capture(captures: Sequence[str], *, demo: bool = False, timings: bool =
         source = list(captures)
     given.setdefault("progress", Progress())
     opened = kdissect.open(source, **given)
+    from kdissect.engine.bounds.spare_memory import few_collections, frugal
+
     frugal()
-    gc.freeze()  # what was imported stays
-    gc.set_threshold(50_000, 20, 50)
+    few_collections()
     click.get_current_context().call_on_close(lambda: _say_left_out(opened.left_out))
     if timings:
         from kdissect.cli.printing.timing import say_timings
@@ -198,23 +190,6 @@ def open_capture(captures: Sequence[str], *, demo: bool = False, timings: bool =
 def _say_left_out(notes: Sequence[str]) -> None:
     for note in notes:
         terminal.say(f"kdissect: {note}; --max-memory 4GB allows more")
-
-
-def frugal() -> None:
-    """Give back memory that is free: block after block of rows comes and goes. Arrow's default allocator keeps up to
-    60 MB more of what went than jemalloc, where its build has that; glibc's, which learns to keep what is freed often,
-    some 20 MB."""
-    import ctypes
-
-    import pyarrow as pa
-
-    with contextlib.suppress(NotImplementedError):
-        pa.set_memory_pool(pa.jemalloc_memory_pool())
-    with contextlib.suppress(AttributeError, OSError, TypeError):  # other C libraries
-        adjust = ctypes.CDLL(None).mallopt
-        adjust(M_MMAP_THRESHOLD, LARGE)
-        adjust(M_TRIM_THRESHOLD, 4 * LARGE)
-        adjust(M_ARENA_MAX, 2)
 
 
 def small(capture: Capture) -> bool:

@@ -26,6 +26,7 @@ from kdissect.engine.bounds.room import Room, size
 from kdissect.engine.inputs import Inputs
 from kdissect.engine.pipeline import Rows
 from kdissect.engine.run import Run, Settings
+from kdissect.engine.timings import Timings
 from kdissect.problems import Kind
 from kdissect.tables.builder import ALONE, TRAFFIC, TableBuilder
 from kdissect.tables.declaration import TABLES
@@ -206,15 +207,17 @@ class AnalysedRun:
     def settled(self, spool: Spool) -> Iterator[dict[str, pa.Table]]:
         """Rows of all tables that are not made at the end, as `parts` gives them, with the names that any message
         tells: they lie in `spool` until everything was read."""
-        for lot in [pieces.aside(spool, mark) for pieces, mark in self._lots()]:
+        for lot in self.settled_lots(spool):
+            yield worked(self.stage, self.clock, lot)
+        yield finished(self.stage, self.clock)
+
+    def settled_lots(self, spool: Spool) -> Iterator[Lot]:
+        """What `settled` works on."""
+        for aside in [pieces.aside(spool, mark) for pieces, mark in self._lots()]:
             self.clock.at(timings.TABLES)
-            unresolved = {name: [spool.get(place)] for name, place in lot.tables.items()}
-            messages = {kind: spool.get(place) for kind, place in lot.messages.items()}
-            yield self.worked(_resolved(self.builder, unresolved), messages, lot.mark)
-        self.clock.at(timings.ANALYSIS)
-        last = dict(self.stage.finish())
-        self.clock.at(timings.REST)
-        yield last
+            unresolved = {name: [spool.get(place)] for name, place in aside.tables.items()}
+            messages = {kind: spool.get(place) for kind, place in aside.messages.items()}
+            yield self._lot(_resolved(self.builder, unresolved), messages, aside.mark)
 
     def as_read(self) -> Iterator[tuple[dict[str, pa.Table], int]]:
         """What `settled` gives, at once, with the names that are known by now, and before which instant (microseconds)
@@ -222,29 +225,21 @@ class AnalysedRun:
 
         Raises LateNames as soon as messages say something else of what was given: then `settled` of another run tells.
         """
+        working = Working(self.stage, self.clock)
+        for lot in self.lots_as_read():
+            yield working.feed(lot)
+        yield finished(self.stage, self.clock), NO_WATERMARK
+
+    def lots_as_read(self) -> Iterator[Lot]:
+        """What `as_read` works on. Raises LateNames as soon as messages say something else of what was given."""
         self.builder.note_names()
-        shards: dict[str, bool | None] = {}
-        told: dict[str, bool] = {}
-        flight = InFlight()
         for pieces, mark in self._lots():
             self.clock.at(timings.TABLES)
-            if "api_versions" in self.builder.columns:
-                told = sharded_brokers(self.builder.offered.table(self.builder.brokers))
-            if not self.builder.names_kept or any(told.get(broker) != given for broker, given in shards.items()):
+            if not self.builder.names_kept:
                 raise LateNames
-            tables = pieces.tables()
-            flight.take_off(tables.get("exchanges"))
-            out = self.worked(tables, pieces.messages(), mark)
-            flight.land(out.get("exchanges"))
-            if (ended := out.get("fetch_sessions")) is not None:
-                shards |= {broker: told.get(broker or "") for broker in ended["broker"].unique().to_pylist()}
-            del tables, pieces  # nothing of them is held while more is read
-            yield out, min(mark, flight.earliest)
-            out = {}
-        self.clock.at(timings.ANALYSIS)
-        last = dict(self.stage.finish())
-        self.clock.at(timings.REST)
-        yield last, NO_WATERMARK
+            lot = self._lot(pieces.tables(), pieces.messages(), mark)
+            del pieces  # nothing of it is held while more is read
+            yield lot
 
     def _lots(self) -> Iterator[tuple[Pieces, int]]:
         """Rows that are set aside, or worked on, together, and up to when the rows before those of the next lot are
@@ -276,14 +271,69 @@ class AnalysedRun:
     ) -> dict[str, pa.Table]:
         """What is settled by further rows, resolved; none that comes later is earlier than `mark` (microseconds).
         `alone`: see `Stage.feed`."""
-        # What is settled when depends on the order of rows; strands give them in another one than a single thread does.
-        tables = {name: order(name, table) for name, table in made.items()}
+        lot = self._lot({**made}, messages, mark)
+        return worked(self.stage, self.clock, lot, alone)
+
+    def _lot(self, tables: dict[str, pa.Table], messages: Mapping[tuple[int, int], pa.Table], mark: int) -> Lot:
         if "api_versions" in self.builder.columns:
             tables["api_versions"] = self.builder.offered.table(self.builder.brokers)
-        self.clock.at(timings.ANALYSIS)
-        fed = self.stage.feed(tables, messages, mark, alone)
-        self.clock.at(timings.REST)
-        return {**tables, **fed}
+        return Lot(tables, messages, mark)
+
+
+@dataclass(frozen=True, slots=True)
+class Lot:
+    """Rows that are worked on together, resolved."""
+
+    tables: dict[str, pa.Table]
+    """Whoever works on them takes them out."""
+    messages: Mapping[tuple[int, int], pa.Table]
+    """The further messages that are wanted, by API key and side."""
+    mark: int
+    """Microseconds: the rows before it are complete."""
+
+
+def worked(stage: Stage, clock: Timings, lot: Lot, alone: Sequence[HoldRows] = ()) -> dict[str, pa.Table]:
+    """The rows of a lot in order, and what is settled by them. `alone`: see `Stage.feed`."""
+    # What is settled when depends on the order of rows; strands give them in another one than a single thread does.
+    clock.at(timings.TABLES)
+    tables = {name: order(name, lot.tables.pop(name)) for name in list(lot.tables)}
+    clock.at(timings.ANALYSIS)
+    fed = stage.feed(tables, lot.messages, lot.mark, alone)
+    clock.at(timings.REST)
+    return {**tables, **fed}
+
+
+def finished(stage: Stage, clock: Timings) -> dict[str, pa.Table]:
+    """What is settled once there are no more lots."""
+    clock.at(timings.ANALYSIS)
+    last = dict(stage.finish())
+    clock.at(timings.REST)
+    return last
+
+
+class Working:
+    """Lots worked on as they are read, one after the other."""
+
+    def __init__(self, stage: Stage, clock: Timings) -> None:
+        self._stage = stage
+        self._clock = clock
+        self._shards: dict[str, bool | None] = {}
+        """Whether brokers that sessions were told of have their cache in shards, as far as it was known then."""
+        self._flight = InFlight()
+
+    def feed(self, lot: Lot) -> tuple[dict[str, pa.Table], int]:
+        """What is settled by a lot, and before which instant (microseconds) no row of a later one has its request's
+        first byte. Raises LateNames where it says something else of what was given."""
+        offered = lot.tables.get("api_versions")
+        told = {} if offered is None else sharded_brokers(offered)
+        if any(told.get(broker) != given for broker, given in self._shards.items()):
+            raise LateNames
+        self._flight.take_off(lot.tables.get("exchanges"))
+        out = worked(self._stage, self._clock, lot)
+        self._flight.land(out.get("exchanges"))
+        if (ended := out.get("fetch_sessions")) is not None:
+            self._shards |= {broker: told.get(broker or "") for broker in ended["broker"].unique().to_pylist()}
+        return out, min(lot.mark, self._flight.earliest)
 
 
 class LateNames(Exception):
@@ -323,7 +373,7 @@ def _request_times(exchanges: pa.Table) -> npt.NDArray[np.int64]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Lot:
+class _Aside:
     """Rows and messages in a spool, and up to when the rows before those of the next lot are complete."""
 
     tables: Mapping[str, Place]
@@ -381,7 +431,7 @@ class Pieces:
         names = self.books.builder.topics.names() if TRAFFIC in self.rows else {}
         return [piece.named(names) for piece in self.rows.pop(TRAFFIC, ())]
 
-    def aside(self, spool: Spool, mark: int) -> _Lot:
+    def aside(self, spool: Spool, mark: int) -> _Aside:
         """Everything into the spool, unresolved. The rows are not kept."""
         from kdissect.engine.saving.spool import together
 
@@ -391,7 +441,7 @@ class Pieces:
             if table is not None:
                 tables[name] = spool.put(table)
         messages = {kind: spool.put(table) for kind, table in self.messages().items()}
-        return _Lot(tables, messages, mark)
+        return _Aside(tables, messages, mark)
 
     def messages(self) -> dict[tuple[int, int], pa.Table]:
         """The further messages that were wanted, by API key and side."""

@@ -20,7 +20,7 @@ from kdissect.capture.sources import Source
 from kdissect.engine.analysed_run import AnalysedRun
 from kdissect.engine.books import Books
 from kdissect.engine.bounds.room import checked
-from kdissect.engine.run import FEW_PACKETS, Progress, Run, Settings
+from kdissect.engine.run import Progress, Run, Settings
 from kdissect.output import distinct, scratch, whole_seekable
 from kdissect.problems import UsageError
 from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of, declared
@@ -398,14 +398,14 @@ class Capture:
 
     def save(self, directory: str | Path) -> dict[str, int]:
         """Every table as Parquet, `directory/TABLE.parquet`; returns rows by table. Memory stays flat: rows lie in
-        temporary files in the directory until all of them can be put in order."""
+        temporary files in the directory until all of them can be put in order. With several threads a second process
+        analyses and writes them."""
         from kdissect.engine.saving.parquet import EVIDENCE, save
 
         folder = Path(directory)
         folder.mkdir(parents=True, exist_ok=True)
         reading = replace(self._settings.reading, most_sent=EVIDENCE)
-        few = None if self._settings.jobs == 1 else FEW_PACKETS  # another thread reads ahead
-        bounded = Capture(self._captures, replace(self._settings, reading=reading, block_packets=few))
+        bounded = Capture(self._captures, replace(self._settings, reading=reading))
         run, shown, found = bounded._run(dict.fromkeys(MADE), {})
         return save(run, shown, found, folder)
 

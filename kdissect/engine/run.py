@@ -41,8 +41,8 @@ from kdissect.tables.selection import Address, Selected, Selection, read_address
 Progress = Callable[[int, int | None], None]
 """Called with bytes read and bytes in all (None where unknown)."""
 FEW_PACKETS = 60_000
-"""Packets that are worked on together where rows of all tables are made: of small ones two thirds of what a block of
-input has, which is some 100 MB less with two threads. Much fewer take more time: 40,000 a tenth."""
+"""Packets that are worked on together where memory matters more than time: of small ones two thirds of what a block of
+input has. Much fewer take more time: 40,000 a tenth."""
 
 
 @dataclass(frozen=True, slots=True)

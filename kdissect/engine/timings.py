@@ -47,10 +47,11 @@ class Timings:
                 self.cpu_seconds[self._layer] += worked - self._worked
         self._layer, self._since, self._thread, self._worked = layer, now, thread, worked
 
-    def merge(self, other: Timings) -> None:
-        """Add what another thread did; seconds of threads that work at the same time add up."""
+    def merge(self, other: Timings, whole: bool = False) -> None:
+        """Add what another thread did; seconds of threads that work at the same time add up. `whole`: what it did
+        besides the layers, too."""
         other.at(WAITING)
-        for layer in range(REST):
+        for layer in range(len(LAYERS) if whole else REST):
             self.seconds[layer] += other.seconds[layer]
             self.cpu_seconds[layer] += other.cpu_seconds[layer]
         self.packets += other.packets

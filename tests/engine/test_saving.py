@@ -22,6 +22,7 @@ from kdissect.capture.window import Window
 from kdissect.cli.main import main
 from kdissect.engine import analysed_run
 from kdissect.engine.analysed_run import InFlight, LateNames
+from kdissect.engine.saving import folder as folder_module
 from kdissect.engine.saving import ordered_rows, parquet, sorted_parts
 from kdissect.engine.saving.ordered_rows import Ordered
 from kdissect.engine.saving.sorted_parts import Merge
@@ -48,14 +49,14 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(analysed_run, "LOT", 50)
     for name, value in (("PIECE", 64), ("LATE_PIECE", 8), ("AT_ONCE", 100)):
         monkeypatch.setattr(sorted_parts, name, value)
-    monkeypatch.setattr(parquet, "ROW_GROUP", 70)
+    monkeypatch.setattr(folder_module, "ROW_GROUP", 70)
 
 
 @pytest.fixture
 def ways(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """How each `save` wrote its rows, in turn."""
     taken: list[str] = []
-    for name in ("as_read", "settled"):
+    for name in ("lots_as_read", "settled_lots"):
         way = getattr(analysed_run.AnalysedRun, name)
 
         def noted(self: Any, *given: Any, name: str = name, way: Any = way) -> Any:
@@ -74,7 +75,7 @@ def set_aside(monkeypatch: pytest.MonkeyPatch) -> None:
         raise LateNames
         yield
 
-    monkeypatch.setattr(analysed_run.AnalysedRun, "as_read", never)
+    monkeypatch.setattr(analysed_run.AnalysedRun, "lots_as_read", never)
 
 
 def same(source: Any, folder: Path, **settings: Any) -> None:
@@ -102,8 +103,8 @@ def test_written_from_temporary_files(name: str, tmp_path: Path, small_parts: No
 @pytest.mark.parametrize(
     ("name", "taken"),
     [
-        ("k4_transactions", ["as_read"]),
-        ("k4_java_classic", ["as_read", "settled"]),  # names are told when rows were written already
+        ("k4_transactions", ["lots_as_read"]),
+        ("k4_java_classic", ["lots_as_read", "settled_lots"]),  # names are told when rows were written already
     ],
 )
 def test_rows_are_set_aside_for_late_names_alone(
@@ -205,7 +206,7 @@ def test_rows_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_aside: N
     assert held[3_000_000][1] < 2000 < rows["exchanges"]
 
 
-@pytest.mark.parametrize("where", ["as_read", "settled", "ordered"])
+@pytest.mark.parametrize("where", ["lots_as_read", "settled_lots", "ordered"])
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
 def test_nothing_is_left_behind(
     where: str,
@@ -219,7 +220,7 @@ def test_nothing_is_left_behind(
         raise error
 
     monkeypatch.setattr(Merge if where == "ordered" else analysed_run.AnalysedRun, where, broken)
-    if where == "settled":
+    if where == "settled_lots":
         request.getfixturevalue("set_aside")
     with pytest.raises(error):
         kdissect.open(CAPTURES / "base.pcap").save(tmp_path / "direct")
@@ -248,22 +249,16 @@ def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pyt
     assert not os.listdir(tmp_path)
 
 
-@pytest.mark.parametrize("jobs", ["1", "2"])
 def test_a_disk_that_fills_up_while_rows_are_written(
-    jobs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """With two jobs another thread writes them."""
-    names = []
-
     def full(self: formats.ParquetFile, batch: pa.RecordBatch) -> None:
-        names.append(threading.current_thread().name)
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(formats.ParquetFile, "write", full)
-    assert main([str(CAPTURES / "base.pcap"), "-o", f"{tmp_path}/", "--jobs", jobs]) == 2
+    assert main([str(CAPTURES / "base.pcap"), "-o", f"{tmp_path}/"]) == 2
     assert "No space left on device" in capfd.readouterr().err
     assert not os.listdir(tmp_path)
-    assert {"kdissect-writing" in name for name in names} == {jobs == "2"}
 
 
 def test_findings_of_the_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_parts: None) -> None:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kdissect.cli.opening import frugal
 from kdissect.cli.options import seconds
 from kdissect.cli.printing import terminal
 
@@ -53,6 +52,7 @@ def top(
     Rates and quantiles are over the last seconds; whose time it was is told apart. Only tcpdump (or dumpcap) needs
     privileges.
     """
+    from kdissect.engine.bounds.spare_memory import frugal
     from kdissect.live.lookout import Lookout
     from kdissect.live.ring import Ring
     from kdissect.live.running_figures import Figures

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.arrays.dictionaries import unified
-from kdissect.engine.saving.parquet import Writing
+from kdissect.engine.saving.writing import Writing
 from kdissect.spark.stages.plan import STAGED
 
 PIECE_BYTES = 8 << 20

@@ -15,7 +15,7 @@ from uuid import uuid4
 import pyarrow as pa
 
 from kdissect.arrays.dictionaries import unified
-from kdissect.engine.saving.parquet import Writing
+from kdissect.engine.saving.writing import Writing
 from kdissect.spark.cells.table_cells import opened
 from kdissect.spark.stages.found_holds import FOUND, Found
 from kdissect.spark.stages.plan import Plan

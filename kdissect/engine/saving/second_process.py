@@ -1,0 +1,246 @@
+"""Rows analysed and written by a process of their own, beside the one that reads captures and makes the rows.
+
+Threads of one process take turns at running Python, and both halves run a lot of it. Calls go through a socket, rows as
+Arrow's IPC streams in files without names, which lie in memory where the system has such: the second process maps them.
+Each call is answered, so that whoever calls is a few ahead at most. A process that dies leaves the other one a closed
+socket: the second one then takes its files away and ends, the first one says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mmap
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator, Mapping
+from functools import partial
+from types import TracebackType
+from typing import Any
+
+import pyarrow as pa
+
+from kdissect.engine import timings
+from kdissect.engine.analysed_run import Lot
+from kdissect.engine.bounds.spare_memory import few_collections, frugal
+from kdissect.engine.saving.folder import Folder, Searched, Wish
+from kdissect.engine.saving.writing import Writing
+from kdissect.engine.timings import Timings
+from kdissect.problems import KdissectError
+
+PROGRAM = """
+import json, sys
+
+class Without:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Without)
+sys.path[:] = json.loads(sys.argv[1])
+from kdissect.engine.saving.second_process import serve
+serve(int(sys.argv[2]))
+"""
+"""What Python is told to run: modules are found where the first process finds them, and pandas, which Arrow loads where
+it can, is of no use."""
+
+
+class FolderApart:
+    """As `Folder`, by another process. What that raises is raised by a later call."""
+
+    def __init__(self, wish: Wish, clock: Timings) -> None:
+        self.wish = wish
+        self._clock = clock
+        self._sending = Writing(True, 0)  # while the second process works, a call is made ready, and another one begun
+        self._unanswered = 0
+
+    def __enter__(self) -> FolderApart:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            command = [sys.executable, "-c", PROGRAM, json.dumps(sys.path), str(theirs.fileno())]
+            # a session of its own: who is interrupted is the first one, which takes care of the other
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], start_new_session=True
+            )
+        self._line = _Line(ours)
+        self._sending.__enter__()
+        self._call("begin", self.wish)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._line.close()  # a call that waits for an answer ends
+            self._process.terminate()
+        self._sending.__exit__(kind, error, trace)
+        self._line.close()
+        self._process.wait()
+
+    def feed(self, lot: Lot) -> None:
+        """As `Folder.feed`."""
+        tables: dict[Any, pa.Table] = {**lot.tables, **lot.messages}
+        lot.tables.clear()
+        self._call("feed", lot.mark, tables)
+
+    def lots_end(self) -> Searched:
+        """As `Folder.lots_end`."""
+        found: Searched = self._answer("lots_end")
+        return found
+
+    def add(self, name: str, table: pa.Table) -> None:
+        """As `Folder.add`."""
+        self._call("add", name, {name: table})
+
+    def finish(self) -> dict[str, int]:
+        """As `Folder.finish`."""
+        rows: dict[str, int]
+        rows, clock = self._answer("finish")
+        self._clock.merge(clock, whole=True)
+        return rows
+
+    def _call(self, method: str, given: object = None, tables: dict[Any, pa.Table] | None = None) -> None:
+        self._clock.at(timings.WAITING)
+        self._sending.do(partial(self._send, method, given, tables or {}))
+        self._clock.at(timings.REST)
+
+    def _answer(self, method: str) -> Any:
+        self._call(method)
+        self._clock.at(timings.WAITING)
+        self._sending.wait()
+        answer = None
+        while self._unanswered:
+            answer = self._read()
+        self._clock.at(timings.REST)
+        return answer
+
+    def _send(self, method: str, given: object, tables: dict[Any, pa.Table]) -> None:
+        with _set_down(tables) as (file, places):
+            while self._unanswered:  # what is asked next lies there when this is done
+                self._read()
+            self._line.put((method, given, places), file)
+        self._unanswered += 1
+
+    def _read(self) -> Any:
+        """The answer to the first call that has none yet. Raises what it raised."""
+        try:
+            answer, _ = self._line.take()
+        except EOFError:
+            code = self._process.wait()
+            told = f"signal {-code}" if code < 0 else f"exit code {code}"
+            raise KdissectError(f"the process that writes the tables ended by itself: {told}") from None
+        self._unanswered -= 1
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+
+class _Line:
+    """Objects, each with a file or none, to and from another process."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._end = end
+
+    def close(self) -> None:
+        """No more."""
+        with contextlib.suppress(OSError):
+            self._end.shutdown(socket.SHUT_RDWR)
+        self._end.close()
+
+    def put(self, what: object, file: int | None = None) -> None:
+        """Nothing is said where nobody listens any more: that there is no answer tells."""
+        data = pickle.dumps(what, pickle.HIGHEST_PROTOCOL)
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            socket.send_fds(self._end, [len(data).to_bytes(8, "little")], [] if file is None else [file])
+            self._end.sendall(data)
+
+    def take(self) -> tuple[Any, int | None]:
+        """Raises EOFError where there is no more."""
+        try:
+            size, files, _, _ = socket.recv_fds(self._end, 8, 1)
+            data = self._end.recv(int.from_bytes(size, "little"), socket.MSG_WAITALL)
+        except OSError:  # reset, or closed by this process
+            raise EOFError from None
+        if not data:
+            raise EOFError
+        return pickle.loads(data), files[0] if files else None
+
+
+@contextlib.contextmanager
+def _set_down(tables: dict[Any, pa.Table]) -> Iterator[tuple[int | None, dict[Any, tuple[int, int]]]]:
+    """Tables in a file, and from where to where each stands. They are let go one after the other."""
+    places: dict[Any, tuple[int, int]] = {}
+    if not tables:
+        yield None, places
+        return
+    file = _nameless()
+    try:
+        with pa.OSFile(f"/dev/fd/{file}", "wb") as sink:
+            for key in list(tables):
+                begin, table = sink.tell(), tables.pop(key)
+                with pa.ipc.new_stream(sink, table.schema) as writer:
+                    writer.write_table(table)
+                places[key] = begin, sink.tell()
+        yield file, places
+    finally:
+        os.close(file)
+
+
+def _nameless() -> int:
+    if sys.platform == "linux":
+        return os.memfd_create("kdissect")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
+
+
+def _picked_up(file: int, places: Mapping[Any, tuple[int, int]]) -> dict[Any, pa.Table]:
+    """What `_set_down` wrote, as it lies in the file, which goes when nobody has any of it any more."""
+    whole = pa.py_buffer(mmap.mmap(file, 0, access=mmap.ACCESS_READ))
+    os.close(file)
+    return {key: pa.ipc.open_stream(whole.slice(begin, end - begin)).read_all() for key, (begin, end) in places.items()}
+
+
+def serve(end: int) -> None:
+    """Do what the first process asks for, until it ends the line."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # files are taken away then, too
+    frugal()
+    few_collections()
+    clock = Timings()
+    line = _Line(socket.socket(fileno=end))
+    try:
+        (_, wish, _), _ = line.take()
+        line.put(None)
+        with Folder(wish, clock) as folder:
+            while True:
+                clock.at(timings.WAITING)
+                (method, given, places), file = line.take()
+                clock.at(timings.REST)
+                if method == "finish":
+                    rows = folder.finish()
+                    break
+                line.put(_done(folder, method, given, {} if file is None else _picked_up(file, places)))
+        clock.at(timings.WAITING)
+        line.put((rows, clock))  # the files are there
+    except EOFError:
+        return  # the first process has ended, or given up
+    except Exception as error:
+        error.add_note(traceback.format_exc())  # where it was raised, which is not handed on else
+        line.put(error)
+
+
+def _done(folder: Folder, method: str, given: Any, tables: dict[Any, pa.Table]) -> Searched | None:
+    if method == "lots_end":
+        return folder.lots_end()
+    if method == "add":
+        folder.add(given, tables[given])
+    else:
+        messages = {key: tables.pop(key) for key in list(tables) if isinstance(key, tuple)}
+        folder.feed(Lot(tables, messages, given))
+    return None

@@ -1,0 +1,186 @@
+"""Parquet written by a second process: the same files, and nothing left behind however one of the two ends."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+import kdissect
+from kdissect.capture.captureset import CaptureSet
+from kdissect.capture.window import Window
+from kdissect.cli.main import main
+from kdissect.engine import analysed_run
+from kdissect.engine.analysed_run import AnalysedRun, Lot
+from kdissect.engine.saving import parquet, second_process
+from kdissect.engine.saving.folder import Folder
+from tests.conftest import ROOT
+
+CAPTURES = ROOT / "captures"
+BASE = CAPTURES / "base.pcap"
+ALWAYS = """
+import sys
+from kdissect.capture.captureset import CaptureSet
+from kdissect.capture.window import Window
+from kdissect.engine import analysed_run
+from kdissect.engine.saving import parquet
+parquet.LARGE = 0
+analysed_run.LOT = 50
+CaptureSet.window = lambda self: Window(1 << 17, 4)
+"""
+"""Begins a program that writes small captures by two processes, in many lots."""
+
+
+@pytest.fixture(autouse=True)
+def small_lots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small captures are worth a second process, and have some dozen lots."""
+    monkeypatch.setattr(parquet, "LARGE", 0)
+    monkeypatch.setattr(CaptureSet, "window", lambda self: Window(1 << 17, 4))
+    monkeypatch.setattr(analysed_run, "LOT", 50)
+
+
+@pytest.fixture
+def fed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """By whom each lot was taken."""
+    taken: list[str] = []
+    for kind in (Folder, second_process.FolderApart):
+        feed = kind.feed
+
+        def noted(self: Any, lot: Lot, kind: type = kind, feed: Any = feed) -> None:
+            taken.append(kind.__name__)
+            feed(self, lot)
+
+        monkeypatch.setattr(kind, "feed", noted)
+    return taken
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("k4_share_group.pcap", {}),  # messages go along
+        ("k4_java_classic.pcap", {}),  # names are told when rows were written already
+        ("field_gz.pcap.gz", {}),
+        ("k4_slow_and_throttled.pcap", {"topic": "slow"}),
+        pytest.param("k4_session_eviction.pcap", {"jobs": 3}, marks=pytest.mark.whole),
+        pytest.param("k4_transactions.pcap", {"jobs": 4}, marks=pytest.mark.whole),
+    ],
+)
+def test_the_same_files(name: str, settings: dict[str, Any], tmp_path: Path, fed: list[str]) -> None:
+    wanted = kdissect.open(CAPTURES / name, **{**settings, "jobs": 1}).tables()
+    rows = kdissect.open(CAPTURES / name, **{"jobs": 2, **settings}).save(tmp_path)
+    assert set(fed) == {"FolderApart"}
+    assert rows == {table: found.num_rows for table, found in wanted.items()}
+    assert sorted(os.listdir(tmp_path)) == sorted(f"{table}.parquet" for table in wanted)
+    for table, found in wanted.items():
+        assert pq.read_table(tmp_path / f"{table}.parquet").equals(found), table
+
+
+def test_one_thread_has_no_second_process(tmp_path: Path, fed: list[str]) -> None:
+    kdissect.open(BASE, jobs=1).save(tmp_path)
+    assert set(fed) == {"Folder"}
+
+
+def test_small_captures_are_not_worth_one(tmp_path: Path, fed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parquet, "LARGE", BASE.stat().st_size + 1)
+    kdissect.open(BASE, jobs=2).save(tmp_path)
+    assert set(fed) == {"Folder"}
+
+
+def test_its_time_counts(tmp_path: Path) -> None:
+    capture = kdissect.open(BASE, jobs=2)
+    capture.save(tmp_path)
+    spent = dict(zip(*capture.timings.table().select(["layer", "cpu_seconds"]).to_pydict().values(), strict=True))
+    alone = kdissect.open(BASE, jobs=1)
+    alone.save(tmp_path)
+    there = dict(zip(*alone.timings.table().select(["layer", "cpu_seconds"]).to_pydict().values(), strict=True))
+    assert spent["analysis"] > 0.2 * there["analysis"] > 0  # only the second process analyses
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ZeroDivisionError])
+def test_the_first_one_fails(error: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lots = AnalysedRun.lots_as_read
+
+    def broken(self: AnalysedRun) -> Iterator[Lot]:
+        yield next(iter(lots(self)))
+        raise error
+
+    monkeypatch.setattr(AnalysedRun, "lots_as_read", broken)
+    with pytest.raises(error):
+        kdissect.open(BASE, jobs=2).save(tmp_path)
+    assert not os.listdir(tmp_path)
+
+
+def test_the_second_one_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    killed = second_process.PROGRAM.replace("serve(", "import os; os.kill(os.getpid(), 9)\nserve(")
+    monkeypatch.setattr(second_process, "PROGRAM", killed)
+    assert main([str(BASE), "-o", f"{tmp_path}/", "--jobs", "2"]) == 2
+    assert capfd.readouterr().err == "kdissect: the process that writes the tables ended by itself: signal 9\n"
+    assert not os.listdir(tmp_path)
+
+
+def test_the_first_one_is_killed(tmp_path: Path) -> None:
+    """The second one takes its files away."""
+    program = f"""{ALWAYS}
+import kdissect, os
+from kdissect.engine.analysed_run import AnalysedRun
+lots = AnalysedRun.lots_as_read
+def broken(self):
+    for number, lot in enumerate(lots(self)):
+        if number == 3:
+            while len(os.listdir(sys.argv[2])) < 20:
+                pass
+            os.kill(os.getpid(), 9)
+        yield lot
+AnalysedRun.lots_as_read = broken
+kdissect.open(sys.argv[1], jobs=2).save(sys.argv[2])
+"""
+    ended = subprocess.run([sys.executable, "-c", program, str(BASE), str(tmp_path)], check=False, timeout=60)
+    assert ended.returncode == -9
+    until = time.monotonic() + 60
+    while os.listdir(tmp_path):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_a_disk_that_fills_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The second process may write so much, and the first one says what the system told it."""
+    limited = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))\nserve("
+    monkeypatch.setattr(second_process, "PROGRAM", second_process.PROGRAM.replace("serve(", limited))
+    assert main([str(BASE), "-o", f"{tmp_path}/", "--jobs", "2"]) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "File too large" in line
+    assert not os.listdir(tmp_path)
+
+
+def test_late_names_of_the_second_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it finds that rows came too late for what was written, the run begins anew with temporary files."""
+    once = tmp_path / "once"
+    late = f"""
+from pathlib import Path
+from kdissect.engine.analysed_run import LateNames, Working
+feed, once = Working.feed, Path({str(once)!r})
+def late(self, lot):
+    if not once.exists():
+        once.touch()
+        raise LateNames
+    return feed(self, lot)
+Working.feed = late
+serve("""
+    monkeypatch.setattr(second_process, "PROGRAM", second_process.PROGRAM.replace("serve(", late))
+    rows = kdissect.open(BASE, jobs=2).save(tmp_path / "tables")
+    assert once.exists()
+    wanted = kdissect.open(BASE).tables()
+    assert rows == {table: found.num_rows for table, found in wanted.items()}
+    for table, found in wanted.items():
+        assert pq.read_table(tmp_path / "tables" / f"{table}.parquet").equals(found), table
