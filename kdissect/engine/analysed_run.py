@@ -124,6 +124,7 @@ class AnalysedRun:
             from kdissect.tables.coded_rows import CODED
 
             self.builder.coded, self.builder.sums_traffic = frozenset(CODED), True
+            self.books.wishes.aside = True
 
     def whole(self) -> dict[str, list[pa.RecordBatch | pa.Table]]:
         """Every table asked for, in pieces, unfiltered and in no order: what `TableBuilder.finished` takes. Of rows

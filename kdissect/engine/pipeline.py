@@ -72,17 +72,18 @@ class Strand:
         self.clock = clock
         programs = decoder.programs()
         self.dissector = Dissector(view, programs, Unsealer(ledger, keylog, capture.secrets))
-        aside = None
-        if wishes.aside and builder.selected is None and builder.sights is None:  # these leave exchanges out later
-            from kdissect.tables.fetch_bodies import BodyReader
-
-            aside = BodyReader()
-        self.completion = Completion(self.dissector, decoder, ledger, capture, capture.steps, wishes.sparing, aside)
+        self.completion = Completion(self.dissector, decoder, ledger, capture, capture.steps)
         self._rereadable = capture.rereadable
 
     def make_way(self) -> None:
         """Let go of the part of the window that is filled next. To be called once for each block, before it is fed."""
-        self.completion.sparing = self.wishes.sparing
+        completion, builder = self.completion, self.builder
+        completion.sparing = self.wishes.sparing
+        # A selection and several captures leave exchanges out later.
+        if completion.aside is None and self.wishes.aside and builder.selected is None and builder.sights is None:
+            from kdissect.tables.fetch_bodies import BodyReader
+
+            completion.aside = BodyReader()
         self.view.refresh()
         self.dissector.before_next_block(self._rereadable)
         self.view.make_way()

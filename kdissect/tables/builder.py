@@ -209,7 +209,8 @@ class TableBuilder:
         if self.sums_traffic:
             from kdissect.tables.traffic_sums import traffic
 
-            made[TRAFFIC] = traffic(block, topics, made["fetches"], made["fetch_partitions"], self._scratch)
+            rows = made["fetches"], made["fetch_partitions"], made.get(ALONE)
+            made[TRAFFIC] = traffic(block, topics, *rows, self._scratch)
         return made
 
     def recorded(self) -> Iterator[tuple[str, pa.RecordBatch]]:

@@ -62,6 +62,10 @@ class Topics:
         lasting = np.array([self.codes.setdefault(pair, len(self.codes)) for pair in pairs], np.int64)
         return codes if (lasting == np.arange(count)).all() else lasting[codes]
 
+    def given(self, pairs: Sequence[tuple[str | None, str | None]]) -> Int64s:
+        """The code of each of these topics, and -1 behind them."""
+        return np.array([*(self.codes.setdefault(pair, len(self.codes)) for pair in pairs), -1], np.int64)
+
     def fetched(self, block: Block) -> _Fetched:
         """What the Fetch messages of the block say."""
         if self._fetched is None:

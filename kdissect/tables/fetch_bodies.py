@@ -1,9 +1,12 @@
 """Bodies of Fetch, and of requests to produce, read in one pass as far as `hold` asks: no columns in between.
 
-A `BodyReader` stands beside the decoder where only the analysis reads fetches. It takes the exchanges of which nothing
-depends on another one (no session, no follower), which are plain (no tags, few partitions asked for) and whose two
-bodies were found to fit their layouts; the decoder writes out the others. Where fields lie follows from the schema: a
-row of numbers for each version (`fetch_plans`).
+A `BodyReader` stands beside the decoder where only the analysis reads fetches, and sums of topics. It takes the
+exchanges of which nothing depends on another one (no session, no follower), which are plain (no tags, few partitions
+asked for) and whose two bodies were found to fit their layouts; the decoder writes out the others. Where fields lie
+follows from the schema: a row of numbers for each version (`fetch_plans`).
+
+Where record sets are asked for it takes only answers whose record sets need no further look, and says which partitions
+no answer names: then these rows tell what topics carry, too.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from kdissect.arrays.arrow import Scalar
 from kdissect.arrays.codes import NULL
 from kdissect.arrays.lending import Lender
 from kdissect.kafka.exchanges.bodies import READ_ASIDE, Type
+from kdissect.kafka.recordsets.batch_kernels import sound
 from kdissect.kernels import memory
 from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.memory import fetch, fingerprint, int16_at, int32_at, int64_at, same_bytes
@@ -46,15 +50,18 @@ READS: Mapping[Type, frozenset[str]] = {
     }),
     (FETCH, 1): frozenset({
         "node_endpoints.host", "node_endpoints.node_id", "node_endpoints.port",
+        "responses.partitions.current_leader.leader_epoch", "responses.partitions.current_leader.leader_id",
         "responses.partitions.diverging_epoch.epoch", "responses.partitions.error_code",
         "responses.partitions.high_watermark", "responses.partitions.last_stable_offset",
         "responses.partitions.log_start_offset", "responses.partitions.partition_index",
         "responses.partitions.preferred_read_replica", "responses.partitions.records", "responses.topic",
-        "responses.topic_id", "session_id",
+        "responses.topic_id", "session_id", "responses.partitions.records@",
     }),
 }  # fmt: skip
 """The paths that may be wanted of messages that are read here: what is not taken over is not there in those taken."""
 ACKS = frozenset({"acks"})
+PLACES = "responses.partitions.records@"
+"""The path by which record sets are asked for."""
 
 MOST_TOPICS = 1 << 12
 """Different topics of a block that are read here."""
@@ -78,6 +85,9 @@ class Bodies:
     a broker told are there whatever the answer's own error is."""
     topics: list[tuple[str | None, str | None]]
     """(name, id), of which P_TOPIC are codes."""
+    unanswered: Int64s
+    """[k, 3]: the exchange, topic and number of partitions that were asked for and that the answer does not name, where
+    record sets are asked for."""
     acks: Int64s | None
     """[exchanges]: of requests to produce, NULL where they were not read; None: none was."""
 
@@ -104,36 +114,42 @@ class BodyReader:
             self._plans = plans(library)
         n = len(begin) // 2
         sends = frozenset(wanted.get((PRODUCE, 0)) or ()) == ACKS
+        walked = PLACES in (wanted[FETCH, 1] or ())
         kind = np.int64
         said, firsts, acks = self._memory.arrays(
             [((n, h.S_WIDTH), kind), ((n + 1,), kind), ((n if sends else 0,), kind)]
         )
-        (partitions,) = self._rows.arrays([((n + 1024, h.P_WIDTH), kind)])
+        partitions, unanswered = self._rows.arrays([((n + 1024, h.P_WIDTH), kind), ((n * walked + 1024, 3), kind)])
         table, topics, scratch = self._work.arrays(
             [((4 * MOST_TOPICS,), kind), ((MOST_TOPICS, 4), kind), ((3, h.MOST_COMPARED), kind)]
         )
         table[:], acks[:], firsts[0], topics[0] = -1, NULL, 0, -1
-        left, state = status.copy(), np.zeros(6, np.int64)
+        left, state = status.copy(), np.zeros(7, np.int64)
         while not read_bodies(
-            s, begin, end, program, left, *self._plans, self._seed, table, topics, scratch, said, firsts, partitions,
-            acks, state,
+            s, begin, end, program, left, *self._plans, self._seed, walked, table, topics, scratch, said, firsts,
+            partitions, unanswered, acks, state,
         ):  # fmt: skip
-            more_room = np.empty((2 * len(partitions), h.P_WIDTH), np.int64)
-            more_room[: len(partitions)] = partitions
-            partitions = more_room
-        _, fetches, count, named, produces, _ = state.tolist()
+            partitions, unanswered = _doubled(partitions), _doubled(unanswered)
+        _, fetches, count, named, produces, _, others = state.tolist()
         if not fetches and not produces:
             return status
         names = [_topic(s[at : at + size].tobytes(), by_id) for at, size, by_id, _ in topics[:named].tolist()]
         self._bodies = Bodies(
-            said[:fetches], firsts[: fetches + 1], partitions[:count], names, acks if produces else None
-        )
+            said[:fetches], firsts[: fetches + 1], partitions[:count], names, unanswered[:others],
+            acks if produces else None,
+        )  # fmt: skip
         return left
 
     def taken(self) -> Bodies | None:
         """What was read since this was asked last."""
         bodies, self._bodies = self._bodies, None
         return bodies
+
+
+def _doubled(rows: Int64s) -> Int64s:
+    made = np.empty((2 * len(rows), rows.shape[1]), np.int64)
+    made[: len(rows)] = rows
+    return made
 
 
 def _topic(text: bytes, by_id: int) -> tuple[str | None, str | None]:
@@ -275,25 +291,25 @@ def _ask(
 
 @part
 def _give(
-    s: Bytes, o: Scalar, limit: Scalar, plan: Int64s, p: Scalar, seed: Scalar, table: Int64s, topics: Int64s,
-    scratch: Int64s, count: Scalar, out: Int64s, at: Scalar, state: Int64s,
-) -> tuple[Scalar, Scalar, Scalar]:  # fmt: skip
+    s: Bytes, o: Scalar, limit: Scalar, plan: Int64s, p: Scalar, seed: Scalar, walked: Scalar, table: Int64s,
+    topics: Int64s, scratch: Int64s, count: Scalar, out: Int64s, at: Scalar, state: Int64s,
+) -> tuple[Scalar, Scalar, Scalar, Scalar]:  # fmt: skip
     """The partitions of an answer behind the first `at` of `out`, with the offsets of the `count` in `scratch` that
     were asked for: (how many `out` has then, -1 where the answer is not to be read here, -2 for want of room; bytes of
-    records; marks)."""
+    records; marks; the bits of those that it names). `walked`: record sets are asked for."""
     flexible, by_id, size = plan[p, f.FLEXIBLE], plan[p, f.BY_ID], plan[p, f.SIZE]
     index_at, error_at, high_at, stable_at = plan[p, f.INDEX], plan[p, f.ERROR], plan[p, f.HIGH], plan[p, f.STABLE]
     none, records, marks, taken = np.int64(-1), np.int64(0), np.int64(0), np.int64(0)
     left, o = _count(s, o + plan[p, f.HEAD], limit, flexible)
     if left < 0:
-        return none, records, marks
+        return none, records, marks, taken
     while left > 0:
         left -= 1
         topic, partitions, o = _entered(s, o, limit, flexible, by_id, seed, table, topics, state)
         if topic < 0 or partitions < 0:
-            return none, records, marks
+            return none, records, marks, taken
         if at + partitions > len(out):
-            return np.int64(-2), records, marks
+            return np.int64(-2), records, marks, taken
         for _ in range(partitions):
             number, error = int32_at(s, o + index_at), int16_at(s, o + error_at)
             good = error == 0
@@ -309,7 +325,7 @@ def _give(
                     o += plan[p, f.ABORTED]
                     if flexible:
                         if s[o] != 0:
-                            return none, records, marks
+                            return none, records, marks, taken
                         o += 1
             if plan[p, f.PREFERRED] > 0:
                 if int32_at(s, o) >= 0:
@@ -317,11 +333,13 @@ def _give(
                 o += plan[p, f.PREFERRED]
             bytes_, o = _count(s, o, limit, flexible)
             bytes_ = max(bytes_, np.int64(0))
+            if walked and not sound(s, o, o + bytes_, False):
+                return none, records, marks, taken
             o += bytes_
             records += bytes_
             if flexible:
                 if s[o] != 0:
-                    return none, records, marks
+                    return none, records, marks, taken
                 o += 1
             offset = np.int64(-1)
             for a in range(count):
@@ -333,28 +351,28 @@ def _give(
             at += 1
         if flexible:
             if s[o] != 0:
-                return none, records, marks
+                return none, records, marks, taken
             o += 1
     if flexible:
         if s[o] != 0:
-            return none, records, marks
+            return none, records, marks, taken
         o += 1
-    return (at if o == limit else none), records, marks
+    return (at if o == limit else none), records, marks, taken
 
 
 @kernel(
-    "const u1[:] const i8[:] const i8[:] const i4[:] i1[:] const i4[:] const i8[:,:] i8 i8[:] i8[:,:] i8[:,:] i8[:,:] "
-    "i8[:] i8[:,:] i8[:] i8[:] -> i8"
+    "const u1[:] const i8[:] const i8[:] const i4[:] i1[:] const i4[:] const i8[:,:] i8 b1 i8[:] i8[:,:] i8[:,:] "
+    "i8[:,:] i8[:] i8[:,:] i8[:,:] i8[:] i8[:] -> i8"
 )
 def read_bodies(
     s: Bytes, begin: Int64s, end: Int64s, program: Int32s, status: Int8s, plan_of: Int32s, plan: Int64s, seed: Scalar,
-    table: Int64s, topics: Int64s, scratch: Int64s, said: Int64s, firsts: Int64s, out: Int64s, acks: Int64s,
-    state: Int64s,
+    walked: Scalar, table: Int64s, topics: Int64s, scratch: Int64s, said: Int64s, firsts: Int64s, out: Int64s,
+    unanswered: Int64s, acks: Int64s, state: Int64s,
 ) -> Scalar:  # fmt: skip
     """Read what can be read of bodies that fit, see `BodyReader.read`. `topics`: where a topic's name or id lies, how
     long it is, whether it is an id, whether it is that of KRaft's log. `acks`: empty where nobody asks. `state`:
     exchanges looked at, fetches and partitions that were read, topics, requests to produce, the topic named last
-    (`topics` begins with a size of none). 0: more room is needed in `out`, to go on."""
+    (`topics` begins with a size of none), `unanswered` ones. 0: more room is needed in `out` or for these, to go on."""
     n = begin.size // 2
     for j in range(state[0], n):
         if j + AHEAD < n:
@@ -386,14 +404,19 @@ def read_bodies(
         count, raft = _ask(s, o, end[j], plan, p, seed, table, topics, scratch, state)
         if count < 0:
             continue
-        at, records, marks = _give(
-            s, begin[n + j], end[n + j], plan, q, seed, table, topics, scratch, count, out, state[2], state
+        at, records, marks, taken = _give(
+            s, begin[n + j], end[n + j], plan, q, seed, walked, table, topics, scratch, count, out, state[2], state
         )
-        if at == -2:
+        if at == -2 or (walked and state[6] + count > len(unanswered)):
             state[0] = j
             return np.int64(0)
         if at < 0:
             continue
+        for a in range(count if walked else 0):
+            if (taken >> a) & 1 == 0:
+                unanswered[state[6], 0] = j
+                unanswered[state[6], 1], unanswered[state[6], 2] = scratch[0, a], scratch[1, a]
+                state[6] += 1
         i = state[1]
         if plan[p, f.ISOLATION] >= 0 and s[o + plan[p, f.ISOLATION]] == 1:
             marks |= h.COMMITTED

@@ -129,6 +129,20 @@ def _read(records: Scalar, at: Scalar, sums: Int64s) -> None:
     sums[at, READ] = records if sums[at, READ] < 0 else sums[at, READ] + records
 
 
+@part
+def _add(
+    client: Scalar, topic: Scalar, i: Scalar, q: Scalar, fetches: Int64s, partitions: Int64s, sums: Int64s,
+    table: Int64s, known: Int64s, seed: Scalar,
+) -> None:  # fmt: skip
+    """A partition of fetch i, of this topic."""
+    at = _place(client, topic, partitions[q, hr.P_PARTITION], sums, table, known, seed)
+    _read(partitions[q, hr.P_RECORDS], at, sums)
+    high, offset = partitions[q, hr.P_HIGH], partitions[q, hr.P_OFFSET]
+    if high >= 0 and offset >= 0:
+        time, connection, n = fetches[i, hr.TIME], fetches[i, hr.CONNECTION], fetches[i, hr.ORDINAL]
+        _tell(max(high - offset, np.int64(0)), time, connection, n, at, sums)
+
+
 @kernel(
     "const i8[:] const i8[:] const i4[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:,:] const i8[:] "
     "const i8[:,:] i8[:,:] i8[:] i8[:] i8"
@@ -145,13 +159,25 @@ def add_alone(
                 for a in range(begin[t], begin[t + 1]):
                     _place(client, topics[t], numbers[a], sums, table, known, seed)
         for q in range(firsts[i], firsts[i + 1]):
-            topic, partition = partitions[q, hr.P_TOPIC], partitions[q, hr.P_PARTITION]
-            at = _place(client, topic, partition, sums, table, known, seed)
-            _read(partitions[q, hr.P_RECORDS], at, sums)
-            high, offset = partitions[q, hr.P_HIGH], partitions[q, hr.P_OFFSET]
-            if high >= 0 and offset >= 0:
-                time, connection, n = fetches[i, hr.TIME], fetches[i, hr.CONNECTION], fetches[i, hr.ORDINAL]
-                _tell(max(high - offset, np.int64(0)), time, connection, n, at, sums)
+            _add(client, partitions[q, hr.P_TOPIC], i, q, fetches, partitions, sums, table, known, seed)
+
+
+@kernel(
+    "const i8[:,:] const i4[:] const i8[:] const i8[:,:] const i8[:] const i8[:,:] const i8[:,:] i8[:,:] i8[:] i8[:] i8"
+)
+def add_aside(
+    said: Int64s, clients: Int32s, codes: Int64s, fetches: Int64s, firsts: Int64s, partitions: Int64s,
+    unanswered: Int64s, sums: Int64s, table: Int64s, known: Int64s, seed: Scalar,
+) -> None:  # fmt: skip
+    """The same of fetches that `hold_rows.fill_read` has made rows of. `codes`: of topics, by those of the rows;
+    `unanswered`: partitions that no answer names (`fetch_bodies.Bodies`)."""
+    for i in range(len(unanswered)):
+        client = np.int64(clients[unanswered[i, 0]])
+        _place(client, codes[unanswered[i, 1]], unanswered[i, 2], sums, table, known, seed)
+    for i in range(len(said)):
+        client = np.int64(clients[said[i, hr.S_ROW]])
+        for q in range(firsts[i], firsts[i + 1]):
+            _add(client, codes[partitions[q, hr.P_TOPIC]], i, q, fetches, partitions, sums, table, known, seed)
 
 
 @kernel("const i8[:] const i4[:] const i8[:,:] i8[:,:] i8[:] i8[:] i8")
@@ -188,13 +214,15 @@ def add_produced(
 
 
 def traffic(
-    block: Block, topics: Topics, fetches: hr.HoldRows | Codes, partitions: Codes, memory: Lender
+    block: Block, topics: Topics, fetches: hr.HoldRows | Codes, partitions: Codes, aside: hr.HoldRows | None,
+    memory: Lender,
 ) -> Sums:  # fmt: skip
     """Sums of a block. `fetches`, `partitions`: its rows of these tables as `coded_rows.rows_as_codes` has made them,
-    with `topics`. `memory` is lent meanwhile."""
+    with `topics`; `aside`: those that were read aside. `memory` is lent meanwhile."""
     done, said = block.done, topics.fetched(block)
     asked, given = topics.produced(block.nest(PRODUCE, 0), block.nest(PRODUCE, 1))
     most = sum(len(one.partitions) for one in (asked, given, said.asked, said.gone, said.given))
+    most += 0 if aside is None else len(aside.partitions) + len(done.aside.unanswered)
     sums, table = memory.arrays([((most, WIDTH), np.int64), ((2 << most.bit_length(),), np.int64)])
     table[:] = -1
     known, clients = np.zeros(2, np.int64), plain(done.client, np.int32)
@@ -211,6 +239,11 @@ def traffic(
             said.asked.code, fields(said.asked.partitions, ASKED[:1])[0], fetches.fetches, fetches.firsts,
             fetches.partitions, sums, table, known, SEED,
         )  # fmt: skip
-    else:
+    elif partitions.num_rows:
         add_fetched(said.row, clients, partitions.matrix, sums, table, known, SEED)
+    if aside is not None:
+        add_aside(
+            done.aside.said, clients, topics.given(aside.topics), aside.fetches, aside.firsts, aside.partitions,
+            done.aside.unanswered, sums, table, known, SEED,
+        )  # fmt: skip
     return Sums(sums[: known[COUNT]].copy(), done.client_ids, list(topics.codes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,9 @@ from kdissect.capture.window import Window
 from kdissect.engine import analysed_run
 from kdissect.engine.extracts import overview
 from kdissect.summary.spending import Spending
+from kdissect.tables import fetch_bodies
+from kdissect.tables.fetch_bodies import Bodies, BodyReader
+from tests.bench.workloads import WORKLOADS
 from tests.conftest import ROOT
 
 CAPTURES = [
@@ -54,6 +58,29 @@ def test_what_is_counted_by_codes_is_what_rows_say(
     assert crowded == ["hidden"]
     assert by_codes == by_rows
     assert by_codes.findings_of is not None
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_bodies_are_read_aside_where_only_counts_are_left(
+    jobs: int, crowded: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of fetches whose answers leave out what was asked for, too."""
+    path, taken = tmp_path / "chatter.pcap", []
+    WORKLOADS["chatter"][1](path, 3_000_000)
+    real = BodyReader.taken
+
+    def noted(self: BodyReader) -> Bodies | None:
+        taken.append(real(self))
+        return taken[-1]
+
+    monkeypatch.setattr(BodyReader, "taken", noted)
+    summary = kdissect.open(str(path), jobs=jobs).summary()
+    assert any(bodies is not None and len(bodies.said) and len(bodies.unanswered) for bodies in taken)
+    monkeypatch.setattr(fetch_bodies, "READS", {(1, 0): frozenset()})  # nothing is read aside
+    assert kdissect.open(str(path), jobs=jobs).summary() == summary
+    monkeypatch.setattr(Stage, "may_hide", lambda self, read: False)
+    assert kdissect.open(str(path), jobs=jobs).summary() == summary
+    assert summary.topics
 
 
 def test_who_is_shown_rows_gets_them() -> None:

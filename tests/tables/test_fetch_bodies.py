@@ -18,17 +18,20 @@ from kdissect.tables import fetch_bodies
 from kdissect.tables import hold_rows as h
 from kdissect.tables.fetch_bodies import Bodies, BodyReader
 from kdissect.tables.fetches import METADATA_TOPIC
+from tests.bench.frames import batch
 
 NAMES = ["orders", "ö", METADATA_TOPIC, "x" * 249]
 IDS = [uuid.UUID(int=0x0123456789ABCDEF0123456789ABCDEF), uuid.UUID(int=1), uuid.UUID(int=7)]
-WANTED: dict[tuple[int, int], frozenset[str]] = {**fetch_bodies.READS, (0, 0): frozenset({"acks"})}
+WALKED: dict[tuple[int, int], frozenset[str]] = {**fetch_bodies.READS, (0, 0): frozenset({"acks"})}
+"""With where record sets lie."""
+WANTED = WALKED | {(1, 1): fetch_bodies.READS[1, 1] - {fetch_bodies.PLACES}}
 VERSIONS = range(FetchRequest.max_version + 1)
 
 
 @cache
-def shared() -> Decoder:
+def shared(walked: bool = False) -> Decoder:
     """One for all tests."""
-    return Decoder(WANTED)
+    return Decoder(WALKED if walked else WANTED)
 
 
 def request(version: int, chance: random.Random, **other: Any) -> FetchRequest:
@@ -87,9 +90,9 @@ def name(version: int, chance: random.Random) -> dict[str, Any]:
     return {"topic_id": chance.choice(IDS)} if version >= 13 else {"topic": chance.choice(NAMES)}
 
 
-def read(pairs: list[tuple[Any, Any]], key: int = 1) -> tuple[Bodies | None, list[int], Any, Any]:
+def read(pairs: list[tuple[Any, Any]], key: int = 1, walked: bool = False) -> tuple[Bodies | None, list[int], Any, Any]:
     """(what was read aside, of which exchanges, the decoded requests and answers) of messages, or their bytes."""
-    decoder, reader = shared(), BodyReader()
+    decoder, reader = shared(walked), BodyReader()
     sides = list(zip(*pairs, strict=True))
     bodies = [encoded(one) for side in sides for one in side]
     ends = np.cumsum([len(body) for body in bodies], dtype=np.int64)
@@ -202,6 +205,63 @@ def test_topics_are_more_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch)
     named = [request(11, chance, topics=[ask(version=11, topic=f"t{i % 4}", partitions=[])]) for i in range(12)]
     none = FetchResponse(version=11, throttle_time_ms=0, error_code=0, session_id=0, responses=[])
     assert read([(one, none) for one in named])[1] == [0, 1, 4, 5, 8, 9]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_record_sets_that_need_a_look_are_left_and_what_no_answer_names_is_told(version: int) -> None:
+    """Where record sets are asked for; elsewhere neither."""
+    chance = random.Random(version)
+    one = batch([b"a value"])
+    odd = {"cut": one[:-1], "of old": one[:16] + b"\1" + one[17:], "no batch": b"x" * 90}
+    topic, named = FetchResponse.FetchableTopicResponse, name(version, chance)
+
+    def answer(*sets: bytes | None) -> FetchResponse:
+        parts = [
+            topic.PartitionData(
+                version=version, partition_index=number, error_code=0, high_watermark=9, last_stable_offset=9,
+                log_start_offset=3, aborted_transactions=None, preferred_read_replica=-1, records=records,
+            )
+            for number, records in enumerate(sets)
+        ]  # fmt: skip
+        given = [topic(version=version, partitions=parts, **named)]
+        return FetchResponse(version=version, throttle_time_ms=0, error_code=0, session_id=0, responses=given)
+
+    def asking(*numbers: int) -> FetchRequest:
+        part = FetchRequest.FetchTopic.FetchPartition
+        parts = [
+            part(version=version, partition=number, fetch_offset=4, partition_max_bytes=1, current_leader_epoch=-1)
+            for number in numbers
+        ]
+        asked = FetchRequest.FetchTopic(version=version, partitions=parts, **named)
+        return request(version, chance, topics=[asked])
+
+    good = [(asking(1, 9, 1, 0, 8), answer(None, one + one)), (asking(*range(64)), answer(*[b""] * 63))]
+    pairs = [good[0], *((asking(0, 1), answer(one, records)) for records in odd.values()), good[1]]
+    bodies, mine, *_ = read(pairs, walked=True)
+    assert bodies is not None
+    assert mine == [0, len(pairs) - 1]
+    code = bodies.partitions[0, h.P_TOPIC]
+    left = [[0, 9], [0, 1], [0, 8], [mine[1], 63]]
+    assert bodies.unanswered.tolist() == [[row, code, number] for row, number in left]
+    bodies, mine, *_ = read(pairs)
+    assert bodies is not None
+    assert mine == list(range(len(pairs)))
+    assert not len(bodies.unanswered)
+
+
+def test_what_no_answer_names_is_more_than_there_is_room_for() -> None:
+    chance = random.Random(1)
+    part = FetchRequest.FetchTopic.FetchPartition
+    parts = [
+        part(version=11, partition=number, fetch_offset=0, partition_max_bytes=1, current_leader_epoch=-1)
+        for number in range(64)
+    ]
+    asked = request(11, chance, topics=[FetchRequest.FetchTopic(version=11, topic="t", partitions=parts)])
+    none = FetchResponse(version=11, throttle_time_ms=0, error_code=0, session_id=0, responses=[])
+    bodies, mine, *_ = read([(asked, none)] * 50, walked=True)
+    assert mine == list(range(50))
+    assert bodies is not None
+    assert bodies.unanswered.tolist() == [[row, 0, number] for row in range(50) for number in range(64)]
 
 
 @pytest.mark.parametrize("version", range(ProduceRequest.max_version + 1))

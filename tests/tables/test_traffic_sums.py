@@ -86,6 +86,20 @@ def test_fetches_that_stand_alone() -> None:
     }  # fmt: skip
 
 
+def test_fetches_that_were_read_aside() -> None:
+    """Their topics have other codes; what no answer names counts as named."""
+    said, fetches = np.zeros((2, hr.S_WIDTH), np.int64), np.zeros((2, hr.WIDTH), np.int64)
+    said[:, hr.S_ROW] = 3, 1
+    fetches[:, hr.TIME] = 9, 8
+    parts = np.array([[1, 7, 5, 9, -1, 100, 1], [1, 7, 1, 9, -1, 11, 1], [0, 2, -1, 1, -1, 5, 1]])
+    found = _Adding(8)
+    ts.add_aside(
+        said, np.array([0, 4, 0, 4], np.int32), np.array([6, 5, -1]), fetches, np.array([0, 1, 3]), parts,
+        np.array([[1, 0, 8], [3, 1, 7]]), *found.memory,
+    )  # fmt: skip
+    assert found.rows() == {(4, 6, 8): (-1, -1, -1), (4, 5, 7): (-1, 111, 4), (4, 6, 2): (-1, 5, -1)}
+
+
 def test_partitions_of_produces() -> None:
     """Sizes are those of requests; a size that was not read is none."""
     begins = np.array([0, 2, 3]), np.array([0, 1, 2, 4])

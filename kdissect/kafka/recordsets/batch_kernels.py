@@ -249,29 +249,33 @@ def walk(s: Bytes, at: Int64s, size: Int64s, captured: Int64s, rows: Int64s) -> 
     return n
 
 
+@part
+def sound(s: Bytes, p: Number, end: Number, followed: Flag) -> Flag:
+    """Whether the record set s[p:end] is whole batches of magic 2 of which no header says what cannot be; where it is
+    `followed`, none of a producer with an id."""
+    good = p >= 0 and p <= end and end <= s.size
+    while good and p < end:
+        good = end - p >= bl.HEADER_V2 and s[p + bl.MAGIC_AT] == 2
+        if good:
+            total = bl.PREFIX + int32_at(s, p + 8)
+            attributes, count = int16_at(s, p + 21), int32_at(s, p + 57)
+            codec = attributes & bl.CODEC_MASK
+            good = bl.HEADER_V2 <= total <= end - p and attributes & ~np.int64(0x7F) == 0 and codec <= bl.ZSTD
+            good = good and int32_at(s, p + 23) >= 0 and count >= 0
+            good = good and (codec != bl.NONE or count * bl.LEAST_RECORD <= total - bl.HEADER_V2)
+            good = good and not _odd_time(int64_at(s, p + 27)) and not _odd_time(int64_at(s, p + 35))
+            good = good and not (followed and int64_at(s, p + 43) >= 0)
+            p += total
+    return good
+
+
 @kernel("const u1[:] const i8[:] const i8[:] b1 b1[:]")
 def doubtful(s: Bytes, at: Int64s, size: Int64s, followed: Flag, found: npt.NDArray[np.bool_]) -> None:
-    """Whether the record sets s[at[i] : at[i] + size[i]] are anything else than whole batches of magic 2 of which no
-    header says what cannot be: nothing is wrong with the others. `followed`: or have a batch of a producer with an
-    id."""
+    """Whether the record sets s[at[i] : at[i] + size[i]] are not `sound`: nothing is wrong with the others."""
     for i in range(at.size):
         if i + AHEAD < at.size:
             fetch(s, at[i + AHEAD])
-        p, end = at[i], at[i] + size[i]
-        good = p >= 0 and p <= end and end <= s.size
-        while good and p < end:
-            good = end - p >= bl.HEADER_V2 and s[p + bl.MAGIC_AT] == 2
-            if good:
-                total = bl.PREFIX + int32_at(s, p + 8)
-                attributes, count = int16_at(s, p + 21), int32_at(s, p + 57)
-                codec = attributes & bl.CODEC_MASK
-                good = bl.HEADER_V2 <= total <= end - p and attributes & ~np.int64(0x7F) == 0 and codec <= bl.ZSTD
-                good = good and int32_at(s, p + 23) >= 0 and count >= 0
-                good = good and (codec != bl.NONE or count * bl.LEAST_RECORD <= total - bl.HEADER_V2)
-                good = good and not _odd_time(int64_at(s, p + 27)) and not _odd_time(int64_at(s, p + 35))
-                good = good and not (followed and int64_at(s, p + 43) >= 0)
-                p += total
-        found[i] = not good
+        found[i] = not sound(s, at[i], at[i] + size[i], followed)
 
 
 @kernel("const u1[:] i8[:,:] u4[:,:] i1[:]")
