@@ -1,6 +1,7 @@
 """`python -m tests.bench.slopes`: what more bytes cost with Spark and with the local engine, and the memory of it.
 
     python -m tests.bench.slopes chatter 1GB 4GB
+    python -m tests.bench.slopes chatter 1GB 4GB --warm
     python -m tests.bench.slopes bulk 1GB 4GB --tables
     python -m tests.bench.slopes chatter 500MB 1GB 2GB 4GB --no-local
     python -m tests.bench.slopes chatter 300MB --brokers 50 --no-local
@@ -15,12 +16,19 @@ Starting costs the same at any size and goes into no slope; where there are thre
 is printed too. Of several numbers of files it is the line through those, and what planning took before there was a
 job. `--apart`: each file is a capture of its own. `--partitions`: connections are spread over so many, as on a cluster,
 where `local[2]` would do the job by one task.
+
+Spark's JVM compiles its own code for many seconds after a session's begin, longer for a large set than for a small one,
+so some of it is in the slope. `--warm`: one session reads all sizes, the smallest first, after it has read that
+`WARM` times. What is measured is each job alone, from its planning to its last row, with its part of the session's CPU
+seconds; the JVM's memory is that of the jobs before too. Nothing is kept with `--tables`. The local engine has nothing
+to warm, and is measured as always. Captures are read once before each measurement, so that they are in memory.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import select
 import shutil
 import subprocess
 import sys
@@ -33,20 +41,37 @@ from pathlib import Path
 import numpy as np
 import psutil
 
+from kdissect.cli.subcommands.bulk import LIGHT
 from tests.bench.__main__ import size_of
 from tests.bench.spark import CYCLES, rotated
 
 EVERY = 0.1
 """Seconds between two looks at the processes."""
-JOB = """
-import os, sys
+WARM = 3
+"""Jobs that a warm session has done before one counts."""
+DONE = "done"
+"""The line that a session says after each job."""
+JOBS = """
+import itertools, os, shutil, sys
 os.environ["PYSPARK_PYTHON"] = sys.executable
 from pyspark.sql import SparkSession
 import kdissect.spark
-made = SparkSession.builder.master(f"local[{sys.argv[2]}]").config("spark.ui.enabled", "false")
+from kdissect.spark.dataset import prepare
+from kdissect.spark.writing.saving import write
+cores, partitions, options, out, *given = sys.argv[1:]
+made = SparkSession.builder.master(f"local[{cores}]").config("spark.ui.enabled", "false")
+made = made.config("spark.driver.extraJavaOptions", options) if options else made
 spark = made.config("spark.python.unix.domain.socket.enabled", "true").getOrCreate()
-tables = kdissect.spark.dissect(spark, sys.argv[1], ["exchanges"], partitions=int(sys.argv[3]) or None)
-tables["exchanges"].write.format("noop").mode("overwrite").save()
+def exchanges(path):
+    tables = kdissect.spark.dissect(spark, path, ["exchanges"], partitions=int(partitions) or None)
+    tables["exchanges"].write.format("noop").mode("overwrite").save()
+    tables.unpersist()
+def whole(path):
+    write(prepare(path).on(spark, int(partitions) or None, placed=True), out)
+for path in itertools.chain(given, map(str.strip, sys.stdin)):
+    (whole if out else exchanges)(path)
+    print("done", flush=True)
+    shutil.rmtree(out, ignore_errors=True)
 spark.stop()
 """
 
@@ -70,30 +95,88 @@ class Spent:
     worker: float
 
 
-def measured(command: list[str]) -> Spent:
-    """Run a command, which has to succeed, and look at its processes meanwhile."""
-    begun = time.perf_counter()
-    process = psutil.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    cpu: dict[int, float] = {}
-    peak = {"driver": 0.0, "worker": 0.0}
-    while process.poll() is None:
+class Tree:
+    """A command and all processes that come of it: their CPU seconds so far, MB of the largest."""
+
+    def __init__(self, command: list[str], told: int = subprocess.DEVNULL, asked: int = subprocess.DEVNULL) -> None:
+        self.command = command
+        self.process = psutil.Popen(command, stdin=asked, stdout=told, stderr=subprocess.DEVNULL, text=True)
+        self._cpu: dict[int, float] = {}
+        self.driver = self.worker = 0.0
+
+    @property
+    def cpu(self) -> float:
+        """CPU seconds, those of processes that have ended among them."""
+        return sum(self._cpu.values())
+
+    def look(self) -> None:
+        """Look at the processes that there are."""
         try:
-            tree = [process, *process.children(recursive=True)]
+            tree = [self.process, *self.process.children(recursive=True)]
         except psutil.NoSuchProcess:
-            break
+            return
         for one in tree:
             try:
                 times = one.cpu_times()
-                cpu[one.pid] = times.user + times.system
+                self._cpu[one.pid] = times.user + times.system
                 if "java" not in one.name():
-                    kind = "driver" if one.pid == process.pid else "worker"
-                    peak[kind] = max(peak[kind], one.memory_info().rss / 1e6)
+                    memory = one.memory_info().rss / 1e6
+                    if one.pid == self.process.pid:
+                        self.driver = max(self.driver, memory)
+                    else:
+                        self.worker = max(self.worker, memory)
             except psutil.NoSuchProcess:
                 continue
+
+    def ended(self) -> None:
+        """Wait for the command's end. Raises SystemExit where it has failed."""
+        with self.process:  # which closes its pipes too
+            failed = self.process.wait()
+        if failed:
+            raise SystemExit(f"{' '.join(self.command)} failed")
+
+
+def measured(command: list[str]) -> Spent:
+    """Run a command, which has to succeed, and look at its processes meanwhile."""
+    begun = time.perf_counter()
+    tree = Tree(command)
+    while tree.process.poll() is None:
+        tree.look()
         time.sleep(EVERY)
-    if process.wait():
-        raise SystemExit(f"{' '.join(command)} failed")
-    return Spent(time.perf_counter() - begun, sum(cpu.values()), peak["driver"], peak["worker"])
+    tree.ended()
+    return Spent(time.perf_counter() - begun, tree.cpu, tree.driver, tree.worker)
+
+
+class Session:
+    """A command that does a job for each line it is given, and says DONE after each."""
+
+    def __init__(self, command: list[str]) -> None:
+        self._tree = Tree(command, subprocess.PIPE, subprocess.PIPE)
+
+    def job(self, line: str) -> Spent:
+        """What a job takes, beside what the ones before took. Raises SystemExit where the command fails."""
+        tree, process = self._tree, self._tree.process
+        tree.look()
+        begun, before = time.perf_counter(), tree.cpu
+        process.stdin.write(f"{line}\n")
+        process.stdin.flush()
+        said = ""
+        while said.strip() != DONE:
+            if not select.select([process.stdout], [], [], EVERY)[0]:
+                tree.look()
+                continue
+            said = process.stdout.readline()
+            if not said:
+                tree.ended()
+                raise SystemExit(f"{' '.join(tree.command)} ended before its job")
+        wall = time.perf_counter() - begun
+        tree.look()
+        return Spent(wall, tree.cpu - before, tree.driver, tree.worker)
+
+    def close(self) -> None:
+        """Let it end."""
+        self._tree.process.stdin.close()
+        self._tree.ended()
 
 
 def commands(target: Path, tables: bool, cores: int, folder: Path, partitions: int) -> dict[str, list[str]]:
@@ -105,7 +188,29 @@ def commands(target: Path, tables: bool, cores: int, folder: Path, partitions: i
         spark += ["--partitions", str(partitions)] if partitions else []
         return {"Spark": spark, "local": [*ours, str(target), "-o", f"{out / 'local'}/"]}
     local = [*ours, str(target), "--table", "exchanges", "--format", "arrow", "-o", os.devnull]
-    return {"Spark": [sys.executable, "-c", JOB, str(target), str(cores), str(partitions)], "local": local}
+    return {"Spark": [*session(cores, partitions), str(target)], "local": local}
+
+
+def session(cores: int, partitions: int, out: Path | None = None) -> list[str]:
+    """The command of a session, which writes all tables where `out` is given."""
+    light = " ".join(LIGHT) if out is not None else ""
+    return [sys.executable, "-c", JOBS, str(cores), str(partitions), light, "" if out is None else str(out)]
+
+
+def warmed(target: Path, cores: int, partitions: int, out: Path | None) -> Session:
+    """A session that has read the set `WARM` times."""
+    made = Session(session(cores, partitions, out))
+    for _ in range(WARM):
+        made.job(str(target))
+    return made
+
+
+def cached(target: Path) -> None:
+    """Read the files of a set."""
+    for path in target.iterdir():
+        with path.open("rb") as file:
+            while file.read(1 << 24):
+                pass
 
 
 def main() -> int:
@@ -120,13 +225,17 @@ def main() -> int:
     parser.add_argument("--brokers", type=int, default=1)
     parser.add_argument("--connections", type=int)
     parser.add_argument("--partitions", type=int, default=0)
+    parser.add_argument("--warm", action="store_true")
     parser.add_argument("--no-local", action="store_true")
     parser.add_argument("--folder", type=Path)
     options = parser.parse_args()
     cores = len(os.sched_getaffinity(0))
     found: dict[str, list[Spent]] = {}
     sizes, counted = [], len(options.files) > 1
-    for wanted, files in product(options.sizes, options.files):
+    warm: Session | None = None
+    written = Path(options.folder or tempfile.gettempdir(), f"kdissect-bench-{os.getpid()}") if options.tables else None
+    several = product(sorted(options.sizes) if options.warm else options.sizes, options.files)
+    for wanted, files in several:
         with tempfile.TemporaryDirectory(dir=options.folder, prefix="kdissect-bench-") as folder:
             target, _ = rotated(
                 Path(folder), options.workload, wanted, files, options.connections, options.brokers, options.apart
@@ -138,13 +247,21 @@ def main() -> int:
             for name, command in commands(target, options.tables, cores, Path(folder), options.partitions).items():
                 if name == "local" and options.no_local:
                     continue
-                spent = measured(command)
+                cached(target)
+                if name == "Spark" and options.warm:
+                    if warm is None:
+                        warm = warmed(target, cores, options.partitions, written)
+                    spent = warm.job(str(target))
+                else:
+                    spent = measured(command)
                 found.setdefault(name, []).append(spent)
                 memory = f"driver {spent.driver:,.0f} MB, largest worker {spent.worker:,.0f} MB"
                 print(
                     f"{name:<6}{files:6} files{size:6.2f} GB{spent.wall:8.1f} s{spent.cpu:8.1f} CPU s   {memory}",
                     flush=True,
                 )
+    if warm is not None:
+        warm.close()
     slopes, unit = {}, "1,000 files" if counted else "GB"
     for name, spents in found.items():
         for what, values in (("CPU seconds", [s.cpu for s in spents]), ("seconds", [s.wall for s in spents])):

@@ -1,17 +1,22 @@
-"""What the benchmark says of its figures, and how it compares two runs. The figures here are made up."""
+"""What the benchmarks say of their figures, and how one compares two runs. The figures here are made up."""
 
 from __future__ import annotations
 
 import json
+import os
+import sys
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
+from tests.bench import slopes
 from tests.bench.__main__ import main
 from tests.bench.lines import Line, compare, document, growth, others, table
 from tests.bench.measure import Cost
 from tests.bench.packets import Made
 from tests.bench.peers import PEERS, Measured, measure
+from tests.bench.spark import SMALL
 from tests.bench.workloads import WORKLOADS
 
 TSHARK = Measured(60_000_000, 8.0, 7.0, 400_000_000, 8e6, 1e7)
@@ -67,6 +72,57 @@ def test_slopes_leave_out_what_does_not_grow() -> None:
     large, small = Made(Path("a"), 400, 4, 2, 1), Made(Path("b"), 100, 1, 1, 1)
     found = Measured.of(large, small, Cost(5.0, 3.0, 1.0, 9, 0), Cost(2.0, 1.0, 1.0, 8, 0))
     assert (found.slope, found.cpu_slope) == (100.0, 150.0)
+
+
+def test_a_session_tells_each_job_apart() -> None:
+    counting = "import sys\nfor line in sys.stdin:\n    sum(range(int(line)))\n    print('done', flush=True)"
+    session = slopes.Session([sys.executable, "-c", counting])
+    heavy, light = session.job("20000000"), session.job("10")
+    assert heavy.cpu > 0.1 > light.cpu
+    assert heavy.wall > light.wall
+    with pytest.raises(SystemExit, match="failed"):
+        session.job("no number")
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("tables", [False, True])
+def test_a_session_of_spark(tmp_path: Path, tables: bool) -> None:
+    session = slopes.Session(slopes.session(2, 0, tmp_path / "out" if tables else None))
+    first, second = (session.job(str(SMALL)) for _ in range(2))
+    session.close()
+    assert first.cpu > second.cpu > 0  # the first has begun the session
+
+
+def test_slopes_of_a_warm_session(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The JVM here compiles in its first three jobs for 7 seconds each, and takes 2 for each GB."""
+
+    class Jvm:
+        done: ClassVar[list[float]] = []
+
+        def __init__(self, command: list[str]) -> None:
+            assert command[3:5] == [str(len(os.sched_getaffinity(0))), "6"]
+
+        def job(self, line: str) -> slopes.Spent:
+            size = (Path(line) / "file").stat().st_size / 1e9
+            self.done.append(size)
+            return slopes.Spent(size, 2 * size + (7 if len(self.done) < 4 else 0), 1, 1)
+
+        def close(self) -> None:
+            self.done.append(0)
+
+    def made(folder: Path, name: str, size: int, *more: object) -> tuple[Path, int]:
+        (folder / "set").mkdir()
+        with (folder / "set" / "file").open("wb") as file:
+            file.truncate(size)
+        return folder / "set", 1
+
+    monkeypatch.setattr(slopes, "rotated", made)
+    monkeypatch.setattr(slopes, "Session", Jvm)
+    monkeypatch.setattr(slopes, "measured", lambda command: slopes.Spent(1, 1, 1, 1))
+    monkeypatch.setattr("sys.argv", ["slopes", "chatter", "3MB", "1MB", "--warm", "--no-local", "--partitions", "6"])
+    assert slopes.main() == 0
+    assert Jvm.done == [0.001, 0.001, 0.001, 0.001, 0.003, 0]
+    assert "+ 2.00 CPU seconds for each GB" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["tshark", "tshark -z", "scapy"])
