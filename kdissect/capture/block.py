@@ -31,6 +31,8 @@ class Block:
     end: int
     delta: int
     packets: NDArray[np.int64]
+    last: bool = False
+    """No other block of the capture comes behind it; unsaid where that is not known yet."""
 
     @property
     def idle(self) -> bool:

@@ -167,7 +167,7 @@ class CaptureSet:
                     raise
                 self.add_problem(i, 0, 0, member.name, str(error))
                 continue
-            for block in reader.blocks(rows, follow and last, stopped, self._continued):
+            for block in reader.blocks(rows, follow and last, stopped, self._continued, last and not follow):
                 seen += len(block.packets)
                 yield block
                 if wanted is not None and seen >= wanted:

@@ -85,9 +85,11 @@ class FileReader:
         follow: bool,
         stopped: Callable[[], bool],
         complete: Callable[[], bool] = lambda: False,
+        last: bool = False,
     ) -> Iterator[Block]:
-        """The file's blocks. Ends at the end of the input; while following, when `stopped()`, asked after every block
-        and while it is quiet, or at the input's end once `complete()` says that nothing is written any more."""
+        """The file's blocks; `last`: no file comes behind it. Ends at the end of the input; while following, when
+        `stopped()`, asked after every block and while it is quiet, or at the input's end once `complete()` says that
+        nothing is written any more."""
         cursor = self.base  # logical offset of the next byte to walk
         ended = False
         while not ended and not self._given_up:
@@ -120,7 +122,7 @@ class FileReader:
                 self._read_notes()
                 self._update()
                 if n:
-                    yield self._block(rows[:n], first, cursor)
+                    yield self._block(rows[:n], first, cursor, last and ended and why == r.MORE)
                 if why == r.MORE:
                     break
                 if why == r.DAMAGED:
@@ -193,11 +195,11 @@ class FileReader:
             n, stop, why = walk_pcapng(window.data, at, end, self._limit, self.interfaces, self.state, self.notes, rows)
         return n, cursor + stop - at, why
 
-    def _block(self, rows: NDArray[np.int64], first: int, end: int | None = None) -> Block:
+    def _block(self, rows: NDArray[np.int64], first: int, end: int | None = None, last: bool = False) -> Block:
         window = self.window
         delta = int(window.slots[window.current, 0] - window.slots[window.current, 2])
         stop = first if end is None else end
-        return Block(self.capture, self.file, window, window.current, first - delta, stop - delta, delta, rows)
+        return Block(self.capture, self.file, window, window.current, first - delta, stop - delta, delta, rows, last)
 
     def _damage(self, cursor: int) -> None:
         """Note where and why the walk lost its way."""

@@ -73,6 +73,8 @@ class Reading:
         if ahead:
             scanner.alternate()
         self._next: Future[Words | None] | None = None
+        self.last = False
+        """Nothing comes behind the block that was given last. To be asked before `go_on`."""
 
     def __enter__(self) -> Reading:
         return self
@@ -111,6 +113,7 @@ class Reading:
             return None
         clock.at(NET)
         segments = self._scanner.scan(block)
+        self.last = block.last
         clock.packets += len(block.packets)
         clock.at(REST)
         return segments

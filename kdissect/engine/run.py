@@ -90,6 +90,9 @@ class Run:
         self.inputs = inputs or CaptureFiles(books.captures, settings.after, settings.before)
         self.marks = False
         """Whether somebody asks for the watermark."""
+        self.together = False
+        """Whether rows of a capture's last block may come with those that its end finishes: few rows cost as much as
+        many."""
         self.watermark = NOTHING_YET
         """Microseconds since the epoch: no row of a part that has not been yielded yet has its request's first or last
         byte, or its response's first one, before it."""
@@ -139,9 +142,12 @@ class Run:
                     books.ledger.connections.files[number] = capture.files
                 strand.make_way()
                 scanner.forget(dissector.free_flows(segments))
-                flows = scanner.flows
+                flows, last = scanner.flows, self.together and reading.last
                 reading.go_on()
-                yield from self.taken(dissector.feed(segments, len(flows)), flows, completion)
+                yield from self.taken(dissector.feed(segments, len(flows), last=last), flows, completion)
+                if last:
+                    self.progress(window.end)
+                    continue
                 self.block_ended(number, segments, [dissector])
                 self.progress(window.end)
                 yield None

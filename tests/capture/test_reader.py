@@ -47,6 +47,16 @@ def rows(packets: list[tuple[int, bytes]]) -> list[Row]:
     return [(time, data, len(data), i + 1) for i, (time, data) in enumerate(packets)]
 
 
+def test_the_last_block_says_so() -> None:
+    data = pcap(PACKETS)
+    two = CaptureSet("-", [Member(name, file=io.BytesIO(data)) for name in "ab"])
+    window = Window.for_size(1 << 20)
+    window.packets = 15
+    assert [(piece.file, piece.last) for piece in two.blocks(window)] == [(0, False), (0, False), (1, False), (1, True)]
+    cut = [piece.last for piece in capture_of(data[:-1]).blocks(Window.for_size(1 << 20))]
+    assert cut == [True]
+
+
 @pytest.mark.parametrize("order", ["<", ">"])
 @pytest.mark.parametrize("magic", [0xA1B2C3D4, 0xA1B23C4D, 0xA1B2CD34])
 def test_pcap(order: str, magic: int) -> None:

@@ -34,6 +34,7 @@ def overview(captures: Sequence[CaptureSet], settings: Settings, by: str) -> Sum
     settings = replace(settings, reading=replace(settings.reading, most_sent=EVIDENCE))
     counted = {**wanted, "exchanges": list(FIRST_SCREEN_COUNTS.tables["exchanges"])}
     run = AnalysedRun(captures, _together(wanted, READS, BUDGET.tables, counted), settings)
+    run.run.together = True
     evidence = Evidence(EVIDENCE, settings.slow)
     spending = Spending()
     traffic = TopicTraffic()

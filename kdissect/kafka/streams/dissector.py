@@ -111,6 +111,8 @@ class Dissector:
         self._parked = Parked()
         self._half_open = HalfOpen()
         self._now = 0
+        self._put_off = False
+        """What the kernels finish stays where it is until `finish`."""
         self._names: list[str] = []
         M = self.M
         M[st.FLEXIBLE : st.FLEXIBLE + programs.flexible.size] = programs.flexible.ravel()
@@ -155,7 +157,7 @@ class Dissector:
         if self.M[K.connections_left] < 2:
             self._more_connections(max(256, len(self._connections) // 4))
         while self.M[K.nodes_left] < 2 * NODE_MARGIN:
-            made = self._structs(max(4 * NODE_MARGIN, self._nodes // 2), width(Node), K.node_free, K.nodes_left)
+            made = self._structs(max(2 * NODE_MARGIN, self._nodes // 2), width(Node), K.node_free, K.nodes_left)
             self.M[made + N.at] = -3
             self._nodes += len(made)
         while self.M[K.requests_left] < st.MARGIN:
@@ -217,9 +219,11 @@ class Dissector:
         self.M[SLOTS : SLOTS + slots.size] = slots.ravel()
         self.M[K.slot] = SLOTS + 3 * self.window.current
 
-    def feed(self, segments: Words, flows: int, order: Words | None = None) -> Iterator[Harvest]:
+    def feed(self, segments: Words, flows: int, order: Words | None = None, last: bool = False) -> Iterator[Harvest]:
         """Take the segment rows of one block; `flows` is how many flows there are by now. `order`: which of the rows,
-        flow by flow (`by_flow`); None: all."""
+        flow by flow (`by_flow`); None: all. `last`: nothing but `finish` comes behind them, which gives what they
+        finish together with its own, as far as there is room."""
+        self._put_off = last
         if not len(segments):
             return
         if order is None:
@@ -287,6 +291,7 @@ class Dissector:
 
     def finish(self) -> Iterator[Harvest]:
         """The capture ended: finish every connection."""
+        self._put_off = False
         self._aim()
         while True:
             rows = self._connections[self.M[self._connections + C.number] >= 0]
@@ -294,6 +299,8 @@ class Dissector:
             if not self._parked.count:
                 break
             self._bring_back(self._parked.some())
+        if self.M[[K.out, K.ended, K.problems]].any():  # put off, and no connection was left to finish
+            yield self._harvest()
         for harvest in self._finish_half_open(ALL):
             yield harvest
             self._ended.clear()  # no flow comes after it that could take their numbers
@@ -366,7 +373,9 @@ class Dissector:
             sealed, self.M[K.sealed] = int(self.M[K.sealed]), 0
             sealed_rows = structs(Sealed, self.M, st.S_BASE, sealed).copy()
             pieces = [self._bytes(at, size) for at, size in sealed_rows[["at", "length"]].tolist()]
-            yield self._harvest()
+            self._put_off = self._put_off and not sealed  # plaintext comes between
+            if not (done and self._put_off):
+                yield self._harvest()
             if sealed and self.unsealer is not None:
                 yield from self._opened(self.unsealer, sealed_rows, pieces)
 

@@ -268,13 +268,22 @@ def segments_of(
 def play(*steps: Step, blocks: Sequence[Sequence[Step]] = (), finish: bool = True, unsealer: Any = None) -> Played:
     """Drive one connection's packets through a dissector. `blocks`: more of it, each given in a call of its own.
     Without an unsealer it is done twice, the second time without the fast lane: what is on the heap then is the same,
-    word for word."""
+    word for word. With the end it is done once more, where what the last block finishes comes with it: the same
+    comes."""
     played = _played(steps, blocks, finish, unsealer, True)
     if unsealer is None:
         slow = _played(steps, blocks, finish, None, False)
         assert np.array_equal(_heap(played), _heap(slow))
         assert (played.statuses, played.problems) == (slow.statuses, slow.problems)
+        if finish:
+            assert _told(_played(steps, blocks, finish, None, True, together=True)) == _told(played)
     return played
+
+
+def _told(played: Played) -> Any:
+    fields = ["connection", "n", "orphan", "correlation", "api", "version", "status"]
+    rows = [[row[name] for name in fields] for row in (*played.exchanges, *played.tokens)]
+    return rows, played.problems, [one.tobytes() for one in played.connections]
 
 
 def _heap(played: Played) -> np.ndarray[Any, Any]:
@@ -285,7 +294,10 @@ def _heap(played: Played) -> np.ndarray[Any, Any]:
     return words
 
 
-def _played(steps: Sequence[Step], blocks: Sequence[Sequence[Step]], finish: bool, unsealer: Any, lane: bool) -> Played:
+def _played(
+    steps: Sequence[Step], blocks: Sequence[Sequence[Step]], finish: bool, unsealer: Any, lane: bool,
+    together: bool = False,
+) -> Played:  # fmt: skip
     data = bytearray()
     position = list(ISN)
     parts: list[Any] = []
@@ -309,8 +321,8 @@ def _played(steps: Sequence[Step], blocks: Sequence[Sequence[Step]], finish: boo
         played.connections += list(harvest.ended)
         dissector.used()
 
-    for rows in parts:
-        for harvest in dissector.feed(rows, 1):
+    for number, rows in enumerate(parts, start=1):
+        for harvest in dissector.feed(rows, 1, last=together and number == len(parts)):
             take(harvest)
     if finish:
         for harvest in dissector.finish():

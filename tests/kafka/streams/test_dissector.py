@@ -8,9 +8,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kdissect.capture.window import Window
+from kdissect.kafka.streams.connection_kernel import LINGER_NS
 from kdissect.kafka.streams.dissector import Dissector, by_flow
-from kdissect.net.segment import FLOW, SEGMENT_COLUMNS
-from tests.kafka.streams.playbook import ISN, Step, opening, programs, request, request_bytes, response, segments_of
+from kdissect.net.segment import FLAGS, FLOW, LEN, SEGMENT_COLUMNS, SYN, TIME
+from tests.kafka.streams.playbook import (
+    ISN,
+    Step,
+    opening,
+    programs,
+    request,
+    request_bytes,
+    reset,
+    response,
+    segments_of,
+)
 
 STEPS: list[Step] = [*opening(), *[step for n in range(6) for step in (request(n), response(n))]]
 
@@ -78,3 +89,26 @@ def test_a_flow_is_free_again_when_its_connection_is_finished() -> None:
     assert dissector.free_flows().tolist() == []
     _last(dissector)
     assert dissector.free_flows().tolist() == [0]
+
+
+def test_what_the_last_block_finishes_comes_with_the_end() -> None:
+    window, rows = _fed([*STEPS, request(6)])
+    dissector = Dissector(window, programs())
+    assert list(dissector.feed(rows, 1, last=True)) == []
+    harvest = next(dissector.finish())
+    assert harvest.exchanges["correlation"].tolist() == list(range(7))
+    assert len(harvest.ended) == 1
+
+
+def test_it_comes_where_the_end_finishes_nothing() -> None:
+    """The only connection ended long before a packet that begins none."""
+    window, rows = _fed([*STEPS, reset(0)])
+    later = rows[:1].copy()
+    later[0, TIME] = rows[-1, TIME] + LINGER_NS + 1
+    later[0, FLOW], later[0, FLAGS], later[0, LEN] = 2, SYN, 0
+    dissector = Dissector(window, programs())
+    assert list(dissector.feed(np.concatenate([rows, later]), 2, last=True)) == []
+    assert dissector.known_flows(2).tolist() == [1]
+    first, silent = dissector.finish()
+    assert first.exchanges["correlation"].tolist() == list(range(6))
+    assert (len(first.ended), len(silent.silent)) == (1, 1)
