@@ -183,9 +183,9 @@ class Stage:
 
     def feed(
         self, tables: Tables, messages: Messages | None = None, watermark: int = NO_WATERMARK,
-        alone: Sequence[HoldRows] = (),
+        alone: Sequence[HoldRows] = (), last: bool = False,
     ) -> Tables:  # fmt: skip
-        """Rows of a block, and what is settled by them.
+        """Rows of a block, and what is settled by them; of the `last` block with what `finish` gives.
 
         `tables`: those that `tables` names, rows of one block, resolved; all rows of an exchange together. `watermark`:
         microseconds since the epoch; no later row has its request's last byte or its response's first one before it.
@@ -194,7 +194,7 @@ class Stage:
         self._like = {
             name: table.schema for name, table in tables.items() if TABLES[name].joined and not isinstance(table, Codes)
         }
-        return self._work(tables, messages or {}, watermark, last=False, alone=alone)
+        return self._work(tables, messages or {}, watermark, last=last, alone=alone)
 
     def finish(self) -> Tables:
         """The rows that were held back, and the sessions that are open."""
@@ -248,14 +248,20 @@ class Stage:
             told = [out["fetches"], out["produces"]]
             out["exchanges"] = self._exchange_holds(whole(tables["exchanges"]), messages, told, last)
         if self.shares:
-            from kdissect.analysis.sessions.shares import sessions_of, uses
+            if given := named(messages):
+                from kdissect.analysis.sessions.shares import uses
 
-            given = named(messages)
-            if given:
                 self._uses.append(uses(whole(tables["exchanges"]), given))
             if last:
-                out["share_sessions"] = sessions_of(self._uses)
+                out["share_sessions"] = self._share_sessions()
         return out
+
+    def _share_sessions(self) -> pa.Table:
+        if not self._uses:
+            return SCHEMAS["share_sessions"].empty_table()
+        from kdissect.analysis.sessions.shares import sessions_of
+
+        return sessions_of(self._uses)
 
     def _learn_windows(self, new: pa.Table) -> None:
         """Throttle windows of responses: they may matter to what comes."""

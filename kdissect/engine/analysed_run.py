@@ -198,12 +198,7 @@ class AnalysedRun:
                 pieces = Pieces(self.books, coded=coded)
             block = part.block
             pieces.take(part)
-        yield self._feed(pieces, NO_WATERMARK)
-        self.sums = []
-        self.clock.at(timings.ANALYSIS)
-        last = dict(self.stage.finish())
-        self.clock.at(timings.REST)
-        yield last
+        yield self._feed(pieces, NO_WATERMARK, last=True)
 
     def settled(self, spool: Spool) -> Iterator[dict[str, pa.Table]]:
         """Rows of all tables that are not made at the end, as `parts` gives them, with the names that any message
@@ -257,11 +252,11 @@ class AnalysedRun:
             del part  # its rows go as soon as they were worked on
         yield pieces, NO_WATERMARK
 
-    def _feed(self, pieces: Pieces, mark: int) -> dict[str, pa.Table]:
+    def _feed(self, pieces: Pieces, mark: int, last: bool = False) -> dict[str, pa.Table]:
         self.clock.at(timings.TABLES)
         codes, alone = pieces.codes(self.vocabulary)
         self.sums = pieces.sums()
-        return self.worked({**codes, **pieces.tables()}, pieces.messages(), mark, alone)
+        return self.worked({**codes, **pieces.tables()}, pieces.messages(), mark, alone, last)
 
     def worked(
         self,
@@ -269,11 +264,12 @@ class AnalysedRun:
         messages: Mapping[tuple[int, int], pa.Table],
         mark: int,
         alone: Sequence[HoldRows] = (),
+        last: bool = False,
     ) -> dict[str, pa.Table]:
         """What is settled by further rows, resolved; none that comes later is earlier than `mark` (microseconds).
-        `alone`: see `Stage.feed`."""
+        `alone`, `last`: see `Stage.feed`."""
         lot = self._lot({**made}, messages, mark)
-        return worked(self.stage, self.clock, lot, alone)
+        return worked(self.stage, self.clock, lot, alone, last)
 
     def _lot(self, tables: dict[str, pa.Table], messages: Mapping[tuple[int, int], pa.Table], mark: int) -> Lot:
         if "api_versions" in self.builder.columns:
@@ -293,13 +289,15 @@ class Lot:
     """Microseconds: the rows before it are complete."""
 
 
-def worked(stage: Stage, clock: Timings, lot: Lot, alone: Sequence[HoldRows] = ()) -> dict[str, pa.Table]:
-    """The rows of a lot in order, and what is settled by them. `alone`: see `Stage.feed`."""
+def worked(
+    stage: Stage, clock: Timings, lot: Lot, alone: Sequence[HoldRows] = (), last: bool = False
+) -> dict[str, pa.Table]:
+    """The rows of a lot in order, and what is settled by them. `alone`, `last`: see `Stage.feed`."""
     # What is settled when depends on the order of rows; strands give them in another one than a single thread does.
     clock.at(timings.TABLES)
     tables = {name: order(name, lot.tables.pop(name)) for name in list(lot.tables)}
     clock.at(timings.ANALYSIS)
-    fed = stage.feed(tables, lot.messages, lot.mark, alone)
+    fed = stage.feed(tables, lot.messages, lot.mark, alone, last)
     clock.at(timings.REST)
     return {**tables, **fed}
 

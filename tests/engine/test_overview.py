@@ -13,6 +13,7 @@ from kdissect.capture.captureset import CaptureSet
 from kdissect.capture.window import Window
 from kdissect.engine import analysed_run
 from kdissect.engine.extracts import overview
+from kdissect.engine.saving import evidence_rows
 from kdissect.summary.spending import Spending
 from kdissect.tables import fetch_bodies
 from kdissect.tables.fetch_bodies import Bodies, BodyReader
@@ -81,6 +82,15 @@ def test_bodies_are_read_aside_where_only_counts_are_left(
     monkeypatch.setattr(Stage, "may_hide", lambda self, read: False)
     assert kdissect.open(str(path), jobs=jobs).summary() == summary
     assert summary.topics
+
+
+@pytest.mark.parametrize("name", CAPTURES)
+def test_what_says_nothing_may_be_kept_as_well(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of a small part are not looked through for those that findings can depend on."""
+    path = str(ROOT / "captures" / name)
+    as_they_are = kdissect.open(path).summary()
+    monkeypatch.setattr(evidence_rows, "FEW", -1)
+    assert kdissect.open(path).summary() == as_they_are
 
 
 def test_who_is_shown_rows_gets_them() -> None:

@@ -14,6 +14,9 @@ from kdissect.tables.declaration.readers import FINDINGS
 from kdissect.tables.order import order, sort_columns
 
 READ = {name: frozenset(columns) for name, columns in FINDINGS.tables.items()}
+FEW = 1 / 32
+"""Of the room. A part of so few rows is kept as it is: looking at all of them costs less than telling which say
+something."""
 
 
 class Evidence:
@@ -40,12 +43,15 @@ class Evidence:
         there = [name for name in READ if name in part and part[name].num_rows]
         names = [name for name in there if not TABLES[name].made.analysis]
         if not self.full:
+            few = sum(part[name].num_rows for name in names) <= FEW * self.most
             for name in names:
                 wanted = READ[name].union(sort_columns(name))
                 columns = [column for column in part[name].column_names if column in wanted]
-                table = told_of(name, part[name].select(columns), self.limits)
-                if table.num_rows == part[name].num_rows:  # a copy: these lie among columns that nobody keeps
-                    table = table.take(pa.array(np.arange(table.num_rows)))
+                table = part[name].select(columns)
+                if not few:
+                    table = told_of(name, table, self.limits)
+                    if table.num_rows == part[name].num_rows:  # a copy: these lie among columns that nobody keeps
+                        table = table.take(pa.array(np.arange(table.num_rows)))
                 self._parts.setdefault(name, []).append(table)
                 self._rows += table.num_rows
             self.exchanges += part["exchanges"].num_rows
