@@ -383,4 +383,4 @@ def _covered(cells: Sequence[Int64s], total: int) -> npt.NDArray[np.float64]:
     return out
 
 
-fills(By.BUDGET, {"time_budget": SCHEMA.names})
+fills(By.BUDGET, lambda: {"time_budget": SCHEMA.names})

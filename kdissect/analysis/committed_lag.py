@@ -129,4 +129,4 @@ def settle(tables: Mapping[str, pa.Table]) -> pa.Table:
     return CommitTracker().feed(tables, NO_WATERMARK)
 
 
-fills(By.COMMITS, {"offset_commits": ("high_watermark", "lag")})
+fills(By.COMMITS, lambda: {"offset_commits": ("high_watermark", "lag")})

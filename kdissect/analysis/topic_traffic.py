@@ -151,4 +151,4 @@ def _with_groups(found: pa.Table, connections: pa.Table) -> pa.Table:
     return found.append_column("group_id", groups.take(ids.indices))
 
 
-fills(By.TRAFFIC, {"topic_traffic": SCHEMA.names})
+fills(By.TRAFFIC, lambda: {"topic_traffic": SCHEMA.names})

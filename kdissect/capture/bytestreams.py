@@ -8,7 +8,6 @@ Compression is recognised by content. A damaged or cut compressed input gives ev
 from __future__ import annotations
 
 import os
-import select
 import stat
 import threading
 import zlib
@@ -128,8 +127,10 @@ class OpenFile:
         """Whether bytes (or the end) can be read without blocking, waiting up to `seconds`."""
         if self._fd is None or self._head:
             return True
+        from select import select
+
         try:
-            return bool(select.select([self._fd], [], [], seconds)[0])
+            return bool(select([self._fd], [], [], seconds)[0])
         except (OSError, ValueError):
             return True
 

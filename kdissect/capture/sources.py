@@ -17,7 +17,6 @@ Rules.
 
 from __future__ import annotations
 
-import glob
 import os
 import re
 import sys
@@ -121,7 +120,9 @@ class _Named:
             complaint = f"{text}: no captures in this directory. Name one that holds pcap or pcapng files."
             self._several(_below(path), complaint)
         elif not path.exists() and any(c in text for c in "*?["):
-            names = [Path(p) for p in sorted(glob.glob(text, recursive=True)) if Path(p).is_file()]
+            from glob import glob
+
+            names = [Path(p) for p in sorted(glob(text, recursive=True)) if Path(p).is_file()]
             if not names:
                 raise CaptureNotFound(f"{text}: no file matches. Check the pattern.")
             self._several(names, f"{text}: none of the {len(names)} files that match is a capture.")

@@ -16,7 +16,6 @@ from types import FrameType
 from typing import NoReturn
 
 import click
-from click.shell_completion import shell_complete
 
 from kdissect.cli.printing import terminal
 from kdissect.cli.printing.progress import clear_all
@@ -60,6 +59,8 @@ def _run(given: list[str]) -> int:
     from kdissect.cli.commands import main as commands
 
     if COMPLETION in os.environ:  # a shell asks what could come next
+        from click.shell_completion import shell_complete
+
         return shell_complete(commands, {}, PROGRAM, COMPLETION, os.environ[COMPLETION])
     try:
         with commands.make_context(PROGRAM, given) as context:

@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping
 from ctypes import addressof, c_char
 from dataclasses import dataclass
+from functools import cache
 from operator import index
 from typing import Any, TypeAlias
 
@@ -153,16 +154,20 @@ def _kinds(text: str, names: Mapping[str, Any]) -> list[Kind]:
         if word is None:
             raise TypeError(f"no word of a signature: '{text[at:]}'")
         const, name, dimensions = word.groups()
-        if dimensions and name in _NUMBERS:
-            kinds.append(Array(name, dimensions.count(":"), bool(const), np.dtype(name)))
-        elif name in _NUMBERS and not const:
-            kinds.append(Number(name))
+        if name in _NUMBERS and (dimensions or not const):
+            kinds.append(_plain(name, dimensions and dimensions.count(":"), bool(const)))
         elif isinstance(names.get(name), Fields) and not dimensions and not const:
             kinds.append(names[name])
         else:
             raise TypeError(f"no word of a signature: '{word.group().strip()}'")
         at = word.end()
     return kinds
+
+
+@cache
+def _plain(name: str, dimensions: int | None, const: bool) -> Kind:
+    """A kind that needs no declaration, of which there are few and many words."""
+    return Array(name, dimensions, const, np.dtype(name)) if dimensions else Number(name)
 
 
 def described(values: tuple[Any, ...]) -> str:

@@ -85,7 +85,7 @@ def _offsets(kind: type[S], layout: np.dtype[Any], begin: int) -> S:
         inner, offset = layout.fields[name][:2]  # type: ignore[index]
         at = begin + offset // _WORD.itemsize
         element, count = inner.subdtype or (inner, ())
-        own = next((own for own, known in _DTYPES.items() if known == element), None)
+        own = None if element == _WORD else next(own for own, known in _DTYPES.items() if known == element)
         if own is None:
             setattr(found, name, at)
         elif count:

@@ -3,11 +3,11 @@
     @makes("fetches")                                  # By.BLOCK: a row maker
     def fetches(block): return columns, rows
 
-    fills(By.FETCH_HOLDS, {"fetches": ["hold", ...]})  # any other maker: the columns that it fills, table by table
+    fills(By.FETCH_HOLDS, lambda: {"fetches": ["hold", ...]})  # any other: the columns that it fills, table by table
 
 A column that is declared and filled by nobody, one that is filled and declared nowhere, and a message field that a
 maker reads and no `reads` names are errors when makers are imported (`kdissect.tables.registered`); so are fields that
-a column names and its maker does not read.
+a column names and its maker does not read. What is installed was held against it when it was built.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from kdissect.kafka.exchanges.completed import Completed, Connections
+from kdissect.kernels.native import in_checkout
 from kdissect.tables.declaration import TABLES
 from kdissect.tables.declaration.model import By, DeclarationError, Gathering, Path, Reads
 from kdissect.tables.identity import Directory
@@ -32,6 +33,8 @@ Maker = Callable[[Block], Rows]
 PLACE = "kdissect/tables/declaration"
 BLOCK_MAKERS: dict[str, Maker] = {}
 """By table."""
+HELD = in_checkout()
+"""Whether makers are held against the declaration: sources that may have changed."""
 _filled: set[By] = set()
 
 
@@ -45,13 +48,16 @@ def makes(name: str) -> Callable[[Maker], Maker]:
     return register
 
 
-def fills(by: By, tables: Mapping[str, Iterable[str]]) -> None:
-    """Register a maker by all columns that it fills. Raises DeclarationError where the declaration says otherwise."""
-    for name in tables:
-        _known(name, str(by))
-    for name in TABLES:
-        _same(by, name, tables.get(name, ()))
+def fills(by: By, columns: Callable[[], Mapping[str, Iterable[str]]]) -> None:
+    """Register a maker by all columns that it fills, by table. In a checkout raises DeclarationError where the
+    declaration says otherwise."""
     _filled.add(by)
+    if HELD:
+        tables = columns()
+        for name in tables:
+            _known(name, str(by))
+        for name in TABLES:
+            _same(by, name, tables.get(name, ()))
 
 
 def complete() -> None:

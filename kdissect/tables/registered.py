@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from kdissect.kafka.exchanges.completed import Problems, Quality
-from kdissect.kafka.recordsets import batch_columns, batch_layout, producers, record_columns
+from kdissect.kafka.recordsets import batch_columns, batch_layout, producers
 from kdissect.kernels.native import in_checkout
 from kdissect.tables import (
     commits,
@@ -35,21 +35,23 @@ from kdissect.tables.versions import COLUMNS
 
 def _hold_against_the_declaration() -> None:
     """Hold every maker against the declaration. Raises DeclarationError."""
+    from kdissect.kafka.recordsets import record_columns
+
     directory = Probe().directory
     rows = np.zeros(0, np.int64)
     batches = batch_columns.columns(np.zeros((0, batch_layout.WIDTH), np.int64), np.zeros(0, np.int8), rows)
     hidden = ("owner", "batch")  # numbers that tables do not show
     fills(
         By.RECORD_SETS,
-        {
+        lambda: {
             "record_batches": {*OF_A_SET, *batches}.difference(hidden),
             "records": {*OF_A_SET, *record_columns.SCHEMA.names}.difference(hidden),
         },
     )
-    fills(By.END, {"connections": connections.columns(directory, Clients(), rows)})
-    fills(By.NOTED, {"problems": problem_columns(nothing(Problems), directory)})
-    fills(By.SENT, {"producers": producers.SCHEMA.names})
-    fills(By.LEARNED, {
+    fills(By.END, lambda: {"connections": connections.columns(directory, Clients(), rows)})
+    fills(By.NOTED, lambda: {"problems": problem_columns(nothing(Problems), directory)})
+    fills(By.SENT, lambda: {"producers": producers.SCHEMA.names})
+    fills(By.LEARNED, lambda: {
         "api_versions": COLUMNS, "topics": topic_columns([]), "leaders": leader_columns([]),
         "capture_quality": Quality.__slots__, "clock_offsets": OFFSETS,
     })  # fmt: skip

@@ -13,6 +13,7 @@ from kdissect.analysis.stage import Stage
 from kdissect.capture.captureset import CaptureSet
 from kdissect.capture.window import Window
 from kdissect.engine import analysed_run
+from kdissect.kafka.exchanges import completion
 from kdissect.kafka.exchanges.completion import Sparing
 from kdissect.tables import coded_rows, fetch_bodies
 from tests.bench.workloads import WORKLOADS
@@ -86,7 +87,7 @@ def test_partitions_of_produce_are_left_alone_until_replicas_are_told_and_nothin
     monkeypatch.setattr(Sparing, "enough", lambda *given: told.append(enough(*given)) or told[-1])
     found = []
     for least in (1 << 40, 1):
-        monkeypatch.setattr(Sparing, "LEAST", least)
+        monkeypatch.setattr(completion, "WORTH_SPARING", least)
         opened = kdissect.open(str(captures.get(name, name)))  # type: ignore[call-overload]
         found.append([row for one in opened.batches("exchanges") for row in one.to_pylist()])
     assert found[0] == found[1]
@@ -95,7 +96,7 @@ def test_partitions_of_produce_are_left_alone_until_replicas_are_told_and_nothin
 
 def test_nothing_is_spared_any_more_once_replicas_were_told() -> None:
     sparing = Sparing(None, frozenset({3, 75}))  # type: ignore[arg-type]
-    many = np.zeros(Sparing.LEAST, np.int16)
+    many = np.zeros(completion.WORTH_SPARING, np.int16)
     assert sparing.enough(many)
     assert not sparing.enough(many[:-1])
     assert not sparing.enough(np.array([0, 75], np.int16))

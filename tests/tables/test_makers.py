@@ -85,12 +85,17 @@ def test_a_field_that_is_not_read(world: pytest.MonkeyPatch) -> None:
 def test_columns_of_the_analysis(world: pytest.MonkeyPatch) -> None:
     declare(replace(IMAGINED, by=By.FETCH_HOLDS, reads=frozenset()))
     with pytest.raises(DeclarationError, match=r"column 'imagined': .* the 'fetch holds' of 'fetches' makes no such"):
-        fills(By.FETCH_HOLDS, {"fetches": ["hold", "excess_ms"]})
-    fills(By.FETCH_HOLDS, {"fetches": ["hold", "excess_ms", "imagined", "_helper"]})
+        fills(By.FETCH_HOLDS, lambda: {"fetches": ["hold", "excess_ms"]})
+    fills(By.FETCH_HOLDS, lambda: {"fetches": ["hold", "excess_ms", "imagined", "_helper"]})
     with pytest.raises(DeclarationError, match=r"column 'reason': .* it is not declared"):
-        fills(By.FETCH_HOLDS, {"fetches": ["hold", "excess_ms", "imagined", "reason"]})
+        fills(By.FETCH_HOLDS, lambda: {"fetches": ["hold", "excess_ms", "imagined", "reason"]})
     with pytest.raises(DeclarationError, match="table 'wishes', which 'fetch holds' makes, is not declared"):
-        fills(By.FETCH_HOLDS, {"wishes": ["hold"]})
+        fills(By.FETCH_HOLDS, lambda: {"wishes": ["hold"]})
+
+
+def test_what_is_installed_is_not_looked_at_again(world: pytest.MonkeyPatch) -> None:
+    world.setattr(makers, "HELD", False)
+    fills(By.FETCH_HOLDS, lambda: {"wishes": ["hold"]})
 
 
 def test_a_table_that_nobody_makes(world: pytest.MonkeyPatch) -> None:

@@ -136,6 +136,6 @@ def _cell(one: Finding, name: str) -> object:
     return value[:1].upper() + value[1:] if name == "text" else value
 
 
-fills(By.FINDINGS, {"findings": Finding.__slots__})
+fills(By.FINDINGS, lambda: {"findings": Finding.__slots__})
 
 __all__ = ["FINDERS", "LIMITS", "Finding", "Limits", "findings", "limits", "told_of"]

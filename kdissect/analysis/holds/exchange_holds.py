@@ -124,4 +124,4 @@ def _acquired(response: pa.Table | None, keys: tuple[Int64s, Int64s]) -> Int64s:
     return sizes[at]
 
 
-fills(By.EXCHANGE_HOLDS, {"exchanges": hold_columns(np.zeros(0, np.int8), np.zeros(0))})
+fills(By.EXCHANGE_HOLDS, lambda: {"exchanges": hold_columns(np.zeros(0, np.int8), np.zeros(0))})

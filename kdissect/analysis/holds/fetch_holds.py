@@ -379,4 +379,4 @@ def _hold_columns(hold: npt.NDArray[np.int8], excess: npt.NDArray[np.float64]) -
     return {"hold": words(hold, HOLDS), "excess_ms": pa.array(excess, pa.float64(), mask=np.isnan(excess))}
 
 
-fills(By.FETCH_HOLDS, {"fetches": _hold_columns(np.zeros(0, np.int8), np.zeros(0))})
+fills(By.FETCH_HOLDS, lambda: {"fetches": _hold_columns(np.zeros(0, np.int8), np.zeros(0))})

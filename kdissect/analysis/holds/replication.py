@@ -426,4 +426,4 @@ def _filled() -> Mapping[str, Mapping[str, pa.Array]]:
     return {"produces": _columns(none, _Waits(np.zeros(0), np.zeros((0, 2), np.int64)))}
 
 
-fills(By.PRODUCE_HOLDS, _filled())
+fills(By.PRODUCE_HOLDS, _filled)

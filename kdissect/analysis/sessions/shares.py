@@ -297,9 +297,11 @@ def _acquired(table: pa.Table) -> tuple[Int64s, Int64s]:
     return handed.astype(np.int64), twice.astype(np.int64)
 
 
-_none = np.zeros(0, np.int64)
-fills(By.SHARES, {
-    "share_sessions": _columns(
-        (), ((), (), ()), (_none, _none), (_none, _none), _none, dict.fromkeys((*TOTALS, LOCK), _none), _none
-    )
-})  # fmt: skip
+def _filled() -> Mapping[str, Mapping[str, pa.Array]]:
+    """The columns that are filled, found out on no rows."""
+    none = np.zeros(0, np.int64)
+    totals = dict.fromkeys((*TOTALS, LOCK), none)
+    return {"share_sessions": _columns((), ((), (), ()), (none, none), (none, none), none, totals, none)}
+
+
+fills(By.SHARES, _filled)

@@ -300,4 +300,4 @@ def _filled() -> dict[str, Collection[str]]:
     }
 
 
-fills(By.SESSIONS, _filled())
+fills(By.SESSIONS, _filled)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +12,11 @@ import numpy.typing as npt
 from kdissect.capture import Block, CaptureSet
 from kdissect.capture.magic import recognise
 from kdissect.engine.inputs import Segments
-from kdissect.engine.sights.shared_flows import Hashes, among
 from kdissect.net.segment import VIEW
 from kdissect.problems import CaptureError
+
+if TYPE_CHECKING:
+    from kdissect.engine.sights.shared_flows import Hashes
 
 Words = npt.NDArray[np.int64]
 HEAD = 1 << 16
@@ -31,6 +33,8 @@ class Views:
 
     def rows(self, segments: Words, flows: Words) -> Words:
         """The segment rows without theirs."""
+        from kdissect.engine.sights.shared_flows import among
+
         keep = np.ones(len(segments), np.bool_)
         for view, left in self.of.items():
             mine = np.flatnonzero(segments[:, VIEW] == view)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -56,6 +56,10 @@ COLUMNS = ((Long, np.int64), (Word, np.int32), (Short, np.int16), (Flag, np.int8
 """Columns of `Completed` by their type."""
 NAMES = tuple(tuple(one.name.lower() for one in names) for names, _ in COLUMNS)
 
+WORTH_SPARING = 1 << 15
+"""Exchanges of a part from which on less is decoded where less is enough. Rows of fewer are worked on together with
+those that follow, which may tell what is lacking."""
+
 
 @dataclass(slots=True)
 class Sparing:
@@ -65,16 +69,12 @@ class Sparing:
     until: frozenset[int]
     over: bool = False
 
-    LEAST: ClassVar[int] = 1 << 15
-    """Exchanges of a part that it is worth it for. Rows of fewer are worked on together with those that follow, which
-    may tell what is lacking."""
-
     def enough(self, keys: npt.NDArray[np.int16]) -> bool:
         """Whether it is for the messages of exchanges of these APIs."""
         if not self.until:
             return True
         self.over = self.over or any(bool((keys == key).any()) for key in self.until)
-        return not self.over and len(keys) >= self.LEAST
+        return not self.over and len(keys) >= WORTH_SPARING
 
 
 class Completion:

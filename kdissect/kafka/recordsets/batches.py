@@ -8,7 +8,7 @@ through `Batches.problems`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,6 @@ Int64s = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 
-@dataclass(slots=True)
 class Batches:
     """The batches of some record sets. `rows` is an int64 matrix [n, WIDTH] (`batch_layout`), in order of the sets.
 
@@ -32,16 +31,15 @@ class Batches:
     `s` is the buffer that the rows point into: it must stay as it is while more is asked.
     """
 
-    s: Bytes
-    rows: Int64s
-    crc_ok: npt.NDArray[np.int8] = field(init=False)
-    uncompressed: Int64s = field(init=False)
-    details: dict[tuple[int, int], str] = field(default_factory=dict)
-    """(row, problem bit) -> what exactly, where more is known than the problem's text."""
+    __slots__ = ("crc_ok", "details", "rows", "s", "uncompressed")
 
-    def __post_init__(self) -> None:
-        self.crc_ok = np.full(len(self.rows), UNKNOWN, np.int8)
-        self.uncompressed = np.full(len(self.rows), UNKNOWN, np.int64)
+    def __init__(self, s: Bytes, rows: Int64s) -> None:
+        self.s = s
+        self.rows = rows
+        self.crc_ok: npt.NDArray[np.int8] = np.full(len(rows), UNKNOWN, np.int8)
+        self.uncompressed: Int64s = np.full(len(rows), UNKNOWN, np.int64)
+        self.details: dict[tuple[int, int], str] = {}
+        """(row, problem bit) -> what exactly, where more is known than the problem's text."""
 
     def __len__(self) -> int:
         return len(self.rows)
