@@ -398,8 +398,8 @@ class Capture:
 
     def save(self, directory: str | Path) -> dict[str, int]:
         """Every table as Parquet, `directory/TABLE.parquet`; returns rows by table. Memory stays flat: rows lie in
-        temporary files in the directory until all of them can be put in order. With several threads a second process
-        analyses and writes them."""
+        temporary files in the directory until all of them can be put in order. Where several threads work on a large
+        capture, a second process analyses and writes them."""
         from kdissect.engine.saving.parquet import EVIDENCE, save
 
         folder = Path(directory)

@@ -113,6 +113,11 @@ DIFFERENCES = "DELTA_BINARY_PACKED"
 takes for the numbers themselves, and a tenth of their size. Spark 3.3, DuckDB, pandas and polars read it."""
 
 
+def aside(path: Path, process: int) -> Path:
+    """Where a process writes what becomes this file when it is whole."""
+    return path.with_name(f".{path.name}.{process}.part")
+
+
 class ParquetFile:
     """A Parquet file in the making: `write` batches inside a `with`; it appears under its name when that ends well.
 
@@ -123,7 +128,7 @@ class ParquetFile:
         self.path = path
         self.schema = schema
         self.rows = 0
-        self._aside = path.with_name(f".{path.name}.{os.getpid()}.part")
+        self._aside = aside(path, os.getpid())
         self._texts = [item.name for item in schema if pa.types.is_string(item.type) and item.name not in DIFFERENT]
         far = [item.name for item in schema if item.type == pa.int64() or pa.types.is_timestamp(item.type)]
         kinds = [CODED if item.name in self._texts else item.type for item in schema]

@@ -165,7 +165,7 @@ class Session:
             if not select.select([process.stdout], [], [], EVERY)[0]:
                 tree.look()
                 continue
-            said = process.stdout.readline()
+            said = process.stdout.readline()  # it says nothing between two jobs
             if not said:
                 tree.ended()
                 raise SystemExit(f"{' '.join(tree.command)} ended before its job")

@@ -21,6 +21,7 @@ from kdissect.engine import analysed_run
 from kdissect.engine.analysed_run import AnalysedRun, Lot
 from kdissect.engine.saving import parquet, second_process
 from kdissect.engine.saving.folder import Folder
+from kdissect.problems import KdissectError
 from tests.conftest import ROOT
 
 CAPTURES = ROOT / "captures"
@@ -120,11 +121,20 @@ def test_the_first_one_fails(error: type[BaseException], tmp_path: Path, monkeyp
 def test_the_second_one_is_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    killed = second_process.PROGRAM.replace("serve(", "import os; os.kill(os.getpid(), 9)\nserve(")
-    monkeypatch.setattr(second_process, "PROGRAM", killed)
+    killed = f"""
+import os
+from kdissect.engine.analysed_run import Working
+def feed(self, lot):
+    assert os.listdir({str(tmp_path)!r})
+    os.kill(os.getpid(), 9)
+Working.feed = feed
+serve("""
+    monkeypatch.setattr(second_process, "PROGRAM", second_process.PROGRAM.replace("serve(", killed))
+    with pytest.raises(KdissectError, match="ended by itself: signal 9"):
+        kdissect.open(BASE, jobs=2).save(tmp_path)
+    assert not os.listdir(tmp_path)  # its files are taken away by the first one
     assert main([str(BASE), "-o", f"{tmp_path}/", "--jobs", "2"]) == 2
-    assert capfd.readouterr().err == "kdissect: the process that writes the tables ended by itself: signal 9\n"
-    assert not os.listdir(tmp_path)
+    assert len(capfd.readouterr().err.splitlines()) == 1
 
 
 def test_the_first_one_is_killed(tmp_path: Path) -> None:
@@ -151,13 +161,15 @@ kdissect.open(sys.argv[1], jobs=2).save(sys.argv[2])
         time.sleep(0.05)
 
 
+@pytest.mark.parametrize("jobs", ["2", "3"])
 def test_a_disk_that_fills_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    jobs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The second process may write so much, and the first one says what the system told it."""
+    """The second process may write so much, and the first one says what the system told it. With three threads the
+    second process has one for files alone."""
     limited = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))\nserve("
     monkeypatch.setattr(second_process, "PROGRAM", second_process.PROGRAM.replace("serve(", limited))
-    assert main([str(BASE), "-o", f"{tmp_path}/", "--jobs", "2"]) == 2
+    assert main([str(BASE), "-o", f"{tmp_path}/", "--jobs", jobs]) == 2
     (line,) = capfd.readouterr().err.splitlines()
     assert "File too large" in line
     assert not os.listdir(tmp_path)

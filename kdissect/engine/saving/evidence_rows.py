@@ -15,8 +15,8 @@ from kdissect.tables.order import order, sort_columns
 
 READ = {name: frozenset(columns) for name, columns in FINDINGS.tables.items()}
 FEW = 1 / 32
-"""Of the room. A part of so few rows is kept as it is: looking at all of them costs less than telling which say
-something."""
+"""Of the room. The first rows, up to so many, are kept as they are: looking at all of them costs less than telling
+which say something."""
 
 
 class Evidence:
@@ -43,7 +43,7 @@ class Evidence:
         there = [name for name in READ if name in part and part[name].num_rows]
         names = [name for name in there if not TABLES[name].made.analysis]
         if not self.full:
-            few = sum(part[name].num_rows for name in names) <= FEW * self.most
+            few = self._rows + sum(part[name].num_rows for name in names) <= FEW * self.most
             for name in names:
                 wanted = READ[name].union(sort_columns(name))
                 columns = [column for column in part[name].column_names if column in wanted]

@@ -10,7 +10,6 @@ a row of each connection, what findings are looked for in, and of each request o
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from kdissect.capture import CaptureSet
 from kdissect.engine.analysed_run import AnalysedRun, LateNames, Lot
 from kdissect.engine.readahead import LARGE, jobs
 from kdissect.engine.saving.folder import ROW_GROUP, Folder, Searched, Wish, plain_schema, wanted
-from kdissect.engine.saving.second_process import FolderApart
+from kdissect.engine.saving.second_process import FolderApart, possible
 from kdissect.engine.saving.sorted_parts import Merge
 from kdissect.engine.saving.spool import Spool
 from kdissect.kafka.exchanges.completed import Quality
@@ -65,7 +64,7 @@ def _saved(
     """Write the lots of a run and what is made at its end."""
     settings = run.books.settings
     threads = max(jobs(settings, capture) for capture in run.books.captures)
-    apart = threads > 1 and bool(sys.executable) and sum(map(_bytes, run.books.captures)) >= LARGE
+    apart = threads > 1 and possible() and sum(map(_bytes, run.books.captures)) >= LARGE
     wish = Wish(
         folder, run.asked, tables, where, EVIDENCE, settings.slow, settings.topics, as_read, writes_apart=threads > 2
     )

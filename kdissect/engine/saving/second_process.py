@@ -1,16 +1,16 @@
 """Rows analysed and written by a process of their own, beside the one that reads captures and makes the rows.
 
 Threads of one process take turns at running Python, and both halves run a lot of it. Calls go through a socket, rows as
-Arrow's IPC streams in files without names, which lie in memory where the system has such: the second process maps them.
-Each call is answered, so that whoever calls is a few ahead at most. A process that dies leaves the other one a closed
-socket: the second one then takes its files away and ends, the first one says so.
+Arrow's IPC streams in files without names, which lie in memory where the system has such. The second process reads them
+into memory of its own: a few rows that are kept must not keep all others. Each call is answered, so that whoever calls
+is a few ahead at most. A process that dies leaves the other one a closed socket: the second one then takes its files
+away and ends; the first one takes them away, and says so.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import mmap
 import os
 import pickle
 import signal
@@ -19,10 +19,10 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Any, NoReturn
 
 import pyarrow as pa
 
@@ -33,6 +33,7 @@ from kdissect.engine.saving.folder import Folder, Searched, Wish
 from kdissect.engine.saving.writing import Writing
 from kdissect.engine.timings import Timings
 from kdissect.problems import KdissectError
+from kdissect.tables import formats
 
 PROGRAM = """
 import json, sys
@@ -50,6 +51,13 @@ serve(int(sys.argv[2]))
 """
 """What Python is told to run: modules are found where the first process finds them, and pandas, which Arrow loads where
 it can, is of no use."""
+FILES = "/dev/fd"
+"""Where open files have names, by their numbers."""
+
+
+def possible() -> bool:
+    """Whether this system, and whatever Python runs in, allow for a second process."""
+    return bool(sys.executable) and os.path.isdir(FILES)
 
 
 class FolderApart:
@@ -78,11 +86,13 @@ class FolderApart:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if kind is not None:
-            self._line.close()  # a call that waits for an answer ends
             self._process.terminate()
+            self._line.close()  # a call that waits for an answer ends
         self._sending.__exit__(kind, error, trace)
         self._line.close()
-        self._process.wait()
+        if self._process.wait():
+            for name in self.wish.tables:
+                formats.aside(self.wish.folder / f"{name}.parquet", self._process.pid).unlink(missing_ok=True)
 
     def feed(self, lot: Lot) -> None:
         """As `Folder.feed`."""
@@ -122,10 +132,10 @@ class FolderApart:
         return answer
 
     def _send(self, method: str, given: object, tables: dict[Any, pa.Table]) -> None:
-        with _set_down(tables) as (file, places):
+        with _set_down(tables) as (file, keys):
             while self._unanswered:  # what is asked next lies there when this is done
                 self._read()
-            self._line.put((method, given, places), file)
+            self._line.put((method, given, keys), file)
         self._unanswered += 1
 
     def _read(self) -> Any:
@@ -165,30 +175,33 @@ class _Line:
         """Raises EOFError where there is no more."""
         try:
             size, files, _, _ = socket.recv_fds(self._end, 8, 1)
-            data = self._end.recv(int.from_bytes(size, "little"), socket.MSG_WAITALL)
+            data = bytearray(int.from_bytes(size, "little"))
+            room = memoryview(data)
+            while room and (count := self._end.recv_into(room)):
+                room = room[count:]
         except OSError:  # reset, or closed by this process
             raise EOFError from None
-        if not data:
+        if room or not data:
             raise EOFError
         return pickle.loads(data), files[0] if files else None
 
 
 @contextlib.contextmanager
-def _set_down(tables: dict[Any, pa.Table]) -> Iterator[tuple[int | None, dict[Any, tuple[int, int]]]]:
-    """Tables in a file, and from where to where each stands. They are let go one after the other."""
-    places: dict[Any, tuple[int, int]] = {}
-    if not tables:
-        yield None, places
+def _set_down(tables: dict[Any, pa.Table]) -> Iterator[tuple[int | None, list[Any]]]:
+    """A file with the tables, one behind the other, and their keys. They are let go one after the other."""
+    keys = list(tables)
+    if not keys:
+        yield None, keys
         return
     file = _nameless()
     try:
-        with pa.OSFile(f"/dev/fd/{file}", "wb") as sink:
-            for key in list(tables):
-                begin, table = sink.tell(), tables.pop(key)
+        with pa.OSFile(f"{FILES}/{file}", "wb") as sink:
+            for key in keys:
+                table = tables.pop(key)
                 with pa.ipc.new_stream(sink, table.schema) as writer:
                     writer.write_table(table)
-                places[key] = begin, sink.tell()
-        yield file, places
+                del table
+        yield file, keys
     finally:
         os.close(file)
 
@@ -200,16 +213,18 @@ def _nameless() -> int:
         return os.dup(file.fileno())
 
 
-def _picked_up(file: int, places: Mapping[Any, tuple[int, int]]) -> dict[Any, pa.Table]:
-    """What `_set_down` wrote, as it lies in the file, which goes when nobody has any of it any more."""
-    whole = pa.py_buffer(mmap.mmap(file, 0, access=mmap.ACCESS_READ))
-    os.close(file)
-    return {key: pa.ipc.open_stream(whole.slice(begin, end - begin)).read_all() for key, (begin, end) in places.items()}
+def _picked_up(file: int | None, keys: Sequence[Any]) -> dict[Any, pa.Table]:
+    """What `_set_down` wrote. The file goes."""
+    if file is None:
+        return {}
+    with pa.OSFile(f"{FILES}/{file}", "rb") as source:
+        os.close(file)
+        return {key: pa.ipc.open_stream(source).read_all() for key in keys}
 
 
 def serve(end: int) -> None:
     """Do what the first process asks for, until it ends the line."""
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # files are taken away then, too
+    signal.signal(signal.SIGTERM, _stopped)
     frugal()
     few_collections()
     clock = Timings()
@@ -220,12 +235,12 @@ def serve(end: int) -> None:
         with Folder(wish, clock) as folder:
             while True:
                 clock.at(timings.WAITING)
-                (method, given, places), file = line.take()
+                (method, given, keys), file = line.take()
                 clock.at(timings.REST)
                 if method == "finish":
                     rows = folder.finish()
                     break
-                line.put(_done(folder, method, given, {} if file is None else _picked_up(file, places)))
+                line.put(_done(folder, method, given, _picked_up(file, keys)))
         clock.at(timings.WAITING)
         line.put((rows, clock))  # the files are there
     except EOFError:
@@ -233,6 +248,12 @@ def serve(end: int) -> None:
     except Exception as error:
         error.add_note(traceback.format_exc())  # where it was raised, which is not handed on else
         line.put(error)
+
+
+def _stopped(*_: object) -> NoReturn:
+    """Files are taken away, and that is not stopped."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(1)
 
 
 def _done(folder: Folder, method: str, given: Any, tables: dict[Any, pa.Table]) -> Searched | None:

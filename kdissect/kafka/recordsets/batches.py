@@ -28,7 +28,8 @@ class Batches:
     """The batches of some record sets. `rows` is an int64 matrix [n, WIDTH] (`batch_layout`), in order of the sets.
 
     `crc_ok` int8 [n]: 1, 0 or UNKNOWN; `uncompressed` int64 [n]: bytes of the records without compression, or UNKNOWN.
-    `s` is the buffer that the rows point into: it must stay as it is while more is asked.
+    `s` is the buffer that the rows point into: it must stay as it is while more is asked. (No dataclass: with methods
+    of their own those take milliseconds to make, at each start.)
     """
 
     __slots__ = ("crc_ok", "details", "rows", "s", "uncompressed")

@@ -223,7 +223,7 @@ class Dissector:
         """Take the segment rows of one block; `flows` is how many flows there are by now. `order`: which of the rows,
         flow by flow (`by_flow`); None: all. `last`: nothing but `finish` comes behind them, which gives what they
         finish together with its own, as far as there is room."""
-        self._put_off = last
+        self._put_off = last and not self._parked.count  # who comes back may need room, which is made between rows
         if not len(segments):
             return
         if order is None:

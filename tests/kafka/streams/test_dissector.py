@@ -100,6 +100,15 @@ def test_what_the_last_block_finishes_comes_with_the_end() -> None:
     assert len(harvest.ended) == 1
 
 
+def test_nothing_is_put_off_while_connections_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may come back in the midst of it, and room that is made for them takes away what was put off."""
+    window, rows = _fed([*STEPS, request(6)])
+    dissector = Dissector(window, programs())
+    monkeypatch.setattr(dissector._parked, "count", 1)
+    (harvest,) = dissector.feed(rows, 1, last=True)
+    assert harvest.exchanges["correlation"].tolist() == list(range(6))
+
+
 def test_it_comes_where_the_end_finishes_nothing() -> None:
     """The only connection ended long before a packet that begins none."""
     window, rows = _fed([*STEPS, reset(0)])
