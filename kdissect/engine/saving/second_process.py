@@ -1,8 +1,8 @@
 """Rows analysed and written by a process of their own, beside the one that reads captures and makes the rows.
 
 Threads of one process take turns at running Python, and both halves run a lot of it. Calls go through a socket, rows as
-Arrow's IPC streams in files without names, which lie in memory where the system has such. The second process reads them
-into memory of its own: a few rows that are kept must not keep all others. Each call is answered, so that whoever calls
+Arrow's IPC streams in files that lie in memory and have no names (memfd_create(2)). The second process reads them into
+memory of its own: a few rows that are kept must not keep all others. Each call is answered, so that whoever calls
 is a few ahead at most. A process that dies leaves the other one a closed socket: the second one then takes its files
 away and ends; the first one takes them away, and says so.
 """
@@ -17,7 +17,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import traceback
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -56,8 +55,8 @@ FILES = "/dev/fd"
 
 
 def possible() -> bool:
-    """Whether this system, and whatever Python runs in, allow for a second process."""
-    return bool(sys.executable) and os.path.isdir(FILES)
+    """Whether this system (only Linux is known to do), and whatever Python runs in, allow for a second process."""
+    return sys.platform == "linux" and bool(sys.executable) and os.path.isdir(FILES)
 
 
 class FolderApart:
@@ -193,7 +192,7 @@ def _set_down(tables: dict[Any, pa.Table]) -> Iterator[tuple[int | None, list[An
     if not keys:
         yield None, keys
         return
-    file = _nameless()
+    file = os.memfd_create("kdissect")
     try:
         with pa.OSFile(f"{FILES}/{file}", "wb") as sink:
             for key in keys:
@@ -204,13 +203,6 @@ def _set_down(tables: dict[Any, pa.Table]) -> Iterator[tuple[int | None, list[An
         yield file, keys
     finally:
         os.close(file)
-
-
-def _nameless() -> int:
-    if sys.platform == "linux":
-        return os.memfd_create("kdissect")
-    with tempfile.TemporaryFile() as file:
-        return os.dup(file.fileno())
 
 
 def _picked_up(file: int | None, keys: Sequence[Any]) -> dict[Any, pa.Table]:
@@ -262,6 +254,6 @@ def _done(folder: Folder, method: str, given: Any, tables: dict[Any, pa.Table]) 
     if method == "add":
         folder.add(given, tables[given])
     else:
-        messages = {key: tables.pop(key) for key in list(tables) if isinstance(key, tuple)}
+        messages = {key: tables.pop(key) for key in list(tables) if isinstance(key, tuple)}  # others have names
         folder.feed(Lot(tables, messages, given))
     return None
