@@ -224,7 +224,7 @@ class AnalysedRun:
         working = Working(self.stage, self.clock)
         for lot in self.lots_as_read():
             yield working.feed(lot)
-        yield finished(self.stage, self.clock), NO_WATERMARK
+        yield working.finish(), NO_WATERMARK
 
     def lots_as_read(self) -> Iterator[Lot]:
         """What `as_read` works on. Raises LateNames as soon as messages say something else of what was given."""
@@ -333,6 +333,10 @@ class Working:
         if (ended := out.get("fetch_sessions")) is not None:
             self._shards |= {broker: told.get(broker or "") for broker in ended["broker"].unique().to_pylist()}
         return out, min(lot.mark, self._flight.earliest)
+
+    def finish(self) -> dict[str, pa.Table]:
+        """What is settled once there are no more lots."""
+        return finished(self._stage, self._clock)
 
 
 class LateNames(Exception):

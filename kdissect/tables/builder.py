@@ -37,7 +37,7 @@ from kdissect.tables import quality as qualities
 from kdissect.tables.brokers import Brokers
 from kdissect.tables.clients import Clients
 from kdissect.tables.connections import connections_tables
-from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of
+from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of, schema_of
 from kdissect.tables.declaration.model import EXCHANGE_KEYS, TEXT, By, Gathering, Path
 from kdissect.tables.identity import SEPARATOR, Directory
 from kdissect.tables.leaders import Leaders
@@ -510,9 +510,7 @@ class TableBuilder:
         return self.brokers.kept and self.topics.kept and not replicas
 
     def _schema(self, name: str, columns: Sequence[str] | None) -> pa.Schema:
-        whole = SCHEMAS[name]
-        names = self.columns[name] if columns is None else columns
-        return pa.schema([whole.field(column) for column in names], metadata=whole.metadata)
+        return schema_of(name, self.columns[name] if columns is None else columns)
 
 
 @cache

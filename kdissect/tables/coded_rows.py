@@ -59,7 +59,7 @@ class Topics:
             (None if names is None else names[at].as_py(), None if ids is None else ids[at].as_py())
             for at in firsts[:count].tolist()
         ]
-        lasting = np.array([self.codes.setdefault(pair, len(self.codes)) for pair in pairs], np.int64)
+        lasting = self.given(pairs)[:-1]
         return codes if (lasting == np.arange(count)).all() else lasting[codes]
 
     def given(self, pairs: Sequence[tuple[str | None, str | None]]) -> Int64s:

@@ -10,7 +10,6 @@ import numpy as np
 
 from kdissect.kafka.exchanges.completed import Problems, Quality
 from kdissect.kafka.recordsets import batch_columns, batch_layout, producers
-from kdissect.kernels.native import in_checkout
 from kdissect.tables import (
     commits,
     connections,
@@ -25,7 +24,7 @@ from kdissect.tables import (
 from kdissect.tables.clients import Clients
 from kdissect.tables.declaration.model import By
 from kdissect.tables.leaders import leader_columns
-from kdissect.tables.makers import BLOCK_MAKERS, Probe, complete, fills, nothing
+from kdissect.tables.makers import BLOCK_MAKERS, HELD, Probe, complete, fills, nothing
 from kdissect.tables.quality import problem_columns
 from kdissect.tables.recordsets import OF_A_SET
 from kdissect.tables.sights import OFFSETS
@@ -58,7 +57,7 @@ def _hold_against_the_declaration() -> None:
     complete()
 
 
-if in_checkout():  # what is installed was held against it when it was built
+if HELD:
     _hold_against_the_declaration()
 
 __all__ = [

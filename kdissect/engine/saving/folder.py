@@ -16,7 +16,7 @@ from kdissect.analysis.findings import findings
 from kdissect.analysis.stage import NO_WATERMARK, Stage
 from kdissect.arrays.dictionaries import unified
 from kdissect.engine import timings
-from kdissect.engine.analysed_run import Lot, Working, finished
+from kdissect.engine.analysed_run import Lot, Working
 from kdissect.engine.saving.evidence_rows import Evidence
 from kdissect.engine.saving.ordered_rows import Ordered
 from kdissect.engine.saving.spool import Spool
@@ -25,7 +25,7 @@ from kdissect.engine.timings import Timings
 from kdissect.engine.watermark import NOTHING_YET
 from kdissect.tables import formats
 from kdissect.tables.builder import filtered
-from kdissect.tables.declaration import SCHEMAS, TABLES
+from kdissect.tables.declaration import TABLES, schema_of
 from kdissect.tables.declaration.model import By
 from kdissect.tables.order import sort_columns
 from kdissect.tables.where import Filter
@@ -78,8 +78,7 @@ class Folder:
     def __init__(self, wish: Wish, clock: Timings) -> None:
         self.wish = wish
         self._clock = clock
-        self._stage = Stage(wish.asked, wish.slow, topics=wish.topics)
-        self._working = Working(self._stage, clock)
+        self._working = Working(Stage(wish.asked, wish.slow, topics=wish.topics), clock)
         self._evidence = Evidence(wish.evidence, wish.slow)
         self._files: dict[str, _File] = {}
         self._ordered: dict[str, Ordered] = {}
@@ -90,7 +89,7 @@ class Folder:
         with ExitStack() as opened:
             spool = opened.enter_context(Spool(self.wish.folder))
             for name, columns in self.wish.tables.items():
-                file = _File(self.wish.folder / f"{name}.parquet", plain_schema(name, columns), self._writing)
+                file = _File(self.wish.folder / f"{name}.parquet", schema_of(name, columns), self._writing)
                 self._files[name] = opened.enter_context(file)
                 if (TABLES[name].made is By.NOTED or not TABLES[name].made.at_the_end) and sort_columns(name):
                     self._ordered[name] = Ordered(name, spool)
@@ -110,7 +109,7 @@ class Folder:
 
     def lots_end(self) -> Searched:
         """There are no more rows but those of tables that are made at the end."""
-        self._take(finished(self._stage, self._clock), NO_WATERMARK if self.wish.as_read else NOTHING_YET)
+        self._take(self._working.finish(), NO_WATERMARK if self.wish.as_read else NOTHING_YET)
         return Searched(self._evidence.whole, self._evidence.exchanges, self._evidence.most)
 
     def add(self, name: str, table: pa.Table) -> None:
@@ -207,9 +206,3 @@ def wanted(name: str, table: pa.Table, columns: Sequence[str], where: Filter | N
     if at >= 0 and pa.types.is_dictionary(table.schema.field(at).type):  # nearly every row has another one
         table = table.set_column(at, "exchange_id", table.column(at).cast(pa.string()))
     return table
-
-
-def plain_schema(name: str, columns: Sequence[str]) -> pa.Schema:
-    """The declared schema of these columns."""
-    declared = SCHEMAS[name]
-    return pa.schema([declared.field(column) for column in columns], metadata=declared.metadata)

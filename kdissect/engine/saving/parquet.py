@@ -19,13 +19,13 @@ from kdissect.arrays.dictionaries import unified
 from kdissect.capture import CaptureSet
 from kdissect.engine.analysed_run import AnalysedRun, LateNames, Lot
 from kdissect.engine.readahead import LARGE, jobs
-from kdissect.engine.saving.folder import ROW_GROUP, Folder, Searched, Wish, plain_schema, wanted
+from kdissect.engine.saving.folder import ROW_GROUP, Folder, Searched, Wish, wanted
 from kdissect.engine.saving.second_process import FolderApart, possible
 from kdissect.engine.saving.sorted_parts import Merge
 from kdissect.engine.saving.spool import Spool
 from kdissect.kafka.exchanges.completed import Quality
 from kdissect.tables.builder import shown
-from kdissect.tables.declaration import TABLES
+from kdissect.tables.declaration import TABLES, schema_of
 from kdissect.tables.declaration.model import By
 from kdissect.tables.where import Filter
 
@@ -95,7 +95,7 @@ def in_order(
             for part in run.settled(unresolved):
                 if name in part:
                     merge.add(wanted(name, part[name], columns, where))
-        yield from _batches(merge.ordered(), plain_schema(name, columns))
+        yield from _batches(merge.ordered(), schema_of(name, columns))
 
 
 def _batches(parts: Iterator[pa.Table], schema: pa.Schema) -> Iterator[pa.RecordBatch]:

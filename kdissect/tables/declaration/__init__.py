@@ -6,7 +6,7 @@ reference and notebooks print. Builders make columns to these types, readers che
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 import pyarrow as pa
@@ -89,6 +89,12 @@ SCHEMAS: Mapping[str, pa.Schema] = _Schemas()
 """The Arrow schema of each table: plain strings, times as timestamp[us, UTC], a `doc` in each field's metadata."""
 
 
+def schema_of(name: str, columns: Iterable[str]) -> pa.Schema:
+    """The schema of these columns of a table, with what is said of the table."""
+    whole = SCHEMAS[name]
+    return pa.schema([whole.field(column) for column in columns], metadata=whole.metadata)
+
+
 def declared(name: str) -> Table:
     """The declaration of a table. Raises UsageError, with the nearest name, when there is none."""
     try:
@@ -130,4 +136,4 @@ def type_name(kind: pa.DataType) -> str:
     return str(kind)
 
 
-__all__ = ["SCHEMAS", "TABLES", "Column", "Table", "columns_of", "declared", "doc", "type_name"]
+__all__ = ["SCHEMAS", "TABLES", "Column", "Table", "columns_of", "declared", "doc", "schema_of", "type_name"]
