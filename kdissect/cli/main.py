@@ -1,7 +1,7 @@
 """The entry point: runs a command and turns whatever stops it into one line and an exit code.
 
-0: read, whatever the findings. 1: a capture could not be read at all, or a Spark job failed. 2: bad arguments, or
-output that cannot be written. 130: interrupted. 143, 129: ended by SIGTERM or SIGHUP.
+0: read, whatever the findings. 1: a capture could not be read at all, for lack of memory too, or a Spark job failed.
+2: bad arguments, or output that cannot be written. 130: interrupted. 143, 129: ended by SIGTERM or SIGHUP.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from types import FrameType
-from typing import NoReturn
+from typing import IO, NoReturn
 
 import click
 
@@ -40,7 +40,7 @@ class _Ended(KeyboardInterrupt):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; `arguments` are those after the program's name."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    _readable_streams()
+    _standard_streams()
     try:
         with _ending():
             try:
@@ -51,6 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _forget_output()
         return READ
+    except OSError as error:
+        return _unwritten(error)
     return code
 
 
@@ -86,13 +88,26 @@ def _run(given: list[str]) -> int:
     except KdissectError as error:
         terminal.say(f"kdissect: {_one_line(str(error))}")
         return BAD_ARGUMENTS
+    except MemoryError as error:
+        terminal.say(f"kdissect: not enough memory: {_one_line(str(error)) or 'Python got no more'}")
+        return UNREADABLE
     except BrokenPipeError:
         raise
-    except OSError as error:  # standard output on a full disk
-        terminal.say(f"kdissect: cannot write: {error.strerror or error}")
-        _forget_output()
-        return BAD_ARGUMENTS
+    except OSError as error:
+        return _unwritten(error)
     return READ
+
+
+def _nowhere(name: str, flags: int) -> IO[str]:
+    """A stream in the place of a closed one."""
+    return open(f"<{name}>", "r" if name == "stdin" else "w", opener=lambda *_: os.open(os.devnull, flags))
+
+
+def _unwritten(error: OSError) -> int:
+    """Say that standard output cannot be written: it is closed, or a file on a full disk."""
+    terminal.say(f"kdissect: cannot write: {error.strerror or error}")
+    _forget_output()
+    return BAD_ARGUMENTS
 
 
 @contextlib.contextmanager
@@ -160,8 +175,12 @@ def _one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _readable_streams() -> None:
-    """Escape what the locale cannot encode instead of failing on it."""
+def _standard_streams() -> None:
+    """Escape what the locale cannot encode instead of failing on it. What was closed (`>&-`) is open before another
+    file gets its number: messages go nowhere, data cannot be read or written."""
+    for name, flags in (("stdin", os.O_WRONLY), ("stdout", os.O_RDONLY), ("stderr", os.O_WRONLY)):
+        if getattr(sys, name) is None:
+            setattr(sys, name, _nowhere(name, flags))
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:

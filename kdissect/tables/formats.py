@@ -133,8 +133,9 @@ class ParquetFile:
         far = [item.name for item in schema if item.type == pa.int64() or pa.types.is_timestamp(item.type)]
         kinds = [CODED if item.name in self._texts else item.type for item in schema]
         self._coded = pa.schema([item.with_type(kind) for item, kind in zip(schema, kinds, strict=True)])
+        self._sink = pa.OSFile(os.fsencode(self._aside), "wb")  # Arrow makes UTF-8 of paths, which not all of them are
         self._writer = pa.parquet.ParquetWriter(
-            self._aside, self._coded, compression="zstd", use_dictionary=self._texts,
+            self._sink, self._coded, compression="zstd", use_dictionary=self._texts,
             column_encoding=dict.fromkeys(far, DIFFERENCES), store_schema=False,
         )  # fmt: skip
         # What Arrow would store by itself: the schema that rows are read back with has plain texts.
@@ -146,7 +147,8 @@ class ParquetFile:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
-            self._writer.close()
+            with self._sink:
+                self._writer.close()
             if kind is None:
                 self._aside.replace(self.path)
         finally:

@@ -1,5 +1,5 @@
 """Whatever surrounds the program: no home, a home that cannot be written, a C locale, a foreign umask, a full disk, a
-capture that is cut while it is read, two first runs at once."""
+capture that is cut while it is read, two first runs at once, streams that are closed, too little memory."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+import kdissect
+from kdissect.cli.main import main
 from tests.conftest import CAPTURES, ROOT
 
 TINY = str(CAPTURES / "base_tiny.pcap")
@@ -64,8 +66,6 @@ def test_a_capture_that_shrinks_while_it_is_read(tmp_path: Path) -> None:
     path = tmp_path / "a.pcap"
     whole = (CAPTURES / "base.pcap").read_bytes()
     path.write_bytes(whole)
-    import kdissect
-
     batches = kdissect.open(path).batches("exchanges")
     next(batches)
     os.truncate(path, 1000)
@@ -105,7 +105,6 @@ def test_a_signal_while_the_main_thread_is_busy(sent: signal.Signals, tmp_path: 
 
 def test_a_capture_that_is_replaced_while_it_is_read(tmp_path: Path) -> None:
     """What was opened is read on, or what lies there now: an answer, or one line."""
-    import kdissect
     from kdissect.problems import KdissectError
 
     path, other = tmp_path / "a.pcap", tmp_path / "b.pcap"
@@ -143,3 +142,42 @@ def test_output_under_a_foreign_umask(tmp_path: Path) -> None:
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         assert file.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("arguments", "closed", "code", "said"),
+    [
+        ([TINY], ">&-", 2, "kdissect: cannot write: Bad file descriptor\n"),
+        ([TINY, "--table", "exchanges"], ">&-", 2, "kdissect: cannot write: Bad file descriptor\n"),
+        ([TINY, "-o", "tables/"], "<&- >&-", 0, "written to tables/\n"),
+        (["-"], "<&-", 1, "kdissect: <stdin>: cannot be read ([Errno 9] Bad file descriptor).\n"),
+        ([TINY], "2>&-", 0, ""),
+        (["none.pcap"], "2>&-", 1, ""),
+    ],
+)
+def test_streams_that_are_closed(arguments: list[str], closed: str, code: int, said: str, tmp_path: Path) -> None:
+    """No file that is opened takes their place."""
+    done = subprocess.run(
+        ["sh", "-c", f'"$0" -m kdissect "$@" {closed}', sys.executable, *arguments], capture_output=True, check=False,
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode == code
+    assert done.stderr.decode().endswith(said)
+    assert done.stderr.count(b"\n") == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(MemoryError("malloc of\nsize 9 failed"), "malloc of size 9 failed"), (MemoryError(), "no more")],
+)
+def test_too_little_memory_is_one_line(
+    error: MemoryError, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def opened(*_: object, **named: object) -> None:
+        raise error
+
+    monkeypatch.setattr(kdissect, "open", opened)
+    assert main([TINY]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("kdissect: not enough memory: ")
+    assert line.endswith(said)

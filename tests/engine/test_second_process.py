@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -92,6 +93,28 @@ def test_small_captures_are_not_worth_one(tmp_path: Path, fed: list[str], monkey
     monkeypatch.setattr(parquet, "LARGE", BASE.stat().st_size + 1)
     kdissect.open(BASE, jobs=2).save(tmp_path)
     assert set(fed) == {"Folder"}
+
+
+@pytest.mark.parametrize("missing", ["os.memfd_create", "socket.socketpair", "subprocess.Popen"])
+def test_where_no_process_may_be_begun_there_is_none(
+    missing: str, tmp_path: Path, fed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object, **named: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(missing, refused)
+    rows = kdissect.open(BASE, jobs=2).save(tmp_path)
+    assert set(fed) == {"Folder"}
+    assert len(os.listdir(tmp_path)) == len(rows)
+
+
+def test_no_module_of_the_current_folder_is_taken(
+    tmp_path: Path, fed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit(77)")
+    monkeypatch.chdir(tmp_path)
+    kdissect.open(BASE, jobs=2).save(tmp_path / "tables")
+    assert set(fed) == {"FolderApart"}
 
 
 def test_its_time_counts(tmp_path: Path) -> None:

@@ -2,7 +2,9 @@ import base64
 import csv
 import io
 import json
+import os
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -115,3 +117,11 @@ def test_empty_tables(tmp_path):
     assert sink.getvalue().decode().strip() == ",".join(f'"{name}"' for name in SCHEMA.names)
     assert write_parquet(SCHEMA, [], tmp_path / "e.parquet") == 0
     assert pa.parquet.read_table(tmp_path / "e.parquet").num_rows == 0
+
+
+def test_parquet_under_a_name_that_is_no_text(tmp_path: Path) -> None:
+    path = tmp_path / os.fsdecode(b"caf\xe9") / "a.parquet"
+    path.parent.mkdir()
+    assert write_parquet(SCHEMA, PLAIN.to_batches(), path) == 4
+    with path.open("rb") as file:
+        assert pyarrow.parquet.read_table(file).num_rows == 4

@@ -11,6 +11,7 @@ a row of each connection, what findings are looked for in, and of each request o
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -68,7 +69,13 @@ def _saved(
     wish = Wish(
         folder, run.asked, tables, where, EVIDENCE, settings.slow, settings.topics, as_read, writes_apart=threads > 2
     )
-    with (FolderApart if apart else Folder)(wish, settings.timings) as files:
+    with ExitStack() as open_files:
+        files: Folder | FolderApart | None = None
+        if apart:
+            with suppress(OSError):  # no more processes, or files, are allowed
+                files = open_files.enter_context(FolderApart(wish, settings.timings))
+        if files is None:
+            files = open_files.enter_context(Folder(wish, settings.timings))
         for lot in lots:
             files.feed(lot)
         run.books.quality += _told_of(run, files.lots_end())

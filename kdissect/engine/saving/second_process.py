@@ -56,11 +56,18 @@ FILES = "/dev/fd"
 
 def possible() -> bool:
     """Whether this system (only Linux is known to do), and whatever Python runs in, allow for a second process."""
-    return sys.platform == "linux" and bool(sys.executable) and os.path.isdir(FILES)
+    if sys.platform != "linux" or not sys.executable or not os.path.isdir(FILES):
+        return False
+    try:
+        os.close(os.memfd_create("kdissect"))
+    except (AttributeError, OSError):  # another C library; forbidden
+        return False
+    return True
 
 
 class FolderApart:
-    """As `Folder`, by another process. What that raises is raised by a later call."""
+    """As `Folder`, by another process. What that raises is raised by a later call. To enter it raises OSError where
+    no process can be begun."""
 
     def __init__(self, wish: Wish, clock: Timings) -> None:
         self.wish = wish
@@ -70,13 +77,14 @@ class FolderApart:
 
     def __enter__(self) -> FolderApart:
         ours, theirs = socket.socketpair()
-        with theirs:
-            command = [sys.executable, "-c", PROGRAM, json.dumps(sys.path), str(theirs.fileno())]
+        self._line = _Line(ours)
+        with theirs, contextlib.ExitStack() as opened:
+            opened.callback(self._line.close)
             # a session of its own: who is interrupted is the first one, which takes care of the other
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], start_new_session=True
+                _command(theirs.fileno()), stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], start_new_session=True
             )
-        self._line = _Line(ours)
+            opened.pop_all()
         self._sending.__enter__()
         self._call("begin", self.wish)
         return self
@@ -144,11 +152,19 @@ class FolderApart:
         except EOFError:
             code = self._process.wait()
             told = f"signal {-code}" if code < 0 else f"exit code {code}"
-            raise KdissectError(f"the process that writes the tables ended by itself: {told}") from None
+            raise KdissectError(
+                f"the process that writes the tables ended by itself: {told} (jobs=1 does without it)"
+            ) from None
         self._unanswered -= 1
         if isinstance(answer, BaseException):
             raise answer
         return answer
+
+
+def _command(end: int) -> list[str]:
+    """Python as this one was begun. Modules are none that lie in the current folder, unless it looks for them there."""
+    alone = "-I" if sys.flags.isolated else "-P"
+    return [sys.executable, alone, "-X", f"utf8={sys.flags.utf8_mode}", "-c", PROGRAM, json.dumps(sys.path), str(end)]
 
 
 class _Line:
