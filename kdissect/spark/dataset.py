@@ -130,7 +130,7 @@ class Job:
             if partitions is None and self.alone(spark):
                 from kdissect.spark.whole_dataset import WholeDataset
 
-                return WholeDataset(spark, plan, self.strict, self._bytes > FEW_BYTES)
+                return WholeDataset(spark, plan, self.strict, _cores(spark) if self._bytes > FEW_BYTES else 0)
             return Dataset(spark, plan, self.strict)
         from kdissect.spark.keep.incremental import KeptDataset
         from kdissect.spark.keep.inventory import fingerprint

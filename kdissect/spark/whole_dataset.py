@@ -33,10 +33,11 @@ UNCHECKED = {"arrow.enable_unsafe_memory_access": "true", "arrow.enable_null_che
 class WholeDataset(Dataset):
     """A job by one task; spread over all, as any other, where a capture cannot be read to its end like this."""
 
-    def __init__(self, spark: SparkSession, plan: Plan, strict: bool, local: bool) -> None:
-        """`local`: nobody else wants this machine's cores while the task runs, and there are rows for all of them."""
+    def __init__(self, spark: SparkSession, plan: Plan, strict: bool, cores: int) -> None:
+        """`cores`: of this machine, which nobody else wants while the task runs, and for all of which there are rows;
+        0: not known, or too few rows."""
         super().__init__(spark, replace(plan, whole=True), strict)
-        self._local = local
+        self._cores = cores
         self.straight: Straight | None = None
         """What writes tables as they are made; to be set before anything is read. They are not to be asked for then."""
 
@@ -46,8 +47,10 @@ class WholeDataset(Dataset):
         from pyspark import StorageLevel
 
         plan = self.plan
-        if self._local:
-            plan = replace(plan, apart=True, pieces="" if self.straight is not None else self._folder)
+        if self._cores:
+            plan = replace(
+                plan, apart=True, cores=self._cores, pieces="" if self.straight is not None else self._folder
+            )
             unchecked(self.spark)
         read = partial(_read, plan=plan, straight=self.straight)
         one = self.spark.range(0, 1, 1, 1).mapInArrow(read, spark_schema(STAGED))

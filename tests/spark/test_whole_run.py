@@ -39,12 +39,14 @@ SOME = (
 LATER = [*MADE, "records", "producers", "time_budget", "topic_traffic"]
 
 
-def read(paths: Any, tables: list[str], reveal: bool = False, pieces: str = "") -> tuple[dict[str, pa.Table], int]:
+def read(
+    paths: Any, tables: list[str], reveal: bool = False, pieces: str = "", cores: int = 1
+) -> tuple[dict[str, pa.Table], int]:
     """The tables, and which reading counts."""
     sources = [source_of(capture, False) for capture in open_captures(paths)]
     columns = {name: columns_of(name) for name in tables}
     settings = Settings(reading=Reading(reveal=reveal).asked(columns, {}, reveal))
-    plan = Plan(sources, columns, settings, [0], whole=True, pieces=pieces)
+    plan = Plan(sources, columns, settings, [0], whole=True, pieces=pieces, cores=cores)
     made = list(cells_of(read_whole(plan)))
     outcome, number = next(pickle.loads(one.data) for one in made if one.table == OUTCOME)
     made = [one for one in made if one.origin == number]
@@ -116,6 +118,23 @@ def test_rows_of_one_value_and_of_many(captures: Path, tmp_path: Path, monkeypat
     whole = pa.Table.from_batches(found).sort_by("exchange_id")
     expected = kdissect.open(captures / "base.pcap").tables(["exchanges"])["exchanges"].sort_by("exchange_id")
     assert whole.equals(plain(expected, whole.schema))
+
+
+@pytest.mark.parametrize("tables", [["exchanges"], ["exchanges", "fetches", "connections"]])
+def test_rows_by_several_threads(
+    captures: Path, tmp_path: Path, equal: Any, monkeypatch: pytest.MonkeyPatch, tables: list[str]
+) -> None:
+    began: list[int] = []
+    made = whole_run.AnalysedRun
+
+    def noted(captures: Any, asked: Any, settings: Settings) -> Any:
+        began.append(settings.jobs)
+        return made(captures, asked, settings)
+
+    monkeypatch.setattr(whole_run, "AnalysedRun", noted)
+    found, _ = read(captures / "base.pcap", tables, pieces=str(tmp_path), cores=2)
+    equal(found, kdissect.open(captures / "base.pcap").tables(tables))
+    assert began == [2]
 
 
 def test_rows_that_cannot_be_put_into_files(tmp_path: Path) -> None:

@@ -99,6 +99,8 @@ class Plan:
     """Whether one task does it all (`whole_run`): staged rows are complete."""
     apart: bool = False
     """Whether such a task writes files by a thread of its own."""
+    cores: int = 1
+    """Cores that such a task has to itself."""
     pieces: str = ""
     """A folder for the rows that such a task stages, on a disk that all tasks share; else they travel."""
 

@@ -61,8 +61,8 @@ def read_whole(plan: Plan, straight: Straight | None = None) -> Iterator[pa.Reco
     """All captures of a job to staged rows: of the tables asked for, and of what is made of whole tables. `straight`:
     tables that are written to files instead; the names of these are told at the end."""
     captures = [_opened(source) for source in plan.sources]
-    # several threads take a quarter more work, and are not sooner done than one beside another that writes (`apart`)
-    run = AnalysedRun(captures, plan.decoded, replace(plan.settings, jobs=1))
+    # beside a thread that makes Parquet (`apart`), which is busy all the time, more of them are not sooner done
+    run = AnalysedRun(captures, plan.decoded, replace(plan.settings, jobs=plan.cores if straight is None else 1))
     try:
         try:
             yield from Reading(plan, run, 0, straight).staged(_as_read(run))
