@@ -48,9 +48,7 @@ class WholeDataset(Dataset):
 
         plan = self.plan
         if self._cores:
-            plan = replace(
-                plan, apart=True, cores=self._cores, pieces="" if self.straight is not None else self._folder
-            )
+            plan = replace(plan, cores=self._cores, pieces="" if self.straight is not None else self._folder)
             unchecked(self.spark)
         read = partial(_read, plan=plan, straight=self.straight)
         one = self.spark.range(0, 1, 1, 1).mapInArrow(read, spark_schema(STAGED))

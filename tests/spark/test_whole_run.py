@@ -40,7 +40,7 @@ LATER = [*MADE, "records", "producers", "time_budget", "topic_traffic"]
 
 
 def read(
-    paths: Any, tables: list[str], reveal: bool = False, pieces: str = "", cores: int = 1
+    paths: Any, tables: list[str], reveal: bool = False, pieces: str = "", cores: int = 0
 ) -> tuple[dict[str, pa.Table], int]:
     """The tables, and which reading counts."""
     sources = [source_of(capture, False) for capture in open_captures(paths)]
@@ -93,7 +93,7 @@ def test_rows_that_are_handed_on_in_files(captures: Path, tmp_path: Path, equal:
 def test_columns_without_nulls_are_told(captures: Path, tmp_path: Path) -> None:
     (source,) = (source_of(capture, False) for capture in open_captures(captures / "base.pcap"))
     columns = {"exchanges": columns_of("exchanges")}
-    plan = Plan([source], columns, Settings(), [0], whole=True, apart=True, pieces=str(tmp_path))
+    plan = Plan([source], columns, Settings(), [0], whole=True, cores=1, pieces=str(tmp_path))
     made = list(cells_of(read_whole(plan)))
     full = next(pickle.loads(one.data) for one in made if one.table == FULL)["exchanges"]
     expected = kdissect.open(captures / "base.pcap").tables(["exchanges"])["exchanges"]
@@ -152,7 +152,7 @@ def test_files_that_are_written_straight(captures: Path, tmp_path: Path, equal: 
     sources = [source_of(capture, False) for capture in open_captures(paths)]
     tables = [name for name in straight_tables(MADE) if name != "problems"]
     columns = {name: columns_of(name) for name in tables}
-    plan = Plan(sources, columns, Settings(), [0], placed=True, whole=True, apart=apart)
+    plan = Plan(sources, columns, Settings(), [0], placed=True, whole=True, cores=int(apart))
     schemas = {name: schema_of(name, columns[name]) for name in tables}
     files = StraightFiles(str(tmp_path), schemas, [source.name for source in sources])
     made = list(cells_of(read_whole(plan, files)))

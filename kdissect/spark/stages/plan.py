@@ -97,10 +97,8 @@ class Plan:
     """Whether rows are to be written, with their capture and broker: connections are told to the driver."""
     whole: bool = False
     """Whether one task does it all (`whole_run`): staged rows are complete."""
-    apart: bool = False
-    """Whether such a task writes files by a thread of its own."""
-    cores: int = 1
-    """Cores that such a task has to itself."""
+    cores: int = 0
+    """Cores that such a task has to itself: what it writes is made by a thread of its own; 0: others want them too."""
     pieces: str = ""
     """A folder for the rows that such a task stages, on a disk that all tasks share; else they travel."""
 

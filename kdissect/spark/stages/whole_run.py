@@ -61,8 +61,9 @@ def read_whole(plan: Plan, straight: Straight | None = None) -> Iterator[pa.Reco
     """All captures of a job to staged rows: of the tables asked for, and of what is made of whole tables. `straight`:
     tables that are written to files instead; the names of these are told at the end."""
     captures = [_opened(source) for source in plan.sources]
-    # beside a thread that makes Parquet (`apart`), which is busy all the time, more of them are not sooner done
-    run = AnalysedRun(captures, plan.decoded, replace(plan.settings, jobs=plan.cores if straight is None else 1))
+    # beside a thread that makes Parquet, which is busy all the time, more of them are not sooner done
+    jobs = 1 if straight is not None else max(plan.cores, 1)
+    run = AnalysedRun(captures, plan.decoded, replace(plan.settings, jobs=jobs))
     try:
         try:
             yield from Reading(plan, run, 0, straight).staged(_as_read(run))
@@ -134,7 +135,7 @@ class Reading:
         told: set[str] = set()
         straight, pieces = self._straight, self._pieces
         with (
-            nullcontext() if straight is None else straight.writing(self._run.builder, self._plan.apart),
+            nullcontext() if straight is None else straight.writing(self._run.builder, self._plan.cores > 0),
             nullcontext() if pieces is None else pieces,
         ):
             for batch in self._rows(parts):
