@@ -170,11 +170,15 @@ def bench(name: str, size: int, folder: Path, options: argparse.Namespace, peers
     return out
 
 
+def asked(path: Path, what: str, tables: Path, jobs: int) -> list[str]:
+    """The command of a question; `jobs`: 0 for as many as kdissect likes."""
+    words = [word.replace("@DIR@", str(tables)) for word in OURS[what]]
+    return [sys.executable, "-m", "kdissect", str(path), *words, *(["--jobs", str(jobs)] if jobs else [])]
+
+
 def ours(made: Made, what: str, folder: Path, options: argparse.Namespace, *, cold: bool = False) -> Cost:
     """What kdissect needs for a question."""
-    words = [word.replace("@DIR@", str(folder / "tables")) for word in OURS[what]]
-    jobs = ["--jobs", str(options.cores)] if options.cores else []
-    command = [sys.executable, "-m", "kdissect", str(made.path), *words, *jobs]
+    command = asked(made.path, what, folder / "tables", options.cores)
     costs = []
     for _ in range(options.times):
         costs.append(run(command, cold=made.path if cold else None, cores=options.cores))

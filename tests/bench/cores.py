@@ -15,12 +15,11 @@ import argparse
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
-from tests.bench.__main__ import OURS, size_of
+from tests.bench.__main__ import OURS, asked, size_of
 from tests.bench.workloads import WORKLOADS
 
 
@@ -29,10 +28,9 @@ def once(what: str, path: Path, places: list[list[int]], threads: int, folder: P
     begun = time.perf_counter()
     running = []
     for number, cores in enumerate(places):
-        words = [word.replace("@DIR@", str(folder / f"tables-{number}")) for word in OURS[what]]
         pinned = ["taskset", "-c", ",".join(map(str, cores))]
-        command = [*pinned, sys.executable, "-m", "kdissect", str(path), *words, "--jobs", str(threads)]
-        running.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        command = asked(path, what, folder / f"tables-{number}", threads)
+        running.append(subprocess.Popen([*pinned, *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
     failed = [process.args for process in running if process.wait()]
     spent = time.perf_counter() - begun
     for number in range(len(places)):
