@@ -198,6 +198,16 @@ def test_a_disk_that_fills_up(
     assert not os.listdir(tmp_path)
 
 
+def test_what_ends_is_not_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first process stops the second one when that has told of an error, and so is at its end already."""
+    ended = tmp_path / "ended"
+    program = f"{second_process.PROGRAM}\nimport os\nos.kill(os.getpid(), 15)\nopen({str(ended)!r}, 'w')"
+    limited = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (3000, 3000))\nserve("
+    monkeypatch.setattr(second_process, "PROGRAM", program.replace("serve(", limited))
+    assert main([str(BASE), "-o", f"{tmp_path / 'tables'}/", "--jobs", "2"]) == 2
+    assert ended.exists()
+
+
 def test_late_names_of_the_second_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it finds that rows came too late for what was written, the run begins anew with temporary files."""
     once = tmp_path / "once"

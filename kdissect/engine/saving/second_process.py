@@ -246,16 +246,17 @@ def serve(end: int) -> None:
                 (method, given, keys), file = line.take()
                 clock.at(timings.REST)
                 if method == "finish":
-                    rows = folder.finish()
+                    answer: object = (folder.finish(), clock)
                     break
                 line.put(_done(folder, method, given, _picked_up(file, keys)))
         clock.at(timings.WAITING)
-        line.put((rows, clock))  # the files are there
     except EOFError:
         return  # the first process has ended, or given up
     except Exception as error:
         error.add_note(traceback.format_exc())  # where it was raised, which is not handed on else
-        line.put(error)
+        answer = error
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # files are there, or gone: what is left is the end of Python
+    line.put(answer)
 
 
 def _stopped(*_: object) -> NoReturn:
