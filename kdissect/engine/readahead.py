@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from queue import SimpleQueue
-from threading import Semaphore, Thread
+from threading import Lock, Semaphore, Thread
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +20,7 @@ from kdissect.engine.inputs import Packets, Segments
 from kdissect.engine.timings import CAPTURE, NET, REST, WAITING, Timings
 
 if TYPE_CHECKING:
-    from concurrent.futures import Future, ThreadPoolExecutor
+    from concurrent.futures import Future
 
     from kdissect.engine.run import Settings
 
@@ -47,32 +49,63 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _thread() -> ThreadPoolExecutor:
-    from concurrent.futures import ThreadPoolExecutor
+class Once(Generic[T]):
+    """Something that whoever comes first does, of all who may, and nobody after that."""
 
-    return ThreadPoolExecutor(1, "kdissect-reading")
+    def __init__(self, work: Callable[[], T]) -> None:
+        from concurrent.futures import Future
+
+        self._work = work
+        self._begun = Lock()
+        self._done: Future[T] = Future()
+
+    def do(self) -> None:
+        """Do it, unless it was begun. Raises no error of it but what is meant for this thread: an interrupt."""
+        if not self._begun.acquire(blocking=False):
+            return
+        try:
+            self._done.set_result(self._work())
+        except BaseException as error:
+            self._done.set_exception(error)
+            if not isinstance(error, Exception):
+                raise
+
+    def result(self) -> T:
+        """What comes of it. Raises what it raised."""
+        self.do()
+        return self._done.result()
+
+    def give_up(self) -> None:
+        """Nobody is to begin it any more. Returns when nobody is at it."""
+        if not self._begun.acquire(blocking=False):
+            self._done.exception()
+
+
+Offer = Callable[[Once[Any]], object]
+"""Told of something that may be done by another thread, at once or never."""
 
 
 class Reading:
-    """The segment rows of each block of a capture. `ahead`: with a thread that reads one block further, from when
-    `go_on` is called; then the scanner may be used only before that. `clock`: of whoever asks for the blocks."""
+    """The segment rows of each block of a capture. `offer`: to whom each block is offered, one block ahead, from when
+    `go_on` is called; then the scanner may be used only before that. Nobody has to take it: whoever asks for a block
+    that nobody has begun reads it. `clock`: of whoever asks for the blocks."""
 
     def __init__(
-        self, capture: Packets, window: Window, scanner: Segments, settings: Settings, ahead: bool = False,
+        self, capture: Packets, window: Window, scanner: Segments, settings: Settings, offer: Offer | None = None,
         clock: Timings | None = None,
     ) -> None:  # fmt: skip
         u32(np.zeros(4, np.uint8), 0, False)  # the first kernel of a process starts numba up: not the reading's time
         self._capture = capture
         self._scanner = scanner
         self._whole = clock or settings.timings
-        self._clock = Timings() if ahead else self._whole
+        self._clock = self._whole if offer is None else Timings()
         follow = settings.follow
         window.packets = settings.block_packets
         self._blocks = capture.blocks(window) if follow is None else capture.blocks(window, True, follow)
-        self._thread = _thread() if ahead else None
-        if ahead:
+        self._offer = offer
+        if offer is not None:
             scanner.alternate()
-        self._next: Future[Words | None] | None = None
+        self._next: Once[Words | None] | None = None
         self.last = False
         """Nothing comes behind the block that was given last. To be asked before `go_on`."""
 
@@ -82,13 +115,14 @@ class Reading:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._thread is not None:
-            self._thread.shutdown(wait=True, cancel_futures=True)
+        if self._next is not None:
+            self._next.give_up()
+        if self._offer is not None:
             self._whole.merge(self._clock)
 
     def __iter__(self) -> Iterator[Words]:
         segments = self._read()
-        if self._thread is not None:
+        if self._offer is not None:
             self._capture.read_apart()
         while segments is not None:
             yield segments
@@ -101,8 +135,9 @@ class Reading:
 
     def go_on(self) -> None:
         """The next block may be read into the window."""
-        if self._thread is not None:
-            self._next = self._thread.submit(self._read)
+        if self._offer is not None:
+            self._next = Once(self._read)
+            self._offer(self._next)
 
     def _read(self) -> Words | None:
         clock = self._clock
@@ -119,35 +154,60 @@ class Reading:
         return segments
 
 
+@contextmanager
+def read(capture: Packets, window: Window, scanner: Segments, settings: Settings) -> Iterator[Reading]:
+    """A reading that whoever asks for does alone, or, with more than one thread, beside one of its own."""
+    if jobs(settings, capture) == 1:
+        with Reading(capture, window, scanner, settings) as reading:
+            yield reading
+        return
+    from concurrent.futures import ThreadPoolExecutor
+
+    with (
+        ThreadPoolExecutor(1, "kdissect-reading") as thread,
+        Reading(capture, window, scanner, settings, lambda once: thread.submit(once.do)) as reading,
+    ):
+        yield reading
+
+
 class Ahead(Generic[T]):
     """What an iterator gives, made by a thread of its own: of so many things the first ones are begun before whoever
-    takes them is done with any, each further one when another was done with. Raises what the iterator raised."""
+    takes them is done with any, each further one when another was done with. Raises what the iterator raised. Whoever
+    waits for the next thing does what the iterator offers meanwhile."""
 
-    def __init__(self, made: Generator[T, None, None], begun: int, name: str) -> None:
-        self._made = made
+    def __init__(self, made: Callable[[Offer], Generator[T, None, None]], begun: int, name: str) -> None:
         self._turns = Semaphore(begun)
-        self._ready: SimpleQueue[T | BaseException | None] = SimpleQueue()
+        self._ready: SimpleQueue[T | Once[Any] | BaseException | None] = SimpleQueue()
+        self._made = made(self._ready.put)
         self._stopped = False
-        self._thread = Thread(target=self._work, name=name)
+        self._thread = Thread(target=self._work, name=name, daemon=True)  # an end of Python without a word is no error
 
     def __enter__(self) -> Ahead[T]:
         self._thread.start()
+        atexit.register(self._stop)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._stopped = True
-        self._turns.release()
-        self._thread.join()
+        atexit.unregister(self._stop)
+        self._stop()
 
     def __iter__(self) -> Iterator[T]:
         while (found := self._ready.get()) is not None:
+            if isinstance(found, Once):
+                found.do()
+                continue
             if isinstance(found, BaseException):
                 raise found
             yield found
             found = None  # while nothing is held, the next thing is waited for
             self._turns.release()
+
+    def _stop(self) -> None:
+        self._stopped = True
+        self._turns.release()
+        self._thread.join()
 
     def _work(self) -> None:
         try:

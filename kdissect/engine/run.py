@@ -25,7 +25,7 @@ from kdissect.engine.bounds.room import Limited
 from kdissect.engine.inputs import CaptureFiles, Inputs, Packets, Segments
 from kdissect.engine.measures import measures
 from kdissect.engine.pipeline import Rows, Strand, completed, enter
-from kdissect.engine.readahead import Reading, jobs
+from kdissect.engine.readahead import read
 from kdissect.engine.sights.common import Common
 from kdissect.engine.timings import KAFKA, REST, TCP, Timings
 from kdissect.engine.watermark import NOTHING_YET, watermark
@@ -134,7 +134,7 @@ class Run:
         (view,) = window.views(1)
         strand = Strand(capture, view, books.wishes, books.ledger, books.builder, settings.keylog, clock)
         dissector, completion = strand.dissector, strand.completion
-        with Reading(capture, window, scanner, settings, jobs(settings, capture) > 1) as reading:
+        with read(capture, window, scanner, settings) as reading:
             for segments in reading:
                 if books.builder.selected is not None:
                     segments = books.builder.selected.packets(segments, scanner.flows, number)

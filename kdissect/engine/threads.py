@@ -1,10 +1,11 @@
-"""Captures worked on by several threads: one reads, one or more follow connections, whoever asks for rows makes them.
+"""Captures worked on by several threads: one or more follow connections, whoever asks for rows makes them.
 
 Connections know nothing of each other below the tables, so each strand follows its share with its own books, which are
-put together at the end. The first strand's thread hands out the blocks, while the one after it is read, and goes on as
-soon as a block is done: whoever asks makes rows of the blocks before, one after the other, and works on these. What is
-told by bytes of messages alone, as record sets are, is found by the strands, for the bytes are gone by then. A block's
-rows are the same whatever the number of strands, only their order differs; whoever shows rows puts them in order.
+put together at the end. The first strand's thread hands out the blocks and goes on as soon as one is done: whoever asks
+makes rows of the blocks before, one after the other, and works on these. The next block is read by whoever of these two
+has time first. What is told by bytes of messages alone, as record sets are, is found by the strands, for the bytes are
+gone by then. A block's rows are the same whatever the number of strands, only their order differs; whoever shows rows
+puts them in order.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy.typing as npt
 from kdissect.capture.window import View
 from kdissect.engine.inputs import Packets, Segments
 from kdissect.engine.pipeline import Rows, Strand
-from kdissect.engine.readahead import Ahead, Reading, jobs
+from kdissect.engine.readahead import Ahead, Offer, Reading, jobs
 from kdissect.engine.timings import REST, WAITING, Timings
 from kdissect.engine.watermark import NOTHING_YET
 from kdissect.kafka.streams.dissector import by_flow
@@ -49,8 +50,7 @@ def rows(run: Run) -> Iterator[Rows]:
 
 
 def strands(run: Run, capture: Packets) -> int:
-    """Strands that a capture is shared out among: one for each thread but the one that reads ahead. One strand gains
-    too, for whoever asked for the rows works beside it.
+    """Strands that a capture is shared out among: one for each thread but the one that asks for rows.
 
     None where rows are handed on as they are made, where what some connections tell decides what is wanted of others,
     where TLS is decrypted (resumed sessions go by what others agreed on), and where memory for bytes that cannot be
@@ -101,7 +101,7 @@ class _Shared:
         """Unresolved rows, block by block."""
         run, builder = self.run, self.run.books.builder
         run.books.ledger.begin(self.number)
-        with Ahead(self._followed(), BEGUN, "kdissect-strand") as ahead:
+        with Ahead(self._followed, BEGUN, "kdissect-strand") as ahead:
             followed = iter(ahead)
             while (block := self._next(followed)) is not None:
                 if block.end is not None:
@@ -142,14 +142,14 @@ class _Shared:
 
     # ---- what the first strand's thread does
 
-    def _followed(self) -> Generator[_Followed, None, None]:
+    def _followed(self, offer: Offer) -> Generator[_Followed, None, None]:
         """Every block, when its connections were followed."""
         from concurrent.futures import ThreadPoolExecutor
 
         run, scanner, strands = self.run, self.scanner, self.strands
         clock = strands[0].clock
         with (
-            Reading(self.capture, self.window, scanner, run.books.settings, True, clock) as reading,
+            Reading(self.capture, self.window, scanner, run.books.settings, offer, clock) as reading,
             ThreadPoolExecutor(max(1, self.count - 1), "kdissect-strand") as threads,
         ):
             segments: Words | None

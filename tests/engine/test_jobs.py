@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -18,7 +22,7 @@ from kdissect.engine import analysed_run
 from kdissect.engine.capture import MADE
 from kdissect.engine.extracts import overview
 from kdissect.engine.pipeline import Strand
-from kdissect.engine.readahead import Ahead
+from kdissect.engine.readahead import Ahead, Offer, Once
 from kdissect.net.scanner import Scanner
 from kdissect.problems import UsageError
 from kdissect.tables.declaration import SCHEMAS
@@ -102,18 +106,37 @@ def test_connections_are_shared_out(coming_and_going: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(Strand, "feed", watched)
     kdissect.open(coming_and_going, jobs=3).table("exchanges")
-    assert len(fed) % 2 == 0  # the third thread reads
+    assert len(fed) % 2 == 0  # the third thread asks
     assert min(fed) > max(fed) / 2 > 0
 
 
 def test_whoever_stops_early_leaves_no_thread(coming_and_going: Path, small_blocks: None) -> None:
-    import threading
-
     batches = kdissect.open(coming_and_going, jobs=2).batches("exchanges", columns=["exchange_id", "api"])
     assert next(batches).num_rows
     assert any(thread.name.startswith("kdissect-") for thread in threading.enumerate())
     batches.close()  # type: ignore[attr-defined]
     assert not any(thread.name.startswith("kdissect-") for thread in threading.enumerate())
+
+
+@pytest.mark.parametrize("end", ["", "1 / 0"])
+def test_python_ends_though_rows_are_left(end: str, coming_and_going: Path) -> None:
+    """Whether at the end of a script or with an error: no thread keeps it from ending."""
+    script = f"""
+import kdissect
+from kdissect.capture.captureset import CaptureSet
+from kdissect.capture.window import Window
+from kdissect.engine import analysed_run
+
+CaptureSet.window = lambda self: Window(1 << 17, 4)
+analysed_run.ROWS_A_TIME = 0
+batches = kdissect.open({str(coming_and_going)!r}, jobs=2).batches("exchanges")
+print(next(batches).num_rows > 0)
+{end}
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "True\n"
+    assert done.returncode == bool(end)
+    assert done.stderr.splitlines()[-1:] == ["ZeroDivisionError: division by zero"] * bool(end)
 
 
 @pytest.mark.parametrize("where", ["strand", "reading"])
@@ -151,10 +174,84 @@ def test_what_another_thread_makes_is_bounded_and_in_order() -> None:
             made.append(number)
             yield number
 
-    with Ahead(numbers(), 2, "kdissect-test") as ahead:
+    with Ahead(lambda _: numbers(), 2, "kdissect-test") as ahead:
         for number in ahead:
             assert len(made) <= number + 2
     assert made == list(range(20))
+
+
+def test_whoever_waits_does_what_is_offered() -> None:
+    """And goes on to the next thing; what was offered is done once."""
+    done: list[str] = []
+
+    def work() -> int:
+        done.append(threading.current_thread().name)
+        return len(done)
+
+    def numbers(offer: Offer) -> Generator[int, None, None]:
+        for _ in range(3):
+            once = Once(work)
+            offer(once)
+            while not done:  # whoever takes the numbers has nothing else to do
+                time.sleep(0.001)
+            yield once.result()
+            done.clear()
+
+    with Ahead(numbers, 1, "kdissect-test") as ahead:
+        assert list(ahead) == [1, 1, 1]
+    assert not done
+
+
+def test_what_nobody_takes_is_done_by_who_needs_it() -> None:
+    done: list[str] = []
+    once = Once(lambda: done.append(threading.current_thread().name) or 7)
+    assert once.result() == once.result() == 7
+    once.do()
+    assert done == [threading.current_thread().name]
+
+
+def test_what_was_offered_and_failed() -> None:
+    """Whoever needs it is told; whoever did it for another one is told of an interrupt only."""
+
+    def failing(error: type[BaseException]) -> Once[None]:
+        def work() -> None:
+            raise error
+
+        return Once(work)
+
+    once = failing(ZeroDivisionError)
+    once.do()
+    with pytest.raises(ZeroDivisionError):
+        once.result()
+    once = failing(KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        once.do()
+    with pytest.raises(KeyboardInterrupt):
+        once.result()
+
+
+def test_what_is_given_up() -> None:
+    """Nobody begins it; what was begun is waited for."""
+    begun, may_end = threading.Event(), threading.Event()
+    ended: list[bool] = []
+
+    def work() -> None:
+        begun.set()
+        may_end.wait(60)
+        ended.append(True)
+
+    never = Once(work)
+    never.give_up()
+    never.do()
+    assert not begun.is_set()
+    once = Once(work)
+    other = threading.Thread(target=once.do)
+    other.start()
+    begun.wait(60)
+    threading.Timer(0.05, may_end.set).start()
+    once.give_up()
+    assert ended
+    other.join()
 
 
 def test_who_stops_taking_stops_who_makes() -> None:
@@ -167,6 +264,6 @@ def test_who_stops_taking_stops_who_makes() -> None:
         finally:
             ended.append(True)
 
-    with Ahead(forever(), 2, "kdissect-test") as ahead:
+    with Ahead(lambda _: forever(), 2, "kdissect-test") as ahead:
         assert next(iter(ahead)) == 1
     assert ended

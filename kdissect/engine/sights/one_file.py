@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from kdissect.analysis.both_ends import LEAST, Ends
 from kdissect.capture import CaptureSet
-from kdissect.engine.readahead import Reading, jobs
+from kdissect.engine.readahead import read
 from kdissect.engine.run import Settings
 from kdissect.engine.sights.interfaces import Views
 from kdissect.engine.sights.shared_flows import Hashes, hashes
@@ -78,7 +78,7 @@ def _views(capture: CaptureSet, settings: Settings) -> dict[int, Hashes]:
     quiet = replace(settings, progress=None, timings=Timings())
     window, scanner = capture.window(), Scanner(capture, settings.after, settings.before)
     met: list[Words] = [np.zeros((0, 2), np.int64)]
-    with Reading(capture, window, scanner, quiet, jobs(quiet, capture) > 1) as reading:
+    with read(capture, window, scanner, quiet) as reading:
         for segments in reading:
             met.append(np.unique(segments[segments[:, WIRE] > 0][:, [VIEW, FLOW]], axis=0))
             reading.go_on()

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from kdissect.arrays.mixing import mixed
 from kdissect.capture import CaptureSet
-from kdissect.engine.readahead import Reading, jobs
+from kdissect.engine.readahead import read
 from kdissect.engine.timings import Timings
 from kdissect.net.scanner import Scanner
 from kdissect.net.segment import ACK, ACK_FLAG, FLAGS, FLOW, SEQ, SYN, WIRE
@@ -75,7 +75,7 @@ def looked_at(capture: CaptureSet, settings: Settings) -> Look:
     carrying = np.zeros(1024, np.bool_)
     marks: list[Words] = []
     count = 0
-    with Reading(capture, window, scanner, quiet, jobs(quiet, capture) > 1) as reading:
+    with read(capture, window, scanner, quiet) as reading:
         for segments in reading:
             flows = len(scanner.flows)
             if flows > len(carrying):
