@@ -211,9 +211,9 @@ class Stage:
         from kdissect.analysis.sessions.tracker import SessionTracker
 
         out: dict[str, pa.Table] = {}
-        firsts = None
+        firsts, throttled = None, tables.get("exchanges")
         if self.replicates or self.holds_exchanges:
-            self._learn_windows(whole(tables["exchanges"]))
+            throttled = self._learn_windows(whole(throttled))
         if self.replicates:
             out["produces"] = self._replication(tables, watermark, last)
         if self.commits:
@@ -239,7 +239,7 @@ class Stage:
             if offsets is not None and offsets.num_rows:
                 offsets = with_instants(whole(offsets), whole(tables["exchanges"]))
             fetches = self._holder.feed(
-                out["fetches"], out["fetch_partitions"], tables["exchanges"], offsets, watermark, firsts, alone
+                out["fetches"], out["fetch_partitions"], throttled, offsets, watermark, firsts, alone
             )
             if last:
                 fetches = _both(fetches, self._holder.finish())
@@ -263,17 +263,17 @@ class Stage:
 
         return sessions_of(self._uses)
 
-    def _learn_windows(self, new: pa.Table) -> None:
-        """Throttle windows of responses: they may matter to what comes."""
+    def _learn_windows(self, new: pa.Table) -> pa.Table:
+        """Throttle windows of responses: they may matter to what comes. The rows that have one."""
         from kdissect.analysis.exchange_keys import key_names
 
         muting = reals(new, "throttle_ms") > 0  # NaN is not
-        if self._throttled is not None and self._throttled.num_rows <= MOST_WINDOWS and not muting.any():
-            return
-        fresh = new.filter(pa.array(muting, pa.bool_()))
-        fresh = fresh.select([*key_names(new), "response_first_at", "throttle_ms"])
-        kept = _both(self._throttled, fresh)
-        self._throttled = kept.slice(max(0, kept.num_rows - MOST_WINDOWS - fresh.num_rows))
+        fresh = new.filter(pa.array(muting, pa.bool_())) if muting.any() else new.slice(0, 0)
+        if self._throttled is None or fresh.num_rows or self._throttled.num_rows > MOST_WINDOWS:
+            told = fresh.select([*key_names(new), "response_first_at", "throttle_ms"])
+            kept = _both(self._throttled, told)
+            self._throttled = kept.slice(max(0, kept.num_rows - MOST_WINDOWS - told.num_rows))
+        return fresh
 
     def _replication(self, tables: Tables, watermark: int, last: bool) -> pa.Table:
         """The rows of `produces` whose waits are known."""

@@ -18,9 +18,11 @@ def coded(codes: npt.NDArray[Any], texts: pa.Array, missing: npt.NDArray[np.bool
     """A dictionary column of `texts` by their codes, null where `missing` (by default: where the code is negative)."""
     if missing is None:
         missing = codes < 0
-    if missing.any():
-        places = np.where(missing, np.zeros(1, codes.dtype), codes)
-        return pa.DictionaryArray.from_arrays(pa.array(places, mask=missing), texts)
+    if count := int(np.count_nonzero(missing)):
+        places, known = np.where(missing, np.zeros(1, codes.dtype), codes), ~missing
+        bits = np.packbits(known, bitorder="little")
+        kind, buffers = pa.from_numpy_dtype(codes.dtype), [pa.py_buffer(bits), pa.py_buffer(places)]
+        return pa.DictionaryArray.from_arrays(pa.Array.from_buffers(kind, len(codes), buffers, count), texts)
     return pa.DictionaryArray.from_arrays(pa.array(codes), texts)
 
 
@@ -32,6 +34,7 @@ TEXTS = 8
 """Texts that are kept written out: names of captures and files."""
 _shared: dict[str, pa.Array] = {"": pa.array(np.zeros(0, np.int32))}
 _repeated: dict[str, pa.Array] = {}
+_none: dict[pa.DataType, pa.Array] = {}
 
 
 def first_codes(rows: int) -> pa.Array:
@@ -54,6 +57,16 @@ def repeated(text: pa.StringScalar, rows: int) -> pa.Array:
         if found is None and len(_repeated) >= TEXTS:
             _repeated.clear()
         found = _repeated[value] = pa.repeat(text, rows)
+    return found.slice(0, rows)
+
+
+def no_values(rows: int, kind: pa.DataType) -> pa.Array:
+    """So many nulls of a type, which several columns may share: memory for them is as dear as for values."""
+    if rows > SHARED:
+        return pa.nulls(rows, kind)
+    found = _none.get(kind)
+    if found is None or len(found) < rows:
+        found = _none[kind] = pa.nulls(min(2 * rows, SHARED), kind)
     return found.slice(0, rows)
 
 

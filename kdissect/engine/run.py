@@ -32,7 +32,6 @@ from kdissect.engine.watermark import NOTHING_YET, watermark
 from kdissect.kafka.exchanges.completed import Completed
 from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.streams.dissector import Dissector, Harvest
-from kdissect.net.segment import TIME
 from kdissect.problems import UsageError
 from kdissect.tables import recording
 from kdissect.tables.identity import SEPARATOR
@@ -179,7 +178,7 @@ class Run:
         """The watermark behind a block that was fed to these dissectors, before they are fed the next one."""
         # Another capture may begin earlier.
         if self.marks and len(segments) and number == len(self.books.captures) - 1:
-            self._latest = max(self._latest, int(segments[:, TIME].max()))
+            self._latest = max(self._latest, *(dissector.now for dissector in dissectors))
             self._next_mark = min(watermark(dissector, self._latest) for dissector in dissectors)
         return self._next_mark
 

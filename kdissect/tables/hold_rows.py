@@ -56,6 +56,9 @@ class HoldRows:
     """[m, P_WIDTH]"""
     brokers: Sequence[str | None]
     topics: Sequence[tuple[str | None, str | None]]
+    broker_codes: Int64s | None = None
+    topic_codes: Int64s | None = None
+    """Of rows that are `resolved`: what stands for each code in the rows, codes of `brokers` both, and -1 behind."""
 
     @property
     def num_rows(self) -> int:
@@ -64,11 +67,16 @@ class HoldRows:
 
     def resolved(self, brokers: Mapping[str, str], topics: Mapping[str, str], lasting: Coder) -> HoldRows:
         """The same with the names of `brokers` and `topics` by what they stand for, as codes of `lasting`: brokers by
-        name, topics by name where it is known, else by id. What was given is not to be used any more."""
+        name, topics by name where it is known, else by id."""
         names = [text and brokers.get(text, text.rpartition(SEPARATOR)[2]) for text in self.brokers]
         called = [topics.get(known or "", known) if name is None else name for name, known in self.topics]
-        rename(self.fetches, self.partitions, *(codes_among(texts, lasting) for texts in (names, called)))
-        return HoldRows(self.fetches, self.firsts, self.partitions, lasting.texts, ())
+        codes = (codes_among(texts, lasting) for texts in (names, called))
+        return HoldRows(self.fetches, self.firsts, self.partitions, lasting.texts, (), *codes)
+
+    def codes_of(self, brokers: Coder, topics: Coder) -> tuple[Int64s, Int64s]:
+        """What is to stand in place of the codes of brokers and topics of `resolved` rows: the codes that their texts
+        have there."""
+        return brokers.taken_over(self.brokers)[self.broker_codes], topics.taken_over(self.brokers)[self.topic_codes]
 
 
 def codes_among(texts: Sequence[str | None], lasting: Coder) -> Int64s:
@@ -95,17 +103,6 @@ def turn_of(used: Scalar, answered: Scalar, queued: Scalar, spent: Scalar) -> Sc
     if answered != NULL_TIME and not np.isnan(spent):
         turn = max(turn, answered - micros_of(spent))
     return turn
-
-
-@kernel("i8[:,:] i8[:,:] const i8[:] const i8[:]")
-def rename(fetches: Int64s, partitions: Int64s, brokers: Int64s, topics: Int64s) -> None:
-    """Codes of brokers and topics by what stands at them; -1 stays."""
-    for i in range(len(fetches)):
-        if fetches[i, BROKER] >= 0:
-            fetches[i, BROKER] = brokers[fetches[i, BROKER]]
-    for q in range(len(partitions)):
-        if partitions[q, P_TOPIC] >= 0:
-            partitions[q, P_TOPIC] = topics[partitions[q, P_TOPIC]]
 
 
 @kernel("const i8[:] const i8[:] const i8[:] const i2[:] const i8[:,:] const i8[:] const i8[:] i8 -> i8")

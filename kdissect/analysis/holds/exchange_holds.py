@@ -13,6 +13,7 @@ from kdissect.analysis.holds import hold_kernels as hk
 from kdissect.analysis.holds.fetch_holds import turns
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, encoded, ints, one, reals, times, words
 from kdissect.arrays.codes import Codes
+from kdissect.arrays.dictionaries import no_values
 from kdissect.tables.declaration.model import MS, By
 from kdissect.tables.makers import fills
 
@@ -22,7 +23,7 @@ JOIN_GROUP, SYNC_GROUP = 11, 14
 def hold_columns(codes: npt.NDArray[np.int8], waits: npt.NDArray[np.float64]) -> dict[str, pa.Array]:
     """What is filled in of `exchanges`, from places in HOLDS and milliseconds (NaN: unknown)."""
     unknown = np.isnan(waits)
-    told = pa.nulls(len(waits), MS) if unknown.all() else pa.array(waits, MS, mask=unknown)
+    told = no_values(len(waits), MS) if unknown.all() else pa.array(waits, MS, mask=unknown)
     return {"hold": words(codes, hk.HOLDS), "replication_ms": told}
 
 
@@ -53,12 +54,14 @@ def hold_codes(
     if not len(hold):
         return hold
     share = messages.get(("ShareFetch", "request"))
-    key, broker_ms = ints(exchanges, "api_key"), reals(exchanges, "broker_ms")
-    answered = ~np.isnan(broker_ms)
-    waits = ((key == JOIN_GROUP) | (key == SYNC_GROUP)) & answered
+    key = ints(exchanges, "api_key")
+    waits = (key == JOIN_GROUP) | (key == SYNC_GROUP)
     shared = share is not None and share.num_rows > 0
     if not shared and not waits.any():
         return hold
+    broker_ms = reals(exchanges, "broker_ms")
+    answered = ~np.isnan(broker_ms)
+    waits &= answered
     keys, error = keys_of(exchanges), ints(exchanges, "error_code", 0)
     held_back = muted(exchanges, keys[0], throttled)
     usual = np.where(error != 0, hk.ERROR, np.where(held_back, hk.THROTTLED, -1)).astype(np.int8)

@@ -178,9 +178,7 @@ class HoldTracker:
     def _behind(self, table: pa.Table, named: pa.Table, firsts: Int64s | None, alone: Sequence[HoldRows]) -> _Part:
         """Further rows behind those that wait; those that stand `alone` in the order of their requests."""
         none, same = pa.table({}), np.zeros(0, np.int64)
-        pieces = [
-            (piece, self.brokers.taken_over(piece.brokers), self.topics.taken_over(piece.brokers)) for piece in alone
-        ]
+        pieces = [(piece, *piece.codes_of(self.brokers, self.topics)) for piece in alone]
         if table.num_rows:
             pieces.insert(0, (self._rows_of(table, named, firsts), same, same))
         if self._waiting is not None:
@@ -209,9 +207,12 @@ class HoldTracker:
         others, late_others = _told(part.others, watermark)
         offsets, late_offsets = _told(part.offsets, watermark)
         due, when, codes = np.empty(n, np.int64), np.empty(3 * n, np.int64), np.empty(3 * n, np.int64)
-        count, happened = events(fetches, watermark, due, when, codes)
+        real, muted = fetches.view(np.float64), others.num_rows > 0 or int(self.counts[1]) > 0
+        count, throttled, happened = events(fetches, real, watermark, muted, due, when, codes)
         due, when, codes = due[:count], when[:happened], codes[:happened]
-        sighted, windows = self._sightings(offsets), self._windows(others, fetches, due)
+        sighted, windows = self._sightings(offsets), np.zeros((0, 3), np.int64)
+        if throttled or others.num_rows:
+            windows = self._windows(others, fetches, due)
         if len(sighted) or len(windows):
             when = np.concatenate([windows[:, 0], sighted[:, 0], when])
             codes = np.concatenate([np.arange(len(windows)) * 8, np.arange(len(sighted)) * 8 + 1, codes])
@@ -227,7 +228,7 @@ class HoldTracker:
                 kind, i = int(order[at]) & 7, int(order[at]) >> 3
                 self._reserve(int(firsts[i + 1] - firsts[i]) if kind == 2 else 1)
         hold, excess = np.empty(count, np.int8), np.empty(count)
-        classify(due, fetches, fetches.view(np.float64), sure, until, hold, excess)
+        classify(due, fetches, real, sure, until, hold, excess)
         shown = part.shown
         if shown is None:
             keys = {name: fetches[due, column] for name, column in zip(EXCHANGE_KEYS, KEYS, strict=True)}
@@ -302,8 +303,6 @@ class HoldTracker:
         """[k, 3]: time, connection, end of the throttle window."""
         throttle = fetches.view(np.float64)[:, THROTTLE]
         own = due[(throttle[due] > 0) & (fetches[due, ANSWERED] != NULL_TIME)]
-        if not len(own) and not others.num_rows:
-            return np.zeros((0, 3), np.int64)
         answered, connection = fetches[own, ANSWERED], fetches[own, CONNECTION]
         rows = [np.stack([answered, connection, answered + (throttle[own] * MILLI).astype(np.int64)], 1)]
         if others.num_rows:
@@ -317,11 +316,11 @@ class HoldTracker:
         """Make room for so many partitions and one throttled connection: tables are at most half full."""
         need = 2 * (min(MAX_KNOWN, int(self.counts[0]) + partitions) + 1)
         if len(self.known) < need:
-            old, self.known = self.known, np.full((2 * need, H_WIDTH), -1, np.int64)
+            old, self.known = self.known, np.full((1 << need.bit_length(), H_WIDTH), -1, np.int64)
             refill(old, self.known, 3)
         need = 2 * (int(self.counts[1]) + 2)
         if len(self.windows) < need:
-            old, self.windows = self.windows, np.full((2 * need, 2), -1, np.int64)
+            old, self.windows = self.windows, np.full((1 << need.bit_length(), 2), -1, np.int64)
             refill(old, self.windows, 1)
 
 

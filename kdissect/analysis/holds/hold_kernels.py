@@ -30,12 +30,13 @@ H_WIDTH = 5
 
 @part
 def place_of(table: Int64s, key: Scalar, a: Scalar, b: Scalar, d: Scalar) -> Scalar:
-    """Row of the key (its first `key` columns), or the free one where it would stand."""
-    at = hashed(a, b, d) % len(table)
+    """Row of the key (its first `key` columns), or the free one where it would stand. A table has 2**n rows."""
+    last = len(table) - 1
+    at = hashed(a, b, d) & last
     while table[at, 0] != -1:
         if table[at, 0] == a and (key < 2 or (table[at, 1] == b and table[at, 2] == d)):
             break
-        at = (at + 1) % len(table)
+        at = (at + 1) & last
     return at
 
 
@@ -201,17 +202,22 @@ def partition_rows(
     return at
 
 
-@kernel("const i8[:,:] i8 i8[:] i8[:] i8[:] -> i8 i8")
-def events(fetches: Int64s, watermark: Scalar, due: Int64s, when: Int64s, codes: Int64s) -> tuple[Scalar, Scalar]:
+@kernel("const i8[:,:] const f8[:,:] i8 b1 i8[:] i8[:] i8[:] -> i8 i8 i8")
+def events(
+    fetches: Int64s, real: Reals, watermark: Scalar, muted: Scalar, due: Int64s, when: Int64s, codes: Int64s
+) -> tuple[Scalar, Scalar, Scalar]:
     """Fetches whose instants lie before the watermark into `due`, and of these what happens when: answers, requests,
-    turns. index * 8 + kind: 2 answer, 3 request, 4 request that is next in its connection. How many are due, and how
-    many events `when` and `codes`, of three a fetch, have."""
+    and, where any connection is `muted` or throttled by these, turns. index * 8 + kind: 2 answer, 3 request, 4 request
+    that is next in its connection. How many are due, how many of them were throttled, and how many events `when` and
+    `codes`, of three a fetch, have."""
     n = np.int64(len(fetches))
-    count, at = np.int64(0), np.int64(0)
+    count, throttled, at = np.int64(0), np.int64(0), np.int64(0)
     for i in range(n):
         if watermark == LATEST or (fetches[i, h.USED] < watermark and fetches[i, h.ANSWERED] < watermark):
             due[count] = i
             count += 1
+            if real[i, h.THROTTLE] > 0 and fetches[i, h.ANSWERED] != NULL_TIME:
+                throttled += 1
     for k in range(count):
         if fetches[due[k], h.ANSWERED] != NULL_TIME:
             when[at], codes[at] = fetches[due[k], h.ANSWERED], due[k] * 8 + 2
@@ -220,11 +226,11 @@ def events(fetches: Int64s, watermark: Scalar, due: Int64s, when: Int64s, codes:
         if fetches[due[k], h.USED] != NULL_TIME:
             when[at], codes[at] = fetches[due[k], h.USED], due[k] * 8 + 3
             at += 1
-    for k in range(count):
+    for k in range(count if muted or throttled > 0 else 0):
         if fetches[due[k], h.USED] != NULL_TIME:
             when[at], codes[at] = fetches[due[k], h.TURN], due[k] * 8 + 4
             at += 1
-    return count, at
+    return count, throttled, at
 
 
 @kernel("i8[:,:] i8[:] i8[:,:] const i8[:] -> i8")

@@ -110,7 +110,8 @@ class Dissector:
         self._ended: list[Words] = []
         self._parked = Parked()
         self._half_open = HalfOpen()
-        self._now = 0
+        self.now = 0
+        """The latest time among the segments fed last, ns."""
         self._put_off = False
         """What the kernels finish stays where it is until `finish`."""
         self._names: list[str] = []
@@ -234,7 +235,7 @@ class Dissector:
             self.conn_of = grown
         if self._parked.count:
             self._bring_back(self._parked.asked(segments[:, FLOW] >> 1))
-        self._now = now = int(segments[:, TIME].max())
+        self.now = now = int(segments[:, TIME].max())
         if len(order):
             yield from self._take(*self._half_open.sort_out(segments, order, self.conn_of))
         while True:
@@ -441,7 +442,7 @@ class Dissector:
         """Move what is still needed out of the slot which the window fills next, and pack what rests."""
         self._bring_back(self._parked.scattered())
         self._aim()
-        self._parked.park(self.M, self.window.data, self._connections, self.conn_of, self._now)
+        self._parked.park(self.M, self.window.data, self._connections, self.conn_of, self.now)
         window = self.window
         ring = window.ring
         row = window.slots[(window.current + 1) % ring]
