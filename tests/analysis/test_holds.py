@@ -13,8 +13,10 @@ from hypothesis import strategies as st
 
 import kdissect
 from kdissect.analysis.holds.fetch_holds import HoldTracker, with_instants
-from kdissect.analysis.holds.hold_kernels import take_over
+from kdissect.analysis.holds.hold_kernels import LATEST, events, take_over
 from kdissect.analysis.stage import Stage
+from kdissect.arrays.arrow import NULL_TIME
+from kdissect.tables import hold_rows
 from tests.analysis.read import ASKED, CAPTURES, analysed, messages, raw
 from tests.analysis.wire import START, made
 from tests.oracle.agreement import match
@@ -94,6 +96,40 @@ def test_the_request_after_a_throttled_response_waits() -> None:
 def test_a_pipelined_request_behind_a_throttled_response_waits_too() -> None:
     rows = [fetch(0, 0, 10.0, throttle_ms=1000.0), fetch(1, 2, 1000.0, queued_ms=8.0, record_bytes=9)]
     assert held(rows)[1][0] == "throttled"
+
+
+@pytest.mark.parametrize("api", ["Fetch", "Produce"])
+def test_a_window_that_an_earlier_block_told_of_mutes_too(api: str) -> None:
+    """Of a fetch, or of any other exchange of the connection; what comes behind its end does not wait."""
+    tracker = HoldTracker()
+    throttled = fetch(0, 0, 3.0, throttle_ms=1000.0)
+    told = {name: throttled[name] for name in ("exchange_id", "response_first_at", "throttle_ms")}
+    rows = [throttled] if api == "Fetch" else []
+    tracker.feed(made("fetches", rows), None, made("exchanges", [] if rows else [told]))
+    later = [fetch(1, 10, 993.0, record_bytes=9), fetch(2, 2000, 40.0, record_bytes=9)]
+    for row, hold in zip(later, ("throttled", "data"), strict=True):
+        assert tracker.feed(made("fetches", [row]))["hold"].to_pylist() == [hold]
+
+
+def test_turns_matter_only_where_a_connection_is_throttled() -> None:
+    """Kinds of events: 2 answer, 3 request, 4 turn; a fetch that has no answer throttles nobody."""
+    fetches = np.zeros((3, hold_rows.WIDTH), np.int64)
+    real = fetches.view(np.float64)
+    fetches[:, hold_rows.USED] = fetches[:, hold_rows.TURN] = [10, 20, 30]
+    fetches[:, hold_rows.ANSWERED] = [15, NULL_TIME, 35]
+    real[:, hold_rows.THROTTLE] = [np.nan, 5.0, 0.0]
+
+    def told(watermark: int, muted: bool) -> tuple[int, int, list[int]]:
+        due, when, codes = np.empty(3, np.int64), np.empty(9, np.int64), np.empty(9, np.int64)
+        count, throttled, happened = events(fetches, real, watermark, muted, due, when, codes)
+        assert due[:count].tolist() == list(range(count))
+        return count, throttled, sorted((codes[:happened] & 7).tolist())
+
+    assert told(LATEST, False) == (3, 0, [2, 2, 3, 3, 3])
+    assert told(LATEST, True) == (3, 0, [2, 2, 3, 3, 3, 4, 4, 4])
+    real[2, hold_rows.THROTTLE] = 5.0
+    assert told(LATEST, False) == (3, 1, [2, 2, 3, 3, 3, 4, 4, 4])
+    assert told(35, False) == (2, 0, [2, 3, 3])
 
 
 def test_data_that_was_there_is_all_excess() -> None:

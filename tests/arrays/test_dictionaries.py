@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from kdissect.arrays.dictionaries import coded, unified
+from kdissect.arrays.dictionaries import SHARED, coded, no_values, unified
 from kdissect.tables.apinames import error_column
 from kdissect.tables.identity import dictionary
 
@@ -49,3 +49,24 @@ def test_parts_without_a_dictionary_take_no_part() -> None:
     assert len({id(c) for c in column.chunks}) == 4
     assert all(pc.equal(column.chunk(0).dictionary, c.dictionary) for c in column.chunks)
     assert unified(pa.table({"x": pa.chunked_array([none, none])}))["x"].null_count == 2000
+
+
+@pytest.mark.parametrize("rows", [0, 1, 7, 8, 9, 64, 1000])
+def test_codes_are_null_where_they_are_missing(rows: int) -> None:
+    """For any number of rows, whatever is left of the last byte of flags."""
+    codes = (np.arange(rows, dtype=np.int32) * 7 % 5) - 2
+    made = coded(codes, pa.array(["a", "b", "c"]))
+    made.validate(full=True)
+    assert made.to_pylist() == [None if code < 0 else "abc"[code] for code in codes.tolist()]
+    assert made.null_count == int((codes < 0).sum())
+
+
+def test_nulls_are_made_once_for_few_rows_and_anew_for_many() -> None:
+    first, more, fewer = (no_values(rows, pa.int16()) for rows in (3, 5, 4))
+    assert [len(one) for one in (first, more, fewer)] == [3, 5, 4]
+    assert first.null_count == 3
+    assert more.buffers()[1].address == fewer.buffers()[1].address
+    many = no_values(SHARED + 1, pa.int16())
+    assert len(many) == many.null_count == SHARED + 1
+    assert len(no_values(SHARED, pa.int16())) == SHARED
+    assert no_values(4, pa.float64()).equals(pa.nulls(4, pa.float64()))

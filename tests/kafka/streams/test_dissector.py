@@ -91,6 +91,17 @@ def test_a_flow_is_free_again_when_its_connection_is_finished() -> None:
     assert dissector.free_flows().tolist() == [0]
 
 
+def test_now_is_the_latest_time_of_the_segments_fed_last() -> None:
+    """Whatever their order; a block without any is no news."""
+    window, rows = _fed(STEPS)
+    dissector = Dissector(window, programs())
+    early, late = rows[:4], rows[4:].copy()
+    late[[0, -1], TIME] = late[[-1, 0], TIME]
+    for fed in (early, late, late[:0]):
+        _ids(dissector, fed)
+        assert dissector.now == max((fed if len(fed) else late)[:, TIME].tolist())
+
+
 def test_what_the_last_block_finishes_comes_with_the_end() -> None:
     window, rows = _fed([*STEPS, request(6)])
     dissector = Dissector(window, programs())
