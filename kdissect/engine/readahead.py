@@ -17,7 +17,7 @@ import numpy.typing as npt
 from kdissect.capture.pcap import u32
 from kdissect.capture.window import Window
 from kdissect.engine.inputs import Packets, Segments
-from kdissect.engine.timings import CAPTURE, NET, REST, WAITING, Timings
+from kdissect.engine.timings import CAPTURE, NET, REST, TCP, WAITING, Timings
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -88,11 +88,12 @@ Offer = Callable[[Once[Any]], object]
 class Reading:
     """The segment rows of each block of a capture. `offer`: to whom each block is offered, one block ahead, from when
     `go_on` is called; then the scanner may be used only before that. Nobody has to take it: whoever asks for a block
-    that nobody has begun reads it. `clock`: of whoever asks for the blocks."""
+    that nobody has begun reads it. `clock`: of whoever asks for the blocks. `order`: puts the rows of a block in the
+    orders in which they are used, as part of reading it."""
 
     def __init__(
         self, capture: Packets, window: Window, scanner: Segments, settings: Settings, offer: Offer | None = None,
-        clock: Timings | None = None,
+        clock: Timings | None = None, order: Callable[[Words], list[Words]] | None = None,
     ) -> None:  # fmt: skip
         u32(np.zeros(4, np.uint8), 0, False)  # the first kernel of a process starts numba up: not the reading's time
         self._capture = capture
@@ -108,6 +109,9 @@ class Reading:
         self._next: Once[Words | None] | None = None
         self.last = False
         """Nothing comes behind the block that was given last. To be asked before `go_on`."""
+        self._order = order
+        self.orders: list[Words] = []
+        """What `order` made of the block that was given last. To be asked before `go_on`."""
 
     def __enter__(self) -> Reading:
         return self
@@ -150,6 +154,9 @@ class Reading:
         segments = self._scanner.scan(block)
         self.last = block.last
         clock.packets += len(block.packets)
+        if self._order is not None:
+            clock.at(TCP)
+            self.orders = self._order(segments)
         clock.at(REST)
         return segments
 
@@ -173,12 +180,13 @@ def read(capture: Packets, window: Window, scanner: Segments, settings: Settings
 class Ahead(Generic[T]):
     """What an iterator gives, made by a thread of its own: of so many things the first ones are begun before whoever
     takes them is done with any, each further one when another was done with. Raises what the iterator raised. Whoever
-    waits for the next thing does what the iterator offers meanwhile."""
+    waits for the other one does what the iterator offered last."""
 
     def __init__(self, made: Callable[[Offer], Generator[T, None, None]], begun: int, name: str) -> None:
         self._turns = Semaphore(begun)
         self._ready: SimpleQueue[T | Once[Any] | BaseException | None] = SimpleQueue()
-        self._made = made(self._ready.put)
+        self._offered: Once[Any] | None = None
+        self._made = made(self._offer)
         self._stopped = False
         self._thread = Thread(target=self._work, name=name, daemon=True)  # an end of Python without a word is no error
 
@@ -209,9 +217,21 @@ class Ahead(Generic[T]):
         self._turns.release()
         self._thread.join()
 
+    def _offer(self, once: Once[Any]) -> None:
+        self._offered = once
+        self._ready.put(once)
+
+    def _turn(self) -> bool:
+        """Whether to go on, when the next thing may be begun."""
+        if not self._turns.acquire(blocking=False):
+            if self._offered is not None:
+                self._offered.do()
+            self._turns.acquire()
+        return not self._stopped
+
     def _work(self) -> None:
         try:
-            while self._turns.acquire() and not self._stopped:
+            while self._turn():
                 self._ready.put(next(self._made, None))
         except BaseException as error:
             self._ready.put(error)

@@ -149,20 +149,20 @@ class _Shared:
         run, scanner, strands = self.run, self.scanner, self.strands
         clock = strands[0].clock
         with (
-            Reading(self.capture, self.window, scanner, run.books.settings, offer, clock) as reading,
+            Reading(self.capture, self.window, scanner, run.books.settings, offer, clock, self._orders) as reading,
             ThreadPoolExecutor(max(1, self.count - 1), "kdissect-strand") as threads,
         ):
             segments: Words | None
+            block: _Followed | None = None
             for segments in reading:
-                if self.capture.secrets and not self.shared:
-                    self.count = 1
-                self.shared = True
                 for strand in strands:
                     strand.make_way()
                 scanner.forget(np.concatenate([strand.dissector.free_flows(segments) for strand in strands]))
-                flows = scanner.flows
+                flows, orders = scanner.flows, reading.orders
                 reading.go_on()
-                orders = self._orders(segments, len(flows))
+                if block is not None:
+                    yield block  # what was offered to be read is needed sooner than rows
+                    block = None
                 self._narrow()
                 others = [
                     threads.submit(strand.feed, segments, flows, order)
@@ -171,9 +171,11 @@ class _Shared:
                 parts = [strands[0].feed(segments, flows, orders[0]), *(other.result() for other in others)]
                 self._learn()
                 mark = run.mark(self.number, segments, [strand.dissector for strand in strands])
-                yield _Followed(parts, mark, self.window.end)
+                block = _Followed(parts, mark, self.window.end)
                 del parts
-            segments = None
+            if block is not None:
+                yield block
+            block = segments = None
             scanner.rest()
             self._narrow()
             others = [threads.submit(strand.finish, scanner.flows) for strand in strands[1:]]
@@ -181,9 +183,12 @@ class _Shared:
             self._learn()
         yield _Followed(parts, NOTHING_YET, None)
 
-    def _orders(self, segments: Words, flows: int) -> list[Words]:
+    def _orders(self, segments: Words) -> list[Words]:
         """For each strand the places of its segments, flow by flow."""
-        order = by_flow(segments, flows)
+        if self.capture.secrets and not self.shared:
+            self.count = 1
+        self.shared = True
+        order = by_flow(segments, len(self.scanner.flows))
         if len(self.strands) == 1:
             return [order]
         of = (segments[order, FLOW] >> 1) % self.count

@@ -202,6 +202,22 @@ def test_whoever_waits_does_what_is_offered() -> None:
     assert not done
 
 
+def test_who_must_not_go_on_yet_does_what_it_offered() -> None:
+    done: list[str] = []
+
+    def numbers(offer: Offer) -> Generator[int, None, None]:
+        offer(Once(lambda: done.append(threading.current_thread().name)))
+        yield 1
+        yield 2
+
+    with Ahead(numbers, 1, "kdissect-test") as ahead:
+        until = time.monotonic() + 60
+        while not done and time.monotonic() < until:  # nobody takes anything meanwhile
+            time.sleep(0.001)
+        assert list(ahead) == [1, 2]
+    assert done == ["kdissect-test"]
+
+
 def test_what_nobody_takes_is_done_by_who_needs_it() -> None:
     done: list[str] = []
     once = Once(lambda: done.append(threading.current_thread().name) or 7)
