@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kdissect
+from kdissect.analysis.holds import hold_kernels
 from kdissect.analysis.holds.fetch_holds import HoldTracker, with_instants
 from kdissect.analysis.holds.hold_kernels import LATEST, events, take_over
 from kdissect.analysis.stage import Stage
@@ -119,9 +121,9 @@ def test_turns_matter_only_where_a_connection_is_throttled() -> None:
     fetches[:, hold_rows.ANSWERED] = [15, NULL_TIME, 35]
     real[:, hold_rows.THROTTLE] = [np.nan, 5.0, 0.0]
 
-    def told(watermark: int, muted: bool) -> tuple[int, int, list[int]]:
+    def told(watermark: int, muted: bool, marks: Sequence[int] = (0, 0, 0)) -> tuple[int, int, list[int]]:
         due, when, codes = np.empty(3, np.int64), np.empty(9, np.int64), np.empty(9, np.int64)
-        count, throttled, happened = events(fetches, real, watermark, muted, due, when, codes)
+        count, throttled, happened = events(fetches, real, watermark, muted, np.array(marks), due, when, codes)
         assert due[:count].tolist() == list(range(count))
         return count, throttled, sorted((codes[:happened] & 7).tolist())
 
@@ -129,7 +131,12 @@ def test_turns_matter_only_where_a_connection_is_throttled() -> None:
     assert told(LATEST, True) == (3, 0, [2, 2, 3, 3, 3, 4, 4, 4])
     real[2, hold_rows.THROTTLE] = 5.0
     assert told(LATEST, False) == (3, 1, [2, 2, 3, 3, 3, 4, 4, 4])
-    assert told(35, False) == (2, 0, [2, 3, 3])
+    assert told(35, False) == (2, 0, [2, 3, 3, 3])  # the third has asked, and waits for its answer
+    assert told(LATEST, False, [0, hold_kernels.ASKED, hold_kernels.ASKED | hold_kernels.BEGUN]) == (
+        3,
+        1,
+        [2, 2, 3, 4, 4],
+    )
 
 
 def test_data_that_was_there_is_all_excess() -> None:
@@ -162,6 +169,29 @@ def test_list_offsets_tells_watermarks_too() -> None:
     told = with_instants(offsets, exchanges.set_column(place, "response_first_at", at))
     parts = made("fetch_partitions", [part(1, record_bytes=70)])
     assert HoldTracker().feed(fetches, parts, None, told)["hold"].to_pylist() == ["immediate"]
+
+
+@pytest.mark.parametrize("cut", [1, 150, 550, 650, 2000])
+def test_what_was_there_when_a_fetch_asked_is_what_was_told_by_then(cut: float) -> None:
+    """Not what is told until it is answered, wherever rows are cut: of watermarks as of throttle windows."""
+    other, third = "00000000000000bb", "00000000000000cc"
+    rows = [
+        fetch(0, 0, 500.0),
+        fetch(0, 100, 600.0, connection=other, record_bytes=70),
+        fetch(1, 510, 80.0, record_bytes=70),
+        fetch(0, 120, 40.0, connection=third, throttle_ms=300.0),
+        fetch(1, 170, 450.0, connection=third, record_bytes=9, throttle_ms=200.0),
+        fetch(2, 630, 40.0, connection=third, record_bytes=9),
+    ]
+    parts = [part(0, fetch_offset=10), part(0, connection=other, record_bytes=70), part(1, record_bytes=70)]
+    tracker = HoldTracker()
+    first = tracker.feed(made("fetches", rows), made("fetch_partitions", parts), None, None, START + int(cut * 1000))
+    found = pa.concat_tables([table for table in (first, tracker.finish()) if table.num_rows])
+    holds = dict(zip(found["exchange_id"].to_pylist(), found["hold"].to_pylist(), strict=True))
+    assert holds == {
+        f"{A}:0": "timeout", f"{other}:0": "data", f"{A}:1": "immediate", f"{third}:0": "throttled",
+        f"{third}:1": "throttled", f"{third}:2": "throttled",
+    }  # fmt: skip
 
 
 @settings(max_examples=12)

@@ -118,6 +118,8 @@ class HoldTracker:
         self.windows = np.full((64, 2), -1, np.int64)
         self.counts = np.zeros(2, np.int64)
         self._waiting: _Part | None = None
+        self._begun = np.zeros((3, 0), np.int64)
+        """Of the fetches that wait what happened to them already: bytes that were there, windows, marks."""
         self._memory = Lender()
         self._hidden = False
         """Fetches come as integers, for nobody is shown them."""
@@ -207,8 +209,11 @@ class HoldTracker:
         others, late_others = _told(part.others, watermark)
         offsets, late_offsets = _told(part.offsets, watermark)
         due, when, codes = np.empty(n, np.int64), np.empty(3 * n, np.int64), np.empty(3 * n, np.int64)
+        sure, until, marks = begun = np.zeros((3, n), np.int64)
+        until[:] = NULL_TIME
+        begun[:, : self._begun.shape[1]] = self._begun
         real, muted = fetches.view(np.float64), others.num_rows > 0 or int(self.counts[1]) > 0
-        count, throttled, happened = events(fetches, real, watermark, muted, due, when, codes)
+        count, throttled, happened = events(fetches, real, watermark, muted, marks, due, when, codes)
         due, when, codes = due[:count], when[:happened], codes[:happened]
         sighted, windows = self._sightings(offsets), np.zeros((0, 3), np.int64)
         if throttled or others.num_rows:
@@ -217,7 +222,6 @@ class HoldTracker:
             when = np.concatenate([windows[:, 0], sighted[:, 0], when])
             codes = np.concatenate([np.arange(len(windows)) * 8, np.arange(len(sighted)) * 8 + 1, codes])
         order = codes[np.argsort(when, kind="stable")]
-        sure, until = np.zeros(n, np.int64), np.full(n, NULL_TIME, np.int64)
         at = 0
         while at < len(order):
             at = run(
@@ -239,6 +243,7 @@ class HoldTracker:
             shown, later = _parted(shown, early)
             found = with_columns(shown, _hold_columns(hold, excess))
         self._waiting = None
+        self._begun = np.delete(begun, due, axis=1)
         if watermark != LATEST:
             left = keep(fetches, firsts, rows, due)
             rest = fetches[:left], firsts[: left + 1], rows[: firsts[left]]

@@ -16,6 +16,9 @@ HOLDS = ("data", "timeout", "throttled", "error", "immediate", "unknown", "repli
 DATA, TIMEOUT, THROTTLED, ERROR, IMMEDIATE, UNKNOWN, REPLICATION, REBALANCE = range(8)
 LATEST = 2**63 - 1
 """Later than any instant."""
+ASKED, BEGUN = 1, 2
+"""Marks of a fetch that waits for its answer's instant: what was there when it asked is known; what it came into at its
+turn."""
 EARLY_MS = 2.0
 """A wait this much shorter than max_wait_ms is still a timeout: timers of brokers tick in milliseconds, and both ends
 of the interval are read off packets."""
@@ -202,14 +205,15 @@ def partition_rows(
     return at
 
 
-@kernel("const i8[:,:] const f8[:,:] i8 b1 i8[:] i8[:] i8[:] -> i8 i8 i8")
+@kernel("const i8[:,:] const f8[:,:] i8 b1 i8[:] i8[:] i8[:] i8[:] -> i8 i8 i8")
 def events(
-    fetches: Int64s, real: Reals, watermark: Scalar, muted: Scalar, due: Int64s, when: Int64s, codes: Int64s
-) -> tuple[Scalar, Scalar, Scalar]:
-    """Fetches whose instants lie before the watermark into `due`, and of these what happens when: answers, requests,
-    and, where any connection is `muted` or throttled by these, turns. index * 8 + kind: 2 answer, 3 request, 4 request
-    that is next in its connection. How many are due, how many of them were throttled, and how many events `when` and
-    `codes`, of three a fetch, have."""
+    fetches: Int64s, real: Reals, watermark: Scalar, muted: Scalar, marks: Int64s, due: Int64s, when: Int64s,
+    codes: Int64s,
+) -> tuple[Scalar, Scalar, Scalar]:  # fmt: skip
+    """Fetches whose instants lie before the watermark into `due`, and what happens before it and has not yet, by
+    `marks`: answers of those that are due, requests, and, where any connection is `muted` or throttled by these,
+    turns. index * 8 + kind: 2 answer, 3 request, 4 request that is next in its connection. How many are due, how many
+    of them were throttled, and how many events `when` and `codes`, of three a fetch, have."""
     n = np.int64(len(fetches))
     count, throttled, at = np.int64(0), np.int64(0), np.int64(0)
     for i in range(n):
@@ -222,14 +226,17 @@ def events(
         if fetches[due[k], h.ANSWERED] != NULL_TIME:
             when[at], codes[at] = fetches[due[k], h.ANSWERED], due[k] * 8 + 2
             at += 1
-    for k in range(count):
-        if fetches[due[k], h.USED] != NULL_TIME:
-            when[at], codes[at] = fetches[due[k], h.USED], due[k] * 8 + 3
-            at += 1
-    for k in range(count if muted or throttled > 0 else 0):
-        if fetches[due[k], h.USED] != NULL_TIME:
-            when[at], codes[at] = fetches[due[k], h.TURN], due[k] * 8 + 4
-            at += 1
+    for kind, mark, column in ((3, ASKED, h.USED), (4, BEGUN, h.TURN)):
+        place = np.int64(0)
+        for i in range(n if kind == 3 or muted or throttled > 0 else 0):
+            now = fetches[i, column] < watermark
+            if place < count and due[place] == i:
+                place += 1
+                now = True
+            if now and marks[i] & mark == 0 and fetches[i, h.USED] != NULL_TIME:
+                marks[i] |= mark
+                when[at], codes[at] = fetches[i, column], i * 8 + kind
+                at += 1
     return count, throttled, at
 
 
