@@ -172,6 +172,8 @@ class AnalysedRun:
         that were not asked for may be `Codes`.
 
         Brokers and topics have the names that are known by then; nothing is worked on before `held` rows were read.
+        Raises LateNames as soon as messages tell other names than were given since `TableBuilder.note_names`, if that
+        was called.
         """
         if self.stage.hidden:
             from kdissect.tables.coded_rows import CODED
@@ -253,6 +255,8 @@ class AnalysedRun:
         yield pieces, NO_WATERMARK
 
     def _feed(self, pieces: Pieces, mark: int, last: bool = False) -> dict[str, pa.Table]:
+        if not self.builder.names_kept:
+            raise LateNames
         self.clock.at(timings.TABLES)
         codes, alone = pieces.codes(self.vocabulary)
         self.sums = pieces.sums()
@@ -431,8 +435,12 @@ class Pieces:
 
     def sums(self) -> list[Sums]:
         """What the rows say of topics, with the names that are known. The rows are not kept."""
-        names = self.books.builder.topics.names() if TRAFFIC in self.rows else {}
-        return [piece.named(names) for piece in self.rows.pop(TRAFFIC, ())]
+        topics = self.books.builder.topics
+        names = topics.names() if TRAFFIC in self.rows else {}
+        pieces = self.rows.pop(TRAFFIC, ())
+        if topics.given is not None:
+            topics.given.names |= {known: names.get(known) for piece in pieces for _, known in piece.topics if known}
+        return [piece.named(names) for piece in pieces]
 
     def aside(self, spool: Spool, mark: int) -> _Aside:
         """Everything into the spool, unresolved. The rows are not kept."""

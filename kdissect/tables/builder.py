@@ -499,14 +499,16 @@ class TableBuilder:
             table = table.set_column(at, column, values)
         return table
 
-    def note_names(self) -> None:
-        """From here on remember which names `resolve` gave."""
-        self.brokers.given, self.topics.given = {}, Given()
+    def note_names(self, replicas: bool = True) -> None:
+        """From here on remember which names `resolve` gave, and how many `replicas` topics have, if these matter."""
+        self.brokers.given, self.topics.given = {}, Given(replicas)
 
     @property
     def names_kept(self) -> bool:
-        """Names that `resolve` gave since `note_names` are those that it would give now."""
-        replicas = self._passed_over and any(self.topics.known_replicas())
+        """What `resolve` gave since `note_names` is what it would give now. It may have given several names, one after
+        the other: to be asked whenever messages were read, before more is given."""
+        given = self.topics.given
+        replicas = given is not None and given.replicas and self._passed_over and any(self.topics.known_replicas())
         return self.brokers.kept and self.topics.kept and not replicas
 
     def _schema(self, name: str, columns: Sequence[str] | None) -> pa.Schema:

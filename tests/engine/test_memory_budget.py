@@ -105,7 +105,7 @@ def test_sessions_in_flat_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     path = BASE.with_name("k4_session_eviction.pcap")
     want = kdissect.open(path).analysis.sessions()
     monkeypatch.setattr(opened, "SMALL", 0)
-    monkeypatch.setattr("kdissect.engine.bounds.flowing_answers.HELD_BACK", 0)
+    monkeypatch.setattr("kdissect.engine.extracts.overview.HELD_BACK", 0)
     monkeypatch.setattr("kdissect.engine.analysed_run.ROWS_A_TIME", 200)
     monkeypatch.setattr("kdissect.report.session_rows.ENOUGH", 100)
     capture = kdissect.open(path, memory=BUDGET)

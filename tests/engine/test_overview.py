@@ -62,6 +62,29 @@ def test_what_is_counted_by_codes_is_what_rows_say(
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("name", ["sweep_440_kraft.pcap", "sweep_391_kraft.pcap"])
+def test_names_that_come_late_are_right(name: str, jobs: int, crowded: list[str]) -> None:
+    """Brokers are called otherwise by a later message when their first rows were counted, once and twice."""
+    capture = kdissect.open(ROOT / "captures" / name, jobs=jobs)
+    exchanges, sessions = (capture.pandas(table) for table in ("exchanges", "fetch_sessions"))
+    summary = capture.summary(by="broker")
+    counts = exchanges["broker"].value_counts().to_dict()
+    assert {one.name: one.exchanges for one in summary.latencies} == counts
+    assert {one.broker: one.exchanges for one in summary.brokers} == {
+        one.broker: counts[one.broker] for one in summary.brokers
+    }
+    assert sum(one.sessions for one in summary.sessions) == len(sessions)
+
+
+def test_names_of_a_pipe_are_those_that_were_known_by_then(crowded: list[str]) -> None:
+    """It is read once."""
+    path = ROOT / "captures" / "sweep_440_kraft.pcap"
+    with path.open("rb") as file:
+        summary = kdissect.open(file).summary(by="broker")
+    assert {one.name: one.exchanges for one in summary.latencies} == {"1": 177, "77": 740}
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
 def test_bodies_are_read_aside_where_only_counts_are_left(
     jobs: int, crowded: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -158,7 +158,7 @@ def test_names_of_any_length_make_no_large_page() -> None:
 
 def test_it_counts_everything_in_any_memory_as_the_first_screen_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """Parts of a few hundred rows, and room for fewer sums: nothing is left out, and counts are those of the screen."""
-    monkeypatch.setattr("kdissect.engine.extracts.reported.HELD_BACK", 0)
+    monkeypatch.setattr("kdissect.engine.extracts.overview.HELD_BACK", 0)
     monkeypatch.setattr("kdissect.engine.extracts.reported.FEW_PACKETS", 100)
     monkeypatch.setattr("kdissect.engine.analysed_run.ROWS_A_TIME", 200)
     monkeypatch.setattr("kdissect.report.observations.PIECE", 100)

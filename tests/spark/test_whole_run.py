@@ -196,9 +196,10 @@ def test_rows_as_codes_are_given_up_where_names_come_late(captures: Path, equal:
     monkeypatch.setattr("kdissect.engine.analysed_run.ROWS_A_TIME", 1)
     monkeypatch.setattr("kdissect.engine.analysed_run.MOST_ROWS", 1)
     monkeypatch.setattr("kdissect.capture.reader.MAX_PACKETS", 20)
-    found, number = read(captures / "k4_java_classic.pcap", ["exchanges"])
-    assert number == 1
-    equal(found, kdissect.open(captures / "k4_java_classic.pcap").tables(["exchanges"]))
+    for name in ("k4_java_classic.pcap", "sweep_440_kraft.pcap"):
+        found, number = read(captures / name, ["exchanges"])
+        assert number == 1
+        equal(found, kdissect.open(captures / name).tables(["exchanges"]))
 
 
 def test_what_is_no_capture_is_left_to_other_tasks(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from kdissect.analysis.latency_counts import LatencyCounts
 from kdissect.capture import CaptureSet
 from kdissect.engine.analysed_run import AnalysedRun
 from kdissect.engine.bounds.spare_memory import Spare
-from kdissect.engine.extracts.overview import EVIDENCE, HELD_BACK
+from kdissect.engine.extracts.overview import EVIDENCE, Names
 from kdissect.engine.run import Settings
 from kdissect.engine.saving.evidence_rows import Evidence
 from kdissect.report.session_rows import MOST_SESSIONS, READS, SessionRows
@@ -26,10 +26,14 @@ USUAL = 512_000_000
 def found(captures: Sequence[CaptureSet], settings: Settings) -> tuple[AnalysedRun, pa.Table]:
     """The table `findings`, looked for in as many rows as the first screen looks at; what was not looked at is noted.
     The run is that which read."""
+    return Names(captures, settings).found(lambda names: _found(captures, settings, names))
+
+
+def _found(captures: Sequence[CaptureSet], settings: Settings, names: Names) -> tuple[AnalysedRun, pa.Table]:
     settings = replace(settings, reading=replace(settings.reading, most_sent=EVIDENCE))
     run = AnalysedRun(captures, {"findings": SCHEMAS["findings"].names}, settings)
     evidence = Evidence(EVIDENCE, settings.slow)
-    for part in run.parts(HELD_BACK):
+    for part in names.parts(run):
         evidence.take(part)
     for name, piece in run.books.pieces_at_the_end():
         evidence.add(name, run.builder.finished(name, [piece]))
@@ -43,6 +47,12 @@ def sessions(
 ) -> tuple[SessionRows, pa.Table]:
     """What figures of fetch sessions are made of, and `share_sessions`; what was not kept is noted. `read`: tables and
     columns that they read."""
+    return Names(captures, settings).found(lambda names: _sessions(captures, settings, read, names))
+
+
+def _sessions(
+    captures: Sequence[CaptureSet], settings: Settings, read: Mapping[str, Sequence[str]], names: Names
+) -> tuple[SessionRows, pa.Table]:
     tables = {name: list(columns) for name, columns in read.items()}
     tables["fetches"] = list(dict.fromkeys([*tables["fetches"], *READS]))
     run = AnalysedRun(captures, tables, settings)
@@ -52,7 +62,7 @@ def sessions(
         pa.table({"exchange_id": pa.array([], pa.string()), "request_frame": pa.array([], pa.int64())}),
         Spare(0.2),
     )
-    for part in run.parts(HELD_BACK):
+    for part in names.parts(run):
         named = {name: run.builder.resolve(name, part[name], plain=True) for name in tables if name in part}
         if "fetches" in named:
             found.take(exchanges, named["fetches"], named.get("fetch_sessions"))
@@ -71,9 +81,18 @@ def latencies(
     every: float | None, where: Filter | None,
 ) -> pa.Table:  # fmt: skip
     """Latencies by these columns of `exchanges`; `read`: table -> columns that they are made of."""
+    return Names(captures, settings).found(
+        lambda names: _latencies(captures, settings, columns, read, every, where, names)
+    )
+
+
+def _latencies(
+    captures: Sequence[CaptureSet], settings: Settings, columns: Sequence[str], read: Mapping[str, Sequence[str]],
+    every: float | None, where: Filter | None, names: Names,
+) -> pa.Table:  # fmt: skip
     run = AnalysedRun(captures, read, settings)
     counts = LatencyCounts(columns, every)
-    for part in run.parts(HELD_BACK):
+    for part in names.parts(run):
         if "exchanges" not in part:
             continue
         exchanges = run.builder.finished("exchanges", [part["exchanges"]], where)

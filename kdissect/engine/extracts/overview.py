@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from typing import TypeVar
+
+import pyarrow as pa
 
 from kdissect.analysis.findings import findings, limits
 from kdissect.arrays.codes import Codes
 from kdissect.arrays.dictionaries import unified
 from kdissect.capture import CaptureSet
-from kdissect.engine.analysed_run import AnalysedRun
+from kdissect.engine.analysed_run import AnalysedRun, LateNames
 from kdissect.engine.run import Settings
 from kdissect.engine.saving.evidence_rows import Evidence
 from kdissect.summary import Summarizer, Summary
@@ -20,15 +24,57 @@ from kdissect.tables.declaration.model import EXCHANGE_KEYS
 from kdissect.tables.declaration.readers import BUDGET, FIRST_SCREEN, FIRST_SCREEN_COUNTS
 
 HELD_BACK = 100_000
-"""Rows held back until names of brokers are known: some tens of MB. Of a smaller capture every name is known."""
+"""Rows held back until names are known: some tens of MB. Of a smaller capture every name is known."""
 EVIDENCE = 150_000
 """Rows that findings are looked for in (exchanges in which something stands out, fetches and partitions), and
 connections: some 30 MB. What comes after them in a larger capture is counted everywhere else on the screen; the table
 `findings` looks at everything."""
 
+Made = TypeVar("Made")
+
+
+class Names:
+    """Names of brokers and topics for a run over captures, whose rows are counted by them as they come.
+
+    Where a later message tells another name, counting begins anew with those that are known by then, for mostly one
+    message tells all of them; where that happens again, the captures are read for names alone before. A pipe is read
+    once: its rows have the names that were known by then.
+    """
+
+    def __init__(self, captures: Sequence[CaptureSet], settings: Settings) -> None:
+        self._captures, self._settings = captures, settings
+        self._again = all(member.regular for capture in captures for member in capture.members)
+        self._known: AnalysedRun | None = None
+
+    def found(self, work: Callable[[Names], Made]) -> Made:
+        """What `work`, which reads by `parts`, makes with the right names."""
+        with suppress(LateNames):
+            return work(self)
+        with suppress(LateNames):
+            return work(self)
+        run = AnalysedRun(self._captures, {"connections": ["broker"], "topics": ["topic_id", "topic"]}, self._settings)
+        for _ in run.run.rows():
+            pass
+        self._known, self._again = run, False
+        return work(self)
+
+    def parts(self, run: AnalysedRun) -> Iterator[dict[str, pa.Table]]:
+        """`AnalysedRun.parts` of what `work` has begun; HELD_BACK rows are read before the first one comes."""
+        if self._known is not None:
+            run.builder.brokers.merge(self._known.builder.brokers)
+            run.builder.topics.merge(self._known.builder.topics)
+        if self._again:
+            run.builder.note_names(replicas=False)
+            self._known = run
+        yield from run.parts(HELD_BACK)
+
 
 def overview(captures: Sequence[CaptureSet], settings: Settings, by: str) -> Summary:
     """The summary of captures; `by` groups its latencies. Memory is bounded by the constants above."""
+    return Names(captures, settings).found(lambda names: _overview(captures, settings, by, names))
+
+
+def _overview(captures: Sequence[CaptureSet], settings: Settings, by: str, names: Names) -> Summary:
     gathered = Summarizer(by)
     wanted = {name: list(columns) for name, columns in FIRST_SCREEN.tables.items()}
     settings = replace(settings, reading=replace(settings.reading, most_sent=EVIDENCE))
@@ -39,7 +85,7 @@ def overview(captures: Sequence[CaptureSet], settings: Settings, by: str) -> Sum
     spending = Spending()
     traffic = TopicTraffic()
     still_read: dict[str, list[str]] = {}
-    for part in run.parts(HELD_BACK):
+    for part in names.parts(run):
         for name in wanted:
             if name in part and TABLES[name].progressive and part[name].num_rows:
                 by_keys = name in run.builder.unnamed

@@ -11,7 +11,7 @@ from kdissect.analysis.findings import findings, limits
 from kdissect.capture import CaptureSet
 from kdissect.engine.analysed_run import AnalysedRun
 from kdissect.engine.bounds.spare_memory import Spare
-from kdissect.engine.extracts.overview import EVIDENCE, HELD_BACK
+from kdissect.engine.extracts.overview import EVIDENCE, Names
 from kdissect.engine.extracts.showing import show_several
 from kdissect.engine.run import FEW_PACKETS, Settings
 from kdissect.engine.saving.evidence_rows import Evidence
@@ -25,6 +25,10 @@ from kdissect.tables.declaration.readers import BUDGET
 def gathered(captures: Sequence[CaptureSet], settings: Settings) -> tuple[Gathering, Summary]:
     """What the page is made of, and the summary of the same rows: that of the first screen, findings included, but for
     topics and budgets, which the page has by itself."""
+    return Names(captures, settings).found(lambda names: _gathered(captures, settings, names))
+
+
+def _gathered(captures: Sequence[CaptureSet], settings: Settings, names: Names) -> tuple[Gathering, Summary]:
     summarizer, found = Summarizer(), Gathering()
     read = {name: list(columns) for name, columns in READ.items()}
     for name, columns in BUDGET.tables.items():
@@ -33,7 +37,7 @@ def gathered(captures: Sequence[CaptureSet], settings: Settings) -> tuple[Gather
     settings = replace(settings, reading=reading, block_packets=FEW_PACKETS)
     run = AnalysedRun(captures, read, settings)
     evidence, spare = Evidence(EVIDENCE, settings.slow), Spare(0.2)
-    for part in run.parts(HELD_BACK):
+    for part in names.parts(run):
         evidence.take(part)
         named = {name: run.builder.resolve(name, part[name], plain=True) for name in read if name in part}
         for name in WANTED.keys() & named.keys():

@@ -92,10 +92,7 @@ def _as_read(run: AnalysedRun) -> Iterator[Mapping[str, pa.Table]]:
             yield part
         return
     run.builder.note_names()
-    for part in run.parts():
-        yield part
-        if not run.builder.names_kept:
-            raise LateNames
+    yield from run.parts()
 
 
 class Straight(Protocol):
