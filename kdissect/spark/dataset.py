@@ -166,7 +166,7 @@ class Job:
 
     @property
     def _bytes(self) -> int:
-        return sum(Path(path).stat().st_size for source in self.sources for _, path in source.files)
+        return sum(sum(source.stored) for source in self.sources)
 
     def _plan(self, spark: SparkSession, partitions: int | None, read: Sequence[Source], placed: bool) -> Plan:
         count = partitions or _partitions(spark, sum(sum(source.sizes) for source in read))
@@ -304,9 +304,7 @@ class Dataset(Mapping[str, "DataFrame"]):
     @property
     def bytes(self) -> list[int]:
         """Bytes of each capture file."""
-        sources = self.plan.sources
-        remote = [size for source in sources for size, _ in source.stamps]
-        return remote + [Path(path).stat().st_size for one in sources if not one.remote for _, path in one.files]
+        return [size for source in self.plan.sources for size in source.stored]
 
     def unpersist(self) -> None:
         """Give back the disk that decoded rows take."""

@@ -14,6 +14,7 @@ import base64
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, BinaryIO
@@ -134,13 +135,17 @@ class ParquetFile:
         kinds = [CODED if item.name in self._texts else item.type for item in schema]
         self._coded = pa.schema([item.with_type(kind) for item, kind in zip(schema, kinds, strict=True)])
         self._sink = pa.OSFile(os.fsencode(self._aside), "wb")  # Arrow makes UTF-8 of paths, which not all of them are
-        self._writer = pa.parquet.ParquetWriter(
-            self._sink, self._coded, compression="zstd", use_dictionary=self._texts,
-            column_encoding=dict.fromkeys(far, DIFFERENCES), store_schema=False,
-        )  # fmt: skip
-        # What Arrow would store by itself: the schema that rows are read back with has plain texts.
-        plain = base64.b64encode(schema.serialize()).decode()
-        self._writer.add_key_value_metadata({**(schema.metadata or {}), "ARROW:schema": plain})
+        with ExitStack() as opened:
+            opened.callback(self._aside.unlink, missing_ok=True)
+            opened.callback(self._sink.close)
+            self._writer = pa.parquet.ParquetWriter(
+                self._sink, self._coded, compression="zstd", use_dictionary=self._texts,
+                column_encoding=dict.fromkeys(far, DIFFERENCES), store_schema=False,
+            )  # fmt: skip
+            # What Arrow would store by itself: the schema that rows are read back with has plain texts.
+            plain = base64.b64encode(schema.serialize()).decode()
+            self._writer.add_key_value_metadata({**(schema.metadata or {}), "ARROW:schema": plain})
+            opened.pop_all()
 
     def __enter__(self) -> ParquetFile:
         return self

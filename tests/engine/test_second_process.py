@@ -108,6 +108,37 @@ def test_where_no_process_may_be_begun_there_is_none(
     assert len(os.listdir(tmp_path)) == len(rows)
 
 
+@pytest.mark.parametrize("program", ["/usr/bin/uwsgi", "/bin/true", "", None])
+def test_a_program_that_python_runs_within_is_not_begun(
+    program: str | None, tmp_path: Path, fed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "executable", program)
+    kdissect.open(BASE, jobs=2).save(tmp_path)
+    assert set(fed) == {"Folder"}
+
+
+@pytest.mark.parametrize("place", ["..", ""])
+def test_modules_are_found_after_another_folder_became_the_current_one(place: str, tmp_path: Path) -> None:
+    """They were found in a folder that was named from the one that was current by then."""
+    begun = ROOT / "docs" if place else ROOT
+    program = f"""
+import os, sys
+installed = [place for place in sys.path if os.path.isdir(place + "/numpy") or not os.path.isdir(place + "/kdissect")]
+sys.path[:] = [{place!r}, *installed]
+{ALWAYS}
+import kdissect
+os.chdir(sys.argv[2])
+kdissect.open(sys.argv[1], jobs=2).save(".")
+"""
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    ended = subprocess.run(
+        [sys.executable, "-P", "-c", program, str(BASE), str(tmp_path)],
+        cwd=begun, env=variables, check=False, timeout=60, capture_output=True, text=True,
+    )  # fmt: skip
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert len(os.listdir(tmp_path)) >= 20
+
+
 def test_no_module_of_the_current_folder_is_taken(
     tmp_path: Path, fed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

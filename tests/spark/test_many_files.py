@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kdissect.spark.dataset import _tasks, prepare
+from kdissect.spark.dataset import Dataset, _tasks, prepare
 from kdissect.spark.stages.plan import Plan
 
 
@@ -49,6 +49,19 @@ def test_planning_is_linear(captures: Path, tmp_path: Path, monkeypatch: pytest.
     assert asked[50] >= 50
     assert asked[200] <= 4.2 * asked[50]
     assert asked[200] - asked[50] <= 40 * 150
+
+
+def test_files_are_asked_for_their_size_once(captures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where storage is far away each answer takes its time."""
+    shutil.copy(captures / "base_tiny.pcap", tmp_path / "a.pcap")
+    job, size = prepare(str(tmp_path), ["exchanges"]), (tmp_path / "a.pcap").stat().st_size
+    plan = Plan(job.sources, job.columns, job.settings, [0])
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "stat", None)
+        assert job.alone(None)  # type: ignore[arg-type]
+        assert job.by_one_task(2)
+        assert job.keeps(None, None)  # type: ignore[arg-type]
+        assert Dataset(None, plan, False).bytes == [size]  # type: ignore[arg-type]
 
 
 def test_small_files_share_tasks(captures: Path, tmp_path: Path) -> None:

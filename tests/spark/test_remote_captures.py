@@ -56,6 +56,7 @@ def test_sets_are_those_of_local_files(rotate: Any, captures: Path, tmp_path: Pa
     found = {one.name: one for one in opened(files, ["far://b/"])}
     assert found.keys() == {"cut.pcap", "one.pcap.gz"}
     assert [path for _, path in found["cut.pcap"].files] == [f"far://b/day 1/cut.pcap{n}" for n in ("", 1, 2)]
+    assert all(list(one.stored) == [size for size, _ in one.stamps] for one in found.values())
     assert [stamp[0] for stamp in found["cut.pcap"].stamps] == [
         (folder / f"cut.pcap{n}").stat().st_size for n in ("", 1, 2)
     ]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet
+import pytest
 
 from kdissect.tables.formats import ParquetFile, write_arrow, write_csv, write_jsonl, write_parquet
 
@@ -84,6 +85,25 @@ def test_parquet_appears_when_it_is_whole(tmp_path):
     assert not (tmp_path / "half.parquet").exists()
     half.__exit__(RuntimeError, RuntimeError(), None)
     assert [item.name for item in tmp_path.iterdir()] == ["fetches.parquet"]
+
+
+def test_a_file_that_cannot_be_begun_is_closed_and_goes(tmp_path, monkeypatch):
+    opened = []
+    real = pa.OSFile
+
+    def noted(*given):
+        opened.append(real(*given))
+        return opened[-1]
+
+    def broken(*_, **__):
+        raise MemoryError
+
+    monkeypatch.setattr(pa, "OSFile", noted)
+    monkeypatch.setattr(pa.parquet, "ParquetWriter", broken)
+    with pytest.raises(MemoryError):
+        ParquetFile(tmp_path / "a.parquet", SCHEMA)
+    assert [file.closed for file in opened] == [True]
+    assert not list(tmp_path.iterdir())
 
 
 def test_parquet_holds_plain_texts_whatever_dictionaries_they_come_with(tmp_path):

@@ -23,8 +23,10 @@ from functools import partial
 from types import TracebackType
 from typing import Any, NoReturn
 
+import numpy as np
 import pyarrow as pa
 
+import kdissect
 from kdissect.engine import timings
 from kdissect.engine.analysed_run import Lot
 from kdissect.engine.bounds.spare_memory import few_collections, frugal
@@ -50,14 +52,18 @@ serve(int(sys.argv[2]))
 """
 """What Python is told to run: modules are found where the first process finds them, and pandas, which Arrow loads where
 it can, is of no use."""
+INTERPRETERS = ("python", "pypy")
+"""What names of interpreters begin with."""
 FILES = "/dev/fd"
 """Where open files have names, by their numbers."""
 
 
 def possible() -> bool:
     """Whether this system (only Linux is known to do), and whatever Python runs in, allow for a second process."""
-    if sys.platform != "linux" or not sys.executable or not os.path.isdir(FILES):
+    if sys.platform != "linux" or not os.path.isdir(FILES):
         return False
+    if not os.path.basename(sys.executable or "").startswith(INTERPRETERS) or getattr(sys, "frozen", False):
+        return False  # a program that Python runs within: what it would do with our arguments nobody knows
     try:
         os.close(os.memfd_create("kdissect"))
     except (AttributeError, OSError):  # another C library; forbidden
@@ -164,7 +170,10 @@ class FolderApart:
 def _command(end: int) -> list[str]:
     """Python as this one was begun. Modules are none that lie in the current folder, unless it looks for them there."""
     alone = "-I" if sys.flags.isolated else "-P"
-    return [sys.executable, alone, "-X", f"utf8={sys.flags.utf8_mode}", "-c", PROGRAM, json.dumps(sys.path), str(end)]
+    # Where what is used here was found: relative places were those of the folder that was current by then.
+    used = [os.path.dirname(os.path.dirname(str(module.__file__))) for module in (kdissect, pa, np)]
+    path = json.dumps([*sys.path, *used])
+    return [sys.executable, alone, "-X", f"utf8={sys.flags.utf8_mode}", "-c", PROGRAM, path, str(end)]
 
 
 class _Line:

@@ -135,7 +135,8 @@ def opened(files: HadoopFiles, paths: Sequence[str]) -> list[Source]:
             for path, why in capture.left_out:
                 true = stands[Path(path)].path
                 left.append((true, why.replace(path, true)))
-            sources.append(Source(capture.name, names, [0] * len(names), False, left, stamps))
+            stored = [one.size for one in members]
+            sources.append(Source(capture.name, names, [0] * len(names), False, left, stored, stamps))
             capture.close()
         return sources
 

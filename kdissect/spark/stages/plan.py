@@ -58,6 +58,8 @@ class Source:
     """Whether payloads are read again by range; else they travel with the index."""
     left_out: Sequence[tuple[str, str]]
     """What was named together with it and is no capture: (path, why)."""
+    stored: Sequence[int] = ()
+    """Bytes of each file as it is stored, compressed or not, when the job was made."""
     stamps: Sequence[tuple[int, int]] = ()
     """For files that only Spark can read: bytes and time of change of each."""
 
@@ -112,9 +114,9 @@ def source_of(capture: CaptureSet, payload: bool) -> Source:
     """A capture as tasks know it. `payload`: carry payloads whatever the files are."""
     files = [(member.name, str(member.path.resolve() if member.path else "")) for member in capture.members]
     ranged = not payload and capture.rereadable
-    sizes = [Path(path).stat().st_size for _, path in files] if ranged else [0] * len(files)
+    stored = [Path(path).stat().st_size for _, path in files]
     capture.close()
-    return Source(capture.name, files, sizes, ranged, capture.left_out)
+    return Source(capture.name, files, stored if ranged else [0] * len(files), ranged, capture.left_out, stored)
 
 
 def together(sizes: Sequence[int]) -> list[list[int]]:
