@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -24,7 +24,7 @@ from kdissect.engine.run import Settings
 from kdissect.problems import CaptureError, CaptureNotFound, CaptureUnreadable, NotACapture, UsageError
 from kdissect.spark.common_connections import by_spark, with_common
 from kdissect.spark.partition_numbers import labels
-from kdissect.spark.schemas import spark_schema
+from kdissect.spark.schemas import spark_schema, with_single, without
 from kdissect.spark.source.remote_captures import parted, remote_sources, whole_files
 from kdissect.spark.stages import analysing, committed_offsets, decoding
 from kdissect.spark.stages.committed_offsets import COMMITS
@@ -267,9 +267,12 @@ class Dataset(Mapping[str, "DataFrame"]):
             return self._summed(name)
         if name == "producers":
             return self._producers()
-        full = self._full(name)
-        plain = partial(_plain, name=name, plan=self.plan, names=self.names, full=full)
-        made = self.staged(name).mapInArrow(plain, spark_schema(self._schema(name), full))
+        full, single = self._full(name), self._single(name)
+        schema = spark_schema(self._schema(name), full)
+        plain = partial(_plain, name=name, plan=self.plan, names=self.names, full=full, single=single)
+        made = self.staged(name).mapInArrow(plain, without(schema, single))
+        if single:
+            made = made.select(*with_single(schema, single))
         if full:  # what is given says nothing of that, for other captures may have nulls; Spark plans the union away
             made = made.unionAll(self.spark.createDataFrame([], spark_schema(self._schema(name))).limit(0))
         return made.unionByName(self.small(name)) if name == "problems" else made
@@ -318,6 +321,11 @@ class Dataset(Mapping[str, "DataFrame"]):
     def _full(self, name: str) -> frozenset[str]:
         """The columns of a table that are known to have no nulls: Spark looks at each value of the others twice."""
         return frozenset()
+
+    def _single(self, name: str) -> Mapping[str, Any]:
+        """The columns of a table that are known to have one value in all rows: Spark is given it once. One column at
+        least is not among them."""
+        return {}
 
     @cached_property
     def _idle(self) -> bool:
@@ -525,12 +533,21 @@ def _analyse(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Ite
 
 
 def _plain(
-    batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Names, full: frozenset[str]
+    batches: Iterable[pa.RecordBatch],
+    name: str,
+    plan: Plan,
+    names: Names,
+    full: frozenset[str],
+    single: Mapping[str, Any],
 ) -> Iterator[pa.RecordBatch]:
-    """Staged rows of one table to its rows. `full`: Spark counts on these columns to have no nulls."""
-    schema = pa.schema([SCHEMAS[name].field(column).remove_metadata() for column in plan.tables[name]])
-    for table in resolved_rows(batches, name, plan, names):
-        if any(table[column].null_count for column in full):
+    """Staged rows of one table to its rows. Spark counts on columns to have no nulls (`full`), and to have one value
+    (`single`), which are left out."""
+    kept = [column for column in plan.tables[name] if column not in single]
+    schema = pa.schema([SCHEMAS[name].field(column).remove_metadata() for column in kept])
+    for table in resolved_rows(batches, name, plan, names, single):
+        if not single.keys().isdisjoint(table.column_names) or any(
+            table[column].null_count for column in full if column in kept
+        ):
             raise CaptureUnreadable("captures have changed since they were read first")
         columns = [_written_out(table[field.name], field.type) for field in schema]
         for begin in range(0, table.num_rows, ROWS):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 if TYPE_CHECKING:
+    from pyspark.sql import Column
     from pyspark.sql.types import StructType
 
 
@@ -22,3 +23,24 @@ def spark_schema(schema: pa.Schema, full: Collection[str] = ()) -> StructType:
         doc = (field.metadata or {}).get(b"doc", b"").decode()
         fields.append(StructField(made.name, made.dataType, made.name not in full, {"comment": doc} if doc else None))
     return StructType(fields)
+
+
+def without(schema: StructType, columns: Collection[str]) -> StructType:
+    """The schema without these columns."""
+    from pyspark.sql.types import StructType
+
+    return StructType([field for field in schema if field.name not in columns])
+
+
+def with_single(schema: StructType, single: Mapping[str, Any]) -> list[Column]:
+    """The columns of a schema, `single` ones of them by their one value."""
+    from pyspark.sql.functions import col, lit
+
+    columns = []
+    for field in schema:
+        if field.name in single:
+            value = lit(single[field.name]).cast(field.dataType)
+            columns.append(value.alias(field.name, metadata=field.metadata))
+        else:
+            columns.append(col(field.name))
+    return columns

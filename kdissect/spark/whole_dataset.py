@@ -5,10 +5,10 @@ from __future__ import annotations
 import pickle
 import shutil
 import tempfile
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -20,7 +20,7 @@ from kdissect.spark.stages.committed_offsets import COMMITS
 from kdissect.spark.stages.decoding import SENT
 from kdissect.spark.stages.plan import STAGED, Plan
 from kdissect.spark.stages.resolving import Outcome
-from kdissect.spark.stages.whole_run import ELSEWHERE, FILES, FULL, OUTCOME, Straight, read_whole
+from kdissect.spark.stages.whole_run import ELSEWHERE, FILES, FULL, OUTCOME, SINGLE, Straight, read_whole
 from kdissect.spark.workers import settled
 
 if TYPE_CHECKING:
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 UNCHECKED = {"arrow.enable_unsafe_memory_access": "true", "arrow.enable_null_check_for_get": "false"}
 """Properties of the JVM that Arrow looks at once (https://arrow.apache.org/docs/java/, "Java Properties")."""
+ONE_IN = 3
+"""Columns of one value are left to Spark's plan where they are one in so many at least: it makes each row a second time
+then, and breaks even with 12 of 46."""
 
 
 class WholeDataset(Dataset):
@@ -85,6 +88,20 @@ class WholeDataset(Dataset):
             return super()._full(name)
         full: dict[str, set[str]] = next((pickle.loads(data) for kind, data in told if kind == FULL), {})
         return frozenset(full.get(name, ()))
+
+    def _single(self, name: str) -> Mapping[str, Any]:
+        """See Dataset."""
+        told = self._told
+        if not self.plan.whole:
+            return super()._single(name)
+        single: dict[str, dict[str, Any]] = next((pickle.loads(data) for kind, data in told if kind == SINGLE), {})
+        asked = self.plan.tables[name]
+        found = {column: value for column, value in single.get(name, {}).items() if column in asked}
+        if len(found) * ONE_IN < len(asked):
+            return {}
+        if len(found) == len(asked):
+            del found[asked[0]]
+        return found
 
     @cached_property
     def _found(self) -> tuple[Outcome, int]:

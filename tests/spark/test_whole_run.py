@@ -18,14 +18,15 @@ from kdissect.engine.analysed_run import LateNames
 from kdissect.engine.capture import MADE
 from kdissect.engine.run import Settings
 from kdissect.problems import CaptureUnreadable
-from kdissect.spark import dataset
+from kdissect.spark import dataset, whole_dataset
 from kdissect.spark.cells.table_cells import Cell, Pieces, cells_of, opened
 from kdissect.spark.cells.table_cells import rows as staged
+from kdissect.spark.schemas import spark_schema, with_single, without
 from kdissect.spark.stages import analysing, whole_run
 from kdissect.spark.stages.committed_offsets import COMMITS
 from kdissect.spark.stages.decoding import SENT
 from kdissect.spark.stages.plan import Plan, source_of
-from kdissect.spark.stages.whole_run import ELSEWHERE, FILES, FULL, OUTCOME, read_whole
+from kdissect.spark.stages.whole_run import ELSEWHERE, FILES, FULL, OUTCOME, SINGLE, read_whole
 from kdissect.spark.writing.placing import schema_of
 from kdissect.spark.writing.straight_files import StraightFiles, straight_tables
 from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of
@@ -97,12 +98,38 @@ def test_columns_without_nulls_are_told(captures: Path, tmp_path: Path) -> None:
     made = list(cells_of(read_whole(plan)))
     full = next(pickle.loads(one.data) for one in made if one.table == FULL)["exchanges"]
     expected = kdissect.open(captures / "base.pcap").tables(["exchanges"])["exchanges"]
-    assert full == {name for name in expected.column_names if not expected[name].null_count} - {"broker"}
+    assert full == {name for name in expected.column_names if not expected[name].null_count}
     outcome, _ = next(pickle.loads(one.data) for one in made if one.table == OUTCOME)
     read_now = partial(dataset._plain, batches(made, "exchanges"), "exchanges", plan, outcome.names)
-    assert sum(batch.num_rows for batch in read_now(frozenset(full))) == expected.num_rows
+    assert sum(batch.num_rows for batch in read_now(frozenset(full), {})) == expected.num_rows
     with pytest.raises(CaptureUnreadable, match="have changed"):
-        list(read_now(frozenset(["error"])))
+        list(read_now(frozenset(["error"]), {}))
+
+
+def test_columns_of_one_value_are_told(
+    captures: Path, tmp_path: Path, equal: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kdissect.spark.cells.table_cells.PIECE_BYTES", 1 << 14)  # several files
+    monkeypatch.setattr("kdissect.spark.stages.whole_run.PIECE_BYTES", 1 << 14)
+    (source,) = (source_of(capture, False) for capture in open_captures(captures / "base.pcap"))
+    columns = {"exchanges": columns_of("exchanges")}
+    plan = Plan([source], columns, Settings(), [0], whole=True, cores=1, pieces=str(tmp_path))
+    made = list(cells_of(read_whole(plan)))
+    assert sum(one.table == "exchanges" for one in made) > 3
+    single = next(pickle.loads(one.data) for one in made if one.table == SINGLE)["exchanges"]
+    expected = kdissect.open(captures / "base.pcap").tables(["exchanges"])["exchanges"]
+    distinct = {name: expected[name].unique().to_pylist() for name in expected.column_names}
+    assert single == {name: found[0] for name, found in distinct.items() if len(found) == 1}
+    assert {"capture", "network_up_ms", "request_file"} <= single.keys()
+    outcome, _ = next(pickle.loads(one.data) for one in made if one.table == OUTCOME)
+    read_now = partial(dataset._plain, batches(made, "exchanges"), "exchanges", plan, outcome.names, frozenset())
+    found = pa.Table.from_batches(read_now(single))
+    assert found.column_names == [name for name in expected.column_names if name not in single]
+    equal({"exchanges": found}, {"exchanges": expected.select(found.column_names)})
+    with pytest.raises(CaptureUnreadable, match="have changed"):
+        list(read_now({**single, "capture": "another"}))
+    with pytest.raises(CaptureUnreadable, match="have changed"):
+        list(read_now({**single, "exchange_id": expected["exchange_id"][0].as_py()}))
 
 
 def test_rows_of_one_value_and_of_many(captures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,7 +140,7 @@ def test_rows_of_one_value_and_of_many(captures: Path, tmp_path: Path, monkeypat
     plan = Plan([source], columns, Settings(), [0], whole=True, pieces=str(tmp_path))
     made = list(cells_of(read_whole(plan)))
     outcome, _ = next(pickle.loads(one.data) for one in made if one.table == OUTCOME)
-    found = list(dataset._plain(batches(made, "exchanges"), "exchanges", plan, outcome.names, frozenset()))
+    found = list(dataset._plain(batches(made, "exchanges"), "exchanges", plan, outcome.names, frozenset(), {}))
     assert max(batch.num_rows for batch in found) == 50
     whole = pa.Table.from_batches(found).sort_by("exchange_id")
     expected = kdissect.open(captures / "base.pcap").tables(["exchanges"])["exchanges"].sort_by("exchange_id")
@@ -141,7 +168,7 @@ def test_rows_that_cannot_be_put_into_files(tmp_path: Path) -> None:
     pieces = Pieces(str(tmp_path / "folder"))
     with pieces:
         (tmp_path / "folder").rmdir()
-        pieces.cell(pa.table({"a": [1]}))
+        pieces.cell("a", pa.table({"a": [1]}))
         with pytest.raises(FileNotFoundError):
             pieces.wait()
 
@@ -220,13 +247,21 @@ def test_on_spark(spark: Any, captures: Path, rotate: Any, equal: Any, monkeypat
     assert found.plan.whole
     found.unpersist()
     monkeypatch.setattr(dataset, "FEW_BYTES", 0)
+    monkeypatch.setattr(whole_dataset, "ONE_IN", 46)
+    same = {"exchanges": ["capture", "api_inferred"]}
+    equal({"exchanges": kdissect.spark.dissect(spark, folder, same)["exchanges"].toArrow()},
+          {"exchanges": expected["exchanges"].select(same["exchanges"])})  # fmt: skip
     large = kdissect.spark.dissect(spark, folder, ["exchanges"])  # its rows are handed on in files
     frame = large["exchanges"]
     equal({"exchanges": frame.toArrow()}, {"exchanges": expected["exchanges"]})
     assert {"exchange_id", "status"} < large._full("exchanges")
     assert all(field.nullable for field in frame.schema)
     planned = frame._jdf.queryExecution().optimizedPlan()
-    assert planned.nodeName() == "MapInArrow"
+    assert [planned.nodeName(), planned.children().head().nodeName()] == ["Project", "MapInArrow"]
+    assert "capture" in large._single("exchanges")
+    monkeypatch.setattr(whole_dataset, "ONE_IN", 1)
+    assert not large._single("exchanges")
+    assert "capture" not in list(planned.children().head().schema().fieldNames())
     assert not planned.schema().apply("exchange_id").nullable()
     pieces = Path(large._folder)
     assert list(pieces.iterdir())
@@ -235,6 +270,27 @@ def test_on_spark(spark: Any, captures: Path, rotate: Any, equal: Any, monkeypat
     assert frame.count() == expected["exchanges"].num_rows  # read again
     monkeypatch.setattr(dataset, "ALONE_CORES", 1)
     assert not kdissect.spark.dissect(spark, folder, LATER).plan.whole
+
+
+@pytest.mark.spark
+@pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
+def test_columns_of_one_value_on_spark(spark: Any) -> None:
+    single = {
+        "text": 'a "b" \\ \n\r\t ${c} \N{SNOWMAN} \N{COLLISION SYMBOL}', "count": 7, "bytes": 3,
+        "ms": -2.5e-300, "flag": False, "none": None, "at": None,
+    }  # fmt: skip
+    kinds = [pa.string(), pa.int32(), pa.int64(), pa.float64(), pa.bool_(), pa.string(), pa.timestamp("us", "UTC")]
+    schema = pa.schema([
+        pa.field("id", pa.int64()),
+        *(pa.field(name, kind, metadata={"doc": f"{name}s"}) for name, kind in zip(single, kinds, strict=True)),
+    ])  # fmt: skip
+    made = spark.range(2).select(*with_single(spark_schema(schema), single))
+    assert made.toArrow().to_pylist() == [{"id": row, **single} for row in range(2)]
+    assert [(one.name, one.dataType) for one in made.schema] == [
+        (one.name, one.dataType) for one in spark_schema(schema)
+    ]
+    assert made.schema["ms"].metadata == {"comment": "mss"}
+    assert [one.name for one in without(spark_schema(schema), single)] == ["id"]
 
 
 @pytest.mark.spark

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from kdissect.arrays.dictionaries import unified
 from kdissect.engine.saving.writing import Writing
+from kdissect.spark.cells.single_values import parted, together
 from kdissect.spark.stages.plan import STAGED
 
 PIECE_BYTES = 8 << 20
@@ -25,18 +26,19 @@ LONG_DICTIONARY = 64
 OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 FILED = b"file:"
 """What a cell begins with that has the place of a file; a stream begins with four bytes of ones."""
+SINGLE, WHOLE = b"single", b"whole"
+"""What the schema in such a file says besides: columns of one value, pickled, and the schema of the whole table."""
 
 
 def cell(table: pa.Table) -> bytes:
     """A table as bytes."""
     with pa.BufferOutputStream() as sink:
-        _write(table, sink)
+        _write(shrunk(unified(table)), sink)
         data: bytes = sink.getvalue().to_pybytes()
     return data
 
 
 def _write(table: pa.Table, sink: Any) -> None:
-    table = shrunk(unified(table))
     with pa.ipc.new_stream(sink, table.schema, options=OPTIONS) as writer:
         writer.write_table(table)
 
@@ -44,11 +46,13 @@ def _write(table: pa.Table, sink: Any) -> None:
 class Pieces:
     """Tables in files of a folder, whose places are the cells: what one machine's tasks hand on need not go through the
     JVM, which copies it four times and packs it twice. They are packed and written by a thread of its own, a few behind
-    whoever gives them."""
+    whoever gives them. Columns of one value are not among a file's rows (`single_values`)."""
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
         self._writing = Writing(True)
+        self.single: dict[str, dict[str, Any]] = {}
+        """Table -> column -> the value that all of its rows have, in any file; complete after `wait`."""
 
     def __enter__(self) -> Pieces:
         self._folder.mkdir(exist_ok=True)  # gone where frames are used again after their rows were given up
@@ -59,20 +63,24 @@ class Pieces:
     ) -> None:
         self._writing.__exit__(kind, error, trace)
 
-    def cell(self, table: pa.Table) -> bytes:
-        """A table's cell; its file is there after `wait`. Raises OSError where an earlier one could not be written."""
+    def cell(self, name: str, table: pa.Table) -> bytes:
+        """The cell of rows of a table of that name; its file is there after `wait`. Raises OSError where an earlier one
+        could not be written."""
         path = self._folder / f"{uuid4().hex}.arrow"
-        self._writing.do(partial(_into_file, table, str(path)))
+        self._writing.do(partial(self._into_file, name, table, str(path)))
         return FILED + str(path).encode()
 
     def wait(self) -> None:
         """Until all files are complete. Raises OSError."""
         self._writing.wait()
 
-
-def _into_file(table: pa.Table, path: str) -> None:
-    with pa.OSFile(path, "wb") as sink:
-        _write(table, sink)
+    def _into_file(self, name: str, table: pa.Table, path: str) -> None:
+        rest, single = parted(unified(table))
+        told = {SINGLE: pickle.dumps(single), WHOLE: table.schema.serialize().to_pybytes()}
+        with pa.OSFile(path, "wb") as sink:
+            _write(shrunk(rest).replace_schema_metadata(told), sink)
+        known = self.single.get(name, single)
+        self.single[name] = {one: known[one] for one in known if one in single and single[one] == known[one]}
 
 
 def shrunk(table: pa.Table) -> pa.Table:
@@ -94,11 +102,15 @@ def _shrunk(column: pa.ChunkedArray, known: pa.Array) -> pa.Array:
     return pa.DictionaryArray.from_arrays(made.cast(column.type.index_type), known.take(used))
 
 
-def opened(data: bytes) -> pa.Table:
-    """A table out of a cell."""
+def opened(data: bytes, known: Mapping[str, Any] | None = None) -> pa.Table:
+    """A table out of a cell. `known`: columns that are left out where each row has this value in a file of `Pieces`."""
     if data.startswith(FILED):
         with pa.memory_map(data.removeprefix(FILED).decode()) as file, pa.ipc.open_stream(file) as reader:
-            return reader.read_all()
+            rest = reader.read_all()
+        told = rest.schema.metadata
+        single, known = pickle.loads(told[SINGLE]), known or {}
+        single = {name: value for name, value in single.items() if name not in known or known[name] != value}
+        return together(rest, single, pa.ipc.read_schema(pa.py_buffer(told[WHOLE])))
     with pa.ipc.open_stream(data) as reader:
         return reader.read_all()
 
@@ -143,10 +155,10 @@ def note(name: str, value: Any) -> Cell:
 
 
 class Stash:
-    """Rows of tables until there are enough of them. `made`: what makes a cell of a table."""
+    """Rows of tables until there are enough of them. `made`: what makes a cell of a table of that name, else `cell`."""
 
-    def __init__(self, origin: int = 0, made: Callable[[pa.Table], bytes] = cell) -> None:
-        self._origin, self._cell = origin, made
+    def __init__(self, origin: int = 0, made: Callable[[str, pa.Table], bytes] | None = None) -> None:
+        self._origin, self._made = origin, made
         self._kept: dict[str, list[pa.RecordBatch]] = {}
         self._size: dict[str, int] = {}
 
@@ -172,4 +184,6 @@ class Stash:
         batches = self._kept.pop(name, [])
         self._size.pop(name, None)
         if batches:
-            yield rows([Cell(name, "", self._cell(pa.Table.from_batches(batches)), origin=self._origin)])
+            table = pa.Table.from_batches(batches)
+            data = cell(table) if self._made is None else self._made(name, table)
+            yield rows([Cell(name, "", data, origin=self._origin)])

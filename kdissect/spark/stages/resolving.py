@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
@@ -136,18 +137,23 @@ def put_together(plan: Plan, notes: Iterable[tuple[str, bytes]]) -> Outcome:
     return Outcome(names, books.finish(), errors, {} if learned is None else learned.weights)
 
 
-def resolved_rows(batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Names) -> Iterator[pa.Table]:
+def resolved_rows(
+    batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Names, known: Mapping[str, Any] | None = None
+) -> Iterator[pa.Table]:
     """Staged rows of one table with everything that only the whole job knows; helper columns stand among theirs. Of
-    `exchanges` what was found out about them comes first (FOUND)."""
+    `exchanges` what was found out about them comes first (FOUND). `known`: see `opened`."""
     builder, found = names.builder(plan), Found()
     for batch in batches:
         for kind, data in zip(batch.column("table").to_pylist(), batch.column("data"), strict=True):
-            table = opened(data.as_py())
+            table = opened(data.as_py(), known)
+            if plan.whole:
+                yield table
+                continue
             if kind == FOUND:
                 found.take(table)
                 continue
             table = names.resolved(builder, name, table)
-            yield found.filled(table) if name == "exchanges" and not plan.whole else table
+            yield found.filled(table) if name == "exchanges" else table
 
 
 def _added(rows: Iterable[Quality], counted: Mapping[tuple[str, str], float]) -> Iterable[Quality]:

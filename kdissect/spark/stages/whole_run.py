@@ -50,6 +50,8 @@ FILES = "_files"
 ORIGIN = STAGED.get_field_index("origin")
 FULL = "_full"
 """Staged rows with the columns that have no nulls, by table, of those whose rows are handed on in files."""
+SINGLE = "_single"
+"""Staged rows with the columns that have one value, by table: `Pieces.single`."""
 ELSEWHERE = "_elsewhere"
 """Staged rows that say that a capture cannot be read like this: tasks for each file get farther."""
 MOST_EVIDENCE = analysing.EVIDENCE_ROWS + (1 << 18)
@@ -123,8 +125,7 @@ class Reading:
         self._finds = "findings" in plan.tables
         self._evidence = 0
         self._pieces = Pieces(plan.pieces) if plan.pieces else None
-        self._cell = cell if self._pieces is None else self._pieces.cell
-        self._stash = Stash(number, self._cell)
+        self._stash = Stash(number, None if self._pieces is None else self._pieces.cell)
         self._full: dict[str, set[str]] = {}
 
     def staged(self, parts: Iterator[Mapping[str, pa.Table]]) -> Iterator[pa.RecordBatch]:
@@ -140,7 +141,9 @@ class Reading:
                 yield batch
             if pieces is not None:
                 pieces.wait()
-        notes = [note(THERE.removeprefix("_"), told), note(FULL.removeprefix("_"), self._full), *self._facts()]
+        notes = [note(THERE.removeprefix("_"), told), *self._facts()]
+        if pieces is not None:
+            notes += [note(FULL.removeprefix("_"), self._full), note(SINGLE.removeprefix("_"), pieces.single)]
         if self._straight is not None:
             notes.append(note(FILES.removeprefix("_"), self._straight.told()))
         if self._plan.placed:
@@ -183,8 +186,7 @@ class Reading:
             if at >= 0 and pa.types.is_dictionary(part.schema.field(at).type):  # nearly every row has another one
                 part = part.set_column(at, "exchange_id", part.column(at).cast(pa.string()))
             if self._pieces is not None:
-                asked, known = self._plan.tables.get(name, ()), TABLES[name].by_name  # names are looked up again
-                full = {one for one in asked if known[one].named is None and not part[one].null_count}
+                full = {one for one in self._plan.tables.get(name, ()) if not part[one].null_count}
                 self._full[name] = self._full.get(name, full) & full
             yield from self._cut(name, part)
         if self._finds and name in FINDINGS.tables and name != COMMITS:
@@ -200,7 +202,8 @@ class Reading:
                 yield from self._stash.put(name, batch)
             return
         for begin, end in cut(table):
-            data = self._cell(table.slice(begin, end - begin))
+            part = table.slice(begin, end - begin)
+            data = cell(part) if self._pieces is None else self._pieces.cell(name, part)
             yield rows([Cell(name, "", data, origin=self._number)])
 
     def _names(self) -> Names:
