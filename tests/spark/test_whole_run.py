@@ -147,9 +147,11 @@ def test_rows_of_one_value_and_of_many(captures: Path, tmp_path: Path, monkeypat
     assert whole.equals(plain(expected, whole.schema))
 
 
-@pytest.mark.parametrize("tables", [["exchanges"], ["exchanges", "fetches", "connections"]])
+@pytest.mark.parametrize(
+    ("cores", "tables"), [(2, ["exchanges"]), (2, ["exchanges", "fetches", "connections"]), (4, ["exchanges"])]
+)
 def test_rows_by_several_threads(
-    captures: Path, tmp_path: Path, equal: Any, monkeypatch: pytest.MonkeyPatch, tables: list[str]
+    captures: Path, tmp_path: Path, equal: Any, monkeypatch: pytest.MonkeyPatch, cores: int, tables: list[str]
 ) -> None:
     began: list[int] = []
     made = whole_run.AnalysedRun
@@ -159,9 +161,9 @@ def test_rows_by_several_threads(
         return made(captures, asked, settings)
 
     monkeypatch.setattr(whole_run, "AnalysedRun", noted)
-    found, _ = read(captures / "base.pcap", tables, pieces=str(tmp_path), cores=2)
+    found, _ = read(captures / "base.pcap", tables, pieces=str(tmp_path), cores=cores)
     equal(found, kdissect.open(captures / "base.pcap").tables(tables))
-    assert began == [2]
+    assert began == [cores]
 
 
 def test_rows_that_cannot_be_put_into_files(tmp_path: Path) -> None:

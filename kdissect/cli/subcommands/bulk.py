@@ -63,7 +63,7 @@ UNDER_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"
     "--keep/--no-keep",
     default=None,
     help="Leave what was decoded in DIR/_kdissect, so that the next run decodes only what is new. Not given: "
-    "yes, but not of more than 64 MB with one or two cores, which are read again in less time.",
+    "yes, but not of more than 64 MB with up to four cores, which are read again in less time.",
 )
 @click.option("--strict", is_flag=True, help="Stop at a file that cannot be read to its end.")
 @click.option("--log", "logged", is_flag=True, help="Say a line for each capture set: what was read, and what was not.")
