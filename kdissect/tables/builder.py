@@ -39,7 +39,7 @@ from kdissect.tables.clients import Clients
 from kdissect.tables.connections import connections_tables
 from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of, schema_of
 from kdissect.tables.declaration.model import EXCHANGE_KEYS, TEXT, By, Gathering, Path
-from kdissect.tables.identity import SEPARATOR, Directory
+from kdissect.tables.identity import SEPARATOR, Directory, written_out
 from kdissect.tables.leaders import Leaders
 from kdissect.tables.order import order, sort_columns
 from kdissect.tables.projection import wanted
@@ -557,4 +557,6 @@ def _plain(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
         if all(len(one) == 1 for one in values):
             chunks = [repeated(one[0], len(chunk)) for one, chunk in zip(values, column.chunks, strict=True)]
             return pa.chunked_array(chunks, kind)
+    if kind == TEXT and pa.types.is_dictionary(column.type):
+        return pa.chunked_array([written_out(chunk) for chunk in column.chunks], kind)
     return column.cast(kind)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kdissect.arrays.dictionaries import first_codes
+from kdissect.arrays.dictionaries import first_codes, no_values
 from kdissect.arrays.growing import grown, write
 from kdissect.kafka.exchanges.completed import Connections
 from kdissect.kernels.kernel import kernel, part
@@ -25,6 +25,8 @@ Int64s = npt.NDArray[np.int64]
 
 ID_BYTES = 16
 """Hex digits of a connection id."""
+SHORT = 16
+"""Bytes of a text up to which it is written out as words: connection ids, names of most APIs, holds."""
 FEW = 8
 """A row for so many connections: fewer rows are put in order, instead of looking through all connections."""
 
@@ -179,6 +181,58 @@ def _worded(indices: pa.Array, kept: npt.NDArray[np.int32], values: Sequence[str
 def constant(text: str, rows: int) -> pa.Array:
     """A dictionary column of `rows` (at least one) equal texts."""
     return pa.DictionaryArray.from_arrays(first_codes(rows), pa.array([text], pa.string()))
+
+
+@kernel("const i4[:] const u1[:] const i4[:] const u1[:] u8[:,:] i4[:] u1[:] -> i8")
+def _write_out(
+    codes: npt.NDArray[np.int32], known: npt.NDArray[np.uint8], begins: npt.NDArray[np.int32],
+    texts: npt.NDArray[np.uint8], words: npt.NDArray[np.uint64], offsets: npt.NDArray[np.int32],
+    out: npt.NDArray[np.uint8],
+) -> Any:  # fmt: skip
+    """See `written_out`. `known`: a bit a code, 0 where it is null; empty: none is. `words`: room for each text, three
+    words. `out` has room for SHORT bytes behind the last text. Returns how many bytes the texts have."""
+    for value in range(len(words)):
+        words[value, 0] = words[value, 1] = 0
+        size = np.int64(begins[value + 1]) - begins[value]
+        for q in range(size):
+            words[value, q >> 3] |= np.uint64(texts[begins[value] + q]) << np.uint64(8 * (q & 7))
+        words[value, 2] = size
+    at = np.int64(0)
+    offsets[0] = 0
+    for i in range(len(codes)):
+        if not len(known) or (known[i >> 3] >> (i & 7)) & 1:
+            value = codes[i]
+            size = np.int64(words[value, 2])
+            put_word(out, at, words[value, 0])
+            if size > 8:
+                put_word(out, at + 8, words[value, 1])
+            at += size
+        offsets[i + 1] = at
+    return at
+
+
+def written_out(column: pa.DictionaryArray) -> pa.Array:
+    """A dictionary column of texts as a plain one."""
+    rows, texts, codes = len(column), column.dictionary, column.indices
+    if column.null_count == rows:
+        return no_values(rows, pa.string())
+    whole = codes.type == pa.int32() and texts.type == pa.string() and not texts.null_count
+    if not whole or codes.offset % 8 or len(texts) > rows:
+        return column.cast(pa.string())
+    _, begins, data = texts.buffers()
+    begin = np.frombuffer(begins, np.int32, len(texts) + 1, 4 * texts.offset)
+    longest = int((begin[1:] - begin[:-1]).max())
+    if longest > SHORT or data is None:
+        return column.cast(pa.string())
+    known = codes.buffers()[0].slice(codes.offset // 8) if codes.null_count else None
+    bits = np.zeros(0, np.uint8) if known is None else np.frombuffer(known, np.uint8)
+    offsets, out = np.empty(rows + 1, np.int32), np.empty(rows * longest + SHORT, np.uint8)
+    size = _write_out(
+        np.frombuffer(codes.buffers()[1], np.int32, rows, 4 * codes.offset), bits, begin,
+        np.frombuffer(data, np.uint8), np.empty((len(texts), 3), np.uint64), offsets, out,
+    )  # fmt: skip
+    buffers = [known, pa.py_buffer(offsets), pa.py_buffer(out[:size])]
+    return pa.Array.from_buffers(pa.string(), rows, buffers, column.null_count)
 
 
 class Interned:

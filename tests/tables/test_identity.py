@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from kdissect.tables.apinames import api_column, error_column
-from kdissect.tables.identity import FEW, Directory, exchange_ids
+from kdissect.tables.identity import FEW, SHORT, Directory, exchange_ids, written_out
 from tests.tables.made import connections
 
 
@@ -20,6 +20,44 @@ def test_ids_have_sixteen_digits_and_the_ordinal() -> None:
     orphan = rng.random(len(ids)) < 0.5
     expected = [f"{i:016x}:{'r' * bool(o)}{k}" for i, k, o in zip(ids.tolist(), n.tolist(), orphan, strict=True)]
     assert exchange_ids(ids, n, orphan).to_pylist() == expected
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["a"],
+        ["", "seven b", "eight by", "nine byte", "x" * (SHORT - 1), "y" * SHORT, "größer"],
+        ["", "z" * (SHORT + 1)],
+        ["", ""],
+        [f"{i:016x}" for i in range(70)],
+    ],
+)
+@pytest.mark.parametrize("nulls", [False, True])
+@pytest.mark.parametrize("begin", [0, 8, 3])
+def test_dictionary_columns_are_written_out(texts: list[str], nulls: bool, begin: int) -> None:
+    """As Arrow does it: whole, and slices of them."""
+    chance = np.random.default_rng(len(texts))
+    codes = chance.integers(0, len(texts), 100, np.int32)
+    indices = pa.array(codes, mask=chance.random(100) < 0.3 if nulls else None)
+    column = pa.DictionaryArray.from_arrays(indices, pa.array(["before", *texts], pa.string())[1:])
+    for rows in (0, 1, 7, 90):
+        part = column.slice(begin, rows)
+        made = written_out(part)
+        made.validate(full=True)
+        assert made.equals(part.cast(pa.string()))
+        assert made.null_count == part.null_count
+
+
+def test_dictionary_columns_of_other_kinds_are_written_out_too() -> None:
+    """Small codes, no text at all, a text that is null."""
+    for indices, texts in (
+        (pa.array([1, 0, None], pa.int8()), pa.array(["a", "b"])),
+        (pa.array([None, None], pa.int32()), pa.array([], pa.string())),
+        (pa.array([1, 0], pa.int32()), pa.array(["a", None])),
+        (pa.array([1, 0], pa.int32()), pa.array(["a", "b"], pa.large_string())),
+    ):
+        column = pa.DictionaryArray.from_arrays(indices, texts)
+        assert written_out(column).to_pylist() == column.to_pylist()
 
 
 @pytest.mark.parametrize("rows", [1, 2 * FEW])
