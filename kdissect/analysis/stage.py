@@ -28,7 +28,7 @@ from kdissect.arrays.arrow import Coder, Int64s, begins, ints, joined, reals, wh
 from kdissect.arrays.codes import Codes
 from kdissect.arrays.dictionaries import unified
 from kdissect.tables.declaration import SCHEMAS, TABLES, readers
-from kdissect.tables.declaration.model import By
+from kdissect.tables.declaration.model import ACKS_KEY, By
 
 if TYPE_CHECKING:
     from kdissect.analysis.committed_lag import CommitTracker
@@ -170,6 +170,14 @@ class Stage:
         )
         return [reader for needed, reader in parts if needed]
 
+    def awaits_rows(self, partitions: pa.Table) -> bool:
+        """Whether anything may be told of how long followers were waited for: of the requests to produce that these
+        partitions are of, or of others that wait for them. Else no rows of `produces` need be made: exchanges with
+        ACKS_KEY tell all there is."""
+        from kdissect.analysis.holds.replication import replicated
+
+        return replicated(partitions) or (self._replicas is not None and self._replicas.waiting > 0)
+
     @property
     def waiting(self) -> int:
         """Rows held back for the watermark."""
@@ -245,8 +253,9 @@ class Stage:
                 fetches = _both(fetches, self._holder.finish())
             out["fetches"] = fetches
         if self.holds_exchanges:
-            told = [out["fetches"], out["produces"]]
-            out["exchanges"] = self._exchange_holds(whole(tables["exchanges"]), messages, told, last)
+            told, sent = [out["fetches"], out["produces"]], tables["produces"]
+            apart = isinstance(sent, Codes) and not sent.num_rows
+            out["exchanges"] = self._exchange_holds(whole(tables["exchanges"]), messages, told, last, apart)
         if self.shares:
             if given := named(messages):
                 from kdissect.analysis.sessions.shares import uses
@@ -288,11 +297,12 @@ class Stage:
         return _both(found, self._replicas.finish()) if last else found
 
     def _exchange_holds(
-        self, new: pa.Table, messages: Messages, told: Sequence[pa.Table], last: bool
+        self, new: pa.Table, messages: Messages, told: Sequence[pa.Table], last: bool, apart: bool
     ) -> pa.Table:  # fmt: skip
-        """The exchanges whose hold is known: Fetch and Produce wait for their rows in the tables `told`."""
+        """The exchanges whose hold is known: Fetch and Produce wait for their rows in the tables `told`. `apart`: no
+        rows of `produces` were made of these, see `awaits_rows`."""
         from kdissect.analysis.exchange_keys import keys_of
-        from kdissect.analysis.holds.exchange_holds import hold_codes, hold_columns, told_holds
+        from kdissect.analysis.holds.exchange_holds import hold_codes, hold_columns, name_apart, told_holds
 
         assert self._throttled is not None
         given = {key: whole(table) for key, table in messages.items()}
@@ -301,6 +311,11 @@ class Stage:
             codes = hold_codes(new, named(given), self._throttled)
             api = ints(new, "api_key")
             waits_for = tuple(np.flatnonzero(api == key) for key in TOLD_ELSEWHERE)
+            if ACKS_KEY in new.column_names:
+                if apart:
+                    name_apart(new, waits_for[1], self._throttled, codes)
+                    waits_for = waits_for[0], waits_for[1][:0]
+                new = new.drop_columns([ACKS_KEY])
             queue.append(_Held(new, keys_of(new), codes, np.full(len(codes), np.nan), waits_for))
         for where, table in enumerate(told):
             if table.num_rows:

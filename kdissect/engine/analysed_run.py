@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.analysis.sessions.session_output import sharded_brokers
-from kdissect.analysis.stage import NO_WATERMARK, Stage
+from kdissect.analysis.stage import HIDDEN, NO_WATERMARK, Stage
 from kdissect.arrays.arrow import Coder
 from kdissect.arrays.codes import Codes
 from kdissect.arrays.dictionaries import unified
@@ -121,9 +121,7 @@ class AnalysedRun:
         self.builder.narrow(read)
         self.books.narrow()
         if summed is not None and self.stage.may_hide(tables.keys()):
-            from kdissect.tables.coded_rows import CODED
-
-            self.builder.coded, self.builder.sums_traffic = frozenset(CODED), True
+            self.builder.coded, self.builder.sums_traffic = HIDDEN, True
             self.books.wishes.aside = True
 
     def whole(self) -> dict[str, list[pa.RecordBatch | pa.Table]]:
@@ -176,9 +174,7 @@ class AnalysedRun:
         was called.
         """
         if self.stage.hidden:
-            from kdissect.tables.coded_rows import CODED
-
-            self.builder.coded = frozenset(CODED)
+            self.builder.coded = HIDDEN
             self.books.spare()
         coded = self.builder.coded
         pieces = Pieces(self.books, coded=coded)
@@ -260,7 +256,12 @@ class AnalysedRun:
         self.clock.at(timings.TABLES)
         codes, alone = pieces.codes(self.vocabulary)
         self.sums = pieces.sums()
-        return self.worked({**codes, **pieces.tables()}, pieces.messages(), mark, alone, last)
+        tables = pieces.tables()
+        if "produces" in codes and self.stage.awaits_rows(codes["produce_partitions"]):
+            from kdissect.tables.coded_rows import produce_rows
+
+            codes["produces"] = produce_rows(tables["exchanges"], self.vocabulary)
+        return self.worked({**codes, **tables}, pieces.messages(), mark, alone, last)
 
     def worked(
         self,
@@ -468,7 +469,7 @@ def _resolved(
     for name in builder.columns:
         if TABLES[name].made.at_the_end or TABLES[name].made.analysis or name in coded:
             continue
-        names = builder.working_columns(name)  # pieces made before `narrow` have more
+        names = builder.working_columns(name, coded)  # pieces made before `narrow` have more
         made = [builder.resolve(name, piece.select(names)) for piece in rows.pop(name, ())]
         found[name] = unified(pa.concat_tables(made, promote_options="none")) if made else builder.finished(name, [])
     return found

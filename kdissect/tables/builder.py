@@ -38,7 +38,7 @@ from kdissect.tables.brokers import Brokers
 from kdissect.tables.clients import Clients
 from kdissect.tables.connections import connections_tables
 from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of, schema_of
-from kdissect.tables.declaration.model import EXCHANGE_KEYS, TEXT, By, Gathering, Path
+from kdissect.tables.declaration.model import ACKS_KEY, EXCHANGE_KEYS, TEXT, By, Gathering, Path
 from kdissect.tables.identity import SEPARATOR, Directory, written_out
 from kdissect.tables.leaders import Leaders
 from kdissect.tables.order import order, sort_columns
@@ -203,9 +203,8 @@ class TableBuilder:
         from kdissect.tables import coded_rows
 
         topics = coded_rows.Topics()
-        made: dict[str, Any] = coded_rows.rows_as_codes(
-            block, self.coded.intersection(self.columns), self._memory, topics
-        )
+        names = self.coded.intersection(self.columns, coded_rows.CODED)
+        made: dict[str, Any] = coded_rows.rows_as_codes(block, names, self._memory, topics)
         if self.sums_traffic:
             from kdissect.tables.traffic_sums import traffic
 
@@ -221,14 +220,17 @@ class TableBuilder:
         made, self._walked = self._walked, None
         return ((name, batch.select(columns[name])) for name, batch in made if name in columns)
 
-    def working_columns(self, name: str) -> list[str]:
-        """The columns that unresolved rows of a table have: those asked for, and what ordering and resolving need."""
+    def working_columns(self, name: str, coded: frozenset[str] | None = None) -> list[str]:
+        """The columns that unresolved rows of a table have: those asked for, and what ordering and resolving need.
+        `coded`: other tables than by now came as codes when they were made."""
         columns = list(self.columns[name])
         extra = [*sort_columns(name)]
         if self.keyed and TABLES[name].joined:
             extra += EXCHANGE_KEYS
             if name in self.unnamed:
                 extra.remove("exchange_id")
+            if name == "exchanges" and "produces" in (self.coded if coded is None else coded):
+                extra.append(ACKS_KEY)
         if "replicas" in columns:
             extra += ["topic", "topic_id"]
         if "topic" in columns and "topic_id" in SCHEMAS[name].names:
@@ -406,7 +408,7 @@ class TableBuilder:
         made = list(parts) if named else [self.resolve(name, part) for part in parts]
         if not made:
             return None
-        table = unified(pa.concat_tables(made, promote_options="none"))
+        table = unified(pa.concat_tables(made, promote_options="none") if len(made) > 1 else made[0])
         if where is not None:
             table = filtered(name, table, where)
         return order(name, table)

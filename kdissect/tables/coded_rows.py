@@ -22,8 +22,8 @@ from kdissect.arrays.codes import NULL, Codes, Column, Int64s, Texts
 from kdissect.arrays.lending import Lender
 from kdissect.kafka.exchanges.completed import NULL_TIME
 from kdissect.tables.builder import ALONE
-from kdissect.tables.declaration.model import EXCHANGE_KEYS, TIME_KEY
-from kdissect.tables.fetch_kernels import distinct_topics, fill_fetches, fill_partitions, fill_produces, spread
+from kdissect.tables.declaration.model import ACKS_KEY, EXCHANGE_KEYS, TIME_KEY
+from kdissect.tables.fetch_kernels import distinct_topics, fill_fetches, fill_partitions, spread
 from kdissect.tables.fetches import FETCH, METADATA_TOPIC, METADATA_TOPIC_ID
 from kdissect.tables.hold_rows import P_WIDTH, WIDTH, HoldRows, alone, fill_holds, fill_read
 from kdissect.tables.identity import SEPARATOR
@@ -248,22 +248,13 @@ def fetched_rows(block: Block, topics: Topics) -> Codes:
     return Codes.in_one(out, {name: texts.get(name, int) for name in PARTITION_COLUMNS})
 
 
-def produce_rows(block: Block, _: Topics) -> Codes:
-    """One row for each Produce exchange."""
-    rows, done, parts = block.rows(PRODUCE), block.done, block.parts
-    body, acks = block.body_of(PRODUCE, 0), fields(block.nest(PRODUCE, 0), ["acks"])[0]
-    if done.aside is not None and done.aside.acks is not None:
-        done.aside.acks[block.bodies(PRODUCE, 0)] = acks
-        body, acks = np.arange(len(done)), done.aside.acks
-    out = np.empty((len(PRODUCE_COLUMNS), len(rows)), np.int64)
-    fill_produces(
-        rows, body, *block.keys, plain(done.request_first, np.int64), plain(done.request_last, np.int64),
-        plain(done.response_first, np.int64), parts.queued, parts.broker, parts.split,
-        plain(done.error_code, np.int32), plain(done.error_first, np.int32), plain(done.error_count, np.int32),
-        plain(block.directory.broker_codes(done.conn), np.int32), acks, out, out.view(np.float64),
-    )  # fmt: skip
-    texts = {"broker": block.directory.brokers.texts}
-    return Codes.in_one(out, {name: texts.get(name, float if name in REALS else int) for name in PRODUCE_COLUMNS})
+def produce_rows(exchanges: pa.Table, lasting: Coder) -> Codes:
+    """One row for each Produce exchange, of resolved exchanges with ACKS_KEY."""
+    rows = np.flatnonzero(ints(exchanges, "api_key") == PRODUCE)
+    read = [name for name in PRODUCE_COLUMNS if name != "acks"]
+    return as_codes(
+        "produces", exchanges.select([*read, ACKS_KEY]).take(pa.array(rows)).rename_columns([*read, "acks"]), lasting
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,10 +298,10 @@ def produced_rows(block: Block, topics: Topics) -> Later:
 CODED: Mapping[str, Callable[[Block, Topics], Codes | Later]] = {
     "fetches": fetch_rows,
     "fetch_partitions": fetched_rows,
-    "produces": produce_rows,
     "produce_partitions": produced_rows,
 }
-"""The tables whose rows may be made as codes, and what makes them."""
+"""Tables whose rows may be made as codes, block by block, and what makes them: those of `produces` are made of
+exchanges (`produce_rows`), once anything tells how many replicas partitions have."""
 FETCHES = ("fetches", "fetch_partitions")
 
 

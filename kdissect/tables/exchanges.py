@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from kdissect.arrays.arrow import numbers
+from kdissect.arrays.codes import NULL
 from kdissect.kafka.exchanges.completed import NETWORK_KINDS, NO_CODE, NULL_TIME, Ints
 from kdissect.tables.apinames import api_column, error_column
-from kdissect.tables.declaration.model import CODE, FLAG, MS, TIME_KEY
+from kdissect.tables.declaration.model import ACKS_KEY, CODE, FLAG, MS, TIME_KEY
 from kdissect.tables.identity import dictionary
 from kdissect.tables.makers import makes
 from kdissect.tables.nest import Int64s, optional
@@ -23,6 +25,8 @@ from kdissect.tables.table_block import (
     packet_file,
     packet_number,
 )
+
+PRODUCE = 0
 
 
 @makes("exchanges")
@@ -76,9 +80,19 @@ def exchanges(block: Block) -> Rows:
         "api_inferred": lambda: flag(done.api_inferred),
         "decoded": lambda: flag(done.decoded),
         TIME_KEY: lambda: block.sort_time,
+        ACKS_KEY: lambda: pa.array(acks(block)),
         **block.key_columns(),
     }
     return columns, len(block)
+
+
+def acks(block: Block) -> Int64s:
+    """acks of each exchange to produce, NULL for others and where it was not read."""
+    aside, told = block.done.aside, block.nest(PRODUCE, 0).get("acks")
+    found = np.full(len(block), NULL) if aside is None or aside.acks is None else aside.acks
+    if told is not None:
+        found[block.bodies(PRODUCE, 0)] = numbers(told, NULL)
+    return found
 
 
 def between_sights(ns: Ints | None, rows: int) -> pa.Array:

@@ -1,4 +1,4 @@
-"""The kernels that make rows of Fetch and Produce for the analysis alone: a pass over each list that was decoded.
+"""The kernels that make rows of Fetch for the analysis alone: a pass over each list that was decoded.
 
 Lists of a message are where they begin: those of element i are [begin[i], begin[i + 1]).
 """
@@ -33,9 +33,6 @@ FETCH_WIDTH = 25
     P_STABLE, P_START, P_RECORDS, P_PREFERRED, P_DIVERGING,
 ) = range(17)  # fmt: skip
 PARTITION_WIDTH = 17
-# HIGH to SPENT of an exchange to produce, too, and behind them:
-ACKS, SAID = range(8, 10)
-PRODUCE_WIDTH = 10
 # Fields of a request, of a partition that it names, and of one that is given.
 ASK_SESSION, ASK_EPOCH, ASK_WAIT, ASK_LEAST, ASK_ISOLATION, ASK_REPLICA, ASK_STATE = range(7)
 ASKED_PARTITION, ASKED_OFFSET = range(2)
@@ -120,26 +117,6 @@ def head_of(
     out[BROKER, i], out[USED, i], out[ANSWERED, i] = broker[row], micros(last[row]), micros(answer[row])
     real[QUEUED, i] = queued[row] / 1e6 if split[row] else np.nan
     real[SPENT, i] = spent[row] / 1e6 if split[row] else np.nan
-
-
-@kernel(
-    "const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] "
-    "const b1[:] const i4[:] const i4[:] const i4[:] const i4[:] const i8[:] i8[:,:] f8[:,:]"
-)
-def fill_produces(
-    rows: Int64s, asked: Int64s, high: Int64s, n: Int64s, first: Int64s, last: Int64s, answer: Int64s, queued: Int64s,
-    spent: Int64s, split: Flags, error: Int32s, error_first: Int32s, errors: Int32s, broker: Int32s, acks: Int64s,
-    out: Int64s, real: Reals,
-) -> None:  # fmt: skip
-    """Rows of exchanges to produce into `out`, as `fill_fetches` makes those of fetches."""
-    for i in range(rows.size):
-        row = rows[i]
-        head_of(i, row, high, n, first, last, answer, queued, spent, split, broker, out, real)
-        out[ACKS, i] = acks[asked[row]] if asked[row] >= 0 else NULL
-        code = np.int64(NULL)
-        if errors[row] >= 0:
-            code = np.int64(error[row] if error[row] != NO_CODE and error[row] != 0 else error_first[row])
-        out[SAID, i] = code
 
 
 @kernel(

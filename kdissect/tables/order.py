@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kdissect.arrays.arrow import Scalar
+from kdissect.arrays.arrow import Scalar, ints
 from kdissect.arrays.codes import Codes
 from kdissect.kernels.kernel import kernel, part
 from kdissect.tables.declaration import TABLES
@@ -36,12 +36,14 @@ def order(name: str, table: pa.Table) -> pa.Table:
         return table
     first, *rest = keys
     times = table[first]
+    if times.num_chunks == 1:
+        times = times.chunk(0)
     if pa.types.is_timestamp(times.type):
         times = times.cast(pa.int64())
     if pa.types.is_integer(times.type):
         values = (times.fill_null(NEVER) if times.null_count else times).to_numpy()
         if TABLES[name].key == BY_REQUEST and EXCHANGE_KEYS[0] in table.column_names:
-            found = by_request(values, *(table[key].to_numpy() for key in EXCHANGE_KEYS))
+            found = by_request(values, *(ints(table, key) for key in EXCHANGE_KEYS))
             return table if found is None else table.take(pa.array(found))
         if (values[1:] >= values[:-1]).all() and _ascend(rest, table, values[1:] == values[:-1]):
             return table

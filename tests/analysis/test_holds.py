@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 
 import kdissect
 from kdissect.analysis.holds import hold_kernels
+from kdissect.analysis.holds.exchange_holds import name_apart
 from kdissect.analysis.holds.fetch_holds import HoldTracker, with_instants
-from kdissect.analysis.holds.hold_kernels import LATEST, events, take_over
+from kdissect.analysis.holds.hold_kernels import HOLDS, LATEST, events, take_over
 from kdissect.analysis.stage import Stage
 from kdissect.arrays.arrow import NULL_TIME
 from kdissect.tables import hold_rows
+from kdissect.tables.declaration.model import ACKS_KEY
 from tests.analysis.read import ASKED, CAPTURES, analysed, messages, raw
 from tests.analysis.wire import START, made
 from tests.oracle.agreement import match
@@ -111,6 +113,36 @@ def test_a_window_that_an_earlier_block_told_of_mutes_too(api: str) -> None:
     later = [fetch(1, 10, 993.0, record_bytes=9), fetch(2, 2000, 40.0, record_bytes=9)]
     for row, hold in zip(later, ("throttled", "data"), strict=True):
         assert tracker.feed(made("fetches", [row]))["hold"].to_pylist() == [hold]
+
+
+def test_a_produce_is_named_straight_from_its_exchange_where_nobody_knows_replicas() -> None:
+    """acks -1 alone waits; by what it was muted, by its error, else unknown. What is not asked about stays."""
+
+    def row(n: int, at: float, acks: int, **more: Any) -> dict[str, Any]:
+        sent = fetch(n, at, 3.0) | {"api_key": 0, "error_code": 0, ACKS_KEY: acks} | more
+        return sent | {"response_last_at": None, "request_first_at": sent["request_last_at"]}
+
+    rows = [
+        row(0, 0, -1),
+        row(1, 10, 1),
+        row(2, 20, 0, broker_ms=None, response_first_at=None, error_code=None),
+        row(3, 30, -1, broker_ms=None, response_first_at=None, error_code=None),
+        row(4, 40, -1, error_code=7),
+        row(5, 50, -1, error_code=None),
+        row(6, 1000, -1, throttle_ms=100.0),
+        row(7, 1010, -1, error_code=7),
+        row(8, 1010, -1, exchange_id="00000000000000bb:8"),
+        row(9, 2000, -1),
+        row(10, 2000, -(2**63), api_key=3),
+    ]
+    exchanges = made("exchanges", rows).append_column(ACKS_KEY, pa.array([one[ACKS_KEY] for one in rows]))
+    throttled = exchanges.filter(pa.array([one["throttle_ms"] > 0 if "throttle_ms" in one else False for one in rows]))
+    codes = np.full(len(rows), -1, np.int8)
+    codes[9] = 1
+    name_apart(exchanges, np.array([0, 1, 2, 3, 4, 5, 6, 7, 8]), throttled, codes)
+    named = [HOLDS[code] if code >= 0 else None for code in codes.tolist()]
+    expected = ["unknown", None, None, None, "error", "unknown", "unknown", "throttled", "unknown", "timeout", None]
+    assert named == expected
 
 
 def test_turns_matter_only_where_a_connection_is_throttled() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import kdissect
 from kdissect.analysis.exchange_keys import keys_of
-from kdissect.analysis.stage import Stage
+from kdissect.analysis.stage import HIDDEN, Stage
 from kdissect.arrays.arrow import Coder, ints, reals
 from kdissect.arrays.codes import Codes, Texts
 from kdissect.capture.captureset import CaptureSet
@@ -19,7 +19,6 @@ from kdissect.capture.window import Window
 from kdissect.engine import analysed_run
 from kdissect.engine.analysed_run import AnalysedRun
 from kdissect.tables import coded_rows, fetch_bodies
-from kdissect.tables.coded_rows import CODED
 from kdissect.tables.declaration import readers
 from kdissect.tables.order import order
 from kdissect.tables.partitions import coded_keys, matched, paired
@@ -32,7 +31,7 @@ CAPTURES = [
 READ = {
     name: sorted({column for one in PARTS for column in one.tables.get(name, ())} - {"exchange_id"})
     for PARTS in [(readers.SESSIONS, readers.FETCH_HOLDS, readers.PRODUCE_HOLDS)]
-    for name in CODED
+    for name in HIDDEN
 }
 NOT_FOR_HOLDS = {"client_id", "request_bytes"}
 """Who used a session, and how much was written for it, matters to nobody who asks why answers were held back."""
@@ -54,7 +53,7 @@ def test_they_are_the_rows_of_the_tables(name: str, monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(Stage, "hidden", hidden)
         list(kdissect.open(str(ROOT / "captures" / name)).batches("exchanges"))
     codes, tables = taken
-    for table in CODED:
+    for table in HIDDEN:
         rows, plain = codes[table], tables[table]
         if table == "produce_partitions" and not rows.num_rows:
             assert not (ints(plain, "replicas", 0) > 0).any()

@@ -14,7 +14,7 @@ from kdissect.analysis.holds.fetch_holds import turns
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, encoded, ints, one, reals, times, words
 from kdissect.arrays.codes import Codes
 from kdissect.arrays.dictionaries import no_values
-from kdissect.tables.declaration.model import MS, By
+from kdissect.tables.declaration.model import ACKS_KEY, MS, By
 from kdissect.tables.makers import fills
 
 JOIN_GROUP, SYNC_GROUP = 11, 14
@@ -80,12 +80,22 @@ def hold_codes(
     return hold
 
 
+def name_apart(exchanges: pa.Table, rows: Int64s, throttled: pa.Table, hold: npt.NDArray[np.int8]) -> None:
+    """Fill in `hold`, places in HOLDS, of the Produces at these rows of exchanges with ACKS_KEY, of which nobody knows
+    how many replicas their partitions have: nothing that is still to come says more of them."""
+    told = [ints(exchanges, name, 0) for name in (ACKS_KEY, "error_code")]
+    held_back = muted(exchanges, keys_of(exchanges)[0], throttled)
+    hk.name_produces(rows, told[0], reals(exchanges, "broker_ms"), held_back, told[1], hold)
+
+
 def muted(exchanges: pa.Table, connections: Int64s, throttled: pa.Table) -> Flags:
     """Requests that a broker could begin with only inside the throttle window of the response before them."""
+    found = np.zeros(exchanges.num_rows, np.bool_)
+    if not throttled.num_rows:
+        return found
     start = times(throttled, "response_first_at")
     length = (np.nan_to_num(reals(throttled, "throttle_ms")) * MILLI).astype(np.int64)
     kept = np.flatnonzero((start != NULL_TIME) & (length > 0))
-    found = np.zeros(exchanges.num_rows, np.bool_)
     if not len(kept):
         return found
     used, begun = times(exchanges, "request_last_at"), turns(exchanges)

@@ -310,16 +310,18 @@ def classify(
             excess[k] = max(ms - wait, 0.0)
 
 
-@kernel("const i8[:] const f8[:] const i8[:] const i8[:] i8[:]")
-def name_produces(acks: Int64s, spent: Reals, muted: Int64s, error: Int64s, hold: Int64s) -> None:
-    """Of each Produce whose followers nobody knows its place in HOLDS, -1 for none. NULL: not told."""
-    for i in range(acks.size):
-        if acks[i] != -1 or np.isnan(spent[i]):
-            hold[i] = -1
-        elif muted[i] > 0:
-            hold[i] = THROTTLED
+@kernel("const i8[:] const i8[:] const f8[:] const b1[:] const i8[:] i1[:]")
+def name_produces(
+    rows: Int64s, acks: Int64s, spent: Reals, muted: npt.NDArray[np.bool_], error: Int64s, hold: Int8s
+) -> None:  # fmt: skip
+    """Of these rows of exchanges, of Produce of which nobody knows any followers, the place in HOLDS, -1 for none."""
+    for row in rows:
+        if acks[row] != -1 or np.isnan(spent[row]):
+            hold[row] = -1
+        elif muted[row]:
+            hold[row] = THROTTLED
         else:
-            hold[i] = ERROR if error[i] != 0 and error[i] != NULL else UNKNOWN
+            hold[row] = ERROR if error[row] != 0 else UNKNOWN
 
 
 @kernel(

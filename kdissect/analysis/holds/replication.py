@@ -30,7 +30,7 @@ import pyarrow as pa
 from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.analysis.holds.exchange_holds import muted
 from kdissect.analysis.holds.fetch_holds import turns
-from kdissect.analysis.holds.hold_kernels import ERROR, HOLDS, IMMEDIATE, REPLICATION, THROTTLED, UNKNOWN, name_produces
+from kdissect.analysis.holds.hold_kernels import ERROR, HOLDS, IMMEDIATE, REPLICATION, THROTTLED, UNKNOWN
 from kdissect.analysis.sessions.session_rules import MAX_WAITING
 from kdissect.arrays.arrow import (
     MILLI,
@@ -47,7 +47,7 @@ from kdissect.arrays.arrow import (
     with_columns,
     words,
 )
-from kdissect.arrays.codes import NULL, Codes
+from kdissect.arrays.codes import Codes
 from kdissect.tables.declaration.model import CODE, CODES, MS, By
 from kdissect.tables.makers import fills
 
@@ -137,8 +137,9 @@ class ReplicationTracker:
             produces = with_columns(produces, {"_muted": flags if isinstance(produces, Codes) else pa.array(flags)})
         if self._waiting is not None:
             produces, partitions = joined(self._waiting[0], produces), joined(self._waiting[1], partitions)
-        elif isinstance(produces, Codes) and not _replicated(partitions):
-            return self._named(produces, watermark)  # nothing that is still to come says more of them
+        elif isinstance(produces, Codes) and not produces.num_rows:
+            self._forget(watermark)
+            return produces
         self._waiting = None
         return self._settle(produces, partitions, watermark)
 
@@ -166,15 +167,6 @@ class ReplicationTracker:
         last, self._waiting = self._waiting, None
         none = pa.table({})
         return self._settle(*(last or (none, none)), 2**63 - 1)
-
-    def _named(self, produces: Codes, watermark: int) -> Codes:
-        """Rows of which nobody knows how many replicas their partitions have."""
-        self._forget(watermark)
-        told = [ints(produces, name, NULL) for name in ("acks", "_muted", "error_code")]
-        acks, held, error = (np.ascontiguousarray(column) for column in told)
-        hold = np.empty(len(acks), np.int64)
-        name_produces(acks, np.ascontiguousarray(reals(produces, "broker_ms")), held, error, hold)
-        return produces.with_columns({"hold": hold})
 
     def _settle(self, produces: pa.Table, partitions: pa.Table, watermark: int) -> pa.Table:
         used, answered = times(produces, "request_last_at"), times(produces, "response_first_at")
@@ -241,7 +233,7 @@ class ReplicationTracker:
         out = _Waits(np.full(n, np.nan), np.zeros((0, 2), np.int64))
         broker_ms, answered = reals(produces, "broker_ms"), times(produces, "response_first_at")
         every = (ints(produces, "acks", 0) == ALL) & ~np.isnan(broker_ms)
-        if not every.any() or not _replicated(partitions):
+        if not every.any() or not replicated(partitions):
             return out
         owner = locate(keys_of(partitions), keys_of(produces))
         good = (ints(partitions, "error_code", -1) == 0) | (ints(partitions, "replicas", 0) == 1)
@@ -323,8 +315,8 @@ class ReplicationTracker:
         return (group >= 0) & (at >= begin), known[at, 2], known[at, 3]
 
 
-def _replicated(partitions: pa.Table) -> bool:
-    """Whether of any of them it is known how many replicas it has."""
+def replicated(partitions: pa.Table) -> bool:
+    """Whether of any of these partitions it is known how many replicas it has."""
     return bool((ints(partitions, "replicas", 0) > 0).any())
 
 

@@ -46,6 +46,9 @@ ASSIGNMENT = pa.list_(
 
 TIME_KEY = "_time"
 """Helper column of unresolved rows: request's first time in µs (int64), by which rows are ordered; never shown."""
+ACKS_KEY = "_acks"
+"""Helper column of unresolved exchanges: acks of requests to produce (int64, -2**63 for all others and where they were
+not read), where nobody is shown `produces`."""
 EXCHANGE_KEYS = ("_connection", "_ordinal")
 """Helper columns that name an exchange as its id does, by numbers: for joining tables."""
 BY_REQUEST = (TIME_KEY, "exchange_id")
