@@ -29,6 +29,7 @@ def test_ids_have_sixteen_digits_and_the_ordinal() -> None:
         ["", "seven b", "eight by", "nine byte", "x" * (SHORT - 1), "y" * SHORT, "größer"],
         ["", "z" * (SHORT + 1)],
         ["", ""],
+        [f"{i:016x}" for i in range(11)],
         [f"{i:016x}" for i in range(70)],
     ],
 )
