@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
 import shutil
+import subprocess
 import sys
 import time
 import warnings
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -193,8 +196,6 @@ def _needs() -> None:
     wanted = f"kdissect spark needs Java {LEAST_JAVA} or newer"
     if java is None:
         raise UsageError(f"{wanted}: no java on the PATH and JAVA_HOME is not set")
-    import subprocess
-
     try:
         told = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60).stderr
     except (OSError, subprocess.TimeoutExpired):
@@ -214,6 +215,31 @@ def _light(job: Job, master: str | None, plain: bool) -> bool:
         return False
     count = cores() if found[1] == "*" else int(found[1] or 1)
     return job.by_one_task(count if plain else None)
+
+
+@contextlib.contextmanager
+def _none_left() -> Iterator[None]:
+    """Around what starts a JVM: who is interrupted ends it. PySpark takes away the folder in which a JVM says that it
+    is there, and one that cannot say so stays for ever."""
+    from pyspark import java_gateway
+
+    begun: list[subprocess.Popen[Any]] = []
+
+    class Noted(subprocess.Popen):  # type: ignore[type-arg]
+        def __init__(self, *given: Any, **named: Any) -> None:
+            super().__init__(*given, **named)
+            begun.append(self)
+
+    java_gateway.Popen = Noted  # type: ignore[attr-defined]
+    try:
+        yield
+    except KeyboardInterrupt:
+        for one in begun:
+            one.kill()
+            one.wait()
+        raise
+    finally:
+        java_gateway.Popen = subprocess.Popen  # type: ignore[attr-defined]
 
 
 def _session(master: str | None, confs: list[tuple[str, str]], hushed: Hushed, light: bool = False) -> SparkSession:
@@ -242,7 +268,7 @@ def _session(master: str | None, confs: list[tuple[str, str]], hushed: Hushed, l
     for name, value in confs:
         built = built.config(name, value)
     try:
-        with hushed.entered():
+        with _none_left(), hushed.entered():
             return built.getOrCreate()
     except Exception as error:
         thrown = [line.partition("Exception: ")[2] for line in hushed.said if "Exception: " in line]
