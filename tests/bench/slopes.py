@@ -1,7 +1,7 @@
 """`python -m tests.bench.slopes`: what more bytes cost with Spark and with the local engine, and the memory of it.
 
     python -m tests.bench.slopes chatter 1GB 4GB
-    python -m tests.bench.slopes chatter 1GB 4GB --warm
+    python -m tests.bench.slopes chatter 1GB 4GB --warm --times 3
     python -m tests.bench.slopes bulk 1GB 4GB --tables
     python -m tests.bench.slopes chatter 500MB 1GB 2GB 4GB --no-local
     python -m tests.bench.slopes chatter 300MB --brokers 50 --no-local
@@ -22,6 +22,8 @@ so some of it is in the slope. `--warm`: one session reads all sizes, the smalle
 `WARM` times. What is measured is each job alone, from its planning to its last row, with its part of the session's CPU
 seconds; the JVM's memory is that of the jobs before too. Nothing is kept with `--tables`. The local engine has nothing
 to warm, and is measured as always. Captures are read once before each measurement, so that they are in memory.
+
+`--times`: of so many runs of each job, Spark and the engine by turns, the least time counts, and the most memory.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -182,7 +185,6 @@ class Session:
 def commands(target: Path, tables: bool, cores: int, folder: Path, partitions: int) -> dict[str, list[str]]:
     """The same with Spark and with the local engine. `partitions`: of the decoding stage, 0 for as Spark likes."""
     ours, out = [sys.executable, "-m", "kdissect"], folder / "out"
-    shutil.rmtree(out, ignore_errors=True)
     if tables:
         spark = [*ours, "spark", str(target), "-o", str(out / "spark"), "--master", f"local[{cores}]"]
         spark += ["--partitions", str(partitions)] if partitions else []
@@ -213,6 +215,14 @@ def cached(target: Path) -> None:
                 pass
 
 
+def least(each: Sequence[Spent]) -> Spent:
+    """The least time and CPU time of several runs of one job, and the most memory."""
+    return Spent(
+        min(one.wall for one in each), min(one.cpu for one in each),
+        max(one.driver for one in each), max(one.worker for one in each),
+    )  # fmt: skip
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.bench.slopes", description=(__doc__ or "").partition("\n")[0]
@@ -226,6 +236,7 @@ def main() -> int:
     parser.add_argument("--connections", type=int)
     parser.add_argument("--partitions", type=int, default=0)
     parser.add_argument("--warm", action="store_true")
+    parser.add_argument("--times", type=int, default=1)
     parser.add_argument("--no-local", action="store_true")
     parser.add_argument("--folder", type=Path)
     options = parser.parse_args()
@@ -244,16 +255,21 @@ def main() -> int:
             sizes.append(files / 1000 if counted else size)
             if counted:
                 subprocess.run([sys.executable, "-c", PLAN, str(target)], check=True)
-            for name, command in commands(target, options.tables, cores, Path(folder), options.partitions).items():
-                if name == "local" and options.no_local:
-                    continue
+            ways = commands(target, options.tables, cores, Path(folder), options.partitions)
+            several_times: dict[str, list[Spent]] = {
+                name: [] for name in ways if name != "local" or not options.no_local
+            }
+            for name in list(several_times) * options.times:
                 cached(target)
                 if name == "Spark" and options.warm:
                     if warm is None:
                         warm = warmed(target, cores, options.partitions, written)
-                    spent = warm.job(str(target))
+                    several_times[name].append(warm.job(str(target)))
                 else:
-                    spent = measured(command)
+                    several_times[name].append(measured(ways[name]))
+                    shutil.rmtree(Path(folder, "out"), ignore_errors=True)
+            for name, each in several_times.items():
+                spent = least(each)
                 found.setdefault(name, []).append(spent)
                 memory = f"driver {spent.driver:,.0f} MB, largest worker {spent.worker:,.0f} MB"
                 print(

@@ -125,6 +125,10 @@ def test_slopes_of_a_warm_session(capsys: pytest.CaptureFixture[str], monkeypatc
     assert "+ 2.00 CPU seconds for each GB" in capsys.readouterr().out
 
 
+def test_least_times_and_most_memory() -> None:
+    assert slopes.least([slopes.Spent(2, 9, 1, 8), slopes.Spent(3, 7, 2, 4)]) == slopes.Spent(2, 7, 2, 8)
+
+
 @pytest.mark.parametrize("name", ["tshark", "tshark -z", "scapy"])
 def test_others_read_the_captures(name: str, tmp_path: Path) -> None:
     found = measure(PEERS[name], WORKLOADS["chatter"][1], tmp_path, 200_000, 0, None)
