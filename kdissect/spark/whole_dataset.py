@@ -81,20 +81,18 @@ class WholeDataset(Dataset):
         self._told  # noqa: B018
         return super().__getitem__(name)
 
+    def _noted(self, kind: str, default: Any) -> Any:
+        """What the task has told of a kind; the default where it told nothing, or tasks for each file did the work."""
+        return next((pickle.loads(data) for name, data in self._told if name == kind), default)
+
     def _full(self, name: str) -> frozenset[str]:
         """See Dataset."""
-        told = self._told
-        if not self.plan.whole:
-            return super()._full(name)
-        full: dict[str, set[str]] = next((pickle.loads(data) for kind, data in told if kind == FULL), {})
+        full: dict[str, set[str]] = self._noted(FULL, {})
         return frozenset(full.get(name, ()))
 
     def _single(self, name: str) -> Mapping[str, Any]:
         """See Dataset."""
-        told = self._told
-        if not self.plan.whole:
-            return super()._single(name)
-        single: dict[str, dict[str, Any]] = next((pickle.loads(data) for kind, data in told if kind == SINGLE), {})
+        single: dict[str, dict[str, Any]] = self._noted(SINGLE, {})
         asked = self.plan.tables[name]
         found = {column: value for column, value in single.get(name, {}).items() if column in asked}
         if len(found) * ONE_IN < len(asked):
@@ -112,7 +110,8 @@ class WholeDataset(Dataset):
     @property
     def files(self) -> list[tuple[str, str, int]] | None:
         """The files that were written straight: table, name, rows; None where nothing was."""
-        return next((pickle.loads(data) for name, data in self._told if name == FILES), None)
+        found: list[tuple[str, str, int]] | None = self._noted(FILES, None)
+        return found
 
     @cached_property
     def _outcome(self) -> Outcome:

@@ -175,6 +175,11 @@ class Stash:
         if self._size[name] >= PIECE_BYTES:
             yield from self._out(name)
 
+    def row(self, name: str, table: pa.Table) -> pa.RecordBatch:
+        """A staged row of so many rows of a table, which are not kept."""
+        data = cell(table) if self._made is None else self._made(name, table)
+        return rows([Cell(name, "", data, origin=self._origin)])
+
     def rest(self) -> Iterator[pa.RecordBatch]:
         """What is left."""
         for name in list(self._kept):
@@ -184,6 +189,4 @@ class Stash:
         batches = self._kept.pop(name, [])
         self._size.pop(name, None)
         if batches:
-            table = pa.Table.from_batches(batches)
-            data = cell(table) if self._made is None else self._made(name, table)
-            yield rows([Cell(name, "", data, origin=self._origin)])
+            yield self.row(name, pa.Table.from_batches(batches))

@@ -29,7 +29,7 @@ from kdissect.engine.saving.spool import Spool
 from kdissect.net.scanner import Tally
 from kdissect.output import scratch
 from kdissect.problems import CaptureError, Kind
-from kdissect.spark.cells.table_cells import PIECE_BYTES, Cell, Pieces, Stash, cell, cut, note, rows
+from kdissect.spark.cells.table_cells import PIECE_BYTES, Cell, Pieces, Stash, cut, note, rows
 from kdissect.spark.stages import analysing
 from kdissect.spark.stages.committed_offsets import COMMITS
 from kdissect.spark.stages.decoding import SENT, THERE
@@ -202,9 +202,7 @@ class Reading:
                 yield from self._stash.put(name, batch)
             return
         for begin, end in cut(table):
-            part = table.slice(begin, end - begin)
-            data = cell(part) if self._pieces is None else self._pieces.cell(name, part)
-            yield rows([Cell(name, "", data, origin=self._number)])
+            yield self._stash.row(name, table.slice(begin, end - begin))
 
     def _names(self) -> Names:
         made = self._run.builder
