@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 Words = npt.NDArray[np.int64]
 
 BEGUN = 3
-"""Blocks that strands begin before rows of the first one were worked on. With two, a strand that is ahead reads the next
-block for want of a turn, its turn comes meanwhile, and whoever asks soon waits for both of these: holds of small frames
-take 7 % longer by the clock. A third one takes no memory to speak of."""
+"""Blocks that strands begin before rows of the first one were worked on. With two, a strand that is ahead reads the
+next block for want of a turn, its turn comes meanwhile, and whoever asks soon waits for both of these: holds of small
+frames take 7 % longer by the clock. A third one takes no memory to speak of."""
 
 
 def rows(run: Run) -> Iterator[Rows]:
