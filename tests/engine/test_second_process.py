@@ -84,6 +84,30 @@ def test_the_same_files(name: str, settings: dict[str, Any], tmp_path: Path, fed
         assert pq.read_table(tmp_path / f"{table}.parquet").equals(found), table
 
 
+@pytest.mark.parametrize(("large", "most"), [(1 << 30, second_process.BOXES), (0, None)])
+def test_memory_for_rows_is_used_again_unless_much_was_needed(
+    large: int, most: int | None, tmp_path: Path, fed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    def noted(name: str, create: Any = os.memfd_create) -> int:
+        made.append(name)
+        file: int = create(name)
+        return file
+
+    wanted = kdissect.open(BASE, jobs=1).tables()
+    monkeypatch.setattr(os, "memfd_create", noted)
+    monkeypatch.setattr(second_process, "LARGE", large)
+    there = len(os.listdir("/proc/self/fd"))
+    kdissect.open(BASE, jobs=2).save(tmp_path)
+    lots = len(fed)
+    assert lots > 8
+    assert len(made) == 1 + most if most else len(made) > lots  # the first one: whether there is such memory at all
+    assert len(os.listdir("/proc/self/fd")) <= there
+    for table, found in wanted.items():
+        assert pq.read_table(tmp_path / f"{table}.parquet").equals(found), table
+
+
 def test_one_thread_has_no_second_process(tmp_path: Path, fed: list[str]) -> None:
     kdissect.open(BASE, jobs=1).save(tmp_path)
     assert set(fed) == {"Folder"}

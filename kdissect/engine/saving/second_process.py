@@ -1,9 +1,10 @@
 """Rows analysed and written by a process of their own, beside the one that reads captures and makes the rows.
 
 Threads of one process take turns at running Python, and both halves run a lot of it. Calls go through a socket, rows as
-Arrow's IPC streams in files that lie in memory and have no names (memfd_create(2)). The second process reads them into
-memory of its own: a few rows that are kept must not keep all others. Each call is answered, so that whoever calls
-is a few ahead at most. A process that dies leaves the other one a closed socket: the second one then takes its files
+Arrow's IPC streams in memory that both share: files without names (memfd_create(2)), two in turns, written anew each
+time, for to take pages from the system costs ten times what it costs to copy rows. The second process copies rows,
+column by column: a few that are kept must not keep all others. Each call is answered, so that whoever calls is a few
+ahead at most. A process that dies leaves the other one a closed socket: the second one then takes its files
 away and ends; the first one takes them away, and says so.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import mmap
 import os
 import pickle
 import signal
@@ -18,7 +20,9 @@ import socket
 import subprocess
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+import weakref
+from collections import deque
+from collections.abc import Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, NoReturn
@@ -54,13 +58,15 @@ serve(int(sys.argv[2]))
 it can, is of no use."""
 INTERPRETERS = ("python", "pypy")
 """What names of interpreters begin with."""
-FILES = "/dev/fd"
-"""Where open files have names, by their numbers."""
+BOXES = 2
+"""Files that rows lie in: one is read while the other one is written."""
+LARGE = 64 << 20
+"""Bytes of rows from which on the memory that they lay in is not used again."""
 
 
 def possible() -> bool:
     """Whether this system (only Linux is known to do), and whatever Python runs in, allow for a second process."""
-    if sys.platform != "linux" or not os.path.isdir(FILES):
+    if sys.platform != "linux":
         return False
     if not os.path.basename(sys.executable or "").startswith(INTERPRETERS) or getattr(sys, "frozen", False):
         return False  # a program that Python runs within: what it would do with our arguments nobody knows
@@ -80,6 +86,7 @@ class FolderApart:
         self._clock = clock
         self._sending = Writing(True, 0)  # while the second process works, a call is made ready, and another one begun
         self._unanswered = 0
+        self._boxes = deque[_Box]()
 
     def __enter__(self) -> FolderApart:
         ours, theirs = socket.socketpair()
@@ -145,11 +152,17 @@ class FolderApart:
         return answer
 
     def _send(self, method: str, given: object, tables: dict[Any, pa.Table]) -> None:
-        with _set_down(tables) as (file, keys):
-            while self._unanswered:  # what is asked next lies there when this is done
-                self._read()
-            self._line.put((method, given, keys), file)
+        keys = list(tables)
+        if keys:
+            box = self._boxes.popleft() if len(self._boxes) == BOXES else _Box()
+            box.fill(tables)
+            self._boxes.append(box)
+        while self._unanswered:  # what is asked next lies there when this is done
+            self._read()
+        self._line.put((method, given, keys), box.file if keys else None)
         self._unanswered += 1
+        if keys and box.size > LARGE:
+            self._boxes.pop()
 
     def _read(self) -> Any:
         """The answer to the first call that has none yet. Raises what it raised."""
@@ -210,33 +223,64 @@ class _Line:
         return pickle.loads(data), files[0] if files else None
 
 
-@contextlib.contextmanager
-def _set_down(tables: dict[Any, pa.Table]) -> Iterator[tuple[int | None, list[Any]]]:
-    """A file with the tables, one behind the other, and their keys. They are let go one after the other."""
-    keys = list(tables)
-    if not keys:
-        yield None, keys
-        return
-    file = os.memfd_create("kdissect")
-    try:
-        with pa.OSFile(f"{FILES}/{file}", "wb") as sink:
-            for key in keys:
-                table = tables.pop(key)
-                with pa.ipc.new_stream(sink, table.schema) as writer:
-                    writer.write_table(table)
-                del table
-        yield file, keys
-    finally:
-        os.close(file)
+class _Box:
+    """Memory that another process can map: the file of which it is told."""
+
+    def __init__(self) -> None:
+        self.file = os.memfd_create("kdissect")
+        weakref.finalize(self, os.close, self.file)
+        self.size = 0
+        self._memory: Any = b""
+
+    def fill(self, tables: dict[Any, pa.Table]) -> None:
+        """The tables, one behind the other. They are let go one after the other."""
+        end = 0
+        for key in list(tables):
+            table = tables.pop(key)
+            counted = pa.MockOutputStream()
+            _write(table, counted)
+            begin, end = end, end + counted.size()
+            if end > self.size:
+                self.size = end + end // 4
+                os.posix_fallocate(
+                    self.file, 0, self.size
+                )  # what there is no memory for is an error here, not a signal
+                self._memory = mmap.mmap(self.file, self.size)
+            _write(table, pa.FixedSizeBufferWriter(pa.py_buffer(memoryview(self._memory)[begin:end])))
+            del table
 
 
-def _picked_up(file: int | None, keys: Sequence[Any]) -> dict[Any, pa.Table]:
-    """What `_set_down` wrote. The file goes."""
-    if file is None:
-        return {}
-    with pa.OSFile(f"{FILES}/{file}", "rb") as source:
+def _write(table: pa.Table, sink: pa.NativeFile) -> None:
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+
+
+class _Boxes:
+    """The memory that is shared, as the process sees it that reads it."""
+
+    def __init__(self) -> None:
+        self._maps: dict[int, mmap.mmap] = {}
+
+    def tables(self, file: int | None, keys: Sequence[Any]) -> dict[Any, pa.Table]:
+        """Copies of what lies in a file, which is closed."""
+        if file is None:
+            return {}
+        stat = os.fstat(file)
+        memory = self._maps.pop(stat.st_ino, None)
+        if memory is None or len(memory) < stat.st_size:
+            memory = mmap.mmap(file, stat.st_size, prot=mmap.PROT_READ)
         os.close(file)
-        return {key: pa.ipc.open_stream(source).read_all() for key in keys}
+        while len(self._maps) >= BOXES:
+            self._maps.pop(next(iter(self._maps)))
+        if stat.st_size <= LARGE:
+            self._maps[stat.st_ino] = memory
+        source = pa.BufferReader(pa.py_buffer(memory))
+        return {key: _copied(pa.ipc.open_stream(source)) for key in keys}
+
+
+def _copied(reader: pa.RecordBatchReader) -> pa.Table:
+    own = pa.default_cpu_memory_manager()
+    return pa.Table.from_batches([batch.copy_to(own) for batch in reader], reader.schema)
 
 
 def serve(end: int) -> None:
@@ -245,6 +289,7 @@ def serve(end: int) -> None:
     frugal()
     few_collections()
     clock = Timings()
+    boxes = _Boxes()
     line = _Line(socket.socket(fileno=end))
     try:
         (_, wish, _), _ = line.take()
@@ -257,7 +302,7 @@ def serve(end: int) -> None:
                 if method == "finish":
                     answer: object = (folder.finish(), clock)
                     break
-                line.put(_done(folder, method, given, _picked_up(file, keys)))
+                line.put(_done(folder, method, given, boxes.tables(file, keys)))
         clock.at(timings.WAITING)
     except EOFError:
         return  # the first process has ended, or given up
