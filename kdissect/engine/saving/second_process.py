@@ -109,6 +109,7 @@ class FolderApart:
             self._process.terminate()
             self._line.close()  # a call that waits for an answer ends
         self._sending.__exit__(kind, error, trace)
+        self._boxes.clear()
         self._line.close()
         if self._process.wait():
             for name in self.wish.tables:
