@@ -235,20 +235,17 @@ class _Box:
 
     def fill(self, tables: dict[Any, pa.Table]) -> None:
         """The tables, one behind the other. They are let go one after the other."""
-        end = 0
-        for key in list(tables):
-            table = tables.pop(key)
-            counted = pa.MockOutputStream()
+        counted = pa.MockOutputStream()
+        for table in tables.values():
             _write(table, counted)
-            begin, end = end, end + counted.size()
-            if end > self.size:
-                self.size = end + end // 4
-                os.posix_fallocate(
-                    self.file, 0, self.size
-                )  # what there is no memory for is an error here, not a signal
-                self._memory = mmap.mmap(self.file, self.size)
-            _write(table, pa.FixedSizeBufferWriter(pa.py_buffer(memoryview(self._memory)[begin:end])))
-            del table
+        size = counted.size()
+        if size > self.size:
+            self.size = size + size // 4
+            os.posix_fallocate(self.file, 0, self.size)  # where memory is short this raises, while writing would kill
+            self._memory = mmap.mmap(self.file, self.size)
+        sink = pa.FixedSizeBufferWriter(pa.py_buffer(self._memory))
+        for key in list(tables):
+            _write(tables.pop(key), sink)
 
 
 def _write(table: pa.Table, sink: pa.NativeFile) -> None:
