@@ -109,8 +109,7 @@ def test_columns_without_nulls_are_told(captures: Path, tmp_path: Path) -> None:
 def test_columns_of_one_value_are_told(
     captures: Path, tmp_path: Path, equal: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kdissect.spark.cells.table_cells.PIECE_BYTES", 1 << 14)  # several files
-    monkeypatch.setattr("kdissect.spark.stages.whole_run.PIECE_BYTES", 1 << 14)
+    monkeypatch.setattr("kdissect.spark.cells.table_cells.FILE_BYTES", 1 << 14)  # several files
     (source,) = (source_of(capture, False) for capture in open_captures(captures / "base.pcap"))
     columns = {"exchanges": columns_of("exchanges")}
     plan = Plan([source], columns, Settings(), [0], whole=True, cores=1, pieces=str(tmp_path))

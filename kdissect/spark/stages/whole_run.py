@@ -29,7 +29,7 @@ from kdissect.engine.saving.spool import Spool
 from kdissect.net.scanner import Tally
 from kdissect.output import scratch
 from kdissect.problems import CaptureError, Kind
-from kdissect.spark.cells.table_cells import PIECE_BYTES, Cell, Pieces, Stash, cut, note, rows
+from kdissect.spark.cells.table_cells import Cell, Pieces, Stash, note, rows
 from kdissect.spark.stages import analysing
 from kdissect.spark.stages.committed_offsets import COMMITS
 from kdissect.spark.stages.decoding import SENT, THERE
@@ -125,7 +125,7 @@ class Reading:
         self._finds = "findings" in plan.tables
         self._evidence = 0
         self._pieces = Pieces(plan.pieces) if plan.pieces else None
-        self._stash = Stash(number, None if self._pieces is None else self._pieces.cell)
+        self._stash = Stash(number, self._pieces)
         self._full: dict[str, set[str]] = {}
 
     def staged(self, parts: Iterator[Mapping[str, pa.Table]]) -> Iterator[pa.RecordBatch]:
@@ -167,7 +167,7 @@ class Reading:
                 yield from self._put(name, table)
         sent = run.builder.sent()
         if sent is not None:
-            yield from self._cut(SENT, sent)
+            yield from self._stash.take(SENT, sent)
         yield from self._stash.rest()
         tables = {name: unified(pa.concat_tables(pieces, promote_options="none")) for name, pieces in small.items()}
         if "problems" in self._plan.tables:
@@ -188,21 +188,13 @@ class Reading:
             if self._pieces is not None:
                 full = {one for one in self._plan.tables.get(name, ()) if not part[one].null_count}
                 self._full[name] = self._full.get(name, full) & full
-            yield from self._cut(name, part)
+            yield from self._stash.take(name, part)
         if self._finds and name in FINDINGS.tables and name != COMMITS:
             if self._evidence > MOST_EVIDENCE and TIME_KEY in sort_columns(name):
                 return
             for batch in analysing.evidence_of(name, table, self._plan):
                 self._evidence += sum(batch.column("lot").to_pylist())
                 yield batch.set_column(ORIGIN, STAGED.field(ORIGIN), pa.array([self._number], pa.int32()))
-
-    def _cut(self, name: str, table: pa.Table) -> Iterator[pa.RecordBatch]:
-        if table.nbytes < PIECE_BYTES:
-            for batch in table.combine_chunks().to_batches():
-                yield from self._stash.put(name, batch)
-            return
-        for begin, end in cut(table):
-            yield self._stash.row(name, table.slice(begin, end - begin))
 
     def _names(self) -> Names:
         made = self._run.builder
