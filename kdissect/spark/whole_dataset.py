@@ -104,7 +104,7 @@ class WholeDataset(Dataset):
     @cached_property
     def _found(self) -> tuple[Outcome, int]:
         """What the task has told, and which reading counts."""
-        found: tuple[Outcome, int] = next(pickle.loads(data) for name, data in self._told if name == OUTCOME)
+        found: tuple[Outcome, int] = self._noted(OUTCOME, None)
         return found
 
     @property

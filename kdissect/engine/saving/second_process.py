@@ -157,13 +157,12 @@ class FolderApart:
         if keys:
             box = self._boxes.popleft() if len(self._boxes) == BOXES else _Box()
             box.fill(tables)
-            self._boxes.append(box)
+            if box.size <= LARGE:
+                self._boxes.append(box)
         while self._unanswered:  # what is asked next lies there when this is done
             self._read()
         self._line.put((method, given, keys), box.file if keys else None)
         self._unanswered += 1
-        if keys and box.size > LARGE:
-            self._boxes.pop()
 
     def _read(self) -> Any:
         """The answer to the first call that has none yet. Raises what it raised."""

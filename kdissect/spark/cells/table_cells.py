@@ -144,10 +144,10 @@ def cells_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Cell]:
             yield Cell(*(batch.column(name)[i].as_py() for name in Cell._fields))
 
 
-def cut(table: pa.Table, size: int | None = None) -> Iterator[tuple[int, int]]:
-    """Row ranges of about so many bytes each, PIECE_BYTES unless something else is said."""
+def cut(table: pa.Table, size: int = PIECE_BYTES) -> Iterator[tuple[int, int]]:
+    """Row ranges of about so many bytes each."""
     if table.num_rows:
-        step = max(1, table.num_rows * (size or PIECE_BYTES) // max(table.nbytes, 1))
+        step = max(1, table.num_rows * size // max(table.nbytes, 1))
         for begin in range(0, table.num_rows, step):
             yield begin, min(begin + step, table.num_rows)
 
