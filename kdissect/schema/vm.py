@@ -134,9 +134,10 @@ def _behind(apart: Array, o: Any) -> Any:
 
 
 @part
-def _bring(s: Array, room: Array, apart: Array, o: Any, stop: Any) -> Any:
-    """Bring the next BROUGHT bytes from `o` on, up to `stop`, to their place; up to where they are there then."""
-    until = min(o + BROUGHT, stop)
+def _bring(s: Array, room: Array, apart: Array, o: Any, size: Any, stop: Any) -> Any:
+    """Bring the next `size` bytes from `o` on, or BROUGHT where these are more, up to `stop`, to their place; up to
+    where they are there then."""
+    until = min(o + max(size, np.int64(BROUGHT)), stop)
     row = _behind(apart, o)
     while row < apart.shape[0] and apart[row, 0] < until:
         begin = max(o, apart[row, 0])
@@ -154,7 +155,7 @@ def count(
     """Check each frame's body s[begin:end] against its program; count rows and bytes of columns into `counters`.
 
     `apart` [n, 3], in rising order: of so many bytes from a place in `s` on the bytes lie somewhere else in it. Those
-    that are looked at are brought to their place, through `room`, which is `s` then.
+    that are looked at, here or for a column, are brought to their place, through `room`, which is `s` then.
     `seen` int32 [4 n]: error_code, error_first, error_count, throttle_ms of each frame that fits; NO_CODE, 0, 0, -1 of
     one that does not, which does not change the counters either.
     """
@@ -194,7 +195,7 @@ def count(
                 there = o
         while True:
             if o + NEAR > there:
-                there = _bring(s, room, apart, o, stop)
+                there = _bring(s, room, apart, o, np.int64(NEAR), stop)
             step = count_row_at(rows, q)
             op, a, b, c, d, e = step.op, step.a, step.b, step.c, step.d, step.e
             q += ROW
@@ -202,6 +203,8 @@ def count(
                 if a > limit - o:
                     bad = k.SHORT
                     break
+                if o + a > there:
+                    there = _bring(s, room, apart, o, a, stop)
                 if op == k.ERROR:
                     n = int16_at(s, o)
                     if n != 0:
@@ -252,12 +255,16 @@ def count(
                         if n > limit - o:
                             bad = k.SHORT
                             break
+                        if c != 0 and o + n > there:
+                            there = _bring(s, room, apart, o, n, stop)
                         o += n
                     else:
                         if n * d > limit - o:
                             bad = k.BAD_COUNT
                             break
                         if op == k.MULT:
+                            if c != 0 and o + n * d > there:
+                                there = _bring(s, room, apart, o, n * d, stop)
                             o += n * d
                         elif n == 0:
                             q = row_at(e)
@@ -303,7 +310,7 @@ def count(
             while left > 0:
                 left -= 1
                 if o + NEAR > there:
-                    there = _bring(s, room, apart, o, stop)
+                    there = _bring(s, room, apart, o, np.int64(NEAR), stop)
                 tag, o = uvarint(s, o, limit)
                 if o > 0:
                     n, o = uvarint(s, o, limit)
@@ -325,10 +332,12 @@ def count(
                     limit = o + n
                     left = np.int64(-1)
                     break
-                o += n
                 if b != 0:
+                    if o + n > there:
+                        there = _bring(s, room, apart, o, n, stop)
                     counters[b] += 1
                     counters[b + 1] += n
+                o += n
             if bad != k.OK:
                 break
             if left == 0:

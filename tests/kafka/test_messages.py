@@ -245,7 +245,7 @@ def test_sparse_types_make_rows_only_of_versions_with_wanted_fields() -> None:
         made = decoded.messages[kind]
         assert made.rows.tolist() == rows
         assert made.flat("node_id").to_pylist() == nodes
-        assert decoder.idle[program].tolist() == [bool(sparse) and version < 5 for version in versions]
+        assert decoder.scattered[program].all()
 
 
 @pytest.mark.parametrize("piece", [1, 7, 100, 300, 5000])
@@ -268,3 +268,66 @@ def test_bytes_that_lie_apart_are_brought_where_they_are_looked_at(piece: int) -
         decoded = decoder.decode(s, np.array([0]), np.array([len(body)]), program, np.array(apart))
         assert decoded.status.tolist() == [status]
         assert (s[: len(body)] != np.frombuffer(body, np.uint8)).any() == (piece < len(blob) or len(cuts) > 1)
+
+
+FETCHED = ("responses.topic", "responses.partitions.high_watermark", "responses.partitions.records")
+
+
+def fetched() -> bytes:
+    """A Fetch response of version 5, with a long name, aborted transactions and large record sets."""
+    records = bytes(range(256)) * 40
+    aborted = b"".join(pack("qq", i, 2 * i) for i in range(200))
+    one = pack("ih", 0, 0) + pack("qqq", 9, 8, 7) + pack("i", 200) + aborted + pack("i", len(records)) + records
+    names = ("short", "long" * 2000)
+    topics = b"".join(pack("h", len(name)) + name.encode() + pack("i", 3) + one * 3 for name in names)
+    return pack("ii", 0, len(names)) + topics
+
+
+def described() -> bytes:
+    """A Metadata response of version 8, with many replicas of a partition."""
+    replicas = pack("i", 500) + b"".join(pack("i", i) for i in range(500))
+    partition = pack("hiii", 0, 3, 1, 2) + replicas + replicas + pack("i", 0)
+    topic = pack("h", 0) + pack("h", 5) + b"topic" + b"\0" + pack("i", 2) + partition * 2 + pack("i", 0)
+    return pack("ii", 0, 0) + pack("h", -1) + pack("ii", 1, 1) + topic + pack("i", 0)
+
+
+def tagged() -> bytes:
+    """An ApiVersions response of version 3 with a long tag that no schema knows."""
+    return pack("h", 0) + b"\1" + pack("i", 0) + b"\1" + b"\x63" + b"\xd0\x0f" + bytes(i % 251 for i in range(2000))
+
+
+@pytest.mark.parametrize("piece", [7, 100, 1000, 5000])
+@pytest.mark.parametrize(
+    ("key", "version", "body", "wanted"),
+    [(1, 5, fetched(), FETCHED), (1, 5, fetched(), None), (3, 8, described(), None), (18, 3, tagged(), None)],
+)
+def test_columns_of_bodies_whose_pieces_lie_apart(
+    key: int, version: int, body: bytes, wanted: tuple[str, ...] | None, piece: int
+) -> None:
+    """They are those of bodies in one piece, whatever was asked for; what nobody asked for stays where it is."""
+    whole = np.frombuffer(body, np.uint8)
+    s = np.zeros(2 * len(body), np.uint8)
+    apart, end = [], len(s)
+    for at in range(0, len(body), piece):
+        cut = whole[at : at + piece]
+        end -= len(cut)
+        s[end : end + len(cut)] = cut
+        apart.append([at, len(cut), end])
+    decoder = Decoder({(key, 1): wanted})
+    program = decoder.table[key, [version], 1].astype(np.int32)
+    assert decoder.scattered[program].all()
+    places = np.array([0]), np.array([len(body)])
+    expected, found = (
+        decoder.decode(data, *places, program, *lying) for data, lying in ((whole, ()), (s, (np.array(apart),)))
+    )
+    assert expected.status.tolist() == found.status.tolist() == [0]
+    assert expected.messages[key, 1].batches == found.messages[key, 1].batches
+    assert (s[: len(body)] == whole).all() == (key != 1)
+
+
+def test_bodies_in_which_positions_are_asked_for_lie_in_one_piece() -> None:
+    """Whoever has a position reads there afterwards."""
+    for asked in ("responses.partitions.records@", "responses.partitions.records_at"):
+        decoder = Decoder({(1, 1): frozenset([asked])})
+        assert not decoder.scattered[decoder.table[1, [5], 1]].any()
+        assert decoder.scattered[decoder.table[1, [5], 0]].all()

@@ -83,7 +83,7 @@ class Completion:
     `aside`: reads bodies that need not be decoded then."""
 
     LARGE = 64 << 10
-    """Bytes of a frame from which on pieces stay where they are, where next to nothing of it is looked at."""
+    """Bytes of a frame from which on pieces stay where they are, but for what is looked at."""
 
     def __init__(
         self, dissector: Dissector, decoder: Decoder, ledger: Ledger, reader: Reader, steps: Sequence[int] = (),
@@ -142,7 +142,7 @@ class Completion:
         dissector = self.dissector
         window = dissector.window
         target, together, at, limit, n = window.data, False, window.work, window.limit, len(work.rows)
-        columns: tuple[Any, ...] = (*work.columns, self.decoder.idle, self.LARGE, self._apart)
+        columns: tuple[Any, ...] = (*work.columns, self.decoder.scattered, self.LARGE, self._apart)
         while True:
             upto, absent, unread, orphans, pieces, apart = gather(
                 dissector.M, window.data, dissector.A, work.rows[:n], first, together, target, at, limit,

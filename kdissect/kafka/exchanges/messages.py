@@ -38,6 +38,8 @@ __all__ = ["Decoded", "Decoder", "Message", "Type", "schema_for"]
 NO_STATUS: Ints = np.zeros(0, np.int8)
 WHOLE: tuple[Ints, Ints] = (np.zeros(0, np.uint8), np.zeros((0, 3), np.int64))
 """Room and pieces that lie apart, of bodies that lie in one piece."""
+PLACES = ("@", "_at")
+"""How paths end by which positions are asked for."""
 MAX_BATCH_BYTES = 1 << 28
 """Columns of one record batch. Frames are split into several batches above it, so that int32 offsets hold and memory
 stays flat; a block of 8 MB of real traffic needs a tenth of it."""
@@ -108,7 +110,7 @@ class Decoder:
         self.flexible: Ints = library.flexible.astype(np.int16)
         """int16 [key, side]: first version with tags in its header, 32767 never."""
         self._lock = threading.Lock()
-        self._idle: tuple[_State, Flags] | None = None
+        self._scattered: tuple[_State, Flags] | None = None
         self._state = _State(library.programs, library.rows, library.tags, np.zeros(1, np.int64), {}, {}, {}, 1, 0)
 
     @property
@@ -138,26 +140,27 @@ class Decoder:
         return Programs(self.table, self.flexible, self.skim())
 
     @property
-    def idle(self) -> Flags:
-        """By program, whether nothing but lengths and error codes is read of its bodies: neither is anything of them
-        wanted, nor are there several layouts to choose from."""
+    def scattered(self) -> Flags:
+        """By program, whether pieces of its bodies may lie apart: neither does anybody ask where something stands in
+        them, nor are there several layouts to choose from."""
         state = self._state
-        if self._idle is None or self._idle[0] is not state:
+        if self._scattered is None or self._scattered[0] is not state:
             key, side = self.library.identity[:, 0], self.library.identity[:, 2]
             alternative = self.library.alternative
-            idle = alternative < 0
-            idle[alternative[alternative >= 0]] = False
-            for kind in self.wanted:
-                idle &= (key != kind[0]) | (side != kind[1])
-            idle[[program for program, compiled in state.compiled.items() if compiled is None]] = True
-            self._idle = state, idle
-        return self._idle[1]
+            scattered = alternative < 0
+            scattered[alternative[alternative >= 0]] = False
+            for kind, paths in self.wanted.items():
+                if any(path.endswith(PLACES) for path in paths or ()):
+                    scattered &= (key != kind[0]) | (side != kind[1])
+            scattered[[program for program, compiled in state.compiled.items() if compiled is None]] = True
+            self._scattered = state, scattered
+        return self._scattered[1]
 
     def decode(
         self, s: Ints, begin: Ints, end: Ints, program: Ints, apart: Ints = WHOLE[1], aside: Aside | None = None
     ) -> Decoded:
         """Decode the bodies s[begin[i]:end[i]] (`s` uint8, positions int64) by program ids (int32, -1: none known).
-        `apart`: pieces of bodies of `idle` programs that lie elsewhere in `s`, which is written to then, see
+        `apart`: pieces of bodies of `scattered` programs that lie elsewhere in `s`, which is written to then, see
         `vm.count`. What `aside` takes of bodies that fit, requests and behind them as many responses, is in no
         message."""
         begin = np.ascontiguousarray(begin, np.int64)

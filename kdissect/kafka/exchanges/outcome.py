@@ -232,7 +232,7 @@ def _write(exchange: Exchange, base: Int, longs: Words, ints: Codes, shorts: Sho
 def gather(
     M: Words, b: Bytes, A: Bytes, rows: Words, first: Int, together: bool, target: Bytes, w: Int, limit: Int, base: Int,
     table: Codes, newest: Words, absent: Words, need: Flags, program: Codes, unknown: Flags, begin: Words,
-    end: Words, marks: Bytes, longs: Words, ints: Codes, shorts: Shorts, flags: Tiny, idle: Flags, large: Int,
+    end: Words, marks: Bytes, longs: Words, ints: Codes, shorts: Shorts, flags: Tiny, scattered: Flags, large: Int,
     apart: Words,
 ) -> tuple[Int, Int, Int, Int, Int, Int]:  # fmt: skip
     """Exchanges from the first-th of `rows` on as columns (`Long`, `Word`, `Short`, `Flag`, but for what their bodies
@@ -242,8 +242,8 @@ def gather(
     that is not known, a row a side. `begin` and `end` are the places of their bodies, of those whose header was not
     read yet of the whole frame. `marks`: LOGIN, VERSIONS and UNHEARD. Returns the exchange it stopped at for want of
     room, and how many rows of `absent` there are, frames whose header was not read, orphans to look into, and frames in
-    several pieces, looked into or not; and rows of `apart`, where pieces lie of frames from `large` bytes on, of whose
-    bodies nothing is wanted (`idle`, by program): they stay there, see `vm.count`.
+    several pieces, looked into or not; and rows of `apart`, where pieces lie of frames from `large` bytes on that may
+    be `scattered` (by program): they stay there, see `vm.count`.
     """
     missing = np.int64(0)
     pieces_apart = np.int64(0)
@@ -278,7 +278,7 @@ def gather(
                 found = np.int64(program[side, j])
                 if frame.head >= 0 and frame.at < 0 and frame.bytes >= large and frame.body >= 0 and not (
                     together or found < 0 or marks[j] != 0 or orphan
-                ) and idle[found]:  # fmt: skip
+                ) and scattered[found]:  # fmt: skip
                     o, w, missing, pieces_apart = set_apart(
                         M, b, A, frame, target, w, limit, absent, missing, apart, pieces_apart
                     )
