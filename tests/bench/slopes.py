@@ -26,8 +26,8 @@ to warm, and is measured as always. Captures are read once before each measureme
 
 `--times`: of so many runs of each job, Spark and the engine by turns, the least time counts, and the most memory.
 
-`--tshark`: one tshark for each file, all of them at once (`-T fields`, five Kafka fields), takes its turns too. Eight of
-them take 6 GB of memory for 1 GB of small frames.
+`--tshark`: one tshark for each file, all of them at once (`-T fields`, five Kafka fields), takes its turns too. Eight
+of them take 6 GB of memory for 1 GB of small frames.
 """
 
 from __future__ import annotations
