@@ -193,6 +193,7 @@ class FileReader:
             )
         else:
             n, stop, why = walk_pcapng(window.data, at, end, self._limit, self.interfaces, self.state, self.notes, rows)
+        window.count += n
         return n, cursor + stop - at, why
 
     def _block(self, rows: NDArray[np.int64], first: int, end: int | None = None, last: bool = False) -> Block:

@@ -24,6 +24,10 @@ from numpy.typing import NDArray
 SLOT_BYTES = 16 << 20
 """Python and Arrow cost some 35 ms a block in a run with all of the analysis, however large the block is: blocks of
 16 MiB take a sixth less CPU than those of 8 MiB, and their rows some 90 MB more on their way through all layers."""
+WIDE = 3
+"""So many times as much a block holds where packets are large: its rows are few however large it is."""
+FEW_PACKETS = 1 << 13
+"""Packets of a block below which they are: of 2 KiB each, on the average."""
 SLOTS = 3
 """Of 48 MiB one slot is read ahead and one worked on: the third looks back further than any TCP receive window that
 Linux grants by default (6 MiB per direction). What is needed of older ones is read again, or kept apart."""
@@ -35,18 +39,25 @@ EXTRA = 1 << 56
 """First logical offset of bytes that were put together here: 72 PB, beyond any input."""
 APART = 1 << 50
 """So far apart are the logical offsets of what several views put together."""
-WORK_BYTES = 32 << 20
+WORK_BYTES = 64 << 20
 """Room behind the slots in which later stages put frames together that lie in several pieces (untouched memory is
 free)."""
 
 
 class Window:
-    """One ring. Parameters in bytes and slots; `slot_bytes` bounds the largest record that can be read."""
+    """One ring. Parameters in bytes and slots; `slot_bytes` bounds the largest record that can be read. `wide`: blocks
+    of large packets may hold so many times that, where whoever reads them says so (`widens`)."""
 
-    def __init__(self, slot_bytes: int = SLOT_BYTES, slots: int = SLOTS, extra_bytes: int = EXTRA_BYTES) -> None:
-        self.slot_bytes = slot_bytes
+    def __init__(
+        self, slot_bytes: int = SLOT_BYTES, slots: int = SLOTS, extra_bytes: int = EXTRA_BYTES, wide: int = 1
+    ) -> None:
+        self.slot_bytes = self._taken = slot_bytes
         self.extra_bytes = extra_bytes
-        self.work = slot_bytes * slots + extra_bytes * EXTRA_SLOTS
+        self._widest = slot_bytes * wide
+        self.widens = False
+        self.count = 0
+        """Packets that were found in the current slot."""
+        self.work = self._widest * slots + extra_bytes * EXTRA_SLOTS
         """Position in `data` of the room for work, which belongs to no slot."""
         self.limit = self.work + WORK_BYTES
         """Position in `data` of its end."""
@@ -55,8 +66,8 @@ class Window:
         self.data: NDArray[np.uint8] = np.empty(self.limit, np.uint8)
         self.slots: NDArray[np.int64] = np.zeros((slots + EXTRA_SLOTS, 3), np.int64)
         self._ring = slots
-        self.slots[:slots, 2] = np.arange(slots) * slot_bytes
-        self.slots[slots:, 2] = slots * slot_bytes + np.arange(EXTRA_SLOTS) * extra_bytes
+        self.slots[:slots, 2] = np.arange(slots) * self._widest
+        self.slots[slots:, 2] = slots * self._widest + np.arange(EXTRA_SLOTS) * extra_bytes
         self.slots[slots:, :2] = EXTRA
         self.current = slots - 1
         self._first_extra = slots
@@ -67,7 +78,7 @@ class Window:
     def for_size(cls, size: int | None) -> Window:
         """A ring for an input of `size` bytes (None: unknown): small inputs get a ring that holds them whole."""
         if size is None or size + (1 << 16) > SLOT_BYTES:
-            return cls()
+            return cls(wide=WIDE)
         return cls(slot_bytes=size + (1 << 16) & ~0xFFF, slots=2)
 
     def views(self, count: int) -> list[View]:
@@ -84,6 +95,7 @@ class Window:
         self.current = self._ring - 1
         self._extra = len(self.slots) - 1
         self._extra_end = EXTRA
+        self._taken, self.count = self.slot_bytes, 0
 
     @property
     def ring(self) -> int:
@@ -99,13 +111,13 @@ class Window:
     def room(self) -> int:
         """Bytes that the current slot can still take."""
         row = self.slots[self.current]
-        return self.slot_bytes - int(row[1] - row[0])
+        return self._taken - int(row[1] - row[0])
 
     def target(self) -> memoryview:
         """The free part of the current slot, to read into."""
         row = self.slots[self.current]
         place = int(row[2] + row[1] - row[0])
-        return memoryview(self.data)[place : int(row[2]) + self.slot_bytes]
+        return memoryview(self.data)[place : int(row[2]) + self._taken]
 
     def grow(self, size: int) -> None:
         """`size` bytes were put into the target."""
@@ -120,6 +132,8 @@ class Window:
         """Go to the next slot, which starts with the bytes at data[start:end] of logical offset `logical`; its
         position."""
         self.current = (self.current + 1) % self._ring
+        self._taken = self._widest if self.widens and self.count < FEW_PACKETS else self.slot_bytes
+        self.count = 0
         place = int(self.slots[self.current, 2])
         self.data[place : place + end - start] = self.data[start:end]
         self.slots[self.current, 0] = logical

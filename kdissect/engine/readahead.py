@@ -63,8 +63,9 @@ class Once(Generic[T]):
         """Do it, unless it was begun. Raises no error of it but what is meant for this thread: an interrupt."""
         if not self._begun.acquire(blocking=False):
             return
+        work = self._let_go()
         try:
-            self._done.set_result(self._work())
+            self._done.set_result(work())
         except BaseException as error:
             self._done.set_exception(error)
             if not isinstance(error, Exception):
@@ -77,8 +78,17 @@ class Once(Generic[T]):
 
     def give_up(self) -> None:
         """Nobody is to begin it any more. Returns when nobody is at it."""
-        if not self._begun.acquire(blocking=False):
+        if self._begun.acquire(blocking=False):
+            self._let_go()
+        else:
             self._done.exception()
+
+    def _let_go(self) -> Callable[[], T]:
+        """The work, which is kept no longer: whoever does it may keep this, and their memory would wait for a
+        collection."""
+        work = self._work
+        del self._work
+        return work
 
 
 Offer = Callable[[Once[Any]], object]

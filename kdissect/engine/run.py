@@ -104,6 +104,12 @@ class Run:
             sizes = [c.size for c in books.captures]
             self._total = None if None in sizes else sum(s for s in sizes if s is not None)
 
+    @property
+    def widens(self) -> bool:
+        """Whether blocks of large packets may be larger: not where rows of records are made, of which they hold as many
+        as any other."""
+        return self._settings.block_packets is None and "records" not in self.books.builder.columns
+
     def completed(self) -> Iterator[Completed]:
         """Finished exchanges, part by part."""
         yield from (done for done in self.exchanges() if done is not None)
@@ -130,6 +136,7 @@ class Run:
         books, settings, clock = self.books, self._settings, self._settings.timings
         books.ledger.begin(number)
         window = capture.window() if settings.follow is None else Window()
+        window.widens = self.widens
         (view,) = window.views(1)
         strand = Strand(capture, view, books.wishes, books.ledger, books.builder, settings.keylog, clock)
         dissector, completion = strand.dissector, strand.completion

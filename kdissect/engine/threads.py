@@ -85,6 +85,7 @@ class _Shared:
         self.capture = capture
         self.scanner = scanner
         self.window = capture.window()
+        self.window.widens = run.widens
         self.count = count
         self.shared = False
         """Whether any block was."""

@@ -3,9 +3,10 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
+import pytest
 
 from kdissect.capture import EXTRA, Window
-from kdissect.capture.window import EXTRA_SLOTS, SLOT_BYTES
+from kdissect.capture.window import EXTRA_SLOTS, FEW_PACKETS, SLOT_BYTES
 
 
 def put(window: Window, data: bytes) -> None:
@@ -52,6 +53,24 @@ def test_extra_bytes_rotate_by_themselves() -> None:
         assert np.all(window.data[place : place + 60] == i)
     assert window.extra(bytes(101)) == -1
     assert window.slots[: window.ring].max() < EXTRA
+
+
+@pytest.mark.parametrize(("widens", "packets", "room"), [(True, 10, 192), (True, FEW_PACKETS, 64), (False, 10, 64)])
+def test_blocks_of_large_packets_are_wide(widens: bool, packets: int, room: int) -> None:
+    """One behind the other: a slot is as wide as the packets of the one before it say."""
+    window = Window(slot_bytes=64, slots=2, extra_bytes=64, wide=3)
+    window.widens = widens
+    assert window.room == len(window.target()) == 64
+    put(window, bytes(64))
+    window.count += packets
+    window.advance(60, window.position(60), window.position(60) + 4)
+    assert window.room == len(window.target()) == room - 4
+    put(window, bytes(range(4, room)))
+    assert window.data[window.locate(60 + 4, room - 4) :][: room - 4].tolist() == list(range(4, room))
+    assert window.locate(0, 64) >= 0  # which nothing was written over
+    window.count += FEW_PACKETS
+    window.advance(60 + room, 0, 0)
+    assert window.room == 64
 
 
 def test_small_inputs_get_small_rings() -> None:

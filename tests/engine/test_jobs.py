@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import threading
@@ -116,6 +117,18 @@ def test_whoever_stops_early_leaves_no_thread(coming_and_going: Path, small_bloc
     assert any(thread.name.startswith("kdissect-") for thread in threading.enumerate())
     batches.close()  # type: ignore[attr-defined]
     assert not any(thread.name.startswith("kdissect-") for thread in threading.enumerate())
+
+
+def test_memory_of_a_run_goes_with_it(coming_and_going: Path, small_blocks: None) -> None:
+    """It does not wait for a collection: a window alone is some hundred megabytes."""
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in kdissect.open(coming_and_going, jobs=2).batches("exchanges"):
+            pass
+        assert not any(isinstance(one, Window) for one in gc.get_objects())
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("end", ["", "1 / 0"])

@@ -23,9 +23,9 @@ from tests.oracle.pcap import Talk, api_versions_request, api_versions_response,
 
 
 @pytest.mark.parametrize("name", ["k4_slow_and_throttled", "base", "mtu1500_2_3_1"])
-@pytest.mark.parametrize("slots", [2, 3, 8])
-def test_bytes_of_frames(captures: Path, monkeypatch: pytest.MonkeyPatch, name: str, slots: int) -> None:
-    monkeypatch.setattr(CaptureSet, "window", lambda self: Window(1 << 17, slots))
+@pytest.mark.parametrize(("slots", "wide"), [(2, 1), (2, 3), (3, 1), (3, 3), (8, 1)])
+def test_bytes_of_frames(captures: Path, monkeypatch: pytest.MonkeyPatch, name: str, slots: int, wide: int) -> None:
+    monkeypatch.setattr(CaptureSet, "window", lambda self: Window(1 << 17, slots, wide=wide))
     run = Run(Books(open_captures(captures / f"{name}.pcap"), {"record_batches": None}, Settings()))
     right = 0
     for done in run.completed():

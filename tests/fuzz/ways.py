@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -18,7 +19,9 @@ from unittest import mock
 import pyarrow as pa
 
 import kdissect
+from kdissect.capture.window import Window
 from kdissect.kafka.streams.dissector import Dissector
+from tests.fuzz import metamorphic
 from tests.fuzz.campaign import keep
 from tests.fuzz.metamorphic import TOGETHER, inputs, side_by_side, small_blocks, written
 
@@ -28,9 +31,15 @@ def without_lane() -> AbstractContextManager[Any]:
     return mock.patch.object(Dissector, "LANE", False)
 
 
+def wide_blocks() -> AbstractContextManager[Any]:
+    """All packets are large ones."""
+    return mock.patch.object(metamorphic, "Window", partial(Window, wide=3))
+
+
 WAYS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], dict[str, Any]]] = {
     "no fast lane": (without_lane, {"jobs": 1}),
     "two threads": (nullcontext, {"jobs": 2}),
+    "wide blocks": (wide_blocks, {"jobs": 1}),
     "three threads": (nullcontext, {"jobs": 3}),
 }
 """By name, what is switched while a capture is read, and options of `kdissect.open`."""
