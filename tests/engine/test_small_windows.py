@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from kdissect.capture.captureset import CaptureSet
 from kdissect.capture.window import Window
 from kdissect.engine.books import Books
 from kdissect.engine.run import Run, Settings
+from kdissect.kafka.exchanges import completion, outcome
 from kdissect.kafka.recordsets.batches import walk
 from kdissect.kafka.recordsets.verification import verify
 from kdissect.tables.recordsets import record_sets
@@ -81,3 +83,25 @@ def test_what_a_pipe_cannot_keep_is_given_up(limit: int, monkeypatch: pytest.Mon
     assert not checks
     assert {(row["kind"], row["where"]) for row in problems} == {("buffer_limit", "response body")}
     assert sorted(row["exchange_id"] for row in problems) == sorted(row["exchange_id"] for row in fetches)
+
+
+@pytest.mark.parametrize("name", ["k4_mtu1500", "mtu1500_2_3_1", "k4_slow_and_throttled"])
+@pytest.mark.parametrize("tables", [["exchanges"], ["exchanges", "fetches", "offset_commits"]])
+def test_frames_that_stay_in_pieces(
+    captures: Path, monkeypatch: pytest.MonkeyPatch, name: str, tables: list[str]
+) -> None:
+    """What is told of them is the same: whether Fetch is read by a kernel of its own, or made columns."""
+    path, apart = captures / f"{name}.pcap", 0
+
+    def gather(*given: Any) -> tuple[int, ...]:
+        nonlocal apart
+        found: tuple[int, ...] = outcome.gather(*given)
+        apart += found[-1]
+        return found
+
+    expected = kdissect.open(path).tables(tables)
+    monkeypatch.setattr(completion, "gather", gather)
+    monkeypatch.setattr(completion.Completion, "LARGE", 0)
+    found = kdissect.open(path).tables(tables)
+    assert apart > 20
+    assert all(found[table].equals(expected[table]) for table in tables)

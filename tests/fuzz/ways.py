@@ -20,6 +20,7 @@ import pyarrow as pa
 
 import kdissect
 from kdissect.capture.window import Window
+from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.streams.dissector import Dissector
 from tests.fuzz import metamorphic
 from tests.fuzz.campaign import keep
@@ -36,10 +37,16 @@ def wide_blocks() -> AbstractContextManager[Any]:
     return mock.patch.object(metamorphic, "Window", partial(Window, wide=3))
 
 
+def in_pieces() -> AbstractContextManager[Any]:
+    """Frames of any size stay in their pieces, where that may be."""
+    return mock.patch.object(Completion, "LARGE", 0)
+
+
 WAYS: dict[str, tuple[Callable[[], AbstractContextManager[Any]], dict[str, Any]]] = {
     "no fast lane": (without_lane, {"jobs": 1}),
     "two threads": (nullcontext, {"jobs": 2}),
     "wide blocks": (wide_blocks, {"jobs": 1}),
+    "frames in pieces": (in_pieces, {"jobs": 1}),
     "three threads": (nullcontext, {"jobs": 3}),
 }
 """By name, what is switched while a capture is read, and options of `kdissect.open`."""
