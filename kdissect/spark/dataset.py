@@ -33,6 +33,7 @@ from kdissect.spark.stages.giant_connections import UNIT
 from kdissect.spark.stages.indexing import index
 from kdissect.spark.stages.plan import INDEX, STAGED, Plan, Source, source_of, together
 from kdissect.spark.stages.resolving import Names, Outcome, put_together, resolved_rows
+from kdissect.spark.time_spans import ends, in_spans
 from kdissect.spark.workers import origin, settled
 from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of
 from kdissect.tables.declaration.model import By
@@ -316,6 +317,8 @@ class Dataset(Mapping[str, "DataFrame"]):
             frame = self.__dict__.pop(made, None)
             if frame is not None:
                 frame.unpersist()
+        for frame in self.__dict__.pop("_spans", ()):
+            frame.unpersist()
         for made in ("_told", "_outcome", "there", "searched"):
             self.__dict__.pop(made, None)
 
@@ -409,6 +412,15 @@ class Dataset(Mapping[str, "DataFrame"]):
 
     @cached_property
     def _analysed(self) -> DataFrame:
+        """Staged rows of the analysis."""
+        made, *others = self._spans
+        for more in others:
+            made = made.unionByName(more)
+        return made
+
+    @cached_property
+    def _spans(self) -> list[DataFrame]:
+        """The same of each span of time."""
         from pyspark import StorageLevel
         from pyspark.sql.functions import broadcast
 
@@ -418,12 +430,20 @@ class Dataset(Mapping[str, "DataFrame"]):
         tables = sorted(decoding.split_tables(Stage(plan.tables)))
         rows = self._decoded.where(self._decoded["table"].isin(tables)).withColumnRenamed("broker", "address")
         numbers = labels(count)
-        numbered = [(address, broker, numbers[place]) for address, broker, place in places]
-        known = self.spark.createDataFrame(numbered, "address string, broker string, place int")
-        rows = rows.join(broadcast(known), "address").select(*STAGED.names, "place")
-        ordered = rows.repartition(count, "place").drop("place").sortWithinPartitions("broker", "at", "lot")
-        made = ordered.mapInArrow(partial(_analyse, plan=plan, names=names), spark_schema(STAGED))
-        return made.repartition(len(plan.labels)).persist(StorageLevel.DISK_ONLY)
+        resolved = [(address, broker) for address, broker, _ in places]
+        known = self.spark.createDataFrame(resolved, "address string, broker string")
+        rows = rows.join(broadcast(known), "address").select(*STAGED.names)
+
+        def analysed(rows: DataFrame, ends: Mapping[str, int] | None) -> DataFrame:
+            ordered = rows.repartition(count, "place").drop("place").sortWithinPartitions("broker", "at", "lot")
+            made = ordered.mapInArrow(partial(_analyse, plan=plan, names=names, ends=ends), spark_schema(STAGED))
+            return made.repartition(len(plan.labels)).persist(StorageLevel.DISK_ONLY)
+
+        weights: dict[str, int] = {}
+        for address, broker in resolved:
+            weights[broker] = weights.get(broker, 0) + self._outcome.weights.get(address, 0)
+        placed = {broker: numbers[place] for _, broker, place in places}
+        return in_spans(rows, placed, ends(rows, weights), analysed)
 
     @property
     def _exchanges(self) -> DataFrame:
@@ -529,8 +549,10 @@ def notes_of(staged: DataFrame) -> Notes:
     return [(row[0], bytes(row[1])) for row in staged.where("table like '\\\\_%'").select("table", "data").collect()]
 
 
-def _analyse(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:
-    return settled("analyse", analysing.analyse(batches, plan, names))
+def _analyse(
+    batches: Iterable[pa.RecordBatch], plan: Plan, names: Names, ends: Mapping[str, int] | None
+) -> Iterator[pa.RecordBatch]:
+    return settled("analyse", analysing.analyse(batches, plan, names, ends))
 
 
 def _plain(

@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from kdissect.spark.stages.found_holds import FOUND
 from kdissect.spark.stages.giant_connections import UNIT
 from kdissect.spark.stages.indexing import index
 from kdissect.spark.stages.plan import INDEX, Plan, source_of
-from kdissect.spark.stages.resolving import put_together, resolved_rows
+from kdissect.spark.stages.resolving import Names, put_together, resolved_rows
 from kdissect.tables.declaration import columns_of
 from kdissect.tables.recording import Reading
 
@@ -81,8 +82,9 @@ def simulated(
     reveal: bool = False,
     giant: int | None = None,
     unit: int = 1 << 20,
+    spans: int = 1,
 ) -> dict[str, pa.Table]:
-    """The tables as the stages make them, each partition of which is a list here."""
+    """The tables as the stages make them, each partition of which is a list here. `spans`: of each broker's time."""
     sources = [source_of(capture, transport == "payload") for capture in open_captures(paths)]
     columns = {name: columns_of(name) for name in tables}
     keys = None if keylog is None else keylog.read_bytes()
@@ -101,10 +103,29 @@ def simulated(
     assert giant is None or len(units) > partitions
     for start in range(min(3, len(units))):
         staged += _listed(decoding.decode_units([_batch(units[start::3])], plan, start))
-    return tables_of(plan, staged, [(row.table, row.data) for row in staged if row.table.startswith("_")])
+    return tables_of(plan, staged, [(row.table, row.data) for row in staged if row.table.startswith("_")], spans)
 
 
-def tables_of(plan: Plan, staged: list[Cell], notes: list[tuple[str, bytes]]) -> dict[str, pa.Table]:
+def analysed_in_spans(rows: list[Cell], plan: Plan, names: Names, spans: int) -> list[Cell]:
+    """What the analysis makes of its rows in order, each span of a broker's time after the one before."""
+    ends: list[dict[str, int]] = [{} for _ in range(spans - 1)]
+    for broker, cells in groupby(rows, lambda row: row.broker):
+        times = [row.at for row in cells]
+        for number, end in enumerate(ends, start=1):
+            end[broker] = times[len(times) * number // spans]
+    made: list[Cell] = []
+    state: list[Cell] = []
+    for number, end in enumerate([*ends, None]):
+        mine = [row for row in rows if sum(one[row.broker] <= row.at for one in ends) == number]
+        given = sorted([*state, *mine], key=lambda row: (row.broker, row.at, row.lot))
+        found = _listed(analysing.analyse([_batch([row]) for row in given], plan, names, end))
+        state = [row for row in found if row.table == analysing.STATE]
+        assert end is None or {row.broker for row in state} == {row.broker for row in given}
+        made += [row for row in found if row.table != analysing.STATE]
+    return made
+
+
+def tables_of(plan: Plan, staged: list[Cell], notes: list[tuple[str, bytes]], spans: int = 1) -> dict[str, pa.Table]:
     """The tables of a plan out of what was decoded and the notes for the driver."""
     outcome = put_together(plan, notes)
     names = outcome.names
@@ -114,8 +135,8 @@ def tables_of(plan: Plan, staged: list[Cell], notes: list[tuple[str, bytes]]) ->
     made = staged
     if not stage.idle:
         rows = [row._replace(broker=brokers.get(row.broker, row.broker)) for row in staged if row.table in split]
-        batches = [_batch([row]) for row in sorted(rows, key=lambda row: (row.broker, row.at, row.lot))]
-        analysed = _listed(analysing.analyse(batches, plan, names))
+        rows.sort(key=lambda row: (row.broker, row.at, row.lot))
+        analysed = analysed_in_spans(rows, plan, names, spans)
         left = {*analysing.MADE, COMMITS} - {"exchanges"}
         made = [row for row in staged if row.table not in left] + analysed
         if "findings" in plan.tables:

@@ -13,6 +13,8 @@ import kdissect
 import kdissect.spark
 from kdissect.engine.capture import MADE
 from kdissect.problems import CaptureUnreadable, UsageError
+from kdissect.spark import time_spans
+from kdissect.spark.stages import analysing
 from kdissect.tables.declaration import SCHEMAS
 
 pytestmark = [
@@ -53,6 +55,20 @@ def test_giant_connections_are_decoded_in_units(spark: Any, captures: Path, rota
     equal(arrow(found), kdissect.open(folder).tables(names))
     assert found._units is not None
     assert found._units.rdd.getNumPartitions() == 2
+    found.unpersist()
+
+
+def test_brokers_of_many_rows_are_analysed_span_by_span(
+    spark: Any, captures: Path, equal: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time_spans, "SPAN_ROWS", 300)
+    paths = [captures / f"{name}.pcap" for name in ("base", "k4_session_eviction", "k4_share_group")]
+    found = kdissect.spark.dissect(spark, paths, partitions=3)
+    equal(arrow(found), kdissect.open(paths).tables())
+    assert len(found._spans) > 2
+    states = [part.where(f"table = '{analysing.STATE}'").count() for part in found._spans]
+    assert 0 < states[0] <= states[-2]  # of brokers that had rows by then
+    assert states[-1] == 0
     found.unpersist()
 
 

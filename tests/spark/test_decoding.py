@@ -11,6 +11,7 @@ import pytest
 
 import kdissect
 from kdissect.engine.capture import MADE
+from kdissect.spark.stages import analysing, lots
 from tests.capture.build import read_pcap
 from tests.engine.record_captures import packets
 from tests.engine.test_vantage_points import lagging, written
@@ -42,6 +43,25 @@ def test_connections_cut_across_files(
     expected = kdissect.open(folder).tables()
     assert expected["capture_quality"]["file"].combine_chunks().unique().drop_null().__len__() == files
     equal(simulate(folder, 3, list(MADE)), expected)
+
+
+@pytest.mark.parametrize("spans", [2, 7])
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("base.pcap", "k4_share_group.pcap", "k4_slow_and_throttled.pcap"), ("k4_session_eviction.pcap",),
+        ("k4_transactions.pcap", "k4_java_classic.pcap"), ("sweep_391_kraft.pcap", "base_tiny.pcap"),
+    ],
+)  # fmt: skip
+def test_the_analysis_of_a_broker_goes_on_in_another_task(
+    captures: Path, simulate: Any, equal: Any, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...], spans: int
+) -> None:
+    """Sessions, watermarks, throttle windows and rows that wait are handed on where its time is cut."""
+    monkeypatch.setattr(lots, "MOST", 32)
+    monkeypatch.setattr(analysing, "ROWS_A_TIME", 100)
+    paths = [captures / name for name in names]
+    expected = kdissect.open(paths).tables()
+    equal(simulate(paths, 3, list(MADE), spans=spans), expected)
 
 
 def test_giant_connections_are_decoded_in_units(captures: Path, simulate: Any, equal: Any) -> None:

@@ -8,9 +8,10 @@ has taken out the rows that no finding can depend on.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
-from itertools import groupby
+from itertools import chain, groupby
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +21,7 @@ from kdissect.analysis.budget import SUBJECTS, time_budget
 from kdissect.analysis.findings import findings, limits, told_of
 from kdissect.analysis.stage import NO_WATERMARK, Stage
 from kdissect.analysis.topic_traffic import topic_traffic
+from kdissect.arrays.arrow import NULL_TIME
 from kdissect.arrays.dictionaries import unified
 from kdissect.spark.cells.table_cells import Cell, cell, cells_of, cut, opened, rows
 from kdissect.spark.stages.committed_offsets import COMMITS
@@ -50,6 +52,8 @@ DECODED = tuple(
 EVIDENCE_ROWS = 1 << 19
 """Rows that findings are looked for in, some 250 MB: the first ones, where there are more. Staged rows of evidence have
 their first instant as `at` and their number as `lot`."""
+STATE = "state of the analysis"
+"""Staged rows with what the next span of a broker's time begins with: its `Stage`, before all other rows."""
 ALWAYS = -(1 << 62)
 """`at` of evidence without instants: sessions, connections and the like."""
 SIFTED = ("groups", "record_batches")
@@ -112,16 +116,23 @@ def dealt(brokers: Mapping[str, str], weights: Mapping[str, int], places: int) -
     return [(address, name, found[name]) for address, name in brokers.items()]
 
 
-def analyse(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:
-    """Staged rows in order of (broker (resolved), at, lot) to staged rows of the tables in MADE, and evidence."""
+def analyse(
+    batches: Iterable[pa.RecordBatch], plan: Plan, names: Names, ends: Mapping[str, int] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Staged rows in order of (broker (resolved), at, lot) to staged rows of the tables in MADE, and evidence. `ends`:
+    by broker, the instant before which these rows lie, where others follow: then there are rows of STATE, too, which
+    those are to be given with. None: nothing follows."""
     builder = names.builder(plan)
     wanted, telling = asked(plan.tables), Telling()
     tells = holds_exchanges(plan)
-    for _, mine in groupby(cells_of(batches), lambda one: one.broker):
-        for tables in _analysed(builder, wanted, mine):
+    for broker, cells in groupby(cells_of(batches), lambda one: one.broker):
+        stage, mine = _begun(wanted, cells)
+        for tables in _analysed(stage, builder, mine, None if ends is None else ends[broker]):
             yield from _staged(tables, plan)
             if tells:
                 yield from telling.take(tables)
+        if ends is not None:
+            yield rows([Cell(STATE, broker, pickle.dumps(stage), NULL_TIME, -1)])
     yield from telling.rest()
 
 
@@ -130,11 +141,19 @@ def holds_exchanges(plan: Plan) -> bool:
     return Stage(asked(plan.tables)).holds_exchanges
 
 
+def _begun(wanted: Mapping[str, Sequence[str]], cells: Iterator[Cell]) -> tuple[Stage, Iterator[Cell]]:
+    """The analysis of a broker as its rows find it, and these."""
+    first = next(cells)
+    if first.table == STATE:
+        return pickle.loads(first.data), cells
+    return Stage(wanted, waiting=WAITING), chain([first], cells)
+
+
 def _analysed(
-    builder: TableBuilder, wanted: Mapping[str, Sequence[str]], cells: Iterator[Cell]
+    stage: Stage, builder: TableBuilder, cells: Iterator[Cell], end: int | None
 ) -> Iterator[Mapping[str, pa.Table]]:
-    """Tables out of one broker's lots, as far as they are settled."""
-    stage = Stage(wanted, waiting=WAITING)
+    """Tables out of one broker's lots, as far as they are settled. What comes later is not before the `end`; None:
+    nothing does."""
     none = {name: builder.finished(name, []) for name in stage.tables if name in builder.columns}
     if "api_versions" in none:
         none["api_versions"] = builder.offered.table(builder.brokers)
@@ -150,8 +169,9 @@ def _analysed(
                 piece = piece.append_column(ORIGIN, pa.array(np.full(piece.num_rows, one.origin, np.int32)))
             parts.setdefault(name, []).append(piece)
             count += piece.num_rows
-    yield _fed(stage, builder, none, parts, NO_WATERMARK)
-    yield stage.finish()
+    yield _fed(stage, builder, none, parts, NO_WATERMARK if end is None else end)
+    if end is None:
+        yield stage.finish()
 
 
 def _fed(
