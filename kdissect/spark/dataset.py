@@ -33,7 +33,7 @@ from kdissect.spark.stages.giant_connections import UNIT
 from kdissect.spark.stages.indexing import index
 from kdissect.spark.stages.plan import INDEX, STAGED, Plan, Source, source_of, together
 from kdissect.spark.stages.resolving import Names, Outcome, put_together, resolved_rows
-from kdissect.spark.time_spans import ends, in_spans
+from kdissect.spark.time_spans import Ends, in_spans, span_ends
 from kdissect.spark.workers import origin, settled
 from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of
 from kdissect.tables.declaration.model import By
@@ -434,8 +434,8 @@ class Dataset(Mapping[str, "DataFrame"]):
         known = self.spark.createDataFrame(resolved, "address string, broker string")
         rows = rows.join(broadcast(known), "address").select(*STAGED.names)
 
-        def analysed(rows: DataFrame, ends: Mapping[str, int] | None) -> DataFrame:
-            ordered = rows.repartition(count, "place").drop("place").sortWithinPartitions("broker", "at", "lot")
+        def analysed(mine: DataFrame, ends: Ends | None) -> DataFrame:
+            ordered = mine.repartition(count, "place").drop("place").sortWithinPartitions("broker", "at", "lot")
             made = ordered.mapInArrow(partial(_analyse, plan=plan, names=names, ends=ends), spark_schema(STAGED))
             return made.repartition(len(plan.labels)).persist(StorageLevel.DISK_ONLY)
 
@@ -443,7 +443,7 @@ class Dataset(Mapping[str, "DataFrame"]):
         for address, broker in resolved:
             weights[broker] = weights.get(broker, 0) + self._outcome.weights.get(address, 0)
         placed = {broker: numbers[place] for _, broker, place in places}
-        return in_spans(rows, placed, ends(rows, weights), analysed)
+        return in_spans(rows, placed, span_ends(rows, weights), analysed)
 
     @property
     def _exchanges(self) -> DataFrame:
@@ -550,7 +550,7 @@ def notes_of(staged: DataFrame) -> Notes:
 
 
 def _analyse(
-    batches: Iterable[pa.RecordBatch], plan: Plan, names: Names, ends: Mapping[str, int] | None
+    batches: Iterable[pa.RecordBatch], plan: Plan, names: Names, ends: Ends | None
 ) -> Iterator[pa.RecordBatch]:
     return settled("analyse", analysing.analyse(batches, plan, names, ends))
 

@@ -24,7 +24,7 @@ Ends = Mapping[str, int]
 """Broker -> the instant before which the rows of a span lie."""
 
 
-def ends(rows: DataFrame, weights: Mapping[str, int]) -> list[Ends]:
+def span_ends(rows: DataFrame, weights: Mapping[str, int]) -> list[Ends]:
     """Where spans end, but for the last one, which has no end. `rows`: staged, their brokers resolved; `weights`: what
     brokers have of what these hold."""
     from pyspark.sql.functions import percentile_approx

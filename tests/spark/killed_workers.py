@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kdissect.spark import dataset
+from kdissect.spark import dataset, time_spans
 from kdissect.spark.keep import incremental
 from kdissect.spark.stages import analysing
 from kdissect.spark.writing import placed_tables
@@ -57,6 +57,7 @@ def main(captures: str, output: str) -> None:
     built = built.config("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     session = built.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
+    time_spans.SPAN_ROWS = 200  # of the analysis the first span's worker is killed
     made = dataset.prepare(captures).on(session, 3, f"{output}/kept", placed=True)
     print(sorted(placed_tables_of(made, f"{output}/tables").items()))
     session.stop()
