@@ -33,7 +33,7 @@ from kdissect.spark.stages.giant_connections import UNIT
 from kdissect.spark.stages.indexing import index
 from kdissect.spark.stages.plan import INDEX, STAGED, Plan, Source, source_of, together
 from kdissect.spark.stages.resolving import Names, Outcome, put_together, resolved_rows
-from kdissect.spark.time_spans import Ends, in_spans, span_ends
+from kdissect.spark.time_spans import in_spans, span_ends
 from kdissect.spark.workers import origin, settled
 from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of
 from kdissect.tables.declaration.model import By
@@ -430,19 +430,17 @@ class Dataset(Mapping[str, "DataFrame"]):
         tables = sorted(decoding.split_tables(Stage(plan.tables)))
         rows = self._decoded.where(self._decoded["table"].isin(tables)).withColumnRenamed("broker", "address")
         numbers = labels(count)
-        resolved = [(address, broker) for address, broker, _ in places]
-        known = self.spark.createDataFrame(resolved, "address string, broker string")
-        rows = rows.join(broadcast(known), "address").select(*STAGED.names)
+        numbered = [(address, broker, numbers[place]) for address, broker, place in places]
+        known = self.spark.createDataFrame(numbered, "address string, broker string, place int")
+        rows = rows.join(broadcast(known), "address").select(*STAGED.names, "place")
 
-        def analysed(mine: DataFrame, ends: Ends | None) -> DataFrame:
+        def analysed(mine: DataFrame, ends: analysing.Ends | None) -> DataFrame:
             ordered = mine.repartition(count, "place").drop("place").sortWithinPartitions("broker", "at", "lot")
             made = ordered.mapInArrow(partial(_analyse, plan=plan, names=names, ends=ends), spark_schema(STAGED))
             return made.repartition(len(plan.labels)).persist(StorageLevel.DISK_ONLY)
 
-        weights: dict[str, int] = {}
-        for address, broker in resolved:
-            weights[broker] = weights.get(broker, 0) + self._outcome.weights.get(address, 0)
-        placed = {broker: numbers[place] for _, broker, place in places}
+        weights = analysing.resolved_weights(names.brokers.names(), self._outcome.weights)
+        placed = {broker: place for _, broker, place in numbered}
         return in_spans(rows, placed, span_ends(rows, weights), analysed)
 
     @property
@@ -550,7 +548,7 @@ def notes_of(staged: DataFrame) -> Notes:
 
 
 def _analyse(
-    batches: Iterable[pa.RecordBatch], plan: Plan, names: Names, ends: Ends | None
+    batches: Iterable[pa.RecordBatch], plan: Plan, names: Names, ends: analysing.Ends | None
 ) -> Iterator[pa.RecordBatch]:
     return settled("analyse", analysing.analyse(batches, plan, names, ends))
 

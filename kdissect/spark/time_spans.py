@@ -7,11 +7,10 @@ broker do not; but each is short, and what a lost one had done is done again for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kdissect.spark.stages.analysing import STATE
-from kdissect.spark.stages.plan import STAGED
+from kdissect.spark.stages.analysing import STATE, Ends
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -20,8 +19,6 @@ SPAN_ROWS = 1 << 28
 """Rows of a broker that one task analyses, or a few more: 50 GB of small frames, some two minutes."""
 ACCURACY = 1 << 14
 """Of the instants at which spans end; see `percentile_approx`."""
-Ends = Mapping[str, int]
-"""Broker -> the instant before which the rows of a span lie."""
 
 
 def span_ends(rows: DataFrame, weights: Mapping[str, int]) -> list[Ends]:
@@ -40,18 +37,21 @@ def span_ends(rows: DataFrame, weights: Mapping[str, int]) -> list[Ends]:
 def in_spans(
     rows: DataFrame,
     places: Mapping[str, int],
-    ending: list[Ends],
+    ending: Sequence[Ends],
     analysed: Callable[[DataFrame, Ends | None], DataFrame],
 ) -> list[DataFrame]:
-    """What `analysed` makes of the rows of each span, with their `place` (by broker), those up to its end: None in the
-    last one."""
+    """What `analysed` makes of the rows of each span, and of the state before it, up to its end: None in the last one.
+    `rows` have their broker's place, by which states come to them."""
     from pyspark.sql.functions import broadcast
 
-    spark = rows.sparkSession
+    if not ending:
+        return [analysed(rows, None)]
+    spark, columns = rows.sparkSession, rows.columns
     listed = [(broker, place, [end[broker] for end in ending if broker in end]) for broker, place in places.items()]
     known = broadcast(spark.createDataFrame(listed, "broker string, place int, ends array<bigint>"))
-    columns = [*STAGED.names, "place"]
-    spread = rows.join(known, "broker").selectExpr(*columns, "size(filter(ends, one -> one <= at)) as span")
+    spread = (
+        rows.drop("place").join(known, "broker").selectExpr(*columns, "size(filter(ends, one -> one <= at)) as span")
+    )
     parts: list[DataFrame] = []
     for number, end in enumerate([*ending, None]):
         mine = spread.where(f"span = {number}").select(*columns)

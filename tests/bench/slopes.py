@@ -203,7 +203,7 @@ def tsharks(target: Path) -> list[str]:
     """A command that reads each file of a set by a tshark of its own, all at once."""
     each = [shlex.join(PEERS["tshark"].command(path)) for path in sorted(target.iterdir())]
     waiting = "for one in $(jobs -p); do wait $one || exit 1; done"
-    return ["bash", "-c", "; ".join([f"{{ {' & '.join(each)} & }} >/dev/null", waiting])]
+    return ["bash", "-c", f"{{ {' & '.join(each)} & }} >/dev/null; {waiting}"]
 
 
 def session(cores: int, partitions: int, out: Path | None = None) -> list[str]:
@@ -275,8 +275,8 @@ def main() -> int:
             several_times: dict[str, list[Spent]] = {
                 name: [] for name in ways if name != "local" or not options.no_local
             }
-            once = [name for name in several_times if name == "tshark"]
-            for name in [name for name in several_times if name not in once] * options.times + once:
+            by_turns = [name for name in several_times if name != "tshark"]
+            for name in by_turns * options.times + ["tshark"] * options.tshark:
                 cached(target)
                 if name == "Spark" and options.warm:
                     if warm is None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -110,7 +111,6 @@ class Decoder:
         self.flexible: Ints = library.flexible.astype(np.int16)
         """int16 [key, side]: first version with tags in its header, 32767 never."""
         self._lock = threading.Lock()
-        self._scattered: tuple[_State, Flags] | None = None
         self._state = _State(library.programs, library.rows, library.tags, np.zeros(1, np.int64), {}, {}, {}, 1, 0)
 
     @property
@@ -139,22 +139,18 @@ class Decoder:
         """What bodies are tried against, with room of its own: one per thread."""
         return Programs(self.table, self.flexible, self.skim())
 
-    @property
+    @cached_property
     def scattered(self) -> Flags:
         """By program, whether pieces of its bodies may lie apart: neither does anybody ask where something stands in
         them, nor are there several layouts to choose from."""
-        state = self._state
-        if self._scattered is None or self._scattered[0] is not state:
-            key, side = self.library.identity[:, 0], self.library.identity[:, 2]
-            alternative = self.library.alternative
-            scattered = alternative < 0
-            scattered[alternative[alternative >= 0]] = False
-            for kind, paths in self.wanted.items():
-                if any(path.endswith(PLACES) for path in paths or ()):
-                    scattered &= (key != kind[0]) | (side != kind[1])
-            scattered[[program for program, compiled in state.compiled.items() if compiled is None]] = True
-            self._scattered = state, scattered
-        return self._scattered[1]
+        key, side = self.library.identity[:, 0], self.library.identity[:, 2]
+        alternative = self.library.alternative
+        scattered: Flags = alternative < 0
+        scattered[alternative[alternative >= 0]] = False
+        for kind, paths in self.wanted.items():
+            if any(path.endswith(PLACES) for path in paths or ()):
+                scattered &= (key != kind[0]) | (side != kind[1])
+        return scattered
 
     def decode(
         self, s: Ints, begin: Ints, end: Ints, program: Ints, apart: Ints = WHOLE[1], aside: Aside | None = None

@@ -54,6 +54,8 @@ EVIDENCE_ROWS = 1 << 19
 their first instant as `at` and their number as `lot`."""
 STATE = "state of the analysis"
 """Staged rows with what the next span of a broker's time begins with: its `Stage`, before all other rows."""
+Ends = Mapping[str, int]
+"""Broker -> the instant before which the rows of a span lie."""
 ALWAYS = -(1 << 62)
 """`at` of evidence without instants: sessions, connections and the like."""
 SIFTED = ("groups", "record_batches")
@@ -101,12 +103,18 @@ def asked(tables: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
     return found
 
 
+def resolved_weights(brokers: Mapping[str, str], weights: Mapping[str, int]) -> dict[str, int]:
+    """Rows that resolved brokers have. `brokers`: unresolved -> resolved; `weights`: of unresolved ones."""
+    found: dict[str, int] = {}
+    for address, name in brokers.items():
+        found[name] = found.get(name, 0) + weights.get(address, 0)
+    return found
+
+
 def dealt(brokers: Mapping[str, str], weights: Mapping[str, int], places: int) -> list[tuple[str, str, int]]:
     """Brokers dealt out to at most so many places, the heaviest first, each to the place that has least: (unresolved,
     resolved, place). `brokers`: unresolved -> resolved; `weights`: of unresolved ones."""
-    heavy: dict[str, int] = {}
-    for address, name in brokers.items():
-        heavy[name] = heavy.get(name, 0) + weights.get(address, 0)
+    heavy = resolved_weights(brokers, weights)
     free = [(0, 0, place) for place in range(min(places, len(heavy)))]
     found: dict[str, int] = {}
     for name, weight in sorted(heavy.items(), key=lambda one: (-one[1], one[0])):
@@ -117,7 +125,7 @@ def dealt(brokers: Mapping[str, str], weights: Mapping[str, int], places: int) -
 
 
 def analyse(
-    batches: Iterable[pa.RecordBatch], plan: Plan, names: Names, ends: Mapping[str, int] | None = None
+    batches: Iterable[pa.RecordBatch], plan: Plan, names: Names, ends: Ends | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Staged rows in order of (broker (resolved), at, lot) to staged rows of the tables in MADE, and evidence. `ends`:
     by broker, the instant before which these rows lie, where others follow: then there are rows of STATE, too, which
