@@ -89,3 +89,5 @@ class Kind(enum.IntEnum):
     """A timestamp outside years 1-9999."""
     CLOCK_STEP = 19
     """The clock that gave packets their times stepped back, or an exchange went on meanwhile."""
+    FINDER_FAILED = 20
+    """A rule for findings failed on these rows: the others' findings are there. That is a fault of kdissect."""

@@ -363,7 +363,10 @@ class Stage:
             from kdissect.analysis.findings import findings, limits, of_topics
 
             evidence = {name: of_topics(table, self._topics) for name, table in out.items()}
-            out["findings"] = findings(evidence, limits(self.slow))
+            looked = findings(evidence, limits(self.slow))
+            out["findings"] = looked.findings
+            if "problems" in out and looked.problems.num_rows:
+                out["problems"] = _both(out["problems"], looked.problems)
         return out
 
 

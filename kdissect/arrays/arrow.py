@@ -118,6 +118,24 @@ def times(table: pa.Table, name: str) -> Int64s:
     return ints(table, name, NULL_TIME)
 
 
+def earliest(instants: Int64s) -> int | None:
+    """The least of these instants (NULL_TIME: unknown), None where none is known."""
+    known = instants[instants != NULL_TIME]
+    return int(known.min()) if len(known) else None
+
+
+def latest(instants: Int64s) -> int | None:
+    """The greatest of these instants (NULL_TIME: unknown), None where none is known."""
+    known = instants[instants != NULL_TIME]
+    return int(known.max()) if len(known) else None
+
+
+def span(instants: Int64s) -> int:
+    """From the earliest to the latest of these instants, in their unit; 0 where fewer than two are known."""
+    first, last = earliest(instants), latest(instants)
+    return 0 if first is None or last is None else last - first
+
+
 def reals(table: pa.Table, name: str) -> npt.NDArray[np.float64]:
     """A number column as float64, NaN where null."""
     if isinstance(table, Codes):

@@ -91,7 +91,7 @@ def test_the_misbehaving_client_is_named_first(fleet: Fleet) -> None:
     ranking = evictors(found.fetches).to_pylist()
     assert ranking[0]["client_id"] == BAD
     assert ranking[0]["sessions_created"] == (SECONDS - 10) * 50
-    text = findings({"fetches": found.fetches, "fetch_sessions": rest.sessions})
+    text = findings({"fetches": found.fetches, "fetch_sessions": rest.sessions}).findings
     worst = next(row for row in text.to_pylist() if row["id"] == "session_evictor")
     assert BAD in worst["text"]
     assert worst["count"] == (SECONDS - 10) * 50

@@ -19,7 +19,7 @@ Rows = dict[str, list[dict[str, Any]]]
 
 def told(tables: Rows, kind: str) -> list[str]:
     """Severities of the findings of a kind."""
-    found = findings({name: made(name, rows) for name, rows in tables.items()})
+    found = findings({name: made(name, rows) for name, rows in tables.items()}).findings
     return [row["severity"] for row in found.to_pylist() if row["id"] == kind]
 
 
@@ -315,7 +315,7 @@ def test_what_is_known_of_some_requests_only_is_said_of_these(more: dict[str, An
     for row in rows[1::2]:
         row |= {"api_key": 1, "api": "Fetch"}
     connection = closed("ok")["connections"][0]
-    found = findings({"exchanges": made("exchanges", rows), "connections": made("connections", [connection])})
+    found = findings({"exchanges": made("exchanges", rows), "connections": made("connections", [connection])}).findings
     assert not any("None" in row["text"] for row in found.to_pylist())
     if more == {"abandoned": True}:
         assert told({"exchanges": rows}, "requests_given_up")

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from kdissect.analysis.diff import diff, match, network, slower, versions
-from kdissect.analysis.findings import FINDERS, findings
+from kdissect.analysis.findings import FINDERS, LIMITS, findings
 from kdissect.analysis.latency import latency
 from kdissect.analysis.sessions import session_layout, session_rules
 from kdissect.analysis.sessions.membership import implied
@@ -93,10 +93,10 @@ def test_finders_need_no_more_than_they_say() -> None:
         )
         for name, table in whole.items()
     }
-    assert findings(less).equals(whole["findings"])
-    assert findings({}).num_rows == 0
+    assert findings(less).findings.equals(whole["findings"])
+    assert findings({}).findings.num_rows == 0
     for finder in FINDERS:
-        assert finder({}) == []
+        assert finder({}, LIMITS) == []
 
 
 def exchange(n: int, **more: Any) -> dict[str, Any]:
@@ -119,7 +119,9 @@ def test_findings_about_clients() -> None:
         }
         for n in range(30)
     ]  # fmt: skip
-    found = findings({"exchanges": made("exchanges", exchanges), "connections": made("connections", connections)})
+    found = findings(
+        {"exchanges": made("exchanges", exchanges), "connections": made("connections", connections)}
+    ).findings
     asked = [row for row in found.to_pylist() if row["id"] == "unsupported_version"]
     assert [(row["severity"], row["count"]) for row in asked] == [("low", 1), ("info", 3)]
     assert asked[1]["text"].startswith("3 clients (c0, c1 and c2) asked 3 times for a version of ApiVersions")
@@ -152,7 +154,7 @@ def test_findings_about_those_who_do_not_get_in() -> None:
     connections.append(connection(7, 9092, bytes=517, rtt_ms=1.0, protocol="tls"))
     connections.append(connection(8, 443, bytes=517, rtt_ms=1.0, protocol="tls"))
     tables = {"exchanges": made("exchanges", exchanges), "connections": made("connections", connections)}
-    found = [(row["id"], row["count"], row["text"]) for row in findings(tables).to_pylist()]
+    found = [(row["id"], row["count"], row["text"]) for row in findings(tables).findings.to_pylist()]
     assert [one[:2] for one in found] == [
         ("connections_refused", 3), ("connections_refused", 1), ("tls_to_plaintext", 1), ("login_failed", 3),
         ("not_authorized", 1),
@@ -161,7 +163,7 @@ def test_findings_about_those_who_do_not_get_in() -> None:
     assert found[1][2].startswith("Port 9093 of 10.0.0.2 (broker 2) refused 1 connection:")
     assert "SASL_AUTHENTICATION_FAILED, UNSUPPORTED_SASL_MECHANISM" in found[3][2]
     assert found[4][2].startswith("A client without an id was refused 1 time for want of permission")
-    alone = findings({"connections": made("connections", [connection(0, 9092), connection(1, 80)])})
+    alone = findings({"connections": made("connections", [connection(0, 9092), connection(1, 80)])}).findings
     assert [(row["id"], row["count"]) for row in alone.to_pylist()] == [("connections_refused", 1)] * 2
 
 
@@ -178,7 +180,7 @@ def test_findings_about_members_of_groups() -> None:
     calm = [beat(n, n * 3000, 3, api="Heartbeat", api_key=12) for n in range(100)]
     unseen = [beat(n, 0, 4, request_first_at=None) for n in range(9)]
     tables = {"exchanges": made("exchanges", [*calm, *once, *shared, *often, *unseen, *loop])}
-    found = [(row["id"], row["text"]) for row in findings(tables).to_pylist()]
+    found = [(row["id"], row["text"]) for row in findings(tables).findings.to_pylist()]
     assert [one[0] for one in found] == ["group_rebalances", "heartbeat_loop", "passing_error"]
     assert "Client c joined its group 6 times within 5.0 s" in found[0][1]
     assert "99 times less than 50 ms after" in found[1][1]
@@ -194,7 +196,9 @@ def test_findings_about_polling_and_lag() -> None:
                      partitions_with_error=0)
         )  # fmt: skip
         parts.append(exchange(n, topic="t", partition=0, lag=n * 50, record_bytes=10, partition_max_bytes=10))
-    found = findings({"fetches": made("fetches", fetches), "fetch_partitions": made("fetch_partitions", parts)})
+    found = findings(
+        {"fetches": made("fetches", fetches), "fetch_partitions": made("fetch_partitions", parts)}
+    ).findings
     ids = [row["id"] for row in found.to_pylist()]
     assert {"empty_polling", "growing_lag", "limited_by_partition_max_bytes"} <= set(ids)
 

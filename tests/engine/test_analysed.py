@@ -105,7 +105,7 @@ def test_the_same_from_parquet(tmp_path: Path) -> None:
     live = capture.analysis.sessions()
     assert session_figures.brokers(tables["fetches"], tables["fetch_sessions"]).equals(live["brokers"])
     assert session_figures.creators(tables["fetches"]).equals(live["creators"])
-    assert findings(tables).to_pylist() == capture.analysis.findings().to_pylist()
+    assert findings(tables).findings.to_pylist() == capture.analysis.findings().to_pylist()
     named = ("exchanges", "fetch_partitions")
     told = ("fetches", "session_partitions", "record_batches")
     figures = latency(*(tables[name] for name in named), ["api", "topic"], 1.0, **{name: tables[name] for name in told})

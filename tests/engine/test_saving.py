@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import kdissect
-from kdissect.analysis.findings import findings, told_of
 from kdissect.analysis.stage import NO_WATERMARK
 from kdissect.capture.captureset import CaptureSet
 from kdissect.capture.window import Window
@@ -29,7 +28,6 @@ from kdissect.engine.saving.sorted_parts import Merge
 from kdissect.engine.saving.spool import Spool
 from kdissect.problems import CaptureError
 from kdissect.tables import formats
-from kdissect.tables.declaration.readers import FINDINGS
 from tests.bench.workloads import WORKLOADS
 from tests.conftest import ROOT
 
@@ -287,17 +285,6 @@ def test_batches_that_producers_sent_are_bounded(tmp_path: Path, monkeypatch: py
         kdissect.open(path).save(tmp_path)
         measures = pq.read_table(tmp_path / "capture_quality.parquet")["measure"].to_pylist()
         assert ("batches_searched" in measures) == said
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["k4_session_eviction", "k4_slow_and_throttled", "k4_transactions", "raw_errors", "field_loss5", "sweep_0110"],
-)
-def test_findings_need_no_other_rows(name: str) -> None:
-    tables = kdissect.open(CAPTURES / f"{name}.pcap").tables(list(FINDINGS.tables))
-    fewer = {name: told_of(name, table) for name, table in tables.items()}
-    assert fewer["exchanges"].num_rows < tables["exchanges"].num_rows
-    assert findings(fewer).equals(findings(tables))
 
 
 def table(times: np.ndarray, first: int) -> pa.Table:

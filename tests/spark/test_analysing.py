@@ -8,10 +8,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from kdissect.analysis.findings import Found, findings
 from kdissect.spark.cells.table_cells import Cell, cell, rows
 from kdissect.spark.stages import analysing
 from kdissect.spark.stages.analysing import ALWAYS, EVIDENCE, find, searched
-from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import TIME_KEY
 
 
@@ -27,9 +27,9 @@ def test_findings_are_looked_for_in_the_first_rows(monkeypatch: pytest.MonkeyPat
 def test_rows_behind_the_first_ones_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, pa.Table] = {}
 
-    def looked(tables: dict[str, pa.Table], given: Any) -> pa.Table:
+    def looked(tables: dict[str, pa.Table], given: Any) -> Found:
         seen.update(tables)
-        return SCHEMAS["findings"].empty_table()
+        return findings({})
 
     monkeypatch.setattr(analysing, "findings", looked)
     timed = pa.table({"exchange_id": ["a", "b", "c"], TIME_KEY: [7, 3, 5]})

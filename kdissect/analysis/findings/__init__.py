@@ -1,18 +1,25 @@
 """Findings: what stands out in a capture, each a sentence with the query that shows its evidence.
 
-`findings(tables)` runs every finder over the tables of the contract and returns the table `findings`, worst first.
-A finder is a plain function over tables; `FINDERS` lists them. Thresholds are constants beside the finders that use
-them. `count` and `first_exchange_id` come from running `filter` over `table`.
+`findings(tables)` runs every finder over the tables of the contract. A finder is a function over tables that states
+which of their rows it looks at (`finders.py`); `FINDERS` lists them. Thresholds are constants next to the finders that
+use them. `count` and `first_exchange_id` come from running `filter` over `table`. A finder that raises is a row of
+`problems` and takes nothing else with it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kdissect.analysis.findings import (
+from kdissect.analysis.findings import finders
+from kdissect.analysis.findings.evidence import SEVERITIES, Finding, Tables
+from kdissect.analysis.findings.finders import Finder, Seen
+from kdissect.analysis.findings.incidents import numbered
+from kdissect.analysis.findings.limits import LIMITS, Limits, limits
+from kdissect.analysis.findings.rules import (
     access_findings,
     broker_findings,
     codec_findings,
@@ -25,14 +32,13 @@ from kdissect.analysis.findings import (
     session_findings,
     transaction_findings,
 )
-from kdissect.analysis.findings.evidence import SEVERITIES, Finder, Finding, Tables, Whole, get
-from kdissect.analysis.findings.incidents import numbered
-from kdissect.analysis.findings.limits import LIMITS, Limits, limits
+from kdissect.problems import KdissectError, Kind
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import By
 from kdissect.tables.makers import fills
 
 FINDERS: tuple[Finder, ...] = (
+    *broker_findings.FINDERS,
     *access_findings.FINDERS,
     *transaction_findings.FINDERS,
     *group_findings.FINDERS,
@@ -48,9 +54,6 @@ MOST_OF_A_KIND = 20
 """Findings of one kind that are listed; the worst stand first and the others say the same of smaller cases."""
 UNCOUNTED = frozenset({"request_failed", "request_refused", "passing_error", "unsupported_version"})
 """Of these there are as many as there are error codes."""
-INIT_PRODUCER_ID = 22
-LOOKED_AT = (*group_findings.LOOKED_AT, INIT_PRODUCER_ID)
-"""Keys of the APIs of which findings look at every exchange."""
 
 
 def of_topics(table: pa.Table, topics: Sequence[str]) -> pa.Table:
@@ -60,75 +63,47 @@ def of_topics(table: pa.Table, topics: Sequence[str]) -> pa.Table:
     return table.filter(pc.is_in(table["topic"].cast(pa.string()), value_set=pa.array(topics)))
 
 
-def told_of(name: str, table: pa.Table, given: Limits = LIMITS) -> pa.Table:
-    """The rows of a table, that findings can depend on, with the columns that they read: the same come out of them."""
-    if name == "exchanges":
-        stalled = pa.scalar(connection_findings.STALL_MS)
-        kept = [
-            pc.not_equal(table["error_code"], 0),
-            pc.greater(table["throttle_ms"], 0),
-            table["abandoned"],
-            pc.is_in(table["status"].cast(pa.string()), pa.array(("unanswered", *leader_findings.ONE_WAY))),
-            pc.greater_equal(table["request_transfer_ms"], stalled),
-            pc.greater_equal(table["response_transfer_ms"], stalled),
-            pc.greater_equal(table["latency_ms"], min(given.slow_ms, broker_findings.STALL_MS)),
-            pc.is_in(table["api_key"], pa.array(LOOKED_AT, table["api_key"].type)),
-            pa.array(broker_findings.first_and_last(table)),
-            producer_findings.may_repeat(table),
-            pc.greater(table["request_resent_ms"], 0),
-            pc.greater(table["response_resent_ms"], 0),
-            connection_findings.far(table),
-        ]
-    elif name == "produces":
-        kept = [pc.greater_equal(table["replication_ms"], given.slow_ms)]
-    elif name == "groups":
-        kept = [
-            pc.is_in(table["event"].cast(pa.string()), pa.array(("join", "sync", "leave", "share_heartbeat"))),
-            pc.is_valid(table["assigned_partitions"]),
-        ]
-    elif name == "fetch_partitions":
-        kept = [
-            pc.is_valid(table["lag"]),
-            pc.not_equal(table["error_code"], 0),
-            pc.greater_equal(table["last_stable_offset"], 0),
-            pc.greater_equal(table["record_bytes"], table["partition_max_bytes"]),
-        ]
-    elif name == "record_batches":
-        known = pc.greater_equal(table["leader_epoch"], 0)
-        kept = [pc.and_(table["is_transactional"], known), producer_findings.without_id(table)]
-        kept.append(codec_findings.looked_at(table))
-    else:
-        return table
-    flags = pc.fill_null(kept[0], False)
-    for more in kept[1:]:
-        flags = pc.or_(flags, pc.fill_null(more, False))
-    return table.filter(flags)
+def select_evidence(name: str, table: pa.Table, given: Limits = LIMITS) -> pa.Table:
+    """The rows of a table, or of a part of one, that any finder looks at: the same findings come out of them."""
+    return finders.select_evidence(FINDERS, name, table, given)
 
 
-def findings(tables: Tables, given: Limits = LIMITS) -> pa.Table:
-    """The table `findings` for these tables (missing ones count as empty), worst first, then in order of `FINDERS`.
+class Found(NamedTuple):
+    """What was found, and which finders could not look."""
 
-    `given`: thresholds that people set.
-    """
-    tables = Whole({name: get(tables, name) for name in tables if name in SCHEMAS})  # once, not once for each finder
+    findings: pa.Table
+    """The table `findings`, worst first, then in order of `FINDERS`."""
+    problems: pa.Table
+    """Rows of `problems` of kind `finder_failed`, one for each finder that raised; the others' findings are there."""
+
+
+def findings(tables: Tables, given: Limits = LIMITS) -> Found:
+    """The findings in these tables; missing ones count as empty. `given`: thresholds that people set."""
+    seen = Seen(tables, given)
     found: list[Finding] = []
-    for measured in broker_findings.FINDERS:
-        found += measured(tables, given)
+    failed: list[dict[str, str]] = []
     for finder in FINDERS:
-        found += finder(tables)
+        try:
+            found += finder.find(seen.by(finder), given)
+        except (KdissectError, MemoryError):
+            raise
+        except Exception as error:
+            detail = f"finder {finder.name} failed ({type(error).__name__}: {error}); the others' findings are there"
+            failed.append({"kind": Kind.FINDER_FAILED.name.lower(), "where": finder.name, "detail": detail})
     found.sort(key=lambda one: SEVERITIES.index(one.severity))  # stable: rankings keep their order
     kept: list[Finding] = []
-    seen: dict[str, int] = {}
+    count_of: dict[str, int] = {}
     for one in found:
-        seen[one.id] = seen.get(one.id, 0) + 1
-        if one.id in UNCOUNTED or seen[one.id] <= MOST_OF_A_KIND:
+        count_of[one.id] = count_of.get(one.id, 0) + 1
+        if one.id in UNCOUNTED or count_of[one.id] <= MOST_OF_A_KIND:
             kept.append(one)
     kept = numbered(kept)
     schema = SCHEMAS["findings"]
-    return pa.Table.from_arrays(
+    table = pa.Table.from_arrays(
         [pa.array([_cell(one, name) for one in kept], schema.field(name).type) for name in schema.names],
         schema=schema,
     )
+    return Found(table, pa.Table.from_pylist(failed, SCHEMAS["problems"]))
 
 
 def _cell(one: Finding, name: str) -> object:
@@ -138,4 +113,4 @@ def _cell(one: Finding, name: str) -> object:
 
 fills(By.FINDINGS, lambda: {"findings": Finding.__slots__})
 
-__all__ = ["FINDERS", "LIMITS", "Finding", "Limits", "findings", "limits", "told_of"]
+__all__ = ["FINDERS", "LIMITS", "Finding", "Found", "Limits", "findings", "limits", "select_evidence"]

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.analysis.findings.catalogue import KINDS
-from kdissect.arrays.arrow import EPOCH, MILLI, NULL_TIME, Int64s, encoded, one, times
+from kdissect.arrays.arrow import EPOCH, MILLI, Int64s, earliest, encoded, latest, one, times
 from kdissect.tables.declaration import SCHEMAS, TABLES
 from kdissect.tables.declaration.model import TIME_KEY
 from kdissect.tables.order import order
@@ -54,20 +54,12 @@ class Finding:
 NULLS = 4096
 """Nulls that stand in memory for all of a column."""
 
-Finder = Callable[[Tables], list[Finding]]
-
-
-class Whole(dict[str, pa.Table]):
-    """Tables that have every column of theirs."""
-
 
 def get(tables: Tables, name: str) -> pa.Table:
     """A table with every column that its declaration has, absent ones null."""
     table = tables.get(name)
     if table is None:
         return _empty(name)
-    if isinstance(tables, Whole):
-        return table
     names = table.column_names
     if _declared(name).issubset(names):
         return table
@@ -135,8 +127,8 @@ def finding(
     if not rows.num_rows:
         return []
     if spans:
-        about.setdefault("first_at", _extreme(rows, spans, np.min))
-        about.setdefault("last_at", _extreme(rows, spans, np.max))
+        about.setdefault("first_at", _extreme(rows, spans, earliest))
+        about.setdefault("last_at", _extreme(rows, spans, latest))
     first = None
     if "exchange_id" in extra:
         by = next((name for name in (*begins, *spans) if name in extra), None)
@@ -149,10 +141,9 @@ def finding(
     return [Finding(kind, severity, text, table, condition, rows.num_rows, first, **about)]
 
 
-def _extreme(rows: pa.Table, names: tuple[str, ...], which: Callable[[Int64s], Any]) -> int | None:
-    """The first or last instant of some columns, None where all are null."""
-    found = [values[values != NULL_TIME] for values in (times(rows, name) for name in names)]
-    return int(which(np.concatenate(found))) if any(len(values) for values in found) else None
+def _extreme(rows: pa.Table, names: tuple[str, ...], which: Callable[[Int64s], int | None]) -> int | None:
+    """The earliest or latest instant of some columns, None where all are null."""
+    return which(np.concatenate([times(rows, name) for name in names]))
 
 
 def error_names(exchanges: pa.Table, rows: Int64s) -> list[str]:
@@ -225,4 +216,4 @@ def _text(at: int, form: str) -> str:
     return (EPOCH + timedelta(seconds=at // 1_000_000)).strftime(form)
 
 
-__all__ = ["Finder", "Finding", "Tables", "order"]
+__all__ = ["Finding", "Tables", "order"]

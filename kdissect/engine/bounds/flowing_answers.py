@@ -39,7 +39,10 @@ def _found(captures: Sequence[CaptureSet], settings: Settings, names: Names) -> 
         evidence.add(name, run.builder.finished(name, [piece]))
     if not evidence.whole:
         settings.limited.note(f"findings are those of the first {evidence.exchanges:,} exchanges")
-    return run, findings(evidence.tables(settings.topics), limits(settings.slow))
+    looked = findings(evidence.tables(settings.topics), limits(settings.slow))
+    for detail in looked.problems["detail"].to_pylist():
+        settings.limited.note(detail)
+    return run, looked.findings
 
 
 def sessions(

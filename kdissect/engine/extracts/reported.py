@@ -55,8 +55,10 @@ def _gathered(captures: Sequence[CaptureSet], settings: Settings, names: Names) 
                 summarizer.feed(name, batch)
         evidence.add(name, table)
         found.add(name, table)
-    for batch in findings(evidence.tables(settings.topics), limits(settings.slow)).to_batches():
-        summarizer.feed("findings", batch)
+    looked = findings(evidence.tables(settings.topics), limits(settings.slow))
+    for name, table in (("findings", looked.findings), ("problems", looked.problems)):
+        for batch in table.to_batches():
+            summarizer.feed(name, batch)
     return found, summarizer.finish(None if evidence.whole else evidence.exchanges)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from kdissect.analysis.findings import limits, of_topics, told_of
+from kdissect.analysis.findings import limits, of_topics, select_evidence
 from kdissect.arrays.dictionaries import unified
 from kdissect.tables.declaration import TABLES
 from kdissect.tables.declaration.readers import FINDINGS
@@ -49,7 +49,7 @@ class Evidence:
                 columns = [column for column in part[name].column_names if column in wanted]
                 table = part[name].select(columns)
                 if not few:
-                    table = told_of(name, table, self.limits)
+                    table = select_evidence(name, table, self.limits)
                     if table.num_rows == part[name].num_rows:  # a copy: these lie among columns that nobody keeps
                         table = table.take(pa.array(np.arange(table.num_rows)))
                 self._parts.setdefault(name, []).append(table)

@@ -130,7 +130,9 @@ class Folder:
         self._clock.at(timings.REST)
         del self._evidence
         if "findings" in self._files:
-            self._files["findings"].add(found)
+            self._files["findings"].add(found.findings)
+        if "problems" in self._ordered and found.problems.num_rows:
+            self.add("problems", found.problems)
         for name, ordered in self._ordered.items():
             for rest in ordered.rest():
                 self._files[name].add(rest)

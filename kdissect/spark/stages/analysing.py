@@ -8,6 +8,7 @@ has taken out the rows that no finding can depend on.
 
 from __future__ import annotations
 
+import logging
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
@@ -18,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.analysis.budget import SUBJECTS, time_budget
-from kdissect.analysis.findings import findings, limits, told_of
+from kdissect.analysis.findings import findings, limits, select_evidence
 from kdissect.analysis.stage import NO_WATERMARK, Stage
 from kdissect.analysis.topic_traffic import topic_traffic
 from kdissect.arrays.arrow import NULL_TIME
@@ -49,6 +50,8 @@ DECODED = tuple(
     if name not in MADE and name != COMMITS and TABLES[name].made is not By.LEARNED
 )
 """Staged tables that findings read as they were decoded."""
+log = logging.getLogger("kdissect.spark")
+
 EVIDENCE_ROWS = 1 << 19
 """Rows that findings are looked for in, some 250 MB: the first ones, where there are more. Staged rows of evidence have
 their first instant as `at` and their number as `lot`."""
@@ -217,7 +220,7 @@ def evidence_of(name: str, table: pa.Table, plan: Plan) -> Iterator[pa.RecordBat
     """What findings can depend on of some rows of a table, resolved, as staged rows, one in each batch."""
     read = {*FINDINGS.tables[name], *sort_columns(name)}
     part = table.select([column for column in table.column_names if column in read])
-    part = told_of(name, part, limits(plan.settings.slow))
+    part = select_evidence(name, part, limits(plan.settings.slow))
     for begin, end in cut(part):
         piece = part.slice(begin, end - begin)
         at = pc.min(piece[TIME_KEY]).as_py() if TIME_KEY in sort_columns(name) else None
@@ -292,7 +295,10 @@ def find(
         tables["capture_quality"] = quality
     tables["leaders"] = names.leaders.table(names.topics)
     schema = SCHEMAS["findings"].remove_metadata()
-    yield from shown(findings(tables, limits(plan.settings.slow)), schema).select(plan.tables["findings"]).to_batches()
+    found = findings(tables, limits(plan.settings.slow))
+    for detail in found.problems["detail"].to_pylist():
+        log.error("%s", detail)  # `problems` was written from the decoded rows by now
+    yield from shown(found.findings, schema).select(plan.tables["findings"]).to_batches()
 
 
 def sum_up(batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from kdissect.analysis.findings import evidence as ev
+from kdissect.analysis.findings import row_filters
+from kdissect.analysis.findings.finders import EVERY_ROW, finder
+from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.grouping import group, most_first
 from kdissect.arrays.arrow import Coder, Flags, ints, reals
 
@@ -22,7 +25,8 @@ REFUSED = "start_seen and end_reason = 'rst' and bytes = 0 and rtt_ms is null"
 """A SYN answered by a reset: nothing listened. A handshake would have given a round trip."""
 
 
-def refused(tables: ev.Tables) -> list[ev.Finding]:
+@finder(connections=EVERY_ROW)
+def refused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Brokers whose port nothing listened on: stopped, killed, or not up yet.
 
     Of ports that are known as a broker's (Kafka was seen there, or metadata names it); of all, where the capture holds
@@ -53,7 +57,8 @@ def refused(tables: ev.Tables) -> list[ev.Finding]:
     return found
 
 
-def tls_to_plaintext(tables: ev.Tables) -> list[ev.Finding]:
+@finder(connections=EVERY_ROW)
+def tls_to_plaintext(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Clients that speak TLS to a port on which others speak plaintext Kafka."""
     connections = ev.get(tables, "connections")
     coder = Coder()
@@ -86,7 +91,8 @@ def tls_to_plaintext(tables: ev.Tables) -> list[ev.Finding]:
     return found
 
 
-def plaintext_to_tls(tables: ev.Tables) -> list[ev.Finding]:
+@finder(connections=EVERY_ROW)
+def plaintext_to_tls(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Clients without TLS on a port for TLS: no request of theirs is ever answered."""
     connections = ev.get(tables, "connections")
     coder = Coder()
@@ -104,12 +110,14 @@ def plaintext_to_tls(tables: ev.Tables) -> list[ev.Finding]:
     return found
 
 
-def logins(tables: ev.Tables) -> list[ev.Finding]:
+@finder(exchanges=row_filters.failed)
+def logins(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Clients whose login was refused."""
     return _refusals(tables, "login_failed", LOGIN, "was refused {} at login")
 
 
-def permissions(tables: ev.Tables) -> list[ev.Finding]:
+@finder(exchanges=row_filters.failed)
+def permissions(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Clients that asked for what they have no permission to."""
     return _refusals(tables, "not_authorized", PERMISSION, "was refused {} for want of permission")
 

@@ -10,9 +10,11 @@ import pyarrow.compute as pc
 
 from kdissect.analysis.exchange_keys import exchange_keys, locate
 from kdissect.analysis.findings import evidence as ev
-from kdissect.analysis.findings.transaction_findings import started
+from kdissect.analysis.findings.finders import EVERY_ROW, finder
+from kdissect.analysis.findings.limits import Limits
+from kdissect.analysis.findings.rules.transaction_findings import STARTED, started
 from kdissect.analysis.grouping import group
-from kdissect.arrays.arrow import Int64s, ints, times
+from kdissect.arrays.arrow import Int64s, earliest, ints, latest, times
 from kdissect.tables.declaration.readers import ONE_BATCH_IN
 
 PRESENT_FORMAT = 2
@@ -25,9 +27,9 @@ MOST_NAMED = 20
 """Producers, sequence numbers, exchanges that a filter names one by one."""
 
 
-def looked_at(batches: pa.Table) -> pa.ChunkedArray:
-    """Which batches these rules look at: older formats, and of the present one a sample by sequence number, which a
-    batch keeps on its way from the producer to consumers, and by offset."""
+def _sampled(batches: pa.Table, limits: Limits) -> Any:
+    """Batches of older formats, and of the present one a sample by sequence number, which a batch keeps on its way from
+    the producer to consumers, and by offset."""
     magic = pc.fill_null(batches["magic"], PRESENT_FORMAT)
     sequence, offset = pc.fill_null(batches["base_sequence"], -1), pc.fill_null(batches["base_offset"], -1)
     sent = pc.and_(pc.greater_equal(sequence, 0), _divisible(sequence))
@@ -48,7 +50,8 @@ SAME = ("topic", "topic_id", "partition", "producer_id", "producer_epoch", "base
 """What a batch has like before wherever it is read (KIP-98)."""
 
 
-def recompressed(tables: ev.Tables) -> list[ev.Finding]:
+@finder(record_batches=_sampled, producers=EVERY_ROW, fetches=EVERY_ROW, exchanges=STARTED, producer_ids=EVERY_ROW)
+def recompressed(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Topics whose batches reach readers in another codec than that in which their producers sent them."""
     batches = ev.get(tables, "record_batches")
     sequence = ints(batches, "base_sequence")
@@ -90,11 +93,11 @@ def recompressed(tables: ev.Tables) -> list[ev.Finding]:
             ev.equals("topic", topic), ev.among("producer_id", producers), ev.among("base_sequence", numbers),
             ev.among("codec", sorted({codec, *codecs})),
         )  # fmt: skip
-        when = [int(asked[got[key][1]]) for key in other]
+        when = asked[[got[key][1] for key in other]]
         client = next(iter(names)) if len(names) == 1 else None
         found += ev.finding(
             tables, "recompressed", ev.LOW, text, "record_batches", condition, topic=topic, client_id=client,
-            first_at=min(when), last_at=max(when),
+            first_at=earliest(when), last_at=latest(when),
         )  # fmt: skip
     return found
 
@@ -103,7 +106,8 @@ def _packed(codec: str) -> str:
     return "uncompressed" if codec == "none" else f"compressed with {codec}"
 
 
-def converted(tables: ev.Tables) -> list[ev.Finding]:
+@finder(record_batches=_sampled, fetches=EVERY_ROW)
+def converted(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Readers for which a broker converts records to an older format: others get the same ones in the present one."""
     batches = ev.get(tables, "record_batches")
     old = np.flatnonzero(ints(batches, "magic", PRESENT_FORMAT) < PRESENT_FORMAT)
@@ -148,7 +152,7 @@ def converted(tables: ev.Tables) -> list[ev.Finding]:
         )
         found += ev.finding(
             tables, "converted_down", ev.INFO, text, "record_batches", condition, client_id=client, topic=topic,
-            first_at=int(asked[mine].min()), last_at=int(asked[mine].max()),
+            first_at=earliest(asked[mine]), last_at=latest(asked[mine]),
         )  # fmt: skip
     return found
 

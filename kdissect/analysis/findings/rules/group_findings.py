@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
@@ -10,8 +11,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.analysis.findings import evidence as ev
+from kdissect.analysis.findings import row_filters
+from kdissect.analysis.findings.finders import EVERY_ROW, RowFilter, finder
+from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.grouping import group, most_first
-from kdissect.arrays.arrow import MILLI, NULL_TIME, ints, times
+from kdissect.arrays.arrow import MILLI, NULL_TIME, ints, span, times
 
 JOIN_GROUP = 11
 REJOINS = 5
@@ -19,8 +23,8 @@ REJOINS = 5
 a few others that come and go, take fewer."""
 HEARTBEATS = {"Heartbeat": 12, "ConsumerGroupHeartbeat": 68, "ShareGroupHeartbeat": 76, "StreamsGroupHeartbeat": 88}
 SYNC_GROUP = 14
-LOOKED_AT = (JOIN_GROUP, SYNC_GROUP, *HEARTBEATS.values())
-"""Keys of the APIs of which the finders look at every exchange."""
+SIGNS_OF_LIFE = (JOIN_GROUP, SYNC_GROUP, *HEARTBEATS.values())
+"""APIs by which a member stays in its group."""
 EVENT_COLUMNS = ["exchange_id", "group_id", "member_id", "client_id", "event", "generation"]
 WAITED_MS = 10_000.0
 """A member that waited for its partitions for longer: the others took their session.timeout.ms or poll interval."""
@@ -42,7 +46,23 @@ LOOP_COUNT = 50
 """Of them on one connection, what changes of assignment do not explain."""
 
 
-def rejoins(tables: ev.Tables) -> list[ev.Finding]:
+@cache
+def _of_event(*names: str) -> RowFilter:
+    """Rows of `groups` with one of these events."""
+
+    def holds(groups: pa.Table, limits: Limits) -> Any:
+        return pc.is_in(groups["event"].cast(pa.string()), pa.array(names))
+
+    return holds
+
+
+def _with_assignment(groups: pa.Table, limits: Limits) -> Any:
+    """Rows of `groups` that name the partitions a member has."""
+    return pc.is_valid(groups["assigned_partitions"])
+
+
+@finder(exchanges=row_filters.of_api(JOIN_GROUP))
+def rejoins(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Members of classic groups that join again and again: each time the whole group stops to rebalance."""
     exchanges = ev.get(tables, "exchanges")
     joined = (ints(exchanges, "api_key") == JOIN_GROUP) & (ints(exchanges, "error_code", -1) == 0)
@@ -63,7 +83,7 @@ def rejoins(tables: ev.Tables) -> list[ev.Finding]:
         connection = members.keys["connection_id"][member].as_py()
         text = (
             f"{ev.who(client)} joined its group {ev.many(most, 'time')} within "
-            f"{ev.duration(float(at[mine].max() - at[mine].min()) / MILLI)}: the group rebalances again and again."
+            f"{ev.duration(span(at[mine]) / MILLI)}: the group rebalances again and again."
         )
         condition = ev.both(
             ev.equals("connection_id", connection),
@@ -74,7 +94,8 @@ def rejoins(tables: ev.Tables) -> list[ev.Finding]:
     return found
 
 
-def heartbeat_loops(tables: ev.Tables) -> list[ev.Finding]:
+@finder(exchanges=row_filters.of_api(*HEARTBEATS.values()))
+def heartbeat_loops(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Members that send heartbeats without a pause."""
     exchanges = ev.get(tables, "exchanges")
     beat = np.isin(ints(exchanges, "api_key"), list(HEARTBEATS.values()))
@@ -101,7 +122,8 @@ def heartbeat_loops(tables: ev.Tables) -> list[ev.Finding]:
     return found
 
 
-def thrown_out(tables: ev.Tables) -> list[ev.Finding]:
+@finder(exchanges=(row_filters.of_api(*SIGNS_OF_LIFE), row_filters.failed), groups=EVERY_ROW, connections=EVERY_ROW)
+def thrown_out(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Members that a group went on without after they had sent no heartbeat: on one connection, from the last request
     that was taken to the first that was refused."""
     exchanges, events = ev.get(tables, "exchanges"), ev.get(tables, "groups")
@@ -112,7 +134,7 @@ def thrown_out(tables: ev.Tables) -> list[ev.Finding]:
         return []
     connections = ev.get(tables, "connections")
     holed = connections["connection_id"].filter(pa.array(ints(connections, "missing_bytes", 0) > 0)).to_pylist()
-    rows = np.flatnonzero(out | beat | np.isin(key, (JOIN_GROUP, SYNC_GROUP)))
+    rows = np.flatnonzero(out | np.isin(key, SIGNS_OF_LIFE))
     some = exchanges.take(pa.array(rows))
     owner, asked = group(some, ["connection_id", "client_id"]), times(some, "request_first_at")
     order = np.lexsort((asked, owner.code))
@@ -136,8 +158,7 @@ def thrown_out(tables: ev.Tables) -> list[ev.Finding]:
         )
         condition = ev.both(
             ev.equals("connection_id", last["connection_id"]), f"request_first_at >= {ev.instant(begin)}",
-            f"request_first_at <= {ev.instant(end)}",
-            ev.among("api", sorted({last["api"], some["api"][before].as_py()})),
+            f"request_first_at <= {ev.instant(end)}", _of_apis(some["api"][before].as_py(), last["api"]),
         )  # fmt: skip
         found += ev.finding(
             tables, "member_thrown_out", ev.MEDIUM, text, "exchanges", condition, client_id=last["client_id"],
@@ -146,7 +167,16 @@ def thrown_out(tables: ev.Tables) -> list[ev.Finding]:
     return found
 
 
-def departures(tables: ev.Tables) -> list[ev.Finding]:
+def _of_apis(sign_of_life: str, refused: str) -> str:
+    """The filter for a member's last sign of life and the request that was refused after it: of commits those alone
+    that were refused."""
+    if refused in HEARTBEATS:
+        return ev.among("api", sorted({sign_of_life, refused}))
+    return f"({ev.equals('api', sign_of_life)} or ({ev.equals('api', refused)} and error_code != 0))"
+
+
+@finder(groups=_of_event("leave"))
+def departures(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Members that left with a reason of their own (KIP-800)."""
     groups = ev.get(tables, "groups")
     left = ev.equal(groups, "event", "leave") & pc.is_valid(groups["reason"]).to_numpy()
@@ -159,10 +189,10 @@ def departures(tables: ev.Tables) -> list[ev.Finding]:
     for code in most_first(counts):
         name, client, reason = (by.keys[column][code].as_py() for column in ("group_id", "client_id", "reason"))
         late = POLL_TIMEOUT in reason
-        when = sorted(at[by.code == code].tolist())
+        when = [ev.clock(one) for one in sorted(at[by.code == code].tolist()) if one != NULL_TIME]
         text = (
             f"{ev.who(client)} left group {name} {ev.times_over(int(counts[code]))} "
-            f'({ev.listed([ev.clock(one) for one in when])}), in its own words: "{reason}"'
+            f'({ev.listed(when) or "when is unknown"}), in its own words: "{reason}"'
         )
         condition = ev.both(
             ev.equals("group_id", name),
@@ -183,7 +213,8 @@ def departures(tables: ev.Tables) -> list[ev.Finding]:
     return found
 
 
-def without_partitions(tables: ev.Tables) -> list[ev.Finding]:
+@finder(groups=_with_assignment)
+def without_partitions(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Members of KIP-848 groups that waited for their partitions."""
     groups = ev.get(tables, "groups")
     told = ev.equal(groups, "protocol", "consumer") & pc.is_valid(groups["assigned_partitions"]).to_numpy()
@@ -217,7 +248,8 @@ def without_partitions(tables: ev.Tables) -> list[ev.Finding]:
     return found
 
 
-def rebalances(tables: ev.Tables) -> list[ev.Finding]:
+@finder(groups=_of_event("join", "sync", "leave"), exchanges=row_filters.of_api(SYNC_GROUP))
+def rebalances(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Rebalances of classic groups: what set each off, and for how long members waited for partitions.
 
     A rebalance begins with the first JoinGroup that led to a generation and ends with its last SyncGroup answer. The
@@ -290,7 +322,8 @@ def _client(event: dict[str, Any]) -> str:
     return ev.who(event["client_id"]).removeprefix("client ")
 
 
-def locks(tables: ev.Tables) -> list[ev.Finding]:
+@finder(share_sessions=EVERY_ROW, groups=_of_event("share_heartbeat"))
+def locks(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Members of share groups whose acknowledgements were refused: their locks had run out."""
     sessions, groups = ev.get(tables, "share_sessions"), ev.get(tables, "groups")
     refused = ints(sessions, "refused", 0)

@@ -6,6 +6,8 @@ import numpy as np
 import pyarrow as pa
 
 from kdissect.analysis.findings import evidence as ev
+from kdissect.analysis.findings.finders import EVERY_ROW, finder
+from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.grouping import group
 from kdissect.analysis.sessions.session_rules import DEFAULT_SLOTS, SHARDS
 from kdissect.analysis.sessions.slots import evictors, slot_demand
@@ -35,7 +37,8 @@ def of_outcome(fetches: pa.Table, outcome: str) -> Flags:
     return flags
 
 
-def reuse(tables: ev.Tables) -> list[ev.Finding]:
+@finder(fetches=EVERY_ROW)
+def reuse(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Clients that never reuse sessions, and clients that open them faster than they close them."""
     fetches = ev.get(tables, "fetches")
     created = of_outcome(fetches, "created")
@@ -70,7 +73,8 @@ def reuse(tables: ev.Tables) -> list[ev.Finding]:
     return found
 
 
-def evictions(tables: ev.Tables) -> list[ev.Finding]:
+@finder(fetches=EVERY_ROW)
+def evictions(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Ranking of evictors."""
     ranked = evictors(ev.get(tables, "fetches")).to_pylist()
     found = []
@@ -108,7 +112,8 @@ def evictions(tables: ev.Tables) -> list[ev.Finding]:
     return found
 
 
-def refusals(tables: ev.Tables) -> list[ev.Finding]:
+@finder(fetches=EVERY_ROW)
+def refusals(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Brokers that answer requests for a session without one."""
     fetches = ev.get(tables, "fetches")
     refused = of_outcome(fetches, "refused")
@@ -128,7 +133,8 @@ def refusals(tables: ev.Tables) -> list[ev.Finding]:
     return found
 
 
-def demand(tables: ev.Tables) -> list[ev.Finding]:
+@finder(fetch_sessions=EVERY_ROW)
+def demand(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Session slots needed per broker, and per shard, against what Kafka ships."""
     sessions = ev.get(tables, "fetch_sessions")
     found = []
@@ -154,7 +160,8 @@ def demand(tables: ev.Tables) -> list[ev.Finding]:
     return found
 
 
-def epoch_errors(tables: ev.Tables) -> list[ev.Finding]:
+@finder(fetches=EVERY_ROW)
+def epoch_errors(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Epoch errors, and how many of them follow a reconnect."""
     fetches = ev.get(tables, "fetches")
     wrong = of_outcome(fetches, "epoch_error")
@@ -182,7 +189,8 @@ def epoch_errors(tables: ev.Tables) -> list[ev.Finding]:
     )
 
 
-def savings(tables: ev.Tables) -> list[ev.Finding]:
+@finder(fetch_sessions=EVERY_ROW)
+def savings(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """What sessions saved."""
     sessions = ev.get(tables, "fetch_sessions")
     saved = int(ints(sessions, "full_request_bytes_avoided", 0).sum())

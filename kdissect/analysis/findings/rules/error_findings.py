@@ -15,10 +15,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.analysis.findings import evidence as ev
-from kdissect.analysis.findings.access_findings import LOGIN, PERMISSION
-from kdissect.analysis.findings.transaction_findings import FENCED, UNSUPPORTED_VERSION
+from kdissect.analysis.findings import row_filters
+from kdissect.analysis.findings.finders import finder
+from kdissect.analysis.findings.limits import Limits
+from kdissect.analysis.findings.rules.access_findings import LOGIN, PERMISSION
+from kdissect.analysis.findings.rules.transaction_findings import FENCED, UNSUPPORTED_VERSION
 from kdissect.analysis.grouping import group
-from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, ints, times
+from kdissect.arrays.arrow import MILLI, Int64s, earliest, ints, span, times
 
 FETCH = 1
 SESSION_ERRORS = {"FETCH_SESSION_ID_NOT_FOUND": 70, "INVALID_FETCH_SESSION_EPOCH": 71}
@@ -78,7 +81,8 @@ NAMED = 4
 """Combinations of API and client that a sentence names."""
 
 
-def errors(tables: ev.Tables) -> list[ev.Finding]:
+@finder(exchanges=row_filters.failed, fetch_partitions=row_filters.failed)
+def errors(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Every error of every API, one sentence for each error and what kind of harm it does."""
     exchanges = ev.get(tables, "exchanges")
     code, api = ints(exchanges, "error_code", 0), ints(exchanges, "api_key")
@@ -108,8 +112,7 @@ def _told_elsewhere(code: Int64s, api: Int64s) -> npt.NDArray[np.bool_]:
 def _told(tables: ev.Tables, rows: pa.Table, code: int, api: Int64s, data: bool) -> list[ev.Finding]:
     name = rows["error"][0].as_py() or f"error {code}"
     begin = times(rows, "request_first_at")
-    begin = begin[begin != NULL_TIME]
-    span = int(begin.max() - begin.min()) / MILLI if len(begin) else 0.0
+    first, lasted = earliest(begin), span(begin) / MILLI
     groups = group(rows, ["api", "client_id"])
     counts = groups.count()
     parts = []
@@ -117,12 +120,12 @@ def _told(tables: ev.Tables, rows: pa.Table, code: int, api: Int64s, data: bool)
         client = groups.keys["client_id"][at].as_py()
         whose = "a client without an id" if client is None else client
         parts.append(f"{counts[at]:,} {groups.keys['api'][at].as_py() or 'unknown'} of {whose}")
-    when = f", from {ev.clock(int(begin.min()))} on for {ev.duration(span)}" if len(begin) and span >= 1 else (
-        f", at {ev.clock(int(begin.min()))}" if len(begin) else ""
-    )  # fmt: skip
+    when = "" if first is None else f", at {ev.clock(first)}"
+    if first is not None and lasted >= 1:
+        when = f", from {ev.clock(first)} on for {ev.duration(lasted)}"
     names = [str(name) for name in pc.unique(rows["client_id"].cast(pa.string())).to_pylist()]
     followers = all(one.startswith(BROKERS) for one in names)
-    kind, severity = judged(code, api, data, len(rows), span, followers)
+    kind, severity = judged(code, api, data, len(rows), lasted, followers)
     text = f"{name}: {ev.many(len(rows), 'answer')} ({ev.listed(parts, NAMED)}){when}."
     apis = pc.unique(rows["api"].cast(pa.string())).to_pylist()
     condition = ev.both(f"error_code = {code}", "" if None in apis else ev.among("api", sorted(apis)))
@@ -173,7 +176,8 @@ def _only(rows: pa.Table) -> dict[str, Any]:
     return found
 
 
-def versions(tables: ev.Tables) -> list[ev.Finding]:
+@finder(exchanges=row_filters.failed)
+def versions(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Round trips lost to versions that the broker does not have.
 
     Newer clients ask an older broker so at the start of each connection, by design, for ApiVersions: one line for all.

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.analysis.findings import evidence as ev
-from kdissect.analysis.findings.producer_findings import among_first
+from kdissect.analysis.findings import row_filters
+from kdissect.analysis.findings.finders import EVERY_ROW, finder
+from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.grouping import group
-from kdissect.arrays.arrow import Coder, ints, reals, times
+from kdissect.arrays.arrow import Coder, earliest, ints, latest, reals, times
 from kdissect.tables.declaration.readers import FIRST_REQUESTS
 
 SHORT_CONNECTIONS = 20
@@ -47,7 +51,33 @@ RESENT_SHARE = 0.01
 """Of a client's exchanges with a broker: less is lost among everything else."""
 
 
-def short_connections(tables: ev.Tables) -> list[ev.Finding]:
+def _slow_transfer(exchanges: pa.Table, limits: Limits) -> Any:
+    """Exchanges of which a message took STALL_MS and more to get through."""
+    stalled = pa.scalar(STALL_MS)
+    request, response = (exchanges[f"{side}_transfer_ms"] for side in ("request", "response"))
+    return pc.or_kleene(pc.greater_equal(request, stalled), pc.greater_equal(response, stalled))
+
+
+def _steps_on_the_way(exchanges: pa.Table, limits: Limits) -> Any:
+    """Of the exchanges with a long round trip the first and the last request and answer of each connection in each
+    slot: they show since when, and until when, it was long."""
+    long = pc.fill_null(pc.greater_equal(exchanges["network_ms"], ROSE_MS / 2), False).to_numpy()
+    some = exchanges.filter(pa.array(long))
+    edges = [row_filters.first_and_last_in_slots(some, "connection_id", time) for time in
+             ("request_first_at", "response_first_at")]  # fmt: skip
+    long[long] = edges[0] | edges[1]
+    return pa.array(long)
+
+
+def _far(exchanges: pa.Table, limits: Limits) -> Any:
+    """Exchanges, of the first FIRST_REQUESTS of their connection, that spent most of their time on the network."""
+    way, whole = exchanges["network_ms"], exchanges["latency_ms"]
+    most = pc.greater_equal(way, pc.multiply(whole, FAR_SHARE))
+    return pc.and_(row_filters.among_first(exchanges), pc.and_(pc.greater_equal(way, FAR_MS), most))
+
+
+@finder(connections=EVERY_ROW)
+def short_connections(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Clients that connect again and again."""
     connections = ev.get(tables, "connections")
     ended = Coder()
@@ -78,7 +108,8 @@ def short_connections(tables: ev.Tables) -> list[ev.Finding]:
     return found
 
 
-def stalls(tables: ev.Tables) -> list[ev.Finding]:
+@finder(exchanges=_slow_transfer, connections=EVERY_ROW)
+def stalls(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Messages whose transfer stood still while TCP retransmitted or a window was closed."""
     exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
     slow = np.maximum(
@@ -125,7 +156,8 @@ def stalls(tables: ev.Tables) -> list[ev.Finding]:
     return found
 
 
-def round_trips(tables: ev.Tables) -> list[ev.Finding]:
+@finder(connections=EVERY_ROW, exchanges=_steps_on_the_way)
+def round_trips(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Brokers to which the network's round trip rose while a connection lasted: proven by acknowledgements."""
     connections, exchanges = ev.get(tables, "connections"), ev.get(tables, "exchanges")
     least, most = reals(connections, "rtt_min_ms"), reals(connections, "rtt_ms")
@@ -149,9 +181,9 @@ def round_trips(tables: ev.Tables) -> list[ev.Finding]:
         ids = connections["connection_id"].take(pa.array(rows)).cast(pa.string())
         on_them = pc.is_in(exchanges["connection_id"].cast(pa.string()), value_set=ids.combine_chunks()).to_numpy()
         high = np.flatnonzero(on_them & (np.nan_to_num(network) >= after / 2))
-        asked = times(exchanges, "request_first_at")[high]
-        answered = times(exchanges, "response_first_at")[high]
-        about = {"first_at": int(asked.min()), "last_at": int(answered.max())} if len(high) else {}
+        first_at = earliest(times(exchanges, "request_first_at")[high])
+        last_at = latest(times(exchanges, "response_first_at")[high])
+        about = {} if first_at is None or last_at is None else {"first_at": first_at, "last_at": last_at}
         when = f", from {ev.clock(about['first_at'])} on" if about else ""
         text = (
             f"the network's round trip to broker {broker} rose from {ev.duration(before)} to {ev.duration(after)} "
@@ -168,21 +200,14 @@ def round_trips(tables: ev.Tables) -> list[ev.Finding]:
     return found
 
 
-def far(exchanges: pa.Table) -> pa.ChunkedArray:
-    """Which exchanges, of the first FIRST_REQUESTS of their connection, spent most of their time on the network."""
-    way, whole = exchanges["network_ms"], exchanges["latency_ms"]
-    most = pc.greater_equal(way, pc.multiply(whole, FAR_SHARE))
-    return pc.and_(among_first(exchanges), pc.and_(pc.greater_equal(way, FAR_MS), most))
-
-
-def mostly_way(tables: ev.Tables) -> list[ev.Finding]:
+@finder(connections=EVERY_ROW, exchanges=_far)
+def mostly_way(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Clients whose requests spend most of their time on the way to a broker and back."""
-    connections, exchanges = ev.get(tables, "connections"), ev.get(tables, "exchanges")
+    connections, slow = ev.get(tables, "connections"), ev.get(tables, "exchanges")
     distant = (reals(connections, "rtt_ms") >= FAR_MS) & (ints(connections, "is_kafka", 0) > 0)
     distant &= ~ev.equal(connections, "rtt_kind", "bound")
     if not distant.any():
         return []
-    slow = exchanges.filter(far(exchanges).fill_null(False))
     groups = group(connections, ["client_id", "broker"])
     owner = pc.index_in(
         slow["connection_id"].cast(pa.string()), connections["connection_id"].cast(pa.string()).combine_chunks()
@@ -208,12 +233,13 @@ def mostly_way(tables: ev.Tables) -> list[ev.Finding]:
         )  # fmt: skip
         found += ev.finding(
             tables, "mostly_round_trip", ev.LOW, text, "connections", condition, client_id=client, broker=broker,
-            first_at=int(begun[mine].min()), last_at=int(ended[mine].max()),
+            first_at=earliest(begun[mine]), last_at=latest(ended[mine]),
         )  # fmt: skip
     return found
 
 
-def losses(tables: ev.Tables) -> list[ev.Finding]:
+@finder(exchanges=(row_filters.request_resent, row_filters.response_resent), connections=EVERY_ROW)
+def losses(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Clients and brokers between which segments were lost: messages waited until they were sent again."""
     exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
     again = np.nan_to_num(reals(exchanges, "request_resent_ms")) + np.nan_to_num(reals(exchanges, "response_resent_ms"))
@@ -255,7 +281,8 @@ def losses(tables: ev.Tables) -> list[ev.Finding]:
     return found
 
 
-def given_up(tables: ev.Tables) -> list[ev.Finding]:
+@finder(exchanges=(row_filters.abandoned, row_filters.of_status("unanswered")))
+def given_up(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Requests that a client gave up: it had closed the connection when the answer came."""
     exchanges = ev.get(tables, "exchanges")
     late = ints(exchanges, "abandoned", 0) > 0
@@ -285,7 +312,8 @@ def given_up(tables: ev.Tables) -> list[ev.Finding]:
     return found
 
 
-def cut_off(tables: ev.Tables) -> list[ev.Finding]:
+@finder(exchanges=(row_filters.of_status("unanswered"), row_filters.abandoned), connections=EVERY_ROW)
+def cut_off(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Requests whose connection ended before any answer came, and logins among them.
 
     Those of connections that gave other requests up are told there (`given_up`).
@@ -338,7 +366,8 @@ def cut_off(tables: ev.Tables) -> list[ev.Finding]:
     return found
 
 
-def addresses(tables: ev.Tables) -> list[ev.Finding]:
+@finder(connections=EVERY_ROW)
+def addresses(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Client ids that come from several addresses."""
     connections = ev.get(tables, "connections")
     rows = np.flatnonzero((ints(connections, "is_kafka", 0) > 0) & pc.is_valid(connections["client_id"]).to_numpy())

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kdissect.analysis.exchange_keys import exchange_keys, locate
 from kdissect.analysis.findings import evidence as ev
+from kdissect.analysis.findings import row_filters
+from kdissect.analysis.findings.finders import EVERY_ROW, finder
+from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.grouping import group
-from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, ints, times
+from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, earliest, ints, latest, times
 
 FENCED = {"INVALID_PRODUCER_EPOCH": 47, "TRANSACTION_COORDINATOR_FENCED": 52, "PRODUCER_FENCED": 90}
 END_TXN, INVALID_TXN_STATE = 26, 48
@@ -23,6 +27,11 @@ MOST_CLIENTS = 5
 """Clients that get a sentence each; more are told in one."""
 NO_TIMEOUT_MS = 2**31 - 1
 """What idempotent producers without transactions send as their transaction timeout."""
+
+
+FENCED_SOMEHOW = "another producer took its transactional id, or the coordinator gave up its transaction."
+STARTED = row_filters.of_api(row_filters.INIT_PRODUCER_ID)
+"""Exchanges that `started` reads."""
 
 
 class Started(NamedTuple):
@@ -57,7 +66,8 @@ def started(tables: ev.Tables) -> list[Started]:
     return sorted(found, key=lambda one: one.at)
 
 
-def fencing(tables: ev.Tables) -> list[ev.Finding]:
+@finder(exchanges=(row_filters.failed, STARTED), producer_ids=EVERY_ROW, producers=EVERY_ROW)
+def fencing(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Producers whose epoch is out of date: another instance took their transactional id, or the coordinator raised it
     when their transaction timed out. Which of the two is said where the capture shows it."""
     exchanges = ev.get(tables, "exchanges")
@@ -83,8 +93,7 @@ def fencing(tables: ev.Tables) -> list[ev.Finding]:
     for code in clients:
         client = groups.keys["client_id"][code].as_py()
         mine = np.flatnonzero(fenced & (groups.code == code))
-        first = int(mine[np.argmin(at[mine])])
-        kind, reason, transactional_id = _why(tables, client, int(at[first]), known)
+        kind, reason, transactional_id = _why(tables, client, earliest(at[mine]), known)
         text = f"{ev.who(client)} was told {ev.times_over(len(mine))} that its producer epoch is out of date: {reason}"
         condition = ev.both(ev.equals("client_id", client), f"error_code in ({codes})")
         found += ev.finding(
@@ -93,7 +102,8 @@ def fencing(tables: ev.Tables) -> list[ev.Finding]:
     return found + _outdated(tables)
 
 
-def late_ends(tables: ev.Tables) -> list[ev.Finding]:
+@finder(exchanges=(row_filters.failed, STARTED), producer_ids=EVERY_ROW, producers=EVERY_ROW)
+def late_ends(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Transactions that the coordinator had given up when their producer came to end them: EndTxn is refused as of no
     open transaction where the producer knows no newer epoch."""
     exchanges = ev.get(tables, "exchanges")
@@ -106,7 +116,7 @@ def late_ends(tables: ev.Tables) -> list[ev.Finding]:
     for code in np.flatnonzero(groups.count(late)).tolist()[:MOST_CLIENTS]:
         client = groups.keys["client_id"][code].as_py()
         mine = np.flatnonzero(late & (groups.code == code))
-        kind, reason, transactional_id = _why(tables, client, int(at[mine].min()), known)
+        kind, reason, transactional_id = _why(tables, client, earliest(at[mine]), known)
         if kind != "transaction_timed_out":
             continue  # the error itself is told
         text = f"{ev.who(client)} was told {ev.times_over(len(mine))} that its transaction is open no more: {reason}"
@@ -117,16 +127,14 @@ def late_ends(tables: ev.Tables) -> list[ev.Finding]:
     return found
 
 
-def _why(tables: ev.Tables, client: str | None, when: int, known: list[Started]) -> tuple[str, str, str | None]:
-    """(kind, the rest of the sentence, transactional id) for a client that was fenced then."""
+def _why(tables: ev.Tables, client: str | None, when: int | None, known: list[Started]) -> tuple[str, str, str | None]:
+    """(kind, the rest of the sentence, transactional id) for a client that was fenced at `when` (None: unknown)."""
+    if when is None:
+        return "producer_fenced", FENCED_SOMEHOW, None
     own = [one for one in known if one.client == client and one.at < when and one.transactional_id is not None]
     names = {one.transactional_id for one in own}
     if len(names) != 1:
-        return (
-            "producer_fenced",
-            "another producer took its transactional id, or the coordinator gave up its transaction.",
-            None,
-        )
+        return "producer_fenced", FENCED_SOMEHOW, None
     name = own[0].transactional_id
     same = [one for one in known if one.transactional_id == name and one.at < when]
     twin = same[-1]
@@ -150,7 +158,8 @@ def _silent(tables: ev.Tables, producer: int, when: int) -> float | None:
     producers = ev.get(tables, "producers")
     at = times(producers, "sent_at")
     at = at[(ints(producers, "producer_id") == producer) & (at < when)]
-    return (when - int(at.max())) / MILLI if len(at) else None
+    last = latest(at)
+    return None if last is None else (when - last) / MILLI
 
 
 def _outdated(tables: ev.Tables) -> list[ev.Finding]:
@@ -180,7 +189,24 @@ def fetched_at(tables: ev.Tables, partitions: pa.Table) -> tuple[Int64s, Int64s]
     return at, answered[at]
 
 
-def held_back(tables: ev.Tables) -> list[ev.Finding]:
+def _with_stable_offset(partitions: pa.Table, limits: Limits) -> Any:
+    """Partitions that name their last stable offset."""
+    return pc.greater_equal(partitions["last_stable_offset"], 0)
+
+
+def _transactional(batches: pa.Table, limits: Limits) -> Any:
+    """Batches of transactions as brokers have numbered them."""
+    return pc.and_(batches["is_transactional"], pc.greater_equal(batches["leader_epoch"], 0))
+
+
+@finder(
+    fetch_partitions=_with_stable_offset,
+    fetches=EVERY_ROW,
+    record_batches=_transactional,
+    exchanges=STARTED,
+    producer_ids=EVERY_ROW,
+)
+def held_back(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """read_committed consumers behind an open transaction.
 
     A stable offset that moves does not by itself bring a partition into an incremental answer, so a partition that is
@@ -200,7 +226,8 @@ def held_back(tables: ev.Tables) -> list[ev.Finding]:
     code, offset, instant = groups.code[rows], stable[rows], when[rows]
     new_topic = np.append(code[1:] != code[:-1], True)
     ends = np.flatnonzero(new_topic | np.append(offset[1:] != offset[:-1], True))
-    last = int(times(fetches, "response_first_at").max())
+    last = latest(times(fetches, "response_first_at"))
+    assert last is not None  # of the good rows at least
     held: list[tuple[float, int, int, bool]] = []
     begin = 0
     for end in ends.tolist():

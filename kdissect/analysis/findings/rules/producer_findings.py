@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.analysis.findings import evidence as ev
-from kdissect.analysis.findings.transaction_findings import started
+from kdissect.analysis.findings import row_filters
+from kdissect.analysis.findings.finders import EVERY_ROW, finder
+from kdissect.analysis.findings.limits import Limits
+from kdissect.analysis.findings.rules.transaction_findings import STARTED, started
 from kdissect.analysis.grouping import group, most_first
-from kdissect.arrays.arrow import Flags, ints, times
-from kdissect.tables.declaration.readers import FIRST_REQUESTS
+from kdissect.arrays.arrow import Flags, ints, span, times
 
 PRODUCE = 0
-ID_LENGTH = 17 + len(str(FIRST_REQUESTS - 1))
-"""Characters of the longest id of an exchange among the first FIRST_REQUESTS."""
 MOST_AGAIN = 50
 """Batches that a filter names one by one, the first ones."""
 TINY_RECORDS = 1
@@ -27,7 +29,14 @@ TINY_SECONDS = 1.0
 """For at least so long."""
 
 
-def sent_again(tables: ev.Tables) -> list[ev.Finding]:
+def _without_producer_id(batches: pa.Table, limits: Limits) -> Any:
+    """Batches that no broker can tell from ones that it has: no producer id (KIP-98), and not read back."""
+    unknown = pc.less(pc.fill_null(batches["producer_id"], -1), 0)
+    return pc.and_(pc.and_(unknown, pc.is_valid(batches["crc"])), pc.less(pc.fill_null(batches["leader_epoch"], -1), 0))
+
+
+@finder(producers=EVERY_ROW)
+def sent_again(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Batches of idempotent producers that were sent more than once: a sequence number seen before (KIP-98)."""
     producers = ev.get(tables, "producers")
     again = ev.equal(producers, "sequence", "repeat")
@@ -48,7 +57,8 @@ def sent_again(tables: ev.Tables) -> list[ev.Finding]:
     return found
 
 
-def tiny_batches(tables: ev.Tables) -> list[ev.Finding]:
+@finder(producers=EVERY_ROW, producer_ids=EVERY_ROW, exchanges=STARTED)
+def tiny_batches(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Producers that send each record alone, again and again: a request, an append and a fetch for each."""
     producers, known = ev.get(tables, "producers"), {one.producer: one for one in started(tables)}
     groups, sizes = (
@@ -59,7 +69,7 @@ def tiny_batches(tables: ev.Tables) -> list[ev.Finding]:
     found = []
     for code in np.flatnonzero(groups.count() >= TINY_BATCHES).tolist():
         mine = np.flatnonzero(groups.code == code)
-        seconds = (int(at[mine].max()) - int(at[mine].min())) / 1e6
+        seconds = span(at[mine]) / 1e6
         records = float(np.median(sizes[mine]))
         if seconds < TINY_SECONDS or len(mine) / seconds < TINY_PER_SECOND or records > TINY_RECORDS:
             continue
@@ -78,24 +88,11 @@ def tiny_batches(tables: ev.Tables) -> list[ev.Finding]:
     return found
 
 
-def without_id(batches: pa.Table) -> pa.ChunkedArray:
-    """Which batches no broker can tell from ones that it has: no producer id (KIP-98), and not read back."""
-    unknown = pc.less(pc.fill_null(batches["producer_id"], -1), 0)
-    return pc.and_(pc.and_(unknown, pc.is_valid(batches["crc"])), pc.less(pc.fill_null(batches["leader_epoch"], -1), 0))
-
-
-def among_first(exchanges: pa.Table) -> pa.ChunkedArray:
-    """Which exchanges are among the first FIRST_REQUESTS of their connection: by the length of their id, for what
-    stands behind the connection's 16 digits and the colon has at most two."""
-    return pc.less_equal(pc.binary_length(exchanges["exchange_id"].cast(pa.string())), ID_LENGTH)
-
-
-def may_repeat(exchanges: pa.Table) -> pa.ChunkedArray:
-    """Which Produce requests are among the first FIRST_REQUESTS of their connection."""
-    return pc.and_(pc.equal(exchanges["api_key"], PRODUCE), among_first(exchanges))
-
-
-def written_twice(tables: ev.Tables) -> list[ev.Finding]:
+@finder(
+    exchanges=(row_filters.first_produces, row_filters.abandoned, row_filters.of_status("unanswered")),
+    record_batches=_without_producer_id,
+)
+def written_twice(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Batches that a client sent again after it had given them up, and that the broker cannot know for the same."""
     exchanges = ev.get(tables, "exchanges")
     produced = ints(exchanges, "api_key", -1) == PRODUCE
@@ -105,8 +102,8 @@ def written_twice(tables: ev.Tables) -> list[ev.Finding]:
     if not given_up.any():
         return []
     batches = ev.get(tables, "record_batches")
-    batches = batches.filter(pc.and_(without_id(batches), pc.is_valid(batches["first_timestamp"])))
-    again = written & may_repeat(exchanges).fill_null(False).to_numpy()
+    batches = batches.filter(pc.is_valid(batches["first_timestamp"]))
+    again = written & row_filters.first_produces(exchanges, limits).fill_null(False).to_numpy()
     after = _sent(exchanges, again, batches)
     ones = _before(after, _sent(exchanges, given_up, batches))
     if not ones.num_rows:

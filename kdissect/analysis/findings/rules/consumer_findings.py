@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.analysis.findings import evidence as ev
-from kdissect.analysis.findings.transaction_findings import fetched_at
+from kdissect.analysis.findings import row_filters
+from kdissect.analysis.findings.finders import EVERY_ROW, finder
+from kdissect.analysis.findings.limits import Limits
+from kdissect.analysis.findings.rules.transaction_findings import fetched_at
 from kdissect.analysis.grouping import group
-from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, ints, reals, times
+from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, earliest, ints, reals, span, times
 
 EMPTY_FETCHES = 100
 """Empty answers of one client before its polling is called a loop: a consumer between two batches has a few."""
@@ -52,7 +57,18 @@ MOST_PARTITIONS = 10
 """Partitions that get a line of their own; the worst first."""
 
 
-def paused(tables: ev.Tables) -> list[ev.Finding]:
+def _filled_up(partitions: pa.Table, limits: Limits) -> Any:
+    """Partitions with as many bytes of records as the fetch takes of one."""
+    return pc.greater_equal(partitions["record_bytes"], partitions["partition_max_bytes"])
+
+
+def _with_lag(partitions: pa.Table, limits: Limits) -> Any:
+    """Partitions whose lag is known."""
+    return pc.is_valid(partitions["lag"])
+
+
+@finder(fetches=EVERY_ROW, exchanges=(row_filters.of_api(JOIN_GROUP), row_filters.response_resent))
+def paused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Consumers that had records and did not ask for more: the application was at work, or stood still.
 
     A consumer counts as silent between an answer and its next fetch while none of its fetches was open, at any broker.
@@ -87,7 +103,7 @@ def paused(tables: ev.Tables) -> list[ev.Finding]:
             begin, stop = int(until[at]), int(begun[mine[at + 1]])
             joined = joins.get(client, NONE)
             joined = joined[(joined > begin) & (joined < stop)]
-            length = (int(joined.min()) - begin if len(joined) else stop - begin) / MILLI
+            length = ((stop if (joined_at := earliest(joined)) is None else joined_at) - begin) / MILLI
             length -= again.get(ids[int(mine[last[at]])].as_py(), 0.0)
             if length >= PAUSE_MS:
                 pauses.append((length, at))
@@ -135,7 +151,8 @@ def _joins(tables: ev.Tables) -> dict[str, Int64s]:
     return {client: np.array(sorted(when), np.int64) for client, when in found.items()}
 
 
-def throttled(tables: ev.Tables) -> list[ev.Finding]:
+@finder(exchanges=row_filters.throttled)
+def throttled(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Clients that ran into quotas."""
     exchanges = ev.get(tables, "exchanges")
     throttle = np.nan_to_num(reals(exchanges, "throttle_ms"))
@@ -156,7 +173,8 @@ def throttled(tables: ev.Tables) -> list[ev.Finding]:
     return found
 
 
-def tight_loops(tables: ev.Tables) -> list[ev.Finding]:
+@finder(fetches=EVERY_ROW)
+def tight_loops(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Clients that poll again and again for nothing, without waiting."""
     fetches = ev.get(tables, "fetches")
     followers = (ints(fetches, "is_follower", 0) > 0) | (ints(fetches, "is_raft", 0) > 0)
@@ -175,7 +193,7 @@ def tight_loops(tables: ev.Tables) -> list[ev.Finding]:
     for code in np.flatnonzero((counts >= EMPTY_FETCHES) & (counts >= EMPTY_SHARE * all_answered)).tolist():
         rows = (groups.code == code) & empty & (begun != NULL_TIME)
         mine = begun[rows]
-        seconds = (int(mine.max()) - int(mine.min())) / 1e6 if len(mine) else 0.0
+        seconds = span(mine) / 1e6
         if seconds < EMPTY_SECONDS or counts[code] / seconds < EMPTY_PER_SECOND:
             continue
         client, broker = groups.keys["client_id"][code].as_py(), groups.keys["broker"][code].as_py()
@@ -195,7 +213,8 @@ def tight_loops(tables: ev.Tables) -> list[ev.Finding]:
     return found
 
 
-def limited(tables: ev.Tables) -> list[ev.Finding]:
+@finder(fetches=EVERY_ROW, fetch_partitions=_filled_up)
+def limited(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Responses cut by max_bytes or partition_max_bytes."""
     found = []
     fetches = ev.get(tables, "fetches")
@@ -234,7 +253,8 @@ def limited(tables: ev.Tables) -> list[ev.Finding]:
     return found
 
 
-def growing_lag(tables: ev.Tables) -> list[ev.Finding]:
+@finder(fetch_partitions=_with_lag, fetches=EVERY_ROW)
+def growing_lag(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Lag that grows per client and partition."""
     partitions, fetches = ev.get(tables, "fetch_partitions"), ev.get(tables, "fetches")
     at, when = fetched_at(tables, partitions)
@@ -260,7 +280,7 @@ def growing_lag(tables: ev.Tables) -> list[ev.Finding]:
         up = float((values[1:] >= values[:-1]).mean())
         if last - first >= LAG_GROWTH and last >= 2 * first and up >= LAG_TREND:
             stretch = when[rows[begin_of:end]]
-            grown.append((last - first, code, first, last, int(stretch.min()), int(stretch.max())))
+            grown.append((last - first, code, first, last, int(stretch[0]), int(stretch[-1])))
     grown.sort(reverse=True)
     found = []
     for _, code, first, last, first_at, last_at in grown[:MOST_PARTITIONS]:
@@ -278,7 +298,8 @@ def growing_lag(tables: ev.Tables) -> list[ev.Finding]:
     return found
 
 
-def commits(tables: ev.Tables) -> list[ev.Finding]:
+@finder(offset_commits=EVERY_ROW)
+def commits(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Clients that commit after each record, and groups whose commits fall behind the end of the log."""
     rows = ev.get(tables, "offset_commits")
     at = times(rows, "at")
@@ -323,7 +344,7 @@ def _each_record(tables: ev.Tables, rows: pa.Table, at: Int64s) -> list[ev.Findi
     for code in np.flatnonzero(clients.count() >= COMMITS).tolist():
         mine = np.flatnonzero(clients.code == code)
         asked = len(pc.unique(rows["exchange_id"].take(pa.array(mine))))
-        seconds = int(at[mine].max() - at[mine].min()) / 1e6
+        seconds = span(at[mine]) / 1e6
         own = np.unique(parts.code[mine])
         records = int((high[own] - low[own]).sum())
         if asked < COMMITS or asked < COMMITS_PER_SECOND * seconds or records > RECORDS_PER_COMMIT * asked:

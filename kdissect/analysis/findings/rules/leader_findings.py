@@ -9,9 +9,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.analysis.findings import evidence as ev
-from kdissect.analysis.findings.error_findings import BROKERS, MOVED
+from kdissect.analysis.findings import row_filters
+from kdissect.analysis.findings.finders import EVERY_ROW, finder
+from kdissect.analysis.findings.limits import Limits
+from kdissect.analysis.findings.rules.error_findings import BROKERS, MOVED
 from kdissect.analysis.grouping import group
-from kdissect.arrays.arrow import MILLI, Int64s, ints, reals, times
+from kdissect.arrays.arrow import MILLI, Int64s, ints, reals, span, times
 from kdissect.tables.leaders import QUORUM
 
 TOGETHER_MS = 5000.0
@@ -27,7 +30,8 @@ ONE_WAY = ("one_way", "orphan")
 """Status of exchanges of which the other direction is missing."""
 
 
-def moved(tables: ev.Tables) -> list[ev.Finding]:
+@finder(leaders=EVERY_ROW, exchanges=row_filters.failed)
+def moved(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Leaders that moved from one broker to another, and for how long clients went on asking the old one."""
     leaders = ev.get(tables, "leaders")
     before, after, at = ints(leaders, "previous", -2), ints(leaders, "leader", -2), times(leaders, "at")
@@ -89,11 +93,12 @@ def _asked_the_old(tables: ev.Tables, old: str, first: int, last: int) -> list[t
         if client is not None and client.startswith(BROKERS):
             continue
         when = at[rows[groups.code == code]]
-        found.append((client, float(when.max() - when.min()) / MILLI, int(when.min())))
+        found.append((client, span(when) / MILLI, int(when.min())))
     return sorted(found, key=lambda one: one[2])
 
 
-def hidden(tables: ev.Tables) -> list[ev.Finding]:
+@finder(capture_quality=EVERY_ROW, exchanges=row_filters.of_status(*ONE_WAY), connections=EVERY_ROW)
+def hidden(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """What the capture itself cannot show."""
     found = []
     quality = ev.get(tables, "capture_quality")

@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.analysis.exchange_keys import exchange_keys, locate
 from kdissect.analysis.findings import evidence as ev
+from kdissect.analysis.findings import row_filters
+from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.grouping import group
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, ints, reals, times
@@ -31,8 +32,6 @@ BEFORE_MS = 10_000.0
 WAITING_APIS = (11, 14, 19, 20, 21, 37, 43, 45, 63, 78)
 """APIs whose answers wait for others by design: JoinGroup, SyncGroup, CreateTopics, DeleteTopics, DeleteRecords,
 CreatePartitions, ElectLeaders, AlterPartitionReassignments, BrokerHeartbeat, ShareFetch."""
-SLOT_MS = 100
-"""Of answers in one slot of time the first and the last are enough to find silences."""
 PRODUCE, FETCH = 0, 1
 
 
@@ -45,21 +44,6 @@ class Silence:
     end: int
     rows: Int64s
     """Exchanges that waited."""
-
-
-def first_and_last(exchanges: pa.Table) -> npt.NDArray[np.bool_]:
-    """The first and the last answer of each broker in each SLOT_MS: silences longer than that show in them alone."""
-    answered = times(exchanges, "response_first_at")
-    brokers = group(exchanges, ["broker"]).code
-    order = np.lexsort((answered, brokers))
-    order = order[answered[order] != NULL_TIME]
-    slot = answered[order] // (SLOT_MS * MILLI)
-    new = np.ones(len(order), bool)
-    new[1:] = (slot[1:] != slot[:-1]) | (brokers[order][1:] != brokers[order][:-1])
-    kept = np.zeros(exchanges.num_rows, bool)
-    kept[order[new]] = True
-    kept[order[np.append(new[1:], True)] if len(order) else order] = True
-    return kept
 
 
 def silences(tables: ev.Tables) -> list[Silence]:
@@ -100,6 +84,17 @@ def _agreed(tables: ev.Tables, exchanges: pa.Table) -> Int64s:
     return waits[locate(exchange_keys(exchanges["exchange_id"]), exchange_keys(fetches["exchange_id"]))]
 
 
+def _as_long_as_a_stall(exchanges: pa.Table, limits: Limits) -> Any:
+    """Exchanges that took as long as a broker has to be silent to count as stalled."""
+    return pc.greater_equal(exchanges["latency_ms"], STALL_MS)
+
+
+def _first_and_last_answers(exchanges: pa.Table, limits: Limits) -> Any:
+    """The first and the last answer of each broker in each slot: longer silences show in them alone."""
+    return pa.array(row_filters.first_and_last_in_slots(exchanges, "broker", "response_first_at"))
+
+
+@finder(exchanges=(_as_long_as_a_stall, _first_and_last_answers), fetches=EVERY_ROW)
 def stalled(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Brokers that stood still: nobody got an answer. Whether the process did, its own fetches tell."""
     exchanges = ev.get(tables, "exchanges")
@@ -159,6 +154,7 @@ def _others(exchanges: pa.Table, one: Silence) -> list[str]:
     return sorted(names - {one.broker})
 
 
+@finder(exchanges=row_filters.slow)
 def slow(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Requests of every API that took `limits.slow_ms` and more, but for those that wait by design or were throttled.
 
@@ -196,6 +192,7 @@ def slow(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     return found
 
 
+@finder(fetches=EVERY_ROW)
 def slow_fetches(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Fetches that took `limits.slow_ms` and more beyond what they agreed to."""
     fetches = ev.get(tables, "fetches")
@@ -231,11 +228,17 @@ def _one_client(rows: pa.Table) -> dict[str, Any]:
     return {"client_id": names[0]} if len(names) == 1 and names[0] is not None else {}
 
 
-def slow_followers(tables: ev.Tables, given: Limits) -> list[ev.Finding]:
+def _slow_replication(produces: pa.Table, limits: Limits) -> Any:
+    """Produce requests that waited long for followers."""
+    return pc.greater_equal(produces["replication_ms"], limits.slow_ms)
+
+
+@finder(produces=_slow_replication)
+def slow_followers(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Produce requests that waited long for followers, leader by leader, and which followers they waited for."""
     produces = ev.get(tables, "produces")
     waited = np.nan_to_num(reals(produces, "replication_ms"))
-    slow = waited >= given.slow_ms
+    slow = waited >= limits.slow_ms
     if not slow.any():
         return []
     groups = group(produces, ["broker"])
@@ -250,14 +253,14 @@ def slow_followers(tables: ev.Tables, given: Limits) -> list[ev.Finding]:
         whose = f" of {ev.listed(clients)}" if clients else ""
         text = (
             f"{ev.many(len(mine), 'Produce request')} to broker {broker}{whose} waited "
-            f"{ev.duration(given.slow_ms)} or more for followers ({ev.duration(total)} in all, the longest "
+            f"{ev.duration(limits.slow_ms)} or more for followers ({ev.duration(total)} in all, the longest "
             f"{ev.duration(float(waited[mine].max()))})."
         )
         if followers:
             last = ev.listed(f"broker {node} ({ev.times_over(count)})" for node, count in followers.most_common())
             text = f"{text[:-1]}: {last}."
-        condition = ev.both(ev.equals("broker", broker), f"replication_ms >= {given.slow_ms:g}")
-        severity = ev.MEDIUM if total >= given.lost_ms else ev.INFO
+        condition = ev.both(ev.equals("broker", broker), f"replication_ms >= {limits.slow_ms:g}")
+        severity = ev.MEDIUM if total >= limits.lost_ms else ev.INFO
         found += ev.finding(
             tables, "slow_followers", severity, text, "produces", condition, broker=broker,
             client_id=clients[0] if len(clients) == 1 else None,
@@ -266,4 +269,3 @@ def slow_followers(tables: ev.Tables, given: Limits) -> list[ev.Finding]:
 
 
 FINDERS = (stalled, slow, slow_fetches, slow_followers)
-"""These read limits that people set."""

@@ -1,0 +1,143 @@
+"""Finders: each states at its definition which rows of which tables it looks at.
+
+A finder sees these rows and no others, in a small capture as in a large one, so a rule that forgets to state its rows
+finds nothing on the first recording that it is tried on. Where there is no room for all rows, the rows that any finder
+looks at are kept (`select_evidence`): findings are the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kdissect.analysis.findings.evidence import Finding, Tables, get
+from kdissect.analysis.findings.limits import Limits
+from kdissect.tables.declaration.model import DeclarationError
+from kdissect.tables.declaration.readers import FINDINGS
+from kdissect.tables.order import sort_columns
+
+RowFilter = Callable[[pa.Table, Limits], Any]
+"""(a table, thresholds) -> a boolean Arrow column: the rows that a finder looks at; null counts as false. It must not
+depend on rows that it drops, for it is applied to parts of a table first, and then to what they kept."""
+Filters = tuple[RowFilter, ...]
+"""The rows of a table for which any of these holds; every row where there are none."""
+EVERY_ROW: Filters = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Finder:
+    """A rule for findings, and what it looks at."""
+
+    name: str
+    find: Callable[[Tables, Limits], list[Finding]]
+    rows: Mapping[str, Filters]
+    """Table -> which of its rows the rule looks at. Other tables it cannot read."""
+
+    def __call__(self, tables: Tables, limits: Limits) -> list[Finding]:
+        """The findings in these tables; tables that are missing count as empty."""
+        return self.find(Seen(tables, limits).by(self), limits)
+
+
+def finder(**rows: RowFilter | Filters) -> Callable[[Callable[[Tables, Limits], list[Finding]]], Finder]:
+    """Declares a function as a finder. `rows`: table -> a row filter, several of them (any), or EVERY_ROW. Raises
+    DeclarationError for a table of which findings read no column."""
+
+    def declare(find: Callable[[Tables, Limits], list[Finding]]) -> Finder:
+        for table in rows:
+            if table not in FINDINGS.tables:
+                raise DeclarationError(f"{find.__name__} looks at table {table!r}, of which findings read no column")
+        filters = {table: one if isinstance(one, tuple) else (one,) for table, one in rows.items()}
+        return Finder(find.__name__, find, filters)
+
+    return declare
+
+
+class Seen:
+    """Tables as finders see them. A filter that several finders state is applied once."""
+
+    def __init__(self, tables: Tables, limits: Limits) -> None:
+        self._limits = limits
+        self._tables = {name: _read_columns(name, tables) for name in tables if name in FINDINGS.tables}
+        self._flags: dict[tuple[str, RowFilter], Any] = {}
+        self._selected: dict[tuple[str, frozenset[RowFilter]], pa.Table] = {}
+
+    def by(self, finder: Finder) -> Tables:
+        """The tables with the rows that a finder looks at."""
+        return _View(self, finder)
+
+    def select(self, name: str, filters: Filters) -> pa.Table:
+        """The rows of a table for which any of the filters holds."""
+        table = self._tables.get(name)
+        if table is None:
+            return get({}, name)
+        if not filters or not table.num_rows:
+            return table
+        key = name, frozenset(filters)
+        if key not in self._selected:
+            self._selected[key] = table.filter(_any([self._holds(name, table, one) for one in filters]))
+        return self._selected[key]
+
+    def _holds(self, name: str, table: pa.Table, one: RowFilter) -> Any:
+        key = name, one
+        if key not in self._flags:
+            self._flags[key] = _flags(table, one, self._limits)
+        return self._flags[key]
+
+
+class _View(Mapping[str, pa.Table]):
+    """The tables of `Seen` as one finder sees them."""
+
+    def __init__(self, seen: Seen, finder: Finder) -> None:
+        self._seen, self._finder = seen, finder
+
+    def __getitem__(self, name: str) -> pa.Table:
+        if name not in self._finder.rows:
+            raise DeclarationError(f"finder {self._finder.name} does not state which rows of {name!r} it looks at")
+        return self._seen.select(name, self._finder.rows[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._finder.rows)
+
+    def __len__(self) -> int:
+        return len(self._finder.rows)
+
+
+def select_evidence(finders: tuple[Finder, ...], name: str, table: pa.Table, limits: Limits) -> pa.Table:
+    """The rows of a table, or of a part of one, that any of the finders looks at; none of a table that none reads."""
+    stated = [one.rows[name] for one in finders if name in one.rows]
+    if not table.num_rows or any(not filters for filters in stated):
+        return table
+    if not stated:
+        return table.slice(0, 0)
+    filters = dict.fromkeys(one for filters in stated for one in filters)
+    return table.filter(_any([_flags(table, one, limits) for one in filters]))
+
+
+def _read_columns(name: str, tables: Tables) -> pa.Table:
+    """A table with the columns that findings read, and those that rows are ordered by where it has them."""
+    table = get(tables, name)
+    return table.select([one for one in table.column_names if one in _columns(name)])
+
+
+@cache
+def _columns(name: str) -> frozenset[str]:
+    return frozenset((*FINDINGS.tables[name], *sort_columns(name)))
+
+
+def _flags(table: pa.Table, one: RowFilter, limits: Limits) -> Any:
+    return pc.fill_null(one(table, limits), False)
+
+
+def _any(flags: list[Any]) -> Any:
+    found = flags[0]
+    for more in flags[1:]:
+        found = pc.or_(found, more)
+    return found
+
+
+__all__ = ["EVERY_ROW", "Filters", "Finder", "RowFilter", "Seen", "finder", "select_evidence"]

@@ -1,0 +1,99 @@
+"""Which rows finders look at: filters that several of them state. One that a single finder needs stands beside it."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kdissect.analysis.findings.finders import RowFilter
+from kdissect.analysis.findings.limits import Limits
+from kdissect.analysis.grouping import group
+from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, times
+from kdissect.tables.declaration.readers import FIRST_REQUESTS
+
+PRODUCE, JOIN_GROUP, SYNC_GROUP, INIT_PRODUCER_ID = 0, 11, 14, 22
+SLOT_MS = 100
+"""Of rows in one slot of time the first and the last are enough to find silences and steps."""
+ID_LENGTH = 17 + len(str(FIRST_REQUESTS - 1))
+"""Characters of the longest id of an exchange among the first FIRST_REQUESTS."""
+
+
+def failed(table: pa.Table, limits: Limits) -> Any:
+    """Rows with an error code."""
+    return pc.not_equal(table["error_code"], 0)
+
+
+def abandoned(exchanges: pa.Table, limits: Limits) -> Any:
+    """Exchanges whose answer came after the client had closed."""
+    return exchanges["abandoned"]
+
+
+def throttled(exchanges: pa.Table, limits: Limits) -> Any:
+    """Exchanges whose answer names a throttle time."""
+    return pc.greater(exchanges["throttle_ms"], 0)
+
+
+def slow(exchanges: pa.Table, limits: Limits) -> Any:
+    """Exchanges that took as long as is called slow."""
+    return pc.greater_equal(exchanges["latency_ms"], limits.slow_ms)
+
+
+def request_resent(exchanges: pa.Table, limits: Limits) -> Any:
+    """Exchanges of whose request a part was sent again."""
+    return pc.greater(exchanges["request_resent_ms"], 0)
+
+
+def response_resent(exchanges: pa.Table, limits: Limits) -> Any:
+    """Exchanges of whose response a part was sent again."""
+    return pc.greater(exchanges["response_resent_ms"], 0)
+
+
+@cache
+def of_status(*names: str) -> RowFilter:
+    """Exchanges with one of these values of `status`."""
+
+    def holds(exchanges: pa.Table, limits: Limits) -> Any:
+        return pc.is_in(exchanges["status"].cast(pa.string()), pa.array(names))
+
+    return holds
+
+
+@cache
+def of_api(*keys: int) -> RowFilter:
+    """Exchanges with one of these API keys."""
+
+    def holds(exchanges: pa.Table, limits: Limits) -> Any:
+        return pc.is_in(exchanges["api_key"], pa.array(keys, exchanges["api_key"].type))
+
+    return holds
+
+
+def among_first(exchanges: pa.Table) -> pa.ChunkedArray:
+    """Which exchanges are among the first FIRST_REQUESTS of their connection: by the length of their id, for what
+    stands behind the connection's 16 digits and the colon has at most two."""
+    return pc.less_equal(pc.binary_length(exchanges["exchange_id"].cast(pa.string())), ID_LENGTH)
+
+
+def first_produces(exchanges: pa.Table, limits: Limits) -> Any:
+    """Produce requests among the first FIRST_REQUESTS of their connection."""
+    return pc.and_(pc.equal(exchanges["api_key"], PRODUCE), among_first(exchanges))
+
+
+def first_and_last_in_slots(table: pa.Table, by: str, time: str) -> Flags:
+    """Which rows are the first or the last in their slot of SLOT_MS, for each value of column `by`; bool [rows]. Rows
+    whose `time` is null are not."""
+    at = times(table, time)
+    code = group(table, [by]).code
+    order = np.lexsort((at, code))
+    order = order[at[order] != NULL_TIME]
+    slot = at[order] // (SLOT_MS * MILLI)
+    new = np.ones(len(order), bool)
+    new[1:] = (slot[1:] != slot[:-1]) | (code[order][1:] != code[order][:-1])
+    kept = np.zeros(table.num_rows, bool)
+    kept[order[new]] = True
+    kept[order[np.append(new[1:], True)] if len(order) else order] = True
+    return kept

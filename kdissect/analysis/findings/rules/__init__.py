@@ -1,0 +1,1 @@
+"""The rules: finders by subject."""

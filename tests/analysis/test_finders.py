@@ -1,0 +1,181 @@
+"""Finders state the rows that they look at: findings need no other rows, and every stated filter is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import kdissect
+from kdissect.analysis import findings as found
+from kdissect.analysis.findings import FINDERS, LIMITS, findings, select_evidence
+from kdissect.analysis.findings.finders import Finder, Seen, finder
+from kdissect.analysis.findings.row_filters import failed
+from kdissect.tables.declaration.model import DeclarationError
+from kdissect.tables.declaration.readers import FINDINGS
+from tests.analysis import test_near_misses as edges
+from tests.analysis.wire import made
+from tests.conftest import CAPTURES
+
+Tables = dict[str, pa.Table]
+RECORDED = (
+    "downconv_282.pcap", "field_loss5.pcap", "k4_session_eviction.pcap", "k4_slow_and_throttled.pcap",
+    "k4_transactions.pcap", "raw_errors.pcap", "raw_zerowindow.pcap", "sasl_logins.pcap", "sweep_0110.pcap",
+    *(f"rules/{path.name}" for path in sorted((CAPTURES / "rules").glob("*.zst"))),
+    *(f"stories/{path.name}" for path in sorted((CAPTURES / "stories").glob("*.pcap.zst"))),
+)  # fmt: skip
+BY_NAME = {one.name: one for one in FINDERS}
+
+
+@cache
+def recorded(name: str) -> Tables:
+    return dict(kdissect.open(CAPTURES / name).tables(list(FINDINGS.tables)))
+
+
+def looked(one: Finder, tables: Tables) -> list[Any]:
+    return one.find(Seen(tables, LIMITS).by(one), LIMITS)
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_findings_need_the_stated_rows_alone(name: str) -> None:
+    """Rows that no finder states may be gone, and rows may be chosen part by part."""
+    tables = recorded(name)
+    chance = np.random.default_rng(1)
+    fewer = {}
+    for table, rows in tables.items():
+        cuts = [0, *sorted(chance.integers(0, rows.num_rows + 1, 3).tolist()), rows.num_rows]
+        parts = [rows.slice(a, b - a) for a, b in pairwise(cuts)]
+        fewer[table] = pa.concat_tables([select_evidence(table, part) for part in parts])
+    assert fewer["exchanges"].num_rows < tables["exchanges"].num_rows
+    assert findings(fewer).findings.equals(findings(tables).findings)
+
+
+def registered(producer: int) -> edges.Rows:
+    """A producer that was given an id."""
+    one = edges.exchange(900, 0.0, api_key=22, api="InitProducerId", client_id="p")
+    ids = {"exchange_id": one["exchange_id"], "producer_id": producer, "producer_epoch": 0}
+    return {"exchanges": [one], "producer_ids": [ids]}
+
+
+def silence(max_wait_ms: int) -> edges.Rows:
+    """A broker that answers two fetches after two seconds; another one answers meanwhile."""
+    late = [
+        edges.exchange(n, 3.0 + n / 100, api_key=1, api="Fetch", connection_id=f"{n:016x}", latency_ms=2000.0,
+                       request_last_at=edges.START + 3 * edges.SECOND, response_first_at=edges.START + 5 * edges.SECOND)
+        for n in range(2)
+    ]  # fmt: skip
+    quick = [
+        edges.exchange(10 + n, at, api_key=3, api="Metadata", broker=broker, latency_ms=1.0,
+                       request_last_at=edges.START + round(at * edges.SECOND))
+        for n, (broker, at) in enumerate((("1", 2.9), ("2", 4.0), ("1", 5.1)))
+    ]  # fmt: skip
+    fetches = [{"exchange_id": row["exchange_id"], "max_wait_ms": max_wait_ms, "broker": "1"} for row in late]
+    return {"exchanges": [*late, *quick], "fetches": fetches}
+
+
+def risen() -> edges.Rows:
+    """Two connections on which the round trip rose, and a request that took so long."""
+    rows = [
+        {"connection_id": f"{n:016x}", "client_id": "c", "broker": "1", "is_kafka": True, "rtt_min_ms": 1.0,
+         "rtt_ms": 40.0, "rtt_kind": "proven", "start_seen": True}
+        for n in range(2)
+    ]  # fmt: skip
+    return {"connections": rows, "exchanges": [edges.exchange(0, 1.0, network_ms=40.0)]}
+
+
+def others() -> Iterator[edges.Rows]:
+    """What neither recordings nor edges show."""
+    first, again = edges.exchange(0, 0.0), edges.exchange(1, 0.5, api_key=11, api="JoinGroup")
+    yield {"fetches": [{"exchange_id": first["exchange_id"], "broker": "1", "client_id": "c", "excess_ms": 2000.0}]}
+    yield {"connections": [{"connection_id": f"{1:016x}", "broker_ip": "10.0.0.1", "broker_port": 9092, "bytes": 0,
+                            "end_reason": "rst", "start_seen": True}]}  # fmt: skip
+    yield from map(silence, (0, 3000))
+    member = {"member_id": "m", "client_id": "c", "event": "share_heartbeat", "group_id": "g", "at": edges.START}
+    yield edges.locks(1) | {"groups": [member]}
+    paused = edges.polls(3.0)
+    yield paused | {"exchanges": [*paused["exchanges"], again]}
+    batch = {
+        "exchange_id": first["exchange_id"],
+        "producer_id": 7,
+        "topic": "t",
+        "partition": 0,
+        "sent_at": edges.START,
+    }
+    yield {"producers": [batch | {"sequence": "repeat"}]}
+    alone = [batch | {"sent_at": edges.START + n * 4000, "base_sequence": n, "last_sequence": n} for n in range(500)]
+    yield registered(7) | {"producers": alone}
+    yield {"fetches": [{"exchange_id": first["exchange_id"], "client_id": "c", "session_outcome": "epoch_error"}]}
+    yield registered(3000) | edges.batches("gzip", "zstd")
+    lost = edges.resent(5, 200.0)
+    yield lost | {"exchanges": [row | {"request_resent_ms": 0.0, "response_resent_ms": 200.0}
+                                for row in lost["exchanges"]]}  # fmt: skip
+    yield risen()
+
+
+def cases() -> Iterator[Tables]:
+    """Tables that findings are found in: recorded ones, and rules at their edge."""
+    for _, _, fires, misses in edges.FIRES:
+        for case in (fires, *misses):
+            yield {name: made(name, given) for name, given in case().items()}
+    for rows in others():
+        yield {name: made(name, given) for name, given in rows.items()}
+    yield from (recorded(name) for name in RECORDED)
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_every_stated_filter_is_needed(name: str) -> None:
+    """Without one of its filters, or one of its tables, a finder finds something else in at least one case."""
+    one = BY_NAME[name]
+    needed = {(table, at) for table, filters in one.rows.items() for at in range(max(1, len(filters)))}
+    for tables in cases():
+        if not needed:
+            break
+        whole = looked(one, tables)
+        for table, at in sorted(needed):
+            filters = one.rows[table]
+            less = filters[:at] + filters[at + 1 :]
+            rows = {**one.rows, table: less or (none,)}
+            if looked(replace(one, rows=rows), tables) != whole:
+                needed.discard((table, at))
+    assert not needed
+
+
+def none(table: pa.Table, limits: Any) -> Any:
+    return pa.array([False] * table.num_rows)
+
+
+def test_a_finder_that_reads_a_table_without_stating_its_rows() -> None:
+    @finder(connections=failed)
+    def curious(tables: Any, limits: Any) -> list[Any]:
+        return [tables["exchanges"]]
+
+    with pytest.raises(DeclarationError, match="finder curious does not state which rows of 'exchanges'"):
+        curious(recorded(RECORDED[0]), LIMITS)
+    with pytest.raises(DeclarationError, match="looks at table 'nothing'"):
+        finder(nothing=failed)(lambda tables, limits: [])
+
+
+def test_a_finder_that_fails_is_a_problem_and_no_more(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    def broken(tables: Any, limits: Any) -> list[Any]:
+        raise OverflowError("Python int too large to convert to C long")
+
+    tables = recorded("raw_errors.pcap")
+    whole = findings(tables).findings
+    monkeypatch.setattr(found, "FINDERS", (Finder("broken", broken, {}), *FINDERS))
+    looked_for = findings(tables)
+    assert looked_for.findings.equals(whole)
+    [row] = looked_for.problems.to_pylist()
+    assert (row["kind"], row["where"]) == ("finder_failed", "broken")
+    assert "OverflowError" in row["detail"]
+    capture = kdissect.open(CAPTURES / "raw_errors.pcap")
+    assert "finder_failed" in [line.kind for line in capture.summary().problems]
+    assert "finder_failed" in capture.tables(["problems", "findings"])["problems"]["kind"].to_pylist()
+    capture.save(tmp_path)
+    assert "finder_failed" in pq.read_table(tmp_path / "problems.parquet")["kind"].to_pylist()
