@@ -90,6 +90,41 @@ def risen() -> edges.Rows:
     return {"connections": rows, "exchanges": [edges.exchange(0, 1.0, network_ms=40.0)]}
 
 
+def lasting(seconds: float) -> list[dict[str, Any]]:
+    """A connection of that length."""
+    return [{"connection_id": f"{1:016x}", "client_id": "c", "broker": "1", "client_ip": "10.0.0.1", "start_seen": True,
+             "started_at": edges.START, "ended_at": edges.START + round(seconds * edges.SECOND)}]  # fmt: skip
+
+
+def slow_write() -> edges.Rows:
+    """A Produce with acks=1 that took half of the time that its client is there."""
+    one = edges.exchange(0, 0.0, api_key=0, api="Produce", latency_ms=3000.0, broker_ms=3000.0)
+    asked = {"exchange_id": one["exchange_id"], "acks": 1, "latency_ms": 3000.0, "client_id": "c", "broker": "1"}
+    return {"exchanges": [one], "produces": [asked], "connections": lasting(6)}
+
+
+def answered_late(rows: edges.Rows, at: float, until: float) -> edges.Rows:
+    """A request in the midst of others is answered after the pause, in the midst of other answers."""
+    changed = list(rows["exchanges"])
+    for n, name in enumerate(sorted({row["client_id"] for row in changed} - {"x"})):
+        number = int(changed[0]["connection_id"], 16) + n
+        ids = [{"connection_id": f"{number:016x}", "exchange_id": f"{number:016x}:{900 + k}"} for k in range(5)]
+        about = {"client_id": name, "api_key": 1, "api": "Fetch", "latency_ms": 1.0}
+        changed += [edges.exchange(0, at + k / 100, **ids[k], **about) for k in (1, 3)]
+        changed.append(
+            edges.exchange(0, at + 0.02, **ids[2], **about | {"latency_ms": 3000.0})
+            | {"response_first_at": edges.START + round((until + 0.02) * edges.SECOND)}
+        )
+        changed += [edges.exchange(0, until + k / 100, **ids[k], **about) for k in (0, 4)]
+    return rows | {"exchanges": changed}
+
+
+def among(one: dict[str, Any], rows: edges.Rows, at: float) -> edges.Rows:
+    """An exchange that is neither the first nor the last in its slot of time."""
+    before, after = (edges.exchange(number, when) for number, when in ((800, at), (801, at + 0.05)))
+    return rows | {"exchanges": [before, one, after]}
+
+
 def others() -> Iterator[edges.Rows]:
     """What neither recordings nor edges show."""
     first, again = edges.exchange(0, 0.0), edges.exchange(1, 0.5, api_key=11, api="JoinGroup")
@@ -99,8 +134,9 @@ def others() -> Iterator[edges.Rows]:
     yield from map(silence, (0, 3000))
     member = {"member_id": "m", "client_id": "c", "event": "share_heartbeat", "group_id": "g", "at": edges.START}
     yield edges.locks(1) | {"groups": [member]}
-    paused = edges.polls(3.0)
-    yield paused | {"exchanges": [*paused["exchanges"], again]}
+    yield among(again, edges.polls(3.0), 0.5)
+    resent = edges.polls(1.1, 101.0)
+    yield among(resent["exchanges"][0], resent, 0.4)
     batch = {
         "exchange_id": first["exchange_id"],
         "producer_id": 7,
@@ -117,6 +153,14 @@ def others() -> Iterator[edges.Rows]:
     yield lost | {"exchanges": [row | {"request_resent_ms": 0.0, "response_resent_ms": 200.0}
                                 for row in lost["exchanges"]]}  # fmt: skip
     yield risen()
+    yield slow_write()
+    late = {"exchange_id": first["exchange_id"], "broker": "1", "client_id": "c", "excess_ms": 3000.0,
+            "response_first_at": edges.START + 3 * edges.SECOND}  # fmt: skip
+    yield {"fetches": [late], "connections": lasting(6)}
+    followers = edges.followers(3000.0)
+    yield {"produces": [followers["produces"][0] | {"client_id": "c"}], "connections": lasting(6)}
+    yield answered_late(edges.stopped(2.0), 4.9, 8.0)
+    yield answered_late(edges.polls_and_stops(3.0), 9.9, 14.0)
 
 
 def cases() -> Iterator[Tables]:

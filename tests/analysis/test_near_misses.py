@@ -70,6 +70,20 @@ def polls(pause: float, resent: float = 0.0, size: int = 100) -> Rows:
     return {"fetches": fetches, "exchanges": [exchange(4, at[4], api_key=1, api="Fetch", response_resent_ms=resent)]}
 
 
+def polls_and_stops(pause: float, lost: int = 0) -> Rows:
+    """A consumer that polls all the time and pauses once while it has records; it sends nothing else meanwhile."""
+    at = [0.05 * n for n in range(200)] + [9.96 + pause + 0.05 * n for n in range(200)]
+    exchanges = [exchange(n, when, api_key=1, api="Fetch", latency_ms=1.0) for n, when in enumerate(at)]
+    fetches = [
+        {"exchange_id": row["exchange_id"], "client_id": "c", "requested_at": row["request_first_at"],
+         "response_first_at": row["response_first_at"], "record_bytes": 100, "throttle_ms": 0.0, "is_follower": False}
+        for row in exchanges
+    ]  # fmt: skip
+    connection = {"connection_id": f"{1:016x}", "client_id": "c", "client_ip": "10.0.0.1", "start_seen": True,
+                  "lost_segments": lost}  # fmt: skip
+    return {"exchanges": exchanges, "fetches": fetches, "connections": [connection]}
+
+
 def rebalance(second: int, waited: float) -> Rows:
     """Two generations of a group: `second` is the number of the later one."""
     events, exchanges = [], []
@@ -123,8 +137,68 @@ def snapped(packets: float) -> Rows:
 
 def followers(waited: float) -> Rows:
     row = {"exchange_id": f"{1:016x}:0", "broker": "1", "client_id": "p", "requested_at": START,
-           "replication_ms": waited, "waited_for": [2]}  # fmt: skip
+           "response_first_at": START + round(waited * 1000), "replication_ms": waited, "waited_for": [2]}  # fmt: skip
     return {"produces": [row]}
+
+
+def stopped(
+    pause: float, apart: float = 0.0, others: bool = True, lost: int = 0, throttle: float = 0.0, rhythm: float = 0.1
+) -> Rows:
+    """Two clients of one host that send a request each `rhythm` seconds and pause after 5 s; the second one goes on
+    `apart` seconds later. A third one of another host goes on, where there are `others`."""
+    exchanges, connections = [], []
+    names = ("a", "b", "x") if others else ("a", "b")
+    for n, name in enumerate(names):
+        begins = [5.0 + pause + apart * n] if name != "x" else [5.0]
+        at = [k * rhythm for k in range(round(5.0 / rhythm))] + [begins[0] + k * rhythm for k in range(50)]
+        for k, when in enumerate(at):
+            exchanges.append(
+                exchange(k, when, exchange_id=f"{n:016x}:{k}", connection_id=f"{n:016x}", client_id=name, api_key=1,
+                         api="Fetch", latency_ms=1.0, throttle_ms=throttle)
+            )  # fmt: skip
+        connections.append({
+            "connection_id": f"{n:016x}", "client_id": name, "client_ip": "10.0.0.2" if name == "x" else "10.0.0.1",
+            "lost_segments": lost, "is_kafka": True, "start_seen": True, "started_at": START - SECOND,
+            "ended_at": START + 60 * SECOND,
+        })  # fmt: skip
+    return {"exchanges": exchanges, "connections": connections}
+
+
+def asking(count: int, apart: float, api_key: int = 3, ended: float | None = None) -> Rows:
+    """A producer that writes once, and asks for metadata so many times; a connection of its host ends."""
+    rows = [exchange(0, 0.0, api_key=0, api="Produce")]
+    rows += [exchange(n + 1, 1.0 + n * apart, api_key=3, api="Metadata") for n in range(count)]
+    rows.append(exchange(90, 1.0 + apart * count / 2, api_key=api_key, api="other"))
+    connection = {"connection_id": f"{1:016x}", "client_id": "c", "client_ip": "10.0.0.1", "start_seen": True,
+                  "end_reason": "open" if ended is None else "fin",
+                  "ended_at": None if ended is None else START + round(ended * SECOND)}  # fmt: skip
+    return {"exchanges": rows, "connections": [connection]}
+
+
+def unanswered(ms: float, kind: str = "silence", connections: int = 2) -> Rows:
+    """Requests that nothing acknowledged for so long."""
+    rows = [
+        exchange(0, 1.0, exchange_id=f"{n:016x}:0", connection_id=f"{n:016x}", network_ms=ms, network_kind=kind)
+        for n in range(connections)
+    ]
+    ends = {"client_id": "c", "client_ip": "10.0.0.1", "broker_ip": "10.0.0.9", "start_seen": True}
+    return {"exchanges": rows, "connections": [ends | {"connection_id": f"{n:016x}"} for n in range(connections)]}
+
+
+def writes(slow: float, usual: float, count: int = 50, acks: int = 1, slow_quartile: float | None = None) -> Rows:
+    """Produce requests to two topics, with the broker's own time of each."""
+    produces, batches, producers = [], [], []
+    for n, (topic, ms) in enumerate((("s", slow), ("u", usual))):
+        for k in range(count):
+            name = f"{n + 1:016x}:{k}"
+            quick = slow_quartile is not None and topic == "s" and k < count / 3
+            produces.append({
+                "exchange_id": name, "broker": "1", "client_id": "p", "acks": acks, "requested_at": START + k,
+                "response_first_at": START + k, "broker_ms": slow_quartile if quick else ms,
+            })  # fmt: skip
+            batches.append({"exchange_id": name, "topic": topic, "partition": 0, "producer_id": -1, "crc": k})
+            producers.append({"exchange_id": name, "topic": topic, "partition": 0, "producer_id": 7, "sent_at": START})
+    return {"produces": produces, "record_batches": batches[:count], "producers": producers[count:]}
 
 
 def twice(
@@ -259,6 +333,23 @@ FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
     ("client_paused", "info", lambda: polls(1.1),
      [lambda: polls(0.99), lambda: polls(1.1, 101.0), lambda: polls(1.1, size=0)]),
     ("client_paused", "medium", lambda: polls(3.0), []),
+    ("client_paused", "low", lambda: polls_and_stops(2.0), []),
+    ("client_paused", "info", lambda: polls_and_stops(1.9), []),
+    ("client_paused", "info", lambda: polls_and_stops(2.0, lost=3), []),
+    ("clients_paused_together", "medium", lambda: stopped(1.1),
+     [lambda: stopped(0.85), lambda: stopped(1.5, apart=0.3), lambda: stopped(1.5, throttle=2000.0),
+      lambda: stopped(1.5, rhythm=0.5), lambda: stopped(1.5, lost=3)]),
+    ("clients_paused_together", "medium", lambda: stopped(1.1, others=False), []),
+    ("network_silent", "high", lambda: stopped(1.5, lost=3), [lambda: stopped(1.5, lost=2)]),
+    ("network_silent", "high", lambda: unanswered(1000.0),
+     [lambda: unanswered(999.0), lambda: unanswered(1000.0, "handshake"), lambda: unanswered(1000.0, "proven")]),
+    ("network_silent", "medium", lambda: unanswered(1000.0, connections=1), []),
+    ("metadata_in_vain", "medium", lambda: asking(4, 0.7),
+     [lambda: asking(3, 0.9), lambda: asking(2, 1.4), lambda: asking(3, 1.6), lambda: asking(4, 0.7, api_key=0),
+      lambda: asking(4, 0.7, ended=2.0)]),
+    ("slow_topic", "low", lambda: writes(10.0, 5.0),
+     [lambda: writes(9.9, 1.0), lambda: writes(10.0, 5.1), lambda: writes(10.0, 5.0, count=49),
+      lambda: writes(10.0, 5.0, acks=-1), lambda: writes(10.0, 5.0, slow_quartile=6.0)]),
     ("capture_cut_short", "info", lambda: snapped(1.0), [lambda: snapped(0.0)]),
 ]  # fmt: skip
 

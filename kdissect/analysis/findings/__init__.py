@@ -30,6 +30,7 @@ from kdissect.analysis.findings.rules import (
     leader_findings,
     producer_findings,
     session_findings,
+    silence_findings,
     transaction_findings,
 )
 from kdissect.problems import KdissectError, Kind
@@ -38,6 +39,7 @@ from kdissect.tables.declaration.model import By
 from kdissect.tables.makers import fills
 
 FINDERS: tuple[Finder, ...] = (
+    *silence_findings.FINDERS,
     *broker_findings.FINDERS,
     *access_findings.FINDERS,
     *transaction_findings.FINDERS,

@@ -20,6 +20,24 @@ class Kind:
 
 
 _KINDS = {
+    "network_silent": Kind(
+        "network",
+        "Look at the way between the two hosts at that moment: links, routes, firewalls, the host itself.",
+        starts=True,
+    ),
+    "clients_paused_together": Kind(
+        "client",
+        "Look at that host and process at that moment: garbage collection log, CPU limits, suspension, swap.",
+        starts=True,
+    ),
+    "slow_topic": Kind(
+        "broker",
+        "Look at the disk that holds the topic's partitions (iostat), and at flush.messages and flush.ms of the topic.",
+    ),
+    "metadata_in_vain": Kind(
+        "client",
+        "Compare the topic and partition that the producer writes to with the topic's partitions (kafka-topics).",
+    ),
     "broker_stalled": Kind(
         "broker",
         "Look at that broker's garbage collection log, its disks and its host (steal time, swap) at that moment.",

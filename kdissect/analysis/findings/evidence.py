@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.analysis.findings.catalogue import KINDS
-from kdissect.arrays.arrow import EPOCH, MILLI, Int64s, earliest, encoded, latest, one, times
+from kdissect.arrays.arrow import EPOCH, MILLI, NULL_TIME, Int64s, earliest, encoded, latest, one, times
 from kdissect.tables.declaration import SCHEMAS, TABLES
 from kdissect.tables.declaration.model import TIME_KEY
 from kdissect.tables.order import order
@@ -195,6 +195,28 @@ def duration(ms: float) -> str:
     if ms < 1000:
         return f"{ms:.0f} ms"
     return f"{ms / 1000:.1f} s" if ms < 120_000 else f"{ms / 60_000:.1f} min"
+
+
+def union_ms(begin: Int64s, end: Int64s) -> float:
+    """Milliseconds that spans (microseconds) cover together: time in which several overlap counts once."""
+    known = (begin != NULL_TIME) & (end > begin)
+    order = np.argsort(begin[known], kind="stable")
+    begin, end = begin[known][order], end[known][order]
+    if not len(begin):
+        return 0.0
+    reach = np.maximum.accumulate(end)
+    start = np.maximum(begin, np.append(begin[0], reach[:-1]))
+    return float(np.maximum(reach - start, 0).sum()) / MILLI
+
+
+def wall_ms(tables: Tables, column: str, value: object) -> float:
+    """Milliseconds from the first packet to the last one of the connections with this value in a column."""
+    connections = get(tables, "connections")
+    if value is None or not connections.num_rows:
+        return 0.0
+    mine = connections.filter(pc.equal(connections[column].cast(pa.string()), str(value)))
+    first, last = earliest(times(mine, "started_at")), latest(times(mine, "ended_at"))
+    return 0.0 if first is None or last is None else (last - first) / MILLI
 
 
 def micro(at: datetime) -> int:

@@ -18,6 +18,13 @@ class Limits:
     lost_ms: float = 10_000.0
     """Time that slow requests of one API took at a broker before it is more than information: single ones of a second
     or two happen on every busy host."""
+    lost_share: float = 0.2
+    """Or this share of the time that the client, or the broker, is in the capture, and `felt_ms` at least."""
+    felt_ms: float = 2000.0
+
+    def is_felt(self, lost_ms: float, wall_ms: float) -> bool:
+        """Whether so much time of a subject that was there for `wall_ms` is more than information."""
+        return lost_ms >= self.lost_ms or (lost_ms >= self.felt_ms and lost_ms >= self.lost_share * wall_ms > 0)
 
 
 LIMITS = Limits()

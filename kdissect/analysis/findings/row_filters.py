@@ -72,15 +72,21 @@ def of_api(*keys: int) -> RowFilter:
     return holds
 
 
-def among_first(exchanges: pa.Table) -> pa.ChunkedArray:
-    """Which exchanges are among the first FIRST_REQUESTS of their connection: by the length of their id, for what
+def among_first(rows: pa.Table) -> pa.ChunkedArray:
+    """Which rows are of exchanges among the first FIRST_REQUESTS of their connection: by the length of their id. What
     stands behind the connection's 16 digits and the colon has at most two."""
-    return pc.less_equal(pc.binary_length(exchanges["exchange_id"].cast(pa.string())), ID_LENGTH)
+    return pc.less_equal(pc.binary_length(rows["exchange_id"].cast(pa.string())), ID_LENGTH)
 
 
 def first_produces(exchanges: pa.Table, limits: Limits) -> Any:
     """Produce requests among the first FIRST_REQUESTS of their connection."""
     return pc.and_(pc.equal(exchanges["api_key"], PRODUCE), among_first(exchanges))
+
+
+def without_producer_id(batches: pa.Table, limits: Limits) -> Any:
+    """Batches that no broker can tell from ones that it has: no producer id (KIP-98), and not read back."""
+    unknown = pc.less(pc.fill_null(batches["producer_id"], -1), 0)
+    return pc.and_(pc.and_(unknown, pc.is_valid(batches["crc"])), pc.less(pc.fill_null(batches["leader_epoch"], -1), 0))
 
 
 def first_and_last_in_slots(table: pa.Table, by: str, time: str) -> Flags:

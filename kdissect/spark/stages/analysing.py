@@ -294,6 +294,7 @@ def find(
     if quality is not None:
         tables["capture_quality"] = quality
     tables["leaders"] = names.leaders.table(names.topics)
+    tables["topics"] = names.topics.table()
     schema = SCHEMAS["findings"].remove_metadata()
     found = findings(tables, limits(plan.settings.slow))
     for detail in found.problems["detail"].to_pylist():

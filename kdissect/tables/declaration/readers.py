@@ -124,9 +124,9 @@ SHARES = reader(
 FINDINGS = reader(
     "what looks for findings",
     exchanges="exchange_id capture connection_id api_key api broker client_id status abandoned hold network_ms "
-    "error_code error throttle_ms latency_ms request_first_at request_last_at response_first_at response_last_at "
-    "request_transfer_ms response_transfer_ms request_frame request_file response_frame response_file "
-    "request_resent_ms response_resent_ms",
+    "network_kind queued_ms broker_ms replication_ms error_code error throttle_ms latency_ms request_first_at "
+    "request_last_at response_first_at response_last_at request_transfer_ms response_transfer_ms request_frame "
+    "request_file response_frame response_file request_resent_ms response_resent_ms",
     fetches="exchange_id connection_id broker client_id requested_at request_last_at response_first_at request_kind "
     "session_outcome session_key request_session_id excess_ms broker_ms latency_ms throttle_ms record_bytes error_code "
     "max_bytes max_wait_ms isolation_level is_follower is_raft replica_id partitions_with_error",
@@ -145,9 +145,11 @@ FINDINGS = reader(
     fetch_sessions="*",
     offset_commits="exchange_id at group_id client_id topic partition offset high_watermark lag error_code",
     leaders="*",
-    produces="exchange_id broker client_id requested_at response_first_at replication_ms waited_for",
+    produces="exchange_id broker client_id acks requested_at response_first_at latency_ms broker_ms replication_ms "
+    "waited_for",
     share_sessions="session_key broker group_id member_id opened_at closed_at refused redelivered lock_ms",
     capture_quality="measure value",
+    topics="topic_id topic partitions source",
 )
 """Of `record_batches` only what was written within transactions matters, what may have been sent twice, and a sample of
 what brokers may have rewritten."""

@@ -18,6 +18,8 @@ from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.grouping import group
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, ints, reals, times
 
+MOST_OF_TIME = 0.6
+"""Share of the time of slow requests that makes a part their cause."""
 STALL_MS = 1000.0
 """Silence of a broker that owes answers: garbage collection and slow disks take tenths of a second, a second is felt
 by everybody."""
@@ -33,6 +35,14 @@ WAITING_APIS = (11, 14, 19, 20, 21, 37, 43, 45, 63, 78)
 """APIs whose answers wait for others by design: JoinGroup, SyncGroup, CreateTopics, DeleteTopics, DeleteRecords,
 CreatePartitions, ElectLeaders, AlterPartitionReassignments, BrokerHeartbeat, ShareFetch."""
 PRODUCE, FETCH = 0, 1
+NO_ACKS = -2
+SAMPLES = 50
+"""Produce requests of a topic before their median is its habit."""
+SLOW_WRITE_MS = 10.0
+"""A broker appends to the page cache in less than a millisecond; longer medians are a disk that it waits for."""
+SLOWER = 2.0
+"""Times as long as for the other topics, by the median and by the first quartile: what all topics share, such as a busy
+host, is no topic's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +164,7 @@ def _others(exchanges: pa.Table, one: Silence) -> list[str]:
     return sorted(names - {one.broker})
 
 
-@finder(exchanges=row_filters.slow)
+@finder(exchanges=row_filters.slow, produces=row_filters.slow, connections=EVERY_ROW)
 def slow(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Requests of every API that took `limits.slow_ms` and more, but for those that wait by design or were throttled.
 
@@ -166,33 +176,61 @@ def slow(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     for hold in ("throttled", "rebalance"):
         late &= ~ev.equal(exchanges, "hold", hold)
     groups = group(exchanges, ["api", "broker"])
-    total = groups.total(np.where(late, latency, 0.0))
-    worst = groups.quantiles(np.where(late, latency, np.nan), [1.0])[0]
-    counts = groups.count(late)
+    begun = times(exchanges, "request_first_at")
+    end = begun + (np.nan_to_num(latency) * MILLI).astype(np.int64)
+    members = {code: np.flatnonzero(late & (groups.code == code)) for code in np.unique(groups.code[late]).tolist()}
+    total = {code: ev.union_ms(begun[mine], end[mine]) for code, mine in members.items()}
     found = []
-    for code in np.argsort(-total, kind="stable").tolist():
-        if not counts[code]:
-            break
+    for code in sorted(members, key=lambda code: -total[code]):
+        mine = members[code]
         api, broker = groups.keys["api"][code].as_py(), groups.keys["broker"][code].as_py()
-        rows = exchanges.take(pa.array(np.flatnonzero(late & (groups.code == code))))
+        rows = exchanges.take(pa.array(mine))
         named = f"{api or 'unknown'} request"
+        cause, why = _largest_part(rows, acks_of(tables, rows))
         text = (
-            f"{ev.many(int(counts[code]), named)} to broker {broker} took {ev.duration(limits.slow_ms)} or "
-            f"more ({ev.duration(float(total[code]))} in all, the longest {ev.duration(float(worst[code]))}): "
-            f"{_clients(rows)}."
+            f"{ev.many(len(mine), named)} to broker {broker} took {ev.duration(limits.slow_ms)} or more "
+            f"({ev.duration(total[code])} together, the longest "
+            f"{ev.duration(float(latency[mine].max()))}): {_clients(rows)}.{why}"
         )
         condition = ev.both(
             ev.equals("broker", broker), ev.equals("api", api), f"latency_ms >= {limits.slow_ms:g}",
             "(hold is null or hold not in ('throttled', 'rebalance'))",
         )  # fmt: skip
-        severity = ev.MEDIUM if total[code] >= limits.lost_ms else ev.INFO
+        about = _one_client(rows)
+        wall = ev.wall_ms(tables, "client_id", about["client_id"]) if about else ev.wall_ms(tables, "broker", broker)
+        severity = ev.MEDIUM if limits.is_felt(total[code], wall) else ev.INFO
         found += ev.finding(
-            tables, "slow_requests", severity, text, "exchanges", condition, broker=broker, **_one_client(rows)
+            tables, "slow_requests", severity, text, "exchanges", condition, cause=cause, broker=broker, **about
         )
     return found
 
 
-@finder(fetches=EVERY_ROW)
+def acks_of(tables: ev.Tables, exchanges: pa.Table) -> Int64s:
+    """What the Produce request of each exchange says of acks, NO_ACKS for others; -1 is all in-sync replicas."""
+    produces = ev.get(tables, "produces")
+    at = locate(exchange_keys(exchanges["exchange_id"]), exchange_keys(produces["exchange_id"]))
+    return np.append(ints(produces, "acks", NO_ACKS), NO_ACKS)[at]
+
+
+def _largest_part(rows: pa.Table, acks: Int64s) -> tuple[str, str]:
+    """(cause, sentence) by the part that most of the measured time of exchanges went to; unknown where none has
+    MOST_OF_TIME of it. What one lay queued behind another is that other one's time."""
+    network, broker = np.nan_to_num(reals(rows, "network_ms")), reals(rows, "broker_ms")
+    for side in ("request", "response"):
+        network = network + np.nan_to_num(reals(rows, f"{side}_transfer_ms"))
+    followers = np.minimum(np.nan_to_num(reals(rows, "replication_ms")), np.nan_to_num(broker))
+    unsure = (ints(rows, "api_key") == PRODUCE) & ~np.isin(acks, (0, 1))  # it may have waited for followers
+    own = np.where(unsure, 0.0, np.nan_to_num(broker) - followers)
+    known = float((np.nan_to_num(reals(rows, "latency_ms")) - np.nan_to_num(reals(rows, "queued_ms"))).sum())
+    for cause, whose, part in (
+        ("network", "the network's", network), ("follower", "followers'", followers), ("broker", "the broker's", own)
+    ):  # fmt: skip
+        if known and float(part.sum()) >= MOST_OF_TIME * known:
+            return cause, f" {100 * min(float(part.sum()) / known, 1):.0f} % of their time was {whose}."
+    return "unknown", ""
+
+
+@finder(fetches=EVERY_ROW, connections=EVERY_ROW)
 def slow_fetches(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Fetches that took `limits.slow_ms` and more beyond what they agreed to."""
     fetches = ev.get(tables, "fetches")
@@ -200,22 +238,23 @@ def slow_fetches(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     late = excess >= limits.slow_ms
     groups = group(fetches, ["broker"])
     worst = groups.quantiles(np.where(late, excess, np.nan), [1.0])[0]
-    total = groups.total(np.where(late, excess, 0.0))
+    answered = times(fetches, "response_first_at")
+    since = answered - (np.nan_to_num(excess) * MILLI).astype(np.int64)
     found = []
     for code in np.flatnonzero(groups.count(late)).tolist():
         broker = groups.keys["broker"][code].as_py()
-        count = int(groups.count(late)[code])
-        rows = fetches.take(pa.array(np.flatnonzero(late & (groups.code == code))))
+        mine = np.flatnonzero(late & (groups.code == code))
+        total, count, rows = ev.union_ms(since[mine], answered[mine]), len(mine), fetches.take(pa.array(mine))
         text = (
             f"{ev.many(count, 'Fetch', 'Fetches')} to broker {broker} took {ev.duration(limits.slow_ms)} or more "
-            f"beyond the wait that was agreed to ({ev.duration(float(total[code]))} in all, at most "
+            f"beyond the wait that was agreed to ({ev.duration(total)} together, at most "
             f"{ev.duration(float(worst[code]))}): {_clients(rows)}."
         )
         condition = ev.both(ev.equals("broker", broker), f"excess_ms >= {limits.slow_ms:g}")
-        severity = ev.MEDIUM if total[code] >= limits.lost_ms else ev.INFO
-        found += ev.finding(
-            tables, "slow_fetches", severity, text, "fetches", condition, broker=broker, **_one_client(rows)
-        )
+        about = _one_client(rows)
+        wall = ev.wall_ms(tables, "client_id", about["client_id"]) if about else ev.wall_ms(tables, "broker", broker)
+        severity = ev.MEDIUM if limits.is_felt(total, wall) else ev.INFO
+        found += ev.finding(tables, "slow_fetches", severity, text, "fetches", condition, broker=broker, **about)
     return found
 
 
@@ -233,7 +272,7 @@ def _slow_replication(produces: pa.Table, limits: Limits) -> Any:
     return pc.greater_equal(produces["replication_ms"], limits.slow_ms)
 
 
-@finder(produces=_slow_replication)
+@finder(produces=_slow_replication, connections=EVERY_ROW)
 def slow_followers(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Produce requests that waited long for followers, leader by leader, and which followers they waited for."""
     produces = ev.get(tables, "produces")
@@ -249,7 +288,8 @@ def slow_followers(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         rows = produces.take(pa.array(mine))
         followers = Counter(node for nodes in rows["waited_for"].to_pylist() for node in nodes or ())
         clients = sorted({str(name) for name in rows["client_id"].to_pylist() if name is not None})
-        total = float(waited[mine].sum())
+        answered = times(rows, "response_first_at")
+        total = ev.union_ms(answered - (waited[mine] * MILLI).astype(np.int64), answered)
         whose = f" of {ev.listed(clients)}" if clients else ""
         text = (
             f"{ev.many(len(mine), 'Produce request')} to broker {broker}{whose} waited "
@@ -260,7 +300,8 @@ def slow_followers(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             last = ev.listed(f"broker {node} ({ev.times_over(count)})" for node, count in followers.most_common())
             text = f"{text[:-1]}: {last}."
         condition = ev.both(ev.equals("broker", broker), f"replication_ms >= {limits.slow_ms:g}")
-        severity = ev.MEDIUM if total >= limits.lost_ms else ev.INFO
+        wall = ev.wall_ms(tables, "client_id", clients[0]) if len(clients) == 1 else 0.0
+        severity = ev.MEDIUM if limits.is_felt(total, wall) else ev.INFO
         found += ev.finding(
             tables, "slow_followers", severity, text, "produces", condition, broker=broker,
             client_id=clients[0] if len(clients) == 1 else None,
@@ -268,4 +309,49 @@ def slow_followers(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     return found
 
 
-FINDERS = (stalled, slow, slow_fetches, slow_followers)
+def _first_of_connections(produces: pa.Table, limits: Limits) -> Any:
+    """Produce requests among the first FIRST_REQUESTS of their connection."""
+    return row_filters.among_first(produces)
+
+
+@finder(produces=_first_of_connections, record_batches=row_filters.without_producer_id, producers=EVERY_ROW)
+def slow_topics(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
+    """Topics to which brokers write much more slowly than to others: their disks, or a flush after each message."""
+    produces = ev.get(tables, "produces")
+    own, acks = reals(produces, "broker_ms"), ints(produces, "acks", NO_ACKS)
+    own = np.where(acks == 1, own, own - reals(produces, "replication_ms"))  # of acks=all only where that is known
+    topics: dict[str, set[str]] = {}
+    for name in ("record_batches", "producers"):
+        batches = ev.get(tables, name)
+        for exchange, topic in zip(batches["exchange_id"].to_pylist(), batches["topic"].to_pylist(), strict=True):
+            topics.setdefault(exchange, set()).add(topic)
+    by_topic: dict[str, list[int]] = {}
+    for row, exchange in enumerate(produces["exchange_id"].to_pylist()):
+        names = topics.get(exchange, set()) - {None}
+        if len(names) == 1 and not np.isnan(own[row]):
+            by_topic.setdefault(next(iter(names)), []).append(row)
+    figures = {topic: np.quantile(own[rows], (0.25, 0.5)) for topic, rows in by_topic.items() if len(rows) >= SAMPLES}
+    found = []
+    for topic, (quartile, median) in sorted(figures.items(), key=lambda one: (-one[1][1], one[0])):
+        others = [one for name, one in figures.items() if name != topic]
+        least, usual = np.median(others, axis=0).tolist() if others else (np.nan, np.nan)
+        if not (median >= max(SLOW_WRITE_MS, SLOWER * usual) and quartile >= SLOWER * least):
+            continue
+        rows = produces.take(pa.array(by_topic[topic]))
+        brokers, clients = ev.names(rows["broker"]), ev.names(rows["client_id"])
+        text = (
+            f"writing to topic {topic} takes {ev.listed(f'broker {name}' for name in brokers)} {ev.duration(median)} "
+            f"(median of {rows.num_rows:,} Produce requests of {ev.listed(clients)}), to the other topics "
+            f"{ev.duration(usual)}: its disk is slower, or that topic is flushed more often (flush.messages, flush.ms)."
+        )
+        condition = ev.both(
+            ev.among("broker", brokers), ev.among("client_id", clients), f"broker_ms >= {SLOW_WRITE_MS:g}"
+        )
+        found += ev.finding(
+            tables, "slow_topic", ev.LOW, text, "produces", condition, topic=topic,
+            broker=brokers[0] if len(brokers) == 1 else None, client_id=clients[0] if len(clients) == 1 else None,
+        )  # fmt: skip
+    return found
+
+
+FINDERS = (stalled, slow, slow_fetches, slow_followers, slow_topics)

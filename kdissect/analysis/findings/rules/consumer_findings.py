@@ -12,6 +12,7 @@ from kdissect.analysis.findings import evidence as ev
 from kdissect.analysis.findings import row_filters
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
+from kdissect.analysis.findings.rules.silence_findings import LOST_SEGMENTS, OF_SILENCES, silences
 from kdissect.analysis.findings.rules.transaction_findings import fetched_at
 from kdissect.analysis.grouping import group
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, earliest, ints, reals, span, times
@@ -35,10 +36,14 @@ PAUSED_SHARE = 0.5
 """Of the time: more than half means that the application sets the pace, not the brokers."""
 PAUSED_SPAN_MS = 3000.0
 """Of at least so long; shorter spans are a start or an end."""
+STOPPED_MS = 2000.0
+"""A pause on all connections, rare for the client, that is worth more than information."""
 THROTTLED_MS = 1000.0
 """Throttling that is felt; less is how quotas smooth a load."""
 VERY_THROTTLED_MS = 60_000.0
 """A minute lost: delivery.timeout.ms is two."""
+SMALL_BYTES = (1 << 14) - 1
+"""fetch.max.bytes up to which the limit itself is the cause: it holds no full batch of a producer (batch.size)."""
 LIMITED = 10
 """Answers cut by a byte limit: single ones happen to every consumer that catches up."""
 COMMITS = 100
@@ -67,7 +72,11 @@ def _with_lag(partitions: pa.Table, limits: Limits) -> Any:
     return pc.is_valid(partitions["lag"])
 
 
-@finder(fetches=EVERY_ROW, exchanges=(row_filters.of_api(JOIN_GROUP), row_filters.response_resent))
+@finder(
+    fetches=EVERY_ROW,
+    exchanges=(row_filters.of_api(JOIN_GROUP), row_filters.response_resent, *OF_SILENCES),
+    connections=EVERY_ROW,
+)
 def paused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Consumers that had records and did not ask for more: the application was at work, or stood still.
 
@@ -85,6 +94,12 @@ def paused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         return []
     size, throttle = ints(fetches, "record_bytes", 0), np.nan_to_num(reals(fetches, "throttle_ms"))
     joins, again = _joins(tables), _sent_again(tables)
+    lossy = _with_losses(ev.get(tables, "connections"))
+    stopped = [
+        one
+        for one in silences(ev.get(tables, "exchanges"))
+        if one.end - one.begin >= STOPPED_MS * MILLI and one.client not in lossy
+    ]
     ids = fetches["exchange_id"]
     found = []
     edges = np.flatnonzero(np.append(groups.code[rows][1:] != groups.code[rows][:-1], True)) + 1
@@ -116,11 +131,13 @@ def paused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         text = (
             f"{ev.who(client)} had records and asked for no more {ev.times_over(len(pauses))}, {ev.duration(total)} of "
             f"{ev.duration(span)} in all (longest {ev.duration(longest)}, from {ev.clock(int(until[worst]))} on): its "
-            f"application was at work or stood still, no broker was asked anything."
+            f"application was at work or stood still."
         )
         first = int(until[min(at for _, at in pauses)])
+        alone = any(one.client == client and one.end == int(begun[mine[at + 1]]) for one in stopped for _, at in pauses)
+        severity = ev.MEDIUM if bound else ev.LOW if alone else ev.INFO
         found += ev.finding(
-            tables, "client_paused", ev.MEDIUM if bound else ev.INFO, text, "fetches",
+            tables, "client_paused", severity, text, "fetches",
             ev.both(ev.equals("client_id", client), f"requested_at >= {ev.instant(int(begun[mine[0]]))}",
                  "(is_follower is null or not is_follower)"),
             client_id=client, first_at=first, last_at=int(max(begun[mine[at + 1]] for _, at in pauses)),
@@ -129,6 +146,12 @@ def paused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
 
 
 NONE: Int64s = np.empty(0, np.int64)
+
+
+def _with_losses(connections: pa.Table) -> set[str]:
+    """Clients of whose segments several were sent again: their silence may be the network's."""
+    rows = connections.filter(pa.array(ints(connections, "lost_segments", 0) >= LOST_SEGMENTS))
+    return set(ev.names(rows["client_id"]))
 
 
 def _sent_again(tables: ev.Tables) -> dict[str, float]:
@@ -228,7 +251,11 @@ def limited(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             f"more was there than it takes at a time."
         )
         condition = ev.both(ev.equals("client_id", client), "max_bytes > 0 and record_bytes >= max_bytes")
-        found += ev.finding(tables, "limited_by_max_bytes", ev.INFO, text, "fetches", condition, client_id=client)
+        least = int(most[cut & (groups.code == code)].min())
+        severity = ev.LOW if least <= SMALL_BYTES else ev.INFO
+        if severity == ev.LOW:
+            text = f"{text[:-1]} ({least:,} bytes; the default is 50 MB), and each costs a round trip."
+        found += ev.finding(tables, "limited_by_max_bytes", severity, text, "fetches", condition, client_id=client)
     partitions = ev.get(tables, "fetch_partitions")
     most = ints(partitions, "partition_max_bytes")
     cut = (most > 0) & (ints(partitions, "record_bytes", 0) >= most)

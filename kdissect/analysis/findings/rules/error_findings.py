@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from kdissect.analysis.findings import evidence as ev
 from kdissect.analysis.findings import row_filters
-from kdissect.analysis.findings.finders import finder
+from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.findings.rules.access_findings import LOGIN, PERMISSION
 from kdissect.analysis.findings.rules.transaction_findings import FENCED, UNSUPPORTED_VERSION
@@ -81,7 +81,7 @@ NAMED = 4
 """Combinations of API and client that a sentence names."""
 
 
-@finder(exchanges=row_filters.failed, fetch_partitions=row_filters.failed)
+@finder(exchanges=row_filters.failed, fetch_partitions=row_filters.failed, topics=EVERY_ROW)
 def errors(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Every error of every API, one sentence for each error and what kind of harm it does."""
     exchanges = ev.get(tables, "exchanges")
@@ -133,7 +133,11 @@ def _told(tables: ev.Tables, rows: pa.Table, code: int, api: Int64s, data: bool)
     topics = _fetched_in_vain(tables, code) if code in MISSING.values() else []
     if topics:
         text = f"{text[:-1]}; Fetch asked for {ev.listed(topics, NAMED)}."
-        about |= {"topic": topics[0]} if len(topics) == 1 else {}
+    elif code == MISSING["UNKNOWN_TOPIC_OR_PARTITION"] and (topics := _never_described(tables)):
+        text = (
+            f"{text[:-1]}; no answer describes {'topic' if len(topics) == 1 else 'topics'} {ev.listed(topics, NAMED)}."
+        )
+    about |= {"topic": topics[0]} if len(topics) == 1 else {}
     return ev.finding(tables, kind, severity, text, "exchanges", condition, **about)
 
 
@@ -141,6 +145,13 @@ def _fetched_in_vain(tables: ev.Tables, code: int) -> list[str]:
     """Topics, or ids of topics, that Fetch answers say this error of."""
     partitions = ev.get(tables, "fetch_partitions")
     rows = partitions.filter(pa.array(ints(partitions, "error_code", 0) == code))
+    return ev.names(rows["topic"])
+
+
+def _never_described(tables: ev.Tables) -> list[str]:
+    """Topics that Metadata named and of which no message told any partition."""
+    topics = ev.get(tables, "topics")
+    rows = topics.filter(pa.array((ints(topics, "partitions", 0) == 0) & ev.equal(topics, "source", "Metadata")))
     return ev.names(rows["topic"])
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,12 +25,6 @@ TINY_PER_SECOND = 100.0
 """Batches a second that records this close together would not need: 10 ms of linger.ms halve them."""
 TINY_SECONDS = 1.0
 """For at least so long."""
-
-
-def _without_producer_id(batches: pa.Table, limits: Limits) -> Any:
-    """Batches that no broker can tell from ones that it has: no producer id (KIP-98), and not read back."""
-    unknown = pc.less(pc.fill_null(batches["producer_id"], -1), 0)
-    return pc.and_(pc.and_(unknown, pc.is_valid(batches["crc"])), pc.less(pc.fill_null(batches["leader_epoch"], -1), 0))
 
 
 @finder(producers=EVERY_ROW)
@@ -90,7 +82,7 @@ def tiny_batches(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
 
 @finder(
     exchanges=(row_filters.first_produces, row_filters.abandoned, row_filters.of_status("unanswered")),
-    record_batches=_without_producer_id,
+    record_batches=row_filters.without_producer_id,
 )
 def written_twice(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Batches that a client sent again after it had given them up, and that the broker cannot know for the same."""

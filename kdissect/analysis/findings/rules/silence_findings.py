@@ -1,0 +1,295 @@
+"""Findings about what is absent: processes that stopped, a network that carried nothing, writes that never come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kdissect.analysis.findings import evidence as ev
+from kdissect.analysis.findings import row_filters
+from kdissect.analysis.findings.finders import EVERY_ROW, finder
+from kdissect.analysis.findings.limits import Limits
+from kdissect.analysis.findings.rules.error_findings import BROKERS
+from kdissect.analysis.grouping import group
+from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, ints, reals, times
+
+SILENT_MS = 1000.0
+"""Silence of a process that is felt: the longest poll of an idle consumer is 500 ms by default."""
+TOGETHER_MS = 200.0
+"""Processes that stop, or go on, within so long do so for one reason."""
+HABIT = 20
+"""Slots of time with requests of a client before its habits are known."""
+RARE = 3
+"""Gaps of a client that are as long as a quarter of its silence: more of them are its rhythm."""
+WAITED = 0.3
+"""Share of a gap that a request may have been under way: more of it is the broker's or the network's time."""
+LOST_MS = 1000.0
+"""Time without any acknowledgement from a host: retransmission timers start at 200 ms."""
+LOST_KINDS = ("silence", "resent")
+"""Values of `network_kind` for time in which sent bytes were not acknowledged, or were sent again."""
+LOST_SEGMENTS = 3
+"""Segments of a client that were sent again: each retransmission timer waits twice as long as the one before."""
+METADATA, PRODUCE, INIT_PRODUCER_ID = 3, 0, 22
+ASKED_AGAIN = 3
+"""Metadata requests without anything written between them: one follows each retry.backoff.ms up to a second."""
+ASKING_MS = 2000.0
+"""For at least so long: a producer that meets a new leader asks for a second."""
+ASKING_APART_MS = 1500.0
+"""From one of them to the next at most (retry.backoff.max.ms is a second)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Silence:
+    """A stretch without any request of a client; microseconds."""
+
+    client: str
+    begin: int
+    """Its last request, or the last answer to one."""
+    end: int
+    """Its next request."""
+
+
+def _first_and_last_of_clients(exchanges: pa.Table, limits: Limits) -> Any:
+    """The first and the last request and answer of each client in each slot: longer gaps show in them alone."""
+    edges = [
+        row_filters.first_and_last_in_slots(exchanges, "client_id", time)
+        for time in ("request_first_at", "response_first_at")
+    ]
+    return pa.array(edges[0] | edges[1])
+
+
+def _as_long_as_a_silence(exchanges: pa.Table, limits: Limits) -> Any:
+    """Exchanges that took as long as a silence that is felt."""
+    return pc.greater_equal(exchanges["latency_ms"], SILENT_MS * WAITED)
+
+
+OF_SILENCES = (_first_and_last_of_clients, _as_long_as_a_silence)
+"""Exchanges that `silences` reads."""
+
+
+def silences(exchanges: pa.Table) -> list[Silence]:
+    """Stretches of SILENT_MS and more in which a client sent nothing, was owed nothing, and which are rare for it."""
+    groups = group(exchanges, ["client_id"])
+    asked, answered = times(exchanges, "request_first_at"), times(exchanges, "response_first_at")
+    throttle = np.nan_to_num(reals(exchanges, "throttle_ms"))
+    found = []
+    for code, client in enumerate(groups.keys["client_id"].to_pylist()):
+        mine = np.flatnonzero((groups.code == code) & (asked != NULL_TIME))
+        if client is None or client.startswith(BROKERS) or len(mine) < HABIT:
+            continue
+        mine = mine[np.argsort(asked[mine], kind="stable")]
+        begun, ended = asked[mine], answered[mine]
+        gaps = np.diff(begun)
+        for at in np.flatnonzero(gaps >= SILENT_MS * MILLI).tolist():
+            end = int(begun[at + 1])
+            before = ended[: at + 1]
+            if (before[begun[: at + 1] > begun[at] - gaps[at]] == NULL_TIME).any():
+                continue  # an answer that was never captured may be what it waited for
+            muted = before + (throttle[mine[: at + 1]] * MILLI).astype(np.int64)  # KIP-219
+            before = np.where(before == NULL_TIME, before, np.maximum(before, np.minimum(muted, end)))
+            begin = max(int(begun[at]), int(before[before < end].max(initial=begun[at])))
+            owed = bool((before >= end).any()) or begin - int(begun[at]) > WAITED * gaps[at] + 500 * MILLI
+            rare = int((gaps >= gaps[at] / 4).sum()) <= RARE
+            if not owed and rare and end - begin >= SILENT_MS * MILLI:
+                found.append(Silence(client, begin, end))
+    return found
+
+
+@finder(exchanges=OF_SILENCES, connections=EVERY_ROW)
+def silent_together(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
+    """Clients of one host that stopped at the same instant, while nothing was due to them.
+
+    A process that stands still leaves its host's TCP alive. So where segments of each of them were sent again the
+    network was away; where none were and they went on at the same instant, the process or the host stood still.
+    """
+    exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
+    spans = sorted(silences(exchanges), key=lambda one: one.begin)
+    hosts = _hosts(connections) if len(spans) > 1 else {}
+    found = []
+    while spans:
+        first = spans[0]
+        near = WAITED * (first.end - first.begin)
+        together = [
+            one
+            for one in spans
+            if hosts.get(one.client) == hosts.get(first.client) is not None
+            and abs(one.begin - first.begin) <= near
+            and one.end - first.begin >= first.end - first.begin - near
+        ]
+        spans = [one for one in spans if one not in together and one is not first]
+        host, clients = hosts.get(first.client), sorted({one.client for one in together})
+        if host is None or len(clients) < 2:
+            continue
+        begin, back, end = (
+            min(one.begin for one in together),
+            min(one.end for one in together),
+            max(one.end for one in together),
+        )
+        condition = ev.both(
+            ev.among("client_id", clients), f"request_first_at >= {ev.instant(begin - int(SILENT_MS * MILLI))}",
+            f"request_first_at <= {ev.instant(end)}",
+        )  # fmt: skip
+        lasted = f"for {ev.duration((back - begin) / MILLI)} from {ev.clock(begin)} on"
+        if all(_lost(connections, client, begin) >= LOST_SEGMENTS for client in clients):
+            text = (
+                f"clients {ev.listed(clients)} at {host} sent no further requests {lasted}, and segments of each of "
+                f"them were sent again: the network between their host and the brokers was away."
+            )
+            found += ev.finding(
+                tables, "network_silent", ev.HIGH, text, "exchanges", condition, first_at=begin, last_at=back
+            )
+        elif end - back <= TOGETHER_MS * MILLI and _others_went_on(exchanges, clients, begin, back):
+            text = (
+                f"clients {ev.listed(clients)} at {host} sent nothing {lasted} and went on together at "
+                f"{ev.clock(back)}. No answer was due to them: their process or host stood still (garbage collection, "
+                f"suspended, no CPU)."
+            )
+            found += ev.finding(
+                tables, "clients_paused_together", ev.MEDIUM, text, "exchanges", condition, first_at=begin, last_at=end
+            )
+    return found
+
+
+def _lost(connections: pa.Table, client: str, at: int) -> int:
+    """Segments that were sent again on the connections of a client that were open at an instant, or opened later."""
+    mine = ev.equal(connections, "client_id", client)
+    mine &= times(connections, "ended_at") >= at
+    return int(ints(connections, "lost_segments", 0)[mine].sum())
+
+
+def _others_went_on(exchanges: pa.Table, clients: list[str], begin: int, end: int) -> bool:
+    """Whether other clients sent requests meanwhile, or there are none: where all stand still, the capture may have."""
+    asked = times(exchanges, "request_first_at")
+    others = ~pc.is_in(exchanges["client_id"].cast(pa.string()), pa.array(clients)).to_numpy()
+    others &= asked != NULL_TIME
+    inside = others & (asked > begin) & (asked < end)
+    return bool(inside.any()) or not bool(others.any())
+
+
+def _hosts(connections: pa.Table) -> dict[str, str]:
+    """The address of each client id that comes from one address."""
+    found: dict[str, set[str]] = {}
+    for client, ip in zip(connections["client_id"].to_pylist(), connections["client_ip"].to_pylist(), strict=True):
+        if client is not None and ip is not None:
+            found.setdefault(client, set()).add(ip)
+    return {client: next(iter(ips)) for client, ips in found.items() if len(ips) == 1}
+
+
+def _long_on_the_way(exchanges: pa.Table, limits: Limits) -> Any:
+    """Exchanges of which the network had LOST_MS and more."""
+    return pc.greater_equal(exchanges["network_ms"], LOST_MS)
+
+
+@finder(exchanges=_long_on_the_way, connections=EVERY_ROW)
+def unacknowledged(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
+    """Pairs of hosts between which what was sent was not acknowledged for LOST_MS and more."""
+    exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
+    lost = np.nan_to_num(reals(exchanges, "network_ms"))
+    flags: Flags = np.zeros(exchanges.num_rows, np.bool_)
+    for kind in LOST_KINDS:
+        flags |= ev.equal(exchanges, "network_kind", kind)
+    rows = exchanges.take(pa.array(np.flatnonzero(flags & (lost >= LOST_MS))))
+    if not rows.num_rows:
+        return []
+    at = pc.index_in(
+        rows["connection_id"].cast(pa.string()), connections["connection_id"].cast(pa.string()).combine_chunks()
+    )
+    rows = rows.filter(pc.is_valid(at))
+    of = connections.take(at.drop_null())
+    ends = pa.table({name: of[name] for name in ("client_ip", "broker_ip")})
+    begun = times(rows, "request_first_at")
+    until = begun + (np.nan_to_num(reals(rows, "network_ms")) * MILLI).astype(np.int64)
+    groups = group(ends, ["client_ip", "broker_ip"])
+    found = []
+    for code in range(len(groups)):
+        client_ip, broker_ip = (groups.keys[name][code].as_py() for name in ("client_ip", "broker_ip"))
+        for mine in _overlapping(np.flatnonzero(groups.code == code), begun, until):
+            some = rows.take(pa.array(mine))
+            begin, end = int(begun[mine].min()), int(until[mine].max())
+            ids, brokers = ev.names(some["connection_id"]), ev.names(some["broker"])
+            clients = ev.listed(ev.names(some["client_id"])) or "clients without an id"
+            text = (
+                f"requests of {clients} at {client_ip} to {ev.listed(f'broker {name}' for name in brokers)} at "
+                f"{broker_ip} were not acknowledged, not even by TCP, for {ev.duration((end - begin) / MILLI)} from "
+                f"{ev.clock(begin)} on, on {ev.many(len(ids), 'connection')}: the network between the two hosts, or "
+                f"the other host, was gone. A host whose broker is only slow acknowledges."
+            )
+            condition = ev.both(
+                ev.among("connection_id", ids), f"network_ms >= {LOST_MS:g}", ev.among("network_kind", LOST_KINDS),
+                f"request_first_at >= {ev.instant(begin)}", f"request_first_at <= {ev.instant(end)}",
+            )  # fmt: skip
+            found += ev.finding(
+                tables, "network_silent", ev.HIGH if len(ids) > 1 else ev.MEDIUM, text, "exchanges", condition,
+                first_at=begin, last_at=end, broker=brokers[0] if len(brokers) == 1 else None,
+            )  # fmt: skip
+    return found
+
+
+def _overlapping(rows: Int64s, begin: Int64s, end: Int64s) -> list[Int64s]:
+    """Rows whose spans hang together, by time."""
+    rows = rows[np.argsort(begin[rows], kind="stable")]
+    reach = np.maximum.accumulate(end[rows])
+    return np.split(rows, np.flatnonzero(begin[rows][1:] > reach[:-1]) + 1)
+
+
+@finder(exchanges=_first_and_last_of_clients, connections=EVERY_ROW)
+def asking_in_vain(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
+    """Producers that ask for metadata again and again, are answered without an error, and write nothing meanwhile."""
+    exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
+    key, at = ints(exchanges, "api_key"), times(exchanges, "request_first_at")
+    groups = group(exchanges, ["client_id"])
+    asked = (key == METADATA) & (ints(exchanges, "error_code", -1) == 0) & (at != NULL_TIME)
+    produces = np.isin(key, (PRODUCE, INIT_PRODUCER_ID))
+    hosts, ended = _hosts(connections), _ends(connections)
+    found = []
+    for code in np.flatnonzero((groups.count(asked) >= ASKED_AGAIN) & (groups.count(produces) > 0)).tolist():
+        client = groups.keys["client_id"][code].as_py()
+        if client is None or client.startswith(BROKERS):
+            continue
+        mine = np.flatnonzero((groups.code == code) & (at != NULL_TIME))
+        mine = mine[np.argsort(at[mine], kind="stable")]
+        breaks = ~asked[mine]
+        breaks[1:] |= np.diff(at[mine]) > ASKING_APART_MS * MILLI
+        stretches = []
+        for part in np.split(mine, np.flatnonzero(breaks)):
+            part = part[asked[part]]
+            if len(part) < ASKED_AGAIN or at[part[-1]] - at[part[0]] < ASKING_MS * MILLI:
+                continue
+            lost = ended.get(hosts.get(client, ""), np.empty(0, np.int64))
+            if not ((lost >= at[part[0]] - ASKING_MS * MILLI) & (lost <= at[part[-1]])).any():
+                stretches.append(part)
+        if not stretches:
+            continue
+        total = sum(int(at[part[-1]] - at[part[0]]) for part in stretches) / MILLI
+        count, begin, end = sum(map(len, stretches)), int(at[stretches[0][0]]), int(at[stretches[-1][-1]])
+        text = (
+            f"{ev.who(client)} asked for metadata {ev.many(count, 'time')} in {ev.duration(total)} (from "
+            f"{ev.clock(begin)} on), was answered without an error, and wrote nothing meanwhile: what it wants to "
+            f"write to is not in the answers, such as a partition that its topic does not have."
+        )
+        condition = ev.both(
+            ev.equals("client_id", client), "api = 'Metadata'",
+            f"request_first_at >= {ev.instant(begin)} and request_first_at <= {ev.instant(end)}",
+        )  # fmt: skip
+        found += ev.finding(
+            tables, "metadata_in_vain", ev.MEDIUM, text, "exchanges", condition, client_id=client, first_at=begin,
+            last_at=end,
+        )  # fmt: skip
+    return found
+
+
+def _ends(connections: pa.Table) -> dict[str, Int64s]:
+    """When connections of each address ended, or were refused: (client address) -> instants."""
+    over = ev.equal(connections, "end_reason", "rst") | ev.equal(connections, "end_reason", "fin")
+    at = times(connections, "ended_at")
+    found: dict[str, list[int]] = {}
+    for row in np.flatnonzero(over & (at != NULL_TIME)).tolist():
+        found.setdefault(str(connections["client_ip"][row].as_py()), []).append(int(at[row]))
+    return {ip: np.array(when, np.int64) for ip, when in found.items()}
+
+
+FINDERS = (unacknowledged, silent_together, asking_in_vain)
