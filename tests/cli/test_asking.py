@@ -6,9 +6,12 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pyarrow as pa
@@ -156,6 +159,15 @@ def test_a_query_without_an_end_is_stopped(query: str, capsys: pytest.CaptureFix
     assert main(["sql", CAPTURE, "--time-limit", "200ms", query]) == 1
     told = capsys.readouterr()
     assert told.err == "kdissect: SQL: the query was stopped after 0.2 s; --time-limit 30m allows more\n"
+
+
+@pytest.mark.parametrize("query", ENDLESS[:2])
+def test_a_query_is_interrupted(query: str, capsys: pytest.CaptureFixture[str]) -> None:
+    timer = threading.Timer(1.0, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    assert main(["sql", CAPTURE, query]) == 130
+    timer.join()
+    assert capsys.readouterr().err == "kdissect: interrupted; no output file was left half-written\n"
 
 
 @pytest.mark.parametrize("limit", ["0s", "soon"])

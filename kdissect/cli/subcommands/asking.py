@@ -73,6 +73,7 @@ def answer(
     for a query that takes too much time or memory and for a table that is not whole.
     """
     from kdissect.cli.subcommands.sealed_database import SealedDatabase
+    from kdissect.engine.bounds.spare_memory import Spare
     from kdissect.tables.declaration import SCHEMAS, TABLES
     from kdissect.tables.suggestion import near
 
@@ -89,6 +90,7 @@ def answer(
         }
         if columns:
             capture.save(folder, columns)
+            Spare().give_back()  # what reading took is the query's now
         if capture.left_out:
             raise JobFailed(
                 f"no answer from a part of a table: {capture.left_out[0]}; --max-memory 4GB allows more, --from and "

@@ -66,7 +66,7 @@ class SealedDatabase:
         self._over = False
         limits = {"temp_directory": str(folder)}
         if memory is not None:
-            share = max(LEAST, (memory - PROCESS) // 2)  # the other half: rows on their way to and from the query
+            share = max(LEAST, (memory - PROCESS) // 3)  # the rest: rows on their way to and from the query
             threads = max(1, min(os.cpu_count() or 1, share // A_THREAD))
             limits |= {"memory_limit": f"{share}B", "threads": str(threads)}
         self._connection = duckdb.connect(config={**CLOSED, **limits})
@@ -112,10 +112,14 @@ class SealedDatabase:
 
     def answer(self, query: str) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
         """The result of a query: its schema, in the types of `result_columns`, and its batches, once."""
+        import pyarrow as pa
+
         from kdissect.cli.subcommands.result_columns import plain_schema
 
         with self._working():
             relation = self._connection.sql(query)
+            if relation is None and self._files:  # a file was written; DuckDB 1 says no more of that
+                return pa.schema([]), iter(())
             if relation is None:
                 raise UsageError("SQL: this gives no rows; ask with select")
             # DuckDB 1 has the second name alone, and 2 calls it deprecated.
@@ -144,6 +148,10 @@ class SealedDatabase:
                 yield
         except (self._error, OSError, UnicodeError) as error:  # Arrow's reader makes OSErrors of DuckDB's
             raise self._failure(error) from None
+        except RuntimeError as error:  # what DuckDB makes of Ctrl-C
+            if "interrupted" not in str(error):
+                raise
+            raise KeyboardInterrupt from None
 
     @contextlib.contextmanager
     def _limited(self) -> Iterator[None]:
