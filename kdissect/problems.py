@@ -8,7 +8,7 @@ Anything that keeps the program from reading at all is an exception of this tree
     │   ├── CaptureNotFound     no such file, or nothing matches
     │   ├── CaptureUnreadable   permission, I/O error
     │   └── NotACapture         the bytes are no capture format we know
-    ├── JobFailed               work was begun and could not be done: a Spark job (exit code 1)
+    ├── JobFailed               work was begun and could not be done: a Spark job, a query (exit code 1)
     ├── OutputError             an output cannot be written (`kdissect.output`; exit code 2)
     └── UsageError              a bad argument: unknown table, column, API, exchange id (exit code 2)
 
@@ -41,7 +41,7 @@ class NotACapture(CaptureError):
 
 
 class JobFailed(KdissectError):
-    """Work that was begun on other machines or processes could not be done."""
+    """Work that was begun could not be done: a Spark job failed, or a query needs more time or memory than allowed."""
 
 
 class UsageError(KdissectError):

@@ -21,8 +21,6 @@ _HELP = ("numpy._core._add_newdocs", "numpy._core._add_newdocs_scalars")
 """Modules that write help texts onto what numpy has in C."""
 NEEDS_PANDAS = ("spark",)
 """Commands that work with DataFrames."""
-NEEDS_DATASETS = ("sql", *NEEDS_PANDAS)
-"""Commands that read Parquet through Arrow's datasets."""
 
 
 class Without:
@@ -249,9 +247,8 @@ def run() -> None:
         *LeanTypes.NAMES,
     ]
     sys.meta_path.insert(0, LeanCompute)
-    if not any(name in sys.argv[1:2] for name in NEEDS_DATASETS):
-        sys.meta_path.insert(0, cast("Any", Without("pyarrow.dataset")))
     if not any(name in sys.argv[1:2] for name in NEEDS_PANDAS):
+        sys.meta_path.insert(0, cast("Any", Without("pyarrow.dataset")))
         little = [one for one in stand_ins() if one.name not in sys.modules]
         others += [one.name for one in little]
         stand = [LeanMasks, LeanTypes, LeanOverrides, *little]

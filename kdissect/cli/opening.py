@@ -108,8 +108,10 @@ class Capture(Protocol):
     def message_batches(self, api: str, direction: str) -> Iterator[pa.RecordBatch]:
         """Messages of one API and direction in pieces of one schema, at least one."""
 
-    def save(self, directory: str | Path) -> Mapping[str, int]:
-        """Every table as Parquet; returns rows by table."""
+    def save(
+        self, directory: str | Path, tables: Mapping[str, Sequence[str] | None] | None = None
+    ) -> Mapping[str, int]:
+        """Every table, or those asked for, as Parquet; returns rows by table."""
 
     def commented(self, target: str | Path | BinaryIO, comments: pa.Table) -> Commented:
         """Writes the same packets with comments."""
@@ -146,10 +148,13 @@ class Capture(Protocol):
         """Exchanges by id (or unique prefix) or by frame number, with their bytes explained."""
 
 
-def open_capture(captures: Sequence[str], *, demo: bool = False, timings: bool = False, **settings: Any) -> Capture:
+def open_capture(
+    captures: Sequence[str], *, demo: bool = False, timings: bool = False, whole: bool = False, **settings: Any
+) -> Capture:
     """Open what was named on the command line. `-` is standard input; settings left at None or False are not passed.
 
-    `timings`: when the command ends, standard error says where the time went.
+    `timings`: when the command ends, standard error says where the time went. `whole`: the command fails where
+    something does not fit in memory, and says so; other commands leave it out, and standard error says that.
     """
     import kdissect
 
@@ -175,7 +180,8 @@ def open_capture(captures: Sequence[str], *, demo: bool = False, timings: bool =
 
     frugal()
     few_collections()
-    click.get_current_context().call_on_close(lambda: _say_left_out(opened.left_out))
+    if not whole:
+        click.get_current_context().call_on_close(lambda: _say_left_out(opened.left_out))
     if timings:
         from kdissect.cli.printing.timing import say_timings
 

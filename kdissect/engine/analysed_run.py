@@ -149,7 +149,14 @@ class AnalysedRun:
             return self.books.finish()
         allowed = f"{settings.memory // 1_000_000:,} MB of memory"
         if room.full:
-            told = f"rows of the first {room.kept:,} exchanges fit in {allowed}; {room.left_out:,} more are left out"
+            # Other tables have rows of these exchanges; alone they are counted themselves.
+            name = (
+                "exchanges"
+                if "exchanges" in room.left_out
+                else max(room.left_out, key=room.left_out.__getitem__, default="exchanges")
+            )
+            of = "rows of the first" if name == "exchanges" else "the first"
+            told = f"{of} {room.kept[name]:,} {name} fit in {allowed}; {room.left_out[name]:,} more are left out"
             self.books.ledger.note(Kind.BUFFER_LIMIT, "tables", told)
             settings.limited.note(told)
         room.at_the_end()

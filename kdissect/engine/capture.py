@@ -396,18 +396,33 @@ class Capture:
                 report.render(report.made(found, summary, named or shlex.join(files), explain)).encode()
             )
 
-    def save(self, directory: str | Path) -> dict[str, int]:
+    def save(self, directory: str | Path, tables: Mapping[str, Sequence[str] | None] | None = None) -> dict[str, int]:
         """Every table as Parquet, `directory/TABLE.parquet`; returns rows by table. Memory stays flat: rows lie in
         temporary files in the directory until all of them can be put in order. Where several threads work on a large
-        capture, a second process analyses and writes them."""
+        capture, a second process analyses and writes them.
+
+        `tables`: only these, with these columns (None: all). One that needs all of its rows at once (`findings`,
+        `time_budget`, `topic_traffic`) is then `table`'s: what did not fit is named in `left_out`.
+        """
         from kdissect.engine.saving.parquet import EVIDENCE, save
 
         folder = Path(directory)
         folder.mkdir(parents=True, exist_ok=True)
-        reading = replace(self._settings.reading, most_sent=EVIDENCE)
-        bounded = Capture(self._captures, replace(self._settings, reading=reading))
-        run, shown, found = bounded._run(dict.fromkeys(MADE), {})
-        return save(run, shown, found, folder)
+        if tables is None:
+            reading = replace(self._settings.reading, most_sent=EVIDENCE)
+            bounded = Capture(self._captures, replace(self._settings, reading=reading))
+            return save(*bounded._run(dict.fromkeys(MADE), {}), folder)
+        from kdissect.tables.formats import write_parquet
+
+        written: dict[str, int] = {}
+        held = {name: columns for name, columns in tables.items() if declared(name).made.needs_everything}
+        if held and self.size is None:  # a pipe is read once
+            held = dict(tables)
+        if flowing := {name: columns for name, columns in tables.items() if name not in held}:
+            written |= save(*self._run(flowing, {}), folder)
+        for name, table in (self._tables(held, {}) if held else {}).items():
+            written[name] = write_parquet(table.schema, table.to_batches(), folder / f"{name}.parquet")
+        return written
 
     def _tables(
         self,

@@ -3,9 +3,9 @@
 Writers take record batches one after the other, so that memory stays flat, and write to an open binary file; Parquet
 goes to a path, aside first and renamed when whole, so that nothing half-written is ever found under the name.
 
-JSON lines: one object a row, times as ISO 8601 in UTC with microseconds, null for unknown, binary as base64, floats
-that are no number as null. CSV: the same texts, nothing for null, lists and structs as JSON. Arrow and Parquet keep
-the types of the declaration.
+JSON lines: one object a row, times as ISO 8601 in UTC with microseconds, durations as ISO 8601 in seconds (PT8.8S),
+null for unknown, binary as base64, floats that are no number as null. CSV: the same texts, nothing for null, lists and
+structs as JSON. Arrow and Parquet keep the types of the declaration.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, BinaryIO
@@ -189,13 +191,15 @@ def json_texts(column: pa.Array) -> pa.Array:
     kind = column.type
     if pa.types.is_dictionary(kind):
         return json_texts(column.dictionary).take(column.indices).fill_null("null")
-    if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
+    if pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_decimal(kind):
         return column.cast(pa.string()).fill_null("null")
     if pa.types.is_floating(kind):
         finite = pc.if_else(pc.is_finite(column), column, pa.scalar(None, kind))
         return finite.cast(pa.string()).fill_null("null")
     if pa.types.is_timestamp(kind):
         return _quoted(_iso(column)).fill_null("null")
+    if pa.types.is_duration(kind):
+        return _quoted(_iso_durations(column)).fill_null("null")
     if pa.types.is_string(kind):
         return _json_strings(column)
     if pa.types.is_null(kind):
@@ -251,6 +255,18 @@ def _iso(column: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise(pc.replace_substring(texts, " ", "T"), "Z", "")
 
 
+def _iso_durations(column: pa.Array) -> pa.Array:
+    """ISO 8601 durations in seconds, with as many digits as they need."""
+    return pa.array([None if value is None else iso_duration(value) for value in column.to_pylist()], pa.string())
+
+
+def iso_duration(length: timedelta) -> str:
+    """A length of time in seconds by ISO 8601: PT8.8S, -PT0.5S."""
+    seconds, microseconds = divmod(abs(length) // timedelta(microseconds=1), 1_000_000)
+    fraction = f".{microseconds:06d}".rstrip("0") if microseconds else ""
+    return f"{'-' if length < timedelta() else ''}PT{seconds}{fraction}S"
+
+
 def _plain(value: Any) -> Any:
     """A nested value as JSON has it."""
     if isinstance(value, dict):
@@ -261,6 +277,8 @@ def _plain(value: Any) -> Any:
         return base64.b64encode(value).decode()
     if isinstance(value, float) and (value != value or abs(value) == float("inf")):
         return None
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
     return value.isoformat() if hasattr(value, "isoformat") else value
 
 
@@ -273,6 +291,10 @@ def _csv_column(column: pa.Array) -> pa.Array:
     kind = column.type
     if pa.types.is_timestamp(kind):
         return _iso(column)
+    if pa.types.is_duration(kind):
+        return _iso_durations(column)
+    if pa.types.is_decimal(kind) or pa.types.is_date(kind) or pa.types.is_time(kind) or pa.types.is_null(kind):
+        return column.cast(pa.string())
     if pa.types.is_binary(kind):
         return pa.array([value and base64.b64encode(value).decode() for value in column.to_pylist()], pa.string())
     if pa.types.is_nested(kind):

@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import timedelta
 from typing import IO, TYPE_CHECKING, BinaryIO, cast
 
 from kdissect.cli.printing import terminal, words
@@ -244,8 +245,8 @@ def _cells(batch: pa.RecordBatch, short: bool = False) -> Iterator[tuple[str, ..
 
 
 def _texts(column: pa.Array, short: bool = False) -> list[str]:
-    """A column's values as text: times in UTC with microseconds (`short`: without their day), durations to a
-    microsecond, lists as JSON."""
+    """A column's values as text: times in UTC with microseconds (`short`: without their day), numbers of milliseconds
+    to a microsecond, durations in the unit that fits, lists as JSON."""
     import pyarrow as pa
 
     kind = column.type
@@ -254,6 +255,8 @@ def _texts(column: pa.Array, short: bool = False) -> list[str]:
         return [UNKNOWN if v is None else f"{v:%H:%M:%S.%f}" for v in values]
     if pa.types.is_timestamp(kind):
         return [UNKNOWN if v is None else f"{v:%Y-%m-%dT%H:%M:%S.%f}Z" for v in values]
+    if pa.types.is_duration(kind):
+        return [words.milliseconds(None if v is None else v / timedelta(milliseconds=1)) for v in values]
     if pa.types.is_floating(kind):
         return [UNKNOWN if v is None else f"{v:.3f}" for v in values]
     if pa.types.is_boolean(kind):
@@ -288,4 +291,5 @@ def _plain(value: object) -> str:
 def _right_aligned(schema: pa.Schema) -> list[bool]:
     import pyarrow as pa
 
-    return [pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in schema.types]
+    numbers = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_duration)
+    return [any(one(kind) for one in numbers) for kind in schema.types]

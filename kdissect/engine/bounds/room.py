@@ -7,6 +7,7 @@ for, later ones are left out, which is told: in `problems`, where that is made i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -51,23 +52,20 @@ class Room:
         whole = None if memory is None else (memory - READING) // COPIES
         self._left = None if whole is None else int(whole * (1 - AT_THE_END))
         self._later = 0 if whole is None else int(whole * AT_THE_END)
-        self.kept = 0
-        """Exchanges whose rows were taken."""
-        self.left_out = 0
-        """Exchanges whose rows were not."""
+        self.kept: Counter[str] = Counter()
+        """Rows that were taken, by table."""
+        self.left_out: Counter[str] = Counter()
+        """Rows that were not."""
         self._full = False
 
     def take(self, tables: Mapping[str, pa.RecordBatch | pa.Table], beside: int = 0) -> bool:
         """Whether there is room for these rows of some exchanges; once there is none, there is never any again.
         `beside`: bytes of what comes with them."""
-        count = tables["exchanges"].num_rows if "exchanges" in tables else 0
         if self._left is not None and not self._full:
             self._left -= beside + sum(size(table) for table in tables.values())
             self._full = self._left < 0
-        if self._full:
-            self.left_out += count
-        else:
-            self.kept += count
+        counts = self.left_out if self._full else self.kept
+        counts.update({name: table.num_rows for name, table in tables.items()})
         return not self._full
 
     def at_the_end(self) -> None:

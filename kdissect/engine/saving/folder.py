@@ -62,7 +62,7 @@ class Wish:
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """How much findings are looked for in."""
+    """How much findings are looked for in; all of it where none are wanted."""
 
     whole: bool
     """Nothing was left out."""
@@ -79,7 +79,7 @@ class Folder:
         self.wish = wish
         self._clock = clock
         self._working = Working(Stage(wish.asked, wish.slow, topics=wish.topics), clock)
-        self._evidence = Evidence(wish.evidence, wish.slow)
+        self._evidence = Evidence(wish.evidence, wish.slow) if "findings" in wish.tables else None
         self._files: dict[str, _File] = {}
         self._ordered: dict[str, Ordered] = {}
         self._open = ExitStack()
@@ -110,6 +110,8 @@ class Folder:
     def lots_end(self) -> Searched:
         """There are no more rows but those of tables that are made at the end."""
         self._take(self._working.finish(), NO_WATERMARK if self.wish.as_read else NOTHING_YET)
+        if self._evidence is None:
+            return Searched(whole=True, exchanges=0, most=0)
         return Searched(self._evidence.whole, self._evidence.exchanges, self._evidence.most)
 
     def add(self, name: str, table: pa.Table) -> None:
@@ -118,21 +120,22 @@ class Folder:
         if TABLES[name].made is By.NOTED:
             self._ordered[name].add(wanted(name, table, self.wish.tables[name], where), NOTHING_YET)
             return
-        self._evidence.add(name, table)
+        if self._evidence is not None:
+            self._evidence.add(name, table)
         if name in self._files:
             self._files[name].add(table if where is None else filtered(name, table, where))
             self._files[name].flush()
 
     def finish(self) -> dict[str, int]:
         """Everything is there: look for findings, write what waits. How many rows each table has."""
-        self._clock.at(timings.ANALYSIS)
-        found = findings(self._evidence.tables(self.wish.topics), self._evidence.limits)
-        self._clock.at(timings.REST)
-        del self._evidence
-        if "findings" in self._files:
+        if self._evidence is not None:
+            self._clock.at(timings.ANALYSIS)
+            found = findings(self._evidence.tables(self.wish.topics), self._evidence.limits)
+            self._clock.at(timings.REST)
+            self._evidence = None
             self._files["findings"].add(found.findings)
-        if "problems" in self._ordered and found.problems.num_rows:
-            self.add("problems", found.problems)
+            if "problems" in self._ordered and found.problems.num_rows:
+                self.add("problems", found.problems)
         for name, ordered in self._ordered.items():
             for rest in ordered.rest():
                 self._files[name].add(rest)
@@ -142,7 +145,8 @@ class Folder:
         return {name: file.rows for name, file in self._files.items()}
 
     def _take(self, part: dict[str, pa.Table], before: int) -> None:
-        self._evidence.take(part)
+        if self._evidence is not None:
+            self._evidence.take(part)
         for name in list(part):
             table = part.pop(name)  # one after the other is let go
             if name in self._ordered:
