@@ -203,3 +203,44 @@ def metadata_response(version: int, topic: Topic, partitions: int, brokers: int 
     cluster = [_text(b"MkU3OEVBNTcwNTJENDM2Qk"), struct.pack(">i", 1)]
     end = b"\0" if ids else nobody_asked + b"\0"
     return response(join([struct.pack(">i", 0), _array(nodes), *cluster, _array([one]), end]))
+
+
+def list_offsets_request(client: Client, topic: Topic, partition: int) -> Template:
+    """ListOffsets v6: the end of one partition."""
+    rows = _array([struct.pack(">iiq", partition, 3, -1) + b"\0"])
+    topics = _array([join([_text(topic.name), rows, b"\0"])])
+    return client.request(2, 6, join([struct.pack(">ib", -1, 0), topics, b"\0"]))
+
+
+def list_offsets_response(topic: Topic, partition: int, offset: Bytes) -> Template:
+    """ListOffsets v6."""
+    rows = _array([join([struct.pack(">ihq", partition, 0, -1), offset, struct.pack(">i", 3), b"\0"])])
+    return response(join([struct.pack(">i", 0), _array([join([_text(topic.name), rows, b"\0"])]), b"\0"]))
+
+
+def coordinator_request(client: Client, group: Bytes) -> Template:
+    """FindCoordinator v3, of a group."""
+    return client.request(10, 3, join([_text(group), b"\0", b"\0"]))
+
+
+def coordinator_response() -> Template:
+    """FindCoordinator v3."""
+    broker = [struct.pack(">i", 1), _text(b"broker-1.kafka.example"), struct.pack(">i", 9092)]
+    return response(join([struct.pack(">ih", 0, 0), b"\0", *broker, b"\0"]))
+
+
+def committed_request(client: Client, group: Bytes, topic: Topic, partitions: Sequence[int]) -> Template:
+    """OffsetFetch v7."""
+    rows = _array([struct.pack(">i", partition) for partition in partitions])
+    topics = _array([join([_text(topic.name), rows, b"\0"])])
+    return client.request(9, 7, join([_text(group), topics, b"\0", b"\0"]))
+
+
+def committed_response(topic: Topic, offsets: Sequence[tuple[int, Bytes]]) -> Template:
+    """OffsetFetch v7."""
+    rows = [
+        join([struct.pack(">i", p), offset, struct.pack(">i", -1), b"\1", struct.pack(">h", 0), b"\0"])
+        for p, offset in offsets
+    ]
+    topics = _array([join([_text(topic.name), _array(rows), b"\0"])])
+    return response(join([struct.pack(">i", 0), topics, struct.pack(">h", 0), b"\0"]))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import kdissect
+from tests.bench import shares
 from tests.bench.floor import floor
 from tests.bench.measure import forget, memory_bandwidth, run
 from tests.bench.workloads import WORKLOADS
@@ -68,6 +70,32 @@ def test_fetch_sessions_are_those_of_java(name: str, tmp_path: Path) -> None:
     assert {row["partitions_sent"] + row["implied_partitions"] for row in rest} == {8}
     assert {row["topic"] for row in tables["fetch_partitions"].to_pylist()} >= {"orders-0000"}
     assert tables["record_batches"].num_rows > 0
+
+
+def test_shares_are_those_of_the_captures() -> None:
+    assert shares.read() == shares.count()
+
+
+def test_mixed_has_the_shares_and_sizes_of_the_captures(tmp_path: Path) -> None:
+    """Of a connection's whole turns, without what comes once; sizes within a twentieth."""
+    made = WORKLOADS["mixed"][1](tmp_path / "made.pcap", SMALL)
+    tables = kdissect.open(made.path).tables()
+    assert tables["problems"].num_rows == 0
+    assert set(tables["fetches"]["epoch_status"].to_pylist()) == {"ok", None}
+    rows, apart = tables["exchanges"].to_pylist(), made.connections // 3
+    said = Counter(dict.fromkeys(shares.APIS, 0))
+    asked, answered = Counter(said), Counter(said)
+    for api, request_bytes, response_bytes in shares.read():
+        said[api] += 1
+        asked[api] += request_bytes
+        answered[api] += response_bytes
+    found = Counter(row["api"] for row in rows)
+    once = {"ApiVersions": 3, "Metadata": 3, "Fetch": 1}
+    assert {api: count // apart - once.get(api, 0) for api, count in found.items()} == dict(said)
+    sent = sum(row["request_bytes"] for row in rows if row["api"] == "Produce") / apart
+    fetched = sum(row["response_bytes"] for row in rows if row["api"] == "Fetch") / apart
+    assert abs(sent / asked["Produce"] - 1) < 0.05
+    assert abs(fetched / answered["Fetch"] - 1) < 0.05
 
 
 @pytest.mark.parametrize("name", ["plain", "chatter", "chatter-16"])

@@ -13,6 +13,7 @@ import zstandard
 
 from tests.bench import frames as f
 from tests.bench.applications import application
+from tests.bench.mixture import mixture
 from tests.bench.packets import ACK, FIN, SYN, Cycle, Made, Packet, write
 from tests.bench.templates import int32
 
@@ -179,6 +180,7 @@ WORKLOADS: dict[str, tuple[str, Callable[[Path, int], Made]]] = {
     "bulk": ("fetch responses of 1 MB, uncompressed", _many(bulk, 16)),
     "bulk-lz4": ("the same, lz4", _many(lambda: bulk("lz4"), 16)),
     "bulk-zstd": ("the same, zstd", _many(lambda: bulk("zstd"), 16)),
+    "mixed": ("sizes and shares of APIs as in the committed captures, 600 connections", _together(mixture, 600)),
     "halves": ("half plain, half bulk by bytes", _many(halves, 16)),
     "metadata": ("Metadata responses of 10,000 partitions", _many(metadata, 16)),
     "sessions": ("fetch sessions of 3,000 partitions", _many(sessions, 16)),
