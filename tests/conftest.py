@@ -30,6 +30,8 @@ MANY = 5
 """Captures that a test goes over before the sample stands for them."""
 SLOW = ROOT / "tests" / "slow.txt"
 """Tests that take long, a line each; `python -m tests.slow` makes it."""
+COLLECTED = pytest.StashKey[frozenset[str]]()
+"""Names of all tests that pytest found, those that it leaves out too."""
 FEW = 3
 """Cases kept of a test whose captures are not in the sample."""
 
@@ -67,9 +69,10 @@ def captures() -> Path:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark as `whole`, which CI runs too: of a test that goes over many captures the cases outside the sample, and the
     tests that take long."""
+    config.stash[COLLECTED] = frozenset(item.nodeid for item in items)
     slow = frozenset(SLOW.read_text().split("\n"))
     for item in items:
         if item.nodeid in slow:

@@ -3,7 +3,7 @@
     python -m tests.bench.garbage --size 1GB
 
 Each capture is one workload of sixteen connections on port 9092; CPU seconds of `--table exchanges` beside those of the
-same bytes of chatter (small frames) tell the ratio. Kafka streams that lost a fifth of their packets are no garbage,
+same bytes of `plain` (small frames) tell the ratio. Kafka streams that lost a fifth of their packets are no garbage,
 but nearly every frame of theirs is searched for. The captures are deleted afterwards.
 """
 
@@ -20,7 +20,7 @@ import numpy as np
 from tests.bench.__main__ import OURS, size_of
 from tests.bench.measure import run
 from tests.bench.packets import Cycle, Made, Packet, write
-from tests.bench.workloads import chatter
+from tests.bench.workloads import plain
 
 SEGMENT = 1448
 TURN = 256
@@ -68,8 +68,8 @@ def endless() -> Cycle:
 
 
 def small_segments() -> Cycle:
-    """Chatter whose frames lie in several packets."""
-    cycle = chatter()
+    """`plain` whose frames lie in several packets."""
+    cycle = plain()
     return Cycle([piece for packet in cycle.packets for piece in _pieces(packet)], cycle.exchanges)
 
 
@@ -81,13 +81,13 @@ def _pieces(packet: Packet) -> list[Packet]:
 
 
 def headless() -> Cycle:
-    """Chatter of whose requests every third lacks its beginning."""
-    cycle = chatter()
+    """`plain` of whose requests every third lacks its beginning."""
+    cycle = plain()
     first = cycle.packets[0]
     return Cycle([*cycle.packets[1:], Packet(first.side, first.payload[9:])], cycle.exchanges)
 
 
-def plain(cycle: Callable[[], Cycle]) -> Callable[[Path, int], Made]:
+def whole(cycle: Callable[[], Cycle]) -> Callable[[Path, int], Made]:
     return lambda path, size: write(path, cycle(), size, CONNECTIONS)
 
 
@@ -97,11 +97,11 @@ def torn(cycle: Callable[[], Cycle]) -> Callable[[Path, int], Made]:
 
 
 KINDS: dict[str, Callable[[Path, int], Made]] = {
-    "random bytes": plain(noise),
-    "text like HTTP": plain(web),
-    "headers like Kafka's": plain(likely),
-    "messages that never end": plain(endless),
-    "Kafka, a fifth lost": torn(chatter),
+    "random bytes": whole(noise),
+    "text like HTTP": whole(web),
+    "headers like Kafka's": whole(likely),
+    "messages that never end": whole(endless),
+    "Kafka, a fifth lost": torn(plain),
     "Kafka in small packets, a fifth lost": torn(small_segments),
     "Kafka without a third of its headers, a fifth lost": torn(headless),
 }
@@ -116,7 +116,7 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder, prefix="kdissect-bench-") as folder:
         path = Path(folder) / "capture.pcap"
-        base = cost(plain(chatter), path, options.size)
+        base = cost(whole(plain), path, options.size)
         print(f"| capture of {options.size / 1e9:.2g} GB | CPU | of plain Kafka | peak |\n|---|---|---|---|")
         print(f"| small frames of Kafka | {base[0]:.1f} s | 1 | {base[1] / 1e6:.0f} MB |")
         worst = 0.0

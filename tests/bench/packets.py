@@ -1,7 +1,8 @@
 """Writes large captures fast: a cycle of packet templates, repeated over many connections with numpy.
 
-A `Cycle` is what one connection does in one turn. All its bytes are fixed but for times, addresses, sequence numbers
-and correlation ids, which are filled in for thousands of cycles at once; a gigabyte takes a few seconds.
+A `Cycle` is what one application does in one turn, over one connection or several. All its bytes are fixed but for
+times, addresses, sequence numbers, correlation ids and the numbers of its templates, which are filled in for thousands
+of cycles at once; a gigabyte takes a few seconds.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+from tests.bench.templates import Number, Template, template_of
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -29,42 +32,70 @@ SYN, ACK, FIN = 2, 16, 1
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """One packet of a cycle. `side` 0 is the client's; `correlation_at` is where in the payload its id stands,
-    `session_at` where the id of a fetch session stands."""
+    """One packet of a cycle. `side` 0 is the client's; `correlation_at` is where in the payload its id stands.
+
+    `connection`: which of the application's connections carries it. `after_us`: microseconds that pass before it,
+    beside those between any two packets.
+    """
 
     side: int
     payload: bytes
     flags: int = ACK
     correlation_at: int | None = None
-    session_at: int | None = None
+    numbers: tuple[Number, ...] = ()
+    connection: int = 0
+    after_us: int = 0
 
 
 @dataclass(slots=True)
 class Cycle:
-    """Packets of one turn of a connection, in order; `exchanges` counts its requests."""
+    """Packets of one turn of an application, in order; `exchanges` counts its requests. `opening` has the packets that
+    come once, before the first turn."""
 
     packets: list[Packet] = field(default_factory=list)
     exchanges: int = 0
+    opening: list[Packet] = field(default_factory=list)
 
-    def ask(self, frame: bytes, segment: int = 1 << 15, session_at: int | None = None) -> None:
-        """A request frame, its correlation id patched, in segments of at most that size. `session_at`: where the id of
-        a fetch session stands, which becomes one of the connection's turn."""
+    def ask(self, frame: Template | bytes, segment: int = 1 << 15, connection: int = 0, after_us: int = 0) -> None:
+        """Add a request frame, its correlation id patched, in segments of at most that size."""
         self.exchanges += 1
-        self._frame(0, frame, 8, segment, session_at)
+        self.packets += packets_of(0, frame, segment, connection, after_us)
 
-    def answer(self, frame: bytes, segment: int = 1 << 15, session_at: int | None = None) -> None:
-        """A response frame."""
-        self._frame(1, frame, 4, segment, session_at)
+    def answer(self, frame: Template | bytes, segment: int = 1 << 15, connection: int = 0, after_us: int = 0) -> None:
+        """Add a response frame."""
+        self.packets += packets_of(1, frame, segment, connection, after_us)
 
-    def _frame(self, side: int, frame: bytes, correlation_at: int, segment: int, session_at: int | None) -> None:
-        for at in range(0, len(frame), segment):
-            patched = (correlation_at, session_at) if at == 0 else (None, None)
-            self.packets.append(Packet(side, frame[at : at + segment], ACK, *patched))
+    def acknowledge(self, side: int, connection: int = 0, after_us: int = 0) -> None:
+        """Add a packet without payload: what TCP sends where a side has nothing to say in time."""
+        self.packets.append(Packet(side, b"", connection=connection, after_us=after_us))
+
+    def open(self, request: Template, response: Template, connection: int = 0, after_us: int = 0) -> None:
+        """Add an exchange that comes once; its response comes `after_us` after the request."""
+        self.opening += packets_of(0, request, 1 << 15, connection, 0)
+        self.opening += packets_of(1, response, 1 << 15, connection, after_us)
 
     @property
     def size(self) -> int:
         """Bytes of the file that one cycle takes."""
         return sum(HEADERS + len(p.payload) for p in self.packets)
+
+    @property
+    def width(self) -> int:
+        """Connections of an application."""
+        return 1 + max(packet.connection for packet in (*self.opening, *self.packets))
+
+
+def packets_of(side: int, frame: Template | bytes, segment: int, connection: int, after_us: int) -> list[Packet]:
+    """Packets of at most `segment` bytes that carry a frame of `side`."""
+    whole, packets = template_of(frame), []
+    for at in range(0, len(whole), segment):
+        piece = whole.cut(at, min(at + segment, len(whole)))
+        first = at == 0
+        correlation_at = (8, 4)[side] if first else None
+        packets.append(
+            Packet(side, piece.data, ACK, correlation_at, piece.numbers, connection, after_us if first else 0)
+        )
+    return packets
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,59 +115,84 @@ def write(
     size: int,
     connections: int,
     *,
-    interleave: int = 16,
+    interleave: int | None = 16,
     loss: float = 0.0,
     fresh: bool = False,
     handshakes: bool = True,
     step_us: int = STEP_US,
     brokers: int = 1,
 ) -> Made:
-    """Write about `size` bytes: `cycle` again and again, dealt to `connections` in turn.
+    """Write about `size` bytes: `cycle` again and again, dealt to the applications that `connections` make in turn.
 
-    `interleave` cycles of different connections run at the same time. `loss` is the share of packets left out (drawn
-    with a fixed seed). `fresh`: every cycle is a connection of its own, its packets include SYN and FIN.
-    Without `handshakes` the connections began before the capture.
-    `step_us`: microseconds between packets. `brokers`: addresses that connections go to, in turn.
+    `interleave` cycles of different applications run at the same time, those of all of them where it is None. `loss` is
+    the share of packets left out (drawn with a fixed seed). `fresh`: every cycle is a connection of its own, its
+    packets include SYN and FIN. Without `handshakes` the connections began before the capture.
+    `step_us`: microseconds between packets. `brokers`: addresses that applications go to, in turn.
     """
     total = max(1, round(size / cycle.size))
-    connections = min(connections, total)
-    together = interleave if fresh else min(interleave, connections)
-    total += -total % together
+    copies = min(max(1, connections // cycle.width), total)
+    together = copies if interleave is None else interleave if fresh else min(interleave, copies)
+    total = max(1, round(total / together)) * together if interleave is None else total + -total % together
     rng = np.random.default_rng(1)
-    built = _Builder(cycle, connections, together, fresh, step_us, brokers)
+    built = _Builder(cycle, copies, together, fresh, step_us, brokers)
     per_chunk = max(together, CHUNK // cycle.size // together * together)
     packets = 0
     with path.open("wb") as out:
         out.write(struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 262144, 1))
         if handshakes and not fresh:
             out.write(built.handshakes().tobytes())
-            packets += 3 * connections
+            packets += 3 * copies * cycle.width
+        if cycle.opening:
+            data, count = built.openings(loss, rng)
+            data.tofile(out)
+            packets += count
         for first in range(0, total, per_chunk):
-            data, count = built.chunk(first, min(per_chunk, total - first), packets, loss, rng)
+            data, count = built.turns(first, min(per_chunk, total - first), loss, rng)
             data.tofile(out)
             packets += count
         size = out.tell()
-    return Made(path, size, packets, total * cycle.exchanges, total if fresh else connections)
+    opened = sum(packet.side == 0 for packet in cycle.opening) * copies
+    return Made(path, size, packets, total * cycle.exchanges + opened, total if fresh else copies * cycle.width)
+
+
+class _Streams:
+    """How far the connections of an application are, packet by packet of a list that follows `before`."""
+
+    def __init__(self, packets: list[Packet], before: _Streams | None, width: int) -> None:
+        self.packets = packets
+        self.templates = [_template(packet) for packet in packets]
+        self.sent = [list(pair) for pair in before.sent] if before else [[0, 0] for _ in range(width)]
+        self.asked = list(before.asked) if before else [0] * width
+        began, asked = [list(pair) for pair in self.sent], list(self.asked)
+        self.offsets, self.seen, self.ids = [], [], []
+        for packet in packets:
+            streams = self.sent[packet.connection]
+            self.offsets.append(streams[packet.side])
+            self.seen.append(streams[1 - packet.side])
+            streams[packet.side] += len(packet.payload) + bool(packet.flags & (SYN | FIN))
+            self.asked[packet.connection] += packet.correlation_at == 8
+            self.ids.append(self.asked[packet.connection])
+        self.stride = [
+            [now - old for now, old in zip(*pair, strict=True)] for pair in zip(self.sent, began, strict=True)
+        ]
+        self.requests = [now - old for now, old in zip(self.asked, asked, strict=True)]
 
 
 class _Builder:
-    def __init__(self, cycle: Cycle, connections: int, together: int, fresh: bool, step_us: int, brokers: int) -> None:
+    def __init__(self, cycle: Cycle, copies: int, together: int, fresh: bool, step_us: int, brokers: int) -> None:
         self.step_us, self.brokers = step_us, brokers
-        self.cycle, self.connections, self.together, self.fresh = cycle, connections, together, fresh
-        self.templates = [_template(p) for p in cycle.packets]
-        at, self.offsets, self.seen = [0, 0], [], []
-        for packet in cycle.packets:
-            self.offsets.append(at[packet.side])
-            self.seen.append(at[1 - packet.side])
-            at[packet.side] += len(packet.payload) + bool(packet.flags & (SYN | FIN))
-        self.stride = at
+        self.cycle, self.copies, self.together, self.fresh = cycle, copies, together, fresh
+        self.width = cycle.width
+        self.opening = _Streams(cycle.opening, None, self.width)
+        self.turn = _Streams(cycle.packets, self.opening, self.width)
+        self.clock_us = 0
 
     def handshakes(self) -> Bytes:
         """SYN, SYN with ACK, ACK of every connection."""
-        conn = np.arange(self.connections)
+        conn = np.arange(self.copies * self.width)
         rows = []
         for n, (side, flags) in enumerate(((0, SYN), (1, SYN | ACK), (0, ACK))):
-            out = np.tile(_template(Packet(side, b"", flags)), (self.connections, 1))
+            out = np.tile(_template(Packet(side, b"", flags)), (len(conn), 1))
             _patch(
                 out,
                 side,
@@ -145,41 +201,61 @@ class _Builder:
                 np.full(len(conn), 100 + (n == 2)),
                 101 * bool(n),
             )
-            self._to_broker(out, side, conn)
+            self._to_broker(out, side, conn // self.width)
             rows.append(out)
+        self.clock_us = 3 * len(conn) * self.step_us
         return np.concatenate(rows, axis=1).reshape(-1)
 
-    def chunk(self, first: int, count: int, packet: int, loss: float, rng: np.random.Generator) -> tuple[Bytes, int]:
-        """Cycles [first, first + count), with the file's next packet numbered `packet`."""
+    def openings(self, loss: float, rng: np.random.Generator) -> tuple[Bytes, int]:
+        """What comes once, of every application, and how many packets that is."""
+        copy = np.arange(self.copies)
+        return self._packets(self.opening, copy, np.zeros_like(copy), self.copies, loss, rng)
+
+    def turns(self, first: int, count: int, loss: float, rng: np.random.Generator) -> tuple[Bytes, int]:
+        """Cycles [first, first + count), and how many packets these are."""
         index = np.arange(first, first + count)
-        conn = index if self.fresh else index % self.connections
-        turn = np.zeros_like(index) if self.fresh else index // self.connections
-        kinds, groups = len(self.templates), count // self.together
-        place = (index - first) // self.together * (kinds * self.together) + (index - first) % self.together
+        if self.fresh:
+            return self._packets(self.turn, index, np.zeros_like(index), self.together, loss, rng)
+        return self._packets(self.turn, index % self.copies, index // self.copies, self.together, loss, rng)
+
+    def _packets(
+        self, streams: _Streams, copy: Any, turn: Any, together: int, loss: float, rng: np.random.Generator
+    ) -> tuple[Bytes, int]:
+        """The packets of these turns of these copies, of which so many run together."""
+        kinds, groups = len(streams.packets), len(copy) // together
+        pauses = np.cumsum([packet.after_us for packet in streams.packets])
+        lasts = kinds * together * self.step_us + int(pauses[-1])
+        rows = np.arange(len(copy))
+        began = self.clock_us + rows // together * lasts + rows % together * self.step_us
         parts = []
-        for k, (template, sent) in enumerate(zip(self.templates, self.cycle.packets, strict=True)):
-            out = np.tile(template, (count, 1))
+        for k, (template, sent) in enumerate(zip(streams.templates, streams.packets, strict=True)):
+            out = np.tile(template, (len(copy), 1))
+            stride = streams.stride[sent.connection]
             opened = 100 if self.fresh else 101
-            seq = opened + turn * self.stride[sent.side] + self.offsets[k]
-            ack = 0 if sent.flags == SYN else opened + turn * self.stride[1 - sent.side] + self.seen[k]
-            ids = turn * self.cycle.exchanges + sum(p.correlation_at == 8 for p in self.cycle.packets[: k + 1])
-            micros = (packet + place + k * self.together) * self.step_us
-            _patch(out, sent.side, conn, micros, seq, ack)
-            self._to_broker(out, sent.side, conn)
-            for at, values in ((sent.correlation_at, ids), (sent.session_at, 1 + conn + turn * self.connections)):
-                if at is not None:
-                    _put(out, HEADERS + at, values, ">i4")
-            parts.append(out.reshape(groups, self.together * out.shape[1]))
+            seq = opened + turn * stride[sent.side] + streams.offsets[k]
+            ack = 0 if sent.flags == SYN else opened + turn * stride[1 - sent.side] + streams.seen[k]
+            micros = began + k * together * self.step_us + pauses[k]
+            _patch(out, sent.side, copy * self.width + sent.connection, micros, seq, ack)
+            self._to_broker(out, sent.side, copy)
+            if sent.correlation_at is not None:
+                _put(
+                    out, HEADERS + sent.correlation_at, turn * streams.requests[sent.connection] + streams.ids[k], ">i4"
+                )
+            for number in sent.numbers:
+                values = number.first + copy * number.copy + turn * number.turn
+                _put(out, HEADERS + number.at, values, number.kind)
+            parts.append(out.reshape(groups, together * out.shape[1]))
+        self.clock_us += groups * lasts
         data = np.concatenate(parts, axis=1)
         if loss:
-            sizes = np.repeat([t.shape[1] for t in (template[None] for template in self.templates)], self.together)
+            sizes = np.repeat([len(template) for template in streams.templates], together)
             kept = rng.random((groups, len(sizes))) >= loss
             return data[np.repeat(kept, sizes, axis=1)], int(kept.sum())
-        return data.reshape(-1), count * kinds
+        return data.reshape(-1), len(copy) * kinds
 
-    def _to_broker(self, out: Bytes, side: int, conn: Any) -> None:
+    def _to_broker(self, out: Bytes, side: int, copy: Any) -> None:
         """Fill in the broker's address."""
-        _put(out, 16 + 14 + (16 if side == 0 else 12), BROKER_IP + conn % self.brokers, ">u4")
+        _put(out, 16 + 14 + (16 if side == 0 else 12), BROKER_IP + copy % self.brokers, ">u4")
 
 
 def _template(packet: Packet) -> Bytes:
@@ -203,5 +279,10 @@ def _patch(out: Bytes, side: int, conn: Any, micros: Any, seq: Any, ack: Any) ->
 
 
 def _put(out: Bytes, at: int, values: Any, kind: str) -> None:
-    width = int(kind[-1])
+    """Write `values` into the rows of `out` at a column: as an integer, or as decimal digits (`S4`)."""
+    width = np.dtype(kind).itemsize
+    if kind.startswith("S"):
+        powers = 10 ** np.arange(width - 1, -1, -1)
+        out[:, at : at + width] = np.asarray(values)[:, None] // powers % 10 + ord("0")
+        return
     out[:, at : at + width] = np.broadcast_to(values, len(out)).astype(kind).view(np.uint8).reshape(len(out), width)

@@ -35,13 +35,14 @@ import psutil
 
 from kdissect.capture import open_captures
 from tests.bench.__main__ import TSHARK_FIELDS, WIRE, size_of
+from tests.bench.applications import application
 from tests.bench.measure import run
 from tests.bench.packets import write
-from tests.bench.workloads import bulk, chatter, mixed, partitions, short
+from tests.bench.workloads import bulk, halves, partitions, plain, short
 
 CYCLES = {
-    "bulk": (bulk, 16), "chatter": (chatter, 4000), "mixed": (mixed, 64), "partitions": (partitions, 16),
-    "short": (short, 0),
+    "bulk": (bulk, 16), "chatter": (application, 4000), "plain": (plain, 4000), "halves": (halves, 64),
+    "partitions": (partitions, 16), "short": (short, 0),
 }  # fmt: skip
 """Workload -> what a connection does in turn, and how many connections; 0: each turn is one of its own."""
 COLUMNS = {"exchanges": WIRE.split(",")}
@@ -58,7 +59,7 @@ def rotated(
     cycle, usual = CYCLES[name]
     whole = folder / "whole.pcap"
     fresh = not (connections or usual)
-    together = 1 if fresh else 16
+    together = None if name == "chatter" else 1 if fresh else 16
     made = write(whole, cycle(), size, connections or usual or 1, interleave=together, fresh=fresh, brokers=brokers)
     (capture,) = open_captures(whole)
     edges, wanted = [24], made.size / files

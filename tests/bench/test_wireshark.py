@@ -15,9 +15,9 @@ pytestmark = pytest.mark.bench
 
 OURS = ("kdissect.api", "kdissect.version", "kdissect.correlation_id", "kdissect.client_id", "kdissect.length")
 THEIRS = ("kafka.api_key", "kafka.api_version", "kafka.correlation_id", "kafka.client_id", "kafka.len")
-SIZES = {"chatter": 25_000_000, "bulk": 60_000_000}
+SIZES = {"plain": 25_000_000, "bulk": 60_000_000}
 WAYS = (
-    ("chatter", "-T fields", 3.0), ("bulk", "-T fields", 1.3), ("chatter", "-V", 4.0), ("chatter", "-2 -T fields", 4.0)
+    ("plain", "-T fields", 3.0), ("bulk", "-T fields", 1.3), ("plain", "-V", 4.0), ("plain", "-2 -T fields", 4.0)
 )  # fmt: skip
 """Workload, what tshark does, and the ratio that it should stay below with Wireshark 4.0."""
 

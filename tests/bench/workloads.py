@@ -12,7 +12,10 @@ import lz4.frame
 import zstandard
 
 from tests.bench import frames as f
+from tests.bench.applications import application
+from tests.bench.mixture import mixture
 from tests.bench.packets import ACK, FIN, SYN, Cycle, Made, Packet, write
+from tests.bench.templates import int32
 
 SEGMENT = 16384
 """Payload of a packet of a large response: what a receiver's offload makes of a stream."""
@@ -22,8 +25,8 @@ VALUE = b"an event of forty bytes, as small as any"
 """A small record's value."""
 
 
-def chatter() -> Cycle:
-    """Small frames: a fetch with one small batch, a produce, a heartbeat."""
+def plain() -> Cycle:
+    """Small frames without fetch sessions: a fetch with one small batch, a produce, a heartbeat."""
     cycle = Cycle()
     cycle.ask(f.fetch_request(2))
     cycle.answer(f.fetch_response([f.batch([VALUE])]))
@@ -95,10 +98,10 @@ def _values(count: int) -> list[bytes]:
     ]
 
 
-def mixed() -> Cycle:
-    """Half chatter, half bulk, by bytes."""
+def halves() -> Cycle:
+    """Half plain, half bulk, by bytes."""
     cycle = Cycle()
-    small, large = chatter(), bulk()
+    small, large = plain(), bulk()
     for _ in range(large.size // small.size):
         cycle.packets += small.packets
         cycle.exchanges += small.exchanges
@@ -127,17 +130,18 @@ def sessions() -> Cycle:
     return cycle
 
 
-def partitions() -> Cycle:
-    """A fetch session of 20,000 partitions, all of which move once, two hundred a request."""
+def partitions(connections: int = 16) -> Cycle:
+    """A fetch session of 20,000 partitions, all of which move once, two hundred a request. With so many connections
+    each turn of each has a session of its own."""
     cycle = Cycle()
     count, some = 20_000, 200
     small = [f.batch([VALUE])] * some
-    asked, told = f.SESSION_IN_REQUEST, f.SESSION_IN_RESPONSE
+    session = int32(1, copy=1, turn=connections)
     cycle.ask(f.fetch_request(count, 0, 0), SEGMENT)
-    cycle.answer(f.fetch_response([b""] * count), SEGMENT, told)
+    cycle.answer(f.fetch_response([b""] * count, session), SEGMENT)
     for epoch, first in enumerate(range(0, count, some), 1):
-        cycle.ask(f.fetch_request(some, 0, epoch, first=first), SEGMENT, asked)
-        cycle.answer(f.fetch_response(small, first=first), SEGMENT, told)
+        cycle.ask(f.fetch_request(some, session, epoch, first=first), SEGMENT)
+        cycle.answer(f.fetch_response(small, session, first=first), SEGMENT)
     return cycle
 
 
@@ -156,19 +160,34 @@ def _many(cycle: Callable[[], Cycle], connections: int, loss: float = 0.0) -> Ca
     return lambda path, size: write(path, cycle(), size, connections, loss=loss)
 
 
+def _together(cycle: Callable[[], Cycle], connections: int, loss: float = 0.0) -> Callable[[Path, int], Made]:
+    return lambda path, size: write(path, cycle(), size, connections, interleave=None, loss=loss)
+
+
 WORKLOADS: dict[str, tuple[str, Callable[[Path, int], Made]]] = {
-    "chatter": ("small frames over 4,000 connections", _many(chatter, 4000)),
-    "chatter-16": ("the same over 16 connections", _many(chatter, 16)),
-    "chatter-5000": ("the same over 5,000 connections", _many(chatter, 5000)),
+    "chatter": (
+        "small frames of Java's clients, fetch sessions (Fetch v12), 4,000 connections",
+        _together(application, 4000),
+    ),
+    "chatter-16": ("the same over 16 connections", _together(application, 16)),
+    "chatter-v11": ("the same with Fetch v11, 4,000 connections", _together(lambda: application(11), 4000)),
+    "chatter-v11-16": ("the same with Fetch v11, 16 connections", _together(lambda: application(11), 16)),
+    "chatter-v16": ("the same with Fetch v16, which names topics by id", _together(lambda: application(16), 4000)),
+    "chatter-v16-16": ("the same with Fetch v16, 16 connections", _together(lambda: application(16), 16)),
+    "plain": ("small frames without fetch sessions over 4,000 connections", _many(plain, 4000)),
+    "plain-16": ("the same over 16 connections", _many(plain, 16)),
+    "plain-5000": ("the same over 5,000 connections", _many(plain, 5000)),
     "bulk": ("fetch responses of 1 MB, uncompressed", _many(bulk, 16)),
     "bulk-lz4": ("the same, lz4", _many(lambda: bulk("lz4"), 16)),
     "bulk-zstd": ("the same, zstd", _many(lambda: bulk("zstd"), 16)),
-    "mixed": ("half chatter, half bulk by bytes", _many(mixed, 16)),
+    "mixed": ("sizes and shares of APIs as in the committed captures, 600 connections", _together(mixture, 600)),
+    "halves": ("half plain, half bulk by bytes", _many(halves, 16)),
     "metadata": ("Metadata responses of 10,000 partitions", _many(metadata, 16)),
     "sessions": ("fetch sessions of 3,000 partitions", _many(sessions, 16)),
     "partitions": ("fetch sessions of 20,000 partitions", _many(partitions, 16)),
-    "loss": ("chatter with 1 % of the packets missing", _many(chatter, 4000, 0.01)),
-    "giant": ("chatter on one connection", _many(chatter, 1)),
+    "loss": ("chatter with 1 % of the packets missing", _together(application, 4000, 0.01)),
+    "plain-loss": ("plain with 1 % of the packets missing", _many(plain, 4000, 0.01)),
+    "giant": ("plain on one connection", _many(plain, 1)),
     "short": (
         "short connections, 1 KB each, a thousand a second",
         lambda path, size: write(path, short(), size, 1, fresh=True, step_us=100),

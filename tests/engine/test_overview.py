@@ -89,8 +89,8 @@ def test_bodies_are_read_aside_where_only_counts_are_left(
     jobs: int, crowded: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of fetches whose answers leave out what was asked for, too."""
-    path, taken = tmp_path / "chatter.pcap", []
-    WORKLOADS["chatter"][1](path, 3_000_000)
+    path, taken = tmp_path / "plain.pcap", []
+    WORKLOADS["plain"][1](path, 3_000_000)
     real = BodyReader.taken
 
     def noted(self: BodyReader) -> Bodies | None:

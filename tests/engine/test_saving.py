@@ -193,7 +193,7 @@ def test_rows_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, set_aside: N
     held = {}
     for size in (300_000, 3_000_000):
         path = tmp_path / f"{size}.pcap"
-        WORKLOADS["chatter"][1](path, size)
+        WORKLOADS["plain"][1](path, size)
         parts.clear()
         merges.clear()
         rows = kdissect.open(path).save(tmp_path / str(size))
@@ -261,8 +261,8 @@ def test_a_disk_that_fills_up_while_rows_are_written(
 
 def test_findings_of_the_beginning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, small_parts: None) -> None:
     """Where there is no room for all that they are looked for in, `capture_quality` says how far they go."""
-    path = tmp_path / "chatter.pcap"
-    WORKLOADS["chatter"][1](path, 1_000_000)
+    path = tmp_path / "plain.pcap"
+    WORKLOADS["plain"][1](path, 1_000_000)
     for most, searched in ((1000, True), (10**6, False)):
         monkeypatch.setattr(parquet, "EVIDENCE", most)
         rows = kdissect.open(path).save(tmp_path)

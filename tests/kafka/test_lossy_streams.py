@@ -20,7 +20,7 @@ from kdissect.tcp.assembly import GAP_PACKETS
 from kdissect.tcp.layout import Connection
 from tests.bench.garbage import headless, small_segments
 from tests.bench.packets import Cycle, write
-from tests.bench.workloads import chatter
+from tests.bench.workloads import plain
 
 SIZE = 3_000_000
 C = offsets(Connection)
@@ -39,7 +39,7 @@ class Watched(Run):
                 self.most[word] = max(self.most[word], int(dissector.M[rows + word].max()))
 
 
-@pytest.mark.parametrize("cycle", [chatter, small_segments, headless])
+@pytest.mark.parametrize("cycle", [plain, small_segments, headless])
 def test_nothing_waits_long(cycle: Callable[[], Cycle], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hole is given up within twice GAP_PACKETS after it was acknowledged, however many others there are."""
     monkeypatch.setattr(CaptureSet, "window", lambda self: Window(1 << 17, 2))

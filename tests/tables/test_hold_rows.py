@@ -27,13 +27,13 @@ NOTHING: dict[tuple[int, int], frozenset[str]] = {(1, 0): frozenset()}
 def captures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Clients that ask for everything with each fetch: of a topic with records, of several partitions, and mixed."""
     folder = tmp_path_factory.mktemp("alone")
-    found = {name: folder / f"{name}.pcap" for name in ("chatter", "bulk", "sessions")}
+    found = {name: folder / f"{name}.pcap" for name in ("plain", "bulk", "sessions")}
     for name, path in found.items():
-        WORKLOADS[name][1](path, 600_000 if name == "chatter" else 3_000_000)
+        WORKLOADS[name][1](path, 600_000 if name == "plain" else 3_000_000)
     return found
 
 
-@pytest.mark.parametrize("name", ["chatter", "bulk"])
+@pytest.mark.parametrize("name", ["plain", "bulk"])
 @pytest.mark.parametrize("jobs", [1, 2])
 @pytest.mark.parametrize("small", [True, False])
 def test_fetches_that_stand_alone_have_the_holds_that_their_rows_have(
@@ -78,7 +78,7 @@ def test_fetches_of_sessions_do_not_stand_alone(captures: dict[str, Path], monke
     assert not any(told)
 
 
-@pytest.mark.parametrize(("name", "spared"), [("chatter", True), (ROOT / "captures/k4_java_classic.pcap", False)])
+@pytest.mark.parametrize(("name", "spared"), [("plain", True), (ROOT / "captures/k4_java_classic.pcap", False)])
 def test_partitions_of_produce_are_left_alone_until_replicas_are_told_and_nothing_is_lost(
     name: str | Path, spared: bool, captures: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
