@@ -35,10 +35,8 @@ def test_rows_behind_the_first_ones_are_left_out(monkeypatch: pytest.MonkeyPatch
     timed = pa.table({"exchange_id": ["a", "b", "c"], TIME_KEY: [7, 3, 5]})
     others = pa.table({"session_key": ["1/2/0"]})
     cells = [Cell(EVIDENCE + "produces", "", cell(timed), 3, 3), Cell(EVIDENCE + "share_sessions", "", cell(others))]
-    nobody = SimpleNamespace(table=lambda topics: None)
-    names: Any = SimpleNamespace(
-        builder=lambda plan: None, topics=SimpleNamespace(table=lambda: SCHEMAS["topics"].empty_table()), leaders=nobody
-    )
+    nobody = SimpleNamespace(table=lambda *topics: None)
+    names: Any = SimpleNamespace(builder=lambda plan: None, topics=nobody, leaders=nobody)
     plan: Any = SimpleNamespace(settings=SimpleNamespace(slow=None), tables={"findings": ["id"]})
     list(find([rows([one]) for one in cells], plan, names, before=7))
     assert seen["produces"][TIME_KEY].to_pylist() == [3, 5]
