@@ -25,9 +25,9 @@ def packets(
     talk = Talk(("10.0.0.1", port))
     talk.handshake(begin)
     at = [0, 0]
-    pairs = [(frames.produce_request(records), frames.produce_response()) for records in produced]
+    pairs = [(frames.produce_request(records).data, frames.produce_response().data) for records in produced]
     if sets:
-        pairs.append((frames.fetch_request(len(sets)), frames.fetch_response(list(sets))))
+        pairs.append((frames.fetch_request(len(sets)).data, frames.fetch_response(list(sets)).data))
     time = begin + 10.0
     for number, (asked, answered) in enumerate(pairs):
         asked = asked[:8] + struct.pack(">i", number) + asked[12:]

@@ -45,12 +45,12 @@ def large_answers(connections: int, size: int) -> bytes:
     """A capture of connections that receive an answer to a Fetch at the same time."""
     packets: list[tuple[int, bytes]] = []
     talks = [Talk(("10.0.0.1", 40000 + number), packets=packets) for number in range(connections)]
-    body = frames.fetch_response([frames.batch([np.random.default_rng(1).bytes(size)])])
+    body = frames.fetch_response([frames.batch([np.random.default_rng(1).bytes(size)])]).data
     begin = len(api_versions_response(1))
     for number, talk in enumerate(talks):
         talk.handshake(number)
     for number, talk in enumerate(talks):
-        asked = [api_versions_request(1), frames.fetch_request(1)]
+        asked = [api_versions_request(1), frames.fetch_request(1).data]
         talk.put(100 + number, 0, 0, asked[0])
         talk.put(101 + number, 1, 0, api_versions_response(1))
         talk.put(102 + number, 0, len(asked[0]), asked[1])

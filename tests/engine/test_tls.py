@@ -257,10 +257,10 @@ def test_large_frames_of_several_connections_at_once(tmp_path: Path) -> None:
             it.put(10 + number, side, data)
         it.put(20 + number, 0, it.connection.say(0, api_versions_request(1)))
         it.put(30 + number, 1, it.connection.say(1, api_versions_response(1)))
-        it.put(40 + number, 0, it.connection.say(0, frames.fetch_request(1)))
+        it.put(40 + number, 0, it.connection.say(0, frames.fetch_request(1).data))
         talks.append(it)
     random = np.random.default_rng(7)
-    bodies = [frames.fetch_response([frames.batch([random.bytes(6 << 20)])]) for _ in talks]
+    bodies = [frames.fetch_response([frames.batch([random.bytes(6 << 20)])]).data for _ in talks]
     step = 200_000
     for n, begin in enumerate(range(0, max(map(len, bodies)), step)):
         for number, (it, body) in enumerate(zip(talks, bodies, strict=True)):
