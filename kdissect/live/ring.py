@@ -26,8 +26,9 @@ RING_BYTES = 256 << 20
 """Bytes of packets that the ring holds at most."""
 
 
-PREFIX = "kdissect-ring-"
-"""What names of rings' folders begin with, and below NAME those of their files."""
+PREFIX = "kdissect-locked-ring-"
+"""What names of rings' folders begin with, and below NAME those of their files. Earlier versions named theirs
+`kdissect-ring-` and did not lock them: one without a lock may be in use, so that these are left alone."""
 NAME = "live.pcap"
 
 

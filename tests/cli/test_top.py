@@ -111,7 +111,7 @@ def test_packets_do_not_stay_behind(sent: signal.Signals, tmp_path: Path) -> Non
         running.stdin.flush()
         while json.loads(running.stdout.readline())["packets"] == 0:
             pass
-        assert list(tmp_path.glob("kdissect-ring-*/live.pcap*"))
+        assert list(tmp_path.glob("kdissect-locked-ring-*/live.pcap*"))
         running.send_signal(sent)
         running.wait(60)
         running.stdin.close()

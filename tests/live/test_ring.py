@@ -19,6 +19,13 @@ from kdissect.live.ring import SLICES, Ring
 from kdissect.output import ASIDE, abandon
 
 
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The temporary folder: never that of this machine, where others may have rings."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
 def filled(path: Path, ring: Ring) -> list[int]:
     """Times of all packets, which came in small pieces."""
     (capture,) = open_captures(path)
@@ -62,15 +69,8 @@ def test_nothing_yet(tmp_path: Path) -> None:
     ring.close()
 
 
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The temporary folder."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    return tmp_path
-
-
 def test_rings_of_dead_processes_are_taken_away(place: Path) -> None:
-    stale = place / "kdissect-ring-stale"
+    stale = place / "kdissect-locked-ring-stale"
     stale.mkdir()
     (stale / "live.pcap7").write_bytes(b"packets")
     alive = Ring()
@@ -82,24 +82,34 @@ def test_rings_of_dead_processes_are_taken_away(place: Path) -> None:
     assert not list(place.iterdir())
 
 
+def test_rings_of_earlier_versions_stay(place: Path) -> None:
+    """They have no lock, and may be in use."""
+    earlier = place / "kdissect-ring-abc"
+    earlier.mkdir()
+    (earlier / "live.pcap0").touch()
+    Ring().close()
+    assert (earlier / "live.pcap0").exists()
+
+
 def test_what_is_no_ring_stays(place: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     (elsewhere / "live.pcap0").touch()
-    (place / "kdissect-ring-link").symlink_to(elsewhere)
-    (place / "kdissect-ring-file").touch()
-    foreign = place / "kdissect-ring-foreign"
+    (place / "kdissect-locked-ring-link").symlink_to(elsewhere)
+    (place / "kdissect-locked-ring-file").touch()
+    foreign = place / "kdissect-locked-ring-foreign"
     foreign.mkdir()
     (foreign / "notes").touch()
     (foreign / "live.pcap0").symlink_to(elsewhere / "live.pcap0")
     Ring().close()
     assert (elsewhere / "live.pcap0").exists()
-    assert sorted(path.name for path in place.iterdir()) == [f"kdissect-ring-{n}" for n in ("file", "foreign", "link")]
+    names = sorted(path.name.removeprefix("kdissect-locked-ring-") for path in place.iterdir())
+    assert names == ["file", "foreign", "link"]
     assert sorted(path.name for path in foreign.iterdir()) == ["live.pcap0", "notes"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders away")
 def test_rings_of_other_users_stay(place: Path) -> None:
-    theirs = place / "kdissect-ring-theirs"
+    theirs = place / "kdissect-locked-ring-theirs"
     theirs.mkdir()
     (theirs / "live.pcap0").touch()
     os.chown(theirs, 65534, 65534)
@@ -131,4 +141,4 @@ def test_a_process_that_ends_without_unwinding(place: Path) -> None:
     abandon()
     assert not list(place.iterdir())
     ring.close()
-    assert not any("kdissect-ring" in path for path in ASIDE)
+    assert not any("kdissect-locked-ring" in path for path in ASIDE)
