@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import stat
 from collections.abc import Callable
 from pathlib import PurePath
 from typing import Any, TypeVar
 
 import click
 
+from kdissect.cli.printing import terminal
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 FORMATS = ("table", "jsonl", "csv", "arrow", "parquet")
 ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".arrow": "arrow", ".parquet": "parquet"}
 """What a file is written as whose name ends so, where no --format says."""
+OF_OTHERS = stat.S_IRGRP | stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
+"""Bits of a mode by which others than the owner read or write a file."""
 
 
 jobs_option = click.option(
@@ -33,6 +40,17 @@ memory_option = click.option(
 timings_option = click.option("--timings", is_flag=True, help="Say on standard error where the time went, by layer.")
 
 
+def key_file(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """Returns the path of a file with keys as it was given; says so if others can read or write that file."""
+    if value is not None and not context.resilient_parsing:
+        with contextlib.suppress(OSError):  # whatever reads it says what is wrong
+            found = os.stat(value)
+            if stat.S_ISREG(found.st_mode) and found.st_mode & OF_OTHERS:
+                mode = f"{stat.S_IMODE(found.st_mode):04o}"
+                terminal.say(f"kdissect: {value} holds keys, and its mode {mode} lets others at them: chmod 600")
+    return value
+
+
 def engine_options(function: F) -> F:
     """Add what every command that reads captures takes; it arrives as keyword arguments, for `open_capture`."""
     for add in (
@@ -45,7 +63,11 @@ def engine_options(function: F) -> F:
             help="Leave out what came before: a time of day, or ISO 8601; UTC unless it says.",
         ),
         click.option(
-            "--keylog", type=click.Path(), metavar="FILE", help="TLS keys (SSLKEYLOGFILE format) to decrypt with."
+            "--keylog",
+            type=click.Path(),
+            metavar="FILE",
+            callback=key_file,
+            help="TLS keys (SSLKEYLOGFILE format) to decrypt with.",
         ),
     ):
         function = add(function)

@@ -119,6 +119,12 @@ def int32_at(source: Any, o: Any) -> Any:
 
 
 @part
+def as_int16(value: Any) -> Any:
+    """Two bytes that were read without a sign, 0 to 65535, as the signed number that Kafka means. -1 stays -1."""
+    return value - (1 << 16) if value >= 1 << 15 else value
+
+
+@part
 def int64_at(source: Any, o: Any) -> Any:
     """Eight bytes, big-endian with a sign. Raises IndexError out of range."""
     return (int32_at(source, o) << 32) | be32(source, o + 4)

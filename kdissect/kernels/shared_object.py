@@ -25,11 +25,14 @@ from typing import Any
 from kdissect.kernels.cache import digest, kernel_modules
 from kdissect.kernels.kernel import KERNELS, LIBRARY, Kernel
 from kdissect.kernels.native import DIGEST, PATH, symbol
+from kdissect.python_process import start_python
 
 FROM_C = {"memcpy", "memmove", "memset", "pread"}
 """What the code may take from the C library, which every process has loaded."""
 PROCESSOR = "x86-64-v2" if platform.machine() in ("x86_64", "AMD64") else "generic"
 """What a processor must be able to do: as fast as what a newer one can, measured, and what numpy asks for."""
+ZIG = "import runpy\nrunpy.run_module('ziglang', run_name='__main__', alter_sys=True)"
+"""Runs ziglang's program as `python -m ziglang` does."""
 
 
 def linker() -> list[str] | None:
@@ -62,15 +65,20 @@ def build(path: Path, kernels: Mapping[str, Kernel]) -> int:
 
 
 def _link(objects: list[Path], made: Path) -> None:
+    arguments = ["-shared", "-o", str(made), *map(str, objects)]
     known = linker()
-    command = known or [sys.executable, "-m", "ziglang", "cc", "-nostdlib", "-s", "-Wl,--allow-shlib-undefined"]
-    caches = {name: str(made.parent / "zig") for name in ("ZIG_LOCAL_CACHE_DIR", "ZIG_GLOBAL_CACHE_DIR")}
-    done = subprocess.run(
-        [*command, "-shared", "-o", str(made), *map(str, objects)],
-        env={**os.environ, **caches}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    if done.returncode:
-        raise RuntimeError(f"linking the kernels failed: {done.stderr.strip()}")
+    if known is not None:
+        linking = subprocess.Popen([*known, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    else:
+        caches = {name: str(made.parent / "zig") for name in ("ZIG_LOCAL_CACHE_DIR", "ZIG_GLOBAL_CACHE_DIR")}
+        options = ["cc", "-nostdlib", "-s", "-Wl,--allow-shlib-undefined"]
+        linking = start_python(
+            ZIG, [*options, *arguments], environment=caches, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+    with linking:
+        said = linking.communicate()[1].decode(errors="replace").strip()
+    if linking.returncode:
+        raise RuntimeError(f"linking the kernels failed: {said}")
 
 
 def _objects(kernels: Mapping[str, Kernel]) -> Iterator[tuple[str, bytes]]:

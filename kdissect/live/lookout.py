@@ -7,19 +7,21 @@ their memory is that of whoever reads packets.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from kdissect.python_process import can_start_python, start_python
+
 EVERY_S = 10.0
 LONGEST_S = 60.0
 """A look that takes longer than this is given up: the traffic is more than findings can keep up with."""
 NICE = 10
+PROGRAM = "from kdissect.cli.entry import run\nrun()"
+"""The command line, run by name: no module of the package below it imports it."""
 REMEMBERED = 1000
 """Findings that are known not to be new."""
 COLUMNS = "id,severity,cause,text,advice,first_at,broker,client_id,group_id,topic"
@@ -47,15 +49,16 @@ class Lookout:
     def look(self, files: Sequence[Path]) -> None:
         """Begin to look in these files, the parts of one capture."""
         self._begun = time.monotonic()
-        if not files:
+        if not files or not can_start_python():
             return
-        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - the child writes to it until `found` reads it
-        command = [sys.executable, "-m", "kdissect", *map(str, files), "--table", "findings", "--columns", COLUMNS,
-                   "--format", "jsonl", "--jobs", "1"]  # fmt: skip
-        self._process = subprocess.Popen(
-            command, stdout=self._output, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
-            preexec_fn=lambda: os.nice(NICE) and None, start_new_session=True,
-        )  # fmt: skip
+        try:
+            names = [str(file.absolute()) for file in files]  # an absolute name is no option and no command
+            arguments = [*names, "--table", "findings", "--columns", COLUMNS, "--format", "jsonl", "--jobs", "1"]
+            self._output = tempfile.TemporaryFile()  # noqa: SIM115 - the child writes to it until `found` reads it
+            self._process = start_python(PROGRAM, arguments, nice=NICE, stdout=self._output, stderr=subprocess.DEVNULL)
+        except OSError:  # no more processes, or no room for files: the next look may succeed
+            self.given_up += 1
+            self.close()
 
     def found(self, wait: bool = False) -> list[dict[str, Any]]:
         """New findings, in order of time, when a look has ended. `wait`: until it has."""

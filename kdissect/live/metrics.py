@@ -7,7 +7,8 @@ its place.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import socket
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 from kdissect.escaping import visible
@@ -167,23 +168,26 @@ def _histogram(dimension: Dimension) -> Metric:
 
 
 class Server:
-    """Serves the metrics of `figures` at `text`, `HOST:PORT`. Raises UsageError where that cannot be."""
+    """Serves the metrics of `figures` at `text`, `HOST:PORT`. `names`: names of this host by which it may be asked.
 
-    def __init__(self, text: str, figures: Figures) -> None:
+    Raises UsageError where that cannot be.
+    """
+
+    def __init__(self, text: str, figures: Figures, names: Collection[str] = ()) -> None:
         ready()
-        from prometheus_client import CollectorRegistry, start_http_server
+        from prometheus_client import CollectorRegistry, make_wsgi_app
+
+        from kdissect.live.metrics_server import MetricsServer
 
         host, port = address(text)
         registry = CollectorRegistry(auto_describe=False)
         registry.register(Collector(figures))
         try:
-            self._server, self._thread = start_http_server(port, host, registry)
+            self._server = MetricsServer(host, port, make_wsgi_app(registry), [host, socket.gethostname(), *names])
         except OSError as error:
             raise UsageError(f"metrics cannot be served at {host}:{port}: {error.strerror or error}") from None
         self.url = f"http://{host}:{self._server.server_port}/metrics"
 
     def close(self) -> None:
         """Serve no longer."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
+        self._server.close()

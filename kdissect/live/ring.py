@@ -1,8 +1,15 @@
-"""The last seconds of packets on disk, in files that are taken away as they age: a rotated set that is a capture."""
+"""The last seconds of packets on disk, in files that are taken away as they age: a rotated set that is a capture.
+
+The folder is locked (flock(2)) as long as its process lives, so that another process knows whose folder is left over of
+a process that was killed, also where the two number processes differently (containers that share a temporary folder).
+"""
 
 from __future__ import annotations
 
-import shutil
+import contextlib
+import fcntl
+import os
+import stat
 import tempfile
 from pathlib import Path
 from typing import BinaryIO
@@ -10,7 +17,7 @@ from typing import BinaryIO
 from kdissect.capture import open_captures
 from kdissect.capture.block import Block
 from kdissect.capture.pcap import CAPTURED, TIME
-from kdissect.output import whole_seekable
+from kdissect.output import ASIDE, whole_seekable
 from kdissect.rewriting.packetfile import PacketFile
 
 SLICES = 12
@@ -19,14 +26,26 @@ RING_BYTES = 256 << 20
 """Bytes of packets that the ring holds at most."""
 
 
+PREFIX = "kdissect-locked-ring-"
+"""What names of rings' folders begin with, and below NAME those of their files. Earlier versions named theirs
+`kdissect-ring-` and did not lock them: one without a lock may be in use, so that these are left alone."""
+NAME = "live.pcap"
+
+
 class Ring:
-    """Keeps the packets of the last `seconds`, at most `most` bytes of them, in a folder of its own."""
+    """Keeps the packets of the last `seconds`, at most `most` bytes of them, in a folder of its own.
+
+    Folders of this user that processes left which are no more are taken away first. Raises OSError where no folder can
+    be made.
+    """
 
     def __init__(self, seconds: float = 60.0, most: int = RING_BYTES) -> None:
         self.seconds = seconds
         self._slice_ns = max(1, int(seconds * 1e9 / (SLICES - 2)))
         self._most = most // SLICES
-        self._folder = Path(tempfile.mkdtemp(prefix="kdissect-ring-"))
+        remove_stale_rings(Path(tempfile.gettempdir()))
+        self._folder, self._lock = _make_folder()
+        ASIDE.add(str(self._folder))  # taken away too if the process ends without unwinding
         self._files: list[Path] = []
         self._open: tuple[BinaryIO, PacketFile] | None = None
         self._begun = 0
@@ -51,7 +70,7 @@ class Ring:
 
     def _next(self, first: int) -> None:
         self._end()
-        path = self._folder / f"live.pcap{self._number}"
+        path = self._folder / f"{NAME}{self._number}"
         self._number += 1
         self._begun = first
         stream = path.open("w+b")
@@ -88,4 +107,40 @@ class Ring:
     def close(self) -> None:
         """Take everything away."""
         self._end()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        _remove(self._folder, self._lock)
+        os.close(self._lock)
+        ASIDE.discard(str(self._folder))
+
+
+def remove_stale_rings(place: Path) -> None:
+    """Take away the rings in a folder that belong to this user and to no process that lives."""
+    for folder in place.glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):  # somebody else's, or gone meanwhile
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                if os.fstat(handle).st_uid == os.geteuid():
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    _remove(folder, handle)
+            finally:
+                os.close(handle)
+
+
+def _make_folder() -> tuple[Path, int]:
+    """A new folder and the descriptor that holds its lock."""
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+        with contextlib.suppress(FileNotFoundError):  # another process took it for a stale one before it was locked
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            if os.path.exists(folder):
+                return folder, handle
+            os.close(handle)
+
+
+def _remove(folder: Path, handle: int) -> None:
+    """Take away a folder, open as `handle`, with the files of a ring; one with anything else in it stays."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(handle):
+            if name.startswith(NAME) and stat.S_ISREG(os.stat(name, dir_fd=handle, follow_symlinks=False).st_mode):
+                os.unlink(name, dir_fd=handle)
+        os.rmdir(folder)

@@ -37,6 +37,8 @@ ASK_S = 2.0
 """How often the kernel's drops are asked for."""
 FRESH_S = 60.0
 """A file that was written this long ago is not being written any more."""
+FOR_ROOT = {"tcpdump": "-U -w - tcp", "dumpcap": "-q -w - -f tcp"}
+"""How these write packets of TCP to a pipe as they come."""
 _DROPPED = re.compile(rb"(\d+) packets? dropped by kernel")
 _DENIED = re.compile(r"permission|not permitted|privilege", re.IGNORECASE)
 
@@ -153,9 +155,12 @@ class Interface(Source):
         said = " ".join(self._said.decode(errors="replace").split())
         short = Path(self._program).name
         if _DENIED.search(said):
+            own = os.path.realpath(self._program)
             raise CaptureUnreadable(
-                f"{short} may not capture on {name}. Allow it once: sudo setcap cap_net_raw,cap_net_admin+eip "
-                f"{os.path.realpath(self._program)} (or as root: sudo {short} -i {name} -U -w - | kdissect top -)"
+                f"{short} may not capture on {name}. As root it may: sudo {short} -i {name} {FOR_ROOT[short]} | "
+                "kdissect top -. To allow it to the members of one group, who then read all traffic of this host: sudo "
+                f"groupadd -f pcap; sudo chgrp pcap {own}; sudo chmod 750 {own}; sudo setcap "
+                f"cap_net_raw,cap_net_admin+eip {own}"
             )
         raise CaptureUnreadable(f"{short} cannot capture on {name}: {said or 'it ended without a word'}")
 

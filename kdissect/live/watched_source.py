@@ -65,6 +65,8 @@ class Session:
             self.run()
         except KdissectError as error:
             self.figures.error = str(error)
+        except Exception as error:  # whatever it is, nothing is watched any more
+            self.figures.error = f"watching ended unexpectedly: {type(error).__name__}: {error}"
         finally:
             self.figures.over = self.figures.ended = True
 

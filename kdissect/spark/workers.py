@@ -25,6 +25,14 @@ def own_python() -> None:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
+def without_current_folder() -> None:
+    """Keeps Spark's workers on this machine from modules of the current folder: Spark starts each as `python -m`, which
+    looks there first. A driver that looks there itself (`python -m kdissect` in a checkout) keeps that for its workers.
+    Has to come before the session begins."""
+    if not {"", os.getcwd()} & set(sys.path):
+        os.environ.setdefault("PYTHONSAFEPATH", "1")
+
+
 def settled(stage: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """The batches of a stage. A worker collects garbage after every task, which takes half a second where modules and
     kernels are hundreds of thousands of objects: after a stage's first task these are left out of it for good."""

@@ -56,6 +56,10 @@ MAX_DEPTH = 100
 """Nested parentheses and NOTs; more is no question that anybody asks, and the parser recurses."""
 
 
+SHOWN = 60
+"""Characters of an expression, or of one of its words, that a message repeats."""
+
+
 class Limit(NamedTuple):
     """A comparison that every row of a filter's result satisfies: `values` has several for `in`, else one."""
 
@@ -104,7 +108,7 @@ class _Parser:
         expression = self.either()
         kind, value, place = self.tokens[self.at]
         if kind != "end":
-            raise self.error(f"unexpected {value!r}", place)
+            raise self.error(f"unexpected {_excerpt(value)}", place)
         return Filter(expression, frozenset(self.columns), tuple(self.limits))
 
     def either(self) -> pc.Expression:
@@ -184,7 +188,9 @@ class _Parser:
             unit, behind, _ = self.tokens[self.at]
             known = unit == "word" and (behind in DURATIONS or behind in SIZES)
             self.at += known
-            number = float(value) if re.search(r"[.eE]", value) else int(value)
+            number = float(value) if re.search(r"[.eE]", value) else _whole_number(value)
+            if abs(number) == float("inf"):
+                raise self.error("a number that is too large", place)
             return _Operand(None, number, place, behind if known else None)
         if kind == "text":
             return _Operand(None, value[1:-1].replace("''", "'"), place)
@@ -194,11 +200,11 @@ class _Parser:
             if value not in self.schema.names:
                 meant = near(value, self.schema.names)
                 if self.at > 1:  # the value's side of a comparison
-                    meant += f"; a text stands in single quotes: '{value}'"
-                raise self.error(f"no column {value!r}{meant}", place)
+                    meant += f"; a text stands in single quotes: {_excerpt(value)}"
+                raise self.error(f"no column {_excerpt(value)}{meant}", place)
             self.columns.add(value)
             return _Operand(value, None, place)
-        raise self.error("the expression ends early" if kind == "end" else f"unexpected {value!r}", place)
+        raise self.error("the expression ends early" if kind == "end" else f"unexpected {_excerpt(value)}", place)
 
     def field(self, operand: _Operand) -> pc.Expression:
         if operand.name is None:
@@ -250,6 +256,8 @@ class _Parser:
             what = "milliseconds" if of_time else "bytes" if of_size else "a plain number"
             raise self.error(f"column {column!r} is {what}, {operand.value}{operand.unit} is not", operand.place)
         value = operand.value * units[operand.unit]
+        if abs(value) == float("inf"):
+            raise self.error("a number that is too large", operand.place)
         return _Operand(None, int(value) if of_size and value == int(value) else value, operand.place)
 
     def like(self, operand: _Operand, *, ignore_case: bool = False) -> pc.Expression:
@@ -281,13 +289,15 @@ class _Parser:
             if isinstance(value, int) and abs(value) < 2**63:
                 return pa.scalar(value, pa.int64())
             return pa.scalar(float(value), pa.float64())
-        raise self.error(f"column {column!r} is {_kind(kind)}, it cannot be compared with {value!r}", operand.place)
+        raise self.error(
+            f"column {column!r} is {_kind(kind)}, it cannot be compared with {_excerpt(value)}", operand.place
+        )
 
     def moment(self, text: str, place: int) -> datetime:
         try:
             found = datetime.fromisoformat(text)
         except ValueError:
-            raise self.error(f"{text!r} is no time such as '2026-01-31 12:00:00'", place) from None
+            raise self.error(f"{_excerpt(text)} is no time such as '2026-01-31 12:00:00'", place) from None
         return found if found.tzinfo else found.replace(tzinfo=UTC)
 
     def comparable(self, left: _Operand, right: _Operand) -> None:
@@ -314,7 +324,7 @@ class _Parser:
             raise self.error(f"expected {wanted!r}", self.tokens[self.at][2])
 
     def error(self, what: str, place: int) -> ValueError:
-        return ValueError(f"{what} at character {place + 1} of {self.text!r}")
+        return ValueError(f"{what} at character {place + 1} of {_excerpt(self.text, place)}")
 
 
 def _tokens(text: str) -> Any:
@@ -324,11 +334,26 @@ def _tokens(text: str) -> Any:
         found = _TOKEN.match(text, at)
         if found is None:
             place = at + len(text[at:]) - len(text[at:].lstrip())
-            raise ValueError(f"unexpected {text[place]!r} at character {place + 1} of {text!r}")
+            raise ValueError(f"unexpected {text[place]!r} at character {place + 1} of {_excerpt(text, place)}")
         kind = str(found.lastgroup)
         yield kind, found.group(kind), found.start(kind)
         at = found.end()
     yield "end", "", end
+
+
+def _whole_number(digits: str) -> float:
+    """An integer; infinity where no number of Arrow's is as large."""
+    large = float(digits)
+    return large if abs(large) == float("inf") else int(digits)
+
+
+def _excerpt(value: Any, place: int = 0) -> str:
+    """As `repr`, of a long text only what is around `place`."""
+    if not isinstance(value, str) or len(value) <= SHOWN:
+        return repr(value)
+    begin = max(0, min(place - SHOWN // 2, len(value) - SHOWN))
+    end = begin + SHOWN
+    return ("..." if begin else "") + repr(value[begin:end]) + ("..." if end < len(value) else "")
 
 
 def _kind(kind: pa.DataType) -> str:

@@ -97,6 +97,42 @@ def test_metrics_of_a_pipe(tmp_path: Path) -> None:
     assert (running.returncode, said) == (0, b"")
 
 
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_packets_do_not_stay_behind(sent: signal.Signals, tmp_path: Path) -> None:
+    """Also where the reading thread waits for a pipe; what a kill leaves goes at the next start."""
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    command = [sys.executable, "-m", "kdissect", "top", "-", "--every", "0.2s", "--no-findings", "--format", "jsonl"]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, env=environment
+    ) as running:
+        assert running.stdin is not None
+        assert running.stdout is not None
+        running.stdin.write(EVICTION.read_bytes())
+        running.stdin.flush()
+        while json.loads(running.stdout.readline())["packets"] == 0:
+            pass
+        assert list(tmp_path.glob("kdissect-locked-ring-*/live.pcap*"))
+        running.send_signal(sent)
+        running.wait(60)
+        running.stdin.close()
+        running.stdin = None
+        running.communicate()
+    if sent == signal.SIGKILL:
+        assert list(tmp_path.iterdir())
+        assert top(str(EVICTION), "--once", "--no-findings", env=environment).returncode == 0
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_unexpected_end_of_watching(tmp_path: Path) -> None:
+    """Files may not grow: the ring cannot be written."""
+    command = f"ulimit -f 8; {sys.executable} -m kdissect top {EVICTION} --once --no-findings"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=ROOT, timeout=120)
+    assert (done.returncode, done.stdout) == (1, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("kdissect: watching ended unexpectedly: OSError: ")
+    assert "File too large" in line
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
@@ -108,6 +144,7 @@ def test_metrics_of_a_pipe(tmp_path: Path) -> None:
         (["--once", "README.md"], 1, "not a capture"),
         (["--once", "none.pcap"], 1, "none.pcap"),
         (["--format", "jsonl", str(EVICTION)], 2, "--format needs"),
+        (["--once", "--metrics-host", "a.example", str(EVICTION)], 2, "--metrics-host goes with --metrics"),
     ],
 )
 def test_bad_arguments(arguments: list[str], code: int, message: str) -> None:

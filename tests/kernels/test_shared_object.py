@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
-from kdissect.kernels import cache, native
+from kdissect.kernels import cache, native, shared_object
 from kdissect.kernels.cache import digest
 from kdissect.kernels.kernel import LIBRARY, Kernel, kernel, part
 from kdissect.kernels.native import Library
@@ -131,6 +132,27 @@ def test_every_kernel_declares_what_it_takes() -> None:
 def test_names_of_functions_are_told_apart() -> None:
     known = all_kernels()
     assert len({native.symbol(name, 0) for name in known}) == len(known)
+
+
+def test_zig_is_that_of_the_module_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the system's linker ziglang's runs, and none that lies in the current folder."""
+    packages, current = tmp_path / "packages", tmp_path / "current"
+    for folder, text in (
+        (packages, "import sys\nopen(sys.argv[7], 'w').write(' '.join(sys.argv[1:]))"),
+        (current, "1/0"),
+    ):
+        (folder / "ziglang").mkdir(parents=True)
+        (folder / "ziglang" / "__init__.py").touch()
+        (folder / "ziglang" / "__main__.py").write_text(text)
+    monkeypatch.setattr(sys, "path", ["", *sys.path, str(packages)])
+    monkeypatch.setattr(shared_object, "linker", lambda: None)
+    monkeypatch.chdir(current)
+    made = tmp_path / "made.so"
+    shared_object._link([Path("a.o"), Path("b.o")], made)
+    options = "cc -nostdlib -s -Wl,--allow-shlib-undefined"
+    assert made.read_text() == f"{options} -shared -o {made} a.o b.o"
+    with pytest.raises(RuntimeError, match=r"(?s)linking the kernels failed: .*IsADirectoryError"):
+        shared_object._link([], tmp_path)
 
 
 @pytest.mark.skipif(LIBRARY is None, reason="nothing is compiled beside the sources")

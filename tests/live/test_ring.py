@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
+import shutil
+import tempfile
 from pathlib import Path
+
+import pytest
 
 import kdissect
 from kdissect.capture import open_captures
 from kdissect.capture.pcap import TIME
+from kdissect.live import ring as rings
 from kdissect.live.replay import Replay
 from kdissect.live.ring import SLICES, Ring
+from kdissect.output import ASIDE, abandon
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The temporary folder: never that of this machine, where others may have rings."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
 
 
 def filled(path: Path, ring: Ring) -> list[int]:
@@ -52,3 +67,78 @@ def test_nothing_yet(tmp_path: Path) -> None:
     assert ring.save(str(tmp_path / "empty.pcap"), 10.0) == 0
     assert kdissect.open(tmp_path / "empty.pcap").table("exchanges").num_rows == 0
     ring.close()
+
+
+def test_rings_of_dead_processes_are_taken_away(place: Path) -> None:
+    stale = place / "kdissect-locked-ring-stale"
+    stale.mkdir()
+    (stale / "live.pcap7").write_bytes(b"packets")
+    alive = Ring()
+    assert not stale.exists()
+    other = Ring()
+    assert len(list(place.iterdir())) == 2, "that of a living process stays"
+    other.close()
+    alive.close()
+    assert not list(place.iterdir())
+
+
+def test_rings_of_earlier_versions_stay(place: Path) -> None:
+    """They have no lock, and may be in use."""
+    earlier = place / "kdissect-ring-abc"
+    earlier.mkdir()
+    (earlier / "live.pcap0").touch()
+    Ring().close()
+    assert (earlier / "live.pcap0").exists()
+
+
+def test_what_is_no_ring_stays(place: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "live.pcap0").touch()
+    (place / "kdissect-locked-ring-link").symlink_to(elsewhere)
+    (place / "kdissect-locked-ring-file").touch()
+    foreign = place / "kdissect-locked-ring-foreign"
+    foreign.mkdir()
+    (foreign / "notes").touch()
+    (foreign / "live.pcap0").symlink_to(elsewhere / "live.pcap0")
+    Ring().close()
+    assert (elsewhere / "live.pcap0").exists()
+    names = sorted(path.name.removeprefix("kdissect-locked-ring-") for path in place.iterdir())
+    assert names == ["file", "foreign", "link"]
+    assert sorted(path.name for path in foreign.iterdir()) == ["live.pcap0", "notes"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give folders away")
+def test_rings_of_other_users_stay(place: Path) -> None:
+    theirs = place / "kdissect-locked-ring-theirs"
+    theirs.mkdir()
+    (theirs / "live.pcap0").touch()
+    os.chown(theirs, 65534, 65534)
+    Ring().close()
+    assert (theirs / "live.pcap0").exists()
+
+
+def test_a_ring_that_is_taken_away_before_it_is_locked(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By another process that starts at the same moment; then there is another one."""
+    real = fcntl.flock
+    times: list[int] = []
+
+    def late(handle: int, how: int) -> None:
+        times.append(how)
+        if len(times) == 1:
+            for folder in place.iterdir():
+                shutil.rmtree(folder)
+        real(handle, how)
+
+    monkeypatch.setattr(rings.fcntl, "flock", late)
+    ring = Ring()
+    assert len(times) == 2
+    assert len(list(place.iterdir())) == 1
+    ring.close()
+
+
+def test_a_process_that_ends_without_unwinding(place: Path) -> None:
+    ring = Ring()
+    abandon()
+    assert not list(place.iterdir())
+    ring.close()
+    assert not any("kdissect-locked-ring" in path for path in ASIDE)

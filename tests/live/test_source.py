@@ -34,9 +34,18 @@ def test_no_permission(programs: Path) -> None:
     with pytest.raises(CaptureUnreadable) as caught:
         Interface("eth7")
     assert str(caught.value) == (
-        "tcpdump may not capture on eth7. Allow it once: sudo setcap cap_net_raw,cap_net_admin+eip "
-        f"{programs}/tcpdump (or as root: sudo tcpdump -i eth7 -U -w - | kdissect top -)"
+        "tcpdump may not capture on eth7. As root it may: sudo tcpdump -i eth7 -U -w - tcp | kdissect top -. To allow "
+        "it to the members of one group, who then read all traffic of this host: sudo groupadd -f pcap; "
+        f"sudo chgrp pcap {programs}/tcpdump; sudo chmod 750 {programs}/tcpdump; "
+        f"sudo setcap cap_net_raw,cap_net_admin+eip {programs}/tcpdump"
     )
+
+
+def test_no_permission_for_dumpcap(programs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(programs, "dumpcap", "echo 'You do not have permission to capture on device eth7' >&2; exit 1")
+    monkeypatch.setattr("kdissect.live.source.PROGRAMS", ("dumpcap",))
+    with pytest.raises(CaptureUnreadable, match=r"sudo dumpcap -i eth7 -q -w - -f tcp \| kdissect top -"):
+        Interface("eth7")
 
 
 def test_no_such_interface(programs: Path) -> None:

@@ -121,3 +121,32 @@ def test_what_was_meant(text: str, said: str) -> None:
 
 def test_units_limit_what_is_read() -> None:
     assert parse("latency_ms > 0.5s", TABLE.schema).limits[0].values == (500.0,)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "n = 1 " + "x" * 10_000,
+        "x" * 10_000 + " = 1",
+        "api = " + "x" * 10_000,
+        "n = '" + "x" * 10_000 + "'",
+        "at > '" + "x" * 10_000 + "'",
+        "n = 1 and " * 1000 + "; n = 2" + " and n = 1" * 1000,
+        "n = 1 and " * 1000 + "api",
+        "n = " + "9" * 10_000,
+        "n > " + "9" * 400 + "s",
+        "n in (1, -" + "9" * 400 + ")",
+        "latency_ms < 1e999",
+        "latency_ms < 1e308h",
+    ],
+)
+def test_long_expressions_are_not_repeated_whole(text):
+    with pytest.raises(ValueError, match=r"at character [0-9]+ of ") as raised:
+        parse(text, TABLE.schema)
+    assert len(str(raised.value)) < 300
+    assert "\n" not in str(raised.value)
+
+
+def test_what_is_repeated_is_around_the_place():
+    with pytest.raises(ValueError, match=r"^unexpected ';' at character 1001 of \.\.\.'[^;]+; n = 2[^;]+'\.\.\.$"):
+        parse("n = 1 and " * 100 + "; n = 2" + " and n = 1" * 100, TABLE.schema)

@@ -42,10 +42,14 @@ STEP_S = 0.05
     "--format", "form", type=click.Choice(["table", "jsonl"]), help="Of --once and --every; table, if not said."
 )
 @click.option("--metrics", metavar="HOST:PORT", help="Serve OpenMetrics there; localhost, if only :PORT is said.")
+@click.option(
+    "--metrics-host", "names", multiple=True, metavar="NAME", help="A name of this host that scrapes may ask for."
+)
 @click.option("--findings/--no-findings", "find", default=True, help="Look for findings in what the ring holds.")
 def top(
     captures: tuple[str, ...], interface: str | None, ports: tuple[int, ...], speed: float | None, window: float,
-    ring: float, once: bool, every: float | None, form: str | None, metrics: str | None, find: bool,
+    ring: float, once: bool, every: float | None, form: str | None, metrics: str | None, names: tuple[str, ...],
+    find: bool,
 ) -> None:  # fmt: skip
     """Watch Kafka traffic: an interface, a file that grows, a directory of a rotated set, a pipe, or a replay.
 
@@ -64,6 +68,8 @@ def top(
     if form is not None and not once and every is None:
         raise click.UsageError("--format needs --once or --every TIME")
     lines = once or every is not None
+    if names and metrics is None:
+        raise click.UsageError("--metrics-host goes with --metrics HOST:PORT")
     if not lines and metrics is None and not sys.stdout.isatty():
         raise click.UsageError("the screen needs a terminal: --once, --every TIME or --metrics HOST:PORT without one")
     if not lines and sys.stdout.isatty():
@@ -77,7 +83,7 @@ def top(
         if metrics is not None:
             from kdissect.live.metrics import Server
 
-            server = Server(metrics, figures)
+            server = Server(metrics, figures, names)
             stack.callback(server.close)
             terminal.say(f"metrics at {server.url}")
         session.start()

@@ -245,7 +245,7 @@ def _none_left() -> Iterator[None]:
 def _session(master: str | None, confs: list[tuple[str, str]], hushed: Hushed, light: bool = False) -> SparkSession:
     """A session: the one of `spark-submit`, else one of our own, which says nothing but what goes wrong. `light`: its
     JVM has little to do, and need not compile its code for speed."""
-    from kdissect.spark.workers import reason
+    from kdissect.spark.workers import reason, without_current_folder
 
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
     from pyspark.sql import SparkSession
@@ -254,7 +254,7 @@ def _session(master: str | None, confs: list[tuple[str, str]], hushed: Hushed, l
     built = built.config("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     built = built.config("spark.sql.adaptive.advisoryPartitionSizeInBytes", "128m")  # what files by folders grow to
     if UNDER_SPARK_SUBMIT not in os.environ:
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        without_current_folder()
         built = built.master(master or "local[*]").config("spark.ui.enabled", "false")
         built = built.config("spark.ui.showConsoleProgress", "false")
         options = [f"-Dlog4j2.configurationFile={QUIET}", *(LIGHT if light else [])]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from kdissect.cli.opening import STDIN, open_capture
-from kdissect.cli.options import capture_arguments
+from kdissect.cli.options import capture_arguments, key_file
 from kdissect.cli.printing import terminal
 from kdissect.cli.printing.words import count, number_of, size
 from kdissect.output import OutputError, distinct, whole_file
@@ -82,6 +82,7 @@ def cut(
     "--names",
     type=click.Path(),
     metavar="KEYFILE",
+    callback=key_file,
     help="Give names stand-ins, the same ones wherever this key file is used; it is made where there is none. Keep it.",
 )
 @click.option("--plain", is_flag=True, help="Write TLS connections whose keys are given (--keylog) as plain text.")

@@ -11,13 +11,11 @@ away and ends; the first one takes them away, and says so.
 from __future__ import annotations
 
 import contextlib
-import json
 import mmap
 import os
 import pickle
 import signal
 import socket
-import subprocess
 import sys
 import traceback
 import weakref
@@ -27,10 +25,8 @@ from functools import partial
 from types import TracebackType
 from typing import Any, NoReturn
 
-import numpy as np
 import pyarrow as pa
 
-import kdissect
 from kdissect.engine import timings
 from kdissect.engine.analysed_run import Lot
 from kdissect.engine.bounds.spare_memory import few_collections, frugal
@@ -38,11 +34,10 @@ from kdissect.engine.saving.folder import Folder, Searched, Wish
 from kdissect.engine.saving.writing import Writing
 from kdissect.engine.timings import Timings
 from kdissect.problems import KdissectError
+from kdissect.python_process import can_start_python, start_python
 from kdissect.tables import formats
 
 PROGRAM = """
-import json, sys
-
 class Without:
     @staticmethod
     def find_spec(name, path=None, target=None):
@@ -50,14 +45,10 @@ class Without:
             raise ModuleNotFoundError(name)
 
 sys.meta_path.insert(0, Without)
-sys.path[:] = json.loads(sys.argv[1])
 from kdissect.engine.saving.second_process import serve
-serve(int(sys.argv[2]))
+serve(int(sys.argv[1]))
 """
-"""What Python is told to run: modules are found where the first process finds them, and pandas, which Arrow loads where
-it can, is of no use."""
-INTERPRETERS = ("python", "pypy")
-"""What names of interpreters begin with."""
+"""What the second process runs. pandas, which Arrow loads where it can, is of no use there."""
 BOXES = 2
 """Files that rows lie in: one is read while the other one is written."""
 LARGE = 64 << 20
@@ -66,10 +57,8 @@ LARGE = 64 << 20
 
 def possible() -> bool:
     """Whether this system (only Linux is known to do), and whatever Python runs in, allow for a second process."""
-    if sys.platform != "linux":
+    if sys.platform != "linux" or not can_start_python():
         return False
-    if not os.path.basename(sys.executable or "").startswith(INTERPRETERS) or getattr(sys, "frozen", False):
-        return False  # a program that Python runs within: what it would do with our arguments nobody knows
     try:
         os.close(os.memfd_create("kdissect"))
     except (AttributeError, OSError):  # another C library; forbidden
@@ -93,10 +82,7 @@ class FolderApart:
         self._line = _Line(ours)
         with theirs, contextlib.ExitStack() as opened:
             opened.callback(self._line.close)
-            # a session of its own: who is interrupted is the first one, which takes care of the other
-            self._process = subprocess.Popen(
-                _command(theirs.fileno()), stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], start_new_session=True
-            )
+            self._process = start_python(PROGRAM, [str(theirs.fileno())], pass_fds=[theirs.fileno()])
             opened.pop_all()
         self._sending.__enter__()
         self._call("begin", self.wish)
@@ -178,15 +164,6 @@ class FolderApart:
         if isinstance(answer, BaseException):
             raise answer
         return answer
-
-
-def _command(end: int) -> list[str]:
-    """Python as this one was begun. Modules are none that lie in the current folder, unless it looks for them there."""
-    alone = "-I" if sys.flags.isolated else "-P"
-    # Where what is used here was found: relative places were those of the folder that was current by then.
-    used = [os.path.dirname(os.path.dirname(str(module.__file__))) for module in (kdissect, pa, np)]
-    path = json.dumps([*sys.path, *used])
-    return [sys.executable, alone, "-X", f"utf8={sys.flags.utf8_mode}", "-c", PROGRAM, path, str(end)]
 
 
 class _Line:

@@ -16,7 +16,7 @@ from kdissect.kafka.exchanges.completed import NO_CODE, NULL_TIME, Status
 from kdissect.kafka.exchanges.frame_bytes import behind_header, located, set_apart
 from kdissect.kafka.streams.state import EXCHANGE_WIDTH, TOKEN, X_BASE, Exchange, Frame, exchange_at, frame_of
 from kdissect.kernels.kernel import kernel, part
-from kdissect.kernels.memory import fetch
+from kdissect.kernels.memory import as_int16, fetch
 from kdissect.kernels.structs import Bytes, Flags, Int, Words
 from kdissect.schema.apikeys import ApiKey
 
@@ -216,8 +216,8 @@ def _write(exchange: Exchange, base: Int, longs: Words, ints: Codes, shorts: Sho
     ints[Word.CORRELATION_ID, j] = exchange.correlation
     ints[Word.CLIENT, j] = exchange.client
     ints[Word.IN_FLIGHT, j] = exchange.in_flight
-    shorts[Short.API_KEY, j] = exchange.api
-    shorts[Short.API_VERSION, j] = exchange.version
+    shorts[Short.API_KEY, j] = as_int16(exchange.api)
+    shorts[Short.API_VERSION, j] = as_int16(exchange.version)
     flags[Flag.STATUS, j] = exchange.status
     flags[Flag.IS_ORPHAN, j] = exchange.orphan == 1
     flags[Flag.API_INFERRED, j] = exchange.orphan == 1 and exchange.api >= 0
