@@ -46,6 +46,14 @@ def quantile(counts: Ints, share: float) -> float | None:
     return float(SMALLEST_MS * RATIO ** (bucket + 0.5))
 
 
+def _encoded(column: pa.Array) -> tuple[list[str], Ints]:
+    """The names in a column, and the code of each row's."""
+    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode("encode")
+    texts = [UNKNOWN if text is None else str(text) for text in encoded.dictionary.to_pylist()]
+    codes = encoded.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False).astype(np.int64)
+    return [*texts, UNKNOWN], codes
+
+
 class Dimension:
     """Counters by name. `limit`: names that have a place. `cell_us`: microseconds of a cell of the window."""
 
@@ -78,11 +86,8 @@ class Dimension:
     # ---- names
 
     def places(self, column: pa.Array) -> Ints:
-        """The place of each row's name."""
-        encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode("encode")
-        texts = [UNKNOWN if text is None else str(text) for text in encoded.dictionary.to_pylist()]
-        codes = encoded.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False).astype(np.int64)
-        texts.append(UNKNOWN)
+        """The place of each row's name, which may get one by this."""
+        texts, codes = _encoded(column)
         counts = np.bincount(codes, minlength=len(texts))
         found = np.zeros(len(texts), np.int64)
         for code in np.argsort(-counts, kind="stable").tolist():  # the busiest first: they get the places
@@ -90,6 +95,12 @@ class Dimension:
                 break
             found[code] = self._admitted(texts[code], int(counts[code]))
         places: Ints = found[codes]
+        return places
+
+    def places_known(self, column: pa.Array) -> Ints:
+        """The place of each row's name, 0 where it has none: for further figures of rows that were counted before."""
+        texts, codes = _encoded(column)
+        places: Ints = np.array([self.place(text) for text in texts], np.int64)[codes]
         return places
 
     def place(self, text: str | None) -> int:

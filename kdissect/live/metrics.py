@@ -44,15 +44,15 @@ class Collector:
         self._figures = figures
 
     def collect(self) -> Iterator[Metric]:
-        """All families; the registry's own name for it."""
+        """All families, of one instant; the registry's own name for it."""
         figures = self._figures
         with figures.lock:
             snapshot = figures.snapshot()
-            yield from self._exchanges()
-            for dimension in figures.of.values():
-                yield _histogram(dimension)
-            yield from self._state(snapshot)
-            yield from self._loss(snapshot)
+            families = [
+                *self._exchanges(), *map(_histogram, figures.of.values()), *self._state(snapshot),
+                *self._loss(snapshot),
+            ]  # fmt: skip
+        yield from families
 
     def _exchanges(self) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily

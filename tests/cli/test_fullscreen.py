@@ -24,7 +24,7 @@ SIZES = [(80, 24), (200, 60)]
 def session(captures: Path) -> Iterator[Session]:
     """A story that was read to its end."""
     source = open_source([str(captures / "k4_session_eviction.pcap")], None, (), None, once=True)
-    with Session(source, Figures(speed=source.speed), Ring(3600.0)) as session:
+    with Session(source, Figures(), Ring(3600.0)) as session:
         session.run()
         session.figures.found({
             "first_at": "2026-11-21T02:57:53Z", "id": "session_evictor", "severity": "high", "advice": "",

@@ -70,7 +70,7 @@ def top(
         _textual()
     frugal()
     source = open_source(captures, interface, ports, speed, once and interface is None)
-    figures = Figures(window, source.speed, source.now_us)
+    figures = Figures(window)
     name = interface or captures[0]
     with contextlib.ExitStack() as stack:
         session = stack.enter_context(Session(source, figures, Ring(ring), Lookout() if find else None))
@@ -111,7 +111,7 @@ def _until_over(session: Session, deadline: float | None) -> None:
 
 def _lines(session: Session, name: str, every: float, once: bool, form: str) -> None:
     """A screen now and then; Ctrl-C ends it like the end of the input."""
-    patient = session.source.patient and session.source.replay is None
+    patient = session.source.patient
     due = time.monotonic()
     with contextlib.suppress(KeyboardInterrupt):
         while not session.figures.ended:
