@@ -5,6 +5,7 @@ Rules.
 - A name that has a place is counted there from then on; what came of it before counts for `other`.
 - Where all places are taken, a name moves in when it was lately twice as busy as the quietest one; what that one had
   counted goes to `other`. So counters never lose anything, and each only rises while it has its place.
+- A name may turn out to be another one's (a broker's address, once its node id is known): then both are one line.
 - "Lately" is a count that halves every `HALF_LIFE_US`; of names without a place only the busiest are remembered.
 """
 
@@ -139,13 +140,28 @@ class Dimension:
             del others[least]
         others[text] = seen
 
-    def _fold(self, place: int) -> None:
-        """What a place had counted goes to `other`; it is free."""
+    def rename(self, old: str, new: str) -> None:
+        """Count what was counted under one name under another, which may have a place already."""
+        if old in self._others:
+            self._remember(new, self._others.pop(old) + self._others.get(new, 0.0))
+        place, taken = self._place.get(old), self._place.get(new)
+        if place is None:
+            return
+        if taken is None:
+            del self._place[old]
+            self.texts[place] = new
+            self._place[new] = place
+        else:
+            self._recent[taken] += self._recent[place]
+            self._fold(place, taken)
+
+    def _fold(self, place: int, into: int = 0) -> None:
+        """What a place had counted goes to another one, that of `other` if not said; it is free."""
         for total in (self.exchanges, self.errors, self.bytes, self.histogram, self.sum_ms):
-            total[0] += total[place]
+            total[into] += total[place]
             total[place] = 0
         for cells in (self.rate, self.failed, self.volume, self.records, self.recent):
-            cells[:, 0] += cells[:, place]
+            cells[:, into] += cells[:, place]
             cells[:, place] = 0
         text = self.texts[place]
         assert text is not None

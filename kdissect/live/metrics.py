@@ -110,12 +110,16 @@ class Collector:
         still = GaugeMetricFamily(
             "kdissect_standing_still", "1: the broker answers nobody though requests are overdue.", labels=["broker"]
         )
+        gone = GaugeMetricFamily(
+            "kdissect_broker_gone", "1: the broker closed its connections or refuses new ones.", labels=["broker"]
+        )
         for line in snapshot["brokers"]:
             name = [visible(line["name"])]
             waiting.add_metric(name, line["waiting"])
             oldest.add_metric(name, (line["waiting_ms"] or 0.0) / 1000)
             still.add_metric(name, float(line["standing_still"]))
-        yield from (waiting, oldest, still)
+            gone.add_metric(name, float(line["gone"]))
+        yield from (waiting, oldest, still, gone)
 
     def _loss(self, snapshot: dict[str, Any]) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import pyarrow as pa
@@ -20,6 +20,21 @@ class Waiting:
     api: str
     since_us: int
     count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Links:
+    """How the connections to one broker stand."""
+
+    open: int
+    """Connections that nobody closed."""
+    cut_off: int
+    """Connections that the broker closed (FIN or RST) before their client did, within `CLOSING_NS` of the last one, if
+    requests were open on any of them; else 0."""
+    closed_us: int
+    """When it closed the last of them, microseconds; 0: none."""
+    refused_us: int
+    """When it last refused a connection; 0: never."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +60,10 @@ class Moment:
     """Fetch sessions that are alive, by broker."""
     connections: int
     """TCP connections met since the beginning."""
+    links: Mapping[str, Links] = field(default_factory=dict)
+    """By broker."""
+    broker_names: Mapping[str, str] = field(default_factory=dict)
+    """By address (`ip:port`), what a broker is called from now on: its node id, or the address."""
     shed: Shed | None = None
     quiet: bool = True
     """No packet came just now."""

@@ -8,9 +8,8 @@ Rules.
 - Fetch: what the broker took beyond the agreed wait (`excess_ms`) is its own; where that is not known of an answer that
   came by the agreed wait, nothing is counted as its own. JoinGroup and SyncGroup wait for others as agreed, and what a
   Produce waited for followers is theirs.
-- A broker stands still when it has answered nobody since a request was sent that is overdue. A request is overdue
-  `OVERDUE_US` after it was sent, a Fetch so long after the longest wait that its client was seen to ask for, and one
-  that may wait for others (`PATIENT`) never.
+- A broker has one line from the moment its node id is known: what was counted under its address goes there. Whether it
+  stands still or is gone, `kdissect.live.broker_states` says.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from __future__ import annotations
 import threading
 from collections import Counter, deque
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -26,16 +24,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.analysis.exchange_keys import keys_of, locate
-from kdissect.arrays.arrow import EPOCH, Flags, ints, one, reals
+from kdissect.arrays.arrow import Flags, ints, one, reals
 from kdissect.capture.block import Block
+from kdissect.live.broker_states import BrokerStates, instant
 from kdissect.live.labels import CELLS, PARTS, Dimension, Floats, Ints
 from kdissect.live.moment import Moment, Waiting
 
 WINDOW_S = 10.0
-OVERDUE_US = 1_000_000
-PATIENT = frozenset({"JoinGroup", "SyncGroup", "ShareFetch", "AddRaftVoter", "FetchSnapshot", "Vote"})
-MORE_WAITS = 4096
-"""Clients whose longest wait is remembered."""
+PARTITIONS = 4096
+"""Partitions of a client and topic whose lag is remembered."""
 RECENT = 2000
 """Exchanges that are remembered for a look at one client."""
 ALERTS = 200
@@ -56,11 +53,6 @@ def texts(table: pa.Table, name: str) -> pa.Array:
     return pa.nulls(table.num_rows, pa.string()) if column is None else column.cast(pa.string())
 
 
-def instant(us: int) -> str:
-    """Microseconds since the epoch in ISO 8601, UTC."""
-    return (EPOCH + timedelta(microseconds=us)).isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
 class Figures:
     """What is known of the traffic; a `Listener` of `Watch`. `lock` guards everything against other threads.
 
@@ -79,7 +71,7 @@ class Figures:
         self.error_codes: Counter[tuple[str, str]] = Counter()
         self.lags: dict[tuple[str, str], dict[int, int]] = {}
         """By client and topic, the latest lag of each partition."""
-        self.sessions: dict[str, int] = {}
+        self.sessions: Counter[str] = Counter()
         self.sessions_ended: Counter[tuple[str, str]] = Counter()
         self.problems: Counter[str] = Counter()
         self.problem_bytes: Counter[str] = Counter()
@@ -98,9 +90,9 @@ class Figures:
         """Nothing more will come, findings neither."""
         self.error = ""
         """Why reading ended before its time."""
-        self._answers: dict[str, int] = {}
-        self._longest: dict[str, float] = {}
-        self._still: dict[str, int] = {}
+        self.states = BrokerStates()
+        self._names: dict[str, str] = {}
+        """By address, what a broker is called."""
         self._recent: deque[dict[str, Any]] = deque(maxlen=RECENT)
 
     # ---- reported by Watch
@@ -125,6 +117,7 @@ class Figures:
                 self.segments += segments
                 self.left_out += left_out
             self._unpublished.clear()
+            self._rename_brokers(moment.broker_names)
             self._count_answered(moment.answered)
             for tables in moment.settled:
                 self._count_settled(tables)
@@ -133,8 +126,10 @@ class Figures:
                 self.problems.update(moment.shed.problems)
                 self.problem_bytes.update(moment.shed.problem_bytes)
             self.waits = sorted(moment.waits, key=lambda wait: wait.since_us)
-            self.sessions = dict(moment.sessions)
-            self._look_for_standstill(self.now_us)
+            self.sessions = Counter[str]()
+            for broker, alive in moment.sessions.items():
+                self.sessions[self._names.get(broker, broker)] += alive
+            self._judge(moment)
 
     # ---- counting
 
@@ -142,19 +137,9 @@ class Figures:
         """Exchanges that finished, with what is known of them before the analysis."""
         exchanges = tables["exchanges"]
         if exchanges.num_rows:
-            self._note_answers(exchanges)
+            self.states.note_answers(exchanges)
             self._count_exchanges(exchanges)
         self._topics(tables)
-
-    def _note_answers(self, exchanges: pa.Table) -> None:
-        """When each broker answered last."""
-        at = exchanges.select(["broker", "response_first_at"]).drop_null()
-        at = at.set_column(0, "broker", at["broker"].cast(pa.string()))
-        latest = at.group_by("broker").aggregate([("response_first_at", "max")])
-        times = latest["response_first_at_max"].cast(pa.int64()).to_pylist()
-        for broker, when in zip(latest["broker"].to_pylist(), times, strict=True):
-            if broker in self._answers or len(self._answers) < MORE_WAITS:
-                self._answers[broker] = max(self._answers.get(broker, 0), when)
 
     def _count_settled(self, tables: Mapping[str, pa.Table]) -> None:
         """What the analysis adds to rows that were counted before."""
@@ -242,12 +227,7 @@ class Figures:
             place = self.of[name].places_known(column)
             self.of[name].time(BROKER, place, at, own)
             self.of[name].time(AGREED, place, at, agreed)
-        waits = table.select(["client_id", "max_wait_ms"]).drop_null()
-        waits = waits.set_column(0, "client_id", waits["client_id"].cast(pa.string()))
-        for row in waits.group_by("client_id").aggregate([("max_wait_ms", "max")]).to_pylist():
-            if row["client_id"] in self._longest or len(self._longest) < MORE_WAITS:
-                longest = max(self._longest.get(row["client_id"], 0), row["max_wait_ms_max"])
-                self._longest[row["client_id"]] = longest
+        self.states.note_waits(table)
 
     def _topics(self, tables: Mapping[str, pa.Table]) -> None:
         """Exchanges, records and lag by topic."""
@@ -288,7 +268,7 @@ class Figures:
             pair = (client or "", topic or "")
             if pair in self.lags or len(self.lags) < PAIRS:
                 of = self.lags.setdefault(pair, {})
-                if number in of or len(of) < MORE_WAITS:
+                if number in of or len(of) < PARTITIONS:
                     of[number] = value
 
     def _remember(self, table: pa.Table) -> None:
@@ -300,39 +280,25 @@ class Figures:
 
     # ---- judging
 
-    def _look_for_standstill(self, now: int) -> None:
-        overdue: dict[str, list[Waiting]] = {}
-        for wait in self.waits:
-            if wait.broker is not None and now - wait.since_us >= self._may_wait_us(wait):
-                overdue.setdefault(wait.broker, []).append(wait)
-        still: dict[str, int] = {}
-        for broker, waits in overdue.items():
-            since = waits[0].since_us
-            if self._answers.get(broker, 0) > since:
-                continue
-            still[broker] = since
-            if broker not in self._still:
-                apis = ", ".join(sorted({wait.api for wait in waits}))
-                clients = len({wait.client_id for wait in waits})
-                seen = "" if self.share == 1 else f" on the {self.share:.0%} of connections that are worked on"
-                self.alert(
-                    "standstill", "high", since,
-                    f"broker {broker} has answered nobody{seen} for {(now - since) / 1e6:.1f} s: {apis} of {clients} "
-                    f"client{'s' * (clients != 1)} wait",
-                    broker,
-                )  # fmt: skip
-        for broker in self._still.keys() - still.keys():
-            if self._answers.get(broker, 0) > self._still[broker]:
-                self.alert("answers_again", "info", now, f"broker {broker} answers again", broker)
-            else:
-                self.alert("waits_no_more", "info", now, f"nobody waits for broker {broker} any more", broker)
-        self._still = still
+    def _judge(self, moment: Moment) -> None:
+        for change in self.states.judge(self.now_us, self.waits, moment.links, self.share):
+            self.alert(change.id, change.severity, change.at_us, change.text, change.broker)
 
-    def _may_wait_us(self, wait: Waiting) -> float:
-        if wait.api == "Fetch":
-            longest = self._longest.get(wait.client_id or "")
-            return float("inf") if longest is None else longest * 1000 + OVERDUE_US
-        return float("inf") if wait.api in PATIENT else OVERDUE_US
+    def _rename_brokers(self, names: Mapping[str, str]) -> None:
+        """Give what was counted under a broker's old name to its new one, unless another address still has the old."""
+        before, self._names = self._names, dict(names)
+        for address, new in names.items():
+            old = before.get(address, address)
+            if old == new or (old != address and old in names.values()):
+                continue
+            self.of["broker"].rename(old, new)
+            self.states.rename(old, new)
+            for broker, reason in [pair for pair in self.sessions_ended if pair[0] == old]:
+                self.sessions_ended[new, reason] += self.sessions_ended.pop((broker, reason))
+            for number, one_finding in enumerate(self.findings):
+                if one_finding["broker"] == old:
+                    text = one_finding["text"].replace(f"broker {old} ", f"broker {new} ")
+                    self.findings[number] = {**one_finding, "broker": new, "text": text}
 
     def alert(self, kind: str, severity: str, at_us: int, text: str, broker: str | None = None) -> None:
         """A finding of ours, or of the tables'."""
@@ -341,12 +307,12 @@ class Figures:
             self.findings.append(found)
 
     def found(self, row: Mapping[str, Any]) -> None:
-        """A row of `findings`, new."""
+        """A row of `findings`, new, with what explains it (`explained_by`: the id of another one, or None)."""
         with self.lock:
-            self.findings.append(
-                {"at": row["first_at"], **{name: row[name] for name in ("id", "severity", "text", "advice", "broker")},
-                 "client_id": row["client_id"], "topic": row["topic"]}
+            names = (
+                "id", "severity", "cause", "text", "advice", "broker", "client_id", "topic", "explained_by",
             )  # fmt: skip
+            self.findings.append({"at": row["first_at"], **{name: row[name] for name in names}})
 
     # ---- asked
 
@@ -377,7 +343,8 @@ class Figures:
                 "missing_bytes": self.problem_bytes["missing_bytes"],
                 "problems": dict(self.problems),
                 "waiting": len(self.waits),
-                "standing_still": sorted(self._still),
+                "standing_still": sorted(self.states.still),
+                "gone": sorted(self.states.gone),
                 "brokers": tables["broker"],
                 "clients": tables["client"],
                 "topics": tables["topic"],
@@ -403,6 +370,9 @@ class Figures:
                 line["waiting_ms"] = max((now - wait.since_us) / 1000 for wait in mine) if mine else None
                 if name == "broker":
                     line["sessions"] = self.sessions.get(line["name"], 0)
-                    line["standing_still"] = line["name"] in self._still
+                    line["standing_still"] = line["name"] in self.states.still
+                    gone = self.states.gone.get(line["name"])
+                    line["gone"] = gone is not None
+                    line["gone_ms"] = None if gone is None else (now - gone) / 1000
                 if name in lag:
                     line["lag"] = lag[name].get(line["name"])

@@ -16,7 +16,7 @@ Rules.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -34,13 +34,15 @@ from kdissect.engine.watermark import watermark
 from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.streams.dissector import Dissector, Harvest
 from kdissect.kafka.streams.ledger import Ledger
+from kdissect.live.broker_links import NUMBER, Refusals, links_of, read_links
 from kdissect.live.capture_clock import CaptureClock
-from kdissect.live.moment import Listener, Moment, Shed, Waiting
+from kdissect.live.moment import Links, Listener, Moment, Shed, Waiting
 from kdissect.live.waiting import API, CLIENT, CONNECTION, COUNT, SINCE, waiting
 from kdissect.net.scanner import Scanner
 from kdissect.schema import index
 from kdissect.tables.builder import TableBuilder
 from kdissect.tables.declaration.readers import LIVE
+from kdissect.tables.identity import SEPARATOR, endpoint
 
 PATIENCE_NS = 1_000_000_000
 MANY_ROWS = 1 << 14
@@ -104,6 +106,7 @@ class Watch:
         self._scanner = Scanner(source.capture)
         self._completion = self._completes()
         self._pieces = Pieces(self._books)
+        self._refusals = Refusals()
         self._latest = self._shed_at = 0
         self._connections = 0
         """Connections met, but for those that the books have."""
@@ -124,6 +127,7 @@ class Watch:
                 seen = len(segments)
                 if self._sampling is not None:
                     segments = self._sampling.packets(segments, scanner.flows)
+                self._refusals.read_segments(segments, scanner.flows)
                 self._view.refresh()
                 if self._window.current != slot:
                     slot = self._window.current
@@ -142,9 +146,10 @@ class Watch:
             if clock.host_clock() >= due or self._pieces.count >= MANY_ROWS:
                 due = clock.host_clock() + tick_s
                 self._tick(block.idle)
+        waits, links = self._waiting(), self._links(self._broker_names())
         self._take(dissector.finish(), scanner.flows)
         self._analysed.run.capture_ended(0, capture, scanner, self._window.end)
-        self._end()
+        self._end(waits, links)
 
     def _mark(self) -> int:
         """Up to which instant (microseconds) rows are complete, or are released although they may not be."""
@@ -174,7 +179,8 @@ class Watch:
             self._let_go()
         answered, messages = self._finished_rows()
         settled = self._analysed.worked(answered, messages, mark)
-        waits, sessions = self._waiting(), self._analysed.stage.sessions_alive()
+        names = self._broker_names()
+        waits, links, sessions = self._waiting(), self._links(names), self._analysed.stage.sessions_alive()
         ledger = self._books.ledger
         connections = self._connections + len(ledger.connections) - self._kept
         many = ledger.problem_rows > SHED_ROWS or len(ledger.connections) > SHED_ROWS + 2 * self._kept
@@ -183,14 +189,17 @@ class Watch:
             self._shed_at = self._latest
             shed = self._shed()
             self._renew_books()
-        self._listener.tick(Moment(now_ns, answered, [settled], waits, sessions, connections, shed, quiet))
+        self._listener.tick(
+            Moment(now_ns, answered, [settled], waits, sessions, connections, links, names, shed, quiet)
+        )
 
-    def _end(self) -> None:
-        """Report what is left when everything was read."""
+    def _end(self, waits: Sequence[Waiting], links: Mapping[str, Links]) -> None:
+        """Report what is left when everything was read. `waits`, `links`: as they were before all was finished."""
         answered, messages = self._finished_rows()
         settled = [self._analysed.worked(answered, messages, NO_WATERMARK), dict(self._analysed.stage.finish())]
         connections = self._connections + len(self._books.ledger.connections) - self._kept
-        self._listener.tick(Moment(self._latest, answered, settled, [], {}, connections, self._shed()))
+        names = self._broker_names()
+        self._listener.tick(Moment(self._latest, answered, settled, waits, {}, connections, links, names, self._shed()))
 
     def _finished_rows(self) -> tuple[dict[str, pa.Table], dict[tuple[int, int], pa.Table]]:
         """Tables and messages of the exchanges that finished since the last call."""
@@ -218,6 +227,30 @@ class Watch:
                 table["broker"].to_pylist(), *(rows[:, n].tolist() for n in (CLIENT, API, SINCE, COUNT)), strict=True
             )
         ]  # fmt: skip
+
+    def _broker_names(self) -> dict[str, str]:
+        """By address (`ip:port`) of a broker, its node id where that is known now, else the address."""
+        brokers = self._books.builder.brokers
+        known = [(endpoint(ip, port), ip, port) for (_, port), ips in brokers.addresses.items() for ip in ips]
+        self._refusals.learn(known)
+        names = brokers.names()
+        return {text: names[f"{self._capture.name}{SEPARATOR}{text}"] for text, _, _ in known}
+
+    def _links(self, names: Mapping[str, str]) -> dict[str, Links]:
+        """How the connections to each broker stand; empty where many rest, for then not all are known."""
+        if self._dissector.resting:
+            return {}
+        rows = read_links(self._dissector)
+        brokers = self._books.builder.directory.broker(rows[:, NUMBER]).cast(pa.string()).to_pylist()
+        of: dict[str, list[int]] = {name: [] for name in names.values()}
+        for row, unresolved in enumerate(brokers):
+            if unresolved is not None:
+                of.setdefault(names.get(unresolved.partition(SEPARATOR)[2], ""), []).append(row)
+        refused: Counter[str] = Counter()
+        for address, when in self._refusals.latest_ns.items():
+            name = names.get(address, address)
+            refused[name] = max(refused[name], when)
+        return {name: links_of(rows[mine], refused[name]) for name, mine in of.items()}
 
     def _completes(self) -> Completion:
         return Completion(self._dissector, self._books.decoder, self._books.ledger, self._capture)

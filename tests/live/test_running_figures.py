@@ -44,7 +44,7 @@ def test_an_overdue_request_and_no_answer(figures: Figures) -> None:
     assert told(figures, NOW + SECOND, wait) == ["1"]
     assert told(figures, NOW + 2 * SECOND, wait) == ["1"]
     (alert,) = figures.findings
-    assert alert["text"] == "broker 1 has answered nobody for 1.0 s: Metadata of 1 client wait"
+    assert alert["text"] == "broker 1 has answered nobody for 1.0 s: Metadata of 1 client waits"
     line = Waiting("1", "shop", "Metadata", NOW, 2)
     assert told(figures, NOW + 3 * SECOND, line) == ["1"]
     assert told(figures, NOW + 3 * SECOND, answered=[{"broker": "1", "response_first_at": NOW + 3 * SECOND}]) == []
@@ -62,7 +62,8 @@ def test_what_is_seen_of_a_broker_when_connections_are_left_out(figures: Figures
     assert told(figures, NOW + SECOND, Waiting("1", "shop", "Metadata", NOW, 2)) == ["1"]
     (alert,) = figures.findings
     assert alert["text"] == (
-        "broker 1 has answered nobody on the 25% of connections that are worked on for 1.0 s: Metadata of 1 client wait"
+        "broker 1 has answered nobody on the 25% of connections that are worked on for 1.0 s: "
+        "Metadata of 1 client waits"
     )
 
 

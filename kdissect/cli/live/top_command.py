@@ -130,14 +130,16 @@ def _print(snapshot: Mapping[str, Any], name: str, form: str) -> None:
     if form == "jsonl":
         sys.stdout.write(json.dumps(snapshot, default=float) + "\n")
     else:
-        from kdissect.cli.live.panel import VIEWS, cells, found, head
+        from kdissect.cli.live.panel import VIEWS, busy, causes, cells, found, head, quiet
         from kdissect.cli.printing.grid import grid
 
         out: list[Any] = head(snapshot, name)
         for view, columns in VIEWS.items():
-            if snapshot[view]:
-                rows = [cells(view, line) for line in snapshot[view]]
+            rows = [cells(view, line) for line in snapshot[view] if busy(view, line)]
+            if rows:
                 out += ["", *grid([shown.header for shown in columns], rows, terminal.width())]
-        out += ["", *map(found, snapshot["findings"])] if snapshot["findings"] else []
+            if len(rows) < len(snapshot[view]):
+                out.append(quiet(len(snapshot[view]) - len(rows), "--format jsonl has them"))
+        out += ["", *map(found, causes(snapshot["findings"]))] if snapshot["findings"] else []
         terminal.put([*out, ""])
     sys.stdout.flush()
