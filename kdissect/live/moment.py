@@ -63,7 +63,9 @@ class Moment:
     links: Mapping[str, Links] = field(default_factory=dict)
     """By broker."""
     broker_names: Mapping[str, str] = field(default_factory=dict)
-    """By address (`ip:port`), what a broker is called from now on: its node id, or the address."""
+    """By address (`ip:port`), what a broker is called in the rows of this moment: its node id, or the address."""
+    renamed: Sequence[tuple[str, str]] = ()
+    """Old and new name of brokers that were called otherwise in the moment before."""
     shed: Shed | None = None
     quiet: bool = True
     """No packet came just now."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -91,8 +91,6 @@ class Figures:
         self.error = ""
         """Why reading ended before its time."""
         self.states = BrokerStates()
-        self._names: dict[str, str] = {}
-        """By address, what a broker is called."""
         self._recent: deque[dict[str, Any]] = deque(maxlen=RECENT)
 
     # ---- reported by Watch
@@ -117,7 +115,7 @@ class Figures:
                 self.segments += segments
                 self.left_out += left_out
             self._unpublished.clear()
-            self._rename_brokers(moment.broker_names)
+            self._rename_brokers(moment.renamed)
             self._count_answered(moment.answered)
             for tables in moment.settled:
                 self._count_settled(tables)
@@ -128,7 +126,7 @@ class Figures:
             self.waits = sorted(moment.waits, key=lambda wait: wait.since_us)
             self.sessions = Counter[str]()
             for broker, alive in moment.sessions.items():
-                self.sessions[self._names.get(broker, broker)] += alive
+                self.sessions[moment.broker_names.get(broker, broker)] += alive
             self._judge(moment)
 
     # ---- counting
@@ -284,13 +282,9 @@ class Figures:
         for change in self.states.judge(self.now_us, self.waits, moment.links, self.share):
             self.alert(change.id, change.severity, change.at_us, change.text, change.broker)
 
-    def _rename_brokers(self, names: Mapping[str, str]) -> None:
-        """Give what was counted under a broker's old name to its new one, unless another address still has the old."""
-        before, self._names = self._names, dict(names)
-        for address, new in names.items():
-            old = before.get(address, address)
-            if old == new or (old != address and old in names.values()):
-                continue
+    def _rename_brokers(self, renamed: Sequence[tuple[str, str]]) -> None:
+        """Give what was counted under a broker's old name to its new one."""
+        for old, new in renamed:
             self.of["broker"].rename(old, new)
             self.states.rename(old, new)
             for broker, reason in [pair for pair in self.sessions_ended if pair[0] == old]:

@@ -107,6 +107,8 @@ class Watch:
         self._completion = self._completes()
         self._pieces = Pieces(self._books)
         self._refusals = Refusals()
+        self._names: Mapping[str, str] = {}
+        """What `_broker_names` gave last."""
         self._latest = self._shed_at = 0
         self._connections = 0
         """Connections met, but for those that the books have."""
@@ -177,9 +179,10 @@ class Watch:
         now_ns, mark = self._clock.now_ns, self._mark()
         if not self._patient and self._latest - self._shed_at > SHED_NS:
             self._let_go()
+        names = self._broker_names()
+        renamed = self._rename_brokers(names)
         answered, messages = self._finished_rows()
         settled = self._analysed.worked(answered, messages, mark)
-        names = self._broker_names()
         waits, links, sessions = self._waiting(), self._links(names), self._analysed.stage.sessions_alive()
         ledger = self._books.ledger
         connections = self._connections + len(ledger.connections) - self._kept
@@ -190,16 +193,19 @@ class Watch:
             shed = self._shed()
             self._renew_books()
         self._listener.tick(
-            Moment(now_ns, answered, [settled], waits, sessions, connections, links, names, shed, quiet)
+            Moment(now_ns, answered, [settled], waits, sessions, connections, links, names, renamed, shed, quiet)
         )
 
     def _end(self, waits: Sequence[Waiting], links: Mapping[str, Links]) -> None:
         """Report what is left when everything was read. `waits`, `links`: as they were before all was finished."""
+        names = self._broker_names()
+        renamed = self._rename_brokers(names)
         answered, messages = self._finished_rows()
         settled = [self._analysed.worked(answered, messages, NO_WATERMARK), dict(self._analysed.stage.finish())]
         connections = self._connections + len(self._books.ledger.connections) - self._kept
-        names = self._broker_names()
-        self._listener.tick(Moment(self._latest, answered, settled, waits, {}, connections, links, names, self._shed()))
+        self._listener.tick(
+            Moment(self._latest, answered, settled, waits, {}, connections, links, names, renamed, self._shed())
+        )
 
     def _finished_rows(self) -> tuple[dict[str, pa.Table], dict[tuple[int, int], pa.Table]]:
         """Tables and messages of the exchanges that finished since the last call."""
@@ -235,6 +241,18 @@ class Watch:
         self._refusals.learn(known)
         names = brokers.names()
         return {text: names[f"{self._capture.name}{SEPARATOR}{text}"] for text, _, _ in known}
+
+    def _rename_brokers(self, names: Mapping[str, str]) -> list[tuple[str, str]]:
+        """The brokers (old name, new name) that are called otherwise than at the last call, unless another address
+        still has the old name; the analysis goes on with the new one."""
+        before, self._names = self._names, names
+        renamed = []
+        for address, new in names.items():
+            old = before.get(address, address)
+            if old != new and (old == address or old not in names.values()):
+                self._analysed.stage.rename_broker(old, new)
+                renamed.append((old, new))
+        return renamed
 
     def _links(self, names: Mapping[str, str]) -> dict[str, Links]:
         """How the connections to each broker stand; empty where many rest, for then not all are known."""

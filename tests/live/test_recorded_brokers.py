@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import kdissect
 from kdissect.cli.live.panel import causes
 from tests.live.paced import prints
 from tests.live.test_paced import FEW, NAMES, STORIES
@@ -69,3 +71,15 @@ def test_a_suspended_broker_stands_still() -> None:
     assert stopped <= still[0] <= stopped + WITHIN
     assert went_on - timedelta(seconds=1) <= still[-1] <= went_on + timedelta(seconds=1)
     assert not any(one["gone"] for one in seen)
+
+
+@pytest.mark.parametrize("name", ["leader_move", "broker_killed"])
+def test_sessions_go_on_under_the_new_name(name: str) -> None:
+    """Fetch sessions that were met before the node id was known are alive once, as the table has them."""
+    last = prints(PATHS[name], SPEED, EVERY_S)[-2]
+    alive = [
+        row["broker"]
+        for row in kdissect.open(PATHS[name]).table("fetch_sessions").to_pylist()
+        if (row["opened_at"] or time_of(last)) <= time_of(last) and (row["closed_at"] or time_of(last)) >= time_of(last)
+    ]
+    assert {line["name"]: line["sessions"] for line in last["brokers"]} == Counter(alive)
