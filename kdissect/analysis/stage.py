@@ -185,6 +185,12 @@ class Stage:
         waiting += 0 if self._replicas is None else self._replicas.waiting
         return waiting + sum(len(block.codes) for block in self._exchanges)
 
+    def rename_broker(self, old: str, new: str) -> None:
+        """A broker is called otherwise in the rows that come from now on: its sessions and watermarks go on."""
+        for tracker in (self._tracker, self._holder, self._replicas):
+            if tracker is not None:
+                tracker.brokers.rename(old, new)
+
     def sessions_alive(self) -> dict[str, int]:
         """Fetch sessions that are alive, by broker."""
         return {} if self._tracker is None else self._tracker.alive()

@@ -174,6 +174,14 @@ class Coder:
             self.texts.append(text)
         return found
 
+    def rename(self, old: str, new: str) -> None:
+        """Give the code of one text to another one, unless that has a code of its own."""
+        if old not in self.codes or new in self.codes:
+            return
+        code = self.codes[new] = self.codes.pop(old)
+        self.texts[code] = new
+        self._known = ((), np.full(1, -1, np.int64))
+
     def column(self, table: pa.Table, name: str) -> Int64s:
         """Codes of a text column; -1 where null or missing."""
         if isinstance(table, Codes):

@@ -5,6 +5,7 @@ Rules.
 - A name that has a place is counted there from then on; what came of it before counts for `other`.
 - Where all places are taken, a name moves in when it was lately twice as busy as the quietest one; what that one had
   counted goes to `other`. So counters never lose anything, and each only rises while it has its place.
+- A name may turn out to be another one's (a broker's address, once its node id is known): then both are one line.
 - "Lately" is a count that halves every `HALF_LIFE_US`; of names without a place only the busiest are remembered.
 """
 
@@ -46,6 +47,14 @@ def quantile(counts: Ints, share: float) -> float | None:
     return float(SMALLEST_MS * RATIO ** (bucket + 0.5))
 
 
+def _encoded(column: pa.Array) -> tuple[list[str], Ints]:
+    """The names in a column, and the code of each row's."""
+    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode("encode")
+    texts = [UNKNOWN if text is None else str(text) for text in encoded.dictionary.to_pylist()]
+    codes = encoded.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False).astype(np.int64)
+    return [*texts, UNKNOWN], codes
+
+
 class Dimension:
     """Counters by name. `limit`: names that have a place. `cell_us`: microseconds of a cell of the window."""
 
@@ -78,11 +87,8 @@ class Dimension:
     # ---- names
 
     def places(self, column: pa.Array) -> Ints:
-        """The place of each row's name."""
-        encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode("encode")
-        texts = [UNKNOWN if text is None else str(text) for text in encoded.dictionary.to_pylist()]
-        codes = encoded.indices.fill_null(len(texts)).to_numpy(zero_copy_only=False).astype(np.int64)
-        texts.append(UNKNOWN)
+        """The place of each row's name, which may get one by this."""
+        texts, codes = _encoded(column)
         counts = np.bincount(codes, minlength=len(texts))
         found = np.zeros(len(texts), np.int64)
         for code in np.argsort(-counts, kind="stable").tolist():  # the busiest first: they get the places
@@ -90,6 +96,12 @@ class Dimension:
                 break
             found[code] = self._admitted(texts[code], int(counts[code]))
         places: Ints = found[codes]
+        return places
+
+    def places_known(self, column: pa.Array) -> Ints:
+        """The place of each row's name, 0 where it has none: for further figures of rows that were counted before."""
+        texts, codes = _encoded(column)
+        places: Ints = np.array([self.place(text) for text in texts], np.int64)[codes]
         return places
 
     def place(self, text: str | None) -> int:
@@ -128,13 +140,28 @@ class Dimension:
             del others[least]
         others[text] = seen
 
-    def _fold(self, place: int) -> None:
-        """What a place had counted goes to `other`; it is free."""
+    def rename(self, old: str, new: str) -> None:
+        """Count what was counted under one name under another, which may have a place already."""
+        if old in self._others:
+            self._remember(new, self._others.pop(old) + self._others.get(new, 0.0))
+        place, taken = self._place.get(old), self._place.get(new)
+        if place is None:
+            return
+        if taken is None:
+            del self._place[old]
+            self.texts[place] = new
+            self._place[new] = place
+        else:
+            self._recent[taken] += self._recent[place]
+            self._fold(place, taken)
+
+    def _fold(self, place: int, into: int = 0) -> None:
+        """What a place had counted goes to another one, that of `other` if not said; it is free."""
         for total in (self.exchanges, self.errors, self.bytes, self.histogram, self.sum_ms):
-            total[0] += total[place]
+            total[into] += total[place]
             total[place] = 0
         for cells in (self.rate, self.failed, self.volume, self.records, self.recent):
-            cells[:, 0] += cells[:, place]
+            cells[:, into] += cells[:, place]
             cells[:, place] = 0
         text = self.texts[place]
         assert text is not None

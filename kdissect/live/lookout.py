@@ -24,10 +24,22 @@ PROGRAM = "from kdissect.cli.entry import run\nrun()"
 """The command line, run by name: no module of the package below it imports it."""
 REMEMBERED = 1000
 """Findings that are known not to be new."""
-COLUMNS = "id,severity,cause,text,advice,first_at,broker,client_id,group_id,topic"
+COLUMNS = "id,severity,cause,text,advice,first_at,broker,client_id,group_id,topic,incident"
 NOT_OURS = ("capture",)
 """Causes that are of the ring, which begins and ends where it happens to."""
+SEVERITIES = ("high", "medium", "low", "info")
 WHO = ("id", "broker", "client_id", "group_id", "topic")
+
+
+def explain(rows: Sequence[dict[str, Any]]) -> None:
+    """Fill `explained_by` of rows of `findings`: the id of the worst of their incident, and of equal ones the earliest;
+    None for that one itself, and where there is no incident."""
+    worst: dict[int, dict[str, Any]] = {}
+    for row in sorted(rows, key=lambda row: (SEVERITIES.index(row["severity"]), row["first_at"] or "")):
+        row["explained_by"] = None
+        if row["incident"] is not None and row["cause"] not in NOT_OURS:
+            head = worst.setdefault(row["incident"], row)
+            row["explained_by"] = None if head is row else head["id"]
 
 
 class Lookout:
@@ -61,7 +73,8 @@ class Lookout:
             self.close()
 
     def found(self, wait: bool = False) -> list[dict[str, Any]]:
-        """New findings, in order of time, when a look has ended. `wait`: until it has."""
+        """New findings, in order of time, when a look has ended. `wait`: until it has. Of those that belong to one
+        incident the worst explains the others: they name it in `explained_by`."""
         process = self._process
         if process is None:
             return []
@@ -76,6 +89,7 @@ class Lookout:
         self._output.seek(0)
         rows = [json.loads(line) for line in self._output] if process.returncode == 0 else []
         self.close()
+        explain(rows)
         new = []
         for row in sorted(rows, key=lambda row: row["first_at"] or ""):
             who = tuple(row[name] for name in WHO)

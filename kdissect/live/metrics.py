@@ -45,15 +45,15 @@ class Collector:
         self._figures = figures
 
     def collect(self) -> Iterator[Metric]:
-        """All families; the registry's own name for it."""
+        """All families, of one instant; the registry's own name for it."""
         figures = self._figures
         with figures.lock:
             snapshot = figures.snapshot()
-            yield from self._exchanges()
-            for dimension in figures.of.values():
-                yield _histogram(dimension)
-            yield from self._state(snapshot)
-            yield from self._loss(snapshot)
+            families = [
+                *self._exchanges(), *map(_histogram, figures.of.values()), *self._state(snapshot),
+                *self._loss(snapshot),
+            ]  # fmt: skip
+        yield from families
 
     def _exchanges(self) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily
@@ -111,12 +111,16 @@ class Collector:
         still = GaugeMetricFamily(
             "kdissect_standing_still", "1: the broker answers nobody though requests are overdue.", labels=["broker"]
         )
+        gone = GaugeMetricFamily(
+            "kdissect_broker_gone", "1: the broker closed its connections or refuses new ones.", labels=["broker"]
+        )
         for line in snapshot["brokers"]:
             name = [visible(line["name"])]
             waiting.add_metric(name, line["waiting"])
             oldest.add_metric(name, (line["waiting_ms"] or 0.0) / 1000)
             still.add_metric(name, float(line["standing_still"]))
-        yield from (waiting, oldest, still)
+            gone.add_metric(name, float(line["gone"]))
+        yield from (waiting, oldest, still, gone)
 
     def _loss(self, snapshot: dict[str, Any]) -> Iterator[Metric]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily

@@ -1,23 +1,22 @@
-"""Figures of live traffic: what `Watch` tells, counted by broker, client, topic and API, in bounded memory.
+"""Figures of live traffic: what `Watch` reports, counted by broker, client, topic and API, in bounded memory.
 
 Rules.
 
-- Everything is counted once, when its row is settled; `answered` only says that a broker lives.
+- All figures are of one instant, that of the latest `Moment`: whoever asks between two moments sees the first of them.
+- An exchange is counted when it finished, with its latency. Whose time it was within the broker (its own, the agreed
+  wait, the followers') is known, and counted, when the analysis settled the row: at most a second later.
 - Fetch: what the broker took beyond the agreed wait (`excess_ms`) is its own; where that is not known of an answer that
   came by the agreed wait, nothing is counted as its own. JoinGroup and SyncGroup wait for others as agreed, and what a
   Produce waited for followers is theirs.
-- A broker stands still when it has answered nobody since a request was sent that is overdue. A request is overdue
-  `OVERDUE_US` after it was sent, a Fetch so long after the longest wait that its client was seen to ask for, and one
-  that may wait for others (`PATIENT`) never.
+- A broker has one line from the moment its node id is known: what was counted under its address goes there. Whether it
+  stands still or is gone, `kdissect.live.broker_states` says.
 """
 
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
-from datetime import timedelta
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,19 +24,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.analysis.exchange_keys import keys_of, locate
-from kdissect.arrays.arrow import EPOCH, Flags, ints, one, reals
+from kdissect.arrays.arrow import Flags, ints, one, reals
 from kdissect.capture.block import Block
+from kdissect.live.broker_states import BrokerStates, instant
 from kdissect.live.labels import CELLS, PARTS, Dimension, Floats, Ints
-from kdissect.live.watch import Shed, Waiting
+from kdissect.live.moment import Moment, Waiting
 
 WINDOW_S = 10.0
-OVERDUE_US = 1_000_000
-PATIENT = frozenset({"JoinGroup", "SyncGroup", "ShareFetch", "AddRaftVoter", "FetchSnapshot", "Vote"})
-MORE_WAITS = 4096
-"""Clients whose longest wait is remembered."""
+PARTITIONS = 4096
+"""Partitions of a client and topic whose lag is remembered."""
 RECENT = 2000
 """Exchanges that are remembered for a look at one client."""
 ALERTS = 200
+COLUMN_OF = {"broker": "broker", "client": "client_id", "api": "api"}
+"""By dimension, the column of `exchanges` that it goes by."""
 LIMITS = {"broker": 50, "client": 50, "topic": 50, "api": 100}
 LATENCY, BROKER, AGREED, REPLICATION, NETWORK, QUEUED, TRANSFER = range(len(PARTS))
 FETCH, PRODUCE = 1, 0
@@ -53,23 +53,17 @@ def texts(table: pa.Table, name: str) -> pa.Array:
     return pa.nulls(table.num_rows, pa.string()) if column is None else column.cast(pa.string())
 
 
-def instant(us: int) -> str:
-    """Microseconds since the epoch in ISO 8601, UTC."""
-    return (EPOCH + timedelta(microseconds=us)).isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
 class Figures:
     """What is known of the traffic; a `Listener` of `Watch`. `lock` guards everything against other threads.
 
-    `speed`: how fast the capture's clock goes (0: it stands still between packets, for what is read is long over), but
-    for what `clock_us` says of it.
+    `window_s`: seconds that rates and quantiles are over.
     """
 
-    def __init__(self, window_s: float = WINDOW_S, speed: float = 1.0, clock_us: Callable[[], int] = lambda: 0) -> None:
+    def __init__(self, window_s: float = WINDOW_S) -> None:
         self.lock = threading.RLock()
         self.window_s = window_s
-        self.speed = speed
-        self._clock_us = clock_us
+        self.now_us = 0
+        """The instant that all figures are of, by the capture's clock; 0 before any packet."""
         cell_us = max(1, int(window_s * 1e6 / CELLS))
         self.of = {name: Dimension(name, limit, cell_us) for name, limit in LIMITS.items()}
         self.statuses: Counter[tuple[str, str]] = Counter()
@@ -77,7 +71,7 @@ class Figures:
         self.error_codes: Counter[tuple[str, str]] = Counter()
         self.lags: dict[tuple[str, str], dict[int, int]] = {}
         """By client and topic, the latest lag of each partition."""
-        self.sessions: dict[str, int] = {}
+        self.sessions: Counter[str] = Counter()
         self.sessions_ended: Counter[tuple[str, str]] = Counter()
         self.problems: Counter[str] = Counter()
         self.problem_bytes: Counter[str] = Counter()
@@ -85,101 +79,89 @@ class Figures:
         self.packets_read = self.bytes_read = self.segments = self.left_out = 0
         self.dropped: int | None = None
         """Packets that the kernel dropped before they were captured; None: not known."""
+        self._unpublished: list[tuple[int, int, int, int]] = []
+        """Of the blocks since the latest moment: packets, bytes, segments, segments left out."""
         self.waits: list[Waiting] = []
         self.findings: deque[dict[str, Any]] = deque(maxlen=ALERTS)
         self.share = 1.0
         """Share of connections that is worked on."""
         self.behind_s = 0.0
-        self.over = False
-        """Everything was read: the clock stands still."""
         self.ended = False
         """Nothing more will come, findings neither."""
         self.error = ""
         """Why reading ended before its time."""
-        self._latest = 0
-        self._heard = 0.0
-        self._answers: dict[str, int] = {}
-        self._longest: dict[str, float] = {}
-        self._still: dict[str, int] = {}
+        self.states = BrokerStates()
         self._recent: deque[dict[str, Any]] = deque(maxlen=RECENT)
 
-    # ---- told by Watch
+    # ---- reported by Watch
 
     def packets(self, block: Block, kept: int, seen: int) -> None:
         """As `Listener.packets`."""
-        from kdissect.capture.pcap import ORIGINAL, TIME
+        from kdissect.capture.pcap import ORIGINAL
 
-        with self.lock:
-            if len(block.packets):
-                self._advance(int(block.packets[:, TIME].max()) // 1000)
-            self.packets_read += len(block.packets)
-            self.bytes_read += int(block.packets[:, ORIGINAL].sum())
-            self.segments += seen
-            self.left_out += seen - kept
+        if not block.idle:
+            size = int(block.packets[:, ORIGINAL].sum())
+            self._unpublished.append((len(block.packets), size, seen, seen - kept))
 
-    def answered(self, tables: Mapping[str, pa.Table]) -> None:
-        """As `Listener.answered`."""
-        exchanges = tables["exchanges"]
-        at = exchanges.select(["broker", "response_first_at"]).drop_null()
-        at = at.set_column(0, "broker", at["broker"].cast(pa.string()))
-        latest = at.group_by("broker").aggregate([("response_first_at", "max")])
-        with self.lock:
-            times = latest["response_first_at_max"].cast(pa.int64()).to_pylist()
-            for broker, when in zip(latest["broker"].to_pylist(), times, strict=True):
-                if broker in self._answers or len(self._answers) < MORE_WAITS:
-                    self._answers[broker] = max(self._answers.get(broker, 0), when)
-            self._topics(tables)
-
-    def rows(self, tables: Mapping[str, pa.Table]) -> None:
-        """As `Listener.rows`."""
-        with self.lock:
-            exchanges = tables.get("exchanges")
-            fetches = tables.get("fetches")
-            if exchanges is not None and exchanges.num_rows:
-                self._exchanges(exchanges)
-            if fetches is not None and fetches.num_rows:
-                self._fetches(fetches)
-            ended = tables.get("fetch_sessions")
-            if ended is not None:
-                for row in ended.select(["broker", "end_reason"]).to_pylist():
-                    self.sessions_ended[row["broker"] or "", row["end_reason"]] += 1
-
-    def tick(self, latest_ns: int, waits: list[Waiting], sessions: Mapping[str, int], quiet: bool = True) -> None:
+    def tick(self, moment: Moment) -> None:
         """As `Listener.tick`."""
         with self.lock:
-            self._advance(latest_ns // 1000)
-            now = self.now_us
-            self.waits = sorted(waits, key=lambda wait: wait.since_us)
-            self.sessions = dict(sessions)
-            self._look_for_standstill(now)
-
-    def shed(self, books: Shed) -> None:
-        """As `Listener.shed`."""
-        with self.lock:
-            self.problems.update(books.problems)
-            self.problem_bytes.update(books.problem_bytes)
-            self.connections += books.connections
-
-    def _advance(self, latest_us: int) -> None:
-        if latest_us > self._latest:
-            self._latest, self._heard = latest_us, time.monotonic()
-        now = self.now_us
-        for dimension in self.of.values():
-            dimension.advance(now)
+            self.now_us = max(self.now_us, moment.now_ns // 1000)
+            for dimension in self.of.values():
+                dimension.advance(self.now_us)
+            for packets, size, segments, left_out in self._unpublished:
+                self.packets_read += packets
+                self.bytes_read += size
+                self.segments += segments
+                self.left_out += left_out
+            self._unpublished.clear()
+            self._rename_brokers(moment.renamed)
+            self._count_answered(moment.answered)
+            for tables in moment.settled:
+                self._count_settled(tables)
+            self.connections = moment.connections
+            if moment.shed is not None:
+                self.problems.update(moment.shed.problems)
+                self.problem_bytes.update(moment.shed.problem_bytes)
+            self.waits = sorted(moment.waits, key=lambda wait: wait.since_us)
+            self.sessions = Counter[str]()
+            for broker, alive in moment.sessions.items():
+                self.sessions[moment.broker_names.get(broker, broker)] += alive
+            self._judge(moment)
 
     # ---- counting
+
+    def _count_answered(self, tables: Mapping[str, pa.Table]) -> None:
+        """Exchanges that finished, with what is known of them before the analysis."""
+        exchanges = tables["exchanges"]
+        if exchanges.num_rows:
+            self.states.note_answers(exchanges)
+            self._count_exchanges(exchanges)
+        self._topics(tables)
+
+    def _count_settled(self, tables: Mapping[str, pa.Table]) -> None:
+        """What the analysis adds to rows that were counted before."""
+        exchanges, fetches, ended = (tables.get(name) for name in ("exchanges", "fetches", "fetch_sessions"))
+        if exchanges is not None and exchanges.num_rows:
+            self._share_out(exchanges)
+            self._remember(exchanges)
+        if fetches is not None and fetches.num_rows:
+            self._fetches(fetches)
+        if ended is not None:
+            for row in ended.select(["broker", "end_reason"]).to_pylist():
+                self.sessions_ended[row["broker"] or "", row["end_reason"]] += 1
 
     def _basics(self, table: pa.Table) -> tuple[Ints, Flags, Ints]:
         """When each exchange was done (or begun, without an answer), whether it failed, and its bytes."""
         begun, done = ints(table, "request_first_at", 0), ints(table, "response_last_at", 0)
-        at = np.where(done > 0, done, np.where(begun > 0, begun, self._latest))
+        at = np.where(done > 0, done, np.where(begun > 0, begun, self.now_us))
         failed = np.asarray(pc.fill_null(pc.equal(texts(table, "status"), "error"), False))
         size = np.maximum(ints(table, "request_bytes", 0), 0) + np.maximum(ints(table, "response_bytes", 0), 0)
         return at, failed, size
 
     @staticmethod
     def _parts(table: pa.Table) -> list[tuple[int, Floats]]:
-        """Whose time, but for what only the analysis tells."""
+        """Whose time, but for what only the analysis knows."""
         transfer = np.stack([reals(table, "request_transfer_ms"), reals(table, "response_transfer_ms")])
         nothing = np.isnan(transfer).all(axis=0)
         return [
@@ -189,25 +171,16 @@ class Figures:
             (TRANSFER, np.where(nothing, np.nan, np.nan_to_num(transfer).sum(axis=0))),
         ]
 
-    def _exchanges(self, table: pa.Table) -> None:
+    def _count_exchanges(self, table: pa.Table) -> None:
         at, failed, size = self._basics(table)
-        status = texts(table, "status")
-        agreed = np.asarray(pc.fill_null(pc.is_in(texts(table, "hold"), pa.array(BY_OTHERS)), False))
-        broker_ms, fetch = reals(table, "broker_ms"), ints(table, "api_key", -1) == FETCH
-        followers = reals(table, "replication_ms")
-        parts = [
-            *self._parts(table),
-            (BROKER, np.where(fetch | agreed, np.nan, broker_ms - np.nan_to_num(followers))),
-            (REPLICATION, followers),
-            (AGREED, np.where(agreed & ~fetch, broker_ms, np.nan)),
-        ]
-        for name, column in (("broker", "broker"), ("client", "client_id"), ("api", "api")):
+        parts = self._parts(table)
+        for name, column in COLUMN_OF.items():
             dimension = self.of[name]
             place = dimension.places(one(table, column))
             dimension.add(place, at, failed, size)
             for part, took in parts:
                 dimension.time(part, place, at, took)
-        pairs = pa.table({"api": texts(table, "api"), "status": status}).group_by(["api", "status"])
+        pairs = pa.table({"api": texts(table, "api"), "status": texts(table, "status")}).group_by(["api", "status"])
         for row in pairs.aggregate([([], "count_all")]).to_pylist():
             self.statuses[self._bounded(self.statuses, (row["api"] or "", row["status"]))] += row["count_all"]
         errors = pa.table({"api": texts(table, "api"), "error": texts(table, "error")})
@@ -216,7 +189,22 @@ class Figures:
         ):
             key_of = self._bounded(self.error_codes, (row["api"] or "", row["error"] or ""))
             self.error_codes[key_of] += row["count_all"]
-        self._remember(table)
+
+    def _share_out(self, table: pa.Table) -> None:
+        """Whose time it was within the broker: its own, the agreed wait, the followers'. Fetches: see `_fetches`."""
+        at, _, _ = self._basics(table)
+        agreed = np.asarray(pc.fill_null(pc.is_in(texts(table, "hold"), pa.array(BY_OTHERS)), False))
+        broker_ms, fetch = reals(table, "broker_ms"), ints(table, "api_key", -1) == FETCH
+        followers = reals(table, "replication_ms")
+        parts = [
+            (BROKER, np.where(fetch | agreed, np.nan, broker_ms - np.nan_to_num(followers))),
+            (REPLICATION, followers),
+            (AGREED, np.where(agreed & ~fetch, broker_ms, np.nan)),
+        ]
+        for name, column in COLUMN_OF.items():
+            place = self.of[name].places_known(one(table, column))
+            for part, took in parts:
+                self.of[name].time(part, place, at, took)
 
     @staticmethod
     def _bounded(known: Counter[tuple[str, str]], key: tuple[str, str]) -> tuple[str, str]:
@@ -231,18 +219,13 @@ class Figures:
         own = np.where(unknown, np.where(waited, np.nan, broker_ms), np.minimum(excess, broker_ms))
         agreed = np.where(waited, broker_ms - np.nan_to_num(own), np.nan)
         came = ints(table, "response_first_at", 0)
-        at = np.where(came > 0, came, self._latest)
+        at = np.where(came > 0, came, self.now_us)
         api = pa.array(["Fetch"] * table.num_rows)
         for name, column in (("broker", one(table, "broker")), ("client", one(table, "client_id")), ("api", api)):
-            place = self.of[name].places(column)
+            place = self.of[name].places_known(column)
             self.of[name].time(BROKER, place, at, own)
             self.of[name].time(AGREED, place, at, agreed)
-        waits = table.select(["client_id", "max_wait_ms"]).drop_null()
-        waits = waits.set_column(0, "client_id", waits["client_id"].cast(pa.string()))
-        for row in waits.group_by("client_id").aggregate([("max_wait_ms", "max")]).to_pylist():
-            if row["client_id"] in self._longest or len(self._longest) < MORE_WAITS:
-                longest = max(self._longest.get(row["client_id"], 0), row["max_wait_ms_max"])
-                self._longest[row["client_id"]] = longest
+        self.states.note_waits(table)
 
     def _topics(self, tables: Mapping[str, pa.Table]) -> None:
         """Exchanges, records and lag by topic."""
@@ -283,7 +266,7 @@ class Figures:
             pair = (client or "", topic or "")
             if pair in self.lags or len(self.lags) < PAIRS:
                 of = self.lags.setdefault(pair, {})
-                if number in of or len(of) < MORE_WAITS:
+                if number in of or len(of) < PARTITIONS:
                     of[number] = value
 
     def _remember(self, table: pa.Table) -> None:
@@ -295,39 +278,21 @@ class Figures:
 
     # ---- judging
 
-    def _look_for_standstill(self, now: int) -> None:
-        overdue: dict[str, list[Waiting]] = {}
-        for wait in self.waits:
-            if wait.broker is not None and now - wait.since_us >= self._may_wait_us(wait):
-                overdue.setdefault(wait.broker, []).append(wait)
-        still: dict[str, int] = {}
-        for broker, waits in overdue.items():
-            since = waits[0].since_us
-            if self._answers.get(broker, 0) > since:
-                continue
-            still[broker] = since
-            if broker not in self._still:
-                apis = ", ".join(sorted({wait.api for wait in waits}))
-                clients = len({wait.client_id for wait in waits})
-                seen = "" if self.share == 1 else f" on the {self.share:.0%} of connections that are worked on"
-                self.alert(
-                    "standstill", "high", since,
-                    f"broker {broker} has answered nobody{seen} for {(now - since) / 1e6:.1f} s: {apis} of {clients} "
-                    f"client{'s' * (clients != 1)} wait",
-                    broker,
-                )  # fmt: skip
-        for broker in self._still.keys() - still.keys():
-            if self._answers.get(broker, 0) > self._still[broker]:
-                self.alert("answers_again", "info", now, f"broker {broker} answers again", broker)
-            else:
-                self.alert("waits_no_more", "info", now, f"nobody waits for broker {broker} any more", broker)
-        self._still = still
+    def _judge(self, moment: Moment) -> None:
+        for change in self.states.judge(self.now_us, self.waits, moment.links, self.share):
+            self.alert(change.id, change.severity, change.at_us, change.text, change.broker)
 
-    def _may_wait_us(self, wait: Waiting) -> float:
-        if wait.api == "Fetch":
-            longest = self._longest.get(wait.client_id or "")
-            return float("inf") if longest is None else longest * 1000 + OVERDUE_US
-        return float("inf") if wait.api in PATIENT else OVERDUE_US
+    def _rename_brokers(self, renamed: Sequence[tuple[str, str]]) -> None:
+        """Give what was counted under a broker's old name to its new one."""
+        for old, new in renamed:
+            self.of["broker"].rename(old, new)
+            self.states.rename(old, new)
+            for broker, reason in [pair for pair in self.sessions_ended if pair[0] == old]:
+                self.sessions_ended[new, reason] += self.sessions_ended.pop((broker, reason))
+            for number, one_finding in enumerate(self.findings):
+                if one_finding["broker"] == old:
+                    text = one_finding["text"].replace(f"broker {old} ", f"broker {new} ")
+                    self.findings[number] = {**one_finding, "broker": new, "text": text}
 
     def alert(self, kind: str, severity: str, at_us: int, text: str, broker: str | None = None) -> None:
         """A finding of ours, or of the tables'."""
@@ -336,22 +301,14 @@ class Figures:
             self.findings.append(found)
 
     def found(self, row: Mapping[str, Any]) -> None:
-        """A row of `findings`, new."""
+        """A row of `findings`, new, with what explains it (`explained_by`: the id of another one, or None)."""
         with self.lock:
-            self.findings.append(
-                {"at": row["first_at"], **{name: row[name] for name in ("id", "severity", "text", "advice", "broker")},
-                 "client_id": row["client_id"], "topic": row["topic"]}
+            names = (
+                "id", "severity", "cause", "text", "advice", "broker", "client_id", "topic", "explained_by",
             )  # fmt: skip
+            self.findings.append({"at": row["first_at"], **{name: row[name] for name in names}})
 
     # ---- asked
-
-    @property
-    def now_us(self) -> int:
-        """What the capture's clock shows now: the last packet's time, and what went by since."""
-        if not self._latest or self.over:
-            return self._latest
-        passed = int((time.monotonic() - self._heard) * 1e6 * self.speed)
-        return max(self._latest + passed, self._clock_us())
 
     def recent(self, client: str | None) -> list[dict[str, Any]]:
         """The latest exchanges of a client that are remembered, oldest first."""
@@ -361,7 +318,6 @@ class Figures:
     def snapshot(self) -> dict[str, Any]:
         """Everything that is shown, as JSON has it: durations in ms, rates per second over the window, times in UTC."""
         with self.lock:
-            self._advance(0)
             now = self.now_us
             tables = {name: dimension.lines() for name, dimension in self.of.items()}
             self._join(tables, now)
@@ -381,7 +337,8 @@ class Figures:
                 "missing_bytes": self.problem_bytes["missing_bytes"],
                 "problems": dict(self.problems),
                 "waiting": len(self.waits),
-                "standing_still": sorted(self._still),
+                "standing_still": sorted(self.states.still),
+                "gone": sorted(self.states.gone),
                 "brokers": tables["broker"],
                 "clients": tables["client"],
                 "topics": tables["topic"],
@@ -407,6 +364,9 @@ class Figures:
                 line["waiting_ms"] = max((now - wait.since_us) / 1000 for wait in mine) if mine else None
                 if name == "broker":
                     line["sessions"] = self.sessions.get(line["name"], 0)
-                    line["standing_still"] = line["name"] in self._still
+                    line["standing_still"] = line["name"] in self.states.still
+                    gone = self.states.gone.get(line["name"])
+                    line["gone"] = gone is not None
+                    line["gone_ms"] = None if gone is None else (now - gone) / 1000
                 if name in lag:
                     line["lag"] = lag[name].get(line["name"])

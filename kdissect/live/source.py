@@ -22,7 +22,8 @@ from typing import BinaryIO, cast
 from kdissect.capture import CaptureSet, Member, open_captures
 from kdissect.capture.block import Block
 from kdissect.capture.window import Window
-from kdissect.live.replay import Replay
+from kdissect.live.capture_clock import CaptureClock
+from kdissect.live.replay import STEP_S, Replay
 from kdissect.problems import CaptureUnreadable, UsageError
 
 PROGRAMS = ("tcpdump", "dumpcap")
@@ -33,6 +34,8 @@ PIPE_BYTES = 1 << 20
 GATHER_S, ENOUGH = 0.1, 128 << 10
 """What comes in small pieces is gathered for so long, unless so many bytes came at once: a look at one packet costs as
 much as a look at some thousands."""
+TICK_S = 0.25
+"""How often rows are handed on, seconds."""
 ASK_S = 2.0
 """How often the kernel's drops are asked for."""
 FRESH_S = 60.0
@@ -46,15 +49,17 @@ _DENIED = re.compile(r"permission|not permitted|privilege", re.IGNORECASE)
 class Source:
     """A capture to watch. `blocks` may be called once; `stop` ends it from any thread.
 
-    `speed`: how fast its clock goes between packets, 0 where it is long over; `now_us`: what it shows, where the source
-    itself says so. `patient`: nothing of it is happening now.
+    `clock`: what time it is in the capture. `patient`: it is finished and read at once, so that nothing need be
+    released before its time. `tick_s`: how often rows of it are handed on; of a replay so often that it is a quarter of
+    a second of the capture, if that can be.
     """
 
     def __init__(self, capture: CaptureSet, *, follow: bool, replay: Replay | None = None, fresh: bool = True) -> None:
         self.capture = capture
         self.replay = replay
-        self.patient = not follow
-        self.speed = 1.0 if follow and fresh else 0.0
+        self.patient = not follow and replay is None
+        self.clock = CaptureClock(follow and fresh, self._replayed_ns)
+        self.tick_s = TICK_S if replay is None else min(TICK_S, max(STEP_S, TICK_S / replay.speed))
         self._follow = follow
         self._stop = threading.Event()
 
@@ -68,9 +73,9 @@ class Source:
             if self._follow and not block.idle and block.end - block.start < ENOUGH:
                 self._stop.wait(GATHER_S)
 
-    def now_us(self) -> int:
-        """The capture's time in a replay, microseconds; 0 where packets alone tell."""
-        return 0 if self.replay is None else self.replay.now_ns // 1000
+    def _replayed_ns(self) -> int:
+        """How far a replay is; 0 without one."""
+        return 0 if self.replay is None else self.replay.now_ns
 
     @property
     def waits_for_us(self) -> bool:

@@ -1,4 +1,7 @@
-"""Requests that wait for their answers, as the stream kernels hold them: how many on each connection, since when."""
+"""Requests that wait for their answers, as the stream kernels hold them: how many on each connection, since when.
+
+On a connection of which either side sent FIN or RST nothing waits any more: no answer will come.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +27,8 @@ def _waiting(M: Words, connections: Words, out: Words) -> Int:
     for c in connections:
         connection = connection_at(M, c)
         if connection.number < 0 or connection.kafka < 0 or connection.request_head < 0:
+            continue
+        if connection.directions[0].closed_at != NULL or connection.directions[1].closed_at != NULL:
             continue
         oldest = request_at(M, connection.request_head)
         if oldest.frame.last == NULL:

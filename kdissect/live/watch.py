@@ -1,24 +1,22 @@
-"""One capture read without an end: blocks through the layers as they come, rows to whoever keeps figures.
+"""One capture read without an end: blocks through the layers as they come, rows to a listener that keeps figures.
 
 Rules.
 
-- Rows are handed on several times a second (`TICK_S`), and when many have come. What the analysis holds back for
-  requests that wait is let go after `PATIENCE_NS` where packets come as they are captured, and when none come any more,
-  for a broker that does not answer must not hold back what all others did.
+- Rows are handed on several times a second (`Source.tick_s`), and when many have come. Rows that the analysis holds
+  back for requests that wait are released after `PATIENCE_NS` of the capture's time, for a broker that does not answer
+  must not hold back the rows of all others. Only a finished capture that is read at once waits as its tables do.
 - What grows with what was read is shed every `SHED_NS`: the books keep only connections that are open, and problems
   are counted and forgotten (`Books`). Ids, ordinals and sessions go on as if nothing had happened.
-- A connection without any packet for `IDLE_NS` is let go, where packets come as they are captured: brokers close such
-  ones after ten minutes, clients after nine (connections.max.idle.ms), and ends are not always captured. What it still
-  says after that counts as a connection met in its middle.
+- A connection without any packet for `IDLE_NS` of the capture's time is let go, but of a finished capture that is read
+  at once: brokers close such ones after ten minutes, clients after nine (connections.max.idle.ms), and ends are not
+  always captured. What it still says after that counts as a connection met in its middle.
 - TLS is left alone.
 """
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -36,13 +34,16 @@ from kdissect.engine.watermark import watermark
 from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.streams.dissector import Dissector, Harvest
 from kdissect.kafka.streams.ledger import Ledger
+from kdissect.live.broker_links import NUMBER, Refusals, links_of, read_links
+from kdissect.live.capture_clock import CaptureClock
+from kdissect.live.moment import Links, Listener, Moment, Shed, Waiting
 from kdissect.live.waiting import API, CLIENT, CONNECTION, COUNT, SINCE, waiting
 from kdissect.net.scanner import Scanner
 from kdissect.schema import index
 from kdissect.tables.builder import TableBuilder
 from kdissect.tables.declaration.readers import LIVE
+from kdissect.tables.identity import SEPARATOR, endpoint
 
-TICK_S = 0.25
 PATIENCE_NS = 1_000_000_000
 MANY_ROWS = 1 << 14
 """Rows after which they are handed on at once."""
@@ -55,43 +56,18 @@ SLOT_BYTES = 4 << 20
 Words = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """Requests that wait on one connection. `since_us`: when the oldest was captured, microseconds."""
+class Source(Protocol):
+    """What is watched."""
 
-    broker: str | None
-    client_id: str | None
-    api: str
-    since_us: int
-    count: int
+    capture: CaptureSet
+    clock: CaptureClock
+    patient: bool
+    """Wait for requests without an answer as the tables do: the capture is finished, and read at once."""
+    tick_s: float
+    """How often rows are handed on, seconds of the host's clock."""
 
-
-@dataclass(frozen=True, slots=True)
-class Shed:
-    """What the books told when they were shed: problems and their bytes by kind, and connections entered since."""
-
-    problems: Mapping[str, int]
-    problem_bytes: Mapping[str, int]
-    connections: int
-
-
-class Listener(Protocol):
-    """Who is told what happens, in the thread that reads."""
-
-    def packets(self, block: Block, kept: int, seen: int) -> None:
-        """Packets were read; of `seen` TCP segments `kept` are worked on."""
-
-    def answered(self, tables: Mapping[str, pa.Table]) -> None:
-        """Rows of finished exchanges, all of an exchange together; what the analysis says of them comes later."""
-
-    def rows(self, tables: Mapping[str, pa.Table]) -> None:
-        """Rows that are settled."""
-
-    def tick(self, latest_ns: int, waits: list[Waiting], sessions: Mapping[str, int], quiet: bool) -> None:
-        """Some time went by; `latest_ns` is the time of the last packet, 0 before any. `quiet`: none came just now."""
-
-    def shed(self, books: Shed) -> None:
-        """The books were shed."""
+    def blocks(self, window: Window) -> Iterable[Block]:
+        """Its blocks through the window; idle ones while nothing comes."""
 
 
 class Sampling(Protocol):
@@ -111,44 +87,40 @@ class Sampling(Protocol):
 
 
 class Watch:
-    """Reads a capture and tells `listener`. `blocks`: its blocks through the window given, an idle one now and then.
+    """Reads a source and reports to `listener`."""
 
-    `patient`: wait for requests without an answer as the tables do, for what is read is no longer happening.
-    """
-
-    def __init__(
-        self,
-        capture: CaptureSet,
-        blocks: Callable[[Window], Iterable[Block]],
-        listener: Listener,
-        patient: bool,
-        sampling: Sampling | None = None,
-    ) -> None:
-        self._capture = capture
-        self._blocks = blocks
+    def __init__(self, source: Source, listener: Listener, sampling: Sampling | None = None) -> None:
+        self._source = source
+        self._capture = source.capture
+        self._clock = source.clock
         self._listener = listener
-        self._patient = patient
+        self._patient = source.patient
         self._sampling = sampling
         tables = {name: list(columns) for name, columns in LIVE.tables.items()}
-        self._analysed = AnalysedRun([capture], tables, Settings())
+        self._analysed = AnalysedRun([source.capture], tables, Settings())
         self._books = self._analysed.books
         self._window = Window(slot_bytes=SLOT_BYTES)
         (self._view,) = self._window.views(1)
         decoder = self._books.decoder
         self._dissector = Dissector(self._view, decoder.programs())
-        self._scanner = Scanner(capture)
+        self._scanner = Scanner(source.capture)
         self._completion = self._completes()
         self._pieces = Pieces(self._books)
+        self._refusals = Refusals()
+        self._names: Mapping[str, str] = {}
+        """What `_broker_names` gave last."""
         self._latest = self._shed_at = 0
-        self._heard = time.monotonic()
+        self._connections = 0
+        """Connections met, but for those that the books have."""
 
     def run(self) -> None:
         """Read to the end; to be called once."""
         listener, capture, scanner, dissector = self._listener, self._capture, self._scanner, self._dissector
+        clock, tick_s = self._clock, self._source.tick_s
         slot = -1
-        due = time.monotonic() + TICK_S
+        due = clock.host_clock() + tick_s
         self._books.ledger.begin(0)
-        for block in self._blocks(self._window):
+        for block in self._source.blocks(self._window):
             if not block.idle:
                 files = self._books.ledger.connections.files
                 if len(capture.members) > len(files[0]):
@@ -157,6 +129,7 @@ class Watch:
                 seen = len(segments)
                 if self._sampling is not None:
                     segments = self._sampling.packets(segments, scanner.flows)
+                self._refusals.read_segments(segments, scanner.flows)
                 self._view.refresh()
                 if self._window.current != slot:
                     slot = self._window.current
@@ -168,24 +141,22 @@ class Watch:
                     self._take(dissector.let_go(self._sampling.left), flows, given_up=True)
                 self._take(dissector.feed(segments, len(flows)), flows)
                 self._books.builder.block_ended()
-                if seen:
-                    self._latest = max(self._latest, int(block.packets[:, PACKET_TIME].max()))
-                    self._heard = time.monotonic()
+                if len(block.packets):
+                    clock.read_packet(int(block.packets[:, PACKET_TIME].max()))
+                    self._latest = clock.latest_ns
                 listener.packets(block, len(segments), seen)
-            if time.monotonic() >= due or self._pieces.count >= MANY_ROWS:
-                due = time.monotonic() + TICK_S
-                self._tick(self._mark(), block.idle)
+            if clock.host_clock() >= due or self._pieces.count >= MANY_ROWS:
+                due = clock.host_clock() + tick_s
+                self._tick(block.idle)
+        waits, links = self._waiting(), self._links(self._broker_names())
         self._take(dissector.finish(), scanner.flows)
         self._analysed.run.capture_ended(0, capture, scanner, self._window.end)
-        self._tick(NO_WATERMARK, True)
-        listener.rows(dict(self._analysed.stage.finish()))
-        listener.tick(self._latest, [], {}, True)
-        self._shed(last=True)
+        self._end(waits, links)
 
     def _mark(self) -> int:
+        """Up to which instant (microseconds) rows are complete, or are released although they may not be."""
         mark = watermark(self._dissector, self._latest)
-        passed = int((time.monotonic() - self._heard) * 1e9)
-        return mark if self._patient else max(mark, (self._latest + passed - PATIENCE_NS) // 1000)
+        return mark if self._patient else max(mark, (self._clock.now_ns - PATIENCE_NS) // 1000)
 
     def _take(self, harvests: Iterator[Harvest], flows: Words, given_up: bool = False) -> None:
         """Rows of harvests; `given_up`: of connections that went on without us, whose open ends are our doing."""
@@ -203,19 +174,43 @@ class Watch:
         if self._sampling is not None:
             self._scanner.forget(self._sampling.forgotten(before))
 
-    def _tick(self, mark: int, quiet: bool) -> None:
+    def _tick(self, quiet: bool) -> None:
+        """Report everything that came since the last tick; shed the books now and then."""
+        now_ns, mark = self._clock.now_ns, self._mark()
         if not self._patient and self._latest - self._shed_at > SHED_NS:
             self._let_go()
-        pieces, self._pieces = self._pieces, Pieces(self._books)
-        tables, messages = pieces.tables(), pieces.messages()
-        self._listener.answered(tables)
-        self._listener.rows(self._analysed.worked(tables, messages, mark))
-        self._listener.tick(self._latest, self._waiting(), self._analysed.stage.sessions_alive(), quiet)
+        names = self._broker_names()
+        renamed = self._rename_brokers(names)
+        answered, messages = self._finished_rows()
+        settled = self._analysed.worked(answered, messages, mark)
+        waits, links, sessions = self._waiting(), self._links(names), self._analysed.stage.sessions_alive()
         ledger = self._books.ledger
+        connections = self._connections + len(ledger.connections) - self._kept
         many = ledger.problem_rows > SHED_ROWS or len(ledger.connections) > SHED_ROWS + 2 * self._kept
+        shed = None
         if many or self._latest - self._shed_at > SHED_NS:
             self._shed_at = self._latest
-            self._shed()
+            shed = self._shed()
+            self._renew_books()
+        self._listener.tick(
+            Moment(now_ns, answered, [settled], waits, sessions, connections, links, names, renamed, shed, quiet)
+        )
+
+    def _end(self, waits: Sequence[Waiting], links: Mapping[str, Links]) -> None:
+        """Report what is left when everything was read. `waits`, `links`: as they were before all was finished."""
+        names = self._broker_names()
+        renamed = self._rename_brokers(names)
+        answered, messages = self._finished_rows()
+        settled = [self._analysed.worked(answered, messages, NO_WATERMARK), dict(self._analysed.stage.finish())]
+        connections = self._connections + len(self._books.ledger.connections) - self._kept
+        self._listener.tick(
+            Moment(self._latest, answered, settled, waits, {}, connections, links, names, renamed, self._shed())
+        )
+
+    def _finished_rows(self) -> tuple[dict[str, pa.Table], dict[tuple[int, int], pa.Table]]:
+        """Tables and messages of the exchanges that finished since the last call."""
+        pieces, self._pieces = self._pieces, Pieces(self._books)
+        return pieces.tables(), pieces.messages()
 
     _kept = 0
     """Connections that the books began with."""
@@ -239,20 +234,59 @@ class Watch:
             )
         ]  # fmt: skip
 
+    def _broker_names(self) -> dict[str, str]:
+        """By address (`ip:port`) of a broker, its node id where that is known now, else the address."""
+        brokers = self._books.builder.brokers
+        known = [(endpoint(ip, port), ip, port) for (_, port), ips in brokers.addresses.items() for ip in ips]
+        self._refusals.learn(known)
+        names = brokers.names()
+        return {text: names[f"{self._capture.name}{SEPARATOR}{text}"] for text, _, _ in known}
+
+    def _rename_brokers(self, names: Mapping[str, str]) -> list[tuple[str, str]]:
+        """The brokers (old name, new name) that are called otherwise than at the last call, unless another address
+        still has the old name; the analysis goes on with the new one."""
+        before, self._names = self._names, names
+        renamed = []
+        for address, new in names.items():
+            old = before.get(address, address)
+            if old != new and (old == address or old not in names.values()):
+                self._analysed.stage.rename_broker(old, new)
+                renamed.append((old, new))
+        return renamed
+
+    def _links(self, names: Mapping[str, str]) -> dict[str, Links]:
+        """How the connections to each broker stand; empty where many rest, for then not all are known."""
+        if self._dissector.resting:
+            return {}
+        rows = read_links(self._dissector)
+        brokers = self._books.builder.directory.broker(rows[:, NUMBER]).cast(pa.string()).to_pylist()
+        of: dict[str, list[int]] = {name: [] for name in names.values()}
+        for row, unresolved in enumerate(brokers):
+            if unresolved is not None:
+                of.setdefault(names.get(unresolved.partition(SEPARATOR)[2], ""), []).append(row)
+        refused: Counter[str] = Counter()
+        for address, when in self._refusals.latest_ns.items():
+            name = names.get(address, address)
+            refused[name] = max(refused[name], when)
+        return {name: links_of(rows[mine], refused[name]) for name, mine in of.items()}
+
     def _completes(self) -> Completion:
         return Completion(self._dissector, self._books.decoder, self._books.ledger, self._capture)
 
-    def _shed(self, last: bool = False) -> None:
-        """Count what the books hold, and go on with new ones that know what is still open."""
+    def _shed(self) -> Shed:
+        """Problems by kind that the books hold."""
         books = self._books
         problems: Counter[str] = Counter()
         size: Counter[str] = Counter()
         for name, table in books.builder.pieces_at_the_end(books.ledger.problems()):
             if name == "problems":
                 _count(table, problems, size)
-        self._listener.shed(Shed(problems, size, len(books.ledger.connections) - self._kept))
-        if last:
-            return
+        return Shed(problems, size)
+
+    def _renew_books(self) -> None:
+        """Go on with new books that know what is still open."""
+        books = self._books
+        self._connections += len(books.ledger.connections) - self._kept
         self._dissector.settle()
         rows = self._dissector.renumber()
         before, books.ledger = books.ledger, Ledger([self._capture.name], [self._capture.files])

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
-
-import pyarrow as pa
 
 from kdissect.capture.block import Block
 from kdissect.engine.bounds.spare_memory import Spare
 from kdissect.live.lookout import Lookout
+from kdissect.live.moment import Moment
 from kdissect.live.ring import SLICES, Ring
 from kdissect.live.running_figures import Figures
 from kdissect.live.sampling import Load, Sampler
 from kdissect.live.source import Source
-from kdissect.live.watch import Shed, Waiting, Watch
+from kdissect.live.watch import Watch
 from kdissect.problems import KdissectError
 
 LOOK_BACK = SLICES // 2
@@ -68,16 +66,15 @@ class Session:
         except Exception as error:  # whatever it is, nothing is watched any more
             self.figures.error = f"watching ended unexpectedly: {type(error).__name__}: {error}"
         finally:
-            self.figures.over = self.figures.ended = True
+            self.figures.ended = True
 
     def run(self) -> None:
         """Read to the end. Raises CaptureError."""
-        Watch(self.source.capture, self.source.blocks, self, self.source.patient, self._sampler).run()
-        self.figures.over = True
+        Watch(self.source, self, self._sampler).run()
         if self._lookout is not None:
             members = self.source.capture.members
             own = [member.path for member in members if member.path is not None]
-            whole = self.source.patient and self.source.replay is None and len(own) == len(members)
+            whole = self.source.patient and len(own) == len(members)
             self._findings(wait=True)
             self._lookout.look(own if whole else self.ring.files()[-LOOK_BACK:] if self.ring is not None else [])
             self._findings(wait=True)
@@ -91,31 +88,16 @@ class Session:
             self.ring.write(block)
         self.figures.packets(block, kept, seen)
 
-    def answered(self, tables: Mapping[str, pa.Table]) -> None:
-        """As `Listener.answered`."""
-        self.figures.answered(tables)
-
-    def rows(self, tables: Mapping[str, pa.Table]) -> None:
-        """As `Listener.rows`."""
-        self.figures.rows(tables)
-
-    def tick(self, latest_ns: int, waits: list[Waiting], sessions: Mapping[str, int], quiet: bool) -> None:
+    def tick(self, moment: Moment) -> None:
         """As `Listener.tick`."""
-        figures = self.figures
-        behind = 0.0 if quiet else self.source.behind_s(latest_ns)
-        if not self.source.waits_for_us:
-            share = self._load.share(behind, time.monotonic())
-            if share != self._sampler.share:
-                self._sampler.share = share
-                said = f"behind by {behind:.1f} s: " if share < figures.share else ""
-                figures.alert(
-                    "sampling", "medium", latest_ns // 1000,
-                    f"{said}{share:.0%} of connections are worked on from now on; rates are theirs",
-                )  # fmt: skip
+        figures, latest_ns = self.figures, self.source.clock.latest_ns
+        behind = 0.0 if moment.quiet else self.source.behind_s(latest_ns)
         with figures.lock:
+            if not self.source.waits_for_us:
+                self._adapt_share(behind, latest_ns)
             figures.share, figures.behind_s = self._sampler.share, behind
             figures.dropped = self.source.dropped()
-        figures.tick(latest_ns, waits, sessions)
+            figures.tick(moment)
         self._spare.give_back()
         self._save()
         if self._lookout is not None:
@@ -123,9 +105,17 @@ class Session:
             if self._lookout.due and self.ring is not None:
                 self._lookout.look(self.ring.files()[-LOOK_BACK:])
 
-    def shed(self, books: Shed) -> None:
-        """As `Listener.shed`."""
-        self.figures.shed(books)
+    def _adapt_share(self, behind_s: float, latest_ns: int) -> None:
+        """Work on fewer connections, or on more of them, by how late packets are."""
+        figures = self.figures
+        share = self._load.share(behind_s, time.monotonic())
+        if share != self._sampler.share:
+            self._sampler.share = share
+            said = f"behind by {behind_s:.1f} s: " if share < figures.share else ""
+            figures.alert(
+                "sampling", "medium", latest_ns // 1000,
+                f"{said}{share:.0%} of connections are worked on from now on; rates are theirs",
+            )  # fmt: skip
 
     def _findings(self, wait: bool = False) -> None:
         assert self._lookout is not None

@@ -68,3 +68,14 @@ def test_a_list_of_texts_may_grow_between_two_columns() -> None:
     assert coder.column(Codes({"word": second}, 2), "word").tolist() == [1, 0]
     both = joined(Codes({"word": first}, 3), Codes({"word": second}, 2))
     assert coder.column(both, "word").tolist() == [0, -1, -1, 1, 0]
+
+
+def test_a_text_is_called_otherwise() -> None:
+    coder, words = Coder(), ["address", "other"]
+    assert coder.taken_over(words).tolist() == [0, 1, -1]
+    coder.rename("address", "id")
+    assert (coder.code("id"), coder.texts) == (0, ["id", "other"])
+    assert coder.taken_over(words).tolist() == [2, 1, -1], "the old text is a new one"
+    coder.rename("other", "id")
+    coder.rename("nobody", "somebody")
+    assert coder.codes == {"id": 0, "other": 1, "address": 2}, "both have codes, or none has"

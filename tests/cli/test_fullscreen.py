@@ -24,11 +24,12 @@ SIZES = [(80, 24), (200, 60)]
 def session(captures: Path) -> Iterator[Session]:
     """A story that was read to its end."""
     source = open_source([str(captures / "k4_session_eviction.pcap")], None, (), None, once=True)
-    with Session(source, Figures(speed=source.speed), Ring(3600.0)) as session:
+    with Session(source, Figures(), Ring(3600.0)) as session:
         session.run()
         session.figures.found({
             "first_at": "2026-11-21T02:57:53Z", "id": "session_evictor", "severity": "high", "advice": "",
             "text": "Client raw-evict-more pushes out others", "broker": "1", "client_id": None, "topic": None,
+            "explained_by": None, "cause": "client",
         })  # fmt: skip
         yield session
 
@@ -63,6 +64,38 @@ def test_every_table_fits(session: Session, size: tuple[int, int]) -> None:
         assert "raw-evict-more pushes out" in text(app, "findings")
 
     driven(session, size, keys)
+
+
+def test_findings_get_the_lines_that_the_table_leaves(session: Session) -> None:
+    session.figures.found({
+        "first_at": "2026-11-21T02:57:54Z", "id": "long", "severity": "medium", "advice": "", "broker": None,
+        "text": "word " * 60, "client_id": None, "topic": None, "explained_by": None, "cause": "client",
+    })  # fmt: skip
+
+    async def keys(app: Screen, pilot: Pilot[None]) -> None:
+        await pilot.press("b")
+        lines = text(app, "findings").splitlines()
+        assert "raw-evict-more pushes out" in lines[0], "the worst first"
+        assert text(app, "findings").count("word") == 60
+        assert all(len(line) <= 80 for line in lines)
+        assert len(lines) + len(text(app).splitlines()) <= 21
+        assert {line.split()[0] for line in text(app).splitlines()[1:]} == {"1", "2", "3"}
+
+    try:
+        driven(session, (80, 24), keys)
+    finally:
+        session.figures.findings.pop()
+
+
+def test_quiet_names_take_no_line(session: Session) -> None:
+    async def keys(app: Screen, pilot: Pilot[None]) -> None:
+        await pilot.press("c")
+        assert "(unknown)" not in text(app)
+        assert "quiet: / shows them" in text(app).splitlines()[-1]
+        await pilot.press("slash", *"unknown", "enter")
+        assert "(unknown)" in text(app)
+
+    driven(session, (80, 24), keys)
 
 
 def test_sort_filter_and_pause(session: Session) -> None:

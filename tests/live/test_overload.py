@@ -12,7 +12,8 @@ import pytest
 
 import kdissect
 from kdissect.cli.live.panel import known
-from kdissect.live import watch
+from kdissect.live import source
+from kdissect.live.moment import Moment
 from kdissect.live.ring import Ring
 from kdissect.live.running_figures import Figures
 from kdissect.live.source import Interface
@@ -52,18 +53,14 @@ class Recorded(Figures):
         self.said: list[str] = []
         self.rows_of: Rows = Counter()
 
-    def tick(self, *args, **kwargs):  # type: ignore[no-untyped-def]
-        super().tick(*args, **kwargs)
+    def tick(self, moment: Moment) -> None:
+        super().tick(moment)
         self.said.append("  ".join(known(self.snapshot())))
-
-    def rows(self, tables):  # type: ignore[no-untyped-def]
-        super().rows(tables)
-        if "exchanges" in tables:
-            self.rows_of += counted(tables["exchanges"])
+        self.rows_of += counted(moment.answered["exchanges"])
 
 
 def test_more_than_can_be_worked_on(flood: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "TICK_S", 0.05)  # it looks at how late it is before most of the packets were read
+    monkeypatch.setattr(source, "TICK_S", 0.05)  # it looks at how late it is before most of the packets were read
     figures = Recorded()
     with Session(Interface("eth0"), figures, Ring(10.0)) as session:
         session.run()

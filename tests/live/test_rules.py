@@ -27,8 +27,8 @@ DASHBOARD, ALERTS = ROOT / "docs" / "live" / "dashboard.json", ROOT / "docs" / "
 def page(captures: Path) -> str:
     """Metrics of a capture, in Prometheus' own format."""
     source = open_source([str(captures / "k4_session_eviction.pcap")], None, (), None, once=True)
-    figures = Figures(speed=source.speed)
-    Watch(source.capture, source.blocks, figures, source.patient).run()
+    figures = Figures()
+    Watch(source, figures).run()
     source.close()
     figures.dropped = 3
     figures.sessions = {"1": 4}
@@ -106,8 +106,8 @@ def test_a_prometheus_gets_them(tmp_path: Path) -> None:
     if program is None:
         pytest.skip("needs prometheus (apt-get install prometheus)")
     source = open_source([str(ROOT / "captures" / "k4_session_eviction.pcap")], None, (), None, once=True)
-    figures = Figures(speed=source.speed)
-    Watch(source.capture, source.blocks, figures, source.patient).run()
+    figures = Figures()
+    Watch(source, figures).run()
     source.close()
     server = Server("127.0.0.1:0", figures)
     target = server.url.removeprefix("http://").removesuffix("/metrics")

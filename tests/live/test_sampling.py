@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import kdissect
+from kdissect.live.moment import Moment
 from kdissect.live.running_figures import Figures
 from kdissect.live.sampling import CALM_S, LATE_S, LEAST, PATIENCE_S, Load, Sampler
 from kdissect.live.source import open_source
@@ -43,16 +44,14 @@ def test_counts_are_those_of_the_connections_kept(share: float, captures: Path) 
     source = open_source([str(path)], None, (), None, once=True)
     figures, sampler = Figures(), Sampler(share)
     kept: set[str] = set()
-    rows = figures.rows
+    tick = figures.tick
 
-    def listen(tables: dict[str, object]) -> None:
-        exchanges = tables.get("exchanges")
-        if exchanges is not None:
-            kept.update(exchanges["connection_id"].to_pylist())  # type: ignore[index]
-        rows(tables)  # type: ignore[arg-type]
+    def listen(moment: Moment) -> None:
+        kept.update(moment.answered["exchanges"]["connection_id"].to_pylist())
+        tick(moment)
 
-    figures.rows = listen  # type: ignore[method-assign, assignment]
-    Watch(source.capture, source.blocks, figures, source.patient, sampler).run()
+    figures.tick = listen  # type: ignore[method-assign]
+    Watch(source, figures, sampler).run()
     whole = kdissect.open(path).table("exchanges").to_pylist()
     mine = [row for row in whole if row["connection_id"] in kept]
     assert 0 < len(kept) < len({row["connection_id"] for row in whole})
@@ -85,7 +84,7 @@ def test_connections_given_up_in_their_middle(
     path = captures / name
     source = open_source([str(path)], None, (), None, once=True)
     figures = Figures()
-    Watch(source.capture, source.blocks, figures, source.patient, Falling()).run()
+    Watch(source, figures, Falling()).run()
     whole = Counter((row["api"], row["status"]) for row in kdissect.open(path).table("exchanges").to_pylist())
     assert 0 < figures.left_out < figures.segments
     assert 30 < figures.statuses.total() < whole.total()

@@ -20,17 +20,18 @@ from kdissect.live import watch
 from kdissect.live.labels import EDGES_MS
 from kdissect.live.metrics import Server
 from kdissect.live.running_figures import Figures
-from kdissect.live.source import open_source
+from kdissect.live.source import TICK_S, open_source
 from kdissect.live.watch import Watch
 from tests.bench.test_day import Days
 
 NAMES = ("k4_session_eviction.pcap", "era_2_8_2.pcap", "field_loss1.pcap", "field_snap96.pcap", "raw_errors.pcap")
 
 
-def watched(path: Path) -> Figures:
+def watched(path: Path, tick_s: float = TICK_S) -> Figures:
     source = open_source([str(path)], None, (), None, once=True)
-    figures = Figures(speed=source.speed)
-    Watch(source.capture, source.blocks, figures, source.patient).run()
+    source.tick_s = tick_s
+    figures = Figures()
+    Watch(source, figures).run()
     source.close()
     return figures
 
@@ -58,9 +59,8 @@ def test_metrics_are_the_tables_counts(name: str, often: bool, captures: Path, m
     """`often`: books are shed and rows handed on as often as can be, so that all that is carried is carried."""
     if often:
         monkeypatch.setattr(watch, "SHED_NS", -1)
-        monkeypatch.setattr(watch, "TICK_S", 0.0)
         monkeypatch.setattr(watch, "SLOT_BYTES", 1 << 17)
-    samples = scraped(watched(captures / name))
+    samples = scraped(watched(captures / name, tick_s=0.0 if often else TICK_S))
     tables = kdissect.open(captures / name).tables(["exchanges", "fetch_sessions", "problems", "capture_quality"])
     exchanges = tables["exchanges"].to_pylist()
 
@@ -131,11 +131,11 @@ def test_connections_without_packets_are_let_go(tmp_path: Path, monkeypatch: pyt
     copies = 14
     path.write_bytes(b"".join([days.header, *(days.copy(n) for n in range(copies))]))
     monkeypatch.setattr(watch, "IDLE_NS", (days.span_s + 1) * 1_000_000_000)
-    monkeypatch.setattr(watch, "TICK_S", 0.0)
     monkeypatch.setattr(watch, "SLOT_BYTES", 1 << 20)
     source = open_source([str(path)], None, (), None, once=True)
-    figures = Figures(speed=source.speed)
-    watching = Watch(source.capture, source.blocks, figures, patient=False)
+    figures = Figures()
+    source.patient, source.tick_s = False, 0.0
+    watching = Watch(source, figures)
     known, tick = [0], figures.tick
 
     def told(*args, **kwargs):  # type: ignore[no-untyped-def]

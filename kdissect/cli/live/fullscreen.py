@@ -16,7 +16,7 @@ from textual.binding import Binding, BindingType
 from textual.screen import ModalScreen
 from textual.widgets import Footer, Input, Static
 
-from kdissect.cli.live.panel import VIEWS, cells, found, head
+from kdissect.cli.live.panel import VIEWS, busy, causes, cells, head, quiet, wrapped
 from kdissect.cli.printing.grid import fit, grid
 from kdissect.cli.printing.words import milliseconds, size
 from kdissect.escaping import visible
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 REFRESH_S = 0.5
 FINDINGS = 4
 """Lines for findings below the tables, on a screen of 24 lines; more on a larger one."""
+RECENT_LINES = 12
+"""Lines for the exchanges of a client, if there are findings that need more than theirs."""
 NAMES = tuple(VIEWS)
 HELP = """\
  b c t a   brokers, clients, topics, APIs
@@ -137,20 +139,21 @@ class Screen(App[None]):
         if not width or not self.is_running:
             return
         snapshot = self._snapshot
-        lines = [Text(fit(visible(line), width), no_wrap=True) for line in head(snapshot, self._named)]
+        lines = [Text(fit(visible(line), width), no_wrap=True) for line in head(snapshot, self._named, width)]
         marks = " PAUSED" * self.paused + f" /{self.wanted}" * bool(self.wanted) + f" {self.said}" * bool(self.said)
         if marks:
             lines[1] = Text(fit(visible(marks.strip() + "  " + lines[1].plain), width), "reverse")
-        lines[1].stylize("bold red" if snapshot["standing_still"] or snapshot["left_out_segments"] else "")
+        bad = snapshot["standing_still"] or snapshot["gone"] or snapshot["left_out_segments"]
+        lines[1].stylize("bold red" if bad else "")
         self.query_one("#head", Static).update(Text("\n").join(lines))
         room = height - 3
-        told = min(len(snapshot["findings"]), max(FINDINGS, height // 5))
-        told = room if self.only_findings else told
+        free = room if self.only_findings else max(FINDINGS, height // 5, room - self._table_lines())
+        findings = snapshot["findings"][::-1] if self.only_findings else causes(snapshot["findings"])
         news = [
-            Text(fit(visible(found(one)), width), "red" if one["severity"] == "high" else "", no_wrap=True)
-            for one in snapshot["findings"][-told:]
-        ] if told else []  # fmt: skip
-        self.query_one("#findings", Static).update(Text("\n").join(reversed(news)))
+            Text(line, "red" if severity == "high" else "", no_wrap=True)
+            for severity, line in wrapped(findings, width, min(free, room))
+        ]
+        self.query_one("#findings", Static).update(Text("\n").join(news))
         body = [] if self.only_findings else self._body(width, room - len(news))
         self.query_one("#table", Static).update(Text("\n").join(body))
 
@@ -166,18 +169,32 @@ class Screen(App[None]):
         key = columns[self.sorted[self.shown][0]].header.title
         lines[0].highlight_words([key], "bold underline")
         for n, row in enumerate(kept, 1):
-            if row.get("standing_still"):
+            if row.get("standing_still") or row.get("gone"):
                 lines[n].stylize("bold red")
             if first + n - 1 == self.chosen:
                 lines[n].pad_right(width - lines[n].cell_len)
                 lines[n].stylize("reverse")
+        if self._quiet() and len(lines) < room:
+            lines.append(Text(fit(quiet(self._quiet(), "/ shows them"), width), "dim"))
         return lines
 
+    def _table_lines(self) -> int:
+        """Lines that the table takes, with its titles and the line that says how many names are quiet."""
+        if self.client is not None:
+            return RECENT_LINES
+        return 1 + len(self.rows()) + bool(self._quiet())
+
+    def _quiet(self) -> int:
+        """Names of the table that are not shown because they are quiet."""
+        return 0 if self.wanted else sum(not busy(self.shown, row) for row in self._snapshot[self.shown])
+
     def rows(self) -> list[Mapping[str, Any]]:
-        """The lines of the table that is shown, in their order."""
+        """The lines of the table that is shown, in their order. Names that are quiet are only shown where somebody
+        looks for them, but for brokers."""
         column, down = self.sorted[self.shown]
         key = VIEWS[self.shown][column].key
         rows = [row for row in self._snapshot[self.shown] if self.wanted.lower() in row["name"].lower()]
+        rows = [row for row in rows if self.wanted or busy(self.shown, row)]
         known = [row for row in rows if row.get(key) is not None]
         known.sort(key=lambda row: row[key], reverse=down)
         return known + [row for row in rows if row.get(key) is None]

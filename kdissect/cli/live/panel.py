@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
-from kdissect.cli.printing.grid import Header
+from rich.cells import cell_len
+
+from kdissect.cli.printing.grid import Header, fit
 from kdissect.cli.printing.words import count, milliseconds, number_of, size
+from kdissect.escaping import visible
+from kdissect.live.labels import UNKNOWN
 
 Line = Mapping[str, Any]
 
@@ -52,39 +57,80 @@ WAITING = Shown(
     "waiting_ms", Header("waiting", right=True, drop=2),
     lambda line: f"{line['waiting']} for {milliseconds(line['waiting_ms'])}" if line.get("waiting") else "",
 )  # fmt: skip
+STATE = Shown(
+    "waiting_ms", Header("waiting", right=True, drop=2),
+    lambda line: f"gone for {milliseconds(line['gone_ms'])}" if line["gone"] else WAITING.text(line),
+)  # fmt: skip
+"""Of a broker: since when it is gone, else who waits for it."""
+SEVERITIES = ("high", "medium", "low", "info")
+STATES = frozenset({"standstill", "answers_again", "waits_no_more", "gone", "back"})
+"""Findings that say how a broker is now: the latest of each broker holds."""
+LEAST_NAME = 12
+"""Cells that the name of what is watched keeps, however narrow the terminal is."""
+INDENT = " " * 18
+"""In front of further lines of a finding: below its text."""
 VIEWS: Mapping[str, Sequence[Shown]] = {
-    "brokers": (NAME["brokers"], RATE, *TIMES, ERRORS, WAITING, _count("sessions", "sessions", 3), BYTES),
+    "brokers": (NAME["brokers"], RATE, *TIMES, ERRORS, STATE, _count("sessions", "sessions", 3), BYTES),
     "clients": (NAME["clients"], RATE, *TIMES, ERRORS, WAITING, _count("lag", "lag", 1), BYTES),
     "topics": (NAME["topics"], RATE, RECORDS, *TIMES, ERRORS, _count("lag", "lag"), BYTES),
     "apis": (NAME["apis"], RATE, *TIMES, ERRORS, WAITING, BYTES),
 }
 
 
-def head(snapshot: Mapping[str, Any], name: str) -> list[str]:
-    """The lines above the tables: what is watched, and how much of it is known."""
+def head(snapshot: Mapping[str, Any], name: str, width: int | None = None) -> list[str]:
+    """The lines above the tables: what is watched, and how much of it is known. In so many cells (None: any number) the
+    clock and the counts stay, and the name of what is watched keeps its end."""
     when = (snapshot["at"] or "nothing yet").replace("T", " ")[:19]
-    first = [name, when, number_of(snapshot["exchanges"], "exchange"), number_of(snapshot["errors"], "error")]
-    first.append(number_of(snapshot["connections"], "connection"))
-    return ["  ".join(first), "  ".join(known(snapshot))]
+    rest = [when, number_of(snapshot["exchanges"], "exchange"), number_of(snapshot["errors"], "error")]
+    rest.append(number_of(snapshot["connections"], "connection"))
+    name = visible(name)
+    if width is not None:
+        while len(rest) > 1 and _room(rest, width) < min(cell_len(name), LEAST_NAME):
+            rest.pop()
+        while cell_len(name) > max(2, _room(rest, width)):
+            name = ".." + name.removeprefix("..")[1:]
+    return ["  ".join([name, *rest]), "  ".join(known(snapshot))]
+
+
+def _room(texts: Sequence[str], width: int) -> int:
+    """Cells that are left in front of these texts."""
+    return width - sum(2 + len(text) for text in texts)
 
 
 def known(snapshot: Mapping[str, Any]) -> list[str]:
     """How much of the traffic is known: packets, drops, sampling, bytes missing."""
     dropped = snapshot["dropped_packets"]
-    out = [number_of(snapshot["packets"], "packet")]
-    out.append("drops unknown" if dropped is None else f"{number_of(dropped, 'packet')} dropped by the kernel")
-    if snapshot["missing_bytes"]:
-        out.append(f"{size(snapshot['missing_bytes'])} missing")
+    out = []
+    if snapshot["gone"]:
+        out.append("GONE: broker " + ", ".join(snapshot["gone"]))
+    if snapshot["standing_still"]:
+        out.append("STANDS STILL: broker " + ", ".join(snapshot["standing_still"]))
+    if snapshot["behind_s"] >= 1:
+        out.append(f"BEHIND by {snapshot['behind_s']:.1f} s")
     if snapshot["left_out_segments"]:
         share = snapshot["left_out_segments"] / max(1, snapshot["segments"])
         out.append(f"SAMPLED: {snapshot['share']:.0%} of connections; {share:.1%} of segments left out")
-    if snapshot["behind_s"] >= 1:
-        out.append(f"BEHIND by {snapshot['behind_s']:.1f} s")
-    if snapshot["standing_still"]:
-        out.append("STANDS STILL: broker " + ", ".join(snapshot["standing_still"]))
+    out.append(number_of(snapshot["packets"], "packet"))
+    out.append("drops unknown" if dropped is None else f"{number_of(dropped, 'packet')} dropped by the kernel")
+    if snapshot["missing_bytes"]:
+        out.append(f"{size(snapshot['missing_bytes'])} missing")
     if snapshot["ended"]:
         out.append("ended")
     return out
+
+
+def busy(view: str, line: Line) -> bool:
+    """Whether a line of a table has anything to show next to its name. A broker that was ever met always has: that
+    nothing happens there is news."""
+    if view == "brokers" and line["exchanges"] and line["name"] != UNKNOWN:
+        return True
+    told = ("rate", "records_s", "errors", "waiting", "lag", "sessions", "gone", "standing_still")
+    return any(line.get(key) for key in told)
+
+
+def quiet(names: int, how: str) -> str:
+    """The line below a table that leaves names out; `how`: what shows them."""
+    return f"{names} more {'is' if names == 1 else 'are'} quiet: {how}"
 
 
 def cells(view: str, line: Line) -> list[str]:
@@ -95,4 +141,41 @@ def cells(view: str, line: Line) -> list[str]:
 def found(finding: Mapping[str, Any]) -> str:
     """A finding in one line."""
     at = (finding["at"] or "").replace("T", " ")[11:19]
-    return f"{at}  {finding['severity']:<6}  {finding['text']}"
+    return f"{at:<8}  {finding['severity']:<6}  {finding['text']}"
+
+
+def causes(findings: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """One finding a cause: without those that another one explains, and of each broker's states the latest, which also
+    stands for findings whose cause is that broker. The worst first, and of equal ones the latest."""
+    kept: dict[tuple[Any, ...], Mapping[str, Any]] = {}
+    for number, one in enumerate(findings):
+        if not one.get("explained_by"):
+            kept[("state", one["broker"]) if one["id"] in STATES else (number,)] = one
+    said = {key for key in kept if key[0] == "state"}
+    shown = [one for key, one in kept.items() if key in said or not _is_said(one, said)]
+    latest_first = sorted(shown, key=lambda one: one["at"] or "", reverse=True)
+    return sorted(latest_first, key=lambda one: SEVERITIES.index(one["severity"]))
+
+
+def _is_said(finding: Mapping[str, Any], said: Set[tuple[Any, ...]]) -> bool:
+    """Whether the state of its broker says it already."""
+    return finding.get("cause") == "broker" and ("state", finding["broker"]) in said
+
+
+def wrapped(findings: Sequence[Mapping[str, Any]], width: int, most: int) -> list[tuple[str, str]]:
+    """Lines (severity, text) of findings, at most `most`: each has one, and from the first on as many as its text needs
+    while there are any; the last line says how many findings have none."""
+    if most < 1:
+        return []
+    left_out = max(0, len(findings) - most)
+    if left_out:
+        findings, most = findings[: max(0, most - 1)], most - 1
+    spare = most - len(findings)
+    lines = []
+    for one in findings:
+        all_of_it = textwrap.wrap(visible(found(one)), max(30, width), subsequent_indent=INDENT)
+        taken = min(len(all_of_it), 1 + spare)
+        spare -= taken - 1
+        rest = " ".join([all_of_it[taken - 1], *(line.strip() for line in all_of_it[taken:])])
+        lines += [(one["severity"], fit(text, width)) for text in [*all_of_it[: taken - 1], rest]]
+    return [*lines, ("info", fit(f"{left_out + 1} more findings: f", width))] if left_out else lines

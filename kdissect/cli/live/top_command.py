@@ -76,7 +76,7 @@ def top(
         _textual()
     frugal()
     source = open_source(captures, interface, ports, speed, once and interface is None)
-    figures = Figures(window, source.speed, source.now_us)
+    figures = Figures(window)
     name = interface or captures[0]
     with contextlib.ExitStack() as stack:
         session = stack.enter_context(Session(source, figures, Ring(ring), Lookout() if find else None))
@@ -117,7 +117,7 @@ def _until_over(session: Session, deadline: float | None) -> None:
 
 def _lines(session: Session, name: str, every: float, once: bool, form: str) -> None:
     """A screen now and then; Ctrl-C ends it like the end of the input."""
-    patient = session.source.patient and session.source.replay is None
+    patient = session.source.patient
     due = time.monotonic()
     with contextlib.suppress(KeyboardInterrupt):
         while not session.figures.ended:
@@ -136,14 +136,16 @@ def _print(snapshot: Mapping[str, Any], name: str, form: str) -> None:
     if form == "jsonl":
         sys.stdout.write(json.dumps(snapshot, default=float) + "\n")
     else:
-        from kdissect.cli.live.panel import VIEWS, cells, found, head
+        from kdissect.cli.live.panel import VIEWS, busy, causes, cells, found, head, quiet
         from kdissect.cli.printing.grid import grid
 
         out: list[Any] = head(snapshot, name)
         for view, columns in VIEWS.items():
-            if snapshot[view]:
-                rows = [cells(view, line) for line in snapshot[view]]
+            rows = [cells(view, line) for line in snapshot[view] if busy(view, line)]
+            if rows:
                 out += ["", *grid([shown.header for shown in columns], rows, terminal.width())]
-        out += ["", *map(found, snapshot["findings"])] if snapshot["findings"] else []
+            if len(rows) < len(snapshot[view]):
+                out.append(quiet(len(snapshot[view]) - len(rows), "--format jsonl has them"))
+        out += ["", *map(found, causes(snapshot["findings"]))] if snapshot["findings"] else []
         terminal.put([*out, ""])
     sys.stdout.flush()

@@ -210,6 +210,11 @@ class Dissector:
         """Addresses in `M` of the structs of connections, free ones (whose number is below 0) too."""
         return self._connections
 
+    @property
+    def resting(self) -> int:
+        """Connections that are packed away, and whose structs are not among `connections`."""
+        return self._parked.count
+
     # ---- work
 
     def _aim(self) -> None:

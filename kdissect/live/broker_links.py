@@ -1,0 +1,105 @@
+"""How connections to brokers end: closed by the broker, or refused.
+
+Rules.
+
+- A host refuses a connection with RST and ACK, and sequence number 0, because the SYN had no acknowledgement to take a
+  number from (RFC 9293, section 3.10.7.1). Only addresses that connections with Kafka go to are looked at.
+- A broker closed a connection when its FIN or RST came before its client's. Ended connections are known for as long as
+  the stream kernels keep them: a minute.
+- With more connections than the kernels keep at hand, those that rest are not looked at, and nothing is said of what
+  is open: see `Dissector.resting`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from kdissect.kafka.streams.dissector import Dissector
+from kdissect.kernels.structs import offsets
+from kdissect.live.moment import Links
+from kdissect.net.segment import A_HIGH, A_LOW, ACK_FLAG, B_HIGH, B_LOW, FIN, FLAGS, FLOW, PORTS, RST, SEQ, SYN, TIME
+from kdissect.tcp.layout import NULL, Connection
+
+Words = npt.NDArray[np.int64]
+NUMBER, OPEN, CLOSED_AT, REQUESTS = range(4)
+"""Columns: the connection's row in the ledger; 1 while nobody closed it; when the broker closed it before its client
+did (ns, 0: it did not); 1 if a request is open on it."""
+CLOSING_NS = 1_000_000_000
+"""Connections that a broker closes within this time are closed together."""
+REFUSED = 4096
+"""Addresses whose last refusal is remembered."""
+_C = offsets(Connection)
+
+
+def read_links(dissector: Dissector) -> Words:
+    """int64[connections, 4] of those that are known to carry Kafka. To be called between blocks."""
+    M, rows = dissector.M, dissector.connections
+    rows = rows[(M[rows + _C.number] >= 0) & (M[rows + _C.kafka] == 1) & (M[rows + _C.client] >= 0)]
+    client = M[rows + _C.client]
+    first, second = (M[rows + side.closed_at] for side in _C.directions)
+    by_client, by_broker = np.where(client == 0, first, second), np.where(client == 0, second, first)
+    broker_first = (by_broker != NULL) & ((by_client == NULL) | (by_broker <= by_client))
+    return np.stack(
+        [
+            M[rows + _C.number],
+            (by_client == NULL) & (by_broker == NULL),
+            np.where(broker_first, by_broker, 0),
+            M[rows + _C.request_head] >= 0,
+        ],
+        axis=1,
+    ).astype(np.int64)
+
+
+def links_of(rows: Words, refused_ns: int) -> Links:
+    """Rows of `read_links` of one broker summed up. `refused_ns`: when it last refused a connection, 0 never."""
+    closed = rows[rows[:, CLOSED_AT] > 0]
+    last = int(closed[:, CLOSED_AT].max(initial=0))
+    together = closed[closed[:, CLOSED_AT] >= last - CLOSING_NS]
+    cut_off = len(together) if together[:, REQUESTS].any() else 0
+    return Links(int(rows[:, OPEN].sum()), cut_off, last // 1000, refused_ns // 1000)
+
+
+class Refusals:
+    """When connections were refused last, by the address that refused."""
+
+    def __init__(self) -> None:
+        self.latest_ns: dict[str, int] = {}
+        """By address (`ip:port`)."""
+        self._addresses: dict[tuple[int, int, int], str] = {}
+
+    def learn(self, addresses: Iterable[tuple[str, str, int]]) -> None:
+        """Addresses (text, ip, port) that connections with Kafka go to."""
+        self._addresses = {(*_halves(ip), port): text for text, ip, port in addresses}
+
+    def read_segments(self, segments: Words, flows: Words) -> None:
+        """Note the refusals among segment rows."""
+        flags = segments[:, FLAGS] & (FIN | SYN | RST | ACK_FLAG)
+        rows = segments[(flags == RST | ACK_FLAG) & (segments[:, SEQ] == 0)]
+        if not len(rows) or not self._addresses:
+            return
+        flow, from_first = flows[rows[:, FLOW] >> 1], (rows[:, FLOW] & 1) == 0
+        ports = flow[:, PORTS]
+        senders = np.where(
+            from_first[:, None],
+            np.stack([flow[:, A_HIGH], flow[:, A_LOW], ports >> 16], axis=1),
+            np.stack([flow[:, B_HIGH], flow[:, B_LOW], ports & 0xFFFF], axis=1),
+        )
+        found, place = np.unique(senders, axis=0, return_inverse=True)
+        latest = np.zeros(len(found), np.int64)
+        np.maximum.at(latest, place.reshape(-1), rows[:, TIME])
+        for sender, when in zip(found.tolist(), latest.tolist(), strict=True):
+            text = self._addresses.get(tuple(sender))
+            if text is not None and (text in self.latest_ns or len(self.latest_ns) < REFUSED):
+                self.latest_ns[text] = max(self.latest_ns.get(text, 0), when)
+
+
+def _halves(ip: str) -> tuple[int, int]:
+    """An address as the two signed words of a flow row."""
+    parsed = ipaddress.ip_address(ip)
+    number = 0xFFFF << 32 | int(parsed) if parsed.version == 4 else int(parsed)
+    high, low = np.array([number >> 64, number & (1 << 64) - 1], np.uint64).astype(np.int64).tolist()
+    return high, low

@@ -1,0 +1,169 @@
+"""Which brokers stand still, which are gone, and which are back.
+
+Rules.
+
+- A broker stands still when it has answered nobody since a request was sent that is overdue. A request is overdue
+  `OVERDUE_US` after it was sent, a Fetch so long after the longest wait that its client was seen to ask for, and one
+  that may wait for others (`PATIENT`) never. Requests of a connection that is closed do not wait.
+- A broker is gone when it has answered nobody since it refused a connection while none to it was open (or it had been
+  silent for a second), or since it closed the last of its connections by itself, at least `CUT_OFF` of them together
+  and with requests open: a process that is stopped does both. One connection that a broker closes is no evidence,
+  because brokers close such ones for many reasons. Nor is it gone while it fetches from others.
+- A broker that is gone stays so until it answers, or fetches from another broker as a follower: then it is back. The
+  client id of a follower names it: `broker-3-fetcher-0` (Kafka's ReplicaFetcherManager).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pyarrow as pa
+
+from kdissect.arrays.arrow import EPOCH
+from kdissect.live.moment import Links, Waiting
+
+OVERDUE_US = 1_000_000
+PATIENT = frozenset({"JoinGroup", "SyncGroup", "ShareFetch", "AddRaftVoter", "FetchSnapshot", "Vote"})
+CUT_OFF = 2
+FOLLOWER = re.compile(r"broker-(\d+)-fetcher-\d+")
+REMEMBERED = 4096
+"""Clients whose longest wait, and brokers whose last answer, is remembered."""
+
+
+def instant(us: int) -> str:
+    """Microseconds since the epoch in ISO 8601, UTC."""
+    return (EPOCH + timedelta(microseconds=us)).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A broker came into another state. `at_us`: when, microseconds."""
+
+    id: str
+    severity: str
+    at_us: int
+    text: str
+    broker: str
+
+
+class BrokerStates:
+    """The state of each broker, from one moment to the next."""
+
+    def __init__(self) -> None:
+        self.still: dict[str, int] = {}
+        """Brokers that stand still, and since when (microseconds)."""
+        self.gone: dict[str, int] = {}
+        """Brokers that are gone, and since when (microseconds)."""
+        self._answers: dict[str, int] = {}
+        """When each broker answered last."""
+        self._fetches: dict[str, int] = {}
+        """When each broker fetched from another one last."""
+        self._longest: dict[str, float] = {}
+        """By client, the longest wait (ms) that it asked for."""
+
+    def rename(self, old: str, new: str) -> None:
+        """A broker is called otherwise from now on."""
+        if old in self._answers:
+            self._answers[new] = max(self._answers.pop(old), self._answers.get(new, 0))
+        for since in (self.still, self.gone):
+            if old in since:
+                since[new] = min(since.pop(old), since.get(new, 2**63 - 1))
+
+    def note_answers(self, exchanges: pa.Table) -> None:
+        """When brokers answered: rows of `exchanges`."""
+        at = exchanges.select(["broker", "response_first_at"]).drop_null()
+        at = at.set_column(0, "broker", at["broker"].cast(pa.string()))
+        latest = at.group_by("broker").aggregate([("response_first_at", "max")])
+        times = latest["response_first_at_max"].cast(pa.int64()).to_pylist()
+        for broker, when in zip(latest["broker"].to_pylist(), times, strict=True):
+            if broker in self._answers or len(self._answers) < REMEMBERED:
+                self._answers[broker] = max(self._answers.get(broker, 0), when)
+        self._note_followers(exchanges)
+
+    def _note_followers(self, exchanges: pa.Table) -> None:
+        """When brokers fetched from others."""
+        at = exchanges.select(["client_id", "request_first_at"]).drop_null()
+        at = at.set_column(0, "client_id", at["client_id"].cast(pa.string()))
+        latest = at.group_by("client_id").aggregate([("request_first_at", "max")])
+        times = latest["request_first_at_max"].cast(pa.int64()).to_pylist()
+        for client, when in zip(latest["client_id"].to_pylist(), times, strict=True):
+            named = FOLLOWER.fullmatch(client)
+            if named and (named[1] in self._fetches or len(self._fetches) < REMEMBERED):
+                self._fetches[named[1]] = max(self._fetches.get(named[1], 0), when)
+
+    def note_waits(self, fetches: pa.Table) -> None:
+        """How long clients ask brokers to wait: rows of `fetches`."""
+        waits = fetches.select(["client_id", "max_wait_ms"]).drop_null()
+        waits = waits.set_column(0, "client_id", waits["client_id"].cast(pa.string()))
+        for row in waits.group_by("client_id").aggregate([("max_wait_ms", "max")]).to_pylist():
+            if row["client_id"] in self._longest or len(self._longest) < REMEMBERED:
+                longest = max(self._longest.get(row["client_id"], 0), row["max_wait_ms_max"])
+                self._longest[row["client_id"]] = longest
+
+    def judge(self, now_us: int, waits: Sequence[Waiting], links: Mapping[str, Links], share: float) -> list[Change]:
+        """What changed by now. `share`: of all connections, those that are looked at."""
+        found = []
+        for broker, since in list(self.gone.items()):
+            answered, fetched = self._answers.get(broker, 0), self._fetches.get(broker, 0)
+            if max(answered, fetched) > since:
+                del self.gone[broker]
+                at_us, how = (answered, "answers") if answered > since else (fetched, "fetches from other brokers")
+                text = f"broker {broker} is back after {(at_us - since) / 1e6:.1f} s: it {how}"
+                found.append(Change("back", "info", at_us, text, broker))
+        for broker, link in links.items():
+            why = self._gone_since(broker, link) if broker not in self.gone else None
+            if why is not None:
+                self.gone[broker] = why[0]
+                self.still.pop(broker, None)
+                found.append(Change("gone", "high", why[0], f"broker {broker} is gone: {why[1]}", broker))
+        return found + self._judge_silence(now_us, waits, share)
+
+    def _gone_since(self, broker: str, link: Links) -> tuple[int, str] | None:
+        """Since when a broker is gone, and how that shows; None: it is not."""
+        answered, fetched = self._answers.get(broker, 0), self._fetches.get(broker, 0)
+        if not answered:  # nobody knows whether it ever was there
+            return None
+        if not link.open and link.cut_off >= CUT_OFF and link.closed_us > max(answered, fetched):
+            return link.closed_us, f"it closed all of its {link.cut_off} connections, with requests open"
+        silent = link.refused_us - answered
+        if silent > 0 and (not link.open or silent >= OVERDUE_US) and link.refused_us - fetched >= OVERDUE_US:
+            return link.refused_us, "it refuses connections"
+        return None
+
+    def _judge_silence(self, now_us: int, waits: Sequence[Waiting], share: float) -> list[Change]:
+        overdue: dict[str, list[Waiting]] = {}
+        for wait in waits:
+            if wait.broker is None or wait.broker in self.gone or self._answers.get(wait.broker, 0) > wait.since_us:
+                continue
+            if now_us - wait.since_us >= self._may_wait_us(wait):
+                overdue.setdefault(wait.broker, []).append(wait)
+        found, still = [], {}
+        for broker, late in overdue.items():
+            since = min(wait.since_us for wait in late)
+            still[broker] = since
+            if broker not in self.still:
+                apis = ", ".join(sorted({wait.api for wait in late}))
+                clients = len({wait.client_id for wait in late})
+                seen = "" if share == 1 else f" on the {share:.0%} of connections that are worked on"
+                text = (
+                    f"broker {broker} has answered nobody{seen} for {(now_us - since) / 1e6:.1f} s: {apis} of "
+                    f"{clients} client{'s' * (clients != 1)} wait{'s' * (clients == 1)}"
+                )
+                found.append(Change("standstill", "high", since, text, broker))
+        for broker in self.still.keys() - still.keys():
+            if self._answers.get(broker, 0) > self.still[broker]:
+                found.append(Change("answers_again", "info", now_us, f"broker {broker} answers again", broker))
+            else:
+                text = f"nobody waits for broker {broker} any more"
+                found.append(Change("waits_no_more", "info", now_us, text, broker))
+        self.still = still
+        return found
+
+    def _may_wait_us(self, wait: Waiting) -> float:
+        if wait.api == "Fetch":
+            longest = self._longest.get(wait.client_id or "")
+            return float("inf") if longest is None else longest * 1000 + OVERDUE_US
+        return float("inf") if wait.api in PATIENT else OVERDUE_US
