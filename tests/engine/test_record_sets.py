@@ -105,8 +105,8 @@ def talk(key: int, version: int, asked: Any, answered: Any) -> bytes:
     body, answer = io.BytesIO(), io.BytesIO()
     entity_writer(type(asked))(body, asked)
     entity_writer(type(answered))(answer, answered)
-    request = framed(struct.pack(">hhi", key, version, 5) + text("client") + b"\0" + body.getvalue())
-    response = framed(struct.pack(">i", 5) + b"\0" + answer.getvalue())
+    request = framed(struct.pack(">hhi", key, version, 5) + text("client") + b"\0" + body.getvalue()).data
+    response = framed(struct.pack(">i", 5) + b"\0" + answer.getvalue()).data
     made = Talk()
     made.handshake()
     made.put(10, 0, 0, request)
