@@ -30,32 +30,27 @@ from typing import Any, NoReturn
 import numpy as np
 import pyarrow as pa
 
-import kdissect
 from kdissect.engine import timings
 from kdissect.engine.analysed_run import Lot
 from kdissect.engine.bounds.spare_memory import few_collections, frugal
 from kdissect.engine.saving.folder import Folder, Searched, Wish
 from kdissect.engine.saving.writing import Writing
 from kdissect.engine.timings import Timings
+from kdissect.kernels.native import PACKAGE
 from kdissect.problems import KdissectError
 from kdissect.tables import formats
 
 PROGRAM = """
 import json, sys
 
-class Without:
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        if name == "pandas":
-            raise ModuleNotFoundError(name)
-
-sys.meta_path.insert(0, Without)
 sys.path[:] = json.loads(sys.argv[1])
+from kdissect.arrays.lean_arrow import load_arrow_alone
+load_arrow_alone()
 from kdissect.engine.saving.second_process import serve
 serve(int(sys.argv[2]))
 """
-"""What Python is told to run: modules are found where the first process finds them, and pandas, which Arrow loads where
-it can, is of no use."""
+"""What Python runs. Modules are found where the first process finds them; pandas, which Arrow would load, is not
+needed."""
 INTERPRETERS = ("python", "pypy")
 """What names of interpreters begin with."""
 BOXES = 2
@@ -184,7 +179,7 @@ def _command(end: int) -> list[str]:
     """Python as this one was begun. Modules are none that lie in the current folder, unless it looks for them there."""
     alone = "-I" if sys.flags.isolated else "-P"
     # Where what is used here was found: relative places were those of the folder that was current by then.
-    used = [os.path.dirname(os.path.dirname(str(module.__file__))) for module in (kdissect, pa, np)]
+    used = [str(PACKAGE.parent), *(os.path.dirname(os.path.dirname(str(module.__file__))) for module in (pa, np))]
     path = json.dumps([*sys.path, *used])
     return [sys.executable, alone, "-X", f"utf8={sys.flags.utf8_mode}", "-c", PROGRAM, path, str(end)]
 
