@@ -19,7 +19,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 MADE = {
     "kdissect.kernels.shared_object": "kdissect/kernels/compiled.so",
     "kdissect.schema.library": "kdissect/schema/layouts.bin",
-    "kdissect.schema.parsed": "kdissect/schema/messages.bin",
+    "kdissect.schema.parsed_file": "kdissect/schema/messages.bin",
     "kdissect.report.charts_library": "kdissect/report/assets/charts.js.z",
 }
 """What a wheel brings beside the sources, by the module that makes it."""

@@ -84,16 +84,20 @@ def group(table: pa.Table, by: Sequence[str]) -> Groups:
             code = np.unique(code, return_inverse=True)[1]
             size = n
     distinct, first, code = np.unique(code, return_index=True, return_inverse=True)
-    keys = {name: _plain(table, name).take(pa.array(first)) for name in by}
+    rows = pa.array(first)
+    keys = {name: _plain(table, name, rows) for name in by}
     if not by:
         return Groups(code, pa.table({"_": pa.nulls(len(distinct))}).select([]) if n else pa.table({}))
     return Groups(code.astype(np.int64), pa.table(keys))
 
 
-def _plain(table: pa.Table, name: str) -> pa.Array:
+def _plain(table: pa.Table, name: str, rows: pa.Array | None = None) -> pa.Array:
+    """A column without a dictionary, of these rows only if given; all null if the table does not have it."""
     column = one(table, name)
     if column is None:
-        return pa.nulls(table.num_rows, pa.string())
+        return pa.nulls(table.num_rows if rows is None else len(rows), pa.string())
+    if rows is not None:
+        column = column.take(rows)
     return column.cast(column.type.value_type) if pa.types.is_dictionary(column.type) else column
 
 

@@ -376,7 +376,7 @@ class Stage:
         return out
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class _Held:
     """The exchanges of a block, until the holds of all its Fetches and Produces are told."""
 

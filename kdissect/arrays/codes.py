@@ -10,13 +10,10 @@ from __future__ import annotations
 import builtins
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
-
-if TYPE_CHECKING:
-    from kdissect.arrays.arrow import Coder
 
 Int64s = npt.NDArray[np.int64]
 NULL = -(2**63)
@@ -30,6 +27,15 @@ class Texts:
 
     codes: Int64s
     values: Sequence[str | None]
+
+
+class LastingCodes(Protocol):
+    """Distinct texts whose codes stay; `kdissect.arrays.arrow.Coder` is one."""
+
+    texts: list[str]
+
+    def code(self, text: str) -> int:
+        """The code of a text, a new one for a new text."""
 
 
 Column = Int64s | npt.NDArray[np.float64] | Texts
@@ -117,7 +123,7 @@ class Codes:
         places = {name: at for name, at in self._places.items() if name not in columns}
         return Codes({**self.columns, **columns}, self.num_rows, self._matrix, places)
 
-    def recoded(self, name: str, values: Sequence[str | None], lasting: Coder) -> Codes:
+    def recoded(self, name: str, values: Sequence[str | None], lasting: LastingCodes) -> Codes:
         """The same rows with other texts in a column of texts, one in place of each, by the codes that they have among
         `lasting`. What shares memory with a column of a matrix is not to be used any more."""
         column = self.columns[name]

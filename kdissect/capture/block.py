@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kdissect.capture.window import Window
 
-if TYPE_CHECKING:
-    from kdissect.capture.captureset import CaptureSet
 
-
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class Block:
     """Packets that lie in one slot of the window, in the order of the file.
 
@@ -23,7 +19,6 @@ class Block:
     position + `delta`. An idle block (no packets) comes from following an input that is quiet.
     """
 
-    capture: CaptureSet
     file: int
     window: Window
     slot: int

@@ -24,12 +24,10 @@ from numpy.typing import NDArray
 
 from kdissect.capture.block import Block
 from kdissect.capture.bytestreams import Stream, open_stream, wrap
-from kdissect.capture.condition import CaptureProblem, FileReport
+from kdissect.capture.condition import Condition, FileReport
 from kdissect.capture.window import EXTRA, Window
-from kdissect.problems import CaptureUnreadable, Kind, NotACapture
+from kdissect.problems import CaptureUnreadable, NotACapture
 
-MAX_PROBLEMS = 1000
-"""Problem rows kept for one capture set: more of them tell nobody more."""
 MAX_OPEN = 64
 """Files of a rotated set kept open for reading again: far below the usual limit of 1024."""
 GAP = 1 << 16
@@ -74,19 +72,13 @@ _STARTS = {
 }
 
 
-class CaptureSet:
+class CaptureSet(Condition):
     """One capture. `name` is what the `capture` column says; `reports` has one row per file, filled as it is read."""
 
     def __init__(self, name: str, members: list[Member]) -> None:
+        super().__init__([member.name for member in members])
         self.name = name
         self.members = members
-        self.reports: list[FileReport] = [FileReport(m.name) for m in members]
-        self.problems: list[CaptureProblem] = []
-        self.secrets: list[bytes] = []
-        """TLS key logs from pcapng decryption secrets blocks, as they were met."""
-        self.steps: list[int] = []
-        """Packets that follow a step back of the clock (`kdissect.capture.steps`), number | file << 40, the first
-        MAX_STEPS of them; of files with several interfaces none, for which one's clock stepped is not all's."""
         self.left_out: list[tuple[str, str]] = []
         """What was named together with this capture and is none, (path, why); each becomes a problem row."""
         self.bases: list[int] = []
@@ -96,12 +88,6 @@ class CaptureSet:
         self._streams: dict[int, Stream] = {}
         self._opening = threading.Lock()
         self._window: Window | None = None
-        self._lost_problems = 0
-
-    @property
-    def lost_problems(self) -> int:
-        """How many problem rows were left out beyond MAX_PROBLEMS."""
-        return self._lost_problems
 
     @property
     def files(self) -> list[str]:
@@ -207,30 +193,9 @@ class CaptureSet:
     def _restart(self) -> None:
         """Back to before the first byte. Compressed streams are opened afresh."""
         self.bases.clear()
-        self.problems.clear()
-        self.secrets.clear()
-        self.steps.clear()
-        self._lost_problems = 0
-        self.reports[:] = [FileReport(m.name) for m in self.members]
+        self.forget([member.name for member in self.members])
         for i in [i for i in self._streams if self.members[i].regular]:
             self._streams.pop(i).close()
-
-    def add_problem(
-        self, file: int, packet: int, at: int, where: str, detail: str, size: int = 0, kind: Kind = Kind.CAPTURE
-    ) -> None:
-        """Add a problem row; beyond MAX_PROBLEMS only the last row's count goes up."""
-        if len(self.problems) < MAX_PROBLEMS:
-            self.problems.append(CaptureProblem(file, packet, at, where, detail, size, kind))
-            return
-        self.lose_problems(1)
-
-    def lose_problems(self, count: int) -> None:
-        """So many more problem rows were left out; the last one says how many."""
-        if not count:
-            return
-        self._lost_problems += count
-        last = self.problems[-1]
-        last.detail = last.detail.split(" (and ")[0] + f" (and {self._lost_problems} more problems)"
 
     def _stream(self, i: int) -> Stream:
         with self._opening:

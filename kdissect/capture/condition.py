@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 from kdissect.problems import Kind
 
+MAX_PROBLEMS = 1000
+"""Problem rows kept for one capture set: more of them tell nobody more."""
 LINK_NAMES = {
     0: "NULL",
     1: "EN10MB",
@@ -88,3 +91,48 @@ class FileReport:
     def snap_length(self) -> int:
         """The smallest snap length of its interfaces; 0 where none is stated."""
         return min((i.snap_length for i in self.interfaces if i.snap_length), default=0)
+
+
+class Condition:
+    """What was found out about the files of a capture while they were read: a report for each file, and problems."""
+
+    def __init__(self, files: Sequence[str]) -> None:
+        self.reports: list[FileReport] = [FileReport(name) for name in files]
+        """A row for each file, filled as it is read."""
+        self.problems: list[CaptureProblem] = []
+        self.secrets: list[bytes] = []
+        """TLS key logs from pcapng decryption secrets blocks, as they were met."""
+        self.steps: list[int] = []
+        """Packets that follow a step back of the clock (`kdissect.capture.steps`), number | file << 40, the first
+        MAX_STEPS of them; of files with several interfaces none, for which one's clock stepped is not all's."""
+        self._lost_problems = 0
+
+    @property
+    def lost_problems(self) -> int:
+        """How many problem rows were left out beyond MAX_PROBLEMS."""
+        return self._lost_problems
+
+    def forget(self, files: Sequence[str]) -> None:
+        """Start again, with these files: none of them was read."""
+        self.problems.clear()
+        self.secrets.clear()
+        self.steps.clear()
+        self._lost_problems = 0
+        self.reports[:] = [FileReport(name) for name in files]
+
+    def add_problem(
+        self, file: int, packet: int, at: int, where: str, detail: str, size: int = 0, kind: Kind = Kind.CAPTURE
+    ) -> None:
+        """Add a problem row; beyond MAX_PROBLEMS only the last row's count goes up."""
+        if len(self.problems) < MAX_PROBLEMS:
+            self.problems.append(CaptureProblem(file, packet, at, where, detail, size, kind))
+            return
+        self.lose_problems(1)
+
+    def lose_problems(self, count: int) -> None:
+        """So many more problem rows were left out; the last one says how many."""
+        if not count:
+            return
+        self._lost_problems += count
+        last = self.problems[-1]
+        last.detail = last.detail.split(" (and ")[0] + f" (and {self._lost_problems} more problems)"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+from typing import NamedTuple
 
 PCAP_MAGICS = {
     0xA1B2C3D4: (16, 1000),  # microseconds
@@ -13,8 +13,7 @@ PCAP_HEADER = 24
 PCAPNG_MAGIC = b"\x0a\x0d\x0d\x0a"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Format:
+class Format(NamedTuple):
     """How a file's records are laid out. `header`, `tick` (ns per unit), `link_type`, `snap_length`: pcap only."""
 
     name: str

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,15 +16,12 @@ from numpy.typing import NDArray
 from kdissect.capture import pcap as r
 from kdissect.capture.block import Block
 from kdissect.capture.bytestreams import OpenFile, PlainFile, Stream
-from kdissect.capture.condition import Interface
+from kdissect.capture.condition import Condition, Interface
 from kdissect.capture.magic import PCAP_HEADER, Format, recognise
 from kdissect.capture.pcapng import seek_pcapng, walk_pcapng
 from kdissect.capture.steps import FILE_SHIFT, MAX_STEPS, Steps
 from kdissect.capture.window import Window
 from kdissect.problems import Kind
-
-if TYPE_CHECKING:
-    from kdissect.capture.captureset import CaptureSet
 
 MAX_RECORD = 1 << 20
 """Largest packet record believed: twice the largest packet that Linux builds (BIG TCP, 512 KiB), four times tcpdump's
@@ -57,7 +53,7 @@ POLL_SECONDS = 0.25
 class FileReader:
     """Reads one file into blocks. `recognised` stays None when the bytes are no capture."""
 
-    def __init__(self, capture: CaptureSet, file: int, stream: Stream, window: Window) -> None:
+    def __init__(self, capture: Condition, file: int, stream: Stream, window: Window) -> None:
         self.capture = capture
         self.file = file
         self.stream = stream
@@ -200,7 +196,7 @@ class FileReader:
         window = self.window
         delta = int(window.slots[window.current, 0] - window.slots[window.current, 2])
         stop = first if end is None else end
-        return Block(self.capture, self.file, window, window.current, first - delta, stop - delta, delta, rows, last)
+        return Block(self.file, window, window.current, first - delta, stop - delta, delta, rows, last)
 
     def _damage(self, cursor: int) -> None:
         """Note where and why the walk lost its way."""

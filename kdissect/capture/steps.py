@@ -8,7 +8,7 @@ another section, which may be another recording, with nothing that came before.
 
 from __future__ import annotations
 
-import dataclasses
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +25,7 @@ MAX_INTERFACES = 1 << 16
 """Interfaces of a section that are looked at: what a packet names beyond them was not described."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """A step back: the packet that follows it, its time (ns), and by how many ns."""
 
     packet: int

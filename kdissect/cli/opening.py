@@ -156,8 +156,6 @@ def open_capture(
     `timings`: when the command ends, standard error says where the time went. `whole`: the command fails where
     something does not fit in memory, and says so; other commands leave it out, and standard error says that.
     """
-    import kdissect
-
     if demo and captures:
         raise click.UsageError("--demo is a capture of its own; leave out the others")
     if not demo and not captures:
@@ -175,6 +173,11 @@ def open_capture(
     else:
         source = list(captures)
     given.setdefault("progress", Progress())
+    from kdissect.arrays.lean_arrow import load_arrow_alone
+
+    load_arrow_alone()
+    import kdissect
+
     opened = kdissect.open(source, **given)
     from kdissect.engine.bounds.spare_memory import few_collections, frugal
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,10 +28,11 @@ from kdissect.engine.pipeline import Rows
 from kdissect.engine.run import Run, Settings
 from kdissect.engine.timings import Timings
 from kdissect.problems import Kind
-from kdissect.tables.builder import ALONE, TRAFFIC, TableBuilder
+from kdissect.tables.builder import TRAFFIC, TableBuilder
 from kdissect.tables.declaration import TABLES
 from kdissect.tables.declaration.model import TIME_KEY
 from kdissect.tables.order import order
+from kdissect.tables.table_block import ALONE
 from kdissect.tables.where import Filter
 
 if TYPE_CHECKING:
@@ -289,8 +290,7 @@ class AnalysedRun:
         return Lot(tables, messages, mark)
 
 
-@dataclass(frozen=True, slots=True)
-class Lot:
+class Lot(NamedTuple):
     """Rows that are worked on together, resolved."""
 
     tables: dict[str, pa.Table]
@@ -387,8 +387,7 @@ def _request_times(exchanges: pa.Table) -> npt.NDArray[np.int64]:
     return times
 
 
-@dataclass(frozen=True, slots=True)
-class _Aside:
+class _Aside(NamedTuple):
     """Rows and messages in a spool, and up to when the rows before those of the next lot are complete."""
 
     tables: Mapping[str, Place]

@@ -31,7 +31,7 @@ Kind = tuple[int, int]
 """API key, and 0 for requests or 1 for responses."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Rows:
     """What one part of a run made: unresolved table rows by name, and messages of the type asked for."""
 
@@ -42,7 +42,7 @@ class Rows:
     """Number of the block that the rows were finished in."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Wishes:
     """What is to be made of messages: those of one type for their own sake, and others for whoever works on rows."""
 

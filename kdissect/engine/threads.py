@@ -64,7 +64,7 @@ def strands(run: Run, capture: Packets) -> int:
     return jobs(settings, capture) - 1
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class _Followed:
     """A block whose connections were followed."""
 

@@ -12,10 +12,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from ctypes import addressof, c_char
-from dataclasses import dataclass
 from functools import cache
 from operator import index
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -23,8 +22,7 @@ _WORD = re.compile(r"(?:(const)\s+)?([A-Za-z_]\w*)(?:\[([:,]+)\])?(?:\s+|$)")
 _NUMBERS = ("b1", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f8")
 
 
-@dataclass(frozen=True)
-class Number:
+class Number(NamedTuple):
     """A number or a truth value."""
 
     code: str
@@ -60,8 +58,7 @@ class Number:
         return word + (1 << 64) if word < 0 and self.code[0] == "u" else word
 
 
-@dataclass(frozen=True)
-class Array:
+class Array(NamedTuple):
     """An array in one piece, aligned, row behind row."""
 
     code: str
@@ -86,8 +83,7 @@ class Array:
         return True
 
 
-@dataclass(frozen=True)
-class Fields:
+class Fields(NamedTuple):
     """A NamedTuple."""
 
     kind: Any
@@ -104,8 +100,7 @@ class Fields:
 Kind: TypeAlias = Number | Array | Fields
 
 
-@dataclass(frozen=True)
-class Signature:
+class Signature(NamedTuple):
     """What a kernel takes and gives."""
 
     taken: tuple[Kind, ...]

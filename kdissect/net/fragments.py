@@ -18,7 +18,7 @@ MAX_PENDING_BYTES = 16 << 20
 """Bytes of unfinished packets kept; Linux itself keeps 4 MiB (ipfrag_high_thresh)."""
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class _Packet:
     started: int
     header: bytes = b""  # of the piece at offset 0, up to the fragmented part

@@ -37,7 +37,7 @@ CARRIED = (
 BEGIN, END = -(1 << 63), (1 << 63) - 1
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Tally:
     """What a scan of some files has counted, so that scans of a capture's files apart from one another can be put
     together. `kinds` as in `Scanner`; `unknown`: (file, link type) -> packets that nothing could read."""

@@ -53,7 +53,7 @@ class Shape:
         return out
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Used:
     """One layout in a batch: which of its columns can hold a value, which can be null."""
 

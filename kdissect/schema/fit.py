@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +18,7 @@ RAN_OUT = 1
 UNREADABLE = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Programs:
+class Programs(NamedTuple):
     """The skim programs of every API: which program reads (key, version, side), and where headers become flexible."""
 
     table: npt.NDArray[np.int32]

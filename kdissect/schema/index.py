@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from kdissect.problems import UsageError
 from kdissect.schema.model import REQUEST, RESPONSE, Api, Field, Message
@@ -62,8 +62,7 @@ class Apis(Mapping[int, Api]):
         return len(self._files)
 
 
-@dataclass(frozen=True, slots=True)
-class Index:
+class Index(NamedTuple):
     """All APIs by key, all other messages (headers and payloads) by Kafka's name."""
 
     apis: Apis | Parsed

@@ -39,7 +39,7 @@ _SHAPES = {"rows": (-1,), "tags": (-1,), "programs": (-1, 4), "identity": (-1, 4
            "table": (API_KEYS, VERSIONS, 2), "newest": (API_KEYS, 2), "flexible": (API_KEYS, 2)}  # fmt: skip
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Library:
     """All layouts, by id. Arrays are int64 where kernels run them (rows, tags, programs), int32 elsewhere.
 

@@ -23,7 +23,7 @@ _FILL = {"int32": k.F_INT32, "int64": k.F_INT64, "float64": k.F_INT64, "uuid": k
 """Types with an op-code of their own; the others share F_INTEGER."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Rows:
     """Program rows, tag rows and constants, growing. `first_*` is where they will stand in a larger table."""
 
@@ -80,7 +80,7 @@ class Rows:
         return self.first_constant + self.constants.index(value)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Program:
     """Where the two programs of one layout start in the rows; `fill` is -1 without columns.
 

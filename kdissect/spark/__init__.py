@@ -13,7 +13,8 @@ Needs `pip install 'kdissect[spark]'`, Java, and kdissect on the executors.
 from __future__ import annotations
 
 from kdissect.spark.analytics import latency
-from kdissect.spark.dataset import Dataset, dissect
+from kdissect.spark.dataset import Dataset
+from kdissect.spark.job import dissect
 from kdissect.spark.message_rows import messages
 from kdissect.spark.source.registration import register
 from kdissect.spark.source.streaming import stream

@@ -80,7 +80,7 @@ def _seen_in(sources: Sequence[Source], shared: Sequence[Hashes], settings: Sett
 
 def _lean(found: Sights) -> Sights:
     """Without the ids of both sights of each exchange, which tables do not have."""
-    return replace(found, ways=WAYS.empty_table())
+    return found._replace(ways=WAYS.empty_table())
 
 
 def by_spark(spark: SparkSession) -> Each:

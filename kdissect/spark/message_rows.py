@@ -12,7 +12,7 @@ import pyarrow as pa
 from kdissect.capture.sources import Source as Named
 from kdissect.engine.capture import Capture
 from kdissect.engine.run import Settings
-from kdissect.spark.dataset import prepare
+from kdissect.spark.job import prepare
 from kdissect.spark.schemas import spark_schema
 from kdissect.spark.stages.plan import Source
 from kdissect.spark.workers import settled

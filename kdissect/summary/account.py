@@ -5,10 +5,9 @@ A pure function over rows of `findings`, wherever these come from.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from kdissect.analysis.findings.catalogue import KINDS
 from kdissect.analysis.findings.evidence import INFO, SEVERITIES
@@ -17,8 +16,7 @@ NEVER = datetime.max.replace(tzinfo=UTC)
 """Behind every instant: where what has no time stands."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Incident:
+class Incident(NamedTuple):
     """One thing that happened. Times are aware datetimes in UTC, None where unknown."""
 
     number: int | None

@@ -29,7 +29,7 @@ BROKERS_OWN = re.compile(r"(broker|controller)-\d+-.+|raft-client-\d+|\d+|(Repli
 NEVER = 2**63 - 1
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class Tally:
     """Figures of one client so far."""
 

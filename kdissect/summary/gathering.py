@@ -46,7 +46,7 @@ SEVERITIES = ("high", "medium", "low", "info")
 """Severities of findings, worst first."""
 
 
-@dataclasses.dataclass(slots=True)
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class _Group:
     latencies: Latencies = dataclasses.field(default_factory=Latencies)
     exchanges: int = 0

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -45,8 +44,7 @@ def joint(columns: Sequence[Int64s]) -> tuple[Int64s, Int64s]:
     return codes, rows
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
+class Counted(NamedTuple):
     """What exchanges with the same values have in common: how many they are, the latencies that are known, and of those
     that did not wait because they were asked to the slowest, the first of several: its milliseconds and its row."""
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class LatencyLine:
+class LatencyLine(NamedTuple):
     """One line of the latency block: the exchanges of an API (or client, broker, API and version)."""
 
     name: str
@@ -40,8 +39,7 @@ class ErrorLine:
     count: int
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class ClientLine:
+class ClientLine(NamedTuple):
     """One client id: its software, its addresses, what it did."""
 
     client_id: str | None
@@ -64,8 +62,7 @@ class ClientLine:
     """Its client id is one that brokers use among themselves: a follower, a controller."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(NamedTuple):
     """Exchanges over time, in buckets of one width from the first that holds any to the last."""
 
     begin_us: int
@@ -77,8 +74,7 @@ class Pace:
     """The longest of each bucket that did not wait because it was asked to; 0 without any."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class BrokerLine:
+class BrokerLine(NamedTuple):
     """One broker: where it listens, and how many connections and exchanges reached it."""
 
     broker: str
@@ -87,8 +83,7 @@ class BrokerLine:
     exchanges: int
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class TopicLine:
+class TopicLine(NamedTuple):
     """One topic: who writes and reads it. What brokers fetch from each other does not count."""
 
     topic: str
@@ -107,8 +102,7 @@ class TopicLine:
     partitions; None where no answer told."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class SessionLine:
+class SessionLine(NamedTuple):
     """Fetch sessions of one broker."""
 
     broker: str
@@ -196,4 +190,11 @@ class Summary:
 
     def as_dict(self) -> dict[str, Any]:
         """The same as nested dicts and lists."""
-        return dataclasses.asdict(self)
+        return {name: _plain(value) for name, value in dataclasses.asdict(self).items()}
+
+
+def _plain(value: Any) -> Any:
+    """Lines as dicts, in a list of them too; anything else as it is."""
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return value._asdict() if isinstance(value, tuple) and hasattr(value, "_asdict") else value

@@ -71,7 +71,7 @@ def wanted() -> dict[tuple[int, int], set[str]]:
     return paths
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Brokers:
     """Claims of a run, by capture name."""
 

@@ -45,7 +45,7 @@ from kdissect.tables.order import order, sort_columns
 from kdissect.tables.projection import wanted
 from kdissect.tables.recording import Reading, Recorder
 from kdissect.tables.registered import BLOCK_MAKERS
-from kdissect.tables.table_block import Block, assemble
+from kdissect.tables.table_block import ALONE, Block, assemble
 from kdissect.tables.topics import Given, Topics
 from kdissect.tables.versions import Offered
 from kdissect.tables.where import Filter
@@ -60,14 +60,11 @@ ROW = "_row"
 TRAFFIC = "traffic sums"
 """What `kdissect.tables.traffic_sums.Sums` are called among the rows of a block."""
 
-ALONE = "fetches alone"
-"""What `kdissect.tables.hold_rows.HoldRows` are called there, where there are other fetches beside them."""
-
 PIECE = 1 << 14
 """Rows made plain at a time: with all columns some 8 MB."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Walked:
     """A block's exchanges with everything that is told by bytes of their messages: rows can be made of it when these
     are gone."""

@@ -80,7 +80,7 @@ def _fresh(
     return count
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Firsts:
     """Per connection, the text told by the message with the smallest ordinal."""
 
@@ -142,7 +142,7 @@ class Firsts:
         return dictionary(codes, self.texts.texts)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Clients:
     """What a run has seen of its clients."""
 

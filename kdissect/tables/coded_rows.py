@@ -21,7 +21,6 @@ from kdissect.arrays.arrow import Coder, begins, ints, numbers, reals, valid
 from kdissect.arrays.codes import NULL, Codes, Column, Int64s, Texts
 from kdissect.arrays.lending import Lender
 from kdissect.kafka.exchanges.completed import NULL_TIME
-from kdissect.tables.builder import ALONE
 from kdissect.tables.declaration.model import ACKS_KEY, EXCHANGE_KEYS, TIME_KEY
 from kdissect.tables.fetch_kernels import distinct_topics, fill_fetches, fill_partitions, spread
 from kdissect.tables.fetches import FETCH, METADATA_TOPIC, METADATA_TOPIC_ID
@@ -30,7 +29,7 @@ from kdissect.tables.identity import SEPARATOR
 from kdissect.tables.nest import Level, lengths
 from kdissect.tables.partitions import coded_keys, paired
 from kdissect.tables.produces import PRODUCE, matched
-from kdissect.tables.table_block import Block
+from kdissect.tables.table_block import ALONE, Block
 
 FORGOTTEN_TOPICS = "forgotten_topics_data"
 SEED = int.from_bytes(os.urandom(7), "little")

@@ -19,7 +19,7 @@ from kdissect.tables.table_block import Block, Column, Rows, instant
 OFFSET_COMMIT, TXN_OFFSET_COMMIT = 8, 28
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class _Commits:
     """The commits of one API in a block: `row[i]` is the exchange of commit i, the columns one value each."""
 

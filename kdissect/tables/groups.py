@@ -8,8 +8,7 @@ life and are all events.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,8 +27,7 @@ from kdissect.tables.partitions import Side, keys, locate
 from kdissect.tables.table_block import Block, Column, Rows, instant
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(NamedTuple):
     """How the event of one API is read. Paths are of the request, those in `answer_*` of the response; "" none.
 
     With `each`, the request holds a list of such name whose elements are the events (in versions that have it); its own

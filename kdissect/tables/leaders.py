@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -32,8 +33,7 @@ MOST = 1 << 20
 """Leaders that are remembered, some 300 MB; more partitions than any cluster has are those of a hostile capture."""
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(NamedTuple):
     """Where a message tells leaders: a list of topics ("/" between lists), a list of partitions in each, and the fields
     of these; without `partitions` the elements of `path` are partitions themselves."""
 
@@ -103,7 +103,7 @@ Told = tuple[int, str, int]
 """ns, exchange id, API key of the message that told it."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Leaders:
     """What messages of a run told. It does not depend on the order in which they come."""
 

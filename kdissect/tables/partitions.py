@@ -25,7 +25,7 @@ from kdissect.tables.partition_pairs import pair
 from kdissect.tables.table_block import Block, Column, Rows, flag
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Side:
     """Partitions named on one side: for each its row of the block, topic as on the wire and number, in wire order."""
 
@@ -166,7 +166,7 @@ def paired(rows: Sequence[Int64s], topics: Sequence[Int64s], partitions: Sequenc
     return np.ascontiguousarray(found[:, :count])
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Joined:
     """Joined rows: for each its row of the block and its places on the three sides (-1: not there)."""
 

@@ -58,7 +58,7 @@ OF_A_SET = ("exchange_id", "topic", "topic_id", "partition")
 """Columns that all rows of a record set share."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class RecordSets:
     """Record sets with anything in them, in order of exchanges: arrays of equal length.
 

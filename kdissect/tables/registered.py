@@ -52,7 +52,7 @@ def _hold_against_the_declaration() -> None:
     fills(By.SENT, lambda: {"producers": producers.SCHEMA.names})
     fills(By.LEARNED, lambda: {
         "api_versions": COLUMNS, "topics": topic_columns([]), "leaders": leader_columns([]),
-        "capture_quality": Quality.__slots__, "clock_offsets": OFFSETS,
+        "capture_quality": Quality._fields, "clock_offsets": OFFSETS,
     })  # fmt: skip
     complete()
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache
 from typing import NamedTuple
 
@@ -74,8 +74,7 @@ def read_address(text: str) -> Address | None:
     return Address(high, low, int(port) if port else -1)
 
 
-@dataclass(frozen=True, slots=True)
-class Selection:
+class Selection(NamedTuple):
     """What is wanted; nothing of a kind means all of it. Made by `selection`."""
 
     clients: tuple[str, ...] = ()
@@ -91,7 +90,7 @@ class Selection:
 
     def without_topics(self) -> Selection:
         """The same for all topics."""
-        return replace(self, topics=())
+        return self._replace(topics=())
 
 
 def selection(
@@ -178,7 +177,7 @@ def topic_paths() -> dict[tuple[int, int], set[str]]:
     return paths
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Selected:
     """A selection at work on one run.
 

@@ -6,7 +6,7 @@ capture points. It is made before the tables are (`kdissect.analysis.both_ends`)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -45,8 +45,7 @@ def keys_of(places: Int64s, n: Int64s, orphan: Flags) -> Int64s:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Sights:
+class Sights(NamedTuple):
     """Exchanges that several captures have, 16 bytes for each row of theirs and 32 for each that was measured."""
 
     ids: Ids

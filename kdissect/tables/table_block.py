@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +27,9 @@ Rows = tuple[Mapping[str, Column], int]
 SECOND = 1 << FILE_SHIFT
 """The least packet number of a second file."""
 PACKET_MASK = (1 << FILE_SHIFT) - 1
+
+ALONE = "fetches alone"
+"""The name of `kdissect.tables.hold_rows.HoldRows` among the rows of a block that has other fetches too."""
 
 
 class Block:
@@ -124,8 +126,7 @@ class Block:
         return index
 
 
-@dataclass(frozen=True, slots=True)
-class Parts:
+class Parts(NamedTuple):
     """What each exchange's time went to, ns, and where that is known: they add up to the latency, and none is negative.
 
     An answer that begins before the request ended (a broker refuses it, or two interfaces have two clocks) ends the

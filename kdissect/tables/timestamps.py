@@ -19,7 +19,7 @@ NO_TIMESTAMP = -1
 """Kafka's own "no timestamp" (RecordBatch.NO_TIMESTAMP)."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class OddTimes:
     """Timestamps outside years 1-9999, for the `problems` table: (row of the block, column, milliseconds)."""
 

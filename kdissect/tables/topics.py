@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -25,8 +26,7 @@ ZERO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 """Uuid.ZERO_UUID: "no id" wherever a topic id may be left out."""
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(NamedTuple):
     """A list of topics in a message: its path ("/" between lists), and the fields of its elements ("" none)."""
 
     key: int
@@ -79,7 +79,7 @@ def wanted(mentions: bool = False) -> dict[tuple[int, int], set[str]]:
     return paths
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Seen:
     """What is known of one topic id, or of one name without an id."""
 
@@ -94,7 +94,7 @@ class Seen:
     """The most replicas that any message told of a partition; 0 where none did."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Given:
     """What was filled in for topics, by their ids or names; None where nothing was known."""
 
@@ -114,7 +114,7 @@ class Given:
         )
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Topics:
     """The map of a run. What it ends up with does not depend on the order in which messages come."""
 

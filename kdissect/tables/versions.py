@@ -53,7 +53,7 @@ COLUMNS = ("broker", "api_key", "api", "min_version", "max_version", "used_min",
 """What `Offered.table` makes."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Offered:
     """Offers and uses of a run, by unresolved broker (`capture<TAB>ip:port`) and API key."""
 

@@ -65,7 +65,7 @@ import itertools, os, shutil, sys
 os.environ["PYSPARK_PYTHON"] = sys.executable
 from pyspark.sql import SparkSession
 import kdissect.spark
-from kdissect.spark.dataset import prepare
+from kdissect.spark.job import prepare
 from kdissect.spark.writing.saving import write
 cores, partitions, options, out, *given = sys.argv[1:]
 made = SparkSession.builder.master(f"local[{cores}]").config("spark.ui.enabled", "false")
@@ -86,7 +86,7 @@ spark.stop()
 
 PLAN = """
 import sys, time
-from kdissect.spark.dataset import prepare
+from kdissect.spark.job import prepare
 begun, before = time.perf_counter(), time.process_time()
 job = prepare(sys.argv[1], ["exchanges"])
 files = sum(len(source.files) for source in job.sources)

@@ -14,8 +14,7 @@ import pytest
 
 import kdissect
 from kdissect.cli.subcommands.bulk import _light
-from kdissect.spark import dataset
-from kdissect.spark.dataset import prepare
+from kdissect.spark.job import prepare
 from tests.conftest import CAPTURES, ROOT
 
 CAPTURE = str(CAPTURES / "base.pcap")
@@ -77,7 +76,7 @@ def test_the_jvm_is_light_where_python_does_the_work(monkeypatch: pytest.MonkeyP
     job = prepare(CAPTURE)
     cases = [("local[2]", True, True), ("local[2]", False, False), ("local[16]", True, False), ("yarn", True, False)]
     assert all(_light(job, master, False) == master.startswith("local") for master, *_ in cases)  # it is small
-    monkeypatch.setattr(dataset, "FEW_BYTES", 0)
+    monkeypatch.setattr("kdissect.spark.job.FEW_BYTES", 0)
     assert [_light(job, master, plain) for master, plain, _ in cases] == [light for *_, light in cases]
 
 

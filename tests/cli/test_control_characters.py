@@ -36,13 +36,13 @@ NAMED = (0, 1, 3, 11, 15, 16, 17, 19, 22, 32, 68, 78)
 """APIs whose names reach tables."""
 RUN = """
 import json, sys
-from kdissect.cli.entry import Without
-sys.meta_path.insert(0, Without("pandas", "colorama"))
+from kdissect.arrays.lean_arrow import refused
 from kdissect.cli.main import main
 from kdissect.cli.printing import progress
 progress.PATIENCE = 1e9  # a bar moves the cursor, and is none of the capture's text
-for arguments in json.load(open(sys.argv[1])):
-    main(arguments)
+with refused("colorama"):  # numba loads it, in a checkout; it writes to the terminal when the program ends
+    for arguments in json.load(open(sys.argv[1])):
+        main(arguments)
 """
 
 

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from kdissect.schema import index, parsed
+from kdissect.schema import index, parsed, parsed_file
 
 
 def test_what_is_brought_is_what_is_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read = index.read()
     path = tmp_path / "messages.bin"
-    path.write_bytes(parsed.kept(read.apis, read.payloads, read.names))
+    path.write_bytes(parsed_file.kept(read.apis, read.payloads, read.names))
     monkeypatch.setattr(parsed, "BROUGHT", path)
     found = parsed.brought()
     assert found is not None

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kdissect.spark import dataset, time_spans
+from kdissect.spark import dataset, job, time_spans
 from kdissect.spark.keep import incremental
 from kdissect.spark.stages import analysing
 from kdissect.spark.writing import placed_tables
@@ -58,7 +58,7 @@ def main(captures: str, output: str) -> None:
     session = built.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     time_spans.SPAN_ROWS = 200  # of the analysis the first span's worker is killed
-    made = dataset.prepare(captures).on(session, 3, f"{output}/kept", placed=True)
+    made = job.prepare(captures).on(session, 3, f"{output}/kept", placed=True)
     print(sorted(placed_tables_of(made, f"{output}/tables").items()))
     session.stop()
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from kdissect.spark import dataset
-from kdissect.spark.dataset import Dataset, _tasks, prepare
+from kdissect.spark.dataset import Dataset, _tasks
+from kdissect.spark.job import prepare
 from kdissect.spark.stages.plan import Plan
 
 
@@ -77,8 +77,8 @@ def test_small_files_share_tasks(captures: Path, tmp_path: Path) -> None:
 
 
 def test_few_cores_read_larger_captures_by_one_task(captures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dataset, "FEW_BYTES", 0)
+    monkeypatch.setattr("kdissect.spark.job.FEW_BYTES", 0)
     job = prepare(str(captures / "base_tiny.pcap"), ["exchanges"])
     assert [cores for cores in (1, 2, 4, 5, 64, None) if job.by_one_task(cores)] == [1, 2, 4]
-    monkeypatch.setattr(dataset, "ALONE_BYTES", 0)
+    monkeypatch.setattr("kdissect.spark.job.ALONE_BYTES", 0)
     assert not job.by_one_task(1)

@@ -70,7 +70,7 @@ def test_rows_of_a_connection_and_of_none() -> None:
 @pytest.mark.spark
 @pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
 def test_tables_that_are_written(spark: Any, captures: Path, tmp_path: Path) -> None:
-    from kdissect.spark.dataset import prepare
+    from kdissect.spark.job import prepare
     from kdissect.spark.writing.placed_tables import PlacedTables
 
     paths = [captures / "k4_transactions.pcap", captures / "k4_list_offsets_raw.pcap"]

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kdissect.engine.capture import MADE
-from kdissect.spark.dataset import prepare
+from kdissect.spark.job import prepare
 from kdissect.spark.writing.saving import write
 from tests.spark.conftest import rows_of
 

@@ -247,7 +247,7 @@ def test_on_spark(spark: Any, captures: Path, rotate: Any, equal: Any, monkeypat
     equal({name: frame.toArrow() for name, frame in found.items()}, expected)
     assert found.plan.whole
     found.unpersist()
-    monkeypatch.setattr(dataset, "FEW_BYTES", 0)
+    monkeypatch.setattr("kdissect.spark.job.FEW_BYTES", 0)
     monkeypatch.setattr(whole_dataset, "ONE_IN", 46)
     same = {"exchanges": ["capture", "api_inferred"]}
     equal({"exchanges": kdissect.spark.dissect(spark, folder, same)["exchanges"].toArrow()},
@@ -269,7 +269,7 @@ def test_on_spark(spark: Any, captures: Path, rotate: Any, equal: Any, monkeypat
     large.unpersist()
     assert not pieces.exists()
     assert frame.count() == expected["exchanges"].num_rows  # read again
-    monkeypatch.setattr(dataset, "ALONE_CORES", 1)
+    monkeypatch.setattr("kdissect.spark.job.ALONE_CORES", 1)
     assert not kdissect.spark.dissect(spark, folder, LATER).plan.whole
 
 

@@ -69,21 +69,21 @@ def test_a_column_that_is_not_declared(world: pytest.MonkeyPatch) -> None:
 
 
 def test_a_field_that_is_not_in_reads(world: pytest.MonkeyPatch) -> None:
-    declare(replace(IMAGINED, reads=frozenset()))
+    declare(IMAGINED._replace(reads=frozenset()))
     make("cluster_id")
     with pytest.raises(DeclarationError, match="'imagined': its maker reads 'cluster_id' of the request of"):
         complete()
 
 
 def test_a_field_that_is_not_read(world: pytest.MonkeyPatch) -> None:
-    declare(replace(IMAGINED, reads=FETCH.request("cluster_id", "rack_id")))
+    declare(IMAGINED._replace(reads=FETCH.request("cluster_id", "rack_id")))
     make("cluster_id")
     with pytest.raises(DeclarationError, match=r"`reads` names 'rack_id' .* its maker does not read it"):
         complete()
 
 
 def test_columns_of_the_analysis(world: pytest.MonkeyPatch) -> None:
-    declare(replace(IMAGINED, by=By.FETCH_HOLDS, reads=frozenset()))
+    declare(IMAGINED._replace(by=By.FETCH_HOLDS, reads=frozenset()))
     with pytest.raises(DeclarationError, match=r"column 'imagined': .* the 'fetch holds' of 'fetches' makes no such"):
         fills(By.FETCH_HOLDS, lambda: {"fetches": ["hold", "excess_ms"]})
     fills(By.FETCH_HOLDS, lambda: {"fetches": ["hold", "excess_ms", "imagined", "_helper"]})
@@ -109,7 +109,7 @@ def test_a_table_that_nobody_makes(world: pytest.MonkeyPatch) -> None:
     ("change", "said"),
     [
         ({"columns": (IMAGINED, IMAGINED)}, "column 'imagined': it is declared twice"),
-        ({"columns": (replace(IMAGINED, doc="An id"),)}, "no sentence"),
+        ({"columns": (IMAGINED._replace(doc="An id"),)}, "no sentence"),
         ({"columns": (IMAGINED,), "shown": ("cluster",)}, "no column 'cluster', which `shown` names"),
         ({"columns": (IMAGINED,), "key": ("at",)}, "no column 'at', which `key` names"),
     ],

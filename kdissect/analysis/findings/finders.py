@@ -8,9 +8,8 @@ looks at are kept (`select_evidence`): findings are the same.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,8 +28,7 @@ Filters = tuple[RowFilter, ...]
 EVERY_ROW: Filters = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Finder:
+class Finder(NamedTuple):
     """A rule for findings, and what it looks at."""
 
     name: str
@@ -71,15 +69,15 @@ class Seen:
         return _View(self, finder)
 
     def select(self, name: str, filters: Filters) -> pa.Table:
-        """The rows of a table for which any of the filters holds."""
+        """The rows of a table for which any of the filters holds, with every column that the table declares."""
         table = self._tables.get(name)
         if table is None:
             return get({}, name)
-        if not filters or not table.num_rows:
-            return table
-        key = name, frozenset(filters)
+        key = name, frozenset(filters if table.num_rows else ())
         if key not in self._selected:
-            self._selected[key] = table.filter(_any([self._holds(name, table, one) for one in filters]))
+            if key[1]:
+                table = table.filter(_any([self._holds(name, table, one) for one in filters]))
+            self._selected[key] = get({name: table}, name)
         return self._selected[key]
 
     def _holds(self, name: str, table: pa.Table, one: RowFilter) -> Any:

@@ -5,11 +5,10 @@ Those that nobody needs to set are constants beside the finders that use them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """From when on something is worth a sentence; milliseconds."""
 
     slow_ms: float = 1000.0

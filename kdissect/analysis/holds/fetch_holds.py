@@ -92,7 +92,7 @@ MAX_THROTTLED = 1 << 16
 """Connections whose throttle windows are remembered; then all are forgotten."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class _Part:
     """Rows to work on, of which some may have to wait for the watermark."""
 

@@ -65,7 +65,7 @@ MOST_EVENTS = 1 << 20
 Reals = npt.NDArray[np.float64]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class _Events:
     """What followers did, in order of (partition, follower, at): rows of equal length."""
 
@@ -325,7 +325,7 @@ def _bounded(kept: Flags, at: Int64s) -> Flags:
     return kept & (at >= np.median(at)) if int(kept.sum()) > MOST_EVENTS else kept
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class _Passes:
     """What followers did with batches: a row for each pair."""
 
@@ -364,7 +364,7 @@ class _Passes:
         return begin, np.where(end == NONE, NONE, end)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class _Waits:
     """Per Produce: milliseconds (NaN: unknown), and whom it waited for as (row, node id), in order."""
 

@@ -29,13 +29,13 @@ from kdissect.arrays.arrow import (
 from kdissect.arrays.codes import Codes
 
 if TYPE_CHECKING:
-    from kdissect.analysis.sessions.tracker import Topics
+    from kdissect.analysis.sessions.topic_codes import Topics
 
 NO_NUMBER = -(2**40)
 """Null, of numbers that are 32 bits wide."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Waiting:
     """Fetches that are not settled yet, with their partitions behind one another."""
 

@@ -83,7 +83,7 @@ FIRST_ROWS = 256
 """Rows of a new pool, and of hash tables; it doubles when full."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class State:
     """Everything that the tracker carries from one call to the next, but for fetches held back."""
 

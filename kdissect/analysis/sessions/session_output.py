@@ -16,7 +16,7 @@ from kdissect.arrays.arrow import MILLI, Coder, Int64s, instants, optional, word
 from kdissect.tables.declaration import SCHEMAS
 
 if TYPE_CHECKING:
-    from kdissect.analysis.sessions.tracker import Topics
+    from kdissect.analysis.sessions.topic_codes import Topics
 
 SESSIONS = SCHEMAS["fetch_sessions"]
 STAYS = SCHEMAS["session_partitions"]

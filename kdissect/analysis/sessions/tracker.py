@@ -14,7 +14,8 @@ Memory: rows held back for the watermark, live sessions and their partitions; th
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +27,8 @@ from kdissect.analysis.sessions import session_pools as pools
 from kdissect.analysis.sessions import session_rules as r
 from kdissect.analysis.sessions.session_input import Waiting, aside, read
 from kdissect.analysis.sessions.session_output import Ended, fetch_columns, in_order, partition_columns, reason_columns
-from kdissect.arrays.arrow import NULL_TIME, Coder, Int64s, Room, distinct, with_columns
+from kdissect.analysis.sessions.topic_codes import Topics
+from kdissect.arrays.arrow import NULL_TIME, Coder, Int64s, Room, with_columns
 from kdissect.arrays.codes import Codes
 from kdissect.tables.declaration.model import By
 from kdissect.tables.makers import fills
@@ -39,8 +41,7 @@ PARTITIONS_AT_ONCE = 1 << 15
 """Rows of partitions per kernel call, likewise (a single request may have more)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tracked:
+class Tracked(NamedTuple):
     """What a call has settled. Tables; `fetches` and `partitions` have the columns that they came with, session
     columns filled in, `sessions` and `stays` are rows of `fetch_sessions` and `session_partitions`."""
 
@@ -230,38 +231,6 @@ class SessionTracker:
             pools.free_ended(s.S, s.P, s.N, s.M)
 
 
-class Topics:
-    """Codes of topics as sessions know them: by id (odd codes) where the version has ids, else by name (even codes)."""
-
-    def __init__(self) -> None:
-        self.by_name = Coder()
-        self.by_id = Coder()
-        self.names = np.full(16, -1, np.int64)
-        """Topic code -> code of its name, -1 unknown."""
-        self.name_bytes = np.zeros(16, np.int64)
-        """Topic code -> bytes of the name in a request; 0 for ids."""
-
-    def codes(self, names: Int64s, ids: Int64s) -> Int64s:
-        """Topic codes of rows, from the codes of their names and ids (-1: not there)."""
-        found = np.where(ids >= 0, 2 * ids + 1, np.where(names >= 0, 2 * names, 2 * self.by_name.code("")))
-        need = 2 * max(len(self.by_name.texts), len(self.by_id.texts)) + 2
-        old = len(self.names)
-        if need > old:
-            self.names = np.concatenate([self.names, np.full(2 * need - old, -1, np.int64)])
-            self.name_bytes = np.concatenate([self.name_bytes, np.zeros(2 * need - old, np.int64)])
-        known = names >= 0
-        self.names[found[known]] = names[known]
-        for code in distinct(found[(ids < 0)]).tolist():
-            self.name_bytes[code] = len(self.by_name.texts[code // 2].encode())
-        return found
-
-    def text(self, code: int) -> tuple[str | None, str | None]:
-        """(name, id) of a topic code, None where not known or not on the wire."""
-        name = int(self.names[code])
-        topic = self.by_name.texts[name] if name >= 0 else None
-        return topic, self.by_id.texts[code // 2] if code & 1 else None
-
-
 def _buckets(rows: int) -> npt.NDArray[np.int32]:
     """An empty hash table for a pool of so many rows; its length is a power of two."""
     return np.full(1 << rows.bit_length(), -1, np.int32)
@@ -284,7 +253,7 @@ def _parts(events: Int64s, firsts: Int64s) -> list[Int64s]:
     return parts
 
 
-__all__ = ["NO_WATERMARK", "NULL_TIME", "SessionTracker", "Topics", "Tracked"]
+__all__ = ["NO_WATERMARK", "NULL_TIME", "SessionTracker", "Tracked"]
 
 
 def _filled() -> dict[str, Collection[str]]:

@@ -56,6 +56,9 @@ def top(
     Rates and quantiles are over the last seconds; whose time it was is told apart. Only tcpdump (or dumpcap) needs
     privileges.
     """
+    from kdissect.arrays.lean_arrow import load_arrow_alone
+
+    load_arrow_alone()
     from kdissect.engine.bounds.spare_memory import frugal
     from kdissect.live.lookout import Lookout
     from kdissect.live.ring import Ring

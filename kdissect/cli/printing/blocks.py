@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from rich.text import Text
 
@@ -60,8 +60,7 @@ MEASURES = {
 figure, the noun that is counted, what stands behind."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Block:
+class Block(NamedTuple):
     """A part of the screen: fixed lines, then rows of which as many are shown as there is room for."""
 
     head: list[Text]
@@ -341,7 +340,7 @@ def topics(summary: Summary, width: int) -> Block:
         for line in summary.topics or ()
     ]
     block = _table(grid(headers, rows, width), 1, "{} more: kdissect traffic", 0)
-    return dataclasses.replace(block, spare=True)
+    return block._replace(spare=True)
 
 
 def brokers(summary: Summary, width: int) -> Block:

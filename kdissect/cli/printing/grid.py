@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
@@ -19,8 +18,7 @@ LEAST = 4
 """Cells of a column that is cut as far as it goes: two characters and what says that it is cut."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Header:
+class Header(NamedTuple):
     """A column: its title, its alignment, and how soon it is left out when the width is short (0 never)."""
 
     title: str

@@ -29,7 +29,7 @@ from kdissect.problems import JobFailed, UsageError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from kdissect.spark.dataset import Job
+    from kdissect.spark.job import Job
 
 LEAST_JAVA = 17
 """What Spark 4 runs on."""
@@ -96,7 +96,7 @@ def spark(
     if not captures:
         raise click.UsageError("no capture given: try kdissect spark CAPTURE... -o DIR")
     from kdissect.analysis.findings.evidence import instant
-    from kdissect.spark.dataset import prepare
+    from kdissect.spark.job import prepare
     from kdissect.spark.keep.store import Store
     from kdissect.spark.source.remote_captures import parted
     from kdissect.spark.workers import reason

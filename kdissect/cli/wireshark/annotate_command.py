@@ -29,6 +29,9 @@ def annotate(captures: tuple[str, ...], demo: bool, output: str, macros: str | N
     broker answered when it did, its error, and the findings that it is evidence of. The packets themselves are those
     of the capture, credentials included.
     """
+    from kdissect.arrays.lean_arrow import load_arrow_alone
+
+    load_arrow_alone()
     from kdissect.wireshark.annotation import annotate as write
 
     capture = open_capture(captures, demo=demo, **settings)

@@ -26,7 +26,7 @@ AT_THE_END = 0.25
 """Share of the room that is kept for tables made at the end: connections and problems."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Limited:
     """What analyses of a capture left out, for whoever tells people; one line each."""
 

@@ -38,17 +38,12 @@ from kdissect.python_process import can_start_python, start_python
 from kdissect.tables import formats
 
 PROGRAM = """
-class Without:
-    @staticmethod
-    def find_spec(name, path=None, target=None):
-        if name == "pandas":
-            raise ModuleNotFoundError(name)
-
-sys.meta_path.insert(0, Without)
+from kdissect.arrays.lean_arrow import load_arrow_alone
+load_arrow_alone()
 from kdissect.engine.saving.second_process import serve
 serve(int(sys.argv[1]))
 """
-"""What the second process runs. pandas, which Arrow loads where it can, is of no use there."""
+"""What the second process runs. pandas, which Arrow would load, is not needed there."""
 BOXES = 2
 """Files that rows lie in: one is read while the other one is written."""
 LARGE = 64 << 20

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,8 +24,7 @@ INTERFACE, PACKETS = 1, (2, 3, 6)
 """Types of pcapng blocks."""
 
 
-@dataclass(frozen=True, slots=True)
-class Views:
+class Views(NamedTuple):
     """Flows of which one interface's packets are told by another interface: by viewpoint, hashes, ascending."""
 
     of: Mapping[int, Hashes]

@@ -90,7 +90,7 @@ class Message:
         return array, lists
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Decoded:
     """What `Decoder.decode` found, arrays of one row a frame. A frame whose `status` is not OK (0) has no row in any
     message, and null error codes and throttle time."""

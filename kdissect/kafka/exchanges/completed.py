@@ -13,7 +13,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -72,7 +72,7 @@ class Message(Protocol):
         """The same rows in as many record batches as were decoded."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Completed:
     """Exchanges finished in one block: arrays of equal length n, one row an exchange, in order of completion.
 
@@ -154,7 +154,7 @@ class Completed:
         return len(self.conn)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Connections:
     """TCP connections of a run: arrays of equal length, one row each, in order of first packet.
 
@@ -223,7 +223,7 @@ class Connections:
         return len(self.id)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Problems:
     """Rows of `problems`: arrays of equal length."""
 
@@ -260,8 +260,7 @@ class Problems:
         return Problems(**columns, texts=self.texts)
 
 
-@dataclass(frozen=True, slots=True)
-class Quality:
+class Quality(NamedTuple):
     """One row of `capture_quality`: a measure of a capture, or of one of its files."""
 
     capture: str

@@ -61,7 +61,7 @@ WORTH_SPARING = 1 << 15
 those that follow, which may tell what is lacking."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Sparing:
     """A decoder that gives less, which is enough until exchanges of some APIs came; of none, always."""
 
@@ -326,7 +326,7 @@ class Completion:
                     ledger.note(Kind.AMBIGUOUS, where, detail, **place)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class _Work:
     """Finished exchanges on their way to columns, in the order of their requests; what has two rows has one for the
     requests and one for the responses."""

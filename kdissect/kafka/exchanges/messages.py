@@ -51,7 +51,7 @@ MAX_OFFSET = 2**31 - 2
 """Elements or bytes that int32 offsets can count, with the end offset."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class _Compiled:
     """One wanted layout: the columns that its values can reach, and those that can be null."""
 
@@ -59,7 +59,7 @@ class _Compiled:
     null: Flags
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class _State:
     """Everything compiled so far. Replaced as a whole, so that other threads go on with what they have."""
 

@@ -70,7 +70,7 @@ def by_flow(segments: Words, flows: int) -> Words:
     return order
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class Harvest:
     """What one call of the kernels finished. `exchanges` is a view: call `Dissector.used` when done with it."""
 

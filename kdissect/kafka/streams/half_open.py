@@ -12,8 +12,7 @@ its number. Packets of a flow are chained backwards.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -58,8 +57,7 @@ _PACKET = np.dtype(
 _NAMES = tuple(name for name in _PACKET.names or () if name != "count")
 
 
-@dataclass(frozen=True, slots=True)
-class _Packed:
+class _Packed(NamedTuple):
     """A full chunk."""
 
     columns: bytes

@@ -35,7 +35,7 @@ _RINGS: Words = np.concatenate([side.ring + np.arange(RECENT) for side in C.dire
 _WORDS: Words = np.delete(np.arange(CONNECTION_WIDTH), _RINGS)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False, repr=False)
 class _Lot:
     """Some packed connections, their words column by column, and what is asked of them while they rest."""
 

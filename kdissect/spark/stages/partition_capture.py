@@ -149,7 +149,7 @@ class Gathered:
             stop = int(np.searchsorted(ends, before + window.slot_bytes - END_BYTES, side="right"))
             stop = min(max(stop, first + 1), first + most)
             self.rows = self._fill(window, rows[first:stop], payload, carried_from[first:stop])
-            yield Block(self._source.capture, 0, window, window.current, 0, 0, 0, self.rows)
+            yield Block(0, window, window.current, 0, 0, 0, self.rows)
             first = stop
 
     def _fill(self, window: Window, rows: Words, payload: Bytes, carried_from: Words) -> Words:

@@ -8,7 +8,7 @@ read is held against the declaration when they are (`kdissect.tables.makers`).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from typing import NamedTuple
@@ -163,8 +163,7 @@ class Api(NamedTuple):
         return frozenset(Path(self.key, 1, path) for path in paths)
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(NamedTuple):
     """One column: its name, its Arrow type, its meaning, unit and source in one line, and where it comes from.
 
     `reads`: the message fields that it is made of; none where the exchange alone tells. `by`: who fills it; None: who
@@ -284,7 +283,7 @@ def table(
 
 def plain(column: Column) -> Column:
     """The column where no message has to be read for it: its values are final."""
-    return replace(column, reads=NOTHING)
+    return column._replace(reads=NOTHING)
 
 
 EXCHANGE_ID = Column(

@@ -1,0 +1,39 @@
+"""Codes of the topics that fetch sessions name, by name or by id."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kdissect.arrays.arrow import Coder, Int64s, distinct
+
+
+class Topics:
+    """Codes of topics as sessions know them: by id (odd codes) where the version has ids, else by name (even codes)."""
+
+    def __init__(self) -> None:
+        self.by_name = Coder()
+        self.by_id = Coder()
+        self.names = np.full(16, -1, np.int64)
+        """Topic code -> code of its name, -1 unknown."""
+        self.name_bytes = np.zeros(16, np.int64)
+        """Topic code -> bytes of the name in a request; 0 for ids."""
+
+    def codes(self, names: Int64s, ids: Int64s) -> Int64s:
+        """Topic codes of rows, from the codes of their names and ids (-1: not there)."""
+        found = np.where(ids >= 0, 2 * ids + 1, np.where(names >= 0, 2 * names, 2 * self.by_name.code("")))
+        need = 2 * max(len(self.by_name.texts), len(self.by_id.texts)) + 2
+        old = len(self.names)
+        if need > old:
+            self.names = np.concatenate([self.names, np.full(2 * need - old, -1, np.int64)])
+            self.name_bytes = np.concatenate([self.name_bytes, np.zeros(2 * need - old, np.int64)])
+        known = names >= 0
+        self.names[found[known]] = names[known]
+        for code in distinct(found[(ids < 0)]).tolist():
+            self.name_bytes[code] = len(self.by_name.texts[code // 2].encode())
+        return found
+
+    def text(self, code: int) -> tuple[str | None, str | None]:
+        """(name, id) of a topic code, None where not known or not on the wire."""
+        name = int(self.names[code])
+        topic = self.by_name.texts[name] if name >= 0 else None
+        return topic, self.by_id.texts[code // 2] if code & 1 else None

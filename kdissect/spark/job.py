@@ -1,0 +1,229 @@
+"""`kdissect.spark.dissect`: what to read and to make, checked, and who does it: one task, or all."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from kdissect.capture import CaptureSet, open_captures
+from kdissect.capture.clock import nanoseconds
+from kdissect.capture.keys import read_key_log
+from kdissect.capture.sources import Source as Named
+from kdissect.capture.sources import check
+from kdissect.engine.capture import MADE
+from kdissect.engine.run import Settings
+from kdissect.problems import CaptureError, CaptureNotFound, CaptureUnreadable, NotACapture, UsageError
+from kdissect.spark.dataset import Dataset
+from kdissect.spark.keep.incremental import KeptDataset
+from kdissect.spark.partition_numbers import labels
+from kdissect.spark.source.remote_captures import parted, remote_sources
+from kdissect.spark.stages.plan import Plan, Source, source_of
+from kdissect.spark.whole_dataset import WholeDataset
+from kdissect.tables.declaration import SCHEMAS, columns_of
+from kdissect.tables.recording import Reading
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+TRANSPORTS = ("ranges", "payload")
+BYTES_PER_PARTITION = 512 << 20
+"""Capture bytes behind one partition of the decoding stage: some seconds of work."""
+
+FEW_BYTES = 64 << 20
+"""Captures of so many bytes are read and analysed by one task: spreading them takes longer."""
+FEW_FILES, SMALL_FILE = 100, 1 << 20
+"""More files, smaller than this on the average, are not: the engine takes 10 ms for each before it comes to its bytes,
+an index of their packets 1 ms."""
+ALONE_CORES, ALONE_BYTES = 4, 32 << 30
+"""On a machine with so many cores larger ones are, too, up to so many bytes: spread over all cores a job takes three to
+five times the work (docs/spark.md, "Figures"). It takes memory for each connection, and begins anew when the task
+fails."""
+
+
+def dissect(
+    spark: SparkSession,
+    paths: Named | Sequence[Named],
+    tables: Sequence[str] | Mapping[str, Sequence[str] | None] | None = None,
+    *,
+    start: str | datetime | None = None,
+    end: str | datetime | None = None,
+    keylog: str | Path | None = None,
+    verify: bool = False,
+    reveal: bool = False,
+    transport: str = "ranges",
+    partitions: int | None = None,
+    strict: bool = False,
+    keep: str | Path | None = None,
+) -> Dataset:
+    """Captures as DataFrames, one for each table: a mapping that reads nothing before a table is asked for.
+
+    `paths`: a path, a glob, a directory, or a list of these, which driver and executors see alike. Files of a rotated
+    set are one capture, wherever they are cut. `tables`: names (None: all but `records` and `producers`), or a mapping
+    from names to columns. `start`, `end`, `keylog`, `verify`: as in `kdissect.open`; `reveal`: keys, values and headers
+    of `records` too. `transport`: "ranges" reads payloads again where they are
+    needed, "payload" shuffles them. `partitions` of the decoding stage (None: by size and cores). `strict`: a file that
+    cannot be read to its end is an error, not a problem row. `keep`: a directory, in whatever file system Spark writes
+    to, where what is decoded stays, so that a later call with the same directory decodes only what is new. It is of one
+    job at a time; tables made before by another call with it are not to be read any more.
+
+    Rows equal those of `kdissect.open`, in no order. Raises UsageError, CaptureError.
+    """
+    job = prepare(
+        paths,
+        tables,
+        spark,
+        start=start,
+        end=end,
+        keylog=keylog,
+        verify=verify,
+        reveal=reveal,
+        transport=transport,
+        strict=strict,
+    )
+    return job.on(spark, partitions, keep)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What to read and to make, checked, before there is a session."""
+
+    sources: list[Source]
+    columns: dict[str, list[str]]
+    settings: Settings
+    strict: bool
+    refused: list[tuple[str, str]]
+
+    def on(
+        self,
+        spark: SparkSession,
+        partitions: int | None = None,
+        keep: str | Path | None = None,
+        placed: bool = False,
+    ) -> Dataset:
+        """The job's tables; see `dissect`. `placed`: they are to be written (`kdissect.spark.writing`); what is kept
+        always is."""
+        if partitions is not None and partitions < 1:
+            raise UsageError(f"partitions must be 1 or more, not {partitions}")
+        if keep is None:
+            plan = self._plan(spark, partitions, self.sources, placed)
+            if partitions is None and self.alone(spark):
+                return WholeDataset(spark, plan, self.strict, _cores(spark) if self._bytes > FEW_BYTES else 0)
+            return Dataset(spark, plan, self.strict)
+        from kdissect.spark.keep.inventory import fingerprint
+        from kdissect.spark.keep.store import Store
+
+        if any(columns != SCHEMAS[name].names for name, columns in self.columns.items()):
+            raise UsageError("only whole tables are kept: name no columns, or do without keep")
+        store = Store(spark, str(keep))
+        known, options = store.newest(), fingerprint(self.columns, self.settings)
+        works = known.work(options, self.sources)
+        busy = [source for source, work in zip(self.sources, works, strict=True) if not work.idle]
+        return KeptDataset(spark, self._plan(spark, partitions, busy, True), self.strict, store, known, options, works)
+
+    def alone(self, spark: SparkSession) -> bool:
+        """Whether the job is done sooner by one task than spread over all cores, which takes more work."""
+        context = getattr(spark, "sparkContext", None)
+        local = context is not None and str(context.master).startswith("local")
+        return self.by_one_task(_cores(spark) if local and self._bytes > FEW_BYTES else None)
+
+    def by_one_task(self, cores: int | None) -> bool:
+        """The same for a session that runs so many tasks at a time on this machine; None: on others."""
+        if any(source.remote for source in self.sources):
+            return False
+        files = sum(len(source.files) for source in self.sources)
+        if files > FEW_FILES and self._bytes < SMALL_FILE * files:
+            return False
+        return self._bytes <= FEW_BYTES or (cores is not None and cores <= ALONE_CORES and self._bytes <= ALONE_BYTES)
+
+    def keeps(self, spark: SparkSession, partitions: int | None) -> bool:
+        """Whether what is decoded is to be kept where nobody says: to take it up takes longer than to read again what
+        one task reads, but for a little."""
+        return partitions is not None or not self.alone(spark) or self._bytes <= FEW_BYTES
+
+    @property
+    def _bytes(self) -> int:
+        return sum(sum(source.stored) for source in self.sources)
+
+    def _plan(self, spark: SparkSession, partitions: int | None, read: Sequence[Source], placed: bool) -> Plan:
+        count = partitions or _partitions(spark, sum(sum(source.sizes) for source in read))
+        return Plan(self.sources, self.columns, self.settings, labels(count), refused=self.refused, placed=placed)
+
+
+def prepare(
+    paths: Named | Sequence[Named],
+    tables: Sequence[str] | Mapping[str, Sequence[str] | None] | None = None,
+    spark: SparkSession | None = None,
+    *,
+    start: str | datetime | None = None,
+    end: str | datetime | None = None,
+    keylog: str | Path | None = None,
+    verify: bool = False,
+    reveal: bool = False,
+    transport: str = "ranges",
+    strict: bool = False,
+) -> Job:
+    """Everything about `dissect` that comes before jobs; Spark is needed for paths elsewhere only. Raises UsageError,
+    CaptureError."""
+    if transport not in TRANSPORTS:
+        raise UsageError(f"transport is {' or '.join(TRANSPORTS)}, not {transport!r}")
+    asked = dict(tables) if isinstance(tables, Mapping) else dict.fromkeys(MADE if tables is None else tables)
+    columns = {name: columns_of(name, None if some is None else list(some)) for name, some in asked.items()}
+    keys = None if keylog is None else read_key_log(keylog)
+    settings = Settings(
+        nanoseconds(start), nanoseconds(end), keylog=keys, reading=Reading(verify=verify).asked(asked, {}, reveal)
+    )
+    near, far = parted(paths)
+    captures, refused = ([], []) if near is None else _opened(near, strict)
+    for capture in captures:
+        if not all(member.regular for member in capture.members):
+            raise UsageError(f"{capture.name}: Spark reads files, not pipes or open files")
+    sources = [source_of(capture, transport == "payload") for capture in captures]
+    if far:
+        sources += remote_sources(spark, far)
+    return Job(sources, columns, settings, strict, refused)
+
+
+def _opened(paths: Named | Sequence[Named], strict: bool) -> tuple[list[CaptureSet], list[tuple[str, str]]]:
+    """Capture sets, and files that were named by themselves, among others, and cannot be read as captures: (name, why).
+
+    Where `strict`, and where nothing else was named, these are errors; so is whatever is not there.
+    """
+    try:
+        return open_captures(paths), []
+    except CaptureNotFound:
+        raise
+    except CaptureError:
+        if strict or isinstance(paths, str | os.PathLike) or hasattr(paths, "read"):
+            raise
+        good: list[Named] = []
+        refused: list[tuple[str, str]] = []
+        for path in paths:
+            if not isinstance(path, str | os.PathLike) or not Path(path).is_file():
+                good.append(path)
+                continue
+            try:
+                check(Path(path))
+                good.append(path)
+            except (NotACapture, CaptureUnreadable) as error:
+                refused.append((Path(path).name, str(error)))
+        if not good or not refused:
+            raise
+        return open_captures(good), refused
+
+
+def _partitions(spark: SparkSession, size: int) -> int:
+    """Partitions of the decoding stage: two for each core, more for many bytes."""
+    return max(2 * _cores(spark), -(-size // BYTES_PER_PARTITION))
+
+
+def _cores(spark: SparkSession) -> int:
+    """Tasks that run at the same time: asked for in a small job where the session cannot say, by Spark Connect."""
+    context = getattr(spark, "sparkContext", None)
+    if context is not None:
+        return int(context.defaultParallelism)
+    numbers = spark.range(1 << 16).selectExpr("spark_partition_id() as id").agg({"id": "max"})
+    return int(numbers.collect()[0][0]) + 1
