@@ -249,6 +249,8 @@ def gather_heads(M: Ints, b: Bytes, A: Bytes, first: Int, n: Int, wanted: Flags,
                 at, length, following = node.at, node.length, node.next
             end = begin + got
             if has_no_header(M, exchange, side, heads, begin, end):
+                if exchange.status != TOKEN and side == 0 and exchange.n == 0:
+                    continue  # filler would not be a connection's first request: zeros, as of what is not Kafka
                 blank_bytes(heads, begin, got)
                 keep[i, side] = got
             elif side == 1:

@@ -54,8 +54,8 @@ def readable_in_records(data: bytes) -> Iterator[bytes]:
     while len(data) - p > _MAGIC_AT:
         length = int.from_bytes(data[p + 8 : p + 12], "big")
         magic = data[p + _MAGIC_AT]
-        end = p + _BATCH_PREFIX + length
-        if magic > 2 or end > len(data) or end <= p + _MAGIC_AT:
+        end = min(p + _BATCH_PREFIX + length, len(data))  # the last one may be cut off
+        if magic > 2 or end <= p + _MAGIC_AT:
             break
         yield from readable(data[p + (_BATCH_HEADER if magic == 2 else _MESSAGE_HEADER + 8 * magic) : end])
         p = end

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from kdissect.kafka.exchanges.frame_bytes import Reader
+from kdissect.kafka.streams.state import SIDES
 from kdissect.kernels.structs import Records
 from kdissect.problems import UsageError
 from kdissect.rewriting.frames import Bytes, Flags, Frames, Words
@@ -23,6 +24,7 @@ from kdissect.schema.names import snake_case
 from kdissect.schema.walker import Piece, WalkError
 
 FRAME_MASK = (1 << 40) - 1
+"""Of a frame's packet: its number in its file."""
 CLIENT_AT = 10
 """Offset of a client id in a request's header, behind its int16 length."""
 
@@ -42,39 +44,42 @@ class WalkedFrames(Frames):
     ) -> Words:
         """Note the texts of frames in `s` that can be walked; how many bytes of each become zeros, -1 none."""
         keep = np.full(need.shape, -1, np.int64)
-        for i, side in np.argwhere(need & (begin >= 0)).tolist():
+        for i, side in np.argwhere(need).tolist():
             first, body, last = int(start[i, side]), int(begin[i, side]), int(end[i, side])
-            api = index.load().apis.get(int(rows["api"][i]))
-            if api is None:
-                continue
-            data = s[body:last].tobytes()
-            try:
-                pieces = fit(api, side, int(rows["version"][i]), data, pieces=True).pieces
-            except (WalkError, UsageError):
-                continue
-            frame = int(rows[("request", "response")[side]]["packet"][i]) & FRAME_MASK
-            self._note_header(s[first:body].tobytes(), side, frame)
-            self._note(pieces, data, frame)
-            s[first:last] = 0
-            keep[i, side] = last - first
+            frame = int(rows[SIDES[side]]["packet"][i]) & FRAME_MASK
+            data = s[body:last].tobytes() if body >= 0 else b""
+            pieces = _pieces(int(rows["api"][i]), side, int(rows["version"][i]), data) if body >= 0 else None
+            if pieces is not None:
+                self._note_header(s[first:body].tobytes(), side, frame)
+                self._note(pieces, data, frame)
+                s[first:last] = 0
+                keep[i, side] = last - first
+            elif side == REQUEST:
+                keep[i, side] = self._take_header(s[first:last], rows["response"]["bytes"][i] >= 4, frame)
         return keep
 
     def _judge_heads(self, rows: Records, heads: Bytes, start: Words, keep: Words) -> None:
-        """Note the clients that headers of other requests name, and keep zeros for such headers but their numbers."""
-        for i in np.flatnonzero(keep[:, 0] > CLIENT_AT).tolist():
-            at = int(start[i, 0])
-            header = heads[at : at + int(keep[i, 0])].tobytes()
-            api = index.load().apis.get(int.from_bytes(header[:2], "big"))
-            version = int.from_bytes(header[2:4], "big")
-            known = api is not None and version <= api.request.versions.last
-            if known or rows["response"]["bytes"][i] >= 4:
-                self._note_client(header, int(rows["request"]["packet"][i]) & FRAME_MASK)
-                heads[at : at + 4] = 0
-                heads[at + 8 : at + len(header)] = 0
-            else:
-                keep[i, 0] = -1
-        keep[keep[:, 0] <= CLIENT_AT, 0] = -1
+        """Note the clients that headers of requests name, and keep zeros for what was read of them."""
+        for i in np.flatnonzero(keep[:, 0] >= 0).tolist():
+            at, frame = int(start[i, 0]), int(rows["request"]["packet"][i]) & FRAME_MASK
+            header = heads[at : at + int(keep[i, 0])]
+            keep[i, 0] = self._take_header(header, rows["response"]["bytes"][i] >= 4, frame)
         keep[:, 1] = -1
+
+    def _take_header(self, head: Bytes, answered: bool, frame: int) -> int:
+        """Note the client that a request's header at the beginning of `head` names, and make zeros of all but the
+        correlation id; bytes of that header, -1 where it is none: neither a release has its key and version, nor was
+        it answered."""
+        header = head[: CLIENT_AT + (1 << 15)].tobytes()
+        api = index.load().apis.get(int.from_bytes(header[:2], "big"))
+        known = api is not None and int.from_bytes(header[2:4], "big") <= api.request.versions.last
+        size = max(int.from_bytes(header[CLIENT_AT - 2 : CLIENT_AT], "big", signed=True), 0)
+        if not (known or answered) or size > len(header) - CLIENT_AT:
+            return -1
+        self._note_client(header, frame)
+        head[:4] = 0
+        head[8 : CLIENT_AT + size] = 0
+        return CLIENT_AT + size
 
     def _note_header(self, header: bytes, side: int, frame: int) -> None:
         """The texts of a header: the client's id of a request, and unknown tags."""
@@ -121,3 +126,14 @@ class WalkedFrames(Frames):
             name = texts.get(f"{piece.path.rpartition('.')[0]}.{snake_case(item.secret_by)}", "")
             return What.VALUE if is_harmless_value(name, texts[piece.path]) else What.TEXT
         return {NAME: What.NAME, PUBLIC: What.WORD}.get(item.policy, What.TEXT)
+
+
+def _pieces(key: int, side: int, version: int, body: bytes) -> list[Piece] | None:
+    """What the walker says of a body, None where its layout is not known or does not fit."""
+    api = index.load().apis.get(key)
+    if api is None:
+        return None
+    try:
+        return fit(api, side, version, body, pieces=True).pieces
+    except (WalkError, UsageError):
+        return None

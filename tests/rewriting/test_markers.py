@@ -31,6 +31,7 @@ DAMAGES: dict[str, Callable[[list[sown.Talk]], tuple[Packets, int]]] = {
     **{f"cut at {n}": lambda talks, n=n: (sown.packets(talks), n) for n in (60, 66, 71, 80, 100, 150)},
     "cut and lossy": lambda talks: (sown.lossy(sown.packets(talks), 9), 80),
     "late and lossy": lambda talks: (sown.late(sown.lossy(sown.packets(talks), 9), 9), 1 << 16),
+    "sent twice": lambda talks: ([packet for packet in sown.packets(talks) for _ in range(2)], 1 << 16),
     "begun late": lambda talks: ([p for talk in talks for p in talk.packets[4:]], 1 << 16),
 }
 """What may happen to a capture, with its snap length."""
@@ -79,7 +80,7 @@ def test_no_marker_of_any_message_is_left(damage: str, tmp_path: Path) -> None:
     assert fragments(safe, names) == []
     result = checked(safe, tmp_path, names)
     assert all(one.stays for one in result.texts), [one for one in result.texts if not one.stays][:5]
-    assert result.clean or damage not in ("whole", "late 0")
+    assert result.clean or damage not in ("whole", "late 0", "sent twice")
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -222,6 +223,18 @@ def test_a_request_that_no_release_has_is_no_header(tmp_path: Path) -> None:
     ]
     assert len(rows) == 5
     assert b"answered" not in redacted(data, tmp_path, stand_ins())
+
+
+def test_a_connection_of_one_request_that_no_release_has(tmp_path: Path) -> None:
+    """In its copy that connection is no Kafka, and the check agrees."""
+    one, other = Conversation(0), Conversation(1)
+    one.say(0, framed(struct.pack(">hhih", 1, 99, 0, 6) + b"secret"))
+    other.metadata(1)
+    data = pcap([*one.talk.packets, *other.talk.packets])
+    safe = redacted(data, tmp_path)
+    assert kdissect.open(tmp_path / "in.pcap").table("exchanges").num_rows == 2
+    assert b"secret" not in safe
+    assert checked(safe, tmp_path).clean
 
 
 @pytest.mark.parametrize("version", [3, 9])

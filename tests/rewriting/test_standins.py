@@ -160,6 +160,17 @@ def test_redact_and_check(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     assert out.startswith("frame ")
 
 
+def test_all_configurations_whose_values_were_kept_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, _, said = run(capsys, "redact", CAPTURES / "k4_admin_sweep.pcap", "-o", tmp_path / "safe.pcap")
+    (line,) = [line for line in said.splitlines() if line.startswith("values kept of: ")]
+    names = line.removeprefix("values kept of: ").split(", ")
+    assert len(names) > 200
+    assert "unclean.leader.election.enable" in names
+    assert not {"advertised.listeners", "log.dirs", "controller.quorum.voters"} & set(names)
+
+
 def test_check_finds_what_is_no_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     target = tmp_path / "safe.pcap"
     kdissect.open(CAPTURES / "base_tiny.pcap").redact(target)

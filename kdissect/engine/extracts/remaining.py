@@ -18,6 +18,7 @@ from kdissect.engine.run import FEW_PACKETS
 from kdissect.kafka.streams.dissector import Dissector
 from kdissect.net.scanner import Scanner
 from kdissect.net.segment import A_HIGH, A_LOW, AT, B_HIGH, B_LOW, LEN, PACKET
+from kdissect.rewriting.place_kernels import repeat
 from kdissect.rewriting.places import Places
 from kdissect.rewriting.readable import Texts, What, readable
 from kdissect.rewriting.walkedframes import FRAME_MASK, WalkedFrames
@@ -32,14 +33,13 @@ def remaining_texts(path: Path) -> tuple[Texts, frozenset[bytes]]:
         capture = CaptureSet("", [Member("", path)])
         pages = mmap.mmap(stream.fileno(), 0)
         out = np.frombuffer(pages, np.uint8)
-        addresses = _walk(capture, out, texts)
+        addresses = _walk(capture, pages, out, texts)
         capture.close()
-        pages.flush()
-        _scan(path, texts)
+        _scan(path, pages, out, texts)
     return texts, addresses
 
 
-def _walk(capture: CaptureSet, out: npt.NDArray[np.uint8], texts: Texts) -> frozenset[bytes]:
+def _walk(capture: CaptureSet, pages: mmap.mmap, out: npt.NDArray[np.uint8], texts: Texts) -> frozenset[bytes]:
     """Walk every message, and write zeros over it; the addresses of hosts."""
     window = Window.for_size(capture.size)
     window.packets = FEW_PACKETS
@@ -54,6 +54,7 @@ def _walk(capture: CaptureSet, out: npt.NDArray[np.uint8], texts: Texts) -> froz
             frames.write(harvest.exchanges)
             dissector.used()
         dissector.before_next_block(True)
+        pages.madvise(mmap.MADV_DONTNEED)  # what was written stays in the file
     for harvest in dissector.finish():
         frames.write(harvest.exchanges)
         dissector.used()
@@ -62,21 +63,27 @@ def _walk(capture: CaptureSet, out: npt.NDArray[np.uint8], texts: Texts) -> froz
     return frozenset(address(high, low).encode() for high, low in np.unique(ends, axis=0).view(np.uint64).tolist())
 
 
-def _scan(path: Path, texts: Texts) -> None:
-    """Readable characters of TCP payloads, and of all of any other packet."""
+def _scan(path: Path, pages: mmap.mmap, out: npt.NDArray[np.uint8], texts: Texts) -> None:
+    """Note readable characters of TCP payloads, and of all of any other packet. Bytes that were sent again have been
+    read if their first copy was."""
     capture = CaptureSet("", [Member("", path)])
     window = Window(slots=2)
     window.packets = FEW_PACKETS
-    scanner = Scanner(capture)
+    scanner, places = Scanner(capture), Places()
     for block in capture.blocks(window):
         packets = block.packets.copy()  # scanning rewrites the rows of packets in tunnels
         segments = scanner.scan(block)
-        first, last = packets[:, r.AT], packets[:, r.AT] + packets[:, r.CAPTURED]
+        before = places.base + places.count
+        places.add(segments, np.where(segments[:, AT] < EXTRA, segments[:, AT], -1))
+        repeat(out, places.index, max(before - places.base, 0), places.count, places.base)
+        first = packets[:, r.AT] + block.delta
+        last = first + packets[:, r.CAPTURED]
         plain = segments[segments[:, AT] < EXTRA]
         row = np.searchsorted(packets[:, r.NUMBER], plain[:, PACKET] & FRAME_MASK)
-        first[row] = plain[:, AT] - block.delta
-        last[row] = first[row] + plain[:, LEN]
+        first[row] = plain[:, AT]
+        last[row] = plain[:, AT] + plain[:, LEN]
         for number, begin, end in zip(packets[:, r.NUMBER].tolist(), first.tolist(), last.tolist(), strict=True):
-            for stretch in readable(window.data[begin:end].tobytes()):
+            for stretch in readable(out[begin:end].tobytes()):
                 texts.add(What.UNREAD, stretch, number)
+        pages.madvise(mmap.MADV_DONTNEED)
     capture.close()
