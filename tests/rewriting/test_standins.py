@@ -41,23 +41,13 @@ def test_a_marker_in_every_name_of_every_message(part: range, tmp_path: Path) ->
     data = planted.capture(kinds, lambda: next(markers), lambda: next(markers).encode())
     names = StandIns(SECRET)
     made = safe(data, names, tmp_path)
-    public = set(MARKER.findall(safe(data, names=Everything(), folder=tmp_path)))  # type: ignore[arg-type]
-    left = set(MARKER.findall(made))
-    assert left == public, "words that the protocol defines, and nothing else"
+    assert MARKER.findall(made) == []
     assert len(names.used) > 100
-    assert not left & names.used
     before, after = exchanges(data), exchanges(made)
     for one in before:
         if one["client_id"] is not None:
             one["client_id"] = names(one["client_id"].encode()).decode()
     assert after == before
-
-
-class Everything:
-    """What replaces every name by filler: what is left then is no name."""
-
-    def __call__(self, name: bytes) -> bytes:
-        return b"-" * len(name)
 
 
 @pytest.mark.parametrize("name", ["k4_java_classic.pcap", "era_0_11_0.pcap"])

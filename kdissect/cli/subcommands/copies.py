@@ -95,13 +95,14 @@ def redact(
     """Write a copy of a capture that can be shown to others.
 
     What stays is an allow list: numbers, words of the protocol, names of topics, groups, users and clients, addresses
-    of brokers, values of configurations that Kafka knows and that are no passwords. Everything else, and everything
-    that is not Kafka or cannot be read as Kafka, becomes stand-ins of the same length; the same exchanges come out.
+    of brokers, values of configurations that are booleans, numbers or words that Kafka defines. Everything else, and
+    everything that is not Kafka or cannot be read as Kafka, becomes stand-ins of the same length; the same exchanges
+    come out.
 
     With --plain TLS that can be decrypted becomes plain TCP in the copy, packet by packet, redacted like the rest.
 
-    With --names what somebody called a thing of theirs gets a stand-in too. --check looks at a redacted capture:
-    with --names and its key file at names as well.
+    With --names what somebody called a thing of theirs gets a stand-in too. --check lists all readable text that a
+    redacted capture still has, with its count; with --names and its key file it judges names as well.
     """
     if check and plain:
         raise UsageError("--plain writes a capture, and --check writes nothing")
