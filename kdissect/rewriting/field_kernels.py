@@ -19,7 +19,7 @@ from kdissect.schema.opcodes import (
     COMPACT,
     CONFIG_NAME,
     CONFIG_VALUE,
-    KEEP_NAME,
+    KEEP,
     KIND_AT,
     LAST_FIXED,
     LAST_SIZED,
@@ -44,8 +44,8 @@ FILLER = ord("x")
 """What stands for what must not be shown, where zeros would mean something."""
 S_KIND, S_AT, S_SIZE, S_NAME_AT, S_NAME_SIZE = range(5)
 SPAN_COLUMNS = 5
-"""Columns of a span: what it is (KEEP_NAME, CONFIG_NAME, CONFIG_VALUE or RECORDS), where; of a configuration's value,
-where its name is (size -1: none)."""
+"""Columns of a span: what it is (KEEP, KEEP_NAME, CONFIG_NAME, CONFIG_VALUE or RECORDS), where; of a configuration's
+value, where its name is (size -1: none)."""
 KINDS = 6
 """Kinds of text, for counting."""
 
@@ -100,8 +100,8 @@ def blank_fields(
 ) -> Int:  # fmt: skip
     """Replace texts of the bodies s[begin:end] from frame `first` on; the frame it stopped at (`spans` is full).
 
-    spans[:counts[KINDS]] are what the caller has to judge: record sets, configurations' values, and where `named`, what
-    somebody called a thing of theirs. counts[kind] are how many texts there were that are not empty, by kind.
+    spans[:counts[KINDS]] are what the caller has to judge: record sets, configurations' values, and where `named`, all
+    other texts that may stay. counts[kind] are how many texts there were that are not empty, by kind.
     """
     for f in range(first, begin.size):
         which = program[f]
@@ -161,7 +161,7 @@ def blank_fields(
                         name_size = n
                     if kind == BLANK:
                         blank_bytes(s, o, max(n, 0))
-                    elif n > 0 and (kind >= CONFIG_VALUE or (named and kind >= KEEP_NAME)):
+                    elif n > 0 and (kind >= CONFIG_VALUE or (named and kind >= KEEP)):
                         row = counts[KINDS]
                         if row >= spans.shape[0]:
                             counts[KINDS] = before

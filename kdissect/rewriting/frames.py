@@ -1,10 +1,11 @@
 """Kafka frames made fit to be shown: what each may keep, and its bytes with the rest replaced.
 
 A frame whose body fits the layout of its API and version keeps its numbers and those texts that the schema allows: what
-Kafka or its clients define (`public`), what somebody called a thing of theirs (`name`), and the values of
-configurations that Kafka's own definitions know and do not type as password. All else becomes filler: other texts and
-bytes, what records hold, unknown tags. Of any other frame only the header stays: without a layout nobody knows what its
-bytes are.
+Kafka or its clients define (`public`), what somebody called a thing of theirs (`name`), and harmless values of
+configurations (`is_harmless_value`). All else becomes filler: other texts and bytes, what records hold, unknown tags.
+Where names are replaced, so is a `public` text that is no word of the protocol. Of any other frame only the header
+stays: without a layout nobody knows what its bytes are. A request whose key or version no release has, and that nobody
+answered, has no header: its first bytes may be anything.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ from kdissect.rewriting.field_kernels import (
 from kdissect.rewriting.place_kernels import HEAD, gather_heads, spread
 from kdissect.rewriting.places import Places
 from kdissect.schema.apikeys import ApiKey
-from kdissect.schema.configurations import is_open_config
-from kdissect.schema.opcodes import CONFIG_VALUE, MAX_DEPTH, RECORDS
+from kdissect.schema.configurations import is_harmless_value
+from kdissect.schema.opcodes import CONFIG_VALUE, KEEP, MAX_DEPTH, RECORDS
+from kdissect.schema.vocabulary import is_protocol_word
 
 Words = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -85,12 +87,20 @@ class Frames:
             return
         there = np.stack([rows[side]["bytes"] >= 4 for side in SIDES], axis=1)
         whole = there & np.stack([(rows[side]["missing"] == 0) & (rows[side]["cut"] == 0) for side in SIDES], axis=1)
-        tokens = rows["status"] == TOKEN
-        whole[tokens] = False
+        whole[rows["status"] == TOKEN] = False
+        whole[:, 0] &= self._has_header(rows) | there[:, 1]
         program = self._programs(rows)
         whole &= program >= 0
         self._whole(rows, whole, program)
         self._heads(rows, there & ~whole)
+
+    def _has_header(self, rows: Records) -> Flags:
+        """Whether a release has the key and version of a request."""
+        key, version = rows["api"], rows["version"]
+        table = self.decoder.table
+        within = (key >= 0) & (key < table.shape[0]) & (version >= 0) & (version < table.shape[1])
+        known: Flags = within & (table[np.where(within, key, 0), np.where(within, version, 0), 0] >= 0)
+        return known
 
     def _programs(self, rows: Records) -> Words:
         """Programs of the bodies, as the engine chooses them; -1 unknown."""
@@ -182,12 +192,13 @@ class Frames:
         blank_sets(s, np.ascontiguousarray(sets[:, S_AT]), np.ascontiguousarray(sets[:, S_SIZE]), *tables)
         for kind, at, size, name_at, name_size in spans[spans[:, S_KIND] != RECORDS].tolist():
             if kind != CONFIG_VALUE:
-                if self._rename is not None:
-                    said = self._rename(s[at : at + size].tobytes())
+                text = s[at : at + size].tobytes()
+                if self._rename is not None and not (kind == KEEP and is_protocol_word(text)):
+                    said = self._rename(text)
                     s[at : at + size] = np.frombuffer(said.ljust(size, b"x")[:size], np.uint8)
                 continue
             name = s[name_at : name_at + max(name_size, 0)].tobytes().decode("utf-8", "replace")
-            if is_open_config(name):
+            if is_harmless_value(name, s[at : at + size].tobytes().decode("utf-8", "replace")):
                 self.configurations[name] += 1
             else:
                 s[at : at + size] = FILLER
@@ -203,7 +214,7 @@ class Frames:
                 s[at + 10 : at + 10 + size] = np.frombuffer(said.ljust(size, b"x")[:size], np.uint8)
 
     def _heads(self, rows: Records, wanted: Flags) -> None:
-        """Of the other frames, the length prefix and what their headers say; of bare tokens, the prefix."""
+        """Of the other frames, the length prefix and what their headers say; of those without one, the prefix."""
         some = np.flatnonzero(wanted.any(axis=1))
         if not len(some):
             return
@@ -215,8 +226,12 @@ class Frames:
             start[first:upto] = (np.arange(2 * (upto - first)) * HEAD).reshape(-1, 2)
             keep = np.full((len(rows), 2), -1, np.int64)
             gather_heads(d.M, d.window.data, d.A, first, upto, wanted, heads, keep)
-            self._clients(heads, start[:, 0], start[:, 0] + keep[:, 0], keep[:, 0] > 10)
+            self._judge_heads(rows, heads, start, keep)
             self._spread(first, upto, heads, start, keep)
+
+    def _judge_heads(self, rows: Records, heads: Bytes, start: Words, keep: Words) -> None:
+        """Judge what headers say: keep[i, side] bytes from heads[start[i, side]] on are that of row i, -1 none."""
+        self._clients(heads, start[:, 0], start[:, 0] + keep[:, 0], keep[:, 0] > 10)
 
     def _spread(self, first: int, upto: int, source: Bytes, start: Words, keep: Words) -> None:
         p = self.places

@@ -18,17 +18,19 @@ from kdissect.kafka.streams.state import (
     EXCHANGE_WIDTH,
     TOKEN,
     X_BASE,
+    Exchange,
     Frame,
     copy_out,
     exchange_at,
     frame_of,
+    program_of,
     uvarint,
 )
 from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.memory import be16
 from kdissect.kernels.structs import Flags
 from kdissect.net import segment as sg
-from kdissect.rewriting.field_kernels import FILLER, blank_header
+from kdissect.rewriting.field_kernels import blank_bytes, blank_header
 from kdissect.schema.apikeys import ApiKey
 from kdissect.tcp.layout import node_at
 
@@ -175,22 +177,48 @@ def spread(
 def behind_acks(s: Bytes, p: Int, end: Int, version: Int) -> Int:
     """The position behind the acks of a Produce request whose message begins at `p`; `p` where they are not there.
 
-    They say whether an answer follows.
+    They say whether an answer follows. The transactional id in front of them becomes filler.
     """
     o = p
+    size: Int = np.int64(0)
     if version >= 9:
         size, o = uvarint(s, o, end)
         if o < 0:
             return p
-        o += max(size - 1, 0)
+        size -= 1
     elif version >= 3:
         if o + 2 > end:
             return p
         size = be16(s, o)
         o += 2
-        if size < 0x8000:
-            o += size
-    return o + 2 if o + 2 <= end else p
+        if size >= 0x8000:
+            size = np.int64(0)
+    size = max(size, 0)
+    if size > end - o - 2:
+        return p
+    blank_bytes(s, o, size)
+    return o + size + 2
+
+
+@part
+def is_text(s: Bytes, p: Int, end: Int) -> bool:
+    """Whether s[p:end] are printable characters of ASCII, all of them."""
+    text = True
+    for k in range(p, end):
+        text = text and 32 <= s[k] <= 126
+    return text
+
+
+@part
+def has_no_header(M: Ints, exchange: Exchange, side: Int, heads: Bytes, begin: Int, end: Int) -> bool:
+    """Whether the beginning of a frame, in heads[begin:end], is no header that may stay: of a bare SASL token, of a
+    request that nobody answered and whose key or version no release has, of a response that answers no request and
+    whose id is four characters."""
+    if exchange.status == TOKEN:
+        return True
+    if side == 1:
+        return exchange.request.bytes < 4 and end - begin >= 4 and is_text(heads, begin, begin + 4)
+    return exchange.response.bytes < 4 and program_of(M, exchange.api, exchange.version, 0) < 0
 
 
 @kernel("i8[:] const u1[:] const u1[:] i8 i8 b1[:,:] u1[:] i8[:,:]")
@@ -198,15 +226,14 @@ def gather_heads(M: Ints, b: Bytes, A: Bytes, first: Int, n: Int, wanted: Flags,
     """What may stay of frames that cannot be read: the beginning of the frame of exchange `i` and side `s` into
     heads[((i - first) * 2 + s) * HEAD:], and how many bytes of that into keep[i, s].
 
-    That is the header, which names API, version, correlation id and client, and of a Produce request its acks. A bare
-    SASL token becomes filler (zeros would look like a request).
+    That is the header, which names API, version, correlation id and client, and of a Produce request its acks. Where
+    there is none, all becomes filler (zeros would look like a request).
     """
     for i in range(first, n):
         for side in range(2):
             if not wanted[i, side]:
                 continue
             exchange = exchange_at(M, X_BASE + i * EXCHANGE_WIDTH)
-            token = exchange.status == TOKEN
             api, version = exchange.api, exchange.version
             begin = ((i - first) * 2 + side) * HEAD
             got: Int = np.int64(0)
@@ -221,9 +248,10 @@ def gather_heads(M: Ints, b: Bytes, A: Bytes, first: Int, n: Int, wanted: Flags,
                 node = node_at(M, following)
                 at, length, following = node.at, node.length, node.next
             end = begin + got
-            if token:
-                for k in range(begin, end):
-                    heads[k] = FILLER
+            if has_no_header(M, exchange, side, heads, begin, end):
+                if exchange.status != TOKEN and side == 0 and exchange.n == 0:
+                    continue  # filler would not be a connection's first request: zeros, as of what is not Kafka
+                blank_bytes(heads, begin, got)
                 keep[i, side] = got
             elif side == 1:
                 body = response_body(M, heads, begin, end, max(api, 0), version)

@@ -46,10 +46,10 @@ BLANK: Final = 0
 KEEP: Final = 1
 KEEP_NAME: Final = 2
 CONFIG_NAME: Final = 3  # kept as a name; says whose value follows
-CONFIG_VALUE: Final = 4  # kept where the configuration is known and no password
+CONFIG_VALUE: Final = 4  # kept where it is a harmless value of a known configuration
 RECORDS: Final = 5  # blanked record by record
 """What `redact` does with a text, in a TEXT row's operand g (KIND_AT); in this order: the last two are judged one by
-one, names where somebody renames them."""
+one, words and names where somebody renames them."""
 KIND_AT: Final = 7
 
 LAST_FIXED: Final = MAYBE

@@ -52,13 +52,12 @@ class End(enum.IntEnum):
 
 
 class Sasl(enum.IntEnum):
-    """How far the old login went, whose tokens are bare."""
+    """Whether frames may be bare tokens of the old login."""
 
     NONE = 0
-    ASKED = 1
-    """SaslHandshake v0 was sent."""
-    BARE = 2
-    """Its answer arrived: tokens follow as bare length-prefixed frames."""
+    BARE = 1
+    """SaslHandshake v0 was sent: tokens follow as bare length-prefixed frames, whether or not its answer was
+    captured."""
 
 
 class Login(enum.IntEnum):
@@ -66,17 +65,16 @@ class Login(enum.IntEnum):
 
     HANDSHAKE = 0
     """SaslHandshake v0 was sent."""
-    AGREED = 1
-    """A SaslHandshake was answered without an error."""
+    REFUSED = 1
+    """The client's latest request is a SaslHandshake, and its answer has an error."""
     REQUEST = 2
     """A frame of the client reads as a Kafka request."""
 
 
 LOGINS = np.array(
-    [  # HANDSHAKE  AGREED     REQUEST
-        [Sasl.ASKED, Sasl.NONE, Sasl.NONE],
-        [Sasl.ASKED, Sasl.BARE, Sasl.ASKED],
-        [Sasl.ASKED, Sasl.BARE, Sasl.NONE],
+    [  # HANDSHAKE  REFUSED    REQUEST
+        [Sasl.BARE, Sasl.NONE, Sasl.NONE],
+        [Sasl.BARE, Sasl.NONE, Sasl.NONE],
     ],
     np.int64,
 )  # fmt: skip

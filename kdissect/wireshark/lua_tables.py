@@ -202,6 +202,6 @@ def tables(schema: index.Index) -> tuple[str, FieldNames]:
         for name in held(schema)
         for message in (schema.payloads[name],)
     )
-    known = ",".join(f"[{quoted(name)}]=1" for name in configurations.types() if configurations.is_open_config(name))
+    known = ",".join(f"[{quoted(name)}]=1" for name in configurations.known() if configurations.is_open_config(name))
     lua = f"local ERRORS={{{errors}}}\nlocal OPEN={{{known}}}\nlocal FIELDS={{\n{fields}}}\nlocal APIS={{\n{apis}}}\n"
     return f"{lua}local PAYLOADS={{\n{payloads}}}\n", names

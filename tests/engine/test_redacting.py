@@ -31,6 +31,8 @@ NAMES = [
 ]  # fmt: skip
 
 
+HEADER = {"api", "api_key", "api_version", "correlation_id", "client_id"}
+"""What the header of a request says; a request that nobody answered and that no release has may be anything."""
 READ = {
     "api", "api_key", "api_version", "api_inferred", "decoded", "error_code", "error", "error_count", "throttle_ms",
     "broker",
@@ -71,8 +73,16 @@ def in_order(path: Path) -> list[dict[str, Any]]:
     rows.sort(
         key=lambda r: tuple(str(r[k]) for k in ("request_frame", "response_frame", "client_port", "correlation_id"))
     )
-    return [{k: v for k, v in row.items() if k not in REDACTED | (READ if row["status"] == "orphan" else set())}
-            for row in rows]  # fmt: skip
+    return [{k: v for k, v in row.items() if k not in REDACTED | not_kept(row)} for row in rows]
+
+
+def not_kept(row: dict[str, Any]) -> set[str]:
+    """Columns of a row that a redacted copy cannot have."""
+    if row["status"] == "orphan":
+        return READ
+    api = kdissect.schema.index.load().apis.get(row["api_key"])
+    known = api is not None and row["api_version"] <= api.request.versions.last
+    return set() if known or row["response_frame"] is not None else HEADER | {"decoded"}
 
 
 def rows_of_pairs(path: Path, table: str, columns: list[str]) -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 import kdissect
 from kdissect.kafka.exchanges.logins import _field
 from tests.oracle.material import CAPTURES
-from tests.oracle.pcap import Talk, framed, pcap
+from tests.oracle.pcap import Talk, framed, metadata_request, metadata_response, pcap
 
 
 def logins(path: Path) -> Counter[tuple[str | None, str | None]]:
@@ -65,6 +65,67 @@ def test_tokens_right_and_wrong(version: int, token: bytes, tmp_path: Path) -> N
     tables = kdissect.open(path).tables()
     assert tables["exchanges"]["error_code"].to_pylist() == [0, 58]
     assert not any("pw-eve" in str(table.to_pylist()) for table in tables.values())
+
+
+TOKENS = {
+    "PLAIN": ((b"\0eve\0pw-eve", b""),),
+    "PLAIN, short": ((b"\0e\0p", b""),),
+    "SCRAM": (
+        (b"n,,n=eve,r=fyko+d2l", b"r=fyko+d2lbbFgON,s=QSXC,i=4096"), (b"c=biws,r=fyko+d2l,p=v0X8", b"v=6rriTRBi"),
+    ),
+}  # fmt: skip
+"""Tokens of a client, each with the broker's answer."""
+
+
+def old_login(tokens: tuple[tuple[bytes, bytes], ...], answer: str) -> bytes:
+    """A login with bare tokens, then a Metadata exchange. `answer`: "there", "lost" (of SaslHandshake v0), "late" (it
+    was captured behind the first token), or "refused" (error 33; a request of an API that nobody knows follows)."""
+    talk = Talk(client_isn=0, broker_isn=0)
+    talk.handshake()
+    at, ms = [0, 0], 1.0
+
+    def say(side: int, data: bytes, when: float | None = None) -> None:
+        talk.put(ms if when is None else when, side, at[side], data)
+        at[side] += len(data)
+
+    say(0, framed(struct.pack(">hhi", 17, 0, 1) + b"\0\1c" + b"\0\5PLAIN"))
+    say(1, framed(struct.pack(">ihi", 1, 33 if answer == "refused" else 0, 1) + b"\0\5PLAIN"), ms + 0.5)
+    if answer == "refused":
+        say(0, framed(struct.pack(">hhi", 120, 0, 2) + b"\0\1c"), 2)
+        say(1, framed(struct.pack(">i", 2)), 3)
+        return pcap(talk.packets)
+    answered = talk.packets[-1]
+    for token, reply in tokens:
+        ms += 1
+        say(0, framed(token))
+        say(1, framed(reply), ms + 0.5)
+    say(0, metadata_request(2, []), 10)
+    say(1, metadata_response(2), 11)
+    if answer != "there":
+        talk.packets.remove(answered)
+    if answer == "late":
+        talk.packets.insert(5, answered)
+    return pcap(talk.packets)
+
+
+@pytest.mark.parametrize("answer", ["there", "lost", "late"])
+@pytest.mark.parametrize("tokens", TOKENS)
+def test_bare_tokens_where_the_answer_to_the_handshake_is_not_there(tokens: str, answer: str, tmp_path: Path) -> None:
+    """After a SaslHandshake v0 request tokens follow until a frame reads as a request that Kafka knows."""
+    path = tmp_path / "old.pcap"
+    path.write_bytes(old_login(TOKENS[tokens], answer))
+    tables = kdissect.open(path).tables()
+    rows = [(row["api"], row["correlation_id"], row["status"]) for row in tables["exchanges"].to_pylist()]
+    assert rows == [("SaslHandshake", 1, "partial" if answer == "lost" else "ok"), ("Metadata", 2, "ok")]
+    kinds = set(tables["problems"].column("kind").to_pylist())
+    assert kinds == ({"missing_bytes", "resynchronised"} if answer == "lost" else set())
+
+
+def test_a_handshake_that_was_refused_brings_no_tokens(tmp_path: Path) -> None:
+    path = tmp_path / "refused.pcap"
+    path.write_bytes(old_login((), "refused"))
+    rows = kdissect.open(path).table("exchanges").to_pylist()
+    assert [(row["api_key"], row["status"]) for row in rows] == [(17, "error"), (120, "ok")]
 
 
 def test_fields_that_lie() -> None:

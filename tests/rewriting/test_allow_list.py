@@ -13,7 +13,7 @@ import pytest
 import kdissect
 from kdissect.problems import KdissectError
 from kdissect.schema import index
-from kdissect.schema.configurations import is_open_config, types
+from kdissect.schema.configurations import is_harmless_value, known
 from kdissect.schema.model import POLICIES, Field
 from tests import planted
 from tests.oracle.pcap import ACK, Talk, api_versions_response, framed, pcap
@@ -192,33 +192,44 @@ def test_tcp_options() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "stays"),
+    ("name", "value", "stays"),
     [
-        ("retention.ms", True), ("cleanup.policy", True), ("log.retention.hours", True),
-        ("listener.name.internal.ssl.client.auth", True), ("sasl.jaas.config", False), ("ssl.keystore.password", False),
-        ("listener.name.internal.plain.sasl.jaas.config", False), ("listener.name.x.ssl.key.password", False),
-        ("my.plugin.token", False), ("", False), ("retention.ms\n", False),
+        ("retention.ms", "604800000", True), ("retention.ms", "-1", True), ("cleanup.policy", "compact,delete", True),
+        ("log.cleaner.min.cleanable.ratio", "0.5", True), ("unclean.leader.election.enable", "false", True),
+        ("listener.name.internal.ssl.client.auth", "required", True), ("compression.type", "zstd", True),
+        ("retention.ms", "mk000001", False), ("unclean.leader.election.enable", "mk000001", False),
+        ("cleanup.policy", "compact,mk000001", False), ("compression.type", "mk000001", False),
+        ("advertised.listeners", "PLAINTEXT://mk000001:9092", False), ("log.dirs", "/mk000001", False),
+        ("super.users", "User:mk000001", False), ("zookeeper.connect", "mk000001:2181", False),
+        ("sasl.oauthbearer.token.endpoint.url", "https://svc:mk000001@host", False), ("broker.rack", "mk000001", False),
+        ("sasl.jaas.config", "mk000001", False), ("ssl.keystore.password", "true", False),
+        ("listener.name.internal.plain.sasl.jaas.config", "1", False), ("listener.name.x.ssl.key.password", "1", False),
+        ("my.plugin.token", "1", False), ("", "1", False), ("retention.ms\n", "1", False),
     ],
 )  # fmt: skip
-def test_values_of_configurations(name: str, stays: bool) -> None:
-    def text(value: str) -> bytes:
-        return struct.pack(">h", len(value)) + value.encode()
+def test_values_of_configurations(name: str, value: str, stays: bool) -> None:
+    def text(word: str) -> bytes:
+        return struct.pack(">h", len(word)) + word.encode()
 
-    config = struct.pack(">i", 1) + text(name) + text("mk000001")
+    config = struct.pack(">i", 1) + text(name) + text(value)
     body = struct.pack(">i", 1) + b"\2" + text("orders") + config + b"\0"
     request = framed(struct.pack(">hhih", 33, 0, 7, 1) + b"c" + body)
     response = framed(struct.pack(">iii", 7, 0, 1) + struct.pack(">hh", 0, -1) + b"\2" + text("orders"))
     safe = redacted(exchange(request, response))
-    assert (b"mk000001" in safe) == stays
-    assert is_open_config(name) == stays
+    assert (text(value) in safe) == stays
+    assert is_harmless_value(name, value) == stays
     assert b"orders" in safe
 
 
 def test_the_table_of_configurations() -> None:
-    known = types()
-    assert len(known) > 400
-    assert {known["sasl.jaas.config"], known["ssl.key.password"], known["ssl.keystore.key"]} == {"password"}
-    assert known["retention.ms"] == "long"
+    found = known()
+    assert len(found) > 400
+    assert {found[name].type for name in ("sasl.jaas.config", "ssl.key.password", "ssl.keystore.key")} == {"password"}
+    assert found["retention.ms"] == ("long", frozenset())
+    assert found["cleanup.policy"] == ("list", {"compact", "delete"})
+    words = {name for name, one in found.items() if one.values}
+    assert len(words) > 10
+    assert all(found[name].type in ("string", "list") for name in words)
 
 
 def test_control_batches_that_are_none() -> None:

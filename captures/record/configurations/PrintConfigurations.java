@@ -1,10 +1,15 @@
 import java.lang.reflect.Field;
 import java.lang.reflect.Method;
 import java.lang.reflect.Modifier;
+import java.util.Collection;
 import java.util.TreeMap;
+import java.util.TreeSet;
 import org.apache.kafka.common.config.ConfigDef;
 
-/** Prints "name,type" of every configuration that the ConfigDefs of one Kafka release define, in order of names. */
+/**
+ * Prints "name,type,values" of every configuration that the ConfigDefs of one Kafka release define, in order of names.
+ * The values, with | between them, are those that a ValidString or ValidList accepts; any other configuration has none.
+ */
 public class PrintConfigurations {
     /** Classes that hold definitions; a release has some of them. Those of brokers first: their word counts. */
     static final String[] CLASSES = {
@@ -49,6 +54,27 @@ public class PrintConfigurations {
 
     static void add(TreeMap<String, String> found, ConfigDef definitions) {
         if (definitions != null)
-            definitions.configKeys().forEach((name, key) -> found.putIfAbsent(name, key.type.name().toLowerCase()));
+            definitions.configKeys().forEach((name, key) -> found.putIfAbsent(
+                name, key.type.name().toLowerCase() + "," + String.join("|", new TreeSet<>(values(key.validator)))));
+    }
+
+    /** The words that a validator accepts: it keeps them in a private field, a ValidList in one of a ValidString. */
+    static Collection<String> values(Object validator) {
+        TreeSet<String> words = new TreeSet<>();
+        if (validator == null || !validator.getClass().getSimpleName().matches("(CaseInsensitive)?Valid(String|List)"))
+            return words;
+        for (Field field : validator.getClass().getDeclaredFields())
+            try {
+                field.setAccessible(true);
+                Object value = field.get(validator);
+                if (value instanceof Collection)
+                    for (Object word : (Collection<?>) value)
+                        words.add(String.valueOf(word));
+                else
+                    words.addAll(values(value));
+            } catch (IllegalAccessException impossible) {
+                throw new AssertionError(impossible);
+            }
+        return words;
     }
 }

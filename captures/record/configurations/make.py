@@ -1,7 +1,8 @@
 """make.py RELEASE...: writes kdissect/schema/configurations.csv, the configurations that Kafka's own ConfigDefs know.
 
-For each release Maven fetches `kafka` (core) with what it needs, and PrintConfigurations prints names and types. A row:
-name, type, first and last release of those given that have it. A name that any release types as password is one.
+For each release Maven fetches `kafka` (core) with what it needs, and PrintConfigurations prints names, types and valid
+values. A row: name, type, first and last release of those given that have it, and the words that are its only valid
+values in any of them, with | between. A name that any release types as password is one.
 Needs Java and Maven (the releases from 0.11 on run on Java 17).
 """
 
@@ -20,8 +21,8 @@ POM = """<project><modelVersion>4.0.0</modelVersion><groupId>made</groupId><arti
 <version>{release}</version></dependency></dependencies></project>"""
 
 
-def configurations(release: str) -> dict[str, str]:
-    """Types by name of one release."""
+def configurations(release: str) -> dict[str, tuple[str, str]]:
+    """(type, valid values) by name of one release."""
     scala = "2.11" if release.startswith(("0.", "1.")) else "2.12" if release.startswith("2.") else "2.13"
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "pom.xml").write_text(POM.format(scala=scala, release=release))
@@ -33,7 +34,8 @@ def configurations(release: str) -> dict[str, str]:
             ["java", "-cp", f"{jars}/*", str(HERE / "PrintConfigurations.java")], capture_output=True, text=True,
             check=True,
         )  # fmt: skip
-    return dict(line.split(",") for line in shown.stdout.splitlines() if line.count(",") == 1)
+    rows = (line.split(",") for line in shown.stdout.splitlines() if line.count(",") == 2)
+    return {name: (kind, values) for name, kind, values in rows}
 
 
 def main() -> None:
@@ -42,13 +44,14 @@ def main() -> None:
     for release in releases:
         found = configurations(release)
         print(release, len(found), file=sys.stderr)
-        for name, kind in found.items():
-            row = rows.setdefault(name, [kind, release, release])
+        for name, (kind, values) in found.items():
+            row = rows.setdefault(name, [kind, release, release, ""])
             row[0] = "password" if "password" in (kind, row[0]) else kind
             row[2] = release
+            row[3] = "|".join(sorted(set(filter(None, [*row[3].split("|"), *values.split("|")]))))
     with TARGET.open("w", newline="") as stream:
         writer = csv.writer(stream, lineterminator="\n")
-        writer.writerow(["name", "type", "first", "last"])
+        writer.writerow(["name", "type", "first", "last", "values"])
         writer.writerows([name, *row] for name, row in sorted(rows.items()))
 
 

@@ -95,13 +95,14 @@ def redact(
     """Write a copy of a capture that can be shown to others.
 
     What stays is an allow list: numbers, words of the protocol, names of topics, groups, users and clients, addresses
-    of brokers, values of configurations that Kafka knows and that are no passwords. Everything else, and everything
-    that is not Kafka or cannot be read as Kafka, becomes stand-ins of the same length; the same exchanges come out.
+    of brokers, values of configurations that are booleans, numbers or words that Kafka defines. Everything else, and
+    everything that is not Kafka or cannot be read as Kafka, becomes stand-ins of the same length; the same exchanges
+    come out.
 
     With --plain TLS that can be decrypted becomes plain TCP in the copy, packet by packet, redacted like the rest.
 
-    With --names what somebody called a thing of theirs gets a stand-in too. --check looks at a redacted capture:
-    with --names and its key file at names as well.
+    With --names what somebody called a thing of theirs gets a stand-in too. --check lists all readable text that a
+    redacted capture still has, with its count; with --names and its key file it judges names as well.
     """
     if check and plain:
         raise UsageError("--plain writes a capture, and --check writes nothing")
@@ -128,8 +129,7 @@ def redact(
     kept = ", ".join(f"{count(number)} {what}" for what, number in written.kept.items() if number)
     terminal.say(f"kept: {kept or 'no text'}")
     if written.configurations:
-        named = ", ".join(sorted(written.configurations)[:8]) + (", ..." if len(written.configurations) > 8 else "")
-        terminal.say(f"values kept of: {named}")
+        terminal.say(f"values kept of: {', '.join(sorted(written.configurations))}")
     if words is None:
         terminal.say(
             "names are those of topics, groups, users, clients and hosts of brokers: look whether they may be shown"
@@ -167,16 +167,27 @@ def _stand_ins(path: str, there: bool = False) -> StandIns:
 def _check(checked: Checked, names: str | None) -> None:
     """Say what was found; ends with code 1 where something was."""
     terminal.put(f"frame {left.frame}: {left.text}" for left in checked.found)
+    for stays in (False, True):
+        terminal.put(
+            f"frame {one.frame}: {one.text} ({'may stay: ' if stays else ''}{one.what}, {number_of(one.count, 'time')})"
+            for one in checked.texts
+            if one.stays == stays
+        )
     if checked.frames:
         told = f"{number_of(checked.frames, 'packet')} of {count(checked.packets)} say what redact would replace"
     else:
         told = f"{number_of(checked.packets, 'packet')}: nothing that redact would replace"
     terminal.say(told)
+    telling = [one for one in checked.texts if not one.stays]
+    kept = len(checked.texts) - len(telling)
+    if telling or checked.further:
+        terminal.say(f"{number_of(len(telling) + checked.further, 'readable text')} that may not stay")
+    terminal.say(f"{number_of(kept, 'readable text')} that may stay" + (", names among them" if names is None else ""))
     if names is None:
-        terminal.say("names were not looked at: --names KEYFILE does")
+        terminal.say("names were not judged: --names KEYFILE does")
     if not checked.exact:
         terminal.say("not as redact writes it: what the file holds beside its packets was not looked at")
-    if checked.frames:
+    if not checked.clean:
         click.get_current_context().exit(1)
 
 

@@ -1,9 +1,10 @@
 """`redact --check`: what a capture still says that a redacted one would not.
 
-A redacted capture is what `redact` makes of itself: addresses already have their stand-ins, texts are filler. So the
-capture is redacted once more into a temporary file, and every packet that differs still says something. Names are
-judged by the key file they were replaced with: what is no stand-in of it counts, and names of it are looked for in all
-bytes.
+Two judges. A redacted capture is what `redact` makes of itself: addresses already have their stand-ins, texts are
+filler. So the capture is redacted once more into a temporary file, and every packet that differs still says something.
+That judge has the blind spots of `redact`. The other one has none of them: the schema's walker reads all messages,
+whatever is readable outside of them is searched for, and each text is held against what may stay. Names are judged by
+the key file they were replaced with: what is no stand-in of it counts, and names of it are looked for in all bytes.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import re
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import BinaryIO
@@ -21,6 +23,7 @@ import numpy.typing as npt
 from kdissect.capture import CaptureSet, Member, Window
 from kdissect.capture import pcap as r
 from kdissect.engine.extracts.redacting import redact
+from kdissect.engine.extracts.remaining import remaining_texts
 from kdissect.engine.extracts.scratch_copies import folder_aside, spooled
 from kdissect.engine.run import Settings
 from kdissect.escaping import visible
@@ -28,7 +31,9 @@ from kdissect.output import scratch, temporary
 from kdissect.problems import UsageError
 from kdissect.rewriting.frames import Judge
 from kdissect.rewriting.packetfile import PacketFile
+from kdissect.rewriting.readable import Texts, What
 from kdissect.rewriting.standins import StandIns, keeps
+from kdissect.schema.vocabulary import is_protocol_word
 
 Bytes = npt.NDArray[np.uint8]
 SHOWN = 20
@@ -48,15 +53,36 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True)
+class Readable:
+    """A text that is still there: its first frame, what it is (`What`), how often it is there, and whether it may
+    stay."""
+
+    frame: int
+    text: str
+    what: str
+    count: int
+    stays: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Checked:
-    """What was found. `frames`: how many say something; `found`: the first of them; `names`: whether names were
-    judged; `exact`: whether there is nothing in the file beside the packets (comments, keys) that was not looked at."""
+    """What was found. `frames`: how many say something; `found`: the first of them; `texts`: all readable texts that
+    are left but for stand-ins, in order of frames; `further`: how many more there are than anybody reads; `names`:
+    whether names were judged; `exact`: whether there is nothing in the file beside the packets (comments, keys) that
+    was not looked at."""
 
     packets: int
     frames: int
     found: list[Left]
+    texts: list[Readable]
+    further: int
     names: bool
     exact: bool
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing is left that `redact` would replace or that may not stay."""
+        return not (self.frames or self.further or any(not one.stays for one in self.texts))
 
 
 def check(captures: Sequence[CaptureSet], settings: Settings, names: StandIns | None = None) -> Checked:
@@ -70,7 +96,8 @@ def check(captures: Sequence[CaptureSet], settings: Settings, names: StandIns | 
         raise UsageError("a pipe can be read only once, and this needs two passes: save it to a file first")
     with contextlib.ExitStack() as stack:
         capture = captures[0] if captures[0].rereadable else stack.enter_context(spooled(captures[0]))
-        copy = stack.enter_context(folder_aside()) / "plain"
+        folder = stack.enter_context(folder_aside())
+        copy, rest = folder / "plain", folder / "rest"
         plain, safe = stack.enter_context(copy.open("w+b")), stack.enter_context(temporary())
         with scratch():
             _copy(capture, plain)
@@ -81,7 +108,7 @@ def check(captures: Sequence[CaptureSet], settings: Settings, names: StandIns | 
         frames = 0
         found: list[Left] = []
         if not plain.seek(0, 2):
-            return Checked(0, 0, [], names is not None, exact)
+            return Checked(0, 0, [], [], 0, names is not None, exact)
         before, after = _bytes(plain, stack), _bytes(safe, stack)
         if len(before) != len(after):
             raise UsageError("this capture changes its size when it is redacted: it was not redacted by kdissect")
@@ -95,7 +122,32 @@ def check(captures: Sequence[CaptureSet], settings: Settings, names: StandIns | 
         if names is not None and not frames:
             found = _anywhere(before, names, plain)
             frames = len({one.frame for one in found})
-        return Checked(packets, frames, found, names is not None, exact)
+        with scratch():
+            shutil.copyfile(copy, rest)
+        left, addresses = remaining_texts(rest)
+        texts = _readable(left, names, addresses)
+        return Checked(packets, frames, found, texts, left.further, names is not None, exact)
+
+
+def _readable(left: Texts, names: StandIns | None, addresses: frozenset[bytes]) -> list[Readable]:
+    """The texts that were found, without stand-ins."""
+    out = []
+    for (what, text), where in left.found.items():
+        if names is not None and _is_stand_in(text, what, names):
+            continue
+        stays = what == What.VALUE
+        if what in (What.NAME, What.WORD):
+            stays = names is None or keeps(text) or text in addresses or (what == What.WORD and is_protocol_word(text))
+        shown = visible(text.decode("utf-8", "backslashreplace"))
+        out.append(Readable(where.frame, shown, what.value, where.count, stays))
+    return sorted(out, key=lambda one: (one.frame, one.text))
+
+
+def _is_stand_in(text: bytes, what: What, names: StandIns) -> bool:
+    """Whether a text is a stand-in; outside of messages with a readable byte on either side, such as its length."""
+    if what in (What.NAME, What.WORD):
+        return text in names.taken
+    return what == What.UNREAD and any(one in names.taken for one in (text, text[1:], text[:-1], text[1:-1]))
 
 
 def _judge(names: StandIns) -> Judge:

@@ -11,7 +11,8 @@ The rules:
 - Produce with acks=0 is never answered: it is finished at once (`no_response`).
 - A response can be captured before its own request. Unmatched ones are held for HOLD_PACKETS packets of the connection,
   and while earlier requests wait behind a hole, before they are called orphans.
-- After SaslHandshake v0 was answered, frames are bare tokens of the mechanism until one reads as a Kafka request again.
+- After a SaslHandshake v0 request, frames are bare tokens of the mechanism until one reads as a Kafka request again, or
+  the broker refuses the handshake. Whether its answer was captured makes no difference: tokens are credentials.
 - A request that was not answered before bytes of the other direction were lost is `partial`: its answer may be among
   them.
 - A frame with bytes missing is `partial`; its last byte's time is unknown when bytes were never captured, but known
@@ -763,8 +764,9 @@ def take_response(M: Words, connection: Connection, direction: Direction, buf: B
         body -= o
     _copy_frame(exchange.response, direction, body)
     _answer_columns(connection, exchange, request, exchange.response.last)
-    if request.api == ApiKey.SASL_HANDSHAKE and have >= 6 and be16(buf, o + 4) == 0:
-        connection.sasl = tl.LOGINS[connection.sasl, tl.Login.AGREED]
+    latest = request.n == connection.requests - 1
+    if request.api == ApiKey.SASL_HANDSHAKE and latest and have >= 6 and be16(buf, o + 4) != 0:
+        connection.sasl = tl.LOGINS[connection.sasl, tl.Login.REFUSED]
     _free_request(M, r)
 
 
