@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import kdissect
+from kdissect.schema import index
 from tests.oracle import pcap
 from tests.oracle.material import CAPTURES
 from tests.oracle.pcap import Talk, api_versions_request, api_versions_response, metadata_request, metadata_response
@@ -211,3 +212,20 @@ def test_a_cut_packet_shows_what_is_there(lua: Path, tmp_path: Path) -> None:
     found = messages(lua, path)
     assert pairs(found) == {(4, 5)}
     assert any("kdissect.cut" in one.fields for one in found if one.response)
+
+
+def test_a_version_of_one_api_stands_for_none_of_another(lua: Path, capture: Capture) -> None:
+    """Each API's newest version comes behind one of the API before it that is 64 higher, which no release has."""
+    made, at = talk(), len(api_versions_request(1))
+    newest = {key: api.request.versions.last for key, api in index.load().apis.items()}
+    is_known = {}
+    for n, (key, version) in enumerate(newest.items(), 1):
+        for correlation, one, other in ((2 * n, key - 1, version + 64), (2 * n + 1, key, version)):
+            request = pcap.framed(struct.pack(">hhih", one, other, correlation, 1) + b"c" + bytes(9))
+            made.put(correlation, 0, at, request)
+            at += len(request)
+            is_known[correlation] = other == version
+    found = messages(lua, capture(made))
+    shown = {m.number("correlation_id"): "kdissect.unknown" not in m.fields for m in found if not m.response}
+    assert {n for n, known in is_known.items() if known} <= shown.keys()
+    assert all(shown[n] == known for n, known in is_known.items() if n in shown)

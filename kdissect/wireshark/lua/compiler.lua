@@ -296,20 +296,18 @@ end
 local NOTHING = {}
 local layouts = {}
 function layout(key, which, version)
-  local id = (key * 64 + version) * 2 + (which == "q" and 0 or 1)
+  local api = APIS[key]
+  if not api or version < api.a or version > api.b then return false end
+  local id = (key * 64 + version) * 2 + (which == "q" and 0 or 1) -- known versions are below 64, a packet's need not be
   local found = layouts[id]
-  if found == nil then
-    local api = APIS[key]
-    found = false
-    if api and version >= api.a and version <= api.b then
-      local side = api[which]
-      found = {side = side, version = version, fields = {side.f}, leaves = leaves(side.f, version, {}),
-        dry = {}, show = {}, pick = {}, hide = {}}
-      for _, x in ipairs(side.va) do
-        if version >= x.a and version <= x.b then
-          found.fields[#found.fields + 1] = x.f
-          leaves(x.f, version, found.leaves)
-        end
+  if not found then
+    local side = api[which]
+    found = {side = side, version = version, fields = {side.f}, leaves = leaves(side.f, version, {}),
+      dry = {}, show = {}, pick = {}, hide = {}}
+    for _, x in ipairs(side.va) do
+      if version >= x.a and version <= x.b then
+        found.fields[#found.fields + 1] = x.f
+        leaves(x.f, version, found.leaves)
       end
     end
     layouts[id] = found
