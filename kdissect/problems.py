@@ -91,3 +91,7 @@ class Kind(enum.IntEnum):
     """The clock that gave packets their times stepped back, or an exchange went on meanwhile."""
     FINDER_FAILED = 20
     """A rule for findings failed on these rows: the others' findings are there. That is a fault of kdissect."""
+    TRAILING_BYTES = 21
+    """A request has bytes behind its last field. Brokers pass over them, and so does kdissect."""
+    UNPROVED = 22
+    """What looks like responses, on a connection on which nothing is sure to be Kafka: no exchanges are made of it."""

@@ -70,9 +70,10 @@ class Skim(NamedTuple):
     seen: Array
     room: Array
     apart: Array
+    spare: Array
 
 
-SKIM = fields(Skim, "i8[:,:] i8[:] i8[:] i4[:] i8[:] i8[:] i8[:] i8[:] i8[:] i4[:] i1[:] i4[:] u1[:] i8[:,:]")
+SKIM = fields(Skim, "i8[:,:] i8[:] i8[:] i4[:] i8[:] i8[:] i8[:] i8[:] i8[:] i4[:] i1[:] i4[:] u1[:] i8[:,:] i8[:]")
 """What kernels that take it declare."""
 
 
@@ -147,10 +148,10 @@ def _bring(s: Array, room: Array, apart: Array, o: Any, size: Any, stop: Any) ->
     return until if until < stop else np.int64(ALL)
 
 
-@kernel("const u1[:] i8[:] i8[:] i4[:] i8[:,:] i8[:] i8[:] i8[:] i8[:] i8[:] i1[:] i4[:] u1[:] i8[:,:]")
+@kernel("const u1[:] i8[:] i8[:] i4[:] i8[:,:] i8[:] i8[:] i8[:] i8[:] i8[:] i1[:] i4[:] u1[:] i8[:,:] i8[:]")
 def count(
     s: Array, begin: Array, end: Array, program: Array, programs: Array, rows: Array, tags: Array, counters: Array,
-    saved: Array, stack: Array, status: Array, seen: Array, room: Array, apart: Array,
+    saved: Array, stack: Array, status: Array, seen: Array, room: Array, apart: Array, spare: Array,
 ) -> None:  # fmt: skip
     """Check each frame's body s[begin:end] against its program; count rows and bytes of columns into `counters`.
 
@@ -158,6 +159,8 @@ def count(
     that are looked at, here or for a column, are brought to their place, through `room`, which is `s` then.
     `seen` int32 [4 n]: error_code, error_first, error_count, throttle_ms of each frame that fits; NO_CODE, 0, 0, -1 of
     one that does not, which does not change the counters either.
+    `spare`: of so many first frames what stands behind the last field; where it is 0 before, the bytes that are left
+    over there are counted into it, and the body fits; below 0 it must end with its last field, as others must.
     """
     for f in range(begin.size):
         if f + AHEAD < begin.size:
@@ -302,7 +305,10 @@ def count(
                 b, c, d, e = step.b, step.c, step.d, step.e
             else:
                 if o != stop:
-                    bad = k.TRAILING
+                    if f < spare.size and spare[f] == 0:
+                        spare[f] = stop - o
+                    else:
+                        bad = k.TRAILING
                 break
             # inside a tag buffer: on to the next tag whose value the schema knows, or behind the last one
             q = row_at(c)
@@ -387,13 +393,13 @@ def consumes(s: Array, begin: Any, end: Any, program: Any, skim: Any) -> Any:
     skim.program[0] = program
     count(
         s, skim.begin, skim.end, skim.program, skim.programs, skim.rows, skim.tags, skim.counters, skim.saved,
-        skim.stack, skim.status, skim.seen, skim.room, skim.apart,
+        skim.stack, skim.status, skim.seen, skim.room, skim.apart, skim.spare,
     )  # fmt: skip
     first = skim.status[0]
     while skim.status[0] != k.OK and skim.program[0] >= 0 and skim.alternative[skim.program[0]] >= 0:
         skim.program[0] = skim.alternative[skim.program[0]]
         count(
             s, skim.begin, skim.end, skim.program, skim.programs, skim.rows, skim.tags, skim.counters, skim.saved,
-            skim.stack, skim.status, skim.seen, skim.room, skim.apart,
+            skim.stack, skim.status, skim.seen, skim.room, skim.apart, skim.spare,
         )  # fmt: skip
     return k.OK if skim.status[0] == k.OK else first

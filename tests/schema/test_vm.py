@@ -327,7 +327,7 @@ def test_an_address_outside_of_the_program_raises_instead_of_reading() -> None:
             count(
                 data, one, one + 4, np.zeros(1, np.int32), programs, np.zeros(k.STRIDE, np.int64),
                 np.zeros(3, np.int64), np.zeros(2, np.int64), np.zeros(2, np.int64), np.zeros(100, np.int64),
-                np.zeros(1, np.int8), np.zeros(4, np.int32), data, np.zeros((0, 3), np.int64),
+                np.zeros(1, np.int8), np.zeros(4, np.int32), data, np.zeros((0, 3), np.int64), one[:0],
             )  # fmt: skip
         with pytest.raises(IndexError):
             fill(

@@ -42,6 +42,8 @@ MEANINGS = {
     "capture": "the capture file is cut or damaged",
     "records": "a record batch or record is not right",
     "timestamp": "a timestamp outside years 1-9999",
+    "trailing_bytes": "a request has bytes behind its last field",
+    "unproved": "may be responses, but nothing there is sure to be Kafka",
 }
 """What each kind of problem is, in a few words."""
 

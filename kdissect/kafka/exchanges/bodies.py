@@ -105,6 +105,8 @@ class Decoded:
     """int32: which layout of its version each program is of, 0 the newest release's."""
     ambiguous: Flags
     """More than one layout of the version fits exactly, and they say different things."""
+    spare: Ints
+    """int64, of the first frames: how many bytes are left over behind the last field of a body that fits."""
     messages: dict[Type, Message] = field(default_factory=dict)
     """Bodies of the wanted message types that occurred."""
 

@@ -4,7 +4,8 @@ The exchanges of a harvest become columns in the order of their requests, and th
 (`outcome.gather`); bodies are decoded with the layout of the request's version, and what they say completes each
 exchange: its error codes, its throttle time, whether it could be decoded, its final status. A version newer than any
 known layout is tried with the newest one, and believed if that consumes the body exactly. An answer with error 35 to an
-ApiVersions request has the layout of version 0, whatever version was asked for.
+ApiVersions request has the layout of version 0, whatever version was asked for. Bytes behind the last field of a
+request are a problem and no more: brokers pass over them (librdkafka 0.9 to 1.3 ends ApiVersions version 0 with four).
 """
 
 from __future__ import annotations
@@ -268,12 +269,12 @@ class Completion:
             decoder = self.sparing.decoder
         decoded = decoder.decode(
             s, part.begin.reshape(-1), part.end.reshape(-1), part.program.reshape(-1), self._left,
-            self.aside,
+            self.aside, -part.unknown[0].astype(np.int64),
         )  # fmt: skip
         odd = np.empty(n, np.bool_)
         strange = outcomes(
-            part.program, part.unknown, part.marks, decoded.status, decoded.ambiguous, decoded.seen, part.longs,
-            part.ints, part.flags, odd,
+            part.program, part.unknown, part.marks, decoded.status, decoded.ambiguous, decoded.seen, decoded.spare,
+            part.longs, part.ints, part.flags, odd,
         )  # fmt: skip
         if strange:
             self._problems(part, rows, decoded, np.flatnonzero(odd))
@@ -321,6 +322,10 @@ class Completion:
                 elif strange and side == 0:
                     detail = f"API key {key} is not known: header only"
                     ledger.note(Kind.UNKNOWN_API, where, detail, **place)
+                elif side == 0 and decoded.spare[j] > 0:
+                    spare = int(decoded.spare[j])
+                    detail = f"{what}: {spare} bytes are left over behind the last field, which a broker passes over"
+                    ledger.note(Kind.TRAILING_BYTES, where, detail, **{**place, "size": spare})
                 if decoded.ambiguous[side * n + j]:
                     detail = f"{what} had two layouts, and both fit"
                     ledger.note(Kind.AMBIGUOUS, where, detail, **place)

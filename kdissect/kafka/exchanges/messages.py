@@ -37,6 +37,8 @@ Flags = npt.NDArray[np.bool_]
 __all__ = ["Decoded", "Decoder", "Message", "Type", "schema_for"]
 
 NO_STATUS: Ints = np.zeros(0, np.int8)
+EXACT: Ints = np.zeros(0, np.int64)
+"""`spare` of bodies that end with their last field."""
 WHOLE: tuple[Ints, Ints] = (np.zeros(0, np.uint8), np.zeros((0, 3), np.int64))
 """Room and pieces that lie apart, of bodies that lie in one piece."""
 PLACES = ("@", "_at")
@@ -132,7 +134,7 @@ class Decoder:
         return Skim(
             lib.programs, lib.rows, lib.tags, lib.alternative, np.zeros(2, np.int64), np.zeros(2, np.int64), _stack(),
             np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int32), np.zeros(1, np.int8),
-            np.zeros(4, np.int32), *WHOLE,
+            np.zeros(4, np.int32), *WHOLE, EXACT,
         )  # fmt: skip
 
     def programs(self) -> Programs:
@@ -153,30 +155,35 @@ class Decoder:
         return scattered
 
     def decode(
-        self, s: Ints, begin: Ints, end: Ints, program: Ints, apart: Ints = WHOLE[1], aside: Aside | None = None
-    ) -> Decoded:
+        self, s: Ints, begin: Ints, end: Ints, program: Ints, apart: Ints = WHOLE[1], aside: Aside | None = None,
+        spare: Ints = EXACT,
+    ) -> Decoded:  # fmt: skip
         """Decode the bodies s[begin[i]:end[i]] (`s` uint8, positions int64) by program ids (int32, -1: none known).
         `apart`: pieces of bodies of `scattered` programs that lie elsewhere in `s`, which is written to then, see
         `vm.count`. What `aside` takes of bodies that fit, requests and behind them as many responses, is in no
-        message."""
+        message. `spare`, int64, of the first frames: 0 where bytes may be left over behind the last field of a body,
+        unless its version had several layouts, -1 where not; it is not changed."""
         begin = np.ascontiguousarray(begin, np.int64)
         end = np.ascontiguousarray(end, np.int64)
         program = np.ascontiguousarray(program, np.int32)
         counts = self._counted(program)
         ambiguous = np.zeros(program.size, bool)
+        spare = spare.copy()
         if (counts[self.library.alternative >= 0] > 0).any():
+            asked = program[: spare.size]
+            spare[(asked >= 0) & (self.library.alternative[asked] >= 0)] = -1
             program, ambiguous = self._choose(s, begin, end, program)
             counts = self._counted(program)
         state = self._ready(counts)
         status = np.zeros(begin.size, np.int8)
         seen = np.empty(4 * begin.size, np.int32)
         parts: dict[Type, list[tuple[Ints, pa.RecordBatch]]] = {}
-        self._run(state, s, begin, end, program, status, seen, 0, parts, apart, aside)
+        self._run(state, s, begin, end, program, status, seen, 0, parts, apart, aside, spare)
         messages = {
             kind: Message(np.concatenate([rows for rows, _ in found]), [batch for _, batch in found])
             for kind, found in parts.items()
         }
-        return Decoded(status, seen, program, self.library.identity[:, 3], ambiguous, messages)
+        return Decoded(status, seen, program, self.library.identity[:, 3], ambiguous, spare, messages)
 
     def _ready(self, counts: Ints) -> _State:
         """The state with all wanted layouts compiled of which there are some, so many frames of each program."""
@@ -230,6 +237,7 @@ class Decoder:
     def _run(
         self, state: _State, s: Ints, begin: Ints, end: Ints, program: Ints, status: Ints, seen: Ints, first: int,
         parts: dict[Type, list[tuple[Ints, pa.RecordBatch]]], apart: Ints = WHOLE[1], aside: Aside | None = None,
+        spare: Ints = EXACT,
     ) -> None:  # fmt: skip
         """Count, read aside, lay out, fill; in halves where the columns would be too large, and then nothing aside.
         `first` is the frames' first row."""
@@ -237,8 +245,11 @@ class Decoder:
         stack = _stack()
         count(
             s, begin, end, program, state.programs, state.rows, state.tags, counters, counters.copy(), stack, status,
-            seen, s if len(apart) else WHOLE[0], apart,
+            seen, s if len(apart) else WHOLE[0], apart, spare,
         )  # fmt: skip
+        if (spare > 0).any():
+            end = end.copy()
+            end[: spare.size] -= np.maximum(spare, 0)
         left = status if aside is None else aside.read(self.wanted, self.library, s, begin, end, program, status)
         counts = self._counted(program, left)
         used = self._used(state, counts)
@@ -344,6 +355,7 @@ class Decoder:
         room = np.zeros(2, np.int64)
         count(
             s, begin, end, program, lib.programs, lib.rows, lib.tags, room, room.copy(), _stack(), status, seen, *WHOLE,
+            EXACT,
         )  # fmt: skip
         return status
 

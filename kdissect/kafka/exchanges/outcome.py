@@ -309,15 +309,16 @@ def headers(M: Words, rows: Words, need: Flags, s: Bytes, begin: Words, end: Wor
                     program[side, j] = -1
 
 
-@kernel("i4[:,:] b1[:,:] u1[:] i1[:] b1[:] i4[:] i8[:,:] i4[:,:] i1[:,:] b1[:] -> i8")
+@kernel("i4[:,:] b1[:,:] u1[:] i1[:] b1[:] i4[:] i8[:] i8[:,:] i4[:,:] i1[:,:] b1[:] -> i8")
 def outcomes(
-    program: Codes, unknown: Flags, marks: Bytes, status: Tiny, ambiguous: Flags, seen: Codes, longs: Words,
-    ints: Codes, flags: Tiny, odd: Flags,
+    program: Codes, unknown: Flags, marks: Bytes, status: Tiny, ambiguous: Flags, seen: Codes, spare: Words,
+    longs: Words, ints: Codes, flags: Tiny, odd: Flags,
 ) -> Int:  # fmt: skip
     """What their bodies tell of exchanges, into the columns that `gather` left out, and their final status.
 
     `status`, `ambiguous` and `seen` (see `vm.count`) are what the decoder says of the requests, then of the responses.
-    `odd` marks the rows that `problems` has something to say of; returns how many these are.
+    `spare` is how many bytes of each request are left over (0 and less: none). `odd` marks the
+    rows that `problems` has something to say of; returns how many these are.
     """
     m = program.shape[1]
     strange = np.int64(0)
@@ -352,6 +353,7 @@ def outcomes(
         flags[Flag.DECODED, j] = (fit0 or no_request) and (fit1 or no_response) and (fit0 or fit1)
         unheard = marks[j] == UNHEARD
         odd[j] = misfit or unheard or unknown[0, j] or unknown[1, j] or ambiguous[j] or ambiguous[m + j]
+        odd[j] = odd[j] or spare[j] > 0
         if odd[j]:
             strange += 1
     return strange

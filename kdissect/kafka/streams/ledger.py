@@ -65,6 +65,16 @@ def timed(times: Words) -> Words:
     return np.where(times == 0, NULL, times) if (times == 0).any() else times
 
 
+def _answered_only(rows: Records) -> npt.NDArray[np.bool_]:
+    """Whether of a finished connection only what the broker sent was captured, from its SYN on."""
+    at = np.arange(len(rows))
+    asks = np.maximum(rows["client"], 0)
+    both = rows["directions"]
+    from_its_syn = (both["started"][at, 1 - asks] == 2) & (both["bytes"][at, 1 - asks] > 0)
+    only: npt.NDArray[np.bool_] = (rows["client"] >= 0) & (both["packets"][at, asks] == 0) & from_its_syn
+    return only
+
+
 def _round_trips(rows: Records) -> dict[str, Words]:
     """Columns of `Connections` that tell round trips, of finished connections."""
     at = np.arange(len(rows))
@@ -285,7 +295,7 @@ class Ledger:
             return summed
 
         write(room["lasted"], number, np.where(rows["last"] == 0, -1, rows["last"] - rows["first"]))
-        write(room["start_seen"], number, rows["start_seen"] == 1)
+        write(room["start_seen"], number, (rows["start_seen"] == 1) | _answered_only(rows))
         write(room["end_reason"], number, rows["end"])
         write(room["is_kafka"], number, rows["kafka"] == 1)
         room["packets"][number] = total("packets")
@@ -404,5 +414,6 @@ _DETAIL = {
     Kind.ORPHAN_RESPONSE: "a response of {size} bytes with correlation id {detail}, whose request was not captured",
     Kind.CONFLICTING_RETRANSMISSION: "{size} bytes differ from those of frame {detail}, which are read",
     Kind.SNAPPED: "the snap length cut off {size} bytes, a length prefix among them",
+    Kind.UNPROVED: "{size} bytes may be responses, and no message of this connection is sure to be Kafka's",
     Kind.BAD_HEADER: "a frame of {size} bytes whose header cannot be read",
 }

@@ -49,15 +49,28 @@ from kdissect.kafka.streams.pairing import (
     text_like,
     waiting_with,
 )
+from kdissect.kafka.streams.proof import (
+    ACCEPT,
+    HOLD,
+    NEAR,
+    REJECT,
+    WAIT,
+    chained,
+    may_be_response,
+    proved_by_responses,
+    request_fits,
+    seconded,
+    trial,
+)
 from kdissect.kafka.streams.sealing import begins_sealed, looks_sealed, seal
 from kdissect.kafka.streams.state import copy_out, problem, program_of, request_at, tell
-from kdissect.kafka.streams.tiling import BROKEN, TILED, judged
+from kdissect.kafka.streams.tiling import BROKEN, TILED, answered, judged
 from kdissect.kernels.kernel import part
 from kdissect.kernels.memory import be16, be32, int32_at
 from kdissect.kernels.structs import Bytes, Int, Words
 from kdissect.problems import Kind
 from kdissect.schema.apikeys import ApiKey
-from kdissect.schema.fit import FITS, UNREADABLE, fits
+from kdissect.schema.fit import FITS
 from kdissect.schema.vm import Skim
 from kdissect.tcp import layout as tl
 from kdissect.tcp.assembly import give_node, opposite
@@ -70,16 +83,11 @@ GIVE_UP = 1 << 20
 GIVE_UP_ALONE = 64 << 20
 """The same while the other direction is silent: a capture may begin in a response (or a request) of as much as
 fetch.max.bytes, 50 MiB unless set, and who reads it says nothing meanwhile."""
-NEAR = 256
-"""How far below the first captured correlation id a response may lie whose request came before the capture began."""
 STEP = 4
 """What looking at one of the requests that wait costs, in bytes read by trials."""
 
 TILE = 64
 """What looking at one header costs."""
-
-REJECT, ACCEPT, WAIT, HOLD = 0, 1, 2, 3
-"""HOLD: requests wait behind a hole, among them perhaps the one that is answered here."""
 
 
 @part
@@ -148,40 +156,23 @@ def _waiting(M: Words, connection: Connection, direction: Direction, correlation
 
 
 @part
-def _trial(A: Bytes, sk: Skim, direction: Direction, begin: Int, end: Int, program: Int) -> Int:
-    """`fits` within the direction's budget."""
-    direction.budget -= 64 + end - begin
-    if begin < 0 or program < 0 or direction.budget < 0:
-        return UNREADABLE
-    return fits(A, begin, end, program, sk)
-
-
-@part
-def _seconded(M: Words, A: Bytes, other: Direction, first: Int, o: Int, n: Int, closed: bool) -> Int:
-    """Judge a first request that fits but does not name its client, as small numbers in any protocol might: the `other`
-    direction must begin with an answer to it, or the frame behind it (at `o`) read as a request too: with an empty
-    client id, which any zeros are, one of the same key and version and a higher id."""
-    begins = other.begin16a
+def _beyond_doubt(
+    M: Words, b: Bytes, A: Bytes, connection: Connection, direction: Direction, first: Int, o: Int, n: Int, closed: bool
+) -> Int:
+    """Judge a request that fits, at `first`, and may be bytes of a response: it is a request if another one stands
+    behind it (at `o`), or if the other direction has an answer with its id."""
+    verdict = chained(M, A, first, o, n, closed)
+    if verdict == ACCEPT:
+        return verdict
     correlation = int32_at(A, first + 8)
-    empty = be16(A, first + 12) == 0
-    if other.begun == 1 and begins != 0:
-        size = (begins >> 32) & 0xFFFFFFFF
-        answers = ((begins + 0x80000000) & 0xFFFFFFFF) - 0x80000000 == correlation
-        return ACCEPT if answers and LEAST_RESPONSE <= size <= MAX_RESPONSE else REJECT
-    if n - o >= 14:
-        size = be32(A, o)
-        follows = LEAST_REQUEST <= size <= MAX_REQUEST and known_header(M, A, o + 4, min(n - o - 4, size), size)
-        if empty:
-            follows = follows and be32(A, o + 4) == be32(A, first + 4) and 0 < int32_at(A, o + 8) - correlation <= NEAR
-        return ACCEPT if follows else REJECT
-    if closed:
-        return REJECT if empty else ACCEPT
-    return WAIT
+    found, steps = answered(M, b, A, opposite(connection, direction), correlation, correlation)
+    direction.budget -= TILE * steps
+    return ACCEPT if found else verdict
 
 
 @part
 def _request_candidate(
-    M: Words, A: Bytes, sk: Skim, connection: Connection, direction: Direction, o: Int, n: Int, closed: bool,
+    M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection, direction: Direction, o: Int, n: Int, closed: bool,
     at_start: bool,
 ) -> Int:  # fmt: skip
     """Judge offset `o` of the window, which ends at `n`, as the beginning of a request; `closed` when no more bytes
@@ -218,17 +209,23 @@ def _request_candidate(
         return REJECT
     if whole:
         named = 0 < be16(A, o + 12) < 0x8000
-        if _trial(A, sk, direction, body, o + 4 + size, program) == FITS:
+        if request_fits(M, A, sk, direction, o + 4, o + 4 + size, api, version):
+            if connection.client < 0 and (
+                not _begins_segment(M, direction, o) or may_be_response(M, A, sk, direction, o + 4, o + 4 + size)
+            ):
+                verdict = _beyond_doubt(M, b, A, connection, direction, o, o + 4 + size, n, closed)
+                if verdict != ACCEPT:
+                    return verdict
             if named or connection.kafka == 1:
                 return ACCEPT
-            return _seconded(M, A, opposite(connection, direction), o, o + 4 + size, n, closed)
+            return seconded(M, A, direction, opposite(connection, direction), o, o + 4 + size, n, closed)
         return ACCEPT if vouched or (at_start and clean and named and n - o - 4 == size) else REJECT
     if not closed and size <= st.WINDOW - 4:
         return WAIT
     if not closed and have < ENOUGH:
         return WAIT
-    if at_start and api == ApiKey.PRODUCE and be16(A, o + 12) == 0:
-        return REJECT  # zeros, such as those that a client of Zookeeper begins with
+    if at_start and be16(A, o + 12) == 0:
+        return REJECT  # zeros, such as those that a client of Zookeeper begins with, or a record of FastCGI
     if at_start or vouched:
         return ACCEPT
     named = 0 < be16(A, o + 12) < 0x8000
@@ -236,7 +233,7 @@ def _request_candidate(
         return REJECT
     if connection.kafka == 0 and closed:
         return REJECT  # many bytes fit as far as they go: what stands before and behind them must tell (`tiling`)
-    return ACCEPT if _trial(A, sk, direction, body, o + 4 + have, program) > FITS else REJECT
+    return ACCEPT if trial(A, sk, direction, body, o + 4 + have, program) > FITS else REJECT
 
 
 @part
@@ -285,10 +282,10 @@ def _response_candidate(
         if program < 0:
             return ACCEPT if _begins_segment(M, direction, o) else REJECT
         body = response_body(M, A, o + 4, o + 4 + size, api, version)
-        if _trial(A, sk, direction, body, o + 4 + size, program) == FITS:
+        if trial(A, sk, direction, body, o + 4 + size, program) == FITS:
             return ACCEPT
         oldest = program_of(M, api, 0, 1)
-        if api == ApiKey.API_VERSIONS and _trial(A, sk, direction, o + 8, o + 4 + size, oldest) == FITS:
+        if api == ApiKey.API_VERSIONS and trial(A, sk, direction, o + 8, o + 4 + size, oldest) == FITS:
             return ACCEPT
         return ACCEPT if at_start else REJECT
     if not closed and (size <= st.WINDOW - 4 or have < ENOUGH):
@@ -300,7 +297,7 @@ def _response_candidate(
     body = response_body(M, A, o + 4, o + 4 + have, api, version)
     if body < 0 or size > MAX_REQUEST or not _begins_segment(M, direction, o):
         return REJECT
-    return ACCEPT if _trial(A, sk, direction, body, o + 4 + have, program) > FITS else REJECT
+    return ACCEPT if trial(A, sk, direction, body, o + 4 + have, program) > FITS else REJECT
 
 
 @part
@@ -442,9 +439,23 @@ def _search(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection, dire
         side = -1
         if connection.client >= 0:
             side = 0 if connection.client == direction.side else 1
-        if side == 1 and connection.kafka == 0 and not (closed or full):
-            return False
         o = st.SCRATCH + direction.searched
+        if side == 1 and connection.kafka == 0:
+            if not (closed or full):
+                return False
+            if at_start and o < n and proved_by_responses(M, A, sk, direction, st.SCRATCH, n):
+                connection.kafka = 1
+                other.searched = 0
+                _adopt(M, b, A, connection, direction, 0)
+                return True
+            direction.searched = n - st.SCRATCH
+            if final <= Final.RUNNING and direction.window < st.WINDOW:
+                return False  # requests may still prove it
+            if at_start and n - st.SCRATCH >= 8 and LEAST_RESPONSE <= be32(A, st.SCRATCH) <= MAX_RESPONSE:
+                node = node_at(M, direction.head)
+                size = n - st.SCRATCH
+                problem(M, Kind.UNPROVED, connection, direction.side, node.time, node.packet, direction.next, size, -1)
+            o = n
         verdict = REJECT
         waits = -1
         while o < n:
@@ -453,7 +464,7 @@ def _search(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection, dire
                 if side == 1:
                     verdict = _response_candidate(M, A, sk, connection, direction, o, n, closed, begins)
                 else:
-                    verdict = _request_candidate(M, A, sk, connection, direction, o, n, closed, begins and side == 0)
+                    verdict = _request_candidate(M, b, A, sk, connection, direction, o, n, closed, begins and side == 0)
                 if verdict >= WAIT and waits < 0:
                     waits = o
                 if verdict == HOLD:
@@ -463,7 +474,7 @@ def _search(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Connection, dire
                 if verdict == WAIT and begins:
                     break
                 verdict = REJECT
-            if at_start and side == 0:
+            if at_start and side == 0 and connection.kafka == 0:
                 ignore(M, connection)
                 return False
             o += 1
@@ -551,7 +562,7 @@ def _requests_somewhere(M: Words, b: Bytes, A: Bytes, sk: Skim, connection: Conn
         while piece >= 0 and node_at(M, piece).at >= 0:
             node = node_at(M, piece)
             if node.position == 1 and o < n and not found:
-                found = _request_candidate(M, A, sk, connection, direction, o, n, True, False) == ACCEPT
+                found = _request_candidate(M, b, A, sk, connection, direction, o, n, True, False) == ACCEPT
             o += node.length
             piece = node.next
     direction.head = first

@@ -7,7 +7,8 @@ correlation id a little higher, for the same key the same version. Precision com
 
 - TILES such headers in a row are Kafka.
 - Fewer are, when the other direction has an answer with an id that was asked, whose length leads to the beginning of a
-  segment too; a single one only if its own length does.
+  segment too; a single one only if its own length does. An answer that reads as a request itself says nothing: that to
+  Produce version 1 with id 1 about one topic, next to its request, reads the same the other way round.
 - On a connection that is known to be Kafka, and lost its place, two are enough, or one whose length leads to a segment.
 
 Client ids are null or printable, and not empty: zeros read as a header of Produce. All looks at the bytes of the two
@@ -101,7 +102,7 @@ def _ends_segment(M: Words, piece: Int, left: Int) -> bool:
 
 
 @part
-def _answered(M: Words, b: Bytes, A: Bytes, other: Direction, low: Int, high: Int) -> tuple[bool, Int]:
+def answered(M: Words, b: Bytes, A: Bytes, other: Direction, low: Int, high: Int) -> tuple[bool, Int]:
     """Whether a segment of the other direction begins with an answer to one of these ids, whose length leads to the
     beginning of a segment; pieces looked at."""
     steps = np.int64(0)
@@ -115,7 +116,7 @@ def _answered(M: Words, b: Bytes, A: Bytes, other: Direction, low: Int, high: In
             if LEAST_RESPONSE < size <= MAX_RESPONSE and low <= int32_at(A, to + 4) <= high:
                 after, left, more = _behind(M, piece, 4 + size)
                 steps += more
-                if _ends_segment(M, after, left):
+                if _ends_segment(M, after, left) and _header(M, b, A, piece, np.int64(0), to) == 0:
                     return True, steps
         piece = node.next
     return False, steps
@@ -153,7 +154,7 @@ def judged(
     elif count >= TILES:
         return TILED, steps
     elif count > 1 or exact:
-        found, looked = _answered(M, b, A, other, first, last)
+        found, looked = answered(M, b, A, other, first, last)
         steps += looked
         if found:
             return TILED, steps

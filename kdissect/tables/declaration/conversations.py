@@ -18,7 +18,7 @@ CONNECTIONS = table(
     m.BROKER,
     Column("started_at", m.TIME, "Time of the first packet in the capture."),
     Column("ended_at", m.TIME, "Time of the last packet in the capture."),
-    Column("start_seen", m.FLAG, "The opening SYN was captured."),
+    Column("start_seen", m.FLAG, "The opening SYN was captured; of a connection whose client was not, the broker's."),
     Column("end_reason", m.TEXT, "How it ended: fin, rst, reused (its 4-tuple was used again), idle (given up after "
            "a long silence), open (when the capture ended)."),
     Column("is_kafka", m.FLAG, "Kafka was recognised by content."),
