@@ -21,8 +21,8 @@ from kdissect.kafka.exchanges.completed import Completed
 from kdissect.kafka.exchanges.completion import Completion, Sparing
 from kdissect.kafka.exchanges.messages import Decoder
 from kdissect.kafka.streams.dissector import Dissector, Harvest
+from kdissect.kafka.streams.encryption.unsealing import Unsealer
 from kdissect.kafka.streams.ledger import Ledger
-from kdissect.kafka.streams.unsealing import Unsealer
 from kdissect.tables.builder import TableBuilder, Walked
 from kdissect.tables.identity import exchange_ids
 

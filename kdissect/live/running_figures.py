@@ -9,7 +9,7 @@ Rules.
   came by the agreed wait, nothing is counted as its own. JoinGroup and SyncGroup wait for others as agreed, and what a
   Produce waited for followers is theirs.
 - A broker has one line from the moment its node id is known: what was counted under its address goes there. Whether it
-  stands still or is gone, `kdissect.live.broker_states` says.
+  stands still or is gone, `kdissect.live.brokers.broker_states` says.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.arrays.arrow import Flags, ints, one, reals
 from kdissect.capture.block import Block
-from kdissect.live.broker_states import BrokerStates, instant
+from kdissect.live.brokers.broker_states import BrokerStates, instant
 from kdissect.live.labels import CELLS, PARTS, Dimension, Floats, Ints
 from kdissect.live.moment import Moment, Waiting
 

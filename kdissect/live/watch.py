@@ -34,7 +34,7 @@ from kdissect.engine.watermark import watermark
 from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.streams.dissector import Dissector, Harvest
 from kdissect.kafka.streams.ledger import Ledger
-from kdissect.live.broker_links import NUMBER, Refusals, links_of, read_links
+from kdissect.live.brokers.broker_links import NUMBER, Refusals, links_of, read_links
 from kdissect.live.capture_clock import CaptureClock
 from kdissect.live.moment import Links, Listener, Moment, Shed, Waiting
 from kdissect.live.waiting import API, CLIENT, CONNECTION, COUNT, SINCE, waiting

@@ -127,7 +127,7 @@ def first_screen(path: Path, **options: Any) -> Summary:
     equally long any may be named."""
     with small_blocks():
         summary = kdissect.open(path, **options).summary()
-    return replace(summary, latencies=[replace(line, slowest=None) for line in summary.latencies])
+    return replace(summary, latencies=[line._replace(slowest=None) for line in summary.latencies])
 
 
 def healthy(folder: Path) -> list[Packet]:

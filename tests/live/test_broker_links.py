@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kdissect.live.broker_links import CLOSING_NS, Refusals, links_of
+from kdissect.live.brokers.broker_links import CLOSING_NS, Refusals, links_of
 from kdissect.live.moment import Links
 from kdissect.net.segment import ACK_FLAG, FIN, FLAGS, FLOW, FLOW_COLUMNS, RST, SEGMENT_COLUMNS, SEQ, TIME
 

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kdissect.live.broker_states import BrokerStates
+from kdissect.live.brokers.broker_states import BrokerStates
 from kdissect.live.moment import Links, Waiting
 from kdissect.tables.declaration import SCHEMAS
 

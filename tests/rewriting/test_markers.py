@@ -12,8 +12,8 @@ import pytest
 
 import kdissect
 from kdissect.engine.extracts.checking import Checked
-from kdissect.rewriting.readable import MOST
 from kdissect.rewriting.standins import StandIns
+from kdissect.rewriting.verification.readable import MOST
 from kdissect.schema.configurations import known
 from kdissect.schema.model import Field
 from tests import sown

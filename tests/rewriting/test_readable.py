@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from kdissect.rewriting import readable as module
-from kdissect.rewriting.readable import Found, Texts, What, readable, readable_in_records
+from kdissect.rewriting.verification import readable as module
+from kdissect.rewriting.verification.readable import Found, Texts, What, readable, readable_in_records
 from kdissect.schema.vocabulary import is_protocol_word
 from tests.bench.frames import batch
 

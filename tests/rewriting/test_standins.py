@@ -181,12 +181,14 @@ def test_check_finds_what_is_no_name(tmp_path: Path, capsys: pytest.CaptureFixtu
         (["redact", "a.pcap", "--check", "-o", "b.pcap"], "either -o FILE or --check"),
         (["redact", str(CAPTURES / "base_tiny.pcap"), "--check", "--names", "/nowhere/key"], "no such key file"),
         (["redact", str(CAPTURES / "base_tiny.pcap"), "-o", "x.pcap", "--names", "/nowhere/key"], "/nowhere/key"),
-        (["redact", str(CAPTURES / "base_tiny.pcap"), "-o", "x.pcap", "--names", __file__], "no key file"),
+        (["redact", str(CAPTURES / "base_tiny.pcap"), "-o", "x.pcap", "--names", "text.key"], "no key file"),
     ],
 )
 def test_bad_wishes(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: Any
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    Path("text.key").write_text("no key")
+    Path("text.key").chmod(0o600)
     code, _, error = run(capsys, *arguments)
     assert (code, said in error, error.count("\n")) == (2, True, 1), error

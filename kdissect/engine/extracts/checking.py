@@ -31,8 +31,8 @@ from kdissect.output import scratch, temporary
 from kdissect.problems import UsageError
 from kdissect.rewriting.frames import Judge
 from kdissect.rewriting.packetfile import PacketFile
-from kdissect.rewriting.readable import Texts, What
 from kdissect.rewriting.standins import StandIns, keeps
+from kdissect.rewriting.verification.readable import Texts, What
 from kdissect.schema.vocabulary import is_protocol_word
 
 Bytes = npt.NDArray[np.uint8]

@@ -20,8 +20,8 @@ from kdissect.net.scanner import Scanner
 from kdissect.net.segment import A_HIGH, A_LOW, AT, B_HIGH, B_LOW, LEN, PACKET
 from kdissect.rewriting.place_kernels import repeat
 from kdissect.rewriting.places import Places
-from kdissect.rewriting.readable import Texts, What, readable
-from kdissect.rewriting.walkedframes import FRAME_MASK, WalkedFrames
+from kdissect.rewriting.verification.readable import Texts, What, readable
+from kdissect.rewriting.verification.walkedframes import FRAME_MASK, WalkedFrames
 from kdissect.tables.identity import address
 
 

@@ -30,8 +30,8 @@ from kdissect.engine.extracts.scratch_copies import folder_aside
 from kdissect.engine.run import Settings
 from kdissect.kafka.exchanges.messages import Decoder
 from kdissect.kafka.streams.dissector import Dissector
+from kdissect.kafka.streams.encryption.unsealing import Unsealer
 from kdissect.kafka.streams.ledger import Ledger
-from kdissect.kafka.streams.unsealing import Unsealer
 from kdissect.net import segment as sg
 from kdissect.net.scanner import Scanner
 from kdissect.output import scratch

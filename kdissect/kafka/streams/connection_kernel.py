@@ -15,12 +15,12 @@ stop in front of it otherwise; the caller makes room and calls again.
 from __future__ import annotations
 
 from kdissect.kafka.streams import state as st
+from kdissect.kafka.streams.encryption.sealing import seal_row
 from kdissect.kafka.streams.fast_lane import in_lane
 from kdissect.kafka.streams.framing import complete, drop_nodes, feed, forget_frame, gap
 from kdissect.kafka.streams.pairing import pop_request, release_held, requests_acknowledged, without_response
 from kdissect.kafka.streams.repeats import compare
 from kdissect.kafka.streams.resync import lost_for_good, settle, tell_sides
-from kdissect.kafka.streams.sealing import seal_row
 from kdissect.kafka.streams.state import Frame, damage, exchange_at, place, problem, tell
 from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.memory import fetch

@@ -24,11 +24,11 @@ from kdissect.kafka.streams.connection_kernel import (
     release_nodes,
     run,
 )
+from kdissect.kafka.streams.encryption.unsealing import Unsealer
 from kdissect.kafka.streams.half_open import ALL, SILENT, HalfOpen
 from kdissect.kafka.streams.kept_bytes import GIVE_UP, LEAVE, MOVE, keep
 from kdissect.kafka.streams.resting import Parked
 from kdissect.kafka.streams.state import Exchange, Frame, Request, Sealed
-from kdissect.kafka.streams.unsealing import Unsealer
 from kdissect.kernels.structs import Bytes, Records, Words, offsets, record, structs, width
 from kdissect.net.segment import FLOW, SEGMENT_COLUMNS, TIME
 from kdissect.schema.fit import Programs

@@ -27,6 +27,7 @@ from __future__ import annotations
 import numpy as np
 
 from kdissect.kafka.streams import state as st
+from kdissect.kafka.streams.encryption.sealing import begins_sealed, looks_sealed, seal
 from kdissect.kafka.streams.framing import (
     LEAST_REQUEST,
     LEAST_RESPONSE,
@@ -62,7 +63,6 @@ from kdissect.kafka.streams.proof import (
     seconded,
     trial,
 )
-from kdissect.kafka.streams.sealing import begins_sealed, looks_sealed, seal
 from kdissect.kafka.streams.state import copy_out, problem, program_of, request_at, tell
 from kdissect.kafka.streams.tiling import BROKEN, TILED, answered, judged
 from kdissect.kernels.kernel import part

@@ -15,7 +15,7 @@ from kdissect.kernels.structs import Records
 from kdissect.problems import UsageError
 from kdissect.rewriting.frames import Bytes, Flags, Frames, Words
 from kdissect.rewriting.places import Places
-from kdissect.rewriting.readable import Texts, What, readable, readable_in_records
+from kdissect.rewriting.verification.readable import Texts, What, readable, readable_in_records
 from kdissect.schema import index
 from kdissect.schema.configurations import is_harmless_value
 from kdissect.schema.fitting import fit

@@ -1,0 +1,1 @@
+"""Brokers of a live view: their connections, and whether they answer, stand still or are gone."""
