@@ -1,4 +1,4 @@
-"""Sealed bytes of a capture's TLS connections in, plaintext out: the host's side of `kdissect.kafka.streams.encryption.sealing`.
+"""Sealed bytes of a capture's TLS connections in, plaintext out: the host's side of `sealing`.
 
 Each connection's rows come in the order in which TCP delivered them, both directions mixed, and so does plaintext. A
 plaintext byte arrives when the last byte of its record does. A connection that cannot be decrypted is ruled out, so
