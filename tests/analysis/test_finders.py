@@ -160,6 +160,22 @@ def others() -> Iterator[edges.Rows]:
     yield {"produces": [followers["produces"][0] | {"client_id": "c"}], "connections": lasting(6)}
     yield answered_late(edges.stopped(2.0), 4.9, 8.0)
     yield answered_late(edges.polls_and_stops(3.0), 9.9, 14.0)
+    yield answered_in_part(edges.stopped(2.0), 4.2)
+    yield answered_in_part(edges.polls_and_stops(3.0), 9.2)
+
+
+def answered_in_part(rows: edges.Rows, at: float) -> edges.Rows:
+    """A response of each client begins in the midst of others, and never ends."""
+    changed = list(rows["exchanges"])
+    for n, name in enumerate(sorted({row["client_id"] for row in changed} - {"x"})):
+        for k, more in enumerate(({}, {"status": "partial"}, {})):
+            moment = at + (k + 1) / 100
+            changed.append(
+                edges.exchange(
+                    950 + k, moment, exchange_id=f"{n:016x}:{950 + k}", client_id=name, api_key=1, api="Fetch", **more
+                )
+            )
+    return rows | {"exchanges": changed}
 
 
 def cases() -> Iterator[Tables]:

@@ -28,16 +28,20 @@ from tests.conftest import ROOT
 CAPTURES = ROOT / "captures"
 JUDGED: dict[str, dict[str, Any]] = {}
 for name, entry in tomllib.loads((Path(__file__).parent / "judged.toml").read_text()).items():
-    if name in ("stories", "rules"):
+    if name in ("stories", "rules", "lab"):
         JUDGED |= {f"{name}/{one}": judged for one, judged in entry.items()}
     else:
         JUDGED[name] = entry
 HEALTHY = (
     "base", "k4_java_classic", "k4_mtu1500", "k4_python_kafka", "k4_share_group", "raw_acks0", "raw_ids", "raw_reuse",
     "sasl_logins", "sasl_old", "tls12", "tls13", "zoo_franz_go", "zoo_kafka_python", "zoo_kafkajs", "zoo_librdkafka",
-    "zoo_sarama_010", "stories/healthy", "stories/kip848", "not_kafka",
+    "lab/healthy_kafka_python", "lab/healthy_aiokafka", "lab/healthy_librdkafka", "lab/killed_kafka_python",
+    "lab/killed_aiokafka", "lab/killed_librdkafka", "lab/closed_kafka_python", "lab/closed_aiokafka",
+    "lab/closed_librdkafka", "lab/first_refused_kafka_python", "zoo_sarama_010", "stories/healthy",
+    "stories/kip848", "not_kafka",
 )  # fmt: skip
-"""Recordings without mischief: clients and releases of all eras, each recorded by itself."""
+"""Recordings without mischief, or with what clients are made for (a process that ends and is started again): clients
+and releases of all eras, each recorded by itself."""
 BEFORE = {
     "era_0_8_2": "2026-11-21T02:28:49Z", "k4_admin_sweep": "2026-11-21T03:00:51Z",
     "k4_follower_sessions": "2026-11-21T02:32:51Z", "k4_slow_and_throttled": "2026-11-21T02:39:59Z",
@@ -358,6 +362,14 @@ def _beside(one: dict[str, Any], tables: dict[str, pa.Table]) -> tuple[set[float
         connections = tables["connections"]
         plain |= set(connections["retransmitted_bytes"].to_pylist())
         times |= {value for value in connections["zero_window_ms"].to_pylist() if value}
+    elif one["id"] == "window_closed":
+        shown = evidence(tables, one)
+        times |= {value for value in tables["connections"]["zero_window_ms"].to_pylist() if value}
+        plain |= {len(pc.unique(shown["connection_id"])), *_unfinished(shown)}
+        plain |= {sum((row[f"{side}_transfer_ms"] or 0) >= 200 for row in shown.to_pylist())
+                  for side in ("request", "response")}  # fmt: skip
+    elif one["id"] == "slow_requests":
+        plain |= _shares(evidence(tables, one))
     elif one["id"] == "session_evictor":
         outcome = tables["fetches"]["session_outcome"].cast(pa.string())
         lost = tables["fetches"].filter(pc.equal(outcome, "evicted_or_unknown"))
@@ -445,6 +457,28 @@ def _beside(one: dict[str, Any], tables: dict[str, pa.Table]) -> tuple[set[float
         text = str(one["text"])
         plain |= {text.count(",") - n for n in range(10)}
     return plain, times, texts
+
+
+def _unfinished(shown: pa.Table) -> set[int]:
+    """How many requests, and how many responses, began and did not end."""
+    return {
+        pc.sum(pc.and_(pc.is_valid(shown[f"{side}_first_at"]), pc.is_null(shown[f"{side}_last_at"]))).as_py() or 0
+        for side in ("request", "response")
+    }
+
+
+def _shares(shown: pa.Table) -> set[float]:
+    """Which share of requests' measured time was the network's, followers' or the broker's, in percent."""
+    rows = shown.to_pylist()
+
+    def total(name: str) -> float:
+        return sum(row[name] or 0.0 for row in rows)
+
+    known = total("latency_ms") - total("queued_ms")
+    followers = sum(min(row["replication_ms"] or 0.0, row["broker_ms"] or 0.0) for row in rows)
+    way = total("network_ms") + total("request_transfer_ms") + total("response_transfer_ms")
+    parts = (way, followers, total("broker_ms") - followers)
+    return {100 * min(part / known, 1) for part in parts} if known else set()
 
 
 def _pauses(fetches: pa.Table, client: str) -> list[tuple[int, int]]:

@@ -164,6 +164,12 @@ def stopped(
     return {"exchanges": exchanges, "connections": connections}
 
 
+def started_again(rows: Rows) -> Rows:
+    """The same, and every connection of the two clients ends before the pause."""
+    ends = [one | {"ended_at": START + 5 * SECOND} if one["client_id"] != "x" else one for one in rows["connections"]]
+    return rows | {"connections": ends}
+
+
 def asking(count: int, apart: float, api_key: int = 3, ended: float | None = None) -> Rows:
     """A producer that writes once, and asks for metadata so many times; a connection of its host ends."""
     rows = [exchange(0, 0.0, api_key=0, api="Produce")]
@@ -199,6 +205,56 @@ def writes(slow: float, usual: float, count: int = 50, acks: int = 1, slow_quart
             batches.append({"exchange_id": name, "topic": topic, "partition": 0, "producer_id": -1, "crc": k})
             producers.append({"exchange_id": name, "topic": topic, "partition": 0, "producer_id": 7, "sent_at": START})
     return {"produces": produces, "record_batches": batches[:count], "producers": producers[count:]}
+
+
+def connection(n: int, begin: float, end: float, **more: Any) -> dict[str, Any]:
+    """A connection of client a, by its times in seconds."""
+    return {
+        "connection_id": f"{n:016x}", "client_id": "a", "client_ip": "10.0.0.1", "broker_ip": "10.0.0.9",
+        "broker_port": 9092, "broker": "1", "is_kafka": True, "start_seen": True, "exchanges": 5, "bytes": 1000,
+        "rtt_ms": 1.0, "started_at": START + round(begin * SECOND), "ended_at": START + round(end * SECOND),
+        "end_reason": "open", "zero_window_ms": 0.0, "retransmitted_bytes": 0,
+    } | more  # fmt: skip
+
+
+def reset_connections(
+    count: int = 3, owners: str = "ab", apart: float = 0.1, back: float = 1.0, answered: int = 2, stay: int = 0,
+    refused: float | None = None, own_end: bool = False,
+) -> Rows:  # fmt: skip
+    """Connections of `owners` that are reset from second 10 on, `apart` seconds from one another. Their clients are
+    `back` so many seconds later and send `answered` requests; `stay` more connections of client a stay open."""
+    rows = [
+        connection(n, 0.0, 10.0 + n * apart, client_id=owners[n % len(owners)], end_reason="rst") for n in range(count)
+    ]
+    rows += [connection(20 + n, 10 + back, 60, client_id=name, exchanges=answered) for n, name in enumerate(owners)]
+    rows += [connection(30 + n, 0, 60) for n in range(stay)]
+    if refused is not None:
+        rows.append(connection(40, refused, refused, client_id=None, is_kafka=False, exchanges=0, bytes=0, rtt_ms=None,
+                               end_reason="rst"))  # fmt: skip
+    late = exchange(7, 9.9, connection_id=f"{0:016x}", abandoned=own_end)
+    return {"connections": rows, "exchanges": [late]}
+
+
+def closed_window(
+    closed: float, took: float | None, side: str = "response", throttle: float = 0.0, resent: int = 0
+) -> Rows:
+    """A message that took so many ms to get through, or never ended, on a connection whose window was closed."""
+    times = {f"{name}_{which}_at": START for name in ("request", "response") for which in ("first", "last")}
+    one = exchange(0, 0.0, api_key=1, api="Fetch", **times) | {f"{side}_transfer_ms": took, f"{side}_frame": 9}
+    if took is None:
+        one |= {"status": "partial", f"{side}_last_at": None}
+    more = exchange(1, 0.0, api_key=0, api="Produce", throttle_ms=throttle, **times)
+    owner = connection(1, 0, 60, zero_window_ms=closed, retransmitted_bytes=resent)
+    return {"exchanges": [one, more], "connections": [owner]}
+
+
+def refused_port(attempts: int, kafka_at: float, last: float = 5.0, client: str = "a", ip: str = "10.0.0.1") -> Rows:
+    """A port of which nothing is known refuses; a client at `ip` speaks Kafka to another port from `kafka_at` on."""
+    rows = [
+        connection(n, last, last, client_id=None, is_kafka=False, exchanges=0, bytes=0, rtt_ms=None, end_reason="rst",
+                   broker_port=9090, broker="10.0.0.9:9090") for n in range(attempts)
+    ]  # fmt: skip
+    return {"connections": [*rows, connection(50, kafka_at, 60, client_id=client, client_ip=ip)]}
 
 
 def twice(
@@ -350,6 +406,21 @@ FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
     ("slow_topic", "low", lambda: writes(10.0, 5.0),
      [lambda: writes(9.9, 1.0), lambda: writes(10.0, 5.1), lambda: writes(10.0, 5.0, count=49),
       lambda: writes(10.0, 5.0, acks=-1), lambda: writes(10.0, 5.0, slow_quartile=6.0)]),
+    ("clients_paused_together", "medium", lambda: stopped(1.1), [lambda: started_again(stopped(1.1))]),
+    ("connections_reset", "medium", reset_connections,
+     [lambda: reset_connections(count=2), lambda: reset_connections(owners="a"), lambda: reset_connections(apart=0.6),
+      lambda: reset_connections(back=10.5), lambda: reset_connections(answered=1), lambda: reset_connections(stay=3),
+      lambda: reset_connections(refused=10.5), lambda: reset_connections(own_end=True)]),
+    ("window_closed", "medium", lambda: closed_window(1000.0, 2000.0),
+     [lambda: closed_window(999.0, 1000.0), lambda: closed_window(1000.0, 2001.0),
+      lambda: closed_window(1000.0, 199.0)]),
+    ("window_closed", "medium", lambda: closed_window(1000.0, None), [lambda: closed_window(999.0, None)]),
+    ("window_closed", "medium", lambda: closed_window(1000.0, 2000.0, "request", throttle=1.0), []),
+    ("network_stall", "medium", lambda: closed_window(999.0, 1000.0, resent=1),
+     [lambda: closed_window(1000.0, 1000.0, resent=1), lambda: closed_window(999.0, 1000.0)]),
+    ("connections_refused", "low", lambda: refused_port(1, 7.0), [lambda: refused_port(2, 7.1)]),
+    ("connections_refused", "medium", lambda: refused_port(3, 7.1),
+     [lambda: refused_port(3, 7.1, ip="10.0.0.2"), lambda: refused_port(3, 7.0, client="broker-1-fetcher-0")]),
     ("capture_cut_short", "info", lambda: snapped(1.0), [lambda: snapped(0.0)]),
 ]  # fmt: skip
 

@@ -115,7 +115,8 @@ def test_findings_about_clients() -> None:
         {
             "connection_id": f"{n:016x}", "client_ip": "10.0.0.1", "client_id": "c", "start_seen": True,
             "is_kafka": True, "end_reason": "fin", "exchanges": 2, "started_at": n, "ended_at": n + 1000,
-            "zero_window_ms": 400.0 if n == 5 else 0.0, "retransmitted_bytes": 0, "client_port": n,
+            "zero_window_ms": 400.0 if n == 5 else 0.0, "client_port": n,
+            "retransmitted_bytes": 4000 if n == 5 else 0,
         }
         for n in range(30)
     ]  # fmt: skip

@@ -29,9 +29,11 @@ from kdissect.analysis.findings.rules import (
     group_findings,
     leader_findings,
     producer_findings,
+    reset_findings,
     session_findings,
     silence_findings,
     transaction_findings,
+    window_findings,
 )
 from kdissect.problems import KdissectError, Kind
 from kdissect.tables.declaration import SCHEMAS
@@ -51,6 +53,8 @@ FINDERS: tuple[Finder, ...] = (
     *producer_findings.FINDERS,
     *codec_findings.FINDERS,
     *connection_findings.FINDERS,
+    *reset_findings.FINDERS,
+    *window_findings.FINDERS,
 )
 MOST_OF_A_KIND = 20
 """Findings of one kind that are listed; the worst stand first and the others say the same of smaller cases."""

@@ -175,7 +175,19 @@ _KINDS = {
     ),
     "network_stall": Kind(
         "network",
-        "Retransmissions: look for loss on the way. A closed window: the receiver does not read.",
+        "Look for loss on the way: captures of both ends, given together, tell where.",
+    ),
+    "connections_reset": Kind(
+        "network",
+        "Look at what stands between clients and brokers (a firewall, a load balancer, NAT: restarts, full tables) and "
+        "at the hosts.",
+        starts=True,
+    ),
+    "window_closed": Kind(
+        "client",
+        "See what the receiver does instead of reading its socket: a blocked thread or event loop, a pause, a host out "
+        "of memory.",
+        starts=True,
     ),
     "round_trip_rose": Kind(
         "network",

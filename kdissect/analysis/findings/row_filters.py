@@ -16,6 +16,8 @@ from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, times
 from kdissect.tables.declaration.readers import FIRST_REQUESTS
 
 PRODUCE, JOIN_GROUP, SYNC_GROUP, INIT_PRODUCER_ID = 0, 11, 14, 22
+BROKERS = ("broker-", "raft-client-", "ReplicaFetcherThread-")
+"""How client ids of brokers begin that fetch from others."""
 SLOT_MS = 100
 """Of rows in one slot of time the first and the last are enough to find silences and steps."""
 ID_LENGTH = 17 + len(str(FIRST_REQUESTS - 1))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 
 from kdissect.analysis.findings import evidence as ev
 from kdissect.analysis.findings import row_filters
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.grouping import group, most_first
-from kdissect.arrays.arrow import Coder, Flags, ints, reals
+from kdissect.arrays.arrow import MILLI, NULL_TIME, Coder, Flags, Int64s, ints, reals, times
 
 LOGIN = {"UNSUPPORTED_SASL_MECHANISM": 33, "ILLEGAL_SASL_STATE": 34, "SASL_AUTHENTICATION_FAILED": 58}
 PERMISSION = {
@@ -21,6 +22,13 @@ PERMISSION = {
 }
 MOST_CLIENTS = 5
 """Clients that get a sentence each; more are told in one."""
+REPEATED = 3
+"""Refused connections to a port of which nothing is known, where no other address served the client: a client of Kafka
+tries for ever (reconnect.backoff.ms)."""
+SERVED_MS = 2000.0
+"""A client of Kafka goes to the next address of its list at once, or asks several at a time; reconnect.backoff.max.ms
+is 1 s by default."""
+BOOTSTRAP_ADVICE = "See whether that address belongs into bootstrap.servers, and whether something listens there."
 REFUSED = "start_seen and end_reason = 'rst' and bytes = 0 and rtt_ms is null"
 """A SYN answered by a reset: nothing listened. A handshake would have given a round trip."""
 
@@ -30,13 +38,11 @@ def refused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Brokers whose port nothing listened on: stopped, killed, or not up yet.
 
     Of ports that are known as a broker's (Kafka was seen there, or metadata names it); of all, where the capture holds
-    no Kafka: the broker may have been down all the time.
+    no Kafka: the broker may have been down all the time. Of other ports where the refused client's address speaks Kafka
+    elsewhere, if it was served there at once or goes on trying.
     """
     connections = ev.get(tables, "connections")
-    reasons = Coder()
-    reset = reasons.column(connections, "end_reason") == reasons.codes.get("rst", -2)
-    no_round_trip = np.isnan(reals(connections, "rtt_ms"))
-    tried = reset & no_round_trip & (ints(connections, "start_seen", 0) > 0) & (ints(connections, "bytes", -1) == 0)
+    tried = refused_connections(connections)
     if not tried.any():
         return []
     groups = group(connections, ["broker_ip", "broker_port", "broker"])
@@ -47,14 +53,56 @@ def refused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     for code in np.flatnonzero(counts).tolist():
         ip, port, broker = (groups.keys[name][code].as_py() for name in ("broker_ip", "broker_port", "broker"))
         named = broker is not None and str(broker).isdigit()
-        if not (named or kafka[code] or none_known):
-            continue
         where = f"port {port} of {ip}" + (f" (broker {broker})" if named else "")
-        times = ev.many(int(counts[code]), "connection")
-        text = f"{where} refused {times}: nothing listened there (stopped, or not up yet)."
+        attempts = ev.many(int(counts[code]), "connection")
         condition = ev.both(ev.equals("broker_ip", ip), ev.equals("broker_port", port), REFUSED)
-        found += ev.finding(tables, "connections_refused", ev.HIGH, text, "connections", condition, broker=broker)
+        if named or kafka[code] or none_known:
+            text = f"{where} refused {attempts}: nothing listened there (stopped, or not up yet)."
+            found += ev.finding(tables, "connections_refused", ev.HIGH, text, "connections", condition, broker=broker)
+            continue
+        rows = np.flatnonzero(tried & (groups.code == code))
+        clients, served = _elsewhere(connections, rows)
+        if not clients or not (served or len(rows) >= REPEATED):
+            continue
+        if any(name.isdigit() or name.startswith(row_filters.BROKERS) for name in clients):
+            continue  # brokers try listeners of their own, such as the controllers'
+        hosts = ev.names(connections["client_ip"].take(pa.array(rows)))
+        text = (
+            f"{where} refused {attempts} from {ev.listed(hosts)}, from where {ev.listed(clients)} "
+            f"{'speaks' if len(clients) == 1 else 'speak'} Kafka to other ports: nothing listened there"
+        )
+        if served:
+            text += ", and another address served clients there at once: an entry of a bootstrap.servers may be wrong."
+        else:
+            text += ", and attempts went on."
+        found += ev.finding(
+            tables, "connections_refused", ev.LOW if served else ev.MEDIUM, text, "connections", condition,
+            broker=broker, client_id=clients[0] if len(clients) == 1 else None, cause="unknown",
+            advice=BOOTSTRAP_ADVICE,
+        )  # fmt: skip
     return found
+
+
+def refused_connections(connections: pa.Table) -> Flags:
+    """Which connections are a SYN that a reset answered; bool [rows]. A handshake would have given a round trip."""
+    asked = (ints(connections, "start_seen", 0) > 0) & (ints(connections, "bytes", -1) == 0)
+    flags: Flags = asked & ev.equal(connections, "end_reason", "rst") & np.isnan(reals(connections, "rtt_ms"))
+    return flags
+
+
+def _elsewhere(connections: pa.Table, refused: Int64s) -> tuple[list[str], bool]:
+    """Clients that speak Kafka from the addresses that were refused, and whether a broker served each of these
+    addresses around its last attempt."""
+    ips = connections["client_ip"].to_pylist()
+    started = times(connections, "started_at")
+    last: dict[str | None, int] = {}
+    for row in refused.tolist():
+        last[ips[row]] = max(last.get(ips[row], NULL_TIME), int(started[row]))
+    speaks = (ints(connections, "is_kafka", 0) > 0) & (ints(connections, "exchanges", 0) > 0)
+    speaks &= np.array([ip in last for ip in ips], bool)
+    rows = np.flatnonzero(speaks)
+    served = {ips[row] for row in rows.tolist() if abs(int(started[row]) - last[ips[row]]) <= SERVED_MS * MILLI}
+    return ev.names(connections["client_id"].take(pa.array(rows))), served == set(last)
 
 
 @finder(connections=EVERY_ROW)

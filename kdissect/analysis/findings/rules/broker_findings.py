@@ -14,8 +14,9 @@ from kdissect.analysis.findings import evidence as ev
 from kdissect.analysis.findings import row_filters
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
+from kdissect.analysis.findings.rules.window_findings import on_closed_windows
 from kdissect.analysis.grouping import group
-from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, ints, reals, times
+from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, ints, reals, times
 
 MOST_OF_TIME = 0.6
 """Share of the time of slow requests that makes a part their cause."""
@@ -184,7 +185,8 @@ def slow(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         api, broker = groups.keys["api"][code].as_py(), groups.keys["broker"][code].as_py()
         rows = exchanges.take(pa.array(mine))
         named = f"{api or 'unknown'} request"
-        cause, why = _largest_part(rows, acks_of(tables, rows))
+        closed = on_closed_windows(rows, ev.get(tables, "connections"))
+        cause, why = _largest_part(rows, acks_of(tables, rows), closed)
         text = (
             f"{ev.many(len(mine), named)} to broker {broker} took {ev.duration(limits.slow_ms)} or more "
             f"({ev.duration(total[code])} together, the longest "
@@ -210,12 +212,13 @@ def acks_of(tables: ev.Tables, exchanges: pa.Table) -> Int64s:
     return np.append(ints(produces, "acks", NO_ACKS), NO_ACKS)[at]
 
 
-def _largest_part(rows: pa.Table, acks: Int64s) -> tuple[str, str]:
+def _largest_part(rows: pa.Table, acks: Int64s, closed: Flags) -> tuple[str, str]:
     """(cause, sentence) by the part that most of the measured time of exchanges went to; unknown where none has
-    MOST_OF_TIME of it. What one lay queued behind another is that other one's time."""
+    MOST_OF_TIME of it. What one lay queued behind another is that other one's time, and the transfer of one whose
+    connection had a `closed` receive window (bool [rows]) is the receiver's."""
     network, broker = np.nan_to_num(reals(rows, "network_ms")), reals(rows, "broker_ms")
     for side in ("request", "response"):
-        network = network + np.nan_to_num(reals(rows, f"{side}_transfer_ms"))
+        network = network + np.where(closed, 0.0, np.nan_to_num(reals(rows, f"{side}_transfer_ms")))
     followers = np.minimum(np.nan_to_num(reals(rows, "replication_ms")), np.nan_to_num(broker))
     unsure = (ints(rows, "api_key") == PRODUCE) & ~np.isin(acks, (0, 1))  # it may have waited for followers
     own = np.where(unsure, 0.0, np.nan_to_num(broker) - followers)

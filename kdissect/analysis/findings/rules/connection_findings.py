@@ -12,6 +12,7 @@ from kdissect.analysis.findings import evidence as ev
 from kdissect.analysis.findings import row_filters
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
+from kdissect.analysis.findings.rules.window_findings import STALL_MS, slow_transfer, window_explains
 from kdissect.analysis.grouping import group
 from kdissect.arrays.arrow import Coder, earliest, ints, latest, reals, times
 from kdissect.tables.declaration.readers import FIRST_REQUESTS
@@ -23,9 +24,6 @@ SHORT_SECONDS = 2.0
 """A connection that lived no longer."""
 SHORT_EXCHANGES = 5
 """And carried no more than ApiVersions, a login, Metadata and a request or two."""
-STALL_MS = 200.0
-"""Transfer of one message that took longer while its connection retransmitted or had no window: the smallest
-retransmission timeout of Linux is 200 ms."""
 PRODUCE = 0
 LOGINS = (17, 36)
 """SaslHandshake and SaslAuthenticate."""
@@ -49,13 +47,6 @@ RESENT_REQUESTS = 5
 """Messages that waited for segments that were sent again: single ones wait so after any suspended host."""
 RESENT_SHARE = 0.01
 """Of a client's exchanges with a broker: less is lost among everything else."""
-
-
-def _slow_transfer(exchanges: pa.Table, limits: Limits) -> Any:
-    """Exchanges of which a message took STALL_MS and more to get through."""
-    stalled = pa.scalar(STALL_MS)
-    request, response = (exchanges[f"{side}_transfer_ms"] for side in ("request", "response"))
-    return pc.or_kleene(pc.greater_equal(request, stalled), pc.greater_equal(response, stalled))
 
 
 def _steps_on_the_way(exchanges: pa.Table, limits: Limits) -> Any:
@@ -108,9 +99,10 @@ def short_connections(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     return found
 
 
-@finder(exchanges=_slow_transfer, connections=EVERY_ROW)
+@finder(exchanges=slow_transfer, connections=EVERY_ROW)
 def stalls(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
-    """Messages whose transfer stood still while TCP retransmitted or a window was closed."""
+    """Messages whose transfer stood still on connections that retransmitted. A receiver that closed its window is not
+    the network (`closed_windows`); what TCP sends again to it are probes."""
     exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
     slow = np.maximum(
         np.nan_to_num(reals(exchanges, "request_transfer_ms")), np.nan_to_num(reals(exchanges, "response_transfer_ms"))
@@ -118,30 +110,24 @@ def stalls(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     stalled = slow >= STALL_MS
     if not stalled.any():
         return []
-    causes: dict[str, str] = {}
-    for row in connections.select(
-        ["connection_id", "retransmitted_bytes", "zero_window_ms", "client_ip", "client_port"]
-    ).to_pylist():
-        parts = []
-        if row["zero_window_ms"]:
-            parts.append(f"a closed receive window ({ev.duration(row['zero_window_ms'])})")
-        if row["retransmitted_bytes"]:
-            parts.append(f"retransmissions ({row['retransmitted_bytes']:,} bytes)")
-        if parts:
-            causes[row["connection_id"]] = " and ".join(parts)
+    resent, closed = ints(connections, "retransmitted_bytes", 0), np.nan_to_num(reals(connections, "zero_window_ms"))
+    names = connections["connection_id"].to_pylist()
+    of = dict(zip(names, zip(resent.tolist(), closed.tolist(), strict=True), strict=True))
     found = []
     groups = group(exchanges, ["connection_id"])
     for code in np.flatnonzero(groups.count(stalled)).tolist():
         connection = groups.keys["connection_id"][code].as_py()
-        if connection not in causes:
-            continue
         rows = np.flatnonzero(stalled & (groups.code == code))
+        total = float(slow[rows].sum())
+        resent_bytes, closed_ms = of.get(connection, (0, 0.0))
+        if not resent_bytes or window_explains(closed_ms, total):
+            continue
         worst = exchanges.slice(int(rows[np.argmax(slow[rows])]), 1).to_pylist()[0]
         response = (worst["response_transfer_ms"] or 0) >= (worst["request_transfer_ms"] or 0)
         side = "response" if response else "request"
         text = (
             f"{ev.many(len(rows), 'message')} on connection {connection} took {ev.duration(STALL_MS)} or more to get "
-            f"through, with {causes[connection]} on it; the worst is the {side} of {worst['api']} "
+            f"through, with retransmissions ({resent_bytes:,} bytes) on it; the worst is the {side} of {worst['api']} "
             f"{worst['exchange_id']} "
             f"({ev.duration(float(slow[rows].max()))}, complete in frame {worst[side + '_frame']} of "
             f"{worst[side + '_file']})."
@@ -150,7 +136,6 @@ def stalls(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             f"connection_id = {ev.literal(connection)}",
             f"(request_transfer_ms >= {STALL_MS:g} or response_transfer_ms >= {STALL_MS:g})",
         )
-        total = float(slow[rows].sum())
         severity = ev.MEDIUM if total >= STALLED_MS else ev.LOW
         found += ev.finding(tables, "network_stall", severity, text, "exchanges", condition)
     return found

@@ -75,8 +75,6 @@ DATA_APIS: Mapping[str, int] = {
 }  # fmt: skip
 """APIs by which applications read and write. The others are asked by people, tools and brokers, and their errors
 are answers to these."""
-BROKERS = ("broker-", "raft-client-", "ReplicaFetcherThread-")
-"""How client ids of brokers begin that fetch from others."""
 NAMED = 4
 """Combinations of API and client that a sentence names."""
 
@@ -124,7 +122,7 @@ def _told(tables: ev.Tables, rows: pa.Table, code: int, api: Int64s, data: bool)
     if first is not None and lasted >= 1:
         when = f", from {ev.clock(first)} on for {ev.duration(lasted)}"
     names = [str(name) for name in pc.unique(rows["client_id"].cast(pa.string())).to_pylist()]
-    followers = all(one.startswith(BROKERS) for one in names)
+    followers = all(one.startswith(row_filters.BROKERS) for one in names)
     kind, severity = judged(code, api, data, len(rows), lasted, followers)
     text = f"{name}: {ev.many(len(rows), 'answer')} ({ev.listed(parts, NAMED)}){when}."
     apis = pc.unique(rows["api"].cast(pa.string())).to_pylist()

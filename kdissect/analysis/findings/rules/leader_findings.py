@@ -12,7 +12,7 @@ from kdissect.analysis.findings import evidence as ev
 from kdissect.analysis.findings import row_filters
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
-from kdissect.analysis.findings.rules.error_findings import BROKERS, MOVED
+from kdissect.analysis.findings.rules.error_findings import MOVED
 from kdissect.analysis.grouping import group
 from kdissect.arrays.arrow import MILLI, Int64s, ints, reals, span, times
 from kdissect.tables.leaders import QUORUM
@@ -90,7 +90,7 @@ def _asked_the_old(tables: ev.Tables, old: str, first: int, last: int) -> list[t
     found: list[tuple[str | None, float, int]] = []
     for code in range(len(groups)):
         client = groups.keys["client_id"][code].as_py()
-        if client is not None and client.startswith(BROKERS):
+        if client is not None and client.startswith(row_filters.BROKERS):
             continue
         when = at[rows[groups.code == code]]
         found.append((client, span(when) / MILLI, int(when.min())))

@@ -13,7 +13,6 @@ from kdissect.analysis.findings import evidence as ev
 from kdissect.analysis.findings import row_filters
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
-from kdissect.analysis.findings.rules.error_findings import BROKERS
 from kdissect.analysis.grouping import group
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, ints, reals, times
 
@@ -40,6 +39,9 @@ ASKING_MS = 2000.0
 """For at least so long: a producer that meets a new leader asks for a second."""
 ASKING_APART_MS = 1500.0
 """From one of them to the next at most (retry.backoff.max.ms is a second)."""
+BACKOFF_MS = 10_000.0
+"""A client that lost its connection to a leader, or was refused, asks for another leader until it has connected:
+reconnect.backoff.max.ms of librdkafka is 10 s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,25 +69,38 @@ def _as_long_as_a_silence(exchanges: pa.Table, limits: Limits) -> Any:
     return pc.greater_equal(exchanges["latency_ms"], SILENT_MS * WAITED)
 
 
-OF_SILENCES = (_first_and_last_of_clients, _as_long_as_a_silence)
+def _cut_short(exchanges: pa.Table, limits: Limits) -> Any:
+    """Exchanges whose response began and did not end."""
+    begun, ended = (times(exchanges, f"response_{which}_at") != NULL_TIME for which in ("first", "last"))
+    return pa.array(ev.equal(exchanges, "status", "partial") & begun & ~ended)
+
+
+OF_SILENCES = (_first_and_last_of_clients, _as_long_as_a_silence, _cut_short)
 """Exchanges that `silences` reads."""
 
 
 def silences(exchanges: pa.Table) -> list[Silence]:
     """Stretches of SILENT_MS and more in which a client sent nothing, was owed nothing, and which are rare for it."""
     groups = group(exchanges, ["client_id"])
-    asked, answered = times(exchanges, "request_first_at"), times(exchanges, "response_first_at")
+    asked, first, last = (
+        times(exchanges, f"{name}_at") for name in ("request_first", "response_first", "response_last")
+    )
+    answered = np.where(last != NULL_TIME, last, first)
+    cut_short = ev.equal(exchanges, "status", "partial") & (first != NULL_TIME) & (last == NULL_TIME)
     throttle = np.nan_to_num(reals(exchanges, "throttle_ms"))
     found = []
     for code, client in enumerate(groups.keys["client_id"].to_pylist()):
         mine = np.flatnonzero((groups.code == code) & (asked != NULL_TIME))
-        if client is None or client.startswith(BROKERS) or len(mine) < HABIT:
+        if client is None or client.startswith(row_filters.BROKERS) or len(mine) < HABIT:
             continue
         mine = mine[np.argsort(asked[mine], kind="stable")]
         begun, ended = asked[mine], answered[mine]
+        due = int(begun[cut_short[mine]].min(initial=np.iinfo(np.int64).max))
         gaps = np.diff(begun)
         for at in np.flatnonzero(gaps >= SILENT_MS * MILLI).tolist():
             end = int(begun[at + 1])
+            if due <= begun[at]:
+                break  # the rest of an answer is due from here on
             before = ended[: at + 1]
             if (before[begun[: at + 1] > begun[at] - gaps[at]] == NULL_TIME).any():
                 continue  # an answer that was never captured may be what it waited for
@@ -142,7 +157,11 @@ def silent_together(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             found += ev.finding(
                 tables, "network_silent", ev.HIGH, text, "exchanges", condition, first_at=begin, last_at=back
             )
-        elif end - back <= TOGETHER_MS * MILLI and _others_went_on(exchanges, clients, begin, back):
+        elif (
+            end - back <= TOGETHER_MS * MILLI
+            and _others_went_on(exchanges, clients, begin, back)
+            and all(_stayed(connections, client, begin, back) for client in clients)
+        ):
             text = (
                 f"clients {ev.listed(clients)} at {host} sent nothing {lasted} and went on together at "
                 f"{ev.clock(back)}. No answer was due to them: their process or host stood still (garbage collection, "
@@ -159,6 +178,13 @@ def _lost(connections: pa.Table, client: str, at: int) -> int:
     mine = ev.equal(connections, "client_id", client)
     mine &= times(connections, "ended_at") >= at
     return int(ints(connections, "lost_segments", 0)[mine].sum())
+
+
+def _stayed(connections: pa.Table, client: str, begin: int, end: int) -> bool:
+    """Whether a connection of a client was open all the time: one that closed all and came back was started again."""
+    mine = ev.equal(connections, "client_id", client)
+    mine &= (times(connections, "started_at") <= begin) & (times(connections, "ended_at") >= end)
+    return bool(mine.any())
 
 
 def _others_went_on(exchanges: pa.Table, clients: list[str], begin: int, end: int) -> bool:
@@ -248,7 +274,7 @@ def asking_in_vain(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     found = []
     for code in np.flatnonzero((groups.count(asked) >= ASKED_AGAIN) & (groups.count(produces) > 0)).tolist():
         client = groups.keys["client_id"][code].as_py()
-        if client is None or client.startswith(BROKERS):
+        if client is None or client.startswith(row_filters.BROKERS):
             continue
         mine = np.flatnonzero((groups.code == code) & (at != NULL_TIME))
         mine = mine[np.argsort(at[mine], kind="stable")]
@@ -260,7 +286,7 @@ def asking_in_vain(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             if len(part) < ASKED_AGAIN or at[part[-1]] - at[part[0]] < ASKING_MS * MILLI:
                 continue
             lost = ended.get(hosts.get(client, ""), np.empty(0, np.int64))
-            if not ((lost >= at[part[0]] - ASKING_MS * MILLI) & (lost <= at[part[-1]])).any():
+            if not ((lost >= at[part[0]] - BACKOFF_MS * MILLI) & (lost <= at[part[-1]])).any():
                 stretches.append(part)
         if not stretches:
             continue

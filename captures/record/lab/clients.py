@@ -1,0 +1,125 @@
+"""clients.py LIBRARY produce|consume|stuck ID BOOTSTRAP SECONDS [TOPIC [RATE [BYTES]]]: one client, one process.
+
+`stuck` consumes, and from the sixth second on its process does something else than to run the library (aiokafka: the
+event loop is blocked, so nothing reads the sockets). A producer counts what was acknowledged, a consumer what it read;
+both go on whatever error they meet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+
+LIBRARY, ROLE, NAME, BOOTSTRAP, SECONDS = sys.argv[1:6]
+TOPIC = sys.argv[6] if len(sys.argv) > 6 else "orders"
+RATE = float(sys.argv[7]) if len(sys.argv) > 7 else 4.0
+BYTES = int(sys.argv[8]) if len(sys.argv) > 8 else 100
+UNTIL = time.time() + float(SECONDS)
+STUCK_AT = 6.0
+START = time.time()
+GROUP = os.environ["LAB_GROUP"]
+count, errors = 0, set()
+
+
+def failed(error: object) -> None:
+    errors.add(str(error)[:120])
+
+
+def kafka_python() -> None:
+    global count
+    from kafka import KafkaConsumer, KafkaProducer
+
+    servers = BOOTSTRAP.split(",")
+    if ROLE == "produce":
+        producer = KafkaProducer(bootstrap_servers=servers, client_id=NAME, acks="all", linger_ms=5, max_block_ms=20000)
+        while time.time() < UNTIL:
+            try:
+                producer.send(TOPIC, bytes(BYTES)).add_callback(acknowledged).add_errback(failed)
+            except Exception as error:
+                failed(error)
+            time.sleep(1 / RATE)
+        producer.close(timeout=5)
+    else:
+        consumer = KafkaConsumer(TOPIC, bootstrap_servers=servers, client_id=NAME, group_id=GROUP,
+                                 auto_offset_reset="latest")
+        while time.time() < UNTIL:
+            count += sum(len(rows) for rows in consumer.poll(timeout_ms=300).values())
+        consumer.close()
+
+
+def acknowledged(_: object) -> None:
+    global count
+    count += 1
+
+
+async def aio() -> None:
+    global count
+    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+    if ROLE == "produce":
+        producer = AIOKafkaProducer(bootstrap_servers=BOOTSTRAP, client_id=NAME, acks="all")
+        await producer.start()
+        pending = set()
+        while time.time() < UNTIL:
+            try:
+                sent = await asyncio.wait_for(producer.send(TOPIC, bytes(BYTES)), 2)
+                sent.add_done_callback(lambda one: failed(one.exception()) if one.exception() else acknowledged(one))
+                pending.add(sent)
+            except Exception as error:
+                failed(error)
+            await asyncio.sleep(1 / RATE)
+        await asyncio.wait_for(producer.stop(), 5)
+    else:
+        consumer = AIOKafkaConsumer(TOPIC, bootstrap_servers=BOOTSTRAP, client_id=NAME, group_id=GROUP)
+        await consumer.start()
+        while time.time() < UNTIL:
+            if ROLE == "stuck" and time.time() > START + STUCK_AT:
+                time.sleep(UNTIL - time.time())  # the loop is blocked on purpose
+                break
+            try:
+                count += sum(len(rows) for rows in (await consumer.getmany(timeout_ms=300)).values())
+            except Exception as error:
+                failed(error)
+        await asyncio.wait_for(consumer.stop(), 5)
+
+
+def librdkafka() -> None:
+    global count
+    from confluent_kafka import Consumer, Producer
+
+    settings = {"bootstrap.servers": BOOTSTRAP, "client.id": NAME, "error_cb": failed, "log_level": 0}
+    if ROLE == "produce":
+        producer = Producer(settings | {"linger.ms": 5})
+        while time.time() < UNTIL:
+            try:
+                producer.produce(TOPIC, bytes(BYTES), on_delivery=lambda e, m: failed(e) if e else acknowledged(m))
+            except BufferError as error:
+                failed(error)
+            producer.poll(1 / RATE)
+            time.sleep(1 / RATE)
+        producer.flush(5)
+    else:
+        consumer = Consumer(settings | {"group.id": GROUP, "auto.offset.reset": "latest"})
+        consumer.subscribe([TOPIC])
+        while time.time() < UNTIL:
+            record = consumer.poll(0.3)
+            if record is not None and not record.error():
+                count += 1
+        consumer.close()
+
+
+def main() -> None:
+    try:
+        if LIBRARY == "aiokafka":
+            asyncio.run(aio())
+        else:
+            {"kafka-python": kafka_python, "librdkafka": librdkafka}[LIBRARY]()
+    except Exception as error:
+        failed(repr(error))
+    print(NAME, count, sorted(errors), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""Findings about receivers that stop reading: their receive window stays closed, and messages to them stand still."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kdissect.analysis.findings import evidence as ev
+from kdissect.analysis.findings import row_filters
+from kdissect.analysis.findings.catalogue import KINDS
+from kdissect.analysis.findings.finders import EVERY_ROW, finder
+from kdissect.analysis.findings.limits import Limits
+from kdissect.analysis.grouping import group
+from kdissect.arrays.arrow import NULL_TIME, Flags, reals, times
+
+STALL_MS = 200.0
+"""A message that took longer to get through stood still: the smallest retransmission timeout of Linux, and the first
+probe of a closed window, are 200 ms."""
+CLOSED_MS = 1000.0
+"""A window closed for so long in all is felt. Receivers that read in turns close theirs for some ms at a time."""
+CLOSED_SHARE = 0.5
+"""Of the time that messages took to get through: a window closed for less than half of it is not why they were late."""
+MOST_NAMED = 20
+"""Connections that a filter names one by one."""
+BROKER_ADVICE = (
+    "See why that broker reads no requests: a full request queue (queued.max.requests), busy request handlers, a pause."
+)
+
+
+def slow_transfer(exchanges: pa.Table, limits: Limits) -> Any:
+    """Exchanges of which a message took STALL_MS and more to get through."""
+    stalled = pa.scalar(STALL_MS)
+    request, response = (exchanges[f"{side}_transfer_ms"] for side in ("request", "response"))
+    return pc.or_kleene(pc.greater_equal(request, stalled), pc.greater_equal(response, stalled))
+
+
+def _never_ended(exchanges: pa.Table, limits: Limits) -> Any:
+    """Exchanges of which a message began and did not end."""
+    return pa.array(_unfinished(exchanges, "request") | _unfinished(exchanges, "response"))
+
+
+def _unfinished(exchanges: pa.Table, side: str) -> Flags:
+    """Whether the first byte of the request (or response) arrived and the last did not; bool [rows]."""
+    begun, ended = (times(exchanges, f"{side}_{which}_at") != NULL_TIME for which in ("first", "last"))
+    flags: Flags = begun & ~ended
+    return flags
+
+
+def window_explains(closed_ms: float, transfer_ms: float) -> bool:
+    """Whether a window closed for so long is why the slow messages of a connection took so long in all."""
+    return closed_ms >= CLOSED_MS and closed_ms >= CLOSED_SHARE * transfer_ms
+
+
+def on_closed_windows(exchanges: pa.Table, connections: pa.Table) -> Flags:
+    """Which exchanges are of connections with a receive window that was closed for CLOSED_MS; bool [rows]."""
+    closed = pc.greater_equal(connections["zero_window_ms"], CLOSED_MS)
+    ids = connections.filter(closed)["connection_id"].cast(pa.string()).combine_chunks()
+    flags: Flags = pc.is_in(exchanges["connection_id"].cast(pa.string()), value_set=ids).to_numpy()
+    return flags
+
+
+@finder(exchanges=(slow_transfer, _never_ended, row_filters.throttled), connections=EVERY_ROW)
+def closed_windows(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
+    """Receivers whose window stayed closed while a message to them stood still, or never ended.
+
+    Responses wait for the client, requests for the broker: who does not read is the cause. A broker does not read the
+    requests of a client that is beyond its quota (it mutes the connection, KIP-219): then the quota is.
+    """
+    exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
+    closed = np.nan_to_num(reals(connections, "zero_window_ms"))
+    at = pc.index_in(
+        exchanges["connection_id"].cast(pa.string()), connections["connection_id"].cast(pa.string()).combine_chunks()
+    )
+    owner = at.fill_null(connections.num_rows).to_numpy()
+    found = []
+    for side in ("response", "request"):
+        took = np.nan_to_num(reals(exchanges, f"{side}_transfer_ms"))
+        slow, never = took >= STALL_MS, _unfinished(exchanges, side)
+        spent = np.bincount(owner, np.where(slow, took, 0.0), len(closed) + 1)
+        stuck = np.bincount(owner, slow | never, len(closed) + 1) > 0
+        why = [stuck[row] and window_explains(closed[row], spent[row]) for row in range(len(closed))]
+        of = np.array(why, bool)
+        groups = group(connections, ["client_ip", "client_id", *(["broker"] if side == "request" else [])])
+        for code in np.flatnonzero(groups.count(of)).tolist():
+            mine = np.flatnonzero(of & (groups.code == code))
+            rows = np.flatnonzero(np.isin(owner, mine))
+            held = _Held(connections.take(pa.array(mine)), exchanges.take(pa.array(rows)), float(closed[mine].max()))
+            found += _finding(tables, side, held)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """Connections of one client on which a window was closed, and the exchanges of those that are slow or throttled."""
+
+    connections: pa.Table
+    exchanges: pa.Table
+    closed_ms: float
+    """The longest."""
+
+
+def _finding(tables: ev.Tables, side: str, held: _Held) -> list[ev.Finding]:
+    """The finding about messages of one direction."""
+    ids, brokers = ev.names(held.connections["connection_id"]), ev.names(held.connections["broker"])
+    client = held.connections["client_id"][0].as_py()
+    took = np.nan_to_num(reals(held.exchanges, f"{side}_transfer_ms"))
+    late, never = int((took >= STALL_MS).sum()), int(_unfinished(held.exchanges, side).sum())
+    throttled = side == "request" and bool((reals(held.exchanges, "throttle_ms") > 0).any())
+    ends = f"{ev.listed(f'broker {name}' for name in brokers)}"
+    if side == "response":
+        text = f"{ev.who(client)} stopped reading what {ends} sent"
+    else:
+        text = f"{ends} stopped reading what {ev.who(client)} sent"
+    text += (
+        f": a receive window was closed for {ev.duration(held.closed_ms)} on "
+        f"{'the worst of ' if len(ids) > 1 else ''}{ev.many(len(ids), 'connection')}"
+    )
+    if late:
+        text += f", {ev.many(late, side)} took up to {ev.duration(float(took.max()))} to get through"
+    if never:
+        text += f", {ev.many(never, side)} never ended"
+    text += ". A network that is slow or loses packets does not close it"
+    text += "; the client is throttled, and a broker reads nothing more of it meanwhile." if throttled else "."
+    ended = f"{side}_first_at is not null and {side}_last_at is null"
+    condition = ev.both(
+        ev.among("connection_id", ids) if len(ids) <= MOST_NAMED else ev.equals("client_id", client),
+        f"({side}_transfer_ms >= {STALL_MS:g} or ({ended}))",
+    )
+    about: dict[str, Any] = {"cause": "client" if side == "response" else "broker"}
+    if side == "request":
+        about["advice"] = BROKER_ADVICE
+    if throttled:
+        about |= {"cause": "settings", "advice": KINDS["throttled_client"].advice}
+    return ev.finding(
+        tables, "window_closed", ev.MEDIUM, text, "exchanges", condition, client_id=client,
+        broker=brokers[0] if len(brokers) == 1 else None, **about,
+    )  # fmt: skip
+
+
+FINDERS = (closed_windows,)
