@@ -69,11 +69,23 @@ def plain(path: Path) -> bytes:
 
 
 def in_order(path: Path) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = kdissect.open(path).table("exchanges").to_pylist()
+    tables = kdissect.open(path).tables(["exchanges", "problems"])
+    rows: list[dict[str, Any]] = tables["exchanges"].to_pylist()
     rows.sort(
         key=lambda r: tuple(str(r[k]) for k in ("request_frame", "response_frame", "client_port", "correlation_id"))
     )
-    return [{k: v for k, v in row.items() if k not in REDACTED | not_kept(row)} for row in rows]
+    # A body with bytes left over is blanked as a whole, and fits no layout then.
+    left_over = {
+        p["exchange_id"] for p in tables["problems"].to_pylist() if p["kind"] in ("trailing_bytes", "body_misfit")
+    }
+    return [
+        {
+            k: v
+            for k, v in row.items()
+            if k not in REDACTED | not_kept(row) | ({"status", "decoded"} if row["exchange_id"] in left_over else set())
+        }
+        for row in rows
+    ]
 
 
 def not_kept(row: dict[str, Any]) -> set[str]:

@@ -75,8 +75,13 @@ def test_every_field_of_every_message(name: str, lua: Path) -> None:
     wrong: Counter[str] = Counter()
     first: dict[str, str] = {}
     compared = 0
+    problems = kdissect.open(CAPTURES / f"{name}.pcap").table("problems").to_pylist()
+    left_over = {problem["exchange_id"] for problem in problems if problem["kind"] == "trailing_bytes"}
     for message, row in matched(lua, name):
         assert row is not None, f"tshark alone: frame {message.frame} {message.fields}"
+        if not message.response and row["exchange_id"] in left_over:
+            assert "kdissect.malformed" in message.fields  # Wireshark says so of any bytes behind the last field
+            continue
         api = index.load().apis.get(message.number("api") or 0)
         side = int(message.response)
         version = message.number("version") or 0
