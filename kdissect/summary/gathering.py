@@ -6,7 +6,7 @@ import dataclasses
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,9 @@ from kdissect.summary.troubles import Troubles
 from kdissect.tables.declaration.model import EXCHANGE_KEYS
 from kdissect.tables.declaration.readers import FIRST_SCREEN
 from kdissect.tables.identity import exchange_id
+
+if TYPE_CHECKING:
+    from kdissect.analysis.findings import Found
 
 INSTANT = pa.timestamp("us", "UTC")
 
@@ -87,6 +90,12 @@ class Summarizer:
             self._connection_rows(batch)
         else:
             self._tables[table].append(batch.select([c for c in WANTED[table] if c in batch.schema.names]))
+
+    def feed_found(self, found: Found) -> None:
+        """Take what was found, and which finders failed."""
+        for name, table in (("findings", found.findings), ("problems", found.problems)):
+            for batch in table.to_batches():
+                self.feed(name, batch)
 
     def _exchanges(self, batch: pa.RecordBatch) -> None:
         self._count(self._broker_exchanges, batch.column("broker"))

@@ -39,7 +39,7 @@ def recorded(name: str) -> Tables:
 
 
 def looked(one: Finder, tables: Tables) -> list[Any]:
-    return one.find(Seen(tables, LIMITS).by(one), LIMITS)
+    return Seen(tables, LIMITS).find(one)
 
 
 @pytest.mark.parametrize("name", RECORDED)
@@ -216,7 +216,7 @@ def test_a_finder_that_reads_a_table_without_stating_its_rows() -> None:
         return [tables["exchanges"]]
 
     with pytest.raises(DeclarationError, match="finder curious does not state which rows of 'exchanges'"):
-        curious(recorded(RECORDED[0]), LIMITS)
+        looked(curious, recorded(RECORDED[0]))
     with pytest.raises(DeclarationError, match="looks at table 'nothing'"):
         finder(nothing=failed)(lambda tables, limits: [])
 

@@ -300,20 +300,20 @@ def broker_refused(cell: Cell) -> None:
 
 def consumer_stopped(cell: Cell) -> None:
     """Consumer c1 is suspended for 4 s."""
-    cell.usual()
-    cell.until(10)
-    cell.signal("c1", signal.SIGSTOP)
-    cell.until(14)
-    cell.signal("c1", signal.SIGCONT)
+    _suspend(cell, "c1")
 
 
 def producer_stopped(cell: Cell) -> None:
     """Producer p1 is suspended for 4 s."""
+    _suspend(cell, "p1")
+
+
+def _suspend(cell: Cell, client: str) -> None:
     cell.usual()
     cell.until(10)
-    cell.signal("p1", signal.SIGSTOP)
+    cell.signal(client, signal.SIGSTOP)
     cell.until(14)
-    cell.signal("p1", signal.SIGCONT)
+    cell.signal(client, signal.SIGCONT)
 
 
 INNER = "127.0.0.8:9292"

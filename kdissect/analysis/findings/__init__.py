@@ -90,7 +90,7 @@ def findings(tables: Tables, given: Limits = LIMITS) -> Found:
     failed: list[dict[str, str]] = []
     for finder in FINDERS:
         try:
-            found += finder.find(seen.by(finder), given)
+            found += seen.find(finder)
         except (KdissectError, MemoryError):
             raise
         except Exception as error:

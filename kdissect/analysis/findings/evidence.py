@@ -165,6 +165,13 @@ def equal(table: pa.Table, column: str, value: str) -> Any:
     return np.append(np.array([text == value for text in values], np.bool_), False)[codes]
 
 
+def owners(rows: pa.Table, connections: pa.Table) -> Int64s:
+    """Row of `connections` that each row's connection_id names, -1 where there is none; [rows]."""
+    ids = connections["connection_id"].cast(pa.string()).combine_chunks()
+    found: Int64s = pc.index_in(rows["connection_id"].cast(pa.string()), ids).fill_null(-1).to_numpy().astype(np.int64)
+    return found
+
+
 def who(client: object) -> str:
     """A client as sentences name it."""
     return "a client without an id" if client is None else f"client {client}"

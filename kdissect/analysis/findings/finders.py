@@ -36,10 +36,6 @@ class Finder(NamedTuple):
     rows: Mapping[str, Filters]
     """Table -> which of its rows the rule looks at. Other tables it cannot read."""
 
-    def __call__(self, tables: Tables, limits: Limits) -> list[Finding]:
-        """The findings in these tables; tables that are missing count as empty."""
-        return self.find(Seen(tables, limits).by(self), limits)
-
 
 def finder(**rows: RowFilter | Filters) -> Callable[[Callable[[Tables, Limits], list[Finding]]], Finder]:
     """Declares a function as a finder. `rows`: table -> a row filter, several of them (any), or EVERY_ROW. Raises
@@ -64,9 +60,9 @@ class Seen:
         self._flags: dict[tuple[str, RowFilter], Any] = {}
         self._selected: dict[tuple[str, frozenset[RowFilter]], pa.Table] = {}
 
-    def by(self, finder: Finder) -> Tables:
-        """The tables with the rows that a finder looks at."""
-        return _View(self, finder)
+    def find(self, finder: Finder) -> list[Finding]:
+        """What a finder finds in the rows that it looks at; tables that are missing count as empty."""
+        return finder.find(_View(self, finder), self._limits)
 
     def select(self, name: str, filters: Filters) -> pa.Table:
         """The rows of a table for which any of the filters holds, with every column that the table declares."""

@@ -15,7 +15,7 @@ from kdissect.analysis.grouping import group
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, times
 from kdissect.tables.declaration.readers import FIRST_REQUESTS
 
-PRODUCE, JOIN_GROUP, SYNC_GROUP, INIT_PRODUCER_ID = 0, 11, 14, 22
+PRODUCE, INIT_PRODUCER_ID = 0, 22
 BROKERS = ("broker-", "raft-client-", "ReplicaFetcherThread-")
 """How client ids of brokers begin that fetch from others."""
 SLOT_MS = 100
@@ -91,17 +91,24 @@ def without_producer_id(batches: pa.Table, limits: Limits) -> Any:
     return pc.and_(pc.and_(unknown, pc.is_valid(batches["crc"])), pc.less(pc.fill_null(batches["leader_epoch"], -1), 0))
 
 
-def first_and_last_in_slots(table: pa.Table, by: str, time: str) -> Flags:
-    """Which rows are the first or the last in their slot of SLOT_MS, for each value of column `by`; bool [rows]. Rows
-    whose `time` is null are not."""
-    at = times(table, time)
+def first_and_last_in_slots(table: pa.Table, by: str, *columns: str) -> Flags:
+    """Which rows are the first or the last in their slot of SLOT_MS by one of these times, for each value of column
+    `by`; bool [rows]. Rows whose time is null are not."""
     code = group(table, [by]).code
-    order = np.lexsort((at, code))
-    order = order[at[order] != NULL_TIME]
-    slot = at[order] // (SLOT_MS * MILLI)
-    new = np.ones(len(order), bool)
-    new[1:] = (slot[1:] != slot[:-1]) | (code[order][1:] != code[order][:-1])
     kept = np.zeros(table.num_rows, bool)
-    kept[order[new]] = True
-    kept[order[np.append(new[1:], True)] if len(order) else order] = True
+    for at in (times(table, name) for name in columns):
+        order = np.lexsort((at, code))
+        order = order[at[order] != NULL_TIME]
+        slot = at[order] // (SLOT_MS * MILLI)
+        new = np.ones(len(order), bool)
+        new[1:] = (slot[1:] != slot[:-1]) | (code[order][1:] != code[order][:-1])
+        kept[order[new]] = True
+        kept[order[np.append(new[1:], True)] if len(order) else order] = True
     return kept
+
+
+def unfinished(exchanges: pa.Table, side: str) -> Flags:
+    """Whether the first byte of the request (or response) arrived and the last did not; bool [rows]."""
+    begun, ended = (times(exchanges, f"{side}_{which}_at") != NULL_TIME for which in ("first", "last"))
+    flags: Flags = begun & ~ended
+    return flags

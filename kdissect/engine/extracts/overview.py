@@ -114,10 +114,7 @@ def _overview(captures: Sequence[CaptureSet], settings: Settings, by: str, names
             gathered.feed(name, batch)
         evidence.add(name, table)
         spending.take({name: table})
-    found = findings(evidence.tables(settings.topics), limits(settings.slow))
-    for name, table in (("findings", found.findings), ("problems", found.problems)):
-        for batch in table.to_batches():
-            gathered.feed(name, batch)
+    gathered.feed_found(findings(evidence.tables(settings.topics), limits(settings.slow)))
     summary = gathered.finish(None if evidence.whole else evidence.exchanges)
     summary = replace(summary, topics=traffic.lines())
     # Of clients, brokers or topics that were asked for, others' exchanges are missing: who stood still would not show.

@@ -55,10 +55,7 @@ def _gathered(captures: Sequence[CaptureSet], settings: Settings, names: Names) 
                 summarizer.feed(name, batch)
         evidence.add(name, table)
         found.add(name, table)
-    looked = findings(evidence.tables(settings.topics), limits(settings.slow))
-    for name, table in (("findings", looked.findings), ("problems", looked.problems)):
-        for batch in table.to_batches():
-            summarizer.feed(name, batch)
+    summarizer.feed_found(findings(evidence.tables(settings.topics), limits(settings.slow)))
     return found, summarizer.finish(None if evidence.whole else evidence.exchanges)
 
 

@@ -16,9 +16,10 @@ Rules.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import pyarrow as pa
 
@@ -74,34 +75,20 @@ class BrokerStates:
 
     def note_answers(self, exchanges: pa.Table) -> None:
         """When brokers answered: rows of `exchanges`."""
-        at = exchanges.select(["broker", "response_first_at"]).drop_null()
-        at = at.set_column(0, "broker", at["broker"].cast(pa.string()))
-        latest = at.group_by("broker").aggregate([("response_first_at", "max")])
-        times = latest["response_first_at_max"].cast(pa.int64()).to_pylist()
-        for broker, when in zip(latest["broker"].to_pylist(), times, strict=True):
-            if broker in self._answers or len(self._answers) < REMEMBERED:
-                self._answers[broker] = max(self._answers.get(broker, 0), when)
+        for broker, when in _greatest(exchanges, "broker", "response_first_at"):
+            _raise(self._answers, broker, when)
         self._note_followers(exchanges)
 
     def _note_followers(self, exchanges: pa.Table) -> None:
         """When brokers fetched from others."""
-        at = exchanges.select(["client_id", "request_first_at"]).drop_null()
-        at = at.set_column(0, "client_id", at["client_id"].cast(pa.string()))
-        latest = at.group_by("client_id").aggregate([("request_first_at", "max")])
-        times = latest["request_first_at_max"].cast(pa.int64()).to_pylist()
-        for client, when in zip(latest["client_id"].to_pylist(), times, strict=True):
-            named = FOLLOWER.fullmatch(client)
-            if named and (named[1] in self._fetches or len(self._fetches) < REMEMBERED):
-                self._fetches[named[1]] = max(self._fetches.get(named[1], 0), when)
+        for client, when in _greatest(exchanges, "client_id", "request_first_at"):
+            if named := FOLLOWER.fullmatch(client):
+                _raise(self._fetches, named[1], when)
 
     def note_waits(self, fetches: pa.Table) -> None:
         """How long clients ask brokers to wait: rows of `fetches`."""
-        waits = fetches.select(["client_id", "max_wait_ms"]).drop_null()
-        waits = waits.set_column(0, "client_id", waits["client_id"].cast(pa.string()))
-        for row in waits.group_by("client_id").aggregate([("max_wait_ms", "max")]).to_pylist():
-            if row["client_id"] in self._longest or len(self._longest) < REMEMBERED:
-                longest = max(self._longest.get(row["client_id"], 0), row["max_wait_ms_max"])
-                self._longest[row["client_id"]] = longest
+        for client, longest in _greatest(fetches, "client_id", "max_wait_ms"):
+            _raise(self._longest, client, longest)
 
     def judge(self, now_us: int, waits: Sequence[Waiting], links: Mapping[str, Links], share: float) -> list[Change]:
         """What changed by now. `share`: of all connections, those that are looked at."""
@@ -167,3 +154,20 @@ class BrokerStates:
             longest = self._longest.get(wait.client_id or "")
             return float("inf") if longest is None else longest * 1000 + OVERDUE_US
         return float("inf") if wait.api in PATIENT else OVERDUE_US
+
+
+def _greatest(rows: pa.Table, by: str, column: str) -> Iterator[tuple[str, Any]]:
+    """For each text of one column the greatest value of another; instants as microseconds."""
+    known = rows.select([by, column]).drop_null()
+    known = known.set_column(0, by, known[by].cast(pa.string()))
+    found = known.group_by(by).aggregate([(column, "max")])
+    values = found[f"{column}_max"]
+    if pa.types.is_timestamp(values.type):
+        values = values.cast(pa.int64())
+    return zip(found[by].to_pylist(), values.to_pylist(), strict=True)
+
+
+def _raise(known: dict[str, Any], name: str, value: Any) -> None:
+    """Keep the greatest value of a name, of REMEMBERED names."""
+    if name in known or len(known) < REMEMBERED:
+        known[name] = max(known.get(name, 0), value)

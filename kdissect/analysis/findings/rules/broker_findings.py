@@ -197,12 +197,18 @@ def slow(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             "(hold is null or hold not in ('throttled', 'rebalance'))",
         )  # fmt: skip
         about = _one_client(rows)
-        wall = ev.wall_ms(tables, "client_id", about["client_id"]) if about else ev.wall_ms(tables, "broker", broker)
-        severity = ev.MEDIUM if limits.is_felt(total[code], wall) else ev.INFO
+        severity = _severity(tables, limits, total[code], broker, about.get("client_id"))
         found += ev.finding(
             tables, "slow_requests", severity, text, "exchanges", condition, cause=cause, broker=broker, **about
         )
     return found
+
+
+def _severity(tables: ev.Tables, limits: Limits, lost_ms: float, broker: str | None, client: str | None) -> str:
+    """Medium for time that is felt by the client that lost it, or by the broker's clients together where they are
+    several (None), else info."""
+    wall = ev.wall_ms(tables, "broker", broker) if client is None else ev.wall_ms(tables, "client_id", client)
+    return ev.MEDIUM if limits.is_felt(lost_ms, wall) else ev.INFO
 
 
 def acks_of(tables: ev.Tables, exchanges: pa.Table) -> Int64s:
@@ -253,8 +259,7 @@ def slow_fetches(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         )
         condition = ev.both(ev.equals("broker", broker), f"excess_ms >= {limits.slow_ms:g}")
         about = _one_client(rows)
-        wall = ev.wall_ms(tables, "client_id", about["client_id"]) if about else ev.wall_ms(tables, "broker", broker)
-        severity = ev.MEDIUM if limits.is_felt(total, wall) else ev.INFO
+        severity = _severity(tables, limits, total, broker, about.get("client_id"))
         found += ev.finding(tables, "slow_fetches", severity, text, "fetches", condition, broker=broker, **about)
     return found
 

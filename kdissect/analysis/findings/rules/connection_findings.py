@@ -54,9 +54,7 @@ def _steps_on_the_way(exchanges: pa.Table, limits: Limits) -> Any:
     slot: they show since when, and until when, it was long."""
     long = pc.fill_null(pc.greater_equal(exchanges["network_ms"], ROSE_MS / 2), False).to_numpy()
     some = exchanges.filter(pa.array(long))
-    edges = [row_filters.first_and_last_in_slots(some, "connection_id", time) for time in
-             ("request_first_at", "response_first_at")]  # fmt: skip
-    long[long] = edges[0] | edges[1]
+    long[long] = row_filters.first_and_last_in_slots(some, "connection_id", "request_first_at", "response_first_at")
     return pa.array(long)
 
 
@@ -194,10 +192,7 @@ def mostly_way(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     if not distant.any():
         return []
     groups = group(connections, ["client_id", "broker"])
-    owner = pc.index_in(
-        slow["connection_id"].cast(pa.string()), connections["connection_id"].cast(pa.string()).combine_chunks()
-    )
-    of = np.append(np.where(distant, groups.code, -1), -1)[owner.fill_null(-1).to_numpy()]
+    of = np.append(np.where(distant, groups.code, -1), -1)[ev.owners(slow, connections)]
     asked = groups.total(np.where(distant, np.minimum(ints(connections, "exchanges", 0), FIRST_REQUESTS), 0))
     way, whole = reals(slow, "network_ms"), reals(slow, "latency_ms")
     begun, ended = times(slow, "request_first_at"), times(slow, "response_first_at")

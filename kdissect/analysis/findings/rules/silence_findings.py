@@ -32,7 +32,7 @@ LOST_KINDS = ("silence", "resent")
 """Values of `network_kind` for time in which sent bytes were not acknowledged, or were sent again."""
 LOST_SEGMENTS = 3
 """Segments of a client that were sent again: each retransmission timer waits twice as long as the one before."""
-METADATA, PRODUCE, INIT_PRODUCER_ID = 3, 0, 22
+METADATA = 3
 ASKED_AGAIN = 3
 """Metadata requests without anything written between them: one follows each retry.backoff.ms up to a second."""
 ASKING_MS = 2000.0
@@ -57,11 +57,9 @@ class Silence:
 
 def _first_and_last_of_clients(exchanges: pa.Table, limits: Limits) -> Any:
     """The first and the last request and answer of each client in each slot: longer gaps show in them alone."""
-    edges = [
-        row_filters.first_and_last_in_slots(exchanges, "client_id", time)
-        for time in ("request_first_at", "response_first_at")
-    ]
-    return pa.array(edges[0] | edges[1])
+    return pa.array(
+        row_filters.first_and_last_in_slots(exchanges, "client_id", "request_first_at", "response_first_at")
+    )
 
 
 def _as_long_as_a_silence(exchanges: pa.Table, limits: Limits) -> Any:
@@ -69,13 +67,18 @@ def _as_long_as_a_silence(exchanges: pa.Table, limits: Limits) -> Any:
     return pc.greater_equal(exchanges["latency_ms"], SILENT_MS * WAITED)
 
 
-def _cut_short(exchanges: pa.Table, limits: Limits) -> Any:
+def _cut_short(exchanges: pa.Table) -> Flags:
+    """Whether the response of each exchange began and did not end; bool [rows]."""
+    flags: Flags = ev.equal(exchanges, "status", "partial") & row_filters.unfinished(exchanges, "response")
+    return flags
+
+
+def _with_cut_response(exchanges: pa.Table, limits: Limits) -> Any:
     """Exchanges whose response began and did not end."""
-    begun, ended = (times(exchanges, f"response_{which}_at") != NULL_TIME for which in ("first", "last"))
-    return pa.array(ev.equal(exchanges, "status", "partial") & begun & ~ended)
+    return pa.array(_cut_short(exchanges))
 
 
-OF_SILENCES = (_first_and_last_of_clients, _as_long_as_a_silence, _cut_short)
+OF_SILENCES = (_first_and_last_of_clients, _as_long_as_a_silence, _with_cut_response)
 """Exchanges that `silences` reads."""
 
 
@@ -86,7 +89,7 @@ def silences(exchanges: pa.Table) -> list[Silence]:
         times(exchanges, f"{name}_at") for name in ("request_first", "response_first", "response_last")
     )
     answered = np.where(last != NULL_TIME, last, first)
-    cut_short = ev.equal(exchanges, "status", "partial") & (first != NULL_TIME) & (last == NULL_TIME)
+    cut_short = _cut_short(exchanges)
     throttle = np.nan_to_num(reals(exchanges, "throttle_ms"))
     found = []
     for code, client in enumerate(groups.keys["client_id"].to_pylist()):
@@ -221,12 +224,9 @@ def unacknowledged(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     rows = exchanges.take(pa.array(np.flatnonzero(flags & (lost >= LOST_MS))))
     if not rows.num_rows:
         return []
-    at = pc.index_in(
-        rows["connection_id"].cast(pa.string()), connections["connection_id"].cast(pa.string()).combine_chunks()
-    )
-    rows = rows.filter(pc.is_valid(at))
-    of = connections.take(at.drop_null())
-    ends = pa.table({name: of[name] for name in ("client_ip", "broker_ip")})
+    owner = ev.owners(rows, connections)
+    rows = rows.filter(pa.array(owner >= 0))
+    ends = connections.select(["client_ip", "broker_ip"]).take(pa.array(owner[owner >= 0]))
     begun = times(rows, "request_first_at")
     until = begun + (np.nan_to_num(reals(rows, "network_ms")) * MILLI).astype(np.int64)
     groups = group(ends, ["client_ip", "broker_ip"])
@@ -269,7 +269,7 @@ def asking_in_vain(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     key, at = ints(exchanges, "api_key"), times(exchanges, "request_first_at")
     groups = group(exchanges, ["client_id"])
     asked = (key == METADATA) & (ints(exchanges, "error_code", -1) == 0) & (at != NULL_TIME)
-    produces = np.isin(key, (PRODUCE, INIT_PRODUCER_ID))
+    produces = np.isin(key, (row_filters.PRODUCE, row_filters.INIT_PRODUCER_ID))
     hosts, ended = _hosts(connections), _ends(connections)
     found = []
     for code in np.flatnonzero((groups.count(asked) >= ASKED_AGAIN) & (groups.count(produces) > 0)).tolist():

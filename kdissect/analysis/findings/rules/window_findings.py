@@ -15,7 +15,7 @@ from kdissect.analysis.findings.catalogue import KINDS
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.grouping import group
-from kdissect.arrays.arrow import NULL_TIME, Flags, reals, times
+from kdissect.arrays.arrow import Flags, reals
 
 STALL_MS = 200.0
 """A message that took longer to get through stood still: the smallest retransmission timeout of Linux, and the first
@@ -40,14 +40,7 @@ def slow_transfer(exchanges: pa.Table, limits: Limits) -> Any:
 
 def _never_ended(exchanges: pa.Table, limits: Limits) -> Any:
     """Exchanges of which a message began and did not end."""
-    return pa.array(_unfinished(exchanges, "request") | _unfinished(exchanges, "response"))
-
-
-def _unfinished(exchanges: pa.Table, side: str) -> Flags:
-    """Whether the first byte of the request (or response) arrived and the last did not; bool [rows]."""
-    begun, ended = (times(exchanges, f"{side}_{which}_at") != NULL_TIME for which in ("first", "last"))
-    flags: Flags = begun & ~ended
-    return flags
+    return pa.array(row_filters.unfinished(exchanges, "request") | row_filters.unfinished(exchanges, "response"))
 
 
 def window_explains(closed_ms: float, transfer_ms: float) -> bool:
@@ -72,14 +65,12 @@ def closed_windows(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """
     exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
     closed = np.nan_to_num(reals(connections, "zero_window_ms"))
-    at = pc.index_in(
-        exchanges["connection_id"].cast(pa.string()), connections["connection_id"].cast(pa.string()).combine_chunks()
-    )
-    owner = at.fill_null(connections.num_rows).to_numpy()
+    owner = ev.owners(exchanges, connections)
+    owner = np.where(owner < 0, connections.num_rows, owner)
     found = []
     for side in ("response", "request"):
         took = np.nan_to_num(reals(exchanges, f"{side}_transfer_ms"))
-        slow, never = took >= STALL_MS, _unfinished(exchanges, side)
+        slow, never = took >= STALL_MS, row_filters.unfinished(exchanges, side)
         spent = np.bincount(owner, np.where(slow, took, 0.0), len(closed) + 1)
         stuck = np.bincount(owner, slow | never, len(closed) + 1) > 0
         why = [stuck[row] and window_explains(closed[row], spent[row]) for row in range(len(closed))]
@@ -108,7 +99,7 @@ def _finding(tables: ev.Tables, side: str, held: _Held) -> list[ev.Finding]:
     ids, brokers = ev.names(held.connections["connection_id"]), ev.names(held.connections["broker"])
     client = held.connections["client_id"][0].as_py()
     took = np.nan_to_num(reals(held.exchanges, f"{side}_transfer_ms"))
-    late, never = int((took >= STALL_MS).sum()), int(_unfinished(held.exchanges, side).sum())
+    late, never = int((took >= STALL_MS).sum()), int(row_filters.unfinished(held.exchanges, side).sum())
     throttled = side == "request" and bool((reals(held.exchanges, "throttle_ms") > 0).any())
     ends = f"{ev.listed(f'broker {name}' for name in brokers)}"
     if side == "response":
