@@ -30,6 +30,11 @@ RECORDED = (
     *(f"rules/{path.name}" for path in sorted((CAPTURES / "rules").glob("*.zst"))),
     *(f"stories/{path.name}" for path in sorted((CAPTURES / "stories").glob("*.pcap.zst"))),
 )  # fmt: skip
+BUSY = {
+    f"{name}.pcap" for name in ("k4_session_eviction", "k4_slow_and_throttled", "k4_transactions", "raw_errors",
+                                "field_loss5", "sweep_0110")
+}  # fmt: skip
+"""Recordings with exchanges that no finder looks at. Of a few exchanges each may be the first in its slot of time."""
 BY_NAME = {one.name: one for one in FINDERS}
 
 
@@ -52,7 +57,8 @@ def test_findings_need_the_stated_rows_alone(name: str) -> None:
         cuts = [0, *sorted(chance.integers(0, rows.num_rows + 1, 3).tolist()), rows.num_rows]
         parts = [rows.slice(a, b - a) for a, b in pairwise(cuts)]
         fewer[table] = pa.concat_tables([select_evidence(table, part) for part in parts])
-    assert fewer["exchanges"].num_rows < tables["exchanges"].num_rows
+    if name in BUSY:
+        assert fewer["exchanges"].num_rows < tables["exchanges"].num_rows
     assert findings(fewer).findings.equals(findings(tables).findings)
 
 
@@ -121,7 +127,8 @@ def answered_late(rows: edges.Rows, at: float, until: float) -> edges.Rows:
 def among(one: dict[str, Any], rows: edges.Rows, at: float) -> edges.Rows:
     """An exchange that is neither the first nor the last in its slot of time."""
     before, after = (edges.exchange(number, when) for number, when in ((800, at), (801, at + 0.05)))
-    return rows | {"exchanges": [before, one, after]}
+    later = {name: one[name] + 20_000 for name in ("request_first_at", "response_first_at")}
+    return rows | {"exchanges": [before, one | later, after]}
 
 
 def others() -> Iterator[edges.Rows]:
@@ -158,6 +165,12 @@ def others() -> Iterator[edges.Rows]:
     yield {"fetches": [late], "connections": lasting(6)}
     followers = edges.followers(3000.0)
     yield {"produces": [followers["produces"][0] | {"client_id": "c"}], "connections": lasting(6)}
+    vain = edges.asking(4, 0.7)
+    yield vain | {
+        "exchanges": [*vain["exchanges"], edges.exchange(800, 1.71, api_key=3, api="Metadata"),
+                      edges.exchange(700, 1.75, api_key=3, api="Metadata"),
+                      edges.exchange(801, 1.79, api_key=3, api="Metadata")]
+    }  # fmt: skip
     yield answered_late(edges.stopped(2.0), 4.9, 8.0)
     yield answered_late(edges.polls_and_stops(3.0), 9.9, 14.0)
     yield answered_in_part(edges.stopped(2.0), 4.2)

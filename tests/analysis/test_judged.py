@@ -210,7 +210,7 @@ SECTIONS = sections()
 CONSTANTS = {
     "short_connections": {"2 s", "5"}, "network_stall": {"200 ms"}, "slow_requests": {"1.0 s"},
     "slow_fetches": {"1.0 s"}, "slow_followers": {"1.0 s"}, "heartbeat_loop": {"50 ms"},
-    "session_slots": {"1,000", "125"},
+    "session_slots": {"1,000", "125"}, "limited_by_max_bytes": {"50"},
 }  # fmt: skip
 """Thresholds and Kafka's defaults that a sentence names; docs/findings.md has them."""
 
@@ -368,6 +368,20 @@ def _beside(one: dict[str, Any], tables: dict[str, pa.Table]) -> tuple[set[float
         plain |= {len(pc.unique(shown["connection_id"])), *_unfinished(shown)}
         plain |= {sum((row[f"{side}_transfer_ms"] or 0) >= 200 for row in shown.to_pylist())
                   for side in ("request", "response")}  # fmt: skip
+    elif one["id"] == "metadata_in_vain":
+        at = sorted(evidence(tables, one)["request_first_at"].cast(pa.int64()).to_pylist())
+        times |= {(after - before) / 1000 for before, after in combinations(at, 2)}
+    elif one["id"] == "slow_topic":
+        others = tables["produces"].filter(
+            pc.invert(
+                pc.is_in(
+                    tables["produces"]["exchange_id"].cast(pa.string()),
+                    evidence(tables, one)["exchange_id"].combine_chunks(),
+                )
+            )
+        )
+        first = [row["broker_ms"] for row in others.to_pylist() if int(row["exchange_id"].partition(":")[2]) < 100]
+        times.add(float(np.median([value for value in first if value is not None])))
     elif one["id"] == "slow_requests":
         plain |= _shares(evidence(tables, one))
     elif one["id"] == "session_evictor":

@@ -199,8 +199,8 @@ def writes(slow: float, usual: float, count: int = 50, acks: int = 1, slow_quart
             name = f"{n + 1:016x}:{k}"
             quick = slow_quartile is not None and topic == "s" and k < count / 3
             produces.append({
-                "exchange_id": name, "broker": "1", "client_id": "p", "acks": acks, "requested_at": START + k,
-                "response_first_at": START + k, "broker_ms": slow_quartile if quick else ms,
+                "exchange_id": name, "connection_id": name[:16], "broker": "1", "client_id": "p", "acks": acks,
+                "requested_at": START + k, "response_first_at": START + k, "broker_ms": slow_quartile if quick else ms,
             })  # fmt: skip
             batches.append({"exchange_id": name, "topic": topic, "partition": 0, "producer_id": -1, "crc": k})
             producers.append({"exchange_id": name, "topic": topic, "partition": 0, "producer_id": 7, "sent_at": START})

@@ -93,7 +93,7 @@ def without_producer_id(batches: pa.Table, limits: Limits) -> Any:
 
 def first_and_last_in_slots(table: pa.Table, by: str, *columns: str) -> Flags:
     """Which rows are the first or the last in their slot of SLOT_MS by one of these times, for each value of column
-    `by`; bool [rows]. Rows whose time is null are not."""
+    `by`, and those of the same instants; bool [rows]. Rows whose time is null are not."""
     code = group(table, [by]).code
     kept = np.zeros(table.num_rows, bool)
     for at in (times(table, name) for name in columns):
@@ -102,8 +102,11 @@ def first_and_last_in_slots(table: pa.Table, by: str, *columns: str) -> Flags:
         slot = at[order] // (SLOT_MS * MILLI)
         new = np.ones(len(order), bool)
         new[1:] = (slot[1:] != slot[:-1]) | (code[order][1:] != code[order][:-1])
-        kept[order[new]] = True
-        kept[order[np.append(new[1:], True)] if len(order) else order] = True
+        begins = np.flatnonzero(new)
+        sizes = np.diff(np.append(begins, len(order)))
+        instants = at[order]
+        first, last = np.repeat(instants[begins], sizes), np.repeat(instants[begins + sizes - 1], sizes)
+        kept[order[(instants == first) | (instants == last)]] = True
     return kept
 
 

@@ -145,8 +145,8 @@ FINDINGS = reader(
     fetch_sessions="*",
     offset_commits="exchange_id at group_id client_id topic partition offset high_watermark lag error_code",
     leaders="*",
-    produces="exchange_id broker client_id acks requested_at response_first_at latency_ms broker_ms replication_ms "
-    "waited_for",
+    produces="exchange_id connection_id broker client_id acks requested_at response_first_at latency_ms broker_ms "
+    "replication_ms waited_for",
     share_sessions="session_key broker group_id member_id opened_at closed_at refused redelivered lock_ms",
     capture_quality="measure value",
     topics="topic_id topic partitions source",

@@ -36,6 +36,8 @@ WAITING_APIS = (11, 14, 19, 20, 21, 37, 43, 45, 63, 78)
 CreatePartitions, ElectLeaders, AlterPartitionReassignments, BrokerHeartbeat, ShareFetch."""
 PRODUCE, FETCH = 0, 1
 NO_ACKS = -2
+MOST_NAMED = 20
+"""Connections that a filter names one by one."""
 SAMPLES = 50
 """Produce requests of a topic before their median is its habit."""
 SLOW_WRITE_MS = 10.0
@@ -350,14 +352,25 @@ def slow_topics(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             f"(median of {rows.num_rows:,} Produce requests of {ev.listed(clients)}), to the other topics "
             f"{ev.duration(usual)}: its disk is slower, or that topic is flushed more often (flush.messages, flush.ms)."
         )
-        condition = ev.both(
-            ev.among("broker", brokers), ev.among("client_id", clients), f"broker_ms >= {SLOW_WRITE_MS:g}"
-        )
+        condition = _sampled_requests(rows)
         found += ev.finding(
             tables, "slow_topic", ev.LOW, text, "produces", condition, topic=topic,
             broker=brokers[0] if len(brokers) == 1 else None, client_id=clients[0] if len(clients) == 1 else None,
         )  # fmt: skip
     return found
+
+
+def _sampled_requests(rows: pa.Table) -> str:
+    """The filter for Produce requests among the first of their connections: of each connection from the first to the
+    last; of MOST_NAMED connections at most."""
+    asked = times(rows, "requested_at")
+    owner = np.array(rows["connection_id"].to_pylist(), object)
+    parts = []
+    for name in ev.names(rows["connection_id"])[:MOST_NAMED]:
+        mine = asked[owner == name]
+        within = f"requested_at >= {ev.instant(int(mine.min()))} and requested_at <= {ev.instant(int(mine.max()))}"
+        parts.append(f"({ev.equals('connection_id', name)} and {within})")
+    return parts[0] if len(parts) == 1 else f"({' or '.join(parts)})"
 
 
 FINDERS = (stalled, slow, slow_fetches, slow_followers, slow_topics)

@@ -49,6 +49,8 @@ class Silence:
     """A stretch without any request of a client; microseconds."""
 
     client: str
+    asked: int
+    """Its last request."""
     begin: int
     """Its last request, or the last answer to one."""
     end: int
@@ -113,7 +115,7 @@ def silences(exchanges: pa.Table) -> list[Silence]:
             owed = bool((before >= end).any()) or begin - int(begun[at]) > WAITED * gaps[at] + 500 * MILLI
             rare = int((gaps >= gaps[at] / 4).sum()) <= RARE
             if not owed and rare and end - begin >= SILENT_MS * MILLI:
-                found.append(Silence(client, begin, end))
+                found.append(Silence(client, int(begun[at]), begin, end))
     return found
 
 
@@ -147,10 +149,10 @@ def silent_together(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             min(one.end for one in together),
             max(one.end for one in together),
         )
+        edges = sorted({instant for one in together for instant in (one.asked, one.end)})
         condition = ev.both(
-            ev.among("client_id", clients), f"request_first_at >= {ev.instant(begin - int(SILENT_MS * MILLI))}",
-            f"request_first_at <= {ev.instant(end)}",
-        )  # fmt: skip
+            ev.among("client_id", clients), f"request_first_at in ({', '.join(map(ev.instant, edges))})"
+        )
         lasted = f"for {ev.duration((back - begin) / MILLI)} from {ev.clock(begin)} on"
         if all(_lost(connections, client, begin) >= LOST_SEGMENTS for client in clients):
             text = (
@@ -262,7 +264,7 @@ def _overlapping(rows: Int64s, begin: Int64s, end: Int64s) -> list[Int64s]:
     return np.split(rows, np.flatnonzero(begin[rows][1:] > reach[:-1]) + 1)
 
 
-@finder(exchanges=_first_and_last_of_clients, connections=EVERY_ROW)
+@finder(exchanges=(_first_and_last_of_clients, row_filters.of_api(METADATA)), connections=EVERY_ROW)
 def asking_in_vain(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Producers that ask for metadata again and again, are answered without an error, and write nothing meanwhile."""
     exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
@@ -290,15 +292,16 @@ def asking_in_vain(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
                 stretches.append(part)
         if not stretches:
             continue
-        total = sum(int(at[part[-1]] - at[part[0]]) for part in stretches) / MILLI
-        count, begin, end = sum(map(len, stretches)), int(at[stretches[0][0]]), int(at[stretches[-1][-1]])
+        longest = max(int(at[part[-1]] - at[part[0]]) for part in stretches) / MILLI
+        begin, end = int(at[stretches[0][0]]), int(at[stretches[-1][-1]])
+        count = int((asked[mine] & (at[mine] >= begin) & (at[mine] <= end)).sum())
         text = (
-            f"{ev.who(client)} asked for metadata {ev.many(count, 'time')} in {ev.duration(total)} (from "
-            f"{ev.clock(begin)} on), was answered without an error, and wrote nothing meanwhile: what it wants to "
-            f"write to is not in the answers, such as a partition that its topic does not have."
+            f"{ev.who(client)} asked for metadata {ev.many(count, 'time')} from {ev.clock(begin)} to {ev.clock(end)}, "
+            f"was answered without an error, and wrote nothing meanwhile for {ev.duration(longest)} at a time: what it "
+            f"wants to write to is not in the answers, such as a partition that its topic does not have."
         )
         condition = ev.both(
-            ev.equals("client_id", client), "api = 'Metadata'",
+            ev.equals("client_id", client), "api = 'Metadata' and error_code = 0",
             f"request_first_at >= {ev.instant(begin)} and request_first_at <= {ev.instant(end)}",
         )  # fmt: skip
         found += ev.finding(
