@@ -191,6 +191,7 @@ def test_show_and_bad_arguments(tmp_path: Path) -> None:
     assert "tls-1.3" in screen.output
     empty = tmp_path / "empty.log"
     empty.write_text("nothing\n")
+    empty.chmod(0o600)  # a file that others can read gives a warning, too
     for bad in (empty, tmp_path / "missing.log"):
         with pytest.raises(UsageError, match="key"):
             kdissect.open(path, keylog=bad)
