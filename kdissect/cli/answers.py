@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kdissect.cli.opening import STDIN, Capture
-from kdissect.cli.options import written_as
+from kdissect.cli.options import EXCHANGE_FORMATS, written_as
 from kdissect.cli.printing import table_rows, terminal
 from kdissect.cli.printing.words import number_of, size
 from kdissect.output import whole_directory
@@ -64,6 +64,10 @@ def table_columns(
 
     table_rows.refuse_binary(form, output)
     known = declaration.columns_of(table, None if asked is None else list(asked))
+    if form in EXCHANGE_FORMATS:
+        from kdissect.tables import exchange_formats
+
+        return exchange_formats.columns_for(form, known, asked)
     return table_rows.choose(table, known, asked, form, output, where, sort)
 
 

@@ -10,13 +10,14 @@ import click
 
 from kdissect.cli.opening import named, open_capture, small
 from kdissect.cli.options import (
+    EXCHANGE_FORMATS,
     capture_arguments,
     comma_list,
     order_options,
-    output_options,
     record_options,
     selection_options,
     slow_option,
+    table_output_options,
     time_options,
     written_as,
 )
@@ -137,7 +138,7 @@ def main() -> None:
 @record_options
 @order_options
 @click.option("--messages", metavar="API.SIDE", help="Print full messages, such as Fetch.response.")
-@output_options
+@table_output_options
 @click.option("--top", type=click.IntRange(0), metavar="N", help="Rows of each block of the first screen.")
 @click.option("--by", type=click.Choice(["api", "client", "broker", "version"]), help="Group latencies by this.")
 @click.option(
@@ -186,6 +187,10 @@ def read(
         return
     if table is not None and messages is not None:
         raise click.UsageError("--table and --messages exclude each other")
+    if form in EXCHANGE_FORMATS:
+        if messages is not None or table not in (None, "exchanges"):
+            raise click.UsageError(f"--format {form} writes exchanges: it goes with no other table and no --messages")
+        table = "exchanges"
     if table is None and (columns is not None or where is not None):
         raise click.UsageError("--columns and --where need --table NAME")
     if table is None and (sort is not None or limit is not None):

@@ -17,6 +17,8 @@ from kdissect.cli.printing import terminal
 F = TypeVar("F", bound=Callable[..., Any])
 
 FORMATS = ("table", "jsonl", "csv", "arrow", "parquet")
+EXCHANGE_FORMATS = ("zeek", "zeek-json", "perfetto")
+"""Formats of other programs for exchanges, which the reading command writes besides."""
 ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".arrow": "arrow", ".parquet": "parquet"}
 """What a file is written as whose name ends so, where no --format says."""
 OF_OTHERS = stat.S_IRGRP | stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
@@ -130,13 +132,22 @@ def slow_option(function: F) -> F:
 
 def output_options(function: F) -> F:
     """--format, --csv-safe and -o for rows."""
+    return _output_options(function, FORMATS)
+
+
+def table_output_options(function: F) -> F:
+    """`output_options` with the formats for exchanges."""
+    return _output_options(function, (*FORMATS, *EXCHANGE_FORMATS))
+
+
+def _output_options(function: F, formats: tuple[str, ...]) -> F:
     function = click.option(
         "--csv-safe", is_flag=True, callback=_for_csv, help="Put ' before CSV texts that a spreadsheet would run."
     )(function)
     function = click.option(
         "--format",
         "form",
-        type=click.Choice(FORMATS),
+        type=click.Choice(formats),
         is_eager=True,
         help="How rows are written; if not said, as FILE's ending tells (.csv, .jsonl, .arrow, .parquet), else table.",
     )(function)

@@ -72,6 +72,7 @@ def columns(directory: Directory, clients: Clients, rows: Int64s) -> dict[str, C
         "broker_ip": lambda: directory.broker_ip(rows),
         "broker_port": lambda: code(table.broker_port[rows]),
         "broker": lambda: directory.broker(rows),
+        "community_id": lambda: directory.community_id(rows),
         "started_at": lambda: instant(table.started[rows]),
         "ended_at": lambda: instant(_ended(table.started[rows], table.lasted[rows])),
         "start_seen": lambda: flag(table.start_seen[rows]),

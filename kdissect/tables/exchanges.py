@@ -43,6 +43,7 @@ def exchanges(block: Block) -> Rows:
         "broker_ip": lambda: directory.broker_ip(done.conn),
         "broker_port": lambda: code(directory.broker_port(done.conn)),
         "broker": lambda: directory.broker(done.conn),
+        "community_id": lambda: directory.community_id(done.conn),
         "api_key": lambda: code(done.api_key),
         "api": lambda: api_column(done.api_key),
         "api_version": lambda: code(done.api_version),

@@ -42,7 +42,7 @@ def write_jsonl(
     """JSON lines. `changes`: done to the JSON texts. Returns the number of rows."""
     heads = [f"{'{' if i == 0 else ','}{json.dumps(name)}:" for i, name in enumerate(schema.names)]
     rows = 0
-    for batch in _conforming(schema, batches):
+    for batch in conforming(schema, batches):
         if not batch.num_rows or not schema.names:
             continue
         parts: list[Any] = []
@@ -61,7 +61,7 @@ def write_csv(
     flat = pa.schema([pa.field(item.name, _csv_type(item.type)) for item in schema])
     rows = 0
     with pa.csv.CSVWriter(sink, flat) as writer:
-        for batch in _conforming(schema, batches):
+        for batch in conforming(schema, batches):
             writer.write_batch(
                 pa.RecordBatch.from_arrays(
                     [_changed(_csv_column(column), changes) for column in batch.columns], schema=flat
@@ -75,7 +75,7 @@ def write_arrow(schema: pa.Schema, batches: Iterable[pa.RecordBatch], sink: Bina
     """The Arrow IPC stream format. Returns the number of rows."""
     rows = 0
     with pa.ipc.new_stream(sink, schema) as writer:
-        for batch in _conforming(schema, batches):
+        for batch in conforming(schema, batches):
             writer.write_batch(batch)
             rows += batch.num_rows
     return rows
@@ -90,7 +90,7 @@ def write_parquet_stream(schema: pa.Schema, batches: Iterable[pa.RecordBatch], s
     rows = 0
     waiting: list[pa.RecordBatch] = []
     with pa.parquet.ParquetWriter(pa.PythonFile(sink, mode="w"), schema, compression="zstd") as writer:
-        for batch in _conforming(schema, batches):
+        for batch in conforming(schema, batches):
             waiting.append(batch)
             rows += batch.num_rows
             if sum(one.num_rows for one in waiting) >= GROUP:
@@ -207,7 +207,7 @@ def json_texts(column: pa.Array) -> pa.Array:
     return pa.array([json.dumps(_plain(value), ensure_ascii=False) for value in column.to_pylist()], pa.string())
 
 
-def _conforming(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def conforming(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Batches with exactly the columns and types of the schema, dictionaries made plain."""
     for batch in batches:
         arrays = [batch.column(name) for name in schema.names]

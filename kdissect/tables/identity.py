@@ -20,6 +20,7 @@ from kdissect.arrays.growing import grown, write
 from kdissect.kafka.exchanges.completed import Connections
 from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.memory import put_word
+from kdissect.tables.community import ID_TYPE, community_ids
 
 Int64s = npt.NDArray[np.int64]
 
@@ -308,6 +309,8 @@ class Directory:
         """The rows of connections that were asked for last."""
         self._broker_ips: list[int] = []
         """By broker, the code of its address."""
+        self._communities = np.zeros(0, ID_TYPE)
+        """By connection, its community id; empty where nobody asked for it yet."""
 
     def _ensure(self, rows: npt.NDArray[Any]) -> None:
         size = len(self.connections)
@@ -394,6 +397,22 @@ class Directory:
         """Connection id of each row, as a dictionary column."""
         rows = self._seen(conn)
         return pa.DictionaryArray.from_arrays(rows.indices, connection_ids(self.connections.id[rows.kept]))
+
+    def community_id(self, conn: npt.NDArray[Any]) -> pa.Array:
+        """Community id of each row's connection, as a dictionary column."""
+        rows = self._seen(conn)
+        self._communities = grown(self._communities, len(self.connections))
+        new = rows.kept[self._communities[rows.kept] == b""]
+        if len(new):
+            self._communities[new] = community_ids(self.connections, new)
+        offsets = np.arange(len(rows.kept) + 1, dtype=np.int32) * ID_TYPE.itemsize
+        texts = pa.StringArray.from_buffers(
+            len(rows.kept), pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(self._communities[rows.kept]))
+        )
+        distinct = texts.dictionary_encode()  # a 4-tuple that was used again has one id
+        if len(distinct.dictionary) == len(texts):
+            return pa.DictionaryArray.from_arrays(rows.indices, texts)
+        return pa.DictionaryArray.from_arrays(distinct.indices.take(rows.indices), distinct.dictionary)
 
     def file(self, capture: npt.NDArray[Any], file: npt.NDArray[Any]) -> pa.Array:
         """File names from capture and file index (negative: null)."""

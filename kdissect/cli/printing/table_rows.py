@@ -111,9 +111,13 @@ def _write(
         _aligned(schema, batches, codecs.getwriter("utf-8")(stream), None, growing)
         return
     from kdissect.tables import formats
+    from kdissect.tables.exchange_formats import EXCHANGE_FORMATS
 
     changes = [formula_safe] * csv_safe + [visible_column] * (stream is sys.stdout.buffer and sys.stdout.isatty())
-    if not changes or form == "arrow":
+    if form in EXCHANGE_FORMATS:
+        hidden = [visible_column] * (visible_column in changes)
+        EXCHANGE_FORMATS[form].write(schema, batches, cast("BinaryIO", stream), hidden)
+    elif not changes or form == "arrow":
         formats.WRITERS[form](schema, batches, cast("BinaryIO", stream))
     elif form == "csv":
         formats.write_csv(schema, batches, cast("BinaryIO", stream), changes)

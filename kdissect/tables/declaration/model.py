@@ -304,6 +304,11 @@ BROKER = Column(
     "Broker's node id as text where any message of the capture tells it, else `ip:port`.",
     reads=frozenset([Gathering.BROKERS]),
 )
+COMMUNITY_ID = Column(
+    "community_id",
+    TEXT,
+    "Community ID of the connection (version 1, seed 0): Zeek, Suricata and Arkime have the same for its flow.",
+)
 TOPIC = Column(
     "topic",
     TEXT,
