@@ -8,8 +8,8 @@
 
 `feed` and `finish` return rows of `exchanges`, `fetches`, `fetch_partitions`, `produces`, `offset_commits`,
 `fetch_sessions` and `session_partitions`, as far as they were fed and the analysis takes part in them; rows of an
-exchange come back once nothing earlier can come any more. Share sessions come from `finish`. Findings and time budgets
-need everything and come from `whole` alone. Brokers and topics of the rows are resolved already.
+exchange come back once nothing earlier can come any more. Share sessions come from `finish`. Findings, time budgets and
+deliveries need everything and come from `whole` alone. Brokers and topics of the rows are resolved already.
 """
 
 from __future__ import annotations
@@ -76,6 +76,7 @@ class Stage:
         self.shares = self.finds or By.SHARES in wanted
         self.budgets = By.BUDGET in wanted
         self.traffic = By.TRAFFIC in wanted
+        self.delivers = By.DELIVERIES in wanted
         self.commits = self.finds or By.COMMITS in wanted
         self.holds_exchanges = self.finds or self.budgets or By.EXCHANGE_HOLDS in wanted
         self.holds = self.holds_exchanges or By.FETCH_HOLDS in wanted
@@ -100,19 +101,19 @@ class Stage:
     @property
     def idle(self) -> bool:
         """Nothing that was asked for concerns the analysis."""
-        parts = (self.follows, self.replicates, self.shares, self.commits, self.traffic, self.finds)
+        parts = (self.follows, self.replicates, self.shares, self.commits, self.traffic, self.delivers, self.finds)
         return not any(parts)
 
     @property
     def hidden(self) -> bool:
         """Fetches, produces and their partitions are read for why exchanges were held back, and by nobody else: their
         rows may be `Codes` (`kdissect.tables.coded_rows`)."""
-        others = (self.shares, self.commits, self.traffic, self.budgets, self.finds)
+        others = (self.shares, self.commits, self.traffic, self.delivers, self.budgets, self.finds)
         return self.holds_exchanges and not any(others) and self.asked.keys() == {"exchanges"}
 
     def may_hide(self, read: Set[str]) -> bool:
         """Whether these rows may be `Codes` from here on, where others read the tables `read`."""
-        others = (self.commits, self.traffic, self.budgets, self.finds)
+        others = (self.commits, self.traffic, self.delivers, self.budgets, self.finds)
         return self.holds_exchanges and not any(others) and not read & HIDDEN
 
     def hide(self, vocabulary: Coder) -> Tables:
@@ -167,6 +168,7 @@ class Stage:
             (self.budgets, readers.BUDGET),
             (self.budgets, readers.BUDGET_TOPICS),
             (self.traffic, readers.TOPIC_TRAFFIC),
+            (self.delivers, readers.DELIVERIES),
         )
         return [reader for needed, reader in parts if needed]
 
@@ -365,6 +367,10 @@ class Stage:
             from kdissect.analysis.topic_traffic import topic_traffic
 
             out["topic_traffic"] = topic_traffic(out)
+        if self.delivers:
+            from kdissect.analysis.deliveries.delivery_rows import deliveries
+
+            out["deliveries"] = deliveries(out)
         if self.finds:
             from kdissect.analysis.findings import findings, limits, of_topics
 

@@ -67,6 +67,11 @@ CONTRACT = {
     "fetched_records, fetched_bytes, first_at, last_at, first_lag, last_lag, max_lag",
     "time_budget": "by, subject, at, until, wall_ms, agreed_ms, throttled_ms, broker_ms, replication_ms, network_ms, "
     "own_ms, idle_ms, unknown_ms, exchanges",
+    "deliveries": "produce_exchange_id, fetch_exchange_id, topic, topic_id, partition, base_offset, last_offset, "
+    "records, record_bytes, codec, producer_client_id, producer_id, is_transactional, client_id, group_id, member_id, "
+    "is_follower, broker, isolation_level, created_at, produced_at, visible_at, delivered_at, buffered_ms, produce_ms, "
+    "commit_ms, transaction_ms, absent_ms, served_ms, transfer_ms, delivery_ms, waited_for, times, times_written, "
+    "matched_by",
     "clock_offsets": "first, second, connections, offset_ms, drift_ppm, uncertainty_ms",
     "findings": "id, severity, cause, text, advice, first_at, last_at, broker, client_id, group_id, topic, partition, "
     "transactional_id, incident, table, filter, count, first_exchange_id",

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import logging
 import pickle
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from heapq import heappop, heappush
 from itertools import chain, groupby
 
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.analysis.budget import SUBJECTS, time_budget
+from kdissect.analysis.deliveries.delivery_rows import deliveries
 from kdissect.analysis.findings import findings, limits, select_evidence
 from kdissect.analysis.stage import NO_WATERMARK, Stage
 from kdissect.analysis.topic_traffic import topic_traffic
@@ -34,7 +36,7 @@ from kdissect.spark.stages.resolving import Names, resolved_rows
 from kdissect.tables.builder import TableBuilder, shown
 from kdissect.tables.declaration import SCHEMAS, TABLES
 from kdissect.tables.declaration.model import TIME_KEY, By
-from kdissect.tables.declaration.readers import BUDGET, BUDGET_TOPICS, FINDINGS, TOPIC_TRAFFIC
+from kdissect.tables.declaration.readers import BUDGET, BUDGET_TOPICS, DELIVERIES, FINDINGS, TOPIC_TRAFFIC
 from kdissect.tables.order import order, sort_columns
 from kdissect.tables.recording import producers_table
 
@@ -70,8 +72,15 @@ WAITING = 1 << 19
 SUMMED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "time_budget": {**BUDGET.tables, **BUDGET_TOPICS.tables},
     "topic_traffic": TOPIC_TRAFFIC.tables,
+    "deliveries": DELIVERIES.tables,
 }
 """Tables that sum up all rows, and what they read."""
+MAKERS: Mapping[str, Callable[[Mapping[str, pa.Table]], pa.Table]] = {
+    "time_budget": partial(time_budget, by=SUBJECTS),
+    "topic_traffic": topic_traffic,
+    "deliveries": deliveries,
+}
+"""What makes them of whole tables."""
 
 
 def summed_in(name: str) -> tuple[str, ...]:
@@ -307,8 +316,7 @@ def sum_up(batches: Iterable[pa.RecordBatch], name: str, plan: Plan, names: Name
     parts = _resolved(batches, plan, names)
     tables = {one: SCHEMAS[one].empty_table() for one in SUMMED[name]}
     tables |= {one: order(one, _joined(pieces)) for one, pieces in parts.items()}
-    made = time_budget(tables, SUBJECTS) if name == "time_budget" else topic_traffic(tables)
-    yield from shown(made, SCHEMAS[name].remove_metadata()).select(plan.tables[name]).to_batches()
+    yield from shown(MAKERS[name](tables), SCHEMAS[name].remove_metadata()).select(plan.tables[name]).to_batches()
 
 
 def follow(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterator[pa.RecordBatch]:

@@ -51,6 +51,7 @@ TIMES = {
     "producers": ("sent_at",),
     "topics": ("first_seen_at",),
     "topic_traffic": ("first_at",),
+    "deliveries": ("delivered_at",),
     "findings": ("first_at",),
 }
 """Columns whose first known value is a row's time; tables that are not named here have `at` or the helper column."""

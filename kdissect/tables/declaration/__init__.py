@@ -31,6 +31,7 @@ from kdissect.tables.declaration.diagnosis import (
     TOPIC_TRAFFIC,
 )
 from kdissect.tables.declaration.fetching import FETCH_PARTITIONS, FETCHES
+from kdissect.tables.declaration.journeys import DELIVERIES
 from kdissect.tables.declaration.model import Column, Table
 from kdissect.tables.declaration.producing import PRODUCE_PARTITIONS, PRODUCES
 from kdissect.tables.declaration.record_data import PRODUCERS, RECORD_BATCHES, RECORDS
@@ -62,6 +63,7 @@ TABLES: Mapping[str, Table] = MappingProxyType(
             TOPICS,
             TOPIC_TRAFFIC,
             TIME_BUDGET,
+            DELIVERIES,
             CLOCK_OFFSETS,
             FINDINGS,
             CAPTURE_QUALITY,

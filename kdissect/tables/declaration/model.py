@@ -88,6 +88,8 @@ class By(StrEnum):
     """The analysis: where the time of each subject went, which needs every row."""
     TRAFFIC = "topic traffic"
     """The analysis: who writes and reads what, which needs every row."""
+    DELIVERIES = "deliveries"
+    """The analysis: the way of record batches to their readers, which needs every row."""
     COMMITS = "committed lag"
     """The analysis: what was seen of a partition's log when a group committed."""
     FINDINGS = "findings"
@@ -109,7 +111,7 @@ class By(StrEnum):
     @property
     def needs_everything(self) -> bool:
         """The part of the analysis that looks at all rows together."""
-        return self in (By.BUDGET, By.TRAFFIC, By.FINDINGS)
+        return self in (By.BUDGET, By.TRAFFIC, By.DELIVERIES, By.FINDINGS)
 
 
 class Gathering(StrEnum):

@@ -228,6 +228,20 @@ TOPIC_TRAFFIC = reader(
     fetch_partitions="exchange_id topic topic_id partition lag record_bytes",
     record_batches="exchange_id topic topic_id partition records compressed_bytes",
 )
+DELIVERIES = reader(
+    "the way of record batches",
+    exchanges="exchange_id connection_id client_id client_ip broker api_key api_version error_code request_first_at "
+    "request_last_at response_first_at response_last_at network_ms network_up_ms network_down_ms request_resent_ms "
+    "throttle_ms",
+    connections="connection_id group_id",
+    groups="exchange_id at group_id member_id client_id",
+    produces="exchange_id acks",
+    produce_partitions="exchange_id topic topic_id partition base_offset error_code replicas",
+    fetches="exchange_id is_follower replica_id isolation_level min_bytes max_wait_ms is_raft",
+    fetch_partitions="exchange_id topic topic_id partition fetch_offset high_watermark last_stable_offset error_code",
+    record_batches="exchange_id topic topic_id partition base_offset last_offset codec is_transactional is_control "
+    "timestamp_type first_timestamp producer_id producer_epoch base_sequence records compressed_bytes crc truncated",
+)
 BUDGET = reader(
     "time budgets",
     exchanges="exchange_id connection_id client_id broker api_key status hold request_first_at response_last_at "

@@ -1,0 +1,1 @@
+"""From producer to consumer: the way of record batches, and transactions."""
