@@ -173,6 +173,8 @@ def others() -> Iterator[edges.Rows]:
     }  # fmt: skip
     yield answered_late(edges.stopped(2.0), 4.9, 8.0)
     yield answered_late(edges.polls_and_stops(3.0), 9.9, 14.0)
+    yield answered_late(edges.alone(3.0), 4.9, 9.0)
+    yield answered_in_part(edges.alone(3.0), 4.2)
     yield answered_in_part(edges.stopped(2.0), 4.2)
     yield answered_in_part(edges.polls_and_stops(3.0), 9.2)
 

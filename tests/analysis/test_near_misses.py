@@ -170,6 +170,59 @@ def started_again(rows: Rows) -> Rows:
     return rows | {"connections": ends}
 
 
+def alone(pause: float, copies: int = 0, resumed: int = 50, rhythm: float = 0.1, closed: bool = False) -> Rows:
+    """A consumer that fetches each `rhythm` seconds, pauses after 5 s, and fetches `resumed` times more."""
+    rows = stopped(pause, rhythm=rhythm)
+    rows["exchanges"] = [one for one in rows["exchanges"] if one["client_id"] in ("a", "x")]
+    mine = [one for one in rows["exchanges"] if one["client_id"] == "a"]
+    mine = mine[: len(mine) - 50 + resumed]
+    rows["fetches"] = [
+        {"exchange_id": one["exchange_id"], "client_id": "a", "is_follower": False, "record_bytes": 0,
+         "requested_at": one["request_first_at"], "response_first_at": one["response_first_at"]}
+        for one in mine
+    ]  # fmt: skip
+    for one in rows["connections"]:
+        if one["client_id"] == "a":
+            one |= {"lost_segments": copies, "retransmitted_bytes": 100 * copies}
+    if closed:
+        rows["connections"].append(rows["connections"][0] | {"ended_at": START + 6 * SECOND})
+    return rows
+
+
+def stopping(
+    clients: str = "ab", apart: float = 0.0, back: float | None = None, elsewhere: float = 10.0, stay: int = 0,
+    refused: bool = False, asked: float = 4.0,
+) -> Rows:  # fmt: skip
+    """Connections of `clients` to broker 2 that end after 5 s, `apart` seconds one after the other; each client goes on
+    with broker 1 until `elsewhere`. Broker 2 serves a connection again `back` seconds later, or refuses one."""
+    connections: list[dict[str, Any]] = []
+    exchanges: list[dict[str, Any]] = []
+
+    def connect(name: str, port: int, begin: float, end: float, reason: str, asked: float | None) -> None:
+        number = len(connections)
+        connections.append({
+            "connection_id": f"{number:016x}", "client_id": name, "client_ip": "10.0.0.1", "broker_ip": "10.0.0.9",
+            "broker_port": port, "broker": str(port), "is_kafka": asked is not None, "end_reason": reason,
+            "exchanges": 5 if asked is not None else 0, "bytes": 0 if asked is None else 900, "start_seen": True,
+            "started_at": START + round(begin * SECOND), "ended_at": START + round(end * SECOND),
+        })  # fmt: skip
+        if asked is not None:
+            exchanges.append(
+                exchange(number, asked, exchange_id=f"{number:016x}:0", connection_id=f"{number:016x}", client_id=name)
+            )
+
+    for n, name in enumerate(clients):
+        connect(name, 2, 0.0, 5.0 + n * apart, "fin", asked)
+        connect(name, 1, 0.0, 80.0, "open", elsewhere)
+    for _ in range(stay):
+        connect("stays", 2, 0.0, 80.0, "open", 4.0)
+    if back is not None:
+        connect("a", 2, 5.0 + back, 80.0, "open", 6.0 + back)
+    if refused:
+        connect("a", 2, 6.0, 6.0, "rst", None)
+    return {"exchanges": exchanges, "connections": connections}
+
+
 def asking(count: int, apart: float, api_key: int = 3, ended: float | None = None) -> Rows:
     """A producer that writes once, and asks for metadata so many times; a connection of its host ends."""
     rows = [exchange(0, 0.0, api_key=0, api="Produce")]
@@ -396,6 +449,15 @@ FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
      [lambda: stopped(0.85), lambda: stopped(1.5, apart=0.3), lambda: stopped(1.5, throttle=2000.0),
       lambda: stopped(1.5, rhythm=0.5), lambda: stopped(1.5, lost=3)]),
     ("clients_paused_together", "medium", lambda: stopped(1.1, others=False), []),
+    ("consumer_silent", "medium", lambda: alone(2.1),
+     [lambda: alone(1.8), lambda: alone(2.1, copies=4), lambda: alone(2.1, resumed=4), lambda: alone(2.1, rhythm=0.3),
+      lambda: alone(2.1, closed=True)]),
+    ("consumer_silent", "medium", lambda: alone(2.1, copies=3), []),
+    ("broker_stopped", "medium", stopping,
+     [lambda: stopping("a"), lambda: stopping("aa"), lambda: stopping(apart=0.3), lambda: stopping(back=1.9),
+      lambda: stopping(elsewhere=5.5), lambda: stopping(stay=1), lambda: stopping(refused=True),
+      lambda: stopping(asked=-56.0)]),
+    ("broker_stopped", "medium", lambda: stopping(back=2.1), []),
     ("network_silent", "high", lambda: stopped(1.5, lost=3), [lambda: stopped(1.5, lost=2)]),
     ("network_silent", "high", lambda: unanswered(1000.0),
      [lambda: unanswered(999.0), lambda: unanswered(1000.0, "handshake"), lambda: unanswered(1000.0, "proven")]),

@@ -20,6 +20,7 @@ from kdissect.analysis.findings.finders import Finder, Seen
 from kdissect.analysis.findings.incidents import numbered
 from kdissect.analysis.findings.limits import LIMITS, Limits, limits
 from kdissect.analysis.findings.rules import (
+    absence_findings,
     access_findings,
     broker_findings,
     codec_findings,
@@ -42,6 +43,7 @@ from kdissect.tables.makers import fills
 
 FINDERS: tuple[Finder, ...] = (
     *silence_findings.FINDERS,
+    *absence_findings.FINDERS,
     *broker_findings.FINDERS,
     *access_findings.FINDERS,
     *transaction_findings.FINDERS,

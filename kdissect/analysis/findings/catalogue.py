@@ -29,6 +29,17 @@ _KINDS = {
         "Look at that host and process at that moment: garbage collection log, CPU limits, suspension, swap.",
         starts=True,
     ),
+    "broker_stopped": Kind(
+        "broker",
+        "See in that broker's log whether it was stopped, was killed, or shut itself down.",
+        starts=True,
+    ),
+    "consumer_silent": Kind(
+        "client",
+        "Look at that process at that moment: garbage collection log, CPU limits, suspension; and at what its "
+        "application did between two polls.",
+        starts=True,
+    ),
     "slow_topic": Kind(
         "broker",
         "Look at the disk that holds the topic's partitions (iostat), and at flush.messages and flush.ms of the topic.",

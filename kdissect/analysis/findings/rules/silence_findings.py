@@ -57,7 +57,7 @@ class Silence:
     """Its next request."""
 
 
-def _first_and_last_of_clients(exchanges: pa.Table, limits: Limits) -> Any:
+def first_and_last_of_clients(exchanges: pa.Table, limits: Limits) -> Any:
     """The first and the last request and answer of each client in each slot: longer gaps show in them alone."""
     return pa.array(
         row_filters.first_and_last_in_slots(exchanges, "client_id", "request_first_at", "response_first_at")
@@ -80,7 +80,7 @@ def _with_cut_response(exchanges: pa.Table, limits: Limits) -> Any:
     return pa.array(_cut_short(exchanges))
 
 
-OF_SILENCES = (_first_and_last_of_clients, _as_long_as_a_silence, _with_cut_response)
+OF_SILENCES = (first_and_last_of_clients, _as_long_as_a_silence, _with_cut_response)
 """Exchanges that `silences` reads."""
 
 
@@ -264,7 +264,7 @@ def _overlapping(rows: Int64s, begin: Int64s, end: Int64s) -> list[Int64s]:
     return np.split(rows, np.flatnonzero(begin[rows][1:] > reach[:-1]) + 1)
 
 
-@finder(exchanges=(_first_and_last_of_clients, row_filters.of_api(METADATA)), connections=EVERY_ROW)
+@finder(exchanges=(first_and_last_of_clients, row_filters.of_api(METADATA)), connections=EVERY_ROW)
 def asking_in_vain(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Producers that ask for metadata again and again, are answered without an error, and write nothing meanwhile."""
     exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
