@@ -190,8 +190,8 @@ def _report_stop(tables: ev.Tables, rows: pa.Table, at: int, back: int | None) -
     clients = ev.names(rows["client_id"])
     text = (
         f"broker {ev.listed(brokers)} went away at {ev.clock(at)}: all its connections "
-        f"({ev.many(len(ids), 'connection')} of {ev.listed(clients) or 'clients without an id'}) ended at once, and the "
-        f"clients went on with other brokers. "
+        f"({ev.many(len(ids), 'connection')} of {ev.listed(clients) or 'clients without an id'}) ended at once, and "
+        f"the clients went on with other brokers. "
     )
     if back is None:
         text += "No connection to it was used until the capture ended."
