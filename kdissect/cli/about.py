@@ -6,6 +6,8 @@ import platform
 import shutil
 from importlib import metadata
 
+from kdissect.cli.confinement.sandbox import sandbox_name
+
 FOUNDATION = ("numpy", "pyarrow", "pandas", "scapy", "pyspark")
 
 
@@ -20,6 +22,7 @@ def versions() -> list[str]:
         except metadata.PackageNotFoundError:
             parts.append(f"no {name}")
     parts.append("tshark found" if shutil.which("tshark") else "no tshark")
+    parts.append(sandbox_name())
     return [f"kdissect {__version__}", f"knows Kafka up to {newest_kafka()}", ", ".join(parts)]
 
 

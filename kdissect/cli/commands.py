@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from kdissect.cli.confinement.sandbox import confinable
 from kdissect.cli.opening import named, open_capture, small
 from kdissect.cli.options import (
     EXCHANGE_FORMATS,
@@ -60,7 +61,10 @@ Examples:
 
 
 class Commands(UserDict[str, click.Command]):
-    """Commands by name. One that lies in a module of its own is imported when it is asked for."""
+    """Commands by name, each confined. One that lies in a module of its own is imported when it is asked for."""
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        self.data[name] = confinable(name, command)
 
     def later(self, name: str, place: str) -> None:
         """A command that is `place`: `module:name`."""
@@ -70,7 +74,7 @@ class Commands(UserDict[str, click.Command]):
         found: Any = self.data[name]
         if isinstance(found, str):
             module, _, inside = found.partition(":")
-            found = self.data[name] = getattr(import_module(module), inside)
+            found = self.data[name] = confinable(name, getattr(import_module(module), inside))
         return cast("click.Command", found)
 
 

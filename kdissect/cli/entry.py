@@ -16,7 +16,7 @@ def run() -> None:
     os.environ.setdefault("MIMALLOC_ARENA_RESERVE", "32768")  # KiB: Arrow's allocator takes a GB of addresses, else
     from kdissect.cli.main import main
 
-    leave(main())
+    leave(main(own_process=True))
 
 
 def leave(code: int) -> None:

@@ -9,43 +9,31 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import sys
-import threading
-from collections.abc import Iterator, Sequence
-from types import FrameType
-from typing import IO, NoReturn
+from collections.abc import Callable, Sequence
+from typing import IO
 
 import click
 
+from kdissect.cli.ending import Ended, Ending
 from kdissect.cli.printing import terminal
 from kdissect.cli.printing.progress import clear_all
-from kdissect.output import abandon
 from kdissect.problems import CaptureError, CaptureNotFound, JobFailed, KdissectError
 
 READ, UNREADABLE, BAD_ARGUMENTS, INTERRUPTED = 0, 1, 2, 130
-ENDED_BY = 128
-"""Plus the signal's number: the exit code that shells know."""
-ENDING = (signal.SIGTERM, signal.SIGHUP)
-"""Signals that end a program at once unless it asks for them: a job killed, a terminal closed."""
 
 
-GRACE = 0.7
-"""Seconds that the program has to unwind: whoever ends it waits no longer than one."""
-
-
-class _Ended(KeyboardInterrupt):
-    """One of ENDING arrived; its argument says which."""
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code; `arguments` are those after the program's name."""
+def main(arguments: Sequence[str] | None = None, *, own_process: bool = False) -> int:
+    """Run the command line and return its exit code; `arguments` are those after the program's name. `own_process`:
+    this process is the command's alone, and is confined to what the command needs."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     _standard_streams()
     try:
-        with _ending():
+        with Ending() as ending:
+            if not own_process:
+                ending.watch()
             try:
-                code = _run(given)
+                code = _run(given, ending.watch if own_process else None)
             finally:
                 clear_all()
         sys.stdout.flush()
@@ -57,7 +45,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _run(given: list[str]) -> int:
+def _run(given: list[str], confined: Callable[[], None] | None) -> int:
+    """Run a command. `confined` is called when this process, the command's own, is confined."""
     from kdissect.cli.commands import COMPLETION, PROGRAM
     from kdissect.cli.commands import main as commands
 
@@ -67,13 +56,16 @@ def _run(given: list[str]) -> int:
         return shell_complete(commands, {}, PROGRAM, COMPLETION, os.environ[COMPLETION])
     try:
         with commands.make_context(PROGRAM, given) as context:
+            if confined is not None:
+                from kdissect.cli.confinement.sandbox import OWN
+
+                context.meta[OWN] = confined
             commands.invoke(context)
     except click.exceptions.Exit as stop:
         return stop.exit_code
-    except _Ended as ended:
-        by = signal.Signals[str(ended)]
-        terminal.say(_ended(by))
-        return ENDED_BY + by
+    except Ended as ended:
+        terminal.say(ended.message)
+        return ended.code
     except (click.Abort, KeyboardInterrupt):
         terminal.say("kdissect: interrupted; no output file was left half-written")
         return INTERRUPTED
@@ -109,53 +101,6 @@ def _unwritten(error: OSError) -> int:
     terminal.say(f"kdissect: cannot write: {error.strerror or error}")
     _forget_output()
     return BAD_ARGUMENTS
-
-
-@contextlib.contextmanager
-def _ending() -> Iterator[None]:
-    """Let ENDING unwind the program as Ctrl-C does, so that what was written aside is taken away. A signal that is
-    ignored (nohup) stays so.
-
-    Python runs a handler when the main thread is back from whatever it called, which may be a kernel or another thread
-    that works on a large block: what has not ended by itself within GRACE is ended."""
-
-    def end(number: int, frame: FrameType | None) -> NoReturn:
-        raise _Ended(signal.Signals(number).name)
-
-    before = {}
-    with contextlib.suppress(ValueError):  # not the main thread: whoever runs us there handles signals
-        for number in ENDING:
-            if signal.getsignal(number) == signal.SIG_DFL:
-                before[number] = signal.signal(number, end)
-    over = threading.Event()
-    source, sink = os.pipe()
-    os.set_blocking(sink, False)
-    try:
-        if before:
-            signal.set_wakeup_fd(sink, warn_on_full_buffer=False)
-            threading.Thread(target=_watch, args=(source, over), daemon=True).start()
-        yield
-    finally:
-        over.set()
-        if before:
-            signal.set_wakeup_fd(-1)
-        os.close(sink)  # ends the thread
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _watch(source: int, over: threading.Event) -> None:
-    """End the process GRACE after one of ENDING, unless it is over by then."""
-    with os.fdopen(source, "rb", buffering=0) as signals:
-        while got := signals.read(1):
-            if got[0] in ENDING and not over.wait(GRACE):
-                abandon()
-                terminal.say(_ended(signal.Signals(got[0])))
-                os._exit(ENDED_BY + got[0])
-
-
-def _ended(by: signal.Signals) -> str:
-    return f"kdissect: ended by {by.name}; no output file was left half-written"
 
 
 def _meant(error: CaptureError, given: list[str]) -> str:

@@ -7,35 +7,19 @@ its place.
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from kdissect.escaping import visible
 from kdissect.live.labels import EDGES_MS, PARTS, Dimension
 from kdissect.live.running_figures import Figures
-from kdissect.problems import UsageError
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
+    from kdissect.live.metrics_server import MetricsServer
+
 LABELS = {"broker": "broker", "client": "client", "topic": "topic", "api": "api"}
-
-
-def ready() -> None:
-    """Raise UsageError where prometheus-client is not installed."""
-    try:
-        import prometheus_client  # noqa: F401
-    except ImportError:
-        raise UsageError("--metrics needs the extra `top`: pip install 'kdissect[top]'") from None
-
-
-def address(text: str) -> tuple[str, int]:
-    """`HOST:PORT`, or `:PORT` and `PORT` for localhost. Raises UsageError."""
-    host, _, port = text.rpartition(":")
-    if not port.isdecimal() or not 0 <= int(port) < 1 << 16:
-        raise UsageError(f"{text!r} is no place to serve metrics: say it like 127.0.0.1:9464")
-    return host.strip("[]") or "127.0.0.1", int(port)
 
 
 class Collector:
@@ -172,26 +156,17 @@ def _histogram(dimension: Dimension) -> Metric:
 
 
 class Server:
-    """Serves the metrics of `figures` at `text`, `HOST:PORT`. `names`: names of this host by which it may be asked.
+    """Serves the metrics of `figures` at an open port until `close`."""
 
-    Raises UsageError where that cannot be.
-    """
-
-    def __init__(self, text: str, figures: Figures, names: Collection[str] = ()) -> None:
-        ready()
+    def __init__(self, port: MetricsServer, figures: Figures) -> None:
         from prometheus_client import CollectorRegistry, make_wsgi_app
 
-        from kdissect.live.metrics_server import MetricsServer
-
-        host, port = address(text)
         registry = CollectorRegistry(auto_describe=False)
         registry.register(Collector(figures))
-        try:
-            self._server = MetricsServer(host, port, make_wsgi_app(registry), [host, socket.gethostname(), *names])
-        except OSError as error:
-            raise UsageError(f"metrics cannot be served at {host}:{port}: {error.strerror or error}") from None
-        self.url = f"http://{host}:{self._server.server_port}/metrics"
+        self._port = port
+        self.url = port.url
+        port.serve(make_wsgi_app(registry))
 
     def close(self) -> None:
         """Serve no longer."""
-        self._server.close()
+        self._port.close()

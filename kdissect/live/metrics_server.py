@@ -17,8 +17,13 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable
 from socketserver import ThreadingMixIn
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
+
+from kdissect.problems import UsageError
+
+if TYPE_CHECKING:
+    import ssl
 
 CONNECTION_S = 5.0
 """A scrape takes some milliseconds; Prometheus itself waits ten seconds by default."""
@@ -28,23 +33,82 @@ LOOK_S = 0.25
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
 
-class MetricsServer(ThreadingMixIn, WSGIServer):
-    """Serves `application` (WSGI) at `host` and `port` in threads of its own, from its making until `close`.
+def ready() -> None:
+    """Raise UsageError where prometheus-client is not installed."""
+    try:
+        import prometheus_client  # noqa: F401
+    except ImportError:
+        raise UsageError("--metrics needs the extra `top`: pip install 'kdissect[top]'") from None
 
-    `names`: host names that a request may be for, besides addresses and `localhost`. Raises OSError where it cannot
-    listen there.
+
+def address(text: str) -> tuple[str, int]:
+    """`HOST:PORT`, or `:PORT` and `PORT` for localhost. Raises UsageError."""
+    host, _, port = text.rpartition(":")
+    if not port.isdecimal() or not 0 <= int(port) < 1 << 16:
+        raise UsageError(f"{text!r} is no place to serve metrics: say it like 127.0.0.1:9464")
+    return host.strip("[]") or "127.0.0.1", int(port)
+
+
+def open_port(
+    text: str, names: Collection[str] = (), certificate: str | None = None, key: str | None = None,
+    authority: str | None = None,
+) -> MetricsServer:  # fmt: skip
+    """A server that listens at `text`, `HOST:PORT`, and answers nothing yet. `names`: names of this host by which it
+    may be asked. `certificate`, `key`: PEM files for TLS; with `authority` only clients with its certificates are
+    answered.
+
+    Raises UsageError where that cannot be.
+    """
+    ready()
+    host, port = address(text)
+    context = None
+    if certificate is not None:
+        context = _tls(certificate, key, authority)
+    try:
+        return MetricsServer(host, port, [host, socket.gethostname(), *names], context)
+    except OSError as error:
+        raise UsageError(f"metrics cannot be served at {host}:{port}: {error.strerror or error}") from None
+
+
+def _tls(certificate: str, key: str | None, authority: str | None) -> ssl.SSLContext:
+    """A context with a certificate, and with an authority for those of clients. Raises UsageError."""
+    import ssl
+
+    try:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=authority)
+        if authority is not None:
+            context.verify_mode = ssl.CERT_REQUIRED
+        context.load_cert_chain(certificate, key, password=lambda: b"")
+    except (OSError, ValueError) as error:
+        files = ", ".join(file for file in (certificate, key, authority) if file is not None)
+        raise UsageError(f"no TLS with {files}: {getattr(error, 'strerror', None) or error}") from None
+    return context
+
+
+class MetricsServer(ThreadingMixIn, WSGIServer):
+    """Listens at `host` and `port`, and answers in threads of its own from `serve` until `close`.
+
+    `names`: host names that a request may be for, besides addresses and `localhost`. `context`: of TLS, which is spoken
+    then. Raises OSError where it cannot listen there.
     """
 
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, host: str, port: int, application: Application, names: Collection[str]) -> None:
+    def __init__(self, host: str, port: int, names: Collection[str], context: ssl.SSLContext | None = None) -> None:
         self.names = frozenset(name.lower().rstrip(".") for name in ("localhost", *names))
         self._since: dict[socket.socket, float] = {}
         self._lock = threading.Lock()
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         self.address_family, _, _, _, address = found[0]
         super().__init__((str(address[0]), port), _Handler)
+        self.url = f"{'http' if context is None else 'https'}://{host}:{self.server_port}/metrics"
+        self._thread: threading.Thread | None = None
+        if context is not None:  # hands are shaken by the thread of a connection, in its time
+            self.socket = context.wrap_socket(self.socket, server_side=True, do_handshake_on_connect=False)
+
+    def serve(self, application: Application) -> None:
+        """Answers by `application` (WSGI)."""
         self.set_app(application)
         self._thread = threading.Thread(target=self.serve_forever, args=(LOOK_S,), name="kdissect-metrics", daemon=True)
         self._thread.start()
@@ -85,9 +149,10 @@ class MetricsServer(ThreadingMixIn, WSGIServer):
 
     def close(self) -> None:
         """Serves no longer."""
-        self.shutdown()
+        if self._thread is not None:
+            self.shutdown()
+            self._thread.join()
         self.server_close()
-        self._thread.join()
 
     def allows(self, hosts: Collection[str]) -> bool:
         """Whether a request with these `Host` headers may be answered. Browsers send one always."""

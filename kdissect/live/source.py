@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import BinaryIO, NoReturn, cast
 
 from kdissect.capture import CaptureSet, Member, open_captures
 from kdissect.capture.block import Block
@@ -101,12 +101,14 @@ class Source:
 
 
 class Interface(Source):
-    """What `tcpdump` or `dumpcap` captures on an interface of this host. `ports`: only these, of TCP.
+    """What `tcpdump` or `dumpcap` captures on an interface of this host. `ports`: only these, of TCP. `user`: a user
+    that tcpdump, started by root, becomes when it captures; `as_user` says whether it did.
 
-    Raises CaptureUnreadable in words where it may not, or where there is no such interface.
+    `blocks` and `dropped` start a thread. Raises CaptureUnreadable in words where it may not capture, or where there is
+    no such interface; `blocks` does if the program ends by itself.
     """
 
-    def __init__(self, name: str, ports: Sequence[int] = (), snap: int | None = None) -> None:
+    def __init__(self, name: str, ports: Sequence[int] = (), snap: int | None = None, user: str | None = None) -> None:
         program = next((one for one in PROGRAMS if shutil.which(one)), None)
         if program is None:
             raise CaptureUnreadable("Neither tcpdump nor dumpcap is installed: one of them captures for kdissect.")
@@ -115,16 +117,36 @@ class Interface(Source):
         self._said = bytearray()
         self._dropped: int | None = None
         self._asked = 0.0
+        command = self._command(name, ports, snap)
+        self.as_user = user is not None and self._asks
+        if self.as_user:
+            self._start([command[0], "-Z", str(user), *command[1:]])
+            if not self._captures() and b"-Z" in self._complaint():  # one that was built without
+                self.as_user = False
+        if not self.as_user:
+            self._start(command)
+        assert self._process.stdout is not None
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        super().__init__(CaptureSet(name, [Member(name, file=cast(BinaryIO, self._process.stdout))]), follow=True)
+        if not self._captures():
+            self._refused(name)
+
+    def _start(self, command: Sequence[str]) -> None:
         self._process = subprocess.Popen(
-            self._command(name, ports, snap), stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL,
             start_new_session=True,  # Ctrl-C is ours: it is ended by `close`, so that what it captured is read
         )  # fmt: skip
         assert self._process.stdout is not None
         _widen(self._process.stdout.fileno())
-        self._listener = threading.Thread(target=self._listen, daemon=True)
-        self._listener.start()
-        super().__init__(CaptureSet(name, [Member(name, file=cast(BinaryIO, self._process.stdout))]), follow=True)
-        self._begin(name)
+
+    def blocks(self, window: Window) -> Iterator[Block]:
+        """As of any source."""
+        self._start_listening()
+        yield from super().blocks(window)
+        if not self._stop.is_set():
+            self._process.wait()
+            self._listener.join(1.0)
+            raise CaptureUnreadable(f"{Path(self._program).name} ended by itself: {self._words() or 'it said nothing'}")
 
     def _command(self, name: str, ports: Sequence[int], snap: int | None) -> list[str]:
         wanted = " or ".join(f"port {port}" for port in ports)
@@ -144,8 +166,8 @@ class Interface(Source):
             if found:
                 self._dropped = int(found[1])
 
-    def _begin(self, name: str) -> None:
-        """Wait for the first bytes, which come at once where it may capture."""
+    def _captures(self) -> bool:
+        """Wait for the first bytes, which come at once where it may capture; whether they came."""
         import select
 
         while self._process.poll() is None:
@@ -154,10 +176,25 @@ class Interface(Source):
                 break
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(0.1)
-        if self._process.poll() is None:
-            return
+        return self._process.poll() is None
+
+    def _start_listening(self) -> None:
+        if self._listener.ident is None:
+            self._listener.start()
+
+    def _complaint(self) -> bytes:
+        """The messages of a program that has ended."""
+        assert self._process.stderr is not None
+        self._said += self._process.stderr.read()
+        return bytes(self._said)
+
+    def _words(self) -> str:
+        return " ".join(self._said.decode(errors="replace").split())
+
+    def _refused(self, name: str) -> NoReturn:
+        self._complaint()
         self.close()
-        said = " ".join(self._said.decode(errors="replace").split())
+        said = self._words()
         short = Path(self._program).name
         if _DENIED.search(said):
             own = os.path.realpath(self._program)
@@ -180,6 +217,7 @@ class Interface(Source):
 
     def dropped(self) -> int | None:
         """As far as it was told; asks anew now and then."""
+        self._start_listening()
         if self._asks and time.monotonic() - self._asked > ASK_S and self._process.poll() is None:
             self._asked = time.monotonic()
             with contextlib.suppress(OSError):
@@ -195,7 +233,8 @@ class Interface(Source):
         if self._process.poll() is None:
             self._process.kill()
             self._process.wait()
-        self._listener.join(1.0)
+        if self._listener.is_alive():
+            self._listener.join(1.0)
         for pipe in (self._process.stdout, self._process.stderr):
             if pipe is not None:
                 pipe.close()
@@ -211,17 +250,17 @@ def _widen(pipe: int) -> None:
 
 def open_source(
     captures: Sequence[str], interface: str | None, ports: Sequence[int], speed: float | None, once: bool,
-    waiting: Callable[[], None] = lambda: time.sleep(0.1),
+    waiting: Callable[[], None] = lambda: time.sleep(0.1), user: str | None = None,
 ) -> Source:  # fmt: skip
-    """The source that was named: `interface`, or one file, directory or `-`. `speed`: replay a finished capture.
-    `once`: a file is read to its end and not followed. `waiting` is called while nothing has begun.
+    """The source that was named: `interface` (`user`: see `Interface`), or one file, directory or `-`. `speed`: replay
+    a finished capture. `once`: a file is read to its end and not followed. `waiting` is called while nothing has begun.
 
     Raises UsageError, CaptureError.
     """
     if interface is not None:
         if captures or speed is not None:
             raise UsageError("-i captures on an interface: no file and no --speed with it")
-        return Interface(interface, ports)
+        return Interface(interface, ports, user=user)
     if ports:
         raise UsageError("--port goes with -i: a capture is read whole")
     if len(captures) != 1:

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import http.client
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 
 from kdissect.live import metrics_server
 from kdissect.live.metrics import Server
+from kdissect.live.metrics_server import open_port
 from kdissect.live.running_figures import Figures
+from kdissect.problems import UsageError
 
 HOST = "127.0.0.1"
 
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    server = Server(f"{HOST}:0", Figures(10.0), ["scraped.example"])
+    server = Server(open_port(f"{HOST}:0", ["scraped.example"]), Figures(10.0))
     yield int(server.url.rpartition(":")[2].partition("/")[0])
     server.close()
 
@@ -123,3 +132,61 @@ def _is_closed(one: socket.socket) -> bool:
         return False
     except ConnectionError:
         return True
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> tuple[str, str]:
+    """A certificate of this host by itself, and its key: PEM files."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+        .serial_number(1).not_valid_before(now - datetime.timedelta(1)).not_valid_after(now + datetime.timedelta(1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )  # fmt: skip
+    (tmp_path / "cert.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    (tmp_path / "key.pem").write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
+    return str(tmp_path / "cert.pem"), str(tmp_path / "key.pem")
+
+
+@pytest.mark.parametrize("of_clients", [False, True])
+def test_tls(of_clients: bool, certificate: tuple[str, str]) -> None:
+    """With an authority, only who has a certificate by it gets an answer; plain text never does."""
+    own, key = certificate
+    server = Server(open_port(f"{HOST}:0", [], own, key, own if of_clients else None), Figures(10.0))
+    port = int(server.url.rpartition(":")[2].partition("/")[0])
+    assert server.url.startswith("https://")
+    context = ssl.create_default_context(cafile=own)
+
+    def ask() -> int:
+        connection = http.client.HTTPSConnection("localhost", port, timeout=30, context=context)
+        with contextlib.closing(connection):
+            connection.request("GET", "/metrics")
+            return connection.getresponse().status
+
+    try:
+        if of_clients:
+            with pytest.raises((ssl.SSLError, ConnectionError, http.client.HTTPException)):
+                ask()
+            context.load_cert_chain(own, key)
+        assert ask() == 200
+        idle = opened(port, metrics_server.CONNECTIONS)  # hands never shaken: they hold nobody else up for ever
+        with pytest.raises((ConnectionError, http.client.HTTPException)):
+            get(port, HOST)
+        for one in idle:
+            one.close()
+    finally:
+        server.close()
+
+
+def test_what_is_no_certificate_is_said(tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("no certificate")
+    with pytest.raises(UsageError, match="no TLS with"):
+        open_port(f"{HOST}:0", [], str(tmp_path / "text"))
+    with pytest.raises(UsageError, match="No such file"):
+        open_port(f"{HOST}:0", [], str(tmp_path / "none"))

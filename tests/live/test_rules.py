@@ -15,6 +15,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from kdissect.live.metrics import Server
+from kdissect.live.metrics_server import open_port
 from kdissect.live.running_figures import Figures
 from kdissect.live.source import open_source
 from kdissect.live.watch import Watch
@@ -32,7 +33,7 @@ def page(captures: Path) -> str:
     source.close()
     figures.dropped = 3
     figures.sessions = {"1": 4}
-    server = Server("127.0.0.1:0", figures)
+    server = Server(open_port("127.0.0.1:0"), figures)
     text = urllib.request.urlopen(server.url).read().decode()
     server.close()
     return str(text)
@@ -109,7 +110,7 @@ def test_a_prometheus_gets_them(tmp_path: Path) -> None:
     figures = Figures()
     Watch(source, figures).run()
     source.close()
-    server = Server("127.0.0.1:0", figures)
+    server = Server(open_port("127.0.0.1:0"), figures)
     target = server.url.removeprefix("http://").removesuffix("/metrics")
     settings = tmp_path / "prometheus.yml"
     settings.write_text(

@@ -6,15 +6,17 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from kdissect.cli.options import seconds
+from kdissect.cli.options import key_file, seconds
 from kdissect.cli.printing import terminal
 
 if TYPE_CHECKING:
+    from kdissect.cli.confinement.policy import Policy
+    from kdissect.live.source import Source
     from kdissect.live.watched_source import Session
 
 STEP_S = 0.05
@@ -45,50 +47,65 @@ STEP_S = 0.05
 @click.option(
     "--metrics-host", "names", multiple=True, metavar="NAME", help="A name of this host that scrapes may ask for."
 )
+@click.option(
+    "--metrics-cert", "certificate", type=click.Path(), metavar="FILE", help="Serve them by TLS, with this certificate."
+)
+@click.option("--metrics-key", "key", type=click.Path(), metavar="FILE", callback=key_file, help="Its private key.")
+@click.option(
+    "--metrics-ca", "authority", type=click.Path(), metavar="FILE", help="Serve clients with certificates by this only."
+)
 @click.option("--findings/--no-findings", "find", default=True, help="Look for findings in what the ring holds.")
 def top(
     captures: tuple[str, ...], interface: str | None, ports: tuple[int, ...], speed: float | None, window: float,
     ring: float, once: bool, every: float | None, form: str | None, metrics: str | None, names: tuple[str, ...],
-    find: bool,
+    certificate: str | None, key: str | None, authority: str | None, find: bool,
 ) -> None:  # fmt: skip
     """Watch Kafka traffic: an interface, a file that grows, a directory of a rotated set, a pipe, or a replay.
 
     Rates and quantiles are over the last seconds; whose time it was is told apart. Only tcpdump (or dumpcap) needs
     privileges.
     """
-    from kdissect.arrays.lean_arrow import load_arrow_alone
-
-    load_arrow_alone()
-    from kdissect.engine.bounds.spare_memory import frugal
-    from kdissect.live.lookout import Lookout
-    from kdissect.live.ring import Ring
-    from kdissect.live.running_figures import Figures
-    from kdissect.live.source import open_source
-    from kdissect.live.watched_source import Session
-
     if once and every is not None:
         raise click.UsageError("--once and --every exclude each other")
     if form is not None and not once and every is None:
         raise click.UsageError("--format needs --once or --every TIME")
     lines = once or every is not None
-    if names and metrics is None:
-        raise click.UsageError("--metrics-host goes with --metrics HOST:PORT")
     if not lines and metrics is None and not sys.stdout.isatty():
         raise click.UsageError("the screen needs a terminal: --once, --every TIME or --metrics HOST:PORT without one")
     if not lines and sys.stdout.isatty():
         _textual()
-    frugal()
-    source = open_source(captures, interface, ports, speed, once and interface is None)
-    figures = Figures(window)
-    name = interface or captures[0]
+    if names and metrics is None:
+        raise click.UsageError("--metrics-host goes with --metrics HOST:PORT")
+    if ((key or authority) and certificate is None) or (certificate and metrics is None):
+        raise click.UsageError("--metrics-key and --metrics-ca go with --metrics-cert, and that with --metrics")
     with contextlib.ExitStack() as stack:
-        session = stack.enter_context(Session(source, figures, Ring(ring), Lookout() if find else None))
+        port = None
         if metrics is not None:
+            from kdissect.live.metrics_server import open_port
+
+            port = open_port(metrics, names, certificate, key, authority)
+            stack.callback(port.close)
+        source = _confined(interface, ports, captures, speed, find, writes=not lines and sys.stdout.isatty())
+        from kdissect.arrays.lean_arrow import load_arrow_alone
+
+        load_arrow_alone()
+        from kdissect.engine.bounds.spare_memory import frugal
+        from kdissect.live.lookout import Lookout
+        from kdissect.live.ring import Ring
+        from kdissect.live.running_figures import Figures
+        from kdissect.live.source import open_source
+        from kdissect.live.watched_source import Session
+
+        frugal()
+        if source is None:
+            source = open_source(captures, None, ports, speed, once)
+        figures = Figures(window)
+        name = interface or captures[0]
+        session = stack.enter_context(Session(source, figures, Ring(ring), Lookout() if find else None))
+        if port is not None:
             from kdissect.live.metrics import Server
 
-            server = Server(metrics, figures, names)
-            stack.callback(server.close)
-            terminal.say(f"metrics at {server.url}")
+            terminal.say(f"metrics at {Server(port, figures).url}")
         session.start()
         if lines:
             _lines(session, name, window if every is None else every, once, form or "table")
@@ -103,6 +120,37 @@ def top(
         from kdissect.problems import CaptureUnreadable
 
         raise CaptureUnreadable(figures.error)
+
+
+def _confined(
+    interface: str | None, ports: Sequence[int], captures: Sequence[str], speed: float | None, find: bool, writes: bool
+) -> Source | None:
+    """Confines this process: tcpdump runs by then, and root is given up. Returns the source that it captures for; None
+    if there is another one. `writes`: packets may be written into the current folder."""
+    from kdissect.cli.confinement.policy import command_policy
+    from kdissect.cli.confinement.sandbox import confine_process, is_own_process
+    from kdissect.cli.confinement.user import become_user, user_behind_root
+
+    source = None
+    if interface is not None:
+        from kdissect.live.source import Interface, open_source
+
+        user = user_behind_root() if is_own_process() else None
+        source = open_source(captures, interface, ports, speed, False, user=None if user is None else user.name)
+        if user is not None and isinstance(source, Interface) and source.as_user:
+            become_user(user, terminal.say)
+
+    def policy() -> Policy:
+        given = command_policy("top", {"captures": captures, "follow": True}, ["captures"])
+        given.signals = interface is not None  # to tcpdump, which is not in the sandbox
+        if writes:
+            given.allow_output(".")
+        if find:
+            given.allow_python()
+        return given
+
+    confine_process(policy)
+    return source
 
 
 def _textual() -> None:

@@ -89,11 +89,8 @@ class Paged:
         self._command: list[str] = []
         self._through = not (sys.stdout.isatty() and sys.stdin.isatty())
         if not self._through:
-            import shlex
-            import shutil
-
-            self._command = shlex.split(os.environ.get("KDISSECT_PAGER", os.environ.get("PAGER", "less")))
-            self._through = not self._command or self._command == ["cat"] or shutil.which(self._command[0]) is None
+            self._command = pager_command()
+            self._through = not self._command
 
     def __enter__(self) -> Paged:
         return self
@@ -115,7 +112,10 @@ class Paged:
 
                 clear_all()
                 environment = {"LESS": "FRX", **os.environ}
-                self._program = subprocess.Popen(self._command, stdin=subprocess.PIPE, text=True, env=environment)
+                try:
+                    self._program = subprocess.Popen(self._command, stdin=subprocess.PIPE, text=True, env=environment)
+                except OSError:  # a script of the user, whose interpreter may not run in the sandbox
+                    self._through = True
                 self.write("".join(self._waiting))
         return len(text)
 
@@ -155,6 +155,15 @@ class Paged:
                 break
             except KeyboardInterrupt:  # the pager's own affair
                 continue
+
+
+def pager_command() -> list[str]:
+    """The pager with its arguments; empty where there is none, or it is turned off."""
+    import shlex
+    import shutil
+
+    command = shlex.split(os.environ.get("KDISSECT_PAGER", os.environ.get("PAGER", "less")))
+    return command if command and command != ["cat"] and shutil.which(command[0]) else []
 
 
 def _lines(text: str) -> int:

@@ -44,6 +44,8 @@ from kdissect.engine.saving.second_process import serve
 serve(int(sys.argv[1]))
 """
 """What the second process runs. pandas, which Arrow would load, is not needed there."""
+NEVER_RUN = 0x8
+"""MFD_NOEXEC_SEAL of memfd_create(2), which Python has no name for."""
 BOXES = 2
 """Files that rows lie in: one is read while the other one is written."""
 LARGE = 64 << 20
@@ -55,10 +57,18 @@ def possible() -> bool:
     if sys.platform != "linux" or not can_start_python():
         return False
     try:
-        os.close(os.memfd_create("kdissect"))
+        os.close(_memory_file())
     except (AttributeError, OSError):  # another C library; forbidden
         return False
     return True
+
+
+def _memory_file() -> int:
+    """A new file in memory. Where the kernel has a flag for that (Linux 6.3), it can never be run as a program."""
+    try:
+        return os.memfd_create("kdissect", os.MFD_CLOEXEC | NEVER_RUN)
+    except OSError:
+        return os.memfd_create("kdissect")
 
 
 class FolderApart:
@@ -199,7 +209,7 @@ class _Box:
     """Memory that another process can map: the file of which it is told."""
 
     def __init__(self) -> None:
-        self.file = os.memfd_create("kdissect")
+        self.file = _memory_file()
         weakref.finalize(self, os.close, self.file)
         self.size = 0
         self._memory: Any = b""

@@ -1,0 +1,1 @@
+"""The sandbox of a command's own process: Landlock and seccomp, by ctypes."""
