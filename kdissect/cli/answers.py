@@ -226,7 +226,7 @@ def print_latency(
     table = capture.analysis.latency(by, every, where)
     table = arranged(table, sort, limit)
     if form in (None, "table") and output is None:
-        terminal.page(analyses.latency(table, columns, terminal.width(), local=local))
+        terminal.page(analyses.latency(table, columns, terminal.row_width(), local=local))
     else:
         table_rows.write(table.schema, table.to_batches(), written_as(form, output), output, csv_safe=csv_safe)
 
@@ -242,7 +242,7 @@ def print_budget(
     capture.not_input(output)
     table = capture.analysis.budget(by, every, *span)
     if form in (None, "table") and output is None:
-        _print(analyses.budget(table, terminal.width(), several=every is not None, local=local))
+        _print(analyses.budget(table, terminal.row_width(), several=every is not None, local=local))
     else:
         table_rows.write(table.schema, table.to_batches(), written_as(form, output), output, csv_safe=csv_safe)
 

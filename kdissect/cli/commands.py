@@ -254,6 +254,10 @@ def read(
         )
 
 
+COMMANDS.later("why", "kdissect.cli.subcommands.evidence.why_command:why")
+COMMANDS.later("slowest", "kdissect.cli.subcommands.evidence.everyday_questions:slowest")
+COMMANDS.later("errors", "kdissect.cli.subcommands.evidence.everyday_questions:errors")
+COMMANDS.later("gaps", "kdissect.cli.subcommands.evidence.everyday_questions:gaps")
 COMMANDS.later("show", "kdissect.cli.subcommands.questions:show")
 COMMANDS.later("sessions", "kdissect.cli.subcommands.questions:sessions")
 COMMANDS.later("timeline", "kdissect.cli.subcommands.questions:timeline")

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from kdissect.capture.clock import nanoseconds
 from kdissect.problems import UsageError
-from kdissect.tables.declaration import readers
+from kdissect.tables.declaration import TABLES, readers
 
 if TYPE_CHECKING:
+    from kdissect.analysis.questions.explanation import Explanation
     from kdissect.engine.capture import Capture
+    from kdissect.summary.account import Handle
 
 
 class Analysis:
@@ -138,6 +140,50 @@ class Analysis:
         settings = self._capture._settings
         found = settings.common.sights(self._capture._captures, settings)
         return WAYS.empty_table() if found is None else found.ways
+
+    def slowest(self) -> pa.Table:
+        """Exchanges by the time beyond their agreed waits, the longest first (`slowest_exchanges.find_slowest`)."""
+        from kdissect.analysis.questions.slowest_exchanges import find_slowest
+
+        return find_slowest(self._capture.tables(readers.SLOWEST.tables))
+
+    def errors(self) -> pa.Table:
+        """Errors by code, API, client, broker and topic, with first and last (`error_groups.group_errors`)."""
+        from kdissect.analysis.questions.error_groups import group_errors
+
+        return group_errors(self._capture.tables(readers.ERRORS.tables))
+
+    def silences(self) -> pa.Table:
+        """The longest silences of each client, broker and partition (`silences.find_silences`)."""
+        from kdissect.analysis.questions.silences import find_silences
+
+        return find_silences(self._capture.tables(readers.SILENCES.tables))
+
+    def numbered_findings(self) -> list[Handle]:
+        """Findings with the numbers that the first screen gives them."""
+        from kdissect.summary.account import number_findings
+
+        return number_findings(self._capture.summary().findings)
+
+    def explain(self, finding: Mapping[str, Any]) -> Explanation:
+        """Why a finding is there. `finding`: a row of `findings`, such as `numbered_findings()[0].row`."""
+        from kdissect.analysis.questions import explanation as why
+
+        table = str(finding["table"])
+        evidence = self._capture.table(table, where=finding["filter"] or None)
+        span = why.stretch(finding)
+        begin, end = span or (None, None)
+        tables = self._capture.tables(
+            readers.EXPLANATIONS.tables, {} if span is None else {"exchanges": why.near(span)}
+        )
+        exchanges = tables["exchanges"]
+        subject = why.select_subject(exchanges, finding, evidence)
+        connections = why.select_subject(tables["connections"], finding, evidence)
+        return why.Explanation(
+            dict(finding), begin, end, why.choose_proof(evidence, finding["filter"], TABLES[table].when), subject,
+            connections,
+            why.rule_out(finding, why.during(exchanges, finding), why.during(subject, finding), connections),
+        )  # fmt: skip
 
     def findings(self) -> pa.Table:
         """The table `findings`: sentences with their evidence, worst first."""

@@ -5,7 +5,7 @@ A pure function over rows of `findings`, wherever these come from.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -14,6 +14,10 @@ from kdissect.analysis.findings.evidence import INFO, SEVERITIES
 
 NEVER = datetime.max.replace(tzinfo=UTC)
 """Behind every instant: where what has no time stands."""
+
+
+UNEVENTFUL = ("session_savings", "capture_began_late")
+"""Kinds of findings that are no events: what sessions saved, and that the capture started mid-connection."""
 
 
 class Incident(NamedTuple):
@@ -29,6 +33,17 @@ class Incident(NamedTuple):
     """The finding that set it off, else its worst; a row of `findings`."""
     consequences: list[dict[str, Any]]
     """Its other findings in order of time."""
+
+
+class Handle(NamedTuple):
+    """A finding with the number by which people ask for it."""
+
+    number: int
+    """From 1 on, the worst incident first, each followed by its consequences; then findings that are in none."""
+    row: dict[str, Any]
+    """A row of `findings`."""
+    follows: bool
+    """Whether it is a consequence of the finding before it."""
 
 
 def account(findings: Iterable[Mapping[str, Any]]) -> list[Incident]:
@@ -52,9 +67,31 @@ def account(findings: Iterable[Mapping[str, Any]]) -> list[Incident]:
     return sorted(found, key=lambda one: (one.at or NEVER, SEVERITIES.index(one.severity)))
 
 
+def worst_first(findings: Iterable[Mapping[str, Any]]) -> list[Incident]:
+    """Incidents, the worst first, of one severity in order of time."""
+    return sorted(account(findings), key=lambda one: (SEVERITIES.index(one.severity), one.at or NEVER))
+
+
+def number_findings(findings: Sequence[Mapping[str, Any]]) -> list[Handle]:
+    """All findings with their numbers. The same rows have the same numbers on every surface."""
+    rows: list[tuple[dict[str, Any], bool]] = []
+    for one in worst_first(findings):
+        rows += [(one.headline, False), *((row, True) for row in one.consequences)]
+    calm = sorted(
+        (dict(row) for row in findings if quiet(row)), key=lambda row: (uneventful(row), row["first_at"] or NEVER)
+    )
+    rows += [(row, False) for row in calm]
+    return [Handle(n, row, follows) for n, (row, follows) in enumerate(rows, start=1)]
+
+
 def quiet(row: Mapping[str, Any]) -> bool:
     """Whether nothing happened that a finding speaks of."""
     return row["incident"] is None and row["severity"] == INFO
+
+
+def uneventful(row: Mapping[str, Any]) -> bool:
+    """Whether a finding is no event: the first screen does not show it."""
+    return quiet(row) and row["id"] in UNEVENTFUL
 
 
 def _heads(row: Mapping[str, Any]) -> tuple[bool, datetime, int]:

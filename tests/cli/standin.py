@@ -100,8 +100,22 @@ def small() -> dict[str, pa.Table]:
         "findings": rows(
             "findings",
             [
-                {"id": "x", "severity": "low", "text": "Something small.", "count": 1},
-                {"id": "y", "severity": "high", "text": "Client shop never reuses a fetch session.", "count": 2},
+                {
+                    "id": "x",
+                    "severity": "low",
+                    "text": "Something small.",
+                    "headline": "something small",
+                    "cause": "unknown",
+                    "count": 1,
+                },
+                {
+                    "id": "y",
+                    "severity": "high",
+                    "text": "Client shop never reuses a fetch session.",
+                    "headline": "client shop never reuses a fetch session",
+                    "cause": "client",
+                    "count": 2,
+                },
             ],
         ),
         "fetch_sessions": rows(

@@ -45,14 +45,14 @@ def test_the_first_screen_is_plain_in_a_pipe(opened: list[Any], capsys: pytest.C
     assert (code, err) == (0, "")
     assert "\x1b" not in out
     assert "Fetch" in out
-    assert "kdissect show a.pcap 3f2a:2" in out
+    assert "kdissect why a.pcap 1" in out
     assert [source for source, _ in opened] == [["a.pcap"]]
 
 
 def test_demo_and_by_and_top(opened: list[Any], capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "--demo", "--by", "client", "--top", "1")
     assert code == 0
-    assert "kdissect show --demo" in out
+    assert "kdissect why --demo" in out
     assert opened[0][0].endswith("demo.pcap")
 
 
@@ -71,8 +71,8 @@ def test_demo_and_by_and_top(opened: list[Any], capsys: pytest.CaptureFixture[st
         (("a.pcap", "-o", "out.csv"), "out.csv/"),
         (("--demo", "a.pcap"), "leave out the others"),
         (("-", "a.pcap"), "standard input"),
-        (("show", "a.pcap"), "no exchange id"),
-        (("show",), "say which exchange"),
+        (("show", "3f2b"), "neither a file nor an exchange id"),
+        (("show",), "no capture given"),
         (("show", "--demo", "ffff:9"), "no exchange"),
         (("tables", "fetchs"), "did you mean 'fetches'"),
         (("completion", "csh"), "bash"),

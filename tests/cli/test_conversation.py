@@ -63,8 +63,8 @@ def test_a_few_are_drawn(capsys: pytest.CaptureFixture[str]) -> None:
         ((CLASSIC,), "say whose conversation"),
         ((CLASSIC, "zz"), "is no connection id"),
         ((CLASSIC, "--group", "none"), "no connection of this capture is of group 'none'"),
-        ((CLASSIC, "--client", "none"), "no exchange of this capture"),
-        ((CLASSIC, "ffffffffffffffff"), "no exchange of this capture"),
+        ((CLASSIC, "--client", "none"), "no exchange in this capture"),
+        ((CLASSIC, "ffffffffffffffff"), "no exchange in this capture"),
     ],
 )
 def test_bad_arguments(arguments: tuple[str, ...], words: str, capsys: pytest.CaptureFixture[str]) -> None:

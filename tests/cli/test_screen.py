@@ -41,7 +41,7 @@ def test_says_who_what_how_slow_and_what_next() -> None:
     seen = text()
     assert "2026-11-21 04:20:01 to 04:20:06 UTC (5.00 s)" in seen
     assert "42 packets, 2 connections (1 Kafka), 1 broker, 1 client, 5 exchanges" in seen
-    assert seen.index("never reuses a fetch session") < seen.index("Something small")
+    assert seen.index("never reuses a fetch session") < seen.index("something small")
     fetch = next(line for line in seen.splitlines() if line.startswith("Fetch  "))
     assert fetch.split()[:3] == ["Fetch", "3", "v12"]
     assert "500 ms" in fetch
@@ -51,8 +51,9 @@ def test_says_who_what_how_slow_and_what_next() -> None:
     assert "missing_bytes              1  1.45 kB  bytes that were sent and never captured" in seen
     assert "4 of 5 exchanges read whole (1 pending)" in seen
     assert "Connections of other protocols: 1 TLS." in seen
-    assert "kdissect show stand.pcap 3f2a:2" in seen, "the slowest that is no long poll"
-    assert "kdissect stand.pcap --table exchanges --where \"status = 'error'\"" in seen
+    assert "kdissect why stand.pcap 1" in seen
+    assert "kdissect slowest stand.pcap" in seen
+    assert "kdissect errors stand.pcap" in seen
 
 
 def test_connections_without_a_byte_are_no_other_protocol() -> None:
@@ -182,7 +183,8 @@ def test_errors_that_were_counted_do_not_vouch_for_those_that_were_not(unknown: 
 def test_what_is_sealed_is_unknown() -> None:
     summary = kdissect.open(ROOT / "captures" / "tls13.pcap").summary()
     lines = [line.plain for line in screen.render(summary, ["x.pcap"], 100)]
-    assert lines[1] == "174 packets (37.4 kB), 5 connections, ? brokers, ? clients, ? exchanges"
+    assert lines[0] == "Nothing is known of what 5 connections carried: TLS, not decrypted."
+    assert lines[2] == "174 packets (37.4 kB), 5 connections, ? brokers, ? clients, ? exchanges"
     assert any("Nothing is known of what 5 connections carried" in line for line in lines)
     assert not any("other protocols" in line for line in lines)
 
@@ -190,13 +192,14 @@ def test_what_is_sealed_is_unknown() -> None:
 def test_next_begins_with_the_worst_finding() -> None:
     tables = small()
     finding = {
-        "id": "x", "severity": "medium", "text": "Bad.", "count": 1, "table": "exchanges",
-        "filter": "client_id = 'shop'", "first_exchange_id": f"{CONNECTION}:3",
+        "id": "x", "severity": "medium", "text": "Bad.", "headline": "bad", "count": 1, "table": "exchanges",
+        "filter": "client_id = 'shop'", "first_exchange_id": f"{CONNECTION}:3", "cause": "client",
     }  # fmt: skip
     tables["findings"] = rows("findings", [finding])
     seen = _shown(tables)
-    assert seen[seen.index("Next") + 1] == "  kdissect show stand.pcap 3f2a:3"
-    assert "          kdissect stand.pcap --table exchanges --where \"client_id = 'shop'\"" in seen
+    assert seen[0] == "Bad. Cause: clients."
+    assert seen[seen.index("Next") + 1] == "  kdissect why stand.pcap 1"
+    assert not [line for line in seen[: seen.index("Next")] if "--where" in line], "commands have left the findings"
 
 
 def test_a_pipe_cannot_be_read_again() -> None:
@@ -214,17 +217,21 @@ def test_a_file_behind_standard_input_is_named() -> None:
         done = subprocess.run(
             [sys.executable, "-m", "kdissect", "-"], stdin=stream, capture_output=True, text=True, check=True, cwd=ROOT
         )
-    assert f"kdissect show {path} " in done.stdout
+    assert f"kdissect slowest {path}" in done.stdout
 
 
-def test_findings_are_shown_whole() -> None:
+def test_headlines_are_shown_whole() -> None:
     tables = small()
-    long = "Words of a long sentence. " * 6
+    long = "words of a long headline " * 5
     tables["findings"] = rows(
-        "findings", [{"id": "x", "severity": "high", "text": f"{long}{n}", "count": n, "table": "x"} for n in range(5)]
-    )
+        "findings",
+        [{"id": "x", "severity": "high", "text": "X.", "headline": f"{long}{n}", "cause": "client", "count": n,
+          "table": "exchanges", "incident": n} for n in range(5)],
+    )  # fmt: skip
     for width in (80, 100, 200):
-        seen = " ".join(" ".join(_shown(tables, width=width)).split())
+        lines = _shown(tables, width=width)
+        assert max(map(len, lines)) <= width
+        seen = " ".join(" ".join(lines).split())
         assert all(f"{long}{n}" in seen for n in range(5))
 
 
@@ -237,20 +244,17 @@ def test_what_happened_when() -> None:
     assert "rate " not in "\n".join(_shown(tables, width=60))
 
 
-def _budget(summary: Summary, width: int = 80, target: str = "a.pcap") -> list[str]:
-    return [line.plain for line in blocks.budget(summary, [target], width).head]
+def _budget(summary: Summary, width: int = 80) -> list[str]:
+    return [line.plain for line in blocks.budget(summary, width).head]
 
 
 def test_where_the_time_of_a_client_in_trouble_went() -> None:
-    """Two lines below the findings at 80 columns, the largest parts of them first; none on narrow screens."""
+    """A line below the clients at 80 columns, the largest parts of them first; none on narrow screens."""
     path = ROOT / "captures" / "stories" / "slow_consumer.pcap.zst"
     summary = kdissect.open(path).summary()
-    assert _budget(summary) == [
-        "Time of client c3a, 19.5 s: its own 15.0 s, waits as asked 4.42 s.", "  kdissect budget a.pcap",
-    ]  # fmt: skip
+    assert _budget(summary) == ["Time of client c3a, 19.5 s: its own 15.0 s, waits as asked 4.42 s."]
     seen = [line.plain for line in screen.render(summary, ["a.pcap"], 80)]
-    assert seen.index("Findings") < seen.index(_budget(summary)[0]) < seen.index(next(s for s in seen if "API" in s))
-    assert _budget(summary, target="-") == _budget(summary)[:1]
+    assert seen.index(next(s for s in seen if s.startswith("Client "))) < seen.index(_budget(summary)[0])
     assert _budget(summary, 79) == []
     assert not [line for line in _shown(small()) if line.startswith("Time of")]
 
@@ -259,7 +263,7 @@ def test_a_budget_stays_within_its_lines() -> None:
     spent = {name: 1000.0 + n for n, name in enumerate(blocks.SPENT)}
     row = {"subject": "x\x1b" * 5000, "wall_ms": sum(spent.values()), **spent}
     lines = _budget(dataclasses.replace(summarize(small()), budget=row))
-    assert len(lines) == 2
+    assert len(lines) == 1
     assert len(lines[0]) <= 80
     assert "x\\u001bx" in lines[0]
     idle = dict.fromkeys(spent, 0.0) | {"idle_ms": 500.0, "wall_ms": 500.0, "subject": "x"}

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +14,9 @@ import pytest
 import kdissect
 from kdissect.cli.main import main
 from kdissect.cli.printing import screen
-from kdissect.cli.printing.accounts import in_words, worst_first
+from kdissect.cli.subcommands.evidence import why_screen
+from kdissect.summary.account import number_findings
+from kdissect.summary.lead import lead_sentence
 from tests.analysis.test_judged import JUDGED, fits, place
 from tests.cli.test_screen import RECORDED
 from tests.conftest import ROOT
@@ -31,8 +31,6 @@ ALWAYS = {
 }
 """What the default run looks at; the rest, ten minutes, is `exhaustive`."""
 STORIES = sorted((ROOT / "captures" / "stories").glob("*.pcap.zst"))
-LONG_POLLS = 0.2
-"""Most of the rows of a proposed command that may be long polls."""
 TELLING = 12
 """Lines that a person reads before anything else."""
 UNTOLD = {"k4_admin_sweep", "k4_list_offsets_raw"}
@@ -62,28 +60,21 @@ def typed(path: Path, rows: int, columns: int, home: Path) -> list[str]:
 def test_a_terminal(path: Path, rows: int, columns: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     summary = kdissect.open(path).summary()
     lines = typed(path, rows, columns, tmp_path)
-    commands = [line.strip() for line in lines if line.startswith("  ") and line.strip().startswith("kdissect ")]
-    assert max(len(line) for line in lines if line.strip() not in commands) <= columns
-    block = lines[lines.index("Findings") :] if "Findings" in lines else []
-    end = next((n for n, line in enumerate(block) if not line.strip()), len(block))
-    _findings(summary, block[:end])
+    assert max(map(len, lines)) <= columns
+    text = "\n".join(lines).replace(" \\\n    ", " ").replace("\\\n", "")
+    commands = [line.strip() for line in text.splitlines() if line.startswith("  kdissect ")]
+    assert commands
+    serious = [one for one in number_findings(summary.findings) if one.row["severity"] in ("high", "medium")]
+    page = lines[: screen.PAGE]
+    numbers = [line.split()[0] for line in page if line[:4].strip().isdigit()]
+    if len(serious) <= MANY:
+        assert [str(one.number) for one in serious] == [n for n in numbers if int(n) in {o.number for o in serious}]
     for command in commands:
         _gives(command, capsys)
 
 
-def _findings(summary: Any, lines: list[str]) -> None:
-    """Every finding that is begun is told to its end; nothing worse is hidden; hidden ones are counted."""
-    seen = " ".join(" ".join(lines).split())
-    assert not [line for line in lines if line.rstrip().endswith(("...", "…"))]
-    told = [one for one in worst_first(summary.findings)
-            if " ".join(one.headline["text"].split()) in seen or in_words(one.headline) in seen
-            or one.headline["id"].replace("_", " ") in seen]  # fmt: skip
-    serious = [one for one in worst_first(summary.findings) if one.severity in ("high", "medium")]
-    if serious:
-        assert " ".join(serious[0].headline["text"].split()) in seen
-    if not any("more: kdissect timeline" in line for line in lines):
-        assert len(told) == len(worst_first(summary.findings))
-    assert worst_first(summary.findings)[: len(told)] == told
+MANY = 6
+"""Findings that leave room for APIs and clients on the first page."""
 
 
 def _gives(command: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -92,19 +83,8 @@ def _gives(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     if "-o" in words or words[0] == "timeline":
         return
     words = [str(ROOT / word) if word.startswith("captures/") else word for word in words]
-    asked = "--table" in words
-    assert main([*words, "--format", "jsonl"] if asked else words) == 0, command
-    out = capsys.readouterr().out
-    assert out.strip(), command
-    if asked and words[words.index("--table") + 1] in ("exchanges", "fetches"):
-        rows = [json.loads(line) for line in out.splitlines()]
-        assert sum(_only_waited(row) for row in rows) <= LONG_POLLS * len(rows), command
-
-
-def _only_waited(row: Mapping[str, Any]) -> bool:
-    """A long poll that says nothing else: an answer that throttles its client, or refuses it a session, is what was
-    found, however long the poll before it was."""
-    return row["hold"] == "timeout" and not row["throttle_ms"] and row.get("session_outcome") != "refused"
+    assert main(words) == 0, command
+    assert capsys.readouterr().out.strip(), command
 
 
 @pytest.mark.parametrize("name", sorted(JUDGED))
@@ -119,6 +99,36 @@ def test_the_first_lines_tell_the_story(name: str) -> None:
             finding
             for finding in summary.findings
             for statement in JUDGED[name]["named"]
-            if fits(finding, statement) and (" ".join(finding["text"].split()) in seen or in_words(finding) in seen)
+            if fits(finding, statement) and " ".join(finding["headline"].split()) in seen
         ]
         assert told or name in UNTOLD, seen
+
+
+@pytest.mark.parametrize("path", STORIES, ids=lambda path: path.name)
+def test_the_first_page_of_a_story(path: Path) -> None:
+    """At 80x24: a sentence, all findings above low, APIs, three clients."""
+    summary = kdissect.open(path).summary()
+    lines = [line.plain for line in screen.render(summary, [path.name], 80)]
+    page = lines[: screen.PAGE]
+    clients = next(n for n, line in enumerate(page) if line.startswith("Client "))
+    assert clients + min(3, len(summary.clients)) < screen.PAGE
+    assert any(line.startswith("API ") for line in page)
+    said = lead_sentence(summary.findings)
+    if said is not None:
+        assert said.split("; ")[0].removesuffix(".") in " ".join(lines[:3])
+    for one in number_findings(summary.findings):
+        if one.row["severity"] in ("high", "medium"):
+            assert any(line.startswith(f"{one.number:>3} ") for line in page)
+
+
+@pytest.mark.parametrize(
+    "path", [pytest.param(path, marks=() if n % 6 == 0 else pytest.mark.exhaustive) for n, path in enumerate(STORIES)],
+    ids=lambda path: path.name,
+)  # fmt: skip
+def test_why_fits_the_smallest_terminal(path: Path) -> None:
+    capture = kdissect.open(path)
+    for one in capture.analysis.numbered_findings():
+        lines = [line.plain for line in why_screen.render(capture.analysis.explain(one.row), one, [path.name], 80)]
+        assert len(lines) <= screen.PAGE
+        assert max(map(len, lines)) <= 80
+        assert f"kdissect why {path.name} {one.number} --rows" in " ".join(lines[-3:]).replace(" \\ ", " ")

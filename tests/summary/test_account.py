@@ -51,9 +51,10 @@ def test_a_broker_that_stood_still_is_one_story() -> None:
 def test_the_timeline_prints_it_with_commands(capsys: Any) -> None:
     assert main(["timeline", str(STORY)]) == 0
     text = capsys.readouterr().out
-    assert text.startswith("Account\n  high    01:02:51.698 Broker 3 answered nothing")
-    assert text.index("- 01:02:51.690 6 Produce requests") < text.index("Nothing to worry about")
-    assert f"kdissect {STORY} --table exchanges --where" in text
+    assert text.startswith("What happened\n  1 high   01:02:51.698 Broker 3 answered nothing")
+    assert text.index("- 01:02:51.690 6 Produce requests") < text.index("Also seen")
+    assert text.rstrip().endswith(" N"), "the last command shows the evidence of a finding"
+    assert "--where" not in text
 
 
 def test_what_is_slow_can_be_said() -> None:

@@ -9,6 +9,7 @@ use them. `count` and `first_exchange_id` come from running `filter` over `table
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -17,6 +18,7 @@ import pyarrow.compute as pc
 from kdissect.analysis.findings import finders
 from kdissect.analysis.findings.evidence import SEVERITIES, Finding, Tables
 from kdissect.analysis.findings.finders import Finder, Seen
+from kdissect.analysis.findings.headlines import headline_of
 from kdissect.analysis.findings.incidents import numbered
 from kdissect.analysis.findings.limits import LIMITS, Limits, limits
 from kdissect.analysis.findings.rules import (
@@ -105,7 +107,7 @@ def findings(tables: Tables, given: Limits = LIMITS) -> Found:
         count_of[one.id] = count_of.get(one.id, 0) + 1
         if one.id in UNCOUNTED or count_of[one.id] <= MOST_OF_A_KIND:
             kept.append(one)
-    kept = numbered(kept)
+    kept = [replace(one, headline=headline_of(one)) for one in numbered(kept)]
     schema = SCHEMAS["findings"]
     table = pa.Table.from_arrays(
         [pa.array([_cell(one, name) for one in kept], schema.field(name).type) for name in schema.names],

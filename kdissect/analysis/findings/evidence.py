@@ -49,6 +49,7 @@ class Finding:
     partition: int | None = None
     transactional_id: str | None = None
     incident: int | None = None
+    headline: str | None = None
 
 
 NULLS = 4096

@@ -9,14 +9,13 @@ from typing import NamedTuple
 from rich.text import Text
 
 from kdissect.cli.printing import words
-from kdissect.cli.printing.accounts import headlines
+from kdissect.cli.printing.accounts import INDENT, chosen_lines
 from kdissect.cli.printing.grid import Header, fit, grid
 from kdissect.cli.printing.next_steps import PIPE
 from kdissect.cli.printing.sparkline import CELLS, sparkline
 from kdissect.escaping import visible
 from kdissect.summary import Summary
 
-ANY_ROOM = 1_000_000
 SEEN_FROM = 80
 """Columns from which rate and latency are drawn over time."""
 READ_SHARE = 0.5
@@ -104,22 +103,26 @@ def _table(lines: list[Text], share: int, more: str, least: int, leaves: int = 0
     return Block(lines[:1] if len(lines) > 1 else [], [[line] for line in lines[1:]], share, more, 1000, least, leaves)
 
 
-def findings(
-    summary: Summary, target: Sequence[str], width: int, room: int | None, local: bool = False
-) -> tuple[Block, bool]:
-    """What happened, the worst first, each incident with what came of it, what to do and the command that shows its
-    evidence; then what is worth knowing; and why there is nothing to say where the answers could not be read.
+def findings(summary: Summary, target: Sequence[str], width: int, room: int | None, local: bool = False) -> Block:
+    """What was found, a numbered line each; why nothing is known where the answers could not be read.
 
-    `room`: lines that there are for it, None for any number. Beside it whether every incident could be told."""
+    `room`: lines that there are for it, None for any number."""
     title = Text("Findings", "bold")
     if summary.findings_of is not None:
         title.append(f" (of the first {words.number_of(summary.findings_of, 'exchange')}; --table findings has all)")
     unknown = unread(summary)
-    lines = [Text.assemble("  ", ("?", "bold yellow"), " " * 7, one) if i == 0 else Text(" " * 10) + one
-             for i, one in enumerate(sentence(unknown, width - 10, 0) if unknown else [])]  # fmt: skip
-    left = ANY_ROOM if room is None else room - 2 - len(lines)
-    told, whole = headlines(summary.findings, target, width, left, local=local)
-    return Block([title, *lines, *told] if lines or told else [], [], 0), whole
+    lines = [Text.assemble("    ", ("?", "bold yellow"), " " * 8, one) if i == 0 else Text(" " * INDENT) + one
+             for i, one in enumerate(sentence(unknown, width - INDENT, 0) if unknown else [])]  # fmt: skip
+    told, hidden = chosen_lines(summary.findings, width, None if room is None else room - 1 - len(lines), local=local)
+    named = " ".join(target)
+    hint = (
+        f"  {words.count(hidden)} more: kdissect timeline {named}" if hidden else f"  evidence: kdissect why {named} N"
+    )
+    short = f"  {words.count(hidden)} more: kdissect timeline" if hidden else ""
+    if (told or hidden) and PIPE not in target:
+        fitting = next((one for one in (hint, short) if title.cell_len + len(one) <= width), "")
+        title.append(fitting, "not bold dim")
+    return Block([title, *lines, *told] if lines or told or hidden else [], [], 0)
 
 
 SPENT = {
@@ -135,9 +138,8 @@ NAMED = 36
 """Cells of a client id in a sentence."""
 
 
-def budget(summary: Summary, target: Sequence[str], width: int) -> Block:
-    """Where the time of the client in most trouble went, in a line of 80 columns: the largest parts, idle last; and
-    the command that tells it of all, where `target` names what can be read again."""
+def budget(summary: Summary, width: int) -> Block:
+    """Where the time of the client in most trouble went, in a line of 80 columns: the largest parts, idle last."""
     row = summary.budget
     spent = {} if row is None else {name: row[name] for name in SPENT if row[name] >= SPENT_SHARE * row["wall_ms"] > 0}
     if row is None or row["wall_ms"] < SPENT_FROM_MS or width < SEEN_FROM or not spent.keys() - {"idle_ms"}:
@@ -148,9 +150,7 @@ def budget(summary: Summary, target: Sequence[str], width: int) -> Block:
     said = f"Time of client {name}, {words.milliseconds(row['wall_ms'])}: {parts[0]}"
     for part in parts[1:]:
         said += f", {part}" if len(said) + len(part) + 3 <= width else ""
-    shown = target and PIPE not in target
-    command = [Text(f"  kdissect budget {' '.join(target)}", "dim")] if shown else []
-    return Block([*sentence(f"{said}.", width, 0), *command], [], 0)
+    return Block(sentence(f"{said}.", width, 0), [], 0)
 
 
 def both_ends(summary: Summary, width: int) -> list[Text]:
@@ -195,6 +195,26 @@ def unread(summary: Summary) -> str:
     return f"Errors and findings are unknown, not none: {'; '.join(causes)}."
 
 
+def calm_sentence(summary: Summary, *, filtered: bool, local: bool) -> str:
+    """What is said first where no finding is an incident: how many exchanges, how they ended, the slowest."""
+    if not summary.exchanges:
+        return "No Kafka exchange in what was asked for." if filtered else "No Kafka exchange in this capture."
+    errors = sum(line.errors for line in summary.latencies)
+    unanswered = summary.statuses.get("unanswered", 0)
+    counts = ((summary.exchanges, "exchange"), (errors, "error"), (unanswered, "unanswered request"))
+    facts = [words.number_of(count, noun) for count, noun in counts]
+    slowest = max((one for one in summary.clients if one.slowest_ms is not None), key=lambda one: one.slowest_ms or 0.0,
+                  default=None)  # fmt: skip
+    text = f"No incident found in {', '.join(facts)}"
+    if slowest is not None and slowest.slowest_at is not None:
+        name = "(none)" if slowest.client_id is None else visible(slowest.client_id) or '""'
+        text += (
+            f"; the longest wait was {words.milliseconds(slowest.slowest_ms)} "
+            f"({fit(name, NAMED)}, {words.time_of_day(slowest.slowest_at, local=local)})"
+        )
+    return f"{text}."
+
+
 def _snapped(summary: Summary) -> bool:
     return any(row["measure"] == "snapped_packets" and row["value"] for row in summary.quality)
 
@@ -208,8 +228,8 @@ def _errors_of(errors: int, judged: int, exchanges: int) -> str:
     return words.count(errors) if errors else ""
 
 
-def latencies(summary: Summary, width: int, *, filtered: bool, local: bool, plain: bool) -> Block:
-    """How slow, by what was asked for: a line each, below the rate and the slowest over time."""
+def latencies(summary: Summary, width: int, *, filtered: bool) -> Block:
+    """How slow, by what was asked for: a line each."""
     if not summary.latencies:
         nothing = "No Kafka exchange in what was asked for." if filtered else "No Kafka exchange in this capture."
         if summary.protocols.get("tls") and not filtered:
@@ -240,14 +260,14 @@ def latencies(summary: Summary, width: int, *, filtered: bool, local: bool, plai
         for line in summary.latencies
     ]
     lines = grid(headers, rows, width)
-    pace = _pace(summary, width, local=local, plain=plain)
-    return Block([*pace, lines[0]], [[line] for line in lines[1:]], 6, "{} more: --top N", least=3)
+    return Block([lines[0]], [[line] for line in lines[1:]], 6, "{} more: --top N", least=3)
 
 
-def _pace(summary: Summary, width: int, *, local: bool, plain: bool) -> list[Text]:
+def pace(summary: Summary, width: int, *, local: bool, plain: bool) -> Block:
+    """The rate of exchanges and the slowest of them over time."""
     pace = summary.pace
     if pace is None or width < SEEN_FROM or len(pace.exchanges) < 2:
-        return []
+        return Block([], [], 0)
     cells = min(CELLS, width - 50, len(pace.exchanges))
     edges = [len(pace.exchanges) * i // cells for i in range(cells + 1)]
     spans = list(itertools.pairwise(edges))
@@ -264,10 +284,11 @@ def _pace(summary: Summary, width: int, *, local: bool, plain: bool) -> list[Tex
     ]
     if slowest[worst] > 0:
         lines.append(("slowest", slowest, f"up to {words.milliseconds(slowest[worst])}, at {at(worst)}"))
-    return [
+    shown = [
         Text.assemble((f"{label:<8}", "dim"), (sparkline(values, cells, plain=plain), "cyan"), "  ", said)
         for label, values, said in lines
     ]
+    return Block(shown, [], 0)
 
 
 def errors(summary: Summary, width: int) -> Block:

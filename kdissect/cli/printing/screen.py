@@ -1,10 +1,10 @@
-"""The first screen: what happened first, then who, what and how slow, then how good the capture is, then where to go
-next.
+"""The first screen: what happened in a sentence, findings under their numbers, how slow, who; then the rest, how good
+the capture is, and where to go next.
 
-A pure function from a `Summary` to lines. Findings take the room that the others can spare (`accounts`). Every other
-block has its share of `LINES`; one that needs less leaves its rest to the others, in the order in which they stand. A
-row is left out only where the line that says so is shorter than what it hides. Sentences wrap, tables drop
-columns, findings are shown whole, in a few words or not at all.
+A pure function from a `Summary` to lines. The sentence, the findings that matter, the first APIs and clients take at
+most `PAGE` lines, if these are enough for all findings above low. Every block has its share of `LINES`; one that needs
+less leaves its rest to the others, in the order in which they stand. A row is left out only where the line that says so
+is shorter than what it hides. Sentences and commands wrap, tables drop columns.
 """
 
 from __future__ import annotations
@@ -17,11 +17,16 @@ from kdissect.cli.printing import blocks, words
 from kdissect.cli.printing.blocks import Block
 from kdissect.cli.printing.next_steps import next_steps
 from kdissect.summary import Summary
+from kdissect.summary.lead import lead_sentence
 
 LINES = 50
 """Most lines of the screen by default: what a tall terminal shows at once."""
-LEAST_FOR_FINDINGS = 9
-"""Lines that findings get however much else there is to say: what went wrong matters more."""
+PAGE = 23
+"""Lines of the smallest terminal in use without the one that a pager or a prompt takes."""
+LEAD_LINES = 2
+"""Lines of the first sentence where consequences can be left out to fit."""
+FEW, ALL_APIS = 3, 6
+"""Rows of APIs and of clients that belong on the first page, and rows of APIs where there is room."""
 
 
 def render(
@@ -39,14 +44,22 @@ def render(
     `target` is how the captures are named on the command line, quoted, for the commands that the screen proposes.
     `filtered`: only a part of what was captured was asked for. `plain`: no characters beyond ASCII.
     """
-    header = _header(summary, width, local)
+    header = [*_lead(summary, width, local, filtered), *_header(summary, width, local)]
+    latencies = blocks.latencies(summary, width, filtered=filtered)
+    clients = blocks.clients(summary, width, local=local)
+    steps = [line for step in next_steps(summary, target) for line in words.command_lines(step, width, 2)]
+    footer = [Text("Next", "bold"), *map(Text, steps)]
+    page = PAGE - len(header) - sum(one.lines(one.at_most(FEW, width), width) for one in (latencies, clients))
+    happened = blocks.findings(summary, target, width, None if top is not None else max(page - 1, FEW), local)
+    apis = min(max(FEW - 1, FEW + page - happened.lines(0, width)), ALL_APIS)
     made = [
         block
         for block in (
-            blocks.budget(summary, [] if filtered else target, width),
-            blocks.latencies(summary, width, filtered=filtered, local=local, plain=plain),
+            latencies._replace(share=apis),
+            clients,
+            blocks.budget(summary, width),
+            blocks.pace(summary, width, local=local, plain=plain),
             blocks.errors(summary, width),
-            blocks.clients(summary, width, local=local),
             blocks.topics(summary, width),
             blocks.brokers(summary, width),
             blocks.quality(summary, width),
@@ -54,22 +67,13 @@ def render(
         )
         if block.head or block.rows
     ]
-    steps = next_steps(summary, target)
-    footer = _footer(steps)
     if top is not None:
-        happened, _ = blocks.findings(summary, target, width, None, local)
         rows: list[int | None] = [min(len(block.rows), top) for block in made]
     else:
-        least = sum(_least(block, width) for block in made)
-        while len(steps) > 1 and len(header) + least + 1 + LEAST_FOR_FINDINGS + wrapped(footer, width) > LINES:
-            del steps[-2]  # narrow terminals wrap commands; the last, which keeps everything, stays
-            footer = _footer(steps)
-        room = LINES - len(header) - wrapped(footer, width) - 1
-        wished = sum(block.lines(block.at_most(block.share, width), width) for block in made if not block.spare)
-        happened, told = blocks.findings(summary, target, width, max(room - wished, LEAST_FOR_FINDINGS), local)
-        if not told:
-            happened, _ = blocks.findings(summary, target, width, max(room - least, LEAST_FOR_FINDINGS), local)
+        room = LINES - len(header) - len(footer) - 1
         rows = shares(made, room - happened.lines(0, width) if happened.head else room, width)
+        if made and made[0].rows and rows[0] is not None:
+            rows[0] = made[0].at_most(min(rows[0], apis), width)
     if happened.head:
         made.insert(0, happened)
         rows.insert(0, 0)
@@ -83,17 +87,12 @@ def render(
     return [*lines, Text(), *footer]
 
 
-def _least(block: Block, width: int) -> int:
-    """Lines that a block keeps on a full screen: none where it may leave."""
-    return (
-        0
-        if block.leaves or block.spare
-        else block.lines(block.at_most(min(block.least, len(block.rows)), width), width)
-    )
-
-
-def _footer(steps: Sequence[str]) -> list[Text]:
-    return [Text("Next", "bold"), *(Text("  " + step) for step in steps)]
+def _lead(summary: Summary, width: int, local: bool, filtered: bool) -> list[Text]:
+    """The sentence that comes first: the worst incident, else what can be said without one."""
+    said = lead_sentence(summary.findings, LEAD_LINES * width - 1, local=local) or blocks.unread(summary)
+    if not said:
+        said = blocks.calm_sentence(summary, filtered=filtered, local=local)
+    return [Text(line, "bold") for line in words.wrapped(said, width)]
 
 
 def shares(made: Sequence[Block], room: int, width: int) -> list[int | None]:
@@ -138,22 +137,17 @@ def shares(made: Sequence[Block], room: int, width: int) -> list[int | None]:
     return shown
 
 
-def wrapped(lines: Sequence[Text], width: int) -> int:
-    """Lines of a terminal that these take."""
-    return sum(max(1, -(-line.cell_len // width)) for line in lines)
-
-
 def _header(summary: Summary, width: int, local: bool) -> list[Text]:
     names = ", ".join(summary.captures[:3]) + (
         f" and {len(summary.captures) - 3} more" if len(summary.captures) > 3 else ""
     )
-    lines = [Text(names or "capture", "bold", no_wrap=True)]
+    lines = [Text(names or "capture", no_wrap=True)]
     if summary.started_at is not None and summary.ended_at is not None:
         length = (summary.ended_at - summary.started_at).total_seconds() * 1000
         when = words.span(summary.started_at, summary.ended_at, local=local)
         said = f"{when} ({words.milliseconds(length)})"
         if lines[0].cell_len + 2 + len(said) <= width:
-            lines[0].append(f"  {said}", "not bold")
+            lines[0].append(f"  {said}")
         else:
             lines += blocks.sentence(said, width, 0)
     sealed = not summary.exchanges and summary.protocols.get("tls", 0) > 0

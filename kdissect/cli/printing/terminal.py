@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _COLOURS = r"\x1b\[[0-9;]*m"
 PIPED_WIDTH, PIPED_LINES = 100, 24
 """Columns of the first screen where no terminal says how wide it is, and lines."""
+ANY_WIDTH = 100_000
+"""Columns that no row needs."""
 STYLED = ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
 """Variables that have rich write colours where there is no terminal."""
 
@@ -33,6 +35,16 @@ STYLED = ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
 def width() -> int:
     """Columns to write in: the terminal's (or COLUMNS), at least 40."""
     return max(40, _size()[0])
+
+
+def short_rows() -> bool:
+    """Whether rows are for eyes alone: a terminal. In a pipe nothing is cut and no column is left out."""
+    return sys.stdout.isatty()
+
+
+def row_width() -> int:
+    """Columns for aligned rows: the terminal's; in a pipe, as many as the rows need."""
+    return width() if short_rows() else ANY_WIDTH
 
 
 def _size() -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from datetime import UTC, datetime
 
@@ -104,3 +105,29 @@ def _zoned(time: datetime, local: bool) -> datetime:
 def _three(value: float) -> str:
     """Three significant digits for 1 <= value < 999.5: 1.42, 14.2, 142."""
     return f"{value:.2f}" if abs(value) < 9.995 else f"{value:.1f}" if abs(value) < 99.95 else f"{value:.0f}"
+
+
+WORDS = re.compile(r"(?:'[^']*'|\"(?:\\.|[^\"\\])*\"|\\.|[^\s'\"\\])+")
+"""A word of a command as a shell reads it, quotes and all."""
+
+
+def command_lines(command: str, cells: int, indent: int = 0) -> list[str]:
+    """A command in lines of at most so many characters, which a shell reads as one when they are pasted.
+
+    Lines break between words behind a backslash. A longer word breaks inside, outside of single quotes, where a
+    backslash at the end of a line is no part of it; the rest of such a word begins the next line.
+    """
+    lines, line = [], " " * indent
+    for word in WORDS.findall(visible(command)):
+        gap = " " if line.strip() else ""
+        if len(line) + len(gap) + len(word) + 2 > cells and line.strip():
+            lines.append(f"{line} \\")
+            line, gap = " " * (indent + 2), ""
+        line += gap + word
+        while len(line) > cells - 2 and "'" not in word:
+            at = cells - 1
+            while line[at - 1] == "\\":
+                at -= 1
+            lines.append(line[:at] + "\\")
+            line = line[at:]
+    return [*lines, line]

@@ -7,6 +7,7 @@ Pure functions from Arrow tables to lines. Figures for machines are in the table
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
@@ -182,7 +183,15 @@ def _client(text: str | None) -> str:
     return "(none)" if text is None else visible(text) or '""'
 
 
+ID_COLUMNS, ID_DIGITS = ("exchange_id", "connection_id"), 8
+"""Columns with ids of connections and exchanges, and the digits of a connection that a terminal shows."""
+NUMBERS = ("_port", "_frame", "correlation_id", "offset", "producer_id", "_epoch", "_sequence", "generation")
+"""Columns of numbers that are names or places: no separators."""
 TITLES = {
+    "exchange_id": "exchange", "connection_id": "connection", "request_first_at": "at", "requested_at": "at",
+    "beyond_ms": "beyond wait", "latency_ms": "latency", "silent_ms": "silent", "begin_at": "from", "end_at": "to",
+    "first_at": "first", "last_at": "last", "first_exchange_id": "first exchange", "next_exchange_id": "ended by",
+    "started_at": "opened", "excess_ms": "beyond wait", "replication_ms": "replication",
     "client_id": "client", "api_version": "version", "exchanges": "count", "p50_ms": "p50", "p90_ms": "p90",
     "p99_ms": "p99", "p999_ms": "p99.9", "max_ms": "max", "mean_ms": "mean", "broker_p50_ms": "broker p50",
     "broker_p99_ms": "broker p99", "excess_p50_ms": "excess p50", "excess_p99_ms": "excess p99",
@@ -231,9 +240,11 @@ def budget(table: pa.Table, width: int, *, several: bool, local: bool = False) -
 
 
 def rows_of(
-    table: pa.Table, columns: Sequence[str], width: int, dropped: Sequence[str] = (), *, local: bool = False
-) -> list[Text]:
-    """A table's columns as people read them: durations in the unit that fits, lists of versions in short."""
+    table: pa.Table, columns: Sequence[str], width: int, dropped: Sequence[str] = (), *, local: bool = False,
+    short: bool = False,
+) -> list[Text]:  # fmt: skip
+    """A table's columns as people read them: durations in the unit that fits, lists of versions in short. `short`: ids
+    by their beginnings, which commands take, and times without their days."""
     headers: list[Header] = []
     cells: list[list[str]] = []
     for name in columns:
@@ -241,20 +252,24 @@ def rows_of(
         values = table[name].to_pylist()
         number = any(isinstance(value, int | float) for value in values)
         base = name.removesuffix("_a").removesuffix("_b")
-        title = TITLES.get(base, base.replace("_", " ")) + (f" {name[-1]}" if base != name else "")
+        title = TITLES.get(base, base.removesuffix("_ms").replace("_", " ")) + (f" {name[-1]}" if base != name else "")
         style = "cyan" if not number and not cells else ""
         headers.append(Header(title, right=number, drop=drop, style=style))
-        cells.append([_cell(name, value, local) for value in values])
+        cells.append([_cell(name, value, local, short) for value in values])
     return grid(headers, list(zip(*cells, strict=True)), width)
 
 
-def _cell(name: str, value: Any, local: bool) -> str:
+def _cell(name: str, value: Any, local: bool, short: bool = False) -> str:
     if value is None:
         return words.UNKNOWN
     if isinstance(value, list):
         return words.versions(value)
     if isinstance(value, str):
-        return visible(value)
+        return visible(_short_id(value) if short and name.endswith(ID_COLUMNS) else value)
+    if short and isinstance(value, datetime):
+        return words.time_of_day(value, local=local)
+    if name.endswith(NUMBERS):
+        return str(value)
     if name.startswith("change_") or name in ("clock_offset_ms", "latency_p50_ms"):
         return ("+" if value > 0 else "") + words.milliseconds(value)
     if name == "p_value":
@@ -264,6 +279,12 @@ def _cell(name: str, value: Any, local: bool) -> str:
     if isinstance(value, float):
         return f"{value:,.3g}" if value < 100 else f"{value:,.0f}"
     return words.count(value) if isinstance(value, int) else words.moment(value, local=local)
+
+
+def _short_id(text: str) -> str:
+    """The beginning of a connection's or an exchange's id."""
+    connection, colon, ordinal = text.partition(":")
+    return f"{connection[:ID_DIGITS]}{colon}{ordinal}"
 
 
 def diff(tables: Tables, by: Sequence[str], width: int, *, top: int | None = None) -> list[Text]:

@@ -27,6 +27,8 @@ COLUMNS = (
 """Of `exchanges`, as far as it has them."""
 DRAWN = 8
 """Exchanges that are drawn as a sequence unless said otherwise."""
+NAMED = 8
+"""Clients that a message names."""
 LANE = 34
 """Cells of the lane between client and broker."""
 
@@ -58,10 +60,10 @@ def stream(
     opened = open_capture(words_given, demo=demo, client=client, **settings)
     rows, told = conversation(opened, connection, group)
     if not rows:
-        raise UsageError("no exchange of this capture is of what was asked for")
+        raise UsageError(_none_found(capture_clients(opened), client, connection, group))
     shown = rows if limit is None else rows[:limit]
     drawn = len(shown) <= DRAWN if draw is None else draw
-    width = terminal.width()
+    width = terminal.width() if drawn else terminal.row_width()
     lines = drawing(shown, told, width, local=local) if drawn else listing(shown, told, width, local=local)
     if len(rows) > len(shown):
         lines.append(Text(f"{words.number_of(len(rows) - len(shown), 'exchange')} more: --limit N", "dim"))
@@ -96,6 +98,22 @@ def conversation(
     if connection is not None and len(found) > 1:
         raise UsageError(f"{connection} fits {len(found)} connections: {', '.join(found[:4])}")
     return rows, gists(tables)
+
+
+def capture_clients(capture: Capture) -> list[str]:
+    """The client ids of a capture, in order."""
+    names = capture.table("connections", ["client_id"], "is_kafka")["client_id"].to_pylist()
+    return sorted({str(name) for name in names if name is not None})
+
+
+def _none_found(known: Sequence[str], client: Sequence[str], connection: str | None, group: str | None) -> str:
+    """Why there is no conversation, and which clients there are."""
+    if connection is not None:
+        asked = f"connection {connection!r} has"
+    else:
+        asked = f"group {group!r} has" if group is not None else f"client {', '.join(map(repr, client))} has"
+    some = ", ".join(map(visible, known[:NAMED])) + (f" and {len(known) - NAMED} more" if len(known) > NAMED else "")
+    return f"{asked} no exchange in this capture" + (f" (clients: {some})" if known else "")
 
 
 def listing(

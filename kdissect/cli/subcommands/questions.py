@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import glob
+import os
+import re
 from typing import Any
 
 import click
 
-from kdissect.cli.opening import named, open_capture
+from kdissect.cli.opening import STDIN, named, open_capture
 from kdissect.cli.options import (
     capture_arguments,
     comma_list,
@@ -21,6 +24,9 @@ from kdissect.cli.options import (
     time_options,
 )
 from kdissect.cli.printing import terminal
+
+EXCHANGE_ID = re.compile(r"[0-9a-fA-F]+:[0-9]+")
+"""The id of a connection, or its beginning, and the exchange's number on it."""
 
 
 @click.command(short_help="Every byte of one exchange explained.")
@@ -38,15 +44,17 @@ def show(
 ) -> None:
     """Explain every byte of one exchange, request and response.
 
-    EXCHANGE_ID is as the first screen or a table prints it; a unique beginning of the connection's id is enough.
+    EXCHANGE_ID is as a table prints it; a unique beginning of the connection's id is enough. Without an id it lists the
+    ten slowest exchanges.
     """
     wanted = list(words)
-    exchange_id = wanted.pop() if frame is None and wanted else None
-    if exchange_id is not None and ":" not in exchange_id:
-        raise click.UsageError(f"{exchange_id!r} is no exchange id (such as 3f2a:12); or use --frame N")
-    if exchange_id is None and frame is None:
-        raise click.UsageError("say which exchange: an id such as 3f2a:12, or --frame N")
+    exchange_id = wanted.pop() if frame is None and wanted and _is_exchange_id(wanted[-1]) else None
     capture = open_capture(wanted, demo=demo, **settings)
+    if exchange_id is None and frame is None:
+        from kdissect.cli.subcommands.evidence.everyday_questions import print_slowest
+
+        terminal.page(print_slowest(capture, named(wanted, demo), terminal.row_width(), local=local))
+        return
     if wireshark:
         from kdissect.cli.wireshark_hints import lines
 
@@ -55,6 +63,21 @@ def show(
     from kdissect.cli.answers import show_exchange
 
     show_exchange(capture, exchange_id, frame, local=local, reveal=reveal)
+
+
+def _is_exchange_id(word: str) -> bool:
+    """Whether a word is an exchange's id rather than a file: raises UsageError where it is neither."""
+    if EXCHANGE_ID.fullmatch(word):
+        return not os.path.exists(word)
+    if (
+        not os.path.exists(word)
+        and word != STDIN
+        and not glob.has_magic(word)
+        and os.sep not in word
+        and "." not in word
+    ):
+        raise click.UsageError(f"{word!r} is neither a file nor an exchange id (such as 3f2a:12); or use --frame N")
+    return False
 
 
 @click.command(short_help="Fetch sessions: alive, created, evicted, refused.")

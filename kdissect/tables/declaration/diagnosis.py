@@ -77,6 +77,7 @@ FINDINGS = table(
     Column("id", m.TEXT, "Kind of finding, a stable word."),
     Column("severity", m.TEXT, "high, medium, low, info: by the harm done to clients."),
     Column("cause", m.TEXT, "Whose: client, network, broker, follower, settings, security, capture, unknown."),
+    Column("headline", m.TEXT, "The finding in a few words: subject, verb, how much or how long."),
     Column("text", m.TEXT, "The finding in a sentence."),
     Column("advice", m.TEXT, "What to look at or change; null where there is nothing to do."),
     Column("first_at", m.TIME, "When it began; null where that is not known."),

@@ -288,3 +288,27 @@ GISTS = reader(
     list_offsets="exchange_id topic partition asked offset",
     producer_ids="exchange_id transactional_id producer_id producer_epoch",
 )
+SLOWEST = reader(
+    "which exchanges were slowest",
+    exchanges="exchange_id request_first_at api client_id broker latency_ms hold status error",
+    fetches="exchange_id excess_ms",
+)
+ERRORS = reader(
+    "which errors there were",
+    exchanges="exchange_id request_first_at api client_id broker error error_code",
+    fetch_partitions="exchange_id topic error_code",
+    produce_partitions="exchange_id topic error_code",
+)
+SILENCES = reader(
+    "who was silent for how long",
+    exchanges="exchange_id client_id broker request_first_at response_first_at response_last_at",
+    fetch_partitions="exchange_id topic partition record_bytes",
+    produce_partitions="exchange_id topic partition record_bytes",
+)
+EXPLANATIONS = reader(
+    "why a finding is there",
+    exchanges="exchange_id connection_id client_id broker request_first_at response_first_at latency_ms hold "
+    "throttle_ms error_code request_resent_ms response_resent_ms",
+    connections="connection_id client_id broker started_at ended_at end_reason lost_segments missing_bytes rtt_ms "
+    "is_kafka bytes",
+)

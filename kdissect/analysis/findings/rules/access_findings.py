@@ -58,7 +58,10 @@ def refused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         condition = ev.both(ev.equals("broker_ip", ip), ev.equals("broker_port", port), REFUSED)
         if named or kafka[code] or none_known:
             text = f"{where} refused {attempts}: nothing listened there (stopped, or not up yet)."
-            found += ev.finding(tables, "connections_refused", ev.HIGH, text, "connections", condition, broker=broker)
+            found += ev.finding(
+                tables, "connections_refused", ev.HIGH, text, "connections", condition, broker=broker,
+                headline=f"{'broker ' + str(broker) if named else f'port {port} of {ip}'} refused {attempts}",
+            )  # fmt: skip
             continue
         rows = np.flatnonzero(tried & (groups.code == code))
         clients, served = _elsewhere(connections, rows)
@@ -78,7 +81,7 @@ def refused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         found += ev.finding(
             tables, "connections_refused", ev.LOW if served else ev.MEDIUM, text, "connections", condition,
             broker=broker, client_id=clients[0] if len(clients) == 1 else None, cause="unknown",
-            advice=BOOTSTRAP_ADVICE,
+            advice=BOOTSTRAP_ADVICE, headline=f"port {port} of {ip} refused {attempts} of {ev.listed(clients)}",
         )  # fmt: skip
     return found
 
@@ -184,7 +187,9 @@ def _refusals(tables: ev.Tables, kind: str, codes_of: dict[str, int], what: str)
         who = ev.listed([groups.keys["client_id"][code].as_py() for code in clients])
         did = what.format(ev.many(int(counts.sum()), "time")).replace("was", "were", 1)
         text = f"{ev.many(len(clients), 'client')} ({who}) {did} ({', '.join(names)})."
-        return ev.finding(tables, kind, ev.HIGH, text, "exchanges", codes)
+        return ev.finding(
+            tables, kind, ev.HIGH, text, "exchanges", codes, headline=f"{ev.many(len(clients), 'client')} {did}"
+        )
     found = []
     for code in clients:
         client = groups.keys["client_id"][code].as_py()

@@ -201,8 +201,10 @@ def slow(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         about = _one_client(rows)
         severity = _severity(tables, limits, total[code], broker, about.get("client_id"))
         found += ev.finding(
-            tables, "slow_requests", severity, text, "exchanges", condition, cause=cause, broker=broker, **about
-        )
+            tables, "slow_requests", severity, text, "exchanges", condition, cause=cause, broker=broker,
+            headline=f"{api or 'requests'} of {_clients(rows)} to broker {broker} took up to "
+            f"{ev.duration(float(latency[mine].max()))}", **about,
+        )  # fmt: skip
     return found
 
 
@@ -262,7 +264,11 @@ def slow_fetches(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         condition = ev.both(ev.equals("broker", broker), f"excess_ms >= {limits.slow_ms:g}")
         about = _one_client(rows)
         severity = _severity(tables, limits, total, broker, about.get("client_id"))
-        found += ev.finding(tables, "slow_fetches", severity, text, "fetches", condition, broker=broker, **about)
+        found += ev.finding(
+            tables, "slow_fetches", severity, text, "fetches", condition, broker=broker,
+            headline=f"Fetch of {_clients(rows)} to broker {broker} took up to "
+            f"{ev.duration(float(worst[code]))} too long", **about,
+        )  # fmt: skip
     return found
 
 
@@ -313,6 +319,8 @@ def slow_followers(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         found += ev.finding(
             tables, "slow_followers", severity, text, "produces", condition, broker=broker,
             client_id=clients[0] if len(clients) == 1 else None,
+            headline=f"Produce{whose} to broker {broker} waited for followers up to "
+            f"{ev.duration(float(waited[mine].max()))}",
         )  # fmt: skip
     return found
 

@@ -135,7 +135,8 @@ def stalls(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             f"(request_transfer_ms >= {STALL_MS:g} or response_transfer_ms >= {STALL_MS:g})",
         )
         severity = ev.MEDIUM if total >= STALLED_MS else ev.LOW
-        found += ev.finding(tables, "network_stall", severity, text, "exchanges", condition)
+        headline = f"{ev.many(len(rows), 'message')} took up to {ev.duration(float(slow[rows].max()))} on the network"
+        found += ev.finding(tables, "network_stall", severity, text, "exchanges", condition, headline=headline)
     return found
 
 
@@ -178,8 +179,10 @@ def round_trips(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             f"rtt_min_ms <= {FLAT_MS:g}",
         )  # fmt: skip
         found += ev.finding(
-            tables, "round_trip_rose", ev.MEDIUM, text, "connections", condition, broker=broker, **about
-        )
+            tables, "round_trip_rose", ev.MEDIUM, text, "connections", condition, broker=broker,
+            headline=f"the round trip to broker {broker} rose from {ev.duration(before)} to {ev.duration(after)}",
+            **about,
+        )  # fmt: skip
     return found
 
 

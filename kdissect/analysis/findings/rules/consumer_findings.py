@@ -141,6 +141,7 @@ def paused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             ev.both(ev.equals("client_id", client), f"requested_at >= {ev.instant(int(begun[mine[0]]))}",
                  "(is_follower is null or not is_follower)"),
             client_id=client, first_at=first, last_at=int(max(begun[mine[at + 1]] for _, at in pauses)),
+            headline=f"{ev.who(client)} asked for no more records for {ev.duration(longest)}",
         )  # fmt: skip
     return found
 

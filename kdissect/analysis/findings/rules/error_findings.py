@@ -121,8 +121,8 @@ def _told(tables: ev.Tables, rows: pa.Table, code: int, api: Int64s, data: bool)
     when = "" if first is None else f", at {ev.clock(first)}"
     if first is not None and lasted >= 1:
         when = f", from {ev.clock(first)} on for {ev.duration(lasted)}"
-    names = [str(name) for name in pc.unique(rows["client_id"].cast(pa.string())).to_pylist()]
-    followers = all(one.startswith(row_filters.BROKERS) for one in names)
+    names = pc.unique(rows["client_id"].cast(pa.string())).to_pylist()
+    followers = all(str(one).startswith(row_filters.BROKERS) for one in names)
     kind, severity = judged(code, api, data, len(rows), lasted, followers)
     text = f"{name}: {ev.many(len(rows), 'answer')} ({ev.listed(parts, NAMED)}){when}."
     apis = pc.unique(rows["api"].cast(pa.string())).to_pylist()
@@ -136,7 +136,9 @@ def _told(tables: ev.Tables, rows: pa.Table, code: int, api: Int64s, data: bool)
             f"{text[:-1]}; no answer describes {'topic' if len(topics) == 1 else 'topics'} {ev.listed(topics, NAMED)}."
         )
     about |= {"topic": topics[0]} if len(topics) == 1 else {}
-    return ev.finding(tables, kind, severity, text, "exchanges", condition, **about)
+    headline = f"{name}: {ev.many(len(rows), 'answer')} to {ev.listed(sorted(names, key=str), 2)}"
+    headline += f" about {'topic' if len(topics) == 1 else 'topics'} {ev.listed(topics, 2)}" if topics else ""
+    return ev.finding(tables, kind, severity, text, "exchanges", condition, headline=headline, **about)
 
 
 def _fetched_in_vain(tables: ev.Tables, code: int) -> list[str]:
@@ -210,7 +212,9 @@ def versions(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         )
         condition = ev.both(ev.equals("api", api), f"error_code = {UNSUPPORTED_VERSION}")
         severity = ev.INFO if first[refused & (groups.code == code)].all() else ev.LOW
-        found += ev.finding(tables, "unsupported_version", severity, text, "exchanges", condition, **_only(rows))
+        found += ev.finding(tables, "unsupported_version", severity, text, "exchanges", condition,
+                            headline=f"{asking} asked {ev.many(rows.num_rows, 'time')} for a version of {named} that "
+                            f"the broker lacks", **_only(rows))  # fmt: skip
     return found
 
 

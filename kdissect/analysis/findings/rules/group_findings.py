@@ -278,7 +278,7 @@ def rebalances(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         condition = ev.both(ev.equals("group_id", name), "event in ('join', 'sync', 'leave') and protocol = 'classic'")
         found += ev.finding(
             tables, "rebalances", ev.LOW if longest >= WAITED_MS else ev.INFO, text, "groups", condition, group_id=name,
-            first_at=told[0][0], last_at=told[-1][1],
+            first_at=told[0][0], last_at=told[-1][1], headline=f"group {name} rebalanced {ev.times_over(len(told))}",
         )  # fmt: skip
     return found
 

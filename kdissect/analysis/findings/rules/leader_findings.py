@@ -17,6 +17,8 @@ from kdissect.analysis.grouping import group
 from kdissect.arrays.arrow import MILLI, Int64s, ints, reals, span, times
 from kdissect.tables.leaders import QUORUM
 
+IN_HEADLINE = 2
+"""Partitions that a headline names."""
 TOGETHER_MS = 5000.0
 """Partitions that move from one broker to another within so long move for one reason: a broker that stops hands them
 over one after the other, and clients are told by and by."""
@@ -52,7 +54,8 @@ def moved(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         if quorum[part[0]]:
             text = f"the controller moved from {old} to {new} at {ev.clock(first)} (the first to tell it: {source})."
             condition = ev.both(condition, ev.equals("topic", QUORUM))
-            found += ev.finding(tables, "leader_moved", ev.INFO, text, "leaders", condition, topic=QUORUM, partition=0)
+            found += ev.finding(tables, "leader_moved", ev.INFO, text, "leaders", condition, topic=QUORUM, partition=0,
+                                headline=f"the controller moved from {old} to {new}")  # fmt: skip
             continue
         condition = ev.both(condition, f"(topic is null or topic != '{QUORUM}')")
         names = leaders.take(pa.array(part)).select(["topic", "topic_id", "partition"]).to_pylist()
@@ -74,6 +77,8 @@ def moved(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         found += ev.finding(
             tables, "leader_moved", ev.LOW if longest >= LATE_MS else ev.INFO, text, "leaders", condition,
             broker=str(old), first_at=begun, **about,
+            headline=f"{what if len(part) <= IN_HEADLINE else ev.many(len(part), 'partition')} moved from broker {old} "
+            f"to broker {new} at {ev.clock(first)[:8]}",
         )  # fmt: skip
     return found
 

@@ -45,7 +45,8 @@ def sent_again(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             f"late, or lost."
         )
         condition = ev.both(f"producer_id = {producer}", "sequence = 'repeat'")
-        found += ev.finding(tables, "batches_sent_again", ev.LOW, text, "producers", condition)
+        headline = f"producer {producer} sent {ev.many(int(counts[code]), 'batch', 'batches')} again"
+        found += ev.finding(tables, "batches_sent_again", ev.LOW, text, "producers", condition, headline=headline)
     return found
 
 

@@ -185,7 +185,14 @@ def epoch_errors(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     whose = {"client_id": clients[0]} if len(clients) == 1 else {}
     severity = ev.MEDIUM if after else ev.LOW
     return ev.finding(
-        tables, "session_epoch_errors", severity, text + ".", "fetches", "session_outcome = 'epoch_error'", **whose
+        tables,
+        "session_epoch_errors",
+        severity,
+        text + ".",
+        "fetches",
+        "session_outcome = 'epoch_error'",
+        headline=f"{names} used a wrong session epoch {ev.many(int(wrong.sum()), 'time')}",
+        **whose,
     )
 
 

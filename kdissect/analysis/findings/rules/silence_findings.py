@@ -160,8 +160,10 @@ def silent_together(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
                 f"them were sent again: the network between their host and the brokers was away."
             )
             found += ev.finding(
-                tables, "network_silent", ev.HIGH, text, "exchanges", condition, first_at=begin, last_at=back
-            )
+                tables, "network_silent", ev.HIGH, text, "exchanges", condition, first_at=begin, last_at=back,
+                headline=f"the network of {ev.listed(clients)} at {host} was away for "
+                f"{ev.duration((back - begin) / MILLI)}",
+            )  # fmt: skip
         elif (
             end - back <= TOGETHER_MS * MILLI
             and _others_went_on(exchanges, clients, begin, back)
@@ -173,8 +175,10 @@ def silent_together(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
                 f"suspended, no CPU)."
             )
             found += ev.finding(
-                tables, "clients_paused_together", ev.MEDIUM, text, "exchanges", condition, first_at=begin, last_at=end
-            )
+                tables, "clients_paused_together", ev.MEDIUM, text, "exchanges", condition, first_at=begin, last_at=end,
+                headline=f"clients {ev.listed(clients)} at {host} stood still for "
+                f"{ev.duration((back - begin) / MILLI)}",
+            )  # fmt: skip
     return found
 
 
@@ -253,6 +257,8 @@ def unacknowledged(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             found += ev.finding(
                 tables, "network_silent", ev.HIGH if len(ids) > 1 else ev.MEDIUM, text, "exchanges", condition,
                 first_at=begin, last_at=end, broker=brokers[0] if len(brokers) == 1 else None,
+                headline=f"the network from {clients} to {ev.listed(f'broker {name}' for name in brokers)} "
+                f"carried nothing for {ev.duration((end - begin) / MILLI)}",
             )  # fmt: skip
     return found
 

@@ -175,7 +175,8 @@ def _outdated(tables: ev.Tables) -> list[ev.Finding]:
             f"that was used before: two instances write with the same transactional id."
         )
         condition = ev.both(f"producer_id = {producer}", "sequence = 'fenced'")
-        found += ev.finding(tables, "outdated_producer_epoch", ev.HIGH, text, "producers", condition)
+        headline = f"producer {producer} wrote with an outdated epoch"
+        found += ev.finding(tables, "outdated_producer_epoch", ev.HIGH, text, "producers", condition, headline=headline)
     return found
 
 

@@ -106,6 +106,7 @@ def _finding(tables: ev.Tables, side: str, held: _Held) -> list[ev.Finding]:
         text = f"{ev.who(client)} stopped reading what {ends} sent"
     else:
         text = f"{ends} stopped reading what {ev.who(client)} sent"
+    headline = f"{text} for {ev.duration(held.closed_ms)}"
     text += (
         f": a receive window was closed for {ev.duration(held.closed_ms)} on "
         f"{'the worst of ' if len(ids) > 1 else ''}{ev.many(len(ids), 'connection')}"
@@ -128,7 +129,7 @@ def _finding(tables: ev.Tables, side: str, held: _Held) -> list[ev.Finding]:
         about |= {"cause": "settings", "advice": KINDS["throttled_client"].advice}
     return ev.finding(
         tables, "window_closed", ev.MEDIUM, text, "exchanges", condition, client_id=client,
-        broker=brokers[0] if len(brokers) == 1 else None, **about,
+        broker=brokers[0] if len(brokers) == 1 else None, headline=headline, **about,
     )  # fmt: skip
 
 

@@ -1,0 +1,1 @@
+"""Questions of every day, answered from tables: the slowest exchanges, errors, gaps, and why a finding is there."""

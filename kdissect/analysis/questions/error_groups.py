@@ -1,0 +1,52 @@
+"""Errors by code, API, client, broker and topic, with the first and the last of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+EXCHANGES = ("exchange_id", "request_first_at", "api", "client_id", "broker", "error", "error_code")
+PARTITIONS = ("exchange_id", "topic", "error_code")
+KEYS = ["error", "api", "client_id", "broker", "topic"]
+
+
+def group_errors(tables: Mapping[str, pa.Table]) -> pa.Table:
+    """A row for each error, API, client, broker and topic: count of exchanges, first_at, last_at and the id of the
+    first exchange; the most frequent first.
+
+    `tables`: exchanges with EXCHANGES; fetch_partitions and produce_partitions with PARTITIONS. An error of a request
+    as a whole has no topic. An answer with the same error for two topics counts once for each.
+    """
+    exchanges = tables["exchanges"]
+    failed = exchanges.filter(pc.fill_null(pc.not_equal(exchanges["error_code"], 0), False)).select(list(EXCHANGES))
+    named = [_topics(tables[name], failed) for name in ("fetch_partitions", "produce_partitions")]
+    topics = pa.concat_tables(named).group_by(["exchange_id", "topic"]).aggregate([])
+    rows = _plain(failed).join(topics, "exchange_id", join_type="left outer") if topics.num_rows else _plain(failed)
+    if "topic" not in rows.column_names:
+        rows = rows.append_column("topic", pa.nulls(rows.num_rows, pa.string()))
+    rows = rows.sort_by([("request_first_at", "ascending"), ("exchange_id", "ascending")])
+    groups = rows.group_by(KEYS, use_threads=False).aggregate(
+        [("exchange_id", "count_distinct"), ("request_first_at", "min"), ("request_first_at", "max"),
+         ("exchange_id", "first")]
+    )  # fmt: skip
+    names = {"exchange_id_count_distinct": "count", "request_first_at_min": "first_at",
+             "request_first_at_max": "last_at", "exchange_id_first": "first_exchange_id"}  # fmt: skip
+    table = groups.rename_columns([names.get(name, name) for name in groups.column_names])
+    table = table.select([*KEYS, "count", "first_at", "last_at", "first_exchange_id"])
+    return table.sort_by([("count", "descending"), ("first_at", "ascending"), *((key, "ascending") for key in KEYS)])
+
+
+def _topics(partitions: pa.Table, failed: pa.Table) -> pa.Table:
+    """The topics of partitions that have the error of their exchange; [exchange_id, topic]."""
+    wrong = _plain(partitions.filter(pc.fill_null(pc.not_equal(partitions["error_code"], 0), False)).select(PARTITIONS))
+    theirs = _plain(failed.select(["exchange_id", "error_code"]))
+    return wrong.join(theirs, ["exchange_id", "error_code"], join_type="inner").select(["exchange_id", "topic"])
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """Dictionaries as strings, codes as int64, for joins."""
+    kinds = [pa.string() if pa.types.is_dictionary(f.type) else pa.int64() if pa.types.is_integer(f.type) else f.type
+             for f in table.schema]  # fmt: skip
+    return pa.table([column.cast(kind) for column, kind in zip(table.columns, kinds, strict=True)], table.column_names)

@@ -1,0 +1,58 @@
+"""What `why` prints without a number: the findings, or what was looked for where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.text import Text
+
+from kdissect.cli.printing import words
+from kdissect.cli.printing.accounts import headline_lines
+from kdissect.cli.printing.next_steps import PIPE
+from kdissect.escaping import visible
+from kdissect.summary.account import Handle
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+LOOKED_FOR = (
+    "Looked for: brokers that stand still, refuse or close connections; slow requests by whose time it was; clients "
+    "that pause, give up, poll in vain or are throttled; errors of every API; logins and permissions; groups that "
+    "rebalance; transactions that hold readers back; leaders that move; lost segments and long round trips; fetch "
+    "sessions that are lost or refused. docs/findings.md has every rule and its limits."
+)
+UNUSUAL = 5
+"""Silences that are listed."""
+
+
+def list_findings(handles: Sequence[Handle], target: Sequence[str], width: int, *, local: bool) -> list[Text]:
+    """All findings, a numbered line each, and how to ask for one."""
+    lines = [line for one in handles for line in headline_lines(one, width, local=local)]
+    command = (
+        [] if PIPE in target else words.command_lines(f"kdissect why {' '.join(target)} {handles[0].number}", width)
+    )
+    return [*lines, *([Text(), *(Text(line, "dim") for line in command)] if command else [])]
+
+
+def nothing_found(silences: pa.Table, target: Sequence[str], width: int, *, local: bool) -> list[Text]:
+    """That no rule fired, what was looked for, and the most unusual that was seen: the longest silences."""
+    lines = [Text("No rule found anything in this capture.", "bold")]
+    lines += [Text(line) for line in words.wrapped(LOOKED_FOR, width)]
+    rows = silences.slice(0, UNUSUAL).to_pylist()
+    if rows:
+        lines += [Text(), Text("The longest silences", "bold")]
+        lines += [Text(part) for row in rows for part in words.wrapped(silence_sentence(row, local), width)]
+        named = " ".join(target)
+        commands = [] if PIPE in target else words.command_lines(f"kdissect gaps {named}", width)
+        lines += [Text(), *(Text(line, "dim") for line in commands)] if commands else []
+    return lines
+
+
+def silence_sentence(row: dict[str, Any], local: bool) -> str:
+    """A silence in words: who, from when, for how long, and whether something was due."""
+    due = f"{words.number_of(row['waiting'], 'request')} waited meanwhile" if row["waiting"] else "nothing was due"
+    if row["by"] == "partition":
+        due = "no records of it"
+    at = words.time_of_day(row["begin_at"], local=local)
+    return f"{at} {row['by']} {visible(row['subject'])}: {words.milliseconds(row['silent_ms'])}, {due}."

@@ -1,0 +1,77 @@
+"""What `why` prints of one finding, in as many lines as the smallest terminal has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from kdissect.analysis.questions.explanation import Explanation
+from kdissect.cli.printing import words
+from kdissect.cli.printing.accounts import headline_lines
+from kdissect.cli.printing.next_steps import PIPE
+from kdissect.cli.printing.screen import PAGE
+from kdissect.cli.subcommands.analyses import rows_of
+from kdissect.cli.subcommands.evidence.stretch_drawing import draw_stretch
+from kdissect.summary.account import Handle
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+KEPT = 4
+"""Columns of the rows that no width leaves out."""
+MOST_RULED_OUT = 4
+
+
+def render(
+    explained: Explanation, handle: Handle, target: Sequence[str], width: int, *, local: bool = False,
+    plain: bool = False,
+) -> list[Text]:  # fmt: skip
+    """The finding, its stretch of time, its proof, what was ruled out, what to do, the command for all rows.
+
+    At most PAGE lines: blank lines go first, then what to do, what was ruled out, and the end of a long sentence.
+    """
+    finding = explained.finding
+    head = headline_lines(handle, width, local=local)
+    said = [Text(line) for line in words.wrapped(str(finding["text"]), width)]
+    drawing = draw_stretch(explained, width, local=local, plain=plain)
+    proof = _proof(explained, width, local)
+    ruled = [Text(f"Ruled out: {line}" if not n else f"  {line}") for n, line in enumerate(
+        explained.ruled_out[:MOST_RULED_OUT])]  # fmt: skip
+    ruled = [Text(part) for line in ruled for part in words.wrapped(line.plain, width)]
+    advice = (
+        [Text(line, "italic") for line in words.wrapped(str(finding["advice"]), width)] if finding["advice"] else []
+    )
+    named = " ".join(target)
+    command = f"kdissect why {named} {handle.number} --rows" if PIPE not in target else ""
+    footer = [Text(line, "dim") for line in words.command_lines(command, width)] if command else []
+    blocks = [head, said, drawing, proof, ruled, advice, footer]
+    for droppable in (advice, ruled):
+        if sum(map(len, blocks)) > PAGE:
+            blocks = [block for block in blocks if block is not droppable]
+    over = sum(map(len, blocks)) - PAGE
+    if over > 0:
+        del said[max(1, len(said) - over) :]
+    blank = sum(map(len, blocks)) + len([block for block in blocks[1:] if block]) - 1 <= PAGE
+    lines: list[Text] = []
+    for n, block in enumerate(blocks):
+        lines += [*([Text()] if blank and n > 1 and block else []), *block]
+    return lines
+
+
+def _proof(explained: Explanation, width: int, local: bool) -> list[Text]:
+    """The rows that prove it, with the columns that differ between them first to stay."""
+    from kdissect.tables.declaration import TABLES
+
+    rows: pa.Table = explained.proof
+    if not rows.num_rows:
+        return []
+    table = TABLES[str(explained.finding["table"])]
+    shown = [name for name in table.shown or rows.column_names if rows[name].null_count < rows.num_rows]
+    shown = shown or rows.column_names[:KEPT]
+    total = explained.finding["count"] or rows.num_rows
+    title = f"{words.number_of(total, 'row')} of {table.name}"
+    if total > rows.num_rows:
+        title += f", {rows.num_rows} of them"
+    return [Text(title, "bold"), *rows_of(rows, shown, width, shown[: KEPT - 1 : -1], local=local, short=True)]

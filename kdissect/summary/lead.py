@@ -1,0 +1,72 @@
+"""The first line of the first screen: when, who, what harm, whose cause; a sentence made of the findings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from kdissect.analysis.findings.evidence import SEVERITIES
+from kdissect.analysis.findings.row_filters import BROKERS
+from kdissect.summary.account import Incident, worst_first
+
+BEFORE, AFTER = timedelta(seconds=1), timedelta(seconds=5)
+"""What begins so long before a cause at most, or ends so long after it, may be its harm (as in `incidents.py`)."""
+MOST_HARM = 2
+"""Consequences that the sentence names."""
+OWNERS = {
+    "network": "the network", "security": "security (login or permissions)", "capture": "the capture",
+    "settings": "settings", "follower": "a follower", "broker": "a broker", "client": "clients",
+    "unknown": "not known",
+}  # fmt: skip
+"""How the sentence names a cause whose owner has no name."""
+
+
+def lead_sentence(findings: Sequence[Mapping[str, Any]], most: int | None = None, *, local: bool = False) -> str | None:
+    """The sentence about the worst incident: time of day, headline, harm, cause. None where no incident was found.
+
+    `most`: characters that it may have; consequences are left out until it fits, the headline never.
+    """
+    incidents = worst_first(findings)
+    if not incidents:
+        return None
+    worst = incidents[0]
+    at = "" if worst.at is None else f"{worst.at.astimezone(None if local else UTC):%H:%M:%S} "
+    harm = [str(row["headline"]) for row in _harm(worst, incidents[1:])][:MOST_HARM]
+    while True:
+        said = "; ".join([str(worst.headline["headline"]), *harm])
+        text = f"{at}{said}. Cause: {_owner(worst.headline)}."
+        if not harm or most is None or len(text) <= most:
+            return text if at else text[:1].upper() + text[1:]
+        harm.pop()
+
+
+def _harm(worst: Incident, others: Sequence[Incident]) -> list[Mapping[str, Any]]:
+    """Findings about clients that the incident may have set off: its consequences, then what overlaps it in time."""
+    seen = [row for row in worst.consequences if not _by_brokers(row)]
+    if worst.at is not None:
+        end = worst.until or worst.at
+        seen += [
+            one.headline
+            for one in others
+            if one.severity in SEVERITIES[:2] and one.headline["client_id"] is not None
+            and not _by_brokers(one.headline) and _overlap(one, worst.at, end)
+        ]  # fmt: skip
+    return sorted(seen, key=lambda row: (SEVERITIES.index(row["severity"]), row["client_id"] is None))
+
+
+def _overlap(one: Incident, begin: datetime, end: datetime) -> bool:
+    return one.at is not None and begin - BEFORE <= one.at <= end + AFTER
+
+
+def _by_brokers(row: Mapping[str, Any]) -> bool:
+    """Whether a finding is about what brokers ask from each other."""
+    return str(row["client_id"] or "").startswith(BROKERS) or any(
+        f" of {name}" in str(row["headline"]) for name in BROKERS
+    )
+
+
+def _owner(row: Mapping[str, Any]) -> str:
+    cause = str(row["cause"])
+    name = row["broker"] if cause == "broker" else row["client_id"] if cause == "client" else None
+    return f"{cause} {name}" if name is not None else OWNERS.get(cause, cause)

@@ -1,0 +1,126 @@
+"""`why`, `slowest`, `errors`, `gaps`: what they print, and what they say of bad arguments."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+import kdissect
+from kdissect.cli.main import main
+from tests.conftest import ROOT
+
+STORY = ROOT / "captures" / "stories" / "slow_broker.pcap.zst"
+TINY = ROOT / "captures" / "base_tiny.pcap"
+ERRORS = ROOT / "captures" / "raw_errors.pcap"
+
+
+def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(list(arguments)) == 0
+    return capsys.readouterr().out
+
+
+def test_why_has_sentence_drawing_proof_and_what_was_ruled_out(capsys: pytest.CaptureFixture[str]) -> None:
+    text = answer(capsys, "why", str(STORY), "1")
+    assert text.startswith("  1 high   01:02:51 broker 3 answered nothing for 3.0 s\nBroker 3 answered nothing")
+    for lane in ("client ", "broker ", "finding "):
+        assert f"\n{lane}" in text
+    assert "rows of exchanges" in text
+    assert "Ruled out: " in text
+    command = " ".join(text.splitlines()[-3:]).replace("\\ ", "").split("kdissect ", 1)[1]
+    assert shlex.split(command) == ["why", str(STORY), "1", "--rows"]
+
+
+def test_rows_of_a_finding_are_all_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    (finding, *_) = kdissect.open(STORY).analysis.numbered_findings()
+    rows = answer(capsys, "why", str(STORY), "1", "--rows", "--format", "jsonl").splitlines()
+    assert len(rows) == finding.row["count"]
+    command = shlex.split(answer(capsys, "why", str(STORY), "1", "--command"))
+    assert rows == answer(capsys, *command[1:], "--format", "jsonl").splitlines()
+
+
+def test_why_without_a_number_lists_findings(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = answer(capsys, "why", str(STORY)).splitlines()
+    numbers = [int(line[:3]) for line in lines if line[:3].strip().isdigit()]
+    assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_where_nothing_was_found_it_says_what_was_looked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    text = answer(capsys, "why", str(ROOT / "captures" / "not_kafka.pcap"))
+    assert text.startswith("No rule found anything in this capture.\nLooked for: brokers that stand still")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["why", str(STORY), "99"], "this capture has findings 1 to "),
+        (["why", str(STORY), "--rows"], "say which finding"),
+        (["slowest", str(STORY), "--sort", "latencyms"], "latency_ms"),
+        (["gaps"], "no capture given"),
+    ],
+)
+def test_bad_arguments(capsys: pytest.CaptureFixture[str], arguments: list[str], said: str) -> None:
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def test_slowest_leaves_agreed_waits_out(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [json.loads(line) for line in answer(capsys, "slowest", str(STORY), "--format", "jsonl").splitlines()]
+    assert rows == sorted(rows, key=lambda row: -row["beyond_ms"])
+    exchanges = kdissect.open(STORY).pandas("exchanges").set_index("exchange_id")
+    fetches = kdissect.open(STORY).pandas("fetches").set_index("exchange_id")
+    for row in rows[:20]:
+        excess = fetches["excess_ms"].get(row["exchange_id"])
+        expected = exchanges["latency_ms"][row["exchange_id"]] if excess is None else excess
+        assert row["beyond_ms"] == pytest.approx(expected)
+        assert row["hold"] != "rebalance"
+
+
+def test_errors_count_every_failed_exchange(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [json.loads(line) for line in answer(capsys, "errors", str(ERRORS), "--format", "jsonl").splitlines()]
+    exchanges = kdissect.open(ERRORS).pandas("exchanges")
+    failed = exchanges[exchanges["error_code"].fillna(0) != 0]
+    assert {row["error"] for row in rows} == set(failed["error"])
+    for row in (row for row in rows if row["topic"] is None):
+        mine = failed[(failed["error"] == row["error"]) & (failed["api"] == row["api"])]
+        assert row["count"] <= len(mine)
+        assert row["first_at"] <= row["last_at"]
+    assert any(row["topic"] is not None for row in rows)
+
+
+def test_gaps_hold_no_message_of_their_subject(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = kdissect.open(STORY).analysis.silences().to_pylist()
+    exchanges = kdissect.open(STORY).table("exchanges").to_pylist()
+    client = next(row for row in rows if row["by"] == "client")
+    mine = [row for row in exchanges if row["client_id"] == client["subject"]]
+    instants = [row[name] for row in mine for name in ("request_first_at", "response_last_at") if row[name] is not None]
+    assert not [at for at in instants if client["begin_at"] < at < client["end_at"]]
+    assert client["begin_at"] in instants
+    assert client["end_at"] in instants
+    open_requests = [
+        row for row in mine if row["request_first_at"] is not None and row["request_first_at"] <= client["begin_at"]
+        and (row["response_last_at"] is None or row["response_last_at"] >= client["end_at"])
+    ]  # fmt: skip
+    assert client["waiting"] == len(open_requests)
+
+
+def test_show_without_an_id_lists_the_slowest(capsys: pytest.CaptureFixture[str]) -> None:
+    text = answer(capsys, "show", str(TINY))
+    command = text.splitlines()[-1].strip()
+    assert "kdissect show" in text
+    assert main(shlex.split(command)[1:] if command.startswith("kdissect") else ["show", str(TINY)]) == 0
+
+
+def test_nothing_is_cut_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
+    ids = set(kdissect.open(TINY).pandas("exchanges")["exchange_id"])
+    shown = answer(capsys, "slowest", str(TINY)).split()
+    assert [word for word in shown if word in ids]
+
+
+def test_a_selection_applies(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["errors", str(ERRORS), "--client", "nobody"]) == 0
+    assert capsys.readouterr().out == "No answer of this capture has an error.\n"
