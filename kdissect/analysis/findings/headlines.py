@@ -16,6 +16,8 @@ HEADLINES: Mapping[str, str] = MappingProxyType(
         "slow_topic": "broker {broker} writes topic {topic} slower than other topics",
         "metadata_in_vain": "client {client} asked for metadata {times} and wrote nothing meanwhile",
         "broker_stalled": "broker {broker} answered nothing for {lasted}",
+        "broker_stopped": "broker {broker} went away",
+        "consumer_silent": "client {client} asked for nothing for {lasted}",
         "slow_requests": "broker {broker} answered {requests} late",
         "slow_fetches": "broker {broker} answered {fetches} late",
         "connections_refused": "broker {broker} refused {connections} for {lasted}",

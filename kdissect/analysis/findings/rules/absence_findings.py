@@ -201,6 +201,8 @@ def _report_stop(tables: ev.Tables, rows: pa.Table, at: int, back: int | None) -
     return ev.finding(
         tables, "broker_stopped", ev.MEDIUM, text, "connections", condition, first_at=at, last_at=back or at,
         broker=brokers[0] if len(brokers) == 1 else None,
+        headline=f"broker {ev.listed(brokers)} went away"
+        + ("" if back is None else f" for {ev.duration((back - at) / MILLI)}"),
     )  # fmt: skip
 
 
