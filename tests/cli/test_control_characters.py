@@ -123,7 +123,7 @@ def test_a_terminal_gets_no_control_characters(count: int, tmp_path: Path) -> No
         [file, "--table", "records", "--reveal"],
         [file, "--table", "exchanges", "--format", "csv", "--csv-safe"],
         ["show", file, "--frame", "4"], ["show", file, "--frame", "500"], ["show", "--wireshark", file, "--frame", "4"],
-        ["timeline", file], ["stream", file, "--client", "é 日本 🎉"], ["sessions", file],
+        ["why", file], ["why", file, "1"], ["slowest", file], ["errors", file], ["gaps", file], ["timeline", file], ["stream", file, "--client", "é 日本 🎉"], ["sessions", file],
         ["traffic", file], ["traffic", file, "--format", "csv"], ["redact", "--check", file],
         ["redact", file, "--names", f"{file}.key", "-o", f"{file}.named"],
         ["sql", file, "select * from exchanges"], ["sql", file, "select client_id from exchanges", "--format", "csv"],

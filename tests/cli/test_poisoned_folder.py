@@ -28,6 +28,10 @@ posix.write(file, (__name__ + "\\n").encode())
 posix.close(file)
 """
 LINES = {
+    "why": [CAPTURE, "1"],
+    "slowest": [CAPTURE],
+    "errors": [CAPTURE],
+    "gaps": [CAPTURE],
     "show": [CAPTURE, "--frame", "20"],
     "sessions": [CAPTURE],
     "timeline": [CAPTURE],
