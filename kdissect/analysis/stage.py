@@ -8,8 +8,9 @@
 
 `feed` and `finish` return rows of `exchanges`, `fetches`, `fetch_partitions`, `produces`, `offset_commits`,
 `fetch_sessions` and `session_partitions`, as far as they were fed and the analysis takes part in them; rows of an
-exchange come back once nothing earlier can come any more. Share sessions come from `finish`. Findings, time budgets and
-deliveries need everything and come from `whole` alone. Brokers and topics of the rows are resolved already.
+exchange come back once nothing earlier can come any more. Share sessions come from `finish`. Findings, time budgets,
+deliveries and transactions need everything and come from `whole` alone. Brokers and topics of the rows are resolved
+already.
 """
 
 from __future__ import annotations
@@ -77,6 +78,7 @@ class Stage:
         self.budgets = By.BUDGET in wanted
         self.traffic = By.TRAFFIC in wanted
         self.delivers = By.DELIVERIES in wanted
+        self.transacts = By.TRANSACTIONS in wanted
         self.commits = self.finds or By.COMMITS in wanted
         self.holds_exchanges = self.finds or self.budgets or By.EXCHANGE_HOLDS in wanted
         self.holds = self.holds_exchanges or By.FETCH_HOLDS in wanted
@@ -99,21 +101,31 @@ class Stage:
         self.commits = By.COMMITS in self._wanted
 
     @property
+    def _summing(self) -> tuple[bool, bool, bool]:
+        """Parts that read every record batch, at the end."""
+        return self.traffic, self.delivers, self.transacts
+
+    @property
+    def reads_every_batch(self) -> bool:
+        """Whether rows of every record batch are needed, where findings need some."""
+        return self.budgets or any(self._summing)
+
+    @property
     def idle(self) -> bool:
         """Nothing that was asked for concerns the analysis."""
-        parts = (self.follows, self.replicates, self.shares, self.commits, self.traffic, self.delivers, self.finds)
+        parts = (self.follows, self.replicates, self.shares, self.commits, *self._summing, self.finds)
         return not any(parts)
 
     @property
     def hidden(self) -> bool:
         """Fetches, produces and their partitions are read for why exchanges were held back, and by nobody else: their
         rows may be `Codes` (`kdissect.tables.coded_rows`)."""
-        others = (self.shares, self.commits, self.traffic, self.delivers, self.budgets, self.finds)
+        others = (self.shares, self.commits, *self._summing, self.budgets, self.finds)
         return self.holds_exchanges and not any(others) and self.asked.keys() == {"exchanges"}
 
     def may_hide(self, read: Set[str]) -> bool:
         """Whether these rows may be `Codes` from here on, where others read the tables `read`."""
-        others = (self.commits, self.traffic, self.delivers, self.budgets, self.finds)
+        others = (self.commits, *self._summing, self.budgets, self.finds)
         return self.holds_exchanges and not any(others) and not read & HIDDEN
 
     def hide(self, vocabulary: Coder) -> Tables:
@@ -169,6 +181,7 @@ class Stage:
             (self.budgets, readers.BUDGET_TOPICS),
             (self.traffic, readers.TOPIC_TRAFFIC),
             (self.delivers, readers.DELIVERIES),
+            (self.transacts, readers.TRANSACTIONS),
         )
         return [reader for needed, reader in parts if needed]
 
@@ -371,6 +384,10 @@ class Stage:
             from kdissect.analysis.deliveries.delivery_rows import deliveries
 
             out["deliveries"] = deliveries(out)
+        if self.transacts:
+            from kdissect.analysis.deliveries.transaction_rows import transactions
+
+            out["transactions"] = transactions(out)
         if self.finds:
             from kdissect.analysis.findings import findings, limits, of_topics
 

@@ -59,8 +59,7 @@ def analysed(
     read: dict[str, Sequence[str]] = dict(tables)
     for name, columns in ({} if stage.idle else stage.tables).items():
         read[name] = list(dict.fromkeys([*read.get(name, ()), *sorted(columns)]))
-    summed = stage.budgets or stage.traffic or stage.delivers  # these read every batch, findings some
-    if "record_batches" in read and "record_batches" not in tables and not summed:
+    if "record_batches" in read and "record_batches" not in tables and not stage.reads_every_batch:
         settings = replace(settings, reading=replace(settings.reading, evidence=True))
     books = Books(captures, read, settings, beside=stage.messages)
     books.builder.keyed = not stage.idle

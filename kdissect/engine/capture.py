@@ -402,7 +402,8 @@ class Capture:
         capture, a second process analyses and writes them.
 
         `tables`: only these, with these columns (None: all). One that needs all of its rows at once (`findings`,
-        `time_budget`, `topic_traffic`, `deliveries`) is then `table`'s: what did not fit is named in `left_out`.
+        `time_budget`, `topic_traffic`, `deliveries`, `transactions`) is then `table`'s: what did not fit is named in
+        `left_out`.
         """
         from kdissect.engine.saving.parquet import EVIDENCE, save
 

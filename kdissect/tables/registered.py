@@ -20,6 +20,7 @@ from kdissect.tables import (
     partitions,
     producer_ids,
     produces,
+    transaction_steps,
 )
 from kdissect.tables.clients import Clients
 from kdissect.tables.declaration.model import By
@@ -62,4 +63,5 @@ if HELD:
 
 __all__ = [
     "BLOCK_MAKERS", "commits", "exchanges", "fetches", "groups", "offsets", "partitions", "producer_ids", "produces",
+    "transaction_steps",
 ]  # fmt: skip

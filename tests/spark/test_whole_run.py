@@ -37,7 +37,8 @@ SOME = (
     "base.pcap", "raw_reuse.pcap", "k4_share_group.pcap", "field_two_sections.pcapng", "field_ip_fragments.pcap",
     "field_gz.pcap.gz", "field_snap96.pcap", "not_kafka.pcap",
 )  # fmt: skip
-LATER = [*MADE, "records", "producers", "time_budget", "topic_traffic", "deliveries"]
+SUMS = ["time_budget", "topic_traffic", "deliveries", "transactions"]
+LATER = [*MADE, "records", "producers", "transaction_steps", *SUMS]
 
 
 def read(

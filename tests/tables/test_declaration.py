@@ -72,6 +72,11 @@ CONTRACT = {
     "is_follower, broker, isolation_level, created_at, produced_at, visible_at, delivered_at, buffered_ms, produce_ms, "
     "commit_ms, transaction_ms, absent_ms, served_ms, transfer_ms, delivery_ms, waited_for, times, times_written, "
     "matched_by",
+    "transactions": "transactional_id, producer_id, producer_epoch, client_id, coordinator, began_at, ended_at, "
+    "outcome, partitions, topics, groups, batches, records, record_bytes, open_ms, idle_ms, end_ms, markers_ms, "
+    "first_exchange_id, end_exchange_id",
+    "transaction_steps": "exchange_id, requested_at, answered_at, client_id, broker, step, transactional_id, "
+    "producer_id, producer_epoch, committed, group_id, topic, partition, error_code",
     "clock_offsets": "first, second, connections, offset_ms, drift_ppm, uncertainty_ms",
     "findings": "id, severity, cause, text, advice, first_at, last_at, broker, client_id, group_id, topic, partition, "
     "transactional_id, incident, table, filter, count, first_exchange_id",

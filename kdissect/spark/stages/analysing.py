@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from kdissect.analysis.budget import SUBJECTS, time_budget
 from kdissect.analysis.deliveries.delivery_rows import deliveries
+from kdissect.analysis.deliveries.transaction_rows import transactions
 from kdissect.analysis.findings import findings, limits, select_evidence
 from kdissect.analysis.stage import NO_WATERMARK, Stage
 from kdissect.analysis.topic_traffic import topic_traffic
@@ -36,7 +37,7 @@ from kdissect.spark.stages.resolving import Names, resolved_rows
 from kdissect.tables.builder import TableBuilder, shown
 from kdissect.tables.declaration import SCHEMAS, TABLES
 from kdissect.tables.declaration.model import TIME_KEY, By
-from kdissect.tables.declaration.readers import BUDGET, BUDGET_TOPICS, DELIVERIES, FINDINGS, TOPIC_TRAFFIC
+from kdissect.tables.declaration.readers import BUDGET, BUDGET_TOPICS, DELIVERIES, FINDINGS, TOPIC_TRAFFIC, TRANSACTIONS
 from kdissect.tables.order import order, sort_columns
 from kdissect.tables.recording import producers_table
 
@@ -73,12 +74,14 @@ SUMMED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "time_budget": {**BUDGET.tables, **BUDGET_TOPICS.tables},
     "topic_traffic": TOPIC_TRAFFIC.tables,
     "deliveries": DELIVERIES.tables,
+    "transactions": TRANSACTIONS.tables,
 }
 """Tables that sum up all rows, and what they read."""
 MAKERS: Mapping[str, Callable[[Mapping[str, pa.Table]], pa.Table]] = {
     "time_budget": partial(time_budget, by=SUBJECTS),
     "topic_traffic": topic_traffic,
     "deliveries": deliveries,
+    "transactions": transactions,
 }
 """What makes them of whole tables."""
 

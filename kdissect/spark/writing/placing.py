@@ -52,6 +52,8 @@ TIMES = {
     "topics": ("first_seen_at",),
     "topic_traffic": ("first_at",),
     "deliveries": ("delivered_at",),
+    "transactions": ("began_at", "ended_at"),
+    "transaction_steps": ("requested_at",),
     "findings": ("first_at",),
 }
 """Columns whose first known value is a row's time; tables that are not named here have `at` or the helper column."""

@@ -31,7 +31,7 @@ from kdissect.tables.declaration.diagnosis import (
     TOPIC_TRAFFIC,
 )
 from kdissect.tables.declaration.fetching import FETCH_PARTITIONS, FETCHES
-from kdissect.tables.declaration.journeys import DELIVERIES
+from kdissect.tables.declaration.journeys import DELIVERIES, TRANSACTION_STEPS, TRANSACTIONS
 from kdissect.tables.declaration.model import Column, Table
 from kdissect.tables.declaration.producing import PRODUCE_PARTITIONS, PRODUCES
 from kdissect.tables.declaration.record_data import PRODUCERS, RECORD_BATCHES, RECORDS
@@ -64,6 +64,8 @@ TABLES: Mapping[str, Table] = MappingProxyType(
             TOPIC_TRAFFIC,
             TIME_BUDGET,
             DELIVERIES,
+            TRANSACTIONS,
+            TRANSACTION_STEPS,
             CLOCK_OFFSETS,
             FINDINGS,
             CAPTURE_QUALITY,

@@ -3,7 +3,26 @@
 from __future__ import annotations
 
 from kdissect.tables.declaration import model as m
-from kdissect.tables.declaration.model import By, Column, plain, table
+from kdissect.tables.declaration.model import Api, By, Column, Reads, plain, table
+
+ADD_PARTITIONS, ADD_OFFSETS, END, MARKERS, COMMIT_OFFSETS = Api(24), Api(25), Api(26), Api(27), Api(28)
+_PRODUCER = ("transactional_id", "producer_id", "producer_epoch")
+
+
+def _steps() -> Reads:
+    """Fields of the requests that say something of transactions."""
+    below = [f"v3_and_below_{name}" for name in _PRODUCER]
+    each = [f"transactions.{name}" for name in (*_PRODUCER, "verify_only", "topics.name", "topics.partitions")]
+    of_old = ["v3_and_below_topics.name", "v3_and_below_topics.partitions"]
+    of_markers = ["producer_id", "producer_epoch", "transaction_result", "topics.name", "topics.partition_indexes"]
+    return (
+        ADD_PARTITIONS.request(*below, *of_old, *each)
+        | ADD_OFFSETS.request(*_PRODUCER, "group_id")
+        | END.request(*_PRODUCER, "committed")
+        | MARKERS.request(*(f"markers.{name}" for name in of_markers))
+        | COMMIT_OFFSETS.request(*_PRODUCER, "group_id")
+    )
+
 
 DELIVERIES = table(
     "deliveries",
@@ -57,4 +76,73 @@ DELIVERIES = table(
     when="produced_at delivered_at",
     shown="topic partition base_offset records client_id group_id delivery_ms waited_for buffered_ms produce_ms "
     "commit_ms transaction_ms absent_ms served_ms transfer_ms times fetch_exchange_id",
+)  # fmt: skip
+
+TRANSACTION_STEPS = table(
+    "transaction_steps",
+    "message about a transaction x partition that it names (AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit, "
+    "EndTxn, WriteTxnMarkers)",
+    m.EXCHANGE_ID,
+    Column("requested_at", m.TIME, "First byte of the request."),
+    Column("answered_at", m.TIME, "Last byte of the response."),
+    Column("client_id", m.TEXT, "Client id of the request header: a producer's, or a broker's."),
+    m.BROKER,
+    Column("step", m.TEXT, "add_partitions, verify (a broker asks whether partitions are part of it, KIP-890), "
+           "add_offsets, commit_offsets, end, markers."),
+    Column("transactional_id", m.TEXT, "Transactional id; null for markers, which name the producer id alone."),
+    Column("producer_id", m.COUNT, "Producer id."),
+    Column("producer_epoch", m.CODE, "Producer epoch."),
+    Column("committed", m.FLAG, "Of end and markers: commit, else abort."),
+    Column("group_id", m.TEXT, "Of add_offsets and commit_offsets: the group."),
+    Column("topic", m.TEXT, "Of add_partitions, verify and markers: the topic."),
+    Column("partition", m.CODE, "Its partition."),
+    Column("error_code", m.CODE, "First error code of the response, 0 for none; null without a response."),
+    Column("next_producer_id", m.COUNT, "Of end, v5: the producer id to go on with; null where the answer has none.",
+           reads=END.response("producer_id")),
+    Column("next_producer_epoch", m.CODE, "The epoch to go on with: each transaction has its own (KIP-890).",
+           reads=END.response("producer_epoch")),
+    made=By.BLOCK,
+    when="requested_at answered_at",
+    reads=_steps(),
+    on_request=True,
+    shown="requested_at step transactional_id producer_id producer_epoch topic partition group_id committed error_code "
+    "exchange_id",
+)  # fmt: skip
+
+TRANSACTIONS = table(
+    "transactions",
+    "transaction of a transactional id",
+    Column("transactional_id", m.TEXT, "Transactional id; null where only its markers were captured."),
+    Column("producer_id", m.COUNT, "Producer id."),
+    Column("producer_epoch", m.CODE, "Producer epoch: with KIP-890 each transaction has its own."),
+    Column("client_id", m.TEXT, "Client id of the producer."),
+    Column("coordinator", m.TEXT, "Broker that coordinates it: the one that was asked to end or begin it.",
+           reads=m.BROKER.reads),
+    Column("began_at", m.TIME, "Its first AddPartitionsToTxn, AddOffsetsToTxn or transactional Produce; null where it "
+           "began before the capture."),
+    Column("ended_at", m.TIME, "Last byte of the answer to EndTxn, else when the coordinator's first marker was sent."),
+    Column("outcome", m.TEXT, "committed, aborted, timed_out (the coordinator aborted it by itself), fenced (another "
+           "producer took over the transactional id), open (at the end of the capture); null where the capture does "
+           "not tell."),
+    Column("partitions", m.COUNT, "Partitions of topics that it wrote to, or added."),
+    Column("topics", m.TEXTS, "Their topics, in order."),
+    Column("groups", m.TEXTS, "Groups whose offsets it commits, in order."),
+    Column("batches", m.COUNT, "Record batches that were not refused, each counted once however often it was sent."),
+    Column("records", m.COUNT, "Their records."),
+    Column("record_bytes", m.COUNT, "Their bytes on the wire."),
+    Column("open_ms", m.MS, "From began_at to its EndTxn, to the first marker where the coordinator ended it, or to "
+           "the last message of the capture where it is open."),
+    Column("idle_ms", m.MS, "Time of open_ms in which none of its requests was under way."),
+    Column("end_ms", m.MS, "From the first EndTxn request to the last byte of the last answer to one."),
+    Column("markers_ms", m.MS, "From the EndTxn request (else the first marker) until the last WriteTxnMarkers was "
+           "answered; null where none was captured."),
+    Column("timeout_ms", m.CODE, "TransactionTimeoutMs of the producer, where its InitProducerId was captured."),
+    Column("first_exchange_id", m.TEXT, "The exchange that began it."),
+    Column("end_exchange_id", m.TEXT, "The last EndTxn; null for none."),
+    made=By.TRANSACTIONS,
+    key=(),
+    on_request=True,
+    when="began_at ended_at",
+    shown="transactional_id began_at outcome open_ms idle_ms end_ms markers_ms partitions groups batches records "
+    "client_id coordinator producer_id producer_epoch first_exchange_id end_exchange_id",
 )  # fmt: skip

@@ -90,6 +90,8 @@ class By(StrEnum):
     """The analysis: who writes and reads what, which needs every row."""
     DELIVERIES = "deliveries"
     """The analysis: the way of record batches to their readers, which needs every row."""
+    TRANSACTIONS = "transactions"
+    """The analysis: transactions, which needs every row."""
     COMMITS = "committed lag"
     """The analysis: what was seen of a partition's log when a group committed."""
     FINDINGS = "findings"
@@ -111,7 +113,7 @@ class By(StrEnum):
     @property
     def needs_everything(self) -> bool:
         """The part of the analysis that looks at all rows together."""
-        return self in (By.BUDGET, By.TRAFFIC, By.DELIVERIES, By.FINDINGS)
+        return self in (By.BUDGET, By.TRAFFIC, By.DELIVERIES, By.TRANSACTIONS, By.FINDINGS)
 
 
 class Gathering(StrEnum):

@@ -242,6 +242,16 @@ DELIVERIES = reader(
     record_batches="exchange_id topic topic_id partition base_offset last_offset codec is_transactional is_control "
     "timestamp_type first_timestamp producer_id producer_epoch base_sequence records compressed_bytes crc truncated",
 )
+TRANSACTIONS = reader(
+    "transactions",
+    exchanges="exchange_id client_id broker api_key request_first_at response_last_at error_code",
+    transaction_steps="exchange_id step transactional_id producer_id producer_epoch committed group_id topic partition",
+    producer_ids="exchange_id transactional_id transaction_timeout_ms producer_id_asked producer_id producer_epoch "
+    "error_code",
+    produces="exchange_id transactional_id",
+    record_batches="exchange_id topic topic_id partition is_transactional is_control producer_id producer_epoch "
+    "base_sequence records compressed_bytes",
+)
 BUDGET = reader(
     "time budgets",
     exchanges="exchange_id connection_id client_id broker api_key status hold request_first_at response_last_at "
