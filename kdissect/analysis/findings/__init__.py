@@ -16,11 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.analysis.findings import finders
-from kdissect.analysis.findings.evidence import SEVERITIES, Finding, Tables
+from kdissect.analysis.findings.evidence import SEVERITIES, Finding, Tables, get
 from kdissect.analysis.findings.finders import Finder, Seen
 from kdissect.analysis.findings.headlines import headline_of
 from kdissect.analysis.findings.incidents import numbered
 from kdissect.analysis.findings.limits import LIMITS, Limits, limits
+from kdissect.analysis.findings.next_captures import state_certainty
 from kdissect.analysis.findings.rules import (
     absence_findings,
     access_findings,
@@ -107,7 +108,8 @@ def findings(tables: Tables, given: Limits = LIMITS) -> Found:
         count_of[one.id] = count_of.get(one.id, 0) + 1
         if one.id in UNCOUNTED or count_of[one.id] <= MOST_OF_A_KIND:
             kept.append(one)
-    kept = [replace(one, headline=headline_of(one)) for one in numbered(kept)]
+    connections = get(tables, "connections")
+    kept = [replace(state_certainty(one, connections), headline=headline_of(one)) for one in numbered(kept)]
     schema = SCHEMAS["findings"]
     table = pa.Table.from_arrays(
         [pa.array([_cell(one, name) for one in kept], schema.field(name).type) for name in schema.names],

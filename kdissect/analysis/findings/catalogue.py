@@ -6,6 +6,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
+CLIENT, BROKER, BOTH, CONTROLLER = "client", "broker", "both", "controller"
+"""Where a further capture would settle a cause: at the client's host, the broker's, both at once, or a controller's."""
+
 
 class Kind(NamedTuple):
     """A kind of finding."""
@@ -16,6 +19,8 @@ class Kind(NamedTuple):
     """What to look at or change, one sentence."""
     starts: bool = False
     """It sets other things off."""
+    settled_at: str | None = None
+    """Its cause is likely, not sure: where a capture would settle it. None where the evidence proves the cause."""
 
 
 _KINDS = {
@@ -23,6 +28,7 @@ _KINDS = {
         "network",
         "Look at the way between the two hosts at that moment: links, routes, firewalls, the host itself.",
         starts=True,
+        settled_at=BOTH,
     ),
     "clients_paused_together": Kind(
         "client",
@@ -33,32 +39,42 @@ _KINDS = {
         "broker",
         "See in that broker's log whether it was stopped, was killed, or shut itself down.",
         starts=True,
+        settled_at=BROKER,
     ),
     "consumer_silent": Kind(
         "client",
         "Look at that process at that moment: garbage collection log, CPU limits, suspension; and at what its "
         "application did between two polls.",
         starts=True,
+        settled_at=CLIENT,
     ),
     "slow_topic": Kind(
         "broker",
         "Look at the disk that holds the topic's partitions (iostat), and at flush.messages and flush.ms of the topic.",
+        settled_at=BROKER,
     ),
     "metadata_in_vain": Kind(
         "client",
         "Compare the topic and partition that the producer writes to with the topic's partitions (kafka-topics).",
+        settled_at=CLIENT,
     ),
     "broker_stalled": Kind(
         "broker",
         "Look at that broker's garbage collection log, its disks and its host (steal time, swap) at that moment.",
         starts=True,
+        settled_at=BROKER,
     ),
     "slow_requests": Kind(
         "unknown",
         "Show the slowest with `kdissect show`; `kdissect latency` tells whether broker, network or followers took "
         "the time.",
+        settled_at=BROKER,
     ),
-    "slow_fetches": Kind("broker", "Look at the broker's disks: data that is not in the page cache, or a busy host."),
+    "slow_fetches": Kind(
+        "broker",
+        "Look at the broker's disks: data that is not in the page cache, or a busy host.",
+        settled_at=BROKER,
+    ),
     "connections_refused": Kind(
         "broker",
         "See whether the broker runs and listens there (listeners, advertised.listeners).",
@@ -97,7 +113,9 @@ _KINDS = {
         "settings",
         "Nothing is wrong while it catches up; afterwards a larger max.partition.fetch.bytes needs fewer fetches.",
     ),
-    "growing_lag": Kind("client", "Look at what the consumer does with its records, or add instances to its group."),
+    "growing_lag": Kind(
+        "client", "Look at what the consumer does with its records, or add instances to its group.", settled_at=CLIENT
+    ),
     "held_back_by_transaction": Kind(
         "client",
         "Look at the producer of that transaction: why it does not commit; transaction.timeout.ms bounds it.",
@@ -113,6 +131,7 @@ _KINDS = {
     "batches_sent_again": Kind(
         "unknown",
         "Nothing is written twice by an idempotent producer; look at why the first answer did not count.",
+        settled_at=CLIENT,
     ),
     "unsupported_version": Kind("settings"),
     "passing_error": Kind("unknown"),
@@ -149,6 +168,7 @@ _KINDS = {
         "unknown",
         "See why it moved (a broker that stopped, a reassignment, preferred leaders); clients that ask the old "
         "leader for long refresh their metadata late (metadata.max.age.ms).",
+        settled_at=CONTROLLER,
     ),
     "rebalances": Kind("client"),
     "share_locks_ran_out": Kind(
@@ -164,7 +184,7 @@ _KINDS = {
         "client",
         "Look at what the consumer does with its records, and when it commits, or add instances to its group.",
     ),
-    "requests_cut_off": Kind("unknown"),
+    "requests_cut_off": Kind("unknown", settled_at=BROKER),
     "login_cut_off": Kind(
         "security",
         "Look at the broker's log: some close the connection instead of saying why "
@@ -187,12 +207,14 @@ _KINDS = {
     "network_stall": Kind(
         "network",
         "Look for loss on the way: captures of both ends, given together, tell where.",
+        settled_at=BOTH,
     ),
     "connections_reset": Kind(
         "network",
         "Look at what stands between clients and brokers (a firewall, a load balancer, NAT: restarts, full tables) and "
         "at the hosts.",
         starts=True,
+        settled_at=BOTH,
     ),
     "window_closed": Kind(
         "client",
@@ -217,6 +239,7 @@ _KINDS = {
     "requests_given_up": Kind(
         "client",
         "Its request.timeout.ms was shorter than the answer took; look at why that took so long.",
+        settled_at=CLIENT,
     ),
     "batches_written_twice": Kind(
         "client",
@@ -241,11 +264,13 @@ _KINDS = {
         "See why members come and go (their logs; `groups` has each join); group.instance.id and the cooperative "
         "assignor make rebalances cheaper.",
         starts=True,
+        settled_at=CLIENT,
     ),
     "member_left": Kind(
         "client",
         "A poll timeout: handle records faster, fewer at once (max.poll.records), or raise max.poll.interval.ms.",
         starts=True,
+        settled_at=CLIENT,
     ),
     "member_thrown_out": Kind(
         "client",

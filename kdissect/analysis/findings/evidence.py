@@ -50,6 +50,8 @@ class Finding:
     transactional_id: str | None = None
     incident: int | None = None
     headline: str | None = None
+    certainty: str | None = None
+    next_capture: str | None = None
 
 
 NULLS = 4096

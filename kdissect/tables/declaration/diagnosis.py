@@ -88,6 +88,10 @@ FINDINGS = table(
     Column("topic", m.TEXT, "Topic that it is about."),
     Column("partition", m.CODE, "Partition that it is about."),
     Column("transactional_id", m.TEXT, "Transactional id that it is about."),
+    Column("certainty", m.TEXT, "How sure the cause is: sure (the evidence proves it), likely; null where it is "
+           "unknown."),
+    Column("next_capture", m.TEXT, "A command to paste: the capture that would settle the cause, and where; null where "
+           "the cause is sure, where nothing is wrong, or no capture would."),
     Column("incident", m.COUNT, "The same number for what belongs together, in order of time; null where nothing "
            "happened."),
     Column("table", m.TEXT, "Table that shows the evidence."),
