@@ -69,7 +69,8 @@ def cache_folder(name: str) -> tuple[Path, bool]:
         mine = place / f"{PREFIX}{name}"
         before = mine.is_dir()
         if private(mine):
-            os.utime(mine)
+            with contextlib.suppress(PermissionError):  # a confined process may write files, not set times
+                os.utime(mine)
             _remove_unused(place, mine)
             return mine, before
     alone = Path(tempfile.mkdtemp(prefix="kdissect-"))
