@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from kdissect.schema import index
@@ -165,10 +165,18 @@ class Conversation:
         self.say(1, metadata_response(correlation))
 
 
+Layout = tuple[int, int, tuple[Field, ...] | None, tuple[Field, ...] | None]
+
+
 def messages(text: Text) -> list[Talk]:
     """A connection for each layout: ApiVersions, the exchange with its markers, Metadata."""
+    return messages_of(layouts(), text)
+
+
+def messages_of(which: Iterable[Layout], text: Text) -> list[Talk]:
+    """As `messages`, of these layouts."""
     talks = []
-    for n, (key, version, request, response) in enumerate(layouts()):
+    for n, (key, version, request, response) in enumerate(which):
         one = Conversation(n)
         one.say(0, api_versions_request(1))
         one.say(1, api_versions_response(1))

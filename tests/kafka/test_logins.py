@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import re
 import struct
 from collections import Counter
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 
 import kdissect
 from kdissect.kafka.exchanges.logins import _field
+from tests.fuzz.metamorphic import packets_of, written
 from tests.oracle.material import CAPTURES
 from tests.oracle.pcap import Talk, framed, metadata_request, metadata_response, pcap
 
@@ -163,3 +166,16 @@ def test_authenticated_again(tmp_path: Path) -> None:
     rows = [(row["api"], row["status"], row["decoded"]) for row in tables["exchanges"].to_pylist()]
     assert rows == [(api, "ok", True) for api in ("SaslHandshake", "SaslAuthenticate", "Heartbeat")] * 2
     assert not any("pw-" in str(table.to_pylist()) for table in tables.values())
+
+
+def test_tokens_of_a_scram_server_are_no_responses() -> None:
+    """Of a copy with what the broker sent alone, first bytes of tokens (`r=`, `v=`) were shown as correlation ids."""
+    packets = packets_of((CAPTURES / "sasl_old.pcap").read_bytes())
+    answers = [packet for packet in packets if packet[1][34:36] == (39094).to_bytes(2)]
+    assert any(b"r=" in data and b",s=" in data for _, data, _ in answers)
+    found = kdissect.open(io.BytesIO(written(answers))).tables(["exchanges", "problems"])
+    numbers = found["exchanges"]["correlation_id"].to_pylist()
+    assert numbers
+    assert max(numbers) < 1000
+    said = "; ".join(row["detail"] or "" for row in found["problems"].to_pylist())
+    assert all(int(number) < 1000 for number in re.findall(r"correlation id (\d+)", said))

@@ -407,10 +407,28 @@ def _think(connection: Connection, first: Int) -> Int:
 
 
 @part
+def _is_server_token(correlation: Int) -> bool:
+    """Whether a frame's first bytes, read as a correlation id, are those of a SCRAM server's message (RFC 5802, 7):
+    `r=`, `v=` or `e=`. Clients count their requests from 0 on, and none sends 1.7 billion on a connection."""
+    begin = correlation >> 16
+    return begin == 0x723D or begin == 0x763D or begin == 0x653D
+
+
+@part
 def orphan(M: Words, connection: Connection, h: Int) -> None:
-    """Finish a held response (already off the list) as one whose request was not captured."""
+    """Finish a held response (already off the list) as one whose request was not captured; a bare SASL token is kept
+    apart from exchanges."""
     held = request_at(M, h)
     exchange = _new_row(M, connection)
+    if _is_server_token(held.correlation):
+        connection.exchanges -= 1
+        _no_frame(exchange.request)
+        exchange.response = held.frame
+        exchange.orphan = 1
+        _no_request(exchange, connection.tokens, 0, st.TOKEN)
+        connection.tokens += 1
+        _free_request(M, h)
+        return
     _no_frame(exchange.request)
     exchange.response = held.frame
     exchange.orphan = 1
