@@ -112,6 +112,14 @@ class Analysis:
         the table `topic_traffic`."""
         return self._capture.table("topic_traffic")
 
+    def deliveries(self) -> pa.Table:
+        """How long records took from their producer to each reader, and what took most of that time: one row for each
+        topic and reader, columns as `kdissect.analysis.deliveries.delivery_summary.SUMMARY` says. The deliveries
+        themselves are the table `deliveries`."""
+        from kdissect.analysis.deliveries.delivery_summary import READ, summarise
+
+        return summarise(self._capture.table("deliveries", READ))
+
     def budget(
         self, by: Sequence[str] = ("client",), every: float | None = None, start: str | datetime | None = None,
         end: str | datetime | None = None,
