@@ -17,8 +17,8 @@ def test_every_kind_has_a_headline() -> None:
 
 @pytest.mark.parametrize("kind", sorted(HEADLINES))
 def test_a_headline_is_short_and_no_sentence(kind: str) -> None:
-    one = Finding(kind, "low", "x", "exchanges", "", 12, None, first_at=0, last_at=3 * SECOND, broker="1", client_id="c",
-                  group_id="g", topic="t", partition=0, transactional_id="tx")  # fmt: skip
+    one = Finding(kind, "low", "x", "exchanges", "", 12, None, first_at=0, last_at=3 * SECOND, broker="1",
+                  client_id="c", group_id="g", topic="t", partition=0, transactional_id="tx")  # fmt: skip
     said = headline_of(one)
     assert len(said) <= 90
     assert "{" not in said
