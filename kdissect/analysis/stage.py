@@ -75,7 +75,7 @@ class Stage:
         self._wanted = wanted
         self.finds = By.FINDINGS in wanted
         self.shares = self.finds or By.SHARES in wanted
-        self.budgets = By.BUDGET in wanted
+        self.budgets = bool(wanted & {By.BUDGET, By.LEDGER})
         self.traffic = By.TRAFFIC in wanted
         self.delivers = By.DELIVERIES in wanted
         self.transacts = By.TRANSACTIONS in wanted
@@ -178,7 +178,7 @@ class Stage:
             (self.commits, readers.COMMITS),
             (self.finds, readers.FINDINGS),
             (self.budgets, readers.BUDGET),
-            (self.budgets, readers.BUDGET_TOPICS),
+            (By.BUDGET in self._wanted, readers.BUDGET_TOPICS),
             (self.traffic, readers.TOPIC_TRAFFIC),
             (self.delivers, readers.DELIVERIES),
             (self.transacts, readers.TRANSACTIONS),
@@ -372,10 +372,14 @@ class Stage:
             found, rest = self.feed(out, messages), self.finish()
             for name, part in rest.items():
                 out[name] = _both(found.get(name), part)
-        if self.budgets:
+        if By.BUDGET in self._wanted:
             from kdissect.analysis.budget import SUBJECTS, time_budget
 
             out["time_budget"] = time_budget(out, SUBJECTS)
+        if By.LEDGER in self._wanted:
+            from kdissect.analysis.ledger.time_ledger import time_ledger
+
+            out["time_ledger"] = time_ledger(out)
         if self.traffic:
             from kdissect.analysis.topic_traffic import topic_traffic
 

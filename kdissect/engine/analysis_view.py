@@ -132,12 +132,33 @@ class Analysis:
         """
         from kdissect.analysis.budget import time_budget
 
+        tables, first, last = self._of_ledger(by, start, end)
+        return time_budget(tables, by, every, first, last)
+
+    def time_ledger(
+        self, by: Sequence[str] = ("client",), start: str | datetime | None = None, end: str | datetime | None = None,
+        subjects: Sequence[str] | None = None,
+    ) -> pa.Table:  # fmt: skip
+        """Who owned each instant of each subject, as intervals without gaps: rows of the table `time_ledger`.
+
+        `by`: any of client, broker, connection, group, topic. `start`, `end`: the span, as for `budget`. `subjects`:
+        names of the subjects to look at, all of them for None. Raises UsageError for an unknown kind or time.
+        """
+        from kdissect.analysis.ledger.time_ledger import time_ledger
+
+        tables, first, last = self._of_ledger(by, start, end)
+        return time_ledger(tables, by, first, last, subjects)
+
+    def _of_ledger(
+        self, by: Sequence[str], start: str | datetime | None, end: str | datetime | None
+    ) -> tuple[dict[str, pa.Table], int | None, int | None]:
+        """The tables that a ledger by these subjects reads, and its span in µs since the epoch."""
         asked = dict(readers.BUDGET.tables)
         if "topic" in by:
             asked |= readers.BUDGET_TOPICS.tables
         span = [nanoseconds(one, self._capture._captures) for one in (start, end)]
         first, last = (None if one is None else one // 1000 for one in span)
-        return time_budget(self._capture.tables(asked), by, every, first, last)
+        return dict(self._capture.tables(asked)), first, last
 
     def both_ends(self) -> pa.Table:
         """Of captures that were given together, the exchanges that two of them saw, and what each way took between

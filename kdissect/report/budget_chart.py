@@ -11,12 +11,15 @@ import pyarrow.compute as pc
 from kdissect.analysis.budget import time_budget
 from kdissect.analysis.exchange_keys import key_names
 from kdissect.analysis.grouping import group
-from kdissect.arrays.arrow import NULL_TIME, reals, times, with_columns
+from kdissect.arrays.arrow import NULL_TIME, reals, times
 from kdissect.arrays.dictionaries import unified
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.readers import BUDGET
 
-BOXES = ("broker", "replication", "throttled", "network", "unknown", "agreed", "own", "idle")
+BOXES = (
+    "broker", "replication", "transaction", "throttled", "network", "unknown", "agreed", "own", "silent", "idle",
+    "gone",
+)  # fmt: skip
 """What a client's time went into, in the order in which it is stacked: what others took of it first."""
 CLIENTS = 12
 """Clients that are drawn."""
@@ -82,12 +85,7 @@ def client_budgets(tables: Mapping[str, pa.Table], every: float) -> pa.Table:
     order: list[str] = []
     if len(known):
         order = _worst(exchanges)
-        # Others lose their names, not their exchanges: whether a broker stood still shows in everybody's.
-        names = exchanges["client_id"].cast(pa.string())
-        named = pc.if_else(pc.is_in(names, pa.array(order, pa.string())), names, pa.scalar(None, pa.string()))
-        shown = {**tables, "exchanges": with_columns(exchanges, {"client_id": named.combine_chunks()})}
-        found = time_budget(shown, ("client",), every, start, end)
-        found = found.filter(pc.is_valid(found["subject"]))
+        found = time_budget(tables, ("client",), every, start, end, order)
     place = pc.index_in(found["subject"], pa.array(order, pa.string()))
     made = {"client_id": found["subject"], "at": found["at"], "until": found["until"]}
     made |= {box: found[f"{box}_ms"] for box in BOXES}

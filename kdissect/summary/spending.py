@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from kdissect.analysis.budget import time_budget
 from kdissect.analysis.exchange_keys import key_names
 from kdissect.analysis.findings.evidence import SEVERITIES
-from kdissect.arrays.arrow import with_columns
 from kdissect.arrays.dictionaries import unified
 from kdissect.summary.model import Summary
 from kdissect.tables.declaration import SCHEMAS
@@ -57,8 +55,4 @@ class Spending:
             name: unified(pa.concat_tables(parts or [SCHEMAS[name].empty_table()], promote_options="permissive"))
             for name, parts in self._parts.items()
         }
-        exchanges = tables["exchanges"]
-        names = exchanges["client_id"].cast(pa.string())
-        alone = pc.if_else(pc.equal(names, client), names, pa.scalar(None, pa.string()))
-        tables["exchanges"] = with_columns(exchanges, {"client_id": alone.combine_chunks()})
-        return next((row for row in time_budget(tables).to_pylist() if row["subject"] == client), None)
+        return next(iter(time_budget(tables, only=[client]).to_pylist()), None)

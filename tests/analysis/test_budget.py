@@ -15,7 +15,6 @@ from tests.analysis.read import CAPTURES
 from tests.analysis.wire import START, made
 
 A, B = "00000000000000aa", "00000000000000bb"
-ALL = (*BOXES, "own_ms", "idle_ms", "unknown_ms")
 
 
 def exchange(n: int, at: float, api: int = 1, connection: str = A, **parts: Any) -> dict[str, Any]:
@@ -25,20 +24,24 @@ def exchange(n: int, at: float, api: int = 1, connection: str = A, **parts: Any)
     begun = START + int(at * 1000)
     return {
         "exchange_id": f"{connection}:{n}", "connection_id": connection, "client_id": "c", "broker": "1",
-        "api_key": api, "status": "ok", "request_first_at": begun,
+        "api_key": api, "status": "ok", "network_kind": "handshake", "request_first_at": begun,
         "response_last_at": begun + int(sum(given.values()) * 1000), **given,
     } | parts  # fmt: skip
 
 
 def budget(rows: list[dict[str, Any]], fetches: list[dict[str, Any]] = [], **more: Any) -> dict[str, Any]:  # noqa: B006
-    connections = [{"connection_id": name, "ended_at": START + 10_000_000} for name in (A, B)]
+    instants = [row[at] for row in rows for at in ("request_first_at", "response_last_at")]
+    closed = max(START + 10_000_000 if at is None else at for at in instants)
+    connections = [
+        {"connection_id": name, "started_at": min(filter(None, instants)), "ended_at": closed} for name in (A, B)
+    ]
     tables = {
         "exchanges": made("exchanges", rows), "fetches": made("fetches", fetches),
         "connections": made("connections", connections),
     }  # fmt: skip
     (row,) = time_budget(tables, **more).to_pylist()
-    assert sum(row[box] for box in ALL) == pytest.approx(row["wall_ms"])
-    return {name: value for name, value in row.items() if name in ALL and value}
+    assert sum(row[box] for box in BOXES) == pytest.approx(row["wall_ms"])
+    return {name: value for name, value in row.items() if name in BOXES and value}
 
 
 def fetch(n: int, wait: int, records: int = 0, connection: str = A) -> dict[str, Any]:
@@ -93,7 +96,7 @@ def test_a_request_without_an_answer_is_unknown() -> None:
 def test_boxes_add_up_to_the_wall_time(every: float | None) -> None:
     table = kdissect.open(CAPTURES / "base.pcap").analysis.budget(SUBJECTS, every)
     assert set(table["by"].to_pylist()) == {"client", "broker", "group", "topic"}
-    boxes = np.stack([np.asarray(table[box]) for box in ALL], axis=1)
+    boxes = np.stack([np.asarray(table[box]) for box in BOXES], axis=1)
     assert boxes.min() >= -1e-6
     assert np.allclose(boxes.sum(axis=1), np.asarray(table["wall_ms"]))
 
@@ -108,7 +111,7 @@ def test_the_table_is_the_budget_of_everybody() -> None:
 def test_stretches_hold_what_the_whole_does() -> None:
     capture = kdissect.open(CAPTURES / "base_short.pcap")
     whole, cut = (capture.analysis.budget(("client",), every) for every in (None, 0.1))
-    for box in (*ALL, "wall_ms", "exchanges"):
+    for box in (*BOXES, "wall_ms", "exchanges"):
         summed = cut.group_by("subject", use_threads=False).aggregate([(box, "sum")])
         found = dict(zip(summed["subject"].to_pylist(), summed[f"{box}_sum"].to_pylist(), strict=True))
         for subject, value in zip(whole["subject"].to_pylist(), whole[box].to_pylist(), strict=True):
@@ -147,10 +150,10 @@ def test_a_process_that_stood_still() -> None:
     """`frozen` was suspended for 8 s, `dozing` for 4; who is only without partitions, and sends heartbeats, is idle."""
     capture = kdissect.open(next((CAPTURES / "rules").glob("suspended.pcap*")))
     rows = {row["subject"]: row for row in capture.analysis.budget(("client",)).to_pylist()}
-    assert rows["frozen"]["own_ms"] == pytest.approx(8000, abs=300)
-    assert rows["dozing"]["own_ms"] == pytest.approx(4000, abs=300)
+    assert rows["frozen"]["silent_ms"] == pytest.approx(8000, abs=300)
+    assert rows["dozing"]["silent_ms"] == pytest.approx(4000, abs=300)
     joining = kdissect.open(STORIES / "kip848.pcap.zst").analysis.budget(("client",)).to_pylist()
-    assert max(row["own_ms"] for row in joining if row["subject"].startswith("c14-1")) < 100
+    assert max(row["silent_ms"] for row in joining if row["subject"].startswith("c14-1")) < 100
 
 
 def test_the_measured_ways_of_both_ends_are_taken() -> None:

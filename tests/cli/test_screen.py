@@ -252,7 +252,7 @@ def test_where_the_time_of_a_client_in_trouble_went() -> None:
     """A line below the clients at 80 columns, the largest parts of them first; none on narrow screens."""
     path = ROOT / "captures" / "stories" / "slow_consumer.pcap.zst"
     summary = kdissect.open(path).summary()
-    assert _budget(summary) == ["Time of client c3a, 19.5 s: its own 15.0 s, waits as asked 4.42 s."]
+    assert _budget(summary) == ["Time of client c3a, 19.6 s: its own 15.0 s, waits as asked 4.42 s."]
     seen = [line.plain for line in screen.render(summary, ["a.pcap"], 80)]
     assert seen.index(next(s for s in seen if s.startswith("Client "))) < seen.index(_budget(summary)[0])
     assert _budget(summary, 79) == []

@@ -127,7 +127,7 @@ def test_strict_stops_at_a_file_that_is_none(spark: Any, captures: Path, tmp_pat
 def test_connections_that_two_captures_saw(spark: Any, captures: Path, equal: Any) -> None:
     """Given together they are one, as on one machine."""
     ends = [captures / "stories" / f"net_delay_{end}.pcap.zst" for end in ("client", "broker")]
-    names = ["exchanges", "connections", "fetches", "clock_offsets", "time_budget", "deliveries"]
+    names = ["exchanges", "connections", "fetches", "clock_offsets", "time_budget", "time_ledger", "deliveries"]
     found = kdissect.spark.dissect(spark, ends, names, partitions=2)
     expected = kdissect.open(ends).tables(names)
     assert expected["clock_offsets"].num_rows == 1

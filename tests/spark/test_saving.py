@@ -44,7 +44,8 @@ def test_each_job_and_each_capture_set_is_told(
 
 def test_one_task_writes_what_many_write(spark: Any, captures: Path, tmp_path: Path) -> None:
     """And both write what Spark's own writer does, comments and all."""
-    tables = [*MADE, "producers", "time_budget", "topic_traffic", "deliveries", "transactions", "transaction_steps"]
+    sums = ["time_budget", "time_ledger", "topic_traffic", "deliveries"]
+    tables = [*MADE, "producers", *sums, "transactions", "transaction_steps"]
     job = prepare([captures / "base.pcap", captures / "k4_share_group.pcap"], tables)
     counts = [write(job.on(spark, parts, placed=True), str(tmp_path / str(parts))) for parts in (None, 3)]
     by_spark = write(job.on(spark, 3, placed=True), str(tmp_path / "cut"), by={name: ["date"] for name in tables})

@@ -65,8 +65,9 @@ CONTRACT = {
     "topics": "topic_id, topic, first_seen_at, partitions, source",
     "topic_traffic": "client_id, client_ip, group_id, topic, topic_id, partition, produced_records, produced_bytes, "
     "fetched_records, fetched_bytes, first_at, last_at, first_lag, last_lag, max_lag",
-    "time_budget": "by, subject, at, until, wall_ms, agreed_ms, throttled_ms, broker_ms, replication_ms, network_ms, "
-    "own_ms, idle_ms, unknown_ms, exchanges",
+    "time_budget": "by, subject, client_ip, at, until, wall_ms, agreed_ms, throttled_ms, broker_ms, replication_ms, "
+    "transaction_ms, network_ms, own_ms, idle_ms, silent_ms, gone_ms, unknown_ms, exchanges",
+    "time_ledger": "by, subject, client_ip, at, until, owner, evidence, connections, exchanges, first_exchange_id",
     "deliveries": "produce_exchange_id, fetch_exchange_id, topic, topic_id, partition, base_offset, last_offset, "
     "records, record_bytes, codec, producer_client_id, producer_id, is_transactional, client_id, group_id, member_id, "
     "is_follower, broker, isolation_level, created_at, produced_at, visible_at, delivered_at, buffered_ms, produce_ms, "

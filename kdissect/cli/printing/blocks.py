@@ -126,8 +126,9 @@ def findings(summary: Summary, target: Sequence[str], width: int, room: int | No
 
 
 SPENT = {
-    "broker_ms": "brokers", "replication_ms": "followers", "throttled_ms": "quotas", "network_ms": "network",
-    "agreed_ms": "waits as asked", "own_ms": "its own", "unknown_ms": "unknown", "idle_ms": "idle",
+    "broker_ms": "brokers", "replication_ms": "followers", "transaction_ms": "transactions", "throttled_ms": "quotas",
+    "network_ms": "network", "agreed_ms": "waits as asked", "own_ms": "its own", "silent_ms": "stood still",
+    "gone_ms": "not connected", "unknown_ms": "unknown", "idle_ms": "idle",
 }  # fmt: skip
 """What a client's time went into, in a word or two."""
 SPENT_FROM_MS = 100.0

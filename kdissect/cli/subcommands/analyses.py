@@ -200,7 +200,9 @@ TITLES = {
     "round_trip_p50_ms": "round trip p50", "round_trip_p99_ms": "p99", "round_trip_max_ms": "max",
     "latency_p50_ms": "latency p50", "clock_offset_ms": "clocks apart", "own_p50_ms": "p50", "own_p99_ms": "p99",
     "change_own_ms": "change",
-    **{f"{box}_ms": box for box in ("wall", "agreed", "broker", "network", "replication", "own", "idle", "unknown")},
+    **{f"{box}_ms": box for box in (
+        "wall", "agreed", "broker", "network", "replication", "transaction", "own", "idle", "silent", "gone", "unknown"
+    )},
     "p_value": "chance", "part": "most in", "waits": "long polls", "nearer_to_client": "nearer to client",
 }  # fmt: skip
 """Titles of columns where they are shorter than their names."""

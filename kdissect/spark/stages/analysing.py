@@ -23,6 +23,7 @@ from kdissect.analysis.budget import SUBJECTS, time_budget
 from kdissect.analysis.deliveries.delivery_rows import deliveries
 from kdissect.analysis.deliveries.transaction_rows import transactions
 from kdissect.analysis.findings import findings, limits, select_evidence
+from kdissect.analysis.ledger.time_ledger import time_ledger
 from kdissect.analysis.stage import NO_WATERMARK, Stage
 from kdissect.analysis.topic_traffic import topic_traffic
 from kdissect.arrays.arrow import NULL_TIME
@@ -72,6 +73,7 @@ WAITING = 1 << 19
 """Rows of fetches, or of their partitions, that may wait for the watermark: lots of many tasks overlap."""
 SUMMED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "time_budget": {**BUDGET.tables, **BUDGET_TOPICS.tables},
+    "time_ledger": BUDGET.tables,
     "topic_traffic": TOPIC_TRAFFIC.tables,
     "deliveries": DELIVERIES.tables,
     "transactions": TRANSACTIONS.tables,
@@ -79,6 +81,7 @@ SUMMED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 """Tables that sum up all rows, and what they read."""
 MAKERS: Mapping[str, Callable[[Mapping[str, pa.Table]], pa.Table]] = {
     "time_budget": partial(time_budget, by=SUBJECTS),
+    "time_ledger": time_ledger,
     "topic_traffic": topic_traffic,
     "deliveries": deliveries,
     "transactions": transactions,

@@ -48,7 +48,10 @@ OWN_GROUP = "_own_group"
 """Helper column of `connections`: whether the connection's own requests named groups."""
 CONNECTION_ROWS = 1 << 16
 NOTHING = rows([])
-READ_LATER = ("deliveries", "exchanges", "findings", "offset_commits", "time_budget", "topic_traffic", "transactions")
+READ_LATER = (
+    "deliveries", "exchanges", "findings", "offset_commits", "time_budget", "time_ledger", "topic_traffic",
+    "transactions",
+)  # fmt: skip
 """Tables that are made out of whole rows of `exchanges`."""
 THERE = "_there"
 """Staged rows with the names of tables that a task has staged rows of."""

@@ -28,6 +28,7 @@ from kdissect.tables.declaration.diagnosis import (
     FINDINGS,
     PROBLEMS,
     TIME_BUDGET,
+    TIME_LEDGER,
     TOPIC_TRAFFIC,
 )
 from kdissect.tables.declaration.fetching import FETCH_PARTITIONS, FETCHES
@@ -63,6 +64,7 @@ TABLES: Mapping[str, Table] = MappingProxyType(
             TOPICS,
             TOPIC_TRAFFIC,
             TIME_BUDGET,
+            TIME_LEDGER,
             DELIVERIES,
             TRANSACTIONS,
             TRANSACTION_STEPS,

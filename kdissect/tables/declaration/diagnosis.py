@@ -5,23 +5,53 @@ from __future__ import annotations
 from kdissect.tables.declaration import model as m
 from kdissect.tables.declaration.model import By, Column, Gathering, table
 
+PROCESS_ADDRESS = Column("client_ip", m.TEXT, "Address of a client process; null for other subjects.")
+
+TIME_LEDGER = table(
+    "time_ledger",
+    "subject (client process, broker, connection) x interval, without gaps from its first packet to its last one",
+    Column("by", m.TEXT, "What the subject is: client, broker, connection."),
+    Column("subject", m.TEXT, "Its name: a client id, a broker, a connection id."),
+    PROCESS_ADDRESS,
+    Column("at", m.TIME, "When the interval begins."),
+    Column("until", m.TIME, "When it ends, where the subject's next one begins."),
+    Column("owner", m.TEXT, "Whose the time is: own, idle, agreed, throttled, network, replication, transaction, "
+           "broker, silent, gone, unknown; `time_budget` has what each means."),
+    Column("evidence", m.TEXT, "How that was measured: a `network_kind`, transfer, remainder, stall, closed_window, "
+           "follower_fetches, coordinator, throttle_time, max_wait, group, no_acknowledgement, no_answer, queued, "
+           "no_connection, records_held, no_request, nothing_asked."),
+    Column("connections", m.COUNT, "Connections whose exchanges the owner had meanwhile."),
+    Column("exchanges", m.COUNT, "Exchanges that it had."),
+    Column("first_exchange_id", m.TEXT, "The first of them; null where no exchange tells whose the time was."),
+    made=By.LEDGER,
+    key=(),
+    on_request=True,
+    when="at until",
+)  # fmt: skip
+
 TIME_BUDGET = table(
     "time_budget",
-    "subject: a client, broker, group or topic (`kdissect budget --every` has rows for stretches of time)",
+    "subject: a client process, broker, group or topic (`kdissect budget --every` has rows for stretches of time)",
     Column("by", m.TEXT, "What the subject is: client, broker, group, topic."),
     Column("subject", m.TEXT, "Its name."),
-    Column("at", m.TIME, "When the span begins: its first request."),
-    Column("until", m.TIME, "When the span ends: its last answer."),
-    Column("wall_ms", m.MS, "How long the span is; the eight parts below add up to it, each moment counted once."),
+    PROCESS_ADDRESS,
+    Column("at", m.TIME, "When the span begins: the first packet of its connections."),
+    Column("until", m.TIME, "When the span ends: their last packet."),
+    Column("wall_ms", m.MS, "How long the span is; the parts below add up to it, each instant counted once."),
     Column("agreed_ms", m.MS, "A long poll waited as it was asked to, or a member for its group."),
-    Column("throttled_ms", m.MS, "A quota held a request back."),
+    Column("throttled_ms", m.MS, "A quota held a request back, or the client."),
     Column("broker_ms", m.MS, "A broker worked, or kept a request longer than that had agreed to."),
     Column("replication_ms", m.MS, "A Produce waited for followers."),
+    Column("transaction_ms", m.MS, "A transaction coordinator had a request about a transaction."),
     Column("network_ms", m.MS, "Bytes were on their way."),
-    Column("own_ms", m.MS, "The client's own: an answer with records was there, and it had not asked for more yet, "
-           "or its process stood still."),
+    Column("own_ms", m.MS, "The client's own: it had records and had not asked for more yet, or did not read an "
+           "answer."),
     Column("idle_ms", m.MS, "Nothing was asked for."),
-    Column("unknown_ms", m.MS, "Requests that were never answered, and what lay behind its predecessor."),
+    Column("silent_ms", m.MS, "A client process stood still: neither data was asked for nor a heartbeat sent, for a "
+           "second and three times as long as usual."),
+    Column("gone_ms", m.MS, "None of its connections was open."),
+    Column("unknown_ms", m.MS, "Nothing measures it: a request that was never answered, a broker's time from which no "
+           "acknowledgement separates the network's, what lay behind its predecessor."),
     Column("exchanges", m.COUNT, "Exchanges that began in the span."),
     made=By.BUDGET,
     key=(),

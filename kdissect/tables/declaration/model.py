@@ -86,6 +86,8 @@ class By(StrEnum):
     """The analysis: share sessions."""
     BUDGET = "time budget"
     """The analysis: where the time of each subject went, which needs every row."""
+    LEDGER = "time ledger"
+    """The analysis: who owned each instant of each subject, which needs every row."""
     TRAFFIC = "topic traffic"
     """The analysis: who writes and reads what, which needs every row."""
     DELIVERIES = "deliveries"
@@ -113,7 +115,7 @@ class By(StrEnum):
     @property
     def needs_everything(self) -> bool:
         """The part of the analysis that looks at all rows together."""
-        return self in (By.BUDGET, By.TRAFFIC, By.DELIVERIES, By.TRANSACTIONS, By.FINDINGS)
+        return self in (By.BUDGET, By.LEDGER, By.TRAFFIC, By.DELIVERIES, By.TRANSACTIONS, By.FINDINGS)
 
 
 class Gathering(StrEnum):

@@ -253,11 +253,12 @@ TRANSACTIONS = reader(
     "base_sequence records compressed_bytes",
 )
 BUDGET = reader(
-    "time budgets",
-    exchanges="exchange_id connection_id client_id broker api_key status hold request_first_at response_last_at "
-    "request_transfer_ms network_ms network_up_ms queued_ms broker_ms replication_ms response_transfer_ms network_kind",
+    "the ledger of time and its sums",
+    exchanges="exchange_id connection_id client_ip client_id broker api_key status hold request_first_at "
+    "response_first_at response_last_at request_transfer_ms network_ms network_up_ms queued_ms broker_ms "
+    "replication_ms response_transfer_ms network_kind throttle_ms",
     fetches="exchange_id max_wait_ms record_bytes",
-    connections="connection_id group_id ended_at",
+    connections="connection_id client_ip client_id group_id started_at ended_at zero_window_ms",
 )
 BUDGET_TOPICS = reader(
     "time budgets of topics", fetch_partitions="exchange_id topic", produce_partitions="exchange_id topic"

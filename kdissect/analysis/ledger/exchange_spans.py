@@ -1,0 +1,254 @@
+"""Exchanges on the time axis: each of their parts is a span of somebody's time (contract, section 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kdissect.analysis.exchange_keys import keys_of, locate
+from kdissect.analysis.ledger import time_owners as o
+from kdissect.analysis.ledger.interval_sweep import Spans
+from kdissect.analysis.ledger.stalls import stalls
+from kdissect.analysis.ledger.throttle_windows import throttle_windows
+from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, encoded, ints, one, reals, times
+
+DATA_LANE = (0, 1, 78)
+"""Produce, Fetch, ShareFetch."""
+FETCHES = (1, 78)
+GROUP_APIS = (11, 14)
+"""JoinGroup and SyncGroup."""
+TRANSACTION_APIS = (24, 25, 26, 28)
+"""AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, TxnOffsetCommit."""
+FRONT = ("resent", "silence")
+"""Kinds of network time that lie before the broker had the request."""
+OWED = ("unanswered", "pending", "one_way", "partial")
+"""Statuses of requests to which an answer, or the rest of one, never came."""
+UNREAD_MS = 200.0
+"""A message that took so long to get through, on a connection whose window was closed for longer than CLOSED_MS, waited
+for the receiver: the first probe of a closed window comes after 200 ms."""
+CLOSED_MS = 1000.0
+CLOSED_SHARE = 0.5
+"""Of the message's time, the least that the window was closed."""
+
+
+class Rows:
+    """Columns of `exchanges` as arrays, and each one's row in `connections`; instants in µs."""
+
+    def __init__(self, tables: Mapping[str, pa.Table]) -> None:
+        exchanges, connections = tables["exchanges"], tables["connections"]
+        self.exchanges, self.connections, self.fetches = exchanges, connections, tables["fetches"]
+        self.count = exchanges.num_rows
+        self.key = ints(exchanges, "api_key")
+        self.background = ~np.isin(self.key, DATA_LANE)
+        self.hold, self.kind = words(exchanges, "hold"), words(exchanges, "network_kind")
+        self.status = words(exchanges, "status")
+        ids = connections["connection_id"].cast(pa.string()).combine_chunks()
+        names = exchanges["connection_id"].cast(pa.string()) if self.count else pa.chunked_array([[]], pa.string())
+        found = pc.index_in(names, ids).fill_null(-1)
+        self.on: Int64s = found.to_numpy().astype(np.int64)
+        """Row of `connections`, -1 where the table has none."""
+        self.connection = np.where(self.on >= 0, self.on, connections.num_rows)
+        """The code of the connection; one code for all that the table has not."""
+        self.ended = np.append(times(connections, "ended_at"), NULL_TIME)[self.on]
+        self.asked, self.answered = times(exchanges, "request_first_at"), times(exchanges, "response_first_at")
+        at = locate(keys_of(exchanges), keys_of(self.fetches)) if self.count and self.fetches.num_rows else None
+        longest = np.maximum(np.append(ints(self.fetches, "max_wait_ms", 0), 0), 0) * MILLI
+        self.wait: Int64s = longest[at] if at is not None else np.zeros(self.count, np.int64)
+        """What each Fetch asked the broker to wait at most."""
+        self.known: Flags = (self.asked != NULL_TIME) & ~np.isnan(reals(exchanges, "broker_ms"))
+        """The exchanges whose parts are known."""
+        network, broker = self.micros("network_ms"), self.micros("broker_ms")
+        way_up = reals(exchanges, "network_up_ms")
+        up = np.where(np.isin(self.kind, FRONT), network, network // 2)
+        up = np.where(np.isnan(way_up), up, np.minimum(np.nan_to_num(way_up) * MILLI, network)).astype(np.int64)
+        self.sent = self.asked + self.micros("request_transfer_ms")
+        self.there = self.sent + up
+        self.begun = self.there + self.micros("queued_ms")
+        self.done = self.begun + broker
+        self.reached = self.done + network - up
+        self.last = self.reached + self.micros("response_transfer_ms")
+
+    def micros(self, name: str) -> Int64s:
+        """A column of milliseconds in µs, 0 where null."""
+        found: Int64s = np.round(np.nan_to_num(reals(self.exchanges, name)) * MILLI).astype(np.int64)
+        return found
+
+
+def words(table: pa.Table, name: str) -> npt.NDArray[np.str_]:
+    """A text column as an array, "" where null or missing."""
+    column = one(table, name)
+    if column is None:
+        return np.full(table.num_rows, "", "U1")
+    codes, used = encoded(column)
+    found: npt.NDArray[np.str_] = np.array([*used, ""], np.str_)[codes]
+    return found
+
+
+def exchange_spans(rows: Rows) -> Spans:
+    """Every exchange as spans; what is empty is left out."""
+    parts = _Parts(rows)
+    windows, window_before = throttle_windows(rows.exchanges, rows.connection)
+    known = np.flatnonzero(rows.known)
+    borders = _borders(rows)
+    if len(windows.row):
+        closing = np.append(windows.end, NULL_TIME)[window_before]
+        opening = np.append(windows.begin, 2**62)[window_before]
+        borders = [np.where(at > opening, np.maximum(at, closing), at) for at in borders]
+        until = np.where(
+            rows.ended[windows.row] == NULL_TIME, windows.end, np.minimum(windows.end, rows.ended[windows.row])
+        )
+        parts.add(windows.row, windows.begin, until, _ranks(rows, o.THROTTLE)[windows.row])
+        muted = known[window_before[known] >= 0]
+        parts.add(
+            muted, np.maximum(rows.asked, opening)[muted], np.minimum(borders[-1], closing)[muted],
+            _ranks(rows, o.THROTTLE)[muted],
+        )  # fmt: skip
+    first, sent, there, begun, until, served, done, reached, last = borders
+    way = _ways(rows)
+    broker_reads, client_reads = _unread(rows)
+    transfer = _ranks(rows, o.TRANSFER)
+    measured = rows.kind != ""
+    waited = np.where(rows.hold == "throttled", _ranks(rows, o.THROTTLE), _ranks(rows, o.LONG_POLL))
+    waited = np.where(np.isin(rows.key, GROUP_APIS), _ranks(rows, o.GROUP), waited)
+    work = np.where(np.isin(rows.key, TRANSACTION_APIS), _ranks(rows, o.COORDINATED), _ranks(rows, o.SERVED))
+    work = np.where(measured, work, _ranks(rows, o.UNMEASURED))
+    none = np.full(rows.count, NULL_TIME)
+    parts.add(known, first, sent, np.where(broker_reads, transfer, _ranks(rows, o.UNREAD_REQUEST)))
+    parts.add(known, sent, there, way)
+    parts.add(known, there, begun, np.full(rows.count, o.rank_of(o.QUEUED)))
+    parts.add(known, begun, until, waited)
+    parts.add(known, until, served, work)
+    parts.add(known, served, done, _ranks(rows, o.FOLLOWERS))
+    parts.add(known, done, reached, way, there)
+    parts.add(known, reached, last, np.where(client_reads, transfer, _ranks(rows, o.UNREAD_ANSWER)),
+              np.where(broker_reads, sent, none))  # fmt: skip
+    _add_stalled(parts, rows)
+    _add_held(parts, rows)
+    _add_unanswered(parts, rows)
+    return parts.spans()
+
+
+class _Parts:
+    """Spans as they are found."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._count = rows.count
+        self._found: list[tuple[Int64s, ...]] = []
+
+    def add(self, row: Int64s, begin: Int64s, end: Int64s, rank: Int64s, before: Int64s | None = None) -> None:
+        """Adds a span for each of these rows; the other columns are of these rows, or of all exchanges."""
+        every = [begin, end, rank, np.full(len(row), NULL_TIME) if before is None else before]
+        picked = [one[row] if len(one) == self._count and len(row) != self._count else one for one in every]
+        kept = np.flatnonzero(picked[1] > picked[0])
+        self._found.append((row[kept], *(one[kept] for one in picked)))
+
+    def spans(self) -> Spans:
+        """All of them."""
+        return Spans(*(np.concatenate([one[column] for one in self._found]) for column in range(5)))
+
+
+def _ranks(rows: Rows, label: o.Label) -> Int64s:
+    """The rank of a label in the lane of each exchange; [rows]."""
+    found: Int64s = np.where(rows.background, o.rank_of(label, True), o.rank_of(label)).astype(np.int64)
+    return found
+
+
+def _borders(rows: Rows) -> list[Int64s]:
+    """The instants between the parts of each exchange; [rows] each."""
+    agreed = np.isin(rows.key, FETCHES) & ~np.isin(rows.hold, ("immediate", "error"))
+    until = np.where(agreed, np.minimum(rows.begun + rows.wait, rows.done), rows.begun)
+    until = np.where(np.isin(rows.key, GROUP_APIS) | (rows.hold == "throttled"), rows.done, until)
+    replicated = np.minimum(rows.micros("replication_ms"), rows.done - until)
+    return [
+        rows.asked,
+        rows.sent,
+        rows.there,
+        rows.begun,
+        until,
+        rows.done - replicated,
+        rows.done,
+        rows.reached,
+        rows.last,
+    ]
+
+
+def _ways(rows: Rows) -> Int64s:
+    """The rank of the network's time of each exchange."""
+    found = _ranks(rows, o.UNMEASURED)
+    for kind in o.NETWORK_KINDS:
+        found = np.where(rows.kind == kind, _ranks(rows, o.Label("network", kind)), found)
+    return found
+
+
+def _unread(rows: Rows) -> tuple[Flags, Flags]:
+    """Whether the receiver of each request, and that of each response, read: its window was not closed; bool [rows]."""
+    closed = np.append(np.nan_to_num(reals(rows.connections, "zero_window_ms")), 0.0)[rows.on]
+
+    def reads(side: str) -> Flags:
+        took = np.nan_to_num(reals(rows.exchanges, f"{side}_transfer_ms"))
+        flags: Flags = (took < UNREAD_MS) | (closed < CLOSED_MS) | (closed < CLOSED_SHARE * took)
+        return flags
+
+    return reads("request"), reads("response")
+
+
+def _add_stalled(parts: _Parts, rows: Rows) -> None:
+    """Adds what was in flight while its broker answered nobody: all of that is the broker's."""
+    counted = rows.known & ~np.isin(rows.key, GROUP_APIS) & (rows.hold != "throttled")
+    broker, found = stalls(rows.exchanges, rows.there, rows.done, rows.wait, counted)
+    rank = _ranks(rows, o.STALL)
+    for code, low, high in found:
+        held = np.flatnonzero((broker == code) & counted & (rows.there < high) & (rows.done > low))
+        parts.add(held, np.maximum(rows.there[held], low), np.minimum(rows.done[held], high), rank[held])
+
+
+def _add_held(parts: _Parts, rows: Rows) -> None:
+    """Adds the time from a Fetch answer with records to the next Fetch of its connection."""
+    if not rows.count or not rows.fetches.num_rows:
+        return
+    at = locate(keys_of(rows.fetches), keys_of(rows.exchanges))
+    order = np.flatnonzero(at >= 0)
+    order = order[np.lexsort((rows.asked[at[order]], rows.connection[at[order]]))]
+    row = at[order]
+    full = ints(rows.fetches, "record_bytes", 0)[order] > 0
+    same = (rows.connection[row][1:] == rows.connection[row][:-1]) & (rows.on[row][1:] >= 0)
+    follows = np.flatnonzero(same & full[:-1] & rows.known[row[:-1]] & rows.known[row[1:]])
+    here, there = row[follows], row[follows + 1]
+    parts.add(here, rows.last[here], rows.asked[there], np.full(len(here), o.rank_of(o.HELD)))
+
+
+def _add_unanswered(parts: _Parts, rows: Rows) -> None:
+    """Adds the time of requests whose parts are unknown: until their answer, until a later request of their connection
+    was answered, or until that ended."""
+    end = times(rows.exchanges, "response_last_at")
+    end = np.where(end == NULL_TIME, rows.answered, end)
+    owed = np.isin(rows.status, OWED)
+    end = np.where(owed & (end == NULL_TIME), np.minimum(_next_answers(rows), _or_latest(rows.ended)), end)
+    begin = np.where(rows.known, rows.last, rows.asked)
+    mine = np.flatnonzero((rows.asked != NULL_TIME) & (end != NULL_TIME) & (~rows.known | (owed & (end > rows.last))))
+    parts.add(mine, begin[mine], end[mine], np.full(len(mine), o.rank_of(o.UNANSWERED)))
+
+
+def _or_latest(instants: Int64s) -> Int64s:
+    """Instants, the latest of all where one is unknown."""
+    found: Int64s = np.where(instants == NULL_TIME, np.iinfo(np.int64).max, instants)
+    return found
+
+
+def _next_answers(rows: Rows) -> Int64s:
+    """When the first answer to a later request of the connection of each exchange came, the latest instant where none
+    did; [rows]."""
+    order = np.lexsort((rows.asked, rows.connection))
+    answered, connection = _or_latest(rows.answered)[order], rows.connection[order]
+    ranked = np.sort(answered)
+    # From the back, ranks of each connection lie below those of the one before: one running minimum serves all.
+    rank = np.searchsorted(ranked, answered) + connection * (len(order) + 1)
+    least = np.minimum.accumulate(rank[::-1])[::-1] - connection * (len(order) + 1)
+    follows = np.flatnonzero(connection[1:] == connection[:-1])
+    found = np.full(rows.count, np.iinfo(np.int64).max)
+    found[order[follows]] = ranked[least[follows + 1]]
+    return found

@@ -1,0 +1,207 @@
+"""The ledger of time: no gaps, no overlaps, counts that hold, and sums that are the budget's, over the recordings."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import kdissect
+from kdissect.analysis.budget import BOXES, SUBJECTS, time_budget
+from kdissect.analysis.ledger.interval_sweep import Spans, sweep
+from kdissect.analysis.ledger.throttle_windows import throttle_windows
+from kdissect.analysis.ledger.time_ledger import KINDS, Ledger, time_ledger
+from kdissect.analysis.ledger.time_owners import EVIDENCE, LABELS, OWNERS, RANKED
+from kdissect.arrays.arrow import NULL_TIME, Int64s, times
+from kdissect.tables.declaration.readers import BUDGET, BUDGET_TOPICS
+from tests.analysis.read import CAPTURES
+from tests.analysis.wire import START, made
+
+RECORDED = tuple(
+    sorted(
+        str(path.relative_to(CAPTURES))
+        for folder in ("", "stories", "rules", "lab")
+        for path in (CAPTURES / folder).glob("*.pcap*")
+        if not path.name.startswith("field_")
+    )
+)
+"""Recordings; `field_*` are copies of one of them."""
+A, B = "00000000000000aa", "00000000000000bb"
+
+
+def owners_at(subject: Int64s, spans: Spans, low: Int64s, high: Int64s) -> list[tuple[int, int, str, str]]:
+    """(subject, instant, owner, evidence) of every microsecond, by looking at all spans."""
+    found = []
+    for s in range(len(low)):
+        for at in range(int(low[s]), int(high[s])):
+            over = spans.rank[(subject == s) & (spans.begin <= at) & (at < spans.end)]
+            found.append((s, at, *RANKED[int(over.min(initial=len(RANKED) - 1))]))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_sweep_is_what_a_look_at_every_instant_says(seed: int) -> None:
+    random = np.random.default_rng(seed)
+    n, subjects = int(random.integers(0, 40)), int(random.integers(1, 4))
+    subject = random.integers(0, subjects, n)
+    begin = random.integers(0, 60, n)
+    row = random.integers(-1, 8, n)
+    spans = Spans(
+        row, begin, begin + random.integers(0, 15, n), random.integers(0, len(RANKED) - 1, n), np.full(n, NULL_TIME)
+    )
+    connection = np.where(row < 0, 0, row % 3)
+    low, high = random.integers(0, 20, subjects), random.integers(30, 80, subjects)
+    found = sweep(subject, spans, connection, low, high)
+    swept = [
+        (s, at, *LABELS[label])
+        for s, begin_at, end_at, label in zip(found.subject, found.begin, found.end, found.label, strict=True)
+        for at in range(begin_at, end_at)
+    ]
+    assert swept == owners_at(subject, spans, low, high)
+    for i in range(len(found.label)):
+        label = np.array([LABELS.index(RANKED[rank]) for rank in spans.rank], np.int64)
+        inside = (subject == found.subject[i]) & (label == found.label[i]) & (row >= 0) & (spans.end > spans.begin)
+        inside &= (spans.begin < found.end[i]) & (spans.end > found.begin[i])
+        assert found.exchanges[i] == inside.sum()  # each span counts as an exchange here: none names an earlier one
+        assert found.connections[i] == len(set(connection[inside].tolist()))
+        started = np.maximum(spans.begin, low[subject])
+        over = np.flatnonzero(inside & (started <= found.begin[i]))
+        assert found.first[i] in (row[over[started[over] == started[over].min()]] if len(over) else [-1])
+
+
+def test_an_exchange_counts_once_in_an_interval() -> None:
+    """Its way up and its way down hang together where the network of another one lies between them."""
+    row, rank = np.array([0, 1, 0]), np.array([RANKED.index(("network", "ack"))] * 3)
+    spans = Spans(row, np.array([0, 2, 6]), np.array([3, 7, 9]), rank, np.array([NULL_TIME, NULL_TIME, 3]))
+    found = sweep(np.zeros(3, np.int64), spans, row, np.array([0]), np.array([9]))
+    assert (found.exchanges.tolist(), found.connections.tolist()) == ([2], [2])
+
+
+def check(tables: dict[str, pa.Table]) -> None:
+    """Holds a ledger against its rules and its sums."""
+    ledger = time_ledger(tables, (*KINDS, "group", "topic"))
+    assert set(ledger["owner"].to_pylist()) <= set(OWNERS)
+    assert set(ledger["evidence"].to_pylist()) <= EVIDENCE.keys()
+    at, until = times(ledger, "at"), times(ledger, "until")
+    assert (until > at).all()
+    keys = list(zip(*(ledger[name].to_pylist() for name in ("by", "subject", "client_ip")), strict=True))
+    labels = list(zip(ledger["owner"].to_pylist(), ledger["evidence"].to_pylist(), strict=True))
+    follows = np.array([a == b for a, b in pairwise(keys)], np.bool_)
+    assert (at[1:][follows] == until[:-1][follows]).all()
+    assert not any(a == b for (a, b), same in zip(pairwise(labels), follows, strict=True) if same)
+    sums: dict[tuple[Any, ...], dict[str, int]] = {}
+    for key, (owner, _), spent in zip(keys, labels, (until - at).tolist(), strict=True):
+        boxes = sums.setdefault(key, dict.fromkeys(BOXES, 0))
+        boxes[f"{owner}_ms"] += spent
+    for row in time_budget(tables, SUBJECTS).to_pylist():
+        boxes = sums[row["by"], row["subject"], row["client_ip"]]
+        assert {box: round(row[box] * 1000) for box in BOXES} == boxes
+        assert round(row["wall_ms"] * 1000) == sum(boxes.values())
+
+
+@pytest.mark.parametrize("name", RECORDED)
+def test_ledgers_have_no_gaps_and_budgets_are_their_sums(name: str) -> None:
+    capture = kdissect.open(CAPTURES / name)
+    check(dict(capture.tables({**BUDGET.tables, **BUDGET_TOPICS.tables})))
+
+
+def test_a_ledger_begins_with_the_first_packet_and_ends_with_the_last() -> None:
+    capture = kdissect.open(CAPTURES / "base_short.pcap")
+    ledger, connections = capture.table("time_ledger"), capture.table("connections")
+    rows = ledger.filter(pc.equal(ledger["by"], "connection"))
+    spans = {
+        (row["subject"], row["at_min"], row["until_max"])
+        for row in rows.group_by("subject").aggregate([("at", "min"), ("until", "max")]).to_pylist()
+    }
+    kafka = [row for row in connections.to_pylist() if row["exchanges"]]
+    assert spans == {(row["connection_id"], row["started_at"], row["ended_at"]) for row in kafka}
+
+
+def tables_of(exchanges: list[dict[str, Any]], fetches: list[dict[str, Any]] = []) -> dict[str, pa.Table]:  # noqa: B006
+    connections = [{"connection_id": name, "started_at": START, "ended_at": START + 10_000_000} for name in (A, B)]
+    return {
+        "exchanges": made("exchanges", exchanges), "fetches": made("fetches", fetches),
+        "connections": made("connections", connections),
+    }  # fmt: skip
+
+
+def exchange(n: int, at: float, took: float, connection: str = A, **more: Any) -> dict[str, Any]:
+    """A Produce of client c at broker 1, `at` ms after the start, that the broker worked on for all of its time."""
+    begun = START + int(at * 1000)
+    return {
+        "exchange_id": f"{connection}:{n}", "connection_id": connection, "client_ip": "::1", "client_id": "c",
+        "broker": "1", "api_key": 0, "status": "ok", "network_kind": "handshake", "request_first_at": begun,
+        "response_first_at": begun + int(took * 1000), "response_last_at": begun + int(took * 1000), "broker_ms": took,
+    } | more  # fmt: skip
+
+
+def spent(tables: dict[str, pa.Table], kind: str = "client") -> list[tuple[str, str, float]]:
+    rows = time_ledger(tables, (kind,)).to_pylist()
+    return [(row["owner"], row["evidence"], (row["until"] - row["at"]).total_seconds() * 1000) for row in rows]
+
+
+def test_a_muted_connection_is_throttled_requests_sent_meanwhile_included() -> None:
+    """KIP-219: the broker answers at once and reads nothing for throttle_time_ms."""
+    rows = [exchange(0, 0, 10, throttle_ms=1000.0), exchange(1, 500, 520)]
+    assert spent(tables_of(rows))[:3] == [
+        ("broker", "remainder", 10), ("throttled", "throttle_time", 1000), ("broker", "remainder", 10),
+    ]  # fmt: skip
+    answered = [rows[0], exchange(1, 500, 20)]  # a broker that did not mute it
+    assert [row for row in spent(tables_of(answered)) if row[0] == "throttled"] == []
+    windows, before = throttle_windows(made("exchanges", rows), np.zeros(2, np.int64))
+    assert (windows.row.tolist(), before.tolist()) == ([0], [-1, 0])
+    assert (windows.begin - START, windows.end - START) == (10_000, 1_010_000)
+
+
+def test_what_no_acknowledgement_measures_is_unknown_but_for_what_was_agreed() -> None:
+    row = exchange(0, 0, 700, api_key=1, hold="data", network_kind=None)
+    fetch = {"exchange_id": f"{A}:0", "max_wait_ms": 500}
+    assert spent(tables_of([row], [fetch]))[:2] == [("agreed", "max_wait", 500), ("unknown", "no_acknowledgement", 200)]
+
+
+def test_a_lost_answer_is_unknown_until_a_later_request_of_its_connection_was_answered() -> None:
+    lost = exchange(0, 0, 0, status="unanswered", response_first_at=None, response_last_at=None, broker_ms=None)
+    assert spent(tables_of([lost, exchange(1, 100, 10)])) == [
+        ("unknown", "no_answer", 100), ("broker", "remainder", 10), ("idle", "nothing_asked", 9890),
+    ]  # fmt: skip
+    assert spent(tables_of([lost])) == [("unknown", "no_answer", 10_000)]
+
+
+def test_between_connections_a_process_is_gone() -> None:
+    tables = tables_of([exchange(0, 0, 10), exchange(0, 5000, 10, B)])
+    connections = [
+        {"connection_id": A, "started_at": START, "ended_at": START + 10_000},
+        {"connection_id": B, "started_at": START + 5_000_000, "ended_at": START + 5_010_000},
+    ]
+    assert spent(tables | {"connections": made("connections", connections)}) == [
+        ("broker", "remainder", 10), ("gone", "no_connection", 4990), ("broker", "remainder", 10),
+    ]  # fmt: skip
+
+
+def test_an_answer_to_a_closed_window_is_the_receivers() -> None:
+    row = exchange(0, 0, 10, response_transfer_ms=3000.0)
+    connections = [{"connection_id": A, "started_at": START, "ended_at": START + 3_010_000, "zero_window_ms": 2500.0}]
+    closed = tables_of([row]) | {"connections": made("connections", connections)}
+    assert spent(closed) == [("broker", "remainder", 10), ("own", "closed_window", 3000)]
+    assert spent(closed, "broker") == [("broker", "remainder", 10), ("idle", "nothing_asked", 3000)]
+
+
+def test_two_addresses_with_one_client_id_are_two_processes() -> None:
+    tables = tables_of([exchange(0, 0, 10), exchange(0, 0, 20, B, client_ip="::2")])
+    ledger = Ledger(tables)
+    subjects = ledger.subjects("client")
+    assert (subjects.names, subjects.addresses) == (["c", "c"], ["::1", "::2"])
+    assert [row["broker_ms"] for row in time_budget(tables).to_pylist()] == [10, 20]
+
+
+def test_the_order_of_rows_does_not_matter() -> None:
+    tables = dict(kdissect.open(CAPTURES / "base_short.pcap").tables(BUDGET.tables))
+    turned = {
+        name: table.take(pa.array(np.random.default_rng(1).permutation(table.num_rows)))
+        for name, table in tables.items()
+    }
+    assert time_ledger(turned).equals(time_ledger(tables))
