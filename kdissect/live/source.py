@@ -121,8 +121,10 @@ class Interface(Source):
         self.as_user = user is not None and self._asks
         if self.as_user:
             self._start([command[0], "-Z", str(user), *command[1:]])
-            if not self._captures() and b"-Z" in self._complaint():  # one that was built without
+            if not self._captures() and b"-Z" in self._complaint():  # it was built without
+                self._said.clear()
                 self.as_user = False
+                self._close_pipes()
         if not self.as_user:
             self._start(command)
         assert self._process.stdout is not None
@@ -235,6 +237,9 @@ class Interface(Source):
             self._process.wait()
         if self._listener.is_alive():
             self._listener.join(1.0)
+        self._close_pipes()
+
+    def _close_pipes(self) -> None:
         for pipe in (self._process.stdout, self._process.stderr):
             if pipe is not None:
                 pipe.close()

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from kdissect.capture.window import Window
+from kdissect.cli.main import main
 from kdissect.live.source import Interface, open_source
 from kdissect.problems import CaptureNotFound, CaptureUnreadable, UsageError
 
@@ -119,3 +121,35 @@ def test_waiting_for_a_directory(captures: Path, tmp_path: Path) -> None:
     source = open_source([str(tmp_path)], None, (), None, False, waiting)
     assert len(asked) == 3
     assert source.capture.files == ["a.pcap"]
+
+
+def test_a_program_that_ends_by_itself(programs: Path) -> None:
+    """Nothing is watched any more: that is no end of the input."""
+    (programs / "header").write_bytes(PCAP_HEADER)
+    program(programs, "tcpdump", f"cat {programs}/header\nsleep 0.5\necho 'tcpdump: the network is down' >&2\nexit 1")
+    source = Interface("eth0")
+    with pytest.raises(CaptureUnreadable, match="tcpdump ended by itself: tcpdump: the network is down"):
+        list(source.blocks(Window()))
+    source.close()
+
+
+def test_top_ends_with_code_1_then(programs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (programs / "header").write_bytes(PCAP_HEADER)
+    program(programs, "tcpdump", f"cat {programs}/header\nsleep 0.5\nexit 3")
+    assert main(["top", "-i", "eth0", "--every", "1h", "--no-findings"]) == 1
+    assert "tcpdump ended by itself" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_the_user_that_tcpdump_becomes(knows: bool, programs: Path) -> None:
+    """One that was built without -Z captures as it always did."""
+    (programs / "header").write_bytes(PCAP_HEADER)
+    refuses = "" if knows else 'case "$1" in -Z) echo "tcpdump: invalid option -- \'Z\' (-Z)" >&2; exit 1;; esac\n'
+    program(programs, "tcpdump", f'{refuses}cat {programs}/header\necho "$@" > {programs}/asked\nexec sleep 60')
+    source = Interface("eth0", user="nobody")
+    deadline = time.monotonic() + 30
+    while not (programs / "asked").exists() or not (programs / "asked").read_text():
+        assert time.monotonic() < deadline
+    assert source.as_user == knows
+    assert (programs / "asked").read_text().startswith("-Z nobody -i eth0" if knows else "-i eth0")
+    source.close()
