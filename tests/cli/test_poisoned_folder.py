@@ -32,6 +32,7 @@ LINES = {
     "slowest": [CAPTURE],
     "errors": [CAPTURE],
     "gaps": [CAPTURE],
+    "hops": [CAPTURE],
     "show": [CAPTURE, "--frame", "20"],
     "sessions": [CAPTURE],
     "timeline": [CAPTURE],

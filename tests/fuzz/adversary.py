@@ -215,7 +215,8 @@ def lines(path: str, out: str, chance: random.Random) -> list[list[str]]:
         ["cut", path, "--frame", frame, "-o", f"{out}/c.pcap"],
         ["redact", path, "-o", f"{out}/safe.pcap"], ["redact", path, "--check"],
         ["top", path, "--once", "--no-findings"],
-        ["annotate", path, "-o", f"{out}/a.pcapng"],
+        ["annotate", path, "-o", f"{out}/a.pcapng"], ["why", path, "1"],
+        ["slowest", path], ["errors", path], ["gaps", path], ["hops", path],
     ]  # fmt: skip
 
 

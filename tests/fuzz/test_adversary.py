@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kdissect.cli.commands import main as commands
 from kdissect.engine.capture import Capture
 from kdissect.net.scanner import Scanner
 from tests.fuzz import adversary
@@ -30,6 +32,12 @@ def test_a_share_of_the_adversary() -> None:
 def test_seeds(seed: int, tmp_path: Path) -> None:
     """One of each kind, and those that were found."""
     assert list(adversary.judge(seed, tmp_path)) == []
+
+
+def test_every_command_that_reads_captures_is_tried() -> None:
+    tried = {line[0] for line in adversary.lines("x", "y", random.Random(1))} & set(commands.commands)
+    silent = {"schema", "tables", "man", "completion", "wireshark", "crosscheck", "spark", "CAPTURE..."}
+    assert set(commands.commands) - silent == tried
 
 
 def found(kind: Any, folder: Path, seeds: int = 1) -> set[str]:

@@ -19,6 +19,7 @@ import kdissect
 from kdissect.live import watch
 from kdissect.live.labels import EDGES_MS
 from kdissect.live.metrics import Server
+from kdissect.live.metrics_server import open_port
 from kdissect.live.running_figures import Figures
 from kdissect.live.source import TICK_S, open_source
 from kdissect.live.watch import Watch
@@ -38,7 +39,7 @@ def watched(path: Path, tick_s: float = TICK_S) -> Figures:
 
 def scraped(figures: Figures) -> list[Sample]:
     """What a Prometheus gets."""
-    server = Server("127.0.0.1:0", figures)
+    server = Server(open_port("127.0.0.1:0"), figures)
     try:
         asked = urllib.request.Request(server.url, headers={"Accept": "application/openmetrics-text"})
         with urllib.request.urlopen(asked) as answer:
