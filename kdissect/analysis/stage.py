@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from kdissect.analysis.holds.fetch_holds import HoldTracker
     from kdissect.analysis.holds.replication import ReplicationTracker
     from kdissect.analysis.sessions.tracker import SessionTracker
-    from kdissect.tables.hold_rows import HoldRows
+    from kdissect.tables.fetch_rows import NamedFetches
 
 Tables = Mapping[str, pa.Table]
 NO_WATERMARK = 2**63 - 1
@@ -133,7 +133,7 @@ class Stage:
         rows of them that were fed and have not come back, which will come as codes, too."""
         left: dict[str, list[pa.Table]] = {}
         if self._tracker is not None:
-            left = {name: [table] for name, table in self._tracker.hide(vocabulary).items()}
+            left = {name: [table] for name, table in self._tracker.hide().items()}
         if self._holder is not None:
             left.setdefault("fetches", []).append(self._holder.hide())
         if self._replicas is not None:
@@ -202,9 +202,9 @@ class Stage:
 
     def rename_broker(self, old: str, new: str) -> None:
         """A broker is called otherwise in the rows that come from now on: its sessions and watermarks go on."""
-        for tracker in (self._tracker, self._holder, self._replicas):
-            if tracker is not None:
-                tracker.brokers.rename(old, new)
+        coders = [] if self._tracker is None else [self._tracker.names.brokers]
+        for coder in coders if self._replicas is None else [*coders, self._replicas.brokers]:
+            coder.rename(old, new)
 
     def sessions_alive(self) -> dict[str, int]:
         """Fetch sessions that are alive, by broker."""
@@ -212,18 +212,18 @@ class Stage:
 
     def feed(
         self, tables: Tables, messages: Messages | None = None, watermark: int = NO_WATERMARK,
-        alone: Sequence[HoldRows] = (), last: bool = False,
+        aside: Sequence[NamedFetches] = (), last: bool = False,
     ) -> Tables:  # fmt: skip
         """Rows of a block, and what is settled by them; of the `last` block with what `finish` gives.
 
         `tables`: those that `tables` names, rows of one block, resolved; all rows of an exchange together. `watermark`:
         microseconds since the epoch; no later row has its request's last byte or its response's first one before it.
-        `alone`: fetches that depend on no other one, beside those in `tables`, where fetches are `hidden`.
+        `aside`: further fetches, next to those in `tables`, where fetches are `hidden`.
         """
         self._like = {
             name: table.schema for name, table in tables.items() if TABLES[name].joined and not isinstance(table, Codes)
         }
-        return self._work(tables, messages or {}, watermark, last=last, alone=alone)
+        return self._work(tables, messages or {}, watermark, last=last, aside=aside)
 
     def finish(self) -> Tables:
         """The rows that were held back, and the sessions that are open."""
@@ -232,7 +232,7 @@ class Stage:
         return self._work(none, {}, NO_WATERMARK, last=True)
 
     def _work(
-        self, tables: Tables, messages: Messages, watermark: int, last: bool, alone: Sequence[HoldRows] = ()
+        self, tables: Tables, messages: Messages, watermark: int, last: bool, aside: Sequence[NamedFetches] = ()
     ) -> dict[str, pa.Table]:
         from kdissect.analysis.committed_lag import CommitTracker
         from kdissect.analysis.holds.fetch_holds import HoldTracker, with_instants
@@ -240,7 +240,7 @@ class Stage:
         from kdissect.analysis.sessions.tracker import SessionTracker
 
         out: dict[str, pa.Table] = {}
-        firsts, throttled = None, tables.get("exchanges")
+        throttled = tables.get("exchanges")
         if self.replicates or self.holds_exchanges:
             throttled = self._learn_windows(whole(throttled))
         if self.replicates:
@@ -253,23 +253,23 @@ class Stage:
                 self._tracker = SessionTracker(stays="session_partitions" in self.asked, waiting=self._most)
             if (offered := tables.get("api_versions")) is not None:
                 self._tracker.learn(sharded_brokers(offered))
-            found = self._tracker.feed(tables["fetches"], tables["fetch_partitions"], watermark)
+            hidden = isinstance(tables["fetches"], Codes)
+            found = self._tracker.feed(tables["fetches"], tables["fetch_partitions"], watermark, aside)
             out["fetches"], out["fetch_partitions"] = found.fetches, found.partitions
             out["fetch_sessions"], out["session_partitions"] = found.sessions, found.stays
-            watermark, firsts = found.watermark, found.firsts
+            watermark = found.watermark
             if last:
                 rest = self._tracker.finish()
                 for name, more in (("fetch_sessions", rest.sessions), ("session_partitions", rest.stays)):
                     out[name] = pa.concat_tables([out[name], more])
-        if self.holds:
+        if self.holds and self._tracker is not None:
             if self._holder is None:
-                self._holder = HoldTracker(self._most)
+                self._holder = HoldTracker(self._tracker.names, self._most)
             offsets = tables.get("list_offsets")
             if offsets is not None and offsets.num_rows:
                 offsets = with_instants(whole(offsets), whole(tables["exchanges"]))
-            fetches = self._holder.feed(
-                out["fetches"], out["fetch_partitions"], throttled, offsets, watermark, firsts, alone
-            )
+            shown = None if hidden else out["fetches"]
+            fetches = self._holder.feed(found.rows, shown, throttled, offsets, watermark)
             if last:
                 fetches = _both(fetches, self._holder.finish())
             out["fetches"] = fetches

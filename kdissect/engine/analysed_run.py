@@ -32,12 +32,12 @@ from kdissect.tables.builder import TRAFFIC, TableBuilder
 from kdissect.tables.declaration import TABLES
 from kdissect.tables.declaration.model import TIME_KEY
 from kdissect.tables.order import order
-from kdissect.tables.table_block import ALONE
+from kdissect.tables.table_block import READ_ASIDE
 from kdissect.tables.where import Filter
 
 if TYPE_CHECKING:
     from kdissect.engine.saving.spool import Place, Spool
-    from kdissect.tables.hold_rows import HoldRows
+    from kdissect.tables.fetch_rows import NamedFetches
     from kdissect.tables.traffic_sums import Sums
 
 PROGRESSIVE = tuple(name for name, table in TABLES.items() if table.progressive)
@@ -261,27 +261,27 @@ class AnalysedRun:
         if not self.builder.names_kept:
             raise LateNames
         self.clock.at(timings.TABLES)
-        codes, alone = pieces.codes(self.vocabulary)
+        codes, named = pieces.codes(self.vocabulary)
         self.sums = pieces.sums()
         tables = pieces.tables()
         if "produces" in codes and self.stage.awaits_rows(codes["produce_partitions"]):
             from kdissect.tables.coded_rows import produce_rows
 
             codes["produces"] = produce_rows(tables["exchanges"], self.vocabulary)
-        return self.worked({**codes, **tables}, pieces.messages(), mark, alone, last)
+        return self.worked({**codes, **tables}, pieces.messages(), mark, named, last)
 
     def worked(
         self,
         made: Mapping[str, pa.Table],
         messages: Mapping[tuple[int, int], pa.Table],
         mark: int,
-        alone: Sequence[HoldRows] = (),
+        named: Sequence[NamedFetches] = (),
         last: bool = False,
     ) -> dict[str, pa.Table]:
         """What is settled by further rows, resolved; none that comes later is earlier than `mark` (microseconds).
-        `alone`, `last`: see `Stage.feed`."""
+        `named`, `last`: see `Stage.feed`."""
         lot = self._lot({**made}, messages, mark)
-        return worked(self.stage, self.clock, lot, alone, last)
+        return worked(self.stage, self.clock, lot, named, last)
 
     def _lot(self, tables: dict[str, pa.Table], messages: Mapping[tuple[int, int], pa.Table], mark: int) -> Lot:
         if "api_versions" in self.builder.columns:
@@ -301,14 +301,14 @@ class Lot(NamedTuple):
 
 
 def worked(
-    stage: Stage, clock: Timings, lot: Lot, alone: Sequence[HoldRows] = (), last: bool = False
+    stage: Stage, clock: Timings, lot: Lot, named: Sequence[NamedFetches] = (), last: bool = False
 ) -> dict[str, pa.Table]:
-    """The rows of a lot in order, and what is settled by them. `alone`, `last`: see `Stage.feed`."""
+    """The rows of a lot in order, and what is settled by them. `named`, `last`: see `Stage.feed`."""
     # What is settled when depends on the order of rows; strands give them in another one than a single thread does.
     clock.at(timings.TABLES)
     tables = {name: order(name, lot.tables.pop(name)) for name in list(lot.tables)}
     clock.at(timings.ANALYSIS)
-    fed = stage.feed(tables, lot.messages, lot.mark, alone, last)
+    fed = stage.feed(tables, lot.messages, lot.mark, named, last)
     clock.at(timings.REST)
     return {**tables, **fed}
 
@@ -423,21 +423,21 @@ class Pieces:
         """Resolved tables. The rows are not kept."""
         return _resolved(self.books.builder, self.rows, self.coded)
 
-    def codes(self, vocabulary: Coder) -> tuple[dict[str, Codes], list[HoldRows]]:
-        """Of the tables whose rows come as codes, these, resolved, and fetches that stand alone. The rows are not
-        kept."""
+    def codes(self, vocabulary: Coder) -> tuple[dict[str, Codes], list[NamedFetches]]:
+        """Of the tables whose rows come as codes, these, resolved, and fetches that were read aside. The rows are
+        not kept."""
         builder = self.books.builder
         made = {
             name: [builder.resolve_codes(piece, vocabulary) for piece in self.rows.pop(name, ())]
-            for name in (ALONE, *(self.coded & builder.columns.keys()))
+            for name in (READ_ASIDE, *(self.coded & builder.columns.keys()))
         }
-        alone = [piece for pieces in made.values() for piece in pieces if not isinstance(piece, Codes)]
+        named = [piece for pieces in made.values() for piece in pieces if not isinstance(piece, Codes)]
         found = {
             name: Codes.together([piece for piece in pieces if isinstance(piece, Codes)] or [Codes({}, 0)])
             for name, pieces in made.items()
-            if name != ALONE
+            if name != READ_ASIDE
         }
-        return found, alone
+        return found, named
 
     def sums(self) -> list[Sums]:
         """What the rows say of topics, with the names that are known. The rows are not kept."""

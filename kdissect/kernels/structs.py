@@ -1,4 +1,4 @@
-"""Structs of 64-bit words, declared once as classes, for kernels and Python alike.
+"""Structs of 64-bit words, declared once as classes, for kernels and Python alike: integers, and numbers as float64.
 
     @struct
     class Node:
@@ -36,9 +36,9 @@ Flags = npt.NDArray[np.bool_]
 Records = npt.NDArray[Any]
 """A structured array of structs."""
 
-_WORD = np.dtype(np.int64)
+_WORD, _REAL = np.dtype(np.int64), np.dtype(np.float64)
 _DTYPES: dict[Any, np.dtype[Any]] = {}
-_PLAIN: dict[Any, Any] = {"int": int}
+_PLAIN: dict[Any, Any] = {"int": int, "float": float}
 """What nearly all fields are, and needs no evaluation."""
 
 
@@ -47,8 +47,8 @@ def _accessor(name: str) -> property:
 
 
 def struct(declared: type[S]) -> type[S]:
-    """Give a class of annotated fields its layout: `int` is one word, another struct lies inside, `Annotated[list[...],
-    n]` is `n` of either, one behind the other."""
+    """Give a class of annotated fields its layout: `int` and `float` are one word, another struct lies inside,
+    `Annotated[list[...], n]` is `n` of either, one behind the other."""
     module = vars(sys.modules[declared.__module__])
     fields: list[tuple[Any, ...]] = []
     for name, text in declared.__annotations__.items():
@@ -56,7 +56,7 @@ def struct(declared: type[S]) -> type[S]:
         count = getattr(kind, "__metadata__", ())
         if count:
             (kind,) = kind.__origin__.__args__
-        fields.append((name, _DTYPES.get(kind, _WORD), *count))
+        fields.append((name, _REAL if kind is float else _DTYPES.get(kind, _WORD), *count))
     plain = np.dtype(fields, align=True)
     row = type(declared.__name__, (np.void,), {name: _accessor(name) for name in plain.names or ()})
     _DTYPES[declared] = np.dtype((row, plain))
@@ -85,7 +85,7 @@ def _offsets(kind: type[S], layout: np.dtype[Any], begin: int) -> S:
         inner, offset = layout.fields[name][:2]  # type: ignore[index]
         at = begin + offset // _WORD.itemsize
         element, count = inner.subdtype or (inner, ())
-        own = None if element == _WORD else next(own for own, known in _DTYPES.items() if known == element)
+        own = None if element in (_WORD, _REAL) else next(own for own, known in _DTYPES.items() if known == element)
         if own is None:
             setattr(found, name, at)
         elif count:
@@ -99,6 +99,11 @@ def _offsets(kind: type[S], layout: np.dtype[Any], begin: int) -> S:
 def structs(kind: type, M: Words, begin: int, count: int) -> Records:
     """`count` structs one behind the other from word `begin` of `M` on, as a structured array: a view."""
     return M[begin : begin + count * width(kind)].view(_DTYPES[kind])
+
+
+def rows_of(kind: type, matrix: Words) -> Records:
+    """A matrix of a struct's words, a row each, as a structured array [rows] whose columns are read by name: a view."""
+    return matrix.view(_DTYPES[kind])[:, 0]
 
 
 def words(records: Records) -> Words:

@@ -45,14 +45,14 @@ from kdissect.tables.order import order, sort_columns
 from kdissect.tables.projection import wanted
 from kdissect.tables.recording import Reading, Recorder
 from kdissect.tables.registered import BLOCK_MAKERS
-from kdissect.tables.table_block import ALONE, Block, assemble
+from kdissect.tables.table_block import READ_ASIDE, Block, assemble
 from kdissect.tables.topics import Given, Topics
 from kdissect.tables.versions import Offered
 from kdissect.tables.where import Filter
 
 if TYPE_CHECKING:
     from kdissect.tables.coded_rows import Later
-    from kdissect.tables.hold_rows import HoldRows
+    from kdissect.tables.fetch_rows import NamedFetches
     from kdissect.tables.selection import Selected
     from kdissect.tables.sights import Sights
 
@@ -116,7 +116,6 @@ class TableBuilder:
         """Rows of record sets that came with the block fed last; None: they are made here."""
         self._passed_over = False
         """Rows as codes were not made because nobody knew replicas by then."""
-        self._memory = Lender()
         self._scratch = Lender()
         self._none: dict[str, pa.RecordBatch] = {}
         """No rows, of tables that had none in some block."""
@@ -201,12 +200,11 @@ class TableBuilder:
 
         topics = coded_rows.Topics()
         names = self.coded.intersection(self.columns, coded_rows.CODED)
-        made: dict[str, Any] = coded_rows.rows_as_codes(block, names, self._memory, topics)
+        made: dict[str, Any] = coded_rows.rows_as_codes(block, names, topics)
         if self.sums_traffic:
             from kdissect.tables.traffic_sums import traffic
 
-            rows = made["fetches"], made["fetch_partitions"], made.get(ALONE)
-            made[TRAFFIC] = traffic(block, topics, *rows, self._scratch)
+            made[TRAFFIC] = traffic(block, topics, made["fetch_partitions"], made.get(READ_ASIDE), self._scratch)
         return made
 
     def recorded(self) -> Iterator[tuple[str, pa.RecordBatch]]:
@@ -434,10 +432,10 @@ class TableBuilder:
             return batch
         return _one_batch(filtered(name, pa.Table.from_batches([batch]), where))
 
-    def resolve_codes(self, rows: Codes | Later | HoldRows, lasting: Coder) -> Codes | HoldRows:
+    def resolve_codes(self, rows: Codes | Later | NamedFetches, lasting: Coder) -> Codes | NamedFetches:
         """Rows as codes with brokers and topics by what is known now, their texts with the codes of `lasting`."""
         from kdissect.tables.coded_rows import Later, resolved
-        from kdissect.tables.hold_rows import HoldRows
+        from kdissect.tables.fetch_rows import NamedFetches
 
         replicas, told = self.topics.known_replicas(), None
         brokers, topics = self.brokers.names(), self.topics.names()
@@ -446,12 +444,12 @@ class TableBuilder:
             rows, told = rows.made() if any(replicas) else Codes({}, 0), replicas
         if self.topics.given is not None:
             self._note_codes(rows, brokers, topics, replicas)
-        if isinstance(rows, HoldRows):
-            return rows.resolved(brokers, topics, lasting)
+        if isinstance(rows, NamedFetches):
+            return rows.resolved(brokers, topics)
         return resolved(rows, brokers, topics, lasting, told)
 
     def _note_codes(
-        self, rows: Codes | HoldRows, brokers: Mapping[str, str], topics: Mapping[str, str],
+        self, rows: Codes | NamedFetches, brokers: Mapping[str, str], topics: Mapping[str, str],
         replicas: tuple[Mapping[str, int], Mapping[str, int]],
     ) -> None:  # fmt: skip
         """Remember what rows as codes are named by."""

@@ -19,17 +19,16 @@ import pyarrow as pa
 
 from kdissect.arrays.arrow import Coder, begins, ints, numbers, reals, valid
 from kdissect.arrays.codes import NULL, Codes, Column, Int64s, Texts
-from kdissect.arrays.lending import Lender
 from kdissect.kafka.exchanges.completed import NULL_TIME
 from kdissect.tables.declaration.model import ACKS_KEY, EXCHANGE_KEYS, TIME_KEY
 from kdissect.tables.fetch_kernels import distinct_topics, fill_fetches, fill_partitions, spread
+from kdissect.tables.fetch_rows import NamedFetches, complete_read, fetches_of
 from kdissect.tables.fetches import FETCH, METADATA_TOPIC, METADATA_TOPIC_ID
-from kdissect.tables.hold_rows import P_WIDTH, WIDTH, HoldRows, alone, fill_holds, fill_read
 from kdissect.tables.identity import SEPARATOR
 from kdissect.tables.nest import Level, lengths
 from kdissect.tables.partitions import coded_keys, paired
 from kdissect.tables.produces import PRODUCE, matched
-from kdissect.tables.table_block import ALONE, Block
+from kdissect.tables.table_block import READ_ASIDE, Block
 
 FORGOTTEN_TOPICS = "forgotten_topics_data"
 SEED = int.from_bytes(os.urandom(7), "little")
@@ -157,15 +156,6 @@ class _Fetched:
         """Of each row of `fetched_rows` its exchange, once they are made."""
 
 
-HEAD = (
-    "session_id", "session_epoch", "replica_id", "replica_state.replica_id", "max_wait_ms", "min_bytes",
-    "isolation_level",
-)  # fmt: skip
-TOLD = (
-    "partition_index", "error_code", "high_watermark", "last_stable_offset", "records_bytes", "preferred_read_replica",
-    "diverging_epoch.epoch",
-)  # fmt: skip
-"""Message fields, in the order of `kdissect.tables.hold_rows`."""
 ASKED_OF_ALL = (
     "session_id", "session_epoch", "max_wait_ms", "min_bytes", "isolation_level", "replica_id",
     "replica_state.replica_id",
@@ -204,7 +194,7 @@ def fetch_rows(block: Block, topics: Topics) -> Codes:
     """One row for each Fetch exchange, but for those that were read aside."""
     rows, done, parts = block.rows(FETCH), block.done, block.parts
     if done.aside is not None:
-        rows = np.setdiff1d(rows, done.aside.said[:, 0], assume_unique=True)
+        rows = np.setdiff1d(rows, fetches_of(done.aside.rows.fetches)["exchange"], assume_unique=True)
     said = topics.fetched(block)
     out = np.empty((len(FETCH_COLUMNS), len(rows)), np.int64)
     metadata = topics.stands_for(METADATA_TOPIC, METADATA_TOPIC_ID)[said.asked.code]
@@ -304,63 +294,16 @@ exchanges (`produce_rows`), once anything tells how many replicas partitions hav
 FETCHES = ("fetches", "fetch_partitions")
 
 
-def rows_as_codes(
-    block: Block, names: Iterable[str], memory: Lender, topics: Topics
-) -> dict[str, Codes | Later | HoldRows]:
-    """Rows of a block of these tables, unresolved, some of them in lent memory. `topics`: what is known of the block,
-    nothing yet."""
+def rows_as_codes(block: Block, names: Iterable[str], topics: Topics) -> dict[str, Codes | Later | NamedFetches]:
+    """Rows of a block of these tables, unresolved, and fetches that were read aside. `topics`: what is known of the
+    block, nothing yet."""
     names = list(names)
+    found: dict[str, Codes | Later | NamedFetches] = {}
     if "fetches" in names and block.done.aside is not None:
-        read = read_rows(block, memory)
-        if len(read.fetches) == len(block.rows(FETCH)):
-            found: dict[str, Codes | Later | HoldRows] = dict.fromkeys(FETCHES, Codes({}, 0))
-        else:
-            found = {name: CODED[name](block, topics) for name in FETCHES}
-        return {ALONE: read} | found | {name: CODED[name](block, topics) for name in names if name not in found}
-    if "fetches" in names:
-        rows = hold_rows(block, topics, memory)
-        if rows is not None:
-            found = {"fetches": rows, "fetch_partitions": Codes({}, 0)}
-            return found | {name: CODED[name](block, topics) for name in names if name not in found}
-    return {name: CODED[name](block, topics) for name in names}
-
-
-def read_rows(block: Block, memory: Lender) -> HoldRows:
-    """The block's fetches that were read aside: what their holds are told by, and no more."""
-    done, parts, read = block.done, block.parts, block.done.aside
-    assert read is not None
-    (fetches,) = memory.arrays([((len(read.said), WIDTH), np.int64)])
-    fill_read(
-        read.said, read.firsts, *block.keys, plain(done.request_first, np.int64), plain(done.request_last, np.int64),
-        plain(done.response_first, np.int64), parts.queued, parts.broker, parts.split,
-        plain(done.throttle_ms, np.int32), plain(done.error_code, np.int32), plain(done.error_count, np.int32),
-        plain(block.directory.broker_codes(done.conn), np.int32), fetches, fetches.view(np.float64), read.partitions,
-    )  # fmt: skip
-    return HoldRows(fetches, read.firsts, read.partitions, block.directory.brokers.texts, read.topics)
-
-
-def hold_rows(block: Block, topics: Topics, memory: Lender) -> HoldRows | None:
-    """The block's fetches, where none of them depends on another one: what their holds are told by, and no more."""
-    rows, done, parts = block.rows(FETCH), block.done, block.parts
-    said = topics.fetched(block)
-    body = block.body_of(FETCH, 0)
-    head = fields(said.request, HEAD)
-    last, version = plain(done.request_last, np.int64), plain(done.api_version, np.int16)
-    if not alone(rows, body, last, version, head, said.asked.topic_begin, said.asked.begin, len(said.gone.partitions)):
-        return None
-    metadata = topics.stands_for(METADATA_TOPIC, METADATA_TOPIC_ID)[said.asked.code]
-    shapes = (len(rows), WIDTH), (len(rows) + 1,), (len(said.given.partitions), P_WIDTH)
-    fetches, firsts, given = memory.arrays([(shape, np.int64) for shape in shapes])
-    fill_holds(
-        rows, body, block.body_of(FETCH, 1), *block.keys, plain(done.request_first, np.int64), last,
-        plain(done.response_first, np.int64), parts.queued, parts.broker, parts.split, version,
-        plain(done.throttle_ms, np.int32), plain(done.error_code, np.int32), plain(done.error_count, np.int32),
-        plain(block.directory.broker_codes(done.conn), np.int32), head, said.asked.topic_begin, said.asked.begin,
-        said.asked.code, metadata, fields(said.asked.partitions, ASKED), said.given.topic_begin, said.given.begin,
-        said.given.code, fields(said.given.partitions, TOLD), np.zeros(len(said.asked.partitions), np.bool_), fetches,
-        fetches.view(np.float64), firsts, given,
-    )  # fmt: skip
-    return HoldRows(fetches, firsts, given, block.directory.brokers.texts, list(topics.codes))
+        found[READ_ASIDE] = read = complete_read(block, block.done.aside.rows)
+        if len(read.rows.fetches) == len(block.rows(FETCH)):
+            found |= dict.fromkeys(FETCHES, Codes({}, 0))
+    return found | {name: CODED[name](block, topics) for name in names if name not in found}
 
 
 def resolved(

@@ -12,7 +12,7 @@ from kdissect.arrays.arrow import Scalar
 from kdissect.arrays.codes import NULL
 from kdissect.kafka.exchanges.completed import NO_CODE
 from kdissect.kernels.kernel import kernel, part
-from kdissect.tables.hold_rows import micros
+from kdissect.tables.fetch_rows import micros
 
 Int64s = npt.NDArray[np.int64]
 Int32s = npt.NDArray[np.int32]

@@ -1,6 +1,6 @@
 """Where the fields of Fetch, and of requests to produce, lie that `fetch_bodies` reads: numbers out of the schema.
 
-A plan is a row of numbers for each version of a message, which says of its fields of fixed size where they lie, and
+A plan is a struct for each version of a message, which says of its fields of fixed size where they lie, and
 whether there are those of variable size that are known. Where a schema has others there is no plan, and bodies are
 decoded as all others are.
 """
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from kdissect.kernels.structs import rows_of, struct, view, width
 from kdissect.schema import index
 from kdissect.schema.library import Library
 from kdissect.schema.model import NONE, SCALARS, Field, Versions
@@ -20,37 +21,81 @@ from kdissect.tables.fetches import FETCH
 from kdissect.tables.produces import PRODUCE
 
 Int64s = npt.NDArray[np.int64]
-Int32s = npt.NDArray[np.int32]
 
-# A plan: what it is of, whether the layout is flexible, bytes before the list of topics, whether these are named by id,
-# bytes of a partition before anything of variable size; where fields lie, -1 for none; what follows.
-KIND, FLEXIBLE, HEAD, BY_ID, SIZE = range(5)
-ASKING, GIVING, SENDING = range(3)
-REPLICA, WAIT, LEAST, ISOLATION, SESSION, EPOCH, PARTITION, OFFSET, GONE, RACK = range(5, 15)
-ERROR, HIGH, STABLE, ABORTED, PREFERRED = range(9, 14)
-"""Of answers, behind PARTITION - 2; ABORTED: bytes of an element, -1 for no such list."""
-INDEX = 8
-NAMED = 5
-"""Of requests to produce: whether a text stands before the acks."""
-PLAN_WIDTH = 15
+ASKING, GIVING, SENDING = 1, 2, 3
+"""What a plan is of: a request to fetch, its answer, a request to produce."""
 
 
-def plans(library: Library) -> tuple[Int32s, Int64s]:
-    """(int32 by program: its plan, -1 for none; int64 [n, PLAN_WIDTH]) of the layouts that are read here: those of
-    which there is one for a version, and that are as they are known."""
-    made: list[list[int]] = []
-    plan_of = np.full(len(library.identity), -1, np.int32)
+@struct
+class Plan:
+    """Where the fields of a version lie, in bytes: those of the message from its body on, those of a partition from the
+    partition on. -1: the version has no such field."""
+
+    kind: int
+    """ASKING, GIVING or SENDING; -1: bodies of this version are decoded as all others are."""
+    flexible: int
+    """1: lengths are varints, and structs end with tags (KIP-482)."""
+    head: int
+    """Bytes before the list of topics; of a request to produce, before its acks or the text in front of these."""
+    by_id: int
+    """1: topics are named by id."""
+    size: int
+    """Bytes of a partition before anything of variable size."""
+    replica: int
+    """Replica id of a follower."""
+    wait: int
+    """max_wait_ms."""
+    least: int
+    """min_bytes."""
+    isolation: int
+    """Isolation level."""
+    session: int
+    """Session id, of requests and of answers."""
+    epoch: int
+    """Session epoch."""
+    partition: int
+    """Number of a partition, of requests and of answers."""
+    offset: int
+    """Offset that is asked for."""
+    gone: int
+    """1: a list of forgotten partitions follows the topics."""
+    rack: int
+    """1: a text follows them."""
+    error: int
+    """Error code of a partition."""
+    high: int
+    """High watermark."""
+    stable: int
+    """Last stable offset."""
+    start: int
+    """First offset of the log."""
+    aborted: int
+    """Bytes of an element of the list of aborted transactions; -1: there is no such list."""
+    preferred: int
+    """Bytes of the preferred read replica, which follows that list; 0: there is none."""
+    named: int
+    """1: a text stands before the acks of a request to produce."""
+
+
+plan_at = view(Plan)
+PLAN_WIDTH = width(Plan)
+
+
+def plans(library: Library) -> Int64s:
+    """[programs, PLAN_WIDTH]: the plan of each layout, of kind -1 for those that are not read here: others than Fetch
+    and Produce, those of which a version has several, and those with fields that are not known here."""
+    found = np.full((len(library.identity), PLAN_WIDTH), -1, np.int64)
+    rows = rows_of(Plan, found)
     others = set(library.alternative[library.alternative >= 0].tolist())
     for key, side, make in ((FETCH, 0, _asking), (FETCH, 1, _giving), (PRODUCE, 0, _sending)):
         message = index.load().apis[key].message(side)
         mine = (library.identity[:, 0] == key) & (library.identity[:, 2] == side)
         for program in np.flatnonzero(mine & (library.alternative < 0)).tolist():
             version = int(library.identity[program, 1])
-            plan = None if program in others else make(message.fields, version, version in message.flexible)
-            if plan is not None:
-                plan_of[program] = len(made)
-                made.append([*plan, *[-1] * (PLAN_WIDTH - len(plan))])
-    return plan_of, np.array(made, np.int64).reshape(-1, PLAN_WIDTH)
+            made = None if program in others else make(message.fields, version, version in message.flexible)
+            for name, value in (made or {}).items():
+                rows[name][program] = value
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +116,9 @@ class _Fixed:
             size += SCALARS[there.pop(0).kind]
         return cls(at, size, [(field.snake, field) for field in there])
 
-    def places(self, *names: str) -> list[int]:
-        """Where fields lie, -1 where there is none."""
-        return [self.at.get(name, -1) for name in names]
+    def places(self, **names: str) -> dict[str, int]:
+        """Where fields lie, by what a plan calls them: -1 where there is none."""
+        return {own: self.at.get(name, -1) for own, name in names.items()}
 
 
 def _tagged(field: Field) -> Versions:
@@ -93,7 +138,7 @@ def _listed(fields: tuple[Field, ...], version: int) -> tuple[bool, _Fixed] | No
     return by_id, _Fixed.of(topic.rest[-1][1].fields, version)
 
 
-def _asking(fields: tuple[Field, ...], version: int, flexible: bool) -> list[int] | None:
+def _asking(fields: tuple[Field, ...], version: int, flexible: bool) -> dict[str, int] | None:
     head = _Fixed.of(fields, version)
     rest = [name for name, _ in head.rest]
     gone, rack = "forgotten_topics_data" in rest, "rack_id" in rest
@@ -103,14 +148,29 @@ def _asking(fields: tuple[Field, ...], version: int, flexible: bool) -> list[int
     if found is None or found[1].rest:
         return None
     by_id, partition = found
-    places = head.places("replica_id", "max_wait_ms", "min_bytes", "isolation_level", "session_id", "session_epoch")
-    inner = partition.places("partition", "fetch_offset")
-    if min(places[1], places[2], *inner) < 0 or (places[4] < 0) != (places[5] < 0):
+    if gone and not _numbers_of_topics(head.rest[1][1].fields, version, by_id):
         return None
-    return [ASKING, flexible, head.size, by_id, partition.size, *places, *inner, gone, rack]
+    outer = head.places(
+        replica="replica_id", wait="max_wait_ms", least="min_bytes", isolation="isolation_level", session="session_id",
+        epoch="session_epoch",
+    )  # fmt: skip
+    inner = partition.places(partition="partition", offset="fetch_offset")
+    if min(outer["wait"], outer["least"], *inner.values()) < 0 or (outer["session"] < 0) != (outer["epoch"] < 0):
+        return None
+    shape = {"kind": ASKING, "flexible": flexible, "head": head.size, "by_id": by_id, "size": partition.size}
+    return {**shape, **outer, **inner, "gone": gone, "rack": rack}
 
 
-def _giving(fields: tuple[Field, ...], version: int, flexible: bool) -> list[int] | None:
+def _numbers_of_topics(fields: tuple[Field, ...], version: int, by_id: bool) -> bool:
+    """Whether these are the fields of a topic and the numbers of its partitions, and nothing else."""
+    topic = _Fixed.of(fields, version)
+    names = [name for name, _ in topic.rest]
+    if not topic.rest or topic.rest[-1][1].element != "int32":
+        return False
+    return names == ["partitions"] and topic.at == {"topic_id": 0} if by_id else names == ["topic", "partitions"]
+
+
+def _giving(fields: tuple[Field, ...], version: int, flexible: bool) -> dict[str, int] | None:
     head = _Fixed.of(fields, version)
     found = _listed(head.rest[0][1].fields, version) if [name for name, _ in head.rest] == ["responses"] else None
     if found is None:
@@ -118,8 +178,12 @@ def _giving(fields: tuple[Field, ...], version: int, flexible: bool) -> list[int
     by_id, partition = found
     rest = [name for name, _ in partition.rest]
     known = ["aborted_transactions", "preferred_read_replica", "records"]
-    inner = partition.places("partition_index", "error_code", "high_watermark", "last_stable_offset")
-    if rest != [name for name in known if name in rest] or rest[-1:] != known[-1:] or min(inner[:3]) < 0:
+    inner = partition.places(
+        partition="partition_index", error="error_code", high="high_watermark", stable="last_stable_offset",
+        start="log_start_offset",
+    )  # fmt: skip
+    least = min(inner["partition"], inner["error"], inner["high"])
+    if rest != [name for name in known if name in rest] or rest[-1:] != known[-1:] or least < 0:
         return None
     aborted = -1
     if known[0] in rest:
@@ -127,15 +191,17 @@ def _giving(fields: tuple[Field, ...], version: int, flexible: bool) -> list[int
         if element.rest:
             return None
         aborted = element.size
-    plan = [GIVING, flexible, head.size, by_id, partition.size, -1, -1, -1, *inner, aborted]
-    return [*plan, SCALARS["int32"] if known[1] in rest else 0]
+    shape = {"kind": GIVING, "flexible": flexible, "head": head.size, "by_id": by_id, "size": partition.size}
+    preferred = SCALARS["int32"] if known[1] in rest else 0
+    return {**shape, **head.places(session="session_id"), **inner, "aborted": aborted, "preferred": preferred}
 
 
-def _sending(fields: tuple[Field, ...], version: int, flexible: bool) -> list[int] | None:
+def _sending(fields: tuple[Field, ...], version: int, flexible: bool) -> dict[str, int] | None:
     head = _Fixed.of(fields, version)
     if "acks" in head.at:
-        return [SENDING, flexible, head.at["acks"], 0, 0, 0]
+        return {"kind": SENDING, "flexible": flexible, "head": head.at["acks"], "named": 0}
     if head.size or not head.rest or head.rest[0][1].kind != "string":
         return None
     named = [field for _, field in head.rest[1:2]]
-    return [SENDING, flexible, 0, 0, 0, 1] if named and named[0].snake == "acks" else None
+    acks_follow = bool(named) and named[0].snake == "acks"
+    return {"kind": SENDING, "flexible": flexible, "head": 0, "named": 1} if acks_follow else None

@@ -28,8 +28,8 @@ SECOND = 1 << FILE_SHIFT
 """The least packet number of a second file."""
 PACKET_MASK = (1 << FILE_SHIFT) - 1
 
-ALONE = "fetches alone"
-"""The name of `kdissect.tables.hold_rows.HoldRows` among the rows of a block that has other fetches too."""
+READ_ASIDE = "fetches read aside"
+"""The name of `kdissect.tables.fetch_rows.NamedFetches` among the rows of a block."""
 
 
 class Block:

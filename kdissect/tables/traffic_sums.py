@@ -17,9 +17,8 @@ from kdissect.arrays.codes import NULL, Codes
 from kdissect.arrays.lending import Lender
 from kdissect.kernels.kernel import kernel, part
 from kdissect.tables import fetch_kernels as fk
-from kdissect.tables import hold_rows as hr
-from kdissect.tables.coded_rows import ASKED, SEED, Topics, fields, plain
-from kdissect.tables.fetches import FETCH
+from kdissect.tables.coded_rows import SEED, Topics, fields, plain
+from kdissect.tables.fetch_rows import GIVEN, NamedFetches, fetch_at, partition_at
 from kdissect.tables.produces import PRODUCE
 from kdissect.tables.table_block import Block
 
@@ -125,59 +124,35 @@ def _tell(lag: Scalar, time: Scalar, high: Scalar, n: Scalar, at: Scalar, sums: 
 
 
 @part
+def lag_of(high: Scalar, offset: Scalar) -> Scalar:
+    """How many records a partition has behind the offset that was asked for."""
+    return max(high - offset, np.int64(0))
+
+
+@part
 def _read(records: Scalar, at: Scalar, sums: Int64s) -> None:
     sums[at, READ] = records if sums[at, READ] < 0 else sums[at, READ] + records
 
 
-@part
-def _add(
-    client: Scalar, topic: Scalar, i: Scalar, q: Scalar, fetches: Int64s, partitions: Int64s, sums: Int64s,
-    table: Int64s, known: Int64s, seed: Scalar,
+@kernel("const i8[:,:] const i8[:,:] const i4[:] const i8[:] i8[:,:] i8[:] i8[:] i8")
+def add_read(
+    fetches: Int64s, partitions: Int64s, clients: Int32s, codes: Int64s, sums: Int64s, table: Int64s, known: Int64s,
+    seed: Scalar,
 ) -> None:  # fmt: skip
-    """A partition of fetch i, of this topic."""
-    at = _place(client, topic, partitions[q, hr.P_PARTITION], sums, table, known, seed)
-    _read(partitions[q, hr.P_RECORDS], at, sums)
-    high, offset = partitions[q, hr.P_HIGH], partitions[q, hr.P_OFFSET]
-    if high >= 0 and offset >= 0:
-        time, connection, n = fetches[i, hr.TIME], fetches[i, hr.CONNECTION], fetches[i, hr.ORDINAL]
-        _tell(max(high - offset, np.int64(0)), time, connection, n, at, sums)
-
-
-@kernel(
-    "const i8[:] const i8[:] const i4[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:,:] const i8[:] "
-    "const i8[:,:] i8[:,:] i8[:] i8[:] i8"
-)
-def add_alone(
-    rows: Int64s, asked: Int64s, clients: Int32s, topic_begin: Int64s, begin: Int64s, topics: Int64s, numbers: Int64s,
-    fetches: Int64s, firsts: Int64s, partitions: Int64s, sums: Int64s, table: Int64s, known: Int64s, seed: Scalar,
-) -> None:  # fmt: skip
-    """Fetches that `hold_rows.fill_holds` has made rows of: `rows`, with the bodies `asked` of their requests."""
-    for i in range(rows.size):
-        client, body = np.int64(clients[rows[i]]), asked[rows[i]]
-        if body >= 0:
-            for t in range(topic_begin[body], topic_begin[body + 1]):
-                for a in range(begin[t], begin[t + 1]):
-                    _place(client, topics[t], numbers[a], sums, table, known, seed)
-        for q in range(firsts[i], firsts[i + 1]):
-            _add(client, partitions[q, hr.P_TOPIC], i, q, fetches, partitions, sums, table, known, seed)
-
-
-@kernel(
-    "const i8[:,:] const i4[:] const i8[:] const i8[:,:] const i8[:] const i8[:,:] const i8[:,:] i8[:,:] i8[:] i8[:] i8"
-)
-def add_aside(
-    said: Int64s, clients: Int32s, codes: Int64s, fetches: Int64s, firsts: Int64s, partitions: Int64s,
-    unanswered: Int64s, sums: Int64s, table: Int64s, known: Int64s, seed: Scalar,
-) -> None:  # fmt: skip
-    """The same of fetches that `hold_rows.fill_read` has made rows of. `codes`: of topics, by those of the rows;
-    `unanswered`: partitions that no answer names (`fetch_bodies.Bodies`)."""
-    for i in range(len(unanswered)):
-        client = np.int64(clients[unanswered[i, 0]])
-        _place(client, codes[unanswered[i, 1]], unanswered[i, 2], sums, table, known, seed)
-    for i in range(len(said)):
-        client = np.int64(clients[said[i, hr.S_ROW]])
-        for q in range(firsts[i], firsts[i + 1]):
-            _add(client, codes[partitions[q, hr.P_TOPIC]], i, q, fetches, partitions, sums, table, known, seed)
+    """Partitions of fetches that were read aside (`fetch_rows.NamedFetches`). `codes`: of topics, by those of the
+    rows."""
+    q = np.int64(0)
+    for i in range(len(fetches)):
+        row = fetch_at(fetches, i)
+        client = np.int64(clients[row.exchange])
+        for _ in range(row.partitions):
+            named = partition_at(partitions, q)
+            at = _place(client, codes[named.topic], named.partition, sums, table, known, seed)
+            if named.flags & GIVEN:
+                _read(named.records, at, sums)
+            if named.high >= 0 and named.offset >= 0:
+                _tell(lag_of(named.high, named.offset), row.time, row.connection, row.ordinal, at, sums)
+            q += 1
 
 
 @kernel("const i8[:] const i4[:] const i8[:,:] i8[:,:] i8[:] i8[:] i8")
@@ -192,7 +167,7 @@ def add_fetched(
             _read(partitions[fk.P_RECORDS, q], at, sums)
         high, offset = partitions[fk.P_HIGHEST, q], partitions[fk.P_OFFSET, q]
         if partitions[fk.P_ERROR, q] == 0 and high >= 0 and offset >= 0:
-            lag = max(high - offset, np.int64(0))
+            lag = lag_of(high, offset)
             _tell(lag, partitions[fk.P_TIME, q], partitions[fk.P_HIGH, q], partitions[fk.P_N, q], at, sums)
 
 
@@ -213,16 +188,13 @@ def add_produced(
                     sums[at, WRITTEN] = size if sums[at, WRITTEN] < 0 else sums[at, WRITTEN] + size
 
 
-def traffic(
-    block: Block, topics: Topics, fetches: hr.HoldRows | Codes, partitions: Codes, aside: hr.HoldRows | None,
-    memory: Lender,
-) -> Sums:  # fmt: skip
-    """Sums of a block. `fetches`, `partitions`: its rows of these tables as `coded_rows.rows_as_codes` has made them,
-    with `topics`; `aside`: those that were read aside. `memory` is lent meanwhile."""
+def traffic(block: Block, topics: Topics, partitions: Codes, aside: NamedFetches | None, memory: Lender) -> Sums:
+    """Sums of a block. `partitions`: its rows of `fetch_partitions` as `coded_rows.rows_as_codes` has made them, with
+    `topics`; `aside`: the fetches that were read aside. `memory` is lent meanwhile."""
     done, said = block.done, topics.fetched(block)
     asked, given = topics.produced(block.nest(PRODUCE, 0), block.nest(PRODUCE, 1))
     most = sum(len(one.partitions) for one in (asked, given, said.asked, said.gone, said.given))
-    most += 0 if aside is None else len(aside.partitions) + len(done.aside.unanswered)
+    most += 0 if aside is None else len(aside.rows.partitions)
     sums, table = memory.arrays([((most, WIDTH), np.int64), ((2 << most.bit_length(),), np.int64)])
     table[:] = -1
     known, clients = np.zeros(2, np.int64), plain(done.client, np.int32)
@@ -233,17 +205,9 @@ def traffic(
             block.bodies(PRODUCE, side), clients, named.topic_begin, named.begin, named.code, number, sizes, sums,
             table, known, SEED,
         )  # fmt: skip
-    if isinstance(fetches, hr.HoldRows):
-        add_alone(
-            block.rows(FETCH), block.body_of(FETCH, 0), clients, said.asked.topic_begin, said.asked.begin,
-            said.asked.code, fields(said.asked.partitions, ASKED[:1])[0], fetches.fetches, fetches.firsts,
-            fetches.partitions, sums, table, known, SEED,
-        )  # fmt: skip
-    elif partitions.num_rows:
+    if partitions.num_rows:
         add_fetched(said.row, clients, partitions.matrix, sums, table, known, SEED)
     if aside is not None:
-        add_aside(
-            done.aside.said, clients, topics.given(aside.topics), aside.fetches, aside.firsts, aside.partitions,
-            done.aside.unanswered, sums, table, known, SEED,
-        )  # fmt: skip
+        codes = topics.given(aside.topics)
+        add_read(aside.rows.fetches, aside.rows.partitions, clients, codes, sums, table, known, SEED)
     return Sums(sums[: known[COUNT]].copy(), done.client_ids, list(topics.codes))

@@ -17,10 +17,12 @@ from kdissect.analysis.holds import hold_kernels
 from kdissect.analysis.holds.exchange_holds import name_apart
 from kdissect.analysis.holds.fetch_holds import HoldTracker, with_instants
 from kdissect.analysis.holds.hold_kernels import HOLDS, LATEST, events, take_over
+from kdissect.analysis.sessions.session_input import Reading
+from kdissect.analysis.sessions.topic_codes import Names
 from kdissect.analysis.stage import Stage
 from kdissect.arrays.arrow import NULL_TIME
-from kdissect.tables import hold_rows
 from kdissect.tables.declaration.model import ACKS_KEY
+from kdissect.tables.fetch_rows import FETCH_WIDTH, fetches_of
 from tests.analysis.read import ASKED, CAPTURES, analysed, messages, raw
 from tests.analysis.wire import START, made
 from tests.oracle.agreement import match
@@ -53,8 +55,26 @@ def part(n: int, connection: str = A, **more: Any) -> dict[str, Any]:
     } | more  # fmt: skip
 
 
+class Holding:
+    """A hold tracker that is fed rows of the two tables, as the session tracker hands them on."""
+
+    def __init__(self) -> None:
+        names = Names()
+        self._reading, self._tracker = Reading(names), HoldTracker(names)
+
+    def feed(
+        self, rows: list[dict[str, Any]], parts: list[dict[str, Any]] = [], *more: Any  # noqa: B006
+    ) -> pa.Table:  # fmt: skip
+        fetches = made("fetches", rows)
+        found = self._reading.read(fetches, made("fetch_partitions", parts))
+        return self._tracker.feed(found.settled(), fetches, *more)
+
+    def finish(self) -> pa.Table:
+        return self._tracker.finish()
+
+
 def held(rows: list[dict[str, Any]], parts: list[dict[str, Any]] = []) -> list[tuple[str | None, float | None]]:  # noqa: B006
-    table = HoldTracker().feed(made("fetches", rows), made("fetch_partitions", parts))
+    table = Holding().feed(rows, parts)
     return list(zip(table["hold"].to_pylist(), table["excess_ms"].to_pylist(), strict=True))
 
 
@@ -105,14 +125,14 @@ def test_a_pipelined_request_behind_a_throttled_response_waits_too() -> None:
 @pytest.mark.parametrize("api", ["Fetch", "Produce"])
 def test_a_window_that_an_earlier_block_told_of_mutes_too(api: str) -> None:
     """Of a fetch, or of any other exchange of the connection; what comes behind its end does not wait."""
-    tracker = HoldTracker()
+    tracker = Holding()
     throttled = fetch(0, 0, 3.0, throttle_ms=1000.0)
     told = {name: throttled[name] for name in ("exchange_id", "response_first_at", "throttle_ms")}
     rows = [throttled] if api == "Fetch" else []
-    tracker.feed(made("fetches", rows), None, made("exchanges", [] if rows else [told]))
+    tracker.feed(rows, [], made("exchanges", [] if rows else [told]))
     later = [fetch(1, 10, 993.0, record_bytes=9), fetch(2, 2000, 40.0, record_bytes=9)]
     for row, hold in zip(later, ("throttled", "data"), strict=True):
-        assert tracker.feed(made("fetches", [row]))["hold"].to_pylist() == [hold]
+        assert tracker.feed([row])["hold"].to_pylist() == [hold]
 
 
 def test_a_produce_is_named_straight_from_its_exchange_where_nobody_knows_replicas() -> None:
@@ -147,21 +167,21 @@ def test_a_produce_is_named_straight_from_its_exchange_where_nobody_knows_replic
 
 def test_turns_matter_only_where_a_connection_is_throttled() -> None:
     """Kinds of events: 2 answer, 3 request, 4 turn; a fetch that has no answer throttles nobody."""
-    fetches = np.zeros((3, hold_rows.WIDTH), np.int64)
-    real = fetches.view(np.float64)
-    fetches[:, hold_rows.USED] = fetches[:, hold_rows.TURN] = [10, 20, 30]
-    fetches[:, hold_rows.ANSWERED] = [15, NULL_TIME, 35]
-    real[:, hold_rows.THROTTLE] = [np.nan, 5.0, 0.0]
+    fetches = np.zeros((3, FETCH_WIDTH), np.int64)
+    rows = fetches_of(fetches)
+    rows["used"] = rows["turn"] = [10, 20, 30]
+    rows["answered"] = [15, NULL_TIME, 35]
+    rows["throttle"] = [np.nan, 5.0, 0.0]
 
     def told(watermark: int, muted: bool, marks: Sequence[int] = (0, 0, 0)) -> tuple[int, int, list[int]]:
         due, when, codes = np.empty(3, np.int64), np.empty(9, np.int64), np.empty(9, np.int64)
-        count, throttled, happened = events(fetches, real, watermark, muted, np.array(marks), due, when, codes)
+        count, throttled, happened = events(fetches, watermark, muted, np.array(marks), due, when, codes)
         assert due[:count].tolist() == list(range(count))
         return count, throttled, sorted((codes[:happened] & 7).tolist())
 
     assert told(LATEST, False) == (3, 0, [2, 2, 3, 3, 3])
     assert told(LATEST, True) == (3, 0, [2, 2, 3, 3, 3, 4, 4, 4])
-    real[2, hold_rows.THROTTLE] = 5.0
+    rows["throttle"][2] = 5.0
     assert told(LATEST, False) == (3, 1, [2, 2, 3, 3, 3, 4, 4, 4])
     assert told(35, False) == (2, 0, [2, 3, 3, 3])  # the third has asked, and waits for its answer
     assert told(LATEST, False, [0, hold_kernels.ASKED, hold_kernels.ASKED | hold_kernels.BEGUN]) == (
@@ -192,15 +212,14 @@ def test_read_committed_goes_by_the_last_stable_offset() -> None:
 
 
 def test_list_offsets_tells_watermarks_too() -> None:
-    fetches = made("fetches", [fetch(1, 600, 80.0, record_bytes=70)])
     exchanges = made("exchanges", [{"exchange_id": f"{A}:0", "broker": "1", "response_last_at": START}])
     asked = {"exchange_id": f"{A}:0", "topic": "t", "partition": 0, "asked": "latest", "offset": 10, "error_code": 0}
     offsets = made("list_offsets", [asked | {"isolation_level": 0}])
     at = pa.array([START], pa.int64()).cast(pa.timestamp("us", "UTC"))
     place = exchanges.schema.get_field_index("response_first_at")
     told = with_instants(offsets, exchanges.set_column(place, "response_first_at", at))
-    parts = made("fetch_partitions", [part(1, record_bytes=70)])
-    assert HoldTracker().feed(fetches, parts, None, told)["hold"].to_pylist() == ["immediate"]
+    rows = [fetch(1, 600, 80.0, record_bytes=70)]
+    assert Holding().feed(rows, [part(1, record_bytes=70)], None, told)["hold"].to_pylist() == ["immediate"]
 
 
 @pytest.mark.parametrize("cut", [1, 150, 550, 650, 2000])
@@ -216,8 +235,8 @@ def test_what_was_there_when_a_fetch_asked_is_what_was_told_by_then(cut: float) 
         fetch(2, 630, 40.0, connection=third, record_bytes=9),
     ]
     parts = [part(0, fetch_offset=10), part(0, connection=other, record_bytes=70), part(1, record_bytes=70)]
-    tracker = HoldTracker()
-    first = tracker.feed(made("fetches", rows), made("fetch_partitions", parts), None, None, START + int(cut * 1000))
+    tracker = Holding()
+    first = tracker.feed(rows, parts, None, None, START + int(cut * 1000))
     found = pa.concat_tables([table for table in (first, tracker.finish()) if table.num_rows])
     holds = dict(zip(found["exchange_id"].to_pylist(), found["hold"].to_pylist(), strict=True))
     assert holds == {

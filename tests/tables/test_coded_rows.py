@@ -18,7 +18,7 @@ from kdissect.capture.captureset import CaptureSet
 from kdissect.capture.window import Window
 from kdissect.engine import analysed_run
 from kdissect.engine.analysed_run import AnalysedRun
-from kdissect.tables import coded_rows, fetch_bodies
+from kdissect.tables import fetch_bodies
 from kdissect.tables.declaration import readers
 from kdissect.tables.order import order
 from kdissect.tables.partitions import coded_keys, matched, paired
@@ -47,7 +47,6 @@ def test_they_are_the_rows_of_the_tables(name: str, monkeypatch: pytest.MonkeyPa
         return {}
 
     monkeypatch.setattr(AnalysedRun, "worked", noted)
-    monkeypatch.setattr(coded_rows, "alone", lambda *_: 0)
     monkeypatch.setattr(fetch_bodies, "READS", {(1, 0): frozenset()})  # nothing is read aside
     for hidden in (True, False):
         monkeypatch.setattr(Stage, "hidden", hidden)

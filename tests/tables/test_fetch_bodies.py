@@ -12,10 +12,11 @@ import pytest
 from kafka.protocol.consumer.fetch import FetchRequest, FetchResponse
 from kafka.protocol.producer.produce import ProduceRequest
 
+from kdissect.arrays.codes import NULL
 from kdissect.kafka.exchanges.bodies import READ_ASIDE
 from kdissect.kafka.exchanges.messages import Decoder
 from kdissect.tables import fetch_bodies
-from kdissect.tables import hold_rows as h
+from kdissect.tables import fetch_rows as h
 from kdissect.tables.fetch_bodies import Bodies, BodyReader
 from kdissect.tables.fetches import METADATA_TOPIC
 from tests.bench.frames import batch
@@ -57,14 +58,14 @@ def request(version: int, chance: random.Random, **other: Any) -> FetchRequest:
     return FetchRequest(version=version, **said | ({} if version >= 15 else {"replica_id": -1}) | other)
 
 
-def response(version: int, chance: random.Random) -> FetchResponse:
+def response(version: int, chance: random.Random, session_id: int = 0) -> FetchResponse:
     """An answer, which has partitions and topics that were not asked for, too, and errors."""
     topic = FetchResponse.FetchableTopicResponse
     part = topic.PartitionData
     gone = part.AbortedTransaction
     aborted = [gone(version=version, producer_id=4, first_offset=9)] * 3 if version >= 4 else []
     return FetchResponse(
-        version=version, throttle_time_ms=0, error_code=0, session_id=0,
+        version=version, throttle_time_ms=0, error_code=0, session_id=session_id,
         responses=[
             topic(
                 version=version,
@@ -105,7 +106,7 @@ def read(pairs: list[tuple[Any, Any]], key: int = 1, walked: bool = False) -> tu
     assert rest.status.tolist() == plain.status.tolist()
     taken = reader.taken()
     assert reader.taken() is None
-    mine = [] if taken is None else taken.said[:, h.S_ROW].tolist()
+    mine = [] if taken is None else h.fetches_of(taken.rows.fetches)["exchange"].tolist()
     n = len(pairs)
     for side in (0, 1):  # the others are written out, each as it was
         want = {int(row): said for row, said in rows(plain, key, side, n) if int(row) not in mine}
@@ -128,41 +129,92 @@ def topic_of(said: dict[str, Any]) -> tuple[str | None, str | None]:
     return said.get("topic"), said.get("topic_id")
 
 
+def by_fetch(bodies: Bodies) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
+    """Each fetch, and its partitions, by the names of their fields."""
+    fetches, parts = h.fetches_of(bodies.rows.fetches), h.partitions_of(bodies.rows.partitions)
+    named = [dict(zip(parts.dtype.names or (), row, strict=True)) for row in parts.tolist()]
+    found, at = [], 0
+    for row in fetches.tolist():
+        fetch = dict(zip(fetches.dtype.names or (), row, strict=True))
+        found.append((fetch, named[at : at + fetch["partitions"]]))
+        at += fetch["partitions"]
+    return found
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_what_is_read_aside_is_what_columns_say(version: int) -> None:
+    """Of fetches within a session and without one, with partitions that leave it."""
     chance = random.Random(version)
-    pairs = [(request(version, chance), response(version, chance)) for _ in range(60)]
+    pairs = []
+    for n in range(60):
+        session: dict[str, Any] = {}
+        if version >= 7 and n % 3:
+            topic = FetchRequest.ForgottenTopic
+            gone = [
+                topic(version=version, partitions=chance.sample(range(4), 2), **name(version, chance))
+                for _ in range(chance.randrange(3))
+            ]
+            session = {"session_id": 5, "session_epoch": n % 7 - 1, "forgotten_topics_data": gone}
+        pairs.append((request(version, chance, **session), response(version, chance, session_id=n % 2 * 5)))
     bodies, mine, asked, given = read(pairs)
     assert bodies is not None
     assert mine == list(range(60))
-    for i, row in enumerate(mine):
+    for (fetch, parts), row in zip(by_fetch(bodies), mine, strict=True):
         wants = [(topic_of(t), p) for t in asked[row]["topics"] for p in t["partitions"]]
+        gone = [(topic_of(t), p) for t in asked[row].get("forgotten_topics_data") or () for p in t["partitions"]]
         told = [(topic_of(t), p) for t in given[row]["responses"] for p in t["partitions"]]
         marks = sum((
             h.RAFT * any(METADATA_TOPIC in topic_of(t) or "A" * 21 + "Q" in topic_of(t) for t in asked[row]["topics"]),
-            h.NOTHING * any((p["preferred_read_replica"] or -1) >= 0 for _, p in told),
+            h.REDIRECTED * any((p["preferred_read_replica"] or -1) >= 0 for _, p in told),
             h.FAILED * any(p["error_code"] != 0 for _, p in told),
             h.COMMITTED * (asked[row]["isolation_level"] == 1),
         ))  # fmt: skip
-        records = sum(p["records_bytes"] or 0 for _, p in told)
-        head = [row, asked[row]["max_wait_ms"], asked[row]["min_bytes"], len(wants), records, marks, version >= 7]
-        assert bodies.said[i].tolist() == head
-        expected = []
+        expected: dict[str, Any] = {
+            "exchange": row, "wait": asked[row]["max_wait_ms"], "least": asked[row]["min_bytes"], "sent": len(wants),
+            "returned": len(told), "records": sum(p["records_bytes"] or 0 for _, p in told), "marks": marks,
+            "session": asked[row]["session_id"] if version >= 7 else NULL,
+            "epoch": asked[row]["session_epoch"] if version >= 7 else NULL,
+            "given_session": (given[row]["session_id"] or 0) if version >= 7 else 0,
+        }  # fmt: skip
+        assert {key: fetch[key] for key in expected} == expected
+        rows = []
         for topic, p in told:
-            mates = (k for k, (t, a) in enumerate(wants) if (t, a["partition"]) == (topic, p["partition_index"]))
-            at = next(mates, None)
-            offset = -1 if at is None else max(wants.pop(at)[1]["fetch_offset"], -1)
-            good = p["error_code"] == 0
-            high, stable = p["high_watermark"] if good else -1, p["last_stable_offset"] if good else -1
-            stable = -1 if stable is None else stable
-            expected.append((topic, p["partition_index"], offset, high, stable, p["records_bytes"] or 0, 1))
-        lot = bodies.partitions[bodies.firsts[i] : bodies.firsts[i + 1]].tolist()
-        assert [(bodies.topics[code], *values) for code, *values in lot] == expected
+            number, good = p["partition_index"], p["error_code"] == 0
+            entry = blank(topic, number) | {"flags": h.GIVEN, "error": p["error_code"]}
+            if (ask := first(wants, topic, number)) is not None:
+                entry |= {"flags": entry["flags"] | h.ASKED, "offset": ask["fetch_offset"]}
+            if first(gone, topic, number) is not None:
+                entry["flags"] |= h.FORGOTTEN
+            entry["high"] = p["high_watermark"] if good else -1
+            entry["stable"] = -1 if p["last_stable_offset"] is None or not good else p["last_stable_offset"]
+            entry["start"] = -1 if p["log_start_offset"] is None else p["log_start_offset"]
+            entry["records"] = p["records_bytes"] or 0
+            entry["preferred"] = -1 if p["preferred_read_replica"] is None else p["preferred_read_replica"]
+            rows.append(entry)
+        for topic, p in wants:
+            flags = h.ASKED | (h.FORGOTTEN if first(gone, topic, p["partition"]) is not None else 0)
+            rows.append(blank(topic, p["partition"]) | {"flags": flags, "offset": p["fetch_offset"]})
+        rows += [blank(topic, number) | {"flags": h.FORGOTTEN} for topic, number in gone]
+        assert [{**one, "topic": bodies.topics[one["topic"]]} for one in parts] == rows
+
+
+def first(named: list[tuple[Any, Any]], topic: Any, number: int) -> Any:
+    """The first of these with this topic and number, which is taken out; None."""
+    for at, (mine, one) in enumerate(named):
+        if mine == topic and (one if isinstance(one, int) else one["partition"]) == number:
+            return named.pop(at)[1]
+    return None
+
+
+def blank(topic: Any, number: int) -> dict[str, Any]:
+    """A row of a partition that nothing is known of."""
+    minus = dict.fromkeys(("log", "offset", "high", "stable", "start", "preferred", "diverging", "reason"), -1)
+    return minus | {"topic": topic, "partition": number, "error": 0, "records": 0, "session_offset": -1}
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_what_depends_on_others_or_has_more_to_say_is_left_to_the_decoder(version: int) -> None:
-    """Sessions, followers, what leaves a session, many partitions, tags, an answer that is not there or is damaged."""
+def test_what_has_more_to_say_is_left_to_the_decoder(version: int) -> None:
+    """Followers, many partitions, tags, an answer that is not there or is damaged."""
     chance = random.Random(1)
     part = FetchRequest.FetchTopic.FetchPartition(
         version=version, partition=1, fetch_offset=0, partition_max_bytes=1, current_leader_epoch=-1
@@ -172,8 +224,8 @@ def test_what_depends_on_others_or_has_more_to_say_is_left_to_the_decoder(versio
     if version < 15:
         others.append({"replica_id": 3})
     if version >= 7:
-        gone = FetchRequest.ForgottenTopic(version=version, partitions=[9], **name(version, chance))
-        others += [{"session_epoch": 0}, {"session_id": 5, "session_epoch": 6}, {"forgotten_topics_data": [gone]}]
+        gone = FetchRequest.ForgottenTopic(version=version, partitions=list(range(65)), **name(version, chance))
+        others += [{"session_id": 5, "session_epoch": 6, "forgotten_topics_data": [gone]}]
     if version >= 12:
         others.append({"cluster_id": "c"})
     good = response(version, chance)
@@ -199,7 +251,7 @@ def test_topics_are_more_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch)
     bodies, mine, *_ = read([(request(11, chance, topics=[]), answer) for _ in range(5)])
     assert mine == list(range(5))
     assert bodies is not None
-    assert bodies.firsts.tolist() == [3000 * i for i in range(6)]
+    assert [len(parts) for _, parts in by_fetch(bodies)] == [3000] * 5
     monkeypatch.setattr(fetch_bodies, "MOST_TOPICS", 2)
     ask = FetchRequest.FetchTopic
     named = [request(11, chance, topics=[ask(version=11, topic=f"t{i % 4}", partitions=[])]) for i in range(12)]
@@ -240,13 +292,20 @@ def test_record_sets_that_need_a_look_are_left_and_what_no_answer_names_is_told(
     bodies, mine, *_ = read(pairs, walked=True)
     assert bodies is not None
     assert mine == [0, len(pairs) - 1]
-    code = bodies.partitions[0, h.P_TOPIC]
-    left = [[0, 9], [0, 1], [0, 8], [mine[1], 63]]
-    assert bodies.unanswered.tolist() == [[row, code, number] for row, number in left]
+    assert left_out(bodies) == [[0, 9], [0, 1], [0, 8], [mine[1], 63]]
     bodies, mine, *_ = read(pairs)
     assert bodies is not None
     assert mine == list(range(len(pairs)))
-    assert not len(bodies.unanswered)
+
+
+def left_out(bodies: Bodies) -> list[list[int]]:
+    """The exchange and number of each partition that was asked for and that the answer does not have."""
+    return [
+        [fetch["exchange"], part["partition"]]
+        for fetch, parts in by_fetch(bodies)
+        for part in parts
+        if part["flags"] == h.ASKED
+    ]
 
 
 def test_what_no_answer_names_is_more_than_there_is_room_for() -> None:
@@ -261,7 +320,7 @@ def test_what_no_answer_names_is_more_than_there_is_room_for() -> None:
     bodies, mine, *_ = read([(asked, none)] * 50, walked=True)
     assert mine == list(range(50))
     assert bodies is not None
-    assert bodies.unanswered.tolist() == [[row, 0, number] for row in range(50) for number in range(64)]
+    assert left_out(bodies) == [[row, number] for row in range(50) for number in range(64)]
 
 
 @pytest.mark.parametrize("version", range(ProduceRequest.max_version + 1))

@@ -9,8 +9,16 @@ import pytest
 
 from kdissect.arrays.codes import NULL
 from kdissect.tables import fetch_kernels as fk
-from kdissect.tables import hold_rows as hr
 from kdissect.tables import traffic_sums as ts
+from kdissect.tables.fetch_rows import (
+    ASKED,
+    FETCH_WIDTH,
+    FORGOTTEN,
+    GIVEN,
+    PARTITION_WIDTH,
+    fetches_of,
+    partitions_of,
+)
 
 
 class _Adding:
@@ -70,34 +78,19 @@ def test_partitions_of_fetches(size: int) -> None:
     assert found.rows() == {key: tuple(sums) for key, sums in expected.items()}
 
 
-def test_fetches_that_stand_alone() -> None:
-    """What is only asked for counts as named; who asked is told by the exchange."""
-    rows, asked = np.array([1, 3]), np.array([-1, 0, -1, -1])
-    fetches = np.zeros((2, hr.WIDTH), np.int64)
-    fetches[:, hr.TIME] = 8, NULL
-    parts = np.array([[0, 7, 5, 9, -1, 100, 1], [0, 7, -1, 9, -1, 11, 1], [1, 2, 3, 1, -1, 5, 1]])
-    found = _Adding(8)
-    ts.add_alone(
-        rows, asked, np.array([0, 4, 0, -1], np.int32), np.array([0, 1]), np.array([0, 2]), np.array([0]),
-        np.array([7, 8]), fetches, np.array([0, 1, 3]), parts, *found.memory,
-    )  # fmt: skip
-    assert found.rows() == {
-        (4, 0, 7): (-1, 100, 4), (4, 0, 8): (-1, -1, -1), (-1, 0, 7): (-1, 11, -1), (-1, 1, 2): (-1, 5, 0),
-    }  # fmt: skip
-
-
 def test_fetches_that_were_read_aside() -> None:
-    """Their topics have other codes; what no answer names counts as named."""
-    said, fetches = np.zeros((2, hr.S_WIDTH), np.int64), np.zeros((2, hr.WIDTH), np.int64)
-    said[:, hr.S_ROW] = 3, 1
-    fetches[:, hr.TIME] = 9, 8
-    parts = np.array([[1, 7, 5, 9, -1, 100, 1], [1, 7, 1, 9, -1, 11, 1], [0, 2, -1, 1, -1, 5, 1]])
+    """Their topics have other codes; what no answer names counts as named; who asked is told by the exchange."""
+    fetches, parts = np.zeros((2, FETCH_WIDTH), np.int64), np.zeros((5, PARTITION_WIDTH), np.int64)
+    row, part = fetches_of(fetches), partitions_of(parts)
+    row["exchange"], row["time"], row["partitions"] = [3, 1], [9, 8], [2, 3]
+    part["topic"], part["partition"] = [1, 1, 1, 0, 0], [7, 9, 7, 2, 8]
+    part["flags"] = [ASKED | GIVEN, ASKED, ASKED | GIVEN, GIVEN, FORGOTTEN]
+    part["offset"], part["high"], part["records"] = [5, 5, 1, -1, -1], [9, -1, 9, 1, -1], [100, 0, 11, 5, 0]
     found = _Adding(8)
-    ts.add_aside(
-        said, np.array([0, 4, 0, 4], np.int32), np.array([6, 5, -1]), fetches, np.array([0, 1, 3]), parts,
-        np.array([[1, 0, 8], [3, 1, 7]]), *found.memory,
-    )  # fmt: skip
-    assert found.rows() == {(4, 6, 8): (-1, -1, -1), (4, 5, 7): (-1, 111, 4), (4, 6, 2): (-1, 5, -1)}
+    ts.add_read(fetches, parts, np.array([0, 4, 0, 4], np.int32), np.array([6, 5, -1]), *found.memory)
+    assert found.rows() == {
+        (4, 5, 7): (-1, 111, 4), (4, 5, 9): (-1, -1, -1), (4, 6, 2): (-1, 5, -1), (4, 6, 8): (-1, -1, -1),
+    }  # fmt: skip
 
 
 def test_partitions_of_produces() -> None:

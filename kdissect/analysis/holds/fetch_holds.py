@@ -25,7 +25,6 @@ is null otherwise: when data arrives, or a mute ends, cannot be seen. `broker_ms
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -39,21 +38,18 @@ from kdissect.analysis.holds.hold_kernels import (
     LATEST,
     classify,
     events,
-    fetch_rows,
-    find_turns,
     keep,
-    partition_rows,
     refill,
     run,
+    take_given,
 )
 from kdissect.analysis.sessions.session_rules import MAX_WAITING
+from kdissect.analysis.sessions.topic_codes import Names
 from kdissect.arrays.arrow import (
     MILLI,
     NULL_TIME,
-    Coder,
     Flags,
     Int64s,
-    begins,
     distinct,
     ints,
     joined,
@@ -64,26 +60,12 @@ from kdissect.arrays.arrow import (
     with_columns,
     words,
 )
-from kdissect.arrays.codes import NULL, Codes
+from kdissect.arrays.codes import Codes
 from kdissect.arrays.lending import Lender
 from kdissect.tables.declaration.model import EXCHANGE_KEYS, By
-from kdissect.tables.hold_rows import (
-    ANSWERED,
-    CONNECTION,
-    ORDINAL,
-    P_WIDTH,
-    THROTTLE,
-    TIME,
-    USED,
-    WIDTH,
-    HoldRows,
-    put,
-)
+from kdissect.tables.fetch_rows import FETCH_WIDTH, PARTITION_WIDTH, FetchRows, fetches_of, find_turns
 from kdissect.tables.makers import fills
-from kdissect.tables.order import NEVER, by_request
 
-KEYS = CONNECTION, ORDINAL
-"""Where EXCHANGE_KEYS stand."""
 READ_COMMITTED = 1
 MAX_KNOWN = 1 << 20
 """Partitions whose watermarks are remembered, 64 MB; then all are forgotten, which makes holds less certain, not
@@ -99,7 +81,7 @@ class _Part:
     fetches: Int64s
     firsts: Int64s
     rows: Int64s
-    """As `kdissect.tables.hold_rows` says."""
+    """As `kdissect.tables.fetch_rows` says."""
     shown: pa.Table | None
     """The fetches as they came, where they came as a table."""
     others: pa.Table
@@ -108,12 +90,12 @@ class _Part:
 
 
 class HoldTracker:
-    """Follows watermarks and throttle windows, and says of each fetch why it was answered when it was. `waiting`: see
-    MAX_WAITING."""
+    """Follows watermarks and throttle windows, and says of each fetch why it was answered when it was. `names`: the
+    codes in rows of fetches; `waiting`: see MAX_WAITING."""
 
-    def __init__(self, waiting: int = MAX_WAITING) -> None:
+    def __init__(self, names: Names, waiting: int = MAX_WAITING) -> None:
         self._most_waiting = waiting
-        self.brokers, self.topics = Coder(), Coder()
+        self._names = names
         self.known = np.full((64, H_WIDTH), -1, np.int64)
         self.windows = np.full((64, 2), -1, np.int64)
         self.counts = np.zeros(2, np.int64)
@@ -122,37 +104,33 @@ class HoldTracker:
         """Of the fetches that wait what happened to them already: bytes that were there, windows, marks."""
         self._memory = Lender()
         self._hidden = False
-        """Fetches come as integers, for nobody is shown them."""
+        """No caller is shown the fetches."""
 
     def feed(
         self,
-        fetches: pa.Table | pa.RecordBatch,
-        partitions: pa.Table | pa.RecordBatch | None = None,
+        found: FetchRows,
+        shown: pa.Table | None,
         throttles: pa.Table | pa.RecordBatch | None = None,
         list_offsets: pa.Table | pa.RecordBatch | None = None,
         watermark: int = 2**63 - 1,
-        firsts: Int64s | None = None,
-        alone: Sequence[HoldRows] = (),
     ) -> pa.Table:
         """The fetches whose instants lie before the watermark (microseconds), with `hold` and `excess_ms`.
 
-        `partitions`: their rows of `fetch_partitions`, best with the helper column `_session_offset` of `Tracked`.
-        `throttles`: rows of `exchanges` (any API); only those with a throttle time matter. `list_offsets`: rows of that
-        table with the helper columns `broker` and `response_first_at` (`with_instants` joins them). Fetches without a
-        response have neither value. `firsts`: where the partitions of each fetch begin, when they stand in order
-        (`Tracked.firsts`): saves a join. `alone`: further fetches that came as integers, for a run whose fetches
-        nobody is shown: then only which exchange each is, and its hold, come back.
+        `found`: fetches and their partitions, as the session tracker gives them; `shown`: the same fetches as a table.
+        Without one, only the keys of exchanges and their holds come back, as `Codes`. `throttles`: rows of `exchanges`
+        (any API); only those with a throttle time matter. `list_offsets`: rows of that table with the helper columns
+        `broker` and `response_first_at` (`with_instants` joins them). Fetches without a response have neither value.
         """
-        table, named = whole(fetches), whole(partitions)
-        self._hidden |= isinstance(table, Codes)
-        part, before = self._behind(table, named, firsts, alone), self._waiting
+        self._hidden |= shown is None
+        part, before = self._behind(found), self._waiting
         part.others, part.offsets = _throttling(whole(throttles)), whole(list_offsets)
-        part.shown = None if self._hidden else table
+        part.shown = None if self._hidden else shown
         if before is not None:
             part.others, part.offsets = joined(before.others, part.others), joined(before.offsets, part.offsets)
-            part.shown = None if before.shown is None else joined(before.shown, table)
+            if part.shown is not None and before.shown is not None:
+                part.shown = joined(before.shown, part.shown)
         if watermark != LATEST and len(part.fetches) + len(part.rows) > self._most_waiting:
-            watermark = max(watermark, int(np.median(part.fetches[:, USED])))
+            watermark = max(watermark, int(np.median(fetches_of(part.fetches)["used"])))
         return self._settle(part, watermark)
 
     def hide(self) -> pa.Table:
@@ -172,36 +150,22 @@ class HoldTracker:
 
     def _room(self, fetches: int, rows: int) -> tuple[Int64s, Int64s, Int64s]:
         kind = np.int64
-        wanted = [((fetches, WIDTH), kind), ((fetches + 1,), kind), ((rows, P_WIDTH), kind)]
+        wanted = [((fetches, FETCH_WIDTH), kind), ((fetches + 1,), kind), ((rows, PARTITION_WIDTH), kind)]
         made = self._memory.arrays(wanted)
         made[1][0] = 0
         return made[0], made[1], made[2]
 
-    def _behind(self, table: pa.Table, named: pa.Table, firsts: Int64s | None, alone: Sequence[HoldRows]) -> _Part:
-        """Further rows behind those that wait; those that stand `alone` in the order of their requests."""
-        none, same = pa.table({}), np.zeros(0, np.int64)
-        pieces = [(piece, *piece.codes_of(self.brokers, self.topics)) for piece in alone]
-        if table.num_rows:
-            pieces.insert(0, (self._rows_of(table, named, firsts), same, same))
-        if self._waiting is not None:
-            waiting = HoldRows(self._waiting.fetches, self._waiting.firsts, self._waiting.rows, (), ())
-            pieces.insert(0, (waiting, same, same))
-        sizes = sum(len(p.fetches) for p, _, _ in pieces), sum(len(p.partitions) for p, _, _ in pieces)
-        room, at, first = self._room(*sizes), 0, 0
-        for left, (piece, brokers, topics) in zip(range(len(pieces), 0, -1), pieces, strict=True):
-            if left == len(alone):
-                first = at
-            put(piece.fetches, piece.firsts, piece.partitions, same, brokers, topics, *room, at)
-            at += len(piece.fetches)
-        if alone:
-            times_, high, n = (room[0][first:, column].copy() for column in (TIME, *KEYS))
-            order = by_request(np.where(times_ == NULL_TIME, NEVER, times_), high, n)
-            if order is not None:
-                mixed, room = room, self._room(*sizes)
-                fetches, places, rows = mixed
-                put(fetches[:first], places[: first + 1], rows, same, same, same, *room, 0)
-                put(fetches[first:], places[first:], rows, order, same, same, *room, first)
-        return _Part(*room, None, none, none)
+    def _behind(self, found: FetchRows) -> _Part:
+        """Further rows behind those that wait."""
+        none, before = pa.table({}), self._waiting
+        waiting = (0, 0) if before is None else (len(before.fetches), len(before.rows))
+        fetches, firsts, rows = self._room(waiting[0] + len(found.fetches), waiting[1] + len(found.partitions))
+        if before is not None:
+            fetches[: waiting[0]], firsts[: waiting[0] + 1] = before.fetches, before.firsts
+            rows[: waiting[1]] = before.rows
+        fetches[waiting[0] :] = found.fetches
+        take_given(found.fetches, found.partitions, firsts, rows, waiting[0])
+        return _Part(fetches, firsts, rows[: firsts[-1]], None, none, none)
 
     def _settle(self, part: _Part, watermark: int) -> pa.Table:
         fetches, rows, firsts = part.fetches, part.rows, part.firsts
@@ -212,8 +176,8 @@ class HoldTracker:
         sure, until, marks = begun = np.zeros((3, n), np.int64)
         until[:] = NULL_TIME
         begun[:, : self._begun.shape[1]] = self._begun
-        real, muted = fetches.view(np.float64), others.num_rows > 0 or int(self.counts[1]) > 0
-        count, throttled, happened = events(fetches, real, watermark, muted, marks, due, when, codes)
+        muted = others.num_rows > 0 or int(self.counts[1]) > 0
+        count, throttled, happened = events(fetches, watermark, muted, marks, due, when, codes)
         due, when, codes = due[:count], when[:happened], codes[:happened]
         sighted, windows = self._sightings(offsets), np.zeros((0, 3), np.int64)
         if throttled or others.num_rows:
@@ -232,10 +196,11 @@ class HoldTracker:
                 kind, i = int(order[at]) & 7, int(order[at]) >> 3
                 self._reserve(int(firsts[i + 1] - firsts[i]) if kind == 2 else 1)
         hold, excess = np.empty(count, np.int8), np.empty(count)
-        classify(due, fetches, real, sure, until, hold, excess)
+        classify(due, fetches, sure, until, hold, excess)
         shown = part.shown
         if shown is None:
-            keys = {name: fetches[due, column] for name, column in zip(EXCHANGE_KEYS, KEYS, strict=True)}
+            row = fetches_of(fetches)
+            keys = dict(zip(EXCHANGE_KEYS, (row["connection"][due], row["ordinal"][due]), strict=True))
             found: pa.Table = Codes({**keys, "hold": hold.astype(np.int64)}, count)
         else:
             early = np.zeros(n, np.bool_)
@@ -250,34 +215,6 @@ class HoldTracker:
             self._waiting = _Part(*rest, None if part.shown is None else later, late_others, late_offsets)
         return found
 
-    def _rows_of(self, fetches: pa.Table, named: pa.Table, firsts: Int64s | None) -> HoldRows:
-        """Fetches and their partitions as integers, brokers and topics with the codes that they have here."""
-        n, order, keys = fetches.num_rows, np.zeros(0, np.int64), keys_of(fetches)
-        if firsts is None or len(firsts) != n + 1 or firsts[-1] != named.num_rows:
-            owner = locate(keys_of(named), keys) if named.num_rows else np.zeros(0, np.int64)
-            order = np.flatnonzero(owner >= 0)
-            order = order[np.argsort(owner[order], kind="stable")]
-            firsts = begins(np.bincount(owner[order], minlength=n))
-        made = np.empty((n, WIDTH), np.int64)
-        fetch_rows(
-            *keys, self.brokers.column(fetches, "broker"), times(fetches, "request_last_at"),
-            times(fetches, "response_first_at"), reals(fetches, "queued_ms"), reals(fetches, "broker_ms"),
-            ints(fetches, "max_wait_ms"), ints(fetches, "min_bytes", 1), ints(fetches, "record_bytes", 0),
-            ints(fetches, "error_code", NULL), reals(fetches, "throttle_ms"), ints(fetches, "is_raft", 0),
-            ints(fetches, "partitions_sent"), ints(fetches, "implied_partitions"),
-            ints(fetches, "partitions_with_error", 0), ints(fetches, "isolation_level", 0), made,
-            made.view(np.float64),
-        )  # fmt: skip
-        rows, places = np.empty((int(firsts[-1]), P_WIDTH), np.int64), np.empty(n + 1, np.int64)
-        told = partition_rows(
-            firsts, order, self.topics.column(named, "topic"), self.topics.column(named, "topic_id"),
-            ints(named, "partition"), ints(named, "fetch_offset"), ints(named, "_session_offset"),
-            ints(named, "error_code", 0), ints(named, "high_watermark"), ints(named, "last_stable_offset"),
-            ints(named, "record_bytes", 0), ints(named, "in_response", 0), ints(named, "preferred_read_replica"),
-            ints(named, "diverging_epoch"), made, rows, places,
-        )  # fmt: skip
-        return HoldRows(made, places, rows[:told], (), ())
-
     def _sightings(self, offsets: pa.Table) -> Int64s:
         """[k, 6]: time, broker, topic, partition, high watermark, last stable offset, out of ListOffsets answers."""
         if not offsets.num_rows:
@@ -288,12 +225,13 @@ class HoldTracker:
         found, isolation = ints(offsets, "offset"), ints(offsets, "isolation_level", 0)
         when = times(offsets, "response_first_at")
         good = latest & (found >= 0) & (when != NULL_TIME) & (ints(offsets, "error_code", 0) == 0)
-        topic = self.topics.column(offsets, "topic")
+        names = self._names.topics.by_name.column(offsets, "topic")
+        topic = self._names.topics.logs(names, np.full(len(names), -1))
         committed = isolation == READ_COMMITTED
         rows = np.stack(
             [
                 when,
-                self.brokers.column(offsets, "broker"),
+                self._names.brokers.column(offsets, "broker"),
                 topic,
                 ints(offsets, "partition"),
                 np.where(committed, -1, found),
@@ -306,9 +244,10 @@ class HoldTracker:
 
     def _windows(self, others: pa.Table, fetches: Int64s, due: Int64s) -> Int64s:
         """[k, 3]: time, connection, end of the throttle window."""
-        throttle = fetches.view(np.float64)[:, THROTTLE]
-        own = due[(throttle[due] > 0) & (fetches[due, ANSWERED] != NULL_TIME)]
-        answered, connection = fetches[own, ANSWERED], fetches[own, CONNECTION]
+        row = fetches_of(fetches)
+        throttle = row["throttle"]
+        own = due[(throttle[due] > 0) & (row["answered"][due] != NULL_TIME)]
+        answered, connection = row["answered"][own], row["connection"][own]
         rows = [np.stack([answered, connection, answered + (throttle[own] * MILLI).astype(np.int64)], 1)]
         if others.num_rows:
             when = times(others, "response_first_at")

@@ -9,8 +9,8 @@ from kdissect.analysis.sessions.session_pools import hashed
 from kdissect.arrays.arrow import NULL_TIME, Int64s, Scalar
 from kdissect.arrays.codes import NULL
 from kdissect.kernels.kernel import kernel, part
-from kdissect.tables import hold_rows as h
-from kdissect.tables.hold_rows import turn_of
+from kdissect.tables import fetch_rows as h
+from kdissect.tables.fetch_rows import FetchRow, fetch_at, partition_at
 
 HOLDS = ("data", "timeout", "throttled", "error", "immediate", "unknown", "replication", "rebalance")
 DATA, TIMEOUT, THROTTLED, ERROR, IMMEDIATE, UNKNOWN, REPLICATION, REBALANCE = range(8)
@@ -85,7 +85,7 @@ def run(
     order: Int64s, fetches: Int64s, firsts: Int64s, rows: Int64s, sighted: Int64s, windows: Int64s, sure: Int64s,
     until: Int64s, known: Int64s, muted: Int64s, counts: Int64s, most_known: Scalar, most_muted: Scalar, begin: Scalar,
 ) -> Scalar:  # fmt: skip
-    """Events as `events` makes them, from place `begin` on; `fetches` and `rows` as `kdissect.tables.hold_rows` says.
+    """Events as `events` makes them, from place `begin` on; `fetches` and `rows` as `kdissect.tables.fetch_rows` says.
     Out: per fetch the bytes that were there for sure, and the end of the throttle window that it came into. Returns
     where it stopped for want of room in a table."""
     for at_event in range(begin, len(order)):
@@ -111,105 +111,58 @@ def run(
             tell(known, counts, most_known, sighted[i, 1], sighted[i, 2], sighted[i, 3], sighted[i, 4], sighted[i, 5])
         elif kind == 2:
             for q in range(firsts[i], firsts[i + 1]):
-                if rows[q, h.P_GIVEN] > 0:
-                    tell(
-                        known, counts, most_known, fetches[i, h.BROKER], rows[q, h.P_TOPIC], rows[q, h.P_PARTITION],
-                        rows[q, h.P_HIGH], rows[q, h.P_STABLE],
-                    )  # fmt: skip
+                given = partition_at(rows, q)
+                if given.flags & h.GIVEN:
+                    broker = fetch_at(fetches, i).broker
+                    tell(known, counts, most_known, broker, given.log, given.partition, given.high, given.stable)
         elif kind == 4:
             if counts[1] > 0:
-                at = place_of(muted, 1, fetches[i, h.CONNECTION], 0, 0)
+                at = place_of(muted, 1, fetch_at(fetches, i).connection, 0, 0)
                 if muted[at, 0] != -1:
                     until[i] = muted[at, 1]
         else:
             total = 0
-            broker, committed = fetches[i, h.BROKER], fetches[i, h.MARKS] & h.COMMITTED
+            fetch = fetch_at(fetches, i)
+            broker, committed = fetch.broker, fetch.marks & h.COMMITTED
             for q in range(firsts[i], firsts[i + 1]):
-                topic, offset, records = rows[q, h.P_TOPIC], rows[q, h.P_OFFSET], rows[q, h.P_RECORDS]
-                if records <= 0 or offset < 0 or broker < 0 or topic < 0:
+                given = partition_at(rows, q)
+                if given.records <= 0 or given.offset < 0 or broker < 0 or given.log < 0:
                     continue
-                at = place_of(known, 3, broker, topic, rows[q, h.P_PARTITION])
+                at = place_of(known, 3, broker, given.log, given.partition)
                 if known[at, 0] == -1:
                     continue
                 limit = known[at, 4] if committed else known[at, 3]
-                if offset < limit:
-                    now = rows[q, h.P_STABLE] if committed else rows[q, h.P_HIGH]
-                    total += records if now == limit else 1
+                if given.offset < limit:
+                    now = given.stable if committed else given.high
+                    total += given.records if now == limit else 1
             sure[i] = total
     return len(order)
 
 
-@kernel("const i8[:] const i8[:] const f8[:] const f8[:] i8[:]")
-def find_turns(used: Int64s, answered: Int64s, queued: Reals, spent: Reals, found: Int64s) -> None:
-    """See `fetch_holds.turns`."""
-    for i in range(used.size):
-        found[i] = turn_of(used[i], answered[i], queued[i], spent[i])
+@kernel("const i8[:,:] const i8[:,:] i8[:] i8[:,:] i8")
+def take_given(fetches: Int64s, partitions: Int64s, out_firsts: Int64s, out_partitions: Int64s, at: Scalar) -> None:
+    """Copy the partitions that answers have, of fetches from the `at`-th of `out_firsts` on: those tell what was there.
+    A partition that the request leaves unnamed has the offset of its session."""
+    p, q = np.int64(0), out_firsts[at]
+    for i in range(len(fetches)):
+        for _ in range(fetch_at(fetches, i).partitions):
+            given = partition_at(partitions, p)
+            if given.flags & h.GIVEN or given.records > 0:
+                for column in range(h.PARTITION_WIDTH):
+                    out_partitions[q, column] = partitions[p, column]
+                kept = partition_at(out_partitions, q)
+                if kept.offset < 0:
+                    kept.offset = kept.session_offset
+                q += 1
+            p += 1
+        at += 1
+        out_firsts[at] = q
 
 
-@kernel(
-    "const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const f8[:] const f8[:] const i8[:] const i8[:] "
-    "const i8[:] const i8[:] const f8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] i8[:,:] f8[:,:]"
-)
-def fetch_rows(
-    connection: Int64s, ordinal: Int64s, broker: Int64s, used: Int64s, answered: Int64s, queued: Reals, spent: Reals,
-    wait: Int64s, least: Int64s, records: Int64s, error: Int64s, throttle: Reals, raft: Int64s, sent: Int64s,
-    implied: Int64s, failed: Int64s, isolation: Int64s, out: Int64s, real: Reals,
-) -> None:  # fmt: skip
-    """Columns of `fetches` as rows of `kdissect.tables.hold_rows`, whose memory is `real`'s too."""
-    for i in range(connection.size):
-        out[i, h.CONNECTION], out[i, h.ORDINAL], out[i, h.TIME], out[i, h.BROKER] = (
-            connection[i], ordinal[i], NULL, broker[i],
-        )  # fmt: skip
-        out[i, h.USED], out[i, h.ANSWERED] = used[i], answered[i]
-        out[i, h.TURN] = turn_of(used[i], answered[i], queued[i], spent[i])
-        real[i, h.SPENT], real[i, h.THROTTLE] = spent[i], throttle[i]
-        out[i, h.WAIT], out[i, h.LEAST], out[i, h.RECORDS], out[i, h.ERROR] = wait[i], least[i], records[i], error[i]
-        marks = h.RAFT if raft[i] > 0 else 0
-        if wait[i] == 0 or (least[i] == 0 and raft[i] <= 0) or (sent[i] == 0 and implied[i] == 0):
-            marks |= h.NOTHING
-        if failed[i] > 0:
-            marks |= h.FAILED
-        if isolation[i] == 1:
-            marks |= h.COMMITTED
-        out[i, h.MARKS] = marks
-
-
-@kernel(
-    "const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] "
-    "const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] i8[:,:] i8[:,:] i8[:] -> i8"
-)
-def partition_rows(
-    firsts: Int64s, order: Int64s, names: Int64s, ids: Int64s, partition: Int64s, offset: Int64s,
-    session_offset: Int64s, error: Int64s, high: Int64s, stable: Int64s, records: Int64s, given: Int64s,
-    preferred: Int64s, diverging: Int64s, fetches: Int64s, out: Int64s, out_firsts: Int64s,
-) -> Scalar:  # fmt: skip
-    """Columns of `fetch_partitions`, those of fetch i at order[firsts[i]:firsts[i + 1]] (`order` empty: where they
-    stand), as rows of `kdissect.tables.hold_rows`, and what they say of their fetches; how many tell anything."""
-    at = np.int64(0)
-    out_firsts[0] = 0
-    for i in range(firsts.size - 1):
-        for p in range(firsts[i], firsts[i + 1]):
-            q = order[p] if order.size else np.int64(p)
-            if preferred[q] >= 0 or diverging[q] >= 0:
-                fetches[i, h.MARKS] |= h.NOTHING
-            if given[q] <= 0 and records[q] <= 0:
-                continue
-            out[at, h.P_TOPIC] = names[q] if names[q] >= 0 else ids[q]
-            out[at, h.P_PARTITION] = partition[q]
-            out[at, h.P_OFFSET] = offset[q] if offset[q] >= 0 else session_offset[q]
-            out[at, h.P_HIGH] = high[q] if error[q] == 0 else -1
-            out[at, h.P_STABLE] = stable[q] if error[q] == 0 else -1
-            out[at, h.P_RECORDS], out[at, h.P_GIVEN] = records[q], given[q]
-            at += 1
-        out_firsts[i + 1] = at
-    return at
-
-
-@kernel("const i8[:,:] const f8[:,:] i8 b1 i8[:] i8[:] i8[:] i8[:] -> i8 i8 i8")
+@kernel("const i8[:,:] i8 b1 i8[:] i8[:] i8[:] i8[:] -> i8 i8 i8")
 def events(
-    fetches: Int64s, real: Reals, watermark: Scalar, muted: Scalar, marks: Int64s, due: Int64s, when: Int64s,
-    codes: Int64s,
-) -> tuple[Scalar, Scalar, Scalar]:  # fmt: skip
+    fetches: Int64s, watermark: Scalar, muted: Scalar, marks: Int64s, due: Int64s, when: Int64s, codes: Int64s
+) -> tuple[Scalar, Scalar, Scalar]:
     """Fetches whose instants lie before the watermark into `due`, and what happens before it and has not yet, by
     `marks`: answers of those that are due, requests, and, where any connection is `muted` or throttled by these,
     turns. index * 8 + kind: 2 answer, 3 request, 4 request that is next in its connection. How many are due, how many
@@ -217,25 +170,29 @@ def events(
     n = np.int64(len(fetches))
     count, throttled, at = np.int64(0), np.int64(0), np.int64(0)
     for i in range(n):
-        if watermark == LATEST or (fetches[i, h.USED] < watermark and fetches[i, h.ANSWERED] < watermark):
+        row = fetch_at(fetches, i)
+        if watermark == LATEST or (row.used < watermark and row.answered < watermark):
             due[count] = i
             count += 1
-            if real[i, h.THROTTLE] > 0 and fetches[i, h.ANSWERED] != NULL_TIME:
+            if row.throttle > 0 and row.answered != NULL_TIME:
                 throttled += 1
     for k in range(count):
-        if fetches[due[k], h.ANSWERED] != NULL_TIME:
-            when[at], codes[at] = fetches[due[k], h.ANSWERED], due[k] * 8 + 2
+        row = fetch_at(fetches, due[k])
+        if row.answered != NULL_TIME:
+            when[at], codes[at] = row.answered, due[k] * 8 + 2
             at += 1
-    for kind, mark, column in ((3, ASKED, h.USED), (4, BEGUN, h.TURN)):
+    for kind, mark in ((3, ASKED), (4, BEGUN)):
         place = np.int64(0)
         for i in range(n if kind == 3 or muted or throttled > 0 else 0):
-            now = fetches[i, column] < watermark
+            row = fetch_at(fetches, i)
+            instant = row.used if kind == 3 else row.turn
+            now = instant < watermark
             if place < count and due[place] == i:
                 place += 1
                 now = True
-            if now and marks[i] & mark == 0 and fetches[i, h.USED] != NULL_TIME:
+            if now and marks[i] & mark == 0 and row.used != NULL_TIME:
                 marks[i] |= mark
-                when[at], codes[at] = fetches[i, column], i * 8 + kind
+                when[at], codes[at] = instant, i * 8 + kind
                 at += 1
     return count, throttled, at
 
@@ -249,10 +206,10 @@ def keep(fetches: Int64s, firsts: Int64s, rows: Int64s, due: Int64s) -> Scalar:
         if k < due.size and due[k] == i:
             k += 1
         else:
-            for column in range(h.WIDTH):
+            for column in range(h.FETCH_WIDTH):
                 fetches[count, column] = fetches[i, column]
             for q in range(begin, end):
-                for column in range(h.P_WIDTH):
+                for column in range(h.PARTITION_WIDTH):
                     rows[at, column] = rows[q, column]
                 at += 1
             count += 1
@@ -261,38 +218,44 @@ def keep(fetches: Int64s, firsts: Int64s, rows: Int64s, due: Int64s) -> Scalar:
     return count
 
 
-@kernel("const i8[:] const i8[:,:] const f8[:,:] const i8[:] const i8[:] i1[:] f8[:]")
-def classify(
-    due: Int64s, fetches: Int64s, real: Reals, sure: Int64s, until: Int64s, hold: Int8s, excess: Reals
-) -> None:
+@part
+def had_nothing_to_wait_for(row: FetchRow) -> Scalar:
+    """Whether a broker had no reason to keep a fetch: it may not wait, or asks for nothing (KRaft's own fetches say
+    min_bytes 0 and wait all the same), or the answer sends the client elsewhere."""
+    may_not = row.wait == 0 or (row.least == 0 and not row.marks & h.RAFT)
+    return may_not or (row.sent == 0 and row.implied == 0) or row.marks & h.REDIRECTED > 0
+
+
+@kernel("const i8[:] const i8[:,:] const i8[:] const i8[:] i1[:] f8[:]")
+def classify(due: Int64s, fetches: Int64s, sure: Int64s, until: Int64s, hold: Int8s, excess: Reals) -> None:
     """Of each that is due its place in HOLDS (-1: no response) and `excess_ms` (NaN: null) by the rules of
     `fetch_holds`' head."""
     for k in range(due.size):
         i = due[k]
-        ms, wait, least, records = real[i, h.SPENT], fetches[i, h.WAIT], fetches[i, h.LEAST], fetches[i, h.RECORDS]
-        error, marks = fetches[i, h.ERROR], fetches[i, h.MARKS]
+        row = fetch_at(fetches, i)
+        ms, wait, least, records = row.spent, row.wait, row.least, row.records
         hold[k], excess[k] = -1, np.nan
         if np.isnan(ms):
             continue
-        raft = marks & h.RAFT > 0
-        throttle = 0.0 if np.isnan(real[i, h.THROTTLE]) else real[i, h.THROTTLE]
+        raft = row.marks & h.RAFT > 0
+        throttle = 0.0 if np.isnan(row.throttle) else row.throttle
         late = wait > 0 and ms >= wait - EARLY_MS
         enough = records >= max(least, 1)
         code = UNKNOWN
-        if error == NULL:
+        if row.error == NULL:
             code = UNKNOWN
-        elif error != 0:
+        elif row.error != 0:
             code = ERROR
         elif (
-            fetches[i, h.TURN] < until[i]
+            row.turn < until[i]
             or (throttle > 0 and records == 0 and not late)
             or (throttle > 0 and records > 0 and ms >= throttle - EARLY_MS)
         ):
             code = THROTTLED
-        elif marks & h.FAILED:
+        elif row.marks & h.FAILED:
             code = ERROR
         elif (
-            (marks & h.NOTHING and wait >= 0)
+            (had_nothing_to_wait_for(row) and wait >= 0)
             or (enough and sure[i] >= max(least, 1) and not raft)
             or ((enough or raft) and ms < PROMPT_MS)
         ):
@@ -304,7 +267,7 @@ def classify(
         elif records > 0 or raft:
             code = DATA
         hold[k] = code
-        if code == IMMEDIATE or (code == ERROR and error != 0):
+        if code == IMMEDIATE or (code == ERROR and row.error != 0):
             excess[k] = ms
         elif code == TIMEOUT or (code == DATA and ms > wait and wait >= 0):
             excess[k] = max(ms - wait, 0.0)

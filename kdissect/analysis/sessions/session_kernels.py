@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from kdissect.analysis.sessions import session_layout as c
 from kdissect.analysis.sessions import session_rules as r
 from kdissect.analysis.sessions.session_epochs import compare, named_bytes, next_epoch
+from kdissect.analysis.sessions.session_layout import use_at
 from kdissect.analysis.sessions.session_pools import (
     Int32s,
     add_partition,
@@ -25,8 +25,9 @@ from kdissect.analysis.sessions.session_pools import (
 )
 from kdissect.arrays.arrow import NULL_TIME, Int64s, Scalar
 from kdissect.kernels.kernel import kernel, part
+from kdissect.tables import fetch_rows as h
+from kdissect.tables.fetch_rows import FetchRow, fetch_at, partition_at
 
-Int8s = npt.NDArray[np.int8]
 TRANSITIONS = r.TRANSITIONS
 
 
@@ -87,22 +88,24 @@ def note_forgotten(
     """Put the session's forgotten partitions of a request into the scratch table by name; its size, 0 when none."""
     count = 0
     for q in range(begin, end):
-        if Q[q, c.Q_FLAGS] & c.FORGOTTEN:
+        item = partition_at(Q, q)
+        if item.flags & h.FORGOTTEN:
             count += 1
     if count == 0:
         return 0
     size = 2 * count
     X[:size, 0] = -1
     for q in range(begin, end):
-        name = name_of[Q[q, c.Q_TOPIC]]
-        if not Q[q, c.Q_FLAGS] & c.FORGOTTEN or name < 0:
+        item = partition_at(Q, q)
+        name = name_of[item.topic]
+        if not item.flags & h.FORGOTTEN or name < 0:
             continue
-        if find_partition(P, PH, session, Q[q, c.Q_TOPIC], Q[q, c.Q_PARTITION]) < 0:
+        if find_partition(P, PH, session, item.topic, item.partition) < 0:
             continue
-        at = hashed(name, Q[q, c.Q_PARTITION], 4) % size
+        at = hashed(name, item.partition, 4) % size
         while X[at, 0] >= 0:
             at = (at + 1) % size
-        X[at, 0], X[at, 1], X[at, 2] = name, Q[q, c.Q_PARTITION], Q[q, c.Q_TOPIC]
+        X[at, 0], X[at, 1], X[at, 2] = name, item.partition, item.topic
     return size
 
 
@@ -122,11 +125,11 @@ def was_forgotten(X: Int64s, size: Scalar, name: Scalar, partition: Scalar, topi
 @part
 def update_set(
     S: Int64s, P: Int32s, V: Int64s, T: Int32s, PH: Int32s, TH: Int32s, X: Int64s, M: Int64s, Q: Int64s, begin: Scalar,
-    end: Scalar, session: Scalar, epoch: Scalar, version: Scalar, name_of: Int64s, name_bytes: Int64s, out: Int64s,
+    end: Scalar, session: Scalar, epoch: Scalar, row: FetchRow, name_of: Int64s, name_bytes: Int64s, out: c.SessionUse,
 ) -> None:  # fmt: skip
-    """What an accepted request does to the set, and what it leaves unnamed: ADDED, ALTERED, REPLACED, IMPLIED of `out`.
+    """What an accepted request does to the set, and what it leaves unnamed: added, altered and replaced of `out`.
 
-    `out[IMPLIED]` is what remains unnamed after the request; the caller says when that is no answer.
+    `row.implied` is what remains unnamed after the request; the caller says when that is no answer.
     """
     known = S[session, c.S_UNKNOWN] == 0
     M[c.M_STAMP] = (M[c.M_STAMP] + 1) & 0x7FFFFFFF
@@ -138,7 +141,7 @@ def update_set(
     if end > begin:
         asked = 0
         for q in range(begin, end):
-            asked += Q[q, c.Q_FLAGS] & c.ASKED
+            asked += partition_at(Q, q).flags & h.ASKED
         if asked:
             room = make_room(S, P, T, PH, TH, M, session, asked, name_bytes)
             if not room:
@@ -147,9 +150,10 @@ def update_set(
             if epoch > 0:
                 scratch = note_forgotten(Q, begin, end, session, P, PH, X, name_of)
     for q in range(begin, end):
-        if not Q[q, c.Q_FLAGS] & c.ASKED:
+        item = partition_at(Q, q)
+        if not item.flags & h.ASKED:
             continue
-        topic, partition = Q[q, c.Q_TOPIC], Q[q, c.Q_PARTITION]
+        topic, partition = item.topic, item.partition
         at = find_partition(P, PH, session, topic, partition)
         if at < 0:
             if not room:
@@ -164,7 +168,7 @@ def update_set(
                 added += 1
         else:
             altered += 1
-        V[at, c.V_OFFSET] = Q[q, c.Q_OFFSET]
+        V[at, c.V_OFFSET] = item.offset
         if P[at, c.P_STAMP] != stamp:
             P[at, c.P_STAMP] = stamp
             distinct += 1
@@ -180,41 +184,43 @@ def update_set(
         counts += varint_bytes(of + 2) - varint_bytes(of + 1)
         named += 1
     for q in range(begin, end):
-        if not Q[q, c.Q_FLAGS] & c.FORGOTTEN:
+        item = partition_at(Q, q)
+        if not item.flags & h.FORGOTTEN:
             continue
-        at = find_partition(P, PH, session, Q[q, c.Q_TOPIC], Q[q, c.Q_PARTITION])
+        at = find_partition(P, PH, session, item.topic, item.partition)
         if at >= 0:
             if P[at, c.P_STAMP] == stamp:
                 distinct -= 1
-            remove_partition(S, P, T, PH, TH, M, at, epoch, name_bytes[Q[q, c.Q_TOPIC]])
+            remove_partition(S, P, T, PH, TH, M, at, epoch, name_bytes[item.topic])
             removed += 1
         elif not known:
             removed += 1
     if epoch > 0:
         S[session, c.S_CHURN] += removed + (added + replaced if known else 0)
         whole = named_bytes(
-            version, S[session, c.S_TOPICS], S[session, c.S_PLAIN], S[session, c.S_COMPACT], S[session, c.S_COUNTS],
+            row.version, S[session, c.S_TOPICS], S[session, c.S_PLAIN], S[session, c.S_COMPACT], S[session, c.S_COUNTS],
             S[session, c.S_SIZE],
         )  # fmt: skip
-        S[session, c.S_AVOIDED] += max(0, whole - named_bytes(version, topics, plain, compact, counts, named))
+        S[session, c.S_AVOIDED] += max(0, whole - named_bytes(row.version, topics, plain, compact, counts, named))
     S[session, c.S_MOST] = max(S[session, c.S_MOST], S[session, c.S_SIZE])
     if known:
-        out[c.O_ADDED], out[c.O_ALTERED], out[c.O_REPLACED] = added, altered, replaced
-        out[c.O_IMPLIED] = S[session, c.S_SIZE] - distinct
+        out.added, out.altered, out.replaced = added, altered, replaced
+        row.implied = S[session, c.S_SIZE] - distinct
 
 
 @part
 def read_answer(
     S: Int64s, P: Int32s, V: Int64s, T: Int32s, PH: Int32s, TH: Int32s, M: Int64s, Q: Int64s, begin: Scalar,
-    end: Scalar, session: Scalar, full: Scalar, name_bytes: Int64s, reasons: Int8s, offsets: Int64s,
+    end: Scalar, session: Scalar, full: Scalar, name_bytes: Int64s,
 ) -> Scalar:  # fmt: skip
     """What an answer returns and, when it is not a full one, why; it is remembered as sent. How many it returned."""
     returned = 0
     for q in range(begin, end):
-        if not Q[q, c.Q_FLAGS] & c.GIVEN:
+        item = partition_at(Q, q)
+        if not item.flags & h.GIVEN:
             continue
         returned += 1
-        topic, partition = Q[q, c.Q_TOPIC], Q[q, c.Q_PARTITION]
+        topic, partition = item.topic, item.partition
         at = find_partition(P, PH, session, topic, partition)
         if at < 0 and S[session, c.S_UNKNOWN] and M[c.M_LIVE_P] < M[c.M_MAX_P]:
             at = add_partition(S, P, V, T, PH, TH, M, session, topic, partition, -1, name_bytes[topic])
@@ -222,25 +228,25 @@ def read_answer(
         high, start = np.int64(c.NOT_KNOWN), np.int64(c.NOT_KNOWN)
         if at >= 0:
             high, start = V[at, c.V_HIGH], V[at, c.V_START]
-            offsets[q] = V[at, c.V_OFFSET]
-            V[at, c.V_HIGH] = c.NOT_SENT if Q[q, c.Q_ERROR] != 0 else Q[q, c.Q_HIGH]
-            V[at, c.V_START] = Q[q, c.Q_START]
+            item.session_offset = V[at, c.V_OFFSET]
+            V[at, c.V_HIGH] = c.NOT_SENT if item.error != 0 else item.high
+            V[at, c.V_START] = item.start
         if full:
-            reasons[q] = r.FULL
-        elif Q[q, c.Q_ERROR] != 0:
-            reasons[q] = r.PARTITION_ERROR
-        elif Q[q, c.Q_RECORDS] > 0:
-            reasons[q] = r.RECORDS
-        elif Q[q, c.Q_DIVERGING] >= 0:
-            reasons[q] = r.DIVERGING
-        elif Q[q, c.Q_PREFERRED] >= 0:
-            reasons[q] = r.PREFERRED
-        elif high != c.NOT_KNOWN and high != Q[q, c.Q_HIGH]:
-            reasons[q] = r.HIGH_WATERMARK
-        elif start != c.NOT_KNOWN and start != Q[q, c.Q_START]:
-            reasons[q] = r.LOG_START
+            item.reason = r.FULL
+        elif item.error != 0:
+            item.reason = r.PARTITION_ERROR
+        elif item.records > 0:
+            item.reason = r.RECORDS
+        elif item.diverging >= 0:
+            item.reason = r.DIVERGING
+        elif item.preferred >= 0:
+            item.reason = r.PREFERRED
+        elif high != c.NOT_KNOWN and high != item.high:
+            item.reason = r.HIGH_WATERMARK
+        elif start != c.NOT_KNOWN and start != item.start:
+            item.reason = r.LOG_START
         else:
-            reasons[q] = r.UNKNOWN_REASON
+            item.reason = r.UNKNOWN_REASON
     S[session, c.S_MOST] = max(S[session, c.S_MOST], S[session, c.S_SIZE])
     return returned
 
@@ -256,73 +262,71 @@ def touch(S: Int64s, M: Int64s, at: Scalar, when: Scalar) -> None:
 
 
 @part
-def identify(S: Int64s, at: Scalar, out: Int64s) -> None:
+def identify(S: Int64s, at: Scalar, out: c.SessionUse) -> None:
     """The fetch belongs to this session."""
-    out[c.O_SERIAL], out[c.O_ID], out[c.O_INCARNATION] = S[at, c.S_SERIAL], S[at, c.S_ID], S[at, c.S_INCARNATION]
+    out.serial, out.id, out.incarnation = S[at, c.S_SERIAL], S[at, c.S_ID], S[at, c.S_INCARNATION]
 
 
 @part
-def count_request(S: Int64s, N: Int64s, M: Int64s, at: Scalar, row: Int64s) -> None:
+def count_request(S: Int64s, N: Int64s, M: Int64s, at: Scalar, row: FetchRow) -> None:
     """A request names (or created) the session."""
     S[at, c.S_REQUESTS] += 1
-    S[at, c.S_BYTES] += max(row[c.R_BYTES], 0)
-    S[at, c.S_VERSION] = max(S[at, c.S_VERSION], row[c.R_VERSION])
-    if row[c.R_CLIENT] >= 0:
-        note_member(S, N, M, at, c.S_CLIENTS, row[c.R_CLIENT])
-    note_member(S, N, M, at, c.S_CONNECTIONS, row[c.R_CONN])
+    S[at, c.S_BYTES] += max(row.size, 0)
+    S[at, c.S_VERSION] = max(S[at, c.S_VERSION], row.version)
+    if row.client >= 0:
+        note_member(S, N, M, at, c.S_CLIENTS, row.client)
+    note_member(S, N, M, at, c.S_CONNECTIONS, row.connection)
 
 
 @kernel(
-    "i8[:] i8[:,:] i8[:] i8[:,:] i8[:,:] i1[:] i8[:] i8[:,:] i4[:,:] i8[:,:] i4[:,:] i8[:,:] i4[:] i4[:] "
+    "i8[:] i8[:,:] i8[:] i8[:,:] i8[:,:] i8[:,:] i4[:,:] i8[:,:] i4[:,:] i8[:,:] i4[:] i4[:] "
     "i4[:] i8[:,:] i8[:,:] i8[:] i8[:] i8[:] b1"
 )
 def run(
-    events: Int64s, R: Int64s, firsts: Int64s, Q: Int64s, out_rows: Int64s, reasons: Int8s, offsets: Int64s, S: Int64s,
+    events: Int64s, R: Int64s, firsts: Int64s, Q: Int64s, uses: Int64s, S: Int64s,
     P: Int32s, V: Int64s, T: Int32s, N: Int64s, SH: Int32s, PH: Int32s, TH: Int32s, D: Int64s, X: Int64s, M: Int64s,
     name_of: Int64s, name_bytes: Int64s, partitions_known: Scalar,
 ) -> None:  # fmt: skip
     """Uses (2 * row) and creations (2 * row + 1) in order. Partitions of row i are Q[firsts[i]:firsts[i + 1]].
 
-    Outputs: `out_rows` per row; per partition its reason in an answer and the offset that the session has.
+    Outputs: `uses` and `implied` of each row; of each partition its reason in an answer and the session's offset.
     """
     for event in events:
         i = event >> 1
-        row, out = R[i], out_rows[i]
-        broker, outcome = row[c.R_BROKER], row[c.R_OUTCOME]
+        row, out = fetch_at(R, i), use_at(uses, i)
+        broker, outcome = row.broker, row.outcome
         begin, end = firsts[i], firsts[i + 1]
         if event & 1:
-            at = open_session(
-                S, P, V, T, SH, PH, TH, D, M, broker, row[c.R_RESPONSE_ID], row[c.R_CREATED], 0, name_bytes
-            )
+            at = open_session(S, P, V, T, SH, PH, TH, D, M, broker, row.given_session, row.answered, 0, name_bytes)
             if not partitions_known:
                 S[at, c.S_UNKNOWN] = 1
-            if out[c.O_SERIAL] >= 0:
-                S[at, c.S_OLD_ID], S[at, c.S_OLD_INCARNATION] = out[c.O_ID], out[c.O_INCARNATION]
-            update_set(S, P, V, T, PH, TH, X, M, Q, begin, end, at, 0, row[c.R_VERSION], name_of, name_bytes, out)
-            out[c.O_IMPLIED] = 0
-            read_answer(S, P, V, T, PH, TH, M, Q, begin, end, at, True, name_bytes, reasons, offsets)
+            if out.serial >= 0:
+                S[at, c.S_OLD_ID], S[at, c.S_OLD_INCARNATION] = out.id, out.incarnation
+            update_set(S, P, V, T, PH, TH, X, M, Q, begin, end, at, 0, row, name_of, name_bytes, out)
+            row.implied = 0
+            read_answer(S, P, V, T, PH, TH, M, Q, begin, end, at, True, name_bytes)
             count_request(S, N, M, at, row)
             identify(S, at, out)
             continue
-        at = find_session(S, SH, broker, row[c.R_ID])
-        kind = row[c.R_KIND]
+        at = find_session(S, SH, broker, row.session)
+        kind = row.kind
         action = TRANSITIONS[kind, outcome]
         if kind == r.INCREMENTAL:
-            if outcome == r.EPOCH_ERROR and row[c.R_RESPONSE_ID] == row[c.R_ID]:
+            if outcome == r.EPOCH_ERROR and row.given_session == row.session:
                 action = r.ACCEPT
             accepted = action == r.ACCEPT or action == r.ACCEPT_EMPTY
-            epoch, status = row[c.R_EPOCH], r.UNKNOWN_START
+            epoch, status = row.epoch, r.UNKNOWN_START
             if at < 0:
-                out[c.O_STATUS] = status
+                out.status = status
                 if not accepted:
                     if action != r.ASSUME:
-                        out[c.O_ADDED], out[c.O_ALTERED], out[c.O_REPLACED] = 0, 0, 0
+                        out.added, out.altered, out.replaced = 0, 0, 0
                     continue
-                at = open_session(S, P, V, T, SH, PH, TH, D, M, broker, row[c.R_ID], row[c.R_USED], epoch, name_bytes)
+                at = open_session(S, P, V, T, SH, PH, TH, D, M, broker, row.session, row.used, epoch, name_bytes)
                 S[at, c.S_UNKNOWN], S[at, c.S_CENSORED] = 1, 1
             else:
                 status = compare(epoch, S[at, c.S_EXPECTED], S[at, c.S_LAST], S[at, c.S_WRAPS])
-                out[c.O_EXPECTED], out[c.O_STATUS] = S[at, c.S_EXPECTED], status
+                out.expected, out.status = S[at, c.S_EXPECTED], status
                 S[at, c.S_GAPS] += status == r.GAP
                 S[at, c.S_REPEATS] += status == r.REPEAT
             count_request(S, N, M, at, row)
@@ -334,41 +338,37 @@ def run(
                 S[at, c.S_WRAPS] += status == r.WRAPPED
                 S[at, c.S_EXPECTED] = next_epoch(epoch)
                 if status != r.UNKNOWN_START:
-                    touch(S, M, at, row[c.R_USED])
-                update_set(
-                    S, P, V, T, PH, TH, X, M, Q, begin, end, at, epoch, row[c.R_VERSION], name_of, name_bytes, out
-                )
+                    touch(S, M, at, row.used)
+                update_set(S, P, V, T, PH, TH, X, M, Q, begin, end, at, epoch, row, name_of, name_bytes, out)
             if accepted:
                 S[at, c.S_LAST] = epoch
                 if outcome == r.CONTINUED:
                     held = S[at, c.S_SIZE]
-                    returned = read_answer(
-                        S, P, V, T, PH, TH, M, Q, begin, end, at, False, name_bytes, reasons, offsets
-                    )
+                    returned = read_answer(S, P, V, T, PH, TH, M, Q, begin, end, at, False, name_bytes)
                     if not S[at, c.S_UNKNOWN]:
                         S[at, c.S_HELD] += held
                         S[at, c.S_RETURNED] += returned
-                        out[c.O_HIDDEN] = held - returned
+                        out.hidden = held - returned
                 elif outcome == r.EPOCH_ERROR:
-                    out[c.O_IMPLIED] = -1
+                    row.implied = -1
                 if action == r.ACCEPT_EMPTY:
-                    out[c.O_IMPLIED] = 0
-                    end_session(S, P, T, SH, PH, TH, D, M, at, r.ENDED_EMPTY, row[c.R_USED], name_bytes)
+                    row.implied = 0
+                    end_session(S, P, T, SH, PH, TH, D, M, at, r.ENDED_EMPTY, row.used, name_bytes)
                 continue
-            out[c.O_IMPLIED] = -1
+            row.implied = -1
             if action == r.ASSUME:
-                out[c.O_ADDED], out[c.O_ALTERED], out[c.O_REPLACED] = -1, -1, -1
+                out.added, out.altered, out.replaced = -1, -1, -1
                 continue
-            out[c.O_ADDED], out[c.O_ALTERED], out[c.O_REPLACED] = 0, 0, 0
+            out.added, out.altered, out.replaced = 0, 0, 0
             if action == r.END_EVICTED:
-                end_session(S, P, T, SH, PH, TH, D, M, at, r.ENDED_EVICTED, row[c.R_USED], name_bytes)
+                end_session(S, P, T, SH, PH, TH, D, M, at, r.ENDED_EVICTED, row.used, name_bytes)
             elif due and outcome == r.EPOCH_ERROR:
                 S[at, c.S_UNKNOWN] = 1
         elif at >= 0 and action != r.NOTHING:
             count_request(S, N, M, at, row)
             identify(S, at, out)
             reason = r.ENDED_REPLACED if action == r.END_REPLACED else r.ENDED_CLOSED
-            end_session(S, P, T, SH, PH, TH, D, M, at, reason, row[c.R_USED], name_bytes)
+            end_session(S, P, T, SH, PH, TH, D, M, at, reason, row.used, name_bytes)
 
 
 @kernel("i8[:,:] i4[:,:] i4[:,:] i4[:] i4[:] i4[:] i8[:,:] i8[:] i8[:]")

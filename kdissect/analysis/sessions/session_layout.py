@@ -15,25 +15,43 @@ import numpy.typing as npt
 
 from kdissect.analysis.sessions import session_rules as rules
 from kdissect.arrays.arrow import Int64s
+from kdissect.kernels.structs import Records, rows_of, struct, view, width
 
 Int32s = npt.NDArray[np.int32]
 
-# Columns of a fetch (R, int64).
-(
-    R_BROKER, R_CONN, R_CLIENT, R_VERSION, R_KIND, R_ID, R_EPOCH, R_RESPONSE_ID, R_OUTCOME, R_BYTES, R_USED, R_CREATED,
-    R_RETURNED,
-) = range(13)  # fmt: skip
-R_WIDTH = 13
 
-# Columns of a partition of a fetch (Q, int64).
-Q_TOPIC, Q_PARTITION, Q_FLAGS, Q_OFFSET, Q_ERROR, Q_HIGH, Q_START, Q_RECORDS, Q_PREFERRED, Q_DIVERGING = range(10)
-Q_WIDTH = 10
-ASKED, GIVEN, FORGOTTEN = 1, 2, 4
-"""Bits of Q_FLAGS: named in the request, returned, named as forgotten."""
+@struct
+class SessionUse:
+    """What the tracker found of a fetch, -1 null."""
 
-# Columns of what comes out for a fetch (O, int64; -1 null).
-O_EXPECTED, O_STATUS, O_SERIAL, O_ID, O_INCARNATION, O_ADDED, O_ALTERED, O_REPLACED, O_IMPLIED, O_HIDDEN = range(10)
-O_WIDTH = 10
+    expected: int
+    """The epoch that was expected."""
+    status: int
+    """What the epoch is to that: a place in EPOCH_STATUS."""
+    serial: int
+    """Serial number of the session."""
+    id: int
+    """Its id."""
+    incarnation: int
+    """Which of several sessions with that id it is."""
+    added: int
+    """Partitions that the request added."""
+    altered: int
+    """Partitions that it named and that were there."""
+    replaced: int
+    """Partitions that it added in place of others of the same name, under another topic id."""
+    hidden: int
+    """Partitions of the session that the answer does not have."""
+
+
+use_at = view(SessionUse)
+USE_WIDTH = width(SessionUse)
+
+
+def uses_of(matrix: Int64s) -> Records:
+    """What was found of fetches by the names of fields: a view."""
+    return rows_of(SessionUse, matrix)
+
 
 # Columns of a session (S, int64).
 (

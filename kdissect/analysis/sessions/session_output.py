@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.analysis.sessions import session_layout as c
 from kdissect.analysis.sessions import session_rules as r
-from kdissect.analysis.sessions.session_input import Waiting
 from kdissect.analysis.sessions.session_pools import Int32s, chain
 from kdissect.arrays.arrow import MILLI, Coder, Int64s, instants, optional, words
 from kdissect.tables.declaration import SCHEMAS
+from kdissect.tables.fetch_rows import fetches_of, partitions_of
 
 if TYPE_CHECKING:
     from kdissect.analysis.sessions.topic_codes import Topics
@@ -24,41 +23,34 @@ NO_SESSIONS, NO_STAYS = SESSIONS.empty_table(), STAYS.empty_table()
 CODE, COUNT, MS = pa.int32(), pa.int64(), pa.float64()
 
 
-def fetch_columns(rows: Int64s, out: Int64s, keys: pa.Array) -> dict[str, pa.Array]:
+def fetch_columns(rows: Int64s, uses: Int64s, keys: pa.Array) -> dict[str, pa.Array]:
     """The session columns of fetches."""
-    kind, outcome = rows[:, c.R_KIND], rows[:, c.R_OUTCOME]
+    fetch, use = fetches_of(rows), c.uses_of(uses)
+    kind, outcome = fetch["kind"], fetch["outcome"]
     incremental = kind == r.INCREMENTAL
     return {
         "request_kind": words(kind, r.KINDS),
-        "expected_epoch": optional(out[:, c.O_EXPECTED], CODE),
-        "epoch_status": words(np.where(incremental, out[:, c.O_STATUS], -1), r.EPOCH_STATUS),
+        "expected_epoch": optional(use["expected"], CODE),
+        "epoch_status": words(np.where(incremental, use["status"], -1), r.EPOCH_STATUS),
         "session_outcome": words(np.where(outcome == r.NO_OUTCOME, -1, outcome), r.OUTCOMES),
         "session_key": keys,
-        "partitions_added": optional(out[:, c.O_ADDED], COUNT),
-        "partitions_altered": optional(out[:, c.O_ALTERED], COUNT),
-        "partitions_replaced": optional(out[:, c.O_REPLACED], COUNT),
-        "implied_partitions": optional(out[:, c.O_IMPLIED], COUNT),
-        "hidden_partitions": optional(out[:, c.O_HIDDEN], COUNT),
+        "partitions_added": optional(use["added"], COUNT),
+        "partitions_altered": optional(use["altered"], COUNT),
+        "partitions_replaced": optional(use["replaced"], COUNT),
+        "implied_partitions": optional(fetch["implied"], COUNT),
+        "hidden_partitions": optional(use["hidden"], COUNT),
     }
 
 
-def partition_columns(done: Waiting) -> dict[str, pa.Array]:
-    """Why each partition was returned, and the offset that its session had for it (helper `_session_offset`)."""
-    return reason_columns(*in_order(done))
-
-
-def in_order(done: Waiting) -> tuple[npt.NDArray[np.int8], Int64s]:
-    """Reasons and offsets of partitions in the order in which they came."""
-    reasons, offsets = done.reasons, done.offsets
-    if done.order is not None:
-        size = done.partitions.num_rows
-        reasons, offsets = np.full(size, -1, np.int8), np.full(size, -1, np.int64)
-        reasons[done.order], offsets[done.order] = done.reasons, done.offsets
-    return reasons, offsets
-
-
-def reason_columns(reasons: npt.NDArray[np.int8], offsets: Int64s) -> dict[str, pa.Array]:
-    """The same of places in REASONS and of offsets."""
+def partition_columns(partitions: Int64s, order: Int64s | None, rows: int) -> dict[str, pa.Array]:
+    """Why each partition was returned, and the offset that its session had for it (helper `_session_offset`), in the
+    order in which they came: `order` is the row of each among so many (None: where it stands)."""
+    found = partitions_of(partitions)
+    reasons, offsets = found["reason"].astype(np.int8), found["session_offset"].copy()
+    if order is not None:
+        told = reasons, offsets
+        reasons, offsets = np.full(rows, -1, np.int8), np.full(rows, -1, np.int64)
+        reasons[order], offsets[order] = told
     return {"reason": words(reasons, r.REASONS), "_session_offset": optional(offsets, COUNT)}
 
 
@@ -102,23 +94,21 @@ class Ended:
         """The contract's session key."""
         return f"{self.brokers.texts[broker] if broker >= 0 else ''}/{number}/{incarnation}"
 
-    def keys(self, rows: Int64s, out: Int64s) -> pa.Array:
+    def keys(self, rows: Int64s, uses: Int64s) -> pa.Array:
         """Session key of each fetch, a dictionary column."""
-        serials = optional(out[:, c.O_SERIAL], COUNT).dictionary_encode()
+        use = c.uses_of(uses)
+        serials = optional(use["serial"], COUNT).dictionary_encode()
         codes = serials.indices
         first = np.full(len(serials.dictionary), -1, np.int64)
-        known = np.flatnonzero(out[:, c.O_SERIAL] >= 0)
+        known = np.flatnonzero(use["serial"] >= 0)
         places = np.asarray(codes.fill_null(-1))[known]
         first[places[::-1]] = known[::-1]
-        texts = [
-            self.key(broker, number, incarnation)
-            for broker, number, incarnation in zip(
-                rows[first, c.R_BROKER].tolist(),
-                out[first, c.O_ID].tolist(),
-                out[first, c.O_INCARNATION].tolist(),
-                strict=True,
-            )
-        ]
+        named = (
+            fetches_of(rows)["broker"][first].tolist(),
+            use["id"][first].tolist(),
+            use["incarnation"][first].tolist(),
+        )
+        texts = [self.key(broker, number, incarnation) for broker, number, incarnation in zip(*named, strict=True)]
         return pa.DictionaryArray.from_arrays(codes, pa.array(texts, pa.string()))
 
     def _keys(self, sessions: Int64s) -> pa.Array:

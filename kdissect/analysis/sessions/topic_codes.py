@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
 import numpy as np
 
 from kdissect.arrays.arrow import Coder, Int64s, distinct
@@ -32,8 +35,30 @@ class Topics:
             self.name_bytes[code] = len(self.by_name.texts[code // 2].encode())
         return found
 
+    def logs(self, names: Int64s, ids: Int64s) -> Int64s:
+        """Codes by which watermarks of topics are known: by name where that is known, else by id; -1 for neither."""
+        return np.where(names >= 0, 2 * names, np.where(ids >= 0, 2 * ids + 1, -1))
+
+    def of(self, texts: Sequence[tuple[str | None, str | None]]) -> tuple[Int64s, Int64s]:
+        """`codes` and `logs` of topics that are given as (name, id)."""
+        sides = zip(*texts, strict=True) if texts else ((), ())
+        names, ids = (
+            np.array([-1 if text is None else coder.code(text) for text in side], np.int64)
+            for coder, side in zip((self.by_name, self.by_id), sides, strict=True)
+        )
+        return self.codes(names, ids), self.logs(names, ids)
+
     def text(self, code: int) -> tuple[str | None, str | None]:
         """(name, id) of a topic code, None where not known or not on the wire."""
         name = int(self.names[code])
         topic = self.by_name.texts[name] if name >= 0 else None
         return topic, self.by_id.texts[code // 2] if code & 1 else None
+
+
+@dataclass(slots=True, eq=False)
+class Names:
+    """The codes of what rows of fetches name, which sessions and holds share."""
+
+    brokers: Coder = field(default_factory=Coder)
+    clients: Coder = field(default_factory=Coder)
+    topics: Topics = field(default_factory=Topics)

@@ -13,8 +13,7 @@ Memory: rows held back for the watermark, live sessions and their partitions; th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -25,12 +24,13 @@ from kdissect.analysis.sessions import session_kernels as kernels
 from kdissect.analysis.sessions import session_layout as c
 from kdissect.analysis.sessions import session_pools as pools
 from kdissect.analysis.sessions import session_rules as r
-from kdissect.analysis.sessions.session_input import Waiting, aside, read
-from kdissect.analysis.sessions.session_output import Ended, fetch_columns, in_order, partition_columns, reason_columns
-from kdissect.analysis.sessions.topic_codes import Topics
-from kdissect.arrays.arrow import NULL_TIME, Coder, Int64s, Room, with_columns
+from kdissect.analysis.sessions.session_input import Reading, Waiting
+from kdissect.analysis.sessions.session_output import Ended, fetch_columns, partition_columns
+from kdissect.analysis.sessions.topic_codes import Names, Topics
+from kdissect.arrays.arrow import NULL_TIME, Coder, Int64s, with_columns
 from kdissect.arrays.codes import Codes
 from kdissect.tables.declaration.model import By
+from kdissect.tables.fetch_rows import FETCH_WIDTH, PARTITION_WIDTH, FetchRows, NamedFetches, fetches_of
 from kdissect.tables.makers import fills
 
 NO_WATERMARK = 2**63 - 1
@@ -51,8 +51,8 @@ class Tracked(NamedTuple):
     stays: pa.Table
     watermark: int
     """Microseconds: no row of a later call has its request's last byte before it."""
-    firsts: Int64s | None
-    """[fetches + 1] where the partitions of each fetch begin; None where they do not stand in the order of fetches."""
+    rows: FetchRows
+    """The same fetches as structs, in their order, with what the tracker fills in; valid until the next call."""
 
 
 class SessionTracker:
@@ -68,12 +68,10 @@ class SessionTracker:
     ) -> None:
         self._most_waiting = waiting
         self.state = c.State()
-        self.brokers = Coder()
-        self.clients = Coder()
-        self.topics = Topics()
-        self._ended = Ended(self.brokers, self.clients, self.topics, dict(sharded or {}), stays)
+        self.names = Names()
+        self._reading = Reading(self.names)
+        self._ended = Ended(self.names.brokers, self.names.clients, self.names.topics, dict(sharded or {}), stays)
         self._waiting: Waiting | None = None
-        self._room = Room(c.Q_WIDTH)
         self._partitions_known = True
 
     def learn(self, sharded: Mapping[str, bool]) -> None:
@@ -81,55 +79,40 @@ class SessionTracker:
         self._ended.sharded.update(sharded)
 
     def feed(
-        self,
-        fetches: pa.Table | pa.RecordBatch,
-        partitions: pa.Table | pa.RecordBatch | None,
-        watermark: int = NO_WATERMARK,
-    ) -> Tracked:
+        self, fetches: pa.Table | pa.RecordBatch, partitions: pa.Table | pa.RecordBatch | None,
+        watermark: int = NO_WATERMARK, named: Sequence[NamedFetches] = (),
+    ) -> Tracked:  # fmt: skip
         """Rows of `fetches` and of `fetch_partitions`, those of an exchange in the same call; brokers resolved.
 
         `watermark`: microseconds since the epoch; no row that comes later has a request's last byte, or a response's
-        first one, before it. Without `partitions` the sets of sessions are unknown throughout.
+        first one, before it. Without `partitions` the sets of sessions are unknown throughout. `named`: further
+        fetches, where the tables are `Codes`.
 
         Read of fetches: exchange_id, broker, client_id, api_version, request_last_at, response_first_at,
         request_session_id, session_epoch, response_session_id, error_code, throttle_ms, partitions_returned,
         request_bytes. Of fetch_partitions: exchange_id, topic, topic_id, partition, in_request, in_response, forgotten,
         fetch_offset, error_code, high_watermark, broker_log_start_offset, record_bytes, preferred_read_replica,
-        diverging_epoch. Missing columns count as null.
+        diverging_epoch. Missing columns count as null; rows are structs for the next part of the analysis, so what that
+        reads of fetches is taken over, too.
         """
         if partitions is None:
             self._partitions_known = False
-        if isinstance(fetches, Codes) and isinstance(partitions, Codes) and self._waiting is None:
-            found = aside(fetches, partitions)
-            if found is not None:
-                sessions, stays = self._ended.tables()
-                return Tracked(found[0], found[1], sessions, stays, watermark, found[2])
-        return self._work(self._read(fetches, partitions), watermark)
+        return self._work(self._reading.read(fetches, partitions, named, self._waiting), watermark)
 
-    def _read(self, fetches: pa.Table | pa.RecordBatch, partitions: pa.Table | pa.RecordBatch | None) -> Waiting:
-        return read(fetches, partitions, self.brokers, self.clients, self.topics, self._room, self._waiting)
-
-    def hide(self, vocabulary: Coder) -> dict[str, pa.Table]:
-        """The rows of `fetches` and `fetch_partitions` that are held back, which come back as `Codes`, with texts of
-        the vocabulary, as do all that are fed from here on."""
-        w = self._waiting
-        if w is None:
+    def hide(self) -> dict[str, pa.Table]:
+        """The rows of `fetches` and `fetch_partitions` that are held back. From here on no caller is given any back."""
+        waiting = self._waiting
+        if waiting is None or waiting.shown is None:
             return {}
-        from kdissect.tables.coded_rows import as_codes
-
-        fetches, partitions = (
-            as_codes(name, table, vocabulary)
-            for name, table in (("fetches", w.fetches), ("fetch_partitions", w.partitions))
-        )
-        self._waiting = replace(w, fetches=fetches, partitions=partitions)
-        return {"fetches": w.fetches, "fetch_partitions": w.partitions}
+        shown, waiting.shown = waiting.shown, None
+        return {"fetches": shown.fetches, "fetch_partitions": shown.partitions}
 
     def finish(self) -> Tracked:
         """The rest: rows held back, and sessions that are still open."""
-        last = self._waiting or self._read(pa.table({}), pa.table({}))
+        last = self._waiting or self._reading.read(pa.table({}), pa.table({}))
         found = self._work(last, NO_WATERMARK)
         s = self.state
-        kernels.end_all(s.S, s.P, s.T, s.SH, s.PH, s.TH, s.D, s.M, self.topics.name_bytes)
+        kernels.end_all(s.S, s.P, s.T, s.SH, s.PH, s.TH, s.D, s.M, self.names.topics.name_bytes)
         self._collect()
         sessions, stays = self._ended.tables()
         return Tracked(
@@ -138,7 +121,7 @@ class SessionTracker:
             pa.concat_tables([found.sessions, sessions]),
             pa.concat_tables([found.stays, stays]),
             NO_WATERMARK,
-            found.firsts,
+            found.rows,
         )
 
     @property
@@ -156,12 +139,14 @@ class SessionTracker:
             rows = S[rows, c.S_CHAIN]
             rows = rows[rows >= 0]
         codes, counts = np.unique(np.concatenate([*brokers, np.zeros(0, np.int64)]), return_counts=True)
-        return {self.brokers.texts[code]: count for code, count in zip(codes.tolist(), counts.tolist(), strict=True)}
+        return {
+            self.names.brokers.texts[code]: count for code, count in zip(codes.tolist(), counts.tolist(), strict=True)
+        }
 
     def _work(self, waiting: Waiting, watermark: int) -> Tracked:
         if waiting.size > self._most_waiting and watermark != NO_WATERMARK:
             # Half of what waits is worked on, so that this does not happen at every call.
-            watermark = max(watermark, int(np.median(waiting.rows[:, c.R_USED])))
+            watermark = max(watermark, int(np.median(fetches_of(waiting.rows)["used"])))
         events = waiting.due(watermark)
         for part in _parts(events, waiting.firsts):
             self._run(part, waiting)
@@ -172,31 +157,28 @@ class SessionTracker:
             sessions,
             stays,
             watermark if self._waiting is None else min(watermark, self._waiting.earliest()),
-            done.firsts if done.order is None else None,
+            done.settled(),
         )
 
     def _filled_in(self, done: Waiting) -> tuple[pa.Table, pa.Table]:
-        """Fetches and partitions with what was found; as codes, what holds are told by."""
-        if isinstance(done.fetches, Codes):
-            offsets = done.offsets if done.order is None else in_order(done)[1]
-            return (
-                done.fetches.with_columns({"implied_partitions": done.out[:, c.O_IMPLIED].copy()}),
-                done.partitions.with_columns({"_session_offset": offsets}),
-            )
-        keys = self._ended.keys(done.rows, done.out)
+        """The tables that fetches and partitions came from, with what was found."""
+        if (shown := done.shown) is None:
+            return Codes({}, 0), Codes({}, 0)
+        keys = self._ended.keys(done.rows, done.uses)
+        partitions = partition_columns(done.partitions, shown.order, shown.partitions.num_rows)
         return (
-            with_columns(done.fetches, fetch_columns(done.rows, done.out, keys)),
-            with_columns(done.partitions, partition_columns(done)),
+            with_columns(shown.fetches, fetch_columns(done.rows, done.uses, keys)),
+            with_columns(shown.partitions, partitions),
         )
 
     def _run(self, events: Int64s, w: Waiting) -> None:
-        s, rows = self.state, events >> 1
+        s, rows, topics = self.state, events >> 1, self.names.topics
         partitions = int((w.firsts[rows + 1] - w.firsts[rows]).sum())
         s.reserve(len(events), 2 * partitions, 2 * len(events))
         self._rehash(len(events), partitions)
         kernels.run(
-            events, w.rows, w.firsts, w.partition_rows, w.out, w.reasons, w.offsets, s.S, s.P, s.V, s.T, s.N, s.SH,
-            s.PH, s.TH, s.D, s.X, s.M, self.topics.names, self.topics.name_bytes, self._partitions_known,
+            events, w.rows, w.firsts, w.partitions, w.uses, s.S, s.P, s.V, s.T, s.N, s.SH, s.PH, s.TH, s.D, s.X, s.M,
+            topics.names, topics.name_bytes, self._partitions_known,
         )  # fmt: skip
         self._collect()
 
@@ -260,10 +242,10 @@ def _filled() -> dict[str, Collection[str]]:
     """The columns that are filled, by table, found out on no rows. What the wire says of `request_kind` is refined."""
     state, none = c.State(), np.zeros(0, np.int64)
     ended = Ended(Coder(), Coder(), Topics(), {}, with_stays=True)
-    rows, out = (np.zeros((0, width), np.int64) for width in (c.R_WIDTH, c.O_WIDTH))
+    rows, uses, partitions = (np.zeros((0, width), np.int64) for width in (FETCH_WIDTH, c.USE_WIDTH, PARTITION_WIDTH))
     return {
-        "fetches": fetch_columns(rows, out, pa.array([], pa.string())).keys() - {"request_kind"},
-        "fetch_partitions": reason_columns(np.zeros(0, np.int8), none),
+        "fetches": fetch_columns(rows, uses, pa.array([], pa.string())).keys() - {"request_kind"},
+        "fetch_partitions": partition_columns(partitions, None, 0),
         "fetch_sessions": ended.session_columns(state, state.S[none]),
         "session_partitions": ended.stay_columns(state, none),
     }
