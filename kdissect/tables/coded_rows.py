@@ -240,6 +240,8 @@ def fetched_rows(block: Block, topics: Topics) -> Codes:
 def produce_rows(exchanges: pa.Table, lasting: Coder) -> Codes:
     """One row for each Produce exchange, of resolved exchanges with ACKS_KEY."""
     rows = np.flatnonzero(ints(exchanges, "api_key") == PRODUCE)
+    if not len(rows):
+        return Codes({}, 0)
     read = [name for name in PRODUCE_COLUMNS if name != "acks"]
     return as_codes(
         "produces", exchanges.select([*read, ACKS_KEY]).take(pa.array(rows)).rename_columns([*read, "acks"]), lasting

@@ -173,6 +173,8 @@ class Reading:
     def __init__(self, names: Names) -> None:
         self.names = names
         self._fetches, self._partitions = Room(FETCH_WIDTH), Room(PARTITION_WIDTH)
+        self.hidden = False
+        """No caller is given tables back: `Codes` came once."""
 
     def read(
         self, fetches: pa.Table | pa.RecordBatch, partitions: pa.Table | pa.RecordBatch | None,
@@ -182,7 +184,7 @@ class Reading:
         not among the fetches are left out. Tables of `Codes`, and `named` rows, are not given back to anybody: they
         stand in the order of their requests."""
         table, parts = whole(fetches), whole(partitions)
-        hidden = isinstance(table, Codes)
+        self.hidden |= isinstance(table, Codes)
         made, order = rows_of_tables(table, parts, self.names)
         pieces: list[tuple[FetchRows, tuple[Int64s, Int64s, Int64s, Int64s]]] = [(made, (_NONE,) * 4)]
         for piece in named:
@@ -200,7 +202,7 @@ class Reading:
             enter(rows[at:end], inner[q:last], *codes_)
             at, q = end, last
         new = fetches_of(rows[waiting[0] :])
-        if hidden:
+        if self.hidden:
             _put_in_order(rows[waiting[0] :], inner[waiting[1] :])
         kind, outcome = new["kind"], new["outcome"]
         uses = np.full((count, c.USE_WIDTH), -1, np.int64)
@@ -211,7 +213,7 @@ class Reading:
             found[column][unchanged] = 0
         used = (kind < r.REPLACE) | (new["used"] == NULL_TIME)
         created = (outcome != r.CREATED) | (new["answered"] == NULL_TIME)
-        shown = None if hidden else Shown(table, parts, order)
+        shown = None if self.hidden else Shown(table, parts, order)
         firsts = starts(rows)
         if before is None:
             return Waiting(rows, inner, firsts, uses, used, created, shown)

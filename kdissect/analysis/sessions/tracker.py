@@ -101,7 +101,7 @@ class SessionTracker:
 
     def hide(self) -> dict[str, pa.Table]:
         """The rows of `fetches` and `fetch_partitions` that are held back. From here on no caller is given any back."""
-        waiting = self._waiting
+        waiting, self._reading.hidden = self._waiting, True
         if waiting is None or waiting.shown is None:
             return {}
         shown, waiting.shown = waiting.shown, None
