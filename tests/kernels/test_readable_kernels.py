@@ -1,0 +1,117 @@
+"""Kernels that a maintainer can read: fields of structs are explained, arguments are few, columns of matrices named.
+
+What does not hold yet stands here by name, so that it can only become less.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import pytest
+
+from tests.conftest import ROOT
+
+PACKAGE = ROOT / "kdissect"
+MOST_ARGUMENTS = 12
+"""Positional arrays above that are a mistake that neither mypy nor numba can see: they want to be a struct."""
+MANY = {
+    "analysis/holds/hold_kernels.py": {"run"},
+    "analysis/sessions/session_kernels.py": {"open_session", "update_set", "read_answer", "run"},
+    "kafka/exchanges/frame_bytes.py": {"collect"},
+    "kafka/exchanges/outcome.py": {"gather"},
+    "net/packets.py": {"take_apart"},
+    "rewriting/field_kernels.py": {"blank_fields"},
+    "schema/filling.py": {"fill"},
+    "schema/vm.py": {"count"},
+    "summary/exchange_counts.py": {"_grouped"},
+    "tables/fetch_kernels.py": {"head_of", "fill_fetches", "fill_partitions"},
+}
+"""Kernels and parts with more."""
+UNEXPLAINED = {"kafka/streams/state.py", "schema/filling.py", "schema/vm.py", "tcp/layout.py"}
+"""Modules with structs that have fields without a line."""
+NUMBERED = {
+    "analysis/sessions/session_layout.py", "capture/pcap.py",
+    "kafka/recordsets/record_kernels.py", "live/waiting.py", "net/segment.py", "rewriting/field_kernels.py",
+    "rewriting/hiding_kernels.py", "rewriting/place_kernels.py", "spark/stages/skimming.py", "tables/fetch_kernels.py", "tables/traffic_sums.py",
+}  # fmt: skip
+"""Modules with kernels, or their layout, that name columns of a matrix by `range(n)`."""
+CODES = {
+    "analysis/holds/hold_kernels.py", "analysis/sessions/session_rules.py", "analysis/sessions/shares.py", "kafka/recordsets/sequence_kernels.py",
+    "net/headers.py", "net/packets.py", "rewriting/insertion_kernels.py",
+}  # fmt: skip
+"""Modules that name values, which are no columns, that way."""
+
+
+def sources() -> Iterator[tuple[str, ast.Module]]:
+    """Each module of the package that has kernels, structs or their layout."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        text = path.read_text()
+        if "@kernel" in text or "@part" in text or "@struct" in text or path.name in ("pcap.py", "session_rules.py"):
+            yield path.relative_to(PACKAGE).as_posix(), ast.parse(text)
+
+
+def named(decorator: ast.expr) -> str:
+    """What a decorator is called."""
+    called = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return called.id if isinstance(called, ast.Name) else ""
+
+
+def kernels(module: ast.Module) -> Iterator[ast.FunctionDef]:
+    """Kernels and parts."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.FunctionDef) and {named(one) for one in node.decorator_list} & {"kernel", "part"}:
+            yield node
+
+
+def bare_fields(module: ast.Module) -> list[str]:
+    """Fields of structs that no line explains."""
+    found = []
+    for node in ast.walk(module):
+        if not isinstance(node, ast.ClassDef) or "struct" not in {named(one) for one in node.decorator_list}:
+            continue
+        for line, following in zip(node.body, [*node.body[1:], None], strict=True):
+            explained = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
+            if isinstance(line, ast.AnnAssign) and not explained:
+                found.append(f"{node.name}.{ast.unparse(line.target)}")
+    return found
+
+
+def numbered(module: ast.Module) -> bool:
+    """Whether a module gives names to the numbers of a range."""
+    return any(
+        isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple) and isinstance(node.value, ast.Call)
+        and named(node.value) == "range"
+        for node in module.body
+    )  # fmt: skip
+
+
+def test_arguments_are_few() -> None:
+    many: dict[str, set[str]] = {}
+    for name, module in sources():
+        for one in kernels(module):
+            if len(one.args.args) > MOST_ARGUMENTS:
+                many.setdefault(name, set()).add(one.name)
+    assert many == MANY
+
+
+def test_each_field_of_a_struct_has_its_line() -> None:
+    assert {name for name, module in sources() if bare_fields(module)} == UNEXPLAINED
+
+
+def test_columns_of_a_matrix_are_fields() -> None:
+    assert {name for name, module in sources() if numbered(module)} - CODES == NUMBERED
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("@struct\nclass A:\n    x: int\n    'a'\n    y: int\n", ["A.y"]),
+        ("@struct\nclass A:\n    x: int\n    'a'\n", []),
+        ("class A:\n    x: int\n", []),
+    ],
+)
+def test_a_field_without_a_line_is_found(text: str, found: list[str]) -> None:
+    assert bare_fields(ast.parse(text)) == found
+    assert numbered(ast.parse("A, B = range(2)"))
+    assert not numbered(ast.parse("A, B = 0, 1"))
