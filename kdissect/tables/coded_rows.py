@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +21,7 @@ from kdissect.arrays.codes import NULL, Codes, Column, Int64s, Texts
 from kdissect.kafka.exchanges.completed import NULL_TIME
 from kdissect.tables.declaration.model import ACKS_KEY, EXCHANGE_KEYS, TIME_KEY
 from kdissect.tables.fetch_kernels import distinct_topics, fill_fetches, fill_partitions, spread
-from kdissect.tables.fetch_rows import NamedFetches, complete_read, fetches_of
+from kdissect.tables.fetch_rows import NamedFetches, complete_read, fetches_of, plain
 from kdissect.tables.fetches import FETCH, METADATA_TOPIC, METADATA_TOPIC_ID
 from kdissect.tables.identity import SEPARATOR
 from kdissect.tables.nest import Level, lengths
@@ -210,11 +209,6 @@ def fetch_rows(block: Block, topics: Topics) -> Codes:
     )  # fmt: skip
     texts: dict[str, Sequence[str]] = {"broker": block.directory.brokers.texts, "client_id": done.client_ids}
     return Codes.in_one(out, {name: texts.get(name, float if name in REALS else int) for name in FETCH_COLUMNS})
-
-
-def plain(column: npt.NDArray[Any], kind: type) -> npt.NDArray[Any]:
-    """A column in one piece, of this type, as kernels take it."""
-    return np.require(column, kind, ["C", "A"])
 
 
 def fetched_rows(block: Block, topics: Topics) -> Codes:

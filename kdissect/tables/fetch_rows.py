@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,9 @@ from kdissect.tables.identity import SEPARATOR
 from kdissect.tables.table_block import Block
 
 Int64s = npt.NDArray[np.int64]
+Int32s = npt.NDArray[np.int32]
+Int16s = npt.NDArray[np.int16]
+Flags = npt.NDArray[np.bool_]
 Reals = npt.NDArray[np.float64]
 
 FIRST_SESSION_VERSION = 7
@@ -200,42 +204,66 @@ def turn_of(used: Scalar, answered: Scalar, queued: Scalar, spent: Scalar) -> Sc
     return turn
 
 
+def plain(column: npt.NDArray[Any], kind: type) -> npt.NDArray[Any]:
+    """A column in one piece, of this type, as kernels take it."""
+    return np.require(column, kind, ["C", "A"])
+
+
 def complete_read(block: Block, read: FetchRows) -> NamedFetches:
     """Rows that `fetch_bodies` read of a block's bodies, with what their exchanges tell. Works in place."""
-    done, parts, found = block.done, block.parts, fetches_of(read.fetches)
-    rows = found["exchange"]
-    (found["connection"], found["ordinal"]), split = (key[rows] for key in block.keys), parts.split[rows]
-    found["time"], found["used"], found["answered"] = (
-        column[rows] for column in (done.request_first, done.request_last, done.response_first)
-    )
-    found["broker"] = block.directory.broker_codes(done.conn)[rows]
-    found["client"], found["version"], found["size"] = (
-        column[rows] for column in (done.client, done.api_version, done.request_bytes)
-    )
-    found["turn"], found["spent"] = parts.queued[rows], np.where(split, parts.broker[rows] / 1e6, np.nan)
-    throttle, error = done.throttle_ms[rows], done.error_code[rows]
-    found["throttle"] = np.where(throttle >= 0, throttle, np.nan)
-    found["error"] = np.where(done.error_count[rows] >= 0, np.where(error == NO_CODE, 0, error), NULL)
-    finish(read.fetches, read.partitions)
+    done, parts = block.done, block.parts
+    fetches, partitions = read.fetches, read.partitions
+    add_instants(
+        fetches, *block.keys, plain(done.request_first, np.int64), plain(done.request_last, np.int64),
+        plain(done.response_first, np.int64), parts.queued, parts.broker, parts.split,
+    )  # fmt: skip
+    add_answers(
+        fetches, partitions, plain(done.throttle_ms, np.int32), plain(done.error_code, np.int32),
+        plain(done.error_count, np.int32), plain(done.api_version, np.int16),
+        plain(block.directory.broker_codes(done.conn), np.int32), plain(done.client, np.int32),
+        plain(done.request_bytes, np.int64),
+    )  # fmt: skip
     return NamedFetches(read, block.directory.brokers.texts, done.client_ids, block.done.aside.topics)
 
 
-@kernel("i8[:,:] i8[:,:]")
-def finish(fetches: Int64s, partitions: Int64s) -> None:
-    """Turn instants from nanoseconds into microseconds, and `turn`, which is nanoseconds of queueing, into an instant.
-    The error of an answer as a whole stands before those of its partitions."""
+@kernel("i8[:,:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const i8[:] const b1[:]")
+def add_instants(
+    fetches: Int64s, high: Int64s, n: Int64s, first: Int64s, last: Int64s, answer: Int64s, queued: Int64s,
+    spent: Int64s, split: Flags,
+) -> None:  # fmt: skip
+    """Keys and instants of exchanges, in nanoseconds, into the rows of their fetches. `queued`, `spent`: nanoseconds,
+    where `split`."""
+    for i in range(len(fetches)):
+        row = fetch_at(fetches, i)
+        at = row.exchange
+        row.connection, row.ordinal = high[at], n[at]
+        row.time, row.used, row.answered = micros(first[at]), micros(last[at]), micros(answer[at])
+        waited: Scalar = np.nan
+        row.spent = np.nan
+        if split[at]:
+            waited, row.spent = queued[at] / 1e6, spent[at] / 1e6
+        row.turn = turn_of(row.used, row.answered, waited, row.spent)
+
+
+@kernel("i8[:,:] i8[:,:] const i4[:] const i4[:] const i4[:] const i2[:] const i4[:] const i4[:] const i8[:]")
+def add_answers(
+    fetches: Int64s, partitions: Int64s, throttle: Int32s, error: Int32s, errors: Int32s, version: Int16s,
+    broker: Int32s, client: Int32s, sizes: Int64s,
+) -> None:  # fmt: skip
+    """What exchanges tell besides, into the rows of their fetches. `errors`: below 0 where an answer was not read. The
+    error of an answer as a whole stands before those of its partitions."""
     q = np.int64(0)
     for i in range(len(fetches)):
         row = fetch_at(fetches, i)
-        queued: Scalar = np.nan
-        if not np.isnan(row.spent):
-            queued = row.turn / 1e6
-        row.time, row.used, row.answered = micros(row.time), micros(row.used), micros(row.answered)
-        row.turn = turn_of(row.used, row.answered, queued, row.spent)
-        for at in range(q, q + row.partitions):
-            named = partition_at(partitions, at)
-            if row.error != 0 and row.error != NULL:
-                named.error, named.high, named.stable = row.error, -1, -1
+        at = row.exchange
+        row.version, row.broker, row.client, row.size = version[at], broker[at], client[at], sizes[at]
+        row.throttle = np.float64(throttle[at]) if throttle[at] >= 0 else np.nan
+        top = 0 if error[at] == NO_CODE else np.int64(error[at])
+        row.error = top if errors[at] >= 0 else NULL
+        for p in range(q, q + row.partitions):
+            named = partition_at(partitions, p)
+            if top != 0:
+                named.error, named.high, named.stable = top, -1, -1
         q += row.partitions
 
 

@@ -17,8 +17,8 @@ from kdissect.arrays.codes import NULL, Codes
 from kdissect.arrays.lending import Lender
 from kdissect.kernels.kernel import kernel, part
 from kdissect.tables import fetch_kernels as fk
-from kdissect.tables.coded_rows import SEED, Topics, fields, plain
-from kdissect.tables.fetch_rows import GIVEN, NamedFetches, fetch_at, partition_at
+from kdissect.tables.coded_rows import SEED, Topics, fields
+from kdissect.tables.fetch_rows import GIVEN, NamedFetches, fetch_at, partition_at, plain
 from kdissect.tables.produces import PRODUCE
 from kdissect.tables.table_block import Block
 
