@@ -258,7 +258,7 @@ def add_answers(
         at = row.exchange
         row.version, row.broker, row.client, row.size = version[at], broker[at], client[at], sizes[at]
         row.throttle = np.float64(throttle[at]) if throttle[at] >= 0 else np.nan
-        top = 0 if error[at] == NO_CODE else np.int64(error[at])
+        top: Scalar = np.int64(0) if error[at] == NO_CODE else np.int64(error[at])
         row.error = top if errors[at] >= 0 else NULL
         for p in range(q, q + row.partitions):
             named = partition_at(partitions, p)
