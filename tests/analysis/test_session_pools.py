@@ -8,72 +8,54 @@ import pytest
 from kdissect.analysis.sessions import session_layout as c
 from kdissect.analysis.sessions import session_pools as pools
 
-NAME_BYTES = 5
+
+def linked(state: c.State, rows: list[int]) -> None:
+    """Link rows of partitions as ended ones."""
+    for row, following in zip(rows, [*rows[1:], -1], strict=True):
+        state.P[row, c.P_NEXT] = following
+    state.M[c.M_ENDED_P], state.M[c.M_ENDED_P_LAST] = (rows[0], rows[-1]) if rows else (-1, -1)
 
 
-def with_partitions(count: int) -> tuple[c.State, int]:
-    """A state with a session of so many partitions of two topics, and the session's row."""
+@pytest.mark.parametrize("room", [0, 2, 4, 9])
+def test_rows_of_a_list_are_written_as_far_as_there_is_room_and_all_are_counted(room: int) -> None:
+    state, rows = c.State(), np.full(room, -7, np.int64)
+    linked(state, [5, 3, 9, 4])
+    assert pools.chain(state.P, 5, c.P_NEXT, rows) == 4
+    assert rows.tolist() == ([5, 3, 9, 4] + [-7] * room)[:room]
+
+
+def test_collected_rows_are_free_again_with_the_members_of_their_lists() -> None:
     state = c.State()
-    state.reserve(1, count, 0)
-    session = int(state.M[c.M_FREE_S])
-    state.S[session] = 0
-    state.S[session, c.S_FIRST_PARTITION] = -1
-    for number in range(count):
-        pools.add_partition(
-            state.S, state.P, state.V, state.T, state.PH, state.TH, state.M, session, number % 2, number, 3, NAME_BYTES
-        )
-    return state, session
-
-
-@pytest.mark.parametrize("count", [1, 7, 300])
-def test_partitions_are_found_until_they_leave(count: int) -> None:
-    state, session = with_partitions(count)
-    assert state.S[session, c.S_SIZE] == state.M[c.M_LIVE_P] == count
-    for number in range(count):
-        at = pools.find_partition(state.P, state.PH, session, number % 2, number)
-        assert state.P[at, c.P_PARTITION] == number
-        assert pools.find_partition(state.P, state.PH, session, 1 - number % 2, number) == -1
-    names = np.full(2, NAME_BYTES)
-    pools.release_set(state.S, state.P, state.T, state.PH, state.TH, state.M, session, names)
-    assert state.S[session, c.S_SIZE] == state.S[session, c.S_TOPICS] == state.M[c.M_LIVE_P] == 0
-    assert state.S[session, c.S_PLAIN] == state.S[session, c.S_COMPACT] == state.S[session, c.S_COUNTS] == 0
-    assert pools.find_partition(state.P, state.PH, session, 0, 0) == -1
-
-
-def test_ended_rows_are_listed_once_and_are_free_again() -> None:
-    state, session = with_partitions(20)
-    left = int(state.M[c.M_LEFT_P])
-    pools.release_set(state.S, state.P, state.T, state.PH, state.TH, state.M, session, np.full(2, NAME_BYTES))
-    rows = np.empty(4, np.int64)
-    assert pools.chain(state.P, int(state.M[c.M_ENDED_P]), c.P_NEXT, rows) == 20  # more than there is room for
-    rows = np.empty(20, np.int64)
-    pools.chain(state.P, int(state.M[c.M_ENDED_P]), c.P_NEXT, rows)
-    assert len(set(rows.tolist())) == 20
+    before = state.M[[c.M_LEFT_P, c.M_LEFT_S, c.M_LEFT_N]].copy()
+    linked(state, [5, 3, 9])
+    state.S[2, [c.S_NEXT, c.S_CLIENTS, c.S_CONNECTIONS]] = -1, 8, -1
+    state.N[8, c.N_NEXT], state.N[6, c.N_NEXT] = 6, -1
+    state.M[c.M_ENDED_S] = state.M[c.M_ENDED_S_LAST] = 2
     pools.free_ended(state.S, state.P, state.N, state.M)
-    assert state.M[c.M_LEFT_P] == left + 20
-    assert state.M[c.M_ENDED_P] == -1
+    assert (state.M[[c.M_LEFT_P, c.M_LEFT_S, c.M_LEFT_N]] - before).tolist() == [3, 1, 2]
+    free = np.empty(4, np.int64)
+    pools.chain(state.P, int(state.M[c.M_FREE_P]), c.P_NEXT, free)
+    assert free.tolist()[:3] == [9, 3, 5]
+    assert state.M[c.M_FREE_S] == 2
+    assert state.M[[c.M_ENDED_P, c.M_ENDED_P_LAST, c.M_ENDED_S, c.M_ENDED_S_LAST]].tolist() == [-1] * 4
 
 
-def test_a_larger_table_finds_the_same_partitions() -> None:
-    state, session = with_partitions(100)
-    larger = np.full(1 << 10, -1, np.int32)
-    pools.rehash_partitions(state.P, state.PH, larger)
-    for number in range(100):
-        old = pools.find_partition(state.P, state.PH, session, number % 2, number)
-        assert pools.find_partition(state.P, larger, session, number % 2, number) == old >= 0
-
-
-def test_members_are_listed_once_up_to_a_bound() -> None:
+def test_a_larger_table_has_the_same_partitions() -> None:
     state = c.State()
-    state.reserve(0, 0, 100)
-    state.S[0, c.S_CLIENTS] = -1
-    for value in [*range(90), 3, 3]:
-        pools.note_member(state.S, state.N, state.M, 0, c.S_CLIENTS, value)
-    rows = np.empty(100, np.int64)
-    count = pools.chain(state.N, int(state.S[0, c.S_CLIENTS]), c.N_NEXT, rows)
-    assert state.N[rows[:count], c.N_VALUE].tolist() == list(range(pools.MAX_NAMES))
+    state.P[:100, c.P_SESSION], state.P[:100, c.P_TOPIC], state.P[:100, c.P_PARTITION] = 1, 2, np.arange(100)
+    state.P[:100, c.P_CHAIN] = [*range(1, 100), -1]  # all in one bucket
+    old, new = np.array([0, -1], np.int32), np.full(256, -1, np.int32)
+    pools.rehash_partitions(state.P, old, new)
+    found: list[int] = []
+    for first in new[new >= 0].tolist():
+        rows = np.empty(100, np.int64)
+        found += rows[: pools.chain(state.P, first, c.P_CHAIN, rows)].tolist()
+    assert sorted(found) == list(range(100))
+    assert (new >= 0).sum() > 60  # and they are spread
 
 
-@pytest.mark.parametrize(("value", "size"), [(0, 1), (127, 1), (128, 2), (16383, 2), (16384, 3)])
-def test_varints(value: int, size: int) -> None:
-    assert pools.varint_bytes(value) == size
+def test_remembered_ids_move_to_a_larger_table() -> None:
+    old, new = np.full((8, 2), -1, np.int64), np.full((32, 2), -1, np.int64)
+    old[[1, 4, 7]] = [[11, 1], [22, 2], [33, 3]]
+    pools.rehash_remembered(old, new)
+    assert sorted(new[new[:, 0] >= 0].tolist()) == [[11, 1], [22, 2], [33, 3]]
