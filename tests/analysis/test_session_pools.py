@@ -33,9 +33,7 @@ def test_collected_rows_are_free_again_with_the_members_of_their_lists() -> None
     state.M[c.M_ENDED_S] = state.M[c.M_ENDED_S_LAST] = 2
     pools.free_ended(state.S, state.P, state.N, state.M)
     assert (state.M[[c.M_LEFT_P, c.M_LEFT_S, c.M_LEFT_N]] - before).tolist() == [3, 1, 2]
-    free = np.empty(4, np.int64)
-    pools.chain(state.P, int(state.M[c.M_FREE_P]), c.P_NEXT, free)
-    assert free.tolist()[:3] == [9, 3, 5]
+    assert (state.M[c.M_FREE_P], state.P[9, c.P_NEXT], state.P[3, c.P_NEXT]) == (9, 3, 5)
     assert state.M[c.M_FREE_S] == 2
     assert state.M[[c.M_ENDED_P, c.M_ENDED_P_LAST, c.M_ENDED_S, c.M_ENDED_S_LAST]].tolist() == [-1] * 4
 
