@@ -93,5 +93,7 @@ class Kind(enum.IntEnum):
     """A rule for findings failed on these rows: the others' findings are there. That is a fault of kdissect."""
     TRAILING_BYTES = 21
     """A request has bytes behind its last field. Brokers pass over them, and so does kdissect."""
+    ANSWER_FIRST = 23
+    """A response stands before its request in the capture: packets are out of order there."""
     UNPROVED = 22
     """What looks like responses, on a connection on which nothing is sure to be Kafka: no exchanges are made of it."""

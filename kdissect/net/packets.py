@@ -19,7 +19,7 @@ from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.memory import be16, be32, fetch
 from kdissect.net import headers as hd
 from kdissect.net.headers import Bytes, Int, ip_header, is_tunnel, link_layer, tunnel_port, under_ethertype
-from kdissect.net.segment import DSACK, segment_at
+from kdissect.net.segment import DSACK, SAME_HOST, segment_at
 
 # Kinds of packets counted.
 TCP, UDP, ICMP, OTHER_IP, NOT_IP, FRAGMENT, CUT, MALFORMED, UNDECODED, BY_SCAPY, FILTERED, REJOINED = range(12)
@@ -55,6 +55,8 @@ DONE, ODD_FULL, FLOWS_FULL, TUNNELS = range(4)
 AHEAD = 8
 """Packets between asking for memory and using it."""
 LOWEST = -(1 << 63)
+STAMPED = 0x0101080A
+"""Two no-operations, then the option of timestamps and its length: how nearly all stacks lay them out."""
 MAPPED = 0xFFFF << 32
 """The high half of an IPv4-mapped address's low word (::ffff:0:0/96)."""
 
@@ -320,6 +322,8 @@ def take_apart(
             b, p + 20, data, be32(b, p + 8)
         ):  # 32: two no-operations and a timestamp, nearly always
             packed |= DSACK
+        if ah == bh and al == bl and flags & 2 == 0:
+            packed |= SAME_HOST
         segment = segment_at(rows, n)
         segment.time = time
         segment.flow = flow * 2 + direction
@@ -333,5 +337,8 @@ def take_apart(
         segment.wire = w - p - length
         segment.packet = packets[i, pc.NUMBER] | file << 40
         segment.viewpoint = view
+        segment.stamp = 0
+        if length >= 32 and data - p >= 32 and be32(b, p + 20) == STAMPED:
+            segment.stamp = be32(b, p + 24) + 1
         n += 1
     return packets.shape[0], n, no, DONE

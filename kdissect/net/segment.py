@@ -21,7 +21,7 @@ class Segment:
     flags: int
     """TCP flags, bits 0-7; window (unscaled) bits 8-23; IP identification bits 24-39 (0 for IPv6); SYN only: window
     scale + 1 bits 40-47 and maximum segment size bits 48-62 (at most 32767), 0 where the option is absent.
-    Others: DSACK."""
+    Others: DSACK, SAME_HOST."""
     at: int
     """Logical offset of the payload's first byte."""
     len: int
@@ -33,14 +33,18 @@ class Segment:
     viewpoint: int
     """Where and how the packet was seen: a fingerprint of interface, VLANs and tunnels; 0 for the first interface and
     plain IP. Copies of one packet with different ones were captured at different places."""
+    stamp: int
+    """1 more than the TCP timestamp (TSval, RFC 7323) where options are laid out as nearly all are, else 0."""
 
 
 segment_at = view(Segment)
 SEGMENT_COLUMNS = width(Segment)
-TIME, FLOW, SEQ, ACK, FLAGS, AT, LEN, WIRE, PACKET, VIEW = range(SEGMENT_COLUMNS)
+TIME, FLOW, SEQ, ACK, FLAGS, AT, LEN, WIRE, PACKET, VIEW, STAMP = range(SEGMENT_COLUMNS)
 
 DSACK = 1 << 40
 """Of FLAGS: the acknowledgement says that bytes came twice (D-SACK, RFC 2883)."""
+SAME_HOST = 1 << 41
+"""Of FLAGS: both ends have the same address."""
 FIN, SYN, RST, PSH, ACK_FLAG = 1, 2, 4, 8, 16
 WINDOW_SHIFT, IPID_SHIFT, SCALE_SHIFT, MSS_SHIFT = 8, 24, 40, 48
 FILE_SHIFT = 40

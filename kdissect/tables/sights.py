@@ -89,7 +89,9 @@ class Sights(NamedTuple):
         done.network_kind[rows] = BOTH_ENDS
         done.request_resent[rows] = np.minimum(done.request_resent[rows], self.network[measure])
         done.queued_from[rows] = done.request_last[rows] + self.network[measure] + self.queued[measure]
-        done.network_up, done.network_down = (np.full(len(done), NULL_TIME, np.int64) for _ in range(2))
+        done.network_up = np.full(len(done), NULL_TIME, np.int64)
+        if done.network_down is None:
+            done.network_down = np.full(len(done), NULL_TIME, np.int64)
         done.network_up[rows], done.network_down[rows] = self.up[measure], self.down[measure]
         return done if keep.all() else only(done, np.flatnonzero(keep))
 

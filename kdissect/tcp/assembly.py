@@ -26,9 +26,10 @@ from __future__ import annotations
 
 from kdissect.kernels.kernel import part
 from kdissect.kernels.structs import Int, Words
-from kdissect.net.segment import ACK_FLAG, FIN, RST, SYN, Segment
+from kdissect.net.segment import ACK_FLAG, FIN, MSS_SHIFT, RST, SAME_HOST, SYN, Segment
 from kdissect.tcp import layout as tl
 from kdissect.tcp.layout import Connection, Direction, End, Final, control_at, node_at, outgoing_at
+from kdissect.tcp.one_way import note_delay
 from kdissect.tcp.roundtrip import acknowledged, doubted, sent, sent_again
 
 DUPLICATE_NS = 100_000_000
@@ -38,8 +39,10 @@ DUPLICATE_BARE_NS = 1_000_000
 """The same without an IP id (IPv6, some stacks): shorter than any retransmission timer."""
 ID_STEP = 256
 """Linux counts IP ids by connection, one a packet (45 for the largest of segmentation offload), Windows by host."""
-ID_STEPS = 2
-"""Ids are taken to count up after as many steps in a row; random ones do so once in 2**16 packets."""
+LARGEST_MSS = 32767
+"""What a segment row says of larger ones too: those of loopback."""
+OPTIONS = 12
+"""Bytes of the timestamps that nearly every segment has."""
 MARK = (1 << 40) - 1
 """What is remembered of a packet besides its time."""
 GAP_PACKETS = 64
@@ -110,7 +113,7 @@ def duplicate(M: Words, packet: Segment, connection: Connection, direction: Dire
         ident = (flags >> 24) & 0xFFFF
         known = direction.ident
         later = (ident - known) & 0xFFFF
-        counted = ident != 0 and known >> 16 == ID_STEPS
+        counted = ident != 0 and known >> 16 == tl.ID_STEPS
         again = packet.viewpoint != direction.viewpoint
         if flags & SYN:  # those of Linux that acknowledge have no id; none is sent again once bytes went on
             again |= unwrap((packet.seq + 1) & 0xFFFFFFFF, direction.next) < direction.next
@@ -127,6 +130,7 @@ def duplicate(M: Words, packet: Segment, connection: Connection, direction: Dire
                     if counted or min(apart, 0x1000000 - apart) << tl.TICK <= limit:
                         return True
         if ident != 0 and _rises(ident, known):
+            note_gap(packet, direction, ident)
             direction.ident = known & ~0xFFFF | ident
         _note(direction, mark, now)
     return False
@@ -161,9 +165,26 @@ def note_advance(packet: Segment, direction: Direction) -> None:
     ident = (packet.flags >> 24) & 0xFFFF
     if ident != 0:
         known = direction.ident
-        steps = min((known >> 16) + 1, ID_STEPS) << 16 if _rises(ident, known) else 0
+        note_gap(packet, direction, ident)
+        steps = min((known >> 16) + 1, tl.ID_STEPS) << 16 if _rises(ident, known) else 0
         direction.ident = ident | steps
     _note(direction, _mark(packet), (packet.time >> tl.TICK) & 0xFFFFFF)
+
+
+@part
+def segment_room(packet: Segment) -> Int:
+    """Payload bytes that a segment towards the sender of this SYN has room for beside the usual options, 0 unknown."""
+    announced = (packet.flags >> MSS_SHIFT) & LARGEST_MSS
+    return announced - OPTIONS if OPTIONS < announced < LARGEST_MSS else 0
+
+
+@part
+def note_gap(packet: Segment, direction: Direction, ident: Int) -> None:
+    """Notes when the IP id of a packet is beyond the next one where ids count up: a packet before it was not captured,
+    or was lost on its way to the capture point."""
+    if (ident - direction.ident) & 0xFFFF > max(direction.id_span, 1):
+        direction.gap_at = packet.time
+    direction.id_span = (packet.wire + direction.mss - 1) // direction.mss if direction.mss > 0 else 1
 
 
 @part
@@ -207,6 +228,9 @@ def observe(packet: Segment, connection: Connection, direction: Direction) -> No
     """Counters, zero windows and round trips of one packet of a direction."""
     direction.packets += 1
     direction.bytes += packet.wire
+    if packet.flags & (SYN | RST | FIN) == 0:
+        direction.bares += packet.wire == 0
+        connection.same_host |= packet.flags & SAME_HOST != 0
     if packet.flags & (SYN | RST) == 0:
         if (packet.flags >> 8) & 0xFFFF == 0:
             if direction.zero_since == tl.NULL:
@@ -214,13 +238,14 @@ def observe(packet: Segment, connection: Connection, direction: Direction) -> No
         elif direction.zero_since != tl.NULL:
             direction.zero_total += max(packet.time - direction.zero_since, 0)
             direction.zero_since = tl.NULL
+    note_delay(packet, connection, direction)
     other = opposite(connection, direction)
     if packet.flags & ACK_FLAG and other.started > 0:
         acked = unwrap(packet.ack, other.next)
         if acked - other.next <= MAX_AHEAD and (other.acked == tl.NULL or acked > other.acked):
             other.acked = acked
             if packet.flags & RST == 0 and packet.time != 0:
-                acknowledged(other, acked, packet.time, packet.wire == 0)
+                acknowledged(connection, other, acked, packet.time, packet.wire == 0)
     if packet.flags & SYN and packet.flags & RST == 0 and packet.time != 0:
         if direction.sent == 0 and direction.acked == tl.NULL:
             sent(direction, direction.next, packet.time)

@@ -31,6 +31,8 @@ RECENT = 48
 or one burst after the other; the initial window of Linux is 10 segments, and 44 is what offload makes of 64 KiB."""
 REMEMBERED = 12
 """Segments with bytes that are remembered per direction, to compare what is sent again with."""
+ID_STEPS = 2
+"""Ids are taken to count up after as many steps in a row; random ones do so once in 2**16 packets."""
 TICK = 16
 SENT = 8
 """Segments in flight whose acknowledgement is timed."""
@@ -133,6 +135,43 @@ class Final(enum.IntEnum):
 
 
 @struct
+class Clock:
+    """What timestamps of a direction's packets say of their way here (`kdissect.tcp.one_way`), ns."""
+
+    begun: int
+    tick: int
+    """Of the sender's clock; 0 not found yet, -1 nothing can be known."""
+    first_time: int
+    first_stamp: int
+    stamp: int
+    """The latest timestamp, in ticks since the first."""
+    base: int
+    """The least delay, as it was at `base_time`."""
+    base_time: int
+    raised: int
+    """1 while a window's minimum was above what clocks explain."""
+    window_since: int
+    minimum: int
+    minimum_time: int
+    count: int
+    """Packets of the window."""
+    minimum_before: int
+    """Of the window before, NULL none."""
+    time_before: int
+    drift: int
+    """What minima of neighbouring windows differ by, added up, and the time between them."""
+    drift_time: int
+    level: int
+    """The rise that several packets agreed on, 0 none."""
+    above: int
+    """How many packets in a row were above it."""
+    least: int
+    """The least of them."""
+    over: int
+    """The rise of the latest packet."""
+
+
+@struct
 class Direction:
     """One direction of a connection."""
 
@@ -193,6 +232,18 @@ class Direction:
     """How many bare acknowledgements in a row took longer than the floor."""
     bare_least: int
     """The smallest of them."""
+    late: int
+    """How many answers acknowledged bytes of the direction later than any host delays it, though a bare acknowledgement
+    may be missing before them; and how many of them in a row."""
+    late_run: int
+    bares: int
+    """How many packets of the direction were acknowledgements without bytes."""
+    gap_at: int
+    """When a packet of the direction came whose IP id says that one before it was not captured, NULL never."""
+    id_span: int
+    """How many IP ids the latest packet took: one for each segment that was offloaded with it."""
+    mss: int
+    """Bytes of payload in a segment of the direction, 0 unknown or without a bound."""
     sent: int
     """How many of `sent_end` and `sent_at` are segments that are not acknowledged yet, the oldest first."""
     copies: int
@@ -204,6 +255,11 @@ class Direction:
     filled_from: int
     """Since when it had been known."""
     lost_segments: int
+    rise: int
+    """How much longer than the fastest the latest packet was on its way here, ns, 0 where that is not known."""
+    first_rise: int
+    """The same of the packet that brought the current frame's first byte."""
+    clock: Clock
     closed_at: int
     """When the direction sent its first FIN or RST, NULL not yet."""
     sent_end: Annotated[list[int], SENT]
@@ -293,6 +349,12 @@ class Connection:
     """When the last byte of the latest response arrived."""
     sasl: int
     """A `Sasl`."""
+    same_host: int
+    """1 when both ends have the same address."""
+    answered_rise: int
+    """How much longer than the fastest its packet was on its way."""
+    think_packets: int
+    """Value of `packets` when `think_from` was set."""
     think_from: int
     """Since when the client waits for nothing: the last byte of the latest response, NULL unknown."""
     unacked: int

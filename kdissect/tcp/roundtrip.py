@@ -5,7 +5,8 @@ is the round trip and the broker's work. A windowed minimum over them blames the
 window blames the broker for a network that became slow. So the floor falls at once, and rises on proof only:
 
 - A handshake's acknowledgement is the first floor (RFC 9293, section 3.5); without one an acknowledgement without
-  bytes that came within FRESH_NS, or, as an upper bound, any that took longer than PROOF_NS.
+  bytes that came within LOCAL_NS, or the second of two within FRESH_NS that agree, or, as an upper bound, any that took
+  longer than PROOF_NS.
 - A sample is the time from the newest segment that is acknowledged to its acknowledgement. None where a segment that
   is acknowledged was sent twice (Karn; RFC 6298, section 3), nor for an acknowledgement inside a segment. Of a SYN that
   was sent again it is the time from the last copy: whichever was answered, the round trip is not less.
@@ -13,6 +14,11 @@ window blames the broker for a network that became slow. So the floor falls at o
 - A receiver acknowledges after its delayed-acknowledgement timer at the latest, whatever the application does: 40 ms in
   Linux, and a busy host's lateness. A sample of more than the floor and PROOF_NS is the network. The floor rises to
   it where it is beyond twice that and came with bytes, or when it is the second in a row (the smaller of both).
+- A late acknowledgement proves nothing where one before it may be missing from the capture: an IP id of its direction
+  is missing since the bytes were sent, and none of these were sent again; or ids do not count up, and it is not the
+  second late one in a row, in a direction of which a bare acknowledgement was seen. (A bare acknowledgement that
+  was not captured, or that a display filter removed, makes a long poll look like a slow network.)
+- Both ends of a connection with equal addresses are one host: where the floor is not above LOCAL_NS, it never rises.
 - RUN bare acknowledgements in a row that took more than RUN_NS longer than the floor raise it to the least of them.
 
 What the network took of an exchange is the floor, and
@@ -23,6 +29,13 @@ What the network took of an exchange is the floor, and
   that is the response may have waited for the broker, of which what answers took of late is left out;
 - where the response's first byte filled a hole, the time for which later bytes had been there already.
 
+The way to the capture point is known by itself where packets carry timestamps (`kdissect.tcp.one_way`): what an
+acknowledgement's packet took beyond the least is left out of its sample and of the silence before it, and what the
+response's first packet took beyond the least is added to the exchange's share.
+
+It is unknown where a request stays unacknowledged for so long and nothing proves why, and where a copy of it may be
+missing from the capture.
+
 It is at most the time between request and response.
 """
 
@@ -32,7 +45,7 @@ import enum
 
 from kdissect.kernels.kernel import part
 from kdissect.kernels.structs import Int
-from kdissect.tcp.layout import COPIES, NULL, ROUNDS, SENT, Connection, Direction
+from kdissect.tcp.layout import COPIES, ID_STEPS, NULL, ROUNDS, SENT, Connection, Direction
 
 
 class Found(enum.IntEnum):
@@ -45,13 +58,34 @@ class Found(enum.IntEnum):
     RESENT = 4
     SILENCE = 5
     BOTH_ENDS = 6
+    TIMESTAMPS = 7
+
+
+class Proof(enum.IntEnum):
+    """What a late acknowledgement says of the network."""
+
+    NONE = 0
+    """Nothing: an earlier one may be missing."""
+    LATE = 1
+    """That it was as slow."""
+    SAME_HOST = 2
+    """Nothing, and there is no network: both ends are on one host."""
+    COPY_LOST = 3
+    """Nothing, and the request may have been sent again: a packet of its direction was not captured meanwhile, on a
+    connection that sent segments again."""
 
 
 PROOF_NS = 60_000_000
 """Linux acknowledges within 40 ms of its own (TCP_DELACK_MIN); 8 ms is what idle hosts were measured to add, the rest
 is for busy ones."""
+PROBE_NS = 10_000_000
+"""A segment is sent again no sooner than Linux's shortest tail-loss probe (RFC 8985, and two jiffies)."""
 FRESH_NS = 30_000_000
 """An acknowledgement without bytes that came sooner than any delayed one."""
+LOCAL_NS = 1_000_000
+"""One host's network takes less; so does the first acknowledgement that is believed where no handshake was seen."""
+REMOVED = 8
+"""Late answers of a connection without any bare acknowledgement after which these were removed from the capture."""
 RUN = 8
 RUN_NS = 2_000_000
 SLACK_NS = 50_000
@@ -88,7 +122,27 @@ def doubted(direction: Direction, position: Int) -> None:
 
 
 @part
-def acknowledged(direction: Direction, acked: Int, time: Int, bare: bool) -> None:
+def proof_of_silence(connection: Connection, direction: Direction, since: Int) -> Int:
+    """What it proves when bytes of a direction that were sent at `since` are acknowledged late only now: a `Proof`."""
+    if _on_one_host(connection, direction):
+        return Proof.SAME_HOST
+    if direction.gap_at > since and direction.lost_segments > 0:
+        return Proof.COPY_LOST
+    other = connection.directions[1 - direction.side]
+    again = direction.copies > 0 and direction.copy_at[(direction.copies - 1) % COPIES] > since
+    if again or (other.ident >> 16 == ID_STEPS and other.gap_at <= since):
+        return Proof.LATE
+    counted = other.ident >> 16 > 0
+    return Proof.LATE if not counted and direction.late_run >= 2 and other.bares > 0 else Proof.NONE
+
+
+@part
+def _on_one_host(connection: Connection, direction: Direction) -> bool:
+    return connection.same_host == 1 and direction.floor <= LOCAL_NS
+
+
+@part
+def acknowledged(connection: Connection, direction: Direction, acked: Int, time: Int, bare: bool) -> None:
     """Bytes of a direction up to the position `acked` are acknowledged, for the first time."""
     n = direction.sent
     k = 0
@@ -99,7 +153,9 @@ def acknowledged(direction: Direction, acked: Int, time: Int, bare: bool) -> Non
     if k == 0:
         return
     exact = direction.sent_end[k - 1] == acked
-    trip = time - direction.sent_at[k - 1]
+    since = direction.sent_at[k - 1]
+    arrived_late = connection.directions[1 - direction.side].rise
+    trip = time - since
     for q in range(n - k):
         direction.sent_end[q] = direction.sent_end[q + k]
         direction.sent_at[q] = direction.sent_at[q + k]
@@ -109,17 +165,30 @@ def acknowledged(direction: Direction, acked: Int, time: Int, bare: bool) -> Non
         trip = time - direction.copy_at[(direction.copies - 1) % COPIES]
         doubtful = False
     if exact and not doubtful and trip >= 0:
-        _sample(direction, trip, bare, opening)
+        trip = max(trip - arrived_late, 0)
+        proof = Proof.LATE
+        if trip - PROOF_NS > max(direction.floor, 0):
+            direction.late_run += 1
+            proof = proof_of_silence(connection, direction, since)
+            direction.late += (proof == Proof.NONE or proof == Proof.COPY_LOST) and not bare
+        else:
+            direction.late_run = 0
+        _sample(direction, trip, bare, opening, proof == Proof.LATE)
 
 
 @part
-def _sample(direction: Direction, trip: Int, bare: bool, opening: bool) -> None:
-    """One more sample, by the rules of the module's head."""
+def _sample(direction: Direction, trip: Int, bare: bool, opening: bool, proves: bool) -> None:
+    """One more sample, by the rules of the module's head. `proves`: if it is late, that is the network."""
     floor = direction.floor
     if floor < 0:
-        if opening or (bare and trip < FRESH_NS):
-            _put(direction, trip, Found.HANDSHAKE if opening else Found.ACK)
-        elif trip > PROOF_NS:
+        if opening:
+            _put(direction, trip, Found.HANDSHAKE)
+        elif bare and trip < FRESH_NS:
+            if trip <= LOCAL_NS or abs(trip - direction.candidate) <= LOCAL_NS:
+                _put(direction, min(trip, direction.candidate) if trip > LOCAL_NS else trip, Found.ACK)
+            else:
+                direction.candidate = trip
+        elif trip > PROOF_NS and proves:
             _put(direction, trip, Found.BOUND)
         return
     if trip <= floor:
@@ -127,6 +196,8 @@ def _sample(direction: Direction, trip: Int, bare: bool, opening: bool) -> None:
         _put(direction, trip, Found.ACK if bare or kind == Found.BOUND else kind)
         return
     if trip - PROOF_NS > floor:
+        if not proves:
+            return
         if trip - 2 * PROOF_NS > floor and not bare:
             _put(direction, trip, Found.PROOF)
         elif direction.candidate >= 0:
@@ -206,14 +277,16 @@ def _nearest(connection: Connection) -> tuple[Int, Int]:
 
 @part
 def network_share(
-    direction: Direction, asked: Int, answered: Int, acked: Int, bare: Int, resent: Int, hole_since: Int
-) -> tuple[Int, Int]:
+    connection: Connection, direction: Direction, asked: Int, answered: Int, acked: Int, bare: Int, proof: Int,
+    resent: Int, hole_since: Int, rise: Int,
+) -> tuple[Int, Int]:  # fmt: skip
     """What the network took between a request's last byte (`asked`) and its response's first (`answered`), ns and a
     `Found`; -1, -1 where that is not known.
 
     `direction`: that of requests. `acked`: when the request was acknowledged, NULL not seen, `bare`: 1 without bytes, 2
-    with a D-SACK. `resent`: of `lost_by_copies`. `hole_since`: when later bytes than the response's first had come,
-    NULL where it filled no hole.
+    with a D-SACK, `proof`: what it proves if that was late. `resent`: of `lost_by_copies`. `hole_since`: when later
+    bytes than the response's first had come, NULL where it filled no hole. `rise`: what its packet was longer on its
+    way here than the fastest.
     """
     floor = direction.floor
     share = max(floor, 0)
@@ -223,7 +296,11 @@ def network_share(
         if resent > 0:
             share += resent
             kind = Found.RESENT
-        if silence - PROOF_NS > share:
+        if proof == Proof.COPY_LOST and answered - asked - share > PROBE_NS:
+            return -1, -1
+        if silence - PROOF_NS > share and proof == Proof.NONE:
+            return -1, -1
+        if silence - PROOF_NS > share and proof == Proof.LATE:
             share = silence if bare > 0 else silence - min(PROOF_NS, max(direction.work, 0))
             kind = Found.SILENCE
         elif resent == 0 and bare == 0 and floor >= 0:
@@ -234,4 +311,9 @@ def network_share(
         kind = Found.RESENT
     if kind < 0:
         return -1, -1
+    share += rise
+    if rise > 0 and (kind == Found.HANDSHAKE or kind == Found.ACK):
+        kind = Found.TIMESTAMPS
+    if _on_one_host(connection, direction):
+        share = min(share, LOCAL_NS)
     return max(min(share, answered - asked), 0), kind

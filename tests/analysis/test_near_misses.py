@@ -135,6 +135,10 @@ def snapped(packets: float) -> Rows:
     return {"capture_quality": [{"capture": "c", "measure": "snapped_packets", "value": packets}]}
 
 
+def without_acks(connections: float) -> Rows:
+    return {"capture_quality": [{"capture": "c", "measure": "connections_without_acks", "value": connections}]}
+
+
 def followers(waited: float) -> Rows:
     row = {"exchange_id": f"{1:016x}:0", "broker": "1", "client_id": "p", "requested_at": START,
            "response_first_at": START + round(waited * 1000), "replication_ms": waited, "waited_for": [2]}  # fmt: skip
@@ -484,6 +488,7 @@ FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
     ("connections_refused", "medium", lambda: refused_port(3, 7.1),
      [lambda: refused_port(3, 7.1, ip="10.0.0.2"), lambda: refused_port(3, 7.0, client="broker-1-fetcher-0")]),
     ("capture_cut_short", "info", lambda: snapped(1.0), [lambda: snapped(0.0)]),
+    ("capture_without_acks", "info", lambda: without_acks(1.0), [lambda: without_acks(0.0)]),
 ]  # fmt: skip
 
 

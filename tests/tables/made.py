@@ -37,6 +37,7 @@ DEFAULTS: dict[str, tuple[Any, Any]] = {
     "response_resent": (np.int64, -1),
     "think": (np.int64, -1),
     "abandoned": (np.int8, -1),
+    "network_down": (np.int64, NULL_TIME),
     "in_flight": (np.int32, 1),
     "throttle_ms": (np.int32, -1),
     "error_code": (np.int32, NO_CODE),
@@ -120,6 +121,7 @@ def connections(*rows: dict[str, Any], **more: Any) -> Connections:
         **{name: ints(name, 0) for name in ("rtt_ns", "rtt_min_ns", "rtt_max_ns", "client_rtt_ns")},
         "rtt_kind": ints("rtt_kind", -1, np.int8),
         "lost_segments": ints("lost_segments", 0),
+        "acks_removed": ints("acks_removed", False, np.bool_),
     }
     return Connections(**(fields | more))
 

@@ -20,19 +20,37 @@ FIRST = (1000, 7000)
 class Wire:
     """A connection as its client's host captures it; every packet acknowledges what the test says it does."""
 
+    broker: bytes = b"\x0a\0\0\2"
+    """Its address."""
+    counts: bool = True
+    """Whether hosts count up IP ids."""
+    stamps: bool = False
+    """Whether packets have TCP timestamps, of 1 ms."""
+    slower: float = 0.0
+    """What packets of the broker take longer on their way than their timestamps say, ms."""
     packets: list[tuple[int, bytes]] = field(default_factory=list)
     said: list[bytes] = field(default_factory=lambda: [b"", b""])
-    count: int = 0
+    sent: list[int] = field(default_factory=lambda: [0, 0])
+    """Packets of each side, which its host counts in their IP ids."""
 
     def packet(self, ms: float, side: int, at: int, data: bytes, acked: int, flags: int = ACK) -> None:
         """A packet of `side` seen `ms` after START: `data` stands at `at` of its stream, `acked` bytes of the other are
         acknowledged; -1 stands before the first byte."""
-        ends = (b"\x0a\0\0\1", 50000), (b"\x0a\0\0\2", 9092)
+        ends = (b"\x0a\0\0\1", 50000), (self.broker, 9092)
         here, there = ends[side], ends[1 - side]
         numbers = FIRST[side] + 1 + at, FIRST[1 - side] + 1 + acked if flags & ACK else 0
-        tcp = struct.pack(">HHIIBBHHH", here[1], there[1], *numbers, 5 << 4, flags, 65535, 0, 0) + data
-        ip = struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(tcp), self.count, 0, 64, 6, 0) + here[0] + there[0]
-        self.count += 1
+        options = b""
+        if self.stamps:
+            late = self.slower if side == BROKER else 0
+            options = struct.pack(">BBBBII", 1, 1, 8, 10, 7_000_000 + int(ms - late), 0)
+        head = (5 + len(options) // 4) << 4
+        tcp = struct.pack(">HHIIBBHHH", here[1], there[1], *numbers, head, flags, 65535, 0, 0) + options + data
+        ip = (
+            struct.pack(">BBHHHBBH", 0x45, 0, 20 + len(tcp), self.sent[side] if self.counts else 0, 0, 64, 6, 0)
+            + here[0]
+            + there[0]
+        )
+        self.sent[side] += 1
         self.packets.append((START + round(ms * MS), b"\2" * 6 + b"\4" * 6 + b"\x08\x00" + ip + tcp))
 
     def handshake(self, trip: float) -> None:
@@ -40,6 +58,13 @@ class Wire:
         self.packet(0, CLIENT, -1, b"", 0, SYN)
         self.packet(trip, BROKER, -1, b"", 0, SYN | ACK)
         self.packet(trip, CLIENT, 0, b"", 0)
+
+    def begin(self) -> None:
+        """A handshake of 0.4 ms and three quick exchanges, by which the broker's IP ids are known to count up."""
+        self.handshake(0.4)
+        for n in range(3):
+            self.ask(1 + n)
+            self.answer(1.4 + n)
 
     def ask(self, ms: float) -> None:
         """The next request."""
@@ -112,25 +137,25 @@ def test_a_broker_that_takes_long_acknowledges_all_the_same() -> None:
 
 def test_silence_far_beyond_the_timer_proves_the_rise() -> None:
     wire = Wire()
-    wire.handshake(0.4)
+    wire.begin()
     wire.ask(10)
     wire.answer(140)
     wire.ask(200)
     wire.answer(282)
     wire.ask(300)
     wire.answer(385)
-    assert wire.shares() == [(130, "proven", 0), (82, "proven", 0), (82, "proven", 3)]
+    assert wire.shares()[3:] == [(130, "proven", 0), (82, "proven", 0), (82, "proven", 3)]
 
 
 def test_two_late_acknowledgements_prove_what_one_does_not() -> None:
     """Each is beyond the timer, none beyond twice that: the smaller of both is the new floor."""
     wire = Wire()
-    wire.handshake(0.4)
+    wire.begin()
     for n in range(3):
         wire.ask(200 * n + 10)
         wire.answer(200 * n + 10 + (80, 90, 84)[n])
-    assert [kind for _, kind, _ in wire.shares()] == ["silence", "proven", "proven"]
-    assert wire.shares()[2] == (80, "proven", 4)
+    assert [kind for _, kind, _ in wire.shares()[3:]] == ["silence", "proven", "proven"]
+    assert wire.shares()[5] == (80, "proven", 4)
 
 
 def test_a_run_of_bare_acknowledgements_raises_the_floor() -> None:
@@ -211,3 +236,95 @@ def test_a_connection_has_the_median_and_the_extremes() -> None:
         wire.answer(100 * n + 50)
     (row,) = wire.table("connections")
     assert [row[name] for name in ("rtt_ms", "rtt_min_ms", "rtt_max_ms", "rtt_kind")] == [1.0, 1.0, 1.5, "ack"]
+
+
+def test_a_lost_acknowledgement_of_a_long_poll_says_nothing() -> None:
+    """The broker's host acknowledged after 40 ms; the capture lost that: an IP id is missing, nothing was resent."""
+    wire = Wire()
+    wire.begin()
+    wire.ask(10)
+    wire.sent[BROKER] += 1
+    wire.answer(310)
+    wire.ask(320)
+    wire.answer(321)
+    assert wire.shares()[3] == (None, None, 300)
+    assert wire.shares()[4] == (0.4, "handshake", 0.6)
+
+
+def test_silence_next_to_a_copy_is_the_networks_though_ids_are_missing() -> None:
+    """The client sent its request again: it had no acknowledgement either."""
+    wire = Wire()
+    wire.begin()
+    wire.ask(10)
+    wire.again(211)
+    wire.sent[BROKER] += 1
+    wire.answer(300)
+    assert wire.shares()[3][1] == "silence"
+
+
+@pytest.mark.parametrize("bare", [False, True])
+def test_where_ids_do_not_count_up_only_the_second_silence_in_a_row_proves(bare: bool) -> None:
+    """And only where a bare acknowledgement of that end was seen: else a filter may have removed them."""
+    wire = Wire(counts=False)
+    wire.handshake(0.4)
+    if bare:
+        wire.ask(1)
+        wire.bare(1.5)
+        wire.answer(2)
+    for n in range(3):
+        wire.ask(200 * n + 10)
+        wire.answer(200 * n + 10 + 90)
+    found = [kind for _, kind, _ in wire.shares()[-3:]]
+    assert found == ([None, "silence", "proven"] if bare else [None, None, None])
+
+
+def test_both_ends_on_one_host_have_no_network() -> None:
+    wire = Wire(broker=b"\x0a\0\0\1")
+    wire.begin()
+    wire.ask(10)
+    wire.answer(400)
+    assert wire.shares()[3] == (0.4, "handshake", 389.6)
+
+
+def test_removed_acknowledgements_are_said() -> None:
+    """Eight long polls, of which a filter left the bytes alone."""
+    wire = Wire()
+    wire.handshake(0.4)
+    wire.packets = []
+    for n in range(12):
+        wire.ask(1000 * n + 10)
+        wire.sent[BROKER] += 1
+        wire.answer(1000 * n + 310)
+    assert wire.shares() == [(None, None, 300)] * 12
+    quality = {row["measure"]: row["value"] for row in wire.table("capture_quality")}
+    assert quality["connections_without_acks"] == 1
+    assert [row["id"] for row in wire.table("findings") if "acks" in row["id"]] == ["capture_without_acks"]
+
+
+def test_timestamps_tell_the_way_back() -> None:
+    """From half a second on answers take 20 ms longer on their way here; what the broker takes stays."""
+    wire = Wire(stamps=True)
+    wire.handshake(0.4)
+    for n in range(40):
+        wire.slower = 20 if n >= 20 else 0
+        wire.ask(50 * n + 10)
+        wire.answer(50 * n + 15 + wire.slower)
+    rows = wire.table("exchanges")
+    assert {row["network_kind"] for row in rows[:20]} == {"handshake"}
+    assert {row["network_kind"] for row in rows[20:]} == {"timestamps"}
+    for row in rows[20:]:
+        assert row["network_ms"] == pytest.approx(20.4, abs=1.1)
+        assert row["network_down_ms"] == pytest.approx(20, abs=1.1)
+        assert row["broker_ms"] == pytest.approx(4.6, abs=1.1)
+    assert {row["network_down_ms"] for row in rows[:20]} == {None}
+
+
+def test_a_clock_that_is_set_is_no_network() -> None:
+    """The capture's clock jumps by 50 ms: packets of both ends seem later by the same."""
+    wire = Wire(stamps=True)
+    wire.handshake(0.4)
+    for n in range(40):
+        wire.ask(50 * n + 10)
+        wire.answer(50 * n + 15)
+    wire.packets = [(at + 50 * MS if at > START + 1000 * MS else at, data) for at, data in wire.packets]
+    assert {row["network_kind"] for row in wire.table("exchanges")} == {"handshake"}

@@ -192,6 +192,9 @@ _KINDS = {
     ),
     "several_addresses": Kind("client"),
     "capture_cut_short": Kind("capture", "Record whole packets (tcpdump -s 0)."),
+    "capture_without_acks": Kind(
+        "capture", "Record, and export, whole connections: TCP's acknowledgements say what the network took."
+    ),
     "capture_one_way": Kind(
         "capture",
         "Record on the client's or the broker's own host, without a filter on src or dst.",

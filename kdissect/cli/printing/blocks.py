@@ -42,6 +42,7 @@ MEANINGS = {
     "records": "a record batch or record is not right",
     "timestamp": "a timestamp outside years 1-9999",
     "trailing_bytes": "a request has bytes behind its last field",
+    "answer_first": "a response stands before its request",
     "unproved": "may be responses, but nothing there is sure to be Kafka",
 }
 """What each kind of problem is, in a few words."""
@@ -55,6 +56,7 @@ MEASURES = {
     "damaged_places": ("", "damaged place", "in the files."),
     "clock_steps_back": ("The clock stepped back ", "time", ""),
     "duplicated_packets": ("", "packet", "captured more than once."),
+    "connections_without_acks": ("", "Kafka connection", "without TCP's bare acknowledgements."),
     "connections_without_start": ("", "Kafka connection", "began before the capture."),
 }
 """Measures of `capture_quality` that the screen mentions when they are not zero, worst first: what stands before the

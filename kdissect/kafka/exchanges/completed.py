@@ -52,7 +52,7 @@ END_REASONS = ("open", "fin", "rst", "reused", "idle")
 again without either, given up after a long silence."""
 OPEN, FIN, RST, REUSED, IDLE = range(5)
 
-NETWORK_KINDS = ("handshake", "ack", "bound", "proven", "resent", "silence", "both_ends")
+NETWORK_KINDS = ("handshake", "ack", "bound", "proven", "resent", "silence", "both_ends", "timestamps")
 """Names of `Completed.network_kind` and `Connections.rtt_kind`: BY_* of `kdissect.tcp.roundtrip`."""
 
 
@@ -147,8 +147,8 @@ class Completed:
     """What was read of bodies that are in no message (`kdissect.tables.fetch_bodies`), where that was asked for."""
     network_up: Ints | None = None
     network_down: Ints | None = None
-    """int64 ns: what the request and the response took between two capture points, NULL_TIME unknown; None: of no
-    exchange here."""
+    """int64 ns: what the request and the response took between two capture points; from timestamps alone, what the
+    response took beyond the least. NULL_TIME unknown; None: of no exchange here."""
 
     def __len__(self) -> int:
         return len(self.conn)
@@ -207,6 +207,8 @@ class Connections:
     """int8: index into NETWORK_KINDS, -1 null."""
     lost_segments: Ints
     """int64: segments sent again."""
+    acks_removed: Flags
+    """Whether acknowledgements without bytes were removed from the capture: answers came late, and none was seen."""
     exchanges: Ints
     problems: Ints
     """int64: rows of `exchanges` and `problems` that name this connection."""

@@ -59,6 +59,7 @@ class Long(enum.IntEnum):
     REQUEST_RESENT = 13
     RESPONSE_RESENT = 14
     THINK = 15
+    NETWORK_DOWN = 16
 
 
 class Word(enum.IntEnum):
@@ -212,6 +213,7 @@ def _write(exchange: Exchange, base: Int, longs: Words, ints: Codes, shorts: Sho
     longs[Long.REQUEST_RESENT, j] = exchange.request_resent
     longs[Long.RESPONSE_RESENT, j] = exchange.response_resent
     longs[Long.THINK, j] = exchange.think
+    longs[Long.NETWORK_DOWN, j] = exchange.network_down
     ints[Word.CONN, j] = exchange.connection + base
     ints[Word.CORRELATION_ID, j] = exchange.correlation
     ints[Word.CLIENT, j] = exchange.client

@@ -29,7 +29,17 @@ from kdissect.net.segment import ACK_FLAG, FIN, FLOW, RST, SEGMENT_COLUMNS, SYN,
 from kdissect.problems import Kind
 from kdissect.schema.vm import SKIM, Skim  # noqa: F401  (SKIM is named in a signature)
 from kdissect.tcp import layout as tl
-from kdissect.tcp.assembly import SETTLE_PACKETS, arrive, duplicate, give_node, hole, opposite, ready, unwrap
+from kdissect.tcp.assembly import (
+    SETTLE_PACKETS,
+    arrive,
+    duplicate,
+    give_node,
+    hole,
+    opposite,
+    ready,
+    segment_room,
+    unwrap,
+)
 from kdissect.tcp.layout import Connection, Direction, End, Final, Mode, connection_at, control_at, node_at, outgoing_at
 
 LINGER_NS = 60 * 1_000_000_000
@@ -105,6 +115,7 @@ def _open(M: Words, conn_of: Words, packet: Segment) -> Connection:
         direction.isn = tl.NULL
         direction.filled_at = tl.NULL
         direction.closed_at = tl.NULL
+        direction.gap_at = tl.NULL
         direction.floor = -1
         direction.floor_kind = -1
         direction.candidate = -1
@@ -147,6 +158,7 @@ def _handshake(M: Words, packet: Segment, connection: Connection, direction: Dir
     flags = packet.flags
     if flags & SYN and flags & RST == 0:
         direction.isn = packet.seq
+        opposite(connection, direction).mss = segment_room(packet)
         if direction.started == 0:
             direction.next = (packet.seq + 1) & 0xFFFFFFFF
             direction.highest = direction.next

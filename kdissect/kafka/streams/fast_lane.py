@@ -20,6 +20,7 @@ from kdissect.net.segment import ACK_FLAG, FIN, RST, SYN, Segment
 from kdissect.tcp import layout as tl
 from kdissect.tcp.assembly import MAX_AHEAD, note_advance, opposite, unwrap
 from kdissect.tcp.layout import REMEMBERED, Connection, Direction, End, Mode
+from kdissect.tcp.one_way import note_delay
 from kdissect.tcp.roundtrip import acknowledged, sent
 
 ENDINGS = SYN | FIN | RST
@@ -92,12 +93,14 @@ def in_lane(M: Words, b: Bytes, A: Bytes, packet: Segment, connection: Connectio
     connection.last = max(connection.last, packet.time)
     direction.packets += 1
     direction.bytes += size
+    direction.bares += size == 0
+    note_delay(packet, connection, direction)
     if advances:
         other.acked = acked
-        acknowledged(other, acked, packet.time, size == 0)
+        acknowledged(connection, other, acked, packet.time, size == 0)
     elif other.acked == tl.NULL and acked - other.next <= MAX_AHEAD:
         other.acked = acked
-        acknowledged(other, acked, packet.time, size == 0)
+        acknowledged(connection, other, acked, packet.time, size == 0)
         advances = True
     if size > 0:
         _remember(packet, direction)
@@ -134,6 +137,7 @@ def _frames(
     asks = direction.side == connection.client
     done = 0
     direction.first = packet.time
+    direction.first_rise = direction.rise
     direction.latest = packet.time
     direction.packet = packet.packet
     while done < packet.len:

@@ -140,6 +140,7 @@ def _whole_frames(
         if size < least or size > captured - done - PREFIX:
             break
         direction.first = time
+        direction.first_rise = direction.rise
         direction.latest = time
         direction.packet = packet
         direction.size = size
@@ -173,6 +174,7 @@ def consume(
                 return wire
             if direction.prefix_bytes == 0:
                 direction.first = time
+                direction.first_rise = direction.rise
                 direction.latest = time
                 direction.packet = packet
                 direction.prefix = 0

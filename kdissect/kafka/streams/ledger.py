@@ -25,6 +25,7 @@ from kdissect.kernels.structs import Records, Words
 from kdissect.net.segment import A_HIGH, A_LOW, B_HIGH, B_LOW, FILE_SHIFT, PORTS
 from kdissect.problems import Kind
 from kdissect.tcp.layout import NULL
+from kdissect.tcp.roundtrip import REMOVED
 
 TLS_ALERT = 0x1503
 """The first two bytes of a TLS record that is an alert (RFC 8446, section 5.1)."""
@@ -39,7 +40,7 @@ _EMPTY: dict[str, type] = {
     "packets": np.uint32, "bytes": np.int64, "retransmitted_bytes": np.int64, "duplicated_packets": np.int32,
     "out_of_order_packets": np.int32, "missing_bytes": np.int64, "zero_window_ns": np.int64, "rtt_ns": np.int64,
     "rtt_min_ns": np.int64, "rtt_max_ns": np.int64, "client_rtt_ns": np.int64, "rtt_kind": np.int8,
-    "lost_segments": np.int32,
+    "lost_segments": np.int32, "acks_removed": np.bool_,
     "exchanges": np.int32, "problems": np.int32,
 }  # fmt: skip
 """What stays of a finished connection: the only state that grows with what was read. Zeros are not written, so that a
@@ -310,6 +311,7 @@ class Ledger:
         still = np.where(since != NULL, np.maximum(rows["last"][:, None] - since, 0), 0).sum(axis=1)
         write(room["zero_window_ns"], number, total("zero_total") + still)
         write(room["lost_segments"], number, total("lost_segments"))
+        write(room["acks_removed"], number, (both["late"].max(axis=1) >= REMOVED) & (total("bares") == 0))
         for name, figure in _round_trips(rows).items():
             write(room[name], number, figure)
         protocol = np.full(len(rows), -1, np.int32)
@@ -412,6 +414,7 @@ _DETAIL = {
     Kind.BAD_LENGTH: "no frame can have length {detail}",
     Kind.UNFINISHED_FRAME: "the stream ends {size} bytes before its last frame does",
     Kind.ORPHAN_RESPONSE: "a response of {size} bytes with correlation id {detail}, whose request was not captured",
+    Kind.ANSWER_FIRST: "a response of {size} bytes with correlation id {detail} was captured before its request",
     Kind.CONFLICTING_RETRANSMISSION: "{size} bytes differ from those of frame {detail}, which are read",
     Kind.SNAPPED: "the snap length cut off {size} bytes, a length prefix among them",
     Kind.UNPROVED: "{size} bytes may be responses, and no message of this connection is sure to be Kafka's",

@@ -47,7 +47,7 @@ from kdissect.schema.apikeys import ApiKey
 from kdissect.tcp import layout as tl
 from kdissect.tcp.assembly import opposite
 from kdissect.tcp.layout import CONTROL, NULL, Connection, Direction, End, Final, Sasl, control_at, node_at
-from kdissect.tcp.roundtrip import in_force, lost_by_copies, network_share
+from kdissect.tcp.roundtrip import Found, Proof, in_force, lost_by_copies, network_share, proof_of_silence
 
 HOLD_PACKETS = 64
 """How many packets of its connection a response waits for a request that was captured late; see GAP_PACKETS."""
@@ -263,6 +263,7 @@ def _new_row(M: Words, connection: Connection) -> Exchange:
     exchange.direction = connection.client
     exchange.network = -1
     exchange.network_kind = -1
+    exchange.network_down = NULL
     exchange.request_resent = -1
     exchange.response_resent = -1
     exchange.think = -1
@@ -343,34 +344,41 @@ def requests_acknowledged(M: Words, packet: Segment, connection: Connection, dir
         request = request_at(M, r)
         if request.end > direction.acked:
             break
-        request.acked = packet.time
+        request.acked = packet.time - opposite(connection, direction).rise
         request.bare = 1 if packet.wire == 0 else 0
+        request.proof = proof_of_silence(connection, direction, request.frame.last)
         if twice:
             request.bare = 2
         elif request.frame.last != NULL:
-            request.resent = lost_by_copies(direction, request.frame.last, request.end, packet.time)
+            request.resent = lost_by_copies(direction, request.frame.last, request.end, request.acked)
         r = request.next
     connection.unacked = r
 
 
 @part
-def _answer_columns(connection: Connection, exchange: Exchange, request: Request, answered_last: Int) -> None:
+def _answer_columns(
+    connection: Connection, exchange: Exchange, request: Request, answered_last: Int, held: bool
+) -> None:
     """Queueing, the network's share and status of a row that has a response to `request`."""
     exchange.queued_from = connection.answered_last
-    _network_columns(connection, exchange, request)
+    _network_columns(connection, exchange, request, held)
     exchange.status = Status.PARTIAL if _damaged(exchange.request) or _damaged(exchange.response) else Status.OK
     if answered_last != NULL:
         connection.answered_last = answered_last
+        connection.answered_rise = 0 if held else connection.directions[1 - connection.client].rise
         connection.think_from = answered_last
+        connection.think_packets = connection.packets
 
 
 @part
-def _network_columns(connection: Connection, exchange: Exchange, request: Request) -> None:
-    """What the network took of an exchange, as far as its own connection's packets tell."""
+def _network_columns(connection: Connection, exchange: Exchange, request: Request, held: bool) -> None:
+    """What the network took of an exchange, as far as its own connection's packets tell. `held`: its response was
+    captured before its request."""
     asking = connection.directions[connection.client]
     answering = opposite(connection, asking)
     asked, answered, arrived = exchange.request.last, exchange.response.first, exchange.response.last
     plain = connection.sealed == 0
+    rise = answering.first_rise if plain and not held else 0
     _abandoned(connection, exchange, answered)
     if asking.floor >= 0:
         in_force(connection, asking.floor)
@@ -382,7 +390,13 @@ def _network_columns(connection: Connection, exchange: Exchange, request: Reques
     if asked == NULL or asked == 0 or answered == NULL or answered == 0:
         return
     since = answering.filled_from if plain and answering.filled_at == answered else NULL
-    share, kind = network_share(asking, asked, answered, request.acked, request.bare, request.resent, since)
+    share, kind = network_share(
+        connection, asking, asked, answered, request.acked, request.bare, request.proof, request.resent, since, rise
+    )
+    if kind == Found.TIMESTAMPS:
+        exchange.network_down = rise
+        if exchange.queued_from != NULL:
+            exchange.queued_from += rise - connection.answered_rise
     exchange.network = share
     exchange.network_kind = kind
 
@@ -397,13 +411,17 @@ def _abandoned(connection: Connection, exchange: Exchange, answered: Int) -> Non
 
 @part
 def _think(connection: Connection, first: Int) -> Int:
-    """What the client took until a request, where nothing was in flight, ns, -1 unknown: less the way to it and
-    back."""
+    """What the client took until a request, where nothing was in flight, ns, -1 unknown: less the way to it and back.
+    Unknown too where bytes of either direction are missing since the response."""
+    asking, answering = connection.directions[connection.client], connection.directions[1 - connection.client]
+    missed = connection.sealed == 0 and answering.started > 0 and answering.acked > answering.next + 1
+    if missed or max(asking.lost, answering.lost) > connection.think_packets:
+        return -1
     floor = connection.directions[1 - connection.client].floor
     since = connection.think_from
     if connection.requests_open > 0 or connection.held > 0 or floor < 0 or since == NULL or since == 0 or first < since:
         return -1
-    return max(first - since - floor, 0)
+    return max(first - since - floor - asking.first_rise, 0)
 
 
 @part
@@ -438,7 +456,9 @@ def orphan(M: Words, connection: Connection, h: Int) -> None:
     _abandoned(connection, exchange, frame.first)
     if frame.last != NULL:
         connection.answered_last = frame.last
+        connection.answered_rise = 0
         connection.think_from = frame.last
+        connection.think_packets = connection.packets
     problem(
         M,
         Kind.ORPHAN_RESPONSE,
@@ -504,7 +524,7 @@ def _meet_held(M: Words, connection: Connection, r: Int, had: Int) -> bool:
     while h >= 0:
         held = request_at(M, h)
         may = connection.repeats < REPEATS or _last_before(M, connection, request, held)
-        may = may and (had == NULL or had < held.n)
+        may = may and (had == NULL or had < held.n or request.frame.first < held.frame.first)
         if held.correlation == request.correlation and held.frame.first != NULL and may:
             while connection.repeats >= REPEATS and connection.request_head >= 0:
                 without_response(M, connection, pop_request(M, connection))
@@ -517,7 +537,18 @@ def _meet_held(M: Words, connection: Connection, r: Int, had: Int) -> bool:
             _request_columns(exchange, request)
             exchange.response = held.frame
             exchange.response.body = -2
-            _answer_columns(connection, exchange, request, held.frame.last)
+            _answer_columns(connection, exchange, request, held.frame.last, True)
+            problem(
+                M,
+                Kind.ANSWER_FIRST,
+                connection,
+                1 - connection.client,
+                held.frame.first,
+                held.frame.packet,
+                held.n,
+                held.frame.bytes,
+                held.correlation,
+            )
             _free_request(M, h)
             _free_request(M, r)
             return True
@@ -638,6 +669,7 @@ def take_request(
     request.end = direction.next
     request.acked = NULL
     request.bare = 0
+    request.proof = Proof.NONE
     request.resent = 0
     request.think = _think(connection, direction.first)
     if api == ApiKey.SASL_HANDSHAKE and version == 0:
@@ -781,7 +813,7 @@ def take_response(M: Words, connection: Connection, direction: Direction, buf: B
     if body >= 0:
         body -= o
     _copy_frame(exchange.response, direction, body)
-    _answer_columns(connection, exchange, request, exchange.response.last)
+    _answer_columns(connection, exchange, request, exchange.response.last, False)
     latest = request.n == connection.requests - 1
     if request.api == ApiKey.SASL_HANDSHAKE and latest and have >= 6 and be16(buf, o + 4) != 0:
         connection.sasl = tl.LOGINS[connection.sasl, tl.Login.REFUSED]

@@ -72,6 +72,8 @@ class Request:
     """When its last byte was acknowledged, NULL not seen."""
     bare: int
     """1 when that acknowledgement carried no bytes, 2 when it told of a copy that was not needed (RFC 2883)."""
+    proof: int
+    """Whether a late acknowledgement proved anything: a `Proof`."""
     resent: int
     """What it lost because bytes up to its end were sent again, ns."""
     think: int
@@ -100,6 +102,8 @@ class Exchange:
     """What the network took of the time between request and response, ns, -1 unknown."""
     network_kind: int
     """A `Found`, -1 unknown."""
+    network_down: int
+    """How much longer than the fastest the response was on its way here, ns, NULL unless `network_kind` says so."""
     request_resent: int
     """What was lost because bytes were sent again, ns, -1 unknown."""
     response_resent: int

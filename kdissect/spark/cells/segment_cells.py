@@ -22,7 +22,7 @@ CODEC = "zstd"
 TYPES: tuple[type[np.signedinteger[Any]], ...] = (np.int8, np.int16, np.int32, np.int64)
 IN_ORDER = (sg.TIME, sg.AT, sg.PACKET)
 """Columns that differ little from the row before."""
-IN_DIRECTION = (sg.SEQ, sg.ACK, sg.FLAGS)
+IN_DIRECTION = (sg.SEQ, sg.ACK, sg.FLAGS, sg.STAMP)
 """Columns that differ little from the row before of the same direction."""
 
 
@@ -36,7 +36,7 @@ def turned(rows: Words, order: Words, columns: Words) -> None:
 
 
 def pack(columns: Words, flows: Words) -> bytes:
-    """Columns int64[10, n] of rows in capture order, whose FLOW points into `flows`, int64[k, 5]."""
+    """Columns int64[SEGMENT_COLUMNS, n] of rows in capture order, whose FLOW points into `flows`, int64[k, 5]."""
     directions = columns[sg.FLOW]
     parts: list[bytes] = [np.array([len(directions), len(flows)], np.int64).tobytes()]
     _put(parts, flows.ravel())
@@ -83,14 +83,16 @@ def _summed(
         j = place[direction, 0]
         place[direction, 0] = j + 1
         before = place[direction, 1]
-        seq, ack, flags = apart[0, j], apart[1, j], apart[2, j]
+        seq, ack, flags, stamp = apart[0, j], apart[1, j], apart[2, j], apart[3, j]
         if before >= 0:
             seq += rows[before, sg.SEQ] + rows[before, sg.WIRE]
             ack += rows[before, sg.ACK]
             flags += rows[before, sg.FLAGS]
+            stamp += rows[before, sg.STAMP]
         rows[i, sg.SEQ] = seq
         rows[i, sg.ACK] = ack
         rows[i, sg.FLAGS] = flags
+        rows[i, sg.STAMP] = stamp
         place[direction, 1] = i
 
 

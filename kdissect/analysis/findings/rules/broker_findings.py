@@ -227,11 +227,12 @@ def _largest_part(rows: pa.Table, acks: Int64s, closed: Flags) -> tuple[str, str
     MOST_OF_TIME of it. What one lay queued behind another is that other one's time, and the transfer of one whose
     connection had a `closed` receive window (bool [rows]) is the receiver's."""
     network, broker = np.nan_to_num(reals(rows, "network_ms")), reals(rows, "broker_ms")
+    bound = np.isnan(reals(rows, "network_ms"))  # broker_ms holds the network's time too
     for side in ("request", "response"):
         network = network + np.where(closed, 0.0, np.nan_to_num(reals(rows, f"{side}_transfer_ms")))
     followers = np.minimum(np.nan_to_num(reals(rows, "replication_ms")), np.nan_to_num(broker))
     unsure = (ints(rows, "api_key") == PRODUCE) & ~np.isin(acks, (0, 1))  # it may have waited for followers
-    own = np.where(unsure, 0.0, np.nan_to_num(broker) - followers)
+    own = np.where(unsure | bound, 0.0, np.nan_to_num(broker) - followers)
     known = float((np.nan_to_num(reals(rows, "latency_ms")) - np.nan_to_num(reals(rows, "queued_ms"))).sum())
     for cause, whose, part in (
         ("network", "the network's", network), ("follower", "followers'", followers), ("broker", "the broker's", own)

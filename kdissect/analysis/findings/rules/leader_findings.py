@@ -113,6 +113,15 @@ def hidden(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         text = f"{ev.many(count, 'packet')} {'is' if count == 1 else 'are'} cut short: what messages say there is lost."
         condition = "measure = 'snapped_packets' and value > 0"
         found += ev.finding(tables, "capture_cut_short", ev.INFO, text, "capture_quality", condition)
+    removed = np.flatnonzero(ev.equal(quality, "measure", "connections_without_acks") & (_values(quality) > 0))
+    if len(removed):
+        count = int(_values(quality)[removed].sum())
+        text = (
+            f"{ev.many(count, 'connection')} {'has' if count == 1 else 'have'} no TCP acknowledgement without data: a "
+            f"filter removed them. network_ms is unknown where answers took long, and broker_ms is at most that."
+        )
+        condition = "measure = 'connections_without_acks' and value > 0"
+        found += ev.finding(tables, "capture_without_acks", ev.INFO, text, "capture_quality", condition)
     exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
     alone = exchanges.take(pa.array(_of_status(exchanges, ONE_WAY)))
     owners = group(alone, ["connection_id"])
