@@ -309,7 +309,7 @@ def network_share(
     if hole_since != NULL and answered > asked:
         share += answered - max(hole_since, asked)
         kind = Found.RESENT
-    if kind < 0:
+    if kind < 0 or (floor < 0 and kind == Found.RESENT):
         return -1, -1
     share += rise
     if rise > 0 and (kind == Found.HANDSHAKE or kind == Found.ACK):

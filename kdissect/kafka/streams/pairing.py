@@ -363,7 +363,9 @@ def _answer_columns(
     exchange.queued_from = connection.answered_last
     _network_columns(connection, exchange, request, held)
     exchange.status = Status.PARTIAL if _damaged(exchange.request) or _damaged(exchange.response) else Status.OK
-    if answered_last != NULL:
+    if answered_last == NULL:
+        connection.think_from = NULL
+    else:
         connection.answered_last = answered_last
         connection.answered_rise = 0 if held else connection.directions[1 - connection.client].rise
         connection.think_from = answered_last
@@ -454,7 +456,9 @@ def orphan(M: Words, connection: Connection, h: Int) -> None:
     connection.orphans += 1
     frame = held.frame
     _abandoned(connection, exchange, frame.first)
-    if frame.last != NULL:
+    if frame.last == NULL:
+        connection.think_from = NULL
+    elif frame.last > connection.answered_last:  # later answers may have found their requests meanwhile
         connection.answered_last = frame.last
         connection.answered_rise = 0
         connection.think_from = frame.last
@@ -538,17 +542,18 @@ def _meet_held(M: Words, connection: Connection, r: Int, had: Int) -> bool:
             exchange.response = held.frame
             exchange.response.body = -2
             _answer_columns(connection, exchange, request, held.frame.last, True)
-            problem(
-                M,
-                Kind.ANSWER_FIRST,
-                connection,
-                1 - connection.client,
-                held.frame.first,
-                held.frame.packet,
-                held.n,
-                held.frame.bytes,
-                held.correlation,
-            )
+            if held.frame.packet < request.frame.packet:
+                problem(
+                    M,
+                    Kind.ANSWER_FIRST,
+                    connection,
+                    1 - connection.client,
+                    held.frame.first,
+                    held.frame.packet,
+                    held.n,
+                    held.frame.bytes,
+                    held.correlation,
+                )
             _free_request(M, h)
             _free_request(M, r)
             return True

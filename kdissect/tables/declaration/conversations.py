@@ -97,11 +97,11 @@ EXCHANGES = table(
            "came before). With network_ms, queued_ms, broker_ms and response_transfer_ms it adds up to latency_ms."),
     Column("network_ms", m.MS, "What the network between the capture point and the broker took of the time from the "
            "request's last byte to the response's first: the round trip at that moment, and what was sent again; "
-           "null where it cannot be known (broker_ms holds it then)."),
+           "null where nothing in the capture proves it (broker_ms is an upper bound then)."),
     Column("queued_ms", m.MS, "How long the request lay behind its predecessor at the broker: max(0, last byte of "
            "the response before - network_ms - this request's last byte); 0 for the first, null without a response."),
     Column("broker_ms", m.MS, "Response's first byte - request's last byte - network_ms - queued_ms: the broker's "
-           "own work, and what it waited for."),
+           "own work, and what it waited for. An upper bound where network_kind is null."),
     Column("response_transfer_ms", m.MS, "Response's last byte - its first byte."),
     Column("replication_ms", m.MS, "Part of broker_ms in which a Produce waited for followers, as in `produces`; null "
            "where the capture cannot tell.", by=By.EXCHANGE_HOLDS),
@@ -113,10 +113,12 @@ EXCHANGES = table(
            "this request's first byte, less the client's round trip; null where other requests were in flight."),
     Column("network_kind", m.TEXT, "How network_ms was found: handshake, ack (of acknowledgements), bound (at most), "
            "proven (acknowledgements later than any host delays them), resent, silence (nothing was acknowledged for "
-           "longer), both_ends (measured: captures of both ends were given together)."),
+           "longer), both_ends (measured: captures of both ends were given together), timestamps (the way from the "
+           "broker is longer than at its least, by TCP timestamps); null where nothing proves anything."),
     Column("network_up_ms", m.MS, "What the request took from one capture point to the other, clocks aligned, where "
            "captures of both ends were given together; else null."),
-    Column("network_down_ms", m.MS, "The same of the response, on its way back."),
+    Column("network_down_ms", m.MS, "The same of the response, on its way back; where network_kind is timestamps, what "
+           "it took beyond the least."),
     Column("throttle_ms", m.MS, "ThrottleTimeMs of the response; null where the version has none."),
     Column("hold", m.TEXT, "Why the broker answered when it did: data, timeout, throttled, error, immediate, "
            "replication (Produce, measured), rebalance (JoinGroup, SyncGroup), unknown; null for APIs that wait for "
