@@ -353,6 +353,8 @@ class Connection:
     """1 when both ends have the same address."""
     answered_rise: int
     """How much longer than the fastest its packet was on its way."""
+    skipped: int
+    """1 when the answer before the current one is missing from the capture."""
     think_packets: int
     """Value of `packets` when `think_from` was set."""
     think_from: int

@@ -71,14 +71,14 @@ class Proof(enum.IntEnum):
     SAME_HOST = 2
     """Nothing, and there is no network: both ends are on one host."""
     COPY_LOST = 3
-    """Nothing, and the request may have been sent again: a packet of its direction was not captured meanwhile, on a
-    connection that sent segments again."""
+    """Nothing, and nor do copies of the request: on a connection that sent segments again, a packet of its direction
+    was not captured meanwhile, or acknowledgements were removed."""
 
 
 PROOF_NS = 60_000_000
 """Linux acknowledges within 40 ms of its own (TCP_DELACK_MIN); 8 ms is what idle hosts were measured to add, the rest
 is for busy ones."""
-PROBE_NS = 10_000_000
+PROBE_NS = 2_000_000
 """A segment is sent again no sooner than Linux's shortest tail-loss probe (RFC 8985, and two jiffies)."""
 FRESH_NS = 30_000_000
 """An acknowledgement without bytes that came sooner than any delayed one."""
@@ -126,9 +126,10 @@ def proof_of_silence(connection: Connection, direction: Direction, since: Int) -
     """What it proves when bytes of a direction that were sent at `since` are acknowledged late only now: a `Proof`."""
     if _on_one_host(connection, direction):
         return Proof.SAME_HOST
-    if direction.gap_at > since and direction.lost_segments > 0:
-        return Proof.COPY_LOST
     other = connection.directions[1 - direction.side]
+    removed = other.gap_at > since and other.bares + direction.bares == 0
+    if direction.lost_segments > 0 and (direction.gap_at > since or removed):
+        return Proof.COPY_LOST
     again = direction.copies > 0 and direction.copy_at[(direction.copies - 1) % COPIES] > since
     if again or (other.ident >> 16 == ID_STEPS and other.gap_at <= since):
         return Proof.LATE
@@ -181,7 +182,7 @@ def _sample(direction: Direction, trip: Int, bare: bool, opening: bool, proves: 
     """One more sample, by the rules of the module's head. `proves`: if it is late, that is the network."""
     floor = direction.floor
     if floor < 0:
-        if opening:
+        if opening and (bare or trip <= LOCAL_NS):  # with bytes the application had taken its time
             _put(direction, trip, Found.HANDSHAKE)
         elif bare and trip < FRESH_NS:
             if trip <= LOCAL_NS or abs(trip - direction.candidate) <= LOCAL_NS:
@@ -193,7 +194,7 @@ def _sample(direction: Direction, trip: Int, bare: bool, opening: bool, proves: 
         return
     if trip <= floor:
         kind = direction.floor_kind
-        _put(direction, trip, Found.ACK if bare or kind == Found.BOUND else kind)
+        _put(direction, trip, Found.ACK if bare else kind)
         return
     if trip - PROOF_NS > floor:
         if not proves:

@@ -356,11 +356,24 @@ def requests_acknowledged(M: Words, packet: Segment, connection: Connection, dir
 
 
 @part
+def _answered_before(M: Words, connection: Connection, answered: Int) -> Int:
+    """When the last byte of the latest answer before this one arrived, of those too that wait for their requests."""
+    latest = connection.answered_last
+    h = connection.held_head
+    while h >= 0:
+        frame = request_at(M, h).frame
+        if frame.last != NULL and frame.last <= answered:
+            latest = max(latest, frame.last)
+        h = request_at(M, h).next
+    return latest
+
+
+@part
 def _answer_columns(
-    connection: Connection, exchange: Exchange, request: Request, answered_last: Int, held: bool
+    M: Words, connection: Connection, exchange: Exchange, request: Request, answered_last: Int, held: bool
 ) -> None:
     """Queueing, the network's share and status of a row that has a response to `request`."""
-    exchange.queued_from = connection.answered_last
+    exchange.queued_from = _answered_before(M, connection, exchange.response.first)
     _network_columns(connection, exchange, request, held)
     exchange.status = Status.PARTIAL if _damaged(exchange.request) or _damaged(exchange.response) else Status.OK
     if answered_last == NULL:
@@ -395,6 +408,11 @@ def _network_columns(connection: Connection, exchange: Exchange, request: Reques
     share, kind = network_share(
         connection, asking, asked, answered, request.acked, request.bare, request.proof, request.resent, since, rise
     )
+    if connection.skipped == 1 and request.in_flight > 1:  # what it lay behind is not known
+        share, kind = np.int64(-1), np.int64(-1)
+    connection.skipped = 0
+    if kind < 0:
+        exchange.request_resent = -1
     if kind == Found.TIMESTAMPS:
         exchange.network_down = rise
         if exchange.queued_from != NULL:
@@ -541,7 +559,7 @@ def _meet_held(M: Words, connection: Connection, r: Int, had: Int) -> bool:
             _request_columns(exchange, request)
             exchange.response = held.frame
             exchange.response.body = -2
-            _answer_columns(connection, exchange, request, held.frame.last, True)
+            _answer_columns(M, connection, exchange, request, held.frame.last, True)
             if held.frame.packet < request.frame.packet:
                 problem(
                     M,
@@ -809,6 +827,7 @@ def take_response(M: Words, connection: Connection, direction: Direction, buf: B
         first = pop_request(M, connection)
         if first == r:
             break
+        connection.skipped |= direction.lost >= request_at(M, first).packets
         without_response(M, connection, first)
     _not_in_flight(M, connection, direction.latest)
     request = request_at(M, r)
@@ -818,7 +837,7 @@ def take_response(M: Words, connection: Connection, direction: Direction, buf: B
     if body >= 0:
         body -= o
     _copy_frame(exchange.response, direction, body)
-    _answer_columns(connection, exchange, request, exchange.response.last, False)
+    _answer_columns(M, connection, exchange, request, exchange.response.last, False)
     latest = request.n == connection.requests - 1
     if request.api == ApiKey.SASL_HANDSHAKE and latest and have >= 6 and be16(buf, o + 4) != 0:
         connection.sasl = tl.LOGINS[connection.sasl, tl.Login.REFUSED]
