@@ -124,12 +124,12 @@ def doubted(direction: Direction, position: Int) -> None:
 @part
 def proof_of_silence(connection: Connection, direction: Direction, since: Int) -> Int:
     """What it proves when bytes of a direction that were sent at `since` are acknowledged late only now: a `Proof`."""
-    if _on_one_host(connection, direction):
-        return Proof.SAME_HOST
     other = connection.directions[1 - direction.side]
     removed = other.gap_at > since and other.bares + direction.bares == 0
     if direction.lost_segments > 0 and (direction.gap_at > since or removed):
         return Proof.COPY_LOST
+    if _on_one_host(connection, direction):
+        return Proof.SAME_HOST
     again = direction.copies > 0 and direction.copy_at[(direction.copies - 1) % COPIES] > since
     if again or (other.ident >> 16 == ID_STEPS and other.gap_at <= since):
         return Proof.LATE

@@ -16,6 +16,9 @@ pytestmark = pytest.mark.oracle
 
 SAMPLE = ("base.pcap", "stories/slow_broker.pcap.zst")
 """One host's clients and brokers, long polls among them; a broker that stood still."""
+WRONG = 0.002
+"""Share of the survivors of damage that may have a part that is wrong: whether copies were needed, and the client's round
+trip in `think_ms`, rest on acknowledgements of which one more or less is missing."""
 KEPT = 0.98
 """Share of the survivors that keep every part when 1 % of the packets are lost."""
 
@@ -41,7 +44,8 @@ def judged(name: str, copy: str) -> Judged:
 
 def check(name: str, copy: str) -> None:
     found = judged(name, copy)
-    assert not found.wrong, f"{len(found.wrong)} of {found.survivors}: " + "\n".join(found.wrong[:8])
+    most = WRONG * found.survivors if copy in DAMAGE else 0
+    assert len(found.wrong) <= most, f"{len(found.wrong)} of {found.survivors}: " + "\n".join(found.wrong[:8])
     assert found.above == 0
     if copy in FORMS:
         assert not found.findings
