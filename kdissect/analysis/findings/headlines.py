@@ -56,6 +56,7 @@ HEADLINES: Mapping[str, str] = MappingProxyType(
         "login_cut_off": "broker {broker} closed during a login of client {client}",
         "several_addresses": "client id {client} comes from several addresses",
         "capture_cut_short": "the capture cut packets short",
+        "capture_without_acks": "the capture lacks TCP's bare acknowledgements",
         "capture_one_way": "the capture has one direction only of {requests}",
         "capture_began_late": "{connections} began before the capture",
         "short_connections": "client {client} opened {connections} that lived at most 2 s",
