@@ -35,8 +35,8 @@ class Told:
     """What kdissect says of a capture."""
 
     exchanges: list[Row]
-    findings: set[tuple[str, str]]
-    """Kinds of findings above info, each with whom it names."""
+    findings: set[str]
+    """Kinds of findings above info."""
 
 
 @dataclass(slots=True)
@@ -66,8 +66,7 @@ def told(files: list[bytes]) -> Told:
         capture = kdissect.open(paths[0] if len(paths) == 1 else [str(path) for path in paths])
         exchanges = capture.table("exchanges").select(COLUMNS).to_pylist()
         findings = capture.table("findings").to_pylist()
-    above = {(row["id"], str(row["client_id"] or row["broker"])) for row in findings if row["severity"] != "info"}
-    return Told(exchanges, above)
+    return Told(exchanges, {row["id"] for row in findings if row["severity"] != "info"})
 
 
 def brokers(whole: Told) -> frozenset[int]:
@@ -85,7 +84,7 @@ def judge(name: str, recording: Recording, whole: Told, copy: Copy, into: Judged
         real = known.get(tuple(row[column] for column in NAMED), [])
         if len(real) == 1 and all(row[instant] is not None for instant in INSTANTS):
             _compare(name, row, real[0], into)
-    into.findings += [f"{name}: {kind} of {who}" for kind, who in sorted(found.findings - whole.findings)]
+    into.findings += [f"{name}: {kind}" for kind in sorted(found.findings - whole.findings)]
 
 
 def _compare(name: str, row: Row, real: Row, into: Judged) -> None:

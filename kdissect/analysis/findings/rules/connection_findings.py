@@ -31,6 +31,8 @@ MOST_NAMED = 20
 """Connections that a filter names one by one."""
 ROSE_MS = 20.0
 """A round trip that is felt: within one site it is a millisecond, between sites some tens."""
+PROVEN_MS = 60.0
+"""No host delays an acknowledgement for so long."""
 FLAT_MS = 4.0
 """And was not before: queues on the way make a long round trip longer now and then."""
 ROSE_CONNECTIONS = 2
@@ -147,7 +149,8 @@ def round_trips(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     least, most = reals(connections, "rtt_min_ms"), reals(connections, "rtt_ms")
     with np.errstate(invalid="ignore"):
         rose = (most >= ROSE_MS) & (least <= FLAT_MS) & (ints(connections, "is_kafka", 0) > 0)
-    rose &= ev.equal(connections, "rtt_kind", "proven")
+    surely = ev.equal(connections, "rtt_kind", "ack") & (most >= PROVEN_MS)
+    rose &= ev.equal(connections, "rtt_kind", "proven") | surely
     groups = group(connections, ["broker"])
     counts = groups.count(rose)
     found = []
@@ -175,7 +178,7 @@ def round_trips(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             f"takes that much longer, the broker does not."
         )
         condition = ev.both(
-            ev.equals("broker", broker), "is_kafka and rtt_kind = 'proven'", f"rtt_ms >= {ROSE_MS:g}",
+            ev.equals("broker", broker), f"is_kafka and (rtt_kind = 'proven' or rtt_kind = 'ack' and rtt_ms >= {PROVEN_MS:g})", f"rtt_ms >= {ROSE_MS:g}",
             f"rtt_min_ms <= {FLAT_MS:g}",
         )  # fmt: skip
         found += ev.finding(
