@@ -178,7 +178,9 @@ def round_trips(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             f"takes that much longer, the broker does not."
         )
         condition = ev.both(
-            ev.equals("broker", broker), f"is_kafka and (rtt_kind = 'proven' or rtt_kind = 'ack' and rtt_ms >= {PROVEN_MS:g})", f"rtt_ms >= {ROSE_MS:g}",
+            ev.equals("broker", broker),
+            f"is_kafka and (rtt_kind = 'proven' or rtt_kind = 'ack' and rtt_ms >= {PROVEN_MS:g})",
+            f"rtt_ms >= {ROSE_MS:g}",
             f"rtt_min_ms <= {FLAT_MS:g}",
         )  # fmt: skip
         found += ev.finding(
