@@ -31,6 +31,11 @@ def can_start_python() -> bool:
     return name.startswith(INTERPRETERS) and not getattr(sys, "frozen", False)
 
 
+def interpreter_paths() -> list[str]:
+    """Paths of this interpreter: by which it was started, and of a virtual environment that on which it rests."""
+    return [path for path in (sys.executable, getattr(sys, "_base_executable", None)) if path]
+
+
 def start_python(
     program: str,
     arguments: Sequence[str] = (),

@@ -90,9 +90,9 @@ def test_memory_for_rows_is_used_again_unless_much_was_needed(
 ) -> None:
     made: list[str] = []
 
-    def noted(name: str, create: Any = os.memfd_create) -> int:
+    def noted(name: str, flags: int = os.MFD_CLOEXEC, create: Any = os.memfd_create) -> int:
+        file: int = create(name, flags)
         made.append(name)
-        file: int = create(name)
         return file
 
     wanted = kdissect.open(BASE, jobs=1).tables()

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from kdissect.python_process import can_start_python
+from kdissect.python_process import can_start_python, interpreter_paths
 
 TEMPORARY = ("TMPDIR", "TEMP", "TMP")
 """Variables that name the folder for temporary files (module tempfile)."""
@@ -93,8 +93,8 @@ class Policy:
     def allow_python(self) -> None:
         """Another process that runs this Python, in the same sandbox."""
         if can_start_python():
-            self._allow_program(sys.executable)
-            self._allow_program(getattr(sys, "_base_executable", None) or sys.executable)
+            for path in interpreter_paths():
+                self._allow_program(path)
 
     def allow_pager(self) -> None:
         """The pager, where output may go through one."""

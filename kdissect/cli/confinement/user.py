@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import tempfile
 from collections.abc import Callable
 from typing import NamedTuple
+
+from kdissect.python_process import interpreter_paths
 
 
 class User(NamedTuple):
@@ -55,7 +56,7 @@ def become_user(user: User, say: Callable[[str], None]) -> bool:
 
 def _closed_to_us() -> str | None:
     """A place that the effective user needs and may not use."""
-    for place in (os.__file__, sys.executable, __file__, *_packages()):
+    for place in (os.__file__, *interpreter_paths(), __file__, *_packages()):
         if not os.access(place, os.R_OK, effective_ids=True):
             return place
     folder = tempfile.gettempdir()
