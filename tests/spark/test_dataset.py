@@ -133,3 +133,15 @@ def test_connections_that_two_captures_saw(spark: Any, captures: Path, equal: An
     assert expected["clock_offsets"].num_rows == 1
     equal(arrow(found), expected)
     found.unpersist()
+
+
+def test_deliveries_and_transactions_of_a_spread_job(spark: Any, captures: Path, equal: Any) -> None:
+    """Producers, readers, coordinators and markers are on connections that different tasks decode."""
+    paths = [captures / "k4_transactions.pcap", captures / "stories" / "slow_consumer.pcap.zst"]
+    names = ["deliveries", "transactions", "transaction_steps"]
+    found = kdissect.spark.dissect(spark, paths, names, partitions=2)
+    expected = kdissect.open(paths).tables(names)
+    assert expected["transactions"].num_rows == 8
+    assert expected["deliveries"]["delivery_ms"].null_count < expected["deliveries"].num_rows
+    equal(arrow(found), expected)
+    found.unpersist()
