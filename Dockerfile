@@ -17,7 +17,8 @@ RUN if [ -n "${PACKAGES}" ]; then \
     fi \
     && useradd --create-home --uid 1000 kdissect
 COPY --from=build /opt/kdissect /opt/kdissect
-ENV PATH=/opt/kdissect/bin:$PATH
+ARG EXTRAS=report,sql
+ENV PATH=/opt/kdissect/bin:$PATH KDISSECT_IMAGE_EXTRAS=${EXTRAS}
 USER kdissect
 WORKDIR /captures
 ENTRYPOINT ["kdissect"]

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from kdissect.engine import open_capture as open
     from kdissect.schema.explain import decode, explain
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Capture",

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kdissect.installed_copy import install_command
 from kdissect.problems import UsageError
 from kdissect.schema import index
 
@@ -167,7 +168,7 @@ def _shown(path: Path, ports: Sequence[int]) -> tuple[list[Seen], set[int], str]
         import pyshark  # noqa: F401  # the first to fail where it is not installed
         from pyshark.tshark.tshark import get_tshark_version
     except ImportError:
-        raise UsageError("crosscheck needs pyshark: pip install 'kdissect[crosscheck]'") from None
+        raise UsageError(f"crosscheck needs pyshark: {install_command('crosscheck')}") from None
     messages: list[Seen] = []
     trouble: set[int] = set()
 

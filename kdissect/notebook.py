@@ -19,12 +19,13 @@ from kdissect.analysis.grouping import group
 from kdissect.analysis.latency import DIMENSIONS, latency
 from kdissect.analysis.sessions.slots import slot_demand
 from kdissect.arrays.arrow import NULL_TIME, ints, reals, times
+from kdissect.installed_copy import install_command
 from kdissect.problems import UsageError
 
 try:
     import altair as alt
 except ImportError:
-    raise ImportError("kdissect.notebook needs altair: pip install 'kdissect[notebook]'") from None
+    raise ImportError(f"kdissect.notebook needs altair: {install_command('notebook')}") from None
 
 __all__ = ["epochs", "heat_map", "quantiles", "session_timeline", "slots", "throughput", "waits"]
 

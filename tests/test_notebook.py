@@ -11,6 +11,7 @@ import pytest
 
 import kdissect
 from kdissect import notebook
+from kdissect.installed_copy import install_command
 from kdissect.problems import UsageError
 from tests.conftest import ROOT
 
@@ -140,5 +141,5 @@ def test_without_altair_it_says_what_to_install() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (
-        "ImportError: kdissect.notebook needs altair: pip install 'kdissect[notebook]'"
+        f"ImportError: kdissect.notebook needs altair: {install_command('notebook')}"
     )

@@ -42,9 +42,11 @@ if not PLAIN and LIBRARY is None:
             "kdissect does not run with NUMBA_BOUNDSCHECK=0: its kernels read untrusted bytes. Unset it."
         )
     if find_spec("numba") is None:
+        from kdissect.installed_copy import install_command
+
         raise ImportError(
-            "kdissect's kernels are not compiled and numba is not there to do it: install the package (pip install .), "
-            "or, to change it, pip install -e '.[dev]'"
+            "kdissect's kernels are not compiled and numba is not there to do it: install the package instead of the "
+            f"checkout, or what changing it needs ({install_command('dev')})"
         )
 
 KERNELS: dict[str, Kernel] = {}

@@ -96,7 +96,10 @@ def find() -> Library | None:
     """The shared object beside this module; in a checkout, only if it was made of just the sources that lie there."""
     if not PATH.exists():
         return None
-    library = Library(PATH)
+    try:
+        library = Library(PATH)
+    except OSError as error:
+        raise ImportError(f"{PATH} was compiled for another system: install kdissect anew ({error})") from None
     if in_checkout():
         from kdissect.kernels.cache import digest
 

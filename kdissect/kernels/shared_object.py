@@ -1,11 +1,16 @@
 """All kernels compiled into one shared object: what an installed package runs.
 
     python -m kdissect.kernels.shared_object [PATH]     (default: beside this module, for the checkout's own use)
+    python -m kdissect.kernels.shared_object PATH TARGET [FOLDER]
+    python -m kdissect.kernels.shared_object --all FOLDER
+
+The second form is for another system (`kdissect.kernels.targets`), taken from FOLDER where the third form made it from
+these sources. The third form compiles once and emits code for all targets: FOLDER/TARGET/compiled.so.
 
 Each declared form of each kernel becomes a function of plain C types that unpacks its arguments (`Signature.pack`),
 calls the code which numba made, and stores what it gave. The code is what a checkout runs, by the same pipeline, for
-any machine of the kind (x86-64-v2, or the generic one). It needs nothing from numba, LLVM or Python, only a few
-functions of the C library. The objects are linked by the system's `ld`, elsewhere by the linker that ziglang brings
+any machine of the kind. It needs nothing from numba, LLVM or Python, only a few functions of the C library. Objects for
+the system that runs are linked by its `ld`; where it has none, and for other systems, by the linker that ziglang brings
 from the package index.
 """
 
@@ -13,24 +18,24 @@ from __future__ import annotations
 
 import importlib
 import os
-import platform
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from kdissect.kernels.cache import digest, kernel_modules
 from kdissect.kernels.kernel import KERNELS, LIBRARY, Kernel
 from kdissect.kernels.native import DIGEST, PATH, symbol
+from kdissect.kernels.object_symbols import undefined_symbols
+from kdissect.kernels.targets import TARGETS, Target, own_target, target_named
 from kdissect.python_process import start_python
 
-FROM_C = {"memcpy", "memmove", "memset", "pread"}
-"""What the code may take from the C library, which every process has loaded."""
-PROCESSOR = "x86-64-v2" if platform.machine() in ("x86_64", "AMD64") else "generic"
-"""What a processor must be able to do: as fast as what a newer one can, measured, and what numpy asks for."""
+FROM_C = {"memcpy", "memmove", "memset", "pread", "bzero", "__bzero"}
+"""What the code may take from the C library, which every process has loaded; the last two are macOS's."""
 ZIG = "import runpy\nrunpy.run_module('ziglang', run_name='__main__', alter_sys=True)"
 """Runs ziglang's program as `python -m ziglang` does."""
 
@@ -48,67 +53,98 @@ def all_kernels() -> dict[str, Kernel]:
     return {name: known for name, known in sorted(KERNELS.items()) if name.startswith("kdissect.")}
 
 
-def build(path: Path, kernels: Mapping[str, Kernel]) -> int:
-    """Compile kernels and link them into `path`; how many functions. Raises RuntimeError where something is missing."""
+def build(paths: Mapping[Target, Path], kernels: Mapping[str, Kernel]) -> int:
+    """Compile kernels and link them for each target into its path; how many functions. Raises RuntimeError where
+    something is missing."""
     with tempfile.TemporaryDirectory(prefix="kdissect-kernels-") as folder:
-        objects = []
-        for name, code in _objects(kernels):
-            objects.append(Path(folder) / f"{name}.o")
-            objects[-1].write_bytes(code)
-        made = Path(folder) / path.name
-        _link(objects, made)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        new = path.with_name(f"{path.name}.{os.getpid()}")
-        shutil.copyfile(made, new)
-        new.replace(path)  # a process that runs the old one keeps it
-    return len(objects) - 1
+        objects: dict[Target, list[Path]] = {target: [] for target in paths}
+        for target, name, code in _objects(kernels, list(paths)):
+            objects[target].append(Path(folder) / target.name / f"{name}.o")
+            objects[target][-1].parent.mkdir(exist_ok=True)
+            objects[target][-1].write_bytes(code)
+        for target, path in paths.items():
+            made = Path(folder) / target.name / path.name
+            _link(objects[target], made, target)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            new = path.with_name(f"{path.name}.{os.getpid()}")
+            shutil.copyfile(made, new)
+            new.replace(path)  # a process that runs the old one keeps it
+    return len(next(iter(objects.values()))) - 1
 
 
-def _link(objects: list[Path], made: Path) -> None:
+def _link(objects: list[Path], made: Path, target: Target) -> None:
+    own = target == own_target()
     arguments = ["-shared", "-o", str(made), *map(str, objects)]
-    known = linker()
+    known = linker() if own else None
     if known is not None:
         linking = subprocess.Popen([*known, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     else:
         caches = {name: str(made.parent / "zig") for name in ("ZIG_LOCAL_CACHE_DIR", "ZIG_GLOBAL_CACHE_DIR")}
-        options = ["cc", "-nostdlib", "-s", "-Wl,--allow-shlib-undefined"]
+        options = ["cc", *([] if own else ["-target", target.zig]), *target.flags]
         linking = start_python(
             ZIG, [*options, *arguments], environment=caches, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
     with linking:
         said = linking.communicate()[1].decode(errors="replace").strip()
     if linking.returncode:
-        raise RuntimeError(f"linking the kernels failed: {said}")
+        raise RuntimeError(f"linking the kernels for {target.name} failed: {said}")
 
 
-def _objects(kernels: Mapping[str, Kernel]) -> Iterator[tuple[str, bytes]]:
-    """Object files, by name: one for each form of each kernel, one for the digest."""
+def _objects(kernels: Mapping[str, Kernel], targets: Sequence[Target]) -> Iterator[tuple[Target, str, bytes]]:
+    """Object files, by target and name: one for each form of each kernel, one for the digest."""
     import llvmlite.binding as llvm
     from llvmlite import ir
 
     from kdissect.kernels.jit import compile_form, dispatcher_of
 
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    target = llvm.Target.from_default_triple()
-    machine = target.create_target_machine(cpu=PROCESSOR, opt=2, reloc="pic", codemodel="small")
+    machines = [(target, _machine(target)) for target in targets]
     for name, kernel in kernels.items():
         for form, signature in enumerate(kernel.signatures):
             made = compile_form(dispatcher_of(kernel.py_func, cache=False), signature)
             called = symbol(name, form)
-            module = llvm.parse_bitcode(made.library._final_module.as_bitcode())
-            module.link_in(llvm.parse_assembly(_entry(called, made, signature)))
-            _keep(module, called, machine)
-            yield called, machine.emit_object(module)
+            texts = [str(llvm.parse_bitcode(made.library._final_module.as_bitcode())), _entry(called, made, signature)]
+            for target, machine in machines:
+                module, entry = (llvm.parse_assembly(_retargeted(text, target, machine)) for text in texts)
+                module.link_in(entry)
+                _keep(module, called, machine)
+                code = machine.emit_object(module)
+                missing = undefined_symbols(code) - FROM_C
+                if missing:
+                    raise RuntimeError(f"{called} needs {', '.join(sorted(missing))}, which no C library has")
+                yield target, called, code
     module = ir.Module(DIGEST)
     text = bytearray(digest().encode() + b"\0")
     value = ir.Constant(ir.ArrayType(ir.IntType(8), len(text)), text)
     ir.GlobalVariable(module, value.type, DIGEST).initializer = value
-    yield DIGEST, machine.emit_object(llvm.parse_assembly(str(module)))
+    for target, machine in machines:
+        yield target, DIGEST, machine.emit_object(llvm.parse_assembly(_retargeted(str(module), target, machine)))
+
+
+def _machine(target: Target) -> Any:
+    """LLVM's code generator for a target."""
+    import llvmlite.binding as llvm
+
+    if target == own_target():
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        found = llvm.Target.from_default_triple()
+    else:
+        llvm.initialize_all_targets()
+        llvm.initialize_all_asmprinters()
+        found = llvm.Target.from_triple(target.triple)
+    return found.create_target_machine(cpu=target.processor, opt=2, reloc="pic", codemodel="small")
+
+
+def _retargeted(text: str, target: Target, machine: Any) -> str:
+    """A module's text for another target."""
+    if target == own_target():
+        return text
+    text = re.sub(r"^target triple = .*$", f'target triple = "{target.triple}"', text, flags=re.MULTILINE)
+    return re.sub(r"^target datalayout = .*$", f'target datalayout = "{machine.target_data}"', text, flags=re.MULTILINE)
 
 
 def _keep(module: Any, called: str, machine: Any) -> None:
-    """Drop everything that this function does not reach, and see that it needs nothing that is not there."""
+    """Drop everything that this function does not reach."""
     import llvmlite.binding as llvm
     from llvmlite.binding import Linkage
 
@@ -118,9 +154,6 @@ def _keep(module: Any, called: str, machine: Any) -> None:
     passes = llvm.create_new_module_pass_manager()
     passes.add_global_dead_code_eliminate_pass()
     passes.run(module, llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=0)))
-    outside = {one.name for one in module.functions if one.is_declaration and not one.name.startswith("llvm.")}
-    if outside - FROM_C:
-        raise RuntimeError(f"{called} needs {', '.join(sorted(outside - FROM_C))}, which no C library has")
 
 
 def _entry(called: str, made: Any, signature: Any) -> str:
@@ -191,17 +224,42 @@ def _number(context: Any, build: Any, known: Any, word: Any) -> Any:
     return word if kind == word.type else build.trunc(word, kind)
 
 
-def main(path: Path) -> None:
-    """Compile the package's kernels, for any processor of the kind, and say what was made. What was compiled beside
-    this module, of the sources as they are, is taken as it is."""
-    if LIBRARY is not None and path != PATH:
+def main(path: Path, target: Target | None = None, made: Path | None = None) -> None:
+    """Compile the package's kernels for a target (None: the system that runs) into `path`, and say what was made. What
+    was compiled of just these sources, beside this module or in the folder `made`, is taken as it is."""
+    target = target or own_target()
+    ready = made / target.name / PATH.name if made is not None else None
+    if ready is not None and ready.exists() and digest().encode() in ready.read_bytes():
+        shutil.copyfile(ready, path)
+    elif LIBRARY is not None and path != PATH and target == own_target():
         shutil.copyfile(LIBRARY.path, path)
-        return
+    else:
+        compile_for({target: path})
+
+
+def compile_for(paths: Mapping[Target, Path]) -> None:
+    """Compile the package's kernels for targets, and say what was made."""
     os.environ.pop("NUMBA_BOUNDSCHECK", None)
-    os.environ |= {"NUMBA_CPU_NAME": PROCESSOR, "NUMBA_CPU_FEATURES": ""}
-    functions = build(path, all_kernels())
-    sys.stderr.write(f"{functions} functions in {path}, {path.stat().st_size} bytes\n")
+    os.environ |= {"NUMBA_CPU_NAME": own_target().processor, "NUMBA_CPU_FEATURES": ""}
+    functions = build(paths, all_kernels())
+    for path in paths.values():
+        sys.stderr.write(f"{functions} functions in {path}, {path.stat().st_size} bytes\n")
+
+
+def run(arguments: Sequence[str]) -> None:
+    """What `python -m` does with these arguments. Raises SystemExit for wrong ones."""
+    if arguments[:1] == ["--all"] and len(arguments) == 2:
+        compile_for({target: Path(arguments[1]) / target.name / PATH.name for target in TARGETS.values()})
+        return
+    if len(arguments) > 3 or arguments[:1] == ["--all"]:
+        raise SystemExit(__doc__)
+    path, name, made = (*arguments, *[""] * (3 - len(arguments)))
+    try:
+        target = target_named(name)
+    except ValueError as error:
+        raise SystemExit(str(error)) from None
+    main(Path(path) if path else PATH, target, Path(made) if made else None)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]) if len(sys.argv) > 1 else PATH)
+    run(sys.argv[1:])

@@ -20,6 +20,7 @@ from socketserver import ThreadingMixIn
 from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
+from kdissect.installed_copy import install_command
 from kdissect.problems import UsageError
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def ready() -> None:
     try:
         import prometheus_client  # noqa: F401
     except ImportError:
-        raise UsageError("--metrics needs the extra `top`: pip install 'kdissect[top]'") from None
+        raise UsageError(f"--metrics needs more packages: {install_command('top')}") from None
 
 
 def address(text: str) -> tuple[str, int]:

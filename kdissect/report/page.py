@@ -24,6 +24,7 @@ from typing import Any
 import pyarrow as pa
 
 from kdissect.escaping import visible
+from kdissect.installed_copy import install_command
 from kdissect.problems import UsageError
 from kdissect.report.charts import CHARTS
 from kdissect.report.figures import Explain, Report, report
@@ -36,7 +37,6 @@ DIGITS = 4
 UNKNOWN = "(unknown)"
 WORTH_PACKING = 30
 """Rows from which a column that repeats itself is packed."""
-MISSING = "the HTML report needs more packages: pip install 'kdissect[report]'"
 
 
 def ready() -> None:
@@ -44,7 +44,7 @@ def ready() -> None:
     from kdissect.report.charts_library import there  # which is a program, too: no import of it stands above
 
     if find_spec("jinja2") is None or not there():
-        raise UsageError(MISSING)
+        raise UsageError(f"the HTML report needs more packages: {install_command('report')}")
 
 
 def document(tables: Mapping[str, pa.Table], target: str, explain: Explain | None = None) -> bytes:

@@ -14,6 +14,7 @@ import pytest
 
 import kdissect
 from kdissect.cli.subcommands.bulk import _light
+from kdissect.installed_copy import install_command
 from kdissect.spark.job import prepare
 from tests.conftest import CAPTURES, ROOT
 
@@ -136,7 +137,7 @@ def test_without_pyspark(tmp_path: Path) -> None:
     absent.write_text("raise ImportError('No module named pyspark')\n")
     done = run(CAPTURE, "-o", str(tmp_path / "out"), PYTHONPATH=os.pathsep.join([str(tmp_path), str(ROOT)]))
     assert done.returncode == 2
-    assert done.stderr == "kdissect: kdissect spark needs pyspark: pip install 'kdissect[spark]'\n"
+    assert done.stderr == f"kdissect: kdissect spark needs pyspark: {install_command('spark')}\n"
 
 
 def test_java_that_is_too_old(tmp_path: Path) -> None:

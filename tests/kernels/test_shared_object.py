@@ -16,6 +16,7 @@ from kdissect.kernels.kernel import LIBRARY, Kernel, kernel, part
 from kdissect.kernels.native import Library
 from kdissect.kernels.shared_object import all_kernels, build, main
 from kdissect.kernels.signature import fields
+from kdissect.kernels.targets import own_target
 
 
 class Pair(NamedTuple):
@@ -62,7 +63,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Library:
     pytest.importorskip("numba")
     path = tmp_path_factory.mktemp("kernels") / "some.so"
     kernels: dict[str, Any] = {one.name: one for one in map(called, (_mixed, _at, _fill))}
-    assert build(path, kernels) == 4
+    assert build({own_target(): path}, kernels) == 4
     return Library(path)
 
 
@@ -148,11 +149,11 @@ def test_zig_is_that_of_the_module_path(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(shared_object, "linker", lambda: None)
     monkeypatch.chdir(current)
     made = tmp_path / "made.so"
-    shared_object._link([Path("a.o"), Path("b.o")], made)
+    shared_object._link([Path("a.o"), Path("b.o")], made, own_target())
     options = "cc -nostdlib -s -Wl,--allow-shlib-undefined"
     assert made.read_text() == f"{options} -shared -o {made} a.o b.o"
-    with pytest.raises(RuntimeError, match=r"(?s)linking the kernels failed: .*IsADirectoryError"):
-        shared_object._link([], tmp_path)
+    with pytest.raises(RuntimeError, match=r"(?s)linking the kernels for \S+ failed: .*IsADirectoryError"):
+        shared_object._link([], tmp_path, own_target())
 
 
 @pytest.mark.skipif(LIBRARY is None, reason="nothing is compiled beside the sources")

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pytest
 
 import kdissect
+from kdissect.installed_copy import install_command
 from kdissect.problems import UsageError
 from kdissect.report import document
 from kdissect.tables.declaration import SCHEMAS
@@ -68,7 +69,7 @@ def test_without_its_packages_it_says_what_to_install(monkeypatch: pytest.Monkey
     monkeypatch.setattr(
         "kdissect.report.charts_library.find_spec", lambda name: None if name == "vl_convert" else find(name)
     )
-    with pytest.raises(UsageError, match=r"pip install 'kdissect\[report\]'"):
+    with pytest.raises(UsageError, match=re.escape(install_command("report"))):
         kdissect.open(CAPTURES / "base_tiny.pcap").report(tmp_path / "report.html")
     assert not list(tmp_path.iterdir())
 

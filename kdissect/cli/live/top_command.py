@@ -13,6 +13,7 @@ import click
 
 from kdissect.cli.options import key_file, seconds
 from kdissect.cli.printing import terminal
+from kdissect.installed_copy import install_command
 
 if TYPE_CHECKING:
     from kdissect.cli.confinement.policy import Policy
@@ -158,7 +159,7 @@ def _textual() -> None:
     from importlib.util import find_spec
 
     if find_spec("textual") is None:
-        raise click.UsageError("the screen needs the extra `top`: pip install 'kdissect[top]'; or use --every 10s")
+        raise click.UsageError(f"the screen needs more packages: {install_command('top')}; or use --every 10s")
 
 
 def _until_over(session: Session, deadline: float | None) -> None:

@@ -23,6 +23,7 @@ from kdissect.cli.printing import terminal, words
 from kdissect.cli.printing.grid import Header, grid
 from kdissect.cli.printing.hushing import Hushed
 from kdissect.cli.printing.stage_progress import Stages
+from kdissect.installed_copy import install_command
 from kdissect.output import OutputError
 from kdissect.problems import JobFailed, UsageError
 
@@ -188,7 +189,7 @@ def _needs() -> None:
     try:
         import pyspark  # noqa: F401
     except ImportError:
-        raise UsageError("kdissect spark needs pyspark: pip install 'kdissect[spark]'") from None
+        raise UsageError(f"kdissect spark needs pyspark: {install_command('spark')}") from None
     if UNDER_SPARK_SUBMIT in os.environ:
         return
     home = os.environ.get("JAVA_HOME")

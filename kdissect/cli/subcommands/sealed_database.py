@@ -18,12 +18,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from kdissect.installed_copy import install_command
 from kdissect.problems import JobFailed, UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-MISSING = "kdissect sql needs DuckDB: pip install 'kdissect[sql]'"
 PROCESS = 190_000_000
 """Bytes that Python, its libraries and what reading left behind take besides the query."""
 LEAST = 64_000_000
@@ -58,7 +58,7 @@ class SealedDatabase:
         try:
             import duckdb
         except ImportError:
-            raise UsageError(MISSING) from None
+            raise UsageError(f"kdissect sql needs DuckDB: {install_command('sql')}") from None
         self._folder = folder
         self._files = files
         self._error = duckdb.Error

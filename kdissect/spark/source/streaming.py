@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from kdissect.engine.resumption import Continued, columns
 from kdissect.engine.run import Settings
+from kdissect.installed_copy import install_command
 from kdissect.problems import UsageError
 from kdissect.spark.cells.table_cells import cell, opened
 from kdissect.spark.schemas import spark_schema
@@ -85,7 +86,7 @@ def cells_of(
     if not folder.is_dir():
         raise UsageError(f"{folder}: not a directory that captures are rotated into")
     if importlib.util.find_spec("google") is None or importlib.util.find_spec("google.protobuf") is None:
-        raise UsageError("streaming needs protobuf: pip install 'kdissect[spark]'")
+        raise UsageError(f"streaming needs protobuf: {install_command('spark')}")
     spark.conf.set(PROVIDER, ROCKSDB)
     register(spark)
     read = spark.readStream.format("kdissect").option("table", "files")
