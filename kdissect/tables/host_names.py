@@ -96,8 +96,8 @@ def _kubernetes(path: Path, text: str) -> Iterator[tuple[str, str]]:
         if kind in by_kind:
             by_kind[kind].append(item)
     if not any(by_kind.values()):
-        raise UsageError(f"{path}: no pods, services or endpoints; give what kubectl get pods,services,endpoints -o json "
-                         "prints")  # fmt: skip
+        raise UsageError(f"{path}: has no pods, services or endpoints, as kubectl get pods,services,endpoints -o json "
+                         "prints them")  # fmt: skip
     headless = {_key(one) for one in by_kind["Service"] if _part(one, "spec", "clusterIP") == "None"}
     services = _services_of_pods(by_kind["Endpoints"], headless)
     yield from _pods(by_kind["Pod"], services)
@@ -109,7 +109,9 @@ def _kubernetes(path: Path, text: str) -> Iterator[tuple[str, str]]:
         namespace, name = _key(one)
         for address in _addresses(one):
             pod = _part(address, "targetRef", "name")
-            yield from _named(_part(address, "ip"), f"{pod}.{name}.{namespace}.svc" if pod else f"{name}.{namespace}.svc")
+            yield from _named(
+                _part(address, "ip"), f"{pod}.{name}.{namespace}.svc" if pod else f"{name}.{namespace}.svc"
+            )
 
 
 def _services_of_pods(endpoints: Iterable[Any], headless: set[tuple[str, str]]) -> Mapping[tuple[str, str], str]:

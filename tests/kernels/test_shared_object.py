@@ -145,7 +145,7 @@ def test_zig_is_that_of_the_module_path(tmp_path: Path, monkeypatch: pytest.Monk
         (folder / "ziglang").mkdir(parents=True)
         (folder / "ziglang" / "__init__.py").touch()
         (folder / "ziglang" / "__main__.py").write_text(text)
-    monkeypatch.setattr(sys, "path", ["", *sys.path, str(packages)])
+    monkeypatch.setattr(sys, "path", ["", str(packages), *sys.path])
     monkeypatch.setattr(shared_object, "linker", lambda: None)
     monkeypatch.chdir(current)
     made = tmp_path / "made.so"
