@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 
+from kdissect.capture.name_blocks import add_name, names_in_block
 from kdissect.problems import Kind
 
 MAX_PROBLEMS = 1000
@@ -102,6 +103,8 @@ class Condition:
         self.problems: list[CaptureProblem] = []
         self.secrets: list[bytes] = []
         """TLS key logs from pcapng decryption secrets blocks, as they were met."""
+        self.host_names: dict[str, str] = {}
+        """Address -> its first name, of pcapng name resolution blocks met by now."""
         self.steps: list[int] = []
         """Packets that follow a step back of the clock (`kdissect.capture.steps`), number | file << 40, the first
         MAX_STEPS of them; of files with several interfaces none, for which one's clock stepped is not all's."""
@@ -116,9 +119,15 @@ class Condition:
         """Start again, with these files: none of them was read."""
         self.problems.clear()
         self.secrets.clear()
+        self.host_names.clear()
         self.steps.clear()
         self._lost_problems = 0
         self.reports[:] = [FileReport(name) for name in files]
+
+    def learn_host_names(self, block: bytes, big_endian: bool) -> None:
+        """Take the names from a name resolution block."""
+        for address, name in names_in_block(block, big_endian):
+            add_name(self.host_names, address, name)
 
     def add_problem(
         self, file: int, packet: int, at: int, where: str, detail: str, size: int = 0, kind: Kind = Kind.CAPTURE

@@ -2,7 +2,7 @@
 
 Rules: draft-ietf-opsawg-pcapng. A block is believed when its two lengths agree and are at most `limit` bytes.
 Packets come from enhanced, simple and old packet blocks; interface descriptions, statistics and decryption secrets
-are read; name resolution, custom and unknown blocks are skipped.
+and name resolution are read; custom and unknown blocks are skipped.
 """
 
 from __future__ import annotations
@@ -110,8 +110,8 @@ def count_drops(data: Bytes, at: Int, size: Int, big: bool, interface: Ints) -> 
 def walk_pcapng(
     data: Bytes, at: Int, end: Int, limit: Int, interfaces: Ints, state: Ints, notes: Ints, rows: Ints
 ) -> tuple[Int, Int, Int]:
-    """Blocks from data[at:end] into rows, as `walk_pcap`. Interface descriptions and secrets also leave a note row
-    (block type | big-endian << 40, position, size, interface row) for the caller."""
+    """Blocks from data[at:end] into rows, as `walk_pcap`. Interface descriptions, secrets and names also leave a note
+    row (block type | big-endian << 40, position, size, interface row) for the caller."""
     n = 0
     capacity = rows.shape[0]
     why = pc.MORE
@@ -175,7 +175,7 @@ def walk_pcapng(
             row = u32(data, at + 8, big) + state[pc.SECTION]
             if row < state[pc.INTERFACES]:
                 count_drops(data, at, size, big, interfaces[row])
-        elif kind == 10 and size >= 20:
+        elif (kind == 10 or kind == 4) and size >= 20:
             if state[pc.NOTES] < notes.shape[0]:
                 notes[state[pc.NOTES], 0] = kind | (np.int64(1) << 40 if big else 0)
                 notes[state[pc.NOTES], 1] = at

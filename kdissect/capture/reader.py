@@ -41,7 +41,7 @@ MAX_DAMAGE = 1000
 MAX_INTERFACES = 1 << 16
 """pcapng interfaces, all sections together; a thousand files of 64 interfaces each, put one after the other, fit."""
 MAX_NOTES = 256
-"""Interface names and secrets picked up per walk."""
+"""Names and secrets picked up per walk."""
 MAX_NAMED = 64
 """Interfaces that get a row of their own in the report."""
 MIN_ROOM = 1 << 14
@@ -278,7 +278,7 @@ class FileReader:
                 self.capture.steps.append(self.file << FILE_SHIFT | step.packet)
 
     def _read_notes(self) -> None:
-        """Interface names and TLS secrets that the walk came by."""
+        """Names of interfaces and addresses, and TLS secrets, that the walk came by."""
         for kind, at, size, value in self.notes[: self.state[r.NOTES]].tolist():
             body = self.window.data[at : at + size].tobytes()
             order = "big" if kind >> 40 else "little"
@@ -286,6 +286,8 @@ class FileReader:
                 length = value & 0xFFFFFFFF
                 if value >> 32 == 0x544C534B:  # "TLSK": an SSLKEYLOGFILE
                     self.capture.secrets.append(body[16 : 16 + min(length, size - 20)])
+            elif kind & 0xFFFFFFFF == 4:
+                self.capture.learn_host_names(body, order == "big")
             elif len(self.names) < MAX_NAMED:
                 self.names[value] = _interface_name(body, order)
         self.state[r.NOTES] = 0
@@ -326,7 +328,7 @@ class FileReader:
         for column, text in (
             (r.UNTIMED, "packets carry no time; they got the time of the packet before them"),
             (r.UNKNOWN_INTERFACE, "packets name an interface that the file does not describe; they are not decoded"),
-            (r.LOST_NOTES, f"interfaces beyond {MAX_INTERFACES}, or secrets, were not read"),
+            (r.LOST_NOTES, f"interfaces beyond {MAX_INTERFACES}, or secrets and names, were not read"),
         ):
             if state[column]:
                 self._problem(-1, f"{int(state[column])} {text}")

@@ -65,6 +65,13 @@ def engine_options(function: F) -> F:
             help="Leave out what came before: a time of day, or ISO 8601; UTC unless it says.",
         ),
         click.option(
+            "--hosts",
+            type=click.Path(),
+            metavar="FILE",
+            multiple=True,
+            help="Names of addresses: like /etc/hosts, or kubectl get pods,services,endpoints -o json.",
+        ),
+        click.option(
             "--keylog",
             type=click.Path(),
             metavar="FILE",

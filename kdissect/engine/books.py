@@ -17,6 +17,7 @@ from kdissect.kafka.exchanges.completion import Sparing
 from kdissect.kafka.exchanges.messages import Decoder
 from kdissect.kafka.streams.ledger import Ledger
 from kdissect.tables.builder import TableBuilder
+from kdissect.tables.host_names import HostNames
 from kdissect.tables.projection import gathered, only_gathered, wanted
 from kdissect.tables.selection import topic_paths
 from kdissect.tables.topics import REPLICATED
@@ -46,6 +47,7 @@ class Books:
         self.ledger = Ledger([c.name for c in captures], [c.files for c in captures])
         self.builder = TableBuilder(self.ledger.connections, tables, settings.reading)
         self.builder.sights = settings.common.known
+        self.builder.hosts = HostNames(settings.hosts, [capture.host_names for capture in captures])
         self._asked = dict(self.builder.columns)
         self.wishes = Wishes(self._decoder(self.builder.columns, messages, beside or {}), messages, beside or {})
         self.quality: list[Quality] = []

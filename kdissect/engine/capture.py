@@ -25,6 +25,7 @@ from kdissect.output import distinct, scratch, whole_seekable
 from kdissect.problems import UsageError
 from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of, declared
 from kdissect.tables.declaration.model import By
+from kdissect.tables.host_names import read_names
 from kdissect.tables.recording import Reading
 from kdissect.tables.selection import selection
 from kdissect.tables.where import Filter, parse
@@ -489,6 +490,7 @@ def open_capture(
     start: str | datetime | None = None,
     end: str | datetime | None = None,
     keylog: str | Path | None = None,
+    hosts: str | Path | Sequence[str | Path] | None = None,
     client: str | Sequence[str] | None = None,
     broker: str | int | Sequence[str | int] | None = None,
     topic: str | Sequence[str] | None = None,
@@ -502,12 +504,13 @@ def open_capture(
     """Open a capture: a path, a glob, a directory, a list of these, or an open binary file. Nothing is read yet.
 
     `start`, `end`: leave out packets before and after (ISO 8601, UTC unless it says; or datetimes; or times of day,
-    10:30:00, of the first packet's day). `keylog`: a file
-    with TLS keys (SSLKEYLOGFILE format) to decrypt with; those that a pcapng carries are used anyway.
+    10:30:00, of the first packet's day). `keylog`: a file with TLS keys (SSLKEYLOGFILE format) to decrypt with; those
+    that a pcapng carries are used anyway. `hosts`: files with names of addresses, like /etc/hosts or what `kubectl get
+    pods,services,endpoints -o json` prints; names that a pcapng carries come behind them.
 
-    `client` (a client id, or `ip` or `ip:port`), `broker` (a node id, or an address) and `topic` (a name), each also
-    several: only these, everywhere. Packets between other addresses are left out before anything else is done with
-    them; which exchanges concern a topic is said in `kdissect.tables.selection`.
+    `client` (a client id, or `ip` or `ip:port`), `broker` (a node id, or an address), both also by a name in `hosts`,
+    and `topic` (a name), each also several: only these, everywhere. Packets between other addresses are left out before
+    anything else is done with them; which exchanges concern a topic is said in `kdissect.tables.selection`.
 
     `verify`: decompress record batches, check their checksums and look at every record; what is not right becomes a row
     of `problems`. `follow`: go on reading a file that still grows, a pipe as it comes, or a rotated set in a directory
@@ -530,7 +533,8 @@ def open_capture(
 
         in_notebooks()
     keys = None if keylog is None else read_key_log(keylog)
-    wish = selection(client, broker, topic)
+    names = read_names([] if hosts is None else [hosts] if isinstance(hosts, str | Path) else hosts)
+    wish = selection(client, broker, topic, names)
     if jobs is not None and jobs < 1:
         raise UsageError(f"jobs is a number of threads, 1 or more, not {jobs}")
     if slow is not None and not slow > 0:
@@ -540,6 +544,7 @@ def open_capture(
     settings = Settings(
         nanoseconds(start, captures), nanoseconds(end, captures), progress, keys, Reading(verify=verify), wish or None,
         follow, jobs=jobs or 0, slow=slow, memory=memory,
+        hosts=names,
     )  # fmt: skip
     if follow is not None and len(captures) > 1:
         raise UsageError("only one capture can be followed")

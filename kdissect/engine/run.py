@@ -71,6 +71,8 @@ class Settings:
     """Most packets that are worked on together; None: as many as a block of input has."""
     limited: Limited = field(default_factory=Limited)
     """What was left out for want of it, by all runs with these settings."""
+    hosts: Mapping[str, str] = field(default_factory=dict)
+    """Names of addresses that the user gave."""
     common: Common = field(default_factory=Common)
     """What several captures have in common."""
 

@@ -296,7 +296,7 @@ class Watch:
         self._kept = len(rows)
         old = books.builder
         books.builder = TableBuilder(books.ledger.connections, old.columns, books.settings.reading)
-        books.builder.keyed = old.keyed
+        books.builder.keyed, books.builder.hosts = old.keyed, old.hosts
         books.builder.learn(old)
         self._pieces = Pieces(books)
         self._completion = self._completes()

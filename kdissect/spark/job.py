@@ -24,6 +24,7 @@ from kdissect.spark.source.remote_captures import parted, remote_sources
 from kdissect.spark.stages.plan import Plan, Source, source_of
 from kdissect.spark.whole_dataset import WholeDataset
 from kdissect.tables.declaration import SCHEMAS, columns_of
+from kdissect.tables.host_names import read_names
 from kdissect.tables.recording import Reading
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ def dissect(
     start: str | datetime | None = None,
     end: str | datetime | None = None,
     keylog: str | Path | None = None,
+    hosts: str | Path | Sequence[str | Path] | None = None,
     verify: bool = False,
     reveal: bool = False,
     transport: str = "ranges",
@@ -63,9 +65,10 @@ def dissect(
 
     `paths`: a path, a glob, a directory, or a list of these, which driver and executors see alike. Files of a rotated
     set are one capture, wherever they are cut. `tables`: names (None: all but `records` and `producers`), or a mapping
-    from names to columns. `start`, `end`, `keylog`, `verify`: as in `kdissect.open`; `reveal`: keys, values and headers
-    of `records` too. `transport`: "ranges" reads payloads again where they are
-    needed, "payload" shuffles them. `partitions` of the decoding stage (None: by size and cores). `strict`: a file that
+    from names to columns. `start`, `end`, `keylog`, `hosts`, `verify`: as in `kdissect.open`, but for names that a
+    capture carries, which are not read; `reveal`: keys, values and headers of `records` too. `transport`: "ranges"
+    reads payloads again where they are needed, "payload" shuffles them. `partitions` of the decoding stage (None: by
+    size and cores). `strict`: a file that
     cannot be read to its end is an error, not a problem row. `keep`: a directory, in whatever file system Spark writes
     to, where what is decoded stays, so that a later call with the same directory decodes only what is new. It is of one
     job at a time; tables made before by another call with it are not to be read any more.
@@ -79,6 +82,7 @@ def dissect(
         start=start,
         end=end,
         keylog=keylog,
+        hosts=hosts,
         verify=verify,
         reveal=reveal,
         transport=transport,
@@ -161,6 +165,7 @@ def prepare(
     start: str | datetime | None = None,
     end: str | datetime | None = None,
     keylog: str | Path | None = None,
+    hosts: str | Path | Sequence[str | Path] | None = None,
     verify: bool = False,
     reveal: bool = False,
     transport: str = "ranges",
@@ -174,7 +179,11 @@ def prepare(
     columns = {name: columns_of(name, None if some is None else list(some)) for name, some in asked.items()}
     keys = None if keylog is None else read_key_log(keylog)
     settings = Settings(
-        nanoseconds(start), nanoseconds(end), keylog=keys, reading=Reading(verify=verify).asked(asked, {}, reveal)
+        nanoseconds(start),
+        nanoseconds(end),
+        keylog=keys,
+        reading=Reading(verify=verify).asked(asked, {}, reveal),
+        hosts=read_names([] if hosts is None else [hosts] if isinstance(hosts, str | Path) else hosts),
     )
     near, far = parted(paths)
     captures, refused = ([], []) if near is None else _opened(near, strict)

@@ -276,7 +276,7 @@ class Summarizer:
                     software=_first(of[client], "client_software_name"),
                     version=_first(of[client], "client_software_version"),
                     groups=_distinct(of[client], "group_id"),
-                    addresses=_distinct(of[client], "client_ip"),
+                    addresses=sorted({_host(c, "client") for c in of[client]} - {None}),
                     connections=sum(c["connection_id_count"] for c in of[client]),
                     exchanges=tally.exchanges,
                     errors=tally.errors,
@@ -297,7 +297,7 @@ class Summarizer:
         brokers = [
             BrokerLine(
                 broker=broker,
-                addresses=sorted({_endpoint(c["broker_ip"], c["broker_port"]) for c in rows}),
+                addresses=sorted({_endpoint(_host(c, "broker"), c["broker_port"]) for c in rows}),
                 connections=sum(c["connection_id_count"] for c in rows),
                 exchanges=self._broker_exchanges[broker],
             )
@@ -381,6 +381,11 @@ def _first(rows: list[dict[str, Any]], column: str) -> str | None:
 
 def _distinct(rows: list[dict[str, Any]], column: str) -> list[str]:
     return sorted({row[column] for row in rows if row[column] is not None})
+
+
+def _host(connection: Mapping[str, Any], side: str) -> Any:
+    """The name of an end of a connection, or its address where no name is known."""
+    return connection.get(f"{side}_name") or connection[f"{side}_ip"]
 
 
 def _as_rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:

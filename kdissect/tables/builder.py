@@ -39,6 +39,7 @@ from kdissect.tables.clients import Clients
 from kdissect.tables.connections import connections_tables
 from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of, schema_of
 from kdissect.tables.declaration.model import ACKS_KEY, EXCHANGE_KEYS, TEXT, By, Gathering, Path
+from kdissect.tables.host_names import HostNames
 from kdissect.tables.identity import SEPARATOR, Directory, written_out
 from kdissect.tables.leaders import Leaders
 from kdissect.tables.order import order, sort_columns
@@ -96,6 +97,7 @@ class TableBuilder:
         self.directory = Directory(connections)
         self.brokers = Brokers()
         self.topics = Topics(mentions="topics" in tables)
+        self.hosts = HostNames({})
         self.clients = Clients()
         self.offered = Offered()
         self.leaders = Leaders()
@@ -251,7 +253,7 @@ class TableBuilder:
         made.keyed = self.keyed
         made.coded = self.coded
         made.unnamed, made.sums_traffic = self.unnamed, self.sums_traffic
-        made.sights = self.sights
+        made.sights, made.hosts = self.sights, self.hosts
         return made
 
     def learn(self, other: TableBuilder) -> None:
@@ -487,6 +489,8 @@ class TableBuilder:
             if declared.named is Gathering.BROKERS:
                 values = self.brokers.resolve(values)
                 values = values.cast(TEXT) if plain else values
+            elif declared.named is Gathering.HOSTS:
+                values = self.hosts.resolve(values)
             elif column == "replicas":
                 values = self.topics.resolve_replicas(table["topic"], table["topic_id"])
             elif declared.type != TEXT:
@@ -498,7 +502,7 @@ class TableBuilder:
 
     def note_names(self, replicas: bool = True) -> None:
         """From here on remember which names `resolve` gave, and how many `replicas` topics have, if these matter."""
-        self.brokers.given, self.topics.given = {}, Given(replicas)
+        self.brokers.given, self.hosts.given, self.topics.given = {}, {}, Given(replicas)
 
     @property
     def names_kept(self) -> bool:
@@ -506,7 +510,7 @@ class TableBuilder:
         the other: to be asked whenever messages were read, before more is given."""
         given = self.topics.given
         replicas = given is not None and given.replicas and self._passed_over and any(self.topics.known_replicas())
-        return self.brokers.kept and self.topics.kept and not replicas
+        return self.brokers.kept and self.hosts.kept and self.topics.kept and not replicas
 
     def _schema(self, name: str, columns: Sequence[str] | None) -> pa.Schema:
         return schema_of(name, self.columns[name] if columns is None else columns)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from kdissect.kafka.exchanges.completed import END_REASONS, NETWORK_KINDS, NULL_TIME
 from kdissect.tables.clients import NEVER, Clients, told
 from kdissect.tables.declaration.model import MS
-from kdissect.tables.identity import Directory, connection_ids, dictionary
+from kdissect.tables.identity import Directory, connection_ids, dictionary, unresolved_host
 from kdissect.tables.nest import Int64s, optional
 from kdissect.tables.table_block import Column, code, count, flag, instant
 
@@ -72,6 +72,8 @@ def columns(directory: Directory, clients: Clients, rows: Int64s) -> dict[str, C
         "broker_ip": lambda: directory.broker_ip(rows),
         "broker_port": lambda: code(table.broker_port[rows]),
         "broker": lambda: directory.broker(rows),
+        "client_name": lambda: unresolved_host(directory.client_ip(rows)),
+        "broker_name": lambda: unresolved_host(directory.broker_ip(rows)),
         "community_id": lambda: directory.community_id(rows),
         "started_at": lambda: instant(table.started[rows]),
         "ended_at": lambda: instant(_ended(table.started[rows], table.lasted[rows])),

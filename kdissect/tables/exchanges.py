@@ -10,7 +10,7 @@ from kdissect.arrays.codes import NULL
 from kdissect.kafka.exchanges.completed import NETWORK_KINDS, NO_CODE, NULL_TIME, Ints
 from kdissect.tables.apinames import api_column, error_column
 from kdissect.tables.declaration.model import ACKS_KEY, CODE, FLAG, MS, TIME_KEY
-from kdissect.tables.identity import dictionary
+from kdissect.tables.identity import dictionary, unresolved_host
 from kdissect.tables.makers import makes
 from kdissect.tables.nest import Int64s, optional
 from kdissect.tables.table_block import (
@@ -43,6 +43,8 @@ def exchanges(block: Block) -> Rows:
         "broker_ip": lambda: directory.broker_ip(done.conn),
         "broker_port": lambda: code(directory.broker_port(done.conn)),
         "broker": lambda: directory.broker(done.conn),
+        "client_name": lambda: unresolved_host(directory.client_ip(done.conn)),
+        "broker_name": lambda: unresolved_host(directory.broker_ip(done.conn)),
         "community_id": lambda: directory.community_id(done.conn),
         "api_key": lambda: code(done.api_key),
         "api": lambda: api_column(done.api_key),

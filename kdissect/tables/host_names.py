@@ -8,7 +8,6 @@ pod.namespace.pod. An address that several pods share is the node's, and is call
 
 from __future__ import annotations
 
-import ipaddress
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,32 +17,19 @@ import numpy as np
 import pyarrow as pa
 
 from kdissect.arrays.arrow import numbers
+from kdissect.capture.name_blocks import add_name, plain_address
 from kdissect.problems import UsageError
 from kdissect.tables.declaration.model import TEXT
+from kdissect.tables.identity import SEPARATOR
 
 MOST_BYTES = 256 << 20
 """Of a file of names: a list of all pods of a large cluster has some tens of MB."""
-MOST_NAMES = 1 << 20
-"""Addresses that are named; more come from no network that one capture shows."""
-NAME_LENGTH = 253
-"""Characters of a name (RFC 1035, section 2.3.4); what is longer is cut there."""
 ENDED = ("Succeeded", "Failed")
 """Phases of pods that have given their address back (Kubernetes API, PodStatus)."""
-IPV4_RECORD, IPV6_RECORD = 1, 2
-"""Kinds of records of a name resolution block (draft-ietf-opsawg-pcapng, section 4.5)."""
 CODED = pa.dictionary(pa.int32(), TEXT)
 
 Names = dict[str, str]
 """Address, as `identity.address` writes it -> name."""
-
-
-def plain_address(text: str) -> str | None:
-    """An address as tables have it: IPv4 in IPv6 as IPv4, without a zone. None for what is none."""
-    try:
-        found = ipaddress.ip_address(text.partition("%")[0])
-    except ValueError:
-        return None
-    return str(getattr(found, "ipv4_mapped", None) or found)
 
 
 def read_names(paths: Sequence[str | Path]) -> Names:
@@ -51,13 +37,8 @@ def read_names(paths: Sequence[str | Path]) -> Names:
     names: Names = {}
     for path in paths:
         for address, name in _read_file(Path(path)):
-            _add(names, address, name)
+            add_name(names, address, name)
     return names
-
-
-def _add(names: Names, address: str, name: str) -> None:
-    if len(names) < MOST_NAMES and name:
-        names.setdefault(address, name[:NAME_LENGTH])
 
 
 def _read_file(path: Path) -> Iterator[tuple[str, str]]:
@@ -172,24 +153,6 @@ def _addresses(endpoints: Any) -> Iterator[Any]:
         yield from _list(subset, "notReadyAddresses")
 
 
-def names_in_block(body: bytes, big_endian: bool) -> Iterator[tuple[str, str]]:
-    """Addresses and their first names in a name resolution block of pcapng, from its type to its trailing length."""
-    order = "big" if big_endian else "little"
-    at, end = 8, len(body) - 4
-    while end - at >= 4:
-        kind, size = (int.from_bytes(body[at + i : at + i + 2], order) for i in (0, 2))  # type: ignore[arg-type]
-        value = body[at + 4 : at + 4 + size]
-        width = {IPV4_RECORD: 4, IPV6_RECORD: 16}.get(kind, 0)
-        if kind == 0 or size > end - at - 4:
-            return
-        if 0 < width < size:
-            address = plain_address(str(ipaddress.ip_address(value[:width])))
-            name = value[width:].partition(b"\0")[0].decode(errors="replace")
-            if address is not None and name:
-                yield address, name
-        at += 4 + (size + 3 & ~3)
-
-
 class HostNames:
     """The names of a run's addresses, some of which may come while it reads."""
 
@@ -215,15 +178,20 @@ class HostNames:
         return all(self.name(address) == name for address, name in (self.given or {}).items())
 
     def resolve(self, column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-        """A column of addresses as one of their names, null where none is known, as a dictionary column."""
+        """A column of addresses as builders leave it (`<TAB>ip`) as their names, null where none is known, as a
+        dictionary column. Names stay."""
         if isinstance(column, pa.ChunkedArray):
             return pa.chunked_array([self.resolve(chunk) for chunk in column.chunks], CODED)
         if not pa.types.is_dictionary(column.type):
             column = column.dictionary_encode()
-        addresses = column.dictionary.to_pylist()
-        names = [None if address is None else self.name(address) for address in addresses]
-        if self.given is not None:
-            self.given.update(zip(addresses, names, strict=True))
+        names: list[str | None] = []
+        for text in column.dictionary.to_pylist():
+            name = text
+            if text is not None and text.startswith(SEPARATOR):
+                name = self.name(text[1:])
+                if self.given is not None:
+                    self.given[text[1:]] = name
+            names.append(name)
         texts = list(dict.fromkeys(name for name in names if name is not None))
         place: dict[str | None, int] = {text: i for i, text in enumerate(texts)}
         codes = np.array([*(place.get(name, -1) for name in names), -1], np.int32)[numbers(column.indices, -1)]

@@ -256,7 +256,14 @@ class Interned:
 
 
 SEPARATOR = "\t"
-"""Between capture and `ip:port` in a broker that has not been resolved yet. No address holds it."""
+"""Between capture and `ip:port` in a broker that has not been resolved yet, and before the address of a host that has
+not. No address holds it."""
+
+
+def unresolved_host(addresses: pa.DictionaryArray) -> pa.Array:
+    """A dictionary column of addresses as a column that `HostNames.resolve` makes names of."""
+    marked = pa.array([f"{SEPARATOR}{address}" for address in addresses.dictionary.to_pylist()], pa.string())
+    return pa.DictionaryArray.from_arrays(addresses.indices, marked)
 
 
 class _Rows:

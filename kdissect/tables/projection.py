@@ -12,6 +12,7 @@ Paths = dict[tuple[int, int], set[str]]
 
 GATHERED: Mapping[Gathering, Paths] = {
     Gathering.BROKERS: brokers.wanted(),
+    Gathering.HOSTS: {},
     Gathering.TOPICS: topics.wanted(),
     Gathering.MENTIONS: topics.wanted(mentions=True),
     Gathering.CLIENTS: clients.wanted(),

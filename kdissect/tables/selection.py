@@ -1,6 +1,7 @@
 """Which clients, brokers and topics are wanted: everything else is left out, as early as can be said.
 
-- A client is a client id, or an address `ip` or `ip:port`; a broker is a node id or an address.
+- A client is a client id, or an address `ip` or `ip:port`; a broker is a node id or an address. Names of addresses that
+  the user gave stand for the addresses.
 - Packets between other addresses are dropped before streams are put together (`packets`). Which end is the client is
   known only later: connections where it is the other one are left out then.
 - A client id is known when a request is whole. Exchanges of other client ids are left out, and so are responses
@@ -97,27 +98,40 @@ def selection(
     client: str | Sequence[str] | None,
     broker: str | int | Sequence[str | int] | None,
     topic: str | Sequence[str] | None,
+    hosts: Mapping[str, str] | None = None,
 ) -> Selection:
-    """What somebody asked for: one value of a kind, or several. Raises UsageError."""
+    """What somebody asked for: one value of a kind, or several. `hosts`: address -> name; a client or broker may be
+    asked for by this name. Raises UsageError."""
     clients, brokers, topics = (
         [] if given is None else [str(given)] if isinstance(given, str | int) else [str(one) for one in given]
         for given in (client, broker, topic)
     )
     ids, addresses, nodes, places = [], [], [], []
+    called: dict[str, list[Address]] = {}
+    for ip, name in (hosts or {}).items():
+        found = read_address(ip)
+        called.setdefault(name, []).extend([] if found is None else [found])
     for text in clients:
-        address = read_address(text)
-        if address is None:
+        address = None if text in called else read_address(text)
+        if text in called:
+            addresses += called[text]
+        elif address is None:
             ids.append(text)
         else:
             addresses.append(address)
     for text in brokers:
-        address = None if text.isdigit() else read_address(text)
-        if address is not None:
+        address = None if text.isdigit() or text in called else read_address(text)
+        if text in called:
+            places += called[text]
+        elif address is not None:
             places.append(address)
         elif text.isascii() and text.isdigit():
             nodes.append(str(int(text)))
         else:
-            raise UsageError(f"{text!r} is no broker; say its node id, or its address like 10.0.0.5 or 10.0.0.5:9092")
+            raise UsageError(
+                f"{text!r} is no broker; say its node id, its address like 10.0.0.5 or 10.0.0.5:9092, or a name that a "
+                "file of hosts gives it"
+            )
     if any(not text for text in topics):
         raise UsageError("a topic has a name; say it like orders")
     return Selection(tuple(ids), tuple(addresses), tuple(nodes), tuple(places), tuple(topics))

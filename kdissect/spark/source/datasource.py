@@ -33,6 +33,7 @@ from kdissect.spark.source.file_stream import FILES, FileStream
 from kdissect.spark.stages.plan import Source, source_of
 from kdissect.spark.workers import settled
 from kdissect.tables.declaration import SCHEMAS, columns_of
+from kdissect.tables.host_names import read_names
 from kdissect.tables.recording import Reading
 from kdissect.tables.suggestion import near
 
@@ -47,6 +48,7 @@ OPTIONS = (
     "per_capture",
     "start",
     "end",
+    "hosts",
     "keylog",
     "verify",
     "quiet",
@@ -105,6 +107,7 @@ def asked(options: Mapping[str, str]) -> Asked:
         nanoseconds(options.get("start")),
         nanoseconds(options.get("end")),
         keylog=None if key is None else read_key_log(key),
+        hosts=read_names(options["hosts"].split(",") if "hosts" in options else []),
         reading=Reading(verify=_flag(options, "verify")),
     )
     return Asked(table, columns, some is not None, _paths(options), settings)

@@ -23,6 +23,7 @@ from kdissect.spark.stages.owners import OWNERS
 from kdissect.spark.stages.plan import Plan
 from kdissect.tables.brokers import Brokers
 from kdissect.tables.builder import TableBuilder
+from kdissect.tables.host_names import HostNames
 from kdissect.tables.leaders import Leaders
 from kdissect.tables.topics import Topics
 from kdissect.tables.versions import Offered
@@ -45,6 +46,7 @@ class Names:
         nobody = Ledger([source.name for source in plan.sources], [[] for _ in plan.sources]).connections
         made = TableBuilder(nobody, self.columns)
         made.brokers, made.topics = self.brokers, self.topics
+        made.hosts = HostNames(plan.settings.hosts)
         made.offered, made.leaders = self.offered, self.leaders
         return made
 

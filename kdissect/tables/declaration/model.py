@@ -123,6 +123,8 @@ class Gathering(StrEnum):
 
     BROKERS = "brokers"
     """Node ids of brokers."""
+    HOSTS = "host names"
+    """Names of addresses, which no message tells."""
     TOPICS = "topics"
     """Names of topic ids."""
     MENTIONS = "mentions"
@@ -186,7 +188,7 @@ class Column(NamedTuple):
     @property
     def named(self) -> Gathering | None:
         """What its values are resolved with at the end, when every name is known; None where they are final."""
-        return next((one for one in (Gathering.BROKERS, Gathering.TOPICS) if one in self.reads), None)
+        return next((one for one in (Gathering.BROKERS, Gathering.TOPICS, Gathering.HOSTS) if one in self.reads), None)
 
 
 @dataclass(frozen=True)
@@ -309,6 +311,15 @@ BROKER = Column(
     TEXT,
     "Broker's node id as text where any message of the capture tells it, else `ip:port`.",
     reads=frozenset([Gathering.BROKERS]),
+)
+CLIENT_NAME = Column(
+    "client_name",
+    TEXT,
+    "Name of the client's address, from files of names (hosts, kubectl) or the capture; null where none is known.",
+    reads=frozenset([Gathering.HOSTS]),
+)
+BROKER_NAME = Column(
+    "broker_name", TEXT, "Name of the broker's address, from the same places.", reads=frozenset([Gathering.HOSTS])
 )
 COMMUNITY_ID = Column(
     "community_id",

@@ -165,8 +165,9 @@ what waits (5 requests at most by default, max.in.flight.requests.per.connection
 FIRST_SCREEN = reader(
     "the first screen",
     exchanges="exchange_id client_id broker api api_version status error latency_ms hold queued_ms request_first_at",
-    connections="connection_id capture client_ip broker broker_ip broker_port started_at ended_at is_kafka protocol "
-    "tls client_id client_software_name client_software_version group_id bytes start_seen missing_bytes exchanges",
+    connections="connection_id capture client_ip client_name broker broker_ip broker_port broker_name started_at "
+    "ended_at is_kafka protocol tls client_id client_software_name client_software_version group_id bytes start_seen "
+    "missing_bytes exchanges",
     fetch_sessions="broker opened_at closed_at first_epoch requests end_reason",
     findings="*",
     capture_quality="capture file measure value text",
