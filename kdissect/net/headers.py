@@ -4,7 +4,7 @@ All functions take a cursor `p` and the end `e` of what was captured, check befo
 (what stands at the new cursor) or one of the negative verdicts. A *view* is the fingerprint of where a packet was seen
 (`kdissect.net.segment.VIEW`).
 
-Rules: libpcap's link types, IEEE 802.1Q and 802.1ad, RFC 791, RFC 8200.
+Rules: libpcap's link types (www.tcpdump.org/linktypes.html), IEEE 802.1Q and 802.1ad, RFC 791, RFC 8200.
 """
 
 from __future__ import annotations
@@ -31,6 +31,10 @@ MAX_TAGS = 8
 """VLAN tags of one packet; two are usual in provider networks."""
 MAX_EXTENSIONS = 16
 """IPv6 extension headers of one packet; real ones have three at most."""
+MAX_ATTRIBUTES = 32
+"""Attributes of an NFLOG header; the kernel knows twenty."""
+NFLOG_PAYLOAD = 9
+"""The attribute with the packet (NFULA_PAYLOAD)."""
 VIEW_MASK = (1 << 46) - 1
 
 
@@ -38,6 +42,31 @@ VIEW_MASK = (1 << 46) - 1
 def seen_through(view: Int, layer: Int, name: Int) -> Int:
     """The view of a packet after one more VLAN or tunnel; never 0."""
     return (((view * 31 + layer) * 0x9E3779B1 + name * 0x85EBCA77 + 1) & VIEW_MASK) | (1 << 46)
+
+
+@part
+def under_nflog(b: Bytes, p: Int, e: Int, view: Int) -> tuple[Int, Int, Int, Int]:
+    """The IP packet that Linux's netfilter logged, as `link_layer`: attributes in the byte order of the machine that
+    captured, of which all have small numbers; one holds the packet (linux/netfilter/nfnetlink_log.h)."""
+    if e - p < 4:
+        return SHORT, p, 0, view
+    if b[p + 1] != 0:
+        return UNKNOWN, p, 0, view
+    p += 4
+    for _ in range(MAX_ATTRIBUTES):
+        if e - p < 4:
+            return SHORT, p, 0, view
+        size = np.int64(b[p]) | np.int64(b[p + 1]) << 8
+        kind = (np.int64(b[p + 2]) | np.int64(b[p + 3]) << 8) & 0x3FFF  # without netlink's two flags
+        if kind > 0xFF:
+            size = be16(b, p)
+            kind = be16(b, p + 2) & 0x3FFF
+        if size < 4:
+            return BROKEN, p, 0, view
+        if kind == NFLOG_PAYLOAD:
+            return IP, p + 4, 0, view
+        p += (size + 3) & ~3
+    return NO_IP, p, 0, view
 
 
 @part
@@ -72,6 +101,8 @@ def link_layer(b: Bytes, p: Int, e: Int, link: Int, view: Int) -> tuple[Int, Int
         return ETHERTYPE, p + 20, be16(b, p), seen_through(view, 2, be32(b, p + 4) << 8 | np.int64(b[p + 10]))
     if link == 9:
         return PPP, p, 0, view
+    if link == 239:
+        return under_nflog(b, p, e, view)
     return UNKNOWN, p, 0, view
 
 
@@ -88,9 +119,9 @@ def under_ethertype(b: Bytes, p: Int, e: Int, kind: Int, view: Int) -> tuple[Int
             view = seen_through(view, 8, be16(b, p) & 0xFFF)
             kind = be16(b, p + 2)
             p += 4
-        elif kind == 0x8847 or kind == 0x8848 or kind == 0x8864 or kind == 0x6558:
+        elif kind == 0x8847 or kind == 0x8848 or kind == 0x8864 or kind == 0x6558 or kind == 0x894F:
             return TUNNEL, p, kind, view
-        elif kind == 0x894F or kind == 0x893F:  # NSH, 802.1BR: scapy may know
+        elif kind == 0x893F:  # 802.1BR: scapy may know
             return UNKNOWN, p, kind, view
         elif kind < 0x0600 and e - p >= 8 and be16(b, p) == 0xAAAA and b[p + 2] == 3 and be16(b, p + 6) >= 0x0600:
             kind = be16(b, p + 6)  # a length, and LLC with SNAP

@@ -4,7 +4,7 @@ A packet row that leads through a tunnel to IP is rewritten to the innermost IP 
 which tunnels it came through; every other row stays as it is.
 
 Rules: RFC 2784, 2890 (GRE), 2637 (PPTP), 2003, 4213 (IP in IP), 7348 (VXLAN), 8926 (Geneve), 3032, 4385, 7510 (MPLS),
-2516 (PPPoE), 1661 (PPP), 3378 (EtherIP), draft-foschiano-erspan, draft-ietf-nvo3-vxlan-gpe.
+2516 (PPPoE), 1661 (PPP), 3378 (EtherIP), 8300 (NSH), draft-foschiano-erspan, draft-ietf-nvo3-vxlan-gpe.
 """
 
 from __future__ import annotations
@@ -74,7 +74,9 @@ def under_udp(b: Bytes, p: Int, e: Int, view: Int) -> tuple[Int, Int, Int, Int]:
         if b[o] & 0x08 == 0:  # no VXLAN network identifier: something else on this port
             return h.NOTHING, p, 0, view
         view = seen_through(view, 5, name)
-        if port == 4790 and b[o + 3] != 3:  # VXLAN-GPE names what it carries
+        if port == 4790 and b[o + 3] == 4:  # VXLAN-GPE names what it carries
+            return h.TUNNEL, o + 8, 0x894F, view
+        if port == 4790 and b[o + 3] != 3:
             return (h.IP if b[o + 3] == 1 or b[o + 3] == 2 else h.NOTHING), o + 8, 0, view
         return h.ETHERNET, o + 8, 0, view
     if port == 6081:
@@ -120,6 +122,28 @@ def under_mpls(b: Bytes, p: Int, e: Int, view: Int) -> tuple[Int, Int, Int, Int]
     return h.IP, p, 0, view
 
 
+@part
+def under_nsh(b: Bytes, p: Int, e: Int, view: Int) -> tuple[Int, Int, Int, Int]:
+    """The layer under a network service header, of metadata type 1 or 2, as `link_layer`."""
+    if e - p < 8:
+        return h.SHORT, p, 0, view
+    first = be16(b, p)
+    size = (first & 0x3F) * 4
+    metadata = b[p + 2] & 15
+    if first >> 14 != 0 or size < 8 or (metadata == 1 and size != 24) or metadata < 1 or metadata > 2:
+        return h.NOTHING, p, 0, view
+    below = b[p + 3]
+    view = seen_through(view, 13, be32(b, p + 4))
+    p += size
+    if below == 1 or below == 2:
+        return h.IP, p, 0, view
+    if below == 3:
+        return h.ETHERNET, p, 0, view
+    if below == 4:
+        return h.TUNNEL, p, 0x894F, view
+    return (h.MPLS if below == 5 else h.NOTHING), p, 0, view
+
+
 @kernel("const u1[:] i8[:,:] i8")
 def unwrap(b: Bytes, packets: NDArray[np.int64], first: Int) -> None:
     """Rewrite the rows from `first` on which lead through tunnels."""
@@ -144,6 +168,8 @@ def unwrap(b: Bytes, packets: NDArray[np.int64], first: Int) -> None:
                 if kind == 0x6558:
                     view = seen_through(view, 12, 1)
                     layer = h.ETHERNET
+                elif kind == 0x894F:
+                    layer, p, kind, view = under_nsh(b, p, e, view)
                 elif kind != 0x8864:
                     layer = h.MPLS
                 elif e - p < 6:

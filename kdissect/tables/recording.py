@@ -59,6 +59,8 @@ class Reading:
     sizes: bool = False
     verify: bool = False
     reveal: bool = False
+    traced: bool = False
+    """Trace contexts are looked for in the headers of `records`."""
     evidence: bool = False
     """Of `record_batches` only what findings look at is wanted: what was written within transactions, and what may have
     been sent twice."""
@@ -70,15 +72,16 @@ class Reading:
         self, tables: Mapping[str, Sequence[str] | None], filters: Mapping[str, Filter | None], reveal: bool = False
     ) -> Reading:
         """The same for tables with the columns that were named (None: none by name) and their filters."""
-        named = set(tables.get("record_batches") or ())
-        found = filters.get("record_batches")
-        if found is not None:
-            named |= found.columns
+        named = set[str]()
+        for name in ("record_batches", "records"):
+            found = filters.get(name)
+            named |= {*(tables.get(name) or ()), *(() if found is None else found.columns)}
         return replace(
             self,
             checksums=self.checksums or "crc_ok" in named,
             sizes=self.sizes or "uncompressed_bytes" in named,
             reveal=self.reveal or reveal,
+            traced=self.traced or not named.isdisjoint(("trace_id", "span_id")),
             limits={name: one.limits for name, one in filters.items() if one is not None},
         )
 
@@ -190,7 +193,11 @@ class Recorder:
         if self._read and not self.reading.verify:
             offsets = span(self.reading.limits.get("records", ()))
             picked = np.flatnonzero(self._within("records", block, sets)[batches.owner])
-        for chunk in records(batches, reveal=self._read and self.reading.reveal, offsets=offsets, picked=picked):
+        read, reading = self._read, self.reading
+        found = records(
+            batches, reveal=read and reading.reveal, traced=read and reading.traced, offsets=offsets, picked=picked
+        )
+        for chunk in found:
             if self._read:
                 yield "records", record_rows("records", block, sets, chunk, columns["records"])
 

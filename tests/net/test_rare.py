@@ -6,7 +6,7 @@ import pytest
 
 import kdissect.net.scanner as scanner_module
 from kdissect.net import segment as s
-from tests.capture.build import ethernet, ip4, pcap, tcp
+from tests.capture.build import ip4, pcap, tcp
 from tests.net.test_packets import one
 from tests.net.test_scanner import capture_of, kinds, scan
 
@@ -46,10 +46,3 @@ def test_nothing_in_them() -> None:
     )
     assert len(rows) == 0
     assert kinds(scanner) == {"undecoded": 3}
-
-
-def test_service_chains_come_from_scapy() -> None:
-    nsh = bytes.fromhex("0fc60103") + bytes(4) + bytes(16) + ethernet(INNER)
-    found, _, payload = one(ethernet(nsh, 0x894F))
-    assert found in ({"tcp": 1, "by_scapy": 1}, {"undecoded": 1})
-    assert payload in (b"hello", b"")

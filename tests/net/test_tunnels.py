@@ -29,6 +29,10 @@ def label(value: int, bottom: bool) -> bytes:
     return struct.pack(">I", value << 12 | bottom << 8 | 64)
 
 
+def nsh(below: int, metadata: int = 1, context: bytes = bytes(16)) -> bytes:
+    return struct.pack(">HBBI", 0x0FC0 | (8 + len(context)) // 4, metadata, below, 7 << 8 | 255) + context
+
+
 TUNNELS = {
     "gre": ip4(gre(0, 0x0800) + INNER, 47),
     "gre6": ip4(gre(0, 0x86DD) + ip6(tcp(data=b"hello")), 47),
@@ -46,6 +50,8 @@ TUNNELS = {
     "vxlan": ip4(udp(vxlan() + FRAME, 4789), 17),
     "vxlan as linux first had it": ip4(udp(vxlan() + FRAME, 8472), 17),
     "vxlan-gpe": ip4(udp(struct.pack(">II", 12 << 24 | 1, 7 << 8) + INNER, 4790), 17),
+    "nsh in vxlan-gpe": ip4(udp(struct.pack(">II", 12 << 24 | 4, 7 << 8) + nsh(1) + INNER, 4790), 17),
+    "nsh in gre": ip4(gre(0, 0x894F) + nsh(3) + FRAME, 47),
     "geneve": ip4(udp(geneve(0x6558, bytes(8)) + FRAME, 6081), 17),
     "geneve with ip": ip4(udp(geneve(0x0800) + INNER, 6081), 17),
     "mpls in udp": ip4(udp(label(5, True) + INNER, 6635), 17),
@@ -54,6 +60,11 @@ TUNNELS = {
     "twice": ip4(udp(vxlan() + ethernet(ip4(udp(geneve(0x6558) + ethernet(ip4(INNER, 4)), 6081), 17)), 4789), 17),
 }
 FRAMES = {
+    "nsh with ethernet": ethernet(nsh(3) + FRAME, 0x894F),
+    "nsh with ip": ethernet(nsh(1) + INNER, 0x894F),
+    "nsh of type 2": ethernet(nsh(3, 2, b"") + FRAME, 0x894F),
+    "nsh of type 2 with metadata": ethernet(nsh(1, 2, bytes(36)) + INNER, 0x894F),
+    "nsh in nsh with mpls": ethernet(nsh(4) + nsh(5) + label(5, True) + INNER, 0x894F),
     "mpls": ethernet(label(5, False) + label(6, True) + INNER, 0x8847),
     "pseudowire": ethernet(label(5, True) + bytes(4) + FRAME, 0x8847),
     "pppoe": ethernet(struct.pack(">BBHH", 0x11, 0, 5, len(INNER) + 2) + b"\x00\x21" + INNER, 0x8864),

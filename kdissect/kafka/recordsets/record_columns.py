@@ -12,6 +12,7 @@ from kdissect.arrays.dictionaries import coded
 from kdissect.kafka.recordsets import record_kernels
 from kdissect.kafka.recordsets import record_kernels as rk
 from kdissect.kafka.recordsets.batch_layout import CONTROL_TYPES, NULL
+from kdissect.kafka.recordsets.trace_context import trace_columns
 
 Int64s = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -29,6 +30,8 @@ SCHEMA = pa.schema(
         ("key", pa.binary()),
         ("value", pa.binary()),
         ("control_type", pa.dictionary(pa.int8(), pa.string())),
+        ("trace_id", pa.string()),
+        ("span_id", pa.string()),
     ]
 )
 """A chunk of records. `owner` is the record set, `batch` the row of `Batches`; the others as in the table `records`."""
@@ -38,17 +41,20 @@ LARGEST = 16 << 20
 _CONTROLS = pa.array(CONTROL_TYPES)
 
 
-def chunk(s: Bytes, out: Int64s, owner: Int64s, reveal: bool) -> Iterator[pa.RecordBatch]:
-    """Record batches of the columns of `out` [width, n]; positions in it are positions in `s`."""
+def chunk(s: Bytes, out: Int64s, owner: Int64s, reveal: bool, traced: bool = False) -> Iterator[pa.RecordBatch]:
+    """Record batches of the columns of `out` [width, n]; positions in it are positions in `s`. `traced`: trace contexts
+    are looked for in headers."""
     count = out.shape[1]
-    if reveal and count > 1:
+    if (reveal or traced) and count > 1:
         held = np.where(
             out[rk.O_VALUE_AT] < 0, 0, np.maximum(out[rk.O_KEY_BYTES], 0) + np.maximum(out[rk.O_VALUE_BYTES], 0)
         )
         if int(held.sum()) + _header_span(out, s) > LARGEST:
-            yield from chunk(s, np.ascontiguousarray(out[:, : count // 2]), owner, reveal)
-            yield from chunk(s, np.ascontiguousarray(out[:, count // 2 :]), owner, reveal)
+            yield from chunk(s, np.ascontiguousarray(out[:, : count // 2]), owner, reveal, traced)
+            yield from chunk(s, np.ascontiguousarray(out[:, count // 2 :]), owner, reveal, traced)
             return
+    headers = _headers(s, out) if reveal or traced else None
+    traces = trace_columns(headers) if traced and headers is not None else [pa.nulls(count, pa.string())] * 2
     columns = [
         pa.array(owner[out[rk.O_BATCH]]),
         pa.array(out[rk.O_BATCH]),
@@ -56,10 +62,11 @@ def chunk(s: Bytes, out: Int64s, owner: Int64s, reveal: bool) -> Iterator[pa.Rec
         _optional(out[rk.O_TIME], NULL).cast(SCHEMA.field("timestamp").type),
         _optional(out[rk.O_KEY_BYTES], -1),
         _optional(out[rk.O_VALUE_BYTES], -1),
-        _headers(s, out) if reveal else pa.nulls(count, SCHEMA.field("headers").type),
+        headers if reveal else pa.nulls(count, SCHEMA.field("headers").type),
         _binary(s, out[rk.O_KEY_AT], out[rk.O_KEY_BYTES]) if reveal else pa.nulls(count, pa.binary()),
         _binary(s, out[rk.O_VALUE_AT], out[rk.O_VALUE_BYTES]) if reveal else pa.nulls(count, pa.binary()),
         _controls(out[rk.O_CONTROL]),
+        *traces,
     ]
     yield pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
 

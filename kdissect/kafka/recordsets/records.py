@@ -40,32 +40,34 @@ def records(
     batches: Batches,
     *,
     reveal: bool = False,
+    traced: bool = False,
     offsets: tuple[int, int] | None = None,
     picked: Sequence[int] | Int64s | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Chunks of records of `batches`, in order of batches and offsets in them; at most CHUNK rows each.
 
     Columns as in `record_columns.SCHEMA`: `owner` (the record set), `batch` (row of `batches`) and those of the table
-    `records`. Without `reveal` keys, values and headers are null. `offsets`: only those from the first to the last,
+    `records`. Without `reveal` keys, values and headers are null, without `traced` the trace ids in headers. `offsets`:
+    only those from the first to the last,
     both included. `picked`: only these rows of `batches`. Problems are noted in `batches` as reading goes on. Nothing
     raises. Batches cut by their record set are left out, as clients do; of plain ones cut by the capture the records
     there are.
     """
-    return Records(batches, reveal, offsets or ALL_OFFSETS).chunks(picked)
+    return Records(batches, reveal, offsets or ALL_OFFSETS, traced).chunks(picked)
 
 
 class Records:
     """One pass over the records of batches."""
 
-    def __init__(self, batches: Batches, reveal: bool, offsets: tuple[int, int]) -> None:
+    def __init__(self, batches: Batches, reveal: bool, offsets: tuple[int, int], traced: bool = False) -> None:
         self.batches = batches
-        self.reveal = reveal
+        self.reveal, self.traced = reveal, traced
         self.first, self.last = np.int64(offsets[0]), np.int64(offsets[1])
         self.buffer = np.empty(BUFFER, np.uint8)
         self._fresh()
 
     def _fresh(self) -> None:
-        width = record_kernels.REVEALED_WIDTH if self.reveal else record_kernels.HIDDEN_WIDTH
+        width = record_kernels.REVEALED_WIDTH if self.reveal or self.traced else record_kernels.HIDDEN_WIDTH
         self.out = np.empty((width, CHUNK), np.int64)
         self.filled = 0
 
@@ -123,14 +125,14 @@ class Records:
             self.filled = int(state[record_kernels.ROWS])
             if status != DONE:
                 yield from self._flush(s)
-        if self.reveal:  # the bytes of keys and values do not stay where they are
+        if self.reveal or self.traced:  # the bytes of keys and values do not stay where they are
             yield from self._flush(s)
 
     def _flush(self, s: Bytes) -> Iterator[pa.RecordBatch]:
         if self.filled:
             out, count = self.out, self.filled
             self._fresh()
-            yield from chunk(s, out[:, :count], self.batches.owner, self.reveal)
+            yield from chunk(s, out[:, :count], self.batches.owner, self.reveal, self.traced)
 
     def _packed(self, group: list[int], old: bool) -> Iterator[pa.RecordBatch]:
         rows = self.batches.rows

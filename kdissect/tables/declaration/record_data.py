@@ -85,6 +85,9 @@ RECORDS = table(
     Column("value", m.BINARY, "The value; null unless revealed."),
     Column("control_type", m.TEXT, "abort, commit, leader_change, snapshot_header, snapshot_footer, kraft_version, "
            "kraft_voters; else null."),
+    Column("trace_id", m.TEXT, "Trace that the record was written in, 32 hex digits: of a header `traceparent` (W3C), "
+           "`b3` or `X-B3-TraceId` that is as specified; null unless asked for by column.", costly=True),
+    Column("span_id", m.TEXT, "The span in it, 16 hex digits, of the same header.", costly=True),
     made=By.RECORD_SETS,
     reads=frozenset([Gathering.RECORDS]),
     shown="exchange_id topic partition offset timestamp key_bytes value_bytes key value headers control_type",
