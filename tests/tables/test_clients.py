@@ -2,12 +2,17 @@
 
 from datetime import UTC, datetime
 
+import communityid
+
 from kdissect.tables.builder import TableBuilder
 from tests.tables.made import START, S, completed, connections
 
 
 def table(builder):
     return builder.finish()["connections"].to_pylist()
+
+
+COMMUNITY_ID = communityid.CommunityID().calc(communityid.FlowTuple.make_tcp("10.0.0.1", "10.0.0.9", 50000, 9092))
 
 
 def test_what_the_engine_counted():
@@ -50,6 +55,9 @@ def test_what_the_engine_counted():
         "broker_ip": "10.0.0.9",
         "broker_port": 9092,
         "broker": "10.0.0.9:9092",
+        "client_name": None,
+        "broker_name": None,
+        "community_id": COMMUNITY_ID,
         "started_at": datetime.fromtimestamp(START // S, UTC).replace(microsecond=1),
         "ended_at": datetime.fromtimestamp(START // S + 3, UTC),
         "start_seen": False,
