@@ -55,6 +55,10 @@ class Shown(Protocol):
         """Captured bytes of the response."""
 
     @property
+    def owners(self) -> Mapping[str, float]:
+        """Whose its time was, ms by owner."""
+
+    @property
     def notes(self) -> Sequence[str]:
         """What else is known of it, a sentence each: bytes missing."""
 

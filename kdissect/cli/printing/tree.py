@@ -29,7 +29,7 @@ def render(shown: Shown, width: int, *, local: bool = False) -> Iterator[Text]:
     row = shown.exchange
     version = "" if row["api_version"] is None else f" v{row['api_version']}"
     yield Text(f"{row['exchange_id']}  {row['api']}{version}  {row['status']}", "bold")
-    for label, value in _facts(row, local):
+    for label, value in _facts(row, shown.owners, local):
         yield Text.assemble((f"  {label:<12}", "dim"), value)
     for note in shown.notes:
         yield Text.assemble(("  note        ", "dim"), note)
@@ -65,22 +65,38 @@ def _implied(session: Mapping[str, Any], partitions: pa.Table, width: int) -> It
         yield from (Text(f"  {'  ' if i else ''}{line}") for i, line in enumerate(lines))
 
 
-def _facts(row: Mapping[str, Any], local: bool) -> Iterator[tuple[str, str]]:
+PARTS = {
+    "request": "request_transfer_ms", "network": "network_ms", "queued": "queued_ms", "broker": "broker_ms",
+    "response": "response_transfer_ms",
+}  # fmt: skip
+"""The parts of a latency and their columns; null ones are no part."""
+
+
+def _facts(row: Mapping[str, Any], owners: Mapping[str, float], local: bool) -> Iterator[tuple[str, str]]:
     yield "client", f"{_end(row, 'client')}  {row['client_id'] if row['client_id'] is not None else '(no client id)'}"
     yield "broker", f"{_end(row, 'broker')}  {row['broker'] or ''}".rstrip()
     yield "correlation", str(row["correlation_id"])
     yield "requested", words.moment(row["request_first_at"], local=local)
     if row["latency_ms"] is not None:
         parts = [
-            f"{name} {words.milliseconds(row[column])}"
-            for name, column in (
-                ("request", "request_transfer_ms"),
-                ("queued", "queued_ms"),
-                ("broker", "broker_ms"),
-                ("response", "response_transfer_ms"),
-            )
+            f"{name} {words.milliseconds(row[column])}" for name, column in PARTS.items() if row[column] is not None
         ]
-        yield "latency", f"{words.milliseconds(row['latency_ms'])}  ({', '.join(parts)})"
+        yield "latency", f"{words.milliseconds(row['latency_ms'])}  ({' + '.join(parts)})"
+        whose = [f"{owner} {words.milliseconds(spent)}" for owner, spent in owners.items()]
+        if whose:
+            yield "whose time", ", ".join(whose)
+    if row["network_ms"] is not None:
+        yield "network", f"measured by: {row['network_kind']}" if row["network_kind"] else "not measured"
+    elif row["broker_ms"] is not None:
+        yield "network", "not measured: the broker's part holds it"
+    again = [f"{side} {words.milliseconds(row[f'{side}_resent_ms'])}" for side in ("request", "response")
+             if row[f"{side}_resent_ms"]]  # fmt: skip
+    if again:
+        yield "sent again", ", ".join(again)
+    if row["replication_ms"]:
+        yield "replication", f"{words.milliseconds(row['replication_ms'])} of the broker's part"
+    if row["throttle_ms"]:
+        yield "throttle", f"{words.milliseconds(row['throttle_ms'])} from this answer on"
     if row.get("hold"):
         yield "hold", row["hold"]
     if row["error"]:

@@ -19,6 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kdissect.analysis.ledger.time_ledger import time_ledger
 from kdissect.analysis.sessions.membership import implied
 from kdissect.capture import CaptureSet
 from kdissect.engine.analysed_run import AnalysedRun
@@ -35,7 +36,7 @@ from kdissect.kernels.structs import Records
 from kdissect.problems import UsageError
 from kdissect.schema.explain import explain_frame, table
 from kdissect.tables.declaration import SCHEMAS
-from kdissect.tables.declaration.readers import MEMBERSHIP
+from kdissect.tables.declaration.readers import BUDGET, MEMBERSHIP
 from kdissect.tables.identity import exchange_ids
 
 MOST = 64
@@ -64,6 +65,8 @@ class Shown:
     """What else is to be said of it, a sentence each."""
     session: dict[str, Any] | None = None
     """Of an incremental Fetch of a known session, its row of `fetches` (the columns in MEMBERSHIP)."""
+    owners: dict[str, float] = field(default_factory=dict)
+    """Whose its time was, in ms by owner as the ledger has them; they add up to its latency. Empty without one."""
     implied: pa.Table | None = None
     """The partitions that it covers without naming them, as `analysis.sessions.membership.implied` has them."""
 
@@ -150,6 +153,7 @@ def show(captures: Sequence[CaptureSet], settings: Settings, asked: Wanted, reve
         "exchanges": SCHEMAS["exchanges"].names,
         **{name: list(columns) for name, columns in MEMBERSHIP.tables.items()},
     }
+    read["fetches"] = list(dict.fromkeys([*read["fetches"], *BUDGET.tables["fetches"]]))
     showing = _Showing(captures, settings, asked, reveal)
     analysed = AnalysedRun(captures, read, settings, showing)
     parts: dict[str, list[pa.Table]] = {}
@@ -179,6 +183,7 @@ def show(captures: Sequence[CaptureSet], settings: Settings, asked: Wanted, reve
     for row in rows:
         shown = showing.found[row["exchange_id"]]
         shown.exchange = row
+        shown.owners = owners_of(row["exchange_id"], tables) if row["latency_ms"] is not None else {}
         fetch = incremental.get(row["exchange_id"])
         if fetch is not None and fetch["request_kind"] == "incremental":
             shown.session = fetch
@@ -186,6 +191,21 @@ def show(captures: Sequence[CaptureSet], settings: Settings, asked: Wanted, reve
                 row["exchange_id"], tables["fetches"], tables["fetch_partitions"], tables["session_partitions"]
             )
     return [showing.found[row["exchange_id"]] for row in rows]
+
+
+def owners_of(exchange_id: str, tables: Mapping[str, pa.Table]) -> dict[str, float]:
+    """Milliseconds of an exchange by owner, the largest first: its own interval of the ledger of its connection.
+
+    `tables`: `exchanges` and `fetches` with what the ledger reads.
+    """
+    mine = {name: table.filter(pc.equal(table["exchange_id"], exchange_id)) for name, table in tables.items()
+            if name in ("exchanges", "fetches")}  # fmt: skip
+    intervals = time_ledger({**mine, "connections": SCHEMAS["connections"].empty_table()}, ("connection",))
+    spent: dict[str, float] = {}
+    for row in intervals.select(["owner", "at", "until"]).to_pylist():
+        took = (row["until"] - row["at"]).total_seconds() * 1000
+        spent[row["owner"]] = spent.get(row["owner"], 0.0) + took
+    return dict(sorted(spent.items(), key=lambda one: -one[1]))
 
 
 def _without_secrets(data: bytes, explained: Sequence[Mapping[str, Any]]) -> bytes:
