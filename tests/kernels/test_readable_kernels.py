@@ -31,13 +31,15 @@ MANY = {
 UNEXPLAINED = {"kafka/streams/state.py", "schema/filling.py", "schema/vm.py", "tcp/layout.py"}
 """Modules with structs that have fields without a line."""
 NUMBERED = {
-    "analysis/sessions/session_layout.py", "capture/pcap.py",
+    "analysis/ledger/interval_sweep.py", "analysis/sessions/session_layout.py", "capture/pcap.py",
     "kafka/recordsets/record_kernels.py", "live/waiting.py", "net/segment.py", "rewriting/field_kernels.py",
-    "rewriting/hiding_kernels.py", "rewriting/place_kernels.py", "spark/stages/skimming.py", "tables/fetch_kernels.py", "tables/traffic_sums.py",
+    "rewriting/hiding_kernels.py", "rewriting/place_kernels.py", "spark/stages/skimming.py",
+    "tables/fetch_kernels.py", "tables/traffic_sums.py",
 }  # fmt: skip
 """Modules with kernels, or their layout, that name columns of a matrix by `range(n)`."""
 CODES = {
-    "analysis/holds/hold_kernels.py", "analysis/sessions/session_rules.py", "analysis/sessions/shares.py", "kafka/recordsets/sequence_kernels.py",
+    "analysis/holds/hold_kernels.py", "analysis/sessions/session_rules.py", "analysis/sessions/shares.py",
+    "kafka/recordsets/sequence_kernels.py",
     "net/headers.py", "net/packets.py", "rewriting/insertion_kernels.py",
 }  # fmt: skip
 """Modules that name values, which are no columns, that way."""
