@@ -200,6 +200,7 @@ class StandIn:
             response=None,
             request_data=bytes(16),
             response_data=b"",
+            owners={},
             notes=("3 bytes were cut off",),
             session={"session_key": "1/77/1", "session_epoch": 4, "implied_partitions": 3},
             implied=rows(
