@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import pairwise
 from typing import Any
 
@@ -17,6 +18,8 @@ from kdissect.analysis.ledger.throttle_windows import throttle_windows
 from kdissect.analysis.ledger.time_ledger import KINDS, Ledger, time_ledger
 from kdissect.analysis.ledger.time_owners import EVIDENCE, LABELS, OWNERS, RANKED
 from kdissect.arrays.arrow import NULL_TIME, Int64s, times
+from kdissect.cli.printing.tree import PARTS
+from kdissect.engine.extracts.showing import owners_of
 from kdissect.tables.declaration.readers import BUDGET, BUDGET_TOPICS
 from tests.analysis.read import CAPTURES
 from tests.analysis.wire import START, made
@@ -26,10 +29,11 @@ RECORDED = tuple(
         str(path.relative_to(CAPTURES))
         for folder in ("", "stories", "rules", "lab")
         for path in (CAPTURES / folder).glob("*.pcap*")
-        if not path.name.startswith("field_")
+        if not path.name.startswith(("field_", "era_", "sweep_"))
     )
 )
-"""Recordings; `field_*` are copies of one of them."""
+"""Recordings; `field_*` are copies of one of them, `era_*` and `sweep_*` alike."""
+FINDING_COLUMNS = ["id", "text", "client_id", "broker", "first_at", "last_at"]
 A, B = "00000000000000aa", "00000000000000bb"
 
 
@@ -103,10 +107,61 @@ def check(tables: dict[str, pa.Table]) -> None:
         assert round(row["wall_ms"] * 1000) == sum(boxes.values())
 
 
+STATED = {
+    "broker_stalled": (r"answered nothing for ([\d.]+) (ms|s|min)", ("broker",)),
+    "throttled_client": (r"times?, ([\d.]+) (ms|s|min) in all", ("throttled",)),
+    "client_paused": (r"(?:times|once), ([\d.]+) (ms|s|min) of", ("own", "silent", "idle")),
+    "slow_followers": (r"\(([\d.]+) (ms|s|min) in all", ("replication",)),
+}
+"""Findings that state how long somebody had a subject's time, and who it was."""
+MS_OF = {"ms": 1.0, "s": 1000.0, "min": 60_000.0}
+
+
+def check_findings(tables: dict[str, pa.Table]) -> None:
+    """Holds the seconds of findings against the ledger of their subject and span."""
+    ledger = Ledger(tables)
+    for finding in tables["findings"].to_pylist():
+        pattern, owners = STATED.get(finding["id"], ("", ()))
+        found = re.search(pattern, finding["text"]) if pattern else None
+        if found is None or found[1] is None:
+            continue
+        stated = float(found[1]) * MS_OF[found[2]]
+        kind = "broker" if finding["id"] == "broker_stalled" else "client"
+        subjects = ledger.subjects(kind, [finding["broker" if kind == "broker" else "client_id"]])
+        if finding["id"] != "throttled_client":  # a quota mutes for longer than the answers that say so
+            low, high = (round(finding[at].timestamp() * 1e6) for at in ("first_at", "last_at"))
+            subjects.low, subjects.high = np.maximum(subjects.low, low), np.minimum(subjects.high, high)
+        intervals = ledger.intervals(kind, subjects)
+        mine = np.array([LABELS[label].owner in owners for label in intervals.label], np.bool_)
+        had = float((intervals.end - intervals.begin)[mine].sum()) / 1000
+        wrong = f"{finding['id']}: {finding['text']} The ledger has {had:.0f} ms."
+        assert stated <= 1.05 * had + 50, wrong
+        assert finding["id"] == "client_paused" or stated >= 0.95 * had - 50, wrong
+
+
 @pytest.mark.parametrize("name", RECORDED)
-def test_ledgers_have_no_gaps_and_budgets_are_their_sums(name: str) -> None:
-    capture = kdissect.open(CAPTURES / name)
-    check(dict(capture.tables({**BUDGET.tables, **BUDGET_TOPICS.tables})))
+def test_ledgers_have_no_gaps_budgets_are_their_sums_and_findings_state_their_seconds(name: str) -> None:
+    tables = dict(
+        kdissect.open(CAPTURES / name).tables({**BUDGET.tables, **BUDGET_TOPICS.tables, "findings": FINDING_COLUMNS})
+    )
+    check(tables)
+    check_findings(tables)
+
+
+def test_the_parts_of_a_latency_add_up_for_every_exchange() -> None:
+    """As `show` has them, and as the ledger of the single exchange has them."""
+    for name in ("base.pcap", "stories/quotas.pcap.zst", "rules/loss.pcap.zst"):
+        found = kdissect.open(next(iter(sorted(CAPTURES.glob(f"{name.partition('.')[0]}.pcap*")))))
+        tables = found.tables({"exchanges": None, "fetches": None})
+        exchanges = tables["exchanges"]
+        latency = exchanges["latency_ms"].to_numpy()
+        parts = sum(np.nan_to_num(exchanges[column].to_numpy()) for column in PARTS.values())
+        known = ~np.isnan(latency) & ~np.isnan(exchanges["broker_ms"].to_numpy())
+        assert known.sum() > 100
+        assert parts[known] == pytest.approx(latency[known], abs=1e-6)
+        for at in np.flatnonzero(known)[:: max(1, int(known.sum()) // 20)].tolist():
+            owners = owners_of(exchanges["exchange_id"][at].as_py(), tables)
+            assert sum(owners.values()) == pytest.approx(latency[at], abs=0.003), owners
 
 
 def test_a_ledger_begins_with_the_first_packet_and_ends_with_the_last() -> None:

@@ -33,6 +33,8 @@ for the receiver: the first probe of a closed window comes after 200 ms."""
 CLOSED_MS = 1000.0
 CLOSED_SHARE = 0.5
 """Of the message's time, the least that the window was closed."""
+LATEST = np.iinfo(np.int64).max
+"""Later than any instant."""
 
 
 class Rows:
@@ -90,41 +92,38 @@ def words(table: pa.Table, name: str) -> npt.NDArray[np.str_]:
 
 def exchange_spans(rows: Rows) -> Spans:
     """Every exchange as spans; what is empty is left out."""
-    parts = _Parts(rows)
     windows, window_before = throttle_windows(rows.exchanges, rows.connection)
+    opening = np.append(windows.begin, LATEST)[window_before]
+    closing = np.append(windows.end, LATEST)[window_before]
+    parts = _Parts(opening, closing)
     known = np.flatnonzero(rows.known)
-    borders = _borders(rows)
-    if len(windows.row):
-        closing = np.append(windows.end, NULL_TIME)[window_before]
-        opening = np.append(windows.begin, 2**62)[window_before]
-        borders = [np.where(at > opening, np.maximum(at, closing), at) for at in borders]
-        until = np.where(
-            rows.ended[windows.row] == NULL_TIME, windows.end, np.minimum(windows.end, rows.ended[windows.row])
-        )
-        parts.add(windows.row, windows.begin, until, _ranks(rows, o.THROTTLE)[windows.row])
-        muted = known[window_before[known] >= 0]
-        parts.add(
-            muted, np.maximum(rows.asked, opening)[muted], np.minimum(borders[-1], closing)[muted],
-            _ranks(rows, o.THROTTLE)[muted],
-        )  # fmt: skip
-    first, sent, there, begun, until, served, done, reached, last = borders
+    first, sent, there, begun, until, served, done, reached, last = _borders(rows)
+    throttle = _ranks(rows, o.THROTTLE)
+    end = np.minimum(windows.end, _or_latest(rows.ended)[windows.row])
+    parts.add(windows.row, windows.begin, end, throttle[windows.row])
+    muted = known[window_before[known] >= 0]
+    parts.add(
+        muted, np.maximum(first, opening)[muted], np.minimum(last, closing)[muted], throttle[muted],
+    )  # fmt: skip
     way = _ways(rows)
     broker_reads, client_reads = _unread(rows)
     transfer = _ranks(rows, o.TRANSFER)
     measured = rows.kind != ""
-    waited = np.where(rows.hold == "throttled", _ranks(rows, o.THROTTLE), _ranks(rows, o.LONG_POLL))
+    waited = np.where(rows.hold == "throttled", throttle, _ranks(rows, o.LONG_POLL))
     waited = np.where(np.isin(rows.key, GROUP_APIS), _ranks(rows, o.GROUP), waited)
     work = np.where(np.isin(rows.key, TRANSACTION_APIS), _ranks(rows, o.COORDINATED), _ranks(rows, o.SERVED))
     work = np.where(measured, work, _ranks(rows, o.UNMEASURED))
     none = np.full(rows.count, NULL_TIME)
-    parts.add(known, first, sent, np.where(broker_reads, transfer, _ranks(rows, o.UNREAD_REQUEST)))
-    parts.add(known, sent, there, way)
-    parts.add(known, there, begun, np.full(rows.count, o.rank_of(o.QUEUED)))
-    parts.add(known, begun, until, waited)
-    parts.add(known, until, served, work)
-    parts.add(known, served, done, _ranks(rows, o.FOLLOWERS))
-    parts.add(known, done, reached, way, there)
-    parts.add(known, reached, last, np.where(client_reads, transfer, _ranks(rows, o.UNREAD_ANSWER)),
+    quota = np.isin(rows.connection, rows.connection[windows.row])
+    unread = np.where(quota, throttle, _ranks(rows, o.UNREAD_REQUEST))
+    parts.add_apart(known, first, sent, np.where(broker_reads, transfer, unread))
+    parts.add_apart(known, sent, there, way)
+    parts.add_apart(known, there, begun, np.full(rows.count, o.rank_of(o.QUEUED)))
+    parts.add_apart(known, begun, until, waited)
+    parts.add_apart(known, until, served, work)
+    parts.add_apart(known, served, done, _ranks(rows, o.FOLLOWERS))
+    parts.add_apart(known, done, reached, way, there)
+    parts.add_apart(known, reached, last, np.where(client_reads, transfer, _ranks(rows, o.UNREAD_ANSWER)),
               np.where(broker_reads, sent, none))  # fmt: skip
     _add_stalled(parts, rows)
     _add_held(parts, rows)
@@ -133,18 +132,26 @@ def exchange_spans(rows: Rows) -> Spans:
 
 
 class _Parts:
-    """Spans as they are found."""
+    """Spans as they are found. `opening`, `closing`: the throttle window before each exchange, LATEST where there is
+    none; [rows]."""
 
-    def __init__(self, rows: Rows) -> None:
-        self._count = rows.count
+    def __init__(self, opening: Int64s, closing: Int64s) -> None:
+        self._opening, self._closing = opening, closing
         self._found: list[tuple[Int64s, ...]] = []
 
     def add(self, row: Int64s, begin: Int64s, end: Int64s, rank: Int64s, before: Int64s | None = None) -> None:
-        """Adds a span for each of these rows; the other columns are of these rows, or of all exchanges."""
-        every = [begin, end, rank, np.full(len(row), NULL_TIME) if before is None else before]
-        picked = [one[row] if len(one) == self._count and len(row) != self._count else one for one in every]
-        kept = np.flatnonzero(picked[1] > picked[0])
-        self._found.append((row[kept], *(one[kept] for one in picked)))
+        """Adds a span for each of these rows; the other columns are of the same length."""
+        before = np.full(len(row), NULL_TIME) if before is None else before
+        kept = np.flatnonzero(end > begin)
+        self._found.append((row[kept], begin[kept], end[kept], rank[kept], before[kept]))
+
+    def add_apart(self, row: Int64s, begin: Int64s, end: Int64s, rank: Int64s, before: Int64s | None = None) -> None:
+        """Adds what lies outside of its connection's throttle window of a span of each of these rows; the other
+        columns are of all exchanges."""
+        before = None if before is None else before[row]
+        begin, end, rank, opening, closing = (one[row] for one in (begin, end, rank, self._opening, self._closing))
+        self.add(row, begin, np.minimum(end, opening), rank, before)
+        self.add(row, np.maximum(begin, closing), end, rank, before)
 
     def spans(self) -> Spans:
         """All of them."""
@@ -235,7 +242,7 @@ def _add_unanswered(parts: _Parts, rows: Rows) -> None:
 
 def _or_latest(instants: Int64s) -> Int64s:
     """Instants, the latest of all where one is unknown."""
-    found: Int64s = np.where(instants == NULL_TIME, np.iinfo(np.int64).max, instants)
+    found: Int64s = np.where(instants == NULL_TIME, LATEST, instants)
     return found
 
 
@@ -249,6 +256,6 @@ def _next_answers(rows: Rows) -> Int64s:
     rank = np.searchsorted(ranked, answered) + connection * (len(order) + 1)
     least = np.minimum.accumulate(rank[::-1])[::-1] - connection * (len(order) + 1)
     follows = np.flatnonzero(connection[1:] == connection[:-1])
-    found = np.full(rows.count, np.iinfo(np.int64).max)
+    found = np.full(rows.count, LATEST)
     found[order[follows]] = ranked[least[follows + 1]]
     return found

@@ -15,6 +15,7 @@ from kdissect.analysis.findings import row_filters
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.findings.rules.window_findings import on_closed_windows
+from kdissect.analysis.findings.time_shares import TimeShares
 from kdissect.analysis.grouping import group
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, ints, reals, times
 
@@ -27,6 +28,8 @@ TOGETHER_MS = 200.0
 """Answers that follow the end of a silence this closely had waited for it."""
 WAITING_CONNECTIONS = 2
 """Connections that wait at least: what one connection waits for may be its own."""
+NETWORK_SHARE = 0.5
+"""Of a silence in which the network had requests or answers of the broker: the broker did not stand still then."""
 EDGE_MS = 300.0
 """Left out at both ends of a silence when looking for what the broker itself sent meanwhile."""
 BEFORE_MS = 10_000.0
@@ -109,8 +112,12 @@ def _first_and_last_answers(exchanges: pa.Table, limits: Limits) -> Any:
 def stalled(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Brokers that stood still: nobody got an answer. Whether the process did, its own fetches tell."""
     exchanges = ev.get(tables, "exchanges")
+    shares = TimeShares({"exchanges": exchanges, "fetches": ev.get(tables, "fetches")})
     found = []
     for one in silences(tables):
+        spent = shares.spent("broker", one.broker, one.begin, one.end)
+        if spent.get("network", 0.0) > NETWORK_SHARE * sum(spent.values()):
+            continue
         rows = exchanges.take(pa.array(one.rows))
         condition = ev.both(
             ev.equals("broker", one.broker),

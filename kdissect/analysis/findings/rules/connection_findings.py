@@ -14,7 +14,7 @@ from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.findings.rules.window_findings import STALL_MS, slow_transfer, window_explains
 from kdissect.analysis.grouping import group
-from kdissect.arrays.arrow import Coder, earliest, ints, latest, reals, times
+from kdissect.arrays.arrow import MILLI, Coder, earliest, ints, latest, reals, times
 from kdissect.tables.declaration.readers import FIRST_REQUESTS
 
 SHORT_CONNECTIONS = 20
@@ -110,6 +110,9 @@ def stalls(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     stalled = slow >= STALL_MS
     if not stalled.any():
         return []
+    took = (slow * MILLI).astype(np.int64)
+    of_response = np.nan_to_num(reals(exchanges, "response_transfer_ms")) == slow
+    begun = np.where(of_response, times(exchanges, "response_first_at"), times(exchanges, "request_first_at"))
     resent, closed = ints(connections, "retransmitted_bytes", 0), np.nan_to_num(reals(connections, "zero_window_ms"))
     names = connections["connection_id"].to_pylist()
     of = dict(zip(names, zip(resent.tolist(), closed.tolist(), strict=True), strict=True))
@@ -118,7 +121,7 @@ def stalls(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     for code in np.flatnonzero(groups.count(stalled)).tolist():
         connection = groups.keys["connection_id"][code].as_py()
         rows = np.flatnonzero(stalled & (groups.code == code))
-        total = float(slow[rows].sum())
+        total = ev.union_ms(begun[rows], begun[rows] + took[rows])
         resent_bytes, closed_ms = of.get(connection, (0, 0.0))
         if not resent_bytes or window_explains(closed_ms, total):
             continue
@@ -235,6 +238,7 @@ def losses(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     if len(rows) < RESENT_REQUESTS:
         return []
     some, waited = exchanges.take(pa.array(rows)), again[rows]
+    ended = np.maximum(times(some, "response_first_at"), times(some, "response_last_at"))
     groups, every = group(some, ["client_id", "broker"]), group(connections, ["client_id", "broker"])
     pairs = zip(every.keys["client_id"].to_pylist(), every.keys["broker"].to_pylist(), strict=True)
     numbers = {pair: number for number, pair in enumerate(pairs)}
@@ -250,7 +254,7 @@ def losses(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         )
         if not packets or len(mine) < RESENT_SHARE * asked:
             continue
-        total = float(waited[mine].sum())
+        total = ev.union_ms(ended[mine] - (waited[mine] * MILLI).astype(np.int64), ended[mine])
         text = (
             f"segments between {ev.who(client).removeprefix('client ')} and broker {broker} were lost: "
             f"{ev.many(len(mine), 'message')} waited until they were sent again, {ev.duration(total)} in all (the "

@@ -14,7 +14,9 @@ from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.findings.rules.silence_findings import LOST_SEGMENTS, OF_SILENCES, silences
 from kdissect.analysis.findings.rules.transaction_findings import fetched_at
+from kdissect.analysis.findings.time_shares import TimeShares
 from kdissect.analysis.grouping import group
+from kdissect.analysis.ledger.throttle_windows import throttle_windows
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, earliest, ints, reals, span, times
 
 EMPTY_FETCHES = 100
@@ -74,7 +76,11 @@ def _with_lag(partitions: pa.Table, limits: Limits) -> Any:
 
 @finder(
     fetches=EVERY_ROW,
-    exchanges=(row_filters.of_api(JOIN_GROUP), row_filters.response_resent, *OF_SILENCES),
+    exchanges=(
+        row_filters.of_api(JOIN_GROUP),
+        row_filters.response_resent,
+        *OF_SILENCES,
+    ),
     connections=EVERY_ROW,
 )
 def paused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
@@ -82,7 +88,8 @@ def paused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
 
     A consumer counts as silent between an answer and its next fetch while none of its fetches was open, at any broker.
     A throttled consumer, one that waits for a rebalance, and one that never asked again are left alone. What an answer
-    took to be acknowledged because parts of it were sent again is the wire's time.
+    took to be acknowledged because parts of it were sent again is the wire's time; and of a pause only that is counted
+    which the ledger gives to nobody else: no broker, no network, no quota.
     """
     fetches = ev.get(tables, "fetches")
     begun, answered = times(fetches, "requested_at"), times(fetches, "response_first_at")
@@ -101,6 +108,7 @@ def paused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         if one.end - one.begin >= STOPPED_MS * MILLI and one.client not in lossy
     ]
     ids = fetches["exchange_id"]
+    shares = TimeShares(tables)
     found = []
     edges = np.flatnonzero(np.append(groups.code[rows][1:] != groups.code[rows][:-1], True)) + 1
     start = 0
@@ -119,7 +127,10 @@ def paused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             joined = joins.get(client, NONE)
             joined = joined[(joined > begin) & (joined < stop)]
             length = ((stop if (joined_at := earliest(joined)) is None else joined_at) - begin) / MILLI
-            length -= again.get(ids[int(mine[last[at]])].as_py(), 0.0)
+            spent = shares.spent("client", client, begin, begin + int(length * MILLI))
+            length -= max(
+                sum(spent.get(owner, 0.0) for owner in OTHERS), again.get(ids[int(mine[last[at]])].as_py(), 0.0)
+            )
             if length >= PAUSE_MS:
                 pauses.append((length, at))
         if not pauses:
@@ -146,6 +157,8 @@ def paused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     return found
 
 
+OTHERS = ("broker", "replication", "transaction", "network", "throttled", "agreed", "gone")
+"""Owners of time in a pause that is not the application's."""
 NONE: Int64s = np.empty(0, np.int64)
 
 
@@ -181,7 +194,14 @@ def throttled(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     exchanges = ev.get(tables, "exchanges")
     throttle = np.nan_to_num(reals(exchanges, "throttle_ms"))
     groups = group(exchanges, ["client_id"])
-    total, count = groups.total(throttle), groups.count(throttle > 0)
+    count = groups.count(throttle > 0)
+    windows, _ = throttle_windows(exchanges, group(exchanges, ["connection_id"]).code)
+    # An answer that opened no window was itself kept back for so long, by brokers before 2.0.
+    end = times(exchanges, "response_first_at").copy()
+    begin = end - (throttle * MILLI).astype(np.int64)
+    begin[windows.row], end[windows.row] = windows.begin, windows.end
+    spans = [np.flatnonzero((groups.code == code) & (throttle > 0)) for code in range(len(count))]
+    total = np.array([ev.union_ms(begin[mine], end[mine]) for mine in spans])
     found = []
     for code in np.argsort(-total, kind="stable").tolist():
         if not count[code]:
