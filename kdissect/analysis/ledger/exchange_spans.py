@@ -97,7 +97,10 @@ def exchange_spans(rows: Rows) -> Spans:
     closing = np.append(windows.end, LATEST)[window_before]
     parts = _Parts(opening, closing)
     known = np.flatnonzero(rows.known)
-    first, sent, there, begun, until, served, done, reached, last = _borders(rows)
+    # The hold says so too where the answer that opened the window is not among the rows.
+    held_back = (rows.hold == "throttled") & (window_before < 0)
+    turn = np.where(window_before < 0, rows.begun, np.clip(closing, rows.begun, rows.done))
+    first, sent, there, begun, until, served, done, reached, last = _borders(rows, turn, held_back)
     throttle = _ranks(rows, o.THROTTLE)
     end = np.minimum(windows.end, _or_latest(rows.ended)[windows.row])
     parts.add(windows.row, windows.begin, end, throttle[windows.row])
@@ -109,7 +112,7 @@ def exchange_spans(rows: Rows) -> Spans:
     broker_reads, client_reads = _unread(rows)
     transfer = _ranks(rows, o.TRANSFER)
     measured = rows.kind != ""
-    waited = np.where(rows.hold == "throttled", throttle, _ranks(rows, o.LONG_POLL))
+    waited = np.where(held_back, throttle, _ranks(rows, o.LONG_POLL))
     waited = np.where(np.isin(rows.key, GROUP_APIS), _ranks(rows, o.GROUP), waited)
     work = np.where(np.isin(rows.key, TRANSACTION_APIS), _ranks(rows, o.COORDINATED), _ranks(rows, o.SERVED))
     work = np.where(measured, work, _ranks(rows, o.UNMEASURED))
@@ -164,11 +167,14 @@ def _ranks(rows: Rows, label: o.Label) -> Int64s:
     return found
 
 
-def _borders(rows: Rows) -> list[Int64s]:
-    """The instants between the parts of each exchange; [rows] each."""
+def _borders(rows: Rows, turn: Int64s, held_back: Flags) -> list[Int64s]:
+    """The instants between the parts of each exchange; [rows] each.
+
+    `turn`: when its broker read it, behind its throttle window. `held_back`: which wait for a quota all the time.
+    """
     agreed = np.isin(rows.key, FETCHES) & ~np.isin(rows.hold, ("immediate", "error"))
-    until = np.where(agreed, np.minimum(rows.begun + rows.wait, rows.done), rows.begun)
-    until = np.where(np.isin(rows.key, GROUP_APIS) | (rows.hold == "throttled"), rows.done, until)
+    until = np.where(agreed, np.minimum(turn + rows.wait, rows.done), rows.begun)
+    until = np.where(np.isin(rows.key, GROUP_APIS) | held_back, rows.done, until)
     replicated = np.minimum(rows.micros("replication_ms"), rows.done - until)
     return [
         rows.asked,

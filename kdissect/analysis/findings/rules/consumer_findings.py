@@ -188,7 +188,7 @@ def _joins(tables: ev.Tables) -> dict[str, Int64s]:
     return {client: np.array(sorted(when), np.int64) for client, when in found.items()}
 
 
-@finder(exchanges=row_filters.throttled)
+@finder(exchanges=row_filters.throttled, connections=EVERY_ROW)
 def throttled(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Clients that ran into quotas."""
     exchanges = ev.get(tables, "exchanges")
@@ -200,6 +200,9 @@ def throttled(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     end = times(exchanges, "response_first_at").copy()
     begin = end - (throttle * MILLI).astype(np.int64)
     begin[windows.row], end[windows.row] = windows.begin, windows.end
+    connections = ev.get(tables, "connections")
+    closed = np.append(times(connections, "ended_at"), NULL_TIME)[ev.owners(exchanges, connections)]
+    end = np.where(closed == NULL_TIME, end, np.minimum(end, closed))
     spans = [np.flatnonzero((groups.code == code) & (throttle > 0)) for code in range(len(count))]
     total = np.array([ev.union_ms(begin[mine], end[mine]) for mine in spans])
     found = []
