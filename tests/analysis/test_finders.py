@@ -103,7 +103,8 @@ def lasting(seconds: float) -> list[dict[str, Any]]:
 
 def slow_write() -> edges.Rows:
     """A Produce with acks=1 that took half of the time that its client is there."""
-    one = edges.exchange(0, 0.0, api_key=0, api="Produce", latency_ms=3000.0, broker_ms=3000.0)
+    one = edges.exchange(0, 0.0, api_key=0, api="Produce", latency_ms=3000.0, broker_ms=3000.0,
+                         network_ms=0.0)  # fmt: skip
     asked = {"exchange_id": one["exchange_id"], "acks": 1, "latency_ms": 3000.0, "client_id": "c", "broker": "1"}
     return {"exchanges": [one], "produces": [asked], "connections": lasting(6)}
 
@@ -160,6 +161,8 @@ def others() -> Iterator[edges.Rows]:
                                 for row in lost["exchanges"]]}  # fmt: skip
     yield risen()
     yield slow_write()
+    muted = edges.exchange(0, 0.0, throttle_ms=5000.0)
+    yield {"exchanges": [muted], "connections": lasting(2)}
     late = {"exchange_id": first["exchange_id"], "broker": "1", "client_id": "c", "excess_ms": 3000.0,
             "response_first_at": edges.START + 3 * edges.SECOND}  # fmt: skip
     yield {"fetches": [late], "connections": lasting(6)}

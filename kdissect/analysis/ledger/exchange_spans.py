@@ -97,8 +97,9 @@ def exchange_spans(rows: Rows) -> Spans:
     closing = np.append(windows.end, LATEST)[window_before]
     parts = _Parts(opening, closing)
     known = np.flatnonzero(rows.known)
-    # The hold says so too where the answer that opened the window is not among the rows.
-    held_back = (rows.hold == "throttled") & (window_before < 0)
+    # The hold says so too where no answer with a throttle time is among the connection's rows.
+    named = np.isin(rows.connection, rows.connection[rows.micros("throttle_ms") > 0])
+    held_back = (rows.hold == "throttled") & (window_before < 0) & ~named
     turn = np.where(window_before < 0, rows.begun, np.clip(closing, rows.begun, rows.done))
     first, sent, there, begun, until, served, done, reached, last = _borders(rows, turn, held_back)
     throttle = _ranks(rows, o.THROTTLE)
