@@ -42,13 +42,15 @@ Examples:
   kdissect broker.pcap --table records --topic orders --offset 100..200 --reveal
   kdissect broker.pcap --html report.html            the report, for a browser
   kdissect broker.pcap -o tables/                    every table as Parquet
+  kdissect why broker.pcap 1                         the evidence of finding 1 of the first screen
+  kdissect slowest broker.pcap                       the slowest exchanges, agreed waits left out
   kdissect show broker.pcap --frame 42               every byte of an exchange explained
   kdissect cut broker.pcap --frame 42 -o small.pcap  a smaller capture with that exchange, for Wireshark
   kdissect redact broker.pcap -o safe.pcap           a copy without records, credentials, addresses of clients
   kdissect timeline broker.pcap                      what happened, in order of time
   kdissect sessions broker.pcap                      whose fetch sessions push out whose
-  kdissect latency broker.pcap --by client,topic     exact quantiles; long polls told from slow brokers
-  kdissect stream broker.pcap --client shop          what it said and was told, a line an exchange
+  kdissect latency broker.pcap --by client,topic     exact quantiles; long polls separated from slow brokers
+  kdissect stream broker.pcap --client shop          its requests and responses, one per line
   kdissect sql broker.pcap "select api, max(latency_ms) from exchanges group by api"
   kdissect diff before.pcap after.pcap               what got slower
   kdissect spark broker.pcap -o tables/              many captures, on all cores or a cluster, with Spark

@@ -37,7 +37,7 @@ memory_option = click.option(
     metavar="SIZE",
     default="512MB",
     callback=lambda context, parameter, value: size(context, parameter, value),
-    help="What needs all rows at once leaves out, and says so, what does not fit (512MB).",
+    help="Answers that need all rows at once leave out rows beyond this, and report it (512MB).",
 )
 timings_option = click.option("--timings", is_flag=True, help="Say on standard error where the time went, by layer.")
 
@@ -62,7 +62,7 @@ def engine_options(function: F) -> F:
             "--from",
             "start",
             metavar="TIME",
-            help="Leave out what came before: a time of day, or ISO 8601; UTC unless it says.",
+            help="Leave out what came before: a time of day, or ISO 8601; UTC unless it has a zone.",
         ),
         click.option(
             "--hosts",

@@ -80,8 +80,8 @@ def made(found: Gathering, summary: Summary, target: str, explain: Explain | Non
     looked_at = "" if summary.findings_of is None else f"Looked for in the first {summary.findings_of:,} exchanges."
     figures = [
         Figure("time-axis", "What happened when",
-               "Exchanges begun, errors in red; below, what their time went into, together. Bands are findings. Draw a "
-               "stretch of time with the pointer, or set its ends: what lies below shows that time alone, but where it "
+               "Exchanges started, errors in red; below, what their time went into, together. Bands are findings. Draw "
+               "a stretch of time with the pointer, or set its ends: what lies below shows that time alone, but where it "
                "says whole capture.", time_axis.time_axis(found.axis, every)),
         Figure("failures", "Exchanges with an error",
                "In order of time. Frame numbers are Wireshark's.", _failures(found),
@@ -110,11 +110,11 @@ def made(found: Gathering, summary: Summary, target: str, explain: Explain | Non
         Figure("heat", "Latency over time", "How many exchanges took how long, and when.",
                rows.heat(found.heat_of_all, found.heat_of_apis, found.heat_of_clients, every)),
         Figure("time-parts", "Where the time went",
-               "A long poll is not a slow broker: what a fetch agreed to wait for is told from what came on top.",
+               "A long poll is not a slow broker: what a fetch agreed to wait for is separate from what came on top.",
                rows.time_parts(found.spent, every)),
         Figure("budget", "Where the time of clients went",
-               "Each moment of a client once, whatever was in flight: what a broker, followers, quotas or the network "
-               "took of it; agreed: a long poll waited as asked; own: it had records and had not asked for more; idle: "
+               "Each moment of a client once, even with several requests in flight: what a broker, followers, quotas or "
+               "the network took of it; agreed: a long poll waited as asked; own: it had records and had not asked for more; idle: "
                "it asked for nothing. From the capture's first request to its last answer.",
                found.budget.rows(every),
                left_out=" ".join([*budgeted, _cut(len(summary.clients), budget_chart.CLIENTS, "clients")]).strip()),
@@ -145,7 +145,7 @@ def made(found: Gathering, summary: Summary, target: str, explain: Explain | Non
                "Of share groups (KIP-932), with their acknowledgements. Whole capture.",
                found.listed("share_sessions").slice(0, rows.LINES)),
         Figure("versions", "Versions by client and API",
-               "Which version of each API a client used. More than one is worth a look.",
+               "The version of each API that a client used. More than one is worth a look.",
                versions),
         Figure("offered", "Versions that brokers offer",
                "What brokers said in ApiVersions, and what was used of it. Whole capture.",

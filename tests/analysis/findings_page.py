@@ -35,8 +35,8 @@ def sections() -> dict[str, Section]:
 
         example = re.search(r"`captures/(.*)`", after("Example: "))
         found[name] = Section(
-            rule.replace("\n", " "), after("Cause: ").removesuffix("."), bool(after("It may set others off")),
-            after("Advice: "), after("Its numbers come from "), after("What it cannot tell: "),
+            rule.replace("\n", " "), after("Cause: ").removesuffix("."), bool(after("It starts incidents")),
+            after("Advice: "), after("Its numbers come from "), after("Limits: "),
             example[1] if example else "",
         )  # fmt: skip
     return found

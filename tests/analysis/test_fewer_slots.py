@@ -101,5 +101,5 @@ def test_the_command(tmp_path: Path) -> None:
     said = CliRunner().invoke(main, ["sessions", path, "--slots", "1"]).output
     assert said.startswith("With 1 session slot on each broker: ")
     said = CliRunner().invoke(main, ["sessions", path, "--slots", "1000"]).output
-    assert said == "With 1,000 session slots on each broker nobody would have lost a session, or got none.\n"
+    assert said == "With 1,000 session slots on each broker no client would have lost a session, or got none.\n"
     assert CliRunner().invoke(main, ["sessions", path, "--slots", "-1"]).exit_code == 2

@@ -39,7 +39,7 @@ def test_sessions(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monkey
     row = next(line.split() for line in first.splitlines() if "raw-evict-more" in line)
     assert row[:6] == ["raw-evict-more", "8", "8", "6", "8", "87fc22b24c49b596:1"]
     assert first.splitlines()[-2].split() == ["raw-evict-more", "8", "8.0", "8"]
-    assert "begun before the capture" in out
+    assert "opened before the capture" in out
     assert "Up to 16 were alive at once" in first
     blind = run(capsys, "sessions", str(ROOT / "captures" / "field_to_broker.pcap"))
     assert "No fetch session seen: no answer that tells of one was captured." in blind

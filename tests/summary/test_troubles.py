@@ -60,7 +60,10 @@ def recorded(name: str) -> Summary:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("field_midstream", "only the end is there: 1 answer to requests from before, 16.4 kB of frames"),
+        (
+            "field_midstream",
+            "only the end of what was under way: 1 answer to requests sent before it, 16.4 kB of frames",
+        ),
         ("downconv_282", "11 record sets padded by down-conversion: nothing is lost."),
     ],
 )

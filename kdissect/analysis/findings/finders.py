@@ -39,12 +39,12 @@ class Finder(NamedTuple):
 
 def finder(**rows: RowFilter | Filters) -> Callable[[Callable[[Tables, Limits], list[Finding]]], Finder]:
     """Declares a function as a finder. `rows`: table -> a row filter, several of them (any), or EVERY_ROW. Raises
-    DeclarationError for a table of which findings read no column."""
+    DeclarationError for a table but findings read no column of it."""
 
     def declare(find: Callable[[Tables, Limits], list[Finding]]) -> Finder:
         for table in rows:
             if table not in FINDINGS.tables:
-                raise DeclarationError(f"{find.__name__} looks at table {table!r}, of which findings read no column")
+                raise DeclarationError(f"{find.__name__} looks at table {table!r}, but findings read no column of it")
         filters = {table: one if isinstance(one, tuple) else (one,) for table, one in rows.items()}
         return Finder(find.__name__, find, filters)
 

@@ -63,8 +63,8 @@ def top(
 ) -> None:  # fmt: skip
     """Watch Kafka traffic: an interface, a file that grows, a directory of a rotated set, a pipe, or a replay.
 
-    Rates and quantiles are over the last seconds; whose time it was is told apart. Only tcpdump (or dumpcap) needs
-    privileges.
+    Rates and quantiles are over the last seconds; whose time it was has columns of its own. Only tcpdump (or dumpcap)
+    needs privileges.
     """
     if once and every is not None:
         raise click.UsageError("--once and --every exclude each other")

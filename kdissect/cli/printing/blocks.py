@@ -435,10 +435,10 @@ def _explained(summary: Summary) -> list[str]:
     of = {line.kind: line for line in summary.explained}
     late = []
     if "orphan_response" in of:
-        late.append(words.number_of(of["orphan_response"].count, "answer") + " to requests from before")
+        late.append(words.number_of(of["orphan_response"].count, "answer") + " to requests sent before it")
     if "resynchronised" in of:
-        late.append(f"{words.size(of['resynchronised'].bytes or 0)} of frames that had begun before")
-    told = [f"Of what was under way only the end is there: {', '.join(late)}."] if late else []
+        late.append(f"{words.size(of['resynchronised'].bytes or 0)} of frames that started before")
+    told = [f"The capture has only the end of what was under way: {', '.join(late)}."] if late else []
     if "records" in of:
         told.append(words.number_of(of["records"].count, "record set") + " padded by down-conversion: nothing is lost.")
     return told

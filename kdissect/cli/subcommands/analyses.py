@@ -42,7 +42,7 @@ def _broker(row: Mapping[str, Any], tables: Tables, width: int, top: int, plain:
     name = row["broker"]
     lines = [Text(f"Broker {_name(name)}", "bold")]
     seen = words.number_of(row["sessions"], "fetch session")
-    before = f", {words.count(row['left_censored'])} of them begun before the capture" if row["left_censored"] else ""
+    before = f", {words.count(row['left_censored'])} of them opened before the capture" if row["left_censored"] else ""
     ends = [f"{words.count(row[end])} {end}" for end in ("closed", "replaced", "empty", "evicted", "open") if row[end]]
     facts = [f"{seen}{before}" + (f": {', '.join(ends)}." if ends else ".")]
     if row["sessions"]:
@@ -150,7 +150,7 @@ def slots(table: pa.Table, slots: int, width: int, top: int | None = None) -> li
     if not every:
         return [Text("No fetch session in this capture.")]
     if not rows:
-        return [Text(f"{each} nobody would have lost a session, or got none.")]
+        return [Text(f"{each} no client would have lost a session, or got none.")]
     head = Text(
         f"{each}: {words.number_of(total['evicted'], 'session')} evicted, "
         f"{words.number_of(total['refused'], 'request')} refused, {words.size(total['request_bytes_more'])} more of "
@@ -308,7 +308,7 @@ def diff(tables: Tables, by: Sequence[str], width: int, *, top: int | None = Non
     dropped = ("waits_a", "waits_b", "own_p99_ms_a", "own_p99_ms_b", "part", "counted_a", "counted_b")
     lines = rows_of(slower.slice(0, top), columns, width, dropped)
     title = (
-        "Time that nobody had asked to wait for, what surely got slower first"
+        "Latency without long-poll waits; significant changes first"
         if slower.num_rows
         else "No Kafka exchange in either capture"
     )

@@ -53,7 +53,7 @@ UNDER_SPARK_SUBMIT = "PYSPARK_GATEWAY_PORT"
     "--partition-by",
     metavar="A,B",
     callback=comma_list,
-    help="Folders by these columns, of which every table has capture, broker and date (UTC).",
+    help="Folders by these columns, such as capture, broker and date (UTC), which every table has.",
 )
 @click.option("--format", "form", metavar="NAME", default="parquet", help="Parquet, or what the session has: delta.")
 @click.option("--partitions", type=click.IntRange(1), metavar="N", help="Parts that connections are spread over.")

@@ -186,7 +186,7 @@ def _check(checked: Checked, names: str | None) -> None:
     if names is None:
         terminal.say("names were not judged: --names KEYFILE does")
     if not checked.exact:
-        terminal.say("not as redact writes it: what the file holds beside its packets was not looked at")
+        terminal.say("not as redact writes it: contents of the file other than packets were not checked")
     if not checked.clean:
         click.get_current_context().exit(1)
 

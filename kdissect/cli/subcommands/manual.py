@@ -45,7 +45,7 @@ def page(program: click.Group, name: str, nameless: str) -> Iterator[str]:
             continue
         yield from _command(command, f"{name} {each}")
     yield ".SH EXIT STATUS"
-    yield "0: read, whatever the findings. 1: a capture could not be read at all, a job failed, or a check found"
+    yield "0: read, with or without findings. 1: a capture could not be read at all, a job failed, or a check found"
     yield "something. 2: bad arguments, or an output that cannot be written."
 
 

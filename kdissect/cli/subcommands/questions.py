@@ -105,16 +105,16 @@ def sessions(
     print_sessions(open_capture(captures, demo=demo, **settings), top if limit is None else limit, sort)
 
 
-@click.command(short_help="What happened, in order of time.")
+@click.command(short_help="The findings in order of time.")
 @capture_arguments()
 @selection_options
 @slow_option
 @time_options
 def timeline(captures: tuple[str, ...], demo: bool, local: bool, **settings: Any) -> None:
-    """Print the account of a capture: what happened, in order of time.
+    """Print the findings of a capture as an account, in order of time.
 
-    Findings that are one incident are told as one: what set it off, its consequences, what to look at or change, and
-    the commands that show the evidence. The findings themselves: --table findings; what each means: docs/findings.md.
+    Findings of one incident stand together: the cause, its consequences, and advice. Each has the number that
+    `kdissect why CAPTURE N` takes. The findings themselves: --table findings; what each means: docs/findings.md.
     """
     from kdissect.cli.answers import print_timeline
 

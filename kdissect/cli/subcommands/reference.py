@@ -9,7 +9,7 @@ from kdissect.cli.printing import terminal
 
 @click.command(short_help="The layout of messages on the wire.")
 @click.argument("words", nargs=-1, metavar="[API [VERSION [request|response]]]")
-@click.option("--diff", is_flag=True, help="What changed between two versions: --diff API A B.")
+@click.option("--diff", is_flag=True, help="Changes between two versions: --diff API A B.")
 def schema(words: tuple[str, ...], diff: bool) -> None:
     """Print the layout of messages on the wire; without an API, all APIs with their versions."""
     from kdissect.cli.subcommands.layouts import difference, layout

@@ -177,8 +177,8 @@ def round_trips(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         when = f", from {ev.clock(about['first_at'])} on" if about else ""
         text = (
             f"the network's round trip to broker {broker} rose from {ev.duration(before)} to {ev.duration(after)} "
-            f"(medians of {ev.many(len(rows), 'connection')}: {ev.listed(clients)}){when}: whatever waits for answers "
-            f"takes that much longer, the broker does not."
+            f"(medians of {ev.many(len(rows), 'connection')}: {ev.listed(clients)}){when}: requests "
+            f"take that much longer, the broker does not."
         )
         condition = ev.both(
             ev.equals("broker", broker),

@@ -140,8 +140,8 @@ def paused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         longest, worst = max(pauses)
         bound = total >= PAUSED_SHARE * span and span >= PAUSED_SPAN_MS
         text = (
-            f"{ev.who(client)} had records and asked for no more {ev.times_over(len(pauses))}, {ev.duration(total)} of "
-            f"{ev.duration(span)} in all (longest {ev.duration(longest)}, from {ev.clock(int(until[worst]))} on): its "
+            f"{ev.who(client)} stopped polling {ev.times_over(len(pauses))} while it had records, {ev.duration(total)} "
+            f"of {ev.duration(span)} in all (longest {ev.duration(longest)}, from {ev.clock(int(until[worst]))} on): its "
             f"application was at work or stood still."
         )
         first = int(until[min(at for _, at in pauses)])

@@ -154,7 +154,7 @@ def thrown_out(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         text = (
             f"{ev.who(last['client_id'])} was thrown out of {f'group {name}' if name else 'its group'}: it sent no "
             f"heartbeat "
-            f"for {ev.duration((end - begin) / MILLI)} from {ev.clock(begin)} on, and was told {last['error']} then."
+            f"for {ev.duration((end - begin) / MILLI)} from {ev.clock(begin)} on, and got {last['error']} then."
         )
         condition = ev.both(
             ev.equals("connection_id", last["connection_id"]), f"request_first_at >= {ev.instant(begin)}",

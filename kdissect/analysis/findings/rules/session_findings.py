@@ -204,8 +204,8 @@ def savings(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     if saved <= 0:
         return []
     text = (
-        f"{ev.many(sessions.num_rows, 'fetch session')} saved clients from sending {saved:,} bytes of requests, "
-        f"beside {int(ints(sessions, 'request_bytes', 0).sum()):,} that were sent."
+        f"{ev.many(sessions.num_rows, 'fetch session')} saved clients from sending {saved:,} bytes of requests; "
+        f"{int(ints(sessions, 'request_bytes', 0).sum()):,} bytes were sent."
     )
     return ev.finding(tables, "session_savings", ev.INFO, text, "fetch_sessions", "full_request_bytes_avoided > 0")
 

@@ -94,7 +94,8 @@ def fencing(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         client = groups.keys["client_id"][code].as_py()
         mine = np.flatnonzero(fenced & (groups.code == code))
         kind, reason, transactional_id = _why(tables, client, earliest(at[mine]), known)
-        text = f"{ev.who(client)} was told {ev.times_over(len(mine))} that its producer epoch is out of date: {reason}"
+        often = ev.times_over(len(mine))
+        text = f"{ev.who(client)} got {often} the answer that its producer epoch is out of date: {reason}"
         condition = ev.both(ev.equals("client_id", client), f"error_code in ({codes})")
         found += ev.finding(
             tables, kind, ev.HIGH, text, "exchanges", condition, client_id=client, transactional_id=transactional_id
@@ -119,7 +120,7 @@ def late_ends(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         kind, reason, transactional_id = _why(tables, client, earliest(at[mine]), known)
         if kind != "transaction_timed_out":
             continue  # the error itself is told
-        text = f"{ev.who(client)} was told {ev.times_over(len(mine))} that its transaction is open no more: {reason}"
+        text = f"{ev.who(client)} got {ev.times_over(len(mine))} the answer that its transaction has ended: {reason}"
         condition = ev.both(ev.equals("client_id", client), f"api = 'EndTxn' and error_code = {INVALID_TXN_STATE}")
         found += ev.finding(
             tables, kind, ev.HIGH, text, "exchanges", condition, client_id=client, transactional_id=transactional_id
