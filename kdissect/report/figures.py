@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
+from kdissect.analysis.findings.evidence import SEVERITIES
 from kdissect.arrays.arrow import with_columns
 from kdissect.report import budget_chart, rows, session_rows, time_axis
 from kdissect.report.observations import Gathering, gathered
 from kdissect.summary import WANTED, Summarizer, Summary
+from kdissect.summary.account import number_findings
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.readers import REPORT
 
@@ -49,16 +50,6 @@ class Report:
     """By exchange id, the bytes of exchanges that findings and lists lead to (`messages.bytes_of`)."""
 
 
-def command(target: str, table: str, where: str | None) -> str:
-    """The command that prints what a finding speaks of."""
-    return f"kdissect {target} --table {table}" + (f" --where {_quoted(where)}" if where else "")
-
-
-def _quoted(text: str) -> str:
-    """For a shell: in double quotes where nothing inside means anything to it, for filters hold single ones."""
-    return shlex.quote(text) if any(c in '"$`\\!\n' for c in text) else f'"{text}"'
-
-
 def report(tables: Mapping[str, pa.Table], target: str, explain: Explain | None = None) -> Report:
     """Everything that the page shows, out of whole tables of `READ`. `target`: how its commands name the captures.
     `explain`: gives the bytes of exchanges, those that findings and lists lead to."""
@@ -81,8 +72,8 @@ def made(found: Gathering, summary: Summary, target: str, explain: Explain | Non
     figures = [
         Figure("time-axis", "What happened when",
                "Exchanges started, errors in red; below, what their time went into, together. Bands are findings. Draw "
-               "a stretch of time with the pointer, or set its ends: what lies below shows that time alone, but where it "
-               "says whole capture.", time_axis.time_axis(found.axis, every)),
+               "a stretch of time with the pointer, or set its ends: what lies below shows that time alone, but where "
+               "it says whole capture.", time_axis.time_axis(found.axis, every)),
         Figure("failures", "Exchanges with an error",
                "In order of time. Frame numbers are Wireshark's.", _failures(found),
                left_out=_cut(sum(line.count for line in summary.errors), time_axis.ERRORS, "exchanges")),
@@ -113,9 +104,9 @@ def made(found: Gathering, summary: Summary, target: str, explain: Explain | Non
                "A long poll is not a slow broker: what a fetch agreed to wait for is separate from what came on top.",
                rows.time_parts(found.spent, every)),
         Figure("budget", "Where the time of clients went",
-               "Each moment of a client once, even with several requests in flight: what a broker, followers, quotas or "
-               "the network took of it; agreed: a long poll waited as asked; own: it had records and had not asked for more; idle: "
-               "it asked for nothing. From the capture's first request to its last answer.",
+               "Each moment of a client once, even with several requests in flight: what a broker, followers, quotas "
+               "or the network took of it; agreed: a long poll waited as asked; own: it had records and had not asked "
+               "for more; idle: it asked for nothing. From the capture's first request to its last answer.",
                found.budget.rows(every),
                left_out=" ".join([*budgeted, _cut(len(summary.clients), budget_chart.CLIENTS, "clients")]).strip()),
         Figure("holds", "Why brokers answered when they did",
@@ -197,9 +188,24 @@ def _summary(tables: Mapping[str, pa.Table]) -> Summary:
 
 
 def _findings(summary: Summary, target: str) -> pa.Table:
-    findings = pa.Table.from_pylist(summary.findings, schema=SCHEMAS["findings"])
-    commands = [command(target, row["table"], row["filter"]) for row in summary.findings]
-    return with_columns(findings, {"command": pa.array(commands, pa.string())})
+    """Findings in order of their numbers, with the command that shows the evidence. `severity_of_all`: of a card: the
+    worst of an incident, for the finding that leads it."""
+    handles = number_findings(summary.findings)
+    findings = pa.Table.from_pylist([one.row for one in handles], schema=SCHEMAS["findings"])
+    of_cards = [str(one.row["severity"]) for one in handles]
+    head = 0
+    for n, one in enumerate(handles):
+        head = head if one.follows else n
+        of_cards[head] = min(of_cards[head], str(one.row["severity"]), key=SEVERITIES.index)
+    return with_columns(
+        findings,
+        {
+            "command": pa.array([f"kdissect why {target} {one.number}" for one in handles], pa.string()),
+            "number": pa.array([one.number for one in handles], pa.int64()),
+            "follows": pa.array([one.follows for one in handles], pa.bool_()),
+            "severity_of_all": pa.array(of_cards, pa.string()),
+        },
+    )  # fmt: skip
 
 
 def _failures(found: Gathering) -> pa.Table:

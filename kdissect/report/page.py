@@ -29,6 +29,7 @@ from kdissect.problems import UsageError
 from kdissect.report.charts import CHARTS
 from kdissect.report.figures import Explain, Report, report
 from kdissect.report.page_size import MEASURES, MOST_BYTES, fitted
+from kdissect.summary.lead import lead_sentence
 
 MATRIX_CLIENTS, MATRIX_APIS = 60, 40
 """Rows and columns of the version matrix: what a reader scrolls through. The CSV has all."""
@@ -90,6 +91,7 @@ def _page(shown: Report) -> str:
         style=_safe(_asset("report.css")),
         policy=_policy([library, script]),
         made=datetime.now(UTC),
+        lead=lead_sentence(shown.summary.findings) or "",
     )
 
 

@@ -230,6 +230,26 @@ def test_lists_and_flows_follow_the_time_that_is_chosen(page: browser.Page, path
     assert page.messages() == []
 
 
+def test_ticks_of_the_time_axis_are_round(page: browser.Page, path: Path) -> None:
+    page.open(path)
+    labels = page.run("return [...document.querySelectorAll('#axis text.tick')].map(one => one.textContent)")
+    assert len(labels) >= 2
+    seconds = [sum(float(part) * 60 ** (2 - n) for n, part in enumerate(label.split(":"))) for label in labels]
+    steps = {round(b - a, 3) for a, b in zip(seconds, seconds[1:], strict=False)}
+    assert len(steps) == 1
+    (step,) = steps
+    assert all(abs(at / step - round(at / step)) < 1e-6 for at in seconds), labels
+
+
+def test_an_incident_is_one_card(page: browser.Page, path: Path) -> None:
+    """Its consequences stand inside it; commands are folded away until somebody asks for them."""
+    page.open(path)
+    assert page.run("return document.querySelectorAll('ol.findings > li ul.consequences > li').length") > 0
+    assert page.run("return document.querySelector('ol.findings details.commands').open") is False
+    command = page.run("return document.querySelector('ol.findings details.commands code').textContent")
+    assert command.startswith("kdissect why ")
+
+
 def test_a_finding_leads_to_its_time(page: browser.Page, path: Path) -> None:
     page.open(path)
     page.run("document.querySelector('[data-look]').click()")

@@ -595,6 +595,7 @@
   }), (rows("sessions").filter((row) => row.last_epoch !== null).sort((a, b) => b.last_epoch - a.last_epoch)[0] || {}).session_key);
 
   // The time axis: bars of the rate with errors, of whose time it was, and findings as bands; drawn by hand.
+  const ROUND = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 15e3, 3e4, 6e4, 12e4, 3e5, 6e5, 9e5, 18e5, 36e5, 72e5, 108e5, 216e5, 432e5, 864e5]; // ms between two ticks
   const OWNERS = ["waited as asked", "broker", "unknown", "queued", "transfer"];
   function element(name, attributes, parent) {
     const one = document.createElementNS("http://www.w3.org/2000/svg", name);
@@ -635,11 +636,12 @@
         if (part > 0) element("rect", { x: left, y: below, width: bar, height: part, fill: words[owner] }, svg);
       }
     }
-    const ticks = Math.max(1, Math.min(8, Math.floor(width / 150)));
-    for (let i = 0; i <= ticks; i++) {
-      const at = from + ((to - from) * i) / ticks;
-      const label = element("text", { x: x(at), y: top + 112, class: "tick", "text-anchor": i === 0 ? "start" : i === ticks ? "end" : "middle" }, svg);
-      label.textContent = clock(at);
+    const apart = ROUND.find((one) => (to - from) / one <= Math.max(1, width / 120)) || ROUND[ROUND.length - 1];
+    for (let at = Math.ceil(from / apart) * apart; at <= to; at += apart) {
+      const place = x(at);
+      element("line", { class: "tick", x1: place, x2: place, y1: top + 97, y2: top + 101, stroke: "currentColor" }, svg);
+      const label = element("text", { x: place, y: top + 112, class: "tick", "text-anchor": place < 30 ? "start" : place > width - 30 ? "end" : "middle" }, svg);
+      label.textContent = new Date(at).toISOString().slice(11, apart < 1000 ? 23 : 19);
     }
     if (span) element("rect", { class: "brush", x: x(span[0]), y: 0, width: Math.max(2, x(span[1]) - x(span[0])), height: top + 97 }, svg);
     box.replaceChildren(svg);

@@ -141,8 +141,8 @@ def paused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         bound = total >= PAUSED_SHARE * span and span >= PAUSED_SPAN_MS
         text = (
             f"{ev.who(client)} stopped polling {ev.times_over(len(pauses))} while it had records, {ev.duration(total)} "
-            f"of {ev.duration(span)} in all (longest {ev.duration(longest)}, from {ev.clock(int(until[worst]))} on): its "
-            f"application was at work or stood still."
+            f"of {ev.duration(span)} in all (longest {ev.duration(longest)}, from {ev.clock(int(until[worst]))} on): "
+            f"its application was at work or stood still."
         )
         first = int(until[min(at for _, at in pauses)])
         alone = any(one.client == client and one.end == int(begun[mine[at + 1]]) for one in stopped for _, at in pauses)
