@@ -32,6 +32,7 @@ SCREENS = {
     "slowest": ["slowest", "--demo"],
     "errors": ["errors", "captures/raw_errors.pcap"],
     "gaps": ["gaps", "--demo"],
+    "hops": ["hops", "--demo"],
     "show": ["show", "--demo", "--frame", "401"],
     "show_list": ["show", "--demo"],
     "sessions": ["sessions", "captures/k4_session_eviction.pcap"],

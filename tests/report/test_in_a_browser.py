@@ -4,6 +4,7 @@ stays text."""
 from __future__ import annotations
 
 import csv
+import itertools
 import re
 import time
 from collections import Counter
@@ -235,7 +236,7 @@ def test_ticks_of_the_time_axis_are_round(page: browser.Page, path: Path) -> Non
     labels = page.run("return [...document.querySelectorAll('#axis text.tick')].map(one => one.textContent)")
     assert len(labels) >= 2
     seconds = [sum(float(part) * 60 ** (2 - n) for n, part in enumerate(label.split(":"))) for label in labels]
-    steps = {round(b - a, 3) for a, b in zip(seconds, seconds[1:], strict=False)}
+    steps = {round(b - a, 3) for a, b in itertools.pairwise(seconds)}
     assert len(steps) == 1
     (step,) = steps
     assert all(abs(at / step - round(at / step)) < 1e-6 for at in seconds), labels

@@ -191,7 +191,7 @@ def _print(snapshot: Mapping[str, Any], name: str, form: str) -> None:
         from kdissect.cli.live.panel import VIEWS, busy, causes, cells, found, head, quiet
         from kdissect.cli.printing.grid import grid
 
-        out: list[Any] = head(snapshot, name)
+        out: list[Any] = head(snapshot, name, terminal.width())
         for view, columns in VIEWS.items():
             rows = [cells(view, line) for line in snapshot[view] if busy(view, line)]
             if rows:
