@@ -14,6 +14,7 @@ difference between the ways cannot be told from an offset: half the smallest sum
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -25,7 +26,7 @@ from kdissect.arrays.mixing import mixed
 from kdissect.kafka.exchanges.completed import NULL_TIME
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import MS, TEXT
-from kdissect.tables.identity import exchange_ids
+from kdissect.tables.identity import SEPARATOR, exchange_ids
 from kdissect.tables.sights import GONE, OFFSETS, Flags, Ids, Int64s, Sights, keys_of
 
 WAYS = pa.schema([("first", TEXT), ("second", TEXT), ("first_exchange_id", TEXT), ("second_exchange_id", TEXT),
@@ -68,6 +69,8 @@ class Seen:
     network: Int64s
     """What the network took between this sight and the broker, -1 unknown."""
     queued_from: Int64s
+    client: Int64s
+    """A hash of the request's client id, 0 for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +106,10 @@ class _Clocks(NamedTuple):
     """ns: the least that both ways took together."""
 
 
-def sights(seen: Seen, connections: Ends) -> Sights | None:
-    """What rows of several captures have in common; None where that is nothing."""
-    component = _components(seen, connections)
+def sights(seen: Seen, connections: Ends, cluster_of: Callable[[], Int64s]) -> Sights | None:
+    """What rows of several captures have in common; None where that is nothing. `cluster_of`: gives a hash of each
+    connection's ClusterId, 0 where it is not known; called where that matters."""
+    component = _components(seen, connections, cluster_of)
     rows = np.flatnonzero(component[seen.conn] >= 0)
     group = _groups(seen, rows, component)
     rows, group = rows[group >= 0], group[group >= 0]
@@ -166,10 +170,10 @@ def _put_together(
     )  # fmt: skip
 
 
-def _components(seen: Seen, connections: Ends) -> Int64s:
+def _components(seen: Seen, connections: Ends, cluster_of: Callable[[], Int64s]) -> Int64s:
     """By connection, the smallest row of those that are the same connection; -1 for those that are by themselves."""
     named = np.flatnonzero((seen.end >= 0) & ~seen.orphan)
-    key = mixed(seen.end & 0xFFFFFFFF, seen.correlation, seen.api, seen.size)[named]
+    key = mixed(seen.end & 0xFFFFFFFF, seen.correlation, seen.api, seen.size, seen.client)[named]
     place = mixed(*connections.endpoints.T)[seen.conn[named]]
     met = []
     for one in (key, mixed(key.view(np.int64), place.view(np.int64))):  # behind NAT addresses differ
@@ -186,6 +190,10 @@ def _components(seen: Seen, connections: Ends) -> Int64s:
     with_twin[first[alike]] = with_twin[second[alike]] = True
     alone = ~with_twin[first] & ~with_twin[second]
     taken = alike | (alone & (began | (counts >= LEAST)))
+    if (taken & ~alike).any():  # two ClusterIds are two connections
+        clusters = cluster_of()
+        own, other = clusters[first], clusters[second]
+        taken &= alike | (own == other) | (own == 0) | (other == 0)
     first, second = first[taken], second[taken]
     found = np.arange(len(connections), dtype=np.int64)
     while (found[first] != found[second]).any():
@@ -333,6 +341,7 @@ def _offsets_table(found: list[_Clocks], connections: Ends, conn: Int64s, up: In
             connections.captures[one.first], connections.captures[one.second], len(np.unique(conn[one.rows])),
             len(one.rows), -one.begun / 1e6, -one.drift, max(one.least, 0.0) / 2e6,
             float(np.median(up[one.rows])) / 1e6, float(np.median(down[one.rows])) / 1e6,
+            f"{connections.captures[one.first]}{SEPARATOR}",
         )
         for one in found
     ]  # fmt: skip

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
+from kdissect.analysis.cluster_split import each_cluster
 from kdissect.analysis.ledger.interval_sweep import Intervals
 from kdissect.analysis.ledger.subjects import Subjects
 from kdissect.analysis.ledger.time_ledger import Ledger
@@ -35,7 +36,7 @@ def time_budget(
     tables: Mapping[str, pa.Table], by: Sequence[str] = ("client",), every: float | None = None,
     start: int | None = None, end: int | None = None, only: Collection[str] | None = None,
 ) -> pa.Table:  # fmt: skip
-    """Rows of SCHEMA: one per subject, and bucket of `every` seconds, in order of their names.
+    """Rows of SCHEMA: one per subject of a cluster, and bucket of `every` seconds, in order of their names.
 
     `tables`: as `ledger.time_ledger.Ledger` takes them. `start`, `end`: the span in µs since the epoch; the subject's
     own, from its first packet to its last one, where None. `only`: the names of the subjects to look at. Raises
@@ -44,6 +45,14 @@ def time_budget(
     for name in by:
         if name not in SUBJECTS:
             raise UsageError(f"a budget by {name!r}{near(name, SUBJECTS)}: by any of {', '.join(SUBJECTS)}")
+    return each_cluster(tables, lambda part: _budget(part, by, every, start, end, only))
+
+
+def _budget(
+    tables: Mapping[str, pa.Table], by: Sequence[str], every: float | None, start: int | None, end: int | None,
+    only: Collection[str] | None,
+) -> pa.Table:  # fmt: skip
+    """The budgets of one cluster's subjects."""
     ledger = Ledger(tables)
     made = []
     for name in by:
@@ -85,6 +94,7 @@ def _sums(kind: str, ledger: Ledger, subjects: Subjects, every: float | None) ->
     inside = (begun >= low[of]) & (begun <= high[of]) & (high[of] > low[of])
     bucket = base[of[inside]] + np.minimum((begun[inside] - low[of[inside]]) // width, buckets[of[inside]] - 1)
     made["exchanges"] = pa.array(np.bincount(bucket, minlength=total).astype(np.int64))
+    made["cluster"] = pa.nulls(len(made["subject"]), pa.string())
     return pa.table({field.name: made[field.name] for field in SCHEMA}).cast(SCHEMA)
 
 

@@ -1,16 +1,15 @@
-"""The analysis as one stage behind the tables: what it reads, and what it fills in and adds.
+"""The analysis of one cluster as a stage behind the tables: what it reads, and what it fills in and adds.
 
     stage = Stage(asked)                      # table -> columns asked for (None: all)
     stage.tables, stage.messages              # what has to be read for it
-    out = stage.whole(tables, messages)       # all at once; or, block by block:
     done = stage.feed(tables, messages, watermark)
     done = stage.finish()
 
 `feed` and `finish` return rows of `exchanges`, `fetches`, `fetch_partitions`, `produces`, `offset_commits`,
 `fetch_sessions` and `session_partitions`, as far as they were fed and the analysis takes part in them; rows of an
 exchange come back once nothing earlier can come any more. Share sessions come from `finish`. Findings, time budgets,
-deliveries and transactions need everything and come from `whole` alone. Brokers and topics of the rows are resolved
-already.
+deliveries and transactions need everything (`kdissect.analysis.cluster_stages.Stages.whole`). Brokers and topics of the
+rows are resolved already.
 """
 
 from __future__ import annotations
@@ -361,46 +360,6 @@ class Stage:
         for more in done[1:]:
             made = _both(made, more)
         return made
-
-    def whole(self, tables: Mapping[str, pa.Table], messages: Messages | None = None) -> dict[str, pa.Table]:
-        """All at once: the tables given, with the analysis' columns filled in, and those which it adds.
-
-        `tables`: whole and resolved, those that `tables` names (and any others, given back as they are).
-        """
-        out = dict(tables)
-        if self.follows or self.replicates or self.shares or self.commits:
-            found, rest = self.feed(out, messages), self.finish()
-            for name, part in rest.items():
-                out[name] = _both(found.get(name), part)
-        if By.BUDGET in self._wanted:
-            from kdissect.analysis.budget import SUBJECTS, time_budget
-
-            out["time_budget"] = time_budget(out, SUBJECTS)
-        if By.LEDGER in self._wanted:
-            from kdissect.analysis.ledger.time_ledger import time_ledger
-
-            out["time_ledger"] = time_ledger(out)
-        if self.traffic:
-            from kdissect.analysis.topic_traffic import topic_traffic
-
-            out["topic_traffic"] = topic_traffic(out)
-        if self.delivers:
-            from kdissect.analysis.deliveries.delivery_rows import deliveries
-
-            out["deliveries"] = deliveries(out)
-        if self.transacts:
-            from kdissect.analysis.deliveries.transaction_rows import transactions
-
-            out["transactions"] = transactions(out)
-        if self.finds:
-            from kdissect.analysis.findings import findings, limits, of_topics
-
-            evidence = {name: of_topics(table, self._topics) for name, table in out.items()}
-            looked = findings(evidence, limits(self.slow))
-            out["findings"] = looked.findings
-            if "problems" in out and looked.problems.num_rows:
-                out["problems"] = _both(out["problems"], looked.problems)
-        return out
 
 
 @dataclass(slots=True, eq=False, repr=False)

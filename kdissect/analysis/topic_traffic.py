@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kdissect.analysis.cluster_split import each_cluster, with_cluster
 from kdissect.analysis.exchange_keys import keys_of, locate
 from kdissect.analysis.sessions.membership import within
 from kdissect.arrays.arrow import Int64s, ints, whole
@@ -39,6 +40,11 @@ def topic_traffic(tables: Mapping[str, pa.Table]) -> pa.Table:
     known. Sizes are those of record batches on the wire; records of batches whose headers could not be read are not
     counted. Sums are null where nothing was written (or read), lags where no answer told a high watermark.
     """
+    return each_cluster(tables, _traffic)
+
+
+def _traffic(tables: Mapping[str, pa.Table]) -> pa.Table:
+    """The traffic of one cluster."""
     exchanges = whole(tables["exchanges"])
     batches, positions = whole(tables["record_batches"]), whole(tables["fetch_partitions"])
     found = pa.concat_tables([_batches(exchanges, batches), _positions(exchanges, positions)])
@@ -54,7 +60,8 @@ def topic_traffic(tables: Mapping[str, pa.Table]) -> pa.Table:
     told |= {f"lag_{what}": f"{what}_lag" for _, what in lags}
     made = made.rename_columns([told.get(name, name) for name in made.column_names])
     order = pc.sort_indices(made, [(key, "ascending") for key in keys])  # nulls last
-    return made.take(order).select(SCHEMA.names).cast(SCHEMA)
+    made = with_cluster(made.take(order), None)
+    return made.select(SCHEMA.names).cast(SCHEMA)
 
 
 def topics_of(

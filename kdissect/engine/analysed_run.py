@@ -14,8 +14,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kdissect.analysis.cluster_split import split_by_cluster
+from kdissect.analysis.cluster_stages import Stages
 from kdissect.analysis.sessions.session_output import sharded_brokers
-from kdissect.analysis.stage import HIDDEN, NO_WATERMARK, Stage
+from kdissect.analysis.stage import HIDDEN, NO_WATERMARK
 from kdissect.arrays.arrow import Coder
 from kdissect.arrays.codes import Codes
 from kdissect.arrays.dictionaries import unified
@@ -53,13 +55,13 @@ LOT = 1 << 15
 
 def analysed(
     captures: Sequence[CaptureSet], tables: Mapping[str, Sequence[str]], settings: Settings
-) -> tuple[Stage, Books]:
+) -> tuple[Stages, Books]:
     """The analysis that the tables asked for (name -> columns) need, and books for what it reads besides them."""
-    stage = Stage(tables, settings.slow, topics=settings.topics)
+    stage = Stages(tables, settings.slow, topics=settings.topics)
     read: dict[str, Sequence[str]] = dict(tables)
     for name, columns in ({} if stage.idle else stage.tables).items():
         read[name] = list(dict.fromkeys([*read.get(name, ()), *sorted(columns)]))
-    if "record_batches" in read and "record_batches" not in tables and not stage.reads_every_batch:
+    if "record_batches" in read and "record_batches" not in tables and not stage.any.reads_every_batch:
         settings = replace(settings, reading=replace(settings.reading, evidence=True))
     books = Books(captures, read, settings, beside=stage.messages)
     books.builder.keyed = not stage.idle
@@ -301,7 +303,7 @@ class Lot(NamedTuple):
 
 
 def worked(
-    stage: Stage, clock: Timings, lot: Lot, named: Sequence[NamedFetches] = (), last: bool = False
+    stage: Stages, clock: Timings, lot: Lot, named: Sequence[NamedFetches] = (), last: bool = False
 ) -> dict[str, pa.Table]:
     """The rows of a lot in order, and what is settled by them. `named`, `last`: see `Stage.feed`."""
     # What is settled when depends on the order of rows; strands give them in another one than a single thread does.
@@ -313,7 +315,7 @@ def worked(
     return {**tables, **fed}
 
 
-def finished(stage: Stage, clock: Timings) -> dict[str, pa.Table]:
+def finished(stage: Stages, clock: Timings) -> dict[str, pa.Table]:
     """What is settled once there are no more lots."""
     clock.at(timings.ANALYSIS)
     last = dict(stage.finish())
@@ -324,25 +326,30 @@ def finished(stage: Stage, clock: Timings) -> dict[str, pa.Table]:
 class Working:
     """Lots worked on as they are read, one after the other."""
 
-    def __init__(self, stage: Stage, clock: Timings) -> None:
+    def __init__(self, stage: Stages, clock: Timings) -> None:
         self._stage = stage
         self._clock = clock
-        self._shards: dict[str, bool | None] = {}
-        """Whether brokers that sessions were told of have their cache in shards, as far as it was known then."""
+        self._shards: dict[tuple[str | None, str], bool | None] = {}
+        """Whether brokers (cluster, broker) that sessions were told of have their cache in shards, as far as it was
+        known then."""
         self._flight = InFlight()
 
     def feed(self, lot: Lot) -> tuple[dict[str, pa.Table], int]:
         """What is settled by a lot, and before which instant (microseconds) no row of a later one has its request's
         first byte. Raises LateNames where it says something else of what was given."""
         offered = lot.tables.get("api_versions")
-        told = {} if offered is None else sharded_brokers(offered)
+        told: dict[tuple[str | None, str], bool] = {}
+        for cluster, part in [] if offered is None else split_by_cluster({"api_versions": offered}):
+            told |= {(cluster, broker): sharded for broker, sharded in sharded_brokers(part["api_versions"]).items()}
         if any(told.get(broker) != given for broker, given in self._shards.items()):
             raise LateNames
         self._flight.take_off(lot.tables.get("exchanges"))
         out = worked(self._stage, self._clock, lot)
         self._flight.land(out.get("exchanges"))
         if (ended := out.get("fetch_sessions")) is not None:
-            self._shards |= {broker: told.get(broker or "") for broker in ended["broker"].unique().to_pylist()}
+            for cluster, part in split_by_cluster({"fetch_sessions": ended}):
+                brokers = part["fetch_sessions"]["broker"].unique().to_pylist()
+                self._shards |= {(cluster, broker or ""): told.get((cluster, broker or "")) for broker in brokers}
         return out, min(lot.mark, self._flight.earliest)
 
     def finish(self) -> dict[str, pa.Table]:
@@ -445,7 +452,8 @@ class Pieces:
         names = topics.names() if TRAFFIC in self.rows else {}
         pieces = self.rows.pop(TRAFFIC, ())
         if topics.given is not None:
-            topics.given.names |= {known: names.get(known) for piece in pieces for _, known in piece.topics if known}
+            told = {known for piece in pieces for _, known in piece.topics if known}
+            topics.given.names |= {(None, known): names.get(known) for known in told}
         return [piece.named(names) for piece in pieces]
 
     def aside(self, spool: Spool, mark: int) -> _Aside:

@@ -21,7 +21,7 @@ from kdissect.analysis.both_ends import WAYS
 from kdissect.engine.run import Settings
 from kdissect.engine.sights.common import Common
 from kdissect.engine.sights.shared_flows import Hashes, Look, in_common, looked_at
-from kdissect.engine.sights.survey import nothing_seen, put_together, seen_in
+from kdissect.engine.sights.survey import clusters_of, nothing_seen, put_together, seen_in
 from kdissect.problems import CaptureError
 from kdissect.spark.schemas import spark_schema
 from kdissect.spark.stages.plan import Plan, Source, together
@@ -49,7 +49,7 @@ def with_common(plan: Plan, each: Each) -> Plan:
     if not any(map(len, shared)):
         return plan
     seen = _one_by_one(each, tasks, partial(_seen_in, named, shared, settings))
-    found = put_together(seen)
+    found = put_together(seen, lambda: _one_by_one(each, tasks, partial(_clusters_of, named, settings)))
     return plan if found is None else replace(plan, settings=replace(settings, common=Common(_lean(found), given=True)))
 
 
@@ -76,6 +76,13 @@ def _seen_in(sources: Sequence[Source], shared: Sequence[Hashes], settings: Sett
         return seen_in(capture, shared[number], settings)
     except CaptureError:
         return nothing_seen(capture)
+
+
+def _clusters_of(sources: Sequence[Source], settings: Settings, number: int) -> dict[int, int]:
+    try:
+        return clusters_of(sources[number].capture(), settings)
+    except CaptureError:
+        return {}
 
 
 def _lean(found: Sights) -> Sights:

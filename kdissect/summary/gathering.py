@@ -72,7 +72,8 @@ class Summarizer:
         self._statuses: Counter[str] = Counter()
         self._clients = Tallies()
         self._pace = Buckets()
-        self._broker_exchanges: Counter[str | None] = Counter()
+        self._broker_exchanges: Counter[tuple[str | None, str | None]] = Counter()
+        """By cluster and broker."""
         self._tables: dict[str, list[pa.RecordBatch]] = defaultdict(list)
         self._ids: list[npt.NDArray[np.uint64]] = []
         self._troubles = Troubles()
@@ -98,7 +99,7 @@ class Summarizer:
                 self.feed(name, batch)
 
     def _exchanges(self, batch: pa.RecordBatch) -> None:
-        self._count(self._broker_exchanges, batch.column("broker"))
+        self._count_brokers(batch)
         latency = _floats(batch.column("latency_ms"))
         queued = _floats(batch.column("queued_ms")) if "queued_ms" in batch.schema.names else np.zeros(len(latency))
         own = np.where(waited(batch), np.nan, latency - np.nan_to_num(queued))
@@ -127,10 +128,7 @@ class Summarizer:
 
         if not rows.num_rows:
             return
-        codes, brokers = encoded(rows.column("broker"))
-        for name, found in zip([None, *brokers], np.bincount(codes + 1).tolist(), strict=False):
-            if found:
-                self._broker_exchanges[name] += found
+        self._count_brokers(rows)
         groups, own = counted(rows, (*GROUPINGS[self.by], "api_version", "status", "error", "hold"), self._memory)
         self._clients.add(rows, own)
         begun = rows.column("request_first_at")
@@ -177,10 +175,18 @@ class Summarizer:
         )
         self._tables["connections"] += found.to_batches()
 
-    @staticmethod
-    def _count(counter: Counter[str | None], column: pa.Array) -> None:
-        for entry in pc.value_counts(column).to_pylist():
-            counter[entry["values"]] += entry["counts"]
+    def _count_brokers(self, rows: pa.RecordBatch) -> None:
+        """Count exchanges by the cluster and name of their broker."""
+        codes, brokers = encoded(rows.column("broker"))
+        clusters: list[str | None] = [None]
+        if "cluster" in rows.schema.names:
+            own, texts = encoded(rows.column("cluster"))
+            clusters += texts
+            codes = (own + 1) * (len(brokers) + 1) + codes
+        for place, found in enumerate(np.bincount(codes + 1).tolist()):
+            if found:
+                cluster, broker = divmod(place, len(brokers) + 1)
+                self._broker_exchanges[clusters[cluster], (None, *brokers)[broker]] += found
 
     def finish(self, looked_at: int | None = None) -> Summary:
         """The summary of everything fed so far. `looked_at`: exchanges that findings come from, None for all."""
@@ -290,20 +296,21 @@ class Summarizer:
         return in_order(clients)
 
     def _broker_lines(self, connections: list[dict[str, Any]]) -> list[BrokerLine]:
-        of: dict[str, list[dict[str, Any]]] = defaultdict(list)
+        of: dict[tuple[str | None, str], list[dict[str, Any]]] = defaultdict(list)
         for connection in connections:
             if connection["is_kafka"] and connection["broker"] is not None:
-                of[connection["broker"]].append(connection)
+                of[connection.get("cluster"), connection["broker"]].append(connection)
         brokers = [
             BrokerLine(
                 broker=broker,
                 addresses=sorted({_endpoint(_host(c, "broker"), c["broker_port"]) for c in rows}),
                 connections=sum(c["connection_id_count"] for c in rows),
-                exchanges=self._broker_exchanges[broker],
+                exchanges=self._broker_exchanges[cluster, broker],
+                cluster=cluster,
             )
-            for broker, rows in of.items()
+            for (cluster, broker), rows in of.items()
         ]
-        return sorted(brokers, key=lambda b: (len(b.broker), b.broker))
+        return sorted(brokers, key=lambda b: (b.cluster or "", len(b.broker), b.broker))
 
 
 def summarize(tables: Mapping[str, pa.Table], by: str = "api") -> Summary:
@@ -335,11 +342,11 @@ def _floats(column: pa.Array) -> npt.NDArray[np.float64]:
 
 
 def _session_lines(rows: list[dict[str, Any]]) -> list[SessionLine]:
-    of: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    of: dict[tuple[str | None, str], list[dict[str, Any]]] = defaultdict(list)
     for row in rows:
-        of[row["broker"] or "unknown"].append(row)
+        of[row.get("cluster"), row["broker"] or "unknown"].append(row)
     lines = []
-    for broker, sessions in of.items():
+    for (cluster, broker), sessions in of.items():
         steps = sorted(
             [(s["opened_at"], 1) for s in sessions if s["opened_at"]]
             + [(s["closed_at"], -1) for s in sessions if s["closed_at"]]
@@ -354,9 +361,10 @@ def _session_lines(rows: list[dict[str, Any]]) -> list[SessionLine]:
                 open=sum(s["end_reason"] == "open" for s in sessions),
                 peak=max(0, int(live.max())),
                 requests=sum(s["requests"] or 0 for s in sessions),
+                cluster=cluster,
             )
         )
-    return sorted(lines, key=lambda line: (len(line.broker), line.broker))
+    return sorted(lines, key=lambda line: (line.cluster or "", len(line.broker), line.broker))
 
 
 def _most_first(counts: Mapping[str, int]) -> dict[str, int]:

@@ -81,6 +81,7 @@ class BrokerLine(NamedTuple):
     addresses: list[str]
     connections: int
     exchanges: int
+    cluster: str | None = None
 
 
 class TopicLine(NamedTuple):
@@ -115,6 +116,7 @@ class SessionLine(NamedTuple):
     peak: int
     """Most at the same time."""
     requests: int
+    cluster: str | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

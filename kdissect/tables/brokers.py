@@ -8,10 +8,11 @@ whole capture and used at the end, in this order:
 2. A claim whose host is that ip, with that port.
 3. A claim whose host is a name (`localhost`, `broker-1.example`): names cannot be resolved from a capture, so the
    port decides, if all claims for that port (names and addresses alike) agree on one node id and only one broker
-   address of the capture uses the port.
+   address of the capture that may be of the same cluster uses the port.
 
 Where the claims of a step disagree about the node id, or no step applies, the broker stays `ip:port`. Capture is
-part of everything: two captures may show two clusters.
+part of everything: two captures may show two clusters. A claim comes from a cluster (`kdissect.tables.clusters`), and
+names no broker of another one.
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from kdissect.arrays.arrow import distinct
 from kdissect.arrays.dictionaries import coded
+from kdissect.tables import clusters
+from kdissect.tables.clusters import Clusters, answered_clusters
 from kdissect.tables.declaration.model import CODE, TEXT
 from kdissect.tables.identity import SEPARATOR, endpoint
 from kdissect.tables.nest import Level, numbers
@@ -61,8 +65,9 @@ CODED = pa.dictionary(pa.int32(), TEXT)
 
 
 def wanted() -> dict[tuple[int, int], set[str]]:
-    """The message paths that claims are read from."""
-    paths: dict[tuple[int, int], set[str]] = {(API_VERSIONS, 0): {"node_id"}}
+    """The message paths that claims, and what joins them to clusters, are read from."""
+    paths = clusters.wanted()
+    paths[API_VERSIONS, 0] = {"node_id"}
     for key, side, levels, *names in SOURCES:
         steps = levels.split("/") if levels else []
         for name in names:
@@ -75,39 +80,59 @@ def wanted() -> dict[tuple[int, int], set[str]]:
 class Brokers:
     """Claims of a run, by capture name."""
 
-    claims: dict[tuple[str, str, int], set[int]] = field(default_factory=dict)
-    """(capture, host, port) -> node ids."""
+    claims: dict[tuple[str, str, int], set[tuple[int, str]]] = field(default_factory=dict)
+    """(capture, host, port) -> node ids, each with the ClusterId that the message carries, else with the unresolved
+    broker on whose connection the message was."""
     told: dict[str, set[int]] = field(default_factory=dict)
     """Unresolved broker (`capture<TAB>ip:port`) -> node ids that its clients said."""
     addresses: dict[tuple[str, int], set[str]] = field(default_factory=dict)
     """(capture, port) -> addresses of brokers that use it."""
+    clusters: Clusters = field(default_factory=Clusters)
+    """What joins addresses to clusters besides the claims."""
     given: dict[str, str] | None = None
     """Unresolved broker -> the name that `resolve` gave last; None: nobody asks."""
+    changes: int = 0
+    """How often something new was learned."""
+    _joined: tuple[int, dict[str, str]] | None = None
+    given_clusters: dict[str, str | None] = field(default_factory=dict)
+    """Unresolved broker -> the cluster that `resolve_clusters` gave last, if anybody asks."""
 
     @property
     def kept(self) -> bool:
-        """Every name that was given is what would be given now."""
+        """Every name and cluster that was given is what would be given now."""
+        if self.given is None:
+            return True
+        clusters = self.cluster_of() if self.given_clusters else {}
         names = self.names()
-        return all(names.get(text, name) == name for text, name in (self.given or {}).items())
+        return all(names.get(text, name) == name for text, name in self.given.items()) and all(
+            clusters.get(text) == cluster for text, cluster in self.given_clusters.items()
+        )
 
     def feed(self, block: Block) -> None:
         """Collect the claims of a block's messages, and the brokers that its exchanges go to."""
-        captures = block.connections.captures
+        texts = block.directory.brokers.texts
         for key, side, levels, node, host, port in SOURCES:
             if (key, side) not in block.done.messages:
                 continue
-            rows = block.connections.capture[block.done.conn[block.bodies(key, side)]]
-            for capture, claim in self._read(block.nest(key, side), levels, node, host, port, rows):
-                self.claim(captures[capture], *claim)
+            sources = block.directory.broker_codes(block.done.conn[block.bodies(key, side)])
+            root = block.nest(key, side)
+            words, named = answered_clusters(block, key, side)
+            for source, word, claim in self._read(root, levels, node, host, port, sources, named):
+                capture = texts[source].partition(SEPARATOR)[0]
+                self.claim(capture, *claim, texts[source] if word < 0 else words[word])
+        self.clusters.feed(block)
         self._listen(block)
 
-    def claim(self, capture: str, node: int, host: str, port: int) -> None:
-        """One message says: this node is at host and port."""
-        self.claims.setdefault((capture, _plain(host), port), set()).add(node)
+    def claim(self, capture: str, node: int, host: str, port: int, origin: str) -> None:
+        """One message says: this node is at host and port. `origin`: as in `claims`."""
+        claims = self.claims.setdefault((capture, _plain(host), port), set())
+        if (node, origin) not in claims:
+            claims.add((node, origin))
+            self.changes += 1
 
     def _read(
-        self, root: Level, levels: str, node: str, host: str, port: str, captures: np.ndarray
-    ) -> Iterable[tuple[int, tuple[int, str, int]]]:
+        self, root: Level, levels: str, node: str, host: str, port: str, sources: np.ndarray, clusters: np.ndarray
+    ) -> Iterable[tuple[int, int, tuple[int, str, int]]]:
         level = above = root
         for step in levels.split("/") if levels else ():
             above, level = level, level.each(step)
@@ -118,10 +143,11 @@ class Brokers:
         hosts = level.column(host, TEXT).dictionary_encode()
         texts = hosts.dictionary.to_pylist()
         good = (nodes >= 0) & (ports > 0) & np.asarray(hosts.is_valid())
-        columns = np.stack([captures[level.body], nodes, numbers(hosts.indices), ports], axis=1)[good].astype(np.int64)
-        for capture, number, text, at in distinct(columns).tolist():
+        source, cluster = sources[level.body], clusters[level.body]
+        columns = np.stack([source, cluster, nodes, numbers(hosts.indices), ports], axis=1)[good].astype(np.int64)
+        for place, word, number, text, at in distinct(columns).tolist():
             if texts[text]:
-                yield capture, (number, texts[text], at)
+                yield place, word, (number, texts[text], at)
 
     def _listen(self, block: Block) -> None:
         """Brokers in use, and node ids which clients say themselves."""
@@ -142,18 +168,25 @@ class Brokers:
         """A broker (`capture<TAB>ip:port`) that connections go to."""
         capture, place = unresolved.split(SEPARATOR)
         ip, port = split(place)
-        self.addresses.setdefault((capture, port), set()).add(ip)
+        ips = self.addresses.setdefault((capture, port), set())
+        if ip not in ips:
+            ips.add(ip)
+            self.changes += 1
 
     def clear(self) -> None:
         """Forget everything."""
+        self.changes += 1
+        self.clusters.clear()
         self.claims.clear()
         self.told.clear()
         self.addresses.clear()
 
     def merge(self, other: Brokers) -> None:
         """Add what another part of the same work has collected."""
-        for claim, nodes in other.claims.items():
-            self.claims.setdefault(claim, set()).update(nodes)
+        self.changes += 1
+        self.clusters.merge(other.clusters)
+        for claim, told in other.claims.items():
+            self.claims.setdefault(claim, set()).update(told)
         for broker, nodes in other.told.items():
             self.told.setdefault(broker, set()).update(nodes)
         for place, ips in other.addresses.items():
@@ -161,22 +194,71 @@ class Brokers:
 
     def names(self) -> Mapping[str, str]:
         """Unresolved broker -> node id as text, or `ip:port`: what is known now."""
-        by_port: dict[tuple[str, int], set[int]] = {}
+        clusters = self.cluster_of()
+        by_port: dict[tuple[str, int], set[tuple[int, str]]] = {}
         named: set[tuple[str, int]] = set()
-        for (capture, host, port), nodes in self.claims.items():
-            by_port.setdefault((capture, port), set()).update(nodes)
+        for (capture, host, port), claims in self.claims.items():
+            by_port.setdefault((capture, port), set()).update(claims)
             if not is_address(host):
                 named.add((capture, port))
         out: dict[str, str] = {}
         for (capture, port), ips in self.addresses.items():
             for ip in ips:
                 unresolved = f"{capture}{SEPARATOR}{endpoint(ip, port)}"
-                steps = [self.told.get(unresolved), self.claims.get((capture, ip, port))]
-                if (capture, port) in named and len(ips) == 1:
-                    steps.append(by_port[capture, port])
+                steps = [self.told.get(unresolved), self._nodes(unresolved, (capture, ip, port), self.claims, clusters)]
+                if (capture, port) in named and self._alone(capture, port, ip, clusters):
+                    steps.append(self._nodes(unresolved, (capture, port), by_port, clusters))
                 nodes = next((step for step in steps if step), set())
                 out[unresolved] = str(next(iter(nodes))) if len(nodes) == 1 else endpoint(ip, port)
         return out
+
+    def _alone(self, capture: str, port: int, ip: str, clusters: Mapping[str, str]) -> bool:
+        """Whether no other broker address of the capture that may be of the same cluster uses the port."""
+        own = clusters.get(f"{capture}{SEPARATOR}{endpoint(ip, port)}")
+        for other in self.addresses[capture, port] - {ip}:
+            cluster = clusters.get(f"{capture}{SEPARATOR}{endpoint(other, port)}")
+            if own is None or cluster is None or own == cluster:
+                return False
+        return True
+
+    def _nodes(
+        self, address: str, place: Any, claims: Mapping[Any, set[tuple[int, str]]], clusters: Mapping[str, str]
+    ) -> set[int]:
+        """The nodes that claims put at a place, but for those out of other clusters than the address's."""
+        found = claims.get(place, set())
+        cluster = clusters.get(address)
+        if cluster is None:
+            return {node for node, _ in found}
+        return {node for node, origin in found if _cluster_of(origin, clusters) in (None, cluster)}
+
+    def cluster_of(self) -> Mapping[str, str]:
+        """Unresolved broker -> its ClusterId, as far as it is known now."""
+        changes = self.changes + self.clusters.changes
+        if self._joined is None or self._joined[0] != changes:
+            self._joined = changes, self._join()
+        return self._joined[1]
+
+    def _join(self) -> dict[str, str]:
+        if not (self.clusters.ids or self.clusters.expected):
+            return {}
+        listed: dict[str, set[str]] = {}
+        links: dict[str, set[str]] = {}
+        known = self.clusters.ids
+        for (capture, host, port), claims in self.claims.items():
+            ips = {host} if is_address(host) else self.addresses.get((capture, port), set())
+            addresses = {f"{capture}{SEPARATOR}{endpoint(ip, port)}" for ip in ips}
+            for _, origin in claims:
+                own = known.get(origin, set()) if SEPARATOR in origin else {origin}
+                possible = [one for one in addresses if not own or not known.get(one, own).isdisjoint(own)]
+                if len(possible) != 1:
+                    continue  # a name: any of these addresses may be meant
+                address = possible[0]
+                if SEPARATOR not in origin:
+                    listed.setdefault(address, set()).add(origin)
+                elif origin != address:
+                    links.setdefault(address, set()).add(origin)
+                    links.setdefault(origin, set()).add(address)
+        return self.clusters.joined(listed, links)
 
     def resolve(self, column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
         """A `broker` column as builders leave it, with node ids where known now, as a dictionary column."""
@@ -188,13 +270,46 @@ class Brokers:
         found = {text: names.get(text, text.rpartition(SEPARATOR)[2]) for text in column.dictionary.to_pylist() if text}
         if self.given is not None:
             self.given.update((text, name) for text, name in found.items() if SEPARATOR in text)
-        names_of = [text and found[text] for text in column.dictionary.to_pylist()]
-        texts = list(dict.fromkeys(names_of))
-        if len(texts) == len(names_of):
-            return pa.DictionaryArray.from_arrays(column.indices.cast(pa.int32()), pa.array(texts, TEXT))
-        place = {text: i for i, text in enumerate(texts)}  # several places of one broker
-        codes = np.array([place[name] for name in names_of], np.int32)[numbers(column.indices, 0)]
-        return coded(codes, pa.array(texts, TEXT), np.asarray(column.is_null()))
+        return _renamed(column, [text and found[text] for text in column.dictionary.to_pylist()])
+
+    def resolve_clusters(self, column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
+        """A `cluster` column as builders leave it, unresolved brokers, with ClusterIds where known now, as a dictionary
+        column. `capture<TAB>` alone stands for the one cluster of a whole capture set."""
+        if isinstance(column, pa.ChunkedArray):
+            return pa.chunked_array([self.resolve_clusters(chunk) for chunk in column.chunks], CODED)
+        if not pa.types.is_dictionary(column.type):
+            column = column.dictionary_encode()
+        found = [self.cluster_named(text) for text in column.dictionary.to_pylist()]
+        if self.given is not None:
+            pairs = zip(column.dictionary.to_pylist(), found, strict=True)
+            self.given_clusters.update((text, cluster) for text, cluster in pairs if text and SEPARATOR in text)
+        return _renamed(column, found)
+
+    def cluster_named(self, text: str | None) -> str | None:
+        """The cluster that stands for an unresolved broker, a capture (`capture<TAB>`), or for itself."""
+        if text is None or SEPARATOR not in text:
+            return text
+        clusters = self.cluster_of()
+        if not text.endswith(SEPARATOR):
+            return clusters.get(text)
+        within = {cluster for address, cluster in clusters.items() if address.startswith(text)}
+        return next(iter(within)) if len(within) == 1 else None
+
+
+def _renamed(column: pa.DictionaryArray, names: list[str | None]) -> pa.DictionaryArray:
+    """A dictionary column with other texts in place of its own, equal ones once; None is null."""
+    texts = list(dict.fromkeys(name for name in names if name is not None))
+    if len(texts) == len(names):
+        return pa.DictionaryArray.from_arrays(column.indices.cast(pa.int32()), pa.array(texts, TEXT))
+    place = {text: i for i, text in enumerate(texts)}
+    codes = np.array([*(-1 if name is None else place[name] for name in names), -1], np.int32)
+    chosen = codes[numbers(column.indices, -1)]
+    return coded(np.maximum(chosen, 0), pa.array(texts, TEXT), chosen < 0)
+
+
+def _cluster_of(origin: str, clusters: Mapping[str, str]) -> str | None:
+    """The cluster that a claim comes from."""
+    return clusters.get(origin) if SEPARATOR in origin else origin
 
 
 def split(place: str) -> tuple[str, int]:

@@ -96,14 +96,15 @@ class TableBuilder:
         }
         self.directory = Directory(connections)
         self.brokers = Brokers()
-        self.topics = Topics(mentions="topics" in tables)
+        self.topics = Topics(self.brokers, mentions="topics" in tables)
         self.hosts = HostNames({})
         self.clients = Clients()
         self.offered = Offered()
         self.leaders = Leaders()
         needed = {one for name, columns in self.columns.items() for one in TABLES[name].needs(columns)}
-        self._brokers = Gathering.BROKERS in needed
         self._topics = not needed.isdisjoint((Gathering.TOPICS, Gathering.MENTIONS))
+        by_cluster = (Gathering.BROKERS, Gathering.CLUSTERS, Gathering.LEADERS)
+        self._brokers = self._topics or not needed.isdisjoint(by_cluster)
         self._odd: list[Problems] = []
         self._recorder = Recorder(self.columns, reading or Reading(), self.topics)
         self.selected: Selected | None = None
@@ -232,6 +233,8 @@ class TableBuilder:
             extra += ["topic", "topic_id"]
         if "topic" in columns and "topic_id" in SCHEMAS[name].names:
             extra.append("topic_id")
+        if any(one in columns for one in ("topic", "replicas", "assigned_partitions")):
+            extra.append("cluster")  # topics have names within their cluster
         if name == "connections" and "group_id" in columns:
             extra += ["capture", "client_ip", "client_id"]  # by which groups of other connections are known
         return columns + [column for column in dict.fromkeys(extra) if column not in columns]
@@ -473,7 +476,7 @@ class TableBuilder:
             }
         given = self.topics.given
         if given is not None and "topic_id" in used:
-            given.names |= {text: topics.get(text) for text in used["topic_id"]}
+            given.names |= {(None, text): topics.get(text) for text in used["topic_id"]}
             given.replicas_by_id |= {text: replicas[0].get(text) for text in used["topic_id"]}
             given.replicas_by_name |= {text: replicas[1].get(text) for text in used.get("topic", ())}
 
@@ -481,28 +484,33 @@ class TableBuilder:
         """Rows with brokers and topics by what is known now. Idempotent; helpers and dictionaries stay. `plain`:
         brokers are texts, for whoever puts them beside those of other tables."""
         table = pa.Table.from_batches([part]) if isinstance(part, pa.RecordBatch) else part
-        names = table.column_names
+        names, cluster = table.column_names, None
         for column in _called(name):
             if column not in names:
                 continue
             declared, at, values = TABLES[name].by_name[column], names.index(column), table[column]
-            if declared.named is Gathering.BROKERS:
+            if declared.named is Gathering.CLUSTERS:
+                values = self.brokers.resolve_clusters(values)
+                values = values.cast(TEXT) if plain else values
+            elif declared.named is Gathering.BROKERS:
                 values = self.brokers.resolve(values)
                 values = values.cast(TEXT) if plain else values
             elif declared.named is Gathering.HOSTS:
                 values = self.hosts.resolve(values)
             elif column == "replicas":
-                values = self.topics.resolve_replicas(table["topic"], table["topic_id"])
+                values = self.topics.resolve_replicas(table["topic"], table["topic_id"], cluster)
             elif declared.type != TEXT:
-                values = self.topics.resolve_assignments(values)
+                values = self.topics.resolve_assignments(values, cluster)
             elif "topic_id" in names:
-                values = self.topics.resolve(values, table["topic_id"])
+                values = self.topics.resolve(values, table["topic_id"], cluster)
             table = table.set_column(at, column, values)
+            cluster = values if column == "cluster" else cluster
         return table
 
     def note_names(self, replicas: bool = True) -> None:
         """From here on remember which names `resolve` gave, and how many `replicas` topics have, if these matter."""
         self.brokers.given, self.hosts.given, self.topics.given = {}, {}, Given(replicas)
+        self.brokers.given_clusters = {}
 
     @property
     def names_kept(self) -> bool:
@@ -518,9 +526,10 @@ class TableBuilder:
 
 @cache
 def _called(name: str) -> tuple[str, ...]:
-    """The columns of a table with names that messages tell; messages themselves have none."""
+    """The columns of a table with names that messages tell, `cluster` first; messages themselves have none."""
     columns = TABLES[name].by_name.values() if name in TABLES else ()
-    return tuple(column.name for column in columns if column.named is not None)
+    called = [column.name for column in columns if column.named is not None]
+    return tuple(sorted(called, key=lambda column: column != "cluster"))
 
 
 @cache

@@ -45,6 +45,7 @@ def offset_commits(block: Block) -> Rows:
         "client_id": lambda: dictionary(done.client[row], done.client_ids),
         **{name: gather(name) for name in parts[0].columns},
         TIME_KEY: lambda: block.sort_time.take(pa.array(row)),
+        "cluster": lambda: block.cluster(row),
         **block.key_columns(row),
     }
     return columns, len(row)

@@ -75,6 +75,7 @@ def columns(directory: Directory, clients: Clients, rows: Int64s) -> dict[str, C
         "client_name": lambda: unresolved_host(directory.client_ip(rows)),
         "broker_name": lambda: unresolved_host(directory.broker_ip(rows)),
         "community_id": lambda: directory.community_id(rows),
+        "cluster": lambda: directory.broker(rows),
         "started_at": lambda: instant(table.started[rows]),
         "ended_at": lambda: instant(_ended(table.started[rows], table.lasted[rows])),
         "start_seen": lambda: flag(table.start_seen[rows]),

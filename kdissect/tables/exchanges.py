@@ -84,6 +84,7 @@ def exchanges(block: Block) -> Rows:
         "decoded": lambda: flag(done.decoded),
         TIME_KEY: lambda: block.sort_time,
         ACKS_KEY: lambda: pa.array(acks(block)),
+        "cluster": lambda: block.cluster(),
         **block.key_columns(),
     }
     return columns, len(block)

@@ -89,6 +89,7 @@ def fetches(block: Block) -> Rows:
         "request_bytes": lambda: count(done.request_bytes[rows]),
         "response_bytes": lambda: count(done.response_bytes[rows]),
         TIME_KEY: lambda: block.sort_time.take(pa.array(rows)),
+        "cluster": lambda: block.cluster(rows),
         **block.key_columns(rows),
     }
     return columns, len(rows)

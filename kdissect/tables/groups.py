@@ -177,6 +177,7 @@ def groups(block: Block) -> Rows:
         "error_code": lambda: optional(*errors(), CODE),
         "error": lambda: error_column(*errors()),
         "assigned_partitions": gather(lambda part: part.assignment(), ASSIGNMENT),
+        "cluster": lambda: block.cluster(row),
         TIME_KEY: lambda: block.sort_time.take(pa.array(row)),
     }
     return makers, len(row)

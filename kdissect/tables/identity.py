@@ -255,6 +255,8 @@ class Interned:
         return found
 
 
+ZERO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
+"""Uuid.ZERO_UUID: "no id" wherever a topic id may be left out."""
 SEPARATOR = "\t"
 """Between capture and `ip:port` in a broker that has not been resolved yet, and before the address of a host that has
 not. No address holds it."""

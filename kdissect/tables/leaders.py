@@ -22,9 +22,10 @@ from kdissect.kafka.exchanges.completed import NULL_TIME
 from kdissect.tables.apinames import api_name
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import CODE, TEXT
+from kdissect.tables.identity import SEPARATOR, ZERO_ID
 from kdissect.tables.nest import Int64s, numbers
 from kdissect.tables.table_block import Block, instant
-from kdissect.tables.topics import ZERO_ID, Topics
+from kdissect.tables.topics import Topics, origins_of
 
 QUORUM, QUORUM_ID = "__cluster_metadata", "AAAAAAAAAAAAAAAAAAAAAQ"
 """Topic.CLUSTER_METADATA_TOPIC_NAME and Uuid.METADATA_TOPIC_ID."""
@@ -96,7 +97,7 @@ def wanted() -> dict[tuple[int, int], set[str]]:
 ID = "#"
 """Stands before topic ids: no name has it (Topic.LEGAL_CHARS)."""
 Topic = tuple[str, str, int]
-"""Capture, topic id behind ID or else name, partition."""
+"""Origin (`Topics.Seen.origin`), topic id behind ID or else name, partition."""
 View = tuple[str, str]
 """Broker, connection."""
 Told = tuple[int, str, int]
@@ -159,7 +160,7 @@ class Leaders:
         good = topic >= 0
         for some, view in ((good & (epoch >= 0), False), (good & (epoch < 0), True)):
             rows = np.flatnonzero(some)
-            columns = [told.capture, topic, partition, *([told.connection] if view else [epoch, leader])]
+            columns = [told.origin, topic, partition, *([told.connection] if view else [epoch, leader])]
             order = rows[np.lexsort([told.at[rows], *(column[rows] for column in columns[::-1])])]
             keys = np.stack([column[order] for column in columns], axis=1)
             if view:  # where what a connection tells differs from what it told before, or tells next
@@ -173,7 +174,7 @@ class Leaders:
                 new |= at == at[np.maximum.accumulate(np.where(new, np.arange(len(new)), 0))]
             kept = order[new]
             for i, said in zip(kept.tolist(), told.of(kept), strict=True):
-                key = (told.captures[told.capture[i]], texts[topic[i]], int(partition[i]))
+                key = (told.origins[told.origin[i]], texts[topic[i]], int(partition[i]))
                 if view:
                     self._view(key, told.brokers[told.broker[i]], said, int(leader[i]))
                 else:
@@ -220,20 +221,23 @@ class Leaders:
 
     def table(self, topics: Topics) -> pa.Table:
         """The `leaders` table, in order of time. Partitions told by id and by name are one, where the name has one
-        id."""
-        names = topics.names() | {QUORUM_ID: QUORUM}
-        ids: dict[str, list[str]] = {}
-        for topic_id, name in names.items():
-            ids.setdefault(name, []).append(topic_id)
-        together: dict[Topic, list[Topic]] = {}
+        id. What messages of one cluster tell is followed together, in whatever captures; where the cluster is not
+        known, what those of one capture tell."""
+        ids = topics.ids_of_names()
+        together: dict[tuple[str | None, str, str, int], list[Topic]] = {}
         for key in dict.fromkeys((*self.epochs, *self.views)):
-            own = ids.get(key[1], [])
-            together.setdefault((key[0], ID + own[0] if len(own) == 1 else key[1], key[2]), []).append(key)
+            cluster = topics.cluster_of(key[0])
+            scope = "" if cluster is not None else key[0].partition(SEPARATOR)[0]
+            own = [QUORUM_ID] if key[1] == QUORUM else ids.get((cluster, key[1]), [])
+            topic = ID + own[0] if len(own) == 1 else key[1]
+            together.setdefault((cluster, scope, topic, key[2]), []).append(key)
         rows: list[Row] = []
-        for (_, topic, partition), keys in together.items():
+        for (cluster, _, topic, partition), keys in together.items():
             own_id = topic.removeprefix(ID) if topic.startswith(ID) else None
-            named = names.get(own_id) if own_id else topic
-            rows += [(change[0], named, own_id, partition, *change[1:]) for change in self._changes(keys)]
+            named: str | None = topic
+            if own_id:
+                named = QUORUM if own_id == QUORUM_ID else topics.name_of(cluster, own_id)
+            rows += [(change[0], named, own_id, partition, *change[1:], cluster) for change in self._changes(keys)]
         rows.sort(key=lambda row: (row[0], row[1] or "", row[2] or "", row[3]))
         return pa.table(leader_columns(rows), schema=SCHEMAS["leaders"])
 
@@ -279,18 +283,18 @@ class _Tellings:
         self.at = np.where(last != NULL_TIME, last, first)[self.rows]
         conn = done.conn[self.rows]
         self.connection = conn.astype(np.int64)
-        self.capture = np.asarray(block.connections.capture, np.int64)[conn]
-        self.captures = block.connections.captures
         self.broker = block.directory.broker_codes(conn).astype(np.int64)
         self.brokers = block.directory.brokers.texts
+        self.origins, origin = origins_of(block, key, side)
+        self.origin = origin[bodies]
 
     def of(self, some: Int64s) -> list[Told]:
         ids = self.block.exchange_id.take(pa.array(self.rows[some])).to_pylist()
         return [(int(at), text, self.key) for at, text in zip(self.at[some].tolist(), ids, strict=True)]
 
 
-Row = tuple[Told, str | None, str | None, int, int, int | None, int | None]
-"""Message, topic, id, partition, leader, epoch, previous."""
+Row = tuple[Told, str | None, str | None, int, int, int | None, int | None, str | None]
+"""Message, topic, id, partition, leader, epoch, previous, cluster."""
 
 
 def leader_columns(rows: Sequence[Row]) -> dict[str, pa.Array]:
@@ -305,4 +309,5 @@ def leader_columns(rows: Sequence[Row]) -> dict[str, pa.Array]:
         "previous": pa.array([row[6] for row in rows], CODE),
         "source": pa.array([api_name(row[0][2]) for row in rows], TEXT),
         "exchange_id": pa.array([row[0][1] for row in rows], TEXT),
+        "cluster": pa.array([row[7] for row in rows], TEXT),
     }

@@ -73,6 +73,8 @@ def list_offsets(block: Block) -> Rows:
 
     columns: dict[str, Column] = {
         "exchange_id": lambda: block.exchange_id.take(pa.array(row)),
+        "connection_id": lambda: block.directory.connection_id(block.done.conn[row]),
+        "client_id": lambda: dictionary(block.done.client[row], block.done.client_ids),
         "topic": lambda: pa.concat_arrays([item.topic for item in sides]).take(pa.array(source)),
         "partition": lambda: pa.array(np.concatenate([item.partition for item in sides])[source], CODE),
         "timestamp_asked": time_asked,
@@ -86,6 +88,7 @@ def list_offsets(block: Block) -> Rows:
         "replica_id": lambda: pick(request.column("replica_id", CODE), body),
         "current_leader_epoch": lambda: ask("current_leader_epoch", CODE),
         "latency_ms": lambda: block.latency_ms().take(pa.array(row)),
+        "cluster": lambda: block.cluster(row),
         TIME_KEY: lambda: block.sort_time.take(pa.array(row)),
     }
     return columns, len(row)

@@ -223,6 +223,7 @@ class Joined:
             "leader_id": give("current_leader.leader_id", CODE),
             "leader_epoch": give("current_leader.leader_epoch", CODE),
             TIME_KEY: lambda: block.sort_time.take(pa.array(row)),
+            "cluster": lambda: block.cluster(row),
             **block.key_columns(row),
         }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from kdissect.tables.declaration.model import CODE, COUNT, TEXT, TIME_KEY
+from kdissect.tables.identity import dictionary
 from kdissect.tables.makers import makes
 from kdissect.tables.nest import pick
 from kdissect.tables.table_block import Block, Column, Rows
@@ -27,6 +28,8 @@ def producer_ids(block: Block) -> Rows:
 
     columns: dict[str, Column] = {
         "exchange_id": lambda: block.exchange_id.take(pa.array(rows)),
+        "connection_id": lambda: block.directory.connection_id(block.done.conn[rows]),
+        "client_id": lambda: dictionary(block.done.client[rows], block.done.client_ids),
         "transactional_id": ask("transactional_id", TEXT),
         "transaction_timeout_ms": ask("transaction_timeout_ms", CODE),
         "producer_id_asked": ask("producer_id", COUNT),
@@ -35,6 +38,7 @@ def producer_ids(block: Block) -> Rows:
         "producer_epoch": give("producer_epoch", CODE),
         "error_code": give("error_code", CODE),
         "latency_ms": lambda: block.latency_ms().take(pa.array(rows)),
+        "cluster": lambda: block.cluster(rows),
         TIME_KEY: lambda: block.sort_time.take(pa.array(rows)),
     }
     return columns, len(rows)

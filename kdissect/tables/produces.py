@@ -83,6 +83,7 @@ def produces(block: Block) -> Rows:
         "error_code": lambda: _error(block, rows),
         "request_bytes": lambda: count(done.request_bytes[rows]),
         TIME_KEY: lambda: block.sort_time.take(pa.array(rows)),
+        "cluster": lambda: block.cluster(rows),
         **block.key_columns(rows),
     }
     return columns, len(rows)
@@ -157,6 +158,7 @@ def produce_partitions(block: Block) -> Rows:
         "current_leader": give("current_leader.leader_id", CODE),
         "replicas": lambda: pa.nulls(len(row), CODE),
         TIME_KEY: lambda: block.sort_time.take(pa.array(row)),
+        "cluster": lambda: block.cluster(row),
         **block.key_columns(row),
     }
     return columns, len(row)

@@ -10,15 +10,26 @@ from kdissect.tables.declaration.model import DeclarationError, Gathering, Path
 
 Paths = dict[tuple[int, int], set[str]]
 
+
+def _united(*given: Paths) -> Paths:
+    """All of these paths."""
+    found: Paths = {}
+    for paths in given:
+        for message, names in paths.items():
+            found.setdefault(message, set()).update(names)
+    return found
+
+
 GATHERED: Mapping[Gathering, Paths] = {
     Gathering.BROKERS: brokers.wanted(),
     Gathering.HOSTS: {},
-    Gathering.TOPICS: topics.wanted(),
-    Gathering.MENTIONS: topics.wanted(mentions=True),
+    Gathering.CLUSTERS: brokers.wanted(),
+    Gathering.TOPICS: _united(topics.wanted(), brokers.wanted()),
+    Gathering.MENTIONS: _united(topics.wanted(mentions=True), brokers.wanted()),
     Gathering.CLIENTS: clients.wanted(),
     Gathering.OFFERS: versions.wanted(),
     Gathering.GROUPS: groups.wanted(),
-    Gathering.LEADERS: leaders.wanted(),
+    Gathering.LEADERS: _united(leaders.wanted(), brokers.wanted()),
     Gathering.RECORDS: recordsets.wanted(),
     Gathering.FETCHED_RECORDS: recordsets.wanted(recordsets.FETCH),
     Gathering.SENT_RECORDS: recordsets.wanted(recordsets.PRODUCE),
@@ -63,6 +74,6 @@ def only_gathered(tables: Mapping[str, Iterable[str]]) -> frozenset[tuple[int, i
         for read in TABLES[table].needs(columns):
             if isinstance(read, Path):
                 others.add(read[:2])
-            elif read is not Gathering.BROKERS:
+            elif read not in (Gathering.BROKERS, Gathering.CLUSTERS):
                 others.update(GATHERED[read])
     return frozenset(GATHERED[Gathering.BROKERS].keys() - others)

@@ -6,13 +6,14 @@ from collections.abc import Iterable
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kdissect.kafka.exchanges.completed import FILE_SHIFT, Problems, Quality
 from kdissect.problems import Kind
 from kdissect.tables.declaration import SCHEMAS
-from kdissect.tables.declaration.model import COUNT
-from kdissect.tables.identity import Directory, dictionary, exchange_ids
-from kdissect.tables.nest import optional
+from kdissect.tables.declaration.model import COUNT, TEXT
+from kdissect.tables.identity import SEPARATOR, Directory, dictionary, exchange_ids
+from kdissect.tables.nest import Int64s, optional
 from kdissect.tables.table_block import PACKET_MASK, Block, count, instant
 from kdissect.tables.timestamps import OddTimes
 
@@ -48,7 +49,15 @@ def problem_columns(found: Problems, directory: Directory) -> dict[str, pa.Array
         "where": dictionary(found.where, found.texts),
         "detail": dictionary(found.detail, found.texts),
         "bytes": count(found.bytes),
+        "cluster": _unresolved_clusters(conn, capture, directory),
     }
+
+
+def _unresolved_clusters(conn: Int64s, capture: Int64s, directory: Directory) -> pa.Array:
+    """The unresolved broker of each row's connection; of rows about a capture as a whole `capture<TAB>`."""
+    brokers = directory.broker(conn).cast(TEXT)
+    captures = [f"{name}{SEPARATOR}" for name in directory.connections.captures]
+    return pc.coalesce(brokers, dictionary(capture, captures).cast(TEXT))
 
 
 def odd_times(odd: OddTimes, block: Block, table: str) -> Problems:
@@ -76,7 +85,8 @@ def odd_times(odd: OddTimes, block: Block, table: str) -> Problems:
 def capture_quality(rows: Iterable[Quality]) -> pa.Table:
     """The `capture_quality` table, in the order given."""
     schema = SCHEMAS["capture_quality"]
-    listed = list(rows)
+    listed = [(*row, f"{row.capture}{SEPARATOR}") for row in rows]
+    columns = zip(*listed, strict=True) if listed else [[] for _ in schema]
     return pa.table(
-        [pa.array([getattr(row, field.name) for row in listed], field.type) for field in schema], schema=schema
+        [pa.array(list(column), field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
     )

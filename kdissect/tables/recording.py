@@ -43,7 +43,7 @@ Flags = npt.NDArray[np.bool_]
 EQUAL = ("=", "==", "in")
 MOST_OFFSET = 2**63 - 2
 SENT = ("exchange_id", "topic", "topic_id", "partition", "producer_id", "producer_epoch", "base_sequence",
-        "base_offset", "last_offset", TIME_KEY)  # fmt: skip
+        "base_offset", "last_offset", "cluster", TIME_KEY)  # fmt: skip
 """What is kept of each batch that a producer sent, for the table `producers`."""
 
 
@@ -258,8 +258,11 @@ def producers_table(sent: pa.Table, topics: Topics) -> pa.Table:
     """The table `producers` of what `Recorder.sent` gave, of one run or of several."""
     from kdissect.kafka.recordsets.producers import producers
 
-    topic = topics.resolve(sent["topic"], sent["topic_id"])
-    table = order("record_batches", sent.set_column(sent.column_names.index("topic"), "topic", topic))
+    cluster = topics.brokers.resolve_clusters(sent["cluster"])
+    topic = topics.resolve(sent["topic"], sent["topic_id"], cluster)
+    for name, column in (("cluster", cluster), ("topic", topic)):
+        sent = sent.set_column(sent.column_names.index(name), name, column)
+    table = order("record_batches", sent)
     sent_at = table[TIME_KEY].cast(SCHEMAS["producers"].field("sent_at").type)
     return producers(table.append_column("sent_at", sent_at)).cast(SCHEMAS["producers"])
 

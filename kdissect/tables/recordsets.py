@@ -54,7 +54,7 @@ def wanted(*keys: int) -> dict[tuple[int, int], set[str]]:
     return paths
 
 
-OF_A_SET = ("exchange_id", "topic", "topic_id", "partition")
+OF_A_SET = ("exchange_id", "topic", "topic_id", "partition", "cluster")
 """Columns that all rows of a record set share."""
 
 
@@ -141,6 +141,7 @@ def record_rows(
         "topic": lambda: _repeated(sets.topic, owner),
         "topic_id": lambda: _repeated(sets.topic_id, owner),
         "partition": lambda: pa.array(sets.partition).cast(CODE, safe=False).take(owner),
+        "cluster": lambda: block.cluster(np.asarray(row)),
         TIME_KEY: lambda: block.sort_time.take(row),
     }
     for place, column in enumerate(found.schema.names):

@@ -52,8 +52,8 @@ def _hold_against_the_declaration() -> None:
     fills(By.NOTED, lambda: {"problems": problem_columns(nothing(Problems), directory)})
     fills(By.SENT, lambda: {"producers": producers.SCHEMA.names})
     fills(By.LEARNED, lambda: {
-        "api_versions": COLUMNS, "topics": topic_columns([]), "leaders": leader_columns([]),
-        "capture_quality": Quality._fields, "clock_offsets": OFFSETS,
+        "api_versions": COLUMNS, "topics": [*topic_columns([]), "cluster"], "leaders": leader_columns([]),
+        "capture_quality": [*Quality._fields, "cluster"], "clock_offsets": OFFSETS,
     })  # fmt: skip
     complete()
 

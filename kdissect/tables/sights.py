@@ -30,6 +30,7 @@ OFFSETS = (
     "uncertainty_ms",
     "up_ms",
     "down_ms",
+    "cluster",
 )
 """Columns of `clock_offsets`."""
 GONE = -1

@@ -66,6 +66,10 @@ class Block:
         """The columns EXCHANGE_KEYS of these rows."""
         return {name: lambda i=i: pa.array(self.keys[i][rows], COUNT) for i, name in enumerate(EXCHANGE_KEYS)}  # type: ignore[misc]
 
+    def cluster(self, rows: Int64s | slice = slice(None)) -> pa.Array:
+        """The cluster of these rows, not resolved yet: their broker's `capture<TAB>ip:port`."""
+        return self.directory.broker(self.done.conn[rows])
+
     @cached_property
     def client_id(self) -> pa.Array:
         """Client ids of all rows."""

@@ -1,6 +1,7 @@
 """Topic ids and names: the map between them, the `topics` table, and filling names in.
 
-A topic id is unique in the world (KIP-516), so the map is shared by all captures of a run. Names are not: a topic
+A topic id is unique in the world (KIP-516), so the map is shared by all captures of a run, but each cluster has its own
+(`kdissect.tables.clusters`): what is learned in one names nothing of another. Names are not unique: a topic
 deleted and made again has a new id under its old name, therefore ids become names but never names ids. A message
 that carries both tells the name of an id; messages with one of them only add rows of `topics`.
 """
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -17,13 +18,13 @@ import pyarrow.compute as pc
 
 from kdissect.kafka.exchanges.completed import NULL_TIME
 from kdissect.tables.apinames import api_name
+from kdissect.tables.brokers import Brokers
+from kdissect.tables.clusters import answered_clusters
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.model import ASSIGNMENT, CODE, COUNT, TEXT
+from kdissect.tables.identity import ZERO_ID
 from kdissect.tables.nest import Int64s, Level, lengths, numbers
 from kdissect.tables.table_block import Block, instant
-
-ZERO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
-"""Uuid.ZERO_UUID: "no id" wherever a topic id may be left out."""
 
 
 class Source(NamedTuple):
@@ -81,8 +82,10 @@ def wanted(mentions: bool = False) -> dict[tuple[int, int], set[str]]:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Seen:
-    """What is known of one topic id, or of one name without an id."""
+    """What is known of one topic id, or of one name without an id, by messages of one origin."""
 
+    origin: str
+    """The ClusterId that the messages carry, else the unresolved broker on whose connections they were."""
     topic_id: str | None
     topic: str | None
     first: int
@@ -100,35 +103,40 @@ class Given:
 
     replicas: bool = True
     """Whether it matters how many replicas they have."""
-    names: dict[str, str | None] = field(default_factory=dict)
+    names: dict[tuple[str | None, str], str | None] = field(default_factory=dict)
+    """By cluster and id."""
     replicas_by_id: dict[str, int | None] = field(default_factory=dict)
     replicas_by_name: dict[str, int | None] = field(default_factory=dict)
 
-    def holds(self, names: dict[str, str], by_id: dict[str, int], by_name: dict[str, int]) -> bool:
-        """Whether this is what these would give."""
-        pairs = ((self.names, names), (self.replicas_by_id, by_id), (self.replicas_by_name, by_name))
-        return all(
-            known.get(text) == told
-            for given, known in pairs[: 3 if self.replicas else 1]
-            for text, told in given.items()
-        )
+    def holds(self, topics: Topics) -> bool:
+        """Whether this is what these topics would give."""
+        if any(topics.name_of(*which) != name for which, name in self.names.items()):
+            return False
+        known = topics.known_replicas() if self.replicas else ({}, {})
+        given = (self.replicas_by_id, self.replicas_by_name) if self.replicas else ({}, {})
+        return all(most.get(text) == told for one, most in zip(given, known, strict=True) for text, told in one.items())
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Topics:
     """The map of a run. What it ends up with does not depend on the order in which messages come."""
 
-    seen: dict[tuple[str | None, str | None], Seen] = field(default_factory=dict)
-    """(id, None) or (None, name) -> what is known."""
+    brokers: Brokers = field(default_factory=Brokers)
+    """What knows which clusters messages were of."""
+    seen: dict[tuple[str, str | None, str | None], Seen] = field(default_factory=dict)
+    """(origin, id, None) or (origin, None, name) -> what is known."""
     mentions: bool = False
     """Also collect ids and names that stand alone."""
     given: Given | None = None
     """What was filled in so far; None: nobody asks."""
+    changes: int = 0
+    """How often something new was learned."""
+    _names: tuple[int, Names] | None = None
 
     @property
     def kept(self) -> bool:
         """Everything that was filled in is what would be filled in now."""
-        return self.given is None or self.given.holds(self.names(), *self.known_replicas())
+        return self.given is None or self.given.holds(self)
 
     def feed(self, block: Block) -> None:
         """Collect the topics of a block's messages."""
@@ -153,87 +161,141 @@ class Topics:
         found = level.get(source.partitions) if source.partitions else None
         counted = np.zeros(len(level), np.int64) if found is None else lengths(found)
         copies = _replicas(level, source)
-        for topic_id, topic, first, most, replicas in grouped(ids, names, moment, counted, copies):
-            self.note(topic_id, topic, first, most, (False, first, source.key), replicas)
+        origins, origin = origins_of(block, source.key, source.side)
+        for place, topic_id, topic, first, most, replicas in grouped(
+            origin[level.body], ids, names, moment, counted, copies
+        ):
+            self.note(origins[place], topic_id, topic, first, most, (False, first, source.key), replicas)
 
     def note(
-        self, topic_id: str | None, topic: str | None, first: int, partitions: int, told: tuple[bool, int, int],
-        replicas: int = 0,
+        self, origin: str, topic_id: str | None, topic: str | None, first: int, partitions: int,
+        told: tuple[bool, int, int], replicas: int = 0,
     ) -> None:  # fmt: skip
-        """A message at time `first` (ns) mentions this id, this name, or both; `replicas`: of a partition, at most."""
+        """A message of this origin at time `first` (ns) mentions this id, this name, or both; `replicas`: of a
+        partition, at most."""
         topic_id = None if topic_id == ZERO_ID else topic_id
         topic = topic or None
         if topic_id is None and topic is None:
             return
         told = (topic_id is not None and topic is None, *told[1:])
-        key = (topic_id, None if topic_id else topic)
-        known = self.seen.setdefault(key, Seen(topic_id, topic, first, partitions, told))
+        key = (origin, topic_id, None if topic_id else topic)
+        known = self.seen.get(key)
+        if known is None:
+            known = self.seen[key] = Seen(origin, topic_id, topic, first, partitions, told)
+            self.changes += 1
         if topic and (known.topic is None or (told, topic) < (known.told, known.topic)):
             known.topic = topic  # damaged messages may tell several names: the first one counts, whoever is read first
+            self.changes += 1
         known.first = min(known.first, first)
         known.partitions = max(known.partitions, partitions)
         known.told = min(known.told, told)
-        known.replicas = max(known.replicas, replicas)
+        if replicas > known.replicas:
+            known.replicas = replicas
+            self.changes += 1
 
     def clear(self) -> None:
         """Forget everything."""
+        self.changes += 1
         self.seen.clear()
 
     def merge(self, other: Topics) -> None:
         """Add what another part of the same work has collected."""
         for item in other.seen.values():
-            self.note(item.topic_id, item.topic, item.first, item.partitions, item.told, item.replicas)
+            self.note(item.origin, item.topic_id, item.topic, item.first, item.partitions, item.told, item.replicas)
+
+    def ids_of_names(self) -> dict[tuple[str | None, str], list[str]]:
+        """(cluster, name) -> the topic ids that have it, as far as they are known now."""
+        found: dict[tuple[str | None, str], list[str]] = {}
+        for (cluster, topic_id), name in self._known().within.items():
+            found.setdefault((cluster, name), []).append(topic_id)
+        return found
+
+    def by_cluster(self) -> dict[str | None, Topics]:
+        """What messages of each cluster, and those of none that is known, tell: the same as if each had been alone."""
+        clusters = {origin: self.cluster_of(origin) for origin in {item.origin for item in self.seen.values()}}
+        parts: dict[str | None, Topics] = {}
+        for item in self.seen.values():
+            part = parts.setdefault(clusters[item.origin], Topics())
+            part.note("", item.topic_id, item.topic, item.first, item.partitions, item.told, item.replicas)
+        return parts
+
+    def cluster_of(self, origin: str) -> str | None:
+        """The cluster that messages of this origin are of, as far as it is known now."""
+        return self.brokers.cluster_named(origin)
+
+    def _known(self) -> Names:
+        changes = self.changes + self.brokers.changes + self.brokers.clusters.changes
+        if self._names is None or self._names[0] != changes:
+            self._names = changes, Names.of(self.by_cluster())
+        return self._names[1]
 
     def names(self) -> dict[str, str]:
-        """Topic id -> name, as far as known now."""
-        return {item.topic_id: item.topic for item in self.seen.values() if item.topic_id and item.topic}
+        """Topic id -> name, as far as known now and the same in every cluster."""
+        return self._known().everywhere
+
+    def name_of(self, cluster: str | None, topic_id: str) -> str | None:
+        """The name of a topic id in a cluster, as far as it is known now. Where the cluster does not tell, or is not
+        known, the name that all others tell."""
+        known = self._known()
+        return known.within.get((cluster, topic_id)) or known.elsewhere(cluster, topic_id)
 
     def resolve(
-        self, topic: pa.Array | pa.ChunkedArray, topic_id: pa.Array | pa.ChunkedArray
-    ) -> pa.Array | pa.ChunkedArray:
-        """A `topic` column with names filled in for ids whose name is known now, as plain strings."""
-        if isinstance(topic, pa.ChunkedArray):
-            topic, topic_id = topic.combine_chunks(), topic_id.combine_chunks()
+        self, topic: pa.Array | pa.ChunkedArray, topic_id: pa.Array | pa.ChunkedArray,
+        cluster: pa.Array | pa.ChunkedArray | None = None,
+    ) -> pa.Array | pa.ChunkedArray:  # fmt: skip
+        """A `topic` column with names filled in for ids whose name is known now, as plain strings. `cluster`: resolved;
+        None: of no row it is known."""
+        topic, topic_id = _together(topic), _together(topic_id)
         topic = topic.cast(TEXT)
         if topic.null_count == 0:
             return topic
-        ids = topic_id if pa.types.is_dictionary(topic_id.type) else topic_id.dictionary_encode()
-        names = self.names()
-        texts = ids.dictionary.to_pylist()
-        found = [text and names.get(text) for text in texts]
+        pairs, codes = _pairs(topic_id, None if cluster is None else _together(cluster))
+        found = [text and self.name_of(of, text) for text, of in pairs]
         if self.given is not None:
-            self.given.names.update((text, name) for text, name in zip(texts, found, strict=True) if text)
-        return pc.coalesce(topic, pc.take(pa.array(found, TEXT), ids.indices))
+            self.given.names.update(((of, text), name) for (text, of), name in zip(pairs, found, strict=True) if text)
+        return pc.coalesce(topic, pc.take(pa.array(found, TEXT), codes))
 
     def resolve_replicas(
-        self, topic: pa.Array | pa.ChunkedArray, topic_id: pa.Array | pa.ChunkedArray
-    ) -> pa.Array | pa.ChunkedArray:
+        self, topic: pa.Array | pa.ChunkedArray, topic_id: pa.Array | pa.ChunkedArray,
+        cluster: pa.Array | pa.ChunkedArray | None = None,
+    ) -> pa.Array | pa.ChunkedArray:  # fmt: skip
         """A `replicas` column: the most replicas that was told of a partition of each topic, by its id where rows have
         one and it is known, else by its name; null where nothing told."""
         by_id, by_name = self.known_replicas()
         given = self.given
-        return pc.coalesce(
-            _looked_up(topic_id, by_id, None if given is None else given.replicas_by_id),
-            _looked_up(topic, by_name, None if given is None else given.replicas_by_name),
-        )
+        known = self._known()
+        if len(known.replicas) < 2:
+            return pc.coalesce(
+                _looked_up(topic_id, by_id, None if given is None else given.replicas_by_id),
+                _looked_up(topic, by_name, None if given is None else given.replicas_by_name),
+            )
+        columns = []
+        for values, which in ((topic_id, 0), (topic, 1)):
+            pairs, codes = _pairs(_together(values), None if cluster is None else _together(cluster))
+            found = [known.replicas[of][which].get(text or "") if of in known.replicas else None for text, of in pairs]
+            columns.append(pc.take(pa.array(found, CODE), codes))
+        return pc.coalesce(*columns)
 
     def known_replicas(self) -> tuple[dict[str, int], dict[str, int]]:
-        """By topic id and by name, the most replicas that was told of a partition of it."""
-        ids: dict[str, int] = {}
-        names: dict[str, int] = {}
-        for item in self.seen.values():
-            if item.replicas and item.topic_id:
-                ids[item.topic_id] = max(ids.get(item.topic_id, 0), item.replicas)
-            if item.replicas and item.topic:
-                names[item.topic] = max(names.get(item.topic, 0), item.replicas)
-        return ids, names
+        """By topic id and by name, the most replicas that was told of a partition of it, where no cluster says
+        otherwise."""
+        parts = list(self._known().replicas.values())
+        if len(parts) == 1:
+            return parts[0]
+        return _agreed([ids for ids, _ in parts]), _agreed([names for _, names in parts])
 
-    def resolve_assignments(self, column: pa.ChunkedArray) -> pa.ChunkedArray:
-        """An `assigned_partitions` column with names filled in for topic ids whose name is known now."""
+    def resolve_assignments(self, column: pa.ChunkedArray, cluster: pa.ChunkedArray | None = None) -> pa.ChunkedArray:
+        """An `assigned_partitions` column with names filled in for topic ids whose name is known now. `cluster`:
+        resolved, of each row."""
         chunks = []
+        at = 0
         for chunk in column.chunks:
-            items = chunk.values
-            topic = self.resolve(pc.struct_field(items, "topic"), pc.struct_field(items, "topic_id"))
+            items, own = chunk.values, None
+            if cluster is not None and not chunk.offset:
+                own = _together(cluster.slice(at, len(chunk))).take(pc.list_parent_indices(chunk))
+                own = own if len(own) == len(items) else None  # lists that are null have items, too
+            at += len(chunk)
+            topic = self.resolve(pc.struct_field(items, "topic"), pc.struct_field(items, "topic_id"), own)
             rest = [pc.struct_field(items, name) for name in ("topic_id", "partitions")]
             filled = pa.StructArray.from_arrays([topic, *rest], fields=list(items.type))
             chunks.append(
@@ -246,10 +308,90 @@ class Topics:
     def table(self) -> pa.Table:
         """The `topics` table, in order of first appearance. Names with an id known for them have no row of their
         own."""
-        named = {item.topic for item in self.seen.values() if item.topic_id}
-        rows = [item for item in self.seen.values() if item.topic_id or item.topic not in named]
-        rows.sort(key=lambda item: (item.first, item.topic_id or "", item.topic or ""))
-        return pa.table(topic_columns(rows), schema=SCHEMAS["topics"])
+        rows = []
+        for cluster, part in self.by_cluster().items():
+            named = {item.topic for item in part.seen.values() if item.topic_id}
+            rows += [(cluster, item) for item in part.seen.values() if item.topic_id or item.topic not in named]
+        rows.sort(key=lambda row: (row[1].first, row[1].topic_id or "", row[1].topic or "", row[0] or ""))
+        columns = topic_columns([item for _, item in rows])
+        return pa.table({**columns, "cluster": pa.array([one for one, _ in rows], TEXT)}, schema=SCHEMAS["topics"])
+
+
+class Names(NamedTuple):
+    """Names of topic ids, and replicas of topics, by cluster."""
+
+    within: dict[tuple[str | None, str], str]
+    """(cluster, id) -> name."""
+    everywhere: dict[str, str]
+    """Id -> the name that every cluster tells that tells one."""
+    replicas: dict[str | None, tuple[dict[str, int], dict[str, int]]]
+    """Cluster -> by topic id and by name, the most replicas that was told of a partition of it."""
+
+    @classmethod
+    def of(cls, parts: dict[str | None, Topics]) -> Names:
+        """What the topics of each cluster tell."""
+        names: list[dict[str, str]] = []
+        within: dict[tuple[str | None, str], str] = {}
+        replicas: dict[str | None, tuple[dict[str, int], dict[str, int]]] = {}
+        for cluster, part in parts.items():
+            own = {item.topic_id: item.topic for item in part.seen.values() if item.topic_id and item.topic}
+            names.append(own)
+            within |= {(cluster, topic_id): name for topic_id, name in own.items()}
+            by_id: dict[str, int] = {}
+            by_name: dict[str, int] = {}
+            for item in part.seen.values():
+                if item.replicas and item.topic_id:
+                    by_id[item.topic_id] = max(by_id.get(item.topic_id, 0), item.replicas)
+                if item.replicas and item.topic:
+                    by_name[item.topic] = max(by_name.get(item.topic, 0), item.replicas)
+            replicas[cluster] = by_id, by_name
+        return cls(within, _agreed(names), replicas)
+
+    def elsewhere(self, cluster: str | None, topic_id: str) -> str | None:
+        """The name that others tell, for rows whose cluster is not known, or of messages whose cluster is not."""
+        return self.everywhere.get(topic_id) if cluster is None else self.within.get((None, topic_id))
+
+
+Told = TypeVar("Told")
+
+
+def _agreed(parts: Sequence[dict[str, Told]]) -> dict[str, Told]:
+    """What all say of a text that say anything."""
+    found: dict[str, Told] = {}
+    several: set[str] = set()
+    for part in parts:
+        several.update(text for text, told in part.items() if found.setdefault(text, told) != told)
+    for text in several:
+        del found[text]
+    return found
+
+
+def _together(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+
+
+def _pairs(texts: pa.Array, clusters: pa.Array | None) -> tuple[list[tuple[str | None, str | None]], pa.Array]:
+    """The distinct texts, with the cluster of their rows, and which of them each row has (null: no text)."""
+    codes = texts if pa.types.is_dictionary(texts.type) else texts.dictionary_encode()
+    words = codes.dictionary.to_pylist()
+    if clusters is None:
+        return [(word, None) for word in words], codes.indices
+    own = clusters if pa.types.is_dictionary(clusters.type) else clusters.dictionary_encode()
+    names = own.dictionary.to_pylist()
+    if len(names) == 1 and not own.null_count:
+        return [(word, names[0]) for word in words], codes.indices
+    which = (numbers(codes.indices, -1) + 1) * (len(names) + 1) + numbers(own.indices, -1) + 1
+    kept, inverse = np.unique(which, return_inverse=True)
+    pairs = [((None, *words)[one // (len(names) + 1)], (None, *names)[one % (len(names) + 1)]) for one in kept.tolist()]
+    return pairs, pa.array(inverse)
+
+
+def origins_of(block: Block, key: int, side: int) -> tuple[list[str], Int64s]:
+    """Where the messages of an API's side come from, as `Seen.origin` says it, and which of these each message has."""
+    words, named = answered_clusters(block, key, side)
+    brokers = block.directory.broker_codes(block.done.conn[block.bodies(key, side)])
+    texts = block.directory.brokers.texts
+    return [*texts, *words], np.where(named >= 0, named + len(texts), brokers).astype(np.int64)
 
 
 def topic_columns(rows: Sequence[Seen]) -> dict[str, pa.Array]:
@@ -288,11 +430,13 @@ def _looked_up(
 
 
 def grouped(
-    ids: pa.Array, names: pa.Array, moment: Int64s, partitions: Int64s, replicas: Int64s
-) -> list[tuple[str | None, str | None, int, int, int]]:
-    """Distinct (id, name) pairs with their first moment, largest number of partitions and of replicas."""
+    origin: Int64s, ids: pa.Array, names: pa.Array, moment: Int64s, partitions: Int64s, replicas: Int64s
+) -> list[tuple[int, str | None, str | None, int, int, int]]:
+    """Distinct (origin, id, name) with their first moment, largest number of partitions and of replicas."""
     pair = numbers(ids.indices, -1) + 1 << 32 | numbers(names.indices, -1) + 1
-    distinct, inverse = np.unique(pair, return_inverse=True)
+    places, which = np.unique(origin, return_inverse=True)
+    pairs, inverse = np.unique(pair, return_inverse=True)
+    distinct, inverse = np.unique(which * len(pairs) + inverse, return_inverse=True)
     first = np.full(len(distinct), np.iinfo(np.int64).max)
     np.minimum.at(first, inverse, moment)
     most = np.zeros(len(distinct), np.int64)
@@ -300,9 +444,15 @@ def grouped(
     copies = np.zeros(len(distinct), np.int64)
     np.maximum.at(copies, inverse, replicas)
     id_texts, name_texts = [*ids.dictionary.to_pylist(), None], [*names.dictionary.to_pylist(), None]
+    keys = pairs[distinct % len(pairs)].tolist() if len(pairs) else []
     return [
-        (id_texts[(key >> 32) - 1], name_texts[(key & 0xFFFFFFFF) - 1], begin, size, count)
-        for key, begin, size, count in zip(
-            distinct.tolist(), first.tolist(), most.tolist(), copies.tolist(), strict=True
+        (place, id_texts[(key >> 32) - 1], name_texts[(key & 0xFFFFFFFF) - 1], begin, size, count)
+        for place, key, begin, size, count in zip(
+            places[distinct // max(len(pairs), 1)].tolist(),
+            keys,
+            first.tolist(),
+            most.tolist(),
+            copies.tolist(),
+            strict=True,
         )
     ]

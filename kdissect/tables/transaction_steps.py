@@ -68,6 +68,7 @@ def transaction_steps(block: Block) -> Rows:
         "error_code": lambda: optional(errors[row], known[row], CODE),
         "next_producer_id": moved("producer_id", COUNT),
         "next_producer_epoch": moved("producer_epoch", CODE),
+        "cluster": lambda: block.cluster(row),
         TIME_KEY: lambda: block.sort_time.take(pa.array(row)),
     }
     return columns, len(row)

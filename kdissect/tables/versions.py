@@ -49,7 +49,7 @@ def wanted() -> dict[tuple[int, int], set[str]]:
     }
 
 
-COLUMNS = ("broker", "api_key", "api", "min_version", "max_version", "used_min", "used_max")
+COLUMNS = ("broker", "api_key", "api", "min_version", "max_version", "used_min", "used_max", "cluster")
 """What `Offered.table` makes."""
 
 
@@ -141,19 +141,22 @@ class Offered:
             self.offer(broker, api, *offered)
 
     def table(self, brokers: Brokers) -> pa.Table:
-        """The `api_versions` table, brokers resolved, in order of (broker, API key)."""
+        """The `api_versions` table, brokers resolved, in order of (broker, API key, cluster)."""
         names = brokers.names()
-        merged = Offered()
+        clusters: dict[str | None, Offered] = {}
         for (broker, api), used in self.uses.items():
+            merged = clusters.setdefault(brokers.cluster_named(broker), Offered())
             merged.use(names.get(broker, broker), api, *used)
         for (broker, api), offered in self.offers.items():
+            merged = clusters.setdefault(brokers.cluster_named(broker), Offered())
             merged.offer(names.get(broker, broker), api, *offered)
-        keys = sorted(merged.uses.keys() | merged.offers.keys(), key=lambda item: (_natural(item[0]), item[1]))
         rows = []
-        for broker, api in keys:
-            _, lowest, highest = merged.offers.get((broker, api), (None, None, None))
-            used_min, used_max = merged.uses.get((broker, api), (None, None))
-            rows.append((broker, api, api_name(api), lowest, highest, used_min, used_max))
+        for cluster, merged in clusters.items():
+            for broker, api in merged.uses.keys() | merged.offers.keys():
+                _, lowest, highest = merged.offers.get((broker, api), (None, None, None))
+                used_min, used_max = merged.uses.get((broker, api), (None, None))
+                rows.append((broker, api, api_name(api), lowest, highest, used_min, used_max, cluster))
+        rows.sort(key=lambda row: (_natural(row[0]), row[1], row[7] or ""))
         schema = SCHEMAS["api_versions"]
         columns = dict(zip(COLUMNS, zip(*rows, strict=True) if rows else [[] for _ in COLUMNS], strict=True))
         return pa.table([pa.array(list(columns[field.name]), field.type) for field in schema], schema=schema)

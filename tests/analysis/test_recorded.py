@@ -189,7 +189,7 @@ def test_share_sessions() -> None:
     assert [(row["accepted"], row["released"], row["rejected"], row["renewed"]) for row in explicit] == [(12, 2, 2, 4)]
     assert [(row["refused"], row["redelivered"]) for row in explicit] == [(0, 2)]
     assert {row["session_key"] for row in found} == {
-        f"{row['broker']}/{row['group_id']}/{row['member_id']}/1" for row in found
+        f"{row['cluster']}/{row['broker']}/{row['group_id']}/{row['member_id']}/1" for row in found
     }
 
 

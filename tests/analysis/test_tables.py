@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from kdissect.analysis.cluster_stages import Stages
 from kdissect.analysis.diff import diff, match, network, slower, versions
 from kdissect.analysis.findings import FINDERS, LIMITS, findings
 from kdissect.analysis.findings.finders import Seen
@@ -344,7 +345,7 @@ def test_a_stage_asks_for_what_it_needs() -> None:
     assert Stage({"exchanges": ["exchange_id"], "fetches": ["latency_ms"]}).idle
     assert not Stage({"fetches": ["hold"]}).idle
     for asked in ({"fetches": ["session_key"]}, {"exchanges": ["hold"]}, {"fetch_sessions": None}, {"findings": None}):
-        stage = Stage(asked)
+        stage = Stages(asked)
         tables = {
             name: analysed(NAME)[name].select(sorted(columns & set(SCHEMAS[name].names)))
             for name, columns in stage.tables.items()

@@ -13,6 +13,7 @@ from kdissect.analysis.committed_lag import settle
 from kdissect.spark.cells.table_cells import Cell, cell, cells_of, opened, rows
 from kdissect.spark.stages import committed_offsets
 from kdissect.spark.stages.committed_offsets import COMMITS, Dealt, deal, fill
+from kdissect.tables.brokers import Brokers
 
 CONNECTION = "00000000000000%02x"
 TIMES = pa.timestamp("us", "UTC")
@@ -65,7 +66,9 @@ def test_commits_are_filled_in_as_all_at_once(tasks: int, monkeypatch: pytest.Mo
     monkeypatch.setattr(committed_offsets, "KEPT_ROWS", 100)
     whole, cells = captured(6, tasks)
     plan: Any = SimpleNamespace(labels=list(range(10, 10 + tasks)))
-    names: Any = SimpleNamespace(builder=lambda plan: None, resolved=lambda builder, name, table: table)
+    names: Any = SimpleNamespace(
+        builder=lambda plan: None, resolved=lambda builder, name, table: table, brokers=Brokers()
+    )
     cells.sort(key=lambda one: (one.origin, one.broker, one.lot))
     dealt = list(cells_of(deal([rows([one]) for one in cells], plan, names)))
     assert {one.lot for one in dealt} <= set(plan.labels)

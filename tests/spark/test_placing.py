@@ -58,9 +58,9 @@ def test_rows_of_a_connection_and_of_none() -> None:
     ]  # fmt: skip
     assert made["at"].to_pylist()[:2] == [DAY, None]
     assert made["date"].to_pylist()[:2] == [DAY.date(), None]
-    keys = pa.table({"session_key": ["10.0.0.1:9092/334/1", "rack/3/334/2"]})
+    keys = pa.table({"session_key": ["10.0.0.1:9092/334/1", "ClusterId/3/334/2"]})
     told = places("a.pcap", "b.pcap").placed("session_partitions", keys, ["session_key"])
-    assert told["broker"].to_pylist() == ["10.0.0.1:9092", "rack/3"]
+    assert told["broker"].to_pylist() == ["10.0.0.1:9092", "3"]
     assert told["capture"].to_pylist() == [None, None]  # the broker is in both
     files = pa.table({"capture": ["a.pcap"] * 2, "file": ["a.pcap1", None]})
     quality = places("a.pcap").placed("capture_quality", files, ["capture", "file"])

@@ -136,6 +136,8 @@ def test_producer_ids():
     assert rows_of("producer_ids", done) == [
         {
             "exchange_id": "000000000000abc0:0",
+            "connection_id": "000000000000abc0",
+            "client_id": None,
             "transactional_id": "tx",
             "transaction_timeout_ms": 60000,
             "producer_id_asked": -1,
@@ -144,9 +146,12 @@ def test_producer_ids():
             "producer_epoch": 3,
             "error_code": 0,
             "latency_ms": 2.0,
+            "cluster": None,
         },
         {
             "exchange_id": "000000000000abc0:1",
+            "connection_id": "000000000000abc0",
+            "client_id": None,
             "transactional_id": None,
             "transaction_timeout_ms": 1,
             "producer_id_asked": None,
@@ -155,6 +160,7 @@ def test_producer_ids():
             "producer_epoch": None,
             "error_code": None,
             "latency_ms": None,
+            "cluster": None,
         },
     ]
 
@@ -301,10 +307,10 @@ def test_api_versions():
     )
     rows = builder.finish()["api_versions"].to_pylist()
     assert [tuple(row.values()) for row in rows] == [
-        ("10.0.0.8:9092", 1, "Fetch", None, None, 17, 17),
-        ("10.0.0.8:9092", 999, "key 999", None, None, 300, 300),
-        ("10.0.0.9:9092", 1, "Fetch", 4, 18, 7, 12),
-        ("10.0.0.9:9092", 18, "ApiVersions", 0, 3, 0, 5),
+        ("10.0.0.8:9092", 1, "Fetch", None, None, 17, 17, None),
+        ("10.0.0.8:9092", 999, "key 999", None, None, 300, 300, None),
+        ("10.0.0.9:9092", 1, "Fetch", 4, 18, 7, 12, None),
+        ("10.0.0.9:9092", 18, "ApiVersions", 0, 3, 0, 5, None),
     ]
 
 
@@ -337,6 +343,7 @@ def test_problems_and_quality():
             None,
             None,
             None,
+            None,
         ),
         (
             "a.pcap",
@@ -349,9 +356,10 @@ def test_problems_and_quality():
             "response",
             "a hole",
             100,
+            None,
         ),
-        ("a.pcap", None, None, None, "one", None, "capture", None, "a hole", None),
+        ("a.pcap", None, None, None, "one", None, "capture", None, "a hole", None, None),
     ]
     assert made_at_end["capture_quality"].to_pylist() == [
-        {"capture": "a.pcap", "file": None, "measure": "packets", "value": 5.0, "text": None}
+        {"capture": "a.pcap", "file": None, "measure": "packets", "value": 5.0, "text": None, "cluster": None}
     ]

@@ -6,7 +6,7 @@ from tests.tables.made import completed, connections
 def named(*claims, serves, told=None, capture="a"):
     brokers = Brokers()
     for claim in claims:
-        brokers.claim(capture, *claim)
+        brokers.claim(capture, *claim, f"{capture}\t10.0.0.1:9092")
     for place in serves:
         brokers.serves(f"{capture}\t{place}")
     for place, node in (told or {}).items():
@@ -107,6 +107,6 @@ def test_listeners_below_their_node():
 def test_merge():
     one, two = Brokers(), Brokers()
     one.serves("a\t10.0.0.9:9092")
-    two.claim("a", 3, "10.0.0.9", 9092)
+    two.claim("a", 3, "10.0.0.9", 9092, "a\t10.0.0.8:9092")
     one.merge(two)
     assert one.names() == {"a\t10.0.0.9:9092": "3"}

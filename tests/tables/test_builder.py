@@ -36,7 +36,7 @@ def test_a_filter_on_what_is_known_at_the_end_keeps_rows():
     where = parse("broker = '7'", SCHEMA)
     assert builder.kept("exchanges", batch, where).num_rows == 1
     assert builder.finished("exchanges", [batch], where).num_rows == 0
-    builder.brokers.claim("a.pcap", 7, "10.0.0.9", 9092)
+    builder.brokers.claim("a.pcap", 7, "10.0.0.9", 9092, "a.pcap\t10.0.0.8:9092")
     assert builder.finished("exchanges", [batch], where).num_rows == 1
 
 

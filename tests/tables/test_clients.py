@@ -87,6 +87,7 @@ def test_what_the_engine_counted():
         "lost_segments": 7,
         "exchanges": 4,
         "problems": 6,
+        "cluster": None,
     }
 
 

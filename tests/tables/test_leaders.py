@@ -111,7 +111,7 @@ def test_of_messages_at_one_time_the_least_id_counts(order: list[int]) -> None:
     """Whatever the order in which a block, or several, brings them."""
     at, ids = np.array([5, 5, 6]), ["b:7", "a:7", "0:1"]
     told: Any = SimpleNamespace(
-        capture=np.zeros(3, np.int64), connection=np.arange(3), at=at[order], captures=["c"],
+        origin=np.zeros(3, np.int64), connection=np.arange(3), at=at[order], origins=["c"],
         of=lambda some: [(int(at[order[i]]), ids[order[i]], 4) for i in some.tolist()],
     )  # fmt: skip
     found = Leaders()

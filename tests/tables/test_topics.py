@@ -19,7 +19,7 @@ TOLD = [
 def learnt(order: tuple[int, ...]) -> Topics:
     topics = Topics(mentions=True)
     for topic_id, topic, at, api in (TOLD[place] for place in order):
-        topics.note(topic_id, topic, at, 1, (False, at, api))
+        topics.note("c\t10.0.0.9:9092", topic_id, topic, at, 1, (False, at, api))
     return topics
 
 

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kdissect.analysis.cluster_split import each_cluster
 from kdissect.analysis.deliveries.batch_matching import (
     BY_CRC,
     BY_OFFSET,
@@ -91,7 +92,13 @@ class _Way:
 
 
 def deliveries(tables: Mapping[str, pa.Table]) -> pa.Table:
-    """All rows of `deliveries`, by the time of delivery. `tables`: those of `readers.DELIVERIES`, resolved."""
+    """All rows of `deliveries`, cluster by cluster, by the time of delivery. `tables`: those of `readers.DELIVERIES`,
+    resolved."""
+    return each_cluster(tables, _deliveries)
+
+
+def _deliveries(tables: Mapping[str, pa.Table]) -> pa.Table:
+    """The deliveries of one cluster."""
     data = read_input(tables)
     readers = find_readers(data.exchanges, data.reads, whole(tables["connections"]))
     rows = _first_deliveries(data, readers)
@@ -100,6 +107,7 @@ def deliveries(tables: Mapping[str, pa.Table]) -> pa.Table:
     way = _way(data, rows)
     made = _columns(data, rows, way, readers, whole(tables["record_batches"]))
     made["member_id"] = member_column(data.exchanges, readers, rows.fetch, whole(tables["groups"]))
+    made["cluster"] = pa.nulls(len(made["member_id"]), TEXT)
     return pa.table({name: made[name] for name in SCHEMA.names}).cast(SCHEMA)
 
 

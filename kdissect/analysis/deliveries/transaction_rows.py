@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
+from kdissect.analysis.cluster_split import each_cluster
 from kdissect.analysis.deliveries.delivery_input import UNKNOWN, dense
 from kdissect.analysis.deliveries.transaction_events import (
     ADD_OFFSETS,
@@ -64,7 +65,13 @@ OFFSETS = "__consumer_offsets"
 
 
 def transactions(tables: Mapping[str, pa.Table]) -> pa.Table:
-    """All rows of `transactions`, in order of time. `tables`: those of `readers.TRANSACTIONS`, resolved."""
+    """All rows of `transactions`, cluster by cluster, in order of time. `tables`: those of `readers.TRANSACTIONS`,
+    resolved."""
+    return each_cluster(tables, _transactions)
+
+
+def _transactions(tables: Mapping[str, pa.Table]) -> pa.Table:
+    """The transactions of one cluster."""
     exchanges, texts = whole(tables["exchanges"]), NamedTexts()
     events = read_events(tables, exchanges, texts)
     if not len(events.kind):
@@ -174,6 +181,7 @@ def _rows(
         "first_exchange_id": _text(exchanges, "exchange_id", events, row),
         "end_exchange_id": _text(exchanges, "exchange_id", events, last_end),
     }
+    made["cluster"] = pa.nulls(len(order), TEXT)
     return pa.table({name: made[name] for name in SCHEMA.names}).take(pa.array(order)).cast(SCHEMA)
 
 

@@ -15,8 +15,9 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kdissect.analysis.cluster_split import WHOLE, split_by_cluster
 from kdissect.analysis.findings import finders
-from kdissect.analysis.findings.evidence import SEVERITIES, Finding, Tables, get
+from kdissect.analysis.findings.evidence import SEVERITIES, Finding, Tables, both, equals, get
 from kdissect.analysis.findings.finders import Finder, Seen
 from kdissect.analysis.findings.headlines import headline_of
 from kdissect.analysis.findings.incidents import numbered
@@ -41,7 +42,7 @@ from kdissect.analysis.findings.rules import (
 )
 from kdissect.problems import KdissectError, Kind
 from kdissect.tables.declaration import SCHEMAS
-from kdissect.tables.declaration.model import By
+from kdissect.tables.declaration.model import CLUSTER, By
 from kdissect.tables.makers import fills
 
 FINDERS: tuple[Finder, ...] = (
@@ -90,32 +91,52 @@ class Found(NamedTuple):
 
 def findings(tables: Tables, given: Limits = LIMITS) -> Found:
     """The findings in these tables; missing ones count as empty. `given`: thresholds that people set."""
-    seen = Seen(tables, given)
     found: list[Finding] = []
     failed: list[dict[str, str]] = []
-    for finder in FINDERS:
-        try:
-            found += seen.find(finder)
-        except (KdissectError, MemoryError):
-            raise
-        except Exception as error:
-            detail = f"finder {finder.name} failed ({type(error).__name__}: {error}); the others' findings are there"
-            failed.append({"kind": Kind.FINDER_FAILED.name.lower(), "where": finder.name, "detail": detail})
+    parts = split_by_cluster(tables)
+    for cluster, part in parts:
+        seen = Seen(part, given)
+        for finder in FINDERS:
+            try:
+                found += [_of_cluster(one, cluster, len(parts)) for one in seen.find(finder)]
+            except (KdissectError, MemoryError):
+                raise
+            except Exception as error:
+                why = f"{type(error).__name__}: {error}"
+                detail = f"finder {finder.name} failed ({why}); the others' findings are there"
+                failed.append({"kind": Kind.FINDER_FAILED.name.lower(), "where": finder.name, "detail": detail})
+    found = list(dict.fromkeys(found))  # what is about captures is found in every part
     found.sort(key=lambda one: SEVERITIES.index(one.severity))  # stable: rankings keep their order
     kept: list[Finding] = []
-    count_of: dict[str, int] = {}
+    count_of: dict[tuple[str | None, str], int] = {}
     for one in found:
-        count_of[one.id] = count_of.get(one.id, 0) + 1
-        if one.id in UNCOUNTED or count_of[one.id] <= MOST_OF_A_KIND:
+        kind = one.cluster, one.id
+        count_of[kind] = count_of.get(kind, 0) + 1
+        if one.id in UNCOUNTED or count_of[kind] <= MOST_OF_A_KIND:
             kept.append(one)
-    connections = get(tables, "connections")
-    kept = [replace(state_certainty(one, connections), headline=headline_of(one)) for one in numbered(kept)]
+    connections = {cluster: get(part, "connections") for cluster, part in parts}
+    every = get(tables, "connections")
+    kept = [
+        replace(state_certainty(one, connections.get(one.cluster, every)), headline=headline_of(one))
+        for one in numbered(kept)
+    ]
     schema = SCHEMAS["findings"]
     table = pa.Table.from_arrays(
         [pa.array([_cell(one, name) for one in kept], schema.field(name).type) for name in schema.names],
         schema=schema,
     )
     return Found(table, pa.Table.from_pylist(failed, SCHEMAS["problems"]))
+
+
+def _of_cluster(one: Finding, cluster: str | None, parts: int) -> Finding:
+    """A finding with the cluster that its evidence is of. Where other parts of the tables have rows, too, its filter
+    says of which cluster they are."""
+    if one.table in WHOLE:
+        return one
+    if parts == 1:
+        return replace(one, cluster=cluster)
+    own = f"({one.filter})" if " or " in one.filter.lower() else one.filter
+    return replace(one, cluster=cluster, filter=both(own, equals(CLUSTER.name, cluster)))
 
 
 def _cell(one: Finding, name: str) -> object:

@@ -52,6 +52,7 @@ class Finding:
     headline: str | None = None
     certainty: str | None = None
     next_capture: str | None = None
+    cluster: str | None = None
 
 
 NULLS = 4096

@@ -57,7 +57,7 @@ def _begin(one: Finding) -> int:
 
 def _belongs(one: Finding, root: Finding) -> bool:
     """Whether a finding is a consequence of another."""
-    if one.first_at is None or root.first_at is None:
+    if one.first_at is None or root.first_at is None or one.cluster != root.cluster:
         return False
     end = root.last_at if root.last_at is not None else root.first_at
     if one.first_at < root.first_at - BEFORE_MS * 1000:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
+from kdissect.analysis.cluster_split import each_cluster
 from kdissect.analysis.exchange_keys import keys_of
 from kdissect.analysis.ledger import time_owners as o
 from kdissect.analysis.ledger.exchange_spans import Rows, exchange_spans
@@ -104,6 +105,7 @@ class Ledger:
             "connections": pa.array(found.connections),
             "exchanges": pa.array(found.exchanges),
             "first_exchange_id": ids.take(first),
+            "cluster": pa.nulls(len(found.subject), pa.string()),
         }
         return pa.table({field.name: made[field.name] for field in SCHEMA}).cast(SCHEMA)
 
@@ -124,6 +126,13 @@ def time_ledger(
 
     `tables`: see `Ledger`. `only`: the names of the subjects to look at. Raises UsageError for an unknown subject.
     """
+    return each_cluster(tables, lambda part: _time_ledger(part, by, start, end, only))
+
+
+def _time_ledger(
+    tables: Mapping[str, pa.Table], by: Sequence[str], start: int | None, end: int | None, only: Collection[str] | None
+) -> pa.Table:
+    """The intervals of one cluster's subjects."""
     ledger = Ledger(tables)
     parts = []
     for kind in by:

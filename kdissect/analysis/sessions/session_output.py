@@ -152,6 +152,7 @@ class Ended:
             "predecessor": pa.array(predecessors, pa.string()),
             "request_bytes": pa.array(s[:, c.S_BYTES]),
             "full_request_bytes_avoided": pa.array(s[:, c.S_AVOIDED]),
+            "cluster": pa.nulls(len(s), pa.string()),
         }
 
     def _shard(self, broker: str | None, session: list[int]) -> int | None:
@@ -193,6 +194,7 @@ class Ended:
             "from_epoch": optional(epochs, CODE),
             "to_epoch": optional(p[:, c.P_TO], CODE),
             "last_fetch_offset": optional(state.V[gone, c.V_OFFSET], COUNT),
+            "cluster": pa.nulls(len(gone), pa.string()),
         }
 
 

@@ -220,6 +220,7 @@ def _columns(
         **{name: pa.array(values) for name, values in totals.items() if name != LOCK},
         LOCK: optional(totals[LOCK], pa.float64()),
         "end_reason": words(ends >> 32, END_REASONS).cast(pa.string()),
+        "cluster": pa.nulls(len(labels), pa.string()),
     }
 
 

@@ -370,8 +370,10 @@ def topics(summary: Summary, width: int) -> Block:
 
 
 def brokers(summary: Summary, width: int) -> Block:
-    """Brokers, with what became of their fetch sessions."""
+    """Brokers, with what became of their fetch sessions; with their cluster where there are several."""
+    several = len({broker.cluster for broker in summary.brokers}) > 1
     headers = [
+        *([Header("cluster", drop=8)] if several else []),
         Header("Broker", style="cyan"),
         Header("address", drop=2),
         Header("conns", right=True, drop=1),
@@ -382,17 +384,19 @@ def brokers(summary: Summary, width: int) -> Block:
         Header("open", right=True, drop=6),
         Header("at once", right=True, drop=7),
     ]
-    of = {line.broker: line for line in summary.sessions}
+    of = {(line.cluster, line.broker): line for line in summary.sessions}
     rows = []
     for broker in summary.brokers:
-        line = of.pop(broker.broker, None)
+        line = of.pop((broker.cluster, broker.broker), None)
         figures = (line.sessions, line.created, line.evicted, line.open, line.peak) if line else ()
         rows.append(
-            [broker.broker, _some(broker.addresses), words.count(broker.connections), words.count(broker.exchanges),
+            [*([broker.cluster or ""] if several else []), broker.broker, _some(broker.addresses),
+             words.count(broker.connections), words.count(broker.exchanges),
              *([words.count(figure) if figure else "" for figure in figures] or [""] * 5)]
         )  # fmt: skip
-    if not any(row[4] for row in rows):
-        headers, rows = headers[:4], [row[:4] for row in rows]
+    first = 4 + several
+    if not any(row[first] for row in rows):
+        headers, rows = headers[:first], [row[:first] for row in rows]
     return _table(grid(headers, rows, width), 3, "{} more: --table connections", 3, leaves=2)
 
 

@@ -12,8 +12,9 @@ from types import TracebackType
 
 import pyarrow as pa
 
+from kdissect.analysis.cluster_stages import Stages
 from kdissect.analysis.findings import findings
-from kdissect.analysis.stage import NO_WATERMARK, Stage
+from kdissect.analysis.stage import NO_WATERMARK
 from kdissect.arrays.dictionaries import unified
 from kdissect.engine import timings
 from kdissect.engine.analysed_run import Lot, Working
@@ -78,7 +79,7 @@ class Folder:
     def __init__(self, wish: Wish, clock: Timings) -> None:
         self.wish = wish
         self._clock = clock
-        self._working = Working(Stage(wish.asked, wish.slow, topics=wish.topics), clock)
+        self._working = Working(Stages(wish.asked, wish.slow, topics=wish.topics), clock)
         self._evidence = Evidence(wish.evidence, wish.slow) if "findings" in wish.tables else None
         self._files: dict[str, _File] = {}
         self._ordered: dict[str, Ordered] = {}

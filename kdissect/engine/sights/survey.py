@@ -6,14 +6,16 @@ be read once, and of captures that share no flow nothing is looked at twice, or 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
+from hashlib import blake2b
 
 import numpy as np
 import numpy.typing as npt
 
 from kdissect.analysis.both_ends import ENDPOINTS, Ends, Seen, sights
+from kdissect.arrays.arrow import encoded
 from kdissect.capture import CaptureSet
 from kdissect.engine.books import Books
 from kdissect.engine.inputs import CaptureFiles
@@ -41,7 +43,8 @@ def surveyed(captures: Sequence[CaptureSet], settings: Settings) -> Sights | Non
     shared = in_common([looked_at(capture, settings) for capture in captures])
     if not any(map(len, shared)):
         return None
-    return put_together([seen_in(*one, settings) for one in zip(captures, shared, strict=True)])
+    parts = [seen_in(*one, settings) for one in zip(captures, shared, strict=True)]
+    return put_together(parts, lambda: [clusters_of(capture, settings) for capture in captures])
 
 
 def seen_in(capture: CaptureSet, shared: Hashes, settings: Settings, view: int | None = None) -> tuple[Seen, Ends]:
@@ -58,13 +61,34 @@ def seen_in(capture: CaptureSet, shared: Hashes, settings: Settings, view: int |
     return onlooker.seen(books.ledger.connections)
 
 
+def clusters_of(capture: CaptureSet, settings: Settings) -> dict[int, int]:
+    """Connection id -> a hash of the ClusterId that a capture tells of it, 0 for none."""
+    alone = replace(settings, selection=None, progress=None, timings=Timings(), common=Common(given=True))
+    books = Books([capture], {"exchanges": ["cluster"]}, alone)
+    for _ in Run(books).rows():
+        pass
+    connections, brokers = books.ledger.connections, books.builder.brokers
+    of = brokers.resolve_clusters(books.builder.directory.broker(np.arange(len(connections))))
+    codes, clusters = encoded(of)
+    return dict(zip(connections.id.tolist(), _hashes(clusters)[codes].tolist(), strict=False))
+
+
 def nothing_seen(capture: CaptureSet) -> tuple[Seen, Ends]:
     """What `seen_in` gives where there is nothing."""
     return _Onlooker([capture], None, None).seen(Ledger([capture.name], [[]]).connections)
 
 
-def put_together(parts: Sequence[tuple[Seen, Ends]]) -> Sights | None:
-    """What captures, each seen by itself, have in common; None where that is nothing."""
+def put_together(
+    parts: Sequence[tuple[Seen, Ends]], clusters: Callable[[], Sequence[dict[int, int]]] | None = None
+) -> Sights | None:
+    """What captures, each seen by itself, have in common; None where that is nothing. `clusters`: `clusters_of` each;
+    asked where connections with other addresses may be the same; None: all are of one cluster."""
+
+    def cluster_of() -> Words:
+        found = [of.get(one, 0) for of, (_, ends) in zip(known(), parts, strict=True) for one in ends.id.tolist()]
+        return np.array(found, np.int64)
+
+    known = clusters or (lambda: [{}] * len(parts))
     first = np.cumsum([0, *(len(ends) for _, ends in parts)])
     seen = [replace(seen, conn=seen.conn + begin) for (seen, _), begin in zip(parts, first, strict=False)]
     columns = [np.concatenate([getattr(one, field.name) for one in seen]) for field in fields(Seen)]
@@ -72,7 +96,8 @@ def put_together(parts: Sequence[tuple[Seen, Ends]]) -> Sights | None:
         return None
     of = np.repeat(np.arange(len(parts)), np.diff(first))
     ends = [np.concatenate([getattr(one, name) for _, one in parts]) for name in ("id", "endpoints", "isn")]
-    return sights(Seen(*columns), Ends([name for _, one in parts for name in one.captures], ends[0], of, *ends[1:]))
+    names = [name for _, one in parts for name in one.captures]
+    return sights(Seen(*columns), Ends(names, ends[0], of, *ends[1:]), cluster_of)
 
 
 @dataclass(slots=True)
@@ -92,6 +117,12 @@ class _Shared(Selected):
         return rows if keep.all() else rows[keep]
 
 
+def _hashes(texts: Sequence[str]) -> Words:
+    """A number for each text, the same in every capture, and 0 behind them for none."""
+    digests = (blake2b(text.encode(), digest_size=8).digest() for text in texts)
+    return np.array([*(int.from_bytes(digest, "little", signed=True) for digest in digests), 0], np.int64)
+
+
 class _Onlooker(CaptureFiles):
     """Takes finished exchanges for itself: what tells them, and when they were seen."""
 
@@ -108,6 +139,7 @@ class _Onlooker(CaptureFiles):
         names = ("connection", "n", "orphan", "api", "correlation", "end")
         columns = [*(rows[name] for name in names), request["bytes"], timed(request["last"])]
         columns += [timed(response["first"]), rows["network"], timed(rows["queued_from"])]
+        columns.append(_hashes(completion.dissector.client_ids)[rows["client"]])
         self._parts.append(np.stack(columns, axis=1))
         ended = harvest.ended[harvest.ended["client"] >= 0]
         if len(ended):

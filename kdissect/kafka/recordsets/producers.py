@@ -11,7 +11,7 @@ from kdissect.kafka.recordsets.sequence_kernels import GAP, NUMBERS, STATUSES
 
 COLUMNS = (
     "exchange_id", "sent_at", "topic", "topic_id", "partition", "producer_id", "producer_epoch", "base_sequence",
-    "base_offset", "last_offset",
+    "base_offset", "last_offset", "cluster",
 )  # fmt: skip
 """Columns of `record_batches` that are looked at, and `sent_at`, when the request's first byte arrived."""
 
@@ -29,6 +29,7 @@ SCHEMA = pa.schema(
         ("expected_sequence", pa.int32()),
         ("sequence", pa.string()),
         ("missing", pa.int64()),
+        ("cluster", pa.string()),
     ]
 )
 """`sequence`: first (seen), ok, gap, repeat (a retry), reset (the producer's epoch was raised), fenced (an older
@@ -48,6 +49,7 @@ def producers(record_batches: pa.Table) -> pa.Table:
         pc.fill_null(pc.coalesce(table["topic"].cast(pa.string()), table["topic_id"].cast(pa.string())), ""),
         table["partition"].cast(pa.string()),
         table["producer_id"].cast(pa.string()),
+        pc.fill_null(table["cluster"].cast(pa.string()), ""),
         "\0",
     )
     stream = pc.dictionary_encode(place.combine_chunks()).indices.to_numpy(zero_copy_only=False).astype(np.int64)
@@ -75,6 +77,7 @@ def producers(record_batches: pa.Table) -> pa.Table:
             pa.array(expected.astype(np.int32), mask=expected < 0),
             pa.array(STATUSES).take(pa.array(status)),
             pa.array(np.where(status == GAP, (first - expected) % NUMBERS, 0)),
+            table["cluster"].cast(pa.string()),
         ],
         schema=SCHEMA,
     )

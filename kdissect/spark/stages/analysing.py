@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.analysis.budget import SUBJECTS, time_budget
+from kdissect.analysis.cluster_stages import Stages
 from kdissect.analysis.deliveries.delivery_rows import deliveries
 from kdissect.analysis.deliveries.transaction_rows import transactions
 from kdissect.analysis.findings import findings, limits, select_evidence
@@ -60,7 +61,7 @@ EVIDENCE_ROWS = 1 << 19
 """Rows that findings are looked for in, some 250 MB: the first ones, where there are more. Staged rows of evidence have
 their first instant as `at` and their number as `lot`."""
 STATE = "state of the analysis"
-"""Staged rows with what the next span of a broker's time begins with: its `Stage`, before all other rows."""
+"""Staged rows with what the next span of a broker's time begins with: its `Stages`, before all other rows."""
 Ends = Mapping[str, int]
 """Broker -> the instant before which the rows of a span lie."""
 ALWAYS = -(1 << 62)
@@ -167,16 +168,16 @@ def holds_exchanges(plan: Plan) -> bool:
     return Stage(asked(plan.tables)).holds_exchanges
 
 
-def _begun(wanted: Mapping[str, Sequence[str]], cells: Iterator[Cell]) -> tuple[Stage, Iterator[Cell]]:
+def _begun(wanted: Mapping[str, Sequence[str]], cells: Iterator[Cell]) -> tuple[Stages, Iterator[Cell]]:
     """The analysis of a broker as its rows find it, and these."""
     first = next(cells)
     if first.table == STATE:
         return pickle.loads(first.data), cells
-    return Stage(wanted, waiting=WAITING), chain([first], cells)
+    return Stages(wanted, waiting=WAITING), chain([first], cells)
 
 
 def _analysed(
-    stage: Stage, builder: TableBuilder, cells: Iterator[Cell], end: int | None
+    stage: Stages, builder: TableBuilder, cells: Iterator[Cell], end: int | None
 ) -> Iterator[Mapping[str, pa.Table]]:
     """Tables out of one broker's lots, as far as they are settled. What comes later is not before the `end`; None:
     nothing does."""
@@ -201,7 +202,7 @@ def _analysed(
 
 
 def _fed(
-    stage: Stage,
+    stage: Stages,
     builder: TableBuilder,
     none: Mapping[str, pa.Table],
     parts: Mapping[str, Sequence[pa.Table]],

@@ -32,7 +32,7 @@ READ = (COMMITS, "fetches", "fetch_partitions")
 SEEN = "seen watermarks"
 """Staged rows of sightings."""
 CAPTURE = "_capture"
-"""Helper column of commits: the capture that their connection is of."""
+"""Helper column of commits: the capture and the cluster that their connection is of."""
 KEPT_ROWS = 1 << 19
 """Rows that wait to be passed on together, some 30 MB."""
 SIGHTED = pa.schema(
@@ -52,7 +52,7 @@ def deal(batches: Iterable[pa.RecordBatch], plan: Plan, names: Names) -> Iterato
     task that has their partition."""
     builder, dealt = names.builder(plan), Dealt(plan.labels)
     for (_, broker, _), lot in groupby(cells_of(batches), lambda cell: (cell.origin, cell.broker, cell.lot)):
-        capture = broker.partition(SEPARATOR)[0]
+        capture = f"{broker.partition(SEPARATOR)[0]}{SEPARATOR}{names.brokers.cluster_named(broker) or ''}"
         parts: dict[str, list[pa.Table]] = {name: [] for name in READ}
         for piece in lot:
             parts[piece.table].append(names.resolved(builder, piece.table, opened(piece.data)))

@@ -187,7 +187,7 @@ class Decoding:
         self.whole = whole
         self._origin = origin
         stage, self.books = analysed([source.named() for source in plan.sources], plan.decoded, plan.settings)
-        self.by_broker = split_tables(stage)
+        self.by_broker = split_tables(stage.any)
         read = frozenset(stage.tables.get("exchanges", ())) | frozenset(EXCHANGE_KEYS)
         self._read_of_exchanges = read
         self._rows_of_exchanges = not plan.tables.keys().isdisjoint(READ_LATER)

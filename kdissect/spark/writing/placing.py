@@ -162,8 +162,9 @@ class Places:
     def _brokers(self, table: pa.Table, owner: Words | None) -> pa.Array:
         if owner is not None:
             return _texts(owner, self.brokers)
-        if "session_key" in table.column_names:  # <broker>/<session id>/<incarnation>
-            return pc.replace_substring_regex(table["session_key"].cast(pa.string()), "/[^/]*/[^/]*$", "")
+        if "session_key" in table.column_names:  # <cluster>/<broker>/<session id>/<incarnation>
+            keys = table["session_key"].cast(pa.string())
+            return pc.replace_substring_regex(keys, "^(?:.*/)?([^/]*)/[^/]*/[^/]*$", "\\1")
         return pa.nulls(len(table), pa.string())
 
     def _captures(self, brokers: pa.Array, owner: Words | None) -> pa.Array:

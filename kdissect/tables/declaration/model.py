@@ -125,6 +125,8 @@ class Gathering(StrEnum):
     """Node ids of brokers."""
     HOSTS = "host names"
     """Names of addresses, which no message tells."""
+    CLUSTERS = "clusters"
+    """ClusterIds, and what joins brokers' addresses to them."""
     TOPICS = "topics"
     """Names of topic ids."""
     MENTIONS = "mentions"
@@ -188,7 +190,8 @@ class Column(NamedTuple):
     @property
     def named(self) -> Gathering | None:
         """What its values are resolved with at the end, when every name is known; None where they are final."""
-        return next((one for one in (Gathering.BROKERS, Gathering.TOPICS, Gathering.HOSTS) if one in self.reads), None)
+        gathered = (Gathering.CLUSTERS, Gathering.BROKERS, Gathering.TOPICS, Gathering.HOSTS)
+        return next((one for one in gathered if one in self.reads), None)
 
 
 @dataclass(frozen=True)
@@ -284,8 +287,10 @@ def table(
     on_request: bool = False,
     when: str = "",
 ) -> Table:
-    """A `Table`; `shown` and `when` with blanks between the names. Raises DeclarationError where it contradicts
-    itself."""
+    """A `Table`, with the column `cluster` behind those given, unless its rows come from one file by itself; `shown`
+    and `when` with blanks between the names. Raises DeclarationError where it contradicts itself."""
+    if made is not By.FILE:
+        columns = (*columns, plain(CLUSTER) if made.analysis else CLUSTER)
     return Table(name, row, columns, made, key, reads, tuple(shown.split()), on_request, tuple(when.split()))
 
 
@@ -325,6 +330,13 @@ COMMUNITY_ID = Column(
     "community_id",
     TEXT,
     "Community ID of the connection (version 1, seed 0): Zeek, Suricata and Arkime have the same for its flow.",
+)
+CLUSTER = Column(
+    "cluster",
+    TEXT,
+    "ClusterId, where a message on a connection to the broker's address carries it, or one that lists this address, "
+    "or the ids of its topics tell; else null.",
+    reads=frozenset([Gathering.CLUSTERS]),
 )
 TOPIC = Column(
     "topic",

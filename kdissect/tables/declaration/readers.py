@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kdissect.tables.declaration import TABLES
-from kdissect.tables.declaration.model import NOTHING, Api, DeclarationError, Path, Reads
+from kdissect.tables.declaration.model import CLUSTER, NOTHING, Api, DeclarationError, Path, Reads
 
 SHARE_FETCH, SHARE_ACKNOWLEDGE = Api(78), Api(79)
 
@@ -42,9 +42,12 @@ class Reader:
 
 
 def reader(name: str, fields: Reads = NOTHING, **tables: str) -> Reader:
-    """A `Reader`; column names with blanks between them, `*` for all. Raises DeclarationError."""
+    """A `Reader`; column names with blanks between them, `*` for all. Every reader reads `cluster`, for nothing of one
+    cluster says anything of another. Raises DeclarationError."""
     columns = {
-        table: tuple(TABLES[table].by_name) if text == "*" and table in TABLES else tuple(text.split())
+        table: tuple(TABLES[table].by_name)
+        if text == "*" and table in TABLES
+        else tuple(dict.fromkeys((*text.split(), CLUSTER.name)))
         for table, text in tables.items()
     }
     return Reader(name, columns, fields)

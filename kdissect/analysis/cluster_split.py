@@ -1,0 +1,121 @@
+"""Rows of tables by cluster: what is keyed by broker, topic or group is worked on for each cluster by itself.
+
+Rows without a cluster are one part more. Where all rows are of one cluster nothing is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kdissect.analysis.exchange_keys import keys_of
+from kdissect.arrays.arrow import Int64s, encoded, one
+from kdissect.arrays.codes import Codes
+from kdissect.arrays.dictionaries import unified
+from kdissect.tables.declaration.model import CLUSTER
+
+if TYPE_CHECKING:
+    from kdissect.tables.fetch_rows import NamedFetches
+
+WHOLE = frozenset({"capture_quality"})
+"""Tables about captures, not clusters: every part has all of their rows."""
+Part = tuple[str | None, dict[str, pa.Table]]
+"""A cluster (None: not known) and its rows by table."""
+
+
+def split_by_cluster(tables: Mapping[str, pa.Table]) -> list[Part]:
+    """The tables of each cluster, in order of ClusterId, those without one last. Tables without the column `cluster`,
+    and those in WHOLE, are in every part; one part with all tables where there is no more than one cluster."""
+    found = {
+        name: cluster_codes(table)
+        for name, table in tables.items()
+        if name not in WHOLE and table.num_rows and CLUSTER.name in table.column_names
+    }
+    clusters = {text for codes, texts in found.values() for text in _used(codes, texts)}
+    if len(clusters) <= 1:
+        return [(next(iter(clusters), None), dict(tables))]
+    parts: list[Part] = []
+    for cluster in in_order(clusters):
+        part = dict(tables)
+        for name, (codes, texts) in found.items():
+            part[name] = tables[name].filter(pa.array(codes == _code(texts, cluster)))
+        parts.append((cluster, part))
+    return parts
+
+
+def each_cluster(tables: Mapping[str, pa.Table], work: Callable[[Mapping[str, pa.Table]], pa.Table]) -> pa.Table:
+    """What `work` makes of the tables of each cluster, one behind the other, with the column `cluster` filled in."""
+    made = [with_cluster(work(part), cluster) for cluster, part in split_by_cluster(tables)]
+    return made[0] if len(made) == 1 else unified(pa.concat_tables(made, promote_options="permissive"))
+
+
+def with_cluster(table: pa.Table, cluster: str | None) -> pa.Table:
+    """The table with this cluster in every row, in its place or behind the other columns."""
+    values = pa.array([cluster], CLUSTER.type).take(pa.array(np.zeros(table.num_rows, np.int64)))
+    if CLUSTER.name not in table.column_names:
+        return table.append_column(CLUSTER.name, values)
+    return table.set_column(table.column_names.index(CLUSTER.name), table.schema.field(CLUSTER.name), values)
+
+
+def cluster_codes(table: pa.Table) -> tuple[Int64s, list[str]]:
+    """The column `cluster` as codes into its distinct values; -1 where null."""
+    column = one(table, CLUSTER.name)
+    if column is None:
+        return np.full(table.num_rows, -1, np.int64), []
+    return encoded(column)
+
+
+def in_order(clusters: set[str | None]) -> list[str | None]:
+    """Clusters in the order in which their parts come."""
+    return sorted(clusters, key=lambda text: (text is None, text or ""))
+
+
+def _used(codes: Int64s, texts: Sequence[str]) -> set[str | None]:
+    """The values that rows have."""
+    if len(texts) == 1 and codes.min() == codes.max():
+        return {texts[0] if codes[0] == 0 else None}
+    return {(*texts, None)[code] for code in np.unique(codes).tolist()}
+
+
+def _code(texts: Sequence[str], cluster: str | None) -> int:
+    if cluster is None:
+        return -1
+    return texts.index(cluster) if cluster in texts else -2
+
+
+class ConnectionClusters:
+    """The cluster of each connection that rows of `exchanges` have, for rows that do not say it themselves."""
+
+    def __init__(self, exchanges: pa.Table) -> None:
+        codes, self._texts = cluster_codes(exchanges)
+        self._connections, first = np.unique(keys_of(exchanges)[0], return_index=True)
+        self._codes = codes[first]
+
+    def of(self, cluster: str | None, connections: Int64s) -> npt.NDArray[np.bool_]:
+        """Which of these connections (ids as int64) are of the cluster."""
+        at = np.minimum(np.searchsorted(self._connections, connections), max(len(self._connections) - 1, 0))
+        known = self._connections[at] == connections if len(self._connections) else np.zeros(len(at), np.bool_)
+        codes = np.where(known, self._codes[at] if len(self._codes) else -1, -1)
+        found: npt.NDArray[np.bool_] = codes == _code(self._texts, cluster)
+        return found
+
+    def fetches(self, cluster: str | None, named: NamedFetches) -> NamedFetches:
+        """The fetches that are of the cluster, with their partitions."""
+        from kdissect.tables.fetch_rows import FetchRows, fetches_of
+
+        columns = fetches_of(named.rows.fetches)
+        kept = self.of(cluster, np.ascontiguousarray(columns["connection"]))
+        partitions = named.rows.partitions[np.repeat(kept, columns["partitions"])]
+        return replace(named, rows=FetchRows(named.rows.fetches[kept], partitions))
+
+    def rows(self, cluster: str | None, table: pa.Table | Codes) -> pa.Table | Codes:
+        """The rows of a table about exchanges that are of the cluster."""
+        if not table.num_rows:
+            return table
+        kept = self.of(cluster, keys_of(table)[0])
+        return table.filter(kept if isinstance(table, Codes) else pa.array(kept))

@@ -1,0 +1,239 @@
+"""The analysis of several clusters at once: a `Stage` for each, so that nothing of one meets anything of another.
+
+Sessions, holds, commits and throttle windows are keyed by broker, topic or group within their stage, which has rows of
+one cluster alone; rows without a cluster have a stage of their own. The tables that the analysis adds get their
+`cluster` here, and the keys of sessions begin with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kdissect.analysis.cluster_split import ConnectionClusters, split_by_cluster, with_cluster
+from kdissect.analysis.sessions.session_rules import MAX_WAITING
+from kdissect.analysis.stage import NO_WATERMARK, Messages, Stage, Tables
+from kdissect.arrays.arrow import Coder, joined
+from kdissect.arrays.codes import Codes
+from kdissect.arrays.dictionaries import unified
+from kdissect.tables.declaration import TABLES
+
+if TYPE_CHECKING:
+    from kdissect.tables.fetch_rows import NamedFetches
+
+KEYS = ("session_key", "predecessor")
+"""Columns that name sessions."""
+
+
+class Stages:
+    """A `Stage` for each cluster, which takes and gives what one would. Arguments as for `Stage`."""
+
+    def __init__(
+        self,
+        asked: Mapping[str, Sequence[str] | None],
+        slow: float | None = None,
+        waiting: int = MAX_WAITING,
+        topics: Sequence[str] = (),
+    ) -> None:
+        self.slow = slow
+        self._asked, self._waiting, self._topics = asked, waiting, topics
+        self.any = self._made()
+        """What was asked for, and what is read for it: the same for every cluster."""
+        self._stages: dict[str | None, Stage] = {}
+        self._ended = False
+        self._vocabulary: Coder | None = None
+
+    def _made(self) -> Stage:
+        return Stage(self._asked, self.slow, self._waiting, self._topics)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing that was asked for concerns the analysis."""
+        return self.any.idle
+
+    @property
+    def hidden(self) -> bool:
+        """See `Stage.hidden`."""
+        return self.any.hidden
+
+    @property
+    def tables(self) -> dict[str, frozenset[str]]:
+        """Tables and columns to read for it, besides what was asked for."""
+        return self.any.tables
+
+    @property
+    def messages(self) -> dict[tuple[int, int], frozenset[str]]:
+        """Messages and paths to decode for it."""
+        return self.any.messages
+
+    @property
+    def waiting(self) -> int:
+        """Rows held back for the watermark."""
+        return sum(stage.waiting for stage in self._stages.values())
+
+    def findings_end(self) -> None:
+        """See `Stage.findings_end`."""
+        self._ended = True
+        for stage in (self.any, *self._stages.values()):
+            stage.findings_end()
+
+    def may_hide(self, read: Set[str]) -> bool:
+        """See `Stage.may_hide`."""
+        return self.any.may_hide(read)
+
+    def hide(self, vocabulary: Coder) -> Tables:
+        """See `Stage.hide`."""
+        self._vocabulary = vocabulary
+        left: dict[str, list[pa.Table]] = {}
+        for stage in self._stages.values():
+            for name, table in stage.hide(vocabulary).items():
+                left.setdefault(name, []).append(table)
+        return {name: pa.concat_tables(parts, promote_options="permissive") for name, parts in left.items()}
+
+    def awaits_rows(self, partitions: pa.Table) -> bool:
+        """See `Stage.awaits_rows`."""
+        return any(stage.awaits_rows(partitions) for stage in (self.any, *self._stages.values()))
+
+    def rename_broker(self, old: str, new: str) -> None:
+        """See `Stage.rename_broker`."""
+        for stage in self._stages.values():
+            stage.rename_broker(old, new)
+
+    def sessions_alive(self) -> dict[str, int]:
+        """Fetch sessions that are alive, by broker."""
+        alive: dict[str, int] = {}
+        for stage in self._stages.values():
+            for broker, count in stage.sessions_alive().items():
+                alive[broker] = alive.get(broker, 0) + count
+        return alive
+
+    def feed(
+        self, tables: Tables, messages: Messages | None = None, watermark: int = NO_WATERMARK,
+        aside: Sequence[NamedFetches] = (), last: bool = False,
+    ) -> Tables:  # fmt: skip
+        """Rows of a block, and what is settled by them, as `Stage.feed`."""
+        messages = messages or {}
+        arrow = {name: table for name, table in tables.items() if not isinstance(table, Codes)}
+        parts = dict(split_by_cluster(arrow))
+        if self._stages and not any(table.num_rows for table in arrow.values()):
+            parts = {}
+        several = len(parts.keys() | self._stages.keys()) > 1
+        of = ConnectionClusters(arrow["exchanges"]) if several and len(parts) > 1 and "exchanges" in arrow else None
+        only = next(iter(parts)) if len(parts) == 1 else None
+        made: list[dict[str, pa.Table]] = []
+        for cluster in dict.fromkeys((*parts, *self._stages)):
+            own = parts.get(cluster)
+            mine: dict[str, pa.Table] = {}
+            given: dict[tuple[int, int], pa.Table] = {}
+            fetches: list[NamedFetches] = []
+            if own is None:
+                mine = {name: table.slice(0, 0) for name, table in tables.items()}
+            elif of is None:
+                mine, given, fetches = {**tables, **own}, dict(messages), list(aside) if cluster == only else []
+            else:
+                mine = {**own, **{name: of.rows(cluster, tables[name]) for name in tables if name not in own}}
+                given = {kind: of.rows(cluster, table) for kind, table in messages.items()}
+                fetches = [of.fetches(cluster, named) for named in aside]
+            made.append(self._of(cluster, self._stage(cluster).feed(mine, given, watermark, fetches, last)))
+        return _together(made)
+
+    def finish(self) -> Tables:
+        """The rows that were held back, and the sessions that are open."""
+        return _together([self._of(cluster, stage.finish()) for cluster, stage in self._stages.items()]) or dict(
+            self._made().finish()
+        )
+
+    def whole(self, tables: Mapping[str, pa.Table], messages: Messages | None = None) -> dict[str, pa.Table]:
+        """All at once: the tables given, with the analysis' columns filled in, and those which it adds.
+
+        `tables`: whole and resolved, those that `tables` names (and any others, given back as they are).
+        """
+        out = dict(tables)
+        needs = self.any
+        if needs.follows or needs.replicates or needs.shares or needs.commits:
+            found, rest = dict(self.feed(out, messages)), self.finish()
+            out |= _together([found, dict(rest)])
+        if "time_budget" in needs.asked:
+            from kdissect.analysis.budget import SUBJECTS, time_budget
+
+            out["time_budget"] = time_budget(out, SUBJECTS)
+        if "time_ledger" in needs.asked:
+            from kdissect.analysis.ledger.time_ledger import time_ledger
+
+            out["time_ledger"] = time_ledger(out)
+        if needs.traffic:
+            from kdissect.analysis.topic_traffic import topic_traffic
+
+            out["topic_traffic"] = topic_traffic(out)
+        if needs.delivers:
+            from kdissect.analysis.deliveries.delivery_rows import deliveries
+
+            out["deliveries"] = deliveries(out)
+        if needs.transacts:
+            from kdissect.analysis.deliveries.transaction_rows import transactions
+
+            out["transactions"] = transactions(out)
+        if needs.finds:
+            from kdissect.analysis.findings import findings, limits, of_topics
+
+            evidence = {name: of_topics(table, self._topics) for name, table in out.items()}
+            looked = findings(evidence, limits(self.slow))
+            out["findings"] = looked.findings
+            if "problems" in out and looked.problems.num_rows:
+                out["problems"] = joined(out["problems"], looked.problems)
+        return out
+
+    def _stage(self, cluster: str | None) -> Stage:
+        if cluster not in self._stages:
+            stage = self._made()
+            if self._ended:
+                stage.findings_end()
+            if self._vocabulary is not None:
+                stage.hide(self._vocabulary)
+            self._stages[cluster] = stage
+        return self._stages[cluster]
+
+    def _of(self, cluster: str | None, tables: Tables) -> dict[str, pa.Table]:
+        """What the stage of a cluster gave, with the cluster in tables that the analysis makes, and in keys."""
+        out = dict(tables)
+        for name, table in tables.items():
+            if isinstance(table, Codes) or not table.num_rows:
+                continue
+            if TABLES[name].made.analysis:
+                table = with_cluster(table, cluster)
+            for key in KEYS if cluster is not None else ():
+                if key in table.column_names:
+                    at = table.column_names.index(key)
+                    table = table.set_column(at, key, _prefixed(table[key], f"{cluster}/"))
+            out[name] = table
+        return out
+
+
+def _prefixed(keys: pa.ChunkedArray, prefix: str) -> pa.ChunkedArray:
+    """Keys with a text before them; null ones stay null."""
+    chunks = []
+    for chunk in keys.chunks:
+        plain = not pa.types.is_dictionary(chunk.type)
+        texts = pc.binary_join_element_wise(prefix, chunk if plain else chunk.dictionary, "")
+        chunks.append(texts if plain else pa.DictionaryArray.from_arrays(chunk.indices, texts))
+    return pa.chunked_array(chunks, keys.type)
+
+
+def _together(parts: Sequence[dict[str, pa.Table]]) -> dict[str, pa.Table]:
+    """Tables of several stages, one behind the other."""
+    if len(parts) == 1:
+        return parts[0]
+    out: dict[str, pa.Table] = {}
+    for name in dict.fromkeys(name for part in parts for name in part):
+        tables = [part[name] for part in parts if name in part]
+        rows = [table for table in tables if table.num_rows]
+        if len(rows) < 2:
+            out[name] = rows[0] if rows else tables[0]
+        elif isinstance(rows[0], Codes):
+            out[name] = Codes.together(rows)
+        else:
+            out[name] = unified(pa.concat_tables(rows, promote_options="permissive"))
+    return out

@@ -1,0 +1,105 @@
+"""Two clusters in one run: one recording beside itself, with the same node ids and everything else another's."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kdissect
+from kdissect.tables.declaration import TABLES
+from tests.conftest import CAPTURES
+from tests.other_cluster import write_other_cluster, write_together
+
+ASKED = [
+    name for name, table in TABLES.items() if not table.on_request or table.name in ("time_budget", "topic_traffic")
+]
+RECORDINGS = ("k4_session_eviction", "k4_follower_sessions", "k4_transactions")
+NUMBERED = ("incident",)
+"""Numbers that go over everything in a run."""
+OF_A_FILE = (
+    "capture", "connection_id", "exchange_id", "file", "frame", "first_exchange_id", "connections", "request_file",
+    "request_frame", "response_file", "response_frame",
+)  # fmt: skip
+"""What differs where the packets of two files stand in one."""
+ABOUT_FILES = ("capture_quality", "problems", "clock_offsets")
+
+Rows = dict[str, list[dict[str, Any]]]
+
+
+def rows_of(*captures: Path) -> Rows:
+    tables = kdissect.open([str(one) for one in captures]).tables(ASKED)
+    return {name: table.to_pylist() for name, table in tables.items()}
+
+
+def counted(rows: list[dict[str, Any]], without: tuple[str, ...]) -> Counter[str]:
+    """How often each row stands there, but for what numbers it and for how its filter names its cluster."""
+
+    def said(row: dict[str, Any]) -> dict[str, Any]:
+        found = {name: value for name, value in row.items() if name not in without}
+        if "filter" in found:
+            own = re.sub(r" and cluster = '[^']*'$", "", found["filter"])
+            own = own[1:-1] if own.startswith("(") and own.endswith(")") and own != found["filter"] else own
+            found["filter"] = re.sub(r"'[0-9a-f]{16}'", "''", own)
+        return found
+
+    return Counter(repr(said(row)) for row in rows)
+
+
+@pytest.fixture(params=RECORDINGS)
+def pair(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Path]:
+    """A recording, and what another cluster would have made of it."""
+    first, second = CAPTURES / f"{request.param}.pcap", tmp_path / "other.pcap"
+    write_other_cluster(first, second)
+    return first, second
+
+
+def test_two_captures_of_two_clusters_are_what_each_is_alone(pair: tuple[Path, Path]) -> None:
+    first, second = rows_of(pair[0]), rows_of(pair[1])
+    both = rows_of(*pair)
+    clusters = [{row["cluster"] for row in rows["exchanges"]} for rows in (first, second)]
+    assert all(len(one) == 1 and None not in one for one in clusters)
+    assert clusters[0] != clusters[1]
+    assert {row["broker"] for row in first["exchanges"]} == {row["broker"] for row in second["exchanges"]}
+    for name in ASKED:
+        assert counted(both[name], NUMBERED) == counted(first[name], NUMBERED) + counted(second[name], NUMBERED), name
+
+
+def test_two_clusters_in_one_capture_are_what_each_is_alone(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    first, second = rows_of(pair[0]), rows_of(pair[1])
+    write_together(list(pair), tmp_path / "together.pcap")
+    both = rows_of(tmp_path / "together.pcap")
+    without = (*NUMBERED, *OF_A_FILE)
+    for name in ASKED:
+        if name not in ABOUT_FILES:
+            assert counted(both[name], without) == counted(first[name], without) + counted(second[name], without), name
+
+
+def test_a_filter_of_a_finding_selects_its_cluster(pair: tuple[Path, Path]) -> None:
+    capture = kdissect.open([str(one) for one in pair])
+    for row in capture.table("findings").to_pylist():
+        if row["table"] != "capture_quality":
+            selected = capture.table(row["table"], where=row["filter"])
+            assert selected.num_rows == row["count"]
+            assert set(selected["cluster"].to_pylist()) == {row["cluster"]}
+
+
+def test_the_first_screen_counts_clusters_apart(pair: tuple[Path, Path]) -> None:
+    alone = [kdissect.open(str(one)).summary() for one in pair]
+    both = kdissect.open([str(one) for one in pair]).summary()
+    sessions = sorted((line.broker, line.sessions, line.evicted, line.peak) for one in alone for line in one.sessions)
+    assert sorted((line.broker, line.sessions, line.evicted, line.peak) for line in both.sessions) == sessions
+    brokers = sorted((line.broker, line.exchanges) for one in alone for line in one.brokers)
+    assert sorted((line.broker, line.exchanges) for line in both.brokers) == brokers
+
+
+def test_exchanges_alone_are_held_within_their_cluster(pair: tuple[Path, Path]) -> None:
+    """Nobody is shown fetches: their rows are codes (`kdissect.tables.coded_rows`)."""
+    columns = ["exchange_id", "cluster", "broker", "hold", "replication_ms"]
+    parts = [kdissect.open(str(one)).table("exchanges", columns).to_pylist() for one in pair]
+    batches = kdissect.open([str(one) for one in pair]).batches("exchanges")
+    found = [row for batch in batches for row in batch.select(columns).to_pylist()]
+    assert Counter(map(repr, found)) == Counter(map(repr, [row for part in parts for row in part]))
