@@ -20,6 +20,8 @@ HEX_BYTES = 8
 """Bytes of a field shown in hexadecimal; the rest is in `value`."""
 FIELDS = 1000
 """Fields that are Python's values at a time."""
+INDENT = 14
+"""Columns of a terminal in front of what stands behind a label."""
 HEADER = "header."
 """Paths of a header's fields have this; they stand beside those of the body."""
 
@@ -30,7 +32,8 @@ def render(shown: Shown, width: int, *, local: bool = False) -> Iterator[Text]:
     version = "" if row["api_version"] is None else f" v{row['api_version']}"
     yield Text(f"{row['exchange_id']}  {row['api']}{version}  {row['status']}", "bold")
     for label, value in _facts(row, shown.owners, local):
-        yield Text.assemble((f"  {label:<12}", "dim"), value)
+        for i, line in enumerate(words.wrapped(value, width - INDENT)):
+            yield Text.assemble((f"  {'' if i else label:<12}", "dim"), line)
     for note in shown.notes:
         yield Text.assemble(("  note        ", "dim"), note)
     for side, explained, data in (
