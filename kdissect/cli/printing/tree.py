@@ -54,12 +54,12 @@ def _implied(session: Mapping[str, Any], partitions: pa.Table, width: int) -> It
     """Partitions that an incremental fetch covers without naming them, a line a topic."""
     count = session["implied_partitions"]
     yield Text()
+    number = "how many partitions is not known" if count is None else words.number_of(count, "partition")
+    head = f"Implied by session {session['session_key']}: {number}"
+    yield from (Text(line, "bold") for line in words.wrapped(head, width))
     if count is None:
-        yield Text(f"Implied by session {session['session_key']}: how many partitions is not known", "bold")
         note = "its set was not captured from the beginning, or this request was not accepted; known members:"
         yield from (Text(f"  {line}", "dim") for line in words.wrapped(note, width - 2))
-    else:
-        yield Text(f"Implied by session {session['session_key']}: {words.number_of(count, 'partition')}", "bold")
     numbers: dict[str, list[int]] = {}
     for row in partitions.to_pylist():
         numbers.setdefault(row["topic"] or row["topic_id"] or "?", []).append(row["partition"])
