@@ -45,7 +45,7 @@ def test_a_likely_cause_names_the_capture_that_would_settle_it() -> None:
     assert one.certainty == "likely"
     assert one.next_capture == (
         "timeout 300 tcpdump -i any -s 0 -w next.pcap 'tcp port 9092 and host 10.0.0.9'"
-        "  # on 10.0.0.1, the client's host"
+        "  # on 10.0.0.1, the host of the client"
     )
 
 

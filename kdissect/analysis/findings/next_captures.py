@@ -57,12 +57,12 @@ def _command(finding: Finding, connections: pa.Table, place: str) -> str | None:
         chosen, there = ["tcp"], f"{_listed(brokers)}, the brokers, and the hosts of the controllers"
     elif place == BROKER:
         chosen += _hosts(clients)
-        there = f"{_listed(brokers)}, the broker's host"
+        there = f"{_listed(brokers)}, the host of the broker"
     else:
         chosen += _hosts(brokers)
-        there = f"{_listed(clients)}, the client's host"
+        there = f"{_listed(clients)}, the host of the client"
         if place == BOTH:
-            there += f", and on {_listed(brokers)}, the broker's, at the same time"
+            there += f", and on {_listed(brokers)}, the host of the broker, at the same time"
     lasted = 0
     if finding.first_at is not None and finding.last_at is not None:
         lasted = (finding.last_at - finding.first_at) // 1_000_000

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
@@ -28,9 +28,11 @@ def render(
     explained: Explanation, handle: Handle, target: Sequence[str], width: int, *, local: bool = False,
     plain: bool = False,
 ) -> list[Text]:  # fmt: skip
-    """The finding, its stretch of time, its proof, what was ruled out, what to do, the command for all rows.
+    """The finding, its stretch of time, its proof, what was ruled out, what to do, the capture
+    that would settle the cause, the command for all rows.
 
-    At most PAGE lines: blank lines go first, then what to do, what was ruled out, and the end of a long sentence.
+    At most PAGE lines: blank lines go first, then what to do, the capture, what was ruled out, and the end of a long
+    sentence.
     """
     finding = explained.finding
     head = headline_lines(handle, width, local=local)
@@ -43,11 +45,12 @@ def render(
     advice = (
         [Text(line, "italic") for line in words.wrapped(str(finding["advice"]), width)] if finding["advice"] else []
     )
+    settled = _next_capture(finding, width)
     named = " ".join(target)
     command = f"kdissect why {named} {handle.number} --rows" if PIPE not in target else ""
     footer = [Text(line, "dim") for line in words.command_lines(command, width)] if command else []
-    blocks = [head, said, drawing, proof, ruled, advice, footer]
-    for droppable in (advice, ruled):
+    blocks = [head, said, drawing, proof, ruled, advice, settled, footer]
+    for droppable in (advice, settled, ruled):
         if sum(map(len, blocks)) > PAGE:
             blocks = [block for block in blocks if block is not droppable]
     over = sum(map(len, blocks)) - PAGE
@@ -58,6 +61,17 @@ def render(
     for n, block in enumerate(blocks):
         lines += [*([Text()] if blank and n > 1 and block else []), *block]
     return lines
+
+
+def _next_capture(finding: Mapping[str, Any], width: int) -> list[Text]:
+    """Which further capture would settle the cause, as a command to paste; nothing where the cause is sure."""
+    if not finding["next_capture"]:
+        return []
+    sure = "likely, not proved" if finding["certainty"] == "likely" else "not known"
+    command, _, where = str(finding["next_capture"]).partition("  # ")
+    head = f"Its cause is {sure}. A capture that would settle it, {where}:"
+    lines = words.command_lines(command, width)
+    return [*(Text(line) for line in words.wrapped(head, width)), *(Text(line, "dim") for line in lines)]
 
 
 def _proof(explained: Explanation, width: int, local: bool) -> list[Text]:
