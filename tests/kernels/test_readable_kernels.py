@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+import kdissect
 
-PACKAGE = ROOT / "kdissect"
+PACKAGE = Path(kdissect.__file__).parent
 MOST_ARGUMENTS = 12
 """Positional arrays above that are a mistake that neither mypy nor numba can see: they want to be a struct."""
 MANY = {
