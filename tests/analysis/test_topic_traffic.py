@@ -122,5 +122,5 @@ def test_the_command(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(row["client_id"], row["partition"]) for row in found] == [("base-producer", 0), ("base-producer", 1)]
     assert main(["traffic", str(CAPTURES / "field_header_only.pcap")]) == 0
-    assert "Nobody writes or reads" in capsys.readouterr().out
+    assert "No client writes or reads" in capsys.readouterr().out
     assert main(["traffic", capture, "--sort", "lag"]) == 2

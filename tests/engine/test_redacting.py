@@ -19,7 +19,7 @@ from kdissect.problems import UsageError
 from tests.conftest import ROOT
 
 CAPTURES = ROOT / "captures"
-REDACTED = {"connection_id", "exchange_id", "client_ip"}
+REDACTED = {"connection_id", "exchange_id", "client_ip", "community_id"}
 """Columns that tell of the client's address; ids are made of it."""
 NAMES = [
     "base.pcap", "k4_admin_sweep.pcap", "k4_share_group.pcap", "k4_transactions.pcap", "era_0_8_2.pcap",

@@ -80,7 +80,9 @@ def _saved(
             files.feed(lot)
         run.books.quality += _told_of(run, files.lots_end())
         for name, piece in run.books.pieces_at_the_end():
-            files.add(name, piece if TABLES[name].made is By.NOTED else run.builder.finished(name, [piece]))
+            noted = TABLES[name].made is By.NOTED
+            named = run.builder.resolve(name, piece, plain=True) if noted else run.builder.finished(name, [piece])
+            files.add(name, named)
         return files.finish()
 
 
