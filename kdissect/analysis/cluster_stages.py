@@ -44,6 +44,7 @@ class Stages:
         """What was asked for, and what is read for it: the same for every cluster."""
         self._stages: dict[str | None, Stage] = {}
         self._ended = False
+        self._learns = False
         self._vocabulary: Coder | None = None
 
     def _made(self) -> Stage:
@@ -73,6 +74,11 @@ class Stages:
     def waiting(self) -> int:
         """Rows held back for the watermark."""
         return sum(stage.waiting for stage in self._stages.values())
+
+    def learn_clusters(self) -> None:
+        """Declares that rows are given once, perhaps before their cluster is known, as a live view does: the first
+        cluster that becomes known takes over what rows without one left behind."""
+        self._learns = True
 
     def findings_end(self) -> None:
         """See `Stage.findings_end`."""
@@ -118,6 +124,8 @@ class Stages:
         messages = messages or {}
         arrow = {name: table for name, table in tables.items() if not isinstance(table, Codes)}
         parts = dict(split_by_cluster(arrow))
+        if known := [cluster for cluster in parts if cluster is not None]:
+            self._take_over(known[0])
         if self._stages and not any(table.num_rows for table in arrow.values()):
             parts = {}
         several = len(parts.keys() | self._stages.keys()) > 1
@@ -185,6 +193,11 @@ class Stages:
             if "problems" in out and looked.problems.num_rows:
                 out["problems"] = joined(out["problems"], looked.problems)
         return out
+
+    def _take_over(self, cluster: str) -> None:
+        """Makes the stage of rows without a cluster that of the first cluster that is known."""
+        if self._learns and self._stages.keys() == {None}:
+            self._stages = {cluster: self._stages[None]}
 
     def _stage(self, cluster: str | None) -> Stage:
         if cluster not in self._stages:

@@ -98,6 +98,7 @@ class Watch:
         self._sampling = sampling
         tables = {name: list(columns) for name, columns in LIVE.tables.items()}
         self._analysed = AnalysedRun([source.capture], tables, Settings())
+        self._analysed.stage.learn_clusters()
         self._books = self._analysed.books
         self._window = Window(slot_bytes=SLOT_BYTES)
         (self._view,) = self._window.views(1)

@@ -18,6 +18,7 @@ from kdissect.live.ring import Ring
 from kdissect.live.running_figures import Figures
 from kdissect.live.source import Interface
 from kdissect.live.watched_source import Session
+from kdissect.problems import CaptureUnreadable
 from tests.bench.test_day import Days
 
 COPIES = 12
@@ -62,7 +63,8 @@ class Recorded(Figures):
 def test_more_than_can_be_worked_on(flood: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "TICK_S", 0.05)  # it looks at how late it is before most of the packets were read
     figures = Recorded()
-    with Session(Interface("eth0"), figures, Ring(10.0)) as session:
+    ended = pytest.raises(CaptureUnreadable, match="ended by itself")  # one that captures an interface does not
+    with Session(Interface("eth0"), figures, Ring(10.0)) as session, ended:
         session.run()
     whole = kdissect.open(flood)
     exchanges = counted(whole.table("exchanges", COLUMNS))

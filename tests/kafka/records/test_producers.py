@@ -21,7 +21,7 @@ def table(*sent: tuple[int, int, int, int]) -> pa.Table:
     size = len(found)
     more = {
         "exchange_id": [f"a:{i}" for i in range(size)], "sent_at": pa.nulls(size, pa.timestamp("us", tz="UTC")),
-        "topic": ["t"] * size, "topic_id": pa.nulls(size, pa.string()),
+        "topic": ["t"] * size, "topic_id": pa.nulls(size, pa.string()), "cluster": pa.nulls(size, pa.string()),
         "partition": pa.array([0] * size, pa.int32()),
     }  # fmt: skip
     for name, values in more.items():
