@@ -48,9 +48,17 @@ def split_by_cluster(tables: Mapping[str, pa.Table]) -> list[Part]:
     return parts
 
 
+def split_known_clusters(tables: Mapping[str, pa.Table]) -> list[Part]:
+    """`split_by_cluster` of whole tables. Where a single cluster is known, rows without one are part of it: what no
+    message joins to it (a port that refused, a connection that ended early) belongs to the same story."""
+    parts = split_by_cluster(tables)
+    known = [cluster for cluster, _ in parts if cluster is not None]
+    return [(known[0] if known else None, dict(tables))] if len(known) <= 1 else parts
+
+
 def each_cluster(tables: Mapping[str, pa.Table], work: Callable[[Mapping[str, pa.Table]], pa.Table]) -> pa.Table:
     """What `work` makes of the tables of each cluster, one behind the other, with the column `cluster` filled in."""
-    made = [with_cluster(work(part), cluster) for cluster, part in split_by_cluster(tables)]
+    made = [with_cluster(work(part), cluster) for cluster, part in split_known_clusters(tables)]
     return made[0] if len(made) == 1 else unified(pa.concat_tables(made, promote_options="permissive"))
 
 

@@ -215,6 +215,10 @@ CONSTANTS = {
 """Thresholds and Kafka's defaults that a sentence names; docs/findings.md has them."""
 
 
+BY_THE_LEDGER = ("client_paused", "segments_lost", "throttled_client")
+"""Their seconds are unions of time, which test_time_ledger.py holds against the ledger."""
+
+
 @pytest.mark.parametrize("name", EVERY)
 def test_every_number_fits_its_evidence(name: str) -> None:
     """Each number of each sentence is a count, a sum, an extreme, a time or a difference of times of the rows that the
@@ -223,6 +227,8 @@ def test_every_number_fits_its_evidence(name: str) -> None:
     for one in said(name):
         shown = evidence(tables, one)
         assert shown.num_rows == one["count"], one
+        if one["id"] in BY_THE_LEDGER:
+            continue
         text = _without_names(one, shown, tables)
         for moment in INSTANT.findall(text):
             assert moment in _instants(one, shown, tables), (moment, one["text"])

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kdissect.analysis.cluster_split import WHOLE, split_by_cluster
+from kdissect.analysis.cluster_split import WHOLE, split_known_clusters
 from kdissect.analysis.findings import finders
 from kdissect.analysis.findings.evidence import SEVERITIES, Finding, Tables, both, equals, get
 from kdissect.analysis.findings.finders import Finder, Seen
@@ -93,7 +93,7 @@ def findings(tables: Tables, given: Limits = LIMITS) -> Found:
     """The findings in these tables; missing ones count as empty. `given`: thresholds that people set."""
     found: list[Finding] = []
     failed: list[dict[str, str]] = []
-    parts = split_by_cluster(tables)
+    parts = split_known_clusters(tables)
     for cluster, part in parts:
         seen = Seen(part, given)
         for finder in FINDERS:

@@ -105,6 +105,10 @@ def _table(lines: list[Text], share: int, more: str, least: int, leaves: int = 0
     return Block(lines[:1] if len(lines) > 1 else [], [[line] for line in lines[1:]], share, more, 1000, least, leaves)
 
 
+MOST_FINDINGS = 16
+"""Lines of findings, however many are above low: a third of the screen."""
+
+
 def findings(summary: Summary, target: Sequence[str], width: int, room: int | None, local: bool = False) -> Block:
     """What was found, a numbered line each; why nothing is known where the answers could not be read.
 
@@ -116,6 +120,8 @@ def findings(summary: Summary, target: Sequence[str], width: int, room: int | No
     lines = [Text.assemble("    ", ("?", "bold yellow"), " " * 8, one) if i == 0 else Text(" " * INDENT) + one
              for i, one in enumerate(sentence(unknown, width - INDENT, 0) if unknown else [])]  # fmt: skip
     told, hidden = chosen_lines(summary.findings, width, None if room is None else room - 1 - len(lines), local=local)
+    if room is not None and len(told) > MOST_FINDINGS:
+        told, hidden = told[:MOST_FINDINGS], hidden + len(told) - MOST_FINDINGS
     named = " ".join(target)
     hint = (
         f"  {words.count(hidden)} more: kdissect timeline {named}" if hidden else f"  evidence: kdissect why {named} N"
