@@ -9,10 +9,12 @@ places. Modules are therefore found where this process finds them.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from typing import IO
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import subprocess
 
 KEPT_VARIABLES = frozenset(
     {"PYTHONHOME", "PYTHONPLATLIBDIR", "PYTHONNOUSERSITE", "PYTHONDONTWRITEBYTECODE", "PYTHONPYCACHEPREFIX"}
@@ -52,6 +54,8 @@ def start_python(
     Its standard input is empty. It has a session of its own: Ctrl-C reaches this process only, which ends the other
     one. Raises OSError where no process can be started.
     """
+    import subprocess  # a command that starts none does not load it
+
     lower = f"import os\nos.nice({nice})\n" if nice else ""
     text = f"import sys\nsys.path[:] = {_module_path()!a}\n{lower}{program}"
     return subprocess.Popen(

@@ -204,6 +204,8 @@ def scapy_rows(path: Path) -> list[tuple[object, ...]]:
         mss = next((v for k, v in part.options if k == "MSS"), None) if part.flags & 2 else None
         flags = int(part.flags) & 0xFF | part.window << 8 | (ip.id if ip.version == 4 else 0) << 24
         flags |= (0 if scale is None else scale + 1) << 40 | min(mss or 0, 0x7FFF) << 48
+        if ip.src == ip.dst and not part.flags & 2:
+            flags |= s.SAME_HOST
         time = meta.sec * 10**9 + meta.usec * 1000
         payload = bytes(part.original)[header : header + size]
         addresses = ip.src, part.sport, ip.dst, part.dport

@@ -17,6 +17,8 @@ from kdissect.escaping import visible
 from kdissect.summary.account import NEVER, Handle, number_findings, quiet, uneventful
 
 STYLES = {"high": "bold red", "medium": "yellow", "low": "cyan", "info": "dim"}
+NARROW = 44
+"""Columns below which findings leave their time of day out."""
 INDENT = 11
 """Columns before sentences: the number and the severity."""
 CLOCK = 9
@@ -28,9 +30,10 @@ def headline_lines(handle: Handle, width: int, *, local: bool = False) -> list[T
     at: datetime | None = handle.row["first_at"]
     when = "" if at is None else f"{at.astimezone(None if local else UTC):%H:%M:%S}"
     dash = "- " if handle.follows else ""
-    said = words.wrapped(str(handle.row["headline"]), width - INDENT - CLOCK - len(dash))
-    lines = [Text.assemble(*_handle(handle), f"{when:<{CLOCK}}{dash}", said[0])]
-    return lines + [Text(" " * (INDENT + CLOCK + len(dash)) + line) for line in said[1:]]
+    clock = CLOCK if width >= NARROW else 0
+    said = words.wrapped(str(handle.row["headline"]), width - INDENT - clock - len(dash))
+    lines = [Text.assemble(*_handle(handle), f"{when:<{clock}}{dash}" if clock else dash, said[0])]
+    return lines + [Text(" " * (INDENT + clock + len(dash)) + line) for line in said[1:]]
 
 
 def chosen_lines(

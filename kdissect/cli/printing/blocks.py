@@ -117,11 +117,12 @@ def findings(summary: Summary, target: Sequence[str], width: int, room: int | No
     if summary.findings_of is not None:
         title.append(f" (of the first {words.number_of(summary.findings_of, 'exchange')}; --table findings has all)")
     unknown = unread(summary)
-    lines = [Text.assemble("    ", ("?", "bold yellow"), " " * 8, one) if i == 0 else Text(" " * INDENT) + one
+    lines = [Text.assemble("    ", ("?", "bold yellow"), " " * (INDENT - 5), one) if i == 0 else Text(" " * INDENT) + one
              for i, one in enumerate(sentence(unknown, width - INDENT, 0) if unknown else [])]  # fmt: skip
     told, hidden = chosen_lines(summary.findings, width, None if room is None else room - 1 - len(lines), local=local)
-    if room is not None and len(told) > MOST_FINDINGS:
-        told, hidden = told[:MOST_FINDINGS], hidden + len(told) - MOST_FINDINGS
+    most = min(MOST_FINDINGS, width // 5)  # other blocks need more lines on narrow terminals, too
+    if room is not None and len(told) > most:
+        told, hidden = told[:most], hidden + len(told) - most
     named = " ".join(target)
     hint = (
         f"  {words.count(hidden)} more: kdissect timeline {named}" if hidden else f"  evidence: kdissect why {named} N"
