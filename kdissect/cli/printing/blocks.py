@@ -117,7 +117,8 @@ def findings(summary: Summary, target: Sequence[str], width: int, room: int | No
     if summary.findings_of is not None:
         title.append(f" (of the first {words.number_of(summary.findings_of, 'exchange')}; --table findings has all)")
     unknown = unread(summary)
-    lines = [Text.assemble("    ", ("?", "bold yellow"), " " * (INDENT - 5), one) if i == 0 else Text(" " * INDENT) + one
+    mark = Text.assemble("    ", ("?", "bold yellow"), " " * (INDENT - 5))
+    lines = [(mark if i == 0 else Text(" " * INDENT)) + one
              for i, one in enumerate(sentence(unknown, width - INDENT, 0) if unknown else [])]  # fmt: skip
     told, hidden = chosen_lines(summary.findings, width, None if room is None else room - 1 - len(lines), local=local)
     most = min(MOST_FINDINGS, width // 5)  # other blocks need more lines on narrow terminals, too
