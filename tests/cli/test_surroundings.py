@@ -78,7 +78,7 @@ def test_a_signal_while_the_main_thread_is_busy(sent: signal.Signals, tmp_path: 
     """In a call that never comes back, and holds no lock of Python's, as a kernel is."""
     code = (
         "import hashlib, sys\nfrom kdissect.cli import main\nfrom kdissect.output import whole_file\n"
-        "def busy(given):\n"
+        "def busy(given, confined):\n"
         "    with whole_file(sys.argv[1]) as out:\n"
         "        print('ready', flush=True)\n"
         "        hashlib.pbkdf2_hmac('sha256', b'a', b'b', 10**9)\n"
