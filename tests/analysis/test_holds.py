@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kdissect
+from kdissect.analysis.cluster_stages import Stages
 from kdissect.analysis.holds import hold_kernels
 from kdissect.analysis.holds.exchange_holds import name_apart
 from kdissect.analysis.holds.fetch_holds import HoldTracker, with_instants
 from kdissect.analysis.holds.hold_kernels import HOLDS, LATEST, events, take_over
 from kdissect.analysis.sessions.session_input import Reading
 from kdissect.analysis.sessions.topic_codes import Names
-from kdissect.analysis.stage import Stage
 from kdissect.arrays.arrow import NULL_TIME
 from kdissect.tables.declaration.model import ACKS_KEY
 from kdissect.tables.fetch_rows import FETCH_WIDTH, fetches_of
@@ -251,7 +251,7 @@ def test_any_cut_gives_the_same_holds(cuts: list[int]) -> None:
     """A recorded capture, block by block under a watermark."""
     name = "k4_slow_and_throttled"
     tables, types = raw(name), messages(name)
-    stage = Stage({key: ASKED[key] for key in ("exchanges", "fetches", "fetch_sessions")})
+    stage = Stages({key: ASKED[key] for key in ("exchanges", "fetches", "fetch_sessions")})
     exchanges = tables["exchanges"]
     used = exchanges["request_last_at"].cast(pa.int64()).to_pylist()
     back = exchanges["response_first_at"].cast(pa.int64()).to_pylist()
