@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import kdissect
@@ -28,12 +29,22 @@ def arrow(dataset: kdissect.spark.Dataset) -> dict[str, Any]:
 
 
 def test_every_capture(spark: Any, all_captures: list[Path], equal: Any) -> None:
-    expected = kdissect.open(all_captures).tables()
+    expected = {name: _without_names(table) for name, table in kdissect.open(all_captures).tables().items()}
     shuffled = random.Random(5).sample(all_captures, len(all_captures))
     found = kdissect.spark.dissect(spark, shuffled, partitions=5)
     equal(arrow(found), expected)
     assert list(found) == list(MADE)
     found.unpersist()
+
+
+def _without_names(table: pa.Table) -> pa.Table:
+    """Spark does not read the names in a pcapng."""
+    for at, name in enumerate(table.column_names):
+        if name in ("client_name", "broker_name"):
+            table = table.set_column(
+                at, table.schema.field(name), pa.nulls(table.num_rows, table.schema.field(name).type)
+            )
+    return table
 
 
 @pytest.mark.parametrize(("files", "partitions", "transport"), [(7, 2, "ranges"), (50, 3, "ranges"), (2, 2, "payload")])
