@@ -11,6 +11,7 @@ from kdissect.analysis.findings import evidence as ev
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.findings.rules.access_findings import refused_connections
+from kdissect.analysis.findings.rules.reset_findings import split_strokes
 from kdissect.analysis.findings.rules.silence_findings import (
     OF_SILENCES,
     Silence,
@@ -146,7 +147,7 @@ def broker_stopped(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     found = []
     for port in np.unique(ports[over]).tolist():
         at_port = ports == port
-        for rows in _strokes(np.flatnonzero(over & at_port), ended):
+        for rows in split_strokes(np.flatnonzero(over & at_port), ended, STROKE_MS):
             begin, end = int(ended[rows[0]]), int(ended[rows[-1]])
             if len(np.unique(clients[rows])) < CLIENTS:
                 continue
@@ -163,17 +164,6 @@ def broker_stopped(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
                 continue
             found += _report_stop(tables, connections.take(pa.array(rows)), begin, until if len(back) else None)
     return found
-
-
-def _strokes(rows: Int64s, ended: Int64s) -> list[Int64s]:
-    """The rows in parts, by their end: each lasts STROKE_MS at most."""
-    rows = rows[np.argsort(ended[rows], kind="stable")]
-    parts, first = [], 0
-    while first < len(rows):
-        last = int(np.searchsorted(ended[rows], ended[rows[first]] + round(STROKE_MS * MILLI), side="right"))
-        parts.append(rows[first:last])
-        first = last
-    return parts
 
 
 def _last_use(exchanges: pa.Table, connections: pa.Table) -> Int64s:

@@ -55,7 +55,7 @@ def reset_together(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     clients = group(connections, ["client_ip", "client_id"]).code
     pairs = group(connections, ["client_ip", "client_id", "broker_ip", "broker_port"]).code
     found = []
-    for rows in _strokes(np.flatnonzero(reset), ended):
+    for rows in split_strokes(np.flatnonzero(reset), ended, STROKE_MS):
         begin, end = int(ended[rows[0]]), int(ended[rows[-1]])
         near = (started >= begin - BACK_MS * MILLI) & (started <= end + BACK_MS * MILLI)
         rows = rows[~np.isin(ports[rows], ports[refused & near])]
@@ -71,12 +71,12 @@ def reset_together(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     return found
 
 
-def _strokes(rows: Int64s, ended: Int64s) -> Iterator[Int64s]:
-    """The rows in parts, by their end: each part lasts STROKE_MS at most."""
+def split_strokes(rows: Int64s, ended: Int64s, longest_ms: float) -> Iterator[Int64s]:
+    """The rows in parts, by their end: each part lasts `longest_ms` at most."""
     rows = rows[np.argsort(ended[rows], kind="stable")]
     first = 0
     while first < len(rows):
-        last = int(np.searchsorted(ended[rows], ended[rows[first]] + round(STROKE_MS * MILLI), side="right"))
+        last = int(np.searchsorted(ended[rows], ended[rows[first]] + round(longest_ms * MILLI), side="right"))
         yield rows[first:last]
         first = last
 
