@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
+import sys
 import tomllib
 from typing import Any
 
@@ -80,7 +82,7 @@ def test_issue_forms_show_commands_that_work(tmp_path: Any) -> None:
     commands = re.findall(r"^\s*(kdissect (?:cut|redact) .*)$", text, re.M)
     assert len(commands) == 3
     script = "\n".join(commands).replace("YOURS.pcap", str(ROOT / "captures" / "base_tiny.pcap"))
-    done = subprocess.run(["bash", "-c", script.replace("kdissect ", "python -P -m kdissect ")],
-                          cwd=tmp_path, capture_output=True, text=True, timeout=120)  # fmt: skip
+    script = script.replace("kdissect ", f"{shlex.quote(sys.executable)} -P -m kdissect ")
+    done = subprocess.run(["bash", "-c", script], cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode in (0, 1), done.stderr  # 1: readable text is left, which it lists
     assert (tmp_path / "safe.pcap").exists()
