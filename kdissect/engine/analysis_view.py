@@ -196,21 +196,26 @@ class Analysis:
 
     def explain(self, finding: Mapping[str, Any]) -> Explanation:
         """Why a finding is there. `finding`: a row of `findings`, such as `numbered_findings()[0].row`."""
+        from kdissect.analysis.ledger.time_ledger import SCHEMA, time_ledger
         from kdissect.analysis.questions import explanation as why
 
         table = str(finding["table"])
         evidence = self._capture.table(table, where=finding["filter"] or None)
         span = why.stretch(finding)
-        begin, end = span or (None, None)
-        tables = self._capture.tables(
-            readers.EXPLANATIONS.tables, {} if span is None else {"exchanges": why.near(span)}
-        )
-        exchanges = tables["exchanges"]
+        within = {} if span is None else {"exchanges": why.near(span), "fetches": why.near(span, "requested_at")}
+        tables = self._capture.tables(readers.EXPLANATIONS.tables, within)
+        exchanges, connections = tables["exchanges"], why.select_subject(tables["connections"], finding, evidence)
+        ledger = SCHEMA.empty_table()
+        if span is not None:
+            low, high = (round(at.timestamp() * 1_000_000) for at in span)
+            kind, names = why.choose_subjects(finding, evidence)
+            ledger = time_ledger(tables, (kind,), low, high, names)
+            exchanges = why.under_way(exchanges, span)
         subject = why.select_subject(exchanges, finding, evidence)
-        connections = why.select_subject(tables["connections"], finding, evidence)
+        begin, end = span or (None, None)
         return why.Explanation(
             dict(finding), begin, end, why.choose_proof(evidence, finding["filter"], TABLES[table].when), subject,
-            connections,
+            connections, ledger,
             why.rule_out(finding, why.during(exchanges, finding), why.during(subject, finding), connections),
         )  # fmt: skip
 

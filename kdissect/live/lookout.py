@@ -10,7 +10,7 @@ import json
 import subprocess
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,7 +24,10 @@ PROGRAM = "from kdissect.cli.entry import run\nrun()"
 """The command line, run by name: no module of the package below it imports it."""
 REMEMBERED = 1000
 """Findings that are known not to be new."""
-COLUMNS = "id,severity,cause,text,advice,first_at,broker,client_id,group_id,topic,incident"
+COLUMNS = (
+    "id,severity,cause,headline,text,advice,first_at,last_at,broker,client_id,group_id,topic,incident,certainty,"
+    "next_capture,table,filter,count"
+)
 NOT_OURS = ("capture",)
 """Causes that are of the ring, which begins and ends where it happens to."""
 SEVERITIES = ("high", "medium", "low", "info")
@@ -109,3 +112,32 @@ class Lookout:
         if self._output is not None:
             self._output.close()
         self._process = self._output = None
+
+
+class Explainer:
+    """Finds out why a finding is there, in a process of its own on the files of the ring: what `why` prints."""
+
+    def __init__(self, files: Sequence[Path], finding: Mapping[str, Any], width: int) -> None:
+        """`finding`: a row of `findings` with columns of COLUMNS. `width`: columns of the text. Raises OSError."""
+        names = [str(file.absolute()) for file in files]
+        arguments = ["why", *names, "--finding", json.dumps(finding)]
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - the child writes to it until `text` reads it
+        self._process = start_python(
+            PROGRAM, arguments, environment={"COLUMNS": str(width), "FORCE_COLOR": "1"}, stdout=self._output,
+            stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    def text(self) -> str | None:
+        """The explanation, with the terminal's codes for styles; None while it is not known yet, empty if there is
+        none: the packets have left the ring."""
+        if self._process.poll() is None:
+            return None
+        self._output.seek(0)
+        return self._output.read().decode() if self._process.returncode == 0 else ""
+
+    def close(self) -> None:
+        """End the process."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        self._output.close()

@@ -35,6 +35,10 @@ class Links:
     """When it closed the last of them, microseconds; 0: none."""
     refused_us: int
     """When it last refused a connection; 0: never."""
+    closed: int = 0
+    """Connections that it closed before their clients did, within `STROKE_NS` of the last one."""
+    left: frozenset[str] = frozenset()
+    """Client ids of these connections, if one of them was used within `IDLE_NS` before; else empty."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -303,10 +303,7 @@ class Figures:
     def found(self, row: Mapping[str, Any]) -> None:
         """A row of `findings`, new, with what explains it (`explained_by`: the id of another one, or None)."""
         with self.lock:
-            names = (
-                "id", "severity", "cause", "text", "advice", "broker", "client_id", "topic", "explained_by",
-            )  # fmt: skip
-            self.findings.append({"at": row["first_at"], **{name: row[name] for name in names}})
+            self.findings.append({"at": row["first_at"], **row})
 
     # ---- asked
 

@@ -269,7 +269,8 @@ class Watch:
         for address, when in self._refusals.latest_ns.items():
             name = names.get(address, address)
             refused[name] = max(refused[name], when)
-        return {name: links_of(rows[mine], refused[name]) for name, mine in of.items()}
+        clients = self._dissector.client_ids
+        return {name: links_of(rows[mine], refused[name], clients) for name, mine in of.items()}
 
     def _completes(self) -> Completion:
         return Completion(self._dissector, self._books.decoder, self._books.ledger, self._capture)

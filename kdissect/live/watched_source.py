@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 from kdissect.capture.block import Block
 from kdissect.engine.bounds.spare_memory import Spare
-from kdissect.live.lookout import Lookout
+from kdissect.live.lookout import Explainer, Lookout
 from kdissect.live.moment import Moment
 from kdissect.live.ring import SLICES, Ring
 from kdissect.live.running_figures import Figures
@@ -15,7 +17,11 @@ from kdissect.live.sampling import Load, Sampler
 from kdissect.live.source import Source
 from kdissect.live.watch import Watch
 from kdissect.problems import KdissectError
+from kdissect.python_process import can_start_python
 
+T = TypeVar("T")
+WAIT_S = 0.5
+"""How often it is looked at whether the reader has ended meanwhile."""
 LOOK_BACK = SLICES // 2
 """Files of the ring that are searched for findings: half of it, so that none goes away meanwhile."""
 
@@ -38,7 +44,8 @@ class Session:
         self._load = Load()
         self._spare = Spare()
         self._thread: threading.Thread | None = None
-        self._saving: list[tuple[str, float, threading.Event, list[int | KdissectError]]] = []
+        self._jobs: list[Callable[[], None]] = []
+        """What others want done by the thread that writes the ring."""
 
     def __enter__(self) -> Session:
         return self
@@ -99,7 +106,7 @@ class Session:
             figures.dropped = self.source.dropped()
             figures.tick(moment)
         self._spare.give_back()
-        self._save()
+        self._work()
         if self._lookout is not None:
             self._findings()
             if self._lookout.due and self.ring is not None:
@@ -126,24 +133,45 @@ class Session:
 
     def save(self, target: str, seconds: float) -> int:
         """Write the last `seconds` of packets as a capture; how many. From any thread. Raises OutputError."""
-        if self.ring is None:
-            return 0
+        ring = self.ring
+        return 0 if ring is None else self._done_by_reader(lambda: ring.save(target, seconds))
+
+    def explain(self, finding: Mapping[str, Any], width: int) -> Explainer | None:
+        """Begin to find out why a finding is there, with the packets of the ring; None where nothing can: no packet
+        came, or no other process may be started. From any thread."""
+        files = [] if self.ring is None else self._done_by_reader(self.ring.files)
+        if self._lookout is None or not files or not can_start_python():
+            return None
+        try:  # the oldest file may be taken away meanwhile
+            return Explainer(files[len(files) == SLICES :], finding, width)
+        except OSError:
+            return None
+
+    def _done_by_reader(self, work: Callable[[], T]) -> T:
+        """What `work` returns, or its KdissectError, from the thread that reads, if there is one."""
         if self._thread is None or not self._thread.is_alive():
-            return self.ring.save(target, seconds)
+            return work()
         done = threading.Event()
-        result: list[int | KdissectError] = []
-        self._saving.append((target, seconds, done, result))
-        done.wait()
-        if isinstance(result[0], KdissectError):
-            raise result[0]
+        result: list[T] = []
+        error: list[KdissectError] = []
+
+        def job() -> None:
+            try:
+                result.append(work())
+            except KdissectError as raised:
+                error.append(raised)
+            finally:
+                done.set()
+
+        self._jobs.append(job)
+        while not done.wait(WAIT_S):
+            if not self._thread.is_alive() and self._jobs:
+                self._work()
+        if error:
+            raise error[0]
         return result[0]
 
-    def _save(self) -> None:
-        """What others want written, by the thread that writes the ring."""
-        while self._saving and self.ring is not None:
-            target, seconds, done, result = self._saving.pop(0)
-            try:
-                result.append(self.ring.save(target, seconds))
-            except KdissectError as error:
-                result.append(error)
-            done.set()
+    def _work(self) -> None:
+        """Do what others want done."""
+        while self._jobs:
+            self._jobs.pop(0)()

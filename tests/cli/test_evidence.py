@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import shlex
+import tomllib
 from pathlib import Path
 
 import pytest
 
 import kdissect
 from kdissect.cli.main import main
+from kdissect.cli.subcommands.evidence import why_screen
 from tests.conftest import ROOT
 
 STORY = ROOT / "captures" / "stories" / "slow_broker.pcap.zst"
@@ -31,6 +33,33 @@ def test_why_has_sentence_drawing_proof_and_what_was_ruled_out(capsys: pytest.Ca
     assert "Ruled out: " in text
     command = " ".join(text.splitlines()[-3:]).replace("\\ ", "").split("kdissect ", 1)[1]
     assert shlex.split(command) == ["why", str(STORY), "1", "--rows"]
+
+
+RULES = tomllib.loads((ROOT / "tests" / "analysis" / "rules.toml").read_text())
+RECORDINGS = sorted({one["fires"]["in"] for one in RULES.values()})
+"""A recording for each finding there is; most have several findings."""
+
+
+@pytest.mark.whole
+def test_why_of_every_finding_fits_a_small_terminal_and_ends_with_its_command() -> None:
+    seen = set()
+    for name in RECORDINGS:
+        capture = kdissect.open(find_recording(name))
+        for handle in capture.analysis.numbered_findings():
+            command = why_screen.rows_command([name], handle.number)
+            lines = [
+                line.plain for line in why_screen.render(capture.analysis.explain(handle.row), handle, command, 80)
+            ]
+            assert len(lines) <= 23, (name, handle.row["id"])
+            assert max(map(len, lines)) <= 80, (name, handle.row["id"])
+            assert " ".join(line.rstrip("\\").strip() for line in lines).endswith(command), (name, handle.row["id"])
+            seen.add(handle.row["id"])
+    assert len(seen) > 40
+
+
+def find_recording(name: str) -> Path:
+    (found,) = (path for path in (ROOT / "captures").glob(f"{name}.*") if ".pcap" in path.name)
+    return found
 
 
 def test_rows_of_a_finding_are_all_rows(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,11 +12,15 @@ from textual.widgets import Static
 
 import kdissect
 from kdissect.cli.live.fullscreen import Screen
+from kdissect.cli.live.panel import explainable
+from kdissect.live.lookout import Lookout
 from kdissect.live.ring import Ring
 from kdissect.live.running_figures import Figures
 from kdissect.live.source import open_source
 from kdissect.live.watched_source import Session
+from tests.conftest import ROOT
 
+STORY = ROOT / "captures" / "stories" / "slow_broker.pcap.zst"
 SIZES = [(80, 24), (200, 60)]
 
 
@@ -155,6 +159,54 @@ def test_findings_help_and_quit(session: Session) -> None:
         assert app.return_code == 0
 
     driven(session, (80, 24), keys)
+
+
+@pytest.mark.whole
+def test_enter_on_a_finding_opens_why() -> None:
+    """Of a replay that has ended: the packets are in the ring. The findings are those that the live view found."""
+    source = open_source([str(STORY)], None, (), 60.0, once=False)
+    with Session(source, Figures(), Ring(3600.0), Lookout()) as session:
+        session.run()
+
+        async def keys(app: Screen, pilot: Pilot[None]) -> None:
+            await pilot.press("f")
+            texts = [one["text"] for one in app.findings()]
+            await pilot.press(*["down"] * next(n for n, one in enumerate(texts) if "answered nothing" in one), "enter")
+            await pilot.pause()
+            shown = app.screen.query_one("#why", Static)
+            for _ in range(600):
+                if "rows of exchanges" in str(shown.render()):
+                    break
+                await asyncio.sleep(0.1)
+            said = str(shown.render())
+            assert "broker 3 answered nothing for 3.0 s" in said.splitlines()[0]
+            assert "\nrequests " in said
+            assert "kdissect FILE --table exchanges --where" in said
+            await pilot.press("escape")
+            await pilot.pause()
+            assert app.screen.query("#table")
+
+        driven(session, (80, 24), keys)
+
+
+def test_a_state_of_a_broker_is_explained_by_its_traffic() -> None:
+    alert = {
+        "at": "2026-11-22T01:02:51.698Z",
+        "id": "standstill",
+        "severity": "high",
+        "broker": "3",
+        "text": "broker 3",
+    }
+    row = explainable(alert, 2, "2026-11-22T01:02:54Z")
+    assert row is not None
+    assert (row["first_at"], row["last_at"], row["number"]) == (alert["at"], "2026-11-22T01:02:54Z", 2)
+    took = kdissect.open(STORY).table(row["table"], ["latency_ms"], where=row["filter"])["latency_ms"].to_pylist()
+    assert len(took) > 5
+    assert all(one is None or one >= 1000 for one in took)
+    gone = explainable({**alert, "id": "gone"}, 1, None)
+    assert gone is not None
+    assert kdissect.open(STORY).table(gone["table"], where=gone["filter"]).num_rows > 0
+    assert explainable({**alert, "id": "sampling", "broker": None}, 1, None) is None
 
 
 def test_the_last_seconds_are_written(session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

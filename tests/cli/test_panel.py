@@ -60,14 +60,14 @@ def test_one_finding_a_cause_worst_first() -> None:
 def test_findings_fill_the_lines_that_are_free() -> None:
     words = "word " * 40
     three = [finding(str(n), "high", "01:12:23", words.strip()) for n in range(3)]
-    lines = [text for _, text in wrapped(three, 80, 20)]
+    lines = [line.text for line in wrapped(three, 80, 20)]
     assert " ".join(" ".join(lines).split()).count("word") == 120, "nothing is cut"
     assert all(len(text) <= 80 for text in lines)
-    few = [text for _, text in wrapped(three, 80, 5)]
+    few = [line.text for line in wrapped(three, 80, 5)]
     assert len(few) == 5
     assert sum(text.startswith("01:12:23") for text in few) == 3
     assert few[1].startswith(" " * 18), "the first has the lines that are free"
-    assert [text for _, text in wrapped(three, 80, 2)][1] == "2 more findings: f"
+    assert [line.text for line in wrapped(three, 80, 2)][1] == "2 more findings: f"
     assert wrapped(three, 80, 0) == wrapped([], 80, 5) == []
 
 

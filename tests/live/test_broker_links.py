@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kdissect.live.brokers.broker_links import CLOSING_NS, Refusals, links_of
+from kdissect.live.brokers.broker_links import CLOSING_NS, IDLE_NS, STROKE_NS, Refusals, links_of
 from kdissect.live.moment import Links
 from kdissect.net.segment import ACK_FLAG, FIN, FLAGS, FLOW, FLOW_COLUMNS, RST, SEGMENT_COLUMNS, SEQ, TIME
 
@@ -66,8 +66,16 @@ def test_an_ipv6_broker() -> None:
 def test_links_of_a_broker() -> None:
     last = 100 * SECOND_NS
     rows = np.array(
-        [[0, 1, 0, 1], [1, 0, last, 0], [2, 0, last - CLOSING_NS, 1], [3, 0, last - CLOSING_NS - 1, 1]], np.int64
-    )
-    assert links_of(rows, 5000) == Links(open=1, cut_off=2, closed_us=last // 1000, refused_us=5)
-    assert links_of(rows[:2], 0) == Links(open=1, cut_off=0, closed_us=last // 1000, refused_us=0)
-    assert links_of(rows[:0], 0) == Links(0, 0, 0, 0)
+        [
+            [0, 1, 0, 1, -1, last], [1, 0, last, 0, 0, last - IDLE_NS], [2, 0, last - CLOSING_NS, 1, 1, last],
+            [3, 0, last - CLOSING_NS - 1, 1, 1, last], [4, 0, last - STROKE_NS, 0, 1, 0],
+            [5, 0, last - STROKE_NS, 0, -1, 0],
+        ], np.int64,
+    )  # fmt: skip
+    names = ["shop", "till"]
+    both = frozenset(names)
+    assert links_of(rows, 5000, names) == Links(1, 4, last // 1000, 5, closed=3, left=both)
+    assert links_of(rows[:2], 0, names) == Links(1, 0, last // 1000, 0, closed=1, left=frozenset({"shop"}))
+    rows[1, 5] -= 1
+    assert links_of(rows[:2], 0, names).left == frozenset(), "it was idle"
+    assert links_of(rows[:0], 0, names) == Links(0, 0, 0, 0)

@@ -53,6 +53,37 @@ def test_a_broker_that_closes_all_its_connections_is_gone(states: BrokerStates) 
     assert change == ("gone", "broker 3 is gone: it closed all of its 2 connections, with requests open")
 
 
+STROKE = Links(0, 0, NOW + 10, 0, closed=3, left=frozenset({"shop", "till"}))
+
+
+def test_a_broker_that_ended_in_order_is_gone_once_its_clients_went_on(states: BrokerStates) -> None:
+    later = NOW + 10 + SECOND
+    assert judge(states, later, STROKE) == []
+    answer(states, later, "1", "shop", asked_us=NOW + 20)
+    assert judge(states, later, STROKE) == [], "the other client has not been heard of"
+    answer(states, later, "1", "till", asked_us=NOW + 20)
+    assert judge(states, later - 1, STROKE) == [], "clients may connect again"
+    (change,) = judge(states, later, STROKE)
+    assert change == (
+        "gone", "broker 3 is gone: it closed all of its 3 connections, and its clients went on with others"
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "links",
+    [
+        pytest.param(Links(1, 0, NOW + 10, 0, 3, STROKE.left), id="another connection is open"),
+        pytest.param(Links(0, 0, NOW + 10, 0, 3, frozenset({"shop"})), id="one client may have its own reason"),
+        pytest.param(Links(0, 0, NOW + 10, 0, 3), id="its connections were idle"),
+        pytest.param(Links(0, 0, NOW - 10, 0, 3, STROKE.left), id="it answered after that"),
+    ],
+)
+def test_connections_that_end_in_order(links: Links, states: BrokerStates) -> None:
+    for client in STROKE.left:
+        answer(states, NOW + SECOND, "1", client, asked_us=NOW + SECOND)
+    assert judge(states, NOW + 3 * SECOND, links) == []
+
+
 @pytest.mark.parametrize(
     "links",
     [

@@ -11,6 +11,7 @@ import pytest
 
 import kdissect
 from kdissect.cli.live.panel import causes
+from tests.conftest import ROOT
 from tests.live.paced import prints
 from tests.live.test_paced import FEW, NAMES, STORIES
 
@@ -61,6 +62,33 @@ def test_a_killed_broker_is_gone_and_back() -> None:
     assert [one["id"] for one in states] == ["gone", "back"]
     assert states[0]["text"] == "broker 3 is gone: it closed all of its 2 connections, with requests open"
     assert causes(states) == states[1:]
+
+
+LAB = ROOT / "captures" / "lab"
+ENDED = {"broker_killed_aiokafka": "04:42:40.421", "broker_killed_kafka_python": "04:42:05.427",
+         "broker_restarted_aiokafka": "04:40:56.399", "broker_restarted_kafka_python": "04:40:21.821",
+         "broker_restarted_librdkafka": "04:41:31.881"}  # fmt: skip
+"""When the process of node 2 ended, by SIGKILL or in order after SIGTERM. No client speaks with it again."""
+THERE = ("reset_all_every_client", "reset_librdkafka_client", "unread_6s_aiokafka_client")
+"""Connections are reset, answers stand still: brokers are there."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=() if one.endswith("restarted_aiokafka") else pytest.mark.whole) for one in ENDED]
+)
+def test_a_broker_that_ended_is_gone_within_two_seconds(name: str) -> None:
+    seen = [one for one in prints(LAB / f"{name}.pcap.zst", SPEED, EVERY_S) if one["at"]]
+    gone = [one for one in seen if one["gone"]]
+    ended = datetime.fromisoformat(f"{seen[0]['at'][:10]}T{ENDED[name]}Z")
+    assert ended - WITHIN <= time_of(gone[0]) <= ended + WITHIN
+    assert all(one["gone"] == ["2"] for one in seen if time_of(one) >= time_of(gone[0]))
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=() if one.startswith("reset_all") else pytest.mark.whole) for one in THERE]
+)
+def test_brokers_that_are_there_are_not_gone(name: str) -> None:
+    assert not any(one["gone"] for one in prints(LAB / f"{name}.pcap.zst", SPEED, EVERY_S))
 
 
 def test_a_suspended_broker_stands_still() -> None:

@@ -17,6 +17,10 @@ CONTEXT = 0.25
 """Part of the finding's own length that is looked at before it and after it."""
 LEAST_CONTEXT = timedelta(seconds=1)
 """And at least so much: a finding of one instant needs a stretch to be seen in."""
+LEDGER_CONTEXT = timedelta(minutes=1)
+"""What is read before and after the stretch for the ledger: whether a client is silent goes by its habits."""
+SUBJECTS = 50
+"""Clients, brokers or connections whose time is added up: more are no easier to read."""
 PROOF = 5
 """Rows that an explanation shows."""
 PROMPT_MS = 100.0
@@ -39,6 +43,8 @@ class Explanation(NamedTuple):
     """Exchanges of the stretch that the finding is about; columns of `readers.EXPLANATIONS`."""
     connections: pa.Table
     """Their connections, and attempts to connect to the same broker."""
+    ledger: pa.Table
+    """Rows of `time_ledger` within the stretch: whose the time of the finding's subjects was. All of one kind."""
     ruled_out: list[str]
     """What was not the cause, and by what that is known; a sentence each."""
 
@@ -52,22 +58,27 @@ def stretch(finding: Mapping[str, Any]) -> tuple[datetime, datetime] | None:
     return first - around, last + around
 
 
-def near(span: tuple[datetime, datetime]) -> str:
-    """A filter of `exchanges` for those that were under way at some moment of a stretch."""
-    begin, end = (repr(f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}Z") for at in span)
+def near(span: tuple[datetime, datetime], asked: str = "request_first_at") -> str:
+    """A filter of exchanges for those that were under way at some moment of a stretch, or LEDGER_CONTEXT before or
+    after it. `asked`: the column with the request's time."""
+    begin, end = span[0] - LEDGER_CONTEXT, span[1] + LEDGER_CONTEXT
+    low, high = (repr(f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}Z") for at in (begin, end))
     return (
-        f"(request_first_at is null or request_first_at <= {end}) and "
-        f"(response_first_at is null or response_first_at >= {begin}) and "
-        f"(response_first_at is not null or request_first_at >= {begin})"
+        f"({asked} is null or {asked} <= {high}) and "
+        f"(response_first_at is null or response_first_at >= {low}) and "
+        f"(response_first_at is not null or {asked} >= {low})"
     )
 
 
 def during(exchanges: pa.Table, finding: Mapping[str, Any]) -> pa.Table:
     """Those of some exchanges that were under way between the first and the last moment of a finding."""
     first, last = finding["first_at"], finding["last_at"] or finding["first_at"]
-    if first is None:
-        return exchanges
-    low, high = (round(at.timestamp() * 1_000_000) for at in (first, last))
+    return exchanges if first is None else under_way(exchanges, (first, last))
+
+
+def under_way(exchanges: pa.Table, span: tuple[datetime, datetime]) -> pa.Table:
+    """Those of some exchanges that were under way at some moment of a stretch."""
+    low, high = (round(at.timestamp() * 1_000_000) for at in span)
     asked, answered = times(exchanges, "request_first_at"), times(exchanges, "response_first_at")
     begun, ended = np.where(asked == NULL_TIME, answered, asked), np.where(answered == NULL_TIME, asked, answered)
     return exchanges.filter(pa.array((begun <= high) & (ended >= low)))
@@ -95,6 +106,20 @@ def select_subject(table: pa.Table, finding: Mapping[str, Any], evidence: pa.Tab
         ids = pc.unique(evidence["connection_id"].cast(pa.string()))
         table = table.filter(pc.is_in(table["connection_id"].cast(pa.string()), value_set=ids))
     return table
+
+
+def choose_subjects(finding: Mapping[str, Any], evidence: pa.Table) -> tuple[str, list[str]]:
+    """Whose time a finding is about: a kind of subjects of the ledger and their names, at most SUBJECTS. Its client,
+    else its broker, else the clients, brokers or connections of its evidence; no names where there are none."""
+    for kind, column in (("client", "client_id"), ("broker", "broker")):
+        if finding[column] is not None:
+            return kind, [str(finding[column])]
+    for kind, column in (("client", "client_id"), ("broker", "broker"), ("connection", "connection_id")):
+        if column in evidence.column_names:
+            names = pc.unique(evidence[column].cast(pa.string())).drop_null().to_pylist()
+            if names:
+                return kind, [str(name) for name in names[:SUBJECTS]]
+    return "client", []
 
 
 def _named_by(evidence: pa.Table, column: str) -> list[str]:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import Footer, Input, Static
 
-from kdissect.cli.live.panel import VIEWS, busy, causes, cells, head, quiet, wrapped
+from kdissect.cli.live.panel import VIEWS, NewsLine, busy, causes, cells, explainable, head, quiet, wrapped
 from kdissect.cli.printing.grid import fit, grid
 from kdissect.cli.printing.words import milliseconds, size
 from kdissect.escaping import visible
@@ -25,6 +26,7 @@ from kdissect.problems import KdissectError
 if TYPE_CHECKING:
     from textual.events import Resize
 
+    from kdissect.live.lookout import Explainer
     from kdissect.live.watched_source import Session
 
 REFRESH_S = 0.5
@@ -37,7 +39,7 @@ HELP = """\
  b c t a   brokers, clients, topics, APIs
  Tab       the next of them
  up down   choose a line
- Enter     a client's exchanges; Esc goes back
+ Enter     a client's exchanges; of a finding (f): why; Esc goes back
  s  S      sort by the next, the last column
  r         the other way round
  /         show names with this text; Esc shows all again
@@ -58,6 +60,39 @@ class Help(ModalScreen[None]):
         yield Static(Text(HELP), id="help")
 
 
+class Why(ModalScreen[None]):
+    """Why a finding is there, as soon as that is known."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q,enter", "dismiss", "back")]
+    POLL_S = 0.1
+    """How often the other process is asked."""
+
+    def __init__(self, explainer: Explainer) -> None:
+        super().__init__()
+        self._explainer = explainer
+
+    def compose(self) -> ComposeResult:
+        """The text, which scrolls."""
+        with VerticalScroll():
+            yield Static("Looking at the packets of the last seconds ..", id="why")
+
+    def on_mount(self) -> None:
+        """Begin to wait."""
+        self.query_one(VerticalScroll).focus()
+        self._timer = self.set_interval(self.POLL_S, self._ask)
+
+    def on_unmount(self) -> None:
+        """Nobody waits any more."""
+        self._explainer.close()
+
+    def _ask(self) -> None:
+        text = self._explainer.text()
+        if text is not None:
+            self._timer.stop()
+            gone = "The packets that it came from are no longer kept (--ring TIME keeps more)."
+            self.query_one("#why", Static).update(Text.from_ansi(text) if text else Text(gone))
+
+
 class Screen(App[None]):
     """The screen. `name`: what is watched."""
 
@@ -65,6 +100,7 @@ class Screen(App[None]):
     #head { height: 2; } #table { height: 1fr; } #findings { height: auto; }
     #ask { height: 1; border: none; display: none; }
     Help { align: center middle; } #help { width: auto; height: auto; border: round white; padding: 0 1; }
+    Why { align: center middle; } Why VerticalScroll { width: 100%; height: 100%; background: $background; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("question_mark", "help", "help", key_display="?"),
@@ -77,7 +113,7 @@ class Screen(App[None]):
         Binding("S", "sort(-1)", "sort", show=False),
         Binding("r", "reverse", "reverse", show=False),
         Binding("slash", "filter", "filter", key_display="/"),
-        Binding("enter", "drill", "client", show=True),
+        Binding("enter", "drill", "open", show=True),
         Binding("escape", "out", "back", show=False),
         Binding("p,space", "pause", "pause"),
         Binding("f", "findings", "findings"),
@@ -104,6 +140,7 @@ class Screen(App[None]):
         self.paused = False
         self.only_findings = False
         self.chosen = 0
+        """The line of the table, or the finding over the whole screen, that the keys are about."""
         self.asks = ""
         """What the input line is for: `filter` or `write`."""
         self.said = ""
@@ -148,14 +185,33 @@ class Screen(App[None]):
         self.query_one("#head", Static).update(Text("\n").join(lines))
         room = height - 3
         free = room if self.only_findings else max(FINDINGS, height // 5, room - self._table_lines())
-        findings = snapshot["findings"][::-1] if self.only_findings else causes(snapshot["findings"])
-        news = [
-            Text(line, "red" if severity == "high" else "", no_wrap=True)
-            for severity, line in wrapped(findings, width, min(free, room))
-        ]
+        news = [self._news_line(line, width) for line in self._news(width, min(free, room))]
         self.query_one("#findings", Static).update(Text("\n").join(news))
         body = [] if self.only_findings else self._body(width, room - len(news))
         self.query_one("#table", Static).update(Text("\n").join(body))
+
+    def _news(self, width: int, room: int) -> list[NewsLine]:
+        """Lines of findings; over the whole screen those around the chosen one."""
+        findings = self.findings()
+        if not self.only_findings:
+            return wrapped(findings, width, room)
+        self.chosen = max(0, min(self.chosen, len(findings) - 1))
+        lines = wrapped(findings, width, max(room, 1000 * len(findings)))
+        places = [n for n, line in enumerate(lines) if line.number == self.chosen]
+        first = max(0, places[-1] + 1 - room) if places else 0
+        return lines[first : first + room]
+
+    def _news_line(self, line: NewsLine, width: int) -> Text:
+        shown = Text(line.text, "red" if line.severity == "high" else "", no_wrap=True)
+        if self.only_findings and line.number == self.chosen:
+            shown.pad_right(width - shown.cell_len)
+            shown.stylize("reverse")
+        return shown
+
+    def findings(self) -> list[Mapping[str, Any]]:
+        """What is listed: one a cause, worst first; over the whole screen all, the latest first."""
+        every = self._snapshot["findings"]
+        return every[::-1] if self.only_findings else causes(every)
 
     def _body(self, width: int, room: int) -> list[Text]:
         if self.client is not None:
@@ -252,12 +308,25 @@ class Screen(App[None]):
         self._draw()
 
     def action_drill(self) -> None:
-        """The exchanges of the client that is chosen."""
-        if self.shown == "clients" and self.client is None and self.rows():
+        """The exchanges of the client that is chosen; of a finding, why it is there."""
+        if self.only_findings:
+            self._why()
+        elif self.shown == "clients" and self.client is None and self.rows():
             self.client = self.rows()[self.chosen]["name"]
         elif self.shown != "clients":
             self.said = "choose a client: c, then Enter"
         self._draw()
+
+    def _why(self) -> None:
+        """Open the explanation of the chosen finding."""
+        findings = self.findings()
+        row = explainable(findings[self.chosen], self.chosen + 1, self._snapshot["at"]) if findings else None
+        explainer = None if row is None else self._session.explain(row, self.size.width)
+        if explainer is None:
+            self.said = "nothing here has an explanation"
+            self._draw()
+        else:
+            self.push_screen(Why(explainer))
 
     def action_out(self) -> None:
         """Out of whatever was gone into last."""
@@ -277,7 +346,7 @@ class Screen(App[None]):
 
     def action_findings(self) -> None:
         """Findings over the whole screen, and back."""
-        self.only_findings = not self.only_findings
+        self.only_findings, self.chosen = not self.only_findings, 0
         self._draw()
 
     def action_help(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.cells import cell_len
 
+from kdissect.analysis.findings.evidence import equals, literal
 from kdissect.cli.printing.grid import Header, fit
 from kdissect.cli.printing.words import count, milliseconds, number_of, size
 from kdissect.escaping import visible
@@ -65,6 +66,8 @@ STATE = Shown(
 SEVERITIES = ("high", "medium", "low", "info")
 STATES = frozenset({"standstill", "answers_again", "waits_no_more", "gone", "back"})
 """Findings that say how a broker is now: the latest of each broker holds."""
+OVERDUE_MS = 1000.0
+"""Exchanges that took so long show that a broker stood still."""
 LEAST_NAME = 12
 """Cells that the name of what is watched keeps, however narrow the terminal is."""
 INDENT = " " * 18
@@ -162,9 +165,18 @@ def _is_said(finding: Mapping[str, Any], said: Set[tuple[Any, ...]]) -> bool:
     return finding.get("cause") == "broker" and ("state", finding["broker"]) in said
 
 
-def wrapped(findings: Sequence[Mapping[str, Any]], width: int, most: int) -> list[tuple[str, str]]:
-    """Lines (severity, text) of findings, at most `most`: each has one, and from the first on as many as its text needs
-    while there are any; the last line says how many findings have none."""
+@dataclass(frozen=True, slots=True)
+class NewsLine:
+    """A line of text about a finding. `number`: its place among those that were asked for, -1 for what is left out."""
+
+    number: int
+    severity: str
+    text: str
+
+
+def wrapped(findings: Sequence[Mapping[str, Any]], width: int, most: int) -> list[NewsLine]:
+    """Lines of findings, at most `most`: each has one, and from the first on as many as its text needs while there are
+    any; the last line says how many findings have none."""
     if most < 1:
         return []
     left_out = max(0, len(findings) - most)
@@ -172,10 +184,29 @@ def wrapped(findings: Sequence[Mapping[str, Any]], width: int, most: int) -> lis
         findings, most = findings[: max(0, most - 1)], most - 1
     spare = most - len(findings)
     lines = []
-    for one in findings:
+    for number, one in enumerate(findings):
         all_of_it = textwrap.wrap(visible(found(one)), max(30, width), subsequent_indent=INDENT)
         taken = min(len(all_of_it), 1 + spare)
         spare -= taken - 1
         rest = " ".join([all_of_it[taken - 1], *(line.strip() for line in all_of_it[taken:])])
-        lines += [(one["severity"], fit(text, width)) for text in [*all_of_it[: taken - 1], rest]]
-    return [*lines, ("info", fit(f"{left_out + 1} more findings: f", width))] if left_out else lines
+        lines += [NewsLine(number, one["severity"], fit(text, width)) for text in [*all_of_it[: taken - 1], rest]]
+    return [*lines, NewsLine(-1, "info", fit(f"{left_out + 1} more findings: f", width))] if left_out else lines
+
+
+def explainable(finding: Mapping[str, Any], number: int, now: str | None) -> dict[str, Any] | None:
+    """A finding of the view as a row of `findings` that `why` explains, with its number in the list; None where it is
+    about no broker's traffic (sampling). A broker's state lasts until `now`."""
+    if finding.get("table"):
+        return {**finding, "number": number}
+    if finding["broker"] is None:
+        return None
+    mine = equals("broker", finding["broker"])
+    gone = finding["id"] in ("gone", "back")
+    return {
+        "number": number, "id": finding["id"], "severity": finding["severity"], "cause": "broker",
+        "headline": finding["text"].partition(": ")[0], "text": finding["text"], "first_at": finding["at"],
+        "last_at": finding["at"] if gone else now, "broker": finding["broker"],
+        "table": "connections" if gone else "exchanges",
+        "filter": mine if gone else f"{mine} and request_first_at >= {literal(finding['at'])} and "
+        f"(response_first_at is null or latency_ms >= {OVERDUE_MS})",
+    }  # fmt: skip

@@ -20,3 +20,9 @@ def sparkline(values: Sequence[float], cells: int, *, plain: bool) -> str:
     bars = PLAIN_BARS if plain else BARS
     most = max(heights) or 1
     return "".join(bars[int(-(-height * (len(bars) - 1) // most))] for height in heights)
+
+
+def share_bars(shares: Sequence[float], *, plain: bool) -> str:
+    """Shares of a whole as bars, 1 as high as a line; what rounds to nothing is blank."""
+    bars = PLAIN_BARS if plain else BARS
+    return "".join(bars[min(len(bars) - 1, round(share * (len(bars) - 1)))] for share in shares)

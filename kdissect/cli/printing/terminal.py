@@ -37,6 +37,11 @@ def width() -> int:
     return max(40, _size()[0])
 
 
+def page_lines() -> int | None:
+    """Lines that fit above the prompt; None in a pipe, which has room for any number."""
+    return _size()[1] - 1 if sys.stdout.isatty() else None
+
+
 def short_rows() -> bool:
     """Whether rows are for eyes alone: a terminal. In a pipe nothing is cut and no column is left out."""
     return sys.stdout.isatty()

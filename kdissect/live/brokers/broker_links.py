@@ -13,7 +13,7 @@ Rules.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -25,18 +25,23 @@ from kdissect.net.segment import A_HIGH, A_LOW, ACK_FLAG, B_HIGH, B_LOW, FIN, FL
 from kdissect.tcp.layout import NULL, Connection
 
 Words = npt.NDArray[np.int64]
-NUMBER, OPEN, CLOSED_AT, REQUESTS = range(4)
+NUMBER, OPEN, CLOSED_AT, REQUESTS, CLIENT, ANSWERED_AT = range(6)
 """Columns: the connection's row in the ledger; 1 while nobody closed it; when the broker closed it before its client
-did (ns, 0: it did not); 1 if a request is open on it."""
+did (ns, 0: it did not); 1 if a request is open on it; the code of its client id (-1: none); when its latest answer
+ended (ns, 0: none came)."""
 CLOSING_NS = 1_000_000_000
 """Connections that a broker closes within this time are closed together."""
+STROKE_NS = 200_000_000
+"""A process that stops closes all of its connections within this time."""
+IDLE_NS = 60_000_000_000
+"""A connection without an answer for so long may be closed because it is idle (connections.max.idle.ms)."""
 REFUSED = 4096
 """Addresses whose last refusal is remembered."""
 _C = offsets(Connection)
 
 
 def read_links(dissector: Dissector) -> Words:
-    """int64[connections, 4] of those that are known to carry Kafka. To be called between blocks."""
+    """int64[connections, 6] of those that are known to carry Kafka. To be called between blocks."""
     M, rows = dissector.M, dissector.connections
     rows = rows[(M[rows + _C.number] >= 0) & (M[rows + _C.kafka] == 1) & (M[rows + _C.client] >= 0)]
     client = M[rows + _C.client]
@@ -49,18 +54,27 @@ def read_links(dissector: Dissector) -> Words:
             (by_client == NULL) & (by_broker == NULL),
             np.where(broker_first, by_broker, 0),
             M[rows + _C.request_head] >= 0,
+            M[rows + _C.client_id],
+            np.maximum(M[rows + _C.answered_last], 0),
         ],
         axis=1,
     ).astype(np.int64)
 
 
-def links_of(rows: Words, refused_ns: int) -> Links:
-    """Rows of `read_links` of one broker summed up. `refused_ns`: when it last refused a connection, 0 never."""
+def links_of(rows: Words, refused_ns: int, client_ids: Sequence[str | None] = ()) -> Links:
+    """Rows of `read_links` of one broker summed up. `refused_ns`: when it last refused a connection, 0 never.
+    `client_ids`: by code."""
     closed = rows[rows[:, CLOSED_AT] > 0]
     last = int(closed[:, CLOSED_AT].max(initial=0))
     together = closed[closed[:, CLOSED_AT] >= last - CLOSING_NS]
     cut_off = len(together) if together[:, REQUESTS].any() else 0
-    return Links(int(rows[:, OPEN].sum()), cut_off, last // 1000, refused_ns // 1000)
+    stroke = closed[closed[:, CLOSED_AT] >= last - STROKE_NS]
+    codes = stroke[:, CLIENT].tolist() if (stroke[:, ANSWERED_AT] >= last - IDLE_NS).any() else []
+    names = (client_ids[code] for code in codes if code >= 0)
+    return Links(
+        int(rows[:, OPEN].sum()), cut_off, last // 1000, refused_ns // 1000, len(stroke),
+        frozenset(name for name in names if name is not None),
+    )  # fmt: skip
 
 
 class Refusals:

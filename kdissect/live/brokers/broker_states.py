@@ -7,8 +7,11 @@ Rules.
   that may wait for others (`PATIENT`) never. Requests of a connection that is closed do not wait.
 - A broker is gone when it has answered nobody since it refused a connection while none to it was open (or it had been
   silent for a second), or since it closed the last of its connections by itself, at least `CUT_OFF` of them together
-  and with requests open: a process that is stopped does both. One connection that a broker closes is no evidence,
+  and with requests open: a process that is killed does both. One connection that a broker closes is no evidence,
   because brokers close such ones for many reasons. Nor is it gone while it fetches from others.
+- A broker that shuts down in order answers all requests first. It is gone when it closed the last of its connections at
+  one instant, at least `CLIENTS` clients among them, did not answer for `AWAY_US` after that, and each of these clients
+  has sent requests to other brokers meanwhile. Connections that were idle for a minute are no evidence.
 - A broker that is gone stays so until it answers, or fetches from another broker as a follower: then it is back. The
   client id of a follower names it: `broker-3-fetcher-0` (Kafka's ReplicaFetcherManager).
 """
@@ -29,6 +32,10 @@ from kdissect.live.moment import Links, Waiting
 OVERDUE_US = 1_000_000
 PATIENT = frozenset({"JoinGroup", "SyncGroup", "ShareFetch", "AddRaftVoter", "FetchSnapshot", "Vote"})
 CUT_OFF = 2
+CLIENTS = 2
+"""Clients whose connections a broker closed: those of one may have a reason of its own."""
+AWAY_US = 1_000_000
+"""Clients connect again within so long where a broker is there (reconnect.backoff.max.ms)."""
 FOLLOWER = re.compile(r"broker-(\d+)-fetcher-\d+")
 REMEMBERED = 4096
 """Clients whose longest wait, and brokers whose last answer, is remembered."""
@@ -62,6 +69,8 @@ class BrokerStates:
         """When each broker answered last."""
         self._fetches: dict[str, int] = {}
         """When each broker fetched from another one last."""
+        self._requests: dict[str, int] = {}
+        """By client, when the latest request was sent that was answered."""
         self._longest: dict[str, float] = {}
         """By client, the longest wait (ms) that it asked for."""
 
@@ -74,9 +83,12 @@ class BrokerStates:
                 since[new] = min(since.pop(old), since.get(new, 2**63 - 1))
 
     def note_answers(self, exchanges: pa.Table) -> None:
-        """When brokers answered: rows of `exchanges`."""
-        for broker, when in _greatest(exchanges, "broker", "response_first_at"):
+        """When brokers answered, and who asked: rows of `exchanges`."""
+        answered = exchanges.filter(exchanges["response_first_at"].is_valid())
+        for broker, when in _greatest(answered, "broker", "response_first_at"):
             _raise(self._answers, broker, when)
+        for client, when in _greatest(answered, "client_id", "request_first_at"):
+            _raise(self._requests, client, when)
         self._note_followers(exchanges)
 
     def _note_followers(self, exchanges: pa.Table) -> None:
@@ -101,24 +113,34 @@ class BrokerStates:
                 text = f"broker {broker} is back after {(at_us - since) / 1e6:.1f} s: it {how}"
                 found.append(Change("back", "info", at_us, text, broker))
         for broker, link in links.items():
-            why = self._gone_since(broker, link) if broker not in self.gone else None
+            why = self._gone_since(broker, link, now_us) if broker not in self.gone else None
             if why is not None:
                 self.gone[broker] = why[0]
                 self.still.pop(broker, None)
                 found.append(Change("gone", "high", why[0], f"broker {broker} is gone: {why[1]}", broker))
         return found + self._judge_silence(now_us, waits, share)
 
-    def _gone_since(self, broker: str, link: Links) -> tuple[int, str] | None:
+    def _gone_since(self, broker: str, link: Links, now_us: int) -> tuple[int, str] | None:
         """Since when a broker is gone, and how that shows; None: it is not."""
         answered, fetched = self._answers.get(broker, 0), self._fetches.get(broker, 0)
         if not answered:  # nobody knows whether it ever was there
             return None
         if not link.open and link.cut_off >= CUT_OFF and link.closed_us > max(answered, fetched):
             return link.closed_us, f"it closed all of its {link.cut_off} connections, with requests open"
+        if not link.open and link.closed_us > max(answered, fetched) and self._left_behind(link, now_us):
+            return (
+                link.closed_us,
+                f"it closed all of its {link.closed} connections, and its clients went on with others",
+            )
         silent = link.refused_us - answered
         if silent > 0 and (not link.open or silent >= OVERDUE_US) and link.refused_us - fetched >= OVERDUE_US:
             return link.refused_us, "it refuses connections"
         return None
+
+    def _left_behind(self, link: Links, now_us: int) -> bool:
+        """Whether each client of the connections that were closed at one instant went on with other brokers."""
+        away = now_us - link.closed_us >= AWAY_US and len(link.left) >= CLIENTS
+        return away and all(self._requests.get(client, 0) > link.closed_us for client in link.left)
 
     def _judge_silence(self, now_us: int, waits: Sequence[Waiting], share: float) -> list[Change]:
         overdue: dict[str, list[Waiting]] = {}

@@ -322,8 +322,8 @@ SILENCES = reader(
 )
 EXPLANATIONS = reader(
     "why a finding is there",
-    exchanges="exchange_id connection_id client_id broker request_first_at response_first_at latency_ms hold "
-    "throttle_ms error_code request_resent_ms response_resent_ms",
-    connections="connection_id client_id broker started_at ended_at end_reason lost_segments missing_bytes rtt_ms "
+    exchanges=" ".join(BUDGET.tables["exchanges"]) + " latency_ms error_code request_resent_ms response_resent_ms",
+    fetches=" ".join(BUDGET.tables["fetches"]) + " requested_at response_first_at",
+    connections=" ".join(BUDGET.tables["connections"]) + " broker end_reason lost_segments missing_bytes rtt_ms "
     "is_kafka bytes",
 )

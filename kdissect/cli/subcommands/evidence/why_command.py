@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -27,13 +29,14 @@ if TYPE_CHECKING:
 @capture_arguments()
 @click.option("--rows", is_flag=True, help="Print all rows of the evidence.")
 @click.option("--command", is_flag=True, help="Print the command that selects these rows.")
+@click.option("--finding", metavar="JSON", hidden=True, help="A row of findings instead of N: what the live view asks.")
 @selection_options
 @slow_option
 @output_options
 @time_options
 def why(
-    captures: tuple[str, ...], demo: bool, rows: bool, command: bool, form: str | None, csv_safe: bool,
-    output: str | None, local: bool, **settings: Any,
+    captures: tuple[str, ...], demo: bool, rows: bool, command: bool, finding: str | None, form: str | None,
+    csv_safe: bool, output: str | None, local: bool, **settings: Any,
 ) -> None:  # fmt: skip
     """Show why a finding is there: kdissect why CAPTURE N, with its number on the first screen.
 
@@ -41,6 +44,9 @@ def why(
     what was ruled out and by what. Without N it lists all findings; where there is none, what was looked for and the
     longest silences. --rows prints all rows of the evidence, --command the filter that selects them.
     """
+    if finding is not None:
+        _explain_row(open_capture(captures, demo=demo, **settings), finding, local)
+        return
     given = list(captures)
     number = int(given.pop()) if given and (len(given) > 1 or demo) and given[-1].isdecimal() else None
     if number is None and (rows or command or form is not None or output is not None):
@@ -82,8 +88,32 @@ def _show(
         columns = answers.table_columns(finding["table"], None, form, output, where)
         answers.print_table(capture, finding["table"], columns, where, form, output, small(capture), csv_safe=csv_safe)
     else:
-        from kdissect.cli.subcommands.evidence import why_screen
+        from kdissect.cli.subcommands.evidence.why_screen import rows_command
 
-        explained = capture.analysis.explain(finding)
-        lines = why_screen.render(explained, handle, target, terminal.width(), local=local, plain=terminal.ascii_only())
-        terminal.page(lines)
+        _print(capture, handle, rows_command(target, handle.number), terminal.page_lines(), local)
+
+
+def _print(capture: Capture, handle: Handle, command: str, lines: int | None, local: bool) -> None:
+    """Print the explanation of a finding with the command that gives its rows, in at most so many lines."""
+    from kdissect.cli.subcommands.evidence import why_screen
+
+    explained = capture.analysis.explain(handle.row)
+    plain = terminal.ascii_only()
+    terminal.page(why_screen.render(explained, handle, command, terminal.width(), lines, local=local, plain=plain))
+
+
+def _explain_row(capture: Capture, finding: str, local: bool) -> None:
+    """Print the explanation of a row of `findings`, which may be of an earlier look at the same packets."""
+    from kdissect.cli.printing.next_steps import evidence
+    from kdissect.summary.account import Handle
+    from kdissect.tables.declaration import SCHEMAS
+
+    try:
+        given = json.loads(finding)
+        row = {name: given.get(name) for name in SCHEMAS["findings"].names}
+        for name in ("first_at", "last_at"):
+            row[name] = None if row[name] is None else datetime.fromisoformat(row[name])
+        number = int(given.get("number", 1))
+    except (ValueError, TypeError, AttributeError):
+        raise click.UsageError("--finding takes a row of findings as JSON") from None
+    _print(capture, Handle(number, row, follows=False), evidence(row, ["FILE"]), None, local)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -25,14 +26,14 @@ MOST_RULED_OUT = 4
 
 
 def render(
-    explained: Explanation, handle: Handle, target: Sequence[str], width: int, *, local: bool = False,
+    explained: Explanation, handle: Handle, command: str, width: int, lines: int | None = PAGE, *, local: bool = False,
     plain: bool = False,
 ) -> list[Text]:  # fmt: skip
     """The finding, its stretch of time, its proof, what was ruled out, what to do, the capture
-    that would settle the cause, the command for all rows.
+    that would settle the cause, `command`, which gives all rows (empty: none).
 
-    At most PAGE lines: blank lines go first, then what to do, the capture, what was ruled out, and the end of a long
-    sentence.
+    At most `lines` (None: any number): blank lines go first, then what to do, the capture, what was ruled out, and the
+    end of a long sentence.
     """
     finding = explained.finding
     head = headline_lines(handle, width, local=local)
@@ -46,21 +47,25 @@ def render(
         [Text(line, "italic") for line in words.wrapped(str(finding["advice"]), width)] if finding["advice"] else []
     )
     settled = _next_capture(finding, width)
-    named = " ".join(target)
-    command = f"kdissect why {named} {handle.number} --rows" if PIPE not in target else ""
     footer = [Text(line, "dim") for line in words.command_lines(command, width)] if command else []
     blocks = [head, said, drawing, proof, ruled, advice, settled, footer]
+    room = math.inf if lines is None else max(PAGE, lines)
     for droppable in (advice, settled, ruled):
-        if sum(map(len, blocks)) > PAGE:
+        if sum(map(len, blocks)) > room:
             blocks = [block for block in blocks if block is not droppable]
-    over = sum(map(len, blocks)) - PAGE
-    if over > 0:
+    over = int(max(0, sum(map(len, blocks)) - room))
+    if over:
         del said[max(1, len(said) - over) :]
-    blank = sum(map(len, blocks)) + len([block for block in blocks[1:] if block]) - 1 <= PAGE
-    lines: list[Text] = []
+    blank = sum(map(len, blocks)) + len([block for block in blocks[1:] if block]) - 1 <= room
+    shown: list[Text] = []
     for n, block in enumerate(blocks):
-        lines += [*([Text()] if blank and n > 1 and block else []), *block]
-    return lines
+        shown += [*([Text()] if blank and n > 1 and block else []), *block]
+    return shown
+
+
+def rows_command(target: Sequence[str], number: int) -> str:
+    """The command that prints all rows of a finding; empty for a pipe, which cannot be read again."""
+    return "" if PIPE in target else f"kdissect why {' '.join(target)} {number} --rows"
 
 
 def _next_capture(finding: Mapping[str, Any], width: int) -> list[Text]:
