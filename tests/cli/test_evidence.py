@@ -12,6 +12,7 @@ import pytest
 import kdissect
 from kdissect.cli.main import main
 from kdissect.cli.subcommands.evidence import why_screen
+from kdissect.summary.account import Handle
 from tests.conftest import ROOT
 
 STORY = ROOT / "captures" / "stories" / "slow_broker.pcap.zst"
@@ -38,23 +39,32 @@ def test_why_has_sentence_drawing_proof_and_what_was_ruled_out(capsys: pytest.Ca
 RULES = tomllib.loads((ROOT / "tests" / "analysis" / "rules.toml").read_text())
 RECORDINGS = sorted({one["fires"]["in"] for one in RULES.values()})
 """A recording for each finding there is; most have several findings."""
+MADE_BY_OPTIONS = {name for name, one in RULES.items() if {"slow", "until"} & one["fires"].keys()}
+"""Findings that need an option."""
 
 
 @pytest.mark.whole
 def test_why_of_every_finding_fits_a_small_terminal_and_ends_with_its_command() -> None:
-    seen = set()
+    """Of each kind of finding the first one that is met."""
+    seen: set[str] = set()
     for name in RECORDINGS:
         capture = kdissect.open(find_recording(name))
         for handle in capture.analysis.numbered_findings():
-            command = why_screen.rows_command([name], handle.number)
-            lines = [
-                line.plain for line in why_screen.render(capture.analysis.explain(handle.row), handle, command, 80)
-            ]
-            assert len(lines) <= 23, (name, handle.row["id"])
-            assert max(map(len, lines)) <= 80, (name, handle.row["id"])
-            assert " ".join(line.rstrip("\\").strip() for line in lines).endswith(command), (name, handle.row["id"])
-            seen.add(handle.row["id"])
-    assert len(seen) > 40
+            if handle.row["id"] not in seen:
+                seen.add(handle.row["id"])
+                assert explain_on_small_terminal(capture, handle, name) == "", (name, handle.row["id"])
+    assert seen >= RULES.keys() - MADE_BY_OPTIONS
+
+
+def explain_on_small_terminal(capture: kdissect.Capture, handle: Handle, name: str) -> str:
+    """What is wrong with what `why` shows of a finding on 80 columns and 24 lines."""
+    command = why_screen.rows_command([name], handle.number)
+    shown = why_screen.render(capture.analysis.explain(handle.row), handle, command, 80)
+    lines = [line.plain for line in shown]
+    if len(lines) > 23 or max(map(len, lines)) > 80:
+        return f"{len(lines)} lines of {max(map(len, lines))} columns"
+    last = " ".join(line.rstrip("\\").strip() for line in lines)
+    return "" if last.endswith(command) else lines[-1]
 
 
 def find_recording(name: str) -> Path:

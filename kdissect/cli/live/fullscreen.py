@@ -211,7 +211,8 @@ class Screen(App[None]):
     def findings(self) -> list[Mapping[str, Any]]:
         """What is listed: one a cause, worst first; over the whole screen all, the latest first."""
         every = self._snapshot["findings"]
-        return every[::-1] if self.only_findings else causes(every)
+        latest_first = sorted(every, key=lambda one: one["at"] or "", reverse=True)
+        return latest_first if self.only_findings else causes(every)
 
     def _body(self, width: int, room: int) -> list[Text]:
         if self.client is not None:
