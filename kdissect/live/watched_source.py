@@ -148,7 +148,7 @@ class Session:
             return None
 
     def _done_by_reader(self, work: Callable[[], T]) -> T:
-        """What `work` returns, or its KdissectError, from the thread that reads, if there is one."""
+        """Returns what `work` returns. The thread that reads calls it, if there is one. Raises its KdissectError."""
         if self._thread is None or not self._thread.is_alive():
             return work()
         done = threading.Event()

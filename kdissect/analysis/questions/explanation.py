@@ -58,15 +58,15 @@ def stretch(finding: Mapping[str, Any]) -> tuple[datetime, datetime] | None:
     return first - around, last + around
 
 
-def near(span: tuple[datetime, datetime], asked: str = "request_first_at") -> str:
+def near(span: tuple[datetime, datetime], request_at: str = "request_first_at") -> str:
     """A filter of exchanges for those that were under way at some moment of a stretch, or LEDGER_CONTEXT before or
-    after it. `asked`: the column with the request's time."""
+    after it. `request_at`: the column with the request's time."""
     begin, end = span[0] - LEDGER_CONTEXT, span[1] + LEDGER_CONTEXT
     low, high = (repr(f"{at.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%f}Z") for at in (begin, end))
     return (
-        f"({asked} is null or {asked} <= {high}) and "
+        f"({request_at} is null or {request_at} <= {high}) and "
         f"(response_first_at is null or response_first_at >= {low}) and "
-        f"(response_first_at is not null or {asked} >= {low})"
+        f"(response_first_at is not null or {request_at} >= {low})"
     )
 
 
@@ -77,7 +77,7 @@ def during(exchanges: pa.Table, finding: Mapping[str, Any]) -> pa.Table:
 
 
 def under_way(exchanges: pa.Table, span: tuple[datetime, datetime]) -> pa.Table:
-    """Those of some exchanges that were under way at some moment of a stretch."""
+    """The exchanges that were under way at some moment of a stretch."""
     low, high = (round(at.timestamp() * 1_000_000) for at in span)
     asked, answered = times(exchanges, "request_first_at"), times(exchanges, "response_first_at")
     begun, ended = np.where(asked == NULL_TIME, answered, asked), np.where(answered == NULL_TIME, asked, answered)

@@ -82,7 +82,7 @@ class Why(ModalScreen[None]):
         self._timer = self.set_interval(self.POLL_S, self._ask)
 
     def on_unmount(self) -> None:
-        """Nobody waits any more."""
+        """The screen was closed."""
         self._explainer.close()
 
     def _ask(self) -> None:
@@ -209,7 +209,7 @@ class Screen(App[None]):
         return shown
 
     def findings(self) -> list[Mapping[str, Any]]:
-        """What is listed: one a cause, worst first; over the whole screen all, the latest first."""
+        """The findings that are listed: one a cause, worst first; over the whole screen all, the latest first."""
         every = self._snapshot["findings"]
         latest_first = sorted(every, key=lambda one: one["at"] or "", reverse=True)
         return latest_first if self.only_findings else causes(every)

@@ -54,7 +54,7 @@ def draw_stretch(explained: Explanation, width: int, *, local: bool = False, pla
         *_owners(explained.ledger, low, high, cells, plain),
     ]
     lines += _events(explained, refused, low, high, cells, plain)[: MOST_LINES - 1 - len(lines)]
-    lines += _others(explained.ledger, low, high, cells, plain)[: MOST_LINES - 1 - len(lines)]
+    lines += _other_owners(explained.ledger, low, high, cells, plain)[: MOST_LINES - 1 - len(lines)]
     return [*lines, _lane("finding", band, "bold", words.milliseconds(length) if length else "one instant", cells)]
 
 
@@ -100,7 +100,7 @@ def _owners(ledger: pa.Table, low: int, high: int, cells: int, plain: bool) -> l
     return [_owned(ledger, label, owners, style, low, high, cells, plain) for label, owners, style in lanes]
 
 
-def _others(ledger: pa.Table, low: int, high: int, cells: int, plain: bool) -> list[Text]:
+def _other_owners(ledger: pa.Table, low: int, high: int, cells: int, plain: bool) -> list[Text]:
     spent = {owner: ms for owner, ms in _spent(ledger).items() if owner in OF_OTHERS}
     return [_owned(ledger, owner, (owner,), "dim", low, high, cells, plain) for owner in spent]
 
