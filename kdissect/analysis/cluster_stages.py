@@ -180,6 +180,10 @@ class Stages:
             from kdissect.analysis.deliveries.delivery_rows import deliveries
 
             out["deliveries"] = deliveries(out)
+        if needs.traces:
+            from kdissect.analysis.deliveries.traced_rows import traced
+
+            out["traced"] = traced(out)
         if needs.transacts:
             from kdissect.analysis.deliveries.transaction_rows import transactions
 

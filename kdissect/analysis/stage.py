@@ -8,8 +8,8 @@
 `feed` and `finish` return rows of `exchanges`, `fetches`, `fetch_partitions`, `produces`, `offset_commits`,
 `fetch_sessions` and `session_partitions`, as far as they were fed and the analysis takes part in them; rows of an
 exchange come back once nothing earlier can come any more. Share sessions come from `finish`. Findings, time budgets,
-deliveries and transactions need everything (`kdissect.analysis.cluster_stages.Stages.whole`). Brokers and topics of the
-rows are resolved already.
+deliveries, traced records and transactions need everything (`kdissect.analysis.cluster_stages.Stages.whole`). Brokers
+and topics of the rows are resolved already.
 """
 
 from __future__ import annotations
@@ -78,6 +78,7 @@ class Stage:
         self.traffic = By.TRAFFIC in wanted
         self.delivers = By.DELIVERIES in wanted
         self.transacts = By.TRANSACTIONS in wanted
+        self.traces = By.TRACED in wanted
         self.commits = self.finds or By.COMMITS in wanted
         self.holds_exchanges = self.finds or self.budgets or By.EXCHANGE_HOLDS in wanted
         self.holds = self.holds_exchanges or By.FETCH_HOLDS in wanted
@@ -100,9 +101,9 @@ class Stage:
         self.commits = By.COMMITS in self._wanted
 
     @property
-    def _summing(self) -> tuple[bool, bool, bool]:
+    def _summing(self) -> tuple[bool, ...]:
         """Parts that read every record batch, at the end."""
-        return self.traffic, self.delivers, self.transacts
+        return self.traffic, self.delivers, self.transacts, self.traces
 
     @property
     def reads_every_batch(self) -> bool:
@@ -181,6 +182,7 @@ class Stage:
             (self.traffic, readers.TOPIC_TRAFFIC),
             (self.delivers, readers.DELIVERIES),
             (self.transacts, readers.TRANSACTIONS),
+            (self.traces, readers.TRACED),
         )
         return [reader for needed, reader in parts if needed]
 

@@ -63,6 +63,9 @@ def analysed(
         read[name] = list(dict.fromkeys([*read.get(name, ()), *sorted(columns)]))
     if "record_batches" in read and "record_batches" not in tables and not stage.any.reads_every_batch:
         settings = replace(settings, reading=replace(settings.reading, evidence=True))
+    if stage.any.traces:
+        reading = replace(settings.reading, traced=True, only_traced="records" not in tables)
+        settings = replace(settings, reading=reading)
     books = Books(captures, read, settings, beside=stage.messages)
     books.builder.keyed = not stage.idle
     return stage, books

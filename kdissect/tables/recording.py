@@ -61,6 +61,8 @@ class Reading:
     reveal: bool = False
     traced: bool = False
     """Trace contexts are looked for in the headers of `records`."""
+    only_traced: bool = False
+    """Rows of `records` without a trace context are dropped as soon as they are read."""
     evidence: bool = False
     """Of `record_batches` only what findings look at is wanted: what was written within transactions, and what may have
     been sent twice."""
@@ -198,7 +200,9 @@ class Recorder:
             batches, reveal=read and reading.reveal, traced=read and reading.traced, offsets=offsets, picked=picked
         )
         for chunk in found:
-            if self._read:
+            if reading.only_traced:
+                chunk = chunk.filter(chunk.column("trace_id").is_valid())
+            if self._read and chunk.num_rows:
                 yield "records", record_rows("records", block, sets, chunk, columns["records"])
 
     def _within(self, name: str, block: Block, sets: RecordSets) -> Flags:

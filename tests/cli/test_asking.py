@@ -192,7 +192,7 @@ def little(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_rows_that_do_not_fit_are_counted_all(little: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     opened = kdissect.open(CAPTURE)
-    at_once = ("findings", "time_budget", "time_ledger", "topic_traffic", "deliveries", "transactions")
+    at_once = ("findings", "time_budget", "time_ledger", "topic_traffic", "deliveries", "traced", "transactions")
     whole = [name for name in SCHEMAS if name not in at_once]
     query = " union all ".join(f"select '{name}' as name, count(*) as n from {name}" for name in whole)
     assert main(["sql", CAPTURE, query, *little]) == 0

@@ -148,11 +148,13 @@ def test_connections_that_two_captures_saw(spark: Any, captures: Path, equal: An
 
 def test_deliveries_and_transactions_of_a_spread_job(spark: Any, captures: Path, equal: Any) -> None:
     """Producers, readers, coordinators and markers are on connections that different tasks decode."""
-    paths = [captures / "k4_transactions.pcap", captures / "stories" / "slow_consumer.pcap.zst"]
-    names = ["deliveries", "transactions", "transaction_steps"]
+    stories = ("stories/slow_consumer.pcap.zst", "traces/franz_go.pcap.zst")
+    paths = [captures / "k4_transactions.pcap", *(captures / name for name in stories)]
+    names = ["deliveries", "traced", "transactions", "transaction_steps"]
     found = kdissect.spark.dissect(spark, paths, names, partitions=2)
     expected = kdissect.open(paths).tables(names)
     assert expected["transactions"].num_rows == 8
+    assert expected["traced"].num_rows == 100
     assert expected["deliveries"]["delivery_ms"].null_count < expected["deliveries"].num_rows
     equal(arrow(found), expected)
     found.unpersist()

@@ -44,7 +44,7 @@ def test_each_job_and_each_capture_set_is_told(
 
 def test_one_task_writes_what_many_write(spark: Any, captures: Path, tmp_path: Path) -> None:
     """And both write what Spark's own writer does, comments and all."""
-    sums = ["time_budget", "time_ledger", "topic_traffic", "deliveries"]
+    sums = ["time_budget", "time_ledger", "topic_traffic", "deliveries", "traced"]
     tables = [*MADE, "producers", *sums, "transactions", "transaction_steps"]
     job = prepare([captures / "base.pcap", captures / "k4_share_group.pcap"], tables)
     counts = [write(job.on(spark, parts, placed=True), str(tmp_path / str(parts))) for parts in (None, 3)]

@@ -35,9 +35,9 @@ from kdissect.tables.recording import Reading
 
 SOME = (
     "base.pcap", "raw_reuse.pcap", "k4_share_group.pcap", "field_two_sections.pcapng", "field_ip_fragments.pcap",
-    "field_gz.pcap.gz", "field_snap96.pcap", "not_kafka.pcap",
+    "field_gz.pcap.gz", "field_snap96.pcap", "not_kafka.pcap", "traces/franz_go.pcap.zst",
 )  # fmt: skip
-SUMS = ["time_budget", "time_ledger", "topic_traffic", "deliveries", "transactions"]
+SUMS = ["time_budget", "time_ledger", "topic_traffic", "deliveries", "traced", "transactions"]
 LATER = [*MADE, "records", "producers", "transaction_steps", *SUMS]
 
 

@@ -73,6 +73,9 @@ CONTRACT = {
     "is_follower, broker, isolation_level, created_at, produced_at, visible_at, delivered_at, buffered_ms, produce_ms, "
     "commit_ms, transaction_ms, absent_ms, served_ms, transfer_ms, delivery_ms, waited_for, times, times_written, "
     "matched_by",
+    "traced": "trace_id, span_id, topic, topic_id, partition, offset, timestamp, produce_exchange_id, "
+    "fetch_exchange_id, base_offset, producer_client_id, client_id, group_id, is_follower, produced_at, delivered_at, "
+    "delivery_ms, waited_for",
     "transactions": "transactional_id, producer_id, producer_epoch, client_id, coordinator, began_at, ended_at, "
     "outcome, partitions, topics, groups, batches, records, record_bytes, open_ms, idle_ms, end_ms, markers_ms, "
     "first_exchange_id, end_exchange_id",

@@ -103,6 +103,8 @@ class Input:
     """Of each exchange; -2 where it is no Produce."""
     replicas: Int64s
     """Of each topic and partition, the most that a message told; UNKNOWN for none."""
+    places: Places
+    """Codes of topics and partitions."""
 
 
 def dense(*columns: Int64s) -> Int64s:
@@ -126,7 +128,7 @@ def read_input(tables: Mapping[str, pa.Table]) -> Input:
     table = table.filter(pa.array(kept))
     exchanges = _exchanges(table)
     among = keys_of(table)
-    places = _Places()
+    places = Places()
     batches = whole(tables["record_batches"])
     of = locate(keys_of(batches), among)
     place = places.of(batches)
@@ -148,11 +150,11 @@ def read_input(tables: Mapping[str, pa.Table]) -> Input:
     positions = _positions(whole(tables["fetch_partitions"]), among, places, reads)
     return Input(
         exchanges, sent, _batches(columns, np.flatnonzero(good)), positions, reads,
-        _acks(whole(tables["produces"]), among), _by_place(replicas, len(places)),
+        _acks(whole(tables["produces"]), among), _by_place(replicas, len(places)), places,
     )  # fmt: skip
 
 
-class _Places:
+class Places:
     """Codes of topic and partition."""
 
     def __init__(self) -> None:
@@ -217,7 +219,7 @@ def _batches(columns: list[Int64s], rows: Int64s) -> Batches:
     return Batches(rows, *(column[rows] for column in columns))
 
 
-def _offsets(sent: Batches, stored: pa.Table, among: tuple[Int64s, Int64s], places: _Places) -> tuple[Int64s, Int64s]:
+def _offsets(sent: Batches, stored: pa.Table, among: tuple[Int64s, Int64s], places: Places) -> tuple[Int64s, Int64s]:
     """Give batches that were sent their offsets, as the answers tell them. Returns replicas by place."""
     at, place = locate(keys_of(stored), among), places.of(stored)
     base = np.where(ints(stored, "error_code") == 0, ints(stored, "base_offset"), UNKNOWN)
@@ -263,7 +265,7 @@ def _reads(fetches: pa.Table, among: tuple[Int64s, Int64s]) -> Reads:
     )  # fmt: skip
 
 
-def _positions(parts: pa.Table, among: tuple[Int64s, Int64s], places: _Places, reads: Reads) -> Positions:
+def _positions(parts: pa.Table, among: tuple[Int64s, Int64s], places: Places, reads: Reads) -> Positions:
     at, place = locate(keys_of(parts), among), places.of(parts)
     good = (at >= 0) & (place >= 0) & (ints(parts, "error_code", 0) == 0) & ~np.append(reads.raft, False)[at]
     rows = np.flatnonzero(good)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -58,7 +59,7 @@ assert (BY_OFFSET, BY_CRC) == (0, 1)
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class _Firsts:
+class Firsts:
     """A row for each batch and reader: rows of `given`, of `sent` (-1 for none), and how they were matched."""
 
     given: Int64s
@@ -91,6 +92,14 @@ class _Way:
     """Until when at most the leader took to store the batch; NULL_TIME where unknown."""
 
 
+class Delivered(NamedTuple):
+    """Deliveries of one cluster; row i of `table` is the i-th of `firsts`."""
+
+    data: Input
+    firsts: Firsts
+    table: pa.Table
+
+
 def deliveries(tables: Mapping[str, pa.Table]) -> pa.Table:
     """All rows of `deliveries`, cluster by cluster, by the time of delivery. `tables`: those of `readers.DELIVERIES`,
     resolved."""
@@ -99,19 +108,24 @@ def deliveries(tables: Mapping[str, pa.Table]) -> pa.Table:
 
 def _deliveries(tables: Mapping[str, pa.Table]) -> pa.Table:
     """The deliveries of one cluster."""
+    return find_deliveries(tables).table
+
+
+def find_deliveries(tables: Mapping[str, pa.Table]) -> Delivered:
+    """The deliveries of one cluster, with what they are made of. `tables`: as for `deliveries`."""
     data = read_input(tables)
     readers = find_readers(data.exchanges, data.reads, whole(tables["connections"]))
     rows = _first_deliveries(data, readers)
     if not len(rows.given):
-        return SCHEMA.empty_table()
+        return Delivered(data, rows, SCHEMA.empty_table())
     way = _way(data, rows)
     made = _columns(data, rows, way, readers, whole(tables["record_batches"]))
     made["member_id"] = member_column(data.exchanges, readers, rows.fetch, whole(tables["groups"]))
     made["cluster"] = pa.nulls(len(made["member_id"]), TEXT)
-    return pa.table({name: made[name] for name in SCHEMA.names}).cast(SCHEMA)
+    return Delivered(data, rows, pa.table({name: made[name] for name in SCHEMA.names}).cast(SCHEMA))
 
 
-def _first_deliveries(data: Input, readers: Readers) -> _Firsts:
+def _first_deliveries(data: Input, readers: Readers) -> Firsts:
     sent, given, exchanges = data.sent, data.given, data.exchanges
     writes = group_writes(sent, exchanges)
     rows, matched, how = match_batches(sent, given, exchanges)
@@ -132,13 +146,13 @@ def _first_deliveries(data: Input, readers: Readers) -> _Firsts:
     times = np.where(write >= 0, np.append(writes.times, 0)[write], 0)
     delivered, place = at[first], given.place[rows[first]]
     found = np.lexsort([given.first[rows[first]], place, fetch[first], delivered])
-    return _Firsts(
+    return Firsts(
         rows[first][found], write[found], how[first][found], count[found], times[found],
         fetch[first][found], produce[found],
     )  # fmt: skip
 
 
-def _end(data: Input, rows: _Firsts) -> tuple[Int64s, Int64s]:
+def batch_offsets(data: Input, rows: Firsts) -> tuple[Int64s, Int64s]:
     """First and last offset of each row's batch: the producer's where an answer told it, else the log's."""
     sent, given = data.sent, data.given
     first, last = np.append(sent.first, -1)[rows.sent], np.append(sent.last, -1)[rows.sent]
@@ -146,7 +160,7 @@ def _end(data: Input, rows: _Firsts) -> tuple[Int64s, Int64s]:
     return np.where(told, first, given.first[rows.given]), np.where(told, last, given.last[rows.given])
 
 
-def _way(data: Input, rows: _Firsts) -> _Way:
+def _way(data: Input, rows: Firsts) -> _Way:
     exchanges, reads = data.exchanges, data.reads
     produced = np.append(exchanges.first, NULL_TIME)[rows.produce]
     arrived = np.append(exchanges.arrived, NULL_TIME)[rows.produce]
@@ -156,7 +170,7 @@ def _way(data: Input, rows: _Firsts) -> _Way:
         known &= column != NULL_TIME
     known &= delivered >= produced
     known[known] &= (left >= arrived)[known] | (left[known] >= produced[known])
-    place, need = data.given.place[rows.given], _end(data, rows)[1] + 1
+    place, need = data.given.place[rows.given], batch_offsets(data, rows)[1] + 1
     arrived = np.where(known, np.minimum(arrived, left), arrived)
     answered = np.append(exchanges.left, NULL_TIME)[rows.produce]
     acks, stored = np.append(data.acks, -2)[rows.produce], np.append(exchanges.error, -1)[rows.produce] == 0
@@ -187,7 +201,7 @@ def _way(data: Input, rows: _Firsts) -> _Way:
     )  # fmt: skip
 
 
-def _first_copies(data: Input, rows: _Firsts, arrived: Int64s) -> Int64s:
+def _first_copies(data: Input, rows: Firsts, arrived: Int64s) -> Int64s:
     """When the first follower was given the batch, of those whose fetch was waiting for it; NEVER for none."""
     exchanges = data.exchanges
     mine = np.flatnonzero(data.reads.replica[rows.fetch] >= 0)
@@ -200,33 +214,33 @@ def _first_copies(data: Input, rows: _Firsts, arrived: Int64s) -> Int64s:
     return np.append(by_write, NEVER)[rows.sent]
 
 
-def _columns(data: Input, rows: _Firsts, way: _Way, readers: Readers, batches: pa.Table) -> dict[str, pa.Array]:
+def _columns(data: Input, rows: Firsts, way: _Way, readers: Readers, batches: pa.Table) -> dict[str, pa.Array]:
     exchanges, reads, sent, given = data.exchanges, data.reads, data.sent, data.given
     wrote = rows.sent >= 0
     source = np.where(wrote, np.append(sent.row, -1)[rows.sent], given.row[rows.given])
     own = given.row[rows.given]
     follower = reads.replica[rows.fetch] >= 0
     created, buffered = _buffered(data, rows, way)
-    first, last = _end(data, rows)
+    first, last = batch_offsets(data, rows)
     parts = _parts(way)
     return {
-        "produce_exchange_id": _taken(exchanges.table, "exchange_id", rows.produce),
-        "fetch_exchange_id": _taken(exchanges.table, "exchange_id", rows.fetch),
-        "topic": _taken(batches, "topic", own),
-        "topic_id": _taken(batches, "topic_id", own),
-        "partition": _taken(batches, "partition", own),
+        "produce_exchange_id": taken(exchanges.table, "exchange_id", rows.produce),
+        "fetch_exchange_id": taken(exchanges.table, "exchange_id", rows.fetch),
+        "topic": taken(batches, "topic", own),
+        "topic_id": taken(batches, "topic_id", own),
+        "partition": taken(batches, "partition", own),
         "base_offset": pa.array(first),
         "last_offset": pa.array(last),
-        "records": _taken(batches, "records", source),
-        "record_bytes": _taken(batches, "compressed_bytes", source),
-        "codec": _taken(batches, "codec", source),
-        "producer_client_id": _taken(exchanges.table, "client_id", rows.produce),
-        "producer_id": _taken(batches, "producer_id", source),
-        "is_transactional": _taken(batches, "is_transactional", source),
-        "client_id": _taken(exchanges.table, "client_id", rows.fetch),
+        "records": taken(batches, "records", source),
+        "record_bytes": taken(batches, "compressed_bytes", source),
+        "codec": taken(batches, "codec", source),
+        "producer_client_id": taken(exchanges.table, "client_id", rows.produce),
+        "producer_id": taken(batches, "producer_id", source),
+        "is_transactional": taken(batches, "is_transactional", source),
+        "client_id": taken(exchanges.table, "client_id", rows.fetch),
         "group_id": readers.group_column(rows.fetch),
         "is_follower": pa.array(follower),
-        "broker": _taken(exchanges.table, "broker", rows.fetch),
+        "broker": taken(exchanges.table, "broker", rows.fetch),
         "isolation_level": optional(reads.isolation[rows.fetch], CODE),
         "created_at": instants(created),
         "produced_at": instants(way.produced),
@@ -255,7 +269,7 @@ def _parts(way: _Way) -> dict[str, Int64s]:
     }
 
 
-def _buffered(data: Input, rows: _Firsts, way: _Way) -> tuple[Int64s, Int64s]:
+def _buffered(data: Input, rows: Firsts, way: _Way) -> tuple[Int64s, Int64s]:
     """When the first record was made, and microseconds from then to the request; -1 where unknown."""
     wrote = rows.sent >= 0
     stamp = np.where(wrote, np.append(data.sent.stamp, NULL_TIME)[rows.sent], data.given.stamp[rows.given])
@@ -268,7 +282,7 @@ def _buffered(data: Input, rows: _Firsts, way: _Way) -> tuple[Int64s, Int64s]:
 
 
 def _waited_for(
-    data: Input, rows: _Firsts, way: _Way, parts: Mapping[str, Int64s], created: Int64s, buffered: Int64s
+    data: Input, rows: Firsts, way: _Way, parts: Mapping[str, Int64s], created: Int64s, buffered: Int64s
 ) -> npt.NDArray[np.int64]:
     """The code in CAUSES of the largest part; -1 where the parts are unknown."""
     exchanges, reads = data.exchanges, data.reads
@@ -308,7 +322,7 @@ def _ms(microseconds: Int64s, known: Flags) -> pa.Array:
     return pa.array(microseconds / MILLI, mask=~known)
 
 
-def _taken(table: pa.Table, name: str, rows: Int64s) -> pa.Array:
+def taken(table: pa.Table, name: str, rows: Int64s) -> pa.Array:
     """A column's values in these rows; null for -1."""
     column = table[name].take(pa.array(rows, mask=rows < 0)).combine_chunks()
     return column.cast(TEXT) if pa.types.is_dictionary(column.type) else column

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from kdissect.analysis.budget import SUBJECTS, time_budget
 from kdissect.analysis.cluster_stages import Stages
 from kdissect.analysis.deliveries.delivery_rows import deliveries
+from kdissect.analysis.deliveries.traced_rows import traced
 from kdissect.analysis.deliveries.transaction_rows import transactions
 from kdissect.analysis.findings import findings, limits, select_evidence
 from kdissect.analysis.ledger.time_ledger import time_ledger
@@ -39,7 +40,15 @@ from kdissect.spark.stages.resolving import Names, resolved_rows
 from kdissect.tables.builder import TableBuilder, shown
 from kdissect.tables.declaration import SCHEMAS, TABLES
 from kdissect.tables.declaration.model import TIME_KEY, By
-from kdissect.tables.declaration.readers import BUDGET, BUDGET_TOPICS, DELIVERIES, FINDINGS, TOPIC_TRAFFIC, TRANSACTIONS
+from kdissect.tables.declaration.readers import (
+    BUDGET,
+    BUDGET_TOPICS,
+    DELIVERIES,
+    FINDINGS,
+    TOPIC_TRAFFIC,
+    TRACED,
+    TRANSACTIONS,
+)
 from kdissect.tables.order import order, sort_columns
 from kdissect.tables.recording import producers_table
 
@@ -77,6 +86,7 @@ SUMMED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "time_ledger": BUDGET.tables,
     "topic_traffic": TOPIC_TRAFFIC.tables,
     "deliveries": DELIVERIES.tables,
+    "traced": TRACED.tables,
     "transactions": TRANSACTIONS.tables,
 }
 """Tables that sum up all rows, and what they read."""
@@ -85,6 +95,7 @@ MAKERS: Mapping[str, Callable[[Mapping[str, pa.Table]], pa.Table]] = {
     "time_ledger": time_ledger,
     "topic_traffic": topic_traffic,
     "deliveries": deliveries,
+    "traced": traced,
     "transactions": transactions,
 }
 """What makes them of whole tables."""

@@ -50,7 +50,7 @@ CONNECTION_ROWS = 1 << 16
 NOTHING = rows([])
 READ_LATER = (
     "deliveries", "exchanges", "findings", "offset_commits", "time_budget", "time_ledger", "topic_traffic",
-    "transactions",
+    "traced", "transactions",
 )  # fmt: skip
 """Tables that are made out of whole rows of `exchanges`."""
 THERE = "_there"

@@ -52,6 +52,7 @@ TIMES = {
     "topics": ("first_seen_at",),
     "topic_traffic": ("first_at",),
     "deliveries": ("delivered_at",),
+    "traced": ("produced_at", "delivered_at"),
     "transactions": ("began_at", "ended_at"),
     "transaction_steps": ("requested_at",),
     "findings": ("first_at",),

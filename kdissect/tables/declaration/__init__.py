@@ -32,7 +32,7 @@ from kdissect.tables.declaration.diagnosis import (
     TOPIC_TRAFFIC,
 )
 from kdissect.tables.declaration.fetching import FETCH_PARTITIONS, FETCHES
-from kdissect.tables.declaration.journeys import DELIVERIES, TRANSACTION_STEPS, TRANSACTIONS
+from kdissect.tables.declaration.journeys import DELIVERIES, TRACED, TRANSACTION_STEPS, TRANSACTIONS
 from kdissect.tables.declaration.model import Column, Table
 from kdissect.tables.declaration.producing import PRODUCE_PARTITIONS, PRODUCES
 from kdissect.tables.declaration.record_data import PRODUCERS, RECORD_BATCHES, RECORDS
@@ -66,6 +66,7 @@ TABLES: Mapping[str, Table] = MappingProxyType(
             TIME_BUDGET,
             TIME_LEDGER,
             DELIVERIES,
+            TRACED,
             TRANSACTIONS,
             TRANSACTION_STEPS,
             CLOCK_OFFSETS,

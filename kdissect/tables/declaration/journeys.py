@@ -78,6 +78,37 @@ DELIVERIES = table(
     "commit_ms transaction_ms absent_ms served_ms transfer_ms times fetch_exchange_id",
 )  # fmt: skip
 
+TRACED = table(
+    "traced",
+    "record with a trace context x reader that was given it; one row without a reader where none was captured",
+    Column("trace_id", m.TEXT, "Trace that the record was written in, as in `records`."),
+    Column("span_id", m.TEXT, "The span in it."),
+    plain(m.TOPIC),
+    m.TOPIC_ID,
+    Column("partition", m.CODE, "Partition number."),
+    Column("offset", m.COUNT, "Offset of the record in the log; null where no message tells it."),
+    Column("timestamp", m.TIME, "Timestamp of the record; null for none."),
+    Column("produce_exchange_id", m.TEXT, "The Produce request that first carried the record; null where it was not "
+           "captured."),
+    Column("fetch_exchange_id", m.TEXT, "The Fetch or ShareFetch whose answer first gave it to this reader."),
+    Column("base_offset", m.COUNT, "First offset of its batch: with fetch_exchange_id, topic and partition the row of "
+           "`deliveries`."),
+    Column("producer_client_id", m.TEXT, "Client id of the producer."),
+    Column("client_id", m.TEXT, "Client id of the reader."),
+    Column("group_id", m.TEXT, "Consumer or share group of the reader, as in `deliveries`."),
+    Column("is_follower", m.FLAG, "The reader is a follower; null without a reader."),
+    Column("produced_at", m.TIME, "First byte of the Produce request."),
+    Column("delivered_at", m.TIME, "Last byte of the answer that gave the record to the reader."),
+    Column("delivery_ms", m.MS, "delivered_at - produced_at, as in `deliveries`."),
+    Column("waited_for", m.TEXT, "The largest part of the batch's way, as in `deliveries`."),
+    made=By.TRACED,
+    key=(),
+    on_request=True,
+    when="produced_at delivered_at",
+    shown="trace_id span_id topic partition offset producer_client_id client_id group_id delivery_ms waited_for "
+    "produce_exchange_id fetch_exchange_id",
+)  # fmt: skip
+
 TRANSACTION_STEPS = table(
     "transaction_steps",
     "message about a transaction x partition that it names (AddPartitionsToTxn, AddOffsetsToTxn, TxnOffsetCommit, "

@@ -94,6 +94,8 @@ class By(StrEnum):
     """The analysis: the way of record batches to their readers, which needs every row."""
     TRANSACTIONS = "transactions"
     """The analysis: transactions, which needs every row."""
+    TRACED = "traced"
+    """The analysis: records with a trace context, joined with their exchanges and deliveries, which needs every row."""
     COMMITS = "committed lag"
     """The analysis: what was seen of a partition's log when a group committed."""
     FINDINGS = "findings"
@@ -115,7 +117,8 @@ class By(StrEnum):
     @property
     def needs_everything(self) -> bool:
         """The part of the analysis that looks at all rows together."""
-        return self in (By.BUDGET, By.LEDGER, By.TRAFFIC, By.DELIVERIES, By.TRANSACTIONS, By.FINDINGS)
+        parts = (By.BUDGET, By.LEDGER, By.TRAFFIC, By.DELIVERIES, By.TRANSACTIONS, By.TRACED)
+        return self in parts or self is By.FINDINGS
 
 
 class Gathering(StrEnum):

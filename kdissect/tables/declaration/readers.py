@@ -246,6 +246,10 @@ DELIVERIES = reader(
     record_batches="exchange_id topic topic_id partition base_offset last_offset codec is_transactional is_control "
     "timestamp_type first_timestamp producer_id producer_epoch base_sequence records compressed_bytes crc truncated",
 )
+_TRACED = reader(
+    "records with a trace context", records="exchange_id topic topic_id partition offset timestamp trace_id span_id"
+)
+TRACED = Reader(_TRACED.name, {**DELIVERIES.tables, **_TRACED.tables})
 TRANSACTIONS = reader(
     "transactions",
     exchanges="exchange_id client_id broker api_key request_first_at response_last_at error_code",
