@@ -18,7 +18,7 @@ RUN if [ -n "${PACKAGES}" ]; then \
     && useradd --create-home --uid 1000 kdissect
 COPY --from=build /opt/kdissect /opt/kdissect
 ARG EXTRAS=report,sql
-ENV PATH=/opt/kdissect/bin:$PATH KDISSECT_IMAGE_EXTRAS=${EXTRAS}
+ENV PATH=/opt/kdissect/bin:$PATH KDISSECT_IMAGE_EXTRAS=${EXTRAS} KDISSECT_IMAGE_PACKAGES="${PACKAGES}"
 USER kdissect
 WORKDIR /captures
 ENTRYPOINT ["kdissect"]

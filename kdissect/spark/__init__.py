@@ -7,7 +7,7 @@
     kdissect.spark.register(spark)
     spark.read.format("kdissect").option("table", "segments").load("/captures/*.pcap")
 
-Needs `pip install 'kdissect[spark]'`, Java, and kdissect on the executors.
+Needs `pip install '.[spark]'`, Java, and kdissect on the executors.
 """
 
 from __future__ import annotations
