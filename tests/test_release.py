@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kdissect
+from kdissect.wireshark.plugin import plugin
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.skipif(not (ROOT / "hatch_build.py").exists(), reason="only a checkout is released")
@@ -74,6 +78,43 @@ def test_the_workflow_runs_programs_that_are_there() -> None:
     pythons = re.findall(r"python: \[(.*)\]", text)[0].replace('"', "").split(", ")
     known = [one.rsplit(" ", 1)[1] for one in project()["project"]["classifiers"] if re.search(r":: 3\.\d+$", one)]
     assert pythons == known
+
+
+def test_downloads_are_made_by_one_command(tmp_path: Path) -> None:
+    """Each is one file that stands alone: the dissector, the dashboard, the rules for alerts."""
+    done = subprocess.run(
+        [ROOT / ".ci" / "downloads", tmp_path], env={**os.environ, "PYTHON": sys.executable, "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "kdissect.lua",
+        "kdissect-grafana.json",
+        "kdissect-alerts.yml",
+    }
+    assert (tmp_path / "kdissect.lua").read_text() == plugin()
+    assert not re.search(r"\b(require|dofile|loadfile|package)\b\s*[(.\"']", plugin()), "it loads no other file"
+    assert json.loads((tmp_path / "kdissect-grafana.json").read_text())["panels"]
+
+
+@pytest.mark.exhaustive
+def test_the_workflow_is_one_that_github_runs() -> None:
+    """By actionlint: an installed one, or the newest that Go fetches."""
+    if shutil.which("actionlint"):
+        command = ["actionlint"]
+    elif shutil.which("go"):
+        command = ["go", "run", "github.com/rhysd/actionlint/cmd/actionlint@latest"]
+    else:
+        pytest.skip("needs actionlint, or Go to fetch it")
+    files = sorted(map(str, (ROOT / ".github" / "workflows").glob("*.yml")))
+    done = subprocess.run([*command, "-no-color", *files], capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_source_distribution_has_what_a_user_needs() -> None:
+    included = project()["tool"]["hatch"]["build"]["targets"]["sdist"]["include"]
+    assert {"/SECURITY.md", "/Dockerfile", "/CHANGELOG.md", "/LICENSE", "/captures", "/tests"} <= set(included)
+    assert all((ROOT / name.lstrip("/")).exists() for name in included)
 
 
 def test_issue_forms_show_commands_that_work(tmp_path: Any) -> None:

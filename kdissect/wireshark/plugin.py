@@ -27,5 +27,7 @@ def plugin() -> str:
     head = (
         f"{MARK}{kdissect.__version__}: Kafka to {index.NEWEST_RELEASE}, every API and version. Made by `kdissect "
         f"wireshark install` from schema {index.digest()[:12]}; changes are lost when it is made again.\n"
+        "-- It needs no other file: put it into Wireshark's personal Lua plugins (Help, About, Folders),\n"
+        "-- or name it to tshark by -X lua_script:FILE.\n"
     )
     return "\n".join([head + tables(index.load())[0], *((_HERE / f"{part}.lua").read_text() for part in PARTS)])

@@ -7,14 +7,18 @@ import shutil
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
+import kdissect
 from kdissect.problems import UsageError
 from kdissect.wireshark import installation
 from kdissect.wireshark.plugin import FILE_NAME, plugin
+from tests.conftest import CAPTURES, ROOT
 from tests.oracle.dissector import tshark
+from tests.wireshark.plugged import messages
 
 
 def program(folder: Path, name: str, text: str) -> None:
@@ -94,6 +98,23 @@ def test_the_real_tshark_finds_it_there(tmp_path: Path) -> None:
     assert done.stderr == f"removed {place}\n"
     gone = subprocess.run(protocols, capture_output=True, text=True, env=_environment(tmp_path), check=True).stdout
     assert "Kafka (kdissect)" not in gone
+
+
+@pytest.mark.oracle
+@pytest.mark.skipif(not (ROOT / ".ci" / "downloads").exists(), reason="only a checkout makes downloads")
+def test_tshark_loads_the_download_alone(tmp_path: Path) -> None:
+    """The one file that a release offers, in a folder by itself, shows every request of a capture."""
+    environment = {**os.environ, "PYTHON": sys.executable, "PYTHONPATH": str(ROOT)}
+    subprocess.run(
+        [ROOT / ".ci" / "downloads", tmp_path], env=environment, capture_output=True, check=True, timeout=120
+    )
+    with tempfile.TemporaryDirectory(prefix="kdissect-download-") as folder:
+        Path(folder).chmod(0o755)
+        lua = Path(shutil.copy(tmp_path / FILE_NAME, folder))
+        found = messages(lua, CAPTURES / "base_tiny.pcap")
+    exchanges = kdissect.open(CAPTURES / "base_tiny.pcap").table("exchanges", ["correlation_id"])
+    requests = [one.number("correlation_id") for one in found if not one.response]
+    assert sorted(map(str, requests)) == sorted(map(str, exchanges["correlation_id"].to_pylist()))
 
 
 def test_without_a_verb(tmp_path: Path) -> None:
