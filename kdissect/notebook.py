@@ -44,6 +44,8 @@ PARTS = ("long poll", "throttled", "queued", "broker", "transfer", "not known")
 PART_COLOURS = ("#9ecae1", "#fdae6b", "#bcbddc", "#d62728", "#a1d99b", "#d9d9d9")
 ENDS = ("open", "closed", "empty", "replaced", "evicted")
 END_COLOURS = ("#3182bd", "#74c476", "#c7e9c0", "#bcbddc", "#d62728")
+UNITS = {"_ms": "milliseconds", "_bytes": "bytes"}
+"""Endings of columns' names, and the units that they stand for."""
 WIDTH = 640
 
 
@@ -75,10 +77,10 @@ def heat_map(exchanges: Any, column: str = "latency_ms", every: float | None = N
         .encode(
             x=_time("at"),
             x2="until:T",
-            y=alt.Y("from:Q", scale=scale, title=f"{column} (log)"),
+            y=alt.Y("from:Q", scale=scale, title=f"{_words(column)} (log scale)"),
             y2="to:Q",
             color=alt.Color("count:Q", scale=alt.Scale(type="log", scheme="blues"), title="rows"),
-            tooltip=[alt.Tooltip("from:Q", title="from ms"), alt.Tooltip("to:Q", title="to ms"), "count:Q"],
+            tooltip=[_tip("from:Q", "from, milliseconds"), _tip("to:Q", "to, milliseconds"), _tip("count:Q", "rows")],
         )
         .properties(width=WIDTH, height=220)
     )
@@ -88,7 +90,7 @@ def quantiles(
     exchanges: Any, by: str = "api", every: float | None = None, shares: Sequence[str] = ("p50_ms", "p99_ms")
 ) -> Chart:
     """Quantiles of latency over time, a line for each value of `by` (see `kdissect.analysis.latency.DIMENSIONS`; not
-    topic) and a chart for each of `shares` (columns of `latency`).
+    topic) and a chart for each of `shares` (columns of `latency`). A line breaks where a bucket has no rows.
 
     Raises UsageError for an unknown grouping.
     """
@@ -103,14 +105,16 @@ def quantiles(
         for at, value, ms in zip(*(figures[column].to_pylist() for column in ("at", name, share)), strict=True)
         if at is not None and ms is not None
     ]
+    _number_stretches(rows, ("group", "quantile"), seconds)
     return (
         _chart(rows)
         .mark_line(point=alt.OverlayMarkDef(size=14), strokeWidth=1)
         .encode(
             x=_time("at"),
-            y=alt.Y("ms:Q", scale=alt.Scale(type="log", nice=False), title="ms (log)"),
-            color=alt.Color("group:N", title=by),
-            tooltip=["group:N", "quantile:N", "ms:Q"],
+            y=alt.Y("ms:Q", scale=alt.Scale(type="log", nice=False), title="milliseconds (log scale)"),
+            color=alt.Color("group:N", title=_words(by)),
+            detail="stretch:N",
+            tooltip=[_tip("group:N", _words(by)), "quantile:N", _tip("ms:Q", "milliseconds")],
         )
         .properties(width=WIDTH, height=130)
         .facet(row=alt.Row("quantile:N", title=None, sort=[share.removesuffix("_ms") for share in shares]))
@@ -143,10 +147,10 @@ def waits(fetches: Any, by: str = "client_id", top: int = 12) -> Chart:
         .mark_bar()
         .encode(
             x=alt.X("seconds:Q", title="seconds in all fetches"),
-            y=alt.Y("group:N", sort=[names[i] for i in first], title=by),
+            y=alt.Y("group:N", sort=[names[i] for i in first], title=_words(by)),
             color=alt.Color("part:N", scale=alt.Scale(domain=PARTS, range=PART_COLOURS), title="time went into"),
             order="order:Q",
-            tooltip=["group:N", "part:N", "seconds:Q"],
+            tooltip=[_tip("group:N", _words(by)), "part:N", "seconds:Q"],
         )
         .properties(width=WIDTH)
     )
@@ -203,7 +207,7 @@ def session_timeline(fetch_sessions: Any) -> Chart:
             strokeDash=alt.StrokeDash(
                 "left_censored:N", scale=alt.Scale(domain=[False, True], range=[[1, 0], [3, 2]]), title="seen late"
             ),
-            tooltip=["session_key:N", "clients:N", "requests:Q", "end_reason:N"],
+            tooltip=[_tip("session_key:N", "session"), "clients:N", "requests:Q", _tip("end_reason:N", "end")],
         )
         .properties(width=WIDTH, height=alt.Step(9))
     )
@@ -227,10 +231,12 @@ def slots(fetch_sessions: Any, every: float | None = None, cache: int | None = N
     lines = (
         _chart(rows)
         .mark_line(interpolate="step-after")
-        .encode(x=_time("at"), y=alt.Y("live:Q", title="sessions alive"), color=alt.Color("broker:N"))
+        .encode(x=_time("at"), y=alt.Y("live:Q", title="sessions alive"), color=alt.Color("broker:N", title="broker"))
     )
     if cache is not None:
-        lines += _chart([{"cache": cache}]).mark_rule(strokeDash=[4, 4]).encode(y="cache:Q")
+        lines += (
+            _chart([{"cache": cache}]).mark_rule(strokeDash=[4, 4]).encode(y=alt.Y("cache:Q", title="sessions alive"))
+        )
     return lines.properties(width=WIDTH, height=160)
 
 
@@ -295,10 +301,10 @@ def throughput(exchanges: Any, by: str = "api", every: float | None = None) -> C
         .encode(
             x=_time("at"),
             x2="until:T",
-            y=alt.Y("low:Q", title="bytes/s", axis=alt.Axis(format="~s")),
+            y=alt.Y("low:Q", title="bytes per second", axis=alt.Axis(format="~s")),
             y2="high:Q",
-            color=alt.Color("group:N", title=by),
-            tooltip=["group:N", alt.Tooltip("rate:Q", format=",", title="bytes/s")],
+            color=alt.Color("group:N", title=_words(by)),
+            tooltip=[_tip("group:N", _words(by)), alt.Tooltip("rate:Q", format=",", title="bytes per second")],
         )
         .properties(width=WIDTH, height=110)
         .facet(row=alt.Row("side:N", title=None))
@@ -330,6 +336,30 @@ def _width(begun: npt.NDArray[np.int64], every: float | None) -> int:
             raise UsageError("time buckets must be longer than nothing, such as 1 (second)")
         return max(1, round(every * SECOND))
     return max(1000, (int(begun.max()) - int(begun.min())) // BUCKETS) if len(begun) else SECOND
+
+
+def _tip(field: str, title: str) -> Any:
+    return alt.Tooltip(field, title=title)
+
+
+def _number_stretches(rows: list[dict[str, Any]], keys: Sequence[str], seconds: float) -> None:
+    """Gives each row a `stretch`: a number that grows where more than a bucket of `seconds` lies between rows of the
+    same `keys`. A line through one stretch crosses no time without rows."""
+    last: dict[tuple[Any, ...], tuple[float, int]] = {}
+    for row in sorted(rows, key=lambda row: row["at"]):
+        key = tuple(row[name] for name in keys)
+        at, stretch = last.get(key, (row["at"], 0))
+        stretch += row["at"] - at > 1.5 * seconds * 1000  # buckets are whole: the next one, or a later one
+        row["stretch"] = stretch
+        last[key] = row["at"], stretch
+
+
+def _words(column: str) -> str:
+    """A column's name as an axis says it."""
+    for ending, unit in UNITS.items():
+        if column.endswith(ending):
+            return f"{column.removesuffix(ending).replace('_', ' ')} in {unit}"
+    return column.replace("_", " ")
 
 
 def _data(rows: Sequence[Mapping[str, Any]]) -> Any:

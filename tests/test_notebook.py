@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -75,6 +78,55 @@ def test_quantiles_are_those_of_the_analysis(slow: dict[str, pa.Table]) -> None:
     for row in wanted:
         if row["p99_ms"] is not None:
             assert drawn[row["at"].timestamp() * 1000, row["api"], "p99"] == pytest.approx(row["p99_ms"], rel=1e-3)
+
+
+def test_lines_break_where_no_row_is(slow: dict[str, pa.Table]) -> None:
+    """A point is joined to the one of the bucket before, and to none further back."""
+    drawn = rows(notebook.quantiles(slow["exchanges"], every=1.0, shares=("p50_ms",)))
+    lines: dict[tuple[str, int], list[float]] = {}
+    for row in drawn:
+        lines.setdefault((row["group"], row["stretch"]), []).append(row["at"])
+    for (group, stretch), points in lines.items():
+        assert {b - a for a, b in pairwise(points)} <= {1000.0}, "no gap inside a line"
+        after = lines.get((group, stretch + 1))
+        assert after is None or after[0] - points[-1] > 1000.0, "no break without a gap"
+    assert max(stretch for _, stretch in lines) > 1
+    assert notebook.quantiles(slow["exchanges"]).to_dict()["spec"]["encoding"]["detail"]["field"] == "stretch"
+
+
+def titles(drawn: Any) -> Iterator[str]:
+    """Every title and field that a reader of a chart may see."""
+    if isinstance(drawn, dict):
+        if (
+            "field" in drawn
+            and "type" in drawn
+            and drawn.get("title", drawn["field"]) is not None
+            and drawn.get("axis", {}) is not None
+        ):
+            yield str(drawn.get("title", drawn["field"]))
+        for name, value in drawn.items():
+            if name not in ("data", "datasets", "sort", "x2", "y2", "detail", "order"):
+                yield from titles(value)
+    elif isinstance(drawn, list):
+        for value in drawn:
+            yield from titles(value)
+
+
+def test_titles_are_words(slow: dict[str, pa.Table], evicted: dict[str, pa.Table]) -> None:
+    """No name of a column, no unit that is no word."""
+    exchanges, fetches, sessions = slow["exchanges"], slow["fetches"], evicted["fetch_sessions"]
+    key = next(key for key in evicted["fetches"]["session_key"].to_pylist() if key)
+    charts = [
+        notebook.heat_map(exchanges), notebook.heat_map(fetches, "excess_ms"), notebook.waits(fetches),
+        notebook.quantiles(exchanges, by="client"), notebook.throughput(exchanges), notebook.session_timeline(sessions),
+        notebook.slots(sessions, cache=8), notebook.epochs(evicted["fetches"], key),
+    ]  # fmt: skip
+    for chart in charts:
+        found = list(titles(chart.to_dict()))
+        assert len(found) > 2
+        for title in found:
+            assert re.fullmatch(r"[A-Za-z0-9 ,()]+", title), title
+            assert not {"ms", "s", "group", "key"} & set(re.findall(r"\w+", title)), title
 
 
 def test_throughput_holds_every_byte(slow: dict[str, pa.Table]) -> None:
