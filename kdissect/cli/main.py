@@ -21,6 +21,8 @@ from kdissect.cli.printing.progress import clear_all
 from kdissect.problems import CaptureError, CaptureNotFound, JobFailed, KdissectError
 
 READ, UNREADABLE, BAD_ARGUMENTS, INTERRUPTED = 0, 1, 2, 130
+ALIKE = 0.65
+"""How much of two words is alike (`difflib`) for the one to be meant by the other: two of three letters in order."""
 
 
 def main(arguments: Sequence[str] | None = None, *, own_process: bool = False) -> int:
@@ -104,17 +106,20 @@ def _unwritten(error: OSError) -> int:
 
 
 def _meant(error: CaptureError, given: list[str]) -> str:
-    """Whether a capture that does not exist was meant as a command."""
+    """Whether a capture that does not exist was meant as a command or as a table."""
     if not isinstance(error, CaptureNotFound) or not given:
         return ""
     from difflib import get_close_matches
 
     from kdissect.cli.commands import main as commands
+    from kdissect.tables.declaration import TABLES
 
     if given[0] in commands.commands:
         return ""
-    near = get_close_matches(given[0], list(commands.commands), n=1, cutoff=0.7)
-    return f" (did you mean the command {near[0]!r}?)" if near else ""
+    asked = {**{name: f"the command {name!r}" for name in commands.commands},
+             **{name: f"--table {name}" for name in TABLES if name not in commands.commands}}  # fmt: skip
+    near = get_close_matches(given[0].lower(), asked, n=1, cutoff=ALIKE)
+    return f" (did you mean {asked[near[0]]}?)" if near else ""
 
 
 def _one_line(text: str) -> str:

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import ROOT
+
 
 def kdissect(*arguments: str, **options: object) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
@@ -39,8 +41,17 @@ def test_a_missing_file(tmp_path: Path) -> None:
     refused(kdissect(str(tmp_path / "none.pcap")), 1, "none.pcap")
 
 
-def test_a_command_misspelt() -> None:
-    refused(kdissect("shema"), 1, "did you mean the command 'schema'?")
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("shema", "the command 'schema'"),
+        ("slowst", "the command 'slowest'"),
+        ("tpo", "the command 'top'"),
+        ("exchnges", "--table exchanges"),
+    ],
+)
+def test_a_command_misspelt(typed: str, meant: str) -> None:
+    refused(kdissect(typed, str(ROOT / "captures" / "base_tiny.pcap")), 1, f"(did you mean {meant}?)")
 
 
 def test_a_directory_without_captures(tmp_path: Path) -> None:

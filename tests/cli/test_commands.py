@@ -63,6 +63,7 @@ def test_demo_and_by_and_top(opened: list[Any], capsys: pytest.CaptureFixture[st
         (("a.pcap", "--tabel", "x"), "--table"),
         (("a.pcap", "--table", "exchange"), "did you mean 'exchanges'"),
         (("a.pcap", "--table", "exchanges", "--columns", "apy"), "did you mean 'api'"),
+        (("a.pcap", "--table", "exchanges", "--columns", "nope"), "and others: kdissect tables exchanges"),
         (("a.pcap", "--where", "x"), "--columns and --where need --table"),
         (("a.pcap", "--format", "csv"), "--format needs"),
         (("a.pcap", "--table", "exchanges", "--format", "cvs"), "csv"),

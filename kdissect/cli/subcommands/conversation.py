@@ -63,8 +63,8 @@ def stream(
         raise UsageError(_none_found(capture_clients(opened), client, connection, group))
     shown = rows if limit is None else rows[:limit]
     drawn = len(shown) <= DRAWN if draw is None else draw
-    width = terminal.width() if drawn else terminal.row_width()
-    lines = drawing(shown, told, width, local=local) if drawn else listing(shown, told, width, local=local)
+    show = drawing if drawn else listing
+    lines = show(shown, told, terminal.row_width(), local=local, short=terminal.short_rows())
     if len(rows) > len(shown):
         lines.append(Text(f"{words.number_of(len(rows) - len(shown), 'exchange')} more: --limit N", "dim"))
     terminal.page(lines)
@@ -117,9 +117,9 @@ def _none_found(known: Sequence[str], client: Sequence[str], connection: str | N
 
 
 def listing(
-    rows: Sequence[Mapping[str, Any]], told: Mapping[str, str], width: int, *, local: bool = False
+    rows: Sequence[Mapping[str, Any]], told: Mapping[str, str], width: int, *, local: bool = False, short: bool = True
 ) -> list[Text]:
-    """A line an exchange."""
+    """A line an exchange; `short`: of its id as much as eyes need."""
     from rich.text import Text
 
     from kdissect.analysis.gist import whose
@@ -139,7 +139,7 @@ def listing(
             words.milliseconds(row["latency_ms"]),
             whose(row),
             _outcome(row),
-            _short(row["exchange_id"]),
+            _id(row, short),
             fit(told.get(row["exchange_id"], ""), room),
         ]
         for row in rows
@@ -149,21 +149,24 @@ def listing(
 
 
 def drawing(
-    rows: Sequence[Mapping[str, Any]], told: Mapping[str, str], width: int, *, local: bool = False
+    rows: Sequence[Mapping[str, Any]], told: Mapping[str, str], width: int, *, local: bool = False, short: bool = True
 ) -> list[Text]:
-    """Client, network and broker side by side: an arrow for each message, what took the time between them."""
+    """Client, network and broker side by side: an arrow for each message, what took the time between them; `short`: of
+    an exchange's id as much as eyes need."""
     from rich.text import Text
 
     from kdissect.analysis.gist import whose
 
     lane = max(20, min(LANE, width - 46))
+    if not short:
+        lane = max(lane, *(len(text) + 8 for row in rows for text in (_api(row), _outcome(row))))
     lines = [Text(f"{'':<12}  {'client':<{lane - 2}}broker", "bold")]
     events: list[tuple[Any, int, Text]] = []
     for n, row in enumerate(rows):
         gist = told.get(row["exchange_id"], "")
         label = fit(_api(row), lane - 8)
         ask = f"|-- {label} " + "-" * (lane - 7 - len(label)) + ">|"
-        who = f"  {_short(row['exchange_id'])}  {_name(row['client_id'])} to {row['broker'] or '?'}"
+        who = f"  {_id(row, short)}  {_name(row['client_id'])} to {row['broker'] or '?'}"
         if row["request_first_at"] is not None:
             what = fit(f"{who}  {gist}" if gist else who, max(10, width - 16 - lane))
             events.append((row["request_first_at"], n, Text.assemble((_at(row["request_first_at"], local), "dim"), "  ",
@@ -172,9 +175,7 @@ def drawing(
             outcome = fit(_outcome(row) or "ok", lane - 8)
             answer = "|<" + "-" * (lane - 6 - len(outcome)) + f" {outcome} --|"
             owner = whose(row)
-            took = f"  {_short(row['exchange_id'])}  {words.milliseconds(row['latency_ms'])}" + (
-                f": {owner}" if owner else ""
-            )
+            took = f"  {_id(row, short)}  {words.milliseconds(row['latency_ms'])}" + (f": {owner}" if owner else "")
             events.append((row["response_last_at"], n, Text.assemble((_at(row["response_last_at"], local), "dim"), "  ",
                            (answer, "red" if _outcome(row) else "green"), took)))  # fmt: skip
     return [*lines, *(line for _, _, line in sorted(events, key=lambda event: event[:2]))]
@@ -195,9 +196,9 @@ def _name(client_id: str | None) -> str:
     return "(none)" if client_id is None else visible(client_id)
 
 
-def _short(exchange_id: str) -> str:
-    connection, _, ordinal = exchange_id.partition(":")
-    return f"{connection[:6]}:{ordinal}"
+def _id(row: Mapping[str, Any], short: bool) -> str:
+    connection, _, ordinal = str(row["exchange_id"]).partition(":")
+    return f"{connection[:6] if short else connection}:{ordinal}"
 
 
 def _at(time: datetime | None, local: bool) -> str:

@@ -79,6 +79,10 @@ TABLES: Mapping[str, Table] = MappingProxyType(
 """Every table by name, in the order in which they are listed everywhere."""
 
 
+PROPOSED = 6
+"""Columns that a message names where no name is near the one asked for."""
+
+
 class _Schemas(Mapping[str, pa.Schema]):
     """Made when they are asked for."""
 
@@ -120,11 +124,15 @@ def doc(name: str) -> str:
 
 
 def columns_of(name: str, columns: list[str] | None = None) -> list[str]:
-    """The names asked for, checked; all of the table's when None. Raises UsageError, with the nearest name."""
-    known = [column.name for column in declared(name).columns]
+    """The names asked for, checked; all of the table's when None. Raises UsageError, with the nearest name; if none is
+    near, with those that a terminal shows first."""
+    table = declared(name)
+    known = [column.name for column in table.columns]
     for column in columns or ():
         if column not in known:
-            raise UsageError(f"table {name!r} has no column {column!r}{near(column, known)}")
+            some = ", ".join((table.shown or tuple(known))[:PROPOSED])
+            meant = near(column, known) or f"; it has {some} and others: kdissect tables {name}"
+            raise UsageError(f"table {name!r} has no column {column!r}{meant}")
     return known if columns is None else list(columns)
 
 
