@@ -35,6 +35,15 @@ def test_they_are_all_there() -> None:
     assert [path.name[:2] for path in NOTEBOOKS] == ["01", "02", "03", "04", "05", "06"]
 
 
+def test_pages_count_them_right() -> None:
+    words = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+    places = {"README.md": r"(\w+) \[notebooks\]", "docs/index.md": r"(\w+) notebooks show",
+              "docs/interoperation.md": r"`notebooks/` holds (\w+) "}  # fmt: skip
+    for page, pattern in places.items():
+        (found,) = re.findall(pattern, (ROOT / page).read_text())
+        assert found.lower() == words[len(NOTEBOOKS)], page
+
+
 @pytest.mark.parametrize(
     "path",
     [

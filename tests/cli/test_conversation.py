@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 import kdissect
@@ -55,6 +57,21 @@ def test_a_few_are_drawn(capsys: pytest.CaptureFixture[str]) -> None:
     assert sum("->|" in line for line in lines) == 3
     assert sum("|<-" in line for line in lines) == 3
     assert "exchanges more: --limit N" in lines[-1]
+
+
+@pytest.mark.parametrize("drawing", ["--draw", "--no-draw"])
+def test_a_pipe_gets_whole_ids_and_whole_lines(
+    drawing: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pipe has no width: what a terminal would cut stands there, so that another command can take an id."""
+    monkeypatch.setenv("COLUMNS", "60")
+    lines = said(capsys, PYTHON, "--client", "kp-consumer", drawing)
+    rows = kdissect.open(PYTHON, client="kp-consumer").table("exchanges", ["exchange_id", "api", "error"]).to_pylist()
+    text = "\n".join(lines)
+    for row in rows:
+        assert row["exchange_id"] in text
+        assert row["error"] is None or row["error"] in text
+    assert not re.search(r"\S\.\.( |$)", text, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
