@@ -1,42 +1,78 @@
-"""What docs/findings.md says of each kind of finding, in parts."""
+"""docs/findings.md as the catalogue of findings has it. Its head, up to the table of all findings, is handwritten."""
 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+import textwrap
 
+from kdissect.analysis.findings.catalogue import KINDS, Kind
+from kdissect.analysis.findings.catalogue.kind import Texts
 from tests.conftest import ROOT
 
 PAGE = ROOT / "docs" / "findings.md"
+TABLE = "| finding | headline | cause |\n"
+WIDTH = 120
+FIELD = re.compile(r"\{(\w+)(?::([^}]*))?\}")
 
 
-class Section(NamedTuple):
-    """Of one kind; parts that it does not have are empty."""
-
-    rule: str
-    cause: str
-    starts: bool
-    advice: str
-    reads: str
-    cannot: str
-    example: str
+def make_page() -> str:
+    """The page: its head as it stands, a table of all findings, a section for each."""
+    head = PAGE.read_text().partition(TABLE)[0]
+    rows = [
+        f"| [`{name}`](#{name}) | {'<br>'.join(patterns(kind.headline))} | {_causes(kind)} |\n"
+        for name, kind in sorted(KINDS.items())
+    ]
+    return head + TABLE + "| --- | --- | --- |\n" + "".join(rows) + "".join(map(_section, sorted(KINDS)))
 
 
-def sections() -> dict[str, Section]:
-    """By the id of the kind, in the order of the page."""
-    found = {}
-    for part in PAGE.read_text().split("\n## ")[1:]:
-        name, rule, points = part.split("\n\n", 2)
-        lines = points.strip().replace("\n  ", " ").splitlines()
+def patterns(texts: Texts) -> list[str]:
+    """Templates as people read them: names of values in braces, what may be left out in brackets."""
+    every = [texts] if isinstance(texts, str) else list(dict.fromkeys(texts.values()))
+    return [_pattern(one) for one in every]
 
-        def after(words: str, lines: list[str] = lines) -> str:
-            """What stands behind these words, which begin a line."""
-            return next((line.removeprefix(f"- {words}") for line in lines if line.startswith(f"- {words}")), "")
 
-        example = re.search(r"`captures/(.*)`", after("Example: "))
-        found[name] = Section(
-            rule.replace("\n", " "), after("Cause: ").removesuffix("."), bool(after("It starts incidents")),
-            after("Advice: "), after("Its numbers come from "), after("Limits: "),
-            example[1] if example else "",
-        )  # fmt: skip
-    return found
+def _pattern(template: str) -> str:
+    shown = FIELD.sub(_field, re.sub(r"\[\?\w+:", "[", template))
+    return re.sub(r"\[([^]|]*)\|([^]]*)\]", r"[\1 / \2]", shown)
+
+
+def _field(match: re.Match[str]) -> str:
+    name, form = match[1], match[2] or ""
+    if form.startswith("?"):
+        return form[1:].replace("|", "/")
+    if form.startswith("#"):
+        one, _, more = form[1:].partition("|")
+        return f"{{n}} {more or one + 's'}"
+    if form == "who":
+        return f"client {{{name}}}"
+    return f"{{{name}}}"
+
+
+def _causes(kind: Kind) -> str:
+    return ", ".join([kind.cause, *kind.other_causes])
+
+
+def _section(name: str) -> str:
+    kind = KINDS[name]
+    quoted = [*patterns(kind.sentence)]
+    text = f"\n## {name}\n\n{_wrapped(kind.rule)}\n\n"
+    text += "\n>\n".join(_wrapped(one, "> ") for one in quoted) + "\n\n"
+    points = [f"Cause: {kind.cause}."]
+    if kind.other_causes:
+        points[0] = f"Cause: {kind.cause}, or {' or '.join(kind.other_causes)} where the capture shows that."
+    if kind.starts:
+        points.append("It starts incidents: findings that it explains are grouped under it.")
+    for advice in [] if kind.advice is None else patterns(kind.advice):
+        points.append(f"What to do: {advice}")
+    points.append(f"Its numbers come from {kind.needs}.")
+    if kind.cannot_tell:
+        points.append(f"Limits: {kind.cannot_tell}")
+    points.append(f"Example: `captures/{kind.example}`.")
+    return text + "\n".join(_wrapped(point, "- ", "  ") for point in points) + "\n"
+
+
+def _wrapped(text: str, first: str = "", other: str | None = None) -> str:
+    return textwrap.fill(
+        text, WIDTH, initial_indent=first, subsequent_indent=first if other is None else other,
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip

@@ -18,11 +18,11 @@ import pyarrow.compute as pc
 import pytest
 
 import kdissect
-from kdissect.analysis.findings.evidence import clock, duration
+from kdissect.analysis.findings.catalogue import KINDS
+from kdissect.analysis.findings.phrases import clock, duration
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.readers import FINDINGS
 from kdissect.tables.where import parse
-from tests.analysis.findings_page import sections
 from tests.conftest import ROOT
 
 CAPTURES = ROOT / "captures"
@@ -206,7 +206,6 @@ def evidence(tables: dict[str, pa.Table], one: dict[str, Any]) -> pa.Table:
 
 NUMBER = re.compile(r"(?<![\w.])(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?: (?:ms|s|min)\b)?")
 INSTANT = re.compile(r"\d\d:\d\d:\d\d\.\d{3}")
-SECTIONS = sections()
 CONSTANTS = {
     "short_connections": {"2 s", "5"}, "network_stall": {"200 ms"}, "slow_requests": {"1.0 s"},
     "slow_fetches": {"1.0 s"}, "slow_followers": {"1.0 s"}, "heartbeat_loop": {"50 ms"},
@@ -274,8 +273,8 @@ def _instants(one: dict[str, Any], shown: pa.Table, tables: dict[str, pa.Table])
     """Times of day of the evidence, and of what its page names beside it."""
     found = {clock(at) for at in _spans(shown)} | {clock(_micro(one[name])) for name in ("first_at", "last_at")}
     if (
-        "producer_ids" in SECTIONS[one["id"]].reads
-        or "exchanges" in SECTIONS[one["id"]].reads
+        "producer_ids" in KINDS[one["id"]].needs
+        or "exchanges" in KINDS[one["id"]].needs
         or one["id"] == "client_paused"
     ):
         found |= {clock(at) for at in _spans(tables["exchanges"])}

@@ -19,7 +19,6 @@ from kdissect.analysis.cluster_split import WHOLE, split_known_clusters
 from kdissect.analysis.findings import finders
 from kdissect.analysis.findings.evidence import SEVERITIES, Finding, Tables, both, equals, get
 from kdissect.analysis.findings.finders import Finder, Seen
-from kdissect.analysis.findings.headlines import headline_of
 from kdissect.analysis.findings.incidents import numbered
 from kdissect.analysis.findings.limits import LIMITS, Limits, limits
 from kdissect.analysis.findings.next_captures import state_certainty
@@ -116,10 +115,7 @@ def findings(tables: Tables, given: Limits = LIMITS) -> Found:
             kept.append(one)
     connections = {cluster: get(part, "connections") for cluster, part in parts}
     every = get(tables, "connections")
-    kept = [
-        replace(state_certainty(one, connections.get(one.cluster, every)), headline=headline_of(one))
-        for one in numbered(kept)
-    ]
+    kept = [state_certainty(one, connections.get(one.cluster, every)) for one in numbered(kept)]
     schema = SCHEMAS["findings"]
     table = pa.Table.from_arrays(
         [pa.array([_cell(one, name) for one in kept], schema.field(name).type) for name in schema.names],

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import cache
 from typing import Any
 
@@ -12,8 +12,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kdissect.analysis.findings.catalogue import KINDS
-from kdissect.arrays.arrow import EPOCH, MILLI, NULL_TIME, Int64s, earliest, encoded, latest, one, times
+from kdissect.analysis.findings.catalogue import KINDS, choose
+from kdissect.analysis.findings.phrases import time_text
+from kdissect.analysis.findings.template import fill
+from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, earliest, encoded, latest, one, times
 from kdissect.tables.declaration import SCHEMAS, TABLES
 from kdissect.tables.declaration.model import TIME_KEY
 from kdissect.tables.order import order
@@ -49,7 +51,7 @@ class Finding:
     partition: int | None = None
     transactional_id: str | None = None
     incident: int | None = None
-    headline: str | None = None
+    headline: str = ""
     certainty: str | None = None
     next_capture: str | None = None
     cluster: str | None = None
@@ -112,12 +114,14 @@ def both(*conditions: str) -> str:
 
 
 def finding(
-    tables: Tables, kind: str, severity: str, text: str, table: str, condition: str, **about: Any
-) -> list[Finding]:
+    tables: Tables, kind: str, severity: str, table: str, condition: str, values: Mapping[str, Any] | None = None, *,
+    case: str | None = None, **about: Any,
+) -> list[Finding]:  # fmt: skip
     """A finding with its evidence counted, in a list; none when the filter selects no row.
 
-    `about`: fields of `Finding` that say what it is about; cause and advice are those of the catalogue unless given,
-    times those of the evidence.
+    `values`: values that the catalogue's texts name and that are no fields of `Finding`. `case`: which of the texts,
+    where a kind has several. `about`: fields of `Finding` that say what it is about; the cause is that of the catalogue
+    unless given, times those of the evidence. Raises KeyError where the texts name a value that is not there.
     """
     whole = get(tables, table)
     found = parse(condition, SCHEMAS[table])
@@ -139,10 +143,27 @@ def finding(
         if by is not None:
             rows = rows.sort_by([(by, "ascending"), ("exchange_id", "ascending")])
         first = rows["exchange_id"][0].as_py()
-    known = KINDS[kind]
-    about.setdefault("cause", known.cause)
-    about.setdefault("advice", known.advice)
-    return [Finding(kind, severity, text, table, condition, rows.num_rows, first, **about)]
+    about.setdefault("cause", KINDS[kind].cause)
+    return [_write(Finding(kind, severity, "", table, condition, rows.num_rows, first, **about), values or {}, case)]
+
+
+def _write(one: Finding, values: Mapping[str, Any], case: str | None) -> Finding:
+    """The finding with its texts."""
+    kind = KINDS[one.id]
+    lasted = None if one.first_at is None or one.last_at is None else (one.last_at - one.first_at) / MILLI
+    own = {
+        "client": one.client_id, "broker": one.broker, "group": one.group_id, "topic": one.topic,
+        "partition": one.partition, "transaction": one.transactional_id, "first": one.first_at, "last": one.last_at,
+        "place": one.topic if one.partition is None else f"{one.topic}-{one.partition}", "lasted": lasted,
+        "count": one.count,
+    }  # fmt: skip
+    told = {**own, **values}
+    return replace(
+        one,
+        text=fill(choose(kind.sentence, case), told, kind.parts),
+        headline=fill(choose(kind.headline, case), told, kind.parts),
+        advice=None if kind.advice is None else choose(kind.advice, case),
+    )
 
 
 def _extreme(rows: pa.Table, names: tuple[str, ...], which: Callable[[Int64s], int | None]) -> int | None:
@@ -176,38 +197,6 @@ def owners(rows: pa.Table, connections: pa.Table) -> Int64s:
     return found
 
 
-def who(client: object) -> str:
-    """A client as sentences name it."""
-    return "a client without an id" if client is None else f"client {client}"
-
-
-def listed(names: Iterable[object], most: int = 4) -> str:
-    """`a, b and c`; `a, b, c, d and 3 more`."""
-    every = ["a client without an id" if name is None else str(name) for name in names]
-    if len(every) > most:
-        every = [*every[:most], f"{len(every) - most:,} more"]
-    return every[0] if len(every) == 1 else ", ".join(every[:-1]) + f" and {every[-1]}" if every else ""
-
-
-def many(count: int, one: str, more: str | None = None) -> str:
-    """`1 session`, `1,234 sessions`."""
-    return f"{count:,} {one if count == 1 else more or one + 's'}"
-
-
-def times_over(count: int) -> str:
-    """`once`, `12 times`."""
-    return "once" if count == 1 else f"{count:,} times"
-
-
-def duration(ms: float) -> str:
-    """A time as people say it."""
-    if ms < 10:
-        return f"{ms:.1f} ms"
-    if ms < 1000:
-        return f"{ms:.0f} ms"
-    return f"{ms / 1000:.1f} s" if ms < 120_000 else f"{ms / 60_000:.1f} min"
-
-
 def union_ms(begin: Int64s, end: Int64s) -> float:
     """Milliseconds that spans (microseconds) cover together: time in which several overlap counts once."""
     known = (begin != NULL_TIME) & (end > begin)
@@ -235,18 +224,9 @@ def micro(at: datetime) -> int:
     return round(at.timestamp() * 1_000_000)
 
 
-def clock(at: int) -> str:
-    """An instant as sentences name it, UTC: `01:02:51.704`."""
-    return _text(at, "%H:%M:%S") + f".{at // MILLI % 1000:03d}"
-
-
 def instant(at: int) -> str:
     """An instant as filters write it."""
-    return literal(_text(at, "%Y-%m-%dT%H:%M:%S") + f".{at % 1_000_000:06d}Z")
-
-
-def _text(at: int, form: str) -> str:
-    return (EPOCH + timedelta(seconds=at // 1_000_000)).strftime(form)
+    return literal(time_text(at, "%Y-%m-%dT%H:%M:%S") + f".{at % 1_000_000:06d}Z")
 
 
 __all__ = ["Finding", "Tables", "order"]

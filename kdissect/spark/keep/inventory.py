@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from kdissect import __version__
-from kdissect.analysis.findings.evidence import many
+from kdissect.analysis.findings.phrases import many
 from kdissect.engine.run import Settings
 from kdissect.spark.stages.plan import Source
 

@@ -10,7 +10,7 @@ from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kdissect.analysis.findings.evidence import many
+from kdissect.analysis.findings.phrases import many
 from kdissect.capture.condition import CaptureProblem
 from kdissect.problems import UsageError
 from kdissect.spark.dataset import Dataset

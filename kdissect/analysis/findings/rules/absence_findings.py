@@ -71,15 +71,9 @@ def consumer_silent(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             ev.equals("client_id", one.client),
             f"request_first_at in ({ev.instant(one.asked)}, {ev.instant(one.end)})",
         )
-        text = (
-            f"{ev.who(one.client)} fetched steadily, then sent nothing on any connection for "
-            f"{ev.duration((one.end - one.begin) / MILLI)} from {ev.clock(one.begin)} on, and went on. No answer was "
-            f"due to it and its connections stayed open: its process stood still (suspended, garbage collection, no "
-            f"CPU), or its application did not poll."
-        )
         found += ev.finding(
-            tables, "consumer_silent", ev.MEDIUM, text, "exchanges", condition, client_id=one.client,
-            first_at=one.begin, last_at=one.end,
+            tables, "consumer_silent", ev.MEDIUM, "exchanges", condition, client_id=one.client, first_at=one.begin,
+            last_at=one.end,
         )  # fmt: skip
     return found
 
@@ -177,22 +171,14 @@ def _last_use(exchanges: pa.Table, connections: pa.Table) -> Int64s:
 
 def _report_stop(tables: ev.Tables, rows: pa.Table, at: int, back: int | None) -> list[ev.Finding]:
     ids, brokers = ev.names(rows["connection_id"]), ev.names(rows["broker"])
-    clients = ev.names(rows["client_id"])
-    text = (
-        f"broker {ev.listed(brokers)} went away at {ev.clock(at)}: all its connections "
-        f"({ev.many(len(ids), 'connection')} of {ev.listed(clients) or 'clients without an id'}) ended at once, and "
-        f"the clients went on with other brokers. "
-    )
-    if back is None:
-        text += "No connection to it was used until the capture ended."
-    else:
-        text += f"It served again from {ev.clock(back)} on, {ev.duration((back - at) / MILLI)} later."
+    values = {
+        "brokers": brokers, "connections": ids, "clients": ev.names(rows["client_id"]), "back": back,
+        "away": None if back is None else (back - at) / MILLI,
+    }  # fmt: skip
     condition = ev.among("connection_id", ids[:MOST_NAMED])
     return ev.finding(
-        tables, "broker_stopped", ev.MEDIUM, text, "connections", condition, first_at=at, last_at=back or at,
+        tables, "broker_stopped", ev.MEDIUM, "connections", condition, values, first_at=at, last_at=back or at,
         broker=brokers[0] if len(brokers) == 1 else None,
-        headline=f"broker {ev.listed(brokers)} went away"
-        + ("" if back is None else f" for {ev.duration((back - at) / MILLI)}"),
     )  # fmt: skip
 
 

@@ -28,7 +28,6 @@ tries for ever (reconnect.backoff.ms)."""
 SERVED_MS = 2000.0
 """A client of Kafka goes to the next address of its list at once, or asks several at a time; reconnect.backoff.max.ms
 is 1 s by default."""
-BOOTSTRAP_ADVICE = "See whether that address belongs into bootstrap.servers, and whether something listens there."
 REFUSED = "start_seen and end_reason = 'rst' and bytes = 0 and rtt_ms is null"
 """A SYN answered by a reset: nothing listened. A handshake would have given a round trip."""
 
@@ -53,15 +52,12 @@ def refused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     for code in np.flatnonzero(counts).tolist():
         ip, port, broker = (groups.keys[name][code].as_py() for name in ("broker_ip", "broker_port", "broker"))
         named = broker is not None and str(broker).isdigit()
-        where = f"port {port} of {ip}" + (f" (broker {broker})" if named else "")
-        attempts = ev.many(int(counts[code]), "connection")
+        values = {"port": port, "ip": ip, "node": broker if named else None, "attempts": int(counts[code])}
         condition = ev.both(ev.equals("broker_ip", ip), ev.equals("broker_port", port), REFUSED)
         if named or kafka[code] or none_known:
-            text = f"{where} refused {attempts}: nothing listened there (stopped, or not up yet)."
             found += ev.finding(
-                tables, "connections_refused", ev.HIGH, text, "connections", condition, broker=broker,
-                headline=f"{'broker ' + str(broker) if named else f'port {port} of {ip}'} refused {attempts}",
-            )  # fmt: skip
+                tables, "connections_refused", ev.HIGH, "connections", condition, values, case="broker", broker=broker
+            )
             continue
         rows = np.flatnonzero(tried & (groups.code == code))
         clients, served = _elsewhere(connections, rows)
@@ -70,18 +66,10 @@ def refused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         if any(name.isdigit() or name.startswith(row_filters.BROKERS) for name in clients):
             continue  # brokers try listeners of their own, such as the controllers'
         hosts = ev.names(connections["client_ip"].take(pa.array(rows)))
-        text = (
-            f"{where} refused {attempts} from {ev.listed(hosts)}, from where {ev.listed(clients)} "
-            f"{'speaks' if len(clients) == 1 else 'speak'} Kafka to other ports: nothing listened there"
-        )
-        if served:
-            text += ", and another address served clients there at once: an entry of a bootstrap.servers may be wrong."
-        else:
-            text += ", and attempts went on."
+        values |= {"hosts": hosts, "clients": clients, "served": served, "tried": not served}
         found += ev.finding(
-            tables, "connections_refused", ev.LOW if served else ev.MEDIUM, text, "connections", condition,
-            broker=broker, client_id=clients[0] if len(clients) == 1 else None, cause="unknown",
-            advice=BOOTSTRAP_ADVICE, headline=f"port {port} of {ip} refused {attempts} of {ev.listed(clients)}",
+            tables, "connections_refused", ev.LOW if served else ev.MEDIUM, "connections", condition, values,
+            case="elsewhere", broker=broker, client_id=clients[0] if len(clients) == 1 else None, cause="unknown",
         )  # fmt: skip
     return found
 
@@ -130,15 +118,12 @@ def tls_to_plaintext(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         client, ip, port, broker = (
             groups.keys[name][code].as_py() for name in ("client_ip", "broker_ip", "broker_port", "broker")
         )
-        text = (
-            f"a client at {client} speaks TLS to port {port} of broker {broker}, where others speak plaintext: "
-            f"{ev.many(int(groups.count(wrong)[code]), 'connection')} (security.protocol)."
-        )
+        values = {"ip": client, "port": port, "connections": int(groups.count(wrong)[code])}
         condition = ev.both(
             ev.equals("client_ip", client), ev.equals("broker_ip", ip), ev.equals("broker_port", port),
             "protocol = 'tls'", "not is_kafka",
         )  # fmt: skip
-        found += ev.finding(tables, "tls_to_plaintext", ev.HIGH, text, "connections", condition, broker=broker)
+        found += ev.finding(tables, "tls_to_plaintext", ev.HIGH, "connections", condition, values, broker=broker)
     return found
 
 
@@ -152,28 +137,26 @@ def plaintext_to_tls(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     found = []
     for code in np.flatnonzero(groups.count(refused)).tolist():
         ip, broker = groups.keys["client_ip"][code].as_py(), groups.keys["broker"][code].as_py()
-        text = (
-            f"a client at {ip} speaks plaintext to a port of broker {broker} that expects TLS: "
-            f"{ev.many(int(groups.count(refused)[code]), 'connection')} ended with a TLS alert (security.protocol)."
-        )
+        values = {"ip": ip, "connections": int(groups.count(refused)[code])}
         condition = ev.both(ev.equals("client_ip", ip), ev.equals("broker", broker), "tls = 'expected'")
-        found += ev.finding(tables, "plaintext_to_tls", ev.HIGH, text, "connections", condition, broker=broker)
+        found += ev.finding(tables, "plaintext_to_tls", ev.HIGH, "connections", condition, values, broker=broker)
     return found
 
 
 @finder(exchanges=row_filters.failed)
 def logins(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Clients whose login was refused."""
-    return _refusals(tables, "login_failed", LOGIN, "was refused {} at login")
+    return _refusals(tables, "login_failed", LOGIN)
 
 
 @finder(exchanges=row_filters.failed)
 def permissions(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Clients that asked for what they have no permission to."""
-    return _refusals(tables, "not_authorized", PERMISSION, "was refused {} for want of permission")
+    return _refusals(tables, "not_authorized", PERMISSION)
 
 
-def _refusals(tables: ev.Tables, kind: str, codes_of: dict[str, int], what: str) -> list[ev.Finding]:
+def _refusals(tables: ev.Tables, kind: str, codes_of: dict[str, int]) -> list[ev.Finding]:
+    """A finding for each client that got one of these errors, one for all of them where they are many."""
     exchanges = ev.get(tables, "exchanges")
     wrong: Flags = np.isin(ints(exchanges, "error_code", 0), list(codes_of.values()))
     if not wrong.any():
@@ -183,20 +166,18 @@ def _refusals(tables: ev.Tables, kind: str, codes_of: dict[str, int], what: str)
     codes = f"error_code in ({', '.join(str(number) for number in sorted(codes_of.values()))})"
     clients = most_first(counts)
     if len(clients) > MOST_CLIENTS:
-        names = ev.error_names(exchanges, np.flatnonzero(wrong))
-        who = ev.listed([groups.keys["client_id"][code].as_py() for code in clients])
-        did = what.format(ev.many(int(counts.sum()), "time")).replace("was", "were", 1)
-        text = f"{ev.many(len(clients), 'client')} ({who}) {did} ({', '.join(names)})."
-        return ev.finding(
-            tables, kind, ev.HIGH, text, "exchanges", codes, headline=f"{ev.many(len(clients), 'client')} {did}"
-        )
+        values = {
+            "clients": [groups.keys["client_id"][code].as_py() for code in clients], "refusals": int(counts.sum()),
+            "errors": ev.error_names(exchanges, np.flatnonzero(wrong)),
+        }  # fmt: skip
+        return ev.finding(tables, kind, ev.HIGH, "exchanges", codes, values, case="many")
     found = []
     for code in clients:
         client = groups.keys["client_id"][code].as_py()
         names = ev.error_names(exchanges, np.flatnonzero(wrong & (groups.code == code)))
-        text = f"{ev.who(client)} {what.format(ev.many(int(counts[code]), 'time'))} ({', '.join(names)})."
+        values = {"refusals": int(counts[code]), "errors": names}
         condition = ev.both(ev.equals("client_id", client), codes)
-        found += ev.finding(tables, kind, ev.HIGH, text, "exchanges", condition, client_id=client)
+        found += ev.finding(tables, kind, ev.HIGH, "exchanges", condition, values, case="one", client_id=client)
     return found
 
 

@@ -125,29 +125,14 @@ def stalled(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             f"response_first_at >= {ev.instant(one.end)}",
             f"response_first_at <= {ev.instant(one.end + int(TOGETHER_MS * MILLI))}",
         )
-        clients = ev.names(rows["client_id"])
-        length = (one.end - one.begin) / MILLI
-        own, others = _own_fetches(tables, one), _others(exchanges, one)
-        cause, why = "unknown", ""
-        if own is not None:
-            cause = "unknown" if own else "broker"
-            why = (
-                " Its own fetches went on meanwhile: it, or the way from it, kept only answers back."
-                if own
-                else " It sent no fetches of its own either: the process or its host stood still, not only the network."
-            )
-        else:
-            why = " Whether the process or the network stood still this capture does not show."
-        connections = len(pc.unique(rows["connection_id"]))
-        text = (
-            f"Broker {one.broker} answered nothing for {ev.duration(length)} from {ev.clock(one.begin)} on, while "
-            f"requests on {ev.many(connections, 'connection')} were due ({ev.listed(clients)}).{why}"
-        )
-        if others:
-            text += f" Meanwhile {'broker' if len(others) == 1 else 'brokers'} {ev.listed(others)} answered."
+        own = _own_fetches(tables, one)
+        values = {
+            "connections": len(pc.unique(rows["connection_id"])), "clients": ev.names(rows["client_id"]),
+            "silent": own == 0, "fetching": bool(own), "unseen": own is None, "others": _others(exchanges, one),
+        }  # fmt: skip
         found += ev.finding(
-            tables, "broker_stalled", ev.HIGH, text, "exchanges", condition, cause=cause, broker=one.broker,
-            first_at=one.begin, last_at=one.end,
+            tables, "broker_stalled", ev.HIGH, "exchanges", condition, values, broker=one.broker, first_at=one.begin,
+            last_at=one.end, cause="broker" if own == 0 else "unknown",
         )  # fmt: skip
     return found
 
@@ -193,14 +178,12 @@ def slow(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         mine = members[code]
         api, broker = groups.keys["api"][code].as_py(), groups.keys["broker"][code].as_py()
         rows = exchanges.take(pa.array(mine))
-        named = f"{api or 'unknown'} request"
         closed = on_closed_windows(rows, ev.get(tables, "connections"))
-        cause, why = _largest_part(rows, acks_of(tables, rows), closed)
-        text = (
-            f"{ev.many(len(mine), named)} to broker {broker} took {ev.duration(limits.slow_ms)} or more "
-            f"({ev.duration(total[code])} together, the longest "
-            f"{ev.duration(float(latency[mine].max()))}): {_clients(rows)}.{why}"
-        )
+        cause, share = _largest_part(rows, acks_of(tables, rows), closed)
+        values = {
+            "requests": len(mine), "api": api, "slow": limits.slow_ms, "total": total[code],
+            "longest": float(latency[mine].max()), "clients": _clients(rows), f"of_{cause}": share,
+        }  # fmt: skip
         condition = ev.both(
             ev.equals("broker", broker), ev.equals("api", api), f"latency_ms >= {limits.slow_ms:g}",
             "(hold is null or hold not in ('throttled', 'rebalance'))",
@@ -208,10 +191,8 @@ def slow(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         about = _one_client(rows)
         severity = _severity(tables, limits, total[code], broker, about.get("client_id"))
         found += ev.finding(
-            tables, "slow_requests", severity, text, "exchanges", condition, cause=cause, broker=broker,
-            headline=f"{api or 'requests'} of {_clients(rows)} to broker {broker} took up to "
-            f"{ev.duration(float(latency[mine].max()))}", **about,
-        )  # fmt: skip
+            tables, "slow_requests", severity, "exchanges", condition, values, cause=cause, broker=broker, **about
+        )
     return found
 
 
@@ -229,8 +210,8 @@ def acks_of(tables: ev.Tables, exchanges: pa.Table) -> Int64s:
     return np.append(ints(produces, "acks", NO_ACKS), NO_ACKS)[at]
 
 
-def _largest_part(rows: pa.Table, acks: Int64s, closed: Flags) -> tuple[str, str]:
-    """(cause, sentence) by the part that most of the measured time of exchanges went to; unknown where none has
+def _largest_part(rows: pa.Table, acks: Int64s, closed: Flags) -> tuple[str, float | None]:
+    """(cause, percent) by the part that most of the measured time of exchanges went to; unknown where none has
     MOST_OF_TIME of it. What one lay queued behind another is that other one's time, and the transfer of one whose
     connection had a `closed` receive window (bool [rows]) is the receiver's."""
     network, broker = np.nan_to_num(reals(rows, "network_ms")), reals(rows, "broker_ms")
@@ -241,12 +222,10 @@ def _largest_part(rows: pa.Table, acks: Int64s, closed: Flags) -> tuple[str, str
     unsure = (ints(rows, "api_key") == PRODUCE) & ~np.isin(acks, (0, 1))  # it may have waited for followers
     own = np.where(unsure | bound, 0.0, np.nan_to_num(broker) - followers)
     known = float((np.nan_to_num(reals(rows, "latency_ms")) - np.nan_to_num(reals(rows, "queued_ms"))).sum())
-    for cause, whose, part in (
-        ("network", "the network's", network), ("follower", "followers'", followers), ("broker", "the broker's", own)
-    ):  # fmt: skip
+    for cause, part in (("network", network), ("follower", followers), ("broker", own)):
         if known and float(part.sum()) >= MOST_OF_TIME * known:
-            return cause, f" {100 * min(float(part.sum()) / known, 1):.0f} % of their time was {whose}."
-    return "unknown", ""
+            return cause, 100 * min(float(part.sum()) / known, 1)
+    return "unknown", None
 
 
 @finder(fetches=EVERY_ROW, connections=EVERY_ROW)
@@ -264,24 +243,20 @@ def slow_fetches(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         broker = groups.keys["broker"][code].as_py()
         mine = np.flatnonzero(late & (groups.code == code))
         total, count, rows = ev.union_ms(since[mine], answered[mine]), len(mine), fetches.take(pa.array(mine))
-        text = (
-            f"{ev.many(count, 'Fetch', 'Fetches')} to broker {broker} took {ev.duration(limits.slow_ms)} or more "
-            f"beyond the wait that was agreed to ({ev.duration(total)} together, at most "
-            f"{ev.duration(float(worst[code]))}): {_clients(rows)}."
-        )
+        values = {
+            "fetches": count, "slow": limits.slow_ms, "total": total, "longest": float(worst[code]),
+            "clients": _clients(rows),
+        }  # fmt: skip
         condition = ev.both(ev.equals("broker", broker), f"excess_ms >= {limits.slow_ms:g}")
         about = _one_client(rows)
         severity = _severity(tables, limits, total, broker, about.get("client_id"))
-        found += ev.finding(
-            tables, "slow_fetches", severity, text, "fetches", condition, broker=broker,
-            headline=f"Fetch of {_clients(rows)} to broker {broker} took up to "
-            f"{ev.duration(float(worst[code]))} too long", **about,
-        )  # fmt: skip
+        found += ev.finding(tables, "slow_fetches", severity, "fetches", condition, values, broker=broker, **about)
     return found
 
 
-def _clients(rows: pa.Table) -> str:
-    return ev.listed(sorted(str(name or "a client without an id") for name in pc.unique(rows["client_id"]).to_pylist()))
+def _clients(rows: pa.Table) -> list[str | None]:
+    """Client ids, in order, None last."""
+    return sorted({name or None for name in pc.unique(rows["client_id"]).to_pylist()}, key=lambda one: (not one, one))
 
 
 def _one_client(rows: pa.Table) -> dict[str, Any]:
@@ -312,23 +287,17 @@ def slow_followers(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         clients = sorted({str(name) for name in rows["client_id"].to_pylist() if name is not None})
         answered = times(rows, "response_first_at")
         total = ev.union_ms(answered - (waited[mine] * MILLI).astype(np.int64), answered)
-        whose = f" of {ev.listed(clients)}" if clients else ""
-        text = (
-            f"{ev.many(len(mine), 'Produce request')} to broker {broker}{whose} waited "
-            f"{ev.duration(limits.slow_ms)} or more for followers ({ev.duration(total)} in all, the longest "
-            f"{ev.duration(float(waited[mine].max()))})."
-        )
-        if followers:
-            last = ev.listed(f"broker {node} ({ev.times_over(count)})" for node, count in followers.most_common())
-            text = f"{text[:-1]}: {last}."
+        values = {
+            "requests": len(mine), "clients": clients, "slow": limits.slow_ms, "total": total,
+            "longest": float(waited[mine].max()),
+            "followers": [{"node": node, "waits": count} for node, count in followers.most_common()],
+        }  # fmt: skip
         condition = ev.both(ev.equals("broker", broker), f"replication_ms >= {limits.slow_ms:g}")
         wall = ev.wall_ms(tables, "client_id", clients[0]) if len(clients) == 1 else 0.0
         severity = ev.MEDIUM if limits.is_felt(total, wall) else ev.INFO
         found += ev.finding(
-            tables, "slow_followers", severity, text, "produces", condition, broker=broker,
+            tables, "slow_followers", severity, "produces", condition, values, broker=broker,
             client_id=clients[0] if len(clients) == 1 else None,
-            headline=f"Produce{whose} to broker {broker} waited for followers up to "
-            f"{ev.duration(float(waited[mine].max()))}",
         )  # fmt: skip
     return found
 
@@ -363,14 +332,12 @@ def slow_topics(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             continue
         rows = produces.take(pa.array(by_topic[topic]))
         brokers, clients = ev.names(rows["broker"]), ev.names(rows["client_id"])
-        text = (
-            f"writing to topic {topic} takes {ev.listed(f'broker {name}' for name in brokers)} {ev.duration(median)} "
-            f"(median of {rows.num_rows:,} Produce requests of {ev.listed(clients)}), to the other topics "
-            f"{ev.duration(usual)}: its disk is slower, or that topic is flushed more often (flush.messages, flush.ms)."
-        )
+        values = {
+            "brokers": brokers, "clients": clients, "requests": rows.num_rows, "median": median, "usual": usual,
+        }  # fmt: skip
         condition = _sampled_requests(rows)
         found += ev.finding(
-            tables, "slow_topic", ev.LOW, text, "produces", condition, topic=topic,
+            tables, "slow_topic", ev.LOW, "produces", condition, values, topic=topic,
             broker=brokers[0] if len(brokers) == 1 else None, client_id=clients[0] if len(clients) == 1 else None,
         )  # fmt: skip
     return found

@@ -23,6 +23,8 @@ COMPARED = 3
 """Batches of a topic that came back compressed otherwise: one may have met a setting that was being changed."""
 SPAN = 1 << 40
 """Offsets of a partition, so that one number stands for both."""
+UNCOMPRESSED = "none"
+"""Of `codec`."""
 MOST_NAMED = 20
 """Producers, sequence numbers, exchanges that a filter names one by one."""
 
@@ -83,12 +85,10 @@ def recompressed(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         if len(other) < COMPARED or len(codecs) > 1:
             continue
         names = {clients[one] for one in producers if one in clients}
-        whose = f" by {ev.listed(sorted(names, key=str))}" if names else ""
-        text = (
-            f"batches that are sent to topic {topic}{whose} {_packed(codec)} reach readers {_packed(codecs[0])} "
-            f"({len(other):,} of {ev.many(len(keys), 'batch', 'batches')} that were compared): the broker compresses "
-            f"them again."
-        )
+        values = {
+            "clients": sorted(names, key=str), "changed": len(other), "compared": len(keys),
+            "sent": None if codec == UNCOMPRESSED else codec, "read": None if codecs[0] == UNCOMPRESSED else codecs[0],
+        }  # fmt: skip
         condition = ev.both(
             ev.equals("topic", topic), ev.among("producer_id", producers), ev.among("base_sequence", numbers),
             ev.among("codec", sorted({codec, *codecs})),
@@ -96,14 +96,10 @@ def recompressed(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         when = asked[[got[key][1] for key in other]]
         client = next(iter(names)) if len(names) == 1 else None
         found += ev.finding(
-            tables, "recompressed", ev.LOW, text, "record_batches", condition, topic=topic, client_id=client,
+            tables, "recompressed", ev.LOW, "record_batches", condition, values, topic=topic, client_id=client,
             first_at=earliest(when), last_at=latest(when),
         )  # fmt: skip
     return found
-
-
-def _packed(codec: str) -> str:
-    return "uncompressed" if codec == "none" else f"compressed with {codec}"
 
 
 @finder(record_batches=_sampled, fetches=EVERY_ROW)
@@ -142,17 +138,12 @@ def converted(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         mine = mine[np.argsort(asked[mine], kind="stable")]
         names = sorted({str(others[i]) for i in mine.tolist() if others[i] is not None})
         exchanges = list(dict.fromkeys(rows["exchange_id"].take(pa.array(mine)).to_pylist()))[:MOST_NAMED]
-        text = (
-            f"{ev.who(client)} reads topic {topic} in an older record format, while {ev.listed(names)} "
-            f"{'gets' if len(names) == 1 else 'get'} the same records in the present one: the broker converts them "
-            f"for it."
-        )
         condition = ev.both(
             ev.among("exchange_id", sorted(exchanges)), f"magic < {PRESENT_FORMAT}", ev.equals("topic", topic)
         )
         found += ev.finding(
-            tables, "converted_down", ev.INFO, text, "record_batches", condition, client_id=client, topic=topic,
-            first_at=earliest(asked[mine]), last_at=latest(asked[mine]),
+            tables, "converted_down", ev.INFO, "record_batches", condition, {"others": names}, client_id=client,
+            topic=topic, first_at=earliest(asked[mine]), last_at=latest(asked[mine]),
         )  # fmt: skip
     return found
 

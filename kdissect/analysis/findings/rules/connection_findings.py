@@ -87,15 +87,15 @@ def short_connections(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     found = []
     for code in np.flatnonzero(groups.count(short) >= SHORT_CONNECTIONS).tolist():
         ip, client = groups.keys["client_ip"][code].as_py(), groups.keys["client_id"][code].as_py()
-        text = (
-            f"{ev.who(client)} at {ip} opened {ev.many(int(groups.count(short)[code]), 'connection')} that lived no "
-            f"longer than {SHORT_SECONDS:g} s and carried at most {SHORT_EXCHANGES} exchanges each."
-        )
+        values = {
+            "ip": ip, "connections": int(groups.count(short)[code]), "most": SHORT_EXCHANGES,
+            "lived": SHORT_SECONDS * 1000,
+        }  # fmt: skip
         condition = ev.both(
             ev.equals("client_ip", ip), ev.equals("client_id", client), "start_seen and is_kafka",
             "end_reason in ('fin', 'rst')", f"exchanges <= {SHORT_EXCHANGES}",
         )  # fmt: skip
-        found += ev.finding(tables, "short_connections", ev.LOW, text, "connections", condition, client_id=client)
+        found += ev.finding(tables, "short_connections", ev.LOW, "connections", condition, values, client_id=client)
     return found
 
 
@@ -128,20 +128,17 @@ def stalls(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         worst = exchanges.slice(int(rows[np.argmax(slow[rows])]), 1).to_pylist()[0]
         response = (worst["response_transfer_ms"] or 0) >= (worst["request_transfer_ms"] or 0)
         side = "response" if response else "request"
-        text = (
-            f"{ev.many(len(rows), 'message')} on connection {connection} took {ev.duration(STALL_MS)} or more to get "
-            f"through, with retransmissions ({resent_bytes:,} bytes) on it; the worst is the {side} of {worst['api']} "
-            f"{worst['exchange_id']} "
-            f"({ev.duration(float(slow[rows].max()))}, complete in frame {worst[side + '_frame']} of "
-            f"{worst[side + '_file']})."
-        )
+        values = {
+            "messages": len(rows), "connection": connection, "stall": STALL_MS, "resent": resent_bytes, "side": side,
+            "api": worst["api"], "exchange": worst["exchange_id"], "longest": float(slow[rows].max()),
+            "frame": worst[f"{side}_frame"], "file": worst[f"{side}_file"],
+        }  # fmt: skip
         condition = ev.both(
             f"connection_id = {ev.literal(connection)}",
             f"(request_transfer_ms >= {STALL_MS:g} or response_transfer_ms >= {STALL_MS:g})",
         )
         severity = ev.MEDIUM if total >= STALLED_MS else ev.LOW
-        headline = f"{ev.many(len(rows), 'message')} took up to {ev.duration(float(slow[rows].max()))} on the network"
-        found += ev.finding(tables, "network_stall", severity, text, "exchanges", condition, headline=headline)
+        found += ev.finding(tables, "network_stall", severity, "exchanges", condition, values)
     return found
 
 
@@ -160,12 +157,7 @@ def round_trips(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     for code in np.flatnonzero(counts >= ROSE_CONNECTIONS).tolist():
         broker = groups.keys["broker"][code].as_py()
         rows = np.flatnonzero(rose & (groups.code == code))
-        clients = sorted(
-            {
-                str(name or "a client without an id")
-                for name in connections["client_id"].take(pa.array(rows)).to_pylist()
-            }
-        )
+        clients = {name or None for name in connections["client_id"].take(pa.array(rows)).to_pylist()}
         before, after = float(np.median(least[rows])), float(np.median(most[rows]))
         network = reals(exchanges, "network_ms")
         ids = connections["connection_id"].take(pa.array(rows)).cast(pa.string())
@@ -174,12 +166,10 @@ def round_trips(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         first_at = earliest(times(exchanges, "request_first_at")[high])
         last_at = latest(times(exchanges, "response_first_at")[high])
         about = {} if first_at is None or last_at is None else {"first_at": first_at, "last_at": last_at}
-        when = f", from {ev.clock(about['first_at'])} on" if about else ""
-        text = (
-            f"the network's round trip to broker {broker} rose from {ev.duration(before)} to {ev.duration(after)} "
-            f"(medians of {ev.many(len(rows), 'connection')}: {ev.listed(clients)}){when}: requests "
-            f"take that much longer, the broker does not."
-        )
+        values = {
+            "before": before, "after": after, "connections": len(rows), "since": about.get("first_at"),
+            "clients": sorted(clients, key=lambda one: (not one, one)),
+        }  # fmt: skip
         condition = ev.both(
             ev.equals("broker", broker),
             f"is_kafka and (rtt_kind = 'proven' or rtt_kind = 'ack' and rtt_ms >= {PROVEN_MS:g})",
@@ -187,10 +177,8 @@ def round_trips(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             f"rtt_min_ms <= {FLAT_MS:g}",
         )  # fmt: skip
         found += ev.finding(
-            tables, "round_trip_rose", ev.MEDIUM, text, "connections", condition, broker=broker,
-            headline=f"the round trip to broker {broker} rose from {ev.duration(before)} to {ev.duration(after)}",
-            **about,
-        )  # fmt: skip
+            tables, "round_trip_rose", ev.MEDIUM, "connections", condition, values, broker=broker, **about
+        )
     return found
 
 
@@ -213,17 +201,16 @@ def mostly_way(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         if len(mine) < FAR_REQUESTS or len(mine) < FAR_SHARE * asked[code]:
             continue
         client, broker = groups.keys["client_id"][code].as_py(), groups.keys["broker"][code].as_py()
-        text = (
-            f"the network's round trip is most of what {ev.who(client)} waits for at broker {broker}: "
-            f"{ev.duration(float(np.median(way[mine])))} of {ev.duration(float(np.median(whole[mine])))} (medians of "
-            f"{len(mine):,} requests, of the first {FIRST_REQUESTS} of each connection)."
-        )
+        values = {
+            "way": float(np.median(way[mine])), "whole": float(np.median(whole[mine])), "requests": len(mine),
+            "sampled": FIRST_REQUESTS,
+        }  # fmt: skip
         condition = ev.both(
             ev.equals("client_id", client), ev.equals("broker", broker), f"is_kafka and rtt_ms >= {FAR_MS:g}",
             "rtt_kind != 'bound'",
         )  # fmt: skip
         found += ev.finding(
-            tables, "mostly_round_trip", ev.LOW, text, "connections", condition, client_id=client, broker=broker,
+            tables, "mostly_round_trip", ev.LOW, "connections", condition, values, client_id=client, broker=broker,
             first_at=earliest(begun[mine]), last_at=latest(ended[mine]),
         )  # fmt: skip
     return found
@@ -255,19 +242,17 @@ def losses(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         if not packets or len(mine) < RESENT_SHARE * asked:
             continue
         total = ev.union_ms(ended[mine] - (waited[mine] * MILLI).astype(np.int64), ended[mine])
-        text = (
-            f"segments between {ev.who(client).removeprefix('client ')} and broker {broker} were lost: "
-            f"{ev.many(len(mine), 'message')} waited until they were sent again, {ev.duration(total)} in all (the "
-            f"longest {ev.duration(float(waited[mine].max()))}); {lost:,} segments of {packets:,} packets were sent "
-            f"again, {100 * lost / packets:.1f} %."
-        )
+        values = {
+            "messages": len(mine), "total": total, "longest": float(waited[mine].max()), "lost": lost,
+            "packets": packets, "percent": f"{100 * lost / packets:.1f}",
+        }  # fmt: skip
         condition = ev.both(
             ev.equals("client_id", client),
             ev.equals("broker", broker),
             "(request_resent_ms > 0 or response_resent_ms > 0)",
         )
         found += ev.finding(
-            tables, "segments_lost", ev.MEDIUM if total >= STALLED_MS else ev.LOW, text, "exchanges", condition,
+            tables, "segments_lost", ev.MEDIUM if total >= STALLED_MS else ev.LOW, "exchanges", condition, values,
             client_id=client, broker=broker,
         )  # fmt: skip
     return found
@@ -289,16 +274,12 @@ def given_up(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         rows = exchanges.take(pa.array(np.flatnonzero(left & (groups.code == code))))
         produced = bool((ints(rows, "api_key") == PRODUCE).any())
         names = ev.names(rows["connection_id"])
-        apis = ev.names(rows["api"])
-        text = (
-            f"{ev.who(client)} gave up {ev.many(rows.num_rows, 'request')} ({ev.listed(apis) or 'unknown'}) to broker "
-            f"{broker}: it had closed {ev.many(len(names), 'connection')} before the answers came."
-        )
-        if produced:
-            text += " What it wrote may be written again."
+        values = {
+            "requests": rows.num_rows, "apis": ev.names(rows["api"]), "connections": names, "produced": produced,
+        }  # fmt: skip
         condition = ev.both(ev.among("connection_id", names), "(abandoned or status = 'unanswered')")
         found += ev.finding(
-            tables, "requests_given_up", ev.MEDIUM if produced else ev.INFO, text, "exchanges", condition,
+            tables, "requests_given_up", ev.MEDIUM if produced else ev.INFO, "exchanges", condition, values,
             client_id=client, broker=broker,
         )  # fmt: skip
     return found
@@ -337,11 +318,10 @@ def cut_off(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             rows = exchanges.take(pa.array(mine))
             apis = ev.names(rows["api"])
             names = ev.names(rows["connection_id"])
-            resets = len(np.unique(owners.code[mine[reset[mine]]]))
-            text = f"{ev.many(len(mine), 'request')} ({ev.listed(apis) or 'unknown'}) of "
-            text += f"{ev.who(client).removeprefix('client ')} to broker {broker} got no answer before "
-            text += f"{ev.many(len(names), 'connection')} ended"
-            text += f", {resets:,} of them by a reset." if resets else "."
+            values = {
+                "requests": len(mine), "apis": apis, "connections": names,
+                "resets": len(np.unique(owners.code[mine[reset[mine]]])) or None,
+            }  # fmt: skip
             if len(names) > MOST_NAMED:
                 names, which = [], ev.both(ev.equals("client_id", client), ev.equals("broker", broker))
             else:
@@ -350,11 +330,7 @@ def cut_off(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
                 )
             named = f"({ev.among('api', apis)}{' or api is null' if rows['api'].null_count else ''})" if apis else ""
             condition = ev.both(which, "status = 'unanswered'", named)
-            if kind == "login_cut_off":
-                text = f"a login was ended by a close: {text}"
-            found += ev.finding(
-                tables, kind, severity, text, "exchanges", condition, client_id=client, broker=broker,
-            )  # fmt: skip
+            found += ev.finding(tables, kind, severity, "exchanges", condition, values, client_id=client, broker=broker)
     return found
 
 
@@ -371,9 +347,10 @@ def addresses(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         count = names.count(client)
         if count < 2 or int(groups.count()[code]) < 2:
             continue
-        text = f"client {client} comes from {count:,} addresses: figures by client id hold all of them together."
         condition = ev.both(ev.equals("client_id", client), "is_kafka")
-        found += ev.finding(tables, "several_addresses", ev.INFO, text, "connections", condition, client_id=client)
+        found += ev.finding(
+            tables, "several_addresses", ev.INFO, "connections", condition, {"addresses": count}, client_id=client
+        )
     return found
 
 

@@ -139,20 +139,17 @@ def paused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         total = sum(length for length, _ in pauses)
         longest, worst = max(pauses)
         bound = total >= PAUSED_SHARE * span and span >= PAUSED_SPAN_MS
-        text = (
-            f"{ev.who(client)} stopped polling {ev.times_over(len(pauses))} while it had records, {ev.duration(total)} "
-            f"of {ev.duration(span)} in all (longest {ev.duration(longest)}, from {ev.clock(int(until[worst]))} on): "
-            f"its application was at work or stood still."
-        )
+        values = {
+            "pauses": len(pauses), "total": total, "span": span, "longest": longest, "worst": int(until[worst]),
+        }  # fmt: skip
         first = int(until[min(at for _, at in pauses)])
         alone = any(one.client == client and one.end == int(begun[mine[at + 1]]) for one in stopped for _, at in pauses)
         severity = ev.MEDIUM if bound else ev.LOW if alone else ev.INFO
         found += ev.finding(
-            tables, "client_paused", severity, text, "fetches",
+            tables, "client_paused", severity, "fetches",
             ev.both(ev.equals("client_id", client), f"requested_at >= {ev.instant(int(begun[mine[0]]))}",
                  "(is_follower is null or not is_follower)"),
-            client_id=client, first_at=first, last_at=int(max(begun[mine[at + 1]] for _, at in pauses)),
-            headline=f"{ev.who(client)} asked for no more records for {ev.duration(longest)}",
+            values, client_id=client, first_at=first, last_at=int(max(begun[mine[at + 1]] for _, at in pauses)),
         )  # fmt: skip
     return found
 
@@ -210,13 +207,10 @@ def throttled(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         if not count[code]:
             break
         client = groups.keys["client_id"][code].as_py()
-        text = (
-            f"{ev.who(client)} was throttled {ev.many(int(count[code]), 'time')}, {ev.duration(total[code])} in all: "
-            f"it ran into a quota."
-        )
+        values = {"answers": int(count[code]), "total": total[code]}
         condition = ev.both(ev.equals("client_id", client), "throttle_ms > 0")
         severity = ev.HIGH if total[code] >= VERY_THROTTLED_MS else ev.MEDIUM if total[code] >= THROTTLED_MS else ev.LOW
-        found += ev.finding(tables, "throttled_client", severity, text, "exchanges", condition, client_id=client)
+        found += ev.finding(tables, "throttled_client", severity, "exchanges", condition, values, client_id=client)
     return found
 
 
@@ -244,18 +238,17 @@ def tight_loops(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         if seconds < EMPTY_SECONDS or counts[code] / seconds < EMPTY_PER_SECOND:
             continue
         client, broker = groups.keys["client_id"][code].as_py(), groups.keys["broker"][code].as_py()
-        text = (
-            f"{ev.who(client)} polls broker {broker} in a tight loop: {ev.many(int(counts[code]), 'empty answer')} in "
-            f"{seconds:.1f} s ({counts[code] / seconds:.0f} a second)."
-        )
-        if int(longest[rows].max()) < EMPTY_MS:
-            text = f"{text[:-1]}; it lets the broker wait {ev.duration(float(longest[rows].max()))} at most."
+        wait = float(longest[rows].max())
+        values = {
+            "answers": int(counts[code]), "took": seconds * 1000, "rate": counts[code] / seconds,
+            "wait": wait if wait < EMPTY_MS else None,
+        }  # fmt: skip
         condition = ev.both(
             ev.equals("client_id", client), ev.equals("broker", broker), "record_bytes = 0 and error_code = 0",
             f"partitions_with_error = 0 and latency_ms < {EMPTY_MS:g}",
         )  # fmt: skip
         found += ev.finding(
-            tables, "empty_polling", ev.LOW, text, "fetches", condition, client_id=client, broker=broker
+            tables, "empty_polling", ev.LOW, "fetches", condition, values, client_id=client, broker=broker
         )
     return found
 
@@ -270,16 +263,11 @@ def limited(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     groups = group(fetches, ["client_id"])
     for code in np.flatnonzero(groups.count(cut) >= LIMITED).tolist():
         client = groups.keys["client_id"][code].as_py()
-        text = (
-            f"{ev.who(client)} got {ev.many(int(groups.count(cut)[code]), 'fetch response')} filled to its max_bytes: "
-            f"more was there than it takes at a time."
-        )
         condition = ev.both(ev.equals("client_id", client), "max_bytes > 0 and record_bytes >= max_bytes")
         least = int(most[cut & (groups.code == code)].min())
         severity = ev.LOW if least <= SMALL_BYTES else ev.INFO
-        if severity == ev.LOW:
-            text = f"{text[:-1]} ({least:,} bytes; the default is 50 MB), and each costs a round trip."
-        found += ev.finding(tables, "limited_by_max_bytes", severity, text, "fetches", condition, client_id=client)
+        values = {"answers": int(groups.count(cut)[code]), "least": least if severity == ev.LOW else None}
+        found += ev.finding(tables, "limited_by_max_bytes", severity, "fetches", condition, values, client_id=client)
     partitions = ev.get(tables, "fetch_partitions")
     most = ints(partitions, "partition_max_bytes")
     cut = (most > 0) & (ints(partitions, "record_bytes", 0) >= most)
@@ -289,17 +277,13 @@ def limited(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         if counts[code] < LIMITED:
             break
         topic, partition = groups.keys["topic"][code].as_py(), groups.keys["partition"][code].as_py()
-        text = (
-            f"{ev.many(int(counts[code]), 'response')} for partition {partition} of topic {topic} were filled to "
-            f"partition_max_bytes: more was there than one fetch takes."
-        )
         condition = ev.both(
             ev.equals("topic", topic), ev.equals("partition", partition),
             "partition_max_bytes > 0 and record_bytes >= partition_max_bytes",
         )  # fmt: skip
         found += ev.finding(
-            tables, "limited_by_partition_max_bytes", ev.INFO, text, "fetch_partitions", condition, topic=topic,
-            partition=partition,
+            tables, "limited_by_partition_max_bytes", ev.INFO, "fetch_partitions", condition,
+            {"answers": int(counts[code])}, topic=topic, partition=partition,
         )  # fmt: skip
     return found
 
@@ -337,14 +321,10 @@ def growing_lag(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     for _, code, first, last, first_at, last_at in grown[:MOST_PARTITIONS]:
         client, topic = groups.keys["client_id"][code].as_py(), groups.keys["topic"][code].as_py()
         partition = groups.keys["partition"][code].as_py()
-        text = (
-            f"{ev.who(client)} falls behind on partition {partition} of topic {topic}: its lag grew from {first:,} to "
-            f"{last:,} records."
-        )
         condition = ev.both(ev.equals("topic", topic), ev.equals("partition", partition), "lag is not null")
         found += ev.finding(
-            tables, "growing_lag", ev.MEDIUM, text, "fetch_partitions", condition, client_id=client, topic=topic,
-            partition=partition, first_at=first_at, last_at=last_at,
+            tables, "growing_lag", ev.MEDIUM, "fetch_partitions", condition, {"before": first, "after": last},
+            client_id=client, topic=topic, partition=partition, first_at=first_at, last_at=last_at,
         )  # fmt: skip
     return found
 
@@ -375,11 +355,8 @@ def commits(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             continue
         first, last = int(lags[0]), int(lags[-1])
         if last - first >= LAG_GROWTH and last >= 2 * first and (np.diff(lags) >= 0).mean() >= LAG_TREND:
-            text = (
-                f"group {name} falls behind on partition {partition} of topic {topic}: what it committed lay {first:,} "
-                f"records behind the end of the log, then {last:,}."
-            )
-            found += ev.finding(tables, "commits_fall_behind", ev.MEDIUM, text, "offset_commits", condition, **what)
+            values = {"before": first, "after": last}
+            found += ev.finding(tables, "commits_fall_behind", ev.MEDIUM, "offset_commits", condition, values, **what)
     return found
 
 
@@ -401,13 +378,13 @@ def _each_record(tables: ev.Tables, rows: pa.Table, at: Int64s) -> list[ev.Findi
         if asked < COMMITS or asked < COMMITS_PER_SECOND * seconds or records > RECORDS_PER_COMMIT * asked:
             continue
         name, client = clients.keys["group_id"][code].as_py(), clients.keys["client_id"][code].as_py()
-        text = (
-            f"{ev.who(client)} of group {name} commits after each record: {asked:,} requests in {seconds:.1f} s "
-            f"({asked / seconds:.0f} a second) for {ev.many(records, 'record')} of {ev.many(len(own), 'partition')}."
-        )
+        values = {
+            "requests": asked, "took": seconds * 1000, "rate": asked / seconds, "records": records,
+            "partitions": len(own),
+        }  # fmt: skip
         condition = ev.both(ev.equals("group_id", name), ev.equals("client_id", client), "error_code = 0")
         found += ev.finding(
-            tables, "commit_per_record", ev.LOW, text, "offset_commits", condition, client_id=client, group_id=name
+            tables, "commit_per_record", ev.LOW, "offset_commits", condition, values, client_id=client, group_id=name
         )
     return found
 

@@ -75,8 +75,6 @@ DATA_APIS: Mapping[str, int] = {
 }  # fmt: skip
 """APIs by which applications read and write. The others are asked by people, tools and brokers, and their errors
 are answers to these."""
-NAMED = 4
-"""Combinations of API and client that a sentence names."""
 
 
 @finder(exchanges=row_filters.failed, fetch_partitions=row_filters.failed, topics=EVERY_ROW)
@@ -113,32 +111,28 @@ def _told(tables: ev.Tables, rows: pa.Table, code: int, api: Int64s, data: bool)
     first, lasted = earliest(begin), span(begin) / MILLI
     groups = group(rows, ["api", "client_id"])
     counts = groups.count()
-    parts = []
-    for at in np.argsort(-counts, kind="stable").tolist():
-        client = groups.keys["client_id"][at].as_py()
-        whose = "a client without an id" if client is None else client
-        parts.append(f"{counts[at]:,} {groups.keys['api'][at].as_py() or 'unknown'} of {whose}")
-    when = "" if first is None else f", at {ev.clock(first)}"
-    if first is not None and lasted >= 1:
-        when = f", from {ev.clock(first)} on for {ev.duration(lasted)}"
+    apis_of, clients_of = (groups.keys[column].to_pylist() for column in ("api", "client_id"))
+    asked = [
+        {"answers": int(counts[at]), "api": apis_of[at], "client": clients_of[at]}
+        for at in np.argsort(-counts, kind="stable").tolist()
+    ]
     names = pc.unique(rows["client_id"].cast(pa.string())).to_pylist()
     followers = all(str(one).startswith(row_filters.BROKERS) for one in names)
     kind, severity = judged(code, api, data, len(rows), lasted, followers)
-    text = f"{name}: {ev.many(len(rows), 'answer')} ({ev.listed(parts, NAMED)}){when}."
     apis = pc.unique(rows["api"].cast(pa.string())).to_pylist()
     condition = ev.both(f"error_code = {code}", "" if None in apis else ev.among("api", sorted(apis)))
     about = _only(rows)
-    topics = _fetched_in_vain(tables, code) if code in MISSING.values() else []
-    if topics:
-        text = f"{text[:-1]}; Fetch asked for {ev.listed(topics, NAMED)}."
-    elif code == MISSING["UNKNOWN_TOPIC_OR_PARTITION"] and (topics := _never_described(tables)):
-        text = (
-            f"{text[:-1]}; no answer describes {'topic' if len(topics) == 1 else 'topics'} {ev.listed(topics, NAMED)}."
-        )
+    fetched = _fetched_in_vain(tables, code) if code in MISSING.values() else []
+    unknown = _never_described(tables) if code == MISSING["UNKNOWN_TOPIC_OR_PARTITION"] and not fetched else []
+    topics = fetched or unknown
     about |= {"topic": topics[0]} if len(topics) == 1 else {}
-    headline = f"{name}: {ev.many(len(rows), 'answer')} to {ev.listed(sorted(names, key=str), 2)}"
-    headline += f" about {'topic' if len(topics) == 1 else 'topics'} {ev.listed(topics, 2)}" if topics else ""
-    return ev.finding(tables, kind, severity, text, "exchanges", condition, headline=headline, **about)
+    for_long = first is not None and lasted >= 1
+    values = {
+        "error": name, "answers": len(rows), "asked": asked, "clients": sorted(names, key=str), "topics": topics,
+        "at": None if for_long else first, "since": first if for_long else None, "took": lasted,
+        "fetched": fetched, "undescribed": unknown,
+    }  # fmt: skip
+    return ev.finding(tables, kind, severity, "exchanges", condition, values, **about)
 
 
 def _fetched_in_vain(tables: ev.Tables, code: int) -> list[str]:
@@ -200,21 +194,15 @@ def versions(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     groups = group(exchanges, ["api"])
     for code in np.flatnonzero(groups.count(refused)).tolist():
         api = groups.keys["api"][code].as_py()
-        named = api or "an unknown API"
         rows = exchanges.take(pa.array(np.flatnonzero(refused & (groups.code == code))))
         clients = sorted(pc.unique(rows["client_id"].cast(pa.string())).to_pylist(), key=str)
-        asking = (
-            ev.who(clients[0]) if len(clients) == 1 else f"{ev.many(len(clients), 'client')} ({ev.listed(clients)})"
-        )
-        text = (
-            f"{asking} asked {ev.many(rows.num_rows, 'time')} for a version of {named} that the broker does not "
-            f"support."
-        )
+        values = {"clients": clients, "client": clients[0], "asked": rows.num_rows, "api": api}
         condition = ev.both(ev.equals("api", api), f"error_code = {UNSUPPORTED_VERSION}")
         severity = ev.INFO if first[refused & (groups.code == code)].all() else ev.LOW
-        found += ev.finding(tables, "unsupported_version", severity, text, "exchanges", condition,
-                            headline=f"{asking} asked {ev.many(rows.num_rows, 'time')} for a version of {named} that "
-                            f"the broker lacks", **_only(rows))  # fmt: skip
+        found += ev.finding(
+            tables, "unsupported_version", severity, "exchanges", condition, values,
+            case="one" if len(clients) == 1 else "many", **_only(rows),
+        )  # fmt: skip
     return found
 
 

@@ -79,18 +79,14 @@ def rejoins(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         client = clients.keys["client_id"][code].as_py()
         member = int(np.argmax(members.count(often & (clients.code == code))))
         mine = members.code == member
-        most = int(mine.sum())
         connection = members.keys["connection_id"][member].as_py()
-        text = (
-            f"{ev.who(client)} joined its group {ev.many(most, 'time')} within "
-            f"{ev.duration(span(at[mine]) / MILLI)}: the group rebalances again and again."
-        )
+        values = {"joins": int(mine.sum()), "took": span(at[mine]) / MILLI}
         condition = ev.both(
             ev.equals("connection_id", connection),
             ev.equals("client_id", client),
             "api = 'JoinGroup' and error_code = 0",
         )
-        found += ev.finding(tables, "group_rebalances", ev.MEDIUM, text, "exchanges", condition, client_id=client)
+        found += ev.finding(tables, "group_rebalances", ev.MEDIUM, "exchanges", condition, values, client_id=client)
     return found
 
 
@@ -113,12 +109,9 @@ def heartbeat_loops(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     found = []
     for code in most_first(counts, LOOP_COUNT):
         client, connection, api = (groups.keys[name][code].as_py() for name in ("client_id", "connection_id", "api"))
-        text = (
-            f"{ev.who(client)} sends {api} in a loop: {ev.many(int(counts[code]), 'time')} less than "
-            f"{ev.duration(LOOP_MS)} after the one before it."
-        )
+        values = {"api": api, "beats": int(counts[code]), "gap": LOOP_MS}
         condition = ev.both(ev.equals("connection_id", connection), ev.equals("api", api))
-        found += ev.finding(tables, "heartbeat_loop", ev.MEDIUM, text, "exchanges", condition, client_id=client)
+        found += ev.finding(tables, "heartbeat_loop", ev.MEDIUM, "exchanges", condition, values, client_id=client)
     return found
 
 
@@ -151,18 +144,13 @@ def thrown_out(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             continue  # heartbeats may lie in what was not captured
         mine = some["exchange_id"].filter(pa.array(owner.code == owner.code[after])).to_pylist()
         name = next((names[one] for one in mine if names.get(one)), None)
-        text = (
-            f"{ev.who(last['client_id'])} was thrown out of {f'group {name}' if name else 'its group'}: it sent no "
-            f"heartbeat "
-            f"for {ev.duration((end - begin) / MILLI)} from {ev.clock(begin)} on, and got {last['error']} then."
-        )
         condition = ev.both(
             ev.equals("connection_id", last["connection_id"]), f"request_first_at >= {ev.instant(begin)}",
             f"request_first_at <= {ev.instant(end)}", _of_apis(some["api"][before].as_py(), last["api"]),
         )  # fmt: skip
         found += ev.finding(
-            tables, "member_thrown_out", ev.MEDIUM, text, "exchanges", condition, client_id=last["client_id"],
-            group_id=name, broker=last["broker"], first_at=begin, last_at=end,
+            tables, "member_thrown_out", ev.MEDIUM, "exchanges", condition, {"error": last["error"]},
+            client_id=last["client_id"], group_id=name, broker=last["broker"], first_at=begin, last_at=end,
         )  # fmt: skip
     return found
 
@@ -189,11 +177,7 @@ def departures(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     for code in most_first(counts):
         name, client, reason = (by.keys[column][code].as_py() for column in ("group_id", "client_id", "reason"))
         late = POLL_TIMEOUT in reason
-        when = [ev.clock(one) for one in sorted(at[by.code == code].tolist()) if one != NULL_TIME]
-        text = (
-            f"{ev.who(client)} left group {name} {ev.times_over(int(counts[code]))} "
-            f'({ev.listed(when) or "when is unknown"}), in its own words: "{reason}"'
-        )
+        when = [one for one in sorted(at[by.code == code].tolist()) if one != NULL_TIME]
         condition = ev.both(
             ev.equals("group_id", name),
             ev.equals("client_id", client),
@@ -201,15 +185,9 @@ def departures(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             f"reason = {ev.literal(reason)}",
         )
         found += ev.finding(
-            tables,
-            "member_left",
-            ev.MEDIUM if late else ev.INFO,
-            text,
-            "groups",
-            condition,
-            client_id=client,
-            group_id=name,
-        )
+            tables, "member_left", ev.MEDIUM if late else ev.INFO, "groups", condition,
+            {"leaves": int(counts[code]), "when": when, "reason": reason}, client_id=client, group_id=name,
+        )  # fmt: skip
     return found
 
 
@@ -233,17 +211,14 @@ def without_partitions(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             waits.setdefault(int(by.code[before]), []).append((length, int(at[before])))
     for code, spans in waits.items():
         name, client, member = (by.keys[column][code].as_py() for column in ("group_id", "client_id", "member_id"))
-        text = (
-            f"{ev.who(client)} in group {name} had no partitions for {ev.duration(sum(length for length, _ in spans))} "
-            f"(from {ev.clock(spans[0][1])} on): others had not given them up yet."
-        )
         condition = ev.both(
             ev.equals("group_id", name), ev.equals("member_id", member), "assigned_partitions is not null"
         )
         severity = ev.LOW if max(length for length, _ in spans) >= WAITED_MS else ev.INFO
         found += ev.finding(
-            tables, "member_without_partitions", severity, text, "groups", condition, client_id=client, group_id=name,
-            first_at=spans[0][1], last_at=spans[-1][1] + int(spans[-1][0] * MILLI),
+            tables, "member_without_partitions", severity, "groups", condition,
+            {"total": sum(length for length, _ in spans)}, client_id=client, group_id=name, first_at=spans[0][1],
+            last_at=spans[-1][1] + int(spans[-1][0] * MILLI),
         )  # fmt: skip
     return found
 
@@ -272,19 +247,18 @@ def rebalances(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         if not told:
             continue
         longest = max(wait for _, _, _, wait in told)
-        why = ev.listed([f"{ev.clock(at)} {reason}" for at, _, reason, _ in told])
-        text = f"group {name} rebalanced {ev.times_over(len(told))} ({why}); a member waited for its partitions for "
-        text += f"{ev.duration(longest)} at most."
+        values = {"each": [{"at": at, **reason} for at, _, reason, _ in told], "longest": longest}
         condition = ev.both(ev.equals("group_id", name), "event in ('join', 'sync', 'leave') and protocol = 'classic'")
         found += ev.finding(
-            tables, "rebalances", ev.LOW if longest >= WAITED_MS else ev.INFO, text, "groups", condition, group_id=name,
-            first_at=told[0][0], last_at=told[-1][1], headline=f"group {name} rebalanced {ev.times_over(len(told))}",
+            tables, "rebalances", ev.LOW if longest >= WAITED_MS else ev.INFO, "groups", condition, values,
+            group_id=name, first_at=told[0][0], last_at=told[-1][1],
         )  # fmt: skip
     return found
 
 
-def _rebalances(events: list[dict[str, Any]]) -> list[tuple[int, int, str, float]]:
-    """(begin, end, what set it off, longest wait in ms) of a group's rebalances; `events` in order of time."""
+def _rebalances(events: list[dict[str, Any]]) -> list[tuple[int, int, dict[str, list[str | None]], float]]:
+    """(begin, end, clients that set it off by what they did, longest wait in ms) of a group's rebalances; `events` in
+    order of time."""
     generations: dict[int, list[dict[str, Any]]] = {}
     for event in events:
         if event["event"] in ("join", "sync") and event["generation"] is not None and event["generation"] >= 0:
@@ -306,20 +280,16 @@ def _rebalances(events: list[dict[str, Any]]) -> list[tuple[int, int, str, float
         first = joins[0]
         gone = [client for member, client in was.items() if member not in here]
         if left and left[0]["at"] <= begin:
-            reason = f"by {_client(left[0])} leaving"
+            reason = {"left": [left[0]["client_id"]]}
         elif first["member_id"] not in was:
-            reason = f"by {_client(first)} joining"
+            reason = {"joined": [first["client_id"]]}
         elif gone and not left:
-            reason = f"by {ev.listed(gone)} gone without a word"
+            reason = {"gone": gone}
         else:
-            reason = f"by {_client(first)} joining again"
+            reason = {"again": [first["client_id"]]}
         if waits:
             found.append((begin, end, reason, max(waits) / MILLI))
     return found
-
-
-def _client(event: dict[str, Any]) -> str:
-    return ev.who(event["client_id"]).removeprefix("client ")
 
 
 @finder(share_sessions=EVERY_ROW, groups=_of_event("share_heartbeat"))
@@ -333,15 +303,10 @@ def locks(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     found = []
     for row in sessions.filter(pa.array(refused > 0)).to_pylist():
         client = clients.get(row["member_id"])
-        lock = f" (the broker keeps them for {ev.duration(row['lock_ms'])})" if row["lock_ms"] else ""
-        text = (
-            f"{ev.who(client) if client else 'member ' + str(row['member_id'])} of share group {row['group_id']} held "
-            f"{ev.many(row['refused'], 'record')} until the broker refused to take their acknowledgement: their lock "
-            f"had run out{lock}, or they were acknowledged before. They are delivered again, or were."
-        )
+        values = {"member": row["member_id"], "records": row["refused"], "lock": row["lock_ms"] or None}
         condition = ev.both(ev.equals("session_key", row["session_key"]), "refused > 0")
         found += ev.finding(
-            tables, "share_locks_ran_out", ev.MEDIUM, text, "share_sessions", condition, client_id=client,
+            tables, "share_locks_ran_out", ev.MEDIUM, "share_sessions", condition, values, client_id=client,
             group_id=row["group_id"], broker=row["broker"], first_at=ev.micro(row["opened_at"]),
             last_at=ev.micro(row["closed_at"] or row["opened_at"]),
         )  # fmt: skip

@@ -50,35 +50,28 @@ def moved(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         condition = ev.both(
             f"previous = {old} and leader = {new}", f"at >= {ev.instant(first)} and at <= {ev.instant(last)}"
         )
-        source = leaders["source"][int(part[0])].as_py()
+        values = {"old": old, "new": new, "at": first, "source": leaders["source"][int(part[0])].as_py()}
         if quorum[part[0]]:
-            text = f"the controller moved from {old} to {new} at {ev.clock(first)} (the first to tell it: {source})."
             condition = ev.both(condition, ev.equals("topic", QUORUM))
-            found += ev.finding(tables, "leader_moved", ev.INFO, text, "leaders", condition, topic=QUORUM, partition=0,
-                                headline=f"the controller moved from {old} to {new}")  # fmt: skip
+            found += ev.finding(
+                tables, "leader_moved", ev.INFO, "leaders", condition, values, case="controller", topic=QUORUM,
+                partition=0,
+            )  # fmt: skip
             continue
         condition = ev.both(condition, f"(topic is null or topic != '{QUORUM}')")
         names = leaders.take(pa.array(part)).select(["topic", "topic_id", "partition"]).to_pylist()
-        what = ev.listed(f"{row['topic'] or row['topic_id']}-{row['partition']}" for row in names)
+        places = [{"topic": row["topic"] or row["topic_id"], "partition": row["partition"]} for row in names]
         asked = _asked_the_old(tables, str(old), first, last)
-        text = (
-            f"{ev.many(len(part), 'partition')} ({what}) moved from broker {old} to broker {new} at {ev.clock(first)} "
-            f"(the first to tell it: {source})."
-        )
-        if asked:
-            told = [
-                f"{ev.who(name).removeprefix('client ')} {f'for {ev.duration(length)}' if length else 'once'}"
-                for name, length, _ in asked
-            ]
-            text = f"{text[:-1]}; these asked the old leader and were refused: {ev.listed(told)}."
+        values |= {
+            "places": places, "few": places if len(part) <= IN_HEADLINE else None,
+            "asked": [{"client": name, "took": length or None} for name, length, _ in asked],
+        }  # fmt: skip
         longest = max((length for _, length, _ in asked), default=0.0)
         begun = min([first, *(begin for _, _, begin in asked)])
         about = {"topic": names[0]["topic"]} if len({row["topic"] for row in names}) == 1 else {}
         found += ev.finding(
-            tables, "leader_moved", ev.LOW if longest >= LATE_MS else ev.INFO, text, "leaders", condition,
-            broker=str(old), first_at=begun, **about,
-            headline=f"{what if len(part) <= IN_HEADLINE else ev.many(len(part), 'partition')} moved from broker {old} "
-            f"to broker {new} at {ev.clock(first)[:8]}",
+            tables, "leader_moved", ev.LOW if longest >= LATE_MS else ev.INFO, "leaders", condition, values,
+            case="partitions", broker=str(old), first_at=begun, **about,
         )  # fmt: skip
     return found
 
@@ -110,18 +103,15 @@ def hidden(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     snapped = np.flatnonzero(ev.equal(quality, "measure", "snapped_packets") & (_values(quality) > 0))
     if len(snapped):
         count = int(_values(quality)[snapped].sum())
-        text = f"{ev.many(count, 'packet')} {'is' if count == 1 else 'are'} cut short: what messages say there is lost."
         condition = "measure = 'snapped_packets' and value > 0"
-        found += ev.finding(tables, "capture_cut_short", ev.INFO, text, "capture_quality", condition)
+        found += ev.finding(tables, "capture_cut_short", ev.INFO, "capture_quality", condition, {"packets": count})
     removed = np.flatnonzero(ev.equal(quality, "measure", "connections_without_acks") & (_values(quality) > 0))
     if len(removed):
         count = int(_values(quality)[removed].sum())
-        text = (
-            f"{ev.many(count, 'connection')} {'has' if count == 1 else 'have'} no TCP acknowledgement without data: a "
-            f"filter removed them. network_ms is unknown where answers took long, and broker_ms is at most that."
-        )
         condition = "measure = 'connections_without_acks' and value > 0"
-        found += ev.finding(tables, "capture_without_acks", ev.INFO, text, "capture_quality", condition)
+        found += ev.finding(
+            tables, "capture_without_acks", ev.INFO, "capture_quality", condition, {"connections": count}
+        )
     exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
     alone = exchanges.take(pa.array(_of_status(exchanges, ONE_WAY)))
     owners = group(alone, ["connection_id"])
@@ -132,20 +122,16 @@ def hidden(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     lonely = [name for name, count in zip(names, counts.tolist(), strict=True) if count >= max(2, size.get(name, 0))]
     if lonely:
         count = int(counts[[names.index(name) for name in lonely]].sum())
-        text = (
-            f"{ev.many(count, 'message')} of {ev.many(len(lonely), 'connection')} came without the other direction: no "
-            f"latency and no errors are known of them."
-        )
+        values = {"messages": count, "connections": lonely}
         which = ev.among("connection_id", lonely) if len(lonely) <= MOST_NAMED else ""
         condition = ev.both(ev.among("status", sorted(ONE_WAY)), which)
-        found += ev.finding(tables, "capture_one_way", ev.INFO, text, "exchanges", condition)
+        found += ev.finding(tables, "capture_one_way", ev.INFO, "exchanges", condition, values)
     late = np.flatnonzero((ints(connections, "start_seen", 1) == 0) & (ints(connections, "is_kafka", 0) > 0))
     if len(late):
-        text = (
-            f"{ev.many(len(late), 'Kafka connection')} began before the capture did: their logins and fetch sessions, "
-            f"and what was under way, are not known."
-        )
-        found += ev.finding(tables, "capture_began_late", ev.INFO, text, "connections", "is_kafka and not start_seen")
+        found += ev.finding(
+            tables, "capture_began_late", ev.INFO, "connections", "is_kafka and not start_seen",
+            {"connections": len(late)},
+        )  # fmt: skip
     return found
 
 

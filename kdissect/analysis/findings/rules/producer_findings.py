@@ -39,14 +39,9 @@ def sent_again(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         producer = groups.keys["producer_id"][code].as_py()
         rows = np.flatnonzero(again & (groups.code == code))
         partitions = len(group(producers.take(pa.array(rows)), ["topic", "topic_id", "partition"]))
-        text = (
-            f"Producer {producer} sent {ev.many(int(counts[code]), 'batch', 'batches')} to "
-            f"{ev.many(partitions, 'partition')} again (a sequence number that it had used): the answer was an error, "
-            f"late, or lost."
-        )
+        values = {"producer": producer, "batches": int(counts[code]), "partitions": partitions}
         condition = ev.both(f"producer_id = {producer}", "sequence = 'repeat'")
-        headline = f"producer {producer} sent {ev.many(int(counts[code]), 'batch', 'batches')} again"
-        found += ev.finding(tables, "batches_sent_again", ev.LOW, text, "producers", condition, headline=headline)
+        found += ev.finding(tables, "batches_sent_again", ev.LOW, "producers", condition, values)
     return found
 
 
@@ -68,14 +63,12 @@ def tiny_batches(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             continue
         producer = groups.keys["producer_id"][code].as_py()
         one = known.get(producer)
-        client = ev.who(one.client) if one is not None else "a producer"
-        text = (
-            f"{client} (producer {producer}) sent {ev.many(len(mine), 'batch', 'batches')} of "
-            f"{ev.many(int(records), 'record')} (median) in {ev.duration(seconds * 1000)}, "
-            f"{len(mine) / seconds:.0f} a second: each costs a request."
-        )
+        values = {
+            "producer": producer, "batches": len(mine), "records": records, "took": seconds * 1000,
+            "rate": len(mine) / seconds,
+        }  # fmt: skip
         found += ev.finding(
-            tables, "tiny_batches", ev.LOW, text, "producers", f"producer_id = {producer}",
+            tables, "tiny_batches", ev.LOW, "producers", f"producer_id = {producer}", values,
             client_id=one.client if one is not None else None,
         )  # fmt: skip
     return found
@@ -112,21 +105,15 @@ def written_twice(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         rows = ones.take(pa.array(mine[:MOST_AGAIN]))
         count, twice = rows.num_rows, int(pc.sum(rows["twice"]).as_py())
         records, topics = rows["records"], sorted(set(rows["topic"].to_pylist()))
-        how_many = f" ({ev.many(pc.sum(records).as_py(), 'record')})" if pc.min(records).as_py() >= 0 else ""
-        text = (
-            f"{ev.who(client)} sent {'at least ' if len(mine) > MOST_AGAIN else ''}{ev.many(count, 'batch', 'batches')}"
-            f"{how_many} of {ev.listed(topics)} to broker {broker} that it had sent on another connection before and "
-            f"given up: "
-        )
-        if twice:
-            text += f"{twice:,} of them {'is' if twice == 1 else 'are'} written twice, as late answers say"
-            text += f"; of {count - twice:,} no answer tells." if twice < count else "."
-        else:
-            text += "they are written twice where the broker had written them."
+        values = {
+            "more": len(mine) > MOST_AGAIN, "batches": count, "topics": topics, "twice": twice or None,
+            "records": pc.sum(records).as_py() if pc.min(records).as_py() >= 0 else None,
+            "unknown": count - twice if 0 < twice < count else None,
+        }  # fmt: skip
         condition = ev.both(ev.among("exchange_id", sorted(set(rows["exchange"].to_pylist()))),
                          ev.among("crc", sorted(set(rows["crc"].to_pylist()))))  # fmt: skip
         found += ev.finding(
-            tables, "batches_written_twice", ev.MEDIUM if twice else ev.LOW, text, "record_batches", condition,
+            tables, "batches_written_twice", ev.MEDIUM if twice else ev.LOW, "record_batches", condition, values,
             client_id=client, broker=broker, topic=topics[0] if len(topics) == 1 else None,
             first_at=pc.min(rows["first_sent"]).as_py(), last_at=pc.max(rows["end"]).as_py(),
         )  # fmt: skip

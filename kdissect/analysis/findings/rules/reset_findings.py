@@ -84,15 +84,8 @@ def split_strokes(rows: Int64s, ended: Int64s, longest_ms: float) -> Iterator[In
 def _finding(tables: ev.Tables, stroke: pa.Table) -> list[ev.Finding]:
     ended = times(stroke, "ended_at")
     begin, end = int(ended.min()), int(ended.max())
-    names, brokers = ev.names(stroke["client_id"]), ev.names(stroke["broker"])
-    ids = ev.names(stroke["connection_id"])
-    text = (
-        f"{ev.many(len(ids), 'connection')} of {ev.listed(names) or 'clients without an id'} to "
-        f"{'broker' if len(brokers) == 1 else 'brokers'} {ev.listed(brokers)} were reset within "
-        f"{ev.duration((end - begin) / MILLI)} at {ev.clock(begin)}. The clients came back and were served, and no "
-        f"port of these brokers refused a connection: something on the way (a firewall, a load balancer, NAT) or "
-        f"on a host ended them."
-    )
+    brokers, ids = ev.names(stroke["broker"]), ev.names(stroke["connection_id"])
+    values = {"connections": ids, "clients": ev.names(stroke["client_id"]), "brokers": brokers}
     if len(ids) <= MOST_NAMED:
         condition = ev.among("connection_id", ids)
     else:
@@ -101,7 +94,7 @@ def _finding(tables: ev.Tables, stroke: pa.Table) -> list[ev.Finding]:
             f"ended_at >= {ev.instant(begin)} and ended_at <= {ev.instant(end)}",
         )
     return ev.finding(
-        tables, "connections_reset", ev.MEDIUM, text, "connections", condition, first_at=begin, last_at=end,
+        tables, "connections_reset", ev.MEDIUM, "connections", condition, values, first_at=begin, last_at=end,
         broker=brokers[0] if len(brokers) == 1 else None,
     )  # fmt: skip
 

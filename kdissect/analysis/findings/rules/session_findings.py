@@ -56,20 +56,12 @@ def reuse(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         client, broker = groups.keys["client_id"][code].as_py(), groups.keys["broker"][code].as_py()
         condition = ev.both(ev.equals("client_id", client), ev.equals("broker", broker), "session_outcome = 'created'")
         whose = {"client_id": client, "broker": broker}
+        values = {"opened": int(opened[code]), "closed": int(over[code])}
         left = int(opened[code] - over[code])
         if left >= NEVER_REUSED and not again[code]:
-            text = (
-                f"{ev.who(client)} never reuses its fetch sessions: it opened {ev.many(int(opened[code]), 'session')} "
-                f"on broker {broker}, sent no incremental fetch and closed or replaced {over[code]:,}. Each that is "
-                f"left takes a slot that others may lose."
-            )
-            found += ev.finding(tables, "sessions_never_reused", ev.MEDIUM, text, "fetches", condition, **whose)
+            found += ev.finding(tables, "sessions_never_reused", ev.MEDIUM, "fetches", condition, values, **whose)
         elif left >= LEFT_OPEN and left >= LEFT_OPEN_SHARE * opened[code]:
-            text = (
-                f"{ev.who(client)} opens fetch sessions faster than it closes them: "
-                f"{ev.many(int(opened[code]), 'session')} opened on broker {broker}, {over[code]:,} closed or replaced."
-            )
-            found += ev.finding(tables, "sessions_left_open", ev.LOW, text, "fetches", condition, **whose)
+            found += ev.finding(tables, "sessions_left_open", ev.LOW, "fetches", condition, values, **whose)
     return found
 
 
@@ -79,36 +71,25 @@ def evictions(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     ranked = evictors(ev.get(tables, "fetches")).to_pylist()
     found = []
     for place, row in enumerate([row for row in ranked if row["evictions"] >= EVICTIONS][:NAMED_EVICTORS], start=1):
-        text = (
-            f"{ev.who(row['client_id'])} is number {place} among those whose new sessions push out others': its "
-            f"{ev.many(row['sessions_created'], 'session')} on broker {row['broker']} account for about "
-            f"{row['evictions']:,.0f} of {ev.many(row['victims'], 'session')} that other clients lost there."
-        )
+        values = {
+            "rank": place, "created": row["sessions_created"], "evictions": row["evictions"], "victims": row["victims"],
+        }  # fmt: skip
         condition = ev.both(
             ev.equals("client_id", row["client_id"]), ev.equals("broker", row["broker"]), "session_outcome = 'created'"
         )
         severity = ev.HIGH if row["share"] >= LEFT_OPEN_SHARE else ev.MEDIUM
         found += ev.finding(
-            tables,
-            "session_evictor",
-            severity,
-            text,
-            "fetches",
-            condition,
-            client_id=row["client_id"],
+            tables, "session_evictor", severity, "fetches", condition, values, client_id=row["client_id"],
             broker=row["broker"],
-        )
+        )  # fmt: skip
     fetches = ev.get(tables, "fetches")
     lost = of_outcome(fetches, "evicted_or_unknown")
     groups = group(fetches, ["broker"])
     for code in np.flatnonzero(groups.count(lost)).tolist():
         broker = groups.keys["broker"][code].as_py()
-        count = int(groups.count(lost)[code])
-        text = (
-            f"Broker {broker} said {ev.many(count, 'time')} that it does not know a client's fetch session (any more)."
-        )
+        values = {"answers": int(groups.count(lost)[code])}
         condition = ev.both(ev.equals("broker", broker), "session_outcome = 'evicted_or_unknown'")
-        found += ev.finding(tables, "sessions_lost", ev.LOW, text, "fetches", condition, broker=broker)
+        found += ev.finding(tables, "sessions_lost", ev.LOW, "fetches", condition, values, broker=broker)
     return found
 
 
@@ -123,13 +104,10 @@ def refusals(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         if count < REFUSALS:
             continue
         broker = groups.keys["broker"][code].as_py()
-        text = (
-            f"Broker {broker} answered {ev.many(count, 'request')} for a fetch session without one: its cache has no "
-            f"slots for sessions, or all were taken by sessions it may not evict yet. Such fetches name every "
-            f"partition each time."
-        )
         condition = ev.both(ev.equals("broker", broker), "session_outcome = 'refused'")
-        found += ev.finding(tables, "sessions_refused", ev.LOW, text, "fetches", condition, broker=broker)
+        found += ev.finding(
+            tables, "sessions_refused", ev.LOW, "fetches", condition, {"requests": count}, broker=broker
+        )
     return found
 
 
@@ -138,7 +116,7 @@ def demand(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Session slots needed per broker, and per shard, against what Kafka ships."""
     sessions = ev.get(tables, "fetch_sessions")
     found = []
-    for by, slots, what in ((("broker",), DEFAULT_SLOTS, ""), (("broker", "shard"), DEFAULT_SLOTS // SHARDS, " shard")):
+    for by, slots in ((("broker",), DEFAULT_SLOTS), (("broker", "shard"), DEFAULT_SLOTS // SHARDS)):
         by_shard = "shard" in by
         rows = sessions.filter(pa.array(ints(sessions, "shard") >= 0)) if by_shard else sessions
         table = slot_demand(rows, every=None, by_shard=by_shard)
@@ -146,16 +124,12 @@ def demand(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         most = np.zeros(len(groups), np.int64)
         np.maximum.at(most, groups.code, ints(table, "live", 0))
         for code in np.flatnonzero(most >= DEMAND_SHARE * slots).tolist():
-            values = {name: groups.keys[name][code].as_py() for name in by}
-            place = f"broker {values['broker']}" + (f", shard {values['shard']}" if what else "")
-            text = (
-                f"Up to {most[code]:,} fetch sessions were alive at once on {place}; Kafka's default is {slots:,} "
-                f"slots a {what.strip() or 'broker'} (max.incremental.fetch.session.cache.slots)."
-            )
-            condition = ev.both(*(ev.equals(name, value) for name, value in values.items()))
+            place = {name: groups.keys[name][code].as_py() for name in by}
+            values = {"sessions": int(most[code]), "slots": slots, "shard": place.get("shard"), "sharded": by_shard}
+            condition = ev.both(*(ev.equals(name, value) for name, value in place.items()))
             severity = ev.HIGH if most[code] > slots else ev.MEDIUM
             found += ev.finding(
-                tables, "session_slots", severity, text, "fetch_sessions", condition, broker=values["broker"]
+                tables, "session_slots", severity, "fetch_sessions", condition, values, broker=place["broker"]
             )
     return found
 
@@ -178,21 +152,11 @@ def epoch_errors(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     groups = group(fetches, ["client_id"])
     all_wrong, after = groups.count(wrong), int(groups.count(wrong & moved).sum())
     clients = [groups.keys["client_id"][code].as_py() for code in np.flatnonzero(all_wrong).tolist()]
-    names = ev.listed([ev.who(name) for name in clients])
-    text = f"{names} used a wrong session epoch {ev.many(int(wrong.sum()), 'time')}"
-    if after:
-        text += f", {after:,} of them right after a reconnect (a session goes on where it was)"
+    values = {"clients": clients, "answers": int(wrong.sum()), "after": after or None}
     whose = {"client_id": clients[0]} if len(clients) == 1 else {}
     severity = ev.MEDIUM if after else ev.LOW
     return ev.finding(
-        tables,
-        "session_epoch_errors",
-        severity,
-        text + ".",
-        "fetches",
-        "session_outcome = 'epoch_error'",
-        headline=f"{names} used a wrong session epoch {ev.many(int(wrong.sum()), 'time')}",
-        **whose,
+        tables, "session_epoch_errors", severity, "fetches", "session_outcome = 'epoch_error'", values, **whose
     )
 
 
@@ -203,11 +167,9 @@ def savings(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     saved = int(ints(sessions, "full_request_bytes_avoided", 0).sum())
     if saved <= 0:
         return []
-    text = (
-        f"{ev.many(sessions.num_rows, 'fetch session')} saved clients from sending {saved:,} bytes of requests; "
-        f"{int(ints(sessions, 'request_bytes', 0).sum()):,} bytes were sent."
-    )
-    return ev.finding(tables, "session_savings", ev.INFO, text, "fetch_sessions", "full_request_bytes_avoided > 0")
+    sent = int(ints(sessions, "request_bytes", 0).sum())
+    values = {"sessions": sessions.num_rows, "saved": saved, "sent": sent}
+    return ev.finding(tables, "session_savings", ev.INFO, "fetch_sessions", "full_request_bytes_avoided > 0", values)
 
 
 FINDERS = (reuse, evictions, refusals, demand, epoch_errors, savings)

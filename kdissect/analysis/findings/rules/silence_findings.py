@@ -153,31 +153,21 @@ def silent_together(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         condition = ev.both(
             ev.among("client_id", clients), f"request_first_at in ({', '.join(map(ev.instant, edges))})"
         )
-        lasted = f"for {ev.duration((back - begin) / MILLI)} from {ev.clock(begin)} on"
+        values = {"clients": clients, "host": host}
         if all(_lost(connections, client, begin) >= LOST_SEGMENTS for client in clients):
-            text = (
-                f"clients {ev.listed(clients)} at {host} sent no further requests {lasted}, and segments of each of "
-                f"them were sent again: the network between their host and the brokers was away."
-            )
             found += ev.finding(
-                tables, "network_silent", ev.HIGH, text, "exchanges", condition, first_at=begin, last_at=back,
-                headline=f"the network of {ev.listed(clients)} at {host} was away for "
-                f"{ev.duration((back - begin) / MILLI)}",
+                tables, "network_silent", ev.HIGH, "exchanges", condition, values, case="host", first_at=begin,
+                last_at=back,
             )  # fmt: skip
         elif (
             end - back <= TOGETHER_MS * MILLI
             and _others_went_on(exchanges, clients, begin, back)
             and all(_stayed(connections, client, begin, back) for client in clients)
         ):
-            text = (
-                f"clients {ev.listed(clients)} at {host} sent nothing {lasted} and went on together at "
-                f"{ev.clock(back)}. No answer was due to them: their process or host stood still (garbage collection, "
-                f"suspended, no CPU)."
-            )
+            values |= {"took": (back - begin) / MILLI, "back": back}
             found += ev.finding(
-                tables, "clients_paused_together", ev.MEDIUM, text, "exchanges", condition, first_at=begin, last_at=end,
-                headline=f"clients {ev.listed(clients)} at {host} stood still for "
-                f"{ev.duration((back - begin) / MILLI)}",
+                tables, "clients_paused_together", ev.MEDIUM, "exchanges", condition, values, first_at=begin,
+                last_at=end,
             )  # fmt: skip
     return found
 
@@ -243,22 +233,18 @@ def unacknowledged(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             some = rows.take(pa.array(mine))
             begin, end = int(begun[mine].min()), int(until[mine].max())
             ids, brokers = ev.names(some["connection_id"]), ev.names(some["broker"])
-            clients = ev.listed(ev.names(some["client_id"])) or "clients without an id"
-            text = (
-                f"requests of {clients} at {client_ip} to {ev.listed(f'broker {name}' for name in brokers)} at "
-                f"{broker_ip} were not acknowledged, not even by TCP, for {ev.duration((end - begin) / MILLI)} from "
-                f"{ev.clock(begin)} on, on {ev.many(len(ids), 'connection')}: the network between the two hosts, or "
-                f"the other host, was gone. A host whose broker is only slow acknowledges."
-            )
+            values = {
+                "clients": ev.names(some["client_id"]), "client_ip": client_ip, "brokers": brokers,
+                "broker_ip": broker_ip, "connections": ids,
+            }  # fmt: skip
             condition = ev.both(
                 ev.among("connection_id", ids), f"network_ms >= {LOST_MS:g}", ev.among("network_kind", LOST_KINDS),
                 f"request_first_at >= {ev.instant(begin)}", f"request_first_at <= {ev.instant(end)}",
             )  # fmt: skip
             found += ev.finding(
-                tables, "network_silent", ev.HIGH if len(ids) > 1 else ev.MEDIUM, text, "exchanges", condition,
-                first_at=begin, last_at=end, broker=brokers[0] if len(brokers) == 1 else None,
-                headline=f"the network from {clients} to {ev.listed(f'broker {name}' for name in brokers)} "
-                f"carried nothing for {ev.duration((end - begin) / MILLI)}",
+                tables, "network_silent", ev.HIGH if len(ids) > 1 else ev.MEDIUM, "exchanges", condition, values,
+                case="acknowledgements", first_at=begin, last_at=end,
+                broker=brokers[0] if len(brokers) == 1 else None,
             )  # fmt: skip
     return found
 
@@ -301,17 +287,13 @@ def asking_in_vain(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         longest = max(int(at[part[-1]] - at[part[0]]) for part in stretches) / MILLI
         begin, end = int(at[stretches[0][0]]), int(at[stretches[-1][-1]])
         count = int((asked[mine] & (at[mine] >= begin) & (at[mine] <= end)).sum())
-        text = (
-            f"{ev.who(client)} asked for metadata {ev.many(count, 'time')} from {ev.clock(begin)} to {ev.clock(end)}, "
-            f"was answered without an error, and wrote nothing meanwhile for {ev.duration(longest)} at a time: what it "
-            f"wants to write to is not in the answers, such as a partition that its topic does not have."
-        )
+        values = {"requests": count, "longest": longest}
         condition = ev.both(
             ev.equals("client_id", client), "api = 'Metadata' and error_code = 0",
             f"request_first_at >= {ev.instant(begin)} and request_first_at <= {ev.instant(end)}",
         )  # fmt: skip
         found += ev.finding(
-            tables, "metadata_in_vain", ev.MEDIUM, text, "exchanges", condition, client_id=client, first_at=begin,
+            tables, "metadata_in_vain", ev.MEDIUM, "exchanges", condition, values, client_id=client, first_at=begin,
             last_at=end,
         )  # fmt: skip
     return found

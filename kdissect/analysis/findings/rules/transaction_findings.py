@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +30,8 @@ NO_TIMEOUT_MS = 2**31 - 1
 """What idempotent producers without transactions send as their transaction timeout."""
 
 
-FENCED_SOMEHOW = "another producer took its transactional id, or the coordinator gave up its transaction."
+TIMED_OUT = "epoch"
+"""The case of a producer whose epoch the coordinator raised when its transaction timed out."""
 STARTED = row_filters.of_api(row_filters.INIT_PRODUCER_ID)
 """Exchanges that `started` reads."""
 
@@ -81,25 +83,24 @@ def fencing(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     found = []
     clients = np.flatnonzero(groups.count(fenced)).tolist()
     if len(clients) > MOST_CLIENTS:
-        names = ev.listed(groups.keys["client_id"].take(pa.array(clients)).to_pylist())
-        text = (
-            f"{ev.many(len(clients), 'client')} ({names}) were told {ev.times_over(int(fenced.sum()))} that their "
-            f"producer epoch is out of date: others took their transactional ids, or the coordinator gave up their "
-            f"transactions."
-        )
+        values = {
+            "clients": groups.keys["client_id"].take(pa.array(clients)).to_pylist(), "answers": int(fenced.sum()),
+            "errors": ev.error_names(exchanges, np.flatnonzero(fenced)),
+        }  # fmt: skip
         return ev.finding(
-            tables, "producer_fenced", ev.HIGH, text, "exchanges", f"error_code in ({codes})"
+            tables, "producer_fenced", ev.HIGH, "exchanges", f"error_code in ({codes})", values, case="many"
         ) + _outdated(tables)
     for code in clients:
         client = groups.keys["client_id"][code].as_py()
         mine = np.flatnonzero(fenced & (groups.code == code))
-        kind, reason, transactional_id = _why(tables, client, earliest(at[mine]), known)
-        often = ev.times_over(len(mine))
-        text = f"{ev.who(client)} got {often} the answer that its producer epoch is out of date: {reason}"
+        reason = _find_reason(tables, client, earliest(at[mine]), known)
+        kind = "transaction_timed_out" if reason.case == TIMED_OUT else "producer_fenced"
+        values = {"errors": ev.error_names(exchanges, mine), "answers": len(mine), **reason.values}
         condition = ev.both(ev.equals("client_id", client), f"error_code in ({codes})")
         found += ev.finding(
-            tables, kind, ev.HIGH, text, "exchanges", condition, client_id=client, transactional_id=transactional_id
-        )
+            tables, kind, ev.HIGH, "exchanges", condition, values, case=reason.case, client_id=client,
+            transactional_id=reason.transactional_id,
+        )  # fmt: skip
     return found + _outdated(tables)
 
 
@@ -117,41 +118,46 @@ def late_ends(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     for code in np.flatnonzero(groups.count(late)).tolist()[:MOST_CLIENTS]:
         client = groups.keys["client_id"][code].as_py()
         mine = np.flatnonzero(late & (groups.code == code))
-        kind, reason, transactional_id = _why(tables, client, earliest(at[mine]), known)
-        if kind != "transaction_timed_out":
-            continue  # the error itself is told
-        text = f"{ev.who(client)} got {ev.times_over(len(mine))} the answer that its transaction has ended: {reason}"
+        reason = _find_reason(tables, client, earliest(at[mine]), known)
+        if reason.case != TIMED_OUT:
+            continue  # the error itself is reported
+        values = {"errors": ev.error_names(exchanges, mine), "answers": len(mine), **reason.values}
         condition = ev.both(ev.equals("client_id", client), f"api = 'EndTxn' and error_code = {INVALID_TXN_STATE}")
         found += ev.finding(
-            tables, kind, ev.HIGH, text, "exchanges", condition, client_id=client, transactional_id=transactional_id
-        )
+            tables, "transaction_timed_out", ev.HIGH, "exchanges", condition, values, case="end", client_id=client,
+            transactional_id=reason.transactional_id,
+        )  # fmt: skip
     return found
 
 
-def _why(tables: ev.Tables, client: str | None, when: int | None, known: list[Started]) -> tuple[str, str, str | None]:
-    """(kind, the rest of the sentence, transactional id) for a client that was fenced at `when` (None: unknown)."""
+class Reason(NamedTuple):
+    """Why a producer's epoch is outdated."""
+
+    case: str
+    """Of the catalogue's texts."""
+    transactional_id: str | None = None
+    values: Mapping[str, Any] = {}
+    """What the text names."""
+
+
+def _find_reason(tables: ev.Tables, client: str | None, when: int | None, known: list[Started]) -> Reason:
+    """Why a client was fenced at `when` (None: unknown)."""
     if when is None:
-        return "producer_fenced", FENCED_SOMEHOW, None
+        return Reason("unknown")
     own = [one for one in known if one.client == client and one.at < when and one.transactional_id is not None]
     names = {one.transactional_id for one in own}
     if len(names) != 1:
-        return "producer_fenced", FENCED_SOMEHOW, None
+        return Reason("unknown")
     name = own[0].transactional_id
     same = [one for one in known if one.transactional_id == name and one.at < when]
     twin = same[-1]
     if len({one.connection for one in same}) > 1 or twin.client != client:
-        by = "another instance of it" if twin.client == client else ev.who(twin.client)
-        return "producer_fenced", f"{by} took its transactional id {name} at {ev.clock(twin.at)}.", name
+        return Reason("twin" if twin.client == client else "taken", name, {"by": twin.client, "at": twin.at})
     timeout = own[-1].timeout_ms
     silent = _silent(tables, own[-1].producer, when)
     if silent is not None and silent >= timeout:
-        reason = (
-            f"no other producer took its transactional id {name}, and it wrote nothing for {ev.duration(silent)} while "
-            f"its transaction.timeout.ms is {ev.duration(timeout)}, after which the coordinator aborts."
-        )
-        return "transaction_timed_out", reason, name
-    reason = f"no other producer of its transactional id {name} was seen; the coordinator may have aborted."
-    return "producer_fenced", reason, name
+        return Reason(TIMED_OUT, name, {"silent": silent, "timeout": timeout})
+    return Reason("unseen", name)
 
 
 def _silent(tables: ev.Tables, producer: int, when: int) -> float | None:
@@ -171,13 +177,9 @@ def _outdated(tables: ev.Tables) -> list[ev.Finding]:
     found = []
     for code in np.flatnonzero(counts).tolist():
         producer = groups.keys["producer_id"][code].as_py()
-        text = (
-            f"Producer {producer} sent {ev.many(int(counts[code]), 'batch', 'batches')} with an epoch older than one "
-            f"that was used before: two instances write with the same transactional id."
-        )
+        values = {"producer": producer, "batches": int(counts[code])}
         condition = ev.both(f"producer_id = {producer}", "sequence = 'fenced'")
-        headline = f"producer {producer} wrote with an outdated epoch"
-        found += ev.finding(tables, "outdated_producer_epoch", ev.HIGH, text, "producers", condition, headline=headline)
+        found += ev.finding(tables, "outdated_producer_epoch", ev.HIGH, "producers", condition, values)
     return found
 
 
@@ -245,29 +247,30 @@ def held_back(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     for length, first, where, still in held[:MOST_PARTITIONS]:
         topic, partition = partitions["topic"][first].as_py(), partitions["partition"][first].as_py()
         since = int(when[first])
-        whole = ", to the end of the capture" if still else ""
-        writer, client, name = _writer(tables, topic, partition, where)
-        text = (
-            f"read_committed consumers of partition {partition} of topic {topic} were held back at offset {where:,} "
-            f"for {ev.duration(length)} (from {ev.clock(since)} on{whole}) by an open transaction{writer}."
-        )
+        writer = _find_writer(tables, topic, partition, where)
+        client, name = (writer.client, writer.transactional_id) if isinstance(writer, Started) else (None, None)
+        values = {"offset": where, "still": still, "lasted": length}
+        if isinstance(writer, Started):
+            values |= {"by": [client], "known": writer.producer}
+        else:
+            values["other"] = writer
         condition = ev.both(
             ev.equals("topic", topic), ev.equals("partition", partition), f"last_stable_offset = {where}",
             "last_stable_offset < high_watermark",
         )  # fmt: skip
         found += ev.finding(
-            tables, "held_back_by_transaction", ev.MEDIUM, text, "fetch_partitions", condition, topic=topic,
+            tables, "held_back_by_transaction", ev.MEDIUM, "fetch_partitions", condition, values, topic=topic,
             partition=partition, client_id=client, transactional_id=name, first_at=since,
             last_at=since + int(length * MILLI),
         )  # fmt: skip
     return found
 
 
-def _writer(
+def _find_writer(
     tables: ev.Tables, topic: str | None, partition: int | None, offset: int
-) -> tuple[str, str | None, str | None]:
-    """Who wrote the transactional batch at the last stable offset, where somebody fetched it: words, the client and the
-    transactional id.
+) -> Started | int | None:  # fmt: skip
+    """The producer that wrote the transactional batch at the last stable offset, where a client fetched it; its id
+    alone where its start was not captured.
 
     Only brokers number offsets and write their leader epoch: batches in Produce requests have neither.
     """
@@ -284,11 +287,8 @@ def _writer(
         if batches["topic"][row].as_py() == topic:
             producer = batches["producer_id"][row].as_py()
             known = [one for one in started(tables) if one.producer == producer and one.transactional_id]
-            if known:
-                client, name = known[0].client, known[0].transactional_id
-                return f" of {ev.who(client)} (transactional id {name}, producer {producer})", client, name
-            return f" of producer {producer}", None, None
-    return "", None, None
+            return known[0] if known else producer
+    return None
 
 
 FINDERS = (fencing, late_ends, held_back)

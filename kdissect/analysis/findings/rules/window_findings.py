@@ -11,7 +11,6 @@ import pyarrow.compute as pc
 
 from kdissect.analysis.findings import evidence as ev
 from kdissect.analysis.findings import row_filters
-from kdissect.analysis.findings.catalogue import KINDS
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.grouping import group
@@ -26,9 +25,8 @@ CLOSED_SHARE = 0.5
 """Of the time that messages took to get through: a window closed for less than half of it is not why they were late."""
 MOST_NAMED = 20
 """Connections that a filter names one by one."""
-BROKER_ADVICE = (
-    "See why that broker reads no requests: a full request queue (queued.max.requests), busy request handlers, a pause."
-)
+CAUSES = {"response": "client", "request": "broker", "throttled": "settings"}
+"""Whose fault it is that a receiver of this side does not read."""
 
 
 def slow_transfer(exchanges: pa.Table, limits: Limits) -> Any:
@@ -101,35 +99,19 @@ def _finding(tables: ev.Tables, side: str, held: _Held) -> list[ev.Finding]:
     took = np.nan_to_num(reals(held.exchanges, f"{side}_transfer_ms"))
     late, never = int((took >= STALL_MS).sum()), int(row_filters.unfinished(held.exchanges, side).sum())
     throttled = side == "request" and bool((reals(held.exchanges, "throttle_ms") > 0).any())
-    ends = f"{ev.listed(f'broker {name}' for name in brokers)}"
-    if side == "response":
-        text = f"{ev.who(client)} stopped reading what {ends} sent"
-    else:
-        text = f"{ends} stopped reading what {ev.who(client)} sent"
-    headline = f"{text} for {ev.duration(held.closed_ms)}"
-    text += (
-        f": a receive window was closed for {ev.duration(held.closed_ms)} on "
-        f"{'the worst of ' if len(ids) > 1 else ''}{ev.many(len(ids), 'connection')}"
-    )
-    if late:
-        text += f", {ev.many(late, side)} took up to {ev.duration(float(took.max()))} to get through"
-    if never:
-        text += f", {ev.many(never, side)} never ended"
-    text += ". A network that is slow or loses packets does not close it"
-    text += "; the client is throttled, and a broker reads nothing more of it meanwhile." if throttled else "."
+    values = {
+        "brokers": brokers, "closed": held.closed_ms, "several": len(ids) > 1, "connections": ids,
+        "late": late or None, "longest": float(took.max()), "never": never or None,
+    }  # fmt: skip
     ended = f"{side}_first_at is not null and {side}_last_at is null"
     condition = ev.both(
         ev.among("connection_id", ids) if len(ids) <= MOST_NAMED else ev.equals("client_id", client),
         f"({side}_transfer_ms >= {STALL_MS:g} or ({ended}))",
     )
-    about: dict[str, Any] = {"cause": "client" if side == "response" else "broker"}
-    if side == "request":
-        about["advice"] = BROKER_ADVICE
-    if throttled:
-        about |= {"cause": "settings", "advice": KINDS["throttled_client"].advice}
+    case = "throttled" if throttled else side
     return ev.finding(
-        tables, "window_closed", ev.MEDIUM, text, "exchanges", condition, client_id=client,
-        broker=brokers[0] if len(brokers) == 1 else None, headline=headline, **about,
+        tables, "window_closed", ev.MEDIUM, "exchanges", condition, values, case=case, client_id=client,
+        broker=brokers[0] if len(brokers) == 1 else None, cause=CAUSES[case],
     )  # fmt: skip
 
 

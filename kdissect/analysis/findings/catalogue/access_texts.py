@@ -1,0 +1,125 @@
+"""Findings about clients that do not get in: refused connections, TLS, logins, permissions."""
+
+from __future__ import annotations
+
+from kdissect.analysis.findings.catalogue.kind import Kind
+
+KINDS = {
+    "connections_refused": Kind(
+        cause="broker",
+        other_causes=("unknown",),
+        rule=(
+            "A SYN was answered by a reset, on a port where Kafka was seen or that metadata names, or where the "
+            "capture holds no Kafka at all. On another port where a client of the same address speaks Kafka "
+            "elsewhere: low where a broker served that address within 2 s of the last attempt (an entry of "
+            "bootstrap.servers that does not answer), else medium from three attempts on. Brokers' own attempts to "
+            "such ports (a controller that is down) do not count."
+        ),
+        headline={
+            "broker": "[broker {node}|port {port} of {ip}] refused {attempts:#connection}",
+            "elsewhere": "port {port} of {ip} refused {attempts:#connection} of {clients:list}",
+        },
+        sentence={
+            "broker": (
+                "Port {port} of {ip}[ (broker {node})] refused {attempts:#connection}: nothing listened there "
+                "(stopped, or not up yet)."
+            ),
+            "elsewhere": (
+                "Port {port} of {ip} refused {attempts:#connection} from {hosts:list}, from where {clients:list} "
+                "{clients:?speaks|speak} Kafka to other ports: nothing listened there[?served:, and another "
+                "address served clients there at once: an entry of a bootstrap.servers may be wrong][?tried:, and "
+                "attempts went on]."
+            ),
+        },
+        advice={
+            "broker": "See whether the broker runs and listens there (listeners, advertised.listeners).",
+            "elsewhere": (
+                "See whether that address belongs into bootstrap.servers, and whether something listens there."
+            ),
+        },
+        needs="`connections`",
+        cannot_tell=(
+            "whether the broker was stopped, had crashed or was not up yet; which client of an address asked, and "
+            "whether a port that it does not know is meant for Kafka."
+        ),
+        example="era_2_4_1",
+        starts=True,
+    ),
+    "tls_to_plaintext": Kind(
+        cause="settings",
+        rule="A TLS connection to a port on which others speak plaintext Kafka.",
+        headline="a client speaks TLS to a plaintext port of broker {broker}",
+        sentence=(
+            "A client at {ip} speaks TLS to port {port} of broker {broker}, where others speak plaintext: "
+            "{connections:#connection} (security.protocol)."
+        ),
+        advice=("Set the client's security.protocol to what that listener speaks (listener.security.protocol.map)."),
+        needs="`connections` (protocol, tls)",
+        example="rules/tls",
+    ),
+    "plaintext_to_tls": Kind(
+        cause="settings",
+        rule="A plaintext Kafka connection that was answered by a TLS alert.",
+        headline="a client speaks plaintext to a TLS port of broker {broker}",
+        sentence=(
+            "A client at {ip} speaks plaintext to a port of broker {broker} that expects TLS: "
+            "{connections:#connection} ended with a TLS alert (security.protocol)."
+        ),
+        advice="Set the client's security.protocol to SSL or SASL_SSL.",
+        needs="`connections` (tls)",
+        example="rules/tls",
+    ),
+    "login_failed": Kind(
+        cause="security",
+        rule="An answer with UNSUPPORTED_SASL_MECHANISM, ILLEGAL_SASL_STATE or SASL_AUTHENTICATION_FAILED.",
+        headline={
+            "one": "{client:who} was refused {refusals:times} at login",
+            "many": "{clients:#client} were refused {refusals:times} at login",
+        },
+        sentence={
+            "one": "{client:who} was refused {refusals:times} at login ({errors:all}).",
+            "many": "{clients:#client} ({clients:list}) were refused {refusals:times} at login ({errors:all}).",
+        },
+        advice="Check sasl.mechanism and the credentials (sasl.jaas.config) of that client.",
+        needs="`exchanges` (error)",
+        cannot_tell="which part of the credentials is wrong. A broker that closes without an answer is not seen.",
+        example="rules/login",
+    ),
+    "not_authorized": Kind(
+        cause="security",
+        rule="An answer with an AUTHORIZATION_FAILED error.",
+        headline={
+            "one": "{client:who} was refused {refusals:times}: no permission",
+            "many": "{clients:#client} were refused {refusals:times}: no permission",
+        },
+        sentence={
+            "one": "{client:who} was refused {refusals:times} for lack of permission ({errors:all}).",
+            "many": (
+                "{clients:#client} ({clients:list}) were refused {refusals:times} for lack of permission "
+                "({errors:all})."
+            ),
+        },
+        advice="Grant that principal the permission it needs (kafka-acls), or stop the client from asking.",
+        needs="`exchanges` (error)",
+        cannot_tell="which resource, where the answer names none.",
+        example="rules/permission",
+    ),
+    "login_cut_off": Kind(
+        cause="security",
+        rule="The connection ended, and SaslHandshake or SaslAuthenticate had no answer.",
+        headline="broker {broker} closed during a login of client {client}",
+        sentence=(
+            "A login was ended by a close: {requests:#request} ([{apis:list}|unknown]) of [{client}|a client "
+            "without an id] to broker {broker} got no answer before {connections:#connection} ended[, {resets:n} "
+            "of them by a reset]."
+        ),
+        advice=(
+            "Look at the broker's log: some close the connection instead of saying why "
+            "(connection.failed.authentication.delay.ms)."
+        ),
+        needs="`exchanges` (status), `connections` (end_reason)",
+        cannot_tell="why.",
+        example="rules/login",
+    ),
+}
+"""By id."""

@@ -1,0 +1,198 @@
+"""Findings about brokers: those that stood still or went away, slow answers, leaders that moved."""
+
+from __future__ import annotations
+
+from kdissect.analysis.findings.catalogue.kind import BROKER, CONTROLLER, Kind
+
+KINDS = {
+    "broker_stalled": Kind(
+        cause="broker",
+        other_causes=("unknown",),
+        rule=(
+            "No answer of a broker for 1 s or more while requests on two connections or more were due (a Fetch: "
+            "its max_wait_ms over), all answered within 200 ms of the end. APIs that wait by design do not count."
+        ),
+        headline="broker {broker} answered nothing for {lasted:ms}",
+        sentence=(
+            "Broker {broker} answered nothing for {lasted:ms} from {first:clock} on, while requests on "
+            "{connections:#connection} were due ({clients:list}).[?silent: It sent no fetches of its own either: "
+            "the process or its host stood still, not only the network.][?fetching: Its own fetches went on "
+            "meanwhile: it, or the way from it, kept only answers back.][?unseen: This capture does not show "
+            "whether the process or the network stood still.][ Meanwhile {others:?broker|brokers} {others:list} "
+            "answered.]"
+        ),
+        advice=(
+            "Look at that broker's garbage collection log, its disks and its host (steal time, swap) at that moment."
+        ),
+        needs=(
+            "`exchanges` (request_last_at, response_first_at, hold), `fetches` (max_wait_ms, replica_id: the "
+            "broker's own fetches)"
+        ),
+        cannot_tell=(
+            "what the process waited for. Without the broker's own fetches in the capture, whether the process or "
+            "the network stood still."
+        ),
+        example="stories/slow_broker",
+        starts=True,
+        settled_at=BROKER,
+    ),
+    "broker_stopped": Kind(
+        cause="broker",
+        rule=(
+            "All connections to a broker's port, of two clients or more, ended within 200 ms. One of them had been "
+            "used within a minute. Each of the clients sent requests to another port a second later and more, and "
+            "no one was served at this port for 2 s or more."
+        ),
+        headline="broker {brokers:list} went away[ for {away:ms}]",
+        sentence=(
+            "Broker {brokers:list} went away at {first:clock}: all its connections ({connections:#connection} of "
+            "[{clients:list}|clients without an id]) ended at once, and the clients went on with other brokers. "
+            "[It served again from {back:clock} on, {away:ms} later|No connection to it was used until the capture "
+            "ended]."
+        ),
+        advice="See in that broker's log whether it was stopped, was killed, or shut itself down.",
+        needs=(
+            "`connections` (broker_ip, broker_port, started_at, ended_at, end_reason, exchanges), `exchanges` "
+            "(request_first_at)"
+        ),
+        cannot_tell=(
+            "whether the process or its host ended, and a broker that one client alone was connected to. A port "
+            "that refused a connection meanwhile is reported by `connections_refused`."
+        ),
+        example="lab/broker_restarted_librdkafka",
+        starts=True,
+        settled_at=BROKER,
+    ),
+    "slow_requests": Kind(
+        cause="unknown",
+        other_causes=("network", "follower", "broker"),
+        rule=(
+            "Requests of an API that took `--slow` (1 s) or more at a broker, without those that were throttled or "
+            "wait by design. Time in which several of them overlap counts once. Medium from 10 s on, or from 2 s "
+            "on where that is a fifth of the time that the client (the broker, for several clients) is in the "
+            "capture. Where one part has 60 % of the time that was not spent queued, it is the cause: the "
+            "network's, the followers', or the broker's own (of Produce with acks=0 or 1 only: others may have "
+            "waited for followers)."
+        ),
+        headline="[{api}|requests] of {clients:list} to broker {broker} took up to {longest:ms}",
+        sentence=(
+            "{requests:n} [{api}|unknown] {requests:?request|requests} to broker {broker} took {slow:ms} or more "
+            "({total:ms} together, the longest {longest:ms}): {clients:list}.[ {of_network:n} % of their time was the "
+            "network's.][ {of_follower:n} % of their time was followers'.]"
+            "[ {of_broker:n} % of their time was the broker's.]"
+        ),
+        advice=(
+            "Show the slowest with `kdissect show`; `kdissect latency` tells whether broker, network or followers "
+            "took the time."
+        ),
+        needs=(
+            "`exchanges` (latency_ms, hold, network_ms, queued_ms, broker_ms, replication_ms), `produces` (acks), "
+            "`connections` (started_at, ended_at)"
+        ),
+        cannot_tell="what the broker did in its time; `kdissect show` has the parts of each.",
+        example="stories/slow_broker",
+        settled_at=BROKER,
+    ),
+    "slow_fetches": Kind(
+        cause="broker",
+        rule=(
+            "Fetches that took `--slow` (1 s) or more beyond the wait that they agreed to. Time in which several "
+            "overlap counts once. Medium from 10 s on, or from 2 s on where that is a fifth of the time that the "
+            "client (the broker) is in the capture."
+        ),
+        headline="Fetch of {clients:list} to broker {broker} took up to {longest:ms} too long",
+        sentence=(
+            "{fetches:#Fetch|Fetches} to broker {broker} took {slow:ms} or more beyond the agreed wait ({total:ms} "
+            "together, at most {longest:ms}): {clients:list}."
+        ),
+        advice="Look at the broker's disks: data that is not in the page cache, or a busy host.",
+        needs="`fetches` (excess_ms), `connections` (started_at, ended_at)",
+        cannot_tell="fetches whose excess is unknown do not count; nothing is said of them.",
+        example="stories/slow_broker",
+        settled_at=BROKER,
+    ),
+    "slow_followers": Kind(
+        cause="follower",
+        rule=(
+            "Produce requests with acks=all that waited `--slow` (1 s) or more for followers. Time in which "
+            "several overlap counts once. Medium from 10 s on, or from 2 s on where that is a fifth of the time "
+            "that the one client is in the capture."
+        ),
+        headline="Produce[ of {clients:list}] to broker {broker} waited for followers up to {longest:ms}",
+        sentence=(
+            "{requests:#Produce request} to broker {broker}[ of {clients:list}] waited {slow:ms} or more for "
+            "followers ({total:ms} in all, the longest {longest:ms})[: {followers:list follower}]."
+        ),
+        parts={
+            "follower": "broker {node} ({waits:times})",
+        },
+        advice=(
+            "Look at that follower: its disks, its load, its way to the leader (replica.lag.time.max.ms is how "
+            "long it is waited for)."
+        ),
+        needs="`produces` (replication_ms, waited_for, client_id)",
+        cannot_tell="which follower, where its own fetches are not in the capture.",
+        example="stories/slow_follower",
+    ),
+    "slow_topic": Kind(
+        cause="broker",
+        rule=(
+            "Produce requests of one topic, 50 or more among the first 100 of their connections, whose median time "
+            "at the broker is 10 ms or more and twice that of the other topics, as is their first quartile. Waits "
+            "for followers do not count: only requests with acks=1, or whose wait for followers is known."
+        ),
+        headline="broker {broker} writes topic {topic} slower than other topics",
+        sentence=(
+            "Writing to topic {topic} takes {brokers:?broker|brokers} {brokers:list} {median:ms} (median of "
+            "{requests:n} Produce requests of {clients:list}), to the other topics {usual:ms}: its disk is slower, "
+            "or that topic is flushed more often (flush.messages, flush.ms)."
+        ),
+        advice=(
+            "Look at the disk that holds the topic's partitions (iostat), and at flush.messages and flush.ms of "
+            "the topic."
+        ),
+        needs="`produces` (acks, broker_ms, replication_ms), `record_batches` and `producers` (topic)",
+        cannot_tell=(
+            "a slow disk that all topics share, and whether the disk or the topic's flush settings are the reason."
+        ),
+        example="stories/fsync",
+        settled_at=BROKER,
+    ),
+    "leader_moved": Kind(
+        cause="unknown",
+        rule=(
+            "Messages told leaders of partitions that differ from those before, by a higher epoch; those from one "
+            "broker to another within 5 s together. Low where a client asked the old one for 1 s or more. The "
+            "controller's moves are those of `__cluster_metadata`."
+        ),
+        headline={
+            "partitions": (
+                "[{few:list place}|{places:#partition}] moved from broker {old} to broker {new} at {at:time}"
+            ),
+            "controller": "the controller moved from {old} to {new}",
+        },
+        sentence={
+            "partitions": (
+                "{places:#partition} ({places:list place}) moved from broker {old} to broker {new} at {at:clock} "
+                "(first reported by {source})[; these asked the old leader and were refused: {asked:list refusal}]."
+            ),
+            "controller": "The controller moved from {old} to {new} at {at:clock} (first reported by {source}).",
+        },
+        parts={
+            "place": "{topic}-{partition}",
+            "refusal": "[{client}|a client without an id] [for {took:ms}|once]",
+        },
+        advice=(
+            "See why it moved (a broker that stopped, a reassignment, preferred leaders); clients that ask the old "
+            "leader for long refresh their metadata late (metadata.max.age.ms)."
+        ),
+        needs=(
+            "`leaders` (previous, leader, at), `exchanges` (error, client_id, broker: refusals of the old leader "
+            "from 5 s before to 5 s after)"
+        ),
+        cannot_tell="why it moved.",
+        example="stories/leader_move",
+        settled_at=CONTROLLER,
+    ),
+}
+"""By id."""

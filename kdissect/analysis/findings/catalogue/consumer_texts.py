@@ -1,0 +1,193 @@
+"""Findings about consumers: pauses, quotas, polling and lag."""
+
+from __future__ import annotations
+
+from kdissect.analysis.findings.catalogue.kind import CLIENT, Kind
+
+KINDS = {
+    "consumer_silent": Kind(
+        cause="client",
+        rule=(
+            "A consumer sent 20 fetches or more and then nothing at all, on any connection, for 2 s or more; 5 "
+            "fetches or more followed. No answer was due to it. Its other waits between two fetches are an eighth "
+            "of that at most. Its connections stayed open, and they have fewer copies of segments than "
+            "retransmission timers would have sent. No other client was silent for most of that time."
+        ),
+        headline="client {client} asked for nothing for {lasted:ms}",
+        sentence=(
+            "{client:who} fetched steadily, then sent nothing on any connection for {lasted:ms} from {first:clock} "
+            "on, and went on. No answer was due to it and its connections stayed open: its process stood still "
+            "(suspended, garbage collection, no CPU), or its application did not poll."
+        ),
+        advice=(
+            "Look at that process at that moment: garbage collection log, CPU limits, suspension; and at what its "
+            "application did between two polls."
+        ),
+        needs=(
+            "`exchanges` (client_id, request_first_at, response_first_at), `fetches` (requested_at), `connections` "
+            "(lost_segments, retransmitted_bytes)"
+        ),
+        cannot_tell=(
+            "a process that stood still from an application that did not poll, and a producer that stood still "
+            "from one that had nothing to send."
+        ),
+        example="lab/consumer_stopped_aiokafka",
+        starts=True,
+        settled_at=CLIENT,
+    ),
+    "client_paused": Kind(
+        cause="client",
+        rule=(
+            "A consumer got records and had no Fetch open at any broker for 1 s or more, not throttled, not "
+            "joining its group, and not for an answer that had to be sent again until it was acknowledged. Medium "
+            "when that is half of at least 3 s, low when nothing else of the client was sent either for 2 s and "
+            "that is rare for it, else info."
+        ),
+        headline="{client:who} asked for no more records for {longest:ms}",
+        sentence=(
+            "{client:who} stopped polling {pauses:times} while it had records, {total:ms} of {span:ms} in all "
+            "(longest {longest:ms}, from {worst:clock} on): its application was at work or stood still."
+        ),
+        advice=(
+            "Look at what the application does with a poll's records; fewer at once (max.poll.records) or more "
+            "instances help."
+        ),
+        needs=(
+            "`fetches` (requested_at, response_first_at, record_bytes, throttle_ms), `exchanges` (response_resent_ms)"
+        ),
+        cannot_tell=(
+            "whether the application worked, slept or was suspended. Consumers that never asked again do not count."
+        ),
+        example="stories/slow_consumer",
+        starts=True,
+    ),
+    "clients_paused_together": Kind(
+        cause="client",
+        rule=(
+            "Two clients or more of one address stopped at the same instant, sent nothing on any connection for 1 "
+            "s or more and went on within 200 ms of each other. No answer was due to them, such silences are rare "
+            "for each of them, no segments of them were sent again, and other clients went on meanwhile (or there "
+            "are none)."
+        ),
+        headline="clients {clients:list} at {host} stood still for {took:ms}",
+        sentence=(
+            "Clients {clients:list} at {host} sent nothing for {took:ms} from {first:clock} on and went on "
+            "together at {back:clock}. No answer was due to them: their process or host stood still (garbage "
+            "collection, suspended, no CPU)."
+        ),
+        advice=("Look at that host and process at that moment: garbage collection log, CPU limits, suspension, swap."),
+        needs=(
+            "`exchanges` (client_id, request_first_at, response_first_at, throttle_ms), `connections` (client_ip, "
+            "lost_segments)"
+        ),
+        cannot_tell="which of process and host stood still. `consumer_silent` reports a pause of one consumer alone.",
+        example="stories/client_pause",
+        starts=True,
+    ),
+    "throttled_client": Kind(
+        cause="settings",
+        rule="Answers with a throttle time. Low below 1 s in all, high from 60 s on.",
+        headline="client {client} was throttled {count:times} by a quota",
+        sentence="{client:who} was throttled {answers:times}, {total:ms} in all: it ran into a quota.",
+        advice=("Raise its quota (producer_byte_rate, consumer_byte_rate, request_percentage) or let it send less."),
+        needs="`exchanges` (throttle_ms)",
+        cannot_tell="which of the quotas of the user, the client id or both.",
+        example="stories/quotas",
+        starts=True,
+    ),
+    "empty_polling": Kind(
+        cause="settings",
+        rule=(
+            "A client's fetches (not followers', not the quorum's) had 100 empty answers without an error, 20 or "
+            "more a second for a second at least, each within 10 ms, nine of ten of all."
+        ),
+        headline="client {client} polls broker {broker} in a tight loop",
+        sentence=(
+            "{client:who} polls broker {broker} in a tight loop: {answers:#empty answer} in {took:ms} ({rate:n} a "
+            "second)[; it lets the broker wait {wait:ms} at most]."
+        ),
+        advice="Look at what ends the wait: fetch.max.wait.ms and fetch.min.bytes of that client.",
+        needs="`fetches` (record_bytes, latency_ms, max_wait_ms)",
+        example="rules/polling",
+    ),
+    "limited_by_max_bytes": Kind(
+        cause="settings",
+        rule=(
+            "Ten or more answers with as many bytes as max_bytes. Low where max_bytes holds no full batch of a "
+            "producer (less than 16 kB; the default of fetch.max.bytes is 50 MB)."
+        ),
+        headline="client {client} got {count:times} as much as its fetch.max.bytes allows",
+        sentence=(
+            "{client:who} got {answers:#fetch response} filled to its max_bytes: the broker had more than it takes "
+            "at a time[ ({least:n} bytes; the default is 50 MB), and each costs a round trip]."
+        ),
+        advice="Nothing is wrong while it catches up; afterwards a larger fetch.max.bytes needs fewer fetches.",
+        needs="`fetches` (record_bytes, max_bytes)",
+        cannot_tell="whether the client would take more.",
+        example="base",
+    ),
+    "limited_by_partition_max_bytes": Kind(
+        cause="settings",
+        rule="Ten or more answers for a partition with as many bytes as partition_max_bytes.",
+        headline="fetches of {place} reached max.partition.fetch.bytes {count:times}",
+        sentence=(
+            "{answers:#response} for partition {partition} of topic {topic} {answers:?was|were} filled to "
+            "partition_max_bytes: the broker had more than one fetch takes."
+        ),
+        advice=(
+            "Nothing is wrong while it catches up; afterwards a larger max.partition.fetch.bytes needs fewer fetches."
+        ),
+        needs="`fetch_partitions` (record_bytes, partition_max_bytes)",
+        cannot_tell="whether the client would take more.",
+        example="k4_session_eviction",
+    ),
+    "growing_lag": Kind(
+        cause="client",
+        rule=(
+            "The lag of a client's fetch position in a partition grew by 1,000 records, to twice or more, at four "
+            "of five steps."
+        ),
+        headline="client {client} falls behind on {place}",
+        sentence=(
+            "{client:who} falls behind on partition {partition} of topic {topic}: its lag grew from {before:n} to "
+            "{after:n} records."
+        ),
+        advice="Look at what the consumer does with its records, or add instances to its group.",
+        needs="`fetch_partitions` (lag), `fetches` (client_id)",
+        cannot_tell="how far the group has committed; see `offset_commits`.",
+        example="rules/lagging",
+        settled_at=CLIENT,
+    ),
+    "commits_fall_behind": Kind(
+        cause="client",
+        rule=(
+            "The committed offset of a group lay 1,000 records further behind its end than before, twice as far or "
+            "more, at four of five steps."
+        ),
+        headline="commits of group {group} fall behind on {place}",
+        sentence=(
+            "Group {group} falls behind on partition {partition} of topic {topic}: its committed offset lay "
+            "{before:n} records behind the end of the log, then {after:n}."
+        ),
+        advice=("Look at what the consumer does with its records, and when it commits, or add instances to its group."),
+        needs="`offset_commits` (lag)",
+        cannot_tell="whether it reads further than it commits: see `growing_lag`.",
+        example="rules/lagging",
+    ),
+    "commit_per_record": Kind(
+        cause="client",
+        rule=(
+            "A client of a group sent 100 commits or more, 20 a second or more, and they went on by 1.5 records a "
+            "request or less."
+        ),
+        headline="client {client} of group {group} commits after each record",
+        sentence=(
+            "{client:who} of group {group} commits after each record: {requests:n} requests in {took:ms} ({rate:n} "
+            "a second) for {records:#record} of {partitions:#partition}."
+        ),
+        advice=("Commit after a poll's records, or every few seconds (enable.auto.commit, auto.commit.interval.ms)."),
+        needs="`offset_commits` (at, offset, exchange_id)",
+        example="stories/slow_consumer",
+    ),
+}
+"""By id."""

@@ -1,0 +1,280 @@
+"""Findings about the network and about connections."""
+
+from __future__ import annotations
+
+from kdissect.analysis.findings.catalogue.kind import BOTH, BROKER, CLIENT, Kind
+
+KINDS = {
+    "network_silent": Kind(
+        cause="network",
+        rule=(
+            "Requests between two hosts that no acknowledgement answered for 1 s or more, not even TCP's "
+            "(`network_kind` silence or resent). Or, as a broker's end shows it: two clients or more of one "
+            "address stopped at the same instant for 1 s or more, and three segments or more of each of them were "
+            "sent again. High on two connections or more, else medium."
+        ),
+        headline={
+            "acknowledgements": (
+                "the network from [{clients:list}|clients without an id] to {brokers:?broker|brokers} "
+                "{brokers:list} carried nothing for {lasted:ms}"
+            ),
+            "host": "the network of {clients:list} at {host} was away for {lasted:ms}",
+        },
+        sentence={
+            "acknowledgements": (
+                "Requests of [{clients:list}|clients without an id] at {client_ip} to {brokers:?broker|brokers} "
+                "{brokers:list} at {broker_ip} were not acknowledged, not even by TCP, for {lasted:ms} from "
+                "{first:clock} on, on {connections:#connection}: the network between the two hosts, or the other "
+                "host, was gone. A host whose broker is only slow acknowledges."
+            ),
+            "host": (
+                "Clients {clients:list} at {host} sent no further requests for {lasted:ms} from {first:clock} on, "
+                "and segments of each of them were sent again: the network between their host and the brokers was "
+                "away."
+            ),
+        },
+        advice=("Look at the way between the two hosts at that moment: links, routes, firewalls, the host itself."),
+        needs=(
+            "`exchanges` (network_ms, network_kind, request_first_at), `connections` (client_ip, broker_ip, "
+            "lost_segments)"
+        ),
+        cannot_tell=(
+            "whether the way or the whole other host was gone, and when exactly it came back: retransmission "
+            "timers double, so the first bytes come up to as much later again."
+        ),
+        example="stories/net_blackout_client",
+        starts=True,
+        settled_at=BOTH,
+    ),
+    "network_stall": Kind(
+        cause="network",
+        rule=(
+            "A message took 200 ms or more from its first to its last byte on a connection with retransmissions. "
+            "Not where a closed receive window explains it (`window_closed`). Medium from 1 s in all on."
+        ),
+        headline="{messages:#message} took up to {longest:ms} on the network",
+        sentence=(
+            "{messages:#message} on connection {connection} took {stall:ms} or more to get through, with "
+            "retransmissions ({resent:n} bytes) on it; the worst is the {side} of {api} {exchange} ({longest:ms}, "
+            "complete in frame {frame} of {file})."
+        ),
+        advice="Look for loss on the way: captures of both ends, given together, tell where.",
+        needs=(
+            "`exchanges` (request_transfer_ms, response_transfer_ms), `connections` (retransmitted_bytes, "
+            "zero_window_ms)"
+        ),
+        cannot_tell="where on the way packets were lost.",
+        example="stories/lossy_2_client",
+        settled_at=BOTH,
+    ),
+    "connections_reset": Kind(
+        cause="network",
+        rule=(
+            "Three connections or more of two clients or more ended with a reset within 1 s, though no client had "
+            "closed before an answer came. They are half or more of the connections that these clients had open to "
+            "the broker. The clients came back within 10 s and were served (a second request followed the first), "
+            "and no port of these brokers refused a connection 10 s before or after."
+        ),
+        headline="{connections:#connection} to {brokers:?broker|brokers} {brokers:list} were reset together",
+        sentence=(
+            "{connections:#connection} of [{clients:list}|clients without an id] to {brokers:?broker|brokers} "
+            "{brokers:list} were reset within {lasted:ms} at {first:clock}. The clients came back and were served, "
+            "and no port of these brokers refused a connection: something on the way (a firewall, a load balancer, "
+            "NAT) or on a host ended them."
+        ),
+        advice=(
+            "Look at what stands between clients and brokers (a firewall, a load balancer, NAT: restarts, full "
+            "tables) and at the hosts."
+        ),
+        needs=(
+            "`connections` (end_reason, started_at, ended_at, exchanges, client_ip, client_id), `exchanges` (abandoned)"
+        ),
+        cannot_tell=(
+            "who sent the resets. A device that forgot its connections resets each one at its next packet: one "
+            "that comes more than 1 s after the first is not in the same finding."
+        ),
+        example="lab/reset_aiokafka_client",
+        starts=True,
+        settled_at=BOTH,
+    ),
+    "window_closed": Kind(
+        cause="client",
+        other_causes=("broker", "settings"),
+        rule=(
+            "Messages to one receiver took 200 ms or more to get through, or never ended, on a connection with a "
+            "receive window that was closed for 1 s or more in all, and for half of that time at least. Responses "
+            "wait for the client: its cause. Requests wait for the broker: its cause, or the settings' where the "
+            "client is throttled, because a broker reads nothing of a connection that it mutes (KIP-219)."
+        ),
+        headline={
+            "response": (
+                "{client:who} stopped reading what {brokers:?broker|brokers} {brokers:list} sent for {closed:ms}"
+            ),
+            "request": (
+                "{brokers:?broker|brokers} {brokers:list} stopped reading what {client:who} sent for {closed:ms}"
+            ),
+            "throttled": (
+                "{brokers:?broker|brokers} {brokers:list} stopped reading what {client:who} sent for {closed:ms}"
+            ),
+        },
+        sentence={
+            "response": (
+                "{client:who} stopped reading what {brokers:?broker|brokers} {brokers:list} sent: a receive window "
+                "was closed for {closed:ms} on [?several:the worst of ]{connections:#connection}[, "
+                "{late:#response} took up to {longest:ms} to get through][, {never:#response} never ended]. A "
+                "network that is slow or loses packets does not close it."
+            ),
+            "request": (
+                "{brokers:?Broker|Brokers} {brokers:list} stopped reading what {client:who} sent: a receive window "
+                "was closed for {closed:ms} on [?several:the worst of ]{connections:#connection}[, {late:#request} "
+                "took up to {longest:ms} to get through][, {never:#request} never ended]. A network that is slow "
+                "or loses packets does not close it."
+            ),
+            "throttled": (
+                "{brokers:?Broker|Brokers} {brokers:list} stopped reading what {client:who} sent: a receive window "
+                "was closed for {closed:ms} on [?several:the worst of ]{connections:#connection}[, {late:#request} "
+                "took up to {longest:ms} to get through][, {never:#request} never ended]. A network that is slow "
+                "or loses packets does not close it; the client is throttled, and a broker reads nothing more of "
+                "it meanwhile."
+            ),
+        },
+        advice={
+            "response": (
+                "See what the receiver does instead of reading its socket: a blocked thread or event loop, a "
+                "pause, a host out of memory."
+            ),
+            "request": (
+                "See why that broker reads no requests: a full request queue (queued.max.requests), busy request "
+                "handlers, a pause."
+            ),
+            "throttled": (
+                "Raise its quota (producer_byte_rate, consumer_byte_rate, request_percentage) or let it send less."
+            ),
+        },
+        needs=(
+            "`exchanges` (request_transfer_ms, response_transfer_ms, throttle_ms, status), `connections` "
+            "(zero_window_ms)"
+        ),
+        cannot_tell=(
+            "why the receiver did not read, and whether a proxy that stands for the client is the receiver. A "
+            "receiver whose buffers hold all that was sent closes no window."
+        ),
+        example="raw_zerowindow",
+        starts=True,
+    ),
+    "round_trip_rose": Kind(
+        cause="network",
+        rule=(
+            "The round trip was 4 ms or less and then, for most requests, 20 ms or more on two connections or more "
+            "to a broker, proven by acknowledgements (`times.md`)."
+        ),
+        headline="the round trip to broker {broker} rose from {before:ms} to {after:ms}",
+        sentence=(
+            "The network's round trip to broker {broker} rose from {before:ms} to {after:ms} (medians of "
+            "{connections:#connection}: {clients:list})[, from {since:clock} on]: requests take that much longer, "
+            "the broker does not."
+        ),
+        advice=("Look at the way between client and broker: routes, queues, a VPN or a proxy that came in between."),
+        needs="`connections` (rtt_min_ms, rtt_ms, rtt_kind), `exchanges` (network_ms: when it rose)",
+        cannot_tell=(
+            "a rise below some 60 ms: acknowledgements may be held back for 40 ms. Which way, from one end alone."
+        ),
+        example="stories/net_delay_client",
+        starts=True,
+    ),
+    "mostly_round_trip": Kind(
+        cause="network",
+        rule=(
+            "A client's connections to a broker with a round trip of 20 ms or more; of the first 100 requests of "
+            "each, 20 or more, half of them at least, spent 20 ms and half their latency on the network."
+        ),
+        headline="the round trip is most of what client {client} waits for at broker {broker}",
+        sentence=(
+            "The network's round trip is most of what {client:who} waits for at broker {broker}: {way:ms} of "
+            "{whole:ms} (medians of {requests:n} requests, of the first {sampled:n} of each connection)."
+        ),
+        advice=(
+            "Requests that wait for one another pay it each time: send more at once (batch.size, fetch.min.bytes, "
+            "more in flight), or bring client and broker closer."
+        ),
+        needs="`connections` (rtt_ms, rtt_kind), `exchanges` (network_ms, latency_ms: of those requests)",
+        cannot_tell="which part of the way takes it. A round trip that nothing but a bound tells is left alone.",
+        example="stories/net_delay_client",
+    ),
+    "segments_lost": Kind(
+        cause="network",
+        rule=(
+            "Five or more messages between a client and a broker, 1 % of their exchanges at least, waited for "
+            "segments that were sent again and were needed. Medium from 1 s in all on."
+        ),
+        headline="the network lost segments between client {client} and broker {broker}",
+        sentence=(
+            "Segments between [{client}|a client without an id] and broker {broker} were lost: {messages:#message} "
+            "waited until they were sent again, {total:ms} in all (the longest {longest:ms}); {lost:n} segments of "
+            "{packets:n} packets were sent again, {percent} %."
+        ),
+        advice=(
+            "Look for what drops packets between the two: queues, duplex or offload settings, a full conntrack table."
+        ),
+        needs=(
+            "`exchanges` (request_resent_ms, response_resent_ms), `connections` (lost_segments, packets, exchanges)"
+        ),
+        cannot_tell="where they were lost. Segments that were sent again in vain count among the segments only.",
+        example="rules/loss",
+    ),
+    "requests_cut_off": Kind(
+        cause="unknown",
+        rule=(
+            "The connection ended, and nothing of the answer came. Info: a consumer that stops leaves its long poll so."
+        ),
+        headline="{requests:#request} of client {client} to broker {broker} got no answer before the end",
+        sentence=(
+            "{requests:#request} ([{apis:list}|unknown]) of [{client}|a client without an id] to broker {broker} "
+            "got no answer before {connections:#connection} ended[, {resets:n} of them by a reset]."
+        ),
+        needs="`exchanges` (status), `connections` (end_reason)",
+        cannot_tell="whether the broker had worked on them.",
+        example="rules/tls",
+        settled_at=BROKER,
+    ),
+    "requests_given_up": Kind(
+        cause="client",
+        rule=(
+            "Answers that came after the client had closed the connection, and what was open on the same "
+            "connections. Info unless Produce requests were among them."
+        ),
+        headline="client {client} gave up {requests:#request} to broker {broker}",
+        sentence=(
+            "{client:who} gave up {requests:#request} ([{apis:list}|unknown]) to broker {broker}: it had closed "
+            "{connections:#connection} before the answers came.[?produced: What it wrote may be written again.]"
+        ),
+        advice="Its request.timeout.ms was shorter than the answer took; look at why that took so long.",
+        needs="`exchanges` (abandoned, status)",
+        cannot_tell="whether the client sent them again: see `batches_written_twice`.",
+        example="stories/slow_broker",
+        settled_at=CLIENT,
+    ),
+    "short_connections": Kind(
+        cause="client",
+        rule="One client opened 20 or more connections that ended within 2 s after 5 exchanges at most.",
+        headline="client {client} opened {connections:#connection} that lived at most {lived:ms}",
+        sentence=(
+            "{client:who} at {ip} opened {connections:#connection} that lived no longer than {lived:ms} and "
+            "carried at most {most:n} exchanges each."
+        ),
+        advice="Keep one producer or consumer per process instead of one per message; or see why it reconnects.",
+        needs="`connections` (started_at, ended_at, exchanges, end_reason)",
+        cannot_tell="why it reconnects.",
+        example="raw_errors",
+    ),
+    "several_addresses": Kind(
+        cause="client",
+        rule="Kafka connections with one client id from two addresses or more.",
+        headline="client id {client} comes from several addresses",
+        sentence=("{client:who} comes from {addresses:n} addresses: figures by client id hold all of them together."),
+        needs="`connections` (client_id, client_ip)",
+        cannot_tell="whether they are several processes or one that moved.",
+        example="rules/addresses",
+    ),
+}
+"""By id."""
