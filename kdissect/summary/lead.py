@@ -14,6 +14,8 @@ BEFORE, AFTER = timedelta(seconds=1), timedelta(seconds=5)
 """What begins so long before a cause at most, or ends so long after it, may be its harm (as in `incidents.py`)."""
 MOST_HARM = 2
 """Consequences that the sentence names."""
+MOVED = "leader_moved"
+"""The finding that says where the partitions of a broker went: how the harm ended."""
 OWNERS = {
     "network": "the network", "security": "security (login or permissions)", "capture": "the capture",
     "settings": "settings", "follower": "a follower", "broker": "a broker", "client": "clients",
@@ -32,7 +34,7 @@ def lead_sentence(findings: Sequence[Mapping[str, Any]], most: int | None = None
         return None
     worst = incidents[0]
     at = "" if worst.at is None else f"{worst.at.astimezone(None if local else UTC):%H:%M:%S} "
-    harm = [str(row["headline"]) for row in _harm(worst, incidents[1:])][:MOST_HARM]
+    harm = [str(row["headline"]) for row in _choose_harm(worst, incidents[1:])]
     while True:
         said = "; ".join([str(worst.headline["headline"]), *harm])
         text = f"{at}{said}. Cause: {_owner(worst.headline)}."
@@ -41,15 +43,25 @@ def lead_sentence(findings: Sequence[Mapping[str, Any]], most: int | None = None
         harm.pop()
 
 
+def _choose_harm(worst: Incident, others: Sequence[Incident]) -> list[Mapping[str, Any]]:
+    """The findings that the sentence names besides the worst: who lost most, then which leaders moved away."""
+    harm = _harm(worst, others)
+    moved = [row for row in harm if row["id"] == MOVED]
+    lost = [row for row in harm if row["id"] != MOVED]
+    return [*lost[:MOST_HARM], *moved[:1]] if moved else lost[:MOST_HARM]
+
+
 def _harm(worst: Incident, others: Sequence[Incident]) -> list[Mapping[str, Any]]:
-    """Findings about clients that the incident may have set off: its consequences, then what overlaps it in time."""
+    """Findings about clients that the incident may have set off: its consequences, then incidents that overlap it in
+    time and are above low, or as bad as it."""
     seen = [row for row in worst.consequences if not _by_brokers(row)]
     if worst.at is not None:
         end = worst.until or worst.at
         seen += [
             one.headline
             for one in others
-            if one.severity in SEVERITIES[:2] and one.headline["client_id"] is not None
+            if (one.severity in SEVERITIES[:2] or one.severity == worst.severity)
+            and one.headline["client_id"] is not None
             and not _by_brokers(one.headline) and _overlap(one, worst.at, end)
         ]  # fmt: skip
     return sorted(seen, key=lambda row: (SEVERITIES.index(row["severity"]), row["client_id"] is None))

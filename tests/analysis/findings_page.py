@@ -43,7 +43,7 @@ def _field(match: re.Match[str]) -> str:
     if form.startswith("#"):
         one, _, more = form[1:].partition("|")
         return f"{{n}} {more or one + 's'}"
-    if form == "who":
+    if form in ("who", "Who"):
         return f"client {{{name}}}"
     return f"{{{name}}}"
 
@@ -63,7 +63,7 @@ def _section(name: str) -> str:
     if kind.starts:
         points.append("It starts incidents: findings that it explains are grouped under it.")
     for advice in [] if kind.advice is None else patterns(kind.advice):
-        points.append(f"What to do: {advice}")
+        points.append(f"Next step: {advice}")
     points.append(f"Its numbers come from {kind.needs}.")
     if kind.cannot_tell:
         points.append(f"Limits: {kind.cannot_tell}")

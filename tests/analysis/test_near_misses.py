@@ -518,7 +518,7 @@ def test_what_was_written_twice_lies_at_two_offsets() -> None:
     """What the late answer says is so: readers got the batch at two offsets."""
     capture = kdissect.open(ROOT / "captures" / "stories" / "slow_broker.pcap.zst")
     (one,) = capture.table("findings", where="id = 'batches_written_twice'").to_pylist()
-    assert "1 of them is written twice" in one["text"]
+    assert "1 of them was written twice" in one["text"]
     batches = capture.table("record_batches", columns=["exchange_id", "crc", "base_offset", "leader_epoch"]).to_pylist()
     first = {row["crc"] for row in batches if row["exchange_id"] == "19fab8f363c8486a:58"}
     assert len({row["base_offset"] for row in batches if row["crc"] in first and row["leader_epoch"] >= 0}) == 2

@@ -164,8 +164,8 @@ def test_findings_about_those_who_do_not_get_in() -> None:
     ]  # fmt: skip
     assert found[0][2].startswith("Port 9092 of 10.0.0.2 refused 3 connections: nothing listened there")
     assert found[1][2].startswith("Port 9093 of 10.0.0.2 (broker 2) refused 1 connection:")
-    assert "SASL_AUTHENTICATION_FAILED, UNSUPPORTED_SASL_MECHANISM" in found[3][2]
-    assert found[4][2].startswith("A client without an id was refused 1 time for want of permission")
+    assert "SASL_AUTHENTICATION_FAILED and UNSUPPORTED_SASL_MECHANISM" in found[3][2]
+    assert found[4][2].startswith("A client without an id was refused once for lack of permission")
     alone = findings({"connections": made("connections", [connection(0, 9092), connection(1, 80)])}).findings
     assert [(row["id"], row["count"]) for row in alone.to_pylist()] == [("connections_refused", 1)] * 2
 

@@ -109,8 +109,8 @@ def check(tables: dict[str, pa.Table]) -> None:
 
 STATED = {
     "broker_stalled": (r"answered nothing for ([\d.]+) (ms|s|min)", ("broker",)),
-    "throttled_client": (r"times?, ([\d.]+) (ms|s|min) in all", ("throttled",)),
-    "client_paused": (r"(?:times|once), ([\d.]+) (ms|s|min) of", ("own", "silent", "idle")),
+    "throttled_client": (r"(?:times|once|twice), ([\d.]+) (ms|s|min) in all", ("throttled",)),
+    "client_paused": (r"(?:times|once|twice), ([\d.]+) (ms|s|min) of", ("own", "silent", "idle")),
     "slow_followers": (r"\(([\d.]+) (ms|s|min) in all", ("replication",)),
 }
 """Findings that state how long somebody had a subject's time, and who it was."""

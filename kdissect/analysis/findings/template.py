@@ -2,10 +2,10 @@
 
 `{broker}` is a value, None as `(none)`. A colon and a form after its name say how it is written:
 
-- `n` a number with separators of thousands; `ms` a duration; `clock` and `time` an instant of the day;
+- `n` a number with separators of thousands, the length of a list; `ms` a duration; `clock` and `time` an instant of the day;
 - `times` once, twice, 12 times; `#session` 1 session, 3 sessions; `#batch|batches` for other plurals;
 - `?is|are` the first word for one, else the second; numbers, and lists by their length;
-- `who` a client; `list` the items of a list, `list2` two of them at most, `all` each of them; `list NAME` its items
+- `who` a client, `Who` the same at the beginning of a sentence; `list` the items of a list, `list2` two of them at most, `all` each of them; `list NAME` its items
   by the template NAME of the kind's parts: of an item that is no mapping, `{it}` is the item.
 
 `[ of {group}]` is left out where a value in it is not known: None, False, or an empty text or list. `[A|B]` is B then.
@@ -84,12 +84,13 @@ def _name(value: object) -> str:
 
 FORMS: Mapping[str, Callable[[Any], str]] = {
     "": _name,
-    "n": lambda value: f"{value:,.0f}",
+    "n": lambda value: f"{value if isinstance(value, int | float) else len(value):,.0f}",
     "ms": duration,
     "clock": clock,
     "time": lambda value: time_text(value, "%H:%M:%S"),
     "times": lambda value: times_over(_number(value)),
     "who": who,
+    "Who": lambda value: who(value)[:1].upper() + who(value)[1:],
     "list": lambda value: listed(value, MOST_ITEMS),
     "list2": lambda value: listed(value, PAIR),
     "all": lambda value: listed(value, len(value)),

@@ -10,10 +10,10 @@ KINDS = {
         other_causes=("unknown",),
         rule=(
             "A SYN was answered by a reset, on a port where Kafka was seen or that metadata names, or where the "
-            "capture holds no Kafka at all. On another port where a client of the same address speaks Kafka "
-            "elsewhere: low where a broker served that address within 2 s of the last attempt (an entry of "
-            "bootstrap.servers that does not answer), else medium from three attempts on. Brokers' own attempts to "
-            "such ports (a controller that is down) do not count."
+            "capture holds no Kafka at all. Other ports count where a client of the same address speaks Kafka "
+            "elsewhere. Then it is low where a broker served that address within 2 s of the last attempt: an entry "
+            "of bootstrap.servers does not answer. Else it is medium from three attempts on. Brokers' own attempts "
+            "to such ports (a controller that is down) do not count."
         ),
         headline={
             "broker": "[broker {node}|port {port} of {ip}] refused {attempts:#connection}",
@@ -26,9 +26,9 @@ KINDS = {
             ),
             "elsewhere": (
                 "Port {port} of {ip} refused {attempts:#connection} from {hosts:list}, from where {clients:list} "
-                "{clients:?speaks|speak} Kafka to other ports: nothing listened there[?served:, and another "
-                "address served clients there at once: an entry of a bootstrap.servers may be wrong][?tried:, and "
-                "attempts went on]."
+                "{clients:?speaks|speak} Kafka to other ports. Nothing listened there[?served:. Another address "
+                "served clients there at once: an entry of a bootstrap.servers may be wrong][?tried:, and attempts "
+                "went on]."
             ),
         },
         advice={
@@ -39,8 +39,8 @@ KINDS = {
         },
         needs="`connections`",
         cannot_tell=(
-            "whether the broker was stopped, had crashed or was not up yet; which client of an address asked, and "
-            "whether a port that it does not know is meant for Kafka."
+            "whether the broker was stopped, had crashed or was not up yet. It cannot tell either which client of "
+            "an address asked, and whether an unknown port is meant for Kafka."
         ),
         example="era_2_4_1",
         starts=True,
@@ -109,9 +109,8 @@ KINDS = {
         rule="The connection ended, and SaslHandshake or SaslAuthenticate had no answer.",
         headline="broker {broker} closed during a login of client {client}",
         sentence=(
-            "A login was ended by a close: {requests:#request} ([{apis:list}|unknown]) of [{client}|a client "
-            "without an id] to broker {broker} got no answer before {connections:#connection} ended[, {resets:n} "
-            "of them by a reset]."
+            "A connection to broker {broker} ended during a login of [{client}|a client without an id]. "
+            "{requests:#request} ([{apis:list}|unknown]) got no answer[; a reset ended {resets:#connection}]."
         ),
         advice=(
             "Look at the broker's log: some close the connection instead of saying why "

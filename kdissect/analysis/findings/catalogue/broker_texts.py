@@ -9,15 +9,16 @@ KINDS = {
         cause="broker",
         other_causes=("unknown",),
         rule=(
-            "No answer of a broker for 1 s or more while requests on two connections or more were due (a Fetch: "
-            "its max_wait_ms over), all answered within 200 ms of the end. APIs that wait by design do not count."
+            "A broker answered nothing for 1 s or more while requests on two connections or more were due. A Fetch "
+            "is due when its max_wait_ms is over. All of them were answered within 200 ms of the end. APIs that "
+            "wait by design do not count."
         ),
         headline="broker {broker} answered nothing for {lasted:ms}",
         sentence=(
             "Broker {broker} answered nothing for {lasted:ms} from {first:clock} on, while requests on "
-            "{connections:#connection} were due ({clients:list}).[?silent: It sent no fetches of its own either: "
-            "the process or its host stood still, not only the network.][?fetching: Its own fetches went on "
-            "meanwhile: it, or the way from it, kept only answers back.][?unseen: This capture does not show "
+            "{connections:#connection} were due ({clients:list}).[?silent: It sent no fetches of its own either. "
+            "The process or its host stood still, not only the network.][?fetching: Its own fetches went on "
+            "meanwhile. It, or the way from it, kept only answers back.][?unseen: This capture does not show "
             "whether the process or the network stood still.][ Meanwhile {others:?broker|brokers} {others:list} "
             "answered.]"
         ),
@@ -29,8 +30,8 @@ KINDS = {
             "broker's own fetches)"
         ),
         cannot_tell=(
-            "what the process waited for. Without the broker's own fetches in the capture, whether the process or "
-            "the network stood still."
+            "what the process waited for. Where the broker's own fetches are not in the capture, it cannot tell "
+            "either whether the process or the network stood still."
         ),
         example="stories/slow_broker",
         starts=True,
@@ -45,10 +46,10 @@ KINDS = {
         ),
         headline="broker {brokers:list} went away[ for {away:ms}]",
         sentence=(
-            "Broker {brokers:list} went away at {first:clock}: all its connections ({connections:#connection} of "
-            "[{clients:list}|clients without an id]) ended at once, and the clients went on with other brokers. "
-            "[It served again from {back:clock} on, {away:ms} later|No connection to it was used until the capture "
-            "ended]."
+            "Broker {brokers:list} went away at {first:clock}. All its connections ended at once "
+            "({connections:#connection} of [{clients:list}|clients without an id]), and the clients went on with "
+            "other brokers. [It served again from {back:clock} on, {away:ms} later|No connection to it was used "
+            "until the capture ended]."
         ),
         advice="See in that broker's log whether it was stopped, was killed, or shut itself down.",
         needs=(
@@ -67,19 +68,19 @@ KINDS = {
         cause="unknown",
         other_causes=("network", "follower", "broker"),
         rule=(
-            "Requests of an API that took `--slow` (1 s) or more at a broker, without those that were throttled or "
-            "wait by design. Time in which several of them overlap counts once. Medium from 10 s on, or from 2 s "
-            "on where that is a fifth of the time that the client (the broker, for several clients) is in the "
-            "capture. Where one part has 60 % of the time that was not spent queued, it is the cause: the "
-            "network's, the followers', or the broker's own (of Produce with acks=0 or 1 only: others may have "
-            "waited for followers)."
+            "Requests of an API took `--slow` (1 s) or more at a broker. Throttled requests and requests that wait "
+            "by design do not count. Time in which several of them overlap counts once. Medium from 10 s on, or "
+            "from 2 s on where that is a fifth of the time that the client (the broker, for several clients) is in "
+            "the capture. A part with 60 % of the time that was not spent queued is the cause: the network's, the "
+            "followers', or the broker's own. The broker's own time is known of Produce requests with acks=0 or 1 "
+            "only. Others may have waited for followers."
         ),
         headline="[{api}|requests] of {clients:list} to broker {broker} took up to {longest:ms}",
         sentence=(
-            "{requests:n} [{api}|unknown] {requests:?request|requests} to broker {broker} took {slow:ms} or more "
-            "({total:ms} together, the longest {longest:ms}): {clients:list}.[ {of_network:n} % of their time was the "
-            "network's.][ {of_follower:n} % of their time was followers'.]"
-            "[ {of_broker:n} % of their time was the broker's.]"
+            "{requests:n} [{api}|unknown] {requests:?request|requests} to broker {broker} took {slow:ms} or more: "
+            "{total:ms} together, {longest:ms} at most. Clients: {clients:list}.[ The network had {of_network:n} % "
+            "of their time.][ Followers had {of_follower:n} % of their time.][ The broker had {of_broker:n} % of "
+            "their time.]"
         ),
         advice=(
             "Show the slowest with `kdissect show`; `kdissect latency` tells whether broker, network or followers "
@@ -137,15 +138,16 @@ KINDS = {
     "slow_topic": Kind(
         cause="broker",
         rule=(
-            "Produce requests of one topic, 50 or more among the first 100 of their connections, whose median time "
-            "at the broker is 10 ms or more and twice that of the other topics, as is their first quartile. Waits "
-            "for followers do not count: only requests with acks=1, or whose wait for followers is known."
+            "Produce requests of one topic have a median time at the broker of 10 ms or more, and twice that of "
+            "the other topics. So is their first quartile. 50 or more requests of the topic are among the first "
+            "100 of their connections. Waits for followers do not count: only requests with acks=1, or whose wait "
+            "for followers is known."
         ),
         headline="broker {broker} writes topic {topic} slower than other topics",
         sentence=(
-            "Writing to topic {topic} takes {brokers:?broker|brokers} {brokers:list} {median:ms} (median of "
-            "{requests:n} Produce requests of {clients:list}), to the other topics {usual:ms}: its disk is slower, "
-            "or that topic is flushed more often (flush.messages, flush.ms)."
+            "Writing to topic {topic} takes {brokers:?broker|brokers} {brokers:list} {median:ms}, to the other "
+            "topics {usual:ms} (median of {requests:n} Produce requests of {clients:list}). Its disk is slower, or "
+            "that topic is flushed more often (flush.messages, flush.ms)."
         ),
         advice=(
             "Look at the disk that holds the topic's partitions (iostat), and at flush.messages and flush.ms of "
@@ -158,12 +160,44 @@ KINDS = {
         example="stories/fsync",
         settled_at=BROKER,
     ),
+    "no_leader": Kind(
+        cause="unknown",
+        rule=(
+            "A client that writes or fetches sent three Metadata requests or more over 2 s or more, at most 1.5 s "
+            "apart. All were answered without an error, and it sent nothing else meanwhile. In the 10 s before, or "
+            "meanwhile, a broker refused a connection of its address, or one of its own connections ended."
+        ),
+        headline={
+            "writes": "client {client} could not write for {lasted:ms}",
+            "reads": "client {client} could not read for {lasted:ms}",
+        },
+        sentence={
+            "writes": (
+                "{client:who} asked {count:times} for metadata and wrote nothing for {lasted:ms} from "
+                "{first:clock} on. It had lost {brokers:?broker|brokers} {brokers:list}[?refused:, which refused "
+                "connections]. Clients ask so while a partition has no leader that they can reach."
+            ),
+            "reads": (
+                "{client:who} asked {count:times} for metadata and read nothing for {lasted:ms} from {first:clock} "
+                "on. It had lost {brokers:?broker|brokers} {brokers:list}[?refused:, which refused connections]. "
+                "Clients ask so while a partition has no leader that they can reach."
+            ),
+        },
+        advice="See why that broker was away, and when its partitions got another leader (`kdissect timeline`).",
+        needs=(
+            "`exchanges` (api_key, error_code, request_first_at), `connections` (client_ip, broker, end_reason, "
+            "ended_at)"
+        ),
+        cannot_tell="which partitions had no leader, and whether the client had anything to write or to read.",
+        example="lab/broker_refused_aiokafka_client",
+        settled_at=BROKER,
+    ),
     "leader_moved": Kind(
         cause="unknown",
         rule=(
-            "Messages told leaders of partitions that differ from those before, by a higher epoch; those from one "
-            "broker to another within 5 s together. Low where a client asked the old one for 1 s or more. The "
-            "controller's moves are those of `__cluster_metadata`."
+            "Messages reported leaders of partitions that differ from those before, by a higher epoch. Partitions "
+            "that move from one broker to another within 5 s are in one finding. Low where a client asked the old "
+            "leader for 1 s or more. The controller's moves are those of `__cluster_metadata`."
         ),
         headline={
             "partitions": (

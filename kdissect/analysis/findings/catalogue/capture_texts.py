@@ -36,7 +36,7 @@ KINDS = {
     "capture_one_way": Kind(
         cause="capture",
         rule=(
-            "Connections with two messages or more, all of them requests without answers or answers without requests."
+            "Connections have two messages or more, all of them requests without answers or answers without requests."
         ),
         headline="the capture has one direction only of {messages:#message}",
         sentence=(

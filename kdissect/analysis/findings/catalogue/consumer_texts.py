@@ -16,7 +16,7 @@ KINDS = {
         headline="client {client} asked for nothing for {lasted:ms}",
         sentence=(
             "{client:who} fetched steadily, then sent nothing on any connection for {lasted:ms} from {first:clock} "
-            "on, and went on. No answer was due to it and its connections stayed open: its process stood still "
+            "on, and went on. No answer was due to it and its connections stayed open. Its process stood still "
             "(suspended, garbage collection, no CPU), or its application did not poll."
         ),
         advice=(
@@ -38,15 +38,15 @@ KINDS = {
     "client_paused": Kind(
         cause="client",
         rule=(
-            "A consumer got records and had no Fetch open at any broker for 1 s or more, not throttled, not "
-            "joining its group, and not for an answer that had to be sent again until it was acknowledged. Medium "
-            "when that is half of at least 3 s, low when nothing else of the client was sent either for 2 s and "
-            "that is rare for it, else info."
+            "A consumer got records and had no Fetch open at any broker for 1 s or more. It was not throttled, did "
+            "not join its group, and did not wait for an answer that had to be sent again. Medium when that is "
+            "half of at least 3 s. Low when the client sent nothing else either for 2 s, and that is rare for it. "
+            "Else info."
         ),
         headline="{client:who} asked for no more records for {longest:ms}",
         sentence=(
             "{client:who} stopped polling {pauses:times} while it had records, {total:ms} of {span:ms} in all "
-            "(longest {longest:ms}, from {worst:clock} on): its application was at work or stood still."
+            "(longest {longest:ms}, from {worst:clock} on). Its application was at work or stood still."
         ),
         advice=(
             "Look at what the application does with a poll's records; fewer at once (max.poll.records) or more "
@@ -65,14 +65,13 @@ KINDS = {
         cause="client",
         rule=(
             "Two clients or more of one address stopped at the same instant, sent nothing on any connection for 1 "
-            "s or more and went on within 200 ms of each other. No answer was due to them, such silences are rare "
-            "for each of them, no segments of them were sent again, and other clients went on meanwhile (or there "
-            "are none)."
+            "s or more, and went on within 200 ms. No answer was due to them, such silences are rare for each of "
+            "them, and no segments of them were sent again. Other clients went on meanwhile, or there are none."
         ),
         headline="clients {clients:list} at {host} stood still for {took:ms}",
         sentence=(
             "Clients {clients:list} at {host} sent nothing for {took:ms} from {first:clock} on and went on "
-            "together at {back:clock}. No answer was due to them: their process or host stood still (garbage "
+            "together at {back:clock}. No answer was due to them. Their process or host stood still (garbage "
             "collection, suspended, no CPU)."
         ),
         advice=("Look at that host and process at that moment: garbage collection log, CPU limits, suspension, swap."),
@@ -98,8 +97,9 @@ KINDS = {
     "empty_polling": Kind(
         cause="settings",
         rule=(
-            "A client's fetches (not followers', not the quorum's) had 100 empty answers without an error, 20 or "
-            "more a second for a second at least, each within 10 ms, nine of ten of all."
+            "A client's fetches had 100 empty answers without an error, 20 or more a second for a second at least, "
+            "each within 10 ms. They are nine of ten of all its fetches. Fetches of followers and of the quorum do "
+            "not count."
         ),
         headline="client {client} polls broker {broker} in a tight loop",
         sentence=(
@@ -119,7 +119,7 @@ KINDS = {
         headline="client {client} got {count:times} as much as its fetch.max.bytes allows",
         sentence=(
             "{client:who} got {answers:#fetch response} filled to its max_bytes: the broker had more than it takes "
-            "at a time[ ({least:n} bytes; the default is 50 MB), and each costs a round trip]."
+            "at a time.[ Its limit is {least:n} bytes (the default is 50 MB), so each costs a round trip.]"
         ),
         advice="Nothing is wrong while it catches up; afterwards a larger fetch.max.bytes needs fewer fetches.",
         needs="`fetches` (record_bytes, max_bytes)",

@@ -27,9 +27,7 @@ KINDS = {
     ),
     "stale_leader": Kind(
         cause="unknown",
-        rule=(
-            "NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH. Info where only brokers were told so."
-        ),
+        rule=("NOT_LEADER_OR_FOLLOWER, FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH. Info where only brokers got it."),
         headline=HEADLINE,
         sentence=SENTENCE,
         parts=PARTS,

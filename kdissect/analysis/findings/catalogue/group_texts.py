@@ -25,13 +25,13 @@ KINDS = {
     "rebalances": Kind(
         cause="client",
         rule=(
-            "A classic group went from one generation to the next while members of both were seen. What set it "
-            "off: a member that left, one that joined, one that is gone, or one that joined again. Low where a "
-            "member waited for 10 s or more from its JoinGroup to the answer of its SyncGroup."
+            "A classic group went from one generation to the next while members of both were seen. Its reason is a "
+            "member that left, one that joined, one that is gone, or one that joined again. Low where a member "
+            "waited for 10 s or more from its JoinGroup to the answer of its SyncGroup."
         ),
         headline="group {group} rebalanced {each:times}",
         sentence=(
-            "Group {group} rebalanced {each:times} ({each:list rebalance}); a member waited for its partitions for "
+            "Group {group} rebalanced {each:times} ({each:list rebalance}). A member waited for its partitions for "
             "{longest:ms} at most."
         ),
         parts={
@@ -42,7 +42,7 @@ KINDS = {
         },
         needs="`groups` (at, event, generation, member_id), `exchanges` (response_first_at of SyncGroup)",
         cannot_tell=(
-            "why a member left without a reason of its own, or vanished or which partitions a cooperative one kept."
+            "why a member left without a reason of its own or vanished, or which partitions a cooperative one kept."
         ),
         example="stories/slow_consumer",
     ),
@@ -70,8 +70,8 @@ KINDS = {
         cause="client",
         rule=(
             "A heartbeat or a commit was answered with ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID or "
-            "FENCED_MEMBER_EPOCH, and the last heartbeat, JoinGroup or SyncGroup of that connection was sent 6 s "
-            "or more before it. Connections of which bytes are missing are left alone."
+            "FENCED_MEMBER_EPOCH. The last heartbeat, JoinGroup or SyncGroup of that connection was sent 6 s or "
+            "more before it. Connections with missing bytes are left alone."
         ),
         headline="[group {group}|a group] threw client {client} out",
         sentence=(
@@ -83,8 +83,8 @@ KINDS = {
         ),
         needs="`exchanges` (request_first_at, error), `groups` (group_id of the connection's requests)",
         cannot_tell=(
-            "the session.timeout.ms that it agreed to, and why it was silent. Members that never come back are "
-            "told by `rebalances`."
+            "the session.timeout.ms that it agreed to, and why it was silent. `rebalances` reports members that "
+            "never come back."
         ),
         example="rules/suspended",
         starts=True,
@@ -101,7 +101,9 @@ KINDS = {
             "not given them up yet."
         ),
         needs="`groups` (at, assigned_partitions)",
-        cannot_tell="members of groups with more members than partitions never get any; they are not told.",
+        cannot_tell=(
+            "whether a member that never gets any partition waits: groups with more members than partitions have some."
+        ),
         example="stories/kip848",
     ),
     "heartbeat_loop": Kind(
@@ -119,7 +121,7 @@ KINDS = {
         headline="client {client} of share group {group} held records longer than their lock",
         sentence=(
             "[{client:who}|Member {member}] of share group {group} held {records:#record} until the broker refused "
-            "to take their acknowledgement: their lock had run out[ (the broker keeps them for {lock:ms})], or "
+            "to take their acknowledgement. Their lock had run out[ (the broker keeps them for {lock:ms})], or "
             "they were acknowledged before. They are delivered again, or were."
         ),
         advice=(

@@ -8,10 +8,10 @@ KINDS = {
     "network_silent": Kind(
         cause="network",
         rule=(
-            "Requests between two hosts that no acknowledgement answered for 1 s or more, not even TCP's "
-            "(`network_kind` silence or resent). Or, as a broker's end shows it: two clients or more of one "
-            "address stopped at the same instant for 1 s or more, and three segments or more of each of them were "
-            "sent again. High on two connections or more, else medium."
+            "Requests between two hosts were not acknowledged for 1 s or more, not even by TCP (`network_kind` "
+            "silence or resent). At a broker's end it shows otherwise: two clients or more of one address stopped "
+            "at the same instant for 1 s or more, and three segments or more of each were sent again. High on two "
+            "connections or more, else medium."
         ),
         headline={
             "acknowledgements": (
@@ -24,12 +24,12 @@ KINDS = {
             "acknowledgements": (
                 "Requests of [{clients:list}|clients without an id] at {client_ip} to {brokers:?broker|brokers} "
                 "{brokers:list} at {broker_ip} were not acknowledged, not even by TCP, for {lasted:ms} from "
-                "{first:clock} on, on {connections:#connection}: the network between the two hosts, or the other "
-                "host, was gone. A host whose broker is only slow acknowledges."
+                "{first:clock} on. The network between the two hosts, or the other host, was gone "
+                "({connections:#connection}). A host whose broker is only slow acknowledges."
             ),
             "host": (
                 "Clients {clients:list} at {host} sent no further requests for {lasted:ms} from {first:clock} on, "
-                "and segments of each of them were sent again: the network between their host and the brokers was "
+                "and segments of each of them were sent again. The network between their host and the brokers was "
                 "away."
             ),
         },
@@ -39,7 +39,7 @@ KINDS = {
             "lost_segments)"
         ),
         cannot_tell=(
-            "whether the way or the whole other host was gone, and when exactly it came back: retransmission "
+            "whether the way or the whole other host was gone, and when exactly it came back. Retransmission "
             "timers double, so the first bytes come up to as much later again."
         ),
         example="stories/net_blackout_client",
@@ -52,11 +52,14 @@ KINDS = {
             "A message took 200 ms or more from its first to its last byte on a connection with retransmissions. "
             "Not where a closed receive window explains it (`window_closed`). Medium from 1 s in all on."
         ),
-        headline="{messages:#message} took up to {longest:ms} on the network",
+        headline=(
+            "{messages:#message} of [{client}|a client without an id] and broker {broker} took up to {longest:ms} "
+            "on the network"
+        ),
         sentence=(
-            "{messages:#message} on connection {connection} took {stall:ms} or more to get through, with "
-            "retransmissions ({resent:n} bytes) on it; the worst is the {side} of {api} {exchange} ({longest:ms}, "
-            "complete in frame {frame} of {file})."
+            "{messages:#message} on connection {connection} of [{client}|a client without an id] to broker "
+            "{broker} took {stall:ms} or more to get through, with {resent:n} bytes of retransmissions. The worst "
+            "is the {side} of {api} {exchange}: {longest:ms}, complete in frame {frame} of {file}."
         ),
         advice="Look for loss on the way: captures of both ends, given together, tell where.",
         needs=(
@@ -79,8 +82,8 @@ KINDS = {
         sentence=(
             "{connections:#connection} of [{clients:list}|clients without an id] to {brokers:?broker|brokers} "
             "{brokers:list} were reset within {lasted:ms} at {first:clock}. The clients came back and were served, "
-            "and no port of these brokers refused a connection: something on the way (a firewall, a load balancer, "
-            "NAT) or on a host ended them."
+            "and no port of these brokers refused a connection. A device on the way (a firewall, a load balancer, "
+            "NAT) or a host ended them."
         ),
         advice=(
             "Look at what stands between clients and brokers (a firewall, a load balancer, NAT: restarts, full "
@@ -101,8 +104,8 @@ KINDS = {
         cause="client",
         other_causes=("broker", "settings"),
         rule=(
-            "Messages to one receiver took 200 ms or more to get through, or never ended, on a connection with a "
-            "receive window that was closed for 1 s or more in all, and for half of that time at least. Responses "
+            "Messages to one receiver took 200 ms or more to get through, or never ended. A receive window of "
+            "their connection was closed for 1 s or more in all, and for half of that time at least. Responses "
             "wait for the client: its cause. Requests wait for the broker: its cause, or the settings' where the "
             "client is throttled, because a broker reads nothing of a connection that it mutes (KIP-219)."
         ),
@@ -120,22 +123,22 @@ KINDS = {
         sentence={
             "response": (
                 "{client:who} stopped reading what {brokers:?broker|brokers} {brokers:list} sent: a receive window "
-                "was closed for {closed:ms} on [?several:the worst of ]{connections:#connection}[, "
-                "{late:#response} took up to {longest:ms} to get through][, {never:#response} never ended]. A "
-                "network that is slow or loses packets does not close it."
+                "was closed for {closed:ms}[?several: at most] ({connections:#connection}).[ {late:#response} took "
+                "up to {longest:ms} to get through.][ {never:#response} never ended.] A network that is slow or "
+                "loses packets does not close it."
             ),
             "request": (
                 "{brokers:?Broker|Brokers} {brokers:list} stopped reading what {client:who} sent: a receive window "
-                "was closed for {closed:ms} on [?several:the worst of ]{connections:#connection}[, {late:#request} "
-                "took up to {longest:ms} to get through][, {never:#request} never ended]. A network that is slow "
-                "or loses packets does not close it."
+                "was closed for {closed:ms}[?several: at most] ({connections:#connection}).[ {late:#request} took "
+                "up to {longest:ms} to get through.][ {never:#request} never ended.] A network that is slow or "
+                "loses packets does not close it."
             ),
             "throttled": (
                 "{brokers:?Broker|Brokers} {brokers:list} stopped reading what {client:who} sent: a receive window "
-                "was closed for {closed:ms} on [?several:the worst of ]{connections:#connection}[, {late:#request} "
-                "took up to {longest:ms} to get through][, {never:#request} never ended]. A network that is slow "
-                "or loses packets does not close it; the client is throttled, and a broker reads nothing more of "
-                "it meanwhile."
+                "was closed for {closed:ms}[?several: at most] ({connections:#connection}).[ {late:#request} took "
+                "up to {longest:ms} to get through.][ {never:#request} never ended.] A network that is slow or "
+                "loses packets does not close it. The client is throttled, and a broker reads nothing more of it "
+                "meanwhile."
             ),
         },
         advice={
@@ -170,14 +173,15 @@ KINDS = {
         ),
         headline="the round trip to broker {broker} rose from {before:ms} to {after:ms}",
         sentence=(
-            "The network's round trip to broker {broker} rose from {before:ms} to {after:ms} (medians of "
-            "{connections:#connection}: {clients:list})[, from {since:clock} on]: requests take that much longer, "
-            "the broker does not."
+            "The network's round trip to broker {broker} rose from {before:ms} to {after:ms}[, from {since:clock} "
+            "on] (medians of {connections:#connection}: {clients:list}). Requests take that much longer, the "
+            "broker does not."
         ),
         advice=("Look at the way between client and broker: routes, queues, a VPN or a proxy that came in between."),
         needs="`connections` (rtt_min_ms, rtt_ms, rtt_kind), `exchanges` (network_ms: when it rose)",
         cannot_tell=(
-            "a rise below some 60 ms: acknowledgements may be held back for 40 ms. Which way, from one end alone."
+            "a rise below some 60 ms: acknowledgements may be held back for 40 ms. One end alone does not show "
+            "which direction it is."
         ),
         example="stories/net_delay_client",
         starts=True,
@@ -185,13 +189,14 @@ KINDS = {
     "mostly_round_trip": Kind(
         cause="network",
         rule=(
-            "A client's connections to a broker with a round trip of 20 ms or more; of the first 100 requests of "
-            "each, 20 or more, half of them at least, spent 20 ms and half their latency on the network."
+            "A client's connections to a broker have a round trip of 20 ms or more. Of the first 100 requests of "
+            "each connection 20 or more, and half of them at least, spent 20 ms and half of their latency on the "
+            "network."
         ),
         headline="the round trip is most of what client {client} waits for at broker {broker}",
         sentence=(
             "The network's round trip is most of what {client:who} waits for at broker {broker}: {way:ms} of "
-            "{whole:ms} (medians of {requests:n} requests, of the first {sampled:n} of each connection)."
+            "{whole:ms}. These are medians of {requests:n} requests, of the first {sampled:n} of each connection."
         ),
         advice=(
             "Requests that wait for one another pay it each time: send more at once (batch.size, fetch.min.bytes, "
@@ -210,8 +215,8 @@ KINDS = {
         headline="the network lost segments between client {client} and broker {broker}",
         sentence=(
             "Segments between [{client}|a client without an id] and broker {broker} were lost: {messages:#message} "
-            "waited until they were sent again, {total:ms} in all (the longest {longest:ms}); {lost:n} segments of "
-            "{packets:n} packets were sent again, {percent} %."
+            "waited until they were sent again, {total:ms} in all (the longest {longest:ms}). In all {lost:n} "
+            "segments of {packets:n} packets were sent again, {percent} %."
         ),
         advice=(
             "Look for what drops packets between the two: queues, duplex or offload settings, a full conntrack table."
@@ -219,18 +224,18 @@ KINDS = {
         needs=(
             "`exchanges` (request_resent_ms, response_resent_ms), `connections` (lost_segments, packets, exchanges)"
         ),
-        cannot_tell="where they were lost. Segments that were sent again in vain count among the segments only.",
+        cannot_tell="where they were lost. Segments that were sent again needlessly count among the segments only.",
         example="rules/loss",
     ),
     "requests_cut_off": Kind(
         cause="unknown",
         rule=(
-            "The connection ended, and nothing of the answer came. Info: a consumer that stops leaves its long poll so."
+            "The connection ended, and no byte of the answer came. Info: a consumer that stops leaves its long poll so."
         ),
         headline="{requests:#request} of client {client} to broker {broker} got no answer before the end",
         sentence=(
             "{requests:#request} ([{apis:list}|unknown]) of [{client}|a client without an id] to broker {broker} "
-            "got no answer before {connections:#connection} ended[, {resets:n} of them by a reset]."
+            "got no answer: {connections:#connection} ended[, {resets:n} of them by a reset]."
         ),
         needs="`exchanges` (status), `connections` (end_reason)",
         cannot_tell="whether the broker had worked on them.",
@@ -246,7 +251,8 @@ KINDS = {
         headline="client {client} gave up {requests:#request} to broker {broker}",
         sentence=(
             "{client:who} gave up {requests:#request} ([{apis:list}|unknown]) to broker {broker}: it had closed "
-            "{connections:#connection} before the answers came.[?produced: What it wrote may be written again.]"
+            "{connections:#connection} before the answers came.[?produced: The client may write these records "
+            "again.]"
         ),
         advice="Its request.timeout.ms was shorter than the answer took; look at why that took so long.",
         needs="`exchanges` (abandoned, status)",

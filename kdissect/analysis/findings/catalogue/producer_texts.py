@@ -14,9 +14,9 @@ KINDS = {
         ),
         headline="client {client} asked for metadata {count:times} and wrote nothing meanwhile",
         sentence=(
-            "{client:who} asked for metadata {requests:times} from {first:clock} to {last:clock}, was answered "
-            "without an error, and wrote nothing meanwhile for {longest:ms} at a time: what it wants to write to "
-            "is not in the answers, such as a partition that its topic does not have."
+            "{client:who} asked for metadata {count:times} from {first:clock} to {last:clock}, was answered "
+            "without an error, and wrote nothing meanwhile for {longest:ms} at a time. The answers lack what it "
+            "wants to write to, such as a partition that its topic does not have."
         ),
         advice=(
             "Compare the topic and partition that the producer writes to with the topic's partitions (kafka-topics)."
@@ -43,17 +43,17 @@ KINDS = {
     "batches_written_twice": Kind(
         cause="client",
         rule=(
-            "A Produce request that was answered after the client had closed, or never, and the same batch (topic, "
-            "partition, checksum, size, records and their timestamps; no producer id) in one of the first 100 "
-            "requests of another connection of that client later, answered without an error. Medium where a late "
-            "answer says that the first was written too, else low."
+            "A Produce request was answered after the client had closed, or never. One of the first 100 requests "
+            "of another connection of that client then carried the same batch and was answered without an error. "
+            "The same batch has the same topic, partition, checksum, size, number of records and timestamps, and "
+            "no producer id. Medium where a late answer says that the first one was written too, else low."
         ),
         headline="client {client} wrote batches of {topics:list} again",
         sentence=(
             "{client:who} sent [?more:at least ]{batches:#batch|batches}[ ({records:#record})] of {topics:list} to "
-            "broker {broker} that it had sent on another connection before and given up: [{twice:n} of them "
-            "{twice:?was|were} written twice, according to late responses|they are written twice where the broker "
-            "had written them][; no answer says so of {unknown:n}]."
+            "broker {broker} again, on another connection, after it had given the first ones up. [{twice:n} of "
+            "them {twice:?was|were} written twice, according to late responses|They are written twice where the "
+            "broker had written the first ones][; no answer says so of {unknown:n}]."
         ),
         advice=(
             "An idempotent producer (enable.idempotence) writes once what it sends again; see why the answer took "
@@ -65,8 +65,8 @@ KINDS = {
         ),
         cannot_tell=(
             "whether a request without an answer was written: fetched batches with one crc at two offsets show it. "
-            "Plain messages and batches without timestamps are not compared, nor what was sent again on a "
-            "connection that was open for long."
+            "Plain messages, batches without timestamps, and batches that were sent again on a connection that was "
+            "open for long are not compared."
         ),
         example="stories/slow_broker",
     ),
@@ -86,15 +86,15 @@ KINDS = {
     "recompressed": Kind(
         cause="settings",
         rule=(
-            "Three or more batches of a topic that were read in another codec than that in which their producer "
-            "sent them, of those compared: 20 producers' batches at most, at the first 20 sequence numbers "
-            "divisible by 32 that were captured both ways."
+            "Three or more batches of a topic were read in another codec than that in which their producer sent "
+            "them. Compared are batches of 20 producers at most, at the first 20 sequence numbers divisible by 32 "
+            "that were captured both ways."
         ),
         headline="the broker compresses batches of topic {topic} again",
         sentence=(
-            "Batches that are sent to topic {topic}[ by {clients:list}] [compressed with {sent}|uncompressed] "
-            "reach readers [compressed with {read}|uncompressed] ({changed:n} of {compared:#batch|batches} that "
-            "were compared): the broker compresses them again."
+            "The broker compresses batches of topic {topic}[ by {clients:list}] again: they are sent [compressed "
+            "with {sent}|uncompressed] and read [compressed with {read}|uncompressed] ({changed:n} of "
+            "{compared:#batch|batches} that were compared)."
         ),
         advice=(
             "Set the topic's compression.type to producer, or the producers' to that of the topic: each batch "
@@ -107,13 +107,13 @@ KINDS = {
     "converted_down": Kind(
         cause="client",
         rule=(
-            "Records that one client got in a format before 2, and another in format 2, looked at where a batch's "
-            "offset is divisible by 32."
+            "One client got records in a format before 2, and another one got them in format 2. Compared are "
+            "batches whose offset is divisible by 32."
         ),
         headline="the broker converts records of topic {topic} for client {client}",
         sentence=(
             "{client:who} reads topic {topic} in an older record format, while {others:list} {others:?gets|get} "
-            "the same records in the present one: the broker converts them for it."
+            "the same records in the present one. The broker converts them for it."
         ),
         advice="A newer client library reads records as they are stored; for this one the broker rewrites them.",
         needs="`record_batches` (magic, base_offset, last_offset), `fetches` (client_id)",
@@ -132,24 +132,24 @@ KINDS = {
         },
         sentence={
             "unknown": (
-                "{client:who} got {errors:list} {answers:times}, its producer epoch is outdated: another producer "
+                "{client:who} got {errors:list} {answers:times}: its producer epoch is outdated. Another producer "
                 "took its transactional id, or the coordinator gave up its transaction."
             ),
             "taken": (
-                "{client:who} got {errors:list} {answers:times}, its producer epoch is outdated: {by:who} took its "
+                "{client:who} got {errors:list} {answers:times}: its producer epoch is outdated. {by:Who} took its "
                 "transactional id {transaction} at {at:clock}."
             ),
             "twin": (
-                "{client:who} got {errors:list} {answers:times}, its producer epoch is outdated: another instance "
+                "{client:who} got {errors:list} {answers:times}: its producer epoch is outdated. Another instance "
                 "of it took its transactional id {transaction} at {at:clock}."
             ),
             "unseen": (
-                "{client:who} got {errors:list} {answers:times}, its producer epoch is outdated: no other producer "
+                "{client:who} got {errors:list} {answers:times}: its producer epoch is outdated. No other producer "
                 "of its transactional id {transaction} was seen; the coordinator may have aborted."
             ),
             "many": (
-                "{clients:#client} ({clients:list}) got {errors:list} {answers:times}, their producer epochs are "
-                "outdated: others took their transactional ids, or the coordinator gave up their transactions."
+                "{clients:#client} ({clients:list}) got {errors:list} {answers:times}: their producer epochs are "
+                "outdated. Others took their transactional ids, or the coordinator gave up their transactions."
             ),
         },
         advice="See that only one instance runs with that transactional.id.",
@@ -167,14 +167,14 @@ KINDS = {
         headline="the broker aborted {transaction} of client {client}: timeout",
         sentence={
             "epoch": (
-                "{client:who} got {errors:list} {answers:times}, its producer epoch is outdated: no other producer "
-                "took its transactional id {transaction}, and it wrote nothing for {silent:ms} while its "
-                "transaction.timeout.ms is {timeout:ms}, after which the coordinator aborts."
+                "{client:who} got {errors:list} {answers:times}: its producer epoch is outdated. No other producer "
+                "took its transactional id {transaction}. It wrote nothing for {silent:ms}, and after its "
+                "transaction.timeout.ms of {timeout:ms} the coordinator aborts."
             ),
             "end": (
-                "{client:who} got {errors:list} {answers:times}, its transaction has ended: no other producer took "
-                "its transactional id {transaction}, and it wrote nothing for {silent:ms} while its "
-                "transaction.timeout.ms is {timeout:ms}, after which the coordinator aborts."
+                "{client:who} got {errors:list} {answers:times}: its transaction has ended. No other producer took "
+                "its transactional id {transaction}. It wrote nothing for {silent:ms}, and after its "
+                "transaction.timeout.ms of {timeout:ms} the coordinator aborts."
             ),
         },
         advice=("Commit sooner, or raise the producer's transaction.timeout.ms (up to transaction.max.timeout.ms)."),
@@ -199,14 +199,14 @@ KINDS = {
     "held_back_by_transaction": Kind(
         cause="client",
         rule=(
-            "read_committed fetches were told the same last stable offset, below the high watermark, for 1 s or more."
+            "Answers to read_committed fetches had the same last stable offset, below the high watermark, for 1 s "
+            "or more."
         ),
         headline="a transaction[ of client {client}] held readers of {place} back for {lasted:ms}",
         sentence=(
-            "read_committed consumers of partition {partition} of topic {topic} were held back at offset "
-            "{offset:n} for {lasted:ms} (from {first:clock} on[?still:, to the end of the capture]) by an open "
-            "transaction[ of {by:list client} (transactional id {transaction}, producer {known})][ of producer "
-            "{other}]."
+            "An open transaction[ of {by:list client} (transactional id {transaction}, producer {known})][ of "
+            "producer {other}] held read_committed consumers of partition {partition} of topic {topic} back. They "
+            "stood at offset {offset:n} for {lasted:ms}, from {first:clock} on[?still:, to the end of the capture]."
         ),
         parts={
             "client": "{it:who}",

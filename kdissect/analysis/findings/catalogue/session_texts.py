@@ -38,9 +38,9 @@ KINDS = {
         rule="Its new sessions account for others' lost ones (one whole session at least).",
         headline="sessions of client {client} push out those of others on broker {broker}",
         sentence=(
-            "{client:who} is number {rank} among those whose new sessions push out others': its {created:#session} "
-            "on broker {broker} account for about {evictions:n} of {victims:#session} that other clients lost "
-            "there."
+            "{client:who} is number {rank} among clients whose new sessions push out those of others. Its "
+            "{created:#session} on broker {broker} account for about {evictions:n} of {victims:#session} that "
+            "other clients lost there."
         ),
         advice="Raise max.incremental.fetch.session.cache.slots, or let this client open fewer sessions.",
         needs="`fetches` (session_outcome)",
@@ -65,8 +65,8 @@ KINDS = {
         rule="Three or more requests for a session that were answered with session id 0.",
         headline="broker {broker} refused {requests:#Fetch|Fetches} a session",
         sentence=(
-            "Broker {broker} answered {requests:#request} for a fetch session without one: its cache has no slots "
-            "for sessions, or all were taken by sessions it may not evict yet. Such fetches name every partition "
+            "Broker {broker} answered {requests:#request} for a fetch session without one. Its cache has no slots "
+            "for sessions, or sessions that it may not evict yet take them all. Such fetches name every partition "
             "each time."
         ),
         advice=(
@@ -82,7 +82,7 @@ KINDS = {
         rule="As many sessions at once as four fifths of Kafka's default slots.",
         headline="broker {broker} needs more slots for fetch sessions",
         sentence=(
-            "Up to {sessions:n} fetch sessions were alive at once on broker {broker}[, shard {shard}]; Kafka's "
+            "Up to {sessions:n} fetch sessions were alive at once on broker {broker}[, shard {shard}]. Kafka's "
             "default is {slots:n} slots a [?sharded:shard|broker] (max.incremental.fetch.session.cache.slots)."
         ),
         advice="Raise max.incremental.fetch.session.cache.slots.",
@@ -106,7 +106,7 @@ KINDS = {
     ),
     "session_savings": Kind(
         cause="unknown",
-        rule="Incremental fetches were used.",
+        rule="A client used incremental fetches.",
         headline="fetch sessions made requests smaller",
         sentence=(
             "{sessions:#fetch session} saved clients from sending {saved:n} bytes of requests; {sent:n} bytes were "

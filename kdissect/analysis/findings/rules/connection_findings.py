@@ -138,7 +138,10 @@ def stalls(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             f"(request_transfer_ms >= {STALL_MS:g} or response_transfer_ms >= {STALL_MS:g})",
         )
         severity = ev.MEDIUM if total >= STALLED_MS else ev.LOW
-        found += ev.finding(tables, "network_stall", severity, "exchanges", condition, values)
+        found += ev.finding(
+            tables, "network_stall", severity, "exchanges", condition, values, client_id=worst["client_id"],
+            broker=worst["broker"],
+        )  # fmt: skip
     return found
 
 

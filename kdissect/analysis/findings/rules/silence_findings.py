@@ -13,6 +13,7 @@ from kdissect.analysis.findings import evidence as ev
 from kdissect.analysis.findings import row_filters
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
+from kdissect.analysis.findings.rules.access_findings import refused_connections
 from kdissect.analysis.grouping import group
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, ints, reals, times
 
@@ -32,7 +33,7 @@ LOST_KINDS = ("silence", "resent")
 """Values of `network_kind` for time in which sent bytes were not acknowledged, or were sent again."""
 LOST_SEGMENTS = 3
 """Segments of a client that were sent again: each retransmission timer waits twice as long as the one before."""
-METADATA = 3
+METADATA, FETCH = 3, 1
 ASKED_AGAIN = 3
 """Metadata requests without anything written between them: one follows each retry.backoff.ms up to a second."""
 ASKING_MS = 2000.0
@@ -256,17 +257,31 @@ def _overlapping(rows: Int64s, begin: Int64s, end: Int64s) -> list[Int64s]:
     return np.split(rows, np.flatnonzero(begin[rows][1:] > reach[:-1]) + 1)
 
 
-@finder(exchanges=(first_and_last_of_clients, row_filters.of_api(METADATA)), connections=EVERY_ROW)
-def asking_in_vain(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
-    """Producers that ask for metadata again and again, are answered without an error, and write nothing meanwhile."""
-    exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """A stretch in which a client asked for nothing but metadata, again and again, without an error."""
+
+    client: str
+    writes: bool
+    """It is a producer, else it fetches."""
+    begin: int
+    """Its first Metadata request; microseconds."""
+    end: int
+    """Its last one."""
+    until: int
+    """Its next request of another API, where that follows within ASKING_APART_MS, else `end`."""
+    requests: int
+
+
+def _asking(exchanges: pa.Table) -> list[Asking]:
+    """Stretches of ASKING_MS and more in which clients that write or fetch asked for nothing but metadata."""
     key, at = ints(exchanges, "api_key"), times(exchanges, "request_first_at")
     groups = group(exchanges, ["client_id"])
     asked = (key == METADATA) & (ints(exchanges, "error_code", -1) == 0) & (at != NULL_TIME)
-    produces = np.isin(key, (row_filters.PRODUCE, row_filters.INIT_PRODUCER_ID))
-    hosts, ended = _hosts(connections), _ends(connections)
+    writes = groups.count(np.isin(key, (row_filters.PRODUCE, row_filters.INIT_PRODUCER_ID))) > 0
+    used = writes | (groups.count(key == FETCH) > 0)
     found = []
-    for code in np.flatnonzero((groups.count(asked) >= ASKED_AGAIN) & (groups.count(produces) > 0)).tolist():
+    for code in np.flatnonzero((groups.count(asked) >= ASKED_AGAIN) & used).tolist():
         client = groups.keys["client_id"][code].as_py()
         if client is None or client.startswith(row_filters.BROKERS):
             continue
@@ -274,29 +289,78 @@ def asking_in_vain(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         mine = mine[np.argsort(at[mine], kind="stable")]
         breaks = ~asked[mine]
         breaks[1:] |= np.diff(at[mine]) > ASKING_APART_MS * MILLI
-        stretches = []
-        for part in np.split(mine, np.flatnonzero(breaks)):
-            part = part[asked[part]]
-            if len(part) < ASKED_AGAIN or at[part[-1]] - at[part[0]] < ASKING_MS * MILLI:
+        instants = at[mine]
+        for part in np.split(np.arange(len(mine)), np.flatnonzero(breaks)):
+            part = part[asked[mine[part]]]
+            if len(part) < ASKED_AGAIN or instants[part[-1]] - instants[part[0]] < ASKING_MS * MILLI:
                 continue
-            lost = ended.get(hosts.get(client, ""), np.empty(0, np.int64))
-            if not ((lost >= at[part[0]] - BACKOFF_MS * MILLI) & (lost <= at[part[-1]])).any():
-                stretches.append(part)
-        if not stretches:
-            continue
-        longest = max(int(at[part[-1]] - at[part[0]]) for part in stretches) / MILLI
-        begin, end = int(at[stretches[0][0]]), int(at[stretches[-1][-1]])
-        count = int((asked[mine] & (at[mine] >= begin) & (at[mine] <= end)).sum())
-        values = {"requests": count, "longest": longest}
-        condition = ev.both(
-            ev.equals("client_id", client), "api = 'Metadata' and error_code = 0",
-            f"request_first_at >= {ev.instant(begin)} and request_first_at <= {ev.instant(end)}",
-        )  # fmt: skip
+            begin, end = int(instants[part[0]]), int(instants[part[-1]])
+            after = int(instants[part[-1] + 1]) if part[-1] + 1 < len(mine) else end
+            until = after if after - end <= ASKING_APART_MS * MILLI else end
+            found.append(Asking(client, bool(writes[code]), begin, end, until, len(part)))
+    return found
+
+
+@finder(exchanges=(first_and_last_of_clients, row_filters.of_api(METADATA)), connections=EVERY_ROW)
+def asking_in_vain(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
+    """Producers that ask for metadata again and again, are answered without an error, and write nothing meanwhile."""
+    exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
+    hosts, ended = _hosts(connections), _ends(connections)
+    stretches: dict[str, list[Asking]] = {}
+    for one in _asking(exchanges):
+        lost = ended.get(hosts.get(one.client, ""), np.empty(0, np.int64))
+        if one.writes and not ((lost >= one.begin - BACKOFF_MS * MILLI) & (lost <= one.end)).any():
+            stretches.setdefault(one.client, []).append(one)
+    found = []
+    for client, mine in stretches.items():
+        begin, end = mine[0].begin, mine[-1].end
+        condition = _metadata_requests(client, begin, end)
+        # Those between two stretches count, too.
+        values = {"longest": max(one.end - one.begin for one in mine) / MILLI}
         found += ev.finding(
             tables, "metadata_in_vain", ev.MEDIUM, "exchanges", condition, values, client_id=client, first_at=begin,
             last_at=end,
         )  # fmt: skip
     return found
+
+
+@finder(exchanges=(first_and_last_of_clients, row_filters.of_api(METADATA)), connections=EVERY_ROW)
+def held_up(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
+    """Clients that asked for nothing but metadata after a broker had refused their address, or had closed a connection
+    of theirs: they had no leader to write to or to read from."""
+    exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
+    stretches = _asking(exchanges)
+    if not stretches:
+        return []
+    hosts = _hosts(connections)
+    refused = refused_connections(connections)
+    over = ev.equal(connections, "end_reason", "rst") | ev.equal(connections, "end_reason", "fin")
+    ended, started = times(connections, "ended_at"), times(connections, "started_at")
+    over &= (ended != NULL_TIME) & (started != NULL_TIME)
+    found = []
+    for one in stretches:
+        own = ev.equal(connections, "client_id", one.client)
+        if hosts.get(one.client) is not None:
+            own |= refused & ev.equal(connections, "client_ip", hosts[one.client])
+        lost = own & over & (ended >= one.begin - BACKOFF_MS * MILLI) & (ended <= one.end) & (started <= one.end)
+        brokers = ev.names(connections["broker"].filter(pa.array(lost)))
+        if not brokers:
+            continue
+        values = {"brokers": brokers, "refused": bool((lost & refused).any())}
+        found += ev.finding(
+            tables, "no_leader", ev.MEDIUM, "exchanges", _metadata_requests(one.client, one.begin, one.end), values,
+            case="writes" if one.writes else "reads", client_id=one.client, first_at=one.begin, last_at=one.until,
+            broker=brokers[0] if len(brokers) == 1 else None,
+        )  # fmt: skip
+    return found
+
+
+def _metadata_requests(client: str, begin: int, end: int) -> str:
+    """The filter for a client's Metadata requests without an error between two instants."""
+    return ev.both(
+        ev.equals("client_id", client), "api = 'Metadata' and error_code = 0",
+        f"request_first_at >= {ev.instant(begin)} and request_first_at <= {ev.instant(end)}",
+    )  # fmt: skip
 
 
 def _ends(connections: pa.Table) -> dict[str, Int64s]:
@@ -309,4 +373,4 @@ def _ends(connections: pa.Table) -> dict[str, Int64s]:
     return {ip: np.array(when, np.int64) for ip, when in found.items()}
 
 
-FINDERS = (unacknowledged, silent_together, asking_in_vain)
+FINDERS = (unacknowledged, silent_together, asking_in_vain, held_up)
