@@ -1,7 +1,7 @@
 """Words and sentences for readers: what kdissect prints, its docs and README.
 
-Some words stay out of strings altogether. Of all prose (pages, and strings and docstrings of the command line, of findings and
-of the report) a measure counts words of old, sentences that are long, and sentences whose subject is no noun.
+Some words stay out of strings altogether. A measure counts old words, long sentences, and sentences whose subject is no
+noun, in all prose for readers: pages, and strings and docstrings of the command line, of findings and of the report.
 
     python -m tests.test_plain_words            lists what it counts
 """
@@ -98,8 +98,10 @@ def everything() -> list[Place]:
     """What there is to count in all prose for readers."""
     found = [place for page in PAGES for place in measure(page, 0, page.read_text())]
     for path in FILES:
-        texts = {(line, text) for line, text in (*strings(path), *docstrings(path))}
-        found += [place for line, text in sorted(texts) for place in measure(path, line, text)]
+        told = [*docstrings(path)]
+        known = {" ".join(text.split()) for _, text in told}
+        told += [(line, text) for line, text in strings(path) if " ".join(text.split()) not in known]
+        found += [place for line, text in told for place in measure(path, line, text)]
     return found
 
 

@@ -1,4 +1,4 @@
-"""The commands. `kdissect CAPTURE...` needs none: whatever does not start with a command's name is read as captures."""
+"""The commands. `kdissect CAPTURE...` needs none: arguments that do not start with a command's name are read as captures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What SIGTERM and SIGHUP do: they unwind the program, as Ctrl-C does, so that unfinished files are taken away."""
+"""SIGTERM and SIGHUP unwind the program, as Ctrl-C does, so that unfinished files are taken away."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Ended(KeyboardInterrupt):
 class Ending:
     """Lets ENDING unwind the program. A signal that is ignored (nohup) stays so. Use it as a context.
 
-    Python runs a handler when the main thread is back from whatever it called, which may be a kernel or another thread
+    Python runs a handler when the main thread is back from its call, which may be a kernel or another thread
     that works on a large block. From `watch` on, what has not ended by itself within GRACE is ended.
     """
 

@@ -1,8 +1,8 @@
 """Following a capture that is still being made: `--follow`.
 
 Reading goes on where the input ends, and asks a `Follower` some times a second whether to stop. A table's rows are
-written as their exchanges complete. The first screen is what a capture that ended now would show: a copy of the process
-(fork) ends it, prints and exits, while the process itself goes on reading; so the screen needs no reading anew, and a
+written as their exchanges complete. The first screen shows a capture as if it ended now. A copy of the process
+(fork) ends it, prints and exits, while the process itself goes on reading; so the screen needs no second reading, and a
 pipe's writer never waits for it.
 
 A file that was made just now is still empty (tcpdump writes its first kilobytes together): following waits for it, and
@@ -64,7 +64,7 @@ class Follower:
         self._interrupted = True
 
     def await_beginning(self, captures: Sequence[str]) -> None:
-        """Wait until all of the files named have begun; Ctrl-C ends that too."""
+        """Wait until all of the files named have started; Ctrl-C ends that too."""
         self._reading = True
         while not self._interrupted and any(_empty(Path(name)) or _bare(Path(name)) for name in captures):
             time.sleep(LOOK)
@@ -117,5 +117,5 @@ def _empty(path: Path) -> bool:
 
 
 def _bare(path: Path) -> bool:
-    """Whether it is a directory without any file that has begun."""
+    """Whether it is a directory without any file that has started."""
     return path.is_dir() and not any(one.is_file() and not _empty(one) for one in path.rglob("[!.]*"))

@@ -1,6 +1,6 @@
-"""The entry point: runs a command and turns whatever stops it into one line and an exit code.
+"""The entry point: runs a command and turns any error into one line and an exit code.
 
-0: read, whatever the findings. 1: a capture could not be read at all, for lack of memory too, or a Spark job or a
+0: read, with or without findings. 1: a capture could not be read at all, for lack of memory too, or a Spark job or a
 query could not be done.
 2: bad arguments, or output that cannot be written. 130: interrupted. 143, 129: ended by SIGTERM or SIGHUP.
 """

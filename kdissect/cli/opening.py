@@ -1,4 +1,4 @@
-"""What the command line needs of an open capture, and how it opens one."""
+"""Captures as the command line needs them, and how it opens one."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Shown(Protocol):
 
     @property
     def notes(self) -> Sequence[str]:
-        """What else is known of it, a sentence each: bytes missing."""
+        """More that is known of it, a sentence each: bytes missing."""
 
     @property
     def session(self) -> Mapping[str, Any] | None:

@@ -18,6 +18,7 @@ from kdissect.tables.declaration import TABLES, readers
 
 if TYPE_CHECKING:
     from kdissect.analysis.questions.explanation import Explanation
+    from kdissect.analysis.questions.topic_gap import TopicGap
     from kdissect.engine.capture import Capture
     from kdissect.summary.account import Handle
 
@@ -187,6 +188,12 @@ class Analysis:
         from kdissect.analysis.questions.silences import find_silences
 
         return find_silences(self._capture.tables(readers.SILENCES.tables))
+
+    def topic_gap(self) -> TopicGap | None:
+        """The two topics that are furthest apart in how long writing to them takes (`topic_gap.find_topic_gap`)."""
+        from kdissect.analysis.questions.topic_gap import find_topic_gap
+
+        return find_topic_gap(self.latency(["api", "topic"], where="api = 'Produce'"))
 
     def numbered_findings(self) -> list[Handle]:
         """Findings with the numbers that the first screen gives them."""

@@ -36,7 +36,7 @@ FLUSH = 42
 
 
 def _time(field: str = "at") -> dict[str, Any]:
-    """An axis of time in UTC, whatever the reader's clock."""
+    """An axis of time in UTC, independent of the reader's clock."""
     return {
         "field": field, "type": "temporal", "scale": {"type": "utc"}, "title": None,
         "axis": {"labelOverlap": True, "labelFlush": FLUSH, "tickCount": 8},

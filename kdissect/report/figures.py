@@ -83,7 +83,7 @@ def made(found: Gathering, summary: Summary, target: str, explain: Explain | Non
                _network(found),
                left_out=_cut(summary.kafka_connections, time_axis.TROUBLED, "connections")),
         Figure("findings", "Findings",
-               "What stands out, worst first, each with the command that shows its evidence. Info: worth knowing, no "
+               "The findings, worst first, each with the command that shows its evidence. Info: worth knowing, no "
                "trouble.",
                _findings(summary, target), left_out=looked_at),
         Figure("latency-by-api", "Latency by API",
@@ -96,7 +96,7 @@ def made(found: Gathering, summary: Summary, target: str, explain: Explain | Non
                "wait that it had agreed to.",
                latency,
                left_out=_cut(pairs.num_rows, rows.LINES, "pairs of API and client")),
-        Figure("latency-steps", "Latency by API and client over time", "What quantiles of a stretch are made of.",
+        Figure("latency-steps", "Latency by API and client over time", "Counts that quantiles of a stretch are made of.",
                time_axis.latency_steps(found.steps, latency, every)),
         Figure("heat", "Latency over time", "How many exchanges took how long, and when.",
                rows.heat(found.heat_of_all, found.heat_of_apis, found.heat_of_clients, every)),
@@ -139,7 +139,7 @@ def made(found: Gathering, summary: Summary, target: str, explain: Explain | Non
                "The version of each API that a client used. More than one is worth a look.",
                versions),
         Figure("offered", "Versions that brokers offer",
-               "What brokers said in ApiVersions, and what was used of it. Whole capture.",
+               "Versions that brokers offer in ApiVersions, and the versions in use. Whole capture.",
                found.listed("api_versions")),
         Figure("throughput", "Throughput", "By API, over time.", rows.throughput(found.throughput, every)),
         Figure("flow", "Who writes and reads what",
@@ -153,7 +153,7 @@ def made(found: Gathering, summary: Summary, target: str, explain: Explain | Non
         Figure("quality", "Measures of the capture", "The whole capture, then file by file.",
                found.listed("capture_quality")),
         *(
-            Figure(f"{name}-steps", f"{name} over time", "What a list has in a stretch of time.",
+            Figure(f"{name}-steps", f"{name} over time", "Rows of a list in a stretch of time.",
                    rows.lines_over_time(counted, listed, every))
             for name, counted, listed in (
                 ("versions", found.versions, versions), ("clients", found.clients, clients),

@@ -30,7 +30,7 @@ UNKNOWN = "(unknown)"
 
 
 class Flows:
-    """Bytes of record batches by way, client and topic, over time, part by part. Rows of a request that is told in a
+    """Bytes of record batches by way, client and topic, over time, part by part. Rows of a request that comes in a
     later part (it waits for followers' fetches) wait for it, at most WAITING of each table."""
 
     def __init__(self) -> None:

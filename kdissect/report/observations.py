@@ -1,4 +1,4 @@
-"""What the page is made of, gathered part by part: counts by time, best-of lists, small tables. Memory stays flat."""
+"""The content of the page, gathered part by part: counts by time, best-of lists, small tables. Memory stays flat."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ class Gathering:
 
 
 def gathered(tables: Mapping[str, pa.Table]) -> Gathering:
-    """What whole tables (such as those read back from Parquet) tell."""
+    """The observations of whole tables, such as those read back from Parquet."""
     found = Gathering()
     at_the_end = ("connections", "problems", "api_versions", "capture_quality")
     found.take({name: table for name, table in tables.items() if name not in at_the_end})

@@ -1,6 +1,6 @@
 """The page: one HTML file with its script, style, charts' library and rows inside, which asks no network for anything.
 
-Whatever comes from a capture reaches the page in two ways only: through the template, which escapes it, and as JSON in
+Text from a capture reaches the page in two ways only: through the template, which escapes it, and as JSON in
 an element that no browser executes. That JSON and the charts' library are compressed (zlib, RFC 1950, in base64): the
 page's script unpacks both, which makes the file half as large. A content security policy allows exactly two scripts,
 the page's own and the library (by their hashes), no evaluation of text, and no request to anywhere.
@@ -178,7 +178,7 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What one client used of one API."""
+    """Versions of one API that one client used."""
 
     text: str
     exchanges: int

@@ -1,4 +1,4 @@
-"""A page of bounded size, whatever a capture brings: where names are very long, or lists very wide, less is shown."""
+"""A page of bounded size, for any capture: where names are very long, or lists very wide, less is shown."""
 
 from __future__ import annotations
 

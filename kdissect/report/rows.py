@@ -1,6 +1,6 @@
 """The rows behind the report's figures: tables of the contract in, small tables out.
 
-What is drawn is bounded by constants here, however large the capture: counts per bucket of time and step of latency,
+The drawing is bounded by constants here, however large the capture: counts per bucket of time and step of latency,
 lists cut where they stop telling anything. Everything is counted in Arrow and numpy; nothing here makes one Python
 object per exchange but for the few that are listed.
 """
@@ -259,7 +259,7 @@ def throughput(counted: Counted, every: float) -> pa.Table:
 
 
 def versions(counted: Counted) -> pa.Table:
-    """Which client used which version of which API: client_id, api, api_version, exchanges, errors; at most
+    """Clients and the versions of APIs that they used: client_id, api, api_version, exchanges, errors; at most
     20 LINES. `counted`: by client, API and version."""
     return counted.totals().slice(0, LINES * 20).select(["client_id", "api", "api_version", "exchanges", "errors"])
 

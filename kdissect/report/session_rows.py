@@ -44,7 +44,7 @@ EVENTS = ("created", "refused", "reused", "ended", "lost", "epoch_errors")
 
 
 class SessionRows:
-    """What the panels of fetch sessions are made of, part by part, of at most `most` sessions (MOST_SESSIONS)."""
+    """The content of the panels of fetch sessions, part by part, of at most `most` sessions (MOST_SESSIONS)."""
 
     def __init__(self, most: int | None = None) -> None:
         self.most = MOST_SESSIONS if most is None else most

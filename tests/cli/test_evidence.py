@@ -91,6 +91,23 @@ def test_where_nothing_was_found_it_says_what_was_looked_for(capsys: pytest.Capt
     assert text.startswith("No rule found anything in this capture.\nLooked for: brokers that stand still")
 
 
+def test_without_an_incident_it_says_what_was_looked_for_and_what_is_unusual(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    text = answer(capsys, "why", "--demo")
+    assert text.startswith("  1 info ")
+    assert "\nNo rule found an incident in this capture.\nLooked for: " in text
+    assert "\nThe longest silences\n" in text
+    story = answer(capsys, "why", str(STORY))
+    assert "Looked for" not in story
+
+
+def test_the_widest_gap_between_two_topics(capsys: pytest.CaptureFixture[str]) -> None:
+    text = answer(capsys, "why", str(ROOT / "captures" / "stories" / "healthy.pcap.zst"))
+    gap = kdissect.open(ROOT / "captures" / "stories" / "healthy.pcap.zst").analysis.topic_gap()
+    assert ("widest gap between two topics" in text) == (gap is not None)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

@@ -80,7 +80,7 @@ def select_evidence(name: str, table: pa.Table, given: Limits = LIMITS) -> pa.Ta
 
 
 class Found(NamedTuple):
-    """What was found, and which finders could not look."""
+    """Findings, and finders that failed."""
 
     findings: pa.Table
     """The table `findings`, worst first, then in order of `FINDERS`."""
@@ -126,7 +126,7 @@ def findings(tables: Tables, given: Limits = LIMITS) -> Found:
 
 def _of_cluster(one: Finding, cluster: str | None, parts: int) -> Finding:
     """A finding with the cluster that its evidence is of. Where other parts of the tables have rows, too, its filter
-    says of which cluster they are."""
+    names their cluster."""
     if one.table in WHOLE:
         return one
     if parts == 1:

@@ -85,7 +85,7 @@ def _empty(name: str) -> pa.Table:
 
 
 def _nulls(count: int, kind: pa.DataType) -> pa.ChunkedArray:
-    """So many nulls, of which few take memory."""
+    """So many nulls in little memory."""
     some = pa.nulls(min(count, NULLS), kind)
     return pa.chunked_array([some] * (count // NULLS) + [some.slice(0, count % NULLS)], kind)
 

@@ -1,4 +1,4 @@
-"""Finders: each states at its definition which rows of which tables it looks at.
+"""Finders: each states at its definition the rows of tables that it looks at.
 
 A finder sees these rows and no others, in a small capture as in a large one, so a rule that forgets to state its rows
 finds nothing on the first recording that it is tried on. Where there is no room for all rows, the rows that any finder
@@ -61,7 +61,7 @@ class Seen:
         self._selected: dict[tuple[str, frozenset[RowFilter]], pa.Table] = {}
 
     def find(self, finder: Finder) -> list[Finding]:
-        """What a finder finds in the rows that it looks at; tables that are missing count as empty."""
+        """The findings in the rows that a finder looks at; tables that are missing count as empty."""
         return finder.find(_View(self, finder), self._limits)
 
     def select(self, name: str, filters: Filters) -> pa.Table:

@@ -1,6 +1,6 @@
 """Thresholds of findings that people set, with the reasons for their defaults.
 
-Those that nobody needs to set are constants beside the finders that use them.
+Other thresholds are constants next to the finders that use them.
 """
 
 from __future__ import annotations

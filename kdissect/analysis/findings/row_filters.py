@@ -1,4 +1,4 @@
-"""Which rows finders look at: filters that several of them state. One that a single finder needs stands beside it."""
+"""Filters of rows that several finders state. A filter of a single finder stands next to it."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def of_api(*keys: int) -> RowFilter:
 
 
 def among_first(rows: pa.Table) -> pa.ChunkedArray:
-    """Which rows are of exchanges among the first FIRST_REQUESTS of their connection: by the length of their id. What
-    stands behind the connection's 16 digits and the colon has at most two."""
+    """Which rows are of exchanges among the first FIRST_REQUESTS of their connection: by the length of their id. Their
+    number behind the connection's 16 digits and the colon has at most two digits."""
     return pc.less_equal(pc.binary_length(rows["exchange_id"].cast(pa.string())), ID_LENGTH)
 
 

@@ -2,11 +2,13 @@
 
 `{broker}` is a value, None as `(none)`. A colon and a form after its name say how it is written:
 
-- `n` a number with separators of thousands, the length of a list; `ms` a duration; `clock` and `time` an instant of the day;
+- `n` a number with separators of thousands, or the length of a list; `ms` a duration;
+- `clock` an instant of the day with milliseconds, `time` without;
 - `times` once, twice, 12 times; `#session` 1 session, 3 sessions; `#batch|batches` for other plurals;
-- `?is|are` the first word for one, else the second; numbers, and lists by their length;
-- `who` a client, `Who` the same at the beginning of a sentence; `list` the items of a list, `list2` two of them at most, `all` each of them; `list NAME` its items
-  by the template NAME of the kind's parts: of an item that is no mapping, `{it}` is the item.
+- `?is|are` the first word for one, else the second, by a number or by the length of a list;
+- `who` a client, `Who` the same at the beginning of a sentence;
+- `list` the items of a list, `list2` two of them at most, `all` each of them;
+- `list NAME` its items by the template NAME of the kind's parts. `{it}` is an item that is no mapping.
 
 `[ of {group}]` is left out where a value in it is not known: None, False, or an empty text or list. `[A|B]` is B then.
 `[?late: ...]` is there where the value `late` holds, and does not show it.
@@ -45,7 +47,7 @@ def fields(template: str) -> set[str]:
 
 
 def _choose(section: str, values: Values) -> str:
-    """What stands between two brackets, by the values that are known."""
+    """The text between two brackets, by the values that are known."""
     for one in ALTERNATIVES.split(section):
         flag = FLAG.fullmatch(one)
         shown, named = (flag[2], [flag[1]]) if flag else (one, [])

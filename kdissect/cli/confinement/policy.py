@@ -1,4 +1,4 @@
-"""What a confined command may still reach."""
+"""The files and calls that a confined command may still reach."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Policy:
 
     def allow_input(self, name: str, growing: bool = False) -> None:
         """A capture, a folder, a pattern, a file with keys, or standard input. `growing`: further files may appear
-        beside it."""
+        next to it."""
         if name == STANDARD:
             self.read += _standard_input()
             return

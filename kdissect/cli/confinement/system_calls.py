@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 
 class Machine(NamedTuple):
-    """What differs between processors."""
+    """Numbers that differ between processors."""
 
     column: int
     """Of the pairs of numbers below."""

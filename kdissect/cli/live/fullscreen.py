@@ -330,7 +330,7 @@ class Screen(App[None]):
             self.push_screen(Why(explainer))
 
     def action_out(self) -> None:
-        """Out of whatever was gone into last."""
+        """Back to the view before."""
         if self.only_findings:
             self.only_findings = False
         elif self.client is not None:

@@ -1,1 +1,1 @@
-"""What a terminal shows: the first screen, rows, trees, progress."""
+"""Output for terminals: the first screen, rows, trees, progress."""

@@ -41,7 +41,7 @@ def chosen_lines(
 ) -> tuple[list[Text], int]:
     """Lines of the findings, in order of their numbers, and how many findings are left out.
 
-    What is high or medium is always there. The others take the rest of `room` lines (None: any number), low before
+    Findings of high or medium severity are always there. The others take the rest of `room` lines (None: any number), low before
     info.
     """
     shown = [one for one in number_findings(findings) if not uneventful(one.row)]

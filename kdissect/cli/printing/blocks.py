@@ -64,7 +64,7 @@ figure, the noun that is counted, what stands behind."""
 
 
 class Block(NamedTuple):
-    """A part of the screen: fixed lines, then rows of which as many are shown as there is room for."""
+    """A part of the screen: fixed lines, then as many rows as there is room for."""
 
     head: list[Text]
     rows: list[list[Text]]
@@ -110,7 +110,7 @@ MOST_FINDINGS = 16
 
 
 def findings(summary: Summary, target: Sequence[str], width: int, room: int | None, local: bool = False) -> Block:
-    """What was found, a numbered line each; why nothing is known where the answers could not be read.
+    """The findings, a numbered line each; why nothing is known where the answers could not be read.
 
     `room`: lines that there are for it, None for any number."""
     title = Text("Findings", "bold")
@@ -165,7 +165,7 @@ def budget(summary: Summary, width: int) -> Block:
 
 
 def both_ends(summary: Summary, width: int) -> list[Text]:
-    """Which captures saw the same exchanges, what the ways between them took, and how their clocks stand."""
+    """The captures that saw the same exchanges, the time between them, and how their clocks stand."""
     if not summary.both_ends:
         return []
     row = max(summary.both_ends, key=lambda one: one["exchanges"])
@@ -174,7 +174,7 @@ def both_ends(summary: Summary, width: int) -> list[Text]:
     clock = f"{words.milliseconds(abs(offset))} {'ahead' if offset > 0 else 'behind'}"
     said = (
         f"Both ends: {words.number_of(row['exchanges'], 'exchange')} seen by {first} (nearer the client) and {second}, "
-        f"each told once: {words.milliseconds(row['up_ms'])} up, {words.milliseconds(row['down_ms'])} down; the "
+        f"counted once: {words.milliseconds(row['up_ms'])} up, {words.milliseconds(row['down_ms'])} down; the "
         f"second's clock is {clock} (to {words.milliseconds(row['uncertainty_ms'])})."
     )
     others = len(summary.both_ends) - 1
@@ -207,7 +207,7 @@ def unread(summary: Summary) -> str:
 
 
 def calm_sentence(summary: Summary, *, filtered: bool, local: bool) -> str:
-    """What is said first where no finding is an incident: how many exchanges, how they ended, the slowest."""
+    """The first sentence where no finding is an incident: how many exchanges, how they ended, the slowest."""
     if not summary.exchanges:
         return "No Kafka exchange in what was asked for." if filtered else "No Kafka exchange in this capture."
     errors = sum(line.errors for line in summary.latencies)
@@ -443,7 +443,7 @@ def quality(summary: Summary, width: int) -> Block:
 
 
 def _explained(summary: Summary) -> list[str]:
-    """What looks like trouble and is none."""
+    """Rows that look like trouble and are none."""
     of = {line.kind: line for line in summary.explained}
     late = []
     if "orphan_response" in of:
@@ -466,7 +466,7 @@ def _measured(measure: str, value: float) -> str:
 
 
 def problems(summary: Summary, width: int) -> Block:
-    """What could not be read, by kind."""
+    """Problems by kind: bytes and messages that could not be read."""
     headers = [
         Header("Not read or not right", style="yellow"),
         Header("count", right=True),

@@ -15,7 +15,7 @@ class Hushed:
     """What programs write to standard error that were started while this was entered, for as long as they live.
 
     Lines that begin like one of `noise` are left out. The others are held in `said` until the block has ended, and go
-    to our standard error from then on; where it raised they stay in `said`, for whoever says what went wrong.
+    to our standard error from then on; where it raised they stay in `said`, for the message about the error.
     """
 
     def __init__(self, noise: Sequence[str]) -> None:

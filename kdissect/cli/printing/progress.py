@@ -1,4 +1,4 @@
-"""A progress bar on standard error for whatever takes more than a second, only where somebody is looking."""
+"""A progress bar on standard error for work of more than a second, only on a terminal."""
 
 from __future__ import annotations
 

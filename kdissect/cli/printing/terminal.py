@@ -1,7 +1,7 @@
 """The two streams of a terminal program: data on standard output, everything else on standard error.
 
 Widths, colours and characters follow what the streams are: plain when piped or under NO_COLOR, ASCII where the locale
-cannot show more. Whatever text is written here passes `kdissect.escaping`.
+cannot show more. All text that is written here passes `kdissect.escaping`.
 """
 
 from __future__ import annotations

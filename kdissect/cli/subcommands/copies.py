@@ -64,7 +64,7 @@ def cut(
     """Write a smaller capture that Wireshark opens.
 
     An exchange comes with its connection from the start up to the acknowledgement of its response, so that it has the
-    same values there; with --alone it is as small as can be. --client, --topic, --group and --where take whole
+    same values there. With --alone it is as small as can be. Options --client, --topic, --group and --where take whole
     connections; where several are given, an exchange of theirs must fit all.
     """
     capture = open_capture(captures, demo=demo, **settings)
@@ -94,15 +94,15 @@ def redact(
 ) -> None:  # fmt: skip
     """Write a copy of a capture that can be shown to others.
 
-    What stays is an allow list: numbers, words of the protocol, names of topics, groups, users and clients, addresses
-    of brokers, values of configurations that are booleans, numbers or words that Kafka defines. Everything else, and
+    Only an allow list stays: numbers, words of the protocol, and names of topics, groups, users and clients. Addresses
+    of brokers stay, and values of configurations that are booleans, numbers or words that Kafka defines. Everything else, and
     everything that is not Kafka or cannot be read as Kafka, becomes stand-ins of the same length; the same exchanges
     come out.
 
     With --plain TLS that can be decrypted becomes plain TCP in the copy, packet by packet, redacted like the rest.
 
-    With --names what somebody called a thing of theirs gets a stand-in too. --check lists all readable text that a
-    redacted capture still has, with its count; with --names and its key file it judges names as well.
+    With --names, names that people chose get a stand-in too. Option --check lists all readable text that a redacted
+    capture still has, with its count. With --names and its key file it judges names as well.
     """
     if check and plain:
         raise UsageError("--plain writes a capture, and --check writes nothing")

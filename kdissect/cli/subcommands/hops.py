@@ -135,7 +135,7 @@ def _keyed(capture: Capture, key: str) -> list[tuple[str, int, int]]:
 
 
 def _told(capture: Capture, places: list[tuple[str, int, int]]) -> str:
-    """The record that nobody was given, with what else is known of it."""
+    """The record that no reader got, with all that is known of it."""
     topic, partition, offset = places[0]
     quoted = topic.replace("'", "''")
     stored = capture.table(

@@ -1,4 +1,4 @@
-"""`man`: the manual page, made of the commands' own help, for man(1) and whoever packages kdissect."""
+"""`man`: the manual page, made of the commands' own help, for man(1) and for packages of kdissect."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ from kdissect.cli.printing.words import number_of, size
 def annotate(captures: tuple[str, ...], demo: bool, output: str, macros: str | None, **settings: Any) -> None:
     """Write a copy of a capture, as pcapng, whose packets carry comments that any Wireshark shows.
 
-    The packet that completes a request or response says its exchange, its latency and whose time that was, why the
-    broker answered when it did, its error, and the findings that it is evidence of. The packets themselves are those
+    The comment on the packet that completes a request or response has its exchange, its latency and whose time that
+    was. It says why the broker answered when it did, and has its error and the findings that rest on it. The packets themselves are those
     of the capture, credentials included.
     """
     from kdissect.arrays.lean_arrow import load_arrow_alone

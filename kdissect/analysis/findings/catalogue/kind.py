@@ -1,4 +1,4 @@
-"""What the catalogue says of a kind of finding."""
+"""A kind of finding as the catalogue has it."""
 
 from __future__ import annotations
 

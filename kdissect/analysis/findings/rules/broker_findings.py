@@ -110,7 +110,7 @@ def _first_and_last_answers(exchanges: pa.Table, limits: Limits) -> Any:
 
 @finder(exchanges=(_as_long_as_a_stall, _first_and_last_answers), fetches=EVERY_ROW)
 def stalled(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
-    """Brokers that stood still: nobody got an answer. Whether the process did, its own fetches tell."""
+    """Brokers that stood still: no client got an answer. Whether the process did, its own fetches tell."""
     exchanges = ev.get(tables, "exchanges")
     shares = TimeShares({"exchanges": exchanges, "fetches": ev.get(tables, "fetches")})
     found = []

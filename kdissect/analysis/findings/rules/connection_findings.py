@@ -292,7 +292,7 @@ def given_up(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
 def cut_off(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Requests whose connection ended before any answer came, and logins among them.
 
-    Those of connections that gave other requests up are told there (`given_up`).
+    Connections that gave other requests up are left to `given_up`.
     """
     exchanges = ev.get(tables, "exchanges")
     connections = ev.get(tables, "connections")

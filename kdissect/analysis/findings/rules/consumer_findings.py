@@ -87,9 +87,8 @@ def paused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Consumers that had records and did not ask for more: the application was at work, or stood still.
 
     A consumer counts as silent between an answer and its next fetch while none of its fetches was open, at any broker.
-    A throttled consumer, one that waits for a rebalance, and one that never asked again are left alone. What an answer
-    took to be acknowledged because parts of it were sent again is the wire's time; and of a pause only that is counted
-    which the ledger gives to nobody else: no broker, no network, no quota.
+    A throttled consumer, one that waits for a rebalance, and one that never asked again are left alone. Time until an
+    answer was acknowledged is the network's where parts of it were sent again. The part of a pause counts that the ledger gives to no broker, no network and no quota.
     """
     fetches = ev.get(tables, "fetches")
     begun, answered = times(fetches, "requested_at"), times(fetches, "response_first_at")
@@ -166,7 +165,7 @@ def _with_losses(connections: pa.Table) -> set[str]:
 
 
 def _sent_again(tables: ev.Tables) -> dict[str, float]:
-    """What answers lost because parts of them were sent again and only then acknowledged, ms by exchange id."""
+    """Time that answers lost because parts of them were sent again and only then acknowledged, ms by exchange id."""
     exchanges = ev.get(tables, "exchanges")
     lost = np.nan_to_num(reals(exchanges, "response_resent_ms"))
     rows = np.flatnonzero(lost > 0)

@@ -1,4 +1,4 @@
-"""Errors: every error code of every API is told, by what it means for whoever got it.
+"""Errors: every error code of every API is reported, by its meaning for the client that got it.
 
 Errors that have a sentence of their own elsewhere (logins, permissions, fenced producers, fetch sessions, versions) are
 left to it.
@@ -143,7 +143,7 @@ def _fetched_in_vain(tables: ev.Tables, code: int) -> list[str]:
 
 
 def _never_described(tables: ev.Tables) -> list[str]:
-    """Topics that Metadata named and of which no message told any partition."""
+    """Topics that Metadata named, without a partition in any message."""
     topics = ev.get(tables, "topics")
     rows = topics.filter(pa.array((ints(topics, "partitions", 0) == 0) & ev.equal(topics, "source", "Metadata")))
     return ev.names(rows["topic"])

@@ -97,7 +97,7 @@ def _asked_the_old(tables: ev.Tables, old: str, first: int, last: int) -> list[t
 
 @finder(capture_quality=EVERY_ROW, exchanges=row_filters.of_status(*ONE_WAY), connections=EVERY_ROW)
 def hidden(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
-    """What the capture itself cannot show."""
+    """Traffic that the capture itself cannot show."""
     found = []
     quality = ev.get(tables, "capture_quality")
     snapped = np.flatnonzero(ev.equal(quality, "measure", "snapped_packets") & (_values(quality) > 0))

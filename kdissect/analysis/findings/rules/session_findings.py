@@ -162,7 +162,7 @@ def epoch_errors(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
 
 @finder(fetch_sessions=EVERY_ROW)
 def savings(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
-    """What sessions saved."""
+    """Bytes that sessions saved."""
     sessions = ev.get(tables, "fetch_sessions")
     saved = int(ints(sessions, "full_request_bytes_avoided", 0).sum())
     if saved <= 0:

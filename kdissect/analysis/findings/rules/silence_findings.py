@@ -206,7 +206,7 @@ def _hosts(connections: pa.Table) -> dict[str, str]:
 
 
 def _long_on_the_way(exchanges: pa.Table, limits: Limits) -> Any:
-    """Exchanges of which the network had LOST_MS and more."""
+    """Exchanges that spent LOST_MS and more on the network."""
     return pc.greater_equal(exchanges["network_ms"], LOST_MS)
 
 

@@ -71,7 +71,7 @@ def started(tables: ev.Tables) -> list[Started]:
 @finder(exchanges=(row_filters.failed, STARTED), producer_ids=EVERY_ROW, producers=EVERY_ROW)
 def fencing(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Producers whose epoch is out of date: another instance took their transactional id, or the coordinator raised it
-    when their transaction timed out. Which of the two is said where the capture shows it."""
+    when their transaction timed out. The text says which of the two where the capture shows it."""
     exchanges = ev.get(tables, "exchanges")
     fenced = np.isin(ints(exchanges, "error_code", 0), list(FENCED.values()))
     if not fenced.any():
@@ -214,7 +214,7 @@ def held_back(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """read_committed consumers behind an open transaction.
 
     A stable offset that moves does not by itself bring a partition into an incremental answer, so a partition that is
-    held back is told once and then stays silent: it counts as held back until the next answer that tells another
+    held back is in one answer and then in none. It counts as held back until the next answer that tells another
     offset, or until the last fetch of the capture.
     """
     partitions, fetches = ev.get(tables, "fetch_partitions"), ev.get(tables, "fetches")

@@ -30,14 +30,14 @@ CAUSES = {"response": "client", "request": "broker", "throttled": "settings"}
 
 
 def slow_transfer(exchanges: pa.Table, limits: Limits) -> Any:
-    """Exchanges of which a message took STALL_MS and more to get through."""
+    """Exchanges with a message that took STALL_MS and more to get through."""
     stalled = pa.scalar(STALL_MS)
     request, response = (exchanges[f"{side}_transfer_ms"] for side in ("request", "response"))
     return pc.or_kleene(pc.greater_equal(request, stalled), pc.greater_equal(response, stalled))
 
 
 def _never_ended(exchanges: pa.Table, limits: Limits) -> Any:
-    """Exchanges of which a message began and did not end."""
+    """Exchanges with a message that began and did not end."""
     return pa.array(row_filters.unfinished(exchanges, "request") | row_filters.unfinished(exchanges, "response"))
 
 

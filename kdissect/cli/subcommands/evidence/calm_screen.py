@@ -1,4 +1,4 @@
-"""What `why` prints without a number: the findings, or what was looked for where there is none."""
+"""The output of `why` without a number: the findings; without an incident, what rules look for and unusual times."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from kdissect.summary.account import Handle
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kdissect.analysis.questions.topic_gap import TopicGap
+
 LOOKED_FOR = (
-    "Looked for: brokers that stand still, refuse or close connections; slow requests by whose time it was; clients "
-    "that pause, give up, poll in vain or are throttled; errors of every API; logins and permissions; groups that "
-    "rebalance; transactions that hold readers back; leaders that move; lost segments and long round trips; fetch "
-    "sessions that are lost or refused. docs/findings.md has every rule and its limits."
+    "Looked for: brokers that stand still, refuse or close connections, and slow requests by whose time it was. "
+    "Clients that pause, give up, poll in vain or are throttled. Errors of every API, logins and permissions. Groups "
+    "that rebalance, transactions that hold readers back, leaders that move. Lost segments, long round trips, and "
+    "fetch sessions that are lost or refused. The page docs/findings.md has every rule and its limits."
 )
 UNUSUAL = 5
 """Silences that are listed."""
@@ -35,10 +37,17 @@ def list_findings(handles: Sequence[Handle], target: Sequence[str], width: int, 
     return [*lines, *([Text(), *(Text(line, "dim") for line in command)] if command else [])]
 
 
-def nothing_found(silences: pa.Table, target: Sequence[str], width: int, *, local: bool) -> list[Text]:
-    """That no rule fired, what was looked for, and the most unusual that was seen: the longest silences."""
-    lines = [Text("No rule found anything in this capture.", "bold")]
+def nothing_found(
+    silences: pa.Table, gap: TopicGap | None, target: Sequence[str], width: int, *, local: bool, quiet: bool = False
+) -> list[Text]:  # fmt: skip
+    """That no rule reported an incident, what rules look for, and the most unusual times: the longest silences and the
+    widest gap between two topics. `quiet`: there are findings, and none is an incident."""
+    said = "No rule found an incident in this capture." if quiet else "No rule found anything in this capture."
+    lines = [Text(said, "bold")]
     lines += [Text(line) for line in words.wrapped(LOOKED_FOR, width)]
+    if gap is not None:
+        lines += [Text(), Text("The widest gap between two topics", "bold")]
+        lines += [Text(part) for part in words.wrapped(gap_sentence(gap), width)]
     rows = silences.slice(0, UNUSUAL).to_pylist()
     if rows:
         lines += [Text(), Text("The longest silences", "bold")]
@@ -47,6 +56,16 @@ def nothing_found(silences: pa.Table, target: Sequence[str], width: int, *, loca
         commands = [] if PIPE in target else words.command_lines(f"kdissect gaps {named}", width)
         lines += [Text(), *(Text(line, "dim") for line in commands)] if commands else []
     return lines
+
+
+def gap_sentence(gap: TopicGap) -> str:
+    """How long writing to two topics takes, in words."""
+    topics = (gap.slow, gap.slow_ms, gap.slow_requests), (gap.fast, gap.fast_ms, gap.fast_requests)
+    slow, fast = (
+        f"{words.milliseconds(ms)} to {visible(topic)} (median of {words.number_of(count, 'request')})"
+        for topic, ms, count in topics
+    )
+    return f"Produce takes {slow}, {fast}."
 
 
 def silence_sentence(row: dict[str, Any], local: bool) -> str:

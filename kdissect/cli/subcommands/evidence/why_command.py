@@ -41,8 +41,9 @@ def why(
     """Show why a finding is there: kdissect why CAPTURE N, with its number on the first screen.
 
     It prints the sentence, the stretch of time as a drawing (client, network, broker), five rows that prove it, and
-    what was ruled out and by what. Without N it lists all findings; where there is none, what was looked for and the
-    longest silences. --rows prints all rows of the evidence, --command the filter that selects them.
+    the causes that were ruled out. Without N it lists all findings. If none is an incident, it prints what rules look
+    for, the longest silences and the widest gap between two topics. Option --rows prints all rows of the evidence,
+    --command the filter that selects them.
     """
     if finding is not None:
         _explain_row(open_capture(captures, demo=demo, **settings), finding, local)
@@ -55,13 +56,18 @@ def why(
     target = named(given, demo)
     handles = capture.analysis.numbered_findings()
     if number is None or not handles:
-        from kdissect.cli.subcommands.evidence import calm_screen
+        from rich.text import Text
 
-        if handles:
-            terminal.page(calm_screen.list_findings(handles, target, terminal.width(), local=local))
-        else:
-            silences = capture.analysis.silences()
-            terminal.page(calm_screen.nothing_found(silences, target, terminal.width(), local=local))
+        from kdissect.cli.subcommands.evidence import calm_screen
+        from kdissect.summary.account import quiet
+
+        width = terminal.width()
+        lines = calm_screen.list_findings(handles, target, width, local=local) if handles else []
+        if all(quiet(one.row) for one in handles):
+            silences, gap = capture.analysis.silences(), capture.analysis.topic_gap()
+            unusual = calm_screen.nothing_found(silences, gap, target, width, local=local, quiet=bool(handles))
+            lines += [*([Text()] if lines else []), *unusual]
+        terminal.page(lines)
         return
     if not 1 <= number <= len(handles):
         raise UsageError(f"no finding has the number {number}: this capture has findings 1 to {len(handles)}")

@@ -1,4 +1,4 @@
-"""What `why` prints of one finding, in as many lines as the smallest terminal has."""
+"""The output of `why` about one finding, in as many lines as the smallest terminal has."""
 
 from __future__ import annotations
 
