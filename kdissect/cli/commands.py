@@ -1,4 +1,5 @@
-"""The commands. `kdissect CAPTURE...` needs none: arguments that do not start with a command's name are read as captures."""
+"""The commands. `kdissect CAPTURE...` needs none: arguments that do not start with a command's name are read as
+captures."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def made(found: Gathering, summary: Summary, target: str, explain: Explain | Non
                "wait that it had agreed to.",
                latency,
                left_out=_cut(pairs.num_rows, rows.LINES, "pairs of API and client")),
-        Figure("latency-steps", "Latency by API and client over time", "Counts that quantiles of a stretch are made of.",
+        Figure("latency-steps", "Latency by API and client over time", "Counts behind the quantiles of a stretch.",
                time_axis.latency_steps(found.steps, latency, every)),
         Figure("heat", "Latency over time", "How many exchanges took how long, and when.",
                rows.heat(found.heat_of_all, found.heat_of_apis, found.heat_of_clients, every)),

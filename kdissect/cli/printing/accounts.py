@@ -41,8 +41,8 @@ def chosen_lines(
 ) -> tuple[list[Text], int]:
     """Lines of the findings, in order of their numbers, and how many findings are left out.
 
-    Findings of high or medium severity are always there. The others take the rest of `room` lines (None: any number), low before
-    info.
+    Findings of high or medium severity are always there. The others take the rest of `room` lines (None: any number),
+    low before info.
     """
     shown = [one for one in number_findings(findings) if not uneventful(one.row)]
     made = {one.number: headline_lines(one, width, local=local) for one in shown}

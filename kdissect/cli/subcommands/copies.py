@@ -94,10 +94,10 @@ def redact(
 ) -> None:  # fmt: skip
     """Write a copy of a capture that can be shown to others.
 
-    Only an allow list stays: numbers, words of the protocol, and names of topics, groups, users and clients. Addresses
-    of brokers stay, and values of configurations that are booleans, numbers or words that Kafka defines. Everything else, and
-    everything that is not Kafka or cannot be read as Kafka, becomes stand-ins of the same length; the same exchanges
-    come out.
+    Only an allow list stays: numbers, words of the protocol, and names of topics, groups, users and clients.
+    Addresses of brokers stay, and values of configurations that are booleans, numbers or words that Kafka defines.
+    Everything else, and everything that is not Kafka or cannot be read as Kafka, becomes stand-ins of the same
+    length; the same exchanges come out.
 
     With --plain TLS that can be decrypted becomes plain TCP in the copy, packet by packet, redacted like the rest.
 

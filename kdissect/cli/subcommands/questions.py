@@ -92,9 +92,11 @@ def sessions(
 ) -> None:  # fmt: skip
     """Print what happened to fetch sessions (KIP-227), broker by broker.
 
-    How many were alive over time, who created them and who reused them, whose new sessions pushed out those of others,
-    which requests were refused; share sessions (KIP-932) too. The sessions themselves: --table fetch_sessions. With
-    --sort the clients are in order of created, reused, ended, left_open, refused, lost or epoch_errors. Option --slots N replays the same sessions with N slots on each broker (max.incremental.fetch.session.cache.slots) and prints who would have lost one.
+    How many were alive over time, who created them and who reused them, whose new sessions pushed out those of
+    others, which requests were refused; share sessions (KIP-932) too. The sessions themselves: --table
+    fetch_sessions. With --sort the clients are in order of created, reused, ended, left_open, refused, lost or
+    epoch_errors. Option --slots N replays the same sessions with N slots on each broker
+    (max.incremental.fetch.session.cache.slots) and prints who would have lost one.
     """
     from kdissect.cli.answers import print_sessions, print_slots
 
@@ -165,7 +167,8 @@ def budget(
     """Print where the time of each client (or broker, group, topic) went, each moment counted once.
 
     The column agreed has the waits that fetches asked for, broker the time beyond it. The column own has the client's
-    time between an answer with records and its next fetch, idle the time without a request. --from and --to say which span.
+    time between an answer with records and its next fetch, idle the time without a request. --from and --to say which
+    span.
     """
     from kdissect.cli.answers import print_budget
 
@@ -188,7 +191,8 @@ def diff(
     """Compare two captures: before and after a change, or the same traffic at the client and at the broker.
 
     It prints APIs that got slower, and API versions and errors that changed. For exchanges found in both it prints
-    the network's time between the two places. --sort orders latencies, by change_own_ms, p_value, counted_a, own_p99_ms_b and such.
+    the network's time between the two places. --sort orders latencies, by change_own_ms, p_value, counted_a,
+    own_p99_ms_b and such.
     """
     from kdissect.cli.answers import print_diff
 

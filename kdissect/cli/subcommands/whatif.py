@@ -37,7 +37,9 @@ def whatif(
     """Print what other settings would have meant for the traffic of a capture.
 
     With --max-wait and --min-bytes it prints how many fetches and empty answers less there would be, and how much
-    later records would have come. With --linger and --batch-size it prints batches that would have been one, and how much later they would have been sent. The page docs/settings.md has the limits of such a replay. Session slots: kdissect sessions --slots N.
+    later records would have come. With --linger and --batch-size it prints batches that would have been one, and how
+    much later they would have been sent. The page docs/settings.md has the limits of such a replay. Session slots:
+    kdissect sessions --slots N.
     """
     fetching = max_wait is not None or min_bytes is not None
     if not fetching and linger is None:

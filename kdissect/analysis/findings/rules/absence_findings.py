@@ -120,8 +120,8 @@ def _sent_again(connections: pa.Table, one: Silence) -> bool:
 
 @finder(exchanges=first_and_last_of_clients, connections=EVERY_ROW)
 def broker_stopped(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
-    """Brokers all of whose connections ended at one instant, and that served no client for a while, though their clients
-    went on with other brokers.
+    """Brokers all of whose connections ended at one instant, and that served no client for a while, though their
+    clients went on with other brokers.
 
     Clients that stop by themselves do not go on elsewhere, and a device that cuts connections leaves a broker that
     serves the next ones. Ports that refused a connection meanwhile are left to `connections_refused`.

@@ -86,9 +86,10 @@ def _with_lag(partitions: pa.Table, limits: Limits) -> Any:
 def paused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Consumers that had records and did not ask for more: the application was at work, or stood still.
 
-    A consumer counts as silent between an answer and its next fetch while none of its fetches was open, at any broker.
-    A throttled consumer, one that waits for a rebalance, and one that never asked again are left alone. Time until an
-    answer was acknowledged is the network's where parts of it were sent again. The part of a pause counts that the ledger gives to no broker, no network and no quota.
+    A consumer counts as silent between an answer and its next fetch while none of its fetches was open, at any
+    broker. A throttled consumer, one that waits for a rebalance, and one that never asked again are left alone. Time
+    until an answer was acknowledged is the network's where parts of it were sent again. The part of a pause counts
+    that the ledger gives to no broker, no network and no quota.
     """
     fetches = ev.get(tables, "fetches")
     begun, answered = times(fetches, "requested_at"), times(fetches, "response_first_at")
