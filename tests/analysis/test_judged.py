@@ -207,7 +207,7 @@ def evidence(tables: dict[str, pa.Table], one: dict[str, Any]) -> pa.Table:
 NUMBER = re.compile(r"(?<![\w.])(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?: (?:ms|s|min)\b)?")
 INSTANT = re.compile(r"\d\d:\d\d:\d\d\.\d{3}")
 CONSTANTS = {
-    "short_connections": {"2 s", "5"}, "network_stall": {"200 ms"}, "slow_requests": {"1.0 s"},
+    "short_connections": {"2.0 s", "5"}, "network_stall": {"200 ms"}, "slow_requests": {"1.0 s"},
     "slow_fetches": {"1.0 s"}, "slow_followers": {"1.0 s"}, "heartbeat_loop": {"50 ms"},
     "session_slots": {"1,000", "125"}, "limited_by_max_bytes": {"50"},
 }  # fmt: skip

@@ -238,6 +238,27 @@ def asking(count: int, apart: float, api_key: int = 3, ended: float | None = Non
     return {"exchanges": rows, "connections": [connection]}
 
 
+def without_leader(
+    count: int = 4, apart: float = 0.7, api_key: int = 0, refused: float | None = 0.5, lost: float | None = None,
+    other: float | None = None,
+) -> Rows:  # fmt: skip
+    """A client of an API asks for metadata so many times. Its host is refused, a connection of it ends, or one of
+    another client of that host; seconds."""
+    rows = [exchange(0, 0.0, api_key=api_key, api="Produce" if api_key == 0 else "Fetch", client_id="a")]
+    rows += [exchange(n + 1, 1.0 + n * apart, api_key=3, api="Metadata", client_id="a") for n in range(count)]
+    connections = [connection(1, 0.0, 60.0)]
+    if refused is not None:
+        connections.append(
+            connection(2, refused, refused, client_id=None, is_kafka=False, exchanges=0, bytes=0, rtt_ms=None,
+                       end_reason="rst", broker="3")
+        )  # fmt: skip
+    if lost is not None:
+        connections.append(connection(3, 0.0, lost, end_reason="fin", broker="3"))
+    if other is not None:
+        connections.append(connection(4, 0.0, other, end_reason="fin", broker="3", client_id="b"))
+    return {"exchanges": rows, "connections": connections}
+
+
 def unanswered(ms: float, kind: str = "silence", connections: int = 2) -> Rows:
     """Requests that nothing acknowledged for so long."""
     rows = [
@@ -469,6 +490,13 @@ FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
     ("metadata_in_vain", "medium", lambda: asking(4, 0.7),
      [lambda: asking(3, 0.9), lambda: asking(2, 1.4), lambda: asking(3, 1.6), lambda: asking(4, 0.7, api_key=0),
       lambda: asking(4, 0.7, ended=2.0)]),
+    ("no_leader", "medium", without_leader,
+     [lambda: without_leader(refused=None), lambda: without_leader(refused=None, other=0.5),
+      lambda: without_leader(refused=9.0), lambda: without_leader(2, 1.4), lambda: without_leader(3, 1.6),
+      lambda: without_leader(api_key=10)]),
+    ("no_leader", "medium", lambda: without_leader(api_key=1, refused=None, lost=0.5),
+     [lambda: without_leader(api_key=1, refused=None, lost=9.0)]),
+    ("no_leader", "medium", lambda: without_leader(80, 0.03), []),
     ("slow_topic", "low", lambda: writes(10.0, 5.0),
      [lambda: writes(9.9, 1.0), lambda: writes(10.0, 5.1), lambda: writes(10.0, 5.0, count=49),
       lambda: writes(10.0, 5.0, acks=-1), lambda: writes(10.0, 5.0, slow_quartile=6.0)]),

@@ -168,7 +168,9 @@ def round_trips(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         high = np.flatnonzero(on_them & (np.nan_to_num(network) >= after / 2))
         first_at = earliest(times(exchanges, "request_first_at")[high])
         last_at = latest(times(exchanges, "response_first_at")[high])
-        about = {} if first_at is None or last_at is None else {"first_at": first_at, "last_at": last_at}
+        about: dict[str, Any] = {}
+        if first_at is not None and last_at is not None:
+            about = {"first_at": first_at, "last_at": last_at}
         values = {
             "before": before, "after": after, "connections": len(rows), "since": about.get("first_at"),
             "clients": sorted(clients, key=lambda one: (not one, one)),

@@ -154,7 +154,7 @@ def silent_together(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         condition = ev.both(
             ev.among("client_id", clients), f"request_first_at in ({', '.join(map(ev.instant, edges))})"
         )
-        values = {"clients": clients, "host": host}
+        values: dict[str, Any] = {"clients": clients, "host": host}
         if all(_lost(connections, client, begin) >= LOST_SEGMENTS for client in clients):
             found += ev.finding(
                 tables, "network_silent", ev.HIGH, "exchanges", condition, values, case="host", first_at=begin,

@@ -249,7 +249,7 @@ def held_back(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         since = int(when[first])
         writer = _find_writer(tables, topic, partition, where)
         client, name = (writer.client, writer.transactional_id) if isinstance(writer, Started) else (None, None)
-        values = {"offset": where, "still": still, "lasted": length}
+        values: dict[str, Any] = {"offset": where, "still": still, "lasted": length}
         if isinstance(writer, Started):
             values |= {"by": [client], "known": writer.producer}
         else:
