@@ -134,7 +134,7 @@ def test_the_lamp_sees_a_word(tmp_path: Path) -> None:
 
 
 def test_the_measure_counts() -> None:
-    text = "What was not read is nowhere. A plain sentence.\n\n- Whoever reads `a long command here` reads it anew."
+    text = "What was not read is nowhere. A plain sentence.\n- Whoever reads `a long command here` reads it anew."
     assert Counter(place.kind for place in measure(ROOT, 0, text)) == {
         "sentences without a noun for a subject": 2, "old words": 2
     }  # fmt: skip
