@@ -55,9 +55,13 @@ def key_file(context: click.Context, parameter: click.Parameter, value: str | No
 
 def engine_options(function: F) -> F:
     """Add what every command that reads captures takes; it arrives as keyword arguments, for `open_capture`."""
+    return reading_options(click.option("--to", "end", metavar="TIME", help="Leave out what came after.")(function))
+
+
+def reading_options(function: F) -> F:
+    """`engine_options` without --to."""
     for add in (
         click.option("--verify", is_flag=True, help="Decompress record batches and check their checksums."),
-        click.option("--to", "end", metavar="TIME", help="Leave out what came after."),
         click.option(
             "--from",
             "start",

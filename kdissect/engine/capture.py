@@ -222,6 +222,23 @@ class Capture:
         with scratch() as folder:
             yield from in_order(run, name, shown[name], found[name], Path(folder))
 
+    def parts(
+        self, tables: Mapping[str, Sequence[str] | None], where: Mapping[str, str] | None = None
+    ) -> Iterator[dict[str, pa.Table]]:
+        """Several tables in pieces (name -> columns, None: all), each with what was read together, in flat memory: rows
+        lie in temporary files until every name is known. Rows of other tables that belong to an exchange come with
+        it or before it. `where` has filters by table.
+
+        Raises ScratchFull (a KdissectError) where there is no room for them.
+        """
+        from kdissect.engine.saving.spool import Spool
+
+        run, shown, found = self._run(tables, where or {})
+        with scratch() as folder, Spool(Path(folder)) as spool:
+            for part in run.settled(spool):
+                names = [name for name in tables if name in part]
+                yield {name: run.builder.finished(name, [part[name]], found[name], shown[name]) for name in names}
+
     def _may_not_fit(self, name: str) -> bool:
         """Whether rows of a table that is made part by part may be more than the memory allowed."""
         return self.frugal and (TABLES[name].joined or TABLES[name].made is By.BLOCK)
@@ -403,8 +420,8 @@ class Capture:
         capture, a second process analyses and writes them.
 
         `tables`: only these, with these columns (None: all). One that needs all of its rows at once (`findings`,
-        `time_budget`, `topic_traffic`, `deliveries`, `transactions`) is then `table`'s: what did not fit is named in
-        `left_out`.
+        `time_budget`, `topic_traffic`, `deliveries`, `traced`, `transactions`) is then `table`'s: what did not fit is
+        named in `left_out`.
         """
         from kdissect.engine.saving.parquet import EVIDENCE, save
 

@@ -75,6 +75,17 @@ class Moment:
     """No packet came just now."""
 
 
+class Sender(Protocol):
+    """Sends rows of exchanges elsewhere."""
+
+    @property
+    def read(self) -> Mapping[str, Sequence[str]]:
+        """Tables and columns that it needs, besides those of a live view."""
+
+    def take(self, settled: Sequence[Mapping[str, pa.Table]], waits: bool) -> None:
+        """Rows whose analysis is finished. `waits`: the source waits for whoever reads it."""
+
+
 class Listener(Protocol):
     """Whom `Watch` reports to, in the thread that reads."""
 

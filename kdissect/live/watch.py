@@ -87,9 +87,12 @@ class Sampling(Protocol):
 
 
 class Watch:
-    """Reads a source and reports to `listener`."""
+    """Reads a source and reports to `listener`. `read`: tables and columns that are read besides those of LIVE."""
 
-    def __init__(self, source: Source, listener: Listener, sampling: Sampling | None = None) -> None:
+    def __init__(
+        self, source: Source, listener: Listener, sampling: Sampling | None = None,
+        read: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:  # fmt: skip
         self._source = source
         self._capture = source.capture
         self._clock = source.clock
@@ -97,6 +100,8 @@ class Watch:
         self._patient = source.patient
         self._sampling = sampling
         tables = {name: list(columns) for name, columns in LIVE.tables.items()}
+        for name, columns in (read or {}).items():
+            tables[name] = list(dict.fromkeys([*tables.get(name, ()), *columns]))
         self._analysed = AnalysedRun([source.capture], tables, Settings())
         self._analysed.stage.learn_clusters()
         self._books = self._analysed.books

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from kdissect.capture.block import Block
 from kdissect.engine.bounds.spare_memory import Spare
 from kdissect.live.lookout import Explainer, Lookout
-from kdissect.live.moment import Moment
+from kdissect.live.moment import Moment, Sender
 from kdissect.live.ring import SLICES, Ring
 from kdissect.live.running_figures import Figures
 from kdissect.live.sampling import Load, Sampler
@@ -29,18 +29,20 @@ LOOK_BACK = SLICES // 2
 class Session:
     """Watches a source, in this thread (`run`) or in one of its own (`start`). Use it as a context.
 
-    `ring`: where the last packets are kept, None for nowhere; `lookout`: who looks for findings in them.
+    `ring`: where the last packets are kept, None for nowhere; `lookout`: who looks for findings in them; `sender`: who
+    sends exchanges elsewhere.
     """
 
     def __init__(
         self, source: Source, figures: Figures, ring: Ring | None = None, lookout: Lookout | None = None,
-        sampler: Sampler | None = None,
+        sampler: Sampler | None = None, sender: Sender | None = None,
     ) -> None:  # fmt: skip
         self.source = source
         self.figures = figures
         self.ring = ring
         self._lookout = lookout
         self._sampler = sampler or Sampler()
+        self._sender = sender
         self._load = Load()
         self._spare = Spare()
         self._thread: threading.Thread | None = None
@@ -77,7 +79,7 @@ class Session:
 
     def run(self) -> None:
         """Read to the end. Raises CaptureError."""
-        Watch(self.source, self, self._sampler).run()
+        Watch(self.source, self, self._sampler, None if self._sender is None else self._sender.read).run()
         if self._lookout is not None:
             members = self.source.capture.members
             own = [member.path for member in members if member.path is not None]
@@ -105,6 +107,8 @@ class Session:
             figures.share, figures.behind_s = self._sampler.share, behind
             figures.dropped = self.source.dropped()
             figures.tick(moment)
+        if self._sender is not None:
+            self._sender.take(moment.settled, self.source.waits_for_us)
         self._spare.give_back()
         self._work()
         if self._lookout is not None:

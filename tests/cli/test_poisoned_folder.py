@@ -20,6 +20,7 @@ PACKAGES = (
     "kdissect", "click", "numpy", "pyarrow", "duckdb", "pandas", "rich", "scapy", "jinja2", "textual", "numba",
     "llvmlite", "prometheus_client", "pyspark", "py4j", "pyshark", "lz4", "zstandard", "cramjam", "crc32c", "yaml",
     "cryptography", "dateutil", "vl_convert", "sitecustomize", "usercustomize", "lxml", "markupsafe", "pytz",
+    "opentelemetry", "google", "requests", "urllib3",
 )  # fmt: skip
 POISON = """
 import posix
@@ -44,6 +45,7 @@ LINES = {
     "stream": [CAPTURE, "--client", "base-reader"],
     "sql": [CAPTURE, "select api, count(*) from exchanges group by api"],
     "traffic": [CAPTURE],
+    "otlp": [CAPTURE, "-o", "spans.jsonl"],
     "whatif": [CAPTURE, "--linger", "5ms"],
     "cut": [CAPTURE, "--frame", "20", "-o", "cut.pcap"],
     "redact": [CAPTURE, "-o", "redacted.pcap"],

@@ -22,6 +22,7 @@ from kdissect.cli.confinement.system_calls import EXEC, MACHINES, REFUSED
 from tests.cli.escapes import MARK, SECRET, tries
 from tests.cli.test_poisoned_folder import CAPTURE, LINES
 from tests.conftest import CAPTURES, ROOT
+from tests.otlp.receiver import receiving
 
 SILENT = {"schema", "tables", "man"}
 """Commands that read no capture."""
@@ -105,6 +106,21 @@ def test_reading_escapes_nowhere(line: list[str], landlock: int, place: Path) ->
         assert {name: how for name, how in outcome.items() if how != "refused" and name not in allowed} == {}
     if line[0] == "top":
         assert json.loads(done.stdout)["findings"] if "jsonl" in line else done.stdout
+
+
+@pytest.mark.parametrize("line", [["otlp", CAPTURE, "--to"], ["top", CAPTURE, "--once", "--no-findings", "--otlp"]])
+def test_a_sender_reaches_its_receiver_alone(line: list[str], landlock: int, place: Path) -> None:
+    """Other ports are refused, and everything that other commands are refused."""
+    if landlock < 4:
+        pytest.skip("this kernel's Landlock knows no ports")
+    with receiving() as taken:
+        done = run(place, [*line, taken.url])
+    assert done.returncode == 0, done.stderr.decode()
+    assert taken.spans
+    allowed = {"signal another process"} if landlock < 6 else set()
+    assert outcomes(done)
+    for outcome in outcomes(done):
+        assert {name: how for name, how in outcome.items() if how != "refused" and name not in allowed} == {}
 
 
 def tries_by_name() -> list[str]:
@@ -233,10 +249,11 @@ def test_the_current_folder_is_not_read(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("machine", list(MACHINES))
 @pytest.mark.parametrize("programs", [False, True])
-def test_the_filter_as_a_processor_runs_it(machine: str, programs: bool) -> None:
+@pytest.mark.parametrize("connects", [False, True])
+def test_the_filter_as_a_processor_runs_it(machine: str, programs: bool, connects: bool) -> None:
     """Each call that is refused is, and others are not; also of another processor and of the x32 interface."""
     known = MACHINES[machine]
-    program = filter_program(known, programs)
+    program = filter_program(known, programs, connects)
     allowed, refused, unknown = 0x7FFF0000, 0x00050001, 0x00050026
 
     def answer(number: int, arguments: tuple[int, ...] = (), arch: int = known.arch) -> int:
@@ -257,7 +274,15 @@ def test_the_filter_as_a_processor_runs_it(machine: str, programs: bool) -> None
     for name, pair in {**REFUSED, **EXEC}.items():
         number = pair[known.column]
         if number is not None:
-            assert answer(number) == (allowed if programs and name == "execve" else refused), name
+            free = (programs and name == "execve") or (connects and name == "connect")
+            assert answer(number) == (allowed if free else refused), name
+    socket = REFUSED["socket"][known.column]
+    assert socket is not None
+    for domain in range(48):
+        for kind in range(16):
+            good = connects and domain in (2, 10) and kind in (1, 2)  # TCP and UDP
+            if kind:
+                assert answer(socket, (domain, kind | 0o2004000)) == (allowed if good else refused), (domain, kind)
     clone, clone3, ioctl = ((56, 220), (435, 435), (16, 29))
     assert answer(clone[known.column], (0x3D0F00,)) == allowed
     assert answer(clone[known.column], (0x10000000,)) == refused

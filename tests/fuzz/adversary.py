@@ -217,6 +217,7 @@ def lines(path: str, out: str, chance: random.Random) -> list[list[str]]:
         ["top", path, "--once", "--no-findings"],
         ["annotate", path, "-o", f"{out}/a.pcapng"], ["why", path, "1"],
         ["slowest", path], ["errors", path], ["gaps", path], ["hops", path],
+        ["otlp", path, "-o", f"{out}/spans.jsonl"],
     ]  # fmt: skip
 
 

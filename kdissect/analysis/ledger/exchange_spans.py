@@ -190,6 +190,15 @@ def _borders(rows: Rows, turn: Int64s, held_back: Flags) -> list[Int64s]:
     ]
 
 
+def exchange_borders(rows: Rows) -> list[Int64s]:
+    """The nine instants between the parts of each exchange by itself, [rows] each; other exchanges of its connection do
+    not matter.
+
+    In order: the request's first byte, its last byte, its arrival, its turn, end of the agreed wait, end of the
+    broker's work, end of replication, arrival of the response, the response's last byte."""
+    return _borders(rows, rows.begun, rows.hold == "throttled")
+
+
 def _ways(rows: Rows) -> Int64s:
     """The rank of the network's time of each exchange."""
     found = _ranks(rows, o.UNMEASURED)

@@ -7,6 +7,9 @@ import errno
 import struct
 
 from kdissect.cli.confinement.system_calls import (
+    AF_INET,
+    AF_INET6,
+    CLIENT_CALLS,
     CLONE,
     CLONE3,
     EXEC,
@@ -14,8 +17,12 @@ from kdissect.cli.confinement.system_calls import (
     MEMFD_CREATE,
     MFD_NOEXEC_SEAL,
     NEW_NAMESPACES,
+    OTHER_SOCKETS,
     REFUSED,
     SECCOMP,
+    SOCK_DGRAM,
+    SOCK_STREAM,
+    SOCKET,
     TO_TERMINALS,
     Machine,
     call,
@@ -34,24 +41,25 @@ Instruction = tuple[int, int, int, int]
 """Code, jump if true, jump if false, operand."""
 
 
-def refuse_calls(programs: bool) -> bool:
+def refuse_calls(programs: bool, connects: bool = False) -> bool:
     """Refuses REFUSED in all threads of this process, and in processes that it starts, with EPERM. `programs`: execve
-    is left to Landlock, and files in memory can be made only if they can never be run. Returns whether it was done."""
+    is left to Landlock, and files in memory can be made only if they can never be run. `connects`: TCP and UDP sockets
+    may connect. Returns whether it was done."""
     known = machine()
     if known is None:
         return False
-    code = b"".join(struct.pack("HBBI", *one) for one in filter_program(known, programs))
+    code = b"".join(struct.pack("HBBI", *one) for one in filter_program(known, programs, connects))
     memory = ctypes.create_string_buffer(code)
     described = struct.pack("HxxxxxxQ", len(code) // 8, ctypes.addressof(memory))
     return call(SECCOMP[known.column], SET_MODE_FILTER, ALL_THREADS, ctypes.c_char_p(described)) == 0
 
 
-def filter_program(known: Machine, programs: bool) -> list[Instruction]:
+def filter_program(known: Machine, programs: bool, connects: bool = False) -> list[Instruction]:
     """The instructions of the filter."""
     column = known.column
     refused = {**REFUSED, **EXEC}
-    if programs:
-        del refused["execve"]
+    for name in (*(("execve",) if programs else ()), *(CLIENT_CALLS if connects else ())):
+        del refused[name]
     numbers = sorted(number for pair in refused.values() if (number := pair[column]) is not None)
     refuse: Instruction = (RETURN, 0, 0, FAIL | errno.EPERM)
     unknown: Instruction = (RETURN, 0, 0, FAIL | errno.ENOSYS)
@@ -65,6 +73,16 @@ def filter_program(known: Machine, programs: bool) -> list[Instruction]:
     program += [(LOAD, 0, 0, NUMBER_AT)]
     program += [(EQUAL, 0, 4, IOCTL[column]), _argument(1)]
     program += [(EQUAL, 1, 0, TO_TERMINALS[0]), (EQUAL, 0, 1, TO_TERMINALS[1]), refuse, (LOAD, 0, 0, NUMBER_AT)]
+    if connects:  # no packet sockets, and no sockets of this host's services
+        program += [
+            (EQUAL, 0, 10, SOCKET[column]),
+            _argument(0),
+            (EQUAL, 2, 0, AF_INET),
+            (EQUAL, 1, 0, AF_INET6),
+            refuse,
+        ]
+        program += [_argument(1), (ANY_BIT, 2, 0, OTHER_SOCKETS), (ANY_BIT, 0, 2, SOCK_STREAM)]
+        program += [(ANY_BIT, 0, 1, SOCK_DGRAM), refuse, (LOAD, 0, 0, NUMBER_AT)]
     if programs:
         program += [(EQUAL, 0, 3, MEMFD_CREATE[column]), _argument(1), (ANY_BIT, 1, 0, MFD_NOEXEC_SEAL), refuse]
     return [*program, (RETURN, 0, 0, ALLOW)]

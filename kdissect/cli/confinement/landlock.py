@@ -29,10 +29,12 @@ OLDEST = 2
 """Version 1 cannot let files move from one folder to another one, as output files do."""
 WITH_NETWORK, WITH_SCOPES, WITH_ALL_THREADS = 4, 6, 8
 BIND, CONNECT = 1, 2
+OF_NETWORK = BIND | CONNECT
 ABSTRACT_SOCKETS, SIGNALS = 1, 2
 """Scopes: sockets and processes outside of the sandbox that it cannot reach."""
 ASK_VERSION = 1
-PATH_BENEATH = 1
+PATH_BENEATH, NET_PORT = 1, 2
+"""Kinds of rules."""
 ALL_THREADS = 1 << 3
 
 
@@ -46,11 +48,11 @@ def landlock_version() -> int:
 
 def restrict_files(policy: Policy, version: int) -> bool:
     """Closes files off that `policy` does not name, for this thread and for threads and processes that it starts, and
-    TCP altogether. `version` is that of the interface. Returns whether the kernel did it."""
+    TCP but for connections to its ports. `version` is that of the interface. Returns whether the kernel did it."""
     handled = (1 << HANDLED_BITS.get(version, 16)) - 1
     scopes = ABSTRACT_SOCKETS | (0 if policy.signals else SIGNALS)
     attributes = struct.pack(
-        "QQQ", handled, BIND | CONNECT if version >= WITH_NETWORK else 0, scopes if version >= WITH_SCOPES else 0
+        "QQQ", handled, OF_NETWORK if version >= WITH_NETWORK else 0, scopes if version >= WITH_SCOPES else 0
     )
     size = 8 if version < WITH_NETWORK else 16 if version < WITH_SCOPES else 24
     ruleset = call(LANDLOCK_CREATE_RULESET, ctypes.c_char_p(attributes), size, 0)
@@ -64,6 +66,8 @@ def restrict_files(policy: Policy, version: int) -> bool:
         for rights, paths in rules.items():
             for path in dict.fromkeys(paths):
                 _allow(ruleset, path, rights & handled)
+        for port in policy.ports if version >= WITH_NETWORK else ():
+            call(LANDLOCK_ADD_RULE, ruleset, NET_PORT, ctypes.c_char_p(struct.pack("QQ", CONNECT, port)), 0)
         return call(LANDLOCK_RESTRICT_SELF, ruleset, ALL_THREADS if version >= WITH_ALL_THREADS else 0) == 0
     finally:
         os.close(ruleset)

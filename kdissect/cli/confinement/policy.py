@@ -27,6 +27,15 @@ DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty")
 LOADERS = ("/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1", "/lib/ld-musl-x86_64.so.1",
            "/lib/ld-musl-aarch64.so.1")  # fmt: skip
 """What the kernel starts in the place of a program with shared libraries."""
+RESOLVER = ("/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/host.conf", "/etc/gai.conf", "/etc/services",
+            "/run/systemd/resolve", "/etc/ssl/certs", "/etc/pki/tls/certs")  # fmt: skip
+"""What the C library reads to find the address of a host, and TLS to prove who it is."""
+DNS_PORT = 53
+OF_RECEIVERS = (
+    "OTEL_EXPORTER_OTLP_CERTIFICATE", "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE", "OTEL_EXPORTER_OTLP_CLIENT_KEY",
+    "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE", "SSL_CERT_DIR",
+)  # fmt: skip
+"""Variables that name files with certificates for the sender of OTLP."""
 INPUTS = ("words",)
 """Parameters besides those of type Path that name inputs: of `show`."""
 OUTPUTS = ("output", "html", "macros", "names")
@@ -41,7 +50,8 @@ class Policy:
 
     `read` and `write`: files, and folders with all below them. `listed`: folders whose names may be read. `devices`:
     read, written, and asked (ioctl). `programs`: what may be started; if none, nothing. `signals`: other processes may
-    be sent signals.
+    be sent signals. `ports`: TCP ports that may be connected to; if there are any, UDP may be used too, for the
+    names of hosts.
     """
 
     def __init__(self) -> None:
@@ -51,6 +61,7 @@ class Policy:
         self.devices = list(DEVICES)
         self.programs: list[str] = []
         self.signals = False
+        self.ports: list[int] = []
 
     def allow_temporary_files(self) -> None:
         """The folder for temporary files."""
@@ -113,6 +124,20 @@ class Policy:
                 self.read += os.get_exec_path()
             self.read += [path for path in (os.environ.get("TERMINFO"), os.path.expanduser("~/.terminfo")) if path]
 
+    def allow_receiver(self, url: str) -> None:
+        """Connections to the port of an OTLP receiver, or to that of the proxy on the way. Raises UsageError."""
+        from urllib.parse import urlsplit
+        from urllib.request import getproxies
+
+        from kdissect.otlp.receivers import receiver_port
+
+        self.ports += [receiver_port(url), DNS_PORT]
+        proxy = getproxies().get(urlsplit(url).scheme)
+        if proxy:
+            self.ports.append(receiver_port(proxy if "://" in proxy else f"http://{proxy}"))
+        self.read += RESOLVER
+        self.read += [path for name in OF_RECEIVERS if (path := os.environ.get(name))]
+
     def allow_caches(self) -> None:
         """In a checkout, whose kernels and layouts are compiled as they are needed: where they are kept."""
         package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -146,6 +171,11 @@ def command_policy(name: str, parameters: dict[str, Any], paths: Iterable[str]) 
     whole = parameters.get("output") and not parameters.get("table") and not parameters.get("messages")
     if name == "sql" or (name == "CAPTURE..." and whole):
         policy.allow_python()  # a second process writes tables
+    if name == "otlp":
+        from kdissect.cli.telemetry.otlp_command import receiver_of
+
+        if (url := receiver_of(parameters["places"])) is not None:
+            policy.allow_receiver(url)
     policy.allow_pager()
     return policy
 

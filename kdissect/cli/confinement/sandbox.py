@@ -82,7 +82,7 @@ def confine_process(policy: Callable[[], Policy]) -> bool:
         version = landlock_version()
         if version and forbid_new_privileges():
             given = policy()
-            confined = restrict_files(given, version) and refuse_calls(bool(given.programs))
+            confined = restrict_files(given, version) and refuse_calls(bool(given.programs), bool(given.ports))
     started()
     return confined
 

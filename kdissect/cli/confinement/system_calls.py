@@ -32,9 +32,17 @@ EXEC: Numbers = {"execve": (59, 221), "execveat": (322, 281)}
 MEMFD_CREATE = (319, 279)
 MFD_NOEXEC_SEAL = 0x8
 """Flag of memfd_create(2): the file can never be run. Linux 6.3 and later."""
+CLIENT_CALLS = ("socket", "connect")
+"""Those of REFUSED that a client of a network needs."""
+SOCKET = (41, 198)
+AF_INET, AF_INET6 = 2, 10
+SOCK_STREAM, SOCK_DGRAM = 1, 2
+"""Kinds of sockets of linux/net.h; SOCK_RAW is both bits."""
+OTHER_SOCKETS = 0xC
+"""Bits of all further kinds."""
 REFUSED: Numbers = {
     # New sockets. A pair of connected ones (socketpair) leads nowhere else; accept needs one that listens already.
-    "socket": (41, 198), "connect": (42, 203), "bind": (49, 200), "listen": (50, 201),
+    "socket": SOCKET, "connect": (42, 203), "bind": (49, 200), "listen": (50, 201),
     # Other processes.
     "ptrace": (101, 117), "process_vm_readv": (310, 270), "process_vm_writev": (311, 271), "kcmp": (312, 272),
     "pidfd_getfd": (438, 438), "pidfd_send_signal": (424, 424), "rt_sigqueueinfo": (129, 138),

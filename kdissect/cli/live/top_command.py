@@ -6,7 +6,7 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,8 +17,10 @@ from kdissect.installed_copy import install_command
 
 if TYPE_CHECKING:
     from kdissect.cli.confinement.policy import Policy
+    from kdissect.live.running_figures import Figures
     from kdissect.live.source import Source
     from kdissect.live.watched_source import Session
+    from kdissect.otlp.live_sender import LiveSender
 
 STEP_S = 0.05
 """How often somebody looks whether it is over."""
@@ -55,11 +57,12 @@ STEP_S = 0.05
 @click.option(
     "--metrics-ca", "authority", type=click.Path(), metavar="FILE", help="Serve clients with certificates by this only."
 )
+@click.option("--otlp", "receiver", metavar="URL", help="Send exchanges as spans to this OTLP receiver.")
 @click.option("--findings/--no-findings", "find", default=True, help="Look for findings in what the ring holds.")
 def top(
     captures: tuple[str, ...], interface: str | None, ports: tuple[int, ...], speed: float | None, window: float,
     ring: float, once: bool, every: float | None, form: str | None, metrics: str | None, names: tuple[str, ...],
-    certificate: str | None, key: str | None, authority: str | None, find: bool,
+    certificate: str | None, key: str | None, authority: str | None, receiver: str | None, find: bool,
 ) -> None:  # fmt: skip
     """Watch Kafka traffic: an interface, a file that grows, a directory of a rotated set, a pipe, or a replay.
 
@@ -71,14 +74,21 @@ def top(
     if form is not None and not once and every is None:
         raise click.UsageError("--format needs --once or --every TIME")
     lines = once or every is not None
-    if not lines and metrics is None and not sys.stdout.isatty():
-        raise click.UsageError("the screen needs a terminal: --once, --every TIME or --metrics HOST:PORT without one")
+    if not lines and metrics is None and receiver is None and not sys.stdout.isatty():
+        raise click.UsageError(
+            "the screen needs a terminal: --once, --every TIME, --metrics HOST:PORT or --otlp URL without one"
+        )
     if not lines and sys.stdout.isatty():
         _textual()
     if names and metrics is None:
         raise click.UsageError("--metrics-host goes with --metrics HOST:PORT")
     if ((key or authority) and certificate is None) or (certificate and metrics is None):
         raise click.UsageError("--metrics-key and --metrics-ca go with --metrics-cert, and that with --metrics")
+    if receiver is not None:
+        from kdissect.otlp import ready, receiver_port
+
+        ready()
+        receiver_port(receiver)
     with contextlib.ExitStack() as stack:
         port = None
         if metrics is not None:
@@ -86,7 +96,8 @@ def top(
 
             port = open_port(metrics, names, certificate, key, authority)
             stack.callback(port.close)
-        source = _confined(interface, ports, captures, speed, find, writes=not lines and sys.stdout.isatty())
+        writes = not lines and sys.stdout.isatty()
+        source = _confined(interface, ports, captures, speed, find, writes, receiver)
         from kdissect.arrays.lean_arrow import load_arrow_alone
 
         load_arrow_alone()
@@ -102,7 +113,9 @@ def top(
             source = open_source(captures, None, ports, speed, once)
         figures = Figures(window)
         name = interface or captures[0]
-        session = stack.enter_context(Session(source, figures, Ring(ring), Lookout() if find else None))
+        sender = None if receiver is None else stack.enter_context(_sending(receiver, figures))
+        lookout = Lookout() if find else None
+        session = stack.enter_context(Session(source, figures, Ring(ring), lookout, sender=sender))
         if port is not None:
             from kdissect.live.metrics import Server
 
@@ -124,10 +137,17 @@ def top(
 
 
 def _confined(
-    interface: str | None, ports: Sequence[int], captures: Sequence[str], speed: float | None, find: bool, writes: bool
+    interface: str | None,
+    ports: Sequence[int],
+    captures: Sequence[str],
+    speed: float | None,
+    find: bool,
+    writes: bool,
+    receiver: str | None,
 ) -> Source | None:
     """Confines this process: tcpdump runs by then, and root is given up. Returns the source that it captures for; None
-    if there is another one. `writes`: packets may be written into the current folder."""
+    if there is another one. `writes`: packets may be written into the current folder. `receiver`: URL that spans may be
+    sent to."""
     from kdissect.cli.confinement.policy import command_policy
     from kdissect.cli.confinement.sandbox import confine_process, is_own_process
     from kdissect.cli.confinement.user import become_user, user_behind_root
@@ -148,10 +168,27 @@ def _confined(
             given.allow_output(".")
         if find:
             given.allow_python()
+        if receiver is not None:
+            given.allow_receiver(receiver)
         return given
 
     confine_process(policy)
     return source
+
+
+@contextlib.contextmanager
+def _sending(url: str, figures: Figures) -> Iterator[LiveSender]:
+    """Who sends spans to a receiver; at the end standard error says how many arrived."""
+    from kdissect.otlp.live_sender import LiveSender
+    from kdissect.otlp.receivers import HttpReceiver
+
+    sender = LiveSender(HttpReceiver(url), lambda text: figures.alert("otlp", "medium", figures.now_us, text))
+    try:
+        yield sender
+    finally:
+        sender.close()
+        lost = f"; {sender.lost:,} exchanges did not arrive" if sender.lost else ""
+        terminal.say(f"sent {sender.spans:,} spans to {url}{lost}")
 
 
 def _textual() -> None:

@@ -1,0 +1,1 @@
+"""Commands that send what they found to other systems."""

@@ -1,0 +1,172 @@
+"""Where spans and metrics go: an OTLP receiver over HTTP, or a file of JSON lines.
+
+Rules: OTLP 1.x (opentelemetry.io/docs/specs/otlp), OTLP/HTTP with Protobuf bodies. The file has a line for each
+request, as the specification's file exporter writes them. Headers, certificates, timeout and compression come
+from the variables OTEL_EXPORTER_OTLP_* that all of OpenTelemetry's exporters read.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, BinaryIO, Protocol
+from urllib.parse import urlsplit
+
+from kdissect.installed_copy import install_command
+from kdissect.problems import JobFailed, UsageError
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.metrics.export import MetricsData
+    from opentelemetry.sdk.trace import ReadableSpan
+
+PORTS = {"http": 80, "https": 443}
+TRACES_PATH, METRICS_PATH = "/v1/traces", "/v1/metrics"
+CONNECT_S = 10.0
+LOGGER = "opentelemetry"
+"""Exporters say here why they failed."""
+
+
+class Receiver(Protocol):
+    """Takes spans and metrics. Its methods raise JobFailed if they did not arrive."""
+
+    def take_spans(self, spans: Sequence[ReadableSpan]) -> None:
+        """Delivers these spans, in one request."""
+
+    def take_metrics(self, metrics: MetricsData) -> None:
+        """Delivers these metrics, in one request."""
+
+    def interrupt(self) -> None:
+        """Nothing more is tried, by any thread: what is under way fails soon."""
+
+    def close(self) -> None:
+        """Nothing more comes."""
+
+
+def ready() -> None:
+    """Raises UsageError if OpenTelemetry's SDK and exporters are not installed."""
+    try:
+        import opentelemetry.exporter.otlp.json.file
+        import opentelemetry.exporter.otlp.proto.http
+        import opentelemetry.sdk  # noqa: F401
+    except ImportError:
+        raise UsageError(f"OTLP needs more packages: {install_command('otlp')}") from None
+
+
+def receiver_port(url: str) -> int:
+    """The TCP port of a receiver's URL. Raises UsageError for a URL that is none of OTLP over HTTP."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        parts, port = urlsplit(""), None
+    if parts.scheme not in PORTS or not parts.hostname or parts.query or parts.fragment:
+        raise UsageError(f"{url!r} is no OTLP receiver: say it like http://localhost:4318")
+    return PORTS[parts.scheme] if port is None else port
+
+
+class _Complaint(logging.Handler):
+    """Keeps the first message of the exporters, which log why they failed and return no reason."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.text = ""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.text = self.text or record.getMessage()
+
+
+class HttpReceiver:
+    """An OTLP receiver, such as a collector, at a URL: `http://host:4318`. Raises UsageError for another kind of URL
+    and if the extra `otlp` is not installed."""
+
+    def __init__(self, url: str) -> None:
+        ready()
+        receiver_port(url)
+        from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
+        self.url = url
+        base = url.rstrip("/")
+        self._complaint = _Complaint()
+        self._logger = logging.getLogger(LOGGER)
+        self._logger.addHandler(self._complaint)
+        self._propagated, self._logger.propagate = self._logger.propagate, False
+        self._spans = OTLPSpanExporter(endpoint=base + TRACES_PATH)
+        self._metrics = OTLPMetricExporter(endpoint=base + METRICS_PATH)
+
+    def reach(self) -> None:
+        """Raises JobFailed if nothing listens there, where no proxy stands between: the exporter would try for ten
+        seconds."""
+        import socket
+        from urllib.request import getproxies
+
+        parts = urlsplit(self.url)
+        if parts.scheme in getproxies():
+            return
+        try:
+            socket.create_connection((parts.hostname or "", receiver_port(self.url)), CONNECT_S).close()
+        except OSError as error:
+            raise JobFailed(f"no OTLP receiver at {self.url}: {error.strerror or error}") from None
+
+    def take_spans(self, spans: Sequence[ReadableSpan]) -> None:
+        """See Receiver."""
+        from opentelemetry.sdk.trace.export import SpanExportResult
+
+        self._complaint.text = ""
+        if self._spans.export(spans) is not SpanExportResult.SUCCESS:
+            raise self._failure()
+
+    def take_metrics(self, metrics: MetricsData) -> None:
+        """See Receiver."""
+        from opentelemetry.sdk.metrics.export import MetricExportResult
+
+        self._complaint.text = ""
+        if self._metrics.export(metrics) is not MetricExportResult.SUCCESS:
+            raise self._failure()
+
+    def _failure(self) -> JobFailed:
+        why = " ".join(self._complaint.text.split()) or "it gave no reason"
+        return JobFailed(f"the OTLP receiver at {self.url} did not take the data: {why}")
+
+    def interrupt(self) -> None:
+        """See Receiver."""
+        self._spans.shutdown()  # type: ignore[no-untyped-call]
+        self._metrics.shutdown()
+
+    def close(self) -> None:
+        """See Receiver."""
+        self.interrupt()
+        self._logger.removeHandler(self._complaint)
+        self._logger.propagate = self._propagated
+
+
+class FileReceiver:
+    """A binary file that gets a JSON line for each request. Raises UsageError if the extra `otlp` is not installed."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        ready()
+        from opentelemetry.exporter.otlp.json.common.metrics_encoder import encode_metrics
+        from opentelemetry.exporter.otlp.json.common.trace_encoder import encode_spans
+
+        self._file = file
+        self._encode_spans, self._encode_metrics = encode_spans, encode_metrics
+
+    def take_spans(self, spans: Sequence[ReadableSpan]) -> None:
+        """See Receiver. Raises OSError if the file cannot be written."""
+        self._write(self._encode_spans(spans).to_dict())
+
+    def take_metrics(self, metrics: MetricsData) -> None:
+        """See Receiver. Raises OSError if the file cannot be written."""
+        self._write(self._encode_metrics(metrics).to_dict())
+
+    def _write(self, request: object) -> None:
+        import json
+
+        self._file.write(json.dumps(request, separators=(",", ":")).encode() + b"\n")
+
+    def interrupt(self) -> None:
+        """See Receiver."""
+
+    def close(self) -> None:
+        """See Receiver."""
+        self._file.flush()
