@@ -40,7 +40,7 @@ BASE_MB = 450
 """What the base environment may take, pip included."""
 READ = ["base_tiny", "k4_session_eviction", "tls13", "era_0_8_2", "field_zst", "field_lz4"]
 """Captures that need every library of the base install: codecs, TLS, rare formats."""
-USED = ("report", "sql", "top", "notebook", "crosscheck")
+USED = ("report", "sql", "top", "notebook", "crosscheck", "otlp")
 """Extras that one environment has together; Spark has one of its own."""
 
 
@@ -129,6 +129,7 @@ def try_surfaces(environment: Environment) -> None:
     assert json.loads(done.stdout)["n"] > 1
     assert rows["exchange_id"]
     environment.kdissect("top", capture, "--once", "--no-findings", "--metrics", "127.0.0.1:0")
+    environment.kdissect("otlp", capture, "-o", str(environment.folder / "spans.jsonl"))
     environment.kdissect(capture, "--table", "exchanges", "-o", str(environment.folder / "e.parquet"))
     environment.run(
         environment.python, "-P", "-c",
@@ -242,6 +243,7 @@ ASKING = {
     "sql": ["sql", "{capture}", "select 1 as one"],
     "top": ["top", "{capture}", "--once", "--no-findings", "--metrics", "127.0.0.1:0"],
     "crosscheck": ["crosscheck", "{capture}"],
+    "otlp": ["otlp", "{capture}", "-o", "spans.jsonl"],
     "notebook": [],
     "spark": ["spark", "{capture}", "-o", "spark_tables", "--tables", "exchanges", "--master", "local[1]"],
 }

@@ -83,7 +83,7 @@ class Sender(Protocol):
         """Tables and columns that it needs, besides those of a live view."""
 
     def take(self, settled: Sequence[Mapping[str, pa.Table]], waits: bool) -> None:
-        """Rows whose analysis is finished. `waits`: the source waits for whoever reads it."""
+        """Rows whose analysis is finished. `waits`: the source waits for its reader."""
 
 
 class Listener(Protocol):
