@@ -16,11 +16,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect import __version__
 from kdissect.analysis.stage import Stage
-from kdissect.arrays.packed import packed, unpacked
+from kdissect.arrays.typed_values import UnreadableValue, dumped, loaded
 from kdissect.capture import CaptureSet
 from kdissect.capture.captureset import Member
 from kdissect.capture.window import Window
@@ -29,7 +30,8 @@ from kdissect.engine.run import Run, Settings
 from kdissect.kafka.exchanges.completed import Completed
 from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.streams.dissector import Dissector
-from kdissect.net.scanner import Scanner
+from kdissect.kafka.streams.ledger import CarriedConnections
+from kdissect.net.scanner import CarriedScan, Scanner
 from kdissect.net.segment import FILE_SHIFT, PACKET
 from kdissect.problems import CaptureError, UsageError
 from kdissect.tables.brokers import Brokers
@@ -64,11 +66,11 @@ class _Carried:
     """What one run leaves to the next."""
 
     version: str
-    tables: Mapping[str, list[str]]
+    tables: dict[str, list[str]]
     files: list[str]
-    dissector: Mapping[str, Any]
-    ledger: Mapping[str, Any]
-    scanner: Mapping[str, Any]
+    dissector: dict[str, npt.NDArray[Any]]
+    ledger: CarriedConnections
+    scanner: CarriedScan
     brokers: Brokers
     topics: Topics
 
@@ -160,13 +162,16 @@ class Continued(Run):
             self.books.builder.brokers,
             self.books.builder.topics,
         )
-        return packed(carried)
+        return dumped(carried, _Carried)
 
 
 def _unpacked(state: bytes, tables: Mapping[str, list[str]]) -> _Carried:
-    """Raises UsageError where the state is another version's, or other tables'."""
-    carried = unpacked(state)
-    if not isinstance(carried, _Carried) or carried.version != __version__:
+    """Raises UsageError where the state is damaged, another version's, or other tables'."""
+    try:
+        carried: _Carried = loaded(state, _Carried)
+    except UnreadableValue:
+        raise UsageError(f"this state is damaged, or not of kdissect {__version__}: begin with a new one") from None
+    if carried.version != __version__:
         raise UsageError(f"this state was left by another version of kdissect than {__version__}: begin anew")
     if carried.tables != tables:
         raise UsageError(f"this state is for other columns, of {', '.join(carried.tables)}: begin anew")

@@ -30,13 +30,14 @@ class _Packet:
     )  # offset: captured bytes, true length
 
 
+@dataclasses.dataclass(slots=True, eq=False, repr=False)
 class Reassembler:
-    """Joins fragments. `given_up` counts packets that never became whole."""
+    """Joins fragments. `given_up` counts packets that never became whole; `pending` has unfinished ones by view and
+    identity, `kept_bytes` of them in all."""
 
-    def __init__(self) -> None:
-        self.given_up = 0
-        self._pending: dict[tuple[object, ...], _Packet] = {}
-        self._bytes = 0
+    given_up: int = 0
+    pending: dict[tuple[int, bytes], _Packet] = dataclasses.field(default_factory=dict)
+    kept_bytes: int = 0
 
     def add(self, packet: bytes, view: int, time: int) -> tuple[bytes, int] | None:
         """Add one fragment (from its IP header on, as captured); the whole IP packet and its true length when it is
@@ -45,15 +46,15 @@ class Reassembler:
         if piece is None:
             return None
         identity, header, protocol, offset, more, data, length = piece
-        key = (view, *identity)
+        key = view, identity
         self._expire(time)
-        pending = self._pending.get(key)
+        pending = self.pending.get(key)
         if pending is None:
-            pending = self._pending[key] = _Packet(time)
+            pending = self.pending[key] = _Packet(time)
         if offset not in pending.pieces:
             pending.pieces[offset] = data, length
             pending.size += len(data)
-            self._bytes += len(data)
+            self.kept_bytes += len(data)
         if offset == 0 and not pending.header:
             pending.header, pending.protocol = header, protocol
         if not more:
@@ -65,30 +66,30 @@ class Reassembler:
 
     def finish(self) -> None:
         """No more fragments come: count what is unfinished."""
-        self.given_up += len(self._pending)
-        self._pending.clear()
-        self._bytes = 0
+        self.given_up += len(self.pending)
+        self.pending.clear()
+        self.kept_bytes = 0
 
     def _expire(self, time: int) -> None:
-        while self._pending:
-            key, oldest = next(iter(self._pending.items()))
+        while self.pending:
+            key, oldest = next(iter(self.pending.items()))
             old = abs(time - oldest.started) > LIFETIME
-            if not old and len(self._pending) < MAX_PENDING and self._bytes < MAX_PENDING_BYTES:
+            if not old and len(self.pending) < MAX_PENDING and self.kept_bytes < MAX_PENDING_BYTES:
                 return
             self.given_up += 1
             self._drop(key)
 
-    def _drop(self, key: tuple[object, ...]) -> None:
-        self._bytes -= self._pending.pop(key).size
+    def _drop(self, key: tuple[int, bytes]) -> None:
+        self.kept_bytes -= self.pending.pop(key).size
 
 
-def _piece_of(packet: bytes) -> tuple[tuple[object, ...], bytes, int, int, bool, bytes, int] | None:
+def _piece_of(packet: bytes) -> tuple[bytes, bytes, int, int, bool, bytes, int] | None:
     """Identity, header before the fragmented part, protocol, offset, more to come, captured data, true length."""
     if packet[0] >> 4 == 4:
         start = (packet[0] & 15) * 4
         total = int.from_bytes(packet[2:4], "big")
         word = int.from_bytes(packet[6:8], "big")
-        identity: tuple[object, ...] = (packet[12:20], packet[9], packet[4:6])
+        identity = packet[12:20] + packet[9:10] + packet[4:6]
         length = (total or len(packet)) - start
         return (
             identity,
@@ -112,7 +113,7 @@ def _piece_of(packet: bytes) -> tuple[tuple[object, ...], bytes, int, int, bool,
     header = bytearray(packet[:at])
     header[previous] = packet[at]
     start = at + 8
-    identity = (packet[8:40], packet[at + 4 : at + 8])
+    identity = packet[8:40] + packet[at + 4 : at + 8]
     return (
         identity,
         bytes(header),

@@ -7,9 +7,7 @@ packets and their rows take the place of the packet that completed them. Everyth
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,10 +28,6 @@ ODD_ROWS = 4096
 """Packets that the kernel hands back at once."""
 MAX_DEPTH = 4
 """Fragmented packets inside fragmented packets: two happen (a tunnel with a small MTU), four end it."""
-CARRIED = (
-    "_flows", "_table", "_free", "_state", "_tunnels", "_reassembler", "_rare_seen", "_fragments_seen",
-)  # fmt: skip
-"""What is known of flows and unfinished packets when one file ends and the next begins."""
 BEGIN, END = -(1 << 63), (1 << 63) - 1
 
 
@@ -47,6 +41,20 @@ class Tally:
     given_up: int
     rare: int
     unknown: dict[tuple[int, int], int]
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class CarriedScan:
+    """Flows and unfinished packets that a scanner knows when one file ends and the next begins."""
+
+    flows: NDArray[np.int64]
+    table: NDArray[np.int32]
+    free: NDArray[np.int64]
+    state: NDArray[np.int64]
+    tunnels: bool
+    reassembler: Reassembler
+    rare_seen: int
+    fragments_seen: int
 
 
 class Scanner:
@@ -97,14 +105,18 @@ class Scanner:
         self._rows = np.empty((0, SEGMENT_COLUMNS), np.int64)
         self._other = None
 
-    def carried(self) -> dict[str, Any]:
+    def carried(self) -> CarriedScan:
         """What another scanner needs to go on with the capture's next file."""
-        return {name: getattr(self, name) for name in CARRIED}
+        return CarriedScan(
+            self._flows, self._table, self._free, self._state, self._tunnels, self._reassembler, self._rare_seen,
+            self._fragments_seen,
+        )  # fmt: skip
 
-    def go_on(self, carried: Mapping[str, Any]) -> None:
+    def go_on(self, carried: CarriedScan) -> None:
         """Go on from what another scanner carried."""
-        for name in CARRIED:
-            setattr(self, name, carried[name])
+        self._flows, self._table, self._free, self._state = carried.flows, carried.table, carried.free, carried.state
+        self._tunnels, self._reassembler = carried.tunnels, carried.reassembler
+        self._rare_seen, self._fragments_seen = carried.rare_seen, carried.fragments_seen
 
     def alternate(self) -> None:
         """From here on rows are valid until the scan after the next."""

@@ -12,7 +12,8 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -26,7 +27,7 @@ from kdissect.problems import CaptureError
 from kdissect.spark.schemas import spark_schema
 from kdissect.spark.stages.plan import Plan, Source, together
 from kdissect.spark.workers import settled
-from kdissect.tables.sights import Sights
+from kdissect.tables.sights import CONNECTION, GONE, Ids, Sights
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,20 +38,49 @@ Each = Callable[[Sequence[int], Callable[[int], Any]], list[Any]]
 """Calls a function with each number, somewhere, and gives what it returned."""
 
 
-def with_common(plan: Plan, each: Each) -> Plan:
+class Joined(NamedTuple):
+    """A plan with what its captures have in common."""
+
+    plan: Plan
+    told: list[str]
+    """By capture, a hash of all that rows of it depend on in this respect; "" where it has nothing in common."""
+
+
+def with_common(plan: Plan, each: Each) -> Joined:
     """The plan, with what its captures have in common."""
     near = [number for number, source in enumerate(plan.sources) if not source.remote]
+    nothing = Joined(plan, [""] * len(plan.sources))
     if len(near) < 2:
-        return plan
+        return nothing
     settings = replace(plan.settings, common=Common(given=True))
     named = [plan.sources[number] for number in near]
     tasks = together([sum(source.sizes) for source in named])
     shared = in_common(_one_by_one(each, tasks, partial(_looked_at, named, settings)))
     if not any(map(len, shared)):
-        return plan
+        return nothing
     seen = _one_by_one(each, tasks, partial(_seen_in, named, shared, settings))
     found = put_together(seen, lambda: _one_by_one(each, tasks, partial(_clusters_of, named, settings)))
-    return plan if found is None else replace(plan, settings=replace(settings, common=Common(_lean(found), given=True)))
+    if found is None:
+        return nothing
+    told = [""] * len(plan.sources)
+    for number, (_, ends) in zip(near, seen, strict=True):
+        told[number] = _hash_sights(found, ends.id)
+    return Joined(replace(plan, settings=replace(settings, common=Common(_lean(found), given=True))), told)
+
+
+def _hash_sights(sights: Sights, ids: Ids) -> str:
+    """A hash of everything that `sights` says of these connections and their exchanges; "" where it says nothing."""
+    mine = np.isin(sights.ids, ids)
+    if not mine.any():
+        return ""
+    of = sights.keys >> CONNECTION
+    rows = np.flatnonzero(mine[of])
+    measure = sights.measure[rows]
+    measured = measure[measure != GONE]
+    parts = [sights.ids[mine], sights.gone[mine], sights.hidden[mine]]
+    parts += [sights.ids[of[rows]], sights.keys[rows] & ((1 << CONNECTION) - 1), measure == GONE]
+    parts += [column[measured] for column in (sights.network, sights.queued, sights.up, sights.down)]
+    return blake2b(b"".join(part.tobytes() for part in parts), digest_size=12).hexdigest()
 
 
 def _one_by_one(each: Each, tasks: Sequence[Sequence[int]], work: Callable[[int], Any]) -> list[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -10,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from kdissect.analysis.stage import Stage
+from kdissect.arrays.typed_values import loaded
 from kdissect.problems import CaptureUnreadable
 from kdissect.spark.common_connections import by_spark, with_common
 from kdissect.spark.partition_numbers import labels
+from kdissect.spark.remarks import Remark, rows_of, searched_in_part, seen_twice
 from kdissect.spark.schemas import spark_schema, with_single, without
 from kdissect.spark.source.remote_captures import whole_files
 from kdissect.spark.stages import analysing, committed_offsets, decoding
@@ -119,7 +120,7 @@ class Dataset(Mapping[str, "DataFrame"]):
                 frame.unpersist()
         for frame in self.__dict__.pop("_spans", ()):
             frame.unpersist()
-        for made in ("_told", "_outcome", "there", "searched"):
+        for made in ("_told", "_outcome", "there", "searched", "remarks"):
             self.__dict__.pop(made, None)
 
     def _full(self, name: str) -> frozenset[str]:
@@ -159,7 +160,7 @@ class Dataset(Mapping[str, "DataFrame"]):
     @cached_property
     def _joined(self) -> Plan:
         """The plan, with what its captures have in common."""
-        return with_common(self.plan, by_spark(self.spark))
+        return with_common(self.plan, by_spark(self.spark)).plan
 
     @cached_property
     def _followed(self) -> DataFrame:
@@ -176,7 +177,7 @@ class Dataset(Mapping[str, "DataFrame"]):
         """Staged rows of units, None where there are none."""
         from pyspark import StorageLevel
 
-        count = sum(pickle.loads(data) for name, data in self._told if name == "_units")
+        count = sum(loaded(data, int) for name, data in self._told if name == decoding.UNITS)
         if not count:
             return None
         sent = self._followed.where(f"table = '{UNIT}'").repartition(min(count, len(self.plan.labels)), "broker")
@@ -320,7 +321,7 @@ class Dataset(Mapping[str, "DataFrame"]):
     def there(self) -> frozenset[str] | None:
         """The staged tables that were decoded; None where that is not known."""
         notes = self._told + ([] if self._units is None else notes_of(self._units))
-        return frozenset().union(*(pickle.loads(data) for name, data in notes if name == decoding.THERE))
+        return frozenset().union(*(loaded(data, frozenset[str]) for name, data in notes if name == decoding.THERE))
 
     def small(self, name: str) -> DataFrame:
         """Rows that the driver has made: all of a small table, of `problems` those about captures themselves."""
@@ -331,7 +332,20 @@ class Dataset(Mapping[str, "DataFrame"]):
 
     def known(self, name: str) -> pa.Table:
         """What `small` gives, on the driver."""
-        return self._outcome.tables[name].select(self.plan.tables[name])
+        table = self._outcome.tables[name]
+        if name == "problems" and self.remarks:
+            table = pa.concat_tables([table, rows_of(self.remarks).cast(table.schema)])
+        return table.select(self.plan.tables[name])
+
+    @cached_property
+    def remarks(self) -> list[Remark]:
+        """Where these tables knowingly differ from those of the engine on one machine."""
+        found = []
+        if self.plan.apart and (twice := seen_twice(self._decoded)) is not None:
+            found.append(twice)
+        if "findings" in self.plan.tables and self.searched is not None:
+            found.append(searched_in_part(self.searched))
+        return found
 
 
 def _decode(batches: Iterable[pa.RecordBatch], plan: Plan) -> Iterator[pa.RecordBatch]:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -122,11 +123,9 @@ class Job:
 
         if any(columns != SCHEMAS[name].names for name, columns in self.columns.items()):
             raise UsageError("only whole tables are kept: name no columns, or do without keep")
-        store = Store(spark, str(keep))
-        known, options = store.newest(), fingerprint(self.columns, self.settings)
-        works = known.work(options, self.sources)
-        busy = [source for source, work in zip(self.sources, works, strict=True) if not work.idle]
-        return KeptDataset(spark, self._plan(spark, partitions, busy, True), self.strict, store, known, options, works)
+        options = fingerprint(self.columns, self.settings)
+        plan_of = partial(self._plan, spark, partitions, placed=True)
+        return KeptDataset(spark, plan_of, self.strict, Store(spark, str(keep)), options)
 
     def alone(self, spark: SparkSession) -> bool:
         """Whether the job is done sooner by one task than spread over all cores, which takes more work."""

@@ -92,7 +92,7 @@ def simulated(
     plan = Plan(sources, columns, settings, list(range(partitions)))
     if giant is not None:
         plan = replace(plan, giant=giant, unit=unit)
-    plan = with_common(plan, lambda numbers, work: [work(number) for number in numbers])
+    plan = with_common(plan, lambda numbers, work: [work(number) for number in numbers]).plan
     files = [(n, f) for n, source in enumerate(sources) for f in range(len(source.files))]
     buckets: list[list[pa.RecordBatch]] = [[] for _ in range(partitions)]
     for batch in index(files, plan):

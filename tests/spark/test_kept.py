@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import random
 import shutil
 from collections.abc import Callable
@@ -10,18 +11,20 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import kdissect
 import kdissect.spark
 from kdissect.problems import CaptureUnreadable, UsageError
-from kdissect.spark.keep.store import Store
+from kdissect.spark.keep.store import UNREADABLE, Store
 
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
 ]
 FEW = ["exchanges", "connections", "fetch_sessions", "problems", "capture_quality"]
+LEAST = ["exchanges", "problems"]
 SOME = [*FEW, "fetches", "fetch_partitions", "session_partitions", "record_batches", "topics", "findings"]
 """Rows of a connection, of what connections have in common, and what is concluded from both."""
 
@@ -154,6 +157,86 @@ def test_a_job_that_did_not_end_well(
     assert job(FEW) == "1 of 2 captures as decoded before, 1 decoded whole"
     shutil.rmtree(tmp_path / "kept" / "rows-000001")
     assert job(FEW) == "0 of 2 captures as decoded before, 2 decoded whole"
+
+
+def test_a_planted_pickle_is_not_run(
+    spark: Any, captures: Path, job: Callable[..., str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whoever can write to the folder has no code run by the next job, which decodes everything again."""
+    from pyspark.sql.functions import lit
+
+    shutil.copy(captures / "base_tiny.pcap", tmp_path / "in" / "a.pcap")
+    job(LEAST)
+    trap = tmp_path / "ran"
+
+    class Trap:
+        def __reduce__(self) -> Any:
+            return os.mkdir, (str(trap),)
+
+    folder, planted = tmp_path / "kept" / "rows-000001", pickle.dumps(Trap())
+    kinds = [path.name.removeprefix("table=") for path in folder.iterdir() if path.name.startswith("table=_")]
+    assert {"_file", "_learned", "_owners", "_settled"} <= set(kinds)
+    for number, kind in enumerate(kinds):
+        rows = spark.read.parquet(str(folder / f"table={kind}")).withColumn("data", lit(bytearray(planted)))
+        rows.coalesce(1).write.mode("overwrite").parquet(str(tmp_path / f"planted{number}"))
+    for number, kind in enumerate(kinds):
+        shutil.rmtree(folder / f"table={kind}")
+        shutil.move(tmp_path / f"planted{number}", folder / f"table={kind}")
+    caplog.clear()
+    assert job(LEAST) == "0 of 1 capture as decoded before, 1 decoded whole"
+    assert not trap.exists()
+    assert [record.getMessage() for record in caplog.records if record.name == "kdissect.spark"] == [
+        UNREADABLE % (tmp_path / "kept")
+    ]
+
+
+def test_damage_decodes_everything_again(
+    captures: Path, job: Callable[..., str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of the manifest, its form, and files of rows: a line, and the same tables."""
+    shutil.copy(captures / "base_tiny.pcap", tmp_path / "in" / "a.pcap")
+    job(LEAST)
+    kept = tmp_path / "kept"
+
+    def manifest() -> Path:
+        return max(kept.glob("manifest-*.json"))
+
+    def older() -> None:
+        manifest().write_text(manifest().read_text().replace('"form": ', '"form": 1'))
+
+    def no_manifest() -> None:
+        manifest().write_bytes(b"\0" * 100)
+
+    def cut() -> None:
+        for path in next(kept.glob("rows-*")).rglob("*.parquet"):
+            path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+            path.write_bytes(path.read_bytes()[:-20])
+
+    for damage in (older, no_manifest, cut):
+        damage()
+        caplog.clear()
+        assert job(LEAST) == "0 of 1 capture as decoded before, 1 decoded whole", damage
+        assert [one.getMessage() for one in caplog.records if one.name == "kdissect.spark"] == [UNREADABLE % kept]
+    assert job(LEAST) == "1 of 1 capture as decoded before, 0 decoded whole"
+
+
+def test_what_two_captures_saw_is_told_once(captures: Path, job: Callable[..., str], tmp_path: Path) -> None:
+    """Both ends of a conversation, one after the other and at once, beside a capture that shares nothing."""
+
+    def put(end: str) -> None:  # plain, so that payloads are read by range
+        with pa.input_stream(captures / "stories" / f"net_delay_{end}.pcap.zst") as stream:
+            (tmp_path / "in" / f"{end}.pcap").write_bytes(stream.read())
+
+    tables = [*FEW, "clock_offsets", "session_partitions", "findings"]
+    shutil.copy(captures / "raw_ids.pcap", tmp_path / "in" / "other.pcap")
+    put("client")
+    assert job(tables) == "0 of 2 captures as decoded before, 2 decoded whole"
+    put("broker")
+    assert job(tables) == "1 of 3 captures as decoded before, 2 decoded whole"
+    (tmp_path / "in" / "other.pcap").unlink()
+    assert job(tables) == "2 of 2 captures as decoded before, 0 decoded whole"
+    (tmp_path / "in" / "client.pcap").unlink()
+    assert job(LEAST) == "0 of 1 capture as decoded before, 1 decoded whole"
 
 
 def test_what_is_wrong(spark: Any, captures: Path, tmp_path: Path) -> None:

@@ -96,7 +96,6 @@ def spark(
     """
     if not captures:
         raise click.UsageError("no capture given: try kdissect spark CAPTURE... -o DIR")
-    from kdissect.analysis.findings.evidence import instant
     from kdissect.spark.job import prepare
     from kdissect.spark.keep.store import Store
     from kdissect.spark.source.remote_captures import parted
@@ -138,7 +137,7 @@ def spark(
             terminal.say(made.reused)
         with Stages(session) as stages:
             rows = write(made, output, form=form, by=columns, begun=partial(setattr, stages, "name"))
-            searched = made.searched if "findings" in made else None
+            remarks = made.remarks
         size = sum(made.bytes)
     except (PySparkException, Py4JError) as error:
         raise JobFailed(f"Spark: {reason(error)}") from None
@@ -151,8 +150,8 @@ def spark(
     for line in grid([Header("table"), Header("rows", right=True)], counts, terminal.width()):
         out.print(line)
     sys.stdout.flush()
-    if searched is not None:
-        terminal.say(f"findings are those of what came before {instant(searched)}: there is too much to look at all")
+    for remark in remarks:
+        terminal.say(remark.detail)
     files = words.number_of(len(made.bytes), "file")
     terminal.say(f"{output}: {words.number_of(len(rows), 'table')} from {files}, {words.size(size)}, in {taken:.1f} s")
 

@@ -7,6 +7,7 @@ stream kernels have finished it, with its times and counters.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 try:
@@ -52,6 +53,18 @@ PROBLEMS = 1 << 16
 
 _TOLD = ("sasl_mechanism", "principal", "sni")
 """What few connections tell, by their row."""
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class CarriedConnections:
+    """Connections of a ledger, a row each, for another one."""
+
+    columns: dict[str, npt.NDArray[Any]]
+    """All columns of `Connections`."""
+    client: npt.NDArray[np.int8]
+    """Direction of requests, -1 unknown."""
+    told: dict[str, dict[int, str]]
+    """What few connections tell, by their row."""
 
 
 def connection_id(capture: str, flows: Words, first: Words, sequence: Words) -> npt.NDArray[np.uint64]:
@@ -173,18 +186,18 @@ class Ledger:
 
     # ---- connections
 
-    def carried(self, rows: Words) -> dict[str, Any]:
+    def carried(self, rows: Words) -> CarriedConnections:
         """What another ledger needs to go on with these connections, as its first ones in this order."""
         places = {row: place for place, row in enumerate(rows.tolist())}
         told = {
             name: {places[row]: text for row, text in getattr(self.connections, name).items() if row in places}
             for name in _TOLD
         }
-        return {"columns": {n: a[rows] for n, a in self._room.items()}, "client": self._client[rows], "told": told}
+        return CarriedConnections({name: a[rows] for name, a in self._room.items()}, self._client[rows], told)
 
-    def go_on(self, carried: Mapping[str, Any]) -> None:
+    def go_on(self, carried: CarriedConnections) -> None:
         """Go on from what another ledger carried; this one knows no connections yet."""
-        self._append(carried["columns"].items(), carried["client"], carried["told"])
+        self._append(carried.columns.items(), carried.client, carried.told)
 
     def absorb(self, other: Ledger) -> int:
         """Take over all connections and problems of another ledger of the same captures, of which nothing is left; the
@@ -215,11 +228,11 @@ class Ledger:
             self._found.append((problem_capture, problems))
         return first
 
-    def add(self, carried: Mapping[str, Any]) -> None:
+    def add(self, carried: CarriedConnections) -> None:
         """Enter connections that another ledger carried, as the next ones of the capture that is read now; problems
         of theirs are counted from here on."""
-        columns = {**carried["columns"], "problems": np.zeros(len(carried["client"]), _EMPTY["problems"])}
-        self._append(columns.items(), carried["client"], carried["told"])
+        columns = {**carried.columns, "problems": np.zeros(len(carried.client), _EMPTY["problems"])}
+        self._append(columns.items(), carried.client, carried.told)
 
     def _append(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.arrays.dictionaries import unified
+from kdissect.arrays.typed_values import dumped
 from kdissect.engine.saving.writing import Writing
 from kdissect.spark.cells.single_values import parted, together
 from kdissect.spark.stages.plan import STAGED
@@ -30,7 +32,7 @@ OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 FILED = b"file:"
 """What a cell begins with that has the place of a file; a stream begins with four bytes of ones."""
 SINGLE, WHOLE = b"single", b"whole"
-"""What the schema in such a file says besides: columns of one value, pickled, and the schema of the whole table."""
+"""What the schema in such a file says besides: columns of one value, as JSON, and the schema of the whole table."""
 
 
 def cell(table: pa.Table) -> bytes:
@@ -79,7 +81,7 @@ class Pieces:
 
     def _into_file(self, name: str, table: pa.Table, path: str) -> None:
         rest, single = parted(unified(table))
-        told = {SINGLE: pickle.dumps(single), WHOLE: table.schema.serialize().to_pybytes()}
+        told = {SINGLE: json.dumps(single).encode(), WHOLE: table.schema.serialize().to_pybytes()}
         with pa.OSFile(path, "wb") as sink:
             _write(shrunk(rest).replace_schema_metadata(told), sink)
         known = self.single.get(name, single)
@@ -111,7 +113,7 @@ def opened(data: bytes, known: Mapping[str, Any] | None = None) -> pa.Table:
         with pa.memory_map(data.removeprefix(FILED).decode()) as file, pa.ipc.open_stream(file) as reader:
             rest = reader.read_all()
         told = rest.schema.metadata
-        single, known = pickle.loads(told[SINGLE]), known or {}
+        single, known = json.loads(told[SINGLE]), known or {}
         single = {name: value for name, value in single.items() if name not in known or known[name] != value}
         return together(rest, single, pa.ipc.read_schema(pa.py_buffer(told[WHOLE])))
     with pa.ipc.open_stream(data) as reader:
@@ -153,8 +155,13 @@ def cut(table: pa.Table, size: int = PIECE_BYTES) -> Iterator[tuple[int, int]]:
 
 
 def note(name: str, value: Any) -> Cell:
-    """A staged row for the driver."""
-    return Cell(f"_{name}", "", pickle.dumps(value))
+    """A staged row with a value for the driver or for a task of the same job. Nobody keeps it."""
+    return Cell(name, "", pickle.dumps(value))
+
+
+def kept_note(name: str, value: Any, kind: Any) -> Cell:
+    """A staged row with a value of this type (`kdissect.arrays.typed_values`), which a later job may read."""
+    return Cell(name, "", dumped(value, kind))
 
 
 class Stash:

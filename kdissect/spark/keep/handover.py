@@ -8,7 +8,6 @@ are staged too: a later job decodes those connections again, from their first pa
 
 from __future__ import annotations
 
-import pickle
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -21,25 +20,28 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kdissect.arrays.growing import runs
+from kdissect.arrays.typed_values import dumped, loaded
 from kdissect.engine.inputs import Segments
 from kdissect.engine.measures import connection_measures
 from kdissect.kafka.streams.dissector import Dissector
 from kdissect.net.segment import AT, FLOW, FLOW_COLUMNS, LEN
 from kdissect.spark.cells.segment_cells import pack, unpack
-from kdissect.spark.cells.table_cells import Cell, cell, note, opened, rows
+from kdissect.spark.cells.table_cells import Cell, cell, kept_note, opened, rows
 from kdissect.spark.stages import decoding
-from kdissect.spark.stages.decoding import Following, Learned
+from kdissect.spark.stages.decoding import LEARNED, Following, Learned
 from kdissect.spark.stages.indexing import INLINE, Chunks
-from kdissect.spark.stages.plan import KEYS, PACKETS, STAGED, Plan
+from kdissect.spark.stages.plan import INDEX, KEYS, PACKETS, STAGED, Plan
 from kdissect.tables.identity import ID_BYTES, connection_ids
 
 Words = npt.NDArray[np.int64]
 
 KEPT = pa.schema([*STAGED, pa.field("source", pa.int32())])
 """Staged rows with the number of their capture."""
-LEARNED, SETTLED, FILE, OPEN, PACKED, WHOLE = "_learned", "_settled", "_file", "_open", "_packets", "_whole"
-"""Staged rows that are no tables: what all messages told, what those told that came before the end, facts about files,
-ids of open connections, their index rows, and that the capture cannot go on."""
+SETTLED, OPEN, PACKED, WHOLE = "_settled", "_open", "_packets", "_whole"
+"""Staged rows that are no tables: what messages of settled connections told (`Learned`), ids of open connections, the
+index rows of these, and that the capture cannot go on."""
+CARRIED = pa.schema([field for field in INDEX if field.name in ("file", "chunk", "packed", "payload")])
+"""Columns of index rows that are carried on."""
 OF_UNITS = "_of_units"
 """What the messages in units told."""
 SPOOL = 64 << 20
@@ -95,30 +97,32 @@ class Carrying(Following):
     def follow(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Staged rows, then what a later job goes on from."""
         with tempfile.SpooledTemporaryFile(SPOOL) as spool:
-            self._spool = spool
-            yield from super().follow(self._spooled(batches))
+            with pa.ipc.new_stream(spool, CARRIED) as writer:
+                yield from super().follow(self._spooled(batches, writer))
+            spool.seek(0)
             if self._whole:
                 yield rows([Cell(WHOLE, "", b"")])
             elif self._told is not None:
-                yield from self._left()
+                with pa.ipc.open_stream(spool) as reader:
+                    yield from self._left(reader)
 
-    def _spooled(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def _spooled(
+        self, batches: Iterable[pa.RecordBatch], spool: pa.RecordBatchStreamWriter
+    ) -> Iterator[pa.RecordBatch]:
         """The index rows as those of the only capture, once they are written down."""
         for batch in batches:
-            for i in range(batch.num_rows):
-                file, chunk, kind = (batch.column(name)[i].as_py() for name in ("file", "chunk", "kind"))
-                self._whole = self._whole or kind == KEYS
-                if kind == PACKETS and not self._whole:
-                    packed, payload = (batch.column(name)[i].as_py() for name in ("packed", "payload"))
-                    pickle.dump((file, chunk, packed, payload), self._spool)
+            kinds = np.asarray(batch.column("kind"))
+            self._whole = self._whole or bool((kinds == KEYS).any())
+            if not self._whole:
+                spool.write_batch(batch.select(CARRIED.names).filter(pa.array(kinds == PACKETS)))
             at = batch.schema.get_field_index("capture")
             yield batch.set_column(at, batch.schema.field(at), pa.array(np.zeros(batch.num_rows, np.int32)))
 
     def _ended(self, dissector: Dissector, segments: Segments) -> None:
         self._live = segments.flows[dissector.known_flows(len(segments.flows))]
-        self._told = pickle.dumps(self.learned([]))
+        self._told = dumped(self.learned([]), Learned)
 
-    def _left(self) -> Iterator[pa.RecordBatch]:
+    def _left(self, spooled: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         table = self.books.ledger.connections
         client, broker = ((table.client_hi, table.client_lo), (table.broker_hi, table.broker_lo))
         ports = table.client_port.astype(np.int64), table.broker_port.astype(np.int64)
@@ -126,18 +130,15 @@ class Carrying(Following):
         answers = np.stack([*broker, *client, (ports[1] << 16 | ports[0]).view(np.uint64)], axis=1)
         live = _keys(self._live)
         still = np.isin(_keys(asks.view(np.int64)), live) | np.isin(_keys(answers.view(np.int64)), live)
-        told: Learned = pickle.loads(self._told or b"")
+        told: Learned = loaded(self._told or b"", Learned)
         told.quality = list(connection_measures(self.plan.sources[0].name, table, ~still))
-        yield rows([Cell(OPEN, "", table.id[still].tobytes()), note(SETTLED.removeprefix("_"), told)])
-        self._spool.seek(0)
-        while len(live):
-            try:
-                file, chunk, packed, payload = pickle.load(self._spool)
-            except EOFError:
-                break
-            kept = _only(packed, payload, live)
-            if kept is not None:
-                yield rows([Cell(PACKED, "", pickle.dumps((file, chunk, *kept)))])
+        yield rows([Cell(OPEN, "", table.id[still].tobytes()), kept_note(SETTLED, told, Learned)])
+        for batch in spooled if len(live) else ():
+            for file, chunk, packed, payload in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                kept = _only(packed, payload, live)
+                if kept is not None:
+                    carried = dict(zip(CARRIED.names, (file, chunk, *kept), strict=True))
+                    yield rows([Cell(PACKED, "", cell(pa.Table.from_pylist([carried], CARRIED)))])
 
 
 def _keys(flows: Words) -> npt.NDArray[np.void]:
@@ -168,7 +169,7 @@ def indexed(batches: Iterable[pa.RecordBatch], plan: Plan, numbers: Mapping[int,
     job that left them -> in this one."""
     for batch in batches:
         for data, number in zip(batch.column("data"), batch.column("source").to_pylist(), strict=True):
-            file, chunk, packed, payload = pickle.loads(data.as_py())
+            file, chunk, packed, payload = opened(data.as_py()).to_pylist()[0].values()
             source = numbers[number]
             made, flows = unpack(packed)
             yield from Chunks(plan, source, file, plan.sources[source]).again(chunk, made, flows, payload)

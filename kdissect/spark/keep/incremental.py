@@ -7,28 +7,30 @@ makes no difference when they were made. Until the new manifest is in place the 
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Iterable, Iterator, Sequence
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial, reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kdissect.arrays.typed_values import UnreadableValue, dumped, loaded
 from kdissect.problems import CaptureUnreadable
+from kdissect.spark.common_connections import by_spark, with_common
 from kdissect.spark.dataset import Dataset, Notes
 from kdissect.spark.keep import handover
-from kdissect.spark.keep.handover import FILE, KEPT, LEARNED, OF_UNITS, OPEN, PACKED, SETTLED, WHOLE
+from kdissect.spark.keep.handover import KEPT, OF_UNITS, OPEN, PACKED, SETTLED, WHOLE
 from kdissect.spark.keep.inventory import Kept, Manifest, Part, Work, told
-from kdissect.spark.keep.store import Store
+from kdissect.spark.keep.store import UNREADABLE, Store
 from kdissect.spark.schemas import spark_schema
-from kdissect.spark.stages.decoding import Learned
+from kdissect.spark.stages.decoding import LEARNED, UNITS, Learned
 from kdissect.spark.stages.giant_connections import UNIT
-from kdissect.spark.stages.indexing import FileFacts
-from kdissect.spark.stages.owners import OWNERS
-from kdissect.spark.stages.plan import INDEX, STAGED, Plan
+from kdissect.spark.stages.indexing import FILE, FileFacts
+from kdissect.spark.stages.owners import OWNERS, Owned
+from kdissect.spark.stages.plan import INDEX, STAGED, Plan, Source
 from kdissect.spark.stages.resolving import Outcome, put_together
 from kdissect.spark.workers import origin, settled
 from kdissect.tables.identity import connection_ids
@@ -36,6 +38,7 @@ from kdissect.tables.identity import connection_ids
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+log = logging.getLogger("kdissect.spark")
 WRITERS = "spark.sql.maxConcurrentOutputFileWriters"
 """So many files a task may have open at once, one for each table: rows need not be sorted by table first."""
 OPTIONS = {
@@ -47,16 +50,63 @@ OPTIONS = {
 }
 
 
+NOTES: Mapping[str, Any] = {
+    FILE: FileFacts, OWNERS: Owned, LEARNED: Learned, SETTLED: Learned, OF_UNITS: Learned, OPEN: bytes, WHOLE: bytes,
+}  # fmt: skip
+"""What is kept besides rows of tables, and of which type it is."""
+
+
 class KeptDataset(Dataset):
     """Tables of captures some of which an earlier job has decoded."""
 
     def __init__(
-        self, spark: SparkSession, plan: Plan, strict: bool, store: Store, known: Manifest, options: str,
-        works: Sequence[Work],
-    ) -> None:  # fmt: skip
+        self, spark: SparkSession, plan_of: Callable[[Sequence[Source]], Plan], strict: bool, store: Store, options: str
+    ) -> None:
+        """`plan_of`: the plan of a job that reads these captures of its own. `options`: `inventory.fingerprint`."""
+        super().__init__(spark, plan_of([]), strict)
+        self._plan_of, self._store, self._options = plan_of, store, options
+        self._notes: dict[str, list[tuple[str, Any, int]]] = {}
+        """Notes of each job's output that is used, as `_notes_in` reads them."""
+
+    def __getitem__(self, name: str) -> DataFrame:
+        self._manifest  # noqa: B018
+        return super().__getitem__(name)
+
+    @cached_property
+    def _known(self) -> Manifest:
+        """The manifest of the last job; an empty one, with a line in the log, if what it names cannot be read."""
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        known = self._store.newest()
+        try:
+            for generation in sorted(known.generations()):
+                self._notes[generation] = self._notes_in(generation)
+        except (UnreadableValue, PySparkException, Py4JError):
+            log.warning(UNREADABLE, self._store.folder)
+            return Manifest(number=known.number)
+        return known
+
+    def _notes_in(self, generation: str) -> list[tuple[str, Any, int]]:
+        """Notes in a job's output: kind, value, number of the capture there. Raises UnreadableValue."""
+        rows = self._rows(generation)
+        rows = rows.where(rows["table"].isin(list(NOTES))).select("table", "data", "source")
+        return [
+            (name, bytes(data) if NOTES[name] is bytes else loaded(bytes(data), NOTES[name]), number)
+            for name, data, number in rows.collect()
+        ]
+
+    @cached_property
+    def _works(self) -> list[Work]:
+        """The work for each capture."""
+        joined = with_common(self.plan, by_spark(self.spark))
+        works = self._known.work(self._options, self.plan.sources, joined.told)
+        busy = [source for source, work in zip(self.plan.sources, works, strict=True) if not work.idle]
         skips = {(n, work.first): work.skip for n, work in enumerate(works) if work.skip}
-        super().__init__(spark, replace(plan, skips=skips), strict)
-        self._store, self._known, self._options, self._works = store, known, options, works
+        self.plan = replace(self.plan, labels=self._plan_of(busy).labels, skips=skips)
+        self._joined = replace(self.plan, settings=joined.plan.settings)
+        self._common = joined.told
+        return works
 
     @property
     def reused(self) -> str:
@@ -66,11 +116,13 @@ class KeptDataset(Dataset):
     @cached_property
     def _manifest(self) -> Manifest:
         """Everything decoded and in place."""
+        works = self._works
         generation = self._store.generation(self._known.number + 1)
-        parts = [list(work.parts) for work in self._works]
-        busy = [number for number, work in enumerate(self._works) if not work.idle]
+        parts = [list(work.parts) for work in works]
+        busy = [number for number, work in enumerate(works) if not work.idle]
         if busy:
             self._write(generation)
+            self._notes[generation] = self._notes_in(generation)
             for number in busy:
                 parts[number].append(Part(generation, number))
         self._parts = parts
@@ -82,8 +134,9 @@ class KeptDataset(Dataset):
         for number, source in enumerate(self.plan.sources):
             last = [facts.last for facts in self._facts[number]]
             damaged = any(facts.error is not None or facts.report.damaged_places for facts in self._facts[number])
-            whole = number in self._cannot_go_on or damaged
-            sets[source.name] = Kept(self._works[number].files, last, parts[number], whole)
+            common = self._common[number]
+            whole = number in self._cannot_go_on or damaged or bool(common)
+            sets[source.name] = Kept(works[number].files, last, parts[number], whole, common)
         made = Manifest(self._known.number + 1, self._options, sets)
         self._store.put(made)
         return made
@@ -91,17 +144,19 @@ class KeptDataset(Dataset):
     def _write(self, generation: str) -> None:
         decoded = self._packets().repartition(len(self.plan.labels), "bucket")
         ordered = decoded.sortWithinPartitions("capture", "file", "chunk")
-        rows = ordered.mapInArrow(partial(_decode, plan=self.plan), spark_schema(KEPT))
+        rows = ordered.mapInArrow(partial(_decode, plan=self._joined), spark_schema(KEPT))
         before = self.spark.conf.get(WRITERS, None)
         self.spark.conf.set(WRITERS, "64")
         try:
             self._save(rows, generation, "overwrite")
-            kept = self._rows(generation, range(len(self._works)))
-            count = sum(pickle.loads(data) for (data,) in kept.where("table = '_units'").select("data").collect())
+            kept = self._rows(generation)
+            count = sum(
+                loaded(bytes(data), int) for (data,) in kept.where(f"table = '{UNITS}'").select("data").collect()
+            )
             if count:
                 units = kept.where(f"table = '{UNIT}'").repartition(min(count, len(self.plan.labels)), "broker")
                 decoded = units.sortWithinPartitions("source").mapInArrow(
-                    partial(_decode_units, plan=self.plan), spark_schema(KEPT)
+                    partial(_decode_units, plan=self._joined), spark_schema(KEPT)
                 )
                 self._save(decoded, generation, "append")
         finally:
@@ -122,7 +177,7 @@ class KeptDataset(Dataset):
             if not work.idle and work.parts:
                 left.setdefault(work.parts[-1].generation, {})[work.parts[-1].number] = number
         for generation, numbers in left.items():
-            rows = self._rows(generation, list(numbers)).where(f"table = '{PACKED}'")
+            rows = self._rows(generation, numbers).where(f"table = '{PACKED}'")
             carried = partial(handover.indexed, plan=self.plan, numbers=numbers)
             index = index.unionAll(rows.mapInArrow(carried, spark_schema(INDEX)))
         return index
@@ -131,10 +186,10 @@ class KeptDataset(Dataset):
         """(number of the capture, number of the file) of what is read."""
         return [(n, file) for n, work in enumerate(self._works) for file in range(work.first, len(work.files))]
 
-    def _rows(self, generation: str, numbers: Sequence[int]) -> DataFrame:
-        """Rows of some captures in an earlier job's output."""
-        read = self.spark.read.schema(spark_schema(KEPT)).parquet(self._store.rows(generation))
-        return read.where(read["source"].isin([int(n) for n in numbers])).select(*KEPT.names)
+    def _rows(self, generation: str, numbers: Iterable[int] | None = None) -> DataFrame:
+        """Rows of some captures in an earlier job's output; None: of all."""
+        read = self.spark.read.schema(spark_schema(KEPT)).parquet(self._store.rows(generation)).select(*KEPT.names)
+        return read if numbers is None else read.where(read["source"].isin([int(n) for n in numbers]))
 
     def _by_generation(self, latest: bool) -> Iterator[tuple[str, dict[int, int]]]:
         """The outputs that rows are taken from: (name, a capture's number there -> its number here). `latest`: all of
@@ -155,29 +210,29 @@ class KeptDataset(Dataset):
         for latest in (False, True):
             for generation, numbers in self._by_generation(latest):
                 wanted = (FILE, OWNERS, LEARNED, OF_UNITS, WHOLE) if latest else (FILE, OWNERS, SETTLED, OF_UNITS, OPEN)
-                rows = self._rows(generation, list(numbers))
-                wanted_rows = rows.where(rows["table"].isin(list(wanted))).select("table", "data", "source")
-                for name, data, number in wanted_rows.collect():
+                for name, value, number in self._notes[generation]:
+                    if name not in wanted or number not in numbers:
+                        continue
                     here = numbers[number]
                     if name == FILE:
-                        found: FileFacts = replace(pickle.loads(data), capture=here)
+                        found: FileFacts = replace(value, capture=here)
                         facts[here][found.file] = found  # the latest job that read a file knows best
                     elif name == OPEN:
-                        self._open.setdefault(generation, {}).setdefault(number, []).append(bytes(data))
+                        self._open.setdefault(generation, {}).setdefault(number, []).append(value)
                     elif name == OWNERS:
-                        self._owners.append((name, bytes(data)))
+                        self._owners.append((name, dumped(value, Owned)))
                     elif name == WHOLE:
                         self._cannot_go_on.add(here)
                     else:
-                        learned.append((generation, number, latest, pickle.loads(data)))
+                        learned.append((generation, number, latest, value))
         for generation, number, latest, one in learned:
             if one.problems and not latest:
                 still = set(connection_ids(self._ids(generation, number)).to_pylist())
                 one.problems = {name: count for name, count in one.problems.items() if name not in still}
-            notes.append((LEARNED, pickle.dumps(one)))
+            notes.append((LEARNED, dumped(one, Learned)))
         self._facts = [[some[file] for file in sorted(some)] for some in facts]
-        notes += [(FILE, pickle.dumps(one)) for some in self._facts for one in some]
-        return put_together(self.plan, notes)
+        notes += [(FILE, dumped(one, FileFacts)) for some in self._facts for one in some]
+        return put_together(self._joined, notes)
 
     def _ids(self, generation: str, number: int) -> npt.NDArray[np.uint64]:
         """Connections of a capture that were open when an earlier job ended."""
@@ -189,7 +244,7 @@ class KeptDataset(Dataset):
         frames = []
         for latest in (False, True):
             for generation, numbers in self._by_generation(latest):
-                rows = self._rows(generation, list(numbers))
+                rows = self._rows(generation, numbers)
                 if latest:
                     frames.append(rows.select(*STAGED.names))
                     continue
@@ -210,7 +265,7 @@ class KeptDataset(Dataset):
     def notes(self) -> Notes:
         """See Dataset."""
         self._manifest  # noqa: B018
-        return self._owners + [(FILE, pickle.dumps(one)) for some in self._facts for one in some]
+        return self._owners + [(FILE, dumped(one, FileFacts)) for some in self._facts for one in some]
 
     @cached_property
     def _outcome(self) -> Outcome:

@@ -10,6 +10,8 @@ Rules.
   that were open at its end before.
 - Any other set is read anew, and so is everything when another version of kdissect, other tables or other options made
   what is there.
+- A set that has connections in common with others is read anew when what is known of these changes: which of its rows
+  stay depends on all sights.
 - A set goes on only where payloads can be read again by range (no compressed files, no `payload` transport) and where
   no keys stand in its files.
 """
@@ -28,7 +30,7 @@ from kdissect.analysis.findings.phrases import many
 from kdissect.engine.run import Settings
 from kdissect.spark.stages.plan import Source
 
-FORM = 2
+FORM = 3
 """Form of the manifest and of what is kept: counts up when a version could not read what another has left."""
 LOOKED_AT = 4096
 """Bytes at either end of a file that tell it from another: packet headers with times, and payload."""
@@ -88,6 +90,8 @@ class Kept:
     parts: Sequence[Part]
     whole: bool
     """It cannot go on: when it changes it is read anew."""
+    common: str = ""
+    """A hash of what it had in common with others (`common_connections.Joined`); "" for nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,21 +131,21 @@ class Manifest:
 
     @classmethod
     def read(cls, text: str) -> Manifest:
-        """Out of JSON; the empty one for another form, and for what is no manifest."""
+        """Out of JSON. Raises ValueError for another form, and for what is no manifest."""
         try:
             made = json.loads(text)
             if made["form"] != FORM:
-                return cls()
+                raise ValueError("another form")
             sets = {name: _kept(**kept) for name, kept in made["sets"].items()}
             return cls(int(made["number"]), str(made["options"]), sets)
-        except (ValueError, KeyError, TypeError):
-            return cls()
+        except (KeyError, TypeError, AttributeError) as error:
+            raise ValueError(f"no manifest: {error}") from None
 
-    def work(self, options: str, sources: Sequence[Source]) -> list[Work]:
-        """What is to be done for each of these sets."""
-        return [self._work(options, source) for source in sources]
+    def work(self, options: str, sources: Sequence[Source], common: Sequence[str]) -> list[Work]:
+        """The work for each of these sets. `common`: as in `Kept`, of each."""
+        return [self._work(options, *one) for one in zip(sources, common, strict=True)]
 
-    def _work(self, options: str, source: Source) -> Work:
+    def _work(self, options: str, source: Source, common: str) -> Work:
         if source.remote:
             stamped = zip(source.files, source.stamps, strict=True)
             files = [File(name, path, size, changed, "", "") for (name, path), (size, changed) in stamped]
@@ -149,7 +153,7 @@ class Manifest:
             files = [File.of(name, path) for name, path in source.files]
         known = self.sets.get(source.name)
         anew = Work(files, 0, 0, [])
-        if known is None or options != self.options:
+        if known is None or options != self.options or common != known.common:
             return anew
         before = known.files
         if list(before) == files:
@@ -180,8 +184,9 @@ def _hash(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=12).hexdigest()
 
 
-def _kept(files: Any, last: Any, parts: Any, whole: Any) -> Kept:
-    return Kept([File(**one) for one in files], [int(n) for n in last], [Part(**one) for one in parts], bool(whole))
+def _kept(files: Any, last: Any, parts: Any, whole: Any, common: Any) -> Kept:
+    made = [File(**one) for one in files]
+    return Kept(made, [int(n) for n in last], [Part(**one) for one in parts], bool(whole), str(common))
 
 
 def told(works: Sequence[Work]) -> str:

@@ -8,6 +8,7 @@ Whatever no manifest names is left from a run that did not end well, and goes aw
 
 from __future__ import annotations
 
+import logging
 import re
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,8 @@ from kdissect.spark.writing.file_system import HadoopFiles
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+log = logging.getLogger("kdissect.spark")
+UNREADABLE = "%s: what earlier runs left is damaged, or of another version of kdissect: everything is decoded again"
 _MANIFEST = re.compile(r"manifest-(\d{6,})\.json")
 _ROWS = re.compile(r"rows-\d{6,}")
 
@@ -26,28 +29,32 @@ class Store:
 
     def __init__(self, spark: SparkSession, folder: str) -> None:
         self._files = HadoopFiles(spark)
-        self._folder = folder.rstrip("/")
+        self.folder = folder.rstrip("/")
 
     def rows(self, generation: str) -> str:
         """Where a run's staged rows are."""
-        return f"{self._folder}/{generation}"
+        return f"{self.folder}/{generation}"
 
     def generation(self, number: int) -> str:
         """Name of the n-th run's staged rows."""
         return f"rows-{number:06}"
 
     def newest(self) -> Manifest:
-        """The manifest of the last run that ended well; an empty one if there is none, or rows that it names are
-        gone."""
+        """The manifest of the last run that ended well; an empty one if there is none, if rows that it names are gone,
+        and, with a line in the log, if it cannot be read."""
         numbers = sorted(int(match[1]) for name in self._names() if (match := _MANIFEST.fullmatch(name)))
         if not numbers:
             return Manifest()
         text = self._files.read(self._path(f"manifest-{numbers[-1]:06}.json")).decode("utf-8", "replace")
-        found = Manifest.read(text)
+        try:
+            found = Manifest.read(text)
+        except ValueError:
+            log.warning(UNREADABLE, self.folder)
+            return Manifest(number=numbers[-1])
         there = set(self._names())
         if not all(name in there for name in found.generations()):
             return Manifest(number=numbers[-1])
-        return found if found.number else Manifest(number=numbers[-1])
+        return found
 
     def put(self, manifest: Manifest) -> None:
         """Make this the newest manifest, and remove what it does not name."""
@@ -59,7 +66,7 @@ class Store:
                 self._files.delete(self._path(old))
 
     def _path(self, name: str) -> str:
-        return f"{self._folder}/{name}"
+        return f"{self.folder}/{name}"
 
     def _names(self) -> list[str]:
-        return self._files.names(self._folder)
+        return self._files.names(self.folder)

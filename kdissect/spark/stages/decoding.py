@@ -6,7 +6,6 @@ It is the engine's own run, over what came to the partition instead of files. Wh
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import pyarrow.compute as pc
 
 from kdissect.analysis.exchange_keys import keys_of
 from kdissect.analysis.stage import Stage
+from kdissect.arrays.typed_values import loaded
 from kdissect.engine import pipeline
 from kdissect.engine.analysed_run import analysed
 from kdissect.engine.books import Books
@@ -27,11 +27,12 @@ from kdissect.engine.run import Run
 from kdissect.kafka.exchanges.completed import Quality
 from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.streams.dissector import Dissector, Harvest
-from kdissect.spark.cells.table_cells import Cell, Stash, cell, note, rows
+from kdissect.spark.cells.table_cells import Cell, Stash, cell, kept_note, rows
 from kdissect.spark.stages.flow_numbers import Flows
 from kdissect.spark.stages.giant_connections import UNIT, Departures, rows_of_units
+from kdissect.spark.stages.indexing import FILE
 from kdissect.spark.stages.lots import FEW, Lots
-from kdissect.spark.stages.owners import OWNERS, owned
+from kdissect.spark.stages.owners import OWNERS, Owned, owned
 from kdissect.spark.stages.partition_capture import Gathered, GatheredSegments, Piece, piece
 from kdissect.spark.stages.plan import FACTS, KEYS, Plan
 from kdissect.tables.brokers import Brokers
@@ -53,6 +54,10 @@ READ_LATER = (
     "traced", "transactions",
 )  # fmt: skip
 """Tables that are made out of whole rows of `exchanges`."""
+LEARNED = "_learned"
+"""Staged rows with a `Learned`, for the driver."""
+UNITS = "_units"
+"""Staged rows with the number of units that a task sent."""
 THERE = "_there"
 """Staged rows with the names of tables that a task has staged rows of."""
 SENT = "sent"
@@ -118,7 +123,7 @@ class PartitionInputs:
                 while ahead is not None and ahead[0] == number:
                     _, kind, packed, payload = ahead
                     if kind == KEYS:
-                        secrets += pickle.loads(packed)
+                        secrets += loaded(packed, list[bytes])
                     else:
                         yield piece(packed, payload, flows)
                     ahead = next(self.index, None)
@@ -163,7 +168,7 @@ def _told(staged: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in staged:
         found.update(batch.column("table").to_pylist())
         yield batch
-    yield rows([note(THERE.removeprefix("_"), found)])
+    yield rows([kept_note(THERE, found, frozenset[str])])
 
 
 def _index(batches: Iterable[pa.RecordBatch], facts: list[bytes]) -> Iterator[tuple[int, int, bytes, bytes | None]]:
@@ -235,9 +240,9 @@ class Decoding:
         if sent is not None:
             for begin in range(0, sent.num_rows, CONNECTION_ROWS):
                 yield rows([Cell(SENT, "", cell(sent.slice(begin, CONNECTION_ROWS)))])
-        yield rows([note("learned", self.learned(books.quality))])
+        yield rows([kept_note(LEARNED, self.learned(books.quality), Learned)])
         if self.plan.placed and self.whole:
-            yield rows([note(OWNERS.removeprefix("_"), owned(builder.directory))])
+            yield rows([kept_note(OWNERS, owned(builder.directory), Owned)])
 
     def learned(self, quality: list[Quality]) -> Learned:
         """What the messages so far have told."""
@@ -292,7 +297,7 @@ class Following(Decoding):
             yield rows([Cell(UNIT, str(sent), packed)])
             sent += 1
         yield from self.end()
-        yield rows([*(Cell("_file", "", found) for found in facts), *([note("units", sent)] if sent else [])])
+        yield rows([*(Cell(FILE, "", found) for found in facts), *([kept_note(UNITS, sent, int)] if sent else [])])
 
     def _parts(self) -> Iterator[pipeline.Rows]:
         """Rows part by part, with empty ones in between: exchanges may have left."""

@@ -9,21 +9,20 @@ own completion. All other exchanges, which may tell something about their connec
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from kdissect.arrays.growing import grown
-from kdissect.arrays.packed import packed, unpacked
+from kdissect.arrays.typed_values import dumped, loaded
 from kdissect.engine.books import Books
 from kdissect.engine.pipeline import Rows
 from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.exchanges.detached import Detached, DetachedCompletion, detach, detachable, joined, sizes
 from kdissect.kafka.streams.dissector import Harvest
-from kdissect.kafka.streams.ledger import Ledger
+from kdissect.kafka.streams.ledger import CarriedConnections, Ledger
 from kdissect.schema.apikeys import ApiKey
 from kdissect.spark.stages.partition_capture import Files, Gathered
 from kdissect.spark.stages.plan import Plan
@@ -44,20 +43,19 @@ class Unit:
     exchanges: Detached
     """Their connections count from 0 within `connections`; their places through the capture's files, one behind the
     other."""
-    connections: Mapping[str, Any]
+    connections: CarriedConnections
     """As `Ledger.carried`."""
     names: list[str]
     """Client ids by code."""
 
     def packed(self) -> bytes:
         """As bytes."""
-        return packed(self)
+        return dumped(self, Unit)
 
 
 def unit(data: bytes) -> Unit:
-    """A unit as it was packed."""
-    made = unpacked(data)
-    assert isinstance(made, Unit)
+    """A unit as it was packed. Raises UnreadableValue for other bytes."""
+    made: Unit = loaded(data, Unit)
     return made
 
 

@@ -8,7 +8,6 @@ in a row of its own.
 
 from __future__ import annotations
 
-import pickle
 import platform
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from kdissect.arrays.typed_values import dumped
 from kdissect.capture import CaptureSet
 from kdissect.capture.block import Block
 from kdissect.capture.captureset import Member
@@ -41,6 +41,8 @@ ROWS_A_BUCKET = 1 << 11
 """Rows collected for each bucket: fewer pack worse, as flows and columns of every cell begin anew."""
 PAYLOAD = 16 << 20
 """Payload bytes collected, likewise."""
+FILE = "_file"
+"""Staged rows with a `FileFacts`, for the driver."""
 INLINE = -1
 """AT of a row whose payload travels with it."""
 SHARED = (
@@ -107,7 +109,7 @@ def _index_file(plan: Plan, number: int, file: int, member: Member | None = None
     )  # fmt: skip
     capture.close()
     bucket = plan.labels[(number + file) % len(plan.labels)]
-    yield _batch([(bucket, number, file, 0, FACTS, pickle.dumps(facts), None)])
+    yield _batch([(bucket, number, file, 0, FACTS, dumped(facts, FileFacts), None)])
 
 
 class Chunks:
@@ -151,7 +153,7 @@ class Chunks:
 
     def secrets(self, found: list[bytes]) -> pa.RecordBatch:
         """TLS keys that stand in the file, for every bucket; before the packets that follow them."""
-        data = pickle.dumps(found)
+        data = dumped(found, list[bytes])
         self._chunk += 1
         return _batch(
             [(label, self.number, self.file, self._chunk - 1, KEYS, data, None) for label in self.plan.labels]

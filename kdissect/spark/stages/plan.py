@@ -42,6 +42,10 @@ What the analysis works on has the first instant (microseconds) of the exchanges
 task they are: pieces of one lot and broker hold all rows of their exchanges. Other rows have 0 there. `origin`: by
 which task rows were decoded, one of `Plan.labels`; what is found out about exchanges goes back to their rows by it."""
 
+ENDS = (
+    "capture", "client_ip", "client_port", "broker_ip", "broker_port", "started_at", "ended_at", "is_kafka",
+)  # fmt: skip
+"""Columns of `connections` by which captures may have the same one."""
 TASK_BYTES = 64 << 20
 """Small files are read together by one task up to so many bytes: a Python task costs 50 ms before it begins."""
 
@@ -106,8 +110,17 @@ class Plan:
 
     @property
     def decoded(self) -> dict[str, list[str]]:
-        """Table -> columns that are decoded: names of brokers come with `connections`."""
-        return {**({"connections": ["connection_id", "broker"]} if self.placed else {}), **self.tables}
+        """Table -> columns that are decoded: names of brokers come with `connections`, and what tells which of these
+        other captures have, too."""
+        more = [*(["connection_id", "broker"] if self.placed else []), *(ENDS if self.apart else [])]
+        if not more:
+            return self.tables
+        return {**self.tables, "connections": list(dict.fromkeys([*self.tables.get("connections", more), *more]))}
+
+    @property
+    def apart(self) -> bool:
+        """Whether there are captures that are not held against others, to find out what several of them saw."""
+        return len(self.sources) > 1 and any(source.remote for source in self.sources)
 
 
 def source_of(capture: CaptureSet, payload: bool) -> Source:

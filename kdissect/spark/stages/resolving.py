@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
+from kdissect.arrays.typed_values import loaded
 from kdissect.engine.analysed_run import analysed
 from kdissect.engine.measures import measures
 from kdissect.kafka.exchanges.completed import Quality
@@ -16,9 +16,9 @@ from kdissect.kafka.streams.ledger import Ledger
 from kdissect.net.scanner import Scanner
 from kdissect.problems import CaptureNotFound, Kind
 from kdissect.spark.cells.table_cells import opened
-from kdissect.spark.stages.decoding import THERE, Learned, with_groups, with_problems
+from kdissect.spark.stages.decoding import THERE, UNITS, Learned, with_groups, with_problems
 from kdissect.spark.stages.found_holds import FOUND, Found
-from kdissect.spark.stages.indexing import FileFacts
+from kdissect.spark.stages.indexing import FILE, FileFacts
 from kdissect.spark.stages.owners import OWNERS
 from kdissect.spark.stages.plan import Plan
 from kdissect.tables.brokers import Brokers
@@ -76,12 +76,12 @@ def put_together(plan: Plan, notes: Iterable[tuple[str, bytes]]) -> Outcome:
     learned: Learned | None = None
     facts: list[FileFacts] = []
     for name, data in notes:
-        if name in ("_units", OWNERS, THERE):
+        if name in (UNITS, OWNERS, THERE):
             continue
-        if name == "_file":
-            facts.append(pickle.loads(data))
+        if name == FILE:
+            facts.append(loaded(data, FileFacts))
             continue
-        more: Learned = pickle.loads(data)
+        more: Learned = loaded(data, Learned)
         if learned is None:
             learned = more
         else:

@@ -11,7 +11,6 @@ known (`AnalysedRun.settled`). Staged rows have the number of the reading as the
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -29,12 +28,12 @@ from kdissect.engine.saving.spool import Spool
 from kdissect.net.scanner import Tally
 from kdissect.output import scratch
 from kdissect.problems import CaptureError, Kind
-from kdissect.spark.cells.table_cells import Cell, Pieces, Stash, note, rows
+from kdissect.spark.cells.table_cells import Cell, Pieces, Stash, kept_note, note, rows
 from kdissect.spark.stages import analysing
 from kdissect.spark.stages.committed_offsets import COMMITS
 from kdissect.spark.stages.decoding import SENT, THERE
-from kdissect.spark.stages.indexing import FileFacts
-from kdissect.spark.stages.owners import OWNERS, owned
+from kdissect.spark.stages.indexing import FILE, FileFacts
+from kdissect.spark.stages.owners import OWNERS, Owned, owned
 from kdissect.spark.stages.plan import STAGED, Plan, Source
 from kdissect.spark.stages.resolving import Names, Outcome
 from kdissect.tables.builder import TableBuilder
@@ -74,7 +73,7 @@ def read_whole(plan: Plan, straight: Straight | None = None) -> Iterator[pa.Reco
                 run = run.again()
                 yield from Reading(plan, run, 1, straight).staged(run.settled(spool))
     except CaptureError:
-        yield rows([note(ELSEWHERE.removeprefix("_"), None)])
+        yield rows([note(ELSEWHERE, None)])
     finally:
         for capture in captures:
             capture.close()
@@ -141,14 +140,14 @@ class Reading:
                 yield batch
             if pieces is not None:
                 pieces.wait()
-        notes = [note(THERE.removeprefix("_"), told), *self._facts()]
+        notes = [kept_note(THERE, told, frozenset[str]), *self._facts()]
         if pieces is not None:
-            notes += [note(FULL.removeprefix("_"), self._full), note(SINGLE.removeprefix("_"), pieces.single)]
+            notes += [note(FULL, self._full), note(SINGLE, pieces.single)]
         if self._straight is not None:
-            notes.append(note(FILES.removeprefix("_"), self._straight.told()))
+            notes.append(note(FILES, self._straight.told()))
         if self._plan.placed:
-            notes.append(note(OWNERS.removeprefix("_"), owned(self._run.builder.directory)))
-        yield rows([*notes, note(OUTCOME.removeprefix("_"), (self._outcome, self._number))])
+            notes.append(kept_note(OWNERS, owned(self._run.builder.directory), Owned))
+        yield rows([*notes, note(OUTCOME, (self._outcome, self._number))])
 
     def _rows(self, parts: Iterator[Mapping[str, pa.Table]]) -> Iterator[pa.RecordBatch]:
         for part in parts:
@@ -205,7 +204,7 @@ class Reading:
             for file, report in enumerate(capture.reports):
                 problems = [problem for problem in capture.problems if problem.file == file]
                 facts = FileFacts(number, file, report, problems, 0, NOTHING_COUNTED, None, 0)
-                yield Cell("_file", "", pickle.dumps(facts))
+                yield kept_note(FILE, facts, FileFacts)
 
     def _errors(self) -> list[str]:
         """Files that could not be read, or not to their end, a line each."""

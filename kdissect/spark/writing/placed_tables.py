@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -10,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from kdissect.arrays.typed_values import loaded
 from kdissect.spark.dataset import Dataset
 from kdissect.spark.schemas import spark_schema
-from kdissect.spark.stages.indexing import FileFacts
-from kdissect.spark.stages.owners import OWNERS
+from kdissect.spark.stages.indexing import FILE, FileFacts
+from kdissect.spark.stages.owners import OWNERS, Owned
 from kdissect.spark.stages.plan import Plan
 from kdissect.spark.stages.resolving import Names, resolved_rows
 from kdissect.spark.writing.placing import Places, schema_of
@@ -108,8 +108,8 @@ class PlacedTables(Mapping[str, "DataFrame"]):
     def _places(self) -> Places:
         if self._known is None:
             made = self._made
-            owned = [pickle.loads(data) for name, data in made.notes if name == OWNERS]
-            files: list[FileFacts] = [pickle.loads(data) for name, data in made.notes if name == "_file"]
+            owned = [loaded(data, Owned) for name, data in made.notes if name == OWNERS]
+            files: list[FileFacts] = [loaded(data, FileFacts) for name, data in made.notes if name == FILE]
             sources = [source.name for source in made.plan.sources]
             begins = {
                 (sources[one.capture], one.report.name): one.report.first // 1000 for one in files if one.report.timed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import pickle
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
@@ -11,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kdissect.analysis.findings.phrases import many
+from kdissect.arrays.typed_values import loaded
 from kdissect.capture.condition import CaptureProblem
 from kdissect.problems import UsageError
 from kdissect.spark.dataset import Dataset
-from kdissect.spark.stages.indexing import FileFacts
+from kdissect.spark.stages.indexing import FILE, FileFacts
 from kdissect.spark.whole_dataset import WholeDataset
 from kdissect.spark.writing.file_system import HadoopFiles
 from kdissect.spark.writing.lake_tables import LAKES, LakeTables
@@ -146,8 +146,8 @@ def _tell(made: Dataset) -> str:
     """Decode; log what was read of each capture set, and what was not and why; what was read in all."""
     facts: dict[int, list[FileFacts]] = {number: [] for number in range(len(made.plan.sources))}
     for name, data in made.notes:
-        if name == "_file":
-            one: FileFacts = pickle.loads(data)
+        if name == FILE:
+            one: FileFacts = loaded(data, FileFacts)
             facts[one.capture].append(one)
     for number, source in enumerate(made.plan.sources):
         told = [many(len(source.files), "file"), many(sum(one.report.packets for one in facts[number]), "packet")]
