@@ -55,6 +55,8 @@ def test_one_task_writes_what_many_write(spark: Any, captures: Path, tmp_path: P
         one, many = (ds.dataset(tmp_path / made / name, format="parquet").to_table() for made in ("None", "3"))
         assert rows_of(one) == rows_of(many), name
         assert one.schema.names == many.schema.names
+        if not by_spark[name]:
+            continue  # folders by date of no rows have no file to read a schema from
         frames = [spark.read.parquet(str(tmp_path / made / name)) for made in ("None", "3", "cut")]
         schemas = [
             {one.name: (one.dataType, one.metadata) for one in frame.schema if one.name != "date"} for frame in frames
