@@ -1,6 +1,7 @@
 """The report: a capture as one HTML file with findings, latency, sessions, versions, throughput and quality.
 
-`figures.READ` says which tables and columns it is made of, `document` makes the file. Layers within: `rows` counts,
+`figures.READ` says which tables and columns it is made of, `JOURNEYS` which ones more if the input can be read
+again, `document` makes the file. Layers within: `rows` counts,
 `figures` says what there is to look at, `charts` how it is drawn, `page` puts it into one file. It needs jinja2 and
 vl-convert-python (the extra `report`), which are imported only when a page is made.
 """
@@ -8,7 +9,8 @@ vl-convert-python (the extra `report`), which are imported only when a page is m
 from __future__ import annotations
 
 from kdissect.report.figures import READ, Figure, Report, made, report
+from kdissect.report.lanes.journeys import READ as JOURNEYS
 from kdissect.report.observations import Gathering
 from kdissect.report.page import document, ready, render
 
-__all__ = ["READ", "Figure", "Gathering", "Report", "document", "made", "ready", "render", "report"]
+__all__ = ["JOURNEYS", "READ", "Figure", "Gathering", "Report", "document", "made", "ready", "render", "report"]

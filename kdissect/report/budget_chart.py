@@ -58,13 +58,23 @@ class BudgetRows:
             if room:
                 self._parts[name].append(rows.take(pa.array(np.arange(room))))  # copied: a slice keeps what it is of
 
-    def rows(self, every: float) -> pa.Table:
-        """See `client_budgets`."""
-        tables = {
+    def tables(self) -> dict[str, pa.Table]:
+        """The rows that were kept, which `time_ledger` reads."""
+        return {
             name: unified(pa.concat_tables(parts or [SCHEMAS[name].empty_table()], promote_options="permissive"))
             for name, parts in self._parts.items()
         }
-        return client_budgets(tables, every)
+
+    @property
+    def last_us(self) -> int | None:
+        """When the last exchange that was kept began, if others were left out."""
+        if self.whole or not self._parts["exchanges"]:
+            return None
+        return max(int(times(part, "request_first_at").max()) for part in self._parts["exchanges"])
+
+    def rows(self, every: float) -> pa.Table:
+        """See `client_budgets`."""
+        return client_budgets(self.tables(), every)
 
 
 def client_budgets(tables: Mapping[str, pa.Table], every: float) -> pa.Table:

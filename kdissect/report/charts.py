@@ -232,7 +232,7 @@ ALIVE: Spec = {
         {
             "height": 180,
             "width": "container",
-            "mark": {"type": "area", "interpolate": "step-after", "line": True, "opacity": 0.3},
+            "mark": {"type": "area", "interpolate": "step-after", "line": True, "opacity": 0.3, "clip": True},
             "encoding": {
                 "x": _time(),
                 "y": {"field": "live", "type": "quantitative", "title": "sessions alive"},
@@ -253,7 +253,7 @@ ALIVE: Spec = {
                 {"filter": "datum.count > 0"},
                 {"stack": "count", "groupby": ["at"], "sort": [{"field": "event"}], "as": ["low", "high"]},
             ],
-            "mark": {"type": "rect"},
+            "mark": {"type": "rect", "clip": True},
             "encoding": {
                 "x": _time(),
                 "x2": {"field": "until"},
@@ -269,7 +269,7 @@ ALIVE: Spec = {
 
 LIFELINES: Spec = {
     "height": {"step": 9},
-    "mark": {"type": "bar", "height": 6, "cursor": "pointer", "cornerRadius": 2, "minBandSize": 4},
+    "mark": {"type": "bar", "height": 6, "cursor": "pointer", "cornerRadius": 2, "minBandSize": 4, "clip": True},
     "encoding": {
         "x": _time("opened_at"),
         "x2": {"field": "closed_at"},
@@ -294,7 +294,10 @@ EPOCHS: Spec = {
         "y": {"field": "session_epoch", "type": "quantitative", "title": "epoch asked with"},
     },
     "layer": [
-        {"mark": {"type": "line", "interpolate": "step-after", "opacity": 0.35}},
+        {
+            "mark": {"type": "line", "interpolate": "step-after", "opacity": 0.35},
+            "encoding": {"detail": {"field": "piece", "type": "nominal"}},
+        },
         {
             "mark": {"type": "point", "filled": True, "size": 45, "opacity": 1},
             "encoding": {
@@ -315,7 +318,7 @@ EPOCHS: Spec = {
 
 THROUGHPUT: Spec = {
     "height": 240,
-    "mark": {"type": "rect"},
+    "mark": {"type": "rect", "clip": True},
     "transform": [{"stack": "rate", "groupby": ["at"], "sort": [{"field": "api"}], "as": ["low", "high"]}],
     "encoding": {
         "x": _time(),

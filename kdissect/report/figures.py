@@ -11,13 +11,15 @@ import pyarrow as pa
 from kdissect.analysis.findings.evidence import SEVERITIES
 from kdissect.arrays.arrow import with_columns
 from kdissect.report import budget_chart, rows, session_rows, time_axis
+from kdissect.report.lanes import journeys
+from kdissect.report.lanes.absences import absences
 from kdissect.report.observations import Gathering, gathered
 from kdissect.summary import WANTED, Summarizer, Summary
 from kdissect.summary.account import number_findings
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.readers import REPORT
 
-FINDINGS_LED_TO, EACH_LED_TO = 20, 10
+FINDINGS_LED_TO, EACH_LED_TO = 20, 50
 """Findings, and rows of a list, whose bytes are in the page: the first ones, some 10 kB each before compression."""
 Explain = Callable[[Sequence[str]], Mapping[str, Any]]
 READ = REPORT.tables
@@ -51,13 +53,18 @@ class Report:
 
 
 def report(tables: Mapping[str, pa.Table], target: str, explain: Explain | None = None) -> Report:
-    """Everything that the page shows, out of whole tables of `READ`. `target`: how its commands name the captures.
-    `explain`: gives the bytes of exchanges, those that findings and lists lead to."""
-    return made(gathered(tables), _summary(tables), target, explain)
+    """Everything that the page shows, out of whole tables of `READ` and, if they are there, of `journeys.READ`.
+    `target`: how its commands name the captures. `explain`: gives the bytes of exchanges, those that findings and lists
+    lead to."""
+    return made(gathered(tables), _summary(tables), target, explain, tables)
 
 
-def made(found: Gathering, summary: Summary, target: str, explain: Explain | None = None) -> Report:
-    """Everything that the page shows, out of what was gathered and the summary of the same rows, which has findings."""
+def made(
+    found: Gathering, summary: Summary, target: str, explain: Explain | None = None,
+    travelled: Mapping[str, pa.Table] | None = None,
+) -> Report:  # fmt: skip
+    """Everything that the page shows, out of what was gathered and the summary of the same rows, which has findings.
+    `travelled`: the tables of `journeys.READ`, up to the last exchange of the budgets; None: not known."""
     every = found.every
     sessions = found.sessions
     lines = session_rows.session_lines(sessions.sessions)
@@ -69,11 +76,25 @@ def made(found: Gathering, summary: Summary, target: str, explain: Explain | Non
     first = "" if sessions.whole else f" Of the first {session_rows.MOST_SESSIONS:,} sessions."
     budgeted = [] if found.budget.whole else [f"Of the first {found.budget.exchanges:,} exchanges."]
     looked_at = "" if summary.findings_of is None else f"Looked for in the first {summary.findings_of:,} exchanges."
+    ways = {name: SCHEMAS[name].empty_table() for name in journeys.READ} | dict(travelled or {})
+    first_ones = " ".join(budgeted)
     figures = [
+        Figure("presence", "Who was there",
+               "Brokers, and the clients that were away longest: idle, silent (it sent nothing for three times as long "
+               "as usual), stalled (it answered nobody) or gone (no connection was open).",
+               absences(found.budget.tables(), found.budget.last_us), left_out=first_ones),
+        Figure("deliveries", "Deliveries of records",
+               "From the first byte of the Produce request to the last byte of the answer that gave the records to a "
+               "reader: by the time when they were produced.",
+               journeys.slow_deliveries(ways["deliveries"], every), left_out=first_ones),
+        Figure("transactions", "Transactions",
+               "From its first request to its end, the longest ones.",
+               journeys.long_transactions(ways["transactions"], found.last_us), left_out=first_ones),
         Figure("time-axis", "What happened when",
-               "Exchanges started, errors in red; below, what their time went into, together. Bands are findings. Draw "
-               "a stretch of time with the pointer, or set its ends: what lies below shows that time alone, but where "
-               "it says whole capture.", time_axis.time_axis(found.axis, every)),
+               "All lanes share one axis of time. Dots are the slowest exchanges, by what they took beyond their "
+               "agreed waits, and those with an error: choose one to see it and its bytes. Draw a stretch of time with "
+               "the pointer, or set its ends: what lies below shows that time alone, but where it says whole capture.",
+               time_axis.time_axis(found.axis, every)),
         Figure("failures", "Exchanges with an error",
                "In order of time. Frame numbers are Wireshark's.", _failures(found),
                left_out=_cut(sum(line.count for line in summary.errors), time_axis.ERRORS, "exchanges")),

@@ -60,6 +60,11 @@ class Gathering:
         self._first, self._last = 2**63 - 1, NULL_TIME
 
     @property
+    def last_us(self) -> int:
+        """When the last request was sent."""
+        return self._last
+
+    @property
     def every(self) -> float:
         """Length of a bucket of time, in seconds."""
         return bucket_seconds(self._first, self._last) if self._last != NULL_TIME else bucket_seconds(0, 0)

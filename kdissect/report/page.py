@@ -70,7 +70,7 @@ def _page(shown: Report) -> str:
     from kdissect.report.charts_library import charts_library
 
     island = {name: _columns(figure.table) for name, figure in shown.figures.items()}
-    library, script = charts_library(), _asset("report.js")
+    library, script = charts_library(), _asset("time_figure.js") + _asset("report.js")
     environment = jinja2.Environment(
         autoescape=True,
         undefined=jinja2.StrictUndefined,

@@ -14,8 +14,8 @@ from kdissect.report.figures import Figure, Report
 MOST_BYTES = 1_500_000
 """Of the page: a mail and a ticket take it."""
 LISTS = frozenset({
-    "failures", "network", "findings", "latency", "outliers", "session-clients", "evictors", "share-sessions",
-    "versions", "offered", "clients", "brokers", "errors", "problems", "quality",
+    "transactions", "failures", "network", "findings", "latency", "outliers", "session-clients", "evictors",
+    "share-sessions", "versions", "offered", "clients", "brokers", "errors", "problems", "quality",
 })  # fmt: skip
 """Figures whose rows are listed, those that matter most first: each stands in the page as it is and as data."""
 CUT = "\u2026"
@@ -30,7 +30,13 @@ class Measure:
     exchanges: int
 
 
-MEASURES = (Measure(200, 10_000, 1000), Measure(100, 120, 20), Measure(60, 40, 6), Measure(40, 15, 0))
+MEASURES = (
+    Measure(200, 10_000, 60),
+    Measure(200, 10_000, 20),
+    Measure(100, 120, 20),
+    Measure(60, 40, 6),
+    Measure(40, 15, 0),
+)
 """Tried one after the other where the whole page is too large."""
 
 

@@ -9,6 +9,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import axe_core_python
@@ -240,6 +241,140 @@ def test_ticks_of_the_time_axis_are_round(page: browser.Page, path: Path) -> Non
     assert len(steps) == 1
     (step,) = steps
     assert all(abs(at / step - round(at / step)) < 1e-6 for at in seconds), labels
+
+
+TICKS = """return [...document.querySelectorAll(arguments[0])].filter((one) => one.textContent.includes(":")
+    && one.getAttribute("opacity") !== "0" && one.style.opacity !== "0").map((one) => {
+      const place = one.getBoundingClientRect();
+      return [one.textContent, (place.left + place.right) / 2];
+    })"""
+"""Labels of time that a selector finds, with the middle of each."""
+
+
+@pytest.mark.parametrize("width", [1280, pytest.param(420, marks=pytest.mark.whole)])
+def test_charts_over_time_share_one_axis(page: browser.Page, path: Path, width: int) -> None:
+    """Labels of one time stand below each other, of the lanes and of all charts."""
+    page.open(path, width=width)
+    lanes = dict(page.run(TICKS, "#axis text.tick"))
+    assert len(lanes) >= 2
+    for name in ("heat", "outliers", "sessions-alive", "sessions", "throughput"):
+        chart = dict(page.run(TICKS, f"[data-chart='{name}'] svg .role-axis-label text"))
+        assert chart.keys() == lanes.keys(), name
+        inner = list(lanes)[1:-1] or list(lanes)
+        assert [chart[text] for text in inner] == pytest.approx([lanes[text] for text in inner], abs=2), name
+
+
+def test_bands_and_events_stand_at_their_times(page: browser.Page, path: Path) -> None:
+    page.open(path)
+    (first, left), *_, (last, right) = page.run(TICKS, "#axis text.tick")
+    day = kdissect.open(CAPTURES / CAPTURE).summary().started_at.date().isoformat()
+    low, high = (datetime.fromisoformat(f"{day}T{text}Z").timestamp() * 1000 for text in (first, last))
+    found = page.run(
+        "return kdissect.rows('findings').filter((one) => one.first_at !== null && one.severity !== 'info').slice(0, 6)"
+        ".map((one) => one.first_at)"
+    )
+    bands = page.run(
+        "return [...document.querySelectorAll('#axis .band')].map((one) => one.getBoundingClientRect().left)"
+    )
+    assert len(found) == len(bands) > 0
+    expected = [left + (at - low) / (high - low) * (right - left) for at in found]
+    assert bands == pytest.approx(expected, abs=2)
+    dots = page.run(
+        "const rows = new Map([...kdissect.rows('failures'), ...kdissect.rows('outliers')].map((one) => "
+        "[one.exchange_id, one.at])); return [...document.querySelectorAll('#axis .dot')].map((one) => {"
+        "const place = one.getBoundingClientRect();"
+        "return [rows.get(one.dataset.dot), (place.left + place.right) / 2]; })"
+    )
+    assert len(dots) > 20
+    for at, middle in dots:
+        assert middle == pytest.approx(left + (at - low) / (high - low) * (right - left), abs=2)
+
+
+@pytest.mark.parametrize("where", ["#axis .dot", "[data-chart=outliers] .role-mark path"])
+def test_two_clicks_from_a_dot_to_its_bytes(page: browser.Page, path: Path, where: str) -> None:
+    """Clicks of the mouse, in the middle of what lies on top."""
+    page.open(path)
+    listed = "return kdissect.rows('outliers').map((one) => one.exchange_id)"
+    dots = page.driver.find_elements("css selector", where)
+    page.run("arguments[0].scrollIntoView({ block: 'center', behavior: 'instant' })", dots[0])
+    for dot in dots:
+        top = "const r = arguments[0].getBoundingClientRect();"
+        top += "return document.elementFromPoint((r.left + r.right) / 2, (r.top + r.bottom) / 2) === arguments[0]"
+        if page.run(top, dot):
+            dot.click()
+            if page.run("return !document.getElementById('bytes-open').hidden"):
+                break
+            page.run("document.getElementById('bytes-close').click()")
+    shown = page.run("return document.getElementById('bytes-title').textContent").split()[0]
+    assert shown in page.run(listed)
+    assert "latency" in page.run("return document.getElementById('bytes-facts').textContent")
+    assert page.run("return document.getElementById('bytes-rows').checkVisibility()") is False
+    page.driver.find_element("id", "bytes-open").click()
+    rows = page.run("return [...document.querySelectorAll('#bytes tbody tr')].map(one => one.textContent)")
+    assert any("correlation_id" in row for row in rows)
+    assert page.run("return document.getElementById('bytes-rows').checkVisibility()") is True
+    assert page.messages() == []
+
+
+def test_dots_by_keyboard(page: browser.Page, path: Path) -> None:
+    """One of them is in the order of the tab key; arrows go on, Enter opens, Esc closes and leads back."""
+    page.open(path)
+    assert (
+        page.run("return [...document.querySelectorAll('#axis .dot')].filter((one) => one.tabIndex === 0).length") == 1
+    )
+    page.run("document.querySelector('#axis .dot').focus()")
+    keys = page.driver.switch_to.active_element
+    keys.send_keys("\ue014")  # right
+    second = page.run("return document.activeElement.dataset.dot")
+    assert second == page.run("return document.querySelectorAll('#axis .dot')[1].dataset.dot")
+    page.driver.switch_to.active_element.send_keys("\ue007")  # Enter
+    assert page.run("return document.getElementById('bytes').open") is True
+    assert page.run("return document.getElementById('bytes-title').textContent").startswith(second)
+    page.driver.switch_to.active_element.send_keys("\ue00c")  # Esc
+    assert page.run("return [document.getElementById('bytes').open, document.activeElement.dataset.dot]") == [
+        False,
+        second,
+    ]
+    assert page.messages() == []
+
+
+def test_tables_fit(page: browser.Page, path: Path) -> None:
+    page.open(path, width=1400)
+    wide = (
+        "return [...document.querySelectorAll('.rows')].filter((one) => one.clientWidth && "
+        "one.scrollWidth > one.clientWidth + 1).map((one) => one.getAttribute('aria-labelledby'))"
+    )
+    assert page.run(wide) == []
+
+
+def test_absences_deliveries_and_transactions_are_drawn(page: browser.Page, folder: Path) -> None:
+    """Node 3 stood still for three seconds; lines break where nothing was produced."""
+    path = folder / "story.html"
+    kdissect.open(CAPTURES / "stories" / "slow_broker.pcap.zst").report(path, named="story.pcap")
+    page.open(path)
+    (stalled,) = page.run("return kdissect.rows('presence').filter((one) => one.state === 'stalled')")
+    assert stalled["subject"] == "3"
+    assert stalled["until"] - stalled["at"] == pytest.approx(3000, abs=10)
+    drawn = page.run(
+        "const one = document.querySelector('#axis .presence.stalled'); return one.getBoundingClientRect().width"
+    )
+    whole = page.run("return document.querySelector('#axis .presence.there').getBoundingClientRect().width")
+    (there,) = page.run("return kdissect.rows('presence').filter((one) => one.state === 'there').slice(0, 1)")
+    assert drawn / whole == pytest.approx(3000 / (there["until"] - there["at"]), abs=0.01)
+    rows = page.run("return kdissect.rows('deliveries')")
+    gaps = sum(b["at"] > a["until"] + 1 for a, b in itertools.pairwise(rows))
+    lines = page.run(
+        "return [...document.querySelectorAll('#axis path.delivered')].map((one) => one.getAttribute('d'))"
+    )
+    assert [line.count("M") for line in lines] == [1 + gaps] * 2
+    assert "no connection" not in page.run("return document.getElementById('axis').textContent")
+    assert page.messages() == []
+
+
+def test_lines_break_where_there_are_no_rows(page: browser.Page, path: Path) -> None:
+    page.open(path)
+    line = "return brokenLine([[0, 1], [1, 2], [5, 3], [6, 3]].map(([x, y]) => ({ x, y })), (a, b) => b.x - a.x > 1.5)"
+    assert page.run(line) == "M0.0,1.0L1.0,2.0M5.0,3.0L6.0,3.0"
 
 
 def test_an_incident_is_one_card(page: browser.Page, path: Path) -> None:

@@ -62,10 +62,15 @@ def _gathered(captures: Sequence[CaptureSet], settings: Settings, names: Names) 
 def bytes_by_id(captures: Sequence[CaptureSet], settings: Settings, ids: Sequence[str]) -> dict[str, dict[str, Any]]:
     """By exchange id, its bytes as `report.exchange_bytes.bytes_of` makes them. Empty where an input is a pipe. Keys,
     values and headers of records and credentials are hidden."""
-    if not ids or not all(one.regular for capture in captures for one in capture.members):
+    if not ids or not can_read_again(captures):
         return {}
     made = {}
     for name, one in show_several(captures, settings, ids).items():
         sides = (("Request", one.request, one.request_data), ("Response", one.response, one.response_data))
         made[name] = bytes_of(one.exchange, sides, one.notes, name)
     return made
+
+
+def can_read_again(captures: Sequence[CaptureSet]) -> bool:
+    """Whether the input is all files: a pipe cannot be read again."""
+    return all(one.regular for capture in captures for one in capture.members)

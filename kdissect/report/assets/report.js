@@ -1,4 +1,3 @@
-"use strict";
 (async () => {
   const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
   const $ = (selector, root = document) => root.querySelector(selector);
@@ -99,6 +98,7 @@
     network: "#3a7ca5", transfer: "#5b9a3c", agreed: "#c3cbd5", own: "#5b9a3c", idle: "#e6eaef",
     timeout: "#c3cbd5", data: "#9cc3e8", immediate: "#e58a2b", error: "#c8321f", unknown: "#7b8794",
     closed: "#5b9a3c", replaced: "#3b82c4", empty: "#9aa5b1", evicted: "#c8321f", open: "#e5a82b",
+    committed: "#5b9a3c", aborted: "#e58a2b", timed_out: "#c8321f", fenced: "#8e5cc2",
     created: "#3b82c4", continued: "#5b9a3c", evicted_or_unknown: "#c8321f", epoch_error: "#8e5cc2",
     topic_id_error: "#8d6e53", refused: "#e58a2b", "epoch errors": "#8e5cc2",
   };
@@ -106,7 +106,7 @@
     ...LIGHT, resent: "#d59bf6", p50: "#4a7fb5", p90: "#6db3ff", p99: "#ffcf80", max: "#ff7a6b", "waited as asked": "#566372",
     timeout: "#566372", "until data came": "#4a7fb5", data: "#4a7fb5", "beyond what was asked": "#ff6b57",
     evicted: "#ff6b57", evicted_or_unknown: "#ff6b57", error: "#ff6b57", throttled: "#b48ae0", epoch_error: "#b48ae0",
-    "epoch errors": "#b48ae0", agreed: "#566372", own: "#7cc05a", idle: "#2b3642", closed: "#7cc05a", continued: "#7cc05a", transfer: "#7cc05a", created: "#6db3ff",
+    "epoch errors": "#b48ae0", agreed: "#566372", own: "#7cc05a", committed: "#7cc05a", timed_out: "#ff6b57", idle: "#2b3642", closed: "#7cc05a", continued: "#7cc05a", transfer: "#7cc05a", created: "#6db3ff",
     replaced: "#6db3ff", empty: "#7b8794", rebalance: "#b99473", topic_id_error: "#b99473", replication: "#3fc1b0",
   };
   const MANY = ["#3b82c4", "#e58a2b", "#2a9d8f", "#8e5cc2", "#c8321f", "#d9b310", "#5b9a3c", "#8d6e53", "#d16ba5", "#7b8794"];
@@ -120,6 +120,7 @@
       background: "transparent",
       font: "system-ui, sans-serif",
       view: { stroke: "transparent" },
+      title: { color: soft, fontSize: 12, fontWeight: "normal", offset: 4 },
       axis: {
         labelColor: soft, titleColor: soft, gridColor: line, domainColor: line, tickColor: line, labelFontSize: 12,
         titleFontSize: 12, titleFontWeight: "normal", labelLimit: window.innerWidth < 700 ? 180 : 260,
@@ -183,6 +184,13 @@
     const at = [...new Set(data.map((row) => row.at))].sort((a, b) => a - b);
     return at.slice(1).reduce((least, one, i) => Math.min(least, one - at[i]), Infinity);
   };
+  // Rows in order of time with the number of their piece: a new one begins behind a gap that is much longer than usual.
+  function pieces(data) {
+    const gaps = data.slice(1).map((row, i) => row.at - data[i].at).sort((a, b) => a - b);
+    const long = Math.max(1000, 5 * (gaps[Math.floor(gaps.length / 2)] || 0));
+    let piece = 0;
+    return data.map((row, i) => ({ ...row, piece: i && row.at - data[i - 1].at > long ? ++piece : piece }));
+  }
   const BOXES = charts.budget.encoding.color.scale.domain;
   const PART_ORDER = charts["time-parts"].encoding.color.scale.domain;
   const HOLD_ORDER = charts.holds.encoding.color.scale.domain;
@@ -239,7 +247,7 @@
         .filter((row) => key(row.broker) === chosen("sessions-alive.broker") && (!chosen("sessions.end") || row.end_reason === chosen("sessions.end")))
         .map((row) => ({ ...row, opened_at: row.opened_at || first, closed_at: row.closed_at || last }));
     },
-    epochs: () => rows("epochs").filter((row) => row.session_key === chosen("epochs.session")).map((row) => ({ ...row, session_outcome: row.session_outcome || "unknown" })),
+    epochs: () => pieces(rows("epochs").filter((row) => row.session_key === chosen("epochs.session")).map((row) => ({ ...row, session_outcome: row.session_outcome || "unknown" }))),
     throughput() {
       const measure = chosen("throughput.measure");
       return until(rows("throughput").map((row) => ({ ...row, rate: row[measure] / row.seconds, api: shown(row.api) })), (rows("throughput")[0] || { seconds: 1 }).seconds * 1000);
@@ -287,12 +295,7 @@
   }
 
   const clicked = {
-    outliers(row) {
-      const target = document.getElementById("exchange-" + row.row);
-      $$("tr.chosen").forEach((one) => one.classList.remove("chosen"));
-      target.classList.add("chosen");
-      target.scrollIntoView({ block: "center" });
-    },
+    outliers: (row) => showExchange(row),
     sessions(row) {
       if (![...control("epochs.session").options].some((option) => option.value === row.session_key)) return say("its epochs are not in this report");
       control("epochs.session").value = row.session_key;
@@ -325,16 +328,32 @@
       const lanes = new Set(data.map((row) => row[spec.encoding.y.field])).size;
       whole.height = Math.max(spec.height.step * lanes, 40);
     }
-    if (spec.vconcat) whole.vconcat = spec.vconcat.slice(0, folded(name, data).length ? 2 : 1).map((one) => ({ ...one, width: width - 70 }));
-    else Object.assign(whole, { width, autosize: { type: "fit-x", contains: "padding" } });
+    const overTime = isOverTime(spec);
+    const inner = width - margins().left - margins().right;
+    if (spec.vconcat) whole.vconcat = spec.vconcat.slice(0, folded(name, data).length ? 2 : 1).map((one) => ({ ...one, width: inner }));
+    else Object.assign(whole, overTime ? { width: inner } : { width, autosize: { type: "fit-x", contains: "padding" } });
     if (name === "time-parts" && chosen("time-parts.shares")) {
       Object.assign(whole.encoding.x, { stack: "normalize", title: "share of the time of all its exchanges together", axis: { format: "~%" } });
     }
-    narrow(whole, width);
-    const moments = data.flatMap((row) => [row.at, row.until, row.opened_at, row.closed_at].filter((one) => typeof one === "number"));
-    if (moments.length) timed(whole, Math.max(...moments) - Math.min(...moments));
+    narrow(whole, overTime ? inner : width);
+    if (overTime) timed(whole, inner);
+    // The ends and ticks of the axis of time: Vega-Lite would join those given for the beginnings of bars with those of
+    // their ends.
+    const patch = (made) => {
+      const [low, high] = span || [from, to];
+      const { ticks } = roundTicks(low, high, inner);
+      const scales = made.scales.filter((scale) => scale.type === "utc");
+      const names = new Set(scales.map((scale) => scale.name));
+      scales.forEach((scale) => Object.assign(scale, { domain: [low, high], nice: false }));
+      const ticked = (group) => {
+        (group.axes || []).filter((axis) => names.has(axis.scale)).forEach((axis) => Object.assign(axis, { values: ticks }));
+        (group.marks || []).forEach(ticked);
+      };
+      ticked(made);
+      return made;
+    };
     const view = await window.vegaEmbed(box, whole, {
-      mode: "vega-lite", actions: false, renderer: "svg", ast: true, config: theme(), tooltip: { theme: dark.matches ? "dark" : "light" },
+      mode: "vega-lite", actions: false, renderer: "svg", ast: true, patch, config: theme(), tooltip: { theme: dark.matches ? "dark" : "light" },
     });
     views[name] = view;
     box.dataset.drawn = data.length;
@@ -347,11 +366,33 @@
     return [["created", "created"], ["evicted", "evicted"], ["refused", "refused"], ["epoch_errors", "epoch errors"]]
       .filter(([column]) => data.some((row) => row[column] > 0)).map(([, event]) => ({ event }));
   }
-  // Labels of time as fine as their distance, so that no two read the same.
-  function timed(spec, length) {
-    if (spec === null || typeof spec !== "object") return;
-    if (spec.type === "temporal" && spec.axis) spec.axis = { ...spec.axis, format: length < 20000 ? "%H:%M:%S.%L" : length < 2 * 86400000 ? "%H:%M:%S" : "%m-%d %H:%M" };
-    Object.values(spec).forEach((one) => timed(one, length));
+  function isOverTime(spec) {
+    return spec !== null && typeof spec === "object" && (spec.type === "temporal" || Object.values(spec).some(isOverTime));
+  }
+  // Charts over time have the time figure's axis: its margins, and its ends and ticks, or those of the stretch that is
+  // looked at. The title of the other axis stands above the chart, for margins are the same everywhere.
+  function timed(whole, inner) {
+    const [low, high] = span || [from, to];
+    const { apart } = roundTicks(low, high, inner);
+    const { left } = margins();
+    const format = apart < 1000 ? "%H:%M:%S.%L" : apart < 864e5 ? "%H:%M:%S" : "%Y-%m-%d";
+    whole.padding = { left: 0, right: 0, top: 4, bottom: 4 };
+    const visit = (spec, chart) => {
+      if (spec === null || typeof spec !== "object") return;
+      if (spec.encoding && (spec.height || spec.mark)) chart = spec;
+      for (const [channel, one] of Object.entries(spec)) {
+        if (channel === "x" && one.type === "temporal") {
+          spec.x = { ...one, axis: { ...one.axis, format } };
+        } else if (channel === "y" && one && one.field) {
+          if (one.axis === null) whole.padding.left = left;
+          else {
+            if (one.title) chart.title = { text: one.title, anchor: "start" };
+            spec.y = { ...one, title: null, axis: { ...one.axis, minExtent: left, maxExtent: left, labelLimit: left - 10 } };
+          }
+        } else visit(one, chart);
+      }
+    };
+    visit(whole, whole);
   }
   // A title in two lines, broken at the blank nearest its middle.
   function halves(text) {
@@ -594,59 +635,14 @@
     return [id, one ? `${id} \u2013 ${one.clients || NONE}, ${one.requests} requests, ${one.end_reason}` : id];
   }), (rows("sessions").filter((row) => row.last_epoch !== null).sort((a, b) => b.last_epoch - a.last_epoch)[0] || {}).session_key);
 
-  // The time axis: bars of the rate with errors, of whose time it was, and findings as bands; drawn by hand.
-  const ROUND = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 15e3, 3e4, 6e4, 12e4, 3e5, 6e5, 9e5, 18e5, 36e5, 72e5, 108e5, 216e5, 432e5, 864e5]; // ms between two ticks
-  const OWNERS = ["waited as asked", "broker", "unknown", "queued", "transfer"];
-  function element(name, attributes, parent) {
-    const one = document.createElementNS("http://www.w3.org/2000/svg", name);
-    Object.entries(attributes).forEach(([key, value]) => one.setAttribute(key, value));
-    if (parent) parent.append(one);
-    return one;
-  }
+  // The figure of time, and what is said below it.
+  const element = svgElement;
   function drawAxis() {
     const box = $("#axis");
     if (!box || !axis.length) return;
-    const width = Math.max(260, box.clientWidth);
-    const bands = rows("findings").filter((row) => row.first_at !== null && row.severity !== "info").slice(0, 6);
-    const x = (time) => ((time - from) / (to - from)) * width;
-    const top = bands.length * 8 + 4;
     const words = dark.matches ? DARK : LIGHT;
-    const svg = element("svg", { width, height: top + 116, viewBox: `0 0 ${width} ${top + 116}`, role: "img", "aria-labelledby": "time-axis-title" });
-    bands.forEach((row, i) => {
-      const begin = x(row.first_at);
-      const band = element("rect", { class: "band " + row.severity, x: begin, y: i * 8, height: 6, rx: 2, width: Math.max(4, x(row.last_at === null ? row.first_at : row.last_at) - begin) }, svg);
-      element("title", {}, band).textContent = row.text;
-    });
-    const most = Math.max(...axis.map((row) => row.exchanges));
-    const longest = Math.max(...axis.map((row) => OWNERS.reduce((sum, owner) => sum + row[owner], 0)), 1e-9);
-    const bar = Math.max(1, x(from + step) - 1);
-    for (const row of axis) {
-      const left = x(row.at);
-      const high = (row.exchanges / most) * 36;
-      element("rect", { x: left, y: top + 38 - high, width: bar, height: high, fill: words.created }, svg);
-      if (row.errors) element("rect", { x: left, y: top + 38 - Math.max(3, (row.errors / most) * 36), width: bar, height: Math.max(3, (row.errors / most) * 36), fill: words.error }, svg);
-      if (row.resent) {
-        const mark = element("rect", { class: "resent", x: left, y: top + 98, width: Math.max(3, bar), height: 4, fill: words.resent }, svg);
-        element("title", {}, mark).textContent = `${row.resent} exchanges with bytes sent again`;
-      }
-      let below = top + 96;
-      for (const owner of OWNERS) {
-        const part = (row[owner] / longest) * 52;
-        below -= part;
-        if (part > 0) element("rect", { x: left, y: below, width: bar, height: part, fill: words[owner] }, svg);
-      }
-    }
-    const apart = ROUND.find((one) => (to - from) / one <= Math.max(1, width / 120)) || ROUND[ROUND.length - 1];
-    for (let at = Math.ceil(from / apart) * apart; at <= to; at += apart) {
-      const place = x(at);
-      element("line", { class: "tick", x1: place, x2: place, y1: top + 97, y2: top + 101, stroke: "currentColor" }, svg);
-      const label = element("text", { x: place, y: top + 112, class: "tick", "text-anchor": place < 30 ? "start" : place > width - 30 ? "end" : "middle" }, svg);
-      label.textContent = new Date(at).toISOString().slice(11, apart < 1000 ? 23 : 19);
-    }
-    if (span) element("rect", { class: "brush", x: x(span[0]), y: 0, width: Math.max(2, x(span[1]) - x(span[0])), height: top + 97 }, svg);
-    box.replaceChildren(svg);
-    const most_seconds = seconds(longest);
-    $("#axis-scale").textContent = `rate up to ${most.toLocaleString("en")} exchanges, latencies up to ${most_seconds} together, each in ${seconds(step)}`;
+    const { most, longest } = drawTimeFigure({ box, rows, from, to, step, span, words, seconds, choose: showExchange });
+    $("#axis-scale").textContent = `rate up to ${most.toLocaleString("en")} exchanges, latencies up to ${seconds(longest)} together, each in ${seconds(step)}`;
   }
 
   // Who writes which topics, who reads them: three columns, bands as wide as their bytes; drawn by hand.
@@ -754,9 +750,14 @@
   }
   const box = $("#axis");
   if (box && axis.length) {
-    const time = (event) => from + ((event.clientX - box.getBoundingClientRect().left) / box.clientWidth) * (to - from);
+    const inner = () => Math.max(260, box.clientWidth) - margins().left - margins().right;
+    const time = (event) => {
+      const share = (event.clientX - box.getBoundingClientRect().left - margins().left) / inner();
+      return from + Math.max(0, Math.min(1, share)) * (to - from);
+    };
     let began = null;
     box.addEventListener("pointerdown", (event) => {
+      if (event.target.closest("button")) return;
       began = time(event);
       box.setPointerCapture(event.pointerId);
     });
@@ -769,7 +770,7 @@
       if (began === null) return;
       const ends = [Math.min(began, time(event)), Math.max(began, time(event))];
       began = null;
-      look(((ends[1] - ends[0]) / (to - from)) * box.clientWidth < 4 ? null : ends);
+      look(((ends[1] - ends[0]) / (to - from)) * inner() < 4 ? null : ends);
     });
     const ends = () => ["axis-from", "axis-to"].map((id) => from + (Number($("#" + id).value) / 1000) * (to - from));
     ["axis-from", "axis-to"].forEach((id) => $("#" + id).addEventListener("change", () => {
@@ -809,8 +810,30 @@
     else order(button);
   });
 
-  // The bytes of an exchange, field by field, as `kdissect show` has them.
+  // An exchange: what is known of it, and its bytes, field by field, as `kdissect show` has them.
   const dialog = $("#bytes");
+  const SHOWN = [["at_text", "at (UTC)"], ["client_id", "client"], ["broker", "broker"], ["latency_ms", "latency"], ["slow_ms", "slow by"],
+    ["queued_ms", "queued"], ["broker_ms", "broker's time"], ["hold", "hold"], ["error", "error"], ["request_frame", "request ends in frame"], ["response_frame", "response ends in frame"]];
+  function showExchange(row) {
+    const facts = SHOWN.filter(([name]) => row[name] !== null && row[name] !== undefined && row[name] !== "").flatMap(([name, title]) => {
+      const term = document.createElement("dt");
+      const fact = document.createElement("dd");
+      term.textContent = title;
+      fact.textContent = name.endsWith("_ms") ? seconds(row[name]) : String(row[name]);
+      return [term, fact];
+    });
+    $("#bytes-title").textContent = `${row.exchange_id}  ${row.api || ""}${row.api_version === null ? "" : " v" + row.api_version}`;
+    $("#bytes-said").textContent = "";
+    $("#bytes-facts").replaceChildren(...facts);
+    const there = row.exchange_id in packed.bytes;
+    const button = $("#bytes-open");
+    button.hidden = !there;
+    button.dataset.bytes = row.exchange_id;
+    $("#bytes-command").hidden = there;
+    $("#bytes-command code").textContent = `kdissect show ${dialog.dataset.target} ${row.exchange_id}`;
+    $("#bytes-rows").hidden = true;
+    if (!dialog.open) dialog.showModal();
+  }
   function showBytes(id) {
     const one = packed.bytes[id];
     $("#bytes-title").textContent = one.title;
@@ -833,7 +856,12 @@
       for (const [depth, ...cells] of side.rows) lines.push(line(cells, false, depth));
     }
     $("tbody", dialog).replaceChildren(...lines);
-    dialog.showModal();
+    $("#bytes-rows").hidden = false;
+    $("#bytes-open").hidden = $("#bytes-command").hidden = true;
+    if (!dialog.open) {
+      $("#bytes-facts").replaceChildren();
+      dialog.showModal();
+    }
   }
   $("#bytes-close").addEventListener("click", () => dialog.close());
   document.addEventListener("click", (event) => {
