@@ -3,6 +3,7 @@
 
 const ROUND = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 15e3, 3e4, 6e4, 12e4, 3e5, 6e5, 9e5, 18e5, 36e5, 72e5, 108e5, 216e5, 432e5, 864e5]; // ms between two ticks
 const ROOM_OF_TICK = 120;
+const FLUSH = 42; // pixels from either end within which a label is aligned to its tick, as in the charts
 // Pixels left and right of what is drawn over time, in this figure and in all charts with an axis of time.
 function margins() {
   return { left: window.innerWidth < 700 ? 74 : 92, right: 16 };
@@ -186,7 +187,7 @@ function drawTimeFigure({ box, rows, from, to, step, span, words, seconds, choos
   for (const at of ticks) {
     const place = x(at);
     svgElement("line", { class: "grid", x1: place, x2: place, y1: 0, y2: top + 4 }, grid);
-    svgElement("text", { x: place, y: top + 16, class: "tick", "text-anchor": place < left + 24 ? "start" : place > left + inner - 24 ? "end" : "middle" }, svg).textContent = tickText(at, apart);
+    svgElement("text", { x: place, y: top + 16, class: "tick", "text-anchor": place < left + FLUSH ? "start" : place > left + inner - FLUSH ? "end" : "middle" }, svg).textContent = tickText(at, apart);
   }
   if (span) svgElement("rect", { class: "brush", x: x(span[0]), y: 0, width: Math.max(2, x(span[1]) - x(span[0])), height: top }, svg);
   svg.setAttribute("height", top + 22);
