@@ -11,7 +11,7 @@ import pyarrow as pa
 from kdissect.analysis.findings.evidence import SEVERITIES
 from kdissect.arrays.arrow import with_columns
 from kdissect.report import budget_chart, rows, session_rows, time_axis
-from kdissect.report.lanes import journeys
+from kdissect.report.lanes import delivery_lanes
 from kdissect.report.lanes.absences import absences
 from kdissect.report.observations import Gathering, gathered
 from kdissect.summary import WANTED, Summarizer, Summary
@@ -53,7 +53,7 @@ class Report:
 
 
 def report(tables: Mapping[str, pa.Table], target: str, explain: Explain | None = None) -> Report:
-    """Everything that the page shows, out of whole tables of `READ` and, if they are there, of `journeys.READ`.
+    """Everything that the page shows, out of whole tables of `READ` and, if they are there, of `delivery_lanes.READ`.
     `target`: how its commands name the captures. `explain`: gives the bytes of exchanges, those that findings and lists
     lead to."""
     return made(gathered(tables), _summary(tables), target, explain, tables)
@@ -64,7 +64,7 @@ def made(
     travelled: Mapping[str, pa.Table] | None = None,
 ) -> Report:  # fmt: skip
     """Everything that the page shows, out of what was gathered and the summary of the same rows, which has findings.
-    `travelled`: the tables of `journeys.READ`, up to the last exchange of the budgets; None: not known."""
+    `travelled`: the tables of `delivery_lanes.READ`, up to the last exchange of the budgets; None: not known."""
     every = found.every
     sessions = found.sessions
     lines = session_rows.session_lines(sessions.sessions)
@@ -76,7 +76,7 @@ def made(
     first = "" if sessions.whole else f" Of the first {session_rows.MOST_SESSIONS:,} sessions."
     budgeted = [] if found.budget.whole else [f"Of the first {found.budget.exchanges:,} exchanges."]
     looked_at = "" if summary.findings_of is None else f"Looked for in the first {summary.findings_of:,} exchanges."
-    ways = {name: SCHEMAS[name].empty_table() for name in journeys.READ} | dict(travelled or {})
+    ways = {name: SCHEMAS[name].empty_table() for name in delivery_lanes.READ} | dict(travelled or {})
     first_ones = " ".join(budgeted)
     figures = [
         Figure("presence", "Who was there",
@@ -86,10 +86,10 @@ def made(
         Figure("deliveries", "Deliveries of records",
                "From the first byte of the Produce request to the last byte of the answer that gave the records to a "
                "reader: by the time when they were produced.",
-               journeys.slow_deliveries(ways["deliveries"], every), left_out=first_ones),
+               delivery_lanes.slow_deliveries(ways["deliveries"], every), left_out=first_ones),
         Figure("transactions", "Transactions",
                "From its first request to its end, the longest ones.",
-               journeys.long_transactions(ways["transactions"], found.last_us), left_out=first_ones),
+               delivery_lanes.long_transactions(ways["transactions"], found.last_us), left_out=first_ones),
         Figure("time-axis", "What happened when",
                "All lanes share one axis of time. Dots are the slowest exchanges, by what they took beyond their "
                "agreed waits, and those with an error: choose one to see it and its bytes. Draw a stretch of time with "

@@ -12,7 +12,7 @@ import pytest
 
 import kdissect
 from kdissect.report.lanes.absences import absences
-from kdissect.report.lanes.journeys import READ, long_transactions, slow_deliveries
+from kdissect.report.lanes.delivery_lanes import READ, long_transactions, slow_deliveries
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.declaration.readers import BUDGET
 from tests.conftest import CAPTURES
