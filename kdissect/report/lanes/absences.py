@@ -85,11 +85,11 @@ def _lanes(ledger: pa.Table, least: int) -> list[_Lane]:
     for low, high in itertools.pairwise(edges):
         by, subject, address = keys[low]
         mine = np.where((state[low:high] == STALLED) & (by == "client"), THERE, state[low:high])
-        found.append(_Lane((by, subject, address), *_joined(mine, begin[low:high], end[low:high], least)))
+        found.append(_Lane((by, subject, address), *_join_neighbours(mine, begin[low:high], end[low:high], least)))
     return found
 
 
-def _joined(state: Int64s, begin: Int64s, end: Int64s, least: int) -> tuple[Int64s, Int64s, Int64s]:
+def _join_neighbours(state: Int64s, begin: Int64s, end: Int64s, least: int) -> tuple[Int64s, Int64s, Int64s]:
     """Neighbours of one state as one; short ones of another state than THERE are THERE."""
     for _ in range(2):  # equal neighbours first, for an absence may consist of several intervals
         first = np.flatnonzero(np.append(True, state[1:] != state[:-1]))
