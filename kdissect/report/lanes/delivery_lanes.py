@@ -23,8 +23,8 @@ TRANSACTIONS = 200
 
 def slow_deliveries(table: pa.Table, every: float) -> pa.Table:
     """Per stretch of `every` seconds in which records were produced: at, until, deliveries, p50_ms, max_ms, and of the
-    slowest waited_for, topic, client_id and fetch_exchange_id. Followers do not count, nor do deliveries without a known
-    duration. Stretches without a delivery have no row.
+    slowest waited_for, topic, client_id and fetch_exchange_id. Followers do not count, nor do deliveries of
+    unknown duration. Stretches without a delivery have no row.
 
     `table`: rows of `deliveries`.
     """
