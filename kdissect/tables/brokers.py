@@ -103,8 +103,7 @@ class Brokers:
         if self.given is None:
             return True
         clusters = self.cluster_of() if self.given_clusters else {}
-        names = self.names()
-        return all(names.get(text, name) == name for text, name in self.given.items()) and all(
+        return self.names_of(self.given) == self.given and all(
             clusters.get(text) == cluster for text, cluster in self.given_clusters.items()
         )
 
@@ -212,6 +211,20 @@ class Brokers:
                 out[unresolved] = str(next(iter(nodes))) if len(nodes) == 1 else endpoint(ip, port)
         return out
 
+    def names_of(self, brokers: Iterable[str]) -> dict[str, str]:
+        """The names of these unresolved brokers. One that never said anything (it refused every connection) has that
+        of a claim for its very address, if any; resolved ones stay."""
+        names, clusters = self.names(), self.cluster_of()
+        out = {}
+        for text in brokers:
+            name = names.get(text)
+            capture, known, place = text.rpartition(SEPARATOR)
+            if name is None and known:
+                nodes = self._nodes(text, (capture, *split(place)), self.claims, clusters)
+                name = str(next(iter(nodes))) if len(nodes) == 1 else None
+            out[text] = place if name is None else name
+        return out
+
     def _alone(self, capture: str, port: int, ip: str, clusters: Mapping[str, str]) -> bool:
         """Whether no other broker address of the capture that may be of the same cluster uses the port."""
         own = clusters.get(f"{capture}{SEPARATOR}{endpoint(ip, port)}")
@@ -266,8 +279,7 @@ class Brokers:
             return pa.chunked_array([self.resolve(chunk) for chunk in column.chunks], CODED)
         if not pa.types.is_dictionary(column.type):
             column = column.dictionary_encode()
-        names = self.names()
-        found = {text: names.get(text, text.rpartition(SEPARATOR)[2]) for text in column.dictionary.to_pylist() if text}
+        found = self.names_of(text for text in column.dictionary.to_pylist() if text)
         if self.given is not None:
             self.given.update((text, name) for text, name in found.items() if SEPARATOR in text)
         return _renamed(column, [text and found[text] for text in column.dictionary.to_pylist()])

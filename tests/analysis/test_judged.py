@@ -37,8 +37,9 @@ HEALTHY = (
     "sasl_logins", "sasl_old", "tls12", "tls13", "zoo_franz_go", "zoo_kafka_python", "zoo_kafkajs", "zoo_librdkafka",
     "lab/healthy_kafka_python", "lab/healthy_aiokafka", "lab/healthy_librdkafka", "lab/killed_kafka_python",
     "lab/killed_aiokafka", "lab/killed_librdkafka", "lab/closed_kafka_python", "lab/closed_aiokafka",
-    "lab/closed_librdkafka", "lab/first_refused_kafka_python", "zoo_sarama_010", "stories/healthy",
-    "stories/kip848", "not_kafka",
+    "lab/closed_librdkafka", "lab/healthy_franz_go", "lab/healthy_sarama", "lab/healthy_kafkajs", "lab/killed_franz_go",
+    "lab/closed_sarama", "lab/wired_kafkajs_broker", "lab/first_refused_kafka_python", "zoo_sarama_010",
+    "stories/healthy", "stories/kip848", "not_kafka",
 )  # fmt: skip
 """Recordings without mischief, or with what clients are made for (a process that ends and is started again): clients
 and releases of all eras, each recorded by itself."""

@@ -1,7 +1,8 @@
-"""clients.py LIBRARY produce|consume|stuck ID BOOTSTRAP SECONDS [TOPIC [RATE [BYTES]]]: one client, one process.
+"""clients.py LIBRARY produce|consume|stuck|slow|nopoll ID BOOTSTRAP SECONDS [TOPIC [RATE [BYTES]]]: one client, one process.
 
 `stuck` consumes, and from the sixth second on its process does something else than to run the library (aiokafka: the
-event loop is blocked, so nothing reads the sockets). A producer counts what was acknowledged, a consumer what it read;
+event loop is blocked, so nothing reads the sockets). `slow` takes half a second a record from the eighth second on,
+`nopoll` does not come back from its first record after it. A producer counts what was acknowledged, a consumer what it read;
 both go on whatever error they meet.
 """
 
@@ -18,9 +19,21 @@ RATE = float(sys.argv[7]) if len(sys.argv) > 7 else 4.0
 BYTES = int(sys.argv[8]) if len(sys.argv) > 8 else 100
 UNTIL = time.time() + float(SECONDS)
 STUCK_AT = 6.0
+SLOW_AFTER = 8.0
+POLL_MS = 6000
+"""max.poll.interval.ms, in the roles that are late with their polls."""
 START = time.time()
 GROUP = os.environ["LAB_GROUP"]
 count, errors = 0, set()
+
+
+def handle(records: int) -> float:
+    """How long the application works on the records of a poll, in seconds."""
+    global count
+    count += records
+    if not records or time.time() < START + SLOW_AFTER:
+        return 0.0
+    return {"slow": 0.5 * records, "nopoll": max(0.0, UNTIL - time.time())}.get(ROLE, 0.0)
 
 
 def failed(error: object) -> None:
@@ -43,9 +56,9 @@ def kafka_python() -> None:
         producer.close(timeout=5)
     else:
         consumer = KafkaConsumer(TOPIC, bootstrap_servers=servers, client_id=NAME, group_id=GROUP,
-                                 auto_offset_reset="latest")
+                                 auto_offset_reset="latest", **({"max_poll_interval_ms": POLL_MS} if ROLE == "nopoll" else {}))
         while time.time() < UNTIL:
-            count += sum(len(rows) for rows in consumer.poll(timeout_ms=300).values())
+            time.sleep(handle(sum(len(rows) for rows in consumer.poll(timeout_ms=300).values())))
         consumer.close()
 
 
@@ -72,14 +85,15 @@ async def aio() -> None:
             await asyncio.sleep(1 / RATE)
         await asyncio.wait_for(producer.stop(), 5)
     else:
-        consumer = AIOKafkaConsumer(TOPIC, bootstrap_servers=BOOTSTRAP, client_id=NAME, group_id=GROUP)
+        consumer = AIOKafkaConsumer(TOPIC, bootstrap_servers=BOOTSTRAP, client_id=NAME, group_id=GROUP,
+                                    **({"max_poll_interval_ms": POLL_MS} if ROLE == "nopoll" else {}))
         await consumer.start()
         while time.time() < UNTIL:
             if ROLE == "stuck" and time.time() > START + STUCK_AT:
                 time.sleep(UNTIL - time.time())  # the loop is blocked on purpose
                 break
             try:
-                count += sum(len(rows) for rows in (await consumer.getmany(timeout_ms=300)).values())
+                await asyncio.sleep(handle(sum(map(len, (await consumer.getmany(timeout_ms=300)).values()))))
             except Exception as error:
                 failed(error)
         await asyncio.wait_for(consumer.stop(), 5)
@@ -101,12 +115,13 @@ def librdkafka() -> None:
             time.sleep(1 / RATE)
         producer.flush(5)
     else:
-        consumer = Consumer(settings | {"group.id": GROUP, "auto.offset.reset": "latest"})
+        more = {"max.poll.interval.ms": POLL_MS, "session.timeout.ms": POLL_MS} if ROLE == "nopoll" else {}
+        consumer = Consumer(settings | {"group.id": GROUP, "auto.offset.reset": "latest"} | more)
         consumer.subscribe([TOPIC])
         while time.time() < UNTIL:
             record = consumer.poll(0.3)
             if record is not None and not record.error():
-                count += 1
+                time.sleep(handle(1))
         consumer.close()
 
 

@@ -1,16 +1,17 @@
-"""record.py OUT [CAUSE | CAUSE/LIBRARY]...: recordings of what is absent, a matrix of cause x client library.
+"""record.py OUT [CAUSE | CAUSE/LIBRARY]...: recordings with a known cause, a matrix of cause x client library x broker.
 
-Two Apache Kafka nodes (the release of tests/live, KRaft) in a network namespace of this command's own; clients of pip
-(`clients.py`) go through a firewall of ours (`firewall.py`) whose addresses the brokers advertise. A cell is recorded at
-the points that its cause names: `client` is the way from the clients to the firewall, `broker` that from the firewall
-to the brokers, without either word the brokers themselves are asked. A new cause is a function with a row in CAUSES, a
-new library a name in LIBRARIES and a function in clients.py.
+Two Apache Kafka nodes (KRaft; LAB_KAFKA names the release, else that of tests/live) in a network namespace of this
+command's own. Clients (`clients.py`, `go/`, `kafkajs.js`) reach them directly, through a firewall of ours (`firewall.py`)
+whose addresses the brokers advertise, or from a namespace of their own through a cable of ours (`wire.py`). A cell is
+recorded at the points that its cause names: `client` and `broker` are the two sides of the firewall or of the cable;
+without either word the brokers themselves are asked. A new cause is a function with a row in CAUSES, a new library a
+name in LIBRARIES and a line in Cell.command.
 
-    PYTHONPATH=$PWD python captures/record/lab/record.py captures/lab            the whole matrix, half an hour
+    PYTHONPATH=$PWD python captures/record/lab/record.py captures/lab            the whole matrix, an hour
     PYTHONPATH=$PWD python captures/record/lab/record.py captures/lab reset healthy/aiokafka
 
-Needs root, Java, Maven, tcpdump, zstd, kafka-python 3, aiokafka and confluent-kafka. What was done when stands in
-OUT/truth.txt.
+Needs root, Java, Maven, tcpdump, zstd, kafka-python 3, aiokafka and confluent-kafka; LAB_GO names what `go build` makes
+of go/, NODE_PATH a folder with KafkaJS. What was done when stands in OUT/truth.txt.
 """
 
 from __future__ import annotations
@@ -30,13 +31,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
-LIBRARIES = ("kafka-python", "aiokafka", "librdkafka")
+LIBRARIES = ("kafka-python", "aiokafka", "librdkafka", "franz-go", "sarama", "kafkajs")
 NODES = (1, 2)
 DIRECT = "127.0.0.1:9092,127.0.0.1:9093"
 """Where the two nodes are without a firewall."""
 FRONT = {1: "127.0.0.2:9092", 2: "127.0.0.3:9092"}
 """What the firewall stands for."""
 BEHIND = {1: "127.0.0.1:9192", 2: "127.0.0.1:9193"}
+WIRED = {1: "10.66.1.1:9392", 2: "10.66.1.3:9392"}
+"""The brokers' end of the cable."""
+CLIENT_END = "10.66.1.2"
 POINTS = {
     "": "tcp and (port 9090 or port 9092 or port 9093) and not host 127.0.0.8",
     "client": "tcp port 9092 and (host 127.0.0.2 or host 127.0.0.3)",
@@ -60,24 +64,27 @@ class Nodes:
     """Node 1 is a broker and the controller, node 2 a broker."""
 
     def __init__(self, folder: Path) -> None:
-        from tests.live.broker import CLUSTER, Live, _java, _settings, jars
+        from tests.live.broker import CLUSTER, Live, _java, _settings
 
         self.running: dict[int, subprocess.Popen[bytes]] = {}
         self.java, self.folder = {}, folder
         for node in NODES:
             data = folder / f"node{node}"
             data.mkdir()
-            self.java[node] = _java(f"{jars()}/*", data)
+            self.java[node] = _java(f"{libraries()}/*", data)
+            self.java[node].insert(1, f"-Dlog4j.configuration=file:{HERE / 'log4j.properties'}")
             own, behind = f"127.0.0.1:{9091 + node}", BEHIND[node]
             roles = {"process.roles": "broker,controller"} if node == 1 else {"process.roles": "broker"}
             control = ",CONTROLLER://127.0.0.1:9099" if node == 1 else ""
             settings = _settings(Live(9092, 9099, data, data), data / "log") | roles | {
                 "node.id": node, "controller.quorum.voters": "1@127.0.0.1:9099",
-                "listeners": f"PLAINTEXT://{own},FRONT://{behind},INNER://127.0.0.8:{9291 + node}{control}",
-                "advertised.listeners": f"PLAINTEXT://{own},FRONT://{FRONT[node]},INNER://127.0.0.8:{9291 + node}",
-                "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,FRONT:PLAINTEXT,INNER:PLAINTEXT,CONTROLLER:PLAINTEXT",
+                "listeners": f"PLAINTEXT://{own},FRONT://{behind},INNER://127.0.0.8:{9291 + node},WIRED://{WIRED[node]}{control}",
+                "advertised.listeners":
+                    f"PLAINTEXT://{own},FRONT://{FRONT[node]},INNER://127.0.0.8:{9291 + node},WIRED://{WIRED[node]}",
+                "listener.security.protocol.map":
+                    "PLAINTEXT:PLAINTEXT,FRONT:PLAINTEXT,INNER:PLAINTEXT,WIRED:PLAINTEXT,CONTROLLER:PLAINTEXT",
                 "inter.broker.listener.name": "INNER", "offsets.topic.replication.factor": 2,
-                "log.segment.bytes": 1 << 26, "super.users": "User:ANONYMOUS",
+                "log.segment.bytes": 1 << 26, "auto.create.topics.enable": "false", "super.users": "User:ANONYMOUS",
             }  # fmt: skip
             if node == 2:
                 settings.pop("unstable.api.versions.enable")
@@ -96,9 +103,39 @@ class Nodes:
             )
         _wait(data / "server.log", "Kafka Server started", self.running[node])
 
+    def join(self) -> None:
+        """Lay the cable: two TAP devices, one in a namespace of the clients."""
+        self.outside = subprocess.Popen(["unshare", "-n", "sleep", "100000"])
+        time.sleep(0.5)
+        there = ["nsenter", f"--net=/proc/{self.outside.pid}/ns/net"]
+        for enter, device, addresses in ((list[str](), "lab0", WIRED.values()), (there, "lab1", [f"{CLIENT_END}:"])):
+            subprocess.run([*enter, "ip", "tuntap", "add", device, "mode", "tap"], check=True)
+            for one in addresses:
+                subprocess.run([*enter, "ip", "address", "add", f"{one.split(':')[0]}/24", "dev", device], check=True)
+            subprocess.run([*enter, "ip", "link", "set", device, "up"], check=True)
+        subprocess.run([*there, "ip", "link", "set", "lo", "up"], check=True)
+
     def stop(self, node: int, number: signal.Signals = signal.SIGTERM) -> None:
         self.running[node].send_signal(number)
         self.running[node].wait(40)
+
+
+def libraries() -> Path:
+    """The folder with the jars of LAB_KAFKA, from Maven."""
+    from tests.live.broker import CACHE, jars
+
+    release = os.environ.get("LAB_KAFKA")
+    if not release:
+        return jars()
+    folder = CACHE / f"lab-{release}"
+    if not folder.exists():
+        pom = CACHE / f"lab-{release}.xml"
+        pom.write_text((HERE / "pom.xml").read_text().replace("RELEASE", release))
+        part = Path(tempfile.mkdtemp(dir=CACHE))
+        subprocess.run(["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies", "-DincludeScope=runtime",
+                        f"-DoutputDirectory={part}"], check=True)  # fmt: skip
+        part.rename(folder)
+    return folder
 
 
 def quota(client: str, name: str, rate: float) -> None:
@@ -114,6 +151,32 @@ def quota(client: str, name: str, rate: float) -> None:
         one.sendall(struct.pack(">i", len(body)) + body)
         answer = one.recv(1000)
     assert struct.unpack(">h", answer[16:18]) == (0,), answer
+
+
+def reassign(topic: str, partition: int, *nodes: int) -> None:
+    """AlterPartitionReassignments v0, by hand: no client of pip has it."""
+
+    def compact(value: bytes) -> bytes:
+        return bytes([len(value) + 1]) + value
+
+    one = struct.pack(">i", partition) + struct.pack(f">B{len(nodes)}i", len(nodes) + 1, *nodes) + b"\0"
+    body = struct.pack(">hhih", 45, 0, 1, 3) + b"lab\0" + struct.pack(">i", 10000)
+    body += b"\x02" + compact(topic.encode()) + b"\x02" + one + b"\0" + b"\0"
+    host, port = INNER.split(":")
+    with socket.create_connection((host, int(port))) as way:
+        way.sendall(struct.pack(">i", len(body)) + body)
+        answer = way.recv(1000)
+    assert struct.unpack(">h", answer[13:15]) == (0,), answer
+
+
+def elect() -> None:
+    """ElectLeaders v0 for all partitions: the first replica of each leads again."""
+    body = struct.pack(">hhih", 43, 0, 1, 3) + b"lab" + struct.pack(">ii", -1, 10000)
+    host, port = INNER.split(":")
+    with socket.create_connection((host, int(port))) as way:
+        way.sendall(struct.pack(">i", len(body)) + body)
+        assert way.recv(1000)
+    time.sleep(1)
 
 
 def topics() -> None:
@@ -137,26 +200,39 @@ class Cell:
     nodes: Nodes
     seconds: float
     front: bool
+    outside: int = 0
+    """A process in the clients' own namespace; 0 where they share the brokers'."""
     clients: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
     ended: list[subprocess.Popen[str]] = field(default_factory=list)
-    firewall: subprocess.Popen[str] | None = None
+    between: subprocess.Popen[str] | None = None
+    """The firewall or the cable."""
     began: float = 0.0
 
     @property
     def servers(self) -> str:
+        if self.outside:
+            return ",".join(WIRED.values())
         return ",".join(FRONT.values()) if self.front else DIRECT
 
     def say(self, text: str) -> None:
         say(self.out, f"{self.cause}/{self.library} {text}")
 
-    def start(self, role: str, name: str, *more: object, servers: str | None = None, library: str | None = None) -> None:
+    def start(self, role: str, name: str, *more: object, servers: str | None = None, library: str | None = None,
+              group: str | None = None) -> None:  # fmt: skip
         left = self.began + self.seconds - time.time()
-        command = [sys.executable, str(HERE / "clients.py"), library or self.library, role, name,
-                   servers or self.servers, str(left), *map(str, more)]  # fmt: skip
+        command = self.command(library or self.library, role, name, servers or self.servers, str(left), *map(str, more))
         self.clients[name] = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-            env=os.environ | {"LAB_GROUP": f"{self.cause}-{self.library}-{name}"},
+            env=os.environ | {"LAB_GROUP": f"{self.cause}-{self.library}-{group or name}"},
         )  # fmt: skip
+
+    def command(self, library: str, *words: str) -> list[str]:
+        enter = ["nsenter", f"--net=/proc/{self.outside}/ns/net"] if self.outside else []
+        if library in ("franz-go", "sarama"):
+            return [*enter, os.environ["LAB_GO"], library, *words]
+        if library == "kafkajs":
+            return [*enter, "node", str(HERE / "kafkajs.js"), *words]
+        return [*enter, sys.executable, str(HERE / "clients.py"), library, *words]
 
     def usual(self, **more: str) -> None:
         """Two producers and two consumers, a process each."""
@@ -171,13 +247,13 @@ class Cell:
         self.say(f"{number.name} {name}")
 
     def order(self, command: str) -> None:
-        assert self.firewall is not None
-        assert self.firewall.stdin is not None
-        assert self.firewall.stdout is not None
-        self.firewall.stdin.write(command + "\n")
-        self.firewall.stdin.flush()
-        word, at = self.firewall.stdout.readline().split()
-        self.say(f"firewall: {word} at {datetime.fromtimestamp(float(at), UTC).strftime('%H:%M:%S.%f')[:12]}")
+        assert self.between is not None
+        assert self.between.stdin is not None
+        assert self.between.stdout is not None
+        self.between.stdin.write(command + "\n")
+        self.between.stdin.flush()
+        _, at = self.between.stdout.readline().split()
+        self.say(f"between: {command} at {datetime.fromtimestamp(float(at), UTC).strftime('%H:%M:%S.%f')[:12]}")
 
 
 # ---- causes
@@ -316,6 +392,108 @@ def _suspend(cell: Cell, client: str) -> None:
     cell.signal(client, signal.SIGCONT)
 
 
+def cut_both(cell: Cell) -> None:
+    """Nothing passes the cable for 5 s."""
+    _cut(cell, "both", 5)
+
+
+def cut_down(cell: Cell) -> None:
+    """Nothing passes the cable towards the clients for 4 s."""
+    _cut(cell, "down", 4)
+
+
+def cut_up(cell: Cell) -> None:
+    """Nothing passes the cable towards the brokers for 4 s."""
+    _cut(cell, "up", 4)
+
+
+def _cut(cell: Cell, which: str, seconds: float) -> None:
+    cell.usual()
+    cell.until(9)
+    cell.order(f"cut {which}")
+    cell.until(9 + seconds)
+    cell.order("join")
+
+
+def slower_way(cell: Cell) -> None:
+    """From the 9th second on the cable takes 45 ms more towards the clients."""
+    cell.usual()
+    cell.until(9)
+    cell.order("delay 0 45")
+
+
+def loss(cell: Cell) -> None:
+    """From the 5th second on 6 of 100 packets are lost, each way."""
+    cell.usual()
+    cell.until(5)
+    cell.order("loss 0.06 0.06")
+
+
+def wired(cell: Cell) -> None:
+    """Nothing, through the cable."""
+    cell.usual()
+
+
+def far(cell: Cell) -> None:
+    """Nothing, through a cable of 15 ms each way."""
+    cell.order("delay 15 15")
+    cell.usual()
+
+
+def broker_suspended(cell: Cell) -> None:
+    """Node 2 is suspended for 3 s."""
+    cell.usual()
+    cell.until(9)
+    cell.nodes.running[2].send_signal(signal.SIGSTOP)
+    cell.say("SIGSTOP node 2")
+    cell.until(12)
+    cell.nodes.running[2].send_signal(signal.SIGCONT)
+    cell.say("SIGCONT node 2")
+
+
+def unknown_topic(cell: Cell) -> None:
+    """Producer p1 writes to a topic that does not exist, consumer c1 reads one; p2 and c2 are right."""
+    cell.start("produce", "p1", "nope")
+    cell.start("consume", "c1", "nope")
+    cell.start("produce", "p2")
+    cell.start("consume", "c2")
+
+
+def no_poll(cell: Cell) -> None:
+    """Consumer c1 does not come back from a record of its 8th second; its max.poll.interval.ms, where it has one, is 6 s."""
+    cell.usual()
+    cell.clients.pop("c1").kill()
+    cell.start("nopoll", "c1")
+
+
+def slow_consumer(cell: Cell) -> None:
+    """Consumer c1 takes half a second a record from its 8th second on, of 16 a second; c2 keeps up."""
+    cell.start("produce", "p1", "orders", 16)
+    cell.start("slow", "c1")
+    cell.start("consume", "c2")
+
+
+def leader_moved(cell: Cell) -> None:
+    """Partition orders-0 gets node 2, then node 1, then node 2 as its only replica."""
+    cell.usual()
+    for second, node in ((8, 2), (12, 1), (16, 2)):
+        cell.until(second)
+        reassign("orders", 0, node)
+        cell.say(f"orders-0 is asked to be at node {node}")
+
+
+def members_come(cell: Cell) -> None:
+    """Consumer c1 goes on in a group that another member, c9, joins and leaves every 3 s."""
+    cell.start("produce", "p1")
+    cell.start("consume", "c1")
+    whole = cell.seconds
+    for second in (6, 10, 14):
+        cell.until(second)
+        cell.seconds = second + 2
+        cell.start("consume", "c9", group="c1")
+    cell.seconds = whole
+
+
 INNER = "127.0.0.8:9292"
 
 
@@ -325,6 +503,8 @@ class Cause:
     points: tuple[str, ...] = ("",)
     libraries: tuple[str, ...] = LIBRARIES
     seconds: float = 20.0
+    wire: bool = False
+    """Its points are the ends of the cable, not of the firewall."""
     closed_nodes: tuple[int, ...] = ()
     """Nodes whose address the firewall does not open."""
 
@@ -339,12 +519,22 @@ CAUSES = {
     "throttled": Cause(throttled, seconds=24.0), "first_refused": Cause(first_refused),
     "wrong_port": Cause(wrong_port), "broker_refused": Cause(broker_refused, ("client",), closed_nodes=(2,)),
     "consumer_stopped": Cause(consumer_stopped), "producer_stopped": Cause(producer_stopped),
+    "broker_suspended": Cause(broker_suspended), "unknown_topic": Cause(unknown_topic), "no_poll": Cause(no_poll, seconds=28.0),
+    "slow_consumer": Cause(slow_consumer, seconds=24.0), "leader_moved": Cause(leader_moved),
+    "members_come": Cause(members_come),
+} | {
+    act.__name__: Cause(act, THROUGH, wire=True) for act in (wired, far, cut_both, cut_up, cut_down, slower_way, loss)
 }  # fmt: skip
 
 
 @contextlib.contextmanager
-def dumped(path: Path, what: str) -> Iterator[None]:
-    command = ["tcpdump", "-i", "lo", "-s", "0", "-B", "65536", "-U", "-Z", "root", "-w", str(path), what]
+def dumped(path: Path, what: str, outside: int, point: str) -> Iterator[None]:
+    """tcpdump on loopback, or on one end of the cable."""
+    enter, device = list[str](), "lo"
+    if outside:
+        enter = ["nsenter", f"--net=/proc/{outside}/ns/net"] if point == "client" else []
+        device, what = ("lab1" if point == "client" else "lab0"), "tcp port 9392"
+    command = [*enter, "tcpdump", "-i", device, "-s", "0", "-B", "65536", "-U", "-Z", "root", "-w", str(path), what]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as dump:
         assert dump.stderr is not None
         while "listening on" not in dump.stderr.readline():
@@ -362,19 +552,27 @@ def dumped(path: Path, what: str) -> Iterator[None]:
 
 def record(out: Path, name: str, library: str, nodes: Nodes) -> None:
     cause = CAUSES[name]
-    front = cause.points != ("",)
+    front = cause.points != ("",) and not cause.wire
     cell = Cell(out, name, library, nodes, cause.seconds, front)
     with contextlib.ExitStack() as stack:
         if front:
             pairs = [f"{FRONT[node]}={BEHIND[node]}" for node in NODES if node not in cause.closed_nodes]
-            cell.firewall = stack.enter_context(subprocess.Popen(
+            cell.between = stack.enter_context(subprocess.Popen(
                 [sys.executable, str(HERE / "firewall.py"), *pairs], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
             ))  # fmt: skip
-            stack.callback(cell.firewall.terminate)
+            stack.callback(cell.between.terminate)
             time.sleep(0.7)
+        if cause.wire:
+            cell.outside = nodes.outside.pid
+            cell.between = stack.enter_context(subprocess.Popen(
+                [sys.executable, str(HERE / "wire.py"), str(cell.outside)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            ))  # fmt: skip
+            stack.callback(cell.between.terminate)
+            assert cell.between.stdout is not None
+            cell.between.stdout.readline()
         for point in cause.points:
             file = "_".join(part for part in (name, library.replace("-", "_"), point) if part)
-            stack.enter_context(dumped(out / f"{file}.pcap", POINTS[point]))
+            stack.enter_context(dumped(out / f"{file}.pcap", POINTS[point], cell.outside, point))
         cell.say((cause.act.__doc__ or "").replace("\n", " "))
         cell.began = time.time()
         cause.act(cell)
@@ -391,9 +589,7 @@ def record(out: Path, name: str, library: str, nodes: Nodes) -> None:
 
 def main() -> None:
     if os.environ.get("LAB_INSIDE") is None:
-        from tests.live.broker import jars
-
-        jars()  # Maven needs the network that the namespace does not have
+        libraries()  # Maven needs the network that the namespace does not have
         os.environ["LAB_INSIDE"] = "1"
         os.execvp("unshare", ["unshare", "-n", sys.executable, *sys.argv])
     subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
@@ -405,6 +601,7 @@ def main() -> None:
         cells += [(name, one) for one in ((library,) if library else CAUSES[name].libraries)]
     with tempfile.TemporaryDirectory() as folder:
         nodes = Nodes(Path(folder))
+        nodes.join()
         try:
             for node in NODES:
                 nodes.start(node)
@@ -414,10 +611,15 @@ def main() -> None:
                     quota("p1", "producer_byte_rate", 5e4)
                     quota("c1", "consumer_byte_rate", 5e4)
                 record(out, name, library, nodes)
+                if name == "leader_moved":
+                    reassign("orders", 0, 1, 2)
+                    time.sleep(2)
+                elect()
                 if name == "throttled":
                     quota("p1", "producer_byte_rate", 1e9)
                     quota("c1", "consumer_byte_rate", 1e9)
         finally:
+            nodes.outside.kill()
             for one in nodes.running.values():
                 one.terminate()
             for one in nodes.running.values():

@@ -98,8 +98,7 @@ class Places:
             codes.append(again[one.codes] if len(again) else one.codes)
         every, first = np.unique(np.concatenate(ids), return_index=True)
         captures = [text.partition(SEPARATOR)[0] for text in texts]
-        names = known.names()
-        brokers = [names.get(text, text.partition(SEPARATOR)[2]) for text in texts]
+        brokers = list(known.names_of(texts).values())
         seen: dict[str, set[str]] = {}
         for broker, capture in zip(brokers, captures, strict=True):
             seen.setdefault(broker, set()).add(capture)

@@ -14,7 +14,6 @@ from kdissect.spark.writing.task_files import TableFiles
 from kdissect.tables.builder import TableBuilder
 from kdissect.tables.declaration import TABLES
 from kdissect.tables.declaration.model import By
-from kdissect.tables.identity import SEPARATOR
 
 ROWS = (By.BLOCK, By.RECORD_SETS, By.END, By.NOTED)
 """Tables whose rows know their connection: what others lack is known when all was read."""
@@ -64,6 +63,5 @@ class StraightFiles:
         assert self._builder is not None
         brokers, found = self._builder.brokers, owned(self._builder.directory)
         if brokers.given is not None:
-            names = brokers.names()
-            brokers.given |= {text: names.get(text, text.rpartition(SEPARATOR)[2]) for text in found.places}
+            brokers.given |= brokers.names_of(found.places)
         return Places.of([found], brokers, self._sources, {})

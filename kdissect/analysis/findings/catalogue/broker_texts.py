@@ -11,28 +11,30 @@ KINDS = {
         rule=(
             "A broker answered nothing for 1 s or more while requests on two connections or more were due. A Fetch "
             "is due when its max_wait_ms is over. All of them were answered within 200 ms of the end. APIs that "
-            "wait by design do not count."
+            "wait by design do not count, nor does a silence in which the network to all who waited was gone. "
+            "Produce requests with acks=all and commits wait for followers. A broker for which they alone waited is "
+            "left out where another one stood still, and told together with another of which no more is known."
         ),
-        headline="broker {broker} answered nothing for {lasted:ms}",
+        headline="[brokers {name} and {with:list}|broker {broker}] answered nothing for {lasted:ms}",
         sentence=(
-            "Broker {broker} answered nothing for {lasted:ms} from {first:clock} on, while requests on "
-            "{connections:#connection} were due ({clients:list}).[?silent: It sent no fetches of its own either. "
-            "The process or its host stood still, not only the network.][?fetching: Its own fetches went on "
-            "meanwhile. It, or the way from it, kept only answers back.][?unseen: This capture does not show "
-            "whether the process or the network stood still.][ Meanwhile {others:?broker|brokers} {others:list} "
-            "answered.]"
+            "Broker {name} answered nothing for {lasted:ms} from {first:clock} on, while requests on "
+            "{connections:#connection} were due ({clients:list}).[ So did {with:list}: one of them stood still, and "
+            "the others waited for it as their follower.][?silent: It sent no fetches of its own either. The process "
+            "or its host stood still, not only the network.][?fetching: Its own fetches went on meanwhile. It, or the "
+            "way from it, kept only answers back.][?acknowledged: Its host acknowledged requests meanwhile. The "
+            "broker's process stood still, not the network.][?waiting: Its host acknowledged requests meanwhile. The "
+            "broker's process stood still or waited for followers, the network did not.][?unseen: This capture does "
+            "not show whether the process or the network stood still.][ Meanwhile {others:?broker|brokers} "
+            "{others:list} answered.]"
         ),
         advice=(
             "Look at that broker's garbage collection log, its disks and its host (steal time, swap) at that moment."
         ),
         needs=(
-            "`exchanges` (request_last_at, response_first_at, hold), `fetches` (max_wait_ms, replica_id: the "
-            "broker's own fetches)"
+            "`exchanges` (request_last_at, response_first_at, hold, network_ms, network_kind), `produces` (acks), "
+            "`fetches` (max_wait_ms, replica_id: the broker's own fetches), `connections` (client_ip, broker_ip)"
         ),
-        cannot_tell=(
-            "what the process waited for. Where the broker's own fetches are not in the capture, it cannot tell "
-            "either whether the process or the network stood still."
-        ),
+        cannot_tell=("what the process waited for. A proxy in front of the broker acknowledges in its place."),
         example="stories/slow_broker",
         starts=True,
         settled_at=BROKER,
@@ -97,7 +99,8 @@ KINDS = {
     "slow_fetches": Kind(
         cause="broker",
         rule=(
-            "Fetches that took `--slow` (1 s) or more beyond the wait that they agreed to. Time in which several "
+            "Fetches that took `--slow` (1 s) or more beyond the wait that they agreed to. Those that waited while the "
+            "network between the two hosts was gone are left to `network_silent`. Time in which several "
             "overlap counts once. Medium from 10 s on, or from 2 s on where that is a fifth of the time that the "
             "client (the broker) is in the capture."
         ),
@@ -107,7 +110,7 @@ KINDS = {
             "together, at most {longest:ms}): {clients:list}."
         ),
         advice="Look at the broker's disks: data that is not in the page cache, or a busy host.",
-        needs="`fetches` (excess_ms), `connections` (started_at, ended_at)",
+        needs=("`fetches` (excess_ms), `connections` (started_at, ended_at), `exchanges` (network_ms, network_kind)"),
         cannot_tell="fetches whose excess is unknown do not count; nothing is said of them.",
         example="stories/slow_broker",
         settled_at=BROKER,

@@ -66,7 +66,8 @@ KINDS = {
         rule=(
             "Two clients or more of one address stopped at the same instant, sent nothing on any connection for 1 "
             "s or more, and went on within 200 ms. No answer was due to them, such silences are rare for each of "
-            "them, and no segments of them were sent again. Other clients went on meanwhile, or there are none."
+            "them, and segments were sent again on no two connections of their host. Other clients went on "
+            "meanwhile, or there are none."
         ),
         headline="clients {clients:list} at {host} stood still for {took:ms}",
         sentence=(

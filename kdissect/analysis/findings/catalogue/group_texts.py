@@ -7,17 +7,29 @@ from kdissect.analysis.findings.catalogue.kind import CLIENT, Kind
 KINDS = {
     "group_rebalances": Kind(
         cause="client",
-        rule="A member was let into its group five times or more.",
-        headline="client {client} joined its group {joins:times}",
-        sentence=(
-            "{client:who} joined its group {joins:times} within {took:ms}: the group rebalances again and again."
+        rule=(
+            "A member was let into its group five times or more. Where other members set off more than half of the "
+            "group's rebalances, by joining, by leaving or without a word, it is about them."
         ),
+        headline={
+            "own": "client {member} joined its group {joins:times}",
+            "others": "{by:?client|clients} {by:list} set off {theirs:n} of the {each:n} rebalances of group {group}",
+        },
+        sentence={
+            "own": (
+                "{member:Who} joined its group {joins:times} within {took:ms}: the group rebalances again and again."
+            ),
+            "others": (
+                "{by:?Client|Clients} {by:list} came and went in group {group} and set off {theirs:n} of its "
+                "{each:#rebalance}. {member:Who} had to join {joins:times} within {took:ms}."
+            ),
+        },
         advice=(
             "See why members come and go (their logs; `groups` has each join); group.instance.id and the "
             "cooperative assignor make rebalances cheaper."
         ),
-        needs="`exchanges` (JoinGroup: request_first_at)",
-        cannot_tell="what set each off.",
+        needs="`exchanges` (JoinGroup: request_first_at), `groups` (event, generation, member_id, client_id)",
+        cannot_tell="why a member joins again by itself.",
         example="sweep_0110",
         starts=True,
         settled_at=CLIENT,

@@ -9,9 +9,9 @@ KINDS = {
         cause="network",
         rule=(
             "Requests between two hosts were not acknowledged for 1 s or more, not even by TCP (`network_kind` "
-            "silence or resent). At a broker's end it shows otherwise: two clients or more of one address stopped "
-            "at the same instant for 1 s or more, and three segments or more of each were sent again. High on two "
-            "connections or more, else medium."
+            "silence or resent). At a broker's end it shows otherwise: clients of one address stopped at the same "
+            "instant for 1 s or more, and on two connections of that address segments were sent again as often as "
+            "TCP's timers do in so long. High on two connections or more, else medium."
         ),
         headline={
             "acknowledgements": (
@@ -28,15 +28,15 @@ KINDS = {
                 "({connections:#connection}). A host whose broker is only slow acknowledges."
             ),
             "host": (
-                "Clients {clients:list} at {host} sent no further requests for {lasted:ms} from {first:clock} on, "
-                "and segments of each of them were sent again. The network between their host and the brokers was "
-                "away."
+                "{clients:?Client|Clients} {clients:list} at {host} sent no further requests for {lasted:ms} from "
+                "{first:clock} on. Brokers sent segments again and again to that host, on {connections:#connection}. "
+                "The network between it and the brokers was away, or the whole host was."
             ),
         },
         advice=("Look at the way between the two hosts at that moment: links, routes, firewalls, the host itself."),
         needs=(
             "`exchanges` (network_ms, network_kind, request_first_at), `connections` (client_ip, broker_ip, "
-            "lost_segments)"
+            "lost_segments, retransmitted_bytes)"
         ),
         cannot_tell=(
             "whether the way or the whole other host was gone, and when exactly it came back. Retransmission "

@@ -1,25 +1,34 @@
-"""Findings about one process that was away: a consumer that stopped asking, a broker whose connections all ended."""
+"""Findings about one process that was away: a broker that stood still or whose connections all ended, a consumer that
+stopped asking."""
 
 from __future__ import annotations
 
-import math
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from kdissect.analysis.exchange_keys import exchange_keys, locate
 from kdissect.analysis.findings import evidence as ev
+from kdissect.analysis.findings import row_filters
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
+from kdissect.analysis.findings.network_gaps import explained_by_gaps, network_gaps
 from kdissect.analysis.findings.rules.access_findings import refused_connections
+from kdissect.analysis.findings.rules.broker_findings import PRODUCE, WAITING_APIS, acks_of
 from kdissect.analysis.findings.rules.reset_findings import split_strokes
 from kdissect.analysis.findings.rules.silence_findings import (
+    LEAST_MESSAGE,
     OF_SILENCES,
     Silence,
+    copies_in,
     first_and_last_of_clients,
     silences,
 )
+from kdissect.analysis.findings.time_shares import TimeShares
 from kdissect.analysis.grouping import group
-from kdissect.arrays.arrow import MILLI, NULL_TIME, Int64s, ints, times
+from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, ints, reals, times
 
 STOPPED_MS = 2000.0
 """Silence of a consumer that is reported: several polls with the usual fetch.max.wait.ms of 500."""
@@ -32,10 +41,6 @@ RESUMED = 5
 RHYTHM = 8
 """The silence is this many times as long as any other wait of the client between two requests, at least: a consumer
 whose application is slow now and then has other long waits."""
-LEAST_RTO_MS = 200.0
-"""The shortest retransmission timer of Linux; each further one is twice as long."""
-LEAST_MESSAGE = 16
-"""Bytes of the shortest messages. Tail loss probes, which busy hosts send without any loss, often have fewer."""
 STROKE_MS = 200.0
 """From the first to the last end of a broker's connections: a process that stops ends them all at once."""
 CLIENTS = 2
@@ -47,6 +52,185 @@ IDLE_MS = 60_000.0
 (connections.max.idle.ms)."""
 MOST_NAMED = 20
 """Connections that a filter names one by one."""
+STALLED_MS = 1000.0
+"""Silence of a broker that owes answers: garbage collection and slow disks take tenths of a second, a second is felt
+by everybody."""
+ANSWERED_MS = 200.0
+"""Answers that follow the end of a silence this closely had waited for it."""
+WAITING_CONNECTIONS = 2
+"""Connections that wait at least: what one connection waits for may be its own."""
+NETWORK_SHARE = 0.5
+"""Of a silence in which the network had requests or answers of the broker: the broker did not stand still then."""
+EDGE_MS = 300.0
+"""Left out at both ends of a silence when looking for what the broker itself sent meanwhile."""
+BEFORE_MS = 10_000.0
+"""How far back a broker's own fetches show that they are in the capture at all (replica.fetch.wait.max.ms is 500)."""
+REPLICATED_APIS = (8, 22, 24, 25, 26, 28, 42, 47)
+"""APIs whose answers wait until followers have what they wrote: OffsetCommit, InitProducerId, AddPartitionsToTxn,
+AddOffsetsToTxn, EndTxn, TxnOffsetCommit, DeleteGroups, OffsetDelete."""
+SAME_TIME = 0.7
+"""Share of the longer of two silences in which both brokers were silent, for one reason to explain both."""
+
+
+class Stall(NamedTuple):
+    """A broker that answered nothing although answers were due; microseconds."""
+
+    broker: str
+    begin: int
+    end: int
+    rows: Int64s
+    """Exchanges that waited."""
+
+
+def stalls(tables: ev.Tables) -> list[Stall]:
+    """Spans of STALLED_MS and more in which a broker answered nothing while requests on two connections were due."""
+    exchanges = ev.get(tables, "exchanges")
+    answered, asked = times(exchanges, "response_first_at"), times(exchanges, "request_last_at")
+    known = (answered != NULL_TIME) & (asked != NULL_TIME)
+    due = asked + _agreed(tables, exchanges)
+    late = known & (answered - due >= STALLED_MS * MILLI) & ~np.isin(ints(exchanges, "api_key"), WAITING_APIS)
+    late &= ~ev.equal(exchanges, "hold", "throttled")
+    if not late.any():
+        return []
+    groups = group(exchanges, ["broker"])
+    connections = group(exchanges, ["connection_id"]).code
+    found = []
+    for code in np.unique(groups.code[late]).tolist():
+        broker = groups.keys["broker"][code].as_py()
+        mine = np.unique(answered[known & (groups.code == code)])
+        rows = np.flatnonzero(late & (groups.code == code))
+        for at in np.flatnonzero(np.diff(mine) >= STALLED_MS * MILLI).tolist():
+            begin, end = int(mine[at]), int(mine[at + 1])
+            waited = rows[
+                (due[rows] <= end - STALLED_MS * MILLI)
+                & (answered[rows] >= end)
+                & (answered[rows] <= end + ANSWERED_MS * MILLI)
+            ]
+            if len(np.unique(connections[waited])) >= WAITING_CONNECTIONS:
+                found.append(Stall(broker, max(begin, int(asked[waited].min())), end, waited))
+    return found
+
+
+def _agreed(tables: ev.Tables, exchanges: pa.Table) -> Int64s:
+    """How long a broker may keep each request, in microseconds: max_wait_ms of a Fetch, else nothing."""
+    fetches = ev.get(tables, "fetches")
+    if not fetches.num_rows:
+        return np.zeros(exchanges.num_rows, np.int64)
+    waits = np.append(np.maximum(ints(fetches, "max_wait_ms", 0), 0) * MILLI, 0)
+    return waits[locate(exchange_keys(exchanges["exchange_id"]), exchange_keys(fetches["exchange_id"]))]
+
+
+def _as_long_as_a_stall(exchanges: pa.Table, limits: Limits) -> Any:
+    """Exchanges that took as long as a broker has to be silent to count as stalled; those of gaps of the network took
+    longer."""
+    return pc.greater_equal(exchanges["latency_ms"], STALLED_MS)
+
+
+def _first_and_last_answers(exchanges: pa.Table, limits: Limits) -> Any:
+    """The first and the last answer of each broker in each slot: longer silences show in them alone."""
+    return pa.array(row_filters.first_and_last_in_slots(exchanges, "broker", "response_first_at"))
+
+
+@finder(
+    exchanges=(_as_long_as_a_stall, _first_and_last_answers), fetches=EVERY_ROW, connections=EVERY_ROW,
+    produces=_as_long_as_a_stall,
+)  # fmt: skip
+def stalled(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
+    """Brokers that stood still: nobody got an answer. Whether the process did, its own fetches tell.
+
+    A silence while the network to all who waited was gone is told as that (`network_silent`).
+    """
+    exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
+    gaps = network_gaps(exchanges, connections)
+    shares = TimeShares({"exchanges": exchanges, "fetches": ev.get(tables, "fetches")})
+    own: list[Stall] = []
+    waiting: list[Stall] = []
+    for one in stalls(tables):
+        spent = shares.spent("broker", one.broker, one.begin, one.end)
+        if spent.get("network", 0.0) > NETWORK_SHARE * sum(spent.values()):
+            continue
+        rows = exchanges.take(pa.array(one.rows))
+        begin, end = (np.full(rows.num_rows, at, np.int64) for at in (one.begin, one.end))
+        if explained_by_gaps(gaps, rows, connections, begin, end).all():
+            continue
+        (waiting if _may_wait_for_followers(tables, rows).all() else own).append(one)
+    found = []
+    for one in own:
+        found += _report_stall(tables, one, [one.broker])
+    for one in waiting:
+        beside = [other for other in own + waiting if other.broker != one.broker and _overlap(one, other)]
+        if any(other in own or other.broker < one.broker for other in beside):
+            continue  # it waits for that one, or is told with it
+        found += _report_stall(tables, one, [one.broker, *sorted({other.broker for other in beside})])
+    return found
+
+
+def _may_wait_for_followers(tables: ev.Tables, rows: pa.Table) -> Flags:
+    """Which requests a broker answers when its followers have them; bool [rows]."""
+    produces = (ints(rows, "api_key") == PRODUCE) & ~np.isin(acks_of(tables, rows), (0, 1))
+    flags: Flags = produces | np.isin(ints(rows, "api_key"), REPLICATED_APIS)
+    return flags
+
+
+def _overlap(one: Stall, other: Stall) -> bool:
+    """Whether two silences are mostly the same time."""
+    shared = min(one.end, other.end) - max(one.begin, other.begin)
+    return shared >= SAME_TIME * max(one.end - one.begin, other.end - other.begin)
+
+
+def _report_stall(tables: ev.Tables, one: Stall, brokers: list[str]) -> list[ev.Finding]:
+    """The finding about a silence. Several brokers: each may have waited for another as its follower."""
+    exchanges = ev.get(tables, "exchanges")
+    rows = exchanges.take(pa.array(one.rows))
+    condition = ev.both(
+        ev.equals("broker", one.broker),
+        f"request_last_at <= {ev.instant(one.end - int(STALLED_MS * MILLI))}",
+        f"response_first_at >= {ev.instant(one.end)}",
+        f"response_first_at <= {ev.instant(one.end + int(ANSWERED_MS * MILLI))}",
+    )
+    fetched = _own_fetches(tables, one)
+    alone, acknowledged = len(brokers) == 1, _acknowledged(rows, one)
+    replicated = bool(_may_wait_for_followers(tables, rows).all())
+    unseen = alone and fetched is None
+    values = {
+        "connections": len(pc.unique(rows["connection_id"])), "clients": ev.names(rows["client_id"]),
+        "name": one.broker, "with": brokers[1:], "silent": alone and fetched == 0, "fetching": alone and bool(fetched),
+        "acknowledged": unseen and acknowledged and not replicated,
+        "waiting": unseen and acknowledged and replicated, "unseen": unseen and not acknowledged,
+        "others": [name for name in _others(exchanges, one) if name not in brokers],
+    }  # fmt: skip
+    known = not alone or values["silent"] or values["acknowledged"]
+    return ev.finding(
+        tables, "broker_stalled", ev.HIGH, "exchanges", condition, values, broker=one.broker if alone else None,
+        first_at=one.begin, last_at=one.end, cause="broker" if known else "unknown",
+    )  # fmt: skip
+
+
+def _acknowledged(rows: pa.Table, one: Stall) -> bool:
+    """Whether TCP acknowledged a request that was sent during a silence soon, without any answer to carry it."""
+    inside = times(rows, "request_last_at") > one.begin + EDGE_MS * MILLI
+    soon = np.nan_to_num(reals(rows, "network_ms"), nan=np.inf) <= EDGE_MS
+    return bool((inside & soon & ev.equal(rows, "network_kind", "ack")).any())
+
+
+def _own_fetches(tables: ev.Tables, one: Stall) -> int | None:
+    """Fetches that the broker sent as a follower during its silence; None where none of its are in the capture."""
+    fetches = ev.get(tables, "fetches")
+    if not one.broker.isdigit():
+        return None
+    at = times(fetches, "requested_at")
+    mine = at[(ints(fetches, "replica_id") == int(one.broker)) & (at != NULL_TIME)]
+    if not ((mine >= one.begin - BEFORE_MS * MILLI) & (mine <= one.begin + EDGE_MS * MILLI)).any():
+        return None
+    return int(((mine > one.begin + EDGE_MS * MILLI) & (mine < one.end - EDGE_MS * MILLI)).sum())
+
+
+def _others(exchanges: pa.Table, one: Stall) -> list[str]:
+    """Brokers that answered during the silence of this one."""
+    answered = times(exchanges, "response_first_at")
+    rows = exchanges.filter(pa.array((answered > one.begin) & (answered < one.end)))
+    names = {str(name) for name in pc.unique(rows["broker"].cast(pa.string())).to_pylist() if name}
+    return sorted(names - {one.broker})
 
 
 @finder(exchanges=OF_SILENCES, fetches=EVERY_ROW, connections=EVERY_ROW)
@@ -112,7 +296,7 @@ def _stayed(connections: pa.Table, one: Silence) -> bool:
 def _sent_again(connections: pa.Table, one: Silence) -> bool:
     """Whether a connection of the client has as many copies of segments as retransmission timers send in that time: a
     host whose process stands still acknowledges, one behind a dead network does not (RFC 6298)."""
-    copies = math.floor(math.log2((one.end - one.begin) / (LEAST_RTO_MS * MILLI))) + 1
+    copies = copies_in((one.end - one.begin) / MILLI)
     mine = ev.equal(connections, "client_id", one.client) & (times(connections, "ended_at") >= one.begin)
     many = mine & (ints(connections, "lost_segments", 0) >= copies)
     return bool((ints(connections, "retransmitted_bytes", 0)[many] >= copies * LEAST_MESSAGE).any())
@@ -182,4 +366,4 @@ def _report_stop(tables: ev.Tables, rows: pa.Table, at: int, back: int | None) -
     )  # fmt: skip
 
 
-FINDERS = (broker_stopped, consumer_silent)
+FINDERS = (stalled, broker_stopped, consumer_silent)

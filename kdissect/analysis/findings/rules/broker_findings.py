@@ -1,9 +1,9 @@
-"""Findings about brokers: those that stood still, and requests that took long."""
+"""Findings about brokers: requests that took long."""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,26 +14,13 @@ from kdissect.analysis.findings import evidence as ev
 from kdissect.analysis.findings import row_filters
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
+from kdissect.analysis.findings.network_gaps import explained_by_gaps, long_on_the_way, network_gaps
 from kdissect.analysis.findings.rules.window_findings import on_closed_windows
-from kdissect.analysis.findings.time_shares import TimeShares
 from kdissect.analysis.grouping import group
-from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, ints, reals, times
+from kdissect.arrays.arrow import MILLI, Flags, Int64s, ints, reals, times
 
 MOST_OF_TIME = 0.6
 """Share of the time of slow requests that makes a part their cause."""
-STALL_MS = 1000.0
-"""Silence of a broker that owes answers: garbage collection and slow disks take tenths of a second, a second is felt
-by everybody."""
-TOGETHER_MS = 200.0
-"""Answers that follow the end of a silence this closely had waited for it."""
-WAITING_CONNECTIONS = 2
-"""Connections that wait at least: what one connection waits for may be its own."""
-NETWORK_SHARE = 0.5
-"""Of a silence in which the network had requests or answers of the broker: the broker did not stand still then."""
-EDGE_MS = 300.0
-"""Left out at both ends of a silence when looking for what the broker itself sent meanwhile."""
-BEFORE_MS = 10_000.0
-"""How far back a broker's own fetches show that they are in the capture at all (replica.fetch.wait.max.ms is 500)."""
 WAITING_APIS = (11, 14, 19, 20, 21, 37, 43, 45, 63, 78)
 """APIs whose answers wait for others by design: JoinGroup, SyncGroup, CreateTopics, DeleteTopics, DeleteRecords,
 CreatePartitions, ElectLeaders, AlterPartitionReassignments, BrokerHeartbeat, ShareFetch."""
@@ -48,113 +35,6 @@ SLOW_WRITE_MS = 10.0
 SLOWER = 2.0
 """Times as long as for the other topics, by the median and by the first quartile: what all topics share, such as a busy
 host, is no topic's."""
-
-
-class Silence(NamedTuple):
-    """A broker that answered nothing although answers were due; microseconds."""
-
-    broker: str
-    begin: int
-    end: int
-    rows: Int64s
-    """Exchanges that waited."""
-
-
-def silences(tables: ev.Tables) -> list[Silence]:
-    """Spans of STALL_MS and more in which a broker answered nothing while requests on two connections were due."""
-    exchanges = ev.get(tables, "exchanges")
-    answered, asked = times(exchanges, "response_first_at"), times(exchanges, "request_last_at")
-    known = (answered != NULL_TIME) & (asked != NULL_TIME)
-    due = asked + _agreed(tables, exchanges)
-    late = known & (answered - due >= STALL_MS * MILLI) & ~np.isin(ints(exchanges, "api_key"), WAITING_APIS)
-    late &= ~ev.equal(exchanges, "hold", "throttled")
-    if not late.any():
-        return []
-    groups = group(exchanges, ["broker"])
-    connections = group(exchanges, ["connection_id"]).code
-    found = []
-    for code in np.unique(groups.code[late]).tolist():
-        broker = groups.keys["broker"][code].as_py()
-        mine = np.unique(answered[known & (groups.code == code)])
-        rows = np.flatnonzero(late & (groups.code == code))
-        for at in np.flatnonzero(np.diff(mine) >= STALL_MS * MILLI).tolist():
-            begin, end = int(mine[at]), int(mine[at + 1])
-            waited = rows[
-                (due[rows] <= end - STALL_MS * MILLI)
-                & (answered[rows] >= end)
-                & (answered[rows] <= end + TOGETHER_MS * MILLI)
-            ]
-            if len(np.unique(connections[waited])) >= WAITING_CONNECTIONS:
-                found.append(Silence(broker, max(begin, int(asked[waited].min())), end, waited))
-    return found
-
-
-def _agreed(tables: ev.Tables, exchanges: pa.Table) -> Int64s:
-    """How long a broker may keep each request, in microseconds: max_wait_ms of a Fetch, else nothing."""
-    fetches = ev.get(tables, "fetches")
-    if not fetches.num_rows:
-        return np.zeros(exchanges.num_rows, np.int64)
-    waits = np.append(np.maximum(ints(fetches, "max_wait_ms", 0), 0) * MILLI, 0)
-    return waits[locate(exchange_keys(exchanges["exchange_id"]), exchange_keys(fetches["exchange_id"]))]
-
-
-def _as_long_as_a_stall(exchanges: pa.Table, limits: Limits) -> Any:
-    """Exchanges that took as long as a broker has to be silent to count as stalled."""
-    return pc.greater_equal(exchanges["latency_ms"], STALL_MS)
-
-
-def _first_and_last_answers(exchanges: pa.Table, limits: Limits) -> Any:
-    """The first and the last answer of each broker in each slot: longer silences show in them alone."""
-    return pa.array(row_filters.first_and_last_in_slots(exchanges, "broker", "response_first_at"))
-
-
-@finder(exchanges=(_as_long_as_a_stall, _first_and_last_answers), fetches=EVERY_ROW)
-def stalled(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
-    """Brokers that stood still: no client got an answer. Whether the process did, its own fetches tell."""
-    exchanges = ev.get(tables, "exchanges")
-    shares = TimeShares({"exchanges": exchanges, "fetches": ev.get(tables, "fetches")})
-    found = []
-    for one in silences(tables):
-        spent = shares.spent("broker", one.broker, one.begin, one.end)
-        if spent.get("network", 0.0) > NETWORK_SHARE * sum(spent.values()):
-            continue
-        rows = exchanges.take(pa.array(one.rows))
-        condition = ev.both(
-            ev.equals("broker", one.broker),
-            f"request_last_at <= {ev.instant(one.end - int(STALL_MS * MILLI))}",
-            f"response_first_at >= {ev.instant(one.end)}",
-            f"response_first_at <= {ev.instant(one.end + int(TOGETHER_MS * MILLI))}",
-        )
-        own = _own_fetches(tables, one)
-        values = {
-            "connections": len(pc.unique(rows["connection_id"])), "clients": ev.names(rows["client_id"]),
-            "silent": own == 0, "fetching": bool(own), "unseen": own is None, "others": _others(exchanges, one),
-        }  # fmt: skip
-        found += ev.finding(
-            tables, "broker_stalled", ev.HIGH, "exchanges", condition, values, broker=one.broker, first_at=one.begin,
-            last_at=one.end, cause="broker" if own == 0 else "unknown",
-        )  # fmt: skip
-    return found
-
-
-def _own_fetches(tables: ev.Tables, one: Silence) -> int | None:
-    """Fetches that the broker sent as a follower during its silence; None where none of its are in the capture."""
-    fetches = ev.get(tables, "fetches")
-    if not one.broker.isdigit():
-        return None
-    at = times(fetches, "requested_at")
-    mine = at[(ints(fetches, "replica_id") == int(one.broker)) & (at != NULL_TIME)]
-    if not ((mine >= one.begin - BEFORE_MS * MILLI) & (mine <= one.begin + EDGE_MS * MILLI)).any():
-        return None
-    return int(((mine > one.begin + EDGE_MS * MILLI) & (mine < one.end - EDGE_MS * MILLI)).sum())
-
-
-def _others(exchanges: pa.Table, one: Silence) -> list[str]:
-    """Brokers that answered during the silence of this one."""
-    answered = times(exchanges, "response_first_at")
-    rows = exchanges.filter(pa.array((answered > one.begin) & (answered < one.end)))
-    names = {str(name) for name in pc.unique(rows["broker"].cast(pa.string())).to_pylist() if name}
-    return sorted(names - {one.broker})
 
 
 @finder(exchanges=row_filters.slow, produces=row_filters.slow, connections=EVERY_ROW)
@@ -228,16 +108,19 @@ def _largest_part(rows: pa.Table, acks: Int64s, closed: Flags) -> tuple[str, flo
     return "unknown", None
 
 
-@finder(fetches=EVERY_ROW, connections=EVERY_ROW)
+@finder(fetches=EVERY_ROW, exchanges=long_on_the_way, connections=EVERY_ROW)
 def slow_fetches(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
-    """Fetches that took `limits.slow_ms` and more beyond what they agreed to."""
-    fetches = ev.get(tables, "fetches")
+    """Fetches that took `limits.slow_ms` and more beyond what they agreed to, but for those that waited while the
+    network between the two hosts was gone."""
+    fetches, connections = ev.get(tables, "fetches"), ev.get(tables, "connections")
     excess = reals(fetches, "excess_ms")
     late = excess >= limits.slow_ms
     groups = group(fetches, ["broker"])
     worst = groups.quantiles(np.where(late, excess, np.nan), [1.0])[0]
     answered = times(fetches, "response_first_at")
     since = answered - (np.nan_to_num(excess) * MILLI).astype(np.int64)
+    gaps = network_gaps(ev.get(tables, "exchanges"), connections)
+    late &= ~explained_by_gaps(gaps, fetches, connections, since, answered)
     found = []
     for code in np.flatnonzero(groups.count(late)).tolist():
         broker = groups.keys["broker"][code].as_py()
@@ -356,4 +239,4 @@ def _sampled_requests(rows: pa.Table) -> str:
     return parts[0] if len(parts) == 1 else f"({' or '.join(parts)})"
 
 
-FINDERS = (stalled, slow, slow_fetches, slow_followers, slow_topics)
+FINDERS = (slow, slow_fetches, slow_followers, slow_topics)

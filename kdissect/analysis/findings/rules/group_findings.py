@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,8 @@ from kdissect.analysis.grouping import group, most_first
 from kdissect.arrays.arrow import MILLI, NULL_TIME, ints, span, times
 
 JOIN_GROUP = 11
+SET_OFF = 0.5
+"""Share of a group's rebalances that others set off, before a member that joins again is not who it is about."""
 REJOINS = 5
 """Times that one member (a member keeps one connection to its coordinator) was let into its group: its own start, and
 a few others that come and go, take fewer."""
@@ -61,9 +63,12 @@ def _with_assignment(groups: pa.Table, limits: Limits) -> Any:
     return pc.is_valid(groups["assigned_partitions"])
 
 
-@finder(exchanges=row_filters.of_api(JOIN_GROUP))
+@finder(exchanges=row_filters.of_api(JOIN_GROUP, SYNC_GROUP), groups=_of_event("join", "sync", "leave"))
 def rejoins(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
-    """Members of classic groups that join again and again: each time the whole group stops to rebalance."""
+    """Members of classic groups that join again and again: each time the whole group stops to rebalance.
+
+    Where others set most of the group's rebalances off, by joining or leaving, they are who it is about.
+    """
     exchanges = ev.get(tables, "exchanges")
     joined = (ints(exchanges, "api_key") == JOIN_GROUP) & (ints(exchanges, "error_code", -1) == 0)
     rows = np.flatnonzero(joined & (times(exchanges, "request_first_at") != NULL_TIME))
@@ -74,19 +79,33 @@ def rejoins(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     members, clients = group(joins, ["connection_id", "client_id"]), group(joins, ["client_id"])
     often = (members.count() >= REJOINS)[members.code]
     counts = clients.count(often)
+    events = ev.get(tables, "groups")
+    group_of = dict(zip(events["exchange_id"].to_pylist(), events["group_id"].to_pylist(), strict=True))
+    rebalanced = _rebalances(tables)
     found = []
     for code in most_first(counts):
         client = clients.keys["client_id"][code].as_py()
         member = int(np.argmax(members.count(often & (clients.code == code))))
-        mine = members.code == member
+        mine = np.flatnonzero(members.code == member)
         connection = members.keys["connection_id"][member].as_py()
-        values = {"joins": int(mine.sum()), "took": span(at[mine]) / MILLI}
+        name = next((group_of[one] for one in joins["exchange_id"].take(mine).to_pylist() if one in group_of), None)
+        told = rebalanced.get(name, []) if name else []
+        others = [one for one in told if client not in one.by]
+        by = sorted({who or "" for one in others for who in one.by})
+        set_off = len(others) > SET_OFF * len(told)
+        values = {
+            "joins": len(mine), "took": span(at[mine]) / MILLI, "member": client, "by": by, "theirs": len(others),
+            "each": len(told),
+        }  # fmt: skip
         condition = ev.both(
             ev.equals("connection_id", connection),
             ev.equals("client_id", client),
             "api = 'JoinGroup' and error_code = 0",
         )
-        found += ev.finding(tables, "group_rebalances", ev.MEDIUM, "exchanges", condition, values, client_id=client)
+        found += ev.finding(
+            tables, "group_rebalances", ev.MEDIUM, "exchanges", condition, values, case="others" if set_off else "own",
+            group_id=name, client_id=client if not set_off else by[0] if len(by) == 1 else None,
+        )  # fmt: skip
     return found
 
 
@@ -225,47 +244,60 @@ def without_partitions(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
 
 @finder(groups=_of_event("join", "sync", "leave"), exchanges=row_filters.of_api(SYNC_GROUP))
 def rebalances(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
-    """Rebalances of classic groups: what set each off, and for how long members waited for partitions.
+    """Rebalances of classic groups: what set each off, and for how long members waited for partitions."""
+    found = []
+    for name, told in _rebalances(tables).items():
+        longest = max(one.wait_ms for one in told)
+        values = {"each": [{"at": one.begin, one.did: list(one.by)} for one in told], "longest": longest}
+        condition = ev.both(ev.equals("group_id", name), "event in ('join', 'sync', 'leave') and protocol = 'classic'")
+        found += ev.finding(
+            tables, "rebalances", ev.LOW if longest >= WAITED_MS else ev.INFO, "groups", condition, values,
+            group_id=name, first_at=told[0].begin, last_at=told[-1].end,
+        )  # fmt: skip
+    return found
 
-    A rebalance begins with the first JoinGroup that led to a generation and ends with its last SyncGroup answer. The
-    first generation that is seen of a group is its beginning, or the capture's, and no rebalance.
-    """
+
+class Rebalance(NamedTuple):
+    """One rebalance of a group: from the first JoinGroup that led to a generation to its last SyncGroup answer."""
+
+    begin: int
+    """Microseconds, as `end`."""
+    end: int
+    by: tuple[str | None, ...]
+    """Client ids of who set it off."""
+    did: str
+    """What they did: left, joined, gone (without a word), again (joined again)."""
+    wait_ms: float
+    """The longest that a member waited for its partitions."""
+
+
+def _rebalances(tables: ev.Tables) -> dict[str, list[Rebalance]]:
+    """The rebalances of each classic group that had any, by time. The first generation that is seen of a group is its
+    beginning, or the capture's, and no rebalance."""
     groups, exchanges = ev.get(tables, "groups"), ev.get(tables, "exchanges")
     classic = ev.equal(groups, "protocol", "classic") & (ints(groups, "error_code", -1) == 0)
-    rows = np.flatnonzero(classic & (times(groups, "at") != NULL_TIME))
-    events = groups.take(pa.array(rows))
-    if not events.num_rows:
-        return []
+    events = groups.take(pa.array(np.flatnonzero(classic & (times(groups, "at") != NULL_TIME))))
     syncs = exchanges.filter(pa.array(ints(exchanges, "api_key") == SYNC_GROUP))
     answered = dict(zip(syncs["exchange_id"].to_pylist(), times(syncs, "response_first_at").tolist(), strict=True))
     by_group: dict[str, list[dict[str, Any]]] = {}
     for row, at in zip(events.select(EVENT_COLUMNS).to_pylist(), times(events, "at").tolist(), strict=True):
         by_group.setdefault(row["group_id"], []).append({**row, "at": at, "end": answered.get(row["exchange_id"])})
-    found = []
+    found = {}
     for name, mine in by_group.items():
-        told = _rebalances(sorted(mine, key=lambda one: (one["at"], one["exchange_id"], one["member_id"] or "")))
-        if not told:
-            continue
-        longest = max(wait for _, _, _, wait in told)
-        values = {"each": [{"at": at, **reason} for at, _, reason, _ in told], "longest": longest}
-        condition = ev.both(ev.equals("group_id", name), "event in ('join', 'sync', 'leave') and protocol = 'classic'")
-        found += ev.finding(
-            tables, "rebalances", ev.LOW if longest >= WAITED_MS else ev.INFO, "groups", condition, values,
-            group_id=name, first_at=told[0][0], last_at=told[-1][1],
-        )  # fmt: skip
+        told = _rebalances_in(sorted(mine, key=lambda one: (one["at"], one["exchange_id"], one["member_id"] or "")))
+        if told:
+            found[name] = told
     return found
 
 
-def _rebalances(events: list[dict[str, Any]]) -> list[tuple[int, int, dict[str, list[str | None]], float]]:
-    """(begin, end, clients that set it off by what they did, longest wait in ms) of a group's rebalances; `events` in
-    order of time."""
+def _rebalances_in(events: list[dict[str, Any]]) -> list[Rebalance]:
+    """The rebalances of one group; `events` in order of time."""
     generations: dict[int, list[dict[str, Any]]] = {}
     for event in events:
         if event["event"] in ("join", "sync") and event["generation"] is not None and event["generation"] >= 0:
             generations.setdefault(event["generation"], []).append(event)
-    known = sorted(generations)
     found = []
-    for before, generation in pairwise(known):
+    for before, generation in pairwise(sorted(generations)):
         joins = [one for one in generations[generation] if one["event"] == "join"]
         syncs = [one for one in generations[generation] if one["event"] == "sync" and one["end"] is not None]
         was = {one["member_id"]: one["client_id"] for one in generations[before]}
@@ -280,15 +312,15 @@ def _rebalances(events: list[dict[str, Any]]) -> list[tuple[int, int, dict[str, 
         first = joins[0]
         gone = [client for member, client in was.items() if member not in here]
         if left and left[0]["at"] <= begin:
-            reason = {"left": [left[0]["client_id"]]}
+            by, did = (left[0]["client_id"],), "left"
         elif first["member_id"] not in was:
-            reason = {"joined": [first["client_id"]]}
+            by, did = (first["client_id"],), "joined"
         elif gone and not left:
-            reason = {"gone": gone}
+            by, did = tuple(gone), "gone"
         else:
-            reason = {"again": [first["client_id"]]}
+            by, did = (first["client_id"],), "again"
         if waits:
-            found.append((begin, end, reason, max(waits) / MILLI))
+            found.append(Rebalance(begin, end, by, did, max(waits) / MILLI))
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from kdissect.analysis.findings import evidence as ev
 from kdissect.analysis.findings import row_filters
 from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
+from kdissect.analysis.findings.network_gaps import GONE_KINDS, GONE_MS, long_on_the_way, network_gaps
 from kdissect.analysis.findings.rules.access_findings import refused_connections
 from kdissect.analysis.grouping import group
 from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, ints, reals, times
@@ -27,12 +29,14 @@ RARE = 3
 """Gaps of a client that are as long as a quarter of its silence: more of them are its rhythm."""
 WAITED = 0.3
 """Share of a gap that a request may have been under way: more of it is the broker's or the network's time."""
-LOST_MS = 1000.0
-"""Time without any acknowledgement from a host: retransmission timers start at 200 ms."""
-LOST_KINDS = ("silence", "resent")
-"""Values of `network_kind` for time in which sent bytes were not acknowledged, or were sent again."""
 LOST_SEGMENTS = 3
 """Segments of a client that were sent again: each retransmission timer waits twice as long as the one before."""
+GONE_CONNECTIONS = 2
+"""Connections of a host on which segments were sent again as often: of one alone it may be its own loss."""
+LEAST_RTO_MS = 200.0
+"""The shortest retransmission timer of Linux; each further one is twice as long."""
+LEAST_MESSAGE = 16
+"""Bytes of the shortest messages. Tail loss probes, which busy hosts send without any loss, often have fewer."""
 METADATA, FETCH = 3, 1
 ASKED_AGAIN = 3
 """Metadata requests without anything written between them: one follows each retry.backoff.ms up to a second."""
@@ -124,12 +128,13 @@ def silences(exchanges: pa.Table) -> list[Silence]:
 def silent_together(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Clients of one host that stopped at the same instant, while nothing was due to them.
 
-    A process that stands still leaves its host's TCP alive. So where segments of each of them were sent again the
-    network was away; where none were and they went on at the same instant, the process or the host stood still.
+    A process that stands still leaves its host's TCP alive. So where what brokers sent to that host was sent again and
+    again meanwhile, on several connections, the network or the whole host was away; where nothing was, and they went
+    on at the same instant, the processes stood still.
     """
     exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
     spans = sorted(silences(exchanges), key=lambda one: one.begin)
-    hosts = _hosts(connections) if len(spans) > 1 else {}
+    hosts = _hosts(connections) if spans else {}
     found = []
     while spans:
         first = spans[0]
@@ -143,7 +148,7 @@ def silent_together(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         ]
         spans = [one for one in spans if one not in together and one is not first]
         host, clients = hosts.get(first.client), sorted({one.client for one in together})
-        if host is None or len(clients) < 2:
+        if host is None:
             continue
         begin, back, end = (
             min(one.begin for one in together),
@@ -155,13 +160,16 @@ def silent_together(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             ev.among("client_id", clients), f"request_first_at in ({', '.join(map(ev.instant, edges))})"
         )
         values: dict[str, Any] = {"clients": clients, "host": host}
-        if all(_lost(connections, client, begin) >= LOST_SEGMENTS for client in clients):
+        unacknowledged = _sent_again(connections, host, begin, back, copies_in((back - begin) / MILLI))
+        if unacknowledged >= GONE_CONNECTIONS:
             found += ev.finding(
-                tables, "network_silent", ev.HIGH, "exchanges", condition, values, case="host", first_at=begin,
-                last_at=back,
+                tables, "network_silent", ev.HIGH, "exchanges", condition, values | {"connections": unacknowledged},
+                case="host", first_at=begin, last_at=back,
             )  # fmt: skip
         elif (
-            end - back <= TOGETHER_MS * MILLI
+            len(clients) > 1
+            and _sent_again(connections, host, begin, back, 1) < GONE_CONNECTIONS
+            and end - back <= TOGETHER_MS * MILLI
             and _others_went_on(exchanges, clients, begin, back)
             and all(_stayed(connections, client, begin, back) for client in clients)
         ):
@@ -173,11 +181,18 @@ def silent_together(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     return found
 
 
-def _lost(connections: pa.Table, client: str, at: int) -> int:
-    """Segments that were sent again on the connections of a client that were open at an instant, or opened later."""
-    mine = ev.equal(connections, "client_id", client)
-    mine &= times(connections, "ended_at") >= at
-    return int(ints(connections, "lost_segments", 0)[mine].sum())
+def _sent_again(connections: pa.Table, host: str, begin: int, end: int, copies: int) -> int:
+    """On how many connections of a host, open all the time, so many segments were sent again."""
+    mine = ev.equal(connections, "client_ip", host) & (ints(connections, "lost_segments", 0) >= copies)
+    mine &= ints(connections, "retransmitted_bytes", 0) >= copies * LEAST_MESSAGE
+    mine &= (times(connections, "started_at") <= begin) & (times(connections, "ended_at") >= end)
+    return int(mine.sum())
+
+
+def copies_in(span_ms: float) -> int:
+    """How often TCP sends an unacknowledged segment again in so long: its timer begins at LEAST_RTO_MS and doubles
+    (RFC 6298)."""
+    return math.floor(math.log2(span_ms / LEAST_RTO_MS)) + 1
 
 
 def _stayed(connections: pa.Table, client: str, begin: int, end: int) -> bool:
@@ -205,56 +220,26 @@ def _hosts(connections: pa.Table) -> dict[str, str]:
     return {client: next(iter(ips)) for client, ips in found.items() if len(ips) == 1}
 
 
-def _long_on_the_way(exchanges: pa.Table, limits: Limits) -> Any:
-    """Exchanges that spent LOST_MS and more on the network."""
-    return pc.greater_equal(exchanges["network_ms"], LOST_MS)
-
-
-@finder(exchanges=_long_on_the_way, connections=EVERY_ROW)
+@finder(exchanges=long_on_the_way, connections=EVERY_ROW)
 def unacknowledged(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
-    """Pairs of hosts between which what was sent was not acknowledged for LOST_MS and more."""
-    exchanges, connections = ev.get(tables, "exchanges"), ev.get(tables, "connections")
-    lost = np.nan_to_num(reals(exchanges, "network_ms"))
-    flags: Flags = np.zeros(exchanges.num_rows, np.bool_)
-    for kind in LOST_KINDS:
-        flags |= ev.equal(exchanges, "network_kind", kind)
-    rows = exchanges.take(pa.array(np.flatnonzero(flags & (lost >= LOST_MS))))
-    if not rows.num_rows:
-        return []
-    owner = ev.owners(rows, connections)
-    rows = rows.filter(pa.array(owner >= 0))
-    ends = connections.select(["client_ip", "broker_ip"]).take(pa.array(owner[owner >= 0]))
-    begun = times(rows, "request_first_at")
-    until = begun + (np.nan_to_num(reals(rows, "network_ms")) * MILLI).astype(np.int64)
-    groups = group(ends, ["client_ip", "broker_ip"])
+    """Pairs of hosts between which what was sent was not acknowledged for GONE_MS and more."""
     found = []
-    for code in range(len(groups)):
-        client_ip, broker_ip = (groups.keys[name][code].as_py() for name in ("client_ip", "broker_ip"))
-        for mine in _overlapping(np.flatnonzero(groups.code == code), begun, until):
-            some = rows.take(pa.array(mine))
-            begin, end = int(begun[mine].min()), int(until[mine].max())
-            ids, brokers = ev.names(some["connection_id"]), ev.names(some["broker"])
-            values = {
-                "clients": ev.names(some["client_id"]), "client_ip": client_ip, "brokers": brokers,
-                "broker_ip": broker_ip, "connections": ids,
-            }  # fmt: skip
-            condition = ev.both(
-                ev.among("connection_id", ids), f"network_ms >= {LOST_MS:g}", ev.among("network_kind", LOST_KINDS),
-                f"request_first_at >= {ev.instant(begin)}", f"request_first_at <= {ev.instant(end)}",
-            )  # fmt: skip
-            found += ev.finding(
-                tables, "network_silent", ev.HIGH if len(ids) > 1 else ev.MEDIUM, "exchanges", condition, values,
-                case="acknowledgements", first_at=begin, last_at=end,
-                broker=brokers[0] if len(brokers) == 1 else None,
-            )  # fmt: skip
+    for gap in network_gaps(ev.get(tables, "exchanges"), ev.get(tables, "connections")):
+        ids, brokers = ev.names(gap.rows["connection_id"]), ev.names(gap.rows["broker"])
+        values = {
+            "clients": ev.names(gap.rows["client_id"]), "client_ip": gap.client_ip, "brokers": brokers,
+            "broker_ip": gap.broker_ip, "connections": ids,
+        }  # fmt: skip
+        condition = ev.both(
+            ev.among("connection_id", ids), f"network_ms >= {GONE_MS:g}", ev.among("network_kind", GONE_KINDS),
+            f"request_first_at >= {ev.instant(gap.begin)}", f"request_first_at <= {ev.instant(gap.end)}",
+        )  # fmt: skip
+        found += ev.finding(
+            tables, "network_silent", ev.HIGH if len(ids) > 1 else ev.MEDIUM, "exchanges", condition, values,
+            case="acknowledgements", first_at=gap.begin, last_at=gap.end,
+            broker=brokers[0] if len(brokers) == 1 else None,
+        )  # fmt: skip
     return found
-
-
-def _overlapping(rows: Int64s, begin: Int64s, end: Int64s) -> list[Int64s]:
-    """Rows whose spans hang together, by time."""
-    rows = rows[np.argsort(begin[rows], kind="stable")]
-    reach = np.maximum.accumulate(end[rows])
-    return np.split(rows, np.flatnonzero(begin[rows][1:] > reach[:-1]) + 1)
 
 
 @dataclass(frozen=True, slots=True)
