@@ -29,6 +29,8 @@ RECORDED = (
     "k4_transactions.pcap", "raw_errors.pcap", "raw_zerowindow.pcap", "sasl_logins.pcap", "sweep_0110.pcap",
     *(f"rules/{path.name}" for path in sorted((CAPTURES / "rules").glob("*.zst"))),
     *(f"stories/{path.name}" for path in sorted((CAPTURES / "stories").glob("*.pcap.zst"))),
+    "lab/cut_down_sarama_client.pcap.zst", "lab/broker_suspended_kafkajs.pcap.zst",
+    "lab/members_come_librdkafka.pcap.zst",
 )  # fmt: skip
 BUSY = {
     f"{name}.pcap" for name in ("k4_session_eviction", "k4_slow_and_throttled", "k4_transactions", "raw_errors",
@@ -177,9 +179,25 @@ def others() -> Iterator[edges.Rows]:
     yield answered_late(edges.stopped(2.0), 4.9, 8.0)
     yield answered_late(edges.polls_and_stops(3.0), 9.9, 14.0)
     yield answered_late(edges.alone(3.0), 4.9, 9.0)
+    yield stood_still()
     yield answered_in_part(edges.alone(3.0), 4.2)
     yield answered_in_part(edges.stopped(2.0), 4.2)
     yield answered_in_part(edges.polls_and_stops(3.0), 9.2)
+
+
+def stood_still() -> edges.Rows:
+    """A broker answers nothing for 3 s; two Produce requests with acks=1 are due, which wait for no follower."""
+    rows = [edges.exchange(0, 0.0, connection_id="a", broker="1", client_id="c", api_key=0, latency_ms=1.0)]
+    for n, (name, at) in enumerate((("a", 0.5), ("b", 0.6))):
+        rows.append(
+            edges.exchange(
+                n + 1, at, connection_id=name, broker="1", client_id="c", api_key=0, api="Produce", network_ms=0.1,
+                network_kind="ack", latency_ms=3000.0, request_last_at=edges.START + round(at * edges.SECOND),
+                response_first_at=edges.START + 3 * edges.SECOND + 700_000,
+            )
+        )  # fmt: skip
+    rows[0]["request_last_at"] = rows[0]["request_first_at"]
+    return {"exchanges": rows, "produces": [{"exchange_id": row["exchange_id"], "acks": 1} for row in rows]}
 
 
 def answered_in_part(rows: edges.Rows, at: float) -> edges.Rows:
