@@ -188,7 +188,7 @@ def others() -> Iterator[edges.Rows]:
 def stood_still() -> edges.Rows:
     """A broker answers nothing for 3 s; two Produce requests with acks=1 are due, which wait for no follower."""
     rows = [edges.exchange(0, 0.0, connection_id="a", broker="1", client_id="c", api_key=0, latency_ms=1.0)]
-    for n, (name, at) in enumerate((("a", 0.5), ("b", 0.6))):
+    for n, (name, at) in enumerate((("a", 0.5), ("b", 1.2))):
         rows.append(
             edges.exchange(
                 n + 1, at, connection_id=name, broker="1", client_id="c", api_key=0, api="Produce", network_ms=0.1,
@@ -197,7 +197,8 @@ def stood_still() -> edges.Rows:
             )
         )  # fmt: skip
     rows[0]["request_last_at"] = rows[0]["request_first_at"]
-    return {"exchanges": rows, "produces": [{"exchange_id": row["exchange_id"], "acks": 1} for row in rows]}
+    return {"exchanges": rows, "produces": [{"exchange_id": row["exchange_id"], "acks": 1, "latency_ms": 3000.0}
+                                            for row in rows]}  # fmt: skip
 
 
 def answered_in_part(rows: edges.Rows, at: float) -> edges.Rows:

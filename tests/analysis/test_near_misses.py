@@ -162,8 +162,8 @@ def stopped(
             )  # fmt: skip
         connections.append({
             "connection_id": f"{n:016x}", "client_id": name, "client_ip": "10.0.0.2" if name == "x" else "10.0.0.1",
-            "lost_segments": lost, "is_kafka": True, "start_seen": True, "started_at": START - SECOND,
-            "ended_at": START + 60 * SECOND,
+            "lost_segments": lost, "retransmitted_bytes": 100 * lost, "is_kafka": True, "start_seen": True,
+            "started_at": START - SECOND, "ended_at": START + 60 * SECOND,
         })  # fmt: skip
     return {"exchanges": exchanges, "connections": connections}
 
@@ -472,7 +472,7 @@ FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
     ("client_paused", "info", lambda: polls_and_stops(2.0, lost=3), []),
     ("clients_paused_together", "medium", lambda: stopped(1.1),
      [lambda: stopped(0.85), lambda: stopped(1.5, apart=0.3), lambda: stopped(1.5, throttle=2000.0),
-      lambda: stopped(1.5, rhythm=0.5), lambda: stopped(1.5, lost=3)]),
+      lambda: stopped(1.5, rhythm=0.5), lambda: stopped(1.5, lost=3), lambda: stopped(1.5, lost=1)]),
     ("clients_paused_together", "medium", lambda: stopped(1.1, others=False), []),
     ("consumer_silent", "medium", lambda: alone(2.1),
      [lambda: alone(1.8), lambda: alone(2.1, copies=4), lambda: alone(2.1, resumed=4), lambda: alone(2.1, rhythm=0.3),
@@ -483,7 +483,7 @@ FIRES: list[tuple[str, str, Callable[[], Rows], list[Callable[[], Rows]]]] = [
       lambda: stopping(elsewhere=5.5), lambda: stopping(stay=1), lambda: stopping(refused=True),
       lambda: stopping(asked=-56.0)]),
     ("broker_stopped", "medium", lambda: stopping(back=2.1), []),
-    ("network_silent", "high", lambda: stopped(1.5, lost=3), [lambda: stopped(1.5, lost=2)]),
+    ("network_silent", "high", lambda: stopped(1.5, lost=4), [lambda: stopped(1.5, lost=3)]),
     ("network_silent", "high", lambda: unanswered(1000.0),
      [lambda: unanswered(999.0), lambda: unanswered(1000.0, "handshake"), lambda: unanswered(1000.0, "proven")]),
     ("network_silent", "medium", lambda: unanswered(1000.0, connections=1), []),

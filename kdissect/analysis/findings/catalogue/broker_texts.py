@@ -18,14 +18,14 @@ KINDS = {
         headline="[brokers {name} and {with:list}|broker {broker}] answered nothing for {lasted:ms}",
         sentence=(
             "Broker {name} answered nothing for {lasted:ms} from {first:clock} on, while requests on "
-            "{connections:#connection} were due ({clients:list}).[ So did {with:list}: one of them stood still, and "
-            "the others waited for it as their follower.][?silent: It sent no fetches of its own either. The process "
-            "or its host stood still, not only the network.][?fetching: Its own fetches went on meanwhile. It, or the "
-            "way from it, kept only answers back.][?acknowledged: Its host acknowledged requests meanwhile. The "
-            "broker's process stood still, not the network.][?waiting: Its host acknowledged requests meanwhile. The "
-            "broker's process stood still or waited for followers, the network did not.][?unseen: This capture does "
-            "not show whether the process or the network stood still.][ Meanwhile {others:?broker|brokers} "
-            "{others:list} answered.]"
+            "{connections:#connection} were due ({clients:list}).[ So did {with:?broker|brokers} {with:list}. One of "
+            "them stood still, and the others waited for it as their follower.][?silent: It sent no fetches of its "
+            "own either. The process or its host stood still, not only the network.][?fetching: Its own fetches went "
+            "on meanwhile. It, or the way from it, kept only answers back.][?acknowledged: Its host acknowledged "
+            "requests meanwhile. The broker's process stood still, not the network.][?waiting: Its host acknowledged "
+            "requests meanwhile. The broker's process stood still or waited for followers, the network did not."
+            "][?unseen: This capture does not show whether the process or the network stood still.][ Meanwhile "
+            "{others:?broker|brokers} {others:list} answered.]"
         ),
         advice=(
             "Look at that broker's garbage collection log, its disks and its host (steal time, swap) at that moment."

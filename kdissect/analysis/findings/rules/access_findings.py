@@ -36,9 +36,9 @@ REFUSED = "start_seen and end_reason = 'rst' and bytes = 0 and rtt_ms is null"
 def refused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Brokers whose port nothing listened on: stopped, killed, or not up yet.
 
-    Of ports that are known as a broker's (Kafka was seen there, or metadata names it); of all, where the capture holds
-    no Kafka: the broker may have been down all the time. Of other ports where the refused client's address speaks Kafka
-    elsewhere, if it was served there at once or goes on trying.
+    Of ports that are known as a broker's (Kafka was seen there, or metadata names it and no other broker tried it); of
+    all, where the capture holds no Kafka: the broker may have been down all the time. Of other ports where the refused
+    client's address speaks Kafka elsewhere, if it was served there at once or goes on trying.
     """
     connections = ev.get(tables, "connections")
     tried = refused_connections(connections)
@@ -54,16 +54,15 @@ def refused(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         named = broker is not None and str(broker).isdigit()
         values = {"port": port, "ip": ip, "node": broker if named else None, "attempts": int(counts[code])}
         condition = ev.both(ev.equals("broker_ip", ip), ev.equals("broker_port", port), REFUSED)
-        if named or kafka[code] or none_known:
+        rows = np.flatnonzero(tried & (groups.code == code))
+        clients, served = _elsewhere(connections, rows)
+        of_brokers = any(name.isdigit() or name.startswith(row_filters.BROKERS) for name in clients)
+        if kafka[code] or none_known or (named and not of_brokers):
             found += ev.finding(
                 tables, "connections_refused", ev.HIGH, "connections", condition, values, case="broker", broker=broker
             )
             continue
-        rows = np.flatnonzero(tried & (groups.code == code))
-        clients, served = _elsewhere(connections, rows)
-        if not clients or not (served or len(rows) >= REPEATED):
-            continue
-        if any(name.isdigit() or name.startswith(row_filters.BROKERS) for name in clients):
+        if of_brokers or not clients or not (served or len(rows) >= REPEATED):
             continue  # brokers try listeners of their own, such as the controllers'
         hosts = ev.names(connections["client_ip"].take(pa.array(rows)))
         values |= {"hosts": hosts, "clients": clients, "served": served, "tried": not served}
