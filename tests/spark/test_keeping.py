@@ -28,7 +28,7 @@ def source(files: list[tuple[str, str]], ranged: bool = True) -> Source:
 def known(files: list[tuple[str, str]], whole: bool = False) -> Manifest:
     """After a job that read these files, 7 packets of each."""
     read = [File.of(*file) for file in files]
-    return Manifest(1, "same", {"a.pcap": Kept(read, [7] * len(read), [PART], whole)})
+    return Manifest(1, "same", {"a.pcap": Kept(read, [7] * len(read), [PART], whole)}, {PART.generation: 5})
 
 
 def work(

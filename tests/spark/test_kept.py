@@ -8,6 +8,7 @@ import random
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -207,12 +208,17 @@ def test_damage_decodes_everything_again(
     def no_manifest() -> None:
         manifest().write_bytes(b"\0" * 100)
 
-    def cut() -> None:
-        for path in next(kept.glob("rows-*")).rglob("*.parquet"):
+    def cut(kind: str) -> None:
+        for path in next(kept.glob("rows-*")).glob(f"table={kind}/*.parquet"):
             path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
             path.write_bytes(path.read_bytes()[:-20])
 
-    for damage in (older, no_manifest, cut):
+    def spoiled() -> None:  # of the same size
+        for path in next(kept.glob("rows-*")).glob("table=_file/*.parquet"):
+            path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+            path.write_bytes(bytes(path.stat().st_size))
+
+    for damage in (older, no_manifest, partial(cut, "exchanges"), spoiled):
         damage()
         caplog.clear()
         assert job(LEAST) == "0 of 1 capture as decoded before, 1 decoded whole", damage

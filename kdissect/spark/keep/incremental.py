@@ -137,7 +137,9 @@ class KeptDataset(Dataset):
             common = self._common[number]
             whole = number in self._cannot_go_on or damaged or bool(common)
             sets[source.name] = Kept(works[number].files, last, parts[number], whole, common)
-        made = Manifest(self._known.number + 1, self._options, sets)
+        used = {part.generation for some in parts for part in some}
+        sizes = {name: self._store.size(name) for name in used}
+        made = Manifest(self._known.number + 1, self._options, sets, sizes)
         self._store.put(made)
         return made
 

@@ -124,6 +124,8 @@ class Manifest:
     options: str = ""
     """Fingerprint of everything but captures that rows depend on."""
     sets: Mapping[str, Kept] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    """Bytes of each run's output that something is taken from."""
 
     def text(self) -> str:
         """As JSON."""
@@ -137,7 +139,8 @@ class Manifest:
             if made["form"] != FORM:
                 raise ValueError("another form")
             sets = {name: _kept(**kept) for name, kept in made["sets"].items()}
-            return cls(int(made["number"]), str(made["options"]), sets)
+            sizes = {str(name): int(size) for name, size in made["sizes"].items()}
+            return cls(int(made["number"]), str(made["options"]), sets, sizes)
         except (KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"no manifest: {error}") from None
 

@@ -41,7 +41,7 @@ class Store:
 
     def newest(self) -> Manifest:
         """The manifest of the last run that ended well; an empty one if there is none, if rows that it names are gone,
-        and, with a line in the log, if it cannot be read."""
+        and, with a line in the log, if it cannot be read or these rows are more or fewer bytes than they were."""
         numbers = sorted(int(match[1]) for name in self._names() if (match := _MANIFEST.fullmatch(name)))
         if not numbers:
             return Manifest()
@@ -54,7 +54,14 @@ class Store:
         there = set(self._names())
         if not all(name in there for name in found.generations()):
             return Manifest(number=numbers[-1])
+        if any(self.size(name) != found.sizes.get(name) for name in found.generations()):
+            log.warning(UNREADABLE, self.folder)
+            return Manifest(number=numbers[-1])
         return found
+
+    def size(self, generation: str) -> int:
+        """Bytes of a run's staged rows."""
+        return sum(one.size for one in self._files.listed(self.rows(generation), deep=True))
 
     def put(self, manifest: Manifest) -> None:
         """Make this the newest manifest, and remove what it does not name."""
