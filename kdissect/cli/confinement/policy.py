@@ -104,6 +104,7 @@ class Policy:
     def allow_python(self) -> None:
         """Another process that runs this Python, in the same sandbox."""
         if can_start_python():
+            self.listed.append(os.path.dirname(_package()))  # where it finds kdissect: in a checkout the current folder
             for path in interpreter_paths():
                 self._allow_program(path)
 
@@ -184,10 +185,14 @@ def _interpreter() -> list[str]:
     """Python, its library, and its packages: without the current folder, which `python -m` puts first."""
     here = os.getcwd() if os.path.isdir(".") else ""
     places = [path for path in sys.path if path and path != here]
+    return [sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, *places, _package()]
+
+
+def _package() -> str:
+    """The folder of kdissect itself."""
     import kdissect
 
-    package = os.path.dirname(os.path.abspath(kdissect.__file__))
-    return [sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix, *places, package]
+    return os.path.dirname(os.path.abspath(kdissect.__file__))
 
 
 def _is_script(path: str) -> bool:
