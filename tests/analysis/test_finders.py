@@ -30,7 +30,7 @@ RECORDED = (
     *(f"rules/{path.name}" for path in sorted((CAPTURES / "rules").glob("*.zst"))),
     *(f"stories/{path.name}" for path in sorted((CAPTURES / "stories").glob("*.pcap.zst"))),
     "lab/cut_down_sarama_client.pcap.zst", "lab/broker_suspended_kafkajs.pcap.zst",
-    "lab/members_come_librdkafka.pcap.zst",
+    "lab/members_come_librdkafka.pcap.zst", "lab/slower_way_sarama_client.pcap.zst",
 )  # fmt: skip
 BUSY = {
     f"{name}.pcap" for name in ("k4_session_eviction", "k4_slow_and_throttled", "k4_transactions", "raw_errors",

@@ -169,7 +169,9 @@ KINDS = {
         cause="network",
         rule=(
             "The round trip was 4 ms or less and then, for most requests, 20 ms or more on two connections or more "
-            "to a broker, proven by acknowledgements (`times.md`)."
+            "to a broker, proven by acknowledgements (`times.md`). Or nine of ten exchanges spent 4 ms or less on the "
+            "network up to some moment, and nine of ten 20 ms or more (60 ms by acknowledgements) from then on, for "
+            "2 s and longer."
         ),
         headline="the round trip to broker {broker} rose from {before:ms} to {after:ms}",
         sentence=(
@@ -178,10 +180,10 @@ KINDS = {
             "broker does not."
         ),
         advice=("Look at the way between client and broker: routes, queues, a VPN or a proxy that came in between."),
-        needs="`connections` (rtt_min_ms, rtt_ms, rtt_kind), `exchanges` (network_ms: when it rose)",
+        needs="`connections` (rtt_min_ms, rtt_ms, rtt_kind), `exchanges` (network_ms, network_kind)",
         cannot_tell=(
-            "a rise below some 60 ms: acknowledgements may be held back for 40 ms. One end alone does not show "
-            "which direction it is."
+            "a rise below some 60 ms without TCP timestamps: acknowledgements may be held back for 40 ms. From the "
+            "broker's end alone it cannot tell a longer way from a slower client."
         ),
         example="stories/net_delay_client",
         starts=True,

@@ -14,7 +14,7 @@ from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.findings.rules.window_findings import STALL_MS, slow_transfer, window_explains
 from kdissect.analysis.grouping import group
-from kdissect.arrays.arrow import MILLI, Coder, earliest, ints, latest, reals, times
+from kdissect.arrays.arrow import MILLI, NULL_TIME, Coder, Flags, Int64s, earliest, ints, latest, reals, times
 from kdissect.tables.declaration.readers import FIRST_REQUESTS
 
 SHORT_CONNECTIONS = 20
@@ -35,6 +35,14 @@ PROVEN_MS = 60.0
 """No host delays an acknowledgement for so long."""
 FLAT_MS = 4.0
 """And was not before: queues on the way make a long round trip longer now and then."""
+MEASURED = ("ack", "timestamps", "proven")
+"""Values of `network_kind` of exchanges whose own packets were measured."""
+STEP_ROWS = 8
+"""Exchanges before and after a rise of the way on one connection: fewer may be a queue that filled."""
+STEP_SHARE = 0.9
+"""Of the exchanges before are short, and of those after are long."""
+STEP_MS = 2000.0
+"""For at least so long."""
 ROSE_CONNECTIONS = 2
 """Connections to a broker on which it rose; of one alone the client's own host may be slow to acknowledge."""
 STALLED_MS = 1000.0
@@ -58,6 +66,16 @@ def _steps_on_the_way(exchanges: pa.Table, limits: Limits) -> Any:
     some = exchanges.filter(pa.array(long))
     long[long] = row_filters.first_and_last_in_slots(some, "connection_id", "request_first_at", "response_first_at")
     return pa.array(long)
+
+
+def _measured_ways(exchanges: pa.Table, limits: Limits) -> Any:
+    """Of the exchanges whose own packets measured the network, the first and the last of each connection in each slot:
+    they show when it rose."""
+    kinds = pc.is_in(exchanges["network_kind"].cast(pa.string()), value_set=pa.array(MEASURED))
+    own = pc.fill_null(pc.and_kleene(pc.is_valid(exchanges["network_ms"]), kinds), False).to_numpy().copy()
+    some = exchanges.filter(pa.array(own))
+    own[own] = row_filters.first_and_last_in_slots(some, "connection_id", "request_first_at")
+    return pa.array(own)
 
 
 def _far(exchanges: pa.Table, limits: Limits) -> Any:
@@ -150,10 +168,7 @@ def round_trips(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     """Brokers to which the network's round trip rose while a connection lasted: proven by acknowledgements."""
     connections, exchanges = ev.get(tables, "connections"), ev.get(tables, "exchanges")
     least, most = reals(connections, "rtt_min_ms"), reals(connections, "rtt_ms")
-    with np.errstate(invalid="ignore"):
-        rose = (most >= ROSE_MS) & (least <= FLAT_MS) & (ints(connections, "is_kafka", 0) > 0)
-    surely = ev.equal(connections, "rtt_kind", "ack") & (most >= PROVEN_MS)
-    rose &= ev.equal(connections, "rtt_kind", "proven") | surely
+    rose = _rose(connections)
     groups = group(connections, ["broker"])
     counts = groups.count(rose)
     found = []
@@ -185,6 +200,76 @@ def round_trips(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             tables, "round_trip_rose", ev.MEDIUM, "connections", condition, values, broker=broker, **about
         )
     return found
+
+
+def _rose(connections: pa.Table) -> Flags:
+    """On which connections most round trips were long, after short ones; bool [rows]."""
+    least, most = reals(connections, "rtt_min_ms"), reals(connections, "rtt_ms")
+    with np.errstate(invalid="ignore"):
+        rose: Flags = (most >= ROSE_MS) & (least <= FLAT_MS) & (ints(connections, "is_kafka", 0) > 0)
+    surely = ev.equal(connections, "rtt_kind", "ack") & (most >= PROVEN_MS)
+    rose &= ev.equal(connections, "rtt_kind", "proven") | surely
+    return rose
+
+
+@finder(connections=EVERY_ROW, exchanges=_measured_ways)
+def slower_ways(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
+    """Brokers to which the way became longer at one moment, by what each exchange's own packets measured.
+
+    TCP timestamps show a rise of one direction, and one in the second half of a connection, whose round trip says
+    nothing of it.
+    """
+    connections, exchanges = ev.get(tables, "connections"), ev.get(tables, "exchanges")
+    known = group(connections, ["broker"])
+    told = {
+        known.keys["broker"][code].as_py()
+        for code in np.flatnonzero(known.count(_rose(connections)) >= ROSE_CONNECTIONS)
+    }
+    network, asked = reals(exchanges, "network_ms"), times(exchanges, "request_first_at")
+    stamped, proven = (ev.equal(exchanges, "network_kind", kind) for kind in ("timestamps", "proven"))
+    acked = ev.equal(exchanges, "network_kind", "ack")
+    with np.errstate(invalid="ignore"):
+        short = (stamped | proven | acked) & (network <= FLAT_MS)
+        long = (stamped | proven) & (network >= ROSE_MS) | acked & (network >= PROVEN_MS)
+    groups = group(exchanges, ["connection_id", "broker"])
+    steps: dict[str, list[tuple[int, Int64s, Int64s]]] = {}
+    for code in np.flatnonzero((groups.count(short) >= STEP_ROWS) & (groups.count(long) >= STEP_ROWS)).tolist():
+        rows = np.flatnonzero((groups.code == code) & (stamped | proven | acked) & (asked != NULL_TIME))
+        rows = rows[np.argsort(asked[rows], kind="stable")]
+        at = _step(short[rows], long[rows])
+        before, after = rows[:at], rows[at:]
+        if (
+            min(len(before), len(after)) >= STEP_ROWS
+            and short[before].mean() >= STEP_SHARE
+            and long[after].mean() >= STEP_SHARE
+            and asked[after[-1]] - asked[after[0]] >= STEP_MS * MILLI
+        ):
+            broker = groups.keys["broker"][code].as_py()
+            steps.setdefault(broker, []).append((int(asked[after[0]]), before, after))
+    found = []
+    for broker, of in sorted(steps.items()):
+        if len(of) < ROSE_CONNECTIONS or broker in told:
+            continue
+        since = min(at for at, _, _ in of)
+        before, after = (np.concatenate([one[n] for one in of]) for n in (1, 2))
+        some = exchanges.take(pa.array(after))
+        values = {
+            "before": float(np.median(network[before])), "after": float(np.median(network[after])),
+            "connections": len(of), "since": since, "clients": ev.names(some["client_id"]),
+        }  # fmt: skip
+        condition = ev.among("connection_id", ev.names(some["connection_id"])[:MOST_NAMED])
+        found += ev.finding(
+            tables, "round_trip_rose", ev.MEDIUM, "connections", condition, values, broker=broker, first_at=since,
+            last_at=latest(times(exchanges, "response_first_at")[after]),
+        )  # fmt: skip
+    return found
+
+
+def _step(short: Flags, long: Flags) -> int:
+    """Where a sequence goes over from short to long: short ones before and long ones from there on are the most."""
+    before = np.concatenate([[0], np.cumsum(short)])
+    after = int(long.sum()) - np.concatenate([[0], np.cumsum(long)])
+    return int(np.argmax(before + after))
 
 
 @finder(connections=EVERY_ROW, exchanges=_far)
@@ -359,4 +444,4 @@ def addresses(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     return found
 
 
-FINDERS = (cut_off, addresses, short_connections, stalls, losses, round_trips, mostly_way, given_up)
+FINDERS = (cut_off, addresses, short_connections, stalls, losses, round_trips, slower_ways, mostly_way, given_up)
