@@ -68,5 +68,5 @@ def _first_piece(M: Words, piece: Int, first: Int) -> Int:
 def watermark(dissector: Dissector, latest: int) -> int:
     """Microseconds since the epoch: no row that comes later has its request's first or last byte, or its response's
     first one, before it. To be asked between blocks. `latest`: time of the last packet read, ns."""
-    first = int(_earliest(dissector.M, dissector.connections))
+    first = min(int(_earliest(dissector.M, dissector.connections)), dissector.half_open_since)
     return min(first, latest - LATENESS) // 1000

@@ -25,11 +25,13 @@ from kdissect.kafka.streams.connection_kernel import (
     run,
 )
 from kdissect.kafka.streams.encryption.unsealing import Unsealer
-from kdissect.kafka.streams.half_open import ALL, SILENT, HalfOpen
+from kdissect.kafka.streams.idle.half_open import ALL, HalfOpen
+from kdissect.kafka.streams.idle.prospects import find_meaningless, find_requests
+from kdissect.kafka.streams.idle.resting import Parked
+from kdissect.kafka.streams.idle.waiting_packets import SILENT, silent_rows
 from kdissect.kafka.streams.kept_bytes import GIVE_UP, LEAVE, MOVE, keep
-from kdissect.kafka.streams.resting import Parked
 from kdissect.kafka.streams.state import Exchange, Frame, Request, Sealed
-from kdissect.kernels.structs import Bytes, Records, Words, offsets, record, structs, width
+from kdissect.kernels.structs import Bytes, Flags, Records, Words, offsets, record, structs, width
 from kdissect.net.segment import FLOW, SEGMENT_COLUMNS, TIME
 from kdissect.schema.fit import Programs
 from kdissect.tcp.layout import (
@@ -50,8 +52,6 @@ C, K, N, R = offsets(Connection), offsets(Control), offsets(Node), offsets(Reque
 NO_SEGMENTS: Words = np.zeros((0, SEGMENT_COLUMNS), np.int64)
 NONE_SILENT: Records = np.zeros(0, SILENT)
 
-TOGETHER = 1 << 12
-"""Half-open connections of several packets that are driven at a time: 8 MB on the heap."""
 ROOM = 8 << 20
 """Words for structs at first: enough for some thousand connections. Pages that nobody writes to cost nothing."""
 KEPT_LIMIT = 256 << 20
@@ -81,7 +81,7 @@ class Harvest:
     problems: Records
     """`Problem`."""
     silent: Records = field(default_factory=lambda: NONE_SILENT)
-    """Connections of one packet without payload, from begin to end: `SILENT`."""
+    """Connections of one packet that says nothing, from begin to end: `SILENT`."""
 
 
 class Dissector:
@@ -215,6 +215,11 @@ class Dissector:
         """Connections that are packed away, and whose structs are not among `connections`."""
         return self._parked.count
 
+    @property
+    def half_open_since(self) -> int:
+        """When the first of the payloads came that half-open connections have, ns; `ALL` for none."""
+        return self._half_open.earliest()
+
     # ---- work
 
     def _aim(self) -> None:
@@ -242,7 +247,7 @@ class Dissector:
             self._bring_back(self._parked.asked(segments[:, FLOW] >> 1))
         self.now = now = int(segments[:, TIME].max())
         if len(order):
-            yield from self._take(*self._half_open.sort_out(segments, order, self.conn_of))
+            yield from self._take_block(segments, order)
         while True:
             rows = self._connections
             M = self.M
@@ -253,6 +258,27 @@ class Dissector:
             if not len(due):
                 break
             self._bring_back(due)
+
+    def _take_block(self, segments: Words, order: Words) -> Iterator[Harvest]:
+        """Drive these segment rows but for those that wait, behind those that waited for them."""
+        self._aim()
+
+        def requests(rows: Words) -> Flags:
+            found = np.zeros(len(rows), np.bool_)
+            find_requests(self.M, self.window.data, self.A, self.programs.arrays, segments, rows, found)
+            return found
+
+        together, order, later = self._half_open.sort_out(segments, order, self.conn_of, requests)
+        if len(later):
+            self._put_off = False  # bytes move in between
+        yield from self._take(together, order)
+        flow = segments[later, FLOW] >> 1
+        for back in self._half_open.back(np.unique(flow), self.conn_of, self.window):
+            first, last = back[[0, -1], FLOW] >> 1
+            mine = later[np.searchsorted(flow, first) : np.searchsorted(flow, last, "right")]
+            back = np.concatenate([back, segments[mine]])
+            yield from self._take(back, np.arange(len(back)))
+            self._keep(0, 0, LEAVE)
 
     def _take(self, segments: Words, order: Words) -> Iterator[Harvest]:
         """Drive these of the segment rows."""
@@ -330,30 +356,48 @@ class Dissector:
         To be called between blocks. Half-open ones are no connections then."""
         flows = flows[flows < len(self.conn_of)]
         self._bring_back(self._parked.asked(flows))
-        half_open = flows[self.conn_of[flows] <= -2]
-        if len(half_open):
-            self._half_open.take(half_open, self.conn_of)
+        waiting = flows[self.conn_of[flows] <= -2]
+        spoke = self._half_open.spoke(waiting, self.conn_of)
+        self._half_open.forget(waiting[~spoke], self.conn_of)
         places = self.conn_of[flows]
         places = places[places >= 0]
-        if len(places):
+        if len(places) or spoke.any():
             self._aim()
             ended, self._ended = self._ended, []
             yield from self._finish(places)
+            yield from self._finish_waiting(waiting[spoke])
             self._ended = ended
 
     def _finish_half_open(self, before: int) -> Iterator[Harvest]:
         for flows in self._half_open.lots(self.conn_of, before):
             silent, others = self._half_open.single(flows, self.conn_of)
-            silent["number"] = self.M[K.number] + np.arange(len(silent))
-            self.M[K.number] += len(silent)
-            self._ended.append(silent["flow"].copy())
-            yield self._harvest(silent)
-            for first in range(0, len(others), TOGETHER):
-                some = others[first : first + TOGETHER]
-                segments = self._half_open.take(some, self.conn_of)
+            yield self._ended_silently(silent)
+            yield from self._finish_waiting(others)
+
+    def _finish_waiting(self, flows: Words) -> Iterator[Harvest]:
+        """Finish half-open connections of several packets, or with a payload."""
+        for segments in self._half_open.back(flows, self.conn_of, self.window):
+            self._aim()
+            changes = np.diff(segments[:, FLOW] >> 1, prepend=-1, append=-1) != 0
+            silent = changes[1:] & changes[:-1]
+            alone = np.flatnonzero(silent)
+            meaningless = np.zeros(len(alone), np.bool_)
+            find_meaningless(self.M, self.window.data, segments[alone], meaningless)
+            silent[alone] = meaningless
+            if silent.any():
+                yield self._ended_silently(silent_rows(segments[silent]))
+                segments = segments[~silent]
+            if len(segments):
                 yield from self._take(segments, np.arange(len(segments)))
-                places = self.conn_of[some]
+                places = self.conn_of[np.unique(segments[:, FLOW] >> 1)]
                 yield from self._finish(places[places >= 0])
+
+    def _ended_silently(self, rows: Records) -> Harvest:
+        """A harvest of connections that were never on the heap."""
+        rows["number"] = self.M[K.number] + np.arange(len(rows))
+        self.M[K.number] += len(rows)
+        self._ended.append(rows["flow"].copy())
+        return self._harvest(rows)
 
     def renumber(self) -> Words:
         """Number the connections that are left anew, from 0 on in their order; the numbers that they had."""
@@ -456,6 +500,7 @@ class Dissector:
         if low < int(after[0]) < high:
             high = int(after[0])
         extra = bool((window.slots[ring:, 1] > EXTRA).any())
+        self._half_open.leave(self.M, window.data, self.A, low, high)
         if low == high and not extra and len(self.A) <= st.KEPT_BASE + 1:
             return
         self._keep(low, high, LEAVE if rereadable else MOVE)
@@ -464,11 +509,14 @@ class Dissector:
         """Move everything that is still needed out of the window, which may then be used for another input."""
         while self._parked.count:
             self._bring_back(self._parked.some())
+        self._aim()
+        self._half_open.leave(self.M, self.window.data, self.A, 0, EXTRA)
         self._keep(0, EXTRA, MOVE)
 
     def carried(self) -> dict[str, Words | Bytes]:
         """Everything that another dissector, in another process, needs to go on; to be called after `settle`."""
         names = st.NAMES + int(self.M[K.client_bytes])
+        half_open, half_open_bytes = self._half_open.carried(self.conn_of)
         return {
             "control": self.M[:SLOTS],
             "known": self.M[st.NAME_TABLE : st.X_BASE],
@@ -476,7 +524,8 @@ class Dissector:
             "names": self.A[st.NAMES : names],
             "kept": self.A[st.KEPT_BASE :],
             "conn_of": self.conn_of,
-            "half_open": self._half_open.carried(self.conn_of),
+            "half_open": half_open,
+            "half_open_bytes": half_open_bytes,
             "connections": self._connections,
             "requests": self.requests,
             "fresh": np.array([self.M[K.request_fresh], self._fresh_end]),
@@ -498,7 +547,8 @@ class Dissector:
         self.A[st.NAMES : st.NAMES + len(names)] = names
         self.A[st.KEPT_BASE :] = kept
         self.conn_of = carried["conn_of"].astype(np.int64)
-        self._half_open.go_on(carried["half_open"].astype(np.int64), self.conn_of)
+        half_open, half_open_bytes = carried["half_open"].astype(np.int64), carried["half_open_bytes"].astype(np.uint8)
+        self._half_open.go_on(half_open, half_open_bytes, self.conn_of)
         self._connections = carried["connections"].astype(np.int64)
         self._requests = carried["requests"].astype(np.int64)
         self._fresh, self._fresh_end = carried["fresh"].tolist()

@@ -345,7 +345,7 @@ class Ledger:
             self.encrypted(int(number[i]), EXPECTED, None)
 
     def close_silent(self, rows: Records) -> None:
-        """The same for connections of one packet without payload (`SILENT`), which were entered."""
+        """Final times and counters of connections of one packet that says nothing (`SILENT`), which were entered."""
         if not len(rows):
             return
         number = rows["number"] + self.base
@@ -354,6 +354,7 @@ class Ledger:
         write(room["start_seen"], number, rows["start_seen"] == 1)
         write(room["end_reason"], number, rows["end"])
         room["packets"][number] = 1
+        write(room["bytes"], number, rows["bytes"])
         for name in ("rtt_kind", "protocol"):
             write(room[name], number, -1)
 

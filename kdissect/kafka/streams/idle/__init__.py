@@ -1,0 +1,1 @@
+"""Connections that are idle: what is remembered of them until a packet of theirs comes."""
