@@ -9,7 +9,7 @@ import pytest
 import kdissect
 from kdissect.capture.captureset import CaptureSet
 from kdissect.capture.window import Window
-from kdissect.kafka.streams import resting
+from kdissect.kafka.streams.idle import resting
 
 NAMES = ("base.pcap", "mtu1500_2_3_1.pcap", "k4_slow_and_throttled.pcap")
 TABLES = ("exchanges", "connections", "fetches", "record_batches", "problems", "capture_quality")

@@ -14,7 +14,7 @@ import kdissect
 from kdissect.capture import open_captures
 from kdissect.engine.capture import MADE
 from kdissect.engine.run import Settings
-from kdissect.kafka.streams import resting
+from kdissect.kafka.streams.idle import resting
 from kdissect.spark.cells.table_cells import Cell
 from kdissect.spark.keep import handover
 from kdissect.spark.stages.indexing import index

@@ -89,7 +89,7 @@ def test_each_of_many_repeated_packets() -> None:
 def test_long_after_the_window_forgot_it(resting: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bytes that left the window, also of a connection that was packed meanwhile, are compared all the same."""
     if resting:
-        monkeypatch.setattr("kdissect.kafka.streams.resting.LIVE", 1)
+        monkeypatch.setattr("kdissect.kafka.streams.idle.resting.LIVE", 1)
     talk, other = Talk(), Talk(client=("10.0.0.3", 50001))
     for one in (talk, other):
         one.handshake()

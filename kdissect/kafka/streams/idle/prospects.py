@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from kdissect.kafka.streams.framing import LEAST_REQUEST, MAX_REQUEST
 from kdissect.kafka.streams.pairing import clean_client, known_header, request_body
-from kdissect.kafka.streams.state import SCRATCH, copy_out, place, program_of
+from kdissect.kafka.streams.resync import ENOUGH
+from kdissect.kafka.streams.state import SCRATCH, WINDOW, copy_out, place, program_of
 from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.memory import be16, be32
 from kdissect.kernels.structs import Bytes, Flags, Int, Words
@@ -49,16 +50,17 @@ def find_requests(M: Words, b: Bytes, A: Bytes, sk: Skim, segments: Words, rows:
 
 @part
 def _holds_no_request(M: Words, b: Bytes, o: Int, n: Int) -> bool:
-    """Whether a request begins nowhere in `b[o:n]`, by what `resync` asks of its first bytes."""
+    """Whether `resync` would accept a request nowhere in `b[o:n]`, on a connection that was met in its middle and has
+    no further bytes: one that is not whole must be large, and its beginning there."""
     places = 0
     for p in range(o, n - HEADER + 1):
         if b[p] >= 0x40:
             continue
-        size = be32(b, p)
-        if size < LEAST_REQUEST or size > MAX_REQUEST:
+        size, have = be32(b, p), n - p - 4
+        if size < LEAST_REQUEST or size > MAX_REQUEST or (size > have and (size < WINDOW - 4 or have < ENOUGH)):
             continue
         places += 1
-        if places > FEW or known_header(M, b, p + 4, min(n - p - 4, size), size):
+        if places > FEW or known_header(M, b, p + 4, min(have, size), size):
             return False
     return True
 
