@@ -45,6 +45,10 @@ WANTED = FIRST_SCREEN.tables
 EACH = ("connection_id", "started_at", "ended_at", "bytes", "start_seen", "missing_bytes", "exchanges")
 """Columns of connections by which each differs from the next."""
 
+OTHERS = frozenset({"capture", "is_kafka", "protocol", "silent"})
+"""Columns by which connections that are not Kafka are counted. Each may have ends of its own: somebody may have scanned
+a network."""
+
 SEVERITIES = ("high", "medium", "low", "info")
 """Severities of findings, worst first."""
 
@@ -170,10 +174,12 @@ class Summarizer:
             rows = rows.append_column("silent", pc.equal(rows["bytes"], 0))
         keys = [name for name in (*WANTED["connections"], "silent") if name in rows.column_names and name not in EACH]
         figures = [("connection_id", "count"), ("started_at", "min"), ("ended_at", "max")]
-        found = rows.group_by(keys, use_threads=False).aggregate(
-            [one for one in figures if one[0] in rows.column_names]
-        )
-        self._tables["connections"] += found.to_batches()
+        figures = [one for one in figures if one[0] in rows.column_names]
+        kafka = rows["is_kafka"]
+        for some, names in ((rows.filter(kafka), keys), (rows.filter(pc.invert(kafka)), OTHERS)):
+            named = [name for name in keys if name in names]
+            found = some.group_by(named, use_threads=False).aggregate(figures)
+            self._tables["connections"] += found.to_batches()
 
     def _count_brokers(self, rows: pa.RecordBatch) -> None:
         """Count exchanges by the cluster and name of their broker."""
