@@ -24,9 +24,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kdissect.arrays.arrow import distinct
-from kdissect.arrays.dictionaries import coded
+from kdissect.arrays.dictionaries import coded, no_values
 from kdissect.tables import clusters
 from kdissect.tables.clusters import Clusters, answered_clusters
 from kdissect.tables.declaration.model import CODE, TEXT
@@ -291,6 +292,9 @@ class Brokers:
             return pa.chunked_array([self.resolve_clusters(chunk) for chunk in column.chunks], CODED)
         if not pa.types.is_dictionary(column.type):
             column = column.dictionary_encode()
+        unresolved = pc.match_substring(column.dictionary, SEPARATOR)
+        if self.given is None and not self.cluster_of() and pc.all(unresolved, min_count=0).as_py():
+            return no_values(len(column), CODED)
         found = [self.cluster_named(text) for text in column.dictionary.to_pylist()]
         if self.given is not None:
             pairs = zip(column.dictionary.to_pylist(), found, strict=True)

@@ -340,6 +340,7 @@ class TableBuilder:
     ) -> Iterator[tuple[str, pa.Table]]:
         """The tables made at the end, not resolved yet, in pieces, at least one of each: connections in order, problems
         as they came. To be called once."""
+        self.brokers.given = self.hosts.given = None  # all was read: names do not change any more
         ours = [*self._odd, *self._recorder.problems]
         connections = self.directory.connections
         for part in ours:

@@ -64,6 +64,15 @@ def columns(directory: Directory, clients: Clients, rows: Int64s) -> dict[str, C
     """The columns of `connections` for these rows of the run's."""
     table = directory.connections
     client_id = clients.client_id.codes(rows)
+    known = directory  # names of these rows are not kept: after a scan of a network each has others
+    directory = Directory(table)
+
+    def address_codes() -> npt.NDArray[np.int32]:
+        """Codes of client addresses, -1 of connections without a client id."""
+        codes, named = np.full(len(rows), -1, np.int32), client_id >= 0
+        codes[named] = known.client_codes(rows[named])
+        return codes
+
     return {
         "connection_id": lambda: connection_ids(table.id[rows]),
         "capture": lambda: directory.capture(rows),
@@ -85,7 +94,7 @@ def columns(directory: Directory, clients: Clients, rows: Int64s) -> dict[str, C
         "client_id": lambda: dictionary(client_id, clients.client_id.texts.texts),
         "client_software_name": lambda: clients.software.column(rows),
         "client_software_version": lambda: clients.version.column(rows),
-        "group_id": lambda: clients.groups(rows, table.capture[rows], directory.client_codes(rows), client_id),
+        "group_id": lambda: clients.groups(rows, table.capture[rows], address_codes(), client_id),
         "sasl_mechanism": lambda: clients.mechanism.column(rows, table.sasl_mechanism),
         "principal": lambda: told(rows, table.principal),
         "tls": lambda: dictionary(table.tls[rows], table.protocols),

@@ -15,8 +15,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from kdissect.arrays.arrow import numbers
+from kdissect.arrays.dictionaries import no_values
 from kdissect.capture.name_blocks import add_name, plain_address
 from kdissect.problems import UsageError
 from kdissect.tables.declaration.model import TEXT
@@ -184,6 +186,9 @@ class HostNames:
             return pa.chunked_array([self.resolve(chunk) for chunk in column.chunks], CODED)
         if not pa.types.is_dictionary(column.type):
             column = column.dictionary_encode()
+        none_known = self.given is None and not self.files and not any(self.captured)
+        if none_known and pc.all(pc.starts_with(column.dictionary, SEPARATOR), min_count=0).as_py():
+            return no_values(len(column), CODED)
         names: list[str | None] = []
         for text in column.dictionary.to_pylist():
             name = text

@@ -120,8 +120,8 @@ def connection_ids(ids: npt.NDArray[np.uint64]) -> pa.Array:
 
 def address(high: int, low: int) -> str:
     """An address from its two halves; IPv4-mapped ones as IPv4."""
-    if high == 0 and low >> 32 == 0xFFFF:
-        return str(ipaddress.IPv4Address(low & 0xFFFFFFFF))
+    if high == 0 and low >> 32 == 0xFFFF:  # by hand: somebody may have scanned a network, and ipaddress takes 3 us
+        return f"{low >> 24 & 255}.{low >> 16 & 255}.{low >> 8 & 255}.{low & 255}"
     return str(ipaddress.IPv6Address(high << 64 | low))
 
 

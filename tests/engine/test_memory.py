@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 import struct
 import subprocess
 import sys
@@ -11,10 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.bench.measure import run
+from tests.bench.measure import Cost, run
 from tests.oracle.pcap import FIN, SYN, api_versions_request, api_versions_response, pcap
 from tests.oracle.pcap import Talk as _Talk
 
+PSH = 24
+"""Flags of a packet with a payload: ACK and PSH."""
 SPACING_NS = 3_600_000
 """Between connections: a million in an hour."""
 
@@ -121,24 +124,70 @@ def test_a_million_connections() -> None:
     assert each < 250
 
 
-def flood(path: Path, count: int) -> Path:
-    """A flood of SYNs from ever new endpoints."""
-    packet = np.zeros((count, 70), np.uint8)
-    number = np.arange(count)
-    packet[:, 16:][:, [12, 14, 22, 23, 46, 47]] = [8, 0x45, 64, 6, 0x50, SYN]
-    packet[:, [8, 12]] = 54
-    for column, value, width, order in (
-        (0, 1_700_000_000 + number // 10**5, 4, "<"), (4, number % 10**5 * 10, 4, "<"),
-        (32, np.full(count, 40), 2, ">"),
-        (42, 0x0B000000 + number // 30_000, 4, ">"), (46, np.full(count, 0x0A000001), 4, ">"),
-        (50, 1024 + number % 30_000, 2, ">"), (52, np.full(count, 9092), 2, ">"),
-        (54, number * 2654435761 % 2**32, 4, ">"),
-    ):  # fmt: skip
-        packet[:, column : column + width] = value.astype(f"{order}u{width}").view(np.uint8).reshape(count, width)
+LITTLE = np.frombuffer(
+    b"GET / HTTP/1.1\r\n\r" + api_versions_request(7, "some client")[:17] + bytes(17) + bytes(range(120, 137)), np.uint8
+).reshape(4, 17)
+"""Payloads that are no request: of HTTP, the beginning of a request, zeros, noise."""
+
+
+def flood(path: Path, count: int, flags: int = SYN, payloads: np.ndarray = LITTLE[:1, :0]) -> Path:
+    """A packet from each of so many clients, each to an endpoint of its own, with one of the payloads."""
     path.write_bytes(pcap([]))
     with path.open("ab") as file:
-        packet.tofile(file)
+        for first in range(0, count, 1 << 18):
+            _packets(np.arange(first, min(first + (1 << 18), count)), flags, payloads).tofile(file)
     return path
+
+
+def _packets(number: np.ndarray, flags: int, payloads: np.ndarray) -> np.ndarray:
+    count, size = len(number), payloads.shape[1]
+    packet = np.zeros((count, 70 + size), np.uint8)
+    packet[:, 16:][:, [12, 14, 22, 23, 46, 47]] = [8, 0x45, 64, 6, 0x50, flags]
+    packet[:, [8, 12]] = 54 + size
+    packet[:, 70:] = payloads[number % len(payloads)]
+    for column, value, width, order in (
+        (0, 1_700_000_000 + number // 10**5, 4, "<"), (4, number % 10**5 * 10, 4, "<"),
+        (32, np.full(count, 40 + size), 2, ">"),
+        (42, 0x0B000000 + number, 4, ">"), (46, 0x0A000000 + number * 7919 % 2**24, 4, ">"),
+        (50, 32768 + number % 30_000, 2, ">"), (52, number % 30_000, 2, ">"),
+        (54, number * 2654435761 % 2**32, 4, ">"), (64, np.full(count, 1000), 2, ">"),
+    ):  # fmt: skip
+        packet[:, column : column + width] = value.astype(f"{order}u{width}").view(np.uint8).reshape(count, width)
+    return packet
+
+
+EVERY_ANSWER = ([], ["--table", "exchanges"], ["--table", "connections", "--format", "csv"], ["-o", "@DIR@"])
+"""What is asked of a flood; @DIR@ is a folder."""
+
+
+def cost(capture: Path, question: list[str], folder: Path) -> Cost:
+    """What a question costs."""
+    command = [sys.executable, "-m", "kdissect", str(capture), *question]
+    made = run([str(folder / "out") + "/" if word == "@DIR@" else word for word in command])
+    shutil.rmtree(folder / "out", ignore_errors=True)
+    assert made.code == 0, question
+    return made
+
+
+@pytest.mark.whole
+def test_connections_that_say_little_take_little_memory(tmp_path: Path) -> None:
+    """Of a hundred thousand each takes some 200 bytes on top of what any capture takes."""
+    capture = flood(tmp_path / "little.pcap", 100_000, PSH, LITTLE)
+    for question in EVERY_ANSWER:
+        peak = cost(capture, question, tmp_path).peak
+        assert peak < 320 << 20, (question, peak >> 20)
+
+
+@pytest.mark.bench
+def test_a_million_connections_that_say_little(tmp_path: Path) -> None:
+    some, many = (flood(tmp_path / f"{n}.pcap", n * 10**5, PSH, LITTLE) for n in (1, 10))
+    for question in EVERY_ANSWER:
+        small, large = cost(some, question, tmp_path), cost(many, question, tmp_path)
+        print(
+            f"{' '.join(question) or 'first screen'}: {large.peak / 1e6:.0f} MB, {large.cpu:.2f} us of CPU a packet; "
+            f"each more: {(large.peak - small.peak) / 9e5:.0f} bytes, {(large.cpu - small.cpu) / 0.9:.2f} us"
+        )
+        assert large.peak <= 512 * 10**6, question
 
 
 @pytest.mark.bench
