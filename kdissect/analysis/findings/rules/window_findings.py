@@ -71,8 +71,11 @@ def closed_windows(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         slow, never = took >= STALL_MS, row_filters.unfinished(exchanges, side)
         spent = np.bincount(owner, np.where(slow, took, 0.0), len(closed) + 1)
         stuck = np.bincount(owner, slow | never, len(closed) + 1) > 0
-        why = [stuck[row] and window_explains(closed[row], spent[row]) for row in range(len(closed))]
-        of = np.array(why, bool)
+        of = np.zeros(len(closed), np.bool_)
+        for row in np.flatnonzero(stuck[: len(closed)]).tolist():
+            of[row] = window_explains(closed[row], spent[row])
+        if not of.any():  # as on nearly all captures: there may be very many connections
+            continue
         groups = group(connections, ["client_ip", "client_id", *(["broker"] if side == "request" else [])])
         for code in np.flatnonzero(groups.count(of)).tolist():
             mine = np.flatnonzero(of & (groups.code == code))
