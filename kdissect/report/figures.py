@@ -81,7 +81,7 @@ def made(
     figures = [
         Figure("presence", "Who was there",
                "Brokers, and the clients that were away longest: idle, silent (it sent nothing for three times as long "
-               "as usual), stalled (it answered nobody) or gone (no connection was open).",
+               "as usual), stalled (it answered no request) or gone (no connection was open).",
                absences(found.budget.tables(), found.budget.last_us), left_out=first_ones),
         Figure("deliveries", "Deliveries of records",
                "From the first byte of the Produce request to the last byte of the answer that gave the records to a "
