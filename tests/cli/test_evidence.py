@@ -12,6 +12,7 @@ import pytest
 import kdissect
 from kdissect.cli.main import main
 from kdissect.cli.subcommands.evidence import why_screen
+from kdissect.cli.subcommands.evidence.stretch_drawing import draw_stretch
 from kdissect.summary.account import Handle
 from tests.conftest import ROOT
 
@@ -70,6 +71,18 @@ def explain_on_small_terminal(capture: kdissect.Capture, handle: Handle, name: s
 def find_recording(name: str) -> Path:
     (found,) = (path for path in (ROOT / "captures").glob(f"{name}.*") if ".pcap" in path.name)
     return found
+
+
+@pytest.mark.parametrize("width", [40, 69, 70, 200])
+def test_the_drawing_fits_any_width(width: int) -> None:
+    capture = kdissect.open(STORY)
+    explained = capture.analysis.explain(capture.analysis.numbered_findings()[0].row)
+    lines = [line.plain for line in draw_stretch(explained, width)]
+    assert 6 <= len(lines) <= 8
+    assert max(map(len, lines)) <= width
+    broker = next(line for line in lines if line.startswith("broker"))
+    assert "\u2588" * (width // 10) in broker, "the broker had all of this time"
+    assert ("4.00 s" in broker) == (width >= 70)
 
 
 def test_rows_of_a_finding_are_all_rows(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,6 +20,8 @@ LABEL = 9
 """Columns of a lane's name."""
 LEGEND = 30
 """Columns of what a lane adds up to."""
+NARROW = 70
+"""Columns below which lanes have no legend."""
 MOST_CELLS = 90
 """Cells of a lane: more are no easier to read."""
 MOST_LINES = 8
@@ -43,7 +45,7 @@ def draw_stretch(explained: Explanation, width: int, *, local: bool = False, pla
     if explained.begin is None or explained.end is None or not something:
         return []
     low, high = (round(at.timestamp() * 1_000_000) for at in (explained.begin, explained.end))
-    cells = max(10, min(width - LABEL - LEGEND, MOST_CELLS))
+    cells = min(width - LABEL - (LEGEND if width >= NARROW else 0), MOST_CELLS)
     first, last = finding["first_at"], finding["last_at"] or finding["first_at"]
     begin, end = (_cell(round(at.timestamp() * 1_000_000), low, high, cells) for at in (first, last))
     length = (last - first).total_seconds() * 1000
@@ -55,7 +57,11 @@ def draw_stretch(explained: Explanation, width: int, *, local: bool = False, pla
     ]
     lines += _events(explained, refused, low, high, cells, plain)[: MOST_LINES - 1 - len(lines)]
     lines += _other_owners(explained.ledger, low, high, cells, plain)[: MOST_LINES - 1 - len(lines)]
-    return [*lines, _lane("finding", band, "bold", words.milliseconds(length) if length else "one instant", cells)]
+    lines.append(_lane("finding", band, "bold", words.milliseconds(length) if length else "one instant", cells))
+    if width < NARROW:
+        for line in lines:
+            line.truncate(LABEL + cells)
+    return lines
 
 
 def _lane(label: str, drawn: str, style: str, said: str, cells: int) -> Text:
