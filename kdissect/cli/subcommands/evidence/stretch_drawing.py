@@ -24,7 +24,8 @@ NARROW = 70
 """Columns below which lanes have no legend."""
 MOST_CELLS = 90
 """Cells of a lane: more are no easier to read."""
-MOST_LINES = 8
+LEAST_LINES, MOST_LINES = 6, 8
+"""The axis, requests, client, network, broker and the finding always have a line; others where there is room."""
 OF_CLIENT, OF_NETWORK = ("own", "silent"), ("network",)
 OF_BROKER = ("broker", "replication", "transaction", "throttled")
 """Owners of time in the ledger by lane; `gone` is in the lane of what is gone."""
@@ -33,8 +34,10 @@ OF_OTHERS = ("agreed", "idle", "unknown")
 Floats = npt.NDArray[np.float64]
 
 
-def draw_stretch(explained: Explanation, width: int, *, local: bool = False, plain: bool = False) -> list[Text]:
-    """At most MOST_LINES lines; none where the finding has no time, or nothing to draw.
+def draw_stretch(
+    explained: Explanation, width: int, most: int = MOST_LINES, *, local: bool = False, plain: bool = False
+) -> list[Text]:
+    """At most `most` lines (LEAST_LINES or more); none where the finding has no time, or nothing to draw.
 
     Lanes of owners show which share of a moment was theirs: as high as a line is all of it. Below the axis stands the
     number of requests, at the end how long the finding lasted.
@@ -55,8 +58,8 @@ def draw_stretch(explained: Explanation, width: int, *, local: bool = False, pla
         _requests(explained, low, high, cells, plain),
         *_owners(explained.ledger, low, high, cells, plain),
     ]
-    lines += _events(explained, refused, low, high, cells, plain)[: MOST_LINES - 1 - len(lines)]
-    lines += _other_owners(explained.ledger, low, high, cells, plain)[: MOST_LINES - 1 - len(lines)]
+    lines += _events(explained, refused, low, high, cells, plain)[: most - 1 - len(lines)]
+    lines += _other_owners(explained.ledger, low, high, cells, plain)[: most - 1 - len(lines)]
     lines.append(_lane("finding", band, "bold", words.milliseconds(length) if length else "one instant", cells))
     if width < NARROW:
         for line in lines:

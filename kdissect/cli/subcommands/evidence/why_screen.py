@@ -14,7 +14,7 @@ from kdissect.cli.printing.accounts import headline_lines
 from kdissect.cli.printing.next_steps import PIPE
 from kdissect.cli.printing.screen import PAGE
 from kdissect.cli.subcommands.analyses import rows_of
-from kdissect.cli.subcommands.evidence.stretch_drawing import draw_stretch
+from kdissect.cli.subcommands.evidence.stretch_drawing import LEAST_LINES, draw_stretch
 from kdissect.summary.account import Handle
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ def render(
     """The finding, its stretch of time, its proof, what was ruled out, what to do, the capture
     that would settle the cause, `command`, which gives all rows (empty: none).
 
-    At most `lines` (None: any number): blank lines go first, then what to do, the capture, what was ruled out, and the
-    end of a long sentence.
+    At most `lines` (None: any number): blank lines go first, then the capture, what to do, lanes that are not always
+    there, what was ruled out last, and the end of a long sentence.
     """
     finding = explained.finding
     head = headline_lines(handle, width, local=local)
@@ -50,12 +50,14 @@ def render(
     footer = [Text(line, "dim") for line in words.command_lines(command, width)] if command else []
     blocks = [head, said, drawing, proof, ruled, advice, settled, footer]
     room = math.inf if lines is None else max(PAGE, lines)
-    for droppable in (advice, settled, ruled):
+    for droppable in (settled, advice):
         if sum(map(len, blocks)) > room:
             blocks = [block for block in blocks if block is not droppable]
-    over = int(max(0, sum(map(len, blocks)) - room))
-    if over:
-        del said[max(1, len(said) - over) :]
+    if sum(map(len, blocks)) > room:
+        drawing[:] = draw_stretch(explained, width, LEAST_LINES, local=local, plain=plain)
+    for shortened, least in ((ruled, 0), (said, 1)):
+        over = int(max(0, sum(map(len, blocks)) - room))
+        del shortened[max(least, len(shortened) - over) :]
     blank = sum(map(len, blocks)) + len([block for block in blocks[1:] if block]) - 1 <= room
     shown: list[Text] = []
     for n, block in enumerate(blocks):
