@@ -401,7 +401,7 @@ class Capture:
         import shlex
 
         from kdissect import report
-        from kdissect.engine.extracts.reported import bytes_by_id, can_read_again, gathered
+        from kdissect.engine.extracts.reported import bytes_by_id, can_read_again, gathered, settings_of_journeys
 
         report.ready()
         self.not_input(target)
@@ -410,11 +410,9 @@ class Capture:
             settings = replace(self._everything, progress=None)
             explain = partial(bytes_by_id, self._captures, settings)
             found, summary = gathered(self._captures, self._settings)
-            last = found.budget.last_us
-            before = self._settings.before if last is None else last * 1000
-            bounded = Capture(self._captures, replace(self._settings, progress=None, before=before))
+            bounded = Capture(self._captures, settings_of_journeys(self._settings, found))
             ways = bounded.tables(report.JOURNEYS) if can_read_again(self._captures) else {}
-            made = report.made(found, summary, named or shlex.join(files), explain, ways)
+            made = report.made(found, summary, named or shlex.join(files), explain, ways, bounded.left_out)
             return stream.write(report.render(made).encode())
 
     def save(self, directory: str | Path, tables: Mapping[str, Sequence[str] | None] | None = None) -> dict[str, int]:

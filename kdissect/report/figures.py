@@ -61,10 +61,11 @@ def report(tables: Mapping[str, pa.Table], target: str, explain: Explain | None 
 
 def made(
     found: Gathering, summary: Summary, target: str, explain: Explain | None = None,
-    travelled: Mapping[str, pa.Table] | None = None,
+    travelled: Mapping[str, pa.Table] | None = None, left_out: Sequence[str] = (),
 ) -> Report:  # fmt: skip
     """Everything that the page shows, out of what was gathered and the summary of the same rows, which has findings.
-    `travelled`: the tables of `delivery_lanes.READ`, up to the last exchange of the budgets; None: not known."""
+    `travelled`: the tables of `delivery_lanes.READ`, up to the last exchange of the budgets; None: not known.
+    `left_out`: what these tables leave out, in words."""
     every = found.every
     sessions = found.sessions
     lines = session_rows.session_lines(sessions.sessions)
@@ -78,6 +79,7 @@ def made(
     looked_at = "" if summary.findings_of is None else f"Looked for in the first {summary.findings_of:,} exchanges."
     ways = {name: SCHEMAS[name].empty_table() for name in delivery_lanes.READ} | dict(travelled or {})
     first_ones = " ".join(budgeted)
+    first_travelled = " ".join([*budgeted, *left_out])
     figures = [
         Figure("presence", "Who was there",
                "Brokers, and the clients that were away longest: idle, silent (it sent nothing for three times as long "
@@ -86,10 +88,10 @@ def made(
         Figure("deliveries", "Deliveries of records",
                "From the first byte of the Produce request to the last byte of the answer that gave the records to a "
                "reader: by the time when they were produced.",
-               delivery_lanes.slow_deliveries(ways["deliveries"], every), left_out=first_ones),
+               delivery_lanes.slow_deliveries(ways["deliveries"], every), left_out=first_travelled),
         Figure("transactions", "Transactions",
                "From its first request to its end, the longest ones.",
-               delivery_lanes.long_transactions(ways["transactions"], found.last_us), left_out=first_ones),
+               delivery_lanes.long_transactions(ways["transactions"], found.last_us), left_out=first_travelled),
         Figure("time-axis", "What happened when",
                "All lanes share one axis of time. Dots are the slowest exchanges, by what they took beyond their "
                "agreed waits, and those with an error: choose one to see it and its bytes. Draw a stretch of time with "

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 import kdissect
+from kdissect.report.budget_chart import BudgetRows
 from kdissect.report.lanes.absences import absences
 from kdissect.report.lanes.delivery_lanes import READ, long_transactions, slow_deliveries
 from kdissect.tables.declaration import SCHEMAS
@@ -54,6 +55,20 @@ def test_a_suspended_broker_is_stalled() -> None:
 def test_everybody_is_there_in_a_healthy_cluster() -> None:
     states = {row["state"] for row in lanes(STORIES / "healthy.pcap.zst")}
     assert states <= {"there", "idle"}
+
+
+def test_what_was_not_kept_is_not_absent() -> None:
+    """Of the first exchanges alone: lanes end with them, and no one is silent or gone after that."""
+    tables = kdissect.open(STORIES / "healthy.pcap.zst").tables(BUDGET.tables)
+    kept = BudgetRows(most=500)
+    assert kept.last_us is None
+    kept.take(tables)
+    assert kept.last_us is not None
+    rows = absences(kept.tables(), kept.last_us).to_pylist()
+    last = max(row["until"] for row in rows)
+    assert round(last.timestamp() * 1e6) <= kept.last_us
+    assert last < max(tables["exchanges"]["request_first_at"].drop_null().to_pylist())
+    assert {row["state"] for row in rows} <= {"there", "idle"}
 
 
 def test_lanes_follow_each_other_without_gaps() -> None:

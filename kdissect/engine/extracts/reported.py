@@ -10,6 +10,7 @@ from typing import Any
 from kdissect.analysis.findings import findings, limits
 from kdissect.capture import CaptureSet
 from kdissect.engine.analysed_run import AnalysedRun
+from kdissect.engine.bounds.room import Limited
 from kdissect.engine.bounds.spare_memory import Spare
 from kdissect.engine.extracts.overview import EVIDENCE, Names
 from kdissect.engine.extracts.showing import show_several
@@ -20,6 +21,9 @@ from kdissect.report.exchange_bytes import bytes_of
 from kdissect.summary import WANTED, Summarizer, Summary
 from kdissect.tables.declaration import TABLES
 from kdissect.tables.declaration.readers import BUDGET
+
+MEMORY = 512_000_000
+"""Bytes for deliveries and transactions, which are made of all rows at once: what a report takes without them."""
 
 
 def gathered(captures: Sequence[CaptureSet], settings: Settings) -> tuple[Gathering, Summary]:
@@ -69,6 +73,14 @@ def bytes_by_id(captures: Sequence[CaptureSet], settings: Settings, ids: Sequenc
         sides = (("Request", one.request, one.request_data), ("Response", one.response, one.response_data))
         made[name] = bytes_of(one.exchange, sides, one.notes, name)
     return made
+
+
+def settings_of_journeys(settings: Settings, found: Gathering) -> Settings:
+    """Settings for deliveries and transactions: up to the last exchange that budgets are made of, in MEMORY at most."""
+    last = found.budget.last_us
+    memory = min(settings.memory or MEMORY, MEMORY)
+    before = settings.before if last is None else last * 1000
+    return replace(settings, progress=None, before=before, memory=memory, limited=Limited())
 
 
 def can_read_again(captures: Sequence[CaptureSet]) -> bool:
