@@ -126,6 +126,7 @@ def test_the_widest_gap_between_two_topics(capsys: pytest.CaptureFixture[str]) -
     [
         (["why", str(STORY), "99"], "this capture has findings 1 to "),
         (["why", str(STORY), "--rows"], "say which finding"),
+        (["why", str(STORY), "--finding", "nope"], "--finding takes a row of findings as JSON"),
         (["slowest", str(STORY), "--sort", "latencyms"], "latency_ms"),
         (["gaps"], "no capture given"),
     ],
