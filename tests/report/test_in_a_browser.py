@@ -248,7 +248,7 @@ TICKS = """return [...document.querySelectorAll(arguments[0])].filter((one) => o
       const place = one.getBoundingClientRect();
       return [one.textContent, (place.left + place.right) / 2];
     })"""
-"""Labels of time that a selector finds, with the middle of each. The first and the last may be aligned to their ticks."""
+"""Labels of time that a selector finds, with the middle of each. The outer ones may be aligned to their ticks."""
 
 
 @pytest.mark.parametrize("width", [1280, pytest.param(420, marks=pytest.mark.whole)])
