@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import kdissect
@@ -62,6 +63,16 @@ def test_sets_are_those_of_local_files(rotate: Any, captures: Path, tmp_path: Pa
     ]
     assert next(left for one in found.values() for left in one.left_out)[0] == "far://b/notes.txt"
     assert [one.name for one in opened(files, ["far://b/*.gz", "far://b/one.pcap.gz"])] == ["one.pcap.gz"]
+
+
+@pytest.mark.parametrize(("codec", "end"), [("zstd", "zst"), ("lz4", "lz4"), ("gzip", "gz")])
+def test_compressed_files(captures: Path, tmp_path: Path, codec: str, end: str) -> None:
+    """Their first block is larger than what is looked at of others."""
+    with pa.CompressedOutputStream(str(tmp_path / f"one.pcap.{end}"), codec) as stream:
+        stream.write((captures / "k4_transactions.pcap").read_bytes())
+    assert (tmp_path / f"one.pcap.{end}").stat().st_size > 2 * remote_captures.HEAD
+    files: Any = Remote(tmp_path)
+    assert [one.name for one in opened(files, [f"far://b/one.pcap.{end}"])] == [f"one.pcap.{end}"]
 
 
 def test_what_is_wrong_is_one_line(captures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,6 +38,9 @@ WHOLE = 512 << 20
 """Bytes of one file: it is in the JVM, in Arrow and in Python at the same time."""
 HEAD = 16 << 10
 """First bytes of a file that are looked at: enough for the headers of a capture and its first packets."""
+WHOLE_BLOCKS = {".zst": 132 << 10, ".zstd": 132 << 10, ".lz4": (4 << 20) + (4 << 10)}
+"""The same of files in formats that give nothing before a block is whole: blocks of 128 KB at most (RFC 8878, section
+3.1.1.2.4) and of 4 MB (LZ4 frame format 1.6.3, "Block Maximum Size"), and their headers."""
 READERS = 16
 """Files looked at side by side: each waits for the storage most of the time."""
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*):/", re.IGNORECASE)
@@ -116,7 +119,7 @@ def opened(files: HadoopFiles, paths: Sequence[str]) -> list[Source]:
         for place in {stand.parent for stand in stands}:
             place.mkdir(parents=True, exist_ok=True)
         with ThreadPoolExecutor(READERS) as pool:
-            heads = pool.map(lambda one: files.head(one.path, HEAD), stands.values())
+            heads = pool.map(lambda one: files.head(one.path, _head_of(one.path)), stands.values())
             for stand, head in zip(stands, heads, strict=True):
                 stand.write_bytes(head)
         try:
@@ -139,6 +142,11 @@ def opened(files: HadoopFiles, paths: Sequence[str]) -> list[Source]:
             sources.append(Source(capture.name, names, [0] * len(names), False, left, stored, stamps))
             capture.close()
         return sources
+
+
+def _head_of(path: str) -> int:
+    """How many of a file's first bytes are looked at."""
+    return WHOLE_BLOCKS.get(posixpath.splitext(path)[1], HEAD)
 
 
 def _named(files: HadoopFiles, path: str) -> list[Listed]:
