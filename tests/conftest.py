@@ -16,6 +16,8 @@ from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parents[1]
 CAPTURES = ROOT / "captures"
+PACKAGE = Path(str(importlib.util.find_spec("kdissect").origin)).parent  # type: ignore[union-attr]
+"""The package that is tested: of the checkout, or an installed one."""
 
 SAMPLE = frozenset(
     {

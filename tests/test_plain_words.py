@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import PACKAGE, ROOT
 
 FOLDERS = ("cli", "analysis/findings", "report")
 OLD = {
@@ -36,7 +36,7 @@ NOUNLESS = re.compile(
 """How sentences begin whose subject cannot be pointed at."""
 MOST = {"old words": 20, "long sentences": 100, "sentences without a noun for a subject": 50}
 """Places that all prose has at most."""
-FILES = [path for folder in FOLDERS for path in sorted((ROOT / "kdissect" / folder).rglob("*.py"))]
+FILES = [path for folder in FOLDERS for path in sorted((PACKAGE / folder).rglob("*.py"))]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -105,7 +105,7 @@ def everything() -> list[Place]:
     return found
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE.parent)))
 def test_strings_have_plain_words(path: Path) -> None:
     found = [
         f"{line}: {old!r} -> {plain}: {text[:80]}"
@@ -120,9 +120,7 @@ def test_prose_is_plain() -> None:
     found = everything()
     counts = Counter(place.kind for place in found)
     over = {kind for kind, most in MOST.items() if counts[kind] > most}
-    shown = [
-        f"{place.path.relative_to(ROOT)}:{place.line}: {place.sentence[:100]}" for place in found if place.kind in over
-    ]
+    shown = [f"{place.path}:{place.line}: {place.sentence[:100]}" for place in found if place.kind in over]
     assert not over, f"{dict(counts)}\n" + "\n".join(shown)
 
 
@@ -144,4 +142,4 @@ def test_the_measure_counts() -> None:
 
 if __name__ == "__main__":
     for place in everything():
-        print(f"{place.kind}: {place.path.relative_to(ROOT)}:{place.line}: {place.sentence}")
+        print(f"{place.kind}: {place.path}:{place.line}: {place.sentence}")

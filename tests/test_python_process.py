@@ -14,7 +14,7 @@ import pytest
 
 import kdissect
 from kdissect.python_process import can_start_python, start_python
-from tests.conftest import ROOT
+from tests.conftest import PACKAGE
 
 STARTERS = {
     "kdissect/python_process.py": "Python",
@@ -35,8 +35,8 @@ SHOW = (
 
 
 def sources() -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted((ROOT / "kdissect").rglob("*.py")):
-        yield path.relative_to(ROOT).as_posix(), ast.parse(path.read_text())
+    for path in sorted(PACKAGE.rglob("*.py")):
+        yield path.relative_to(PACKAGE.parent).as_posix(), ast.parse(path.read_text())
 
 
 def calls(tree: ast.Module) -> Iterator[ast.Call]:

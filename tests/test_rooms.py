@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from tests.conftest import ROOT
+from tests.conftest import PACKAGE
 
-PACKAGE = ROOT / "kdissect"
 ANYWHERE = {"__init__.py", "__main__.py", "model.py", "layout.py"}
 """Names that stand in more than one folder."""
 MOST = 15

@@ -26,7 +26,7 @@ def grown(column: npt.NDArray[Any], size: int) -> npt.NDArray[Any]:
     if size <= len(column):
         return column
     out = lazy_zeros(2 * size, column.dtype)
-    if column.any():
+    if column.view(np.uint8).any():  # of any type: numpy 1.26 has no truth of bytes
         out[: len(column)] = column
     return out
 

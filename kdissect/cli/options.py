@@ -168,7 +168,7 @@ def _output_options(function: F, formats: tuple[str, ...]) -> F:
         type=click.Path(),
         is_eager=True,
         metavar="FILE|DIR/",
-        help="Write there; a directory gets every table as Parquet.",
+        help="Write there; DIR/ gets every table as Parquet, except those made only when asked for (kdissect tables).",
     )(function)
 
 

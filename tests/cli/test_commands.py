@@ -18,6 +18,7 @@ from kdissect.cli.main import main
 from kdissect.cli.opening import SMALL, small
 from kdissect.problems import CaptureNotFound, NotACapture
 from kdissect.schema import index
+from kdissect.tables.declaration import TABLES
 from tests.cli.standin import StandIn
 
 
@@ -106,6 +107,17 @@ def test_unreadable_captures_are_one_line_and_exit_1(
     code, out, err = run(capsys, given)
     assert (code, out, err.count("\n")) == (1, "", 1)
     assert said in err
+
+
+def test_tables_made_only_when_asked_for_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+    """In the list and in the option's help: a directory gets all others."""
+    lines = run(capsys, "tables")[1].splitlines()
+    marked = {line.split()[0] for line in lines if line.endswith("only when asked for")}
+    assert marked == {name for name, table in TABLES.items() if table.on_request}
+    assert len(lines) == len(TABLES)
+    assert run(capsys, "tables", "records")[1].startswith("records: one row per record; only when asked for\n")
+    told = " ".join(run(capsys, "--help")[1].split())
+    assert "except those made only when asked for (kdissect tables)" in told
 
 
 def test_a_table_as_text(opened: list[Any], capsys: pytest.CaptureFixture[str]) -> None:

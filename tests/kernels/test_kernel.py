@@ -15,7 +15,7 @@ import pytest
 from kdissect.kernels.kernel import kernel, part
 from kdissect.kernels.memory import copy_bytes
 from kdissect.kernels.signature import parse
-from tests.conftest import ROOT
+from tests.conftest import PACKAGE, ROOT
 
 pytest.importorskip("numba")
 from kdissect.kernels.jit import compile_form, dispatcher_of
@@ -129,9 +129,7 @@ def test_bytes_out_of_range_are_not_copied(w: int, o: int, n: int) -> None:
 @pytest.fixture
 def sources(tmp_path: Path) -> Path:
     """A folder with the package as a checkout has it before its kernels are compiled."""
-    shutil.copytree(
-        ROOT / "kdissect", tmp_path / "kdissect", ignore=shutil.ignore_patterns("compiled.so", "__pycache__")
-    )
+    shutil.copytree(PACKAGE, tmp_path / "kdissect", ignore=shutil.ignore_patterns("compiled.so", "__pycache__"))
     return tmp_path
 
 

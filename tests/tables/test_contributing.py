@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import PACKAGE, ROOT
 
 PAGE = (ROOT / "docs" / "contributing.md").read_text()
 DECLARED = re.search(r"^ *(Column\(\"cluster_id\".*\),)$", PAGE, re.MULTILINE)
@@ -24,10 +24,10 @@ def package(tmp_path: Path) -> Path:
     (tmp_path / "pyproject.toml").touch()
     there = tmp_path / "kdissect"
     there.mkdir()
-    for one in (ROOT / "kdissect").iterdir():
+    for one in PACKAGE.iterdir():
         if one.name != "tables":
             (there / one.name).symlink_to(one)
-    shutil.copytree(ROOT / "kdissect" / "tables", there / "tables", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(PACKAGE / "tables", there / "tables", ignore=shutil.ignore_patterns("__pycache__"))
     return there
 
 

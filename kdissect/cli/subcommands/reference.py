@@ -20,14 +20,17 @@ def schema(words: tuple[str, ...], diff: bool) -> None:
 @click.command(short_help="The tables and their columns.")
 @click.argument("name", required=False)
 def tables(name: str | None) -> None:
-    """Print the tables, or one table's columns with their types and meanings."""
+    """Print the tables, or one table's columns with their types and meanings.
+
+    A table is made only when somebody asks for it by name where the list says so; `-o DIR/` writes all others.
+    """
     from kdissect.tables import declaration
 
     if name is not None:
         terminal.put(declaration.doc(name).split("\n"))
         return
     width = max(map(len, declaration.TABLES))
-    terminal.put([f"{table.name:<{width}}  one row per {table.row}" for table in declaration.TABLES.values()])
+    terminal.put([f"{table.name:<{width}}  {declaration.row_text(table)}" for table in declaration.TABLES.values()])
 
 
 @click.command(short_help="Completion for bash, zsh or fish.")

@@ -114,11 +114,16 @@ def declared(name: str) -> Table:
         raise UsageError(f"no table {name!r}{near(name, TABLES)}; tables: {', '.join(TABLES)}") from None
 
 
+def row_text(table: Table) -> str:
+    """What a row of a table is, and whether the table is made only when somebody asks for it."""
+    return f"one row per {table.row}{'; only when asked for' if table.on_request else ''}"
+
+
 def doc(name: str) -> str:
     """A table as text: what a row is, then each column with its type and meaning, a line each."""
     table = declared(name)
     width = max(len(column.name) for column in table.columns)
-    lines = [f"{table.name}: one row per {table.row}"]
+    lines = [f"{table.name}: {row_text(table)}"]
     lines += [f"  {column.name:<{width}}  {type_name(column.type)}: {column.doc}" for column in table.columns]
     return "\n".join(lines)
 

@@ -71,7 +71,7 @@ PRODUCERS = table(
 
 RECORDS = table(
     "records",
-    "record (only when asked for)",
+    "record",
     m.EXCHANGE_ID,
     m.TOPIC,
     m.TOPIC_ID,
