@@ -33,7 +33,7 @@ from tests.conftest import CAPTURES, ROOT
 pytestmark = [
     pytest.mark.exhaustive,
     pytest.mark.timeout(1800),
-    pytest.mark.skipif(not (ROOT / "hatch_build.py").exists(), reason="only a checkout makes a wheel"),
+    pytest.mark.skipif(not (ROOT / "kdissect").exists(), reason="only a checkout makes a wheel"),
 ]
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -19,7 +19,7 @@ import kdissect
 from kdissect.wireshark.plugin import plugin
 from tests.conftest import ROOT
 
-pytestmark = pytest.mark.skipif(not (ROOT / "hatch_build.py").exists(), reason="only a checkout is released")
+pytestmark = pytest.mark.skipif(not (ROOT / "kdissect").exists(), reason="only a checkout is released")
 ADDRESS = "https://example.org/someone/kdissect"
 
 

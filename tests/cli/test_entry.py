@@ -63,8 +63,11 @@ def test_a_small_capture_loads_what_it_needs() -> None:
 
 
 def test_a_first_screen_parses_the_apis_that_it_saw() -> None:
+    """A checkout parses their files, an installed package makes them of what it brings."""
     program = LOADED.replace(
-        "print(*sys.modules", "from kdissect.schema import index; print(len(index.load().apis._parsed)"
+        "print(*sys.modules",
+        "from kdissect.schema import index; found = vars(index.load().apis);"
+        "print(len(found['_made'] if '_made' in found else found['_parsed'])",
     )
     done = subprocess.run([sys.executable, "-c", program, SMALL], capture_output=True, text=True, check=True)
     assert int(done.stderr) < 20
