@@ -31,10 +31,11 @@ RECORDED = (
     *(f"stories/{path.name}" for path in sorted((CAPTURES / "stories").glob("*.pcap.zst"))),
     "lab/cut_down_sarama_client.pcap.zst", "lab/broker_suspended_kafkajs.pcap.zst",
     "lab/members_come_librdkafka.pcap.zst", "lab/slower_way_sarama_client.pcap.zst",
+    "lab/no_poll_librdkafka.pcap.zst",
 )  # fmt: skip
 BUSY = {
-    f"{name}.pcap" for name in ("k4_session_eviction", "k4_slow_and_throttled", "k4_transactions", "raw_errors",
-                                "field_loss5", "sweep_0110")
+    f"{name}.pcap" for name in ("k4_session_eviction", "k4_slow_and_throttled", "k4_transactions", "field_loss5",
+                                "sweep_0110")
 }  # fmt: skip
 """Recordings with exchanges that no finder looks at. Of a few exchanges each may be the first in its slot of time."""
 BY_NAME = {one.name: one for one in FINDERS}

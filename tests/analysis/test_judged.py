@@ -210,7 +210,7 @@ INSTANT = re.compile(r"\d\d:\d\d:\d\d\.\d{3}")
 CONSTANTS = {
     "short_connections": {"2.0 s", "5"}, "network_stall": {"200 ms"}, "slow_requests": {"1.0 s"},
     "slow_fetches": {"1.0 s"}, "slow_followers": {"1.0 s"}, "heartbeat_loop": {"50 ms"},
-    "session_slots": {"1,000", "125"}, "limited_by_max_bytes": {"50"},
+    "member_left": {"3 s"}, "session_slots": {"1,000", "125"}, "limited_by_max_bytes": {"50"},
 }  # fmt: skip
 """Thresholds and Kafka's defaults that a sentence names; docs/findings.md has them."""
 

@@ -91,15 +91,15 @@ def without_producer_id(batches: pa.Table, limits: Limits) -> Any:
     return pc.and_(pc.and_(unknown, pc.is_valid(batches["crc"])), pc.less(pc.fill_null(batches["leader_epoch"], -1), 0))
 
 
-def first_and_last_in_slots(table: pa.Table, by: str, *columns: str) -> Flags:
-    """Which rows are the first or the last in their slot of SLOT_MS by one of these times, for each value of column
+def first_and_last_in_slots(table: pa.Table, by: str, *columns: str, slot_ms: int = SLOT_MS) -> Flags:
+    """Which rows are the first or the last in their slot of `slot_ms` by one of these times, for each value of column
     `by`, and those of the same instants; bool [rows]. Rows whose time is null are not."""
     code = group(table, [by]).code
     kept = np.zeros(table.num_rows, bool)
     for at in (times(table, name) for name in columns):
         order = np.lexsort((at, code))
         order = order[at[order] != NULL_TIME]
-        slot = at[order] // (SLOT_MS * MILLI)
+        slot = at[order] // (slot_ms * MILLI)
         new = np.ones(len(order), bool)
         new[1:] = (slot[1:] != slot[:-1]) | (code[order][1:] != code[order][:-1])
         begins = np.flatnonzero(new)

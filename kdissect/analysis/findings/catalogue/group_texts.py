@@ -60,19 +60,30 @@ KINDS = {
     ),
     "member_left": Kind(
         cause="client",
-        rule=("LeaveGroup with the reason that the client itself sends (KIP-800). Info unless it was a timeout."),
-        headline="client {client} left group {group}",
-        sentence=(
-            "{client:who} left group {group} {leaves:times} ([{when:list instant}|when is unknown]), in its own "
-            'words: "{reason}"'
+        rule=(
+            "LeaveGroup with the reason that the client itself sends (KIP-800). Info unless it was a timeout. Or "
+            "LeaveGroup without a reason, of a member whose connection to the coordinator stayed open for 3 s or more "
+            "and that did not join again meanwhile: clients that end close it at once."
         ),
+        headline={"reason": "client {client} left group {group}", "stayed": "client {client} left group {group}"},
+        sentence={
+            "reason": (
+                "{client:who} left group {group} {leaves:times} ([{when:list instant}|when is unknown]), in its own "
+                'words: "{reason}"'
+            ),
+            "stayed": (
+                "{client:who} left group {group} {leaves:times} ({when:list instant}), kept its connection, and did "
+                "not join again for 3 s or more. Its application did not poll within max.poll.interval.ms, or it "
+                "unsubscribed."
+            ),
+        },
         parts={
             "instant": "{it:clock}",
         },
         advice=(
             "A poll timeout: handle records faster, fewer at once (max.poll.records), or raise max.poll.interval.ms."
         ),
-        needs="`groups` (event, reason)",
+        needs="`groups` (event, reason), `connections` (ended_at, end_reason)",
         cannot_tell="members that just vanish send none.",
         example="stories/slow_consumer",
         starts=True,

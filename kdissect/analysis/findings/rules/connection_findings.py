@@ -39,6 +39,8 @@ MEASURED = ("ack", "timestamps", "proven")
 """Values of `network_kind` of exchanges whose own packets were measured."""
 STEP_ROWS = 8
 """Exchanges before and after a rise of the way on one connection: fewer may be a queue that filled."""
+STEP_SLOT_MS = 1000
+"""Of the exchanges of a connection in one such slot two are enough to find a rise."""
 STEP_SHARE = 0.9
 """Of the exchanges before are short, and of those after are long."""
 STEP_MS = 2000.0
@@ -74,7 +76,7 @@ def _measured_ways(exchanges: pa.Table, limits: Limits) -> Any:
     kinds = pc.is_in(exchanges["network_kind"].cast(pa.string()), value_set=pa.array(MEASURED))
     own = pc.fill_null(pc.and_kleene(pc.is_valid(exchanges["network_ms"]), kinds), False).to_numpy().copy()
     some = exchanges.filter(pa.array(own))
-    own[own] = row_filters.first_and_last_in_slots(some, "connection_id", "request_first_at")
+    own[own] = row_filters.first_and_last_in_slots(some, "connection_id", "request_first_at", slot_ms=STEP_SLOT_MS)
     return pa.array(own)
 
 

@@ -41,6 +41,11 @@ COMMITS = (8, 28)
 """OffsetCommit, TxnOffsetCommit: what a member may send first when it comes back."""
 THROWN_OUT = {"ILLEGAL_GENERATION": 22, "UNKNOWN_MEMBER_ID": 25, "FENCED_MEMBER_EPOCH": 110}
 """What a member is told that comes back to a group which went on without it."""
+AWAY_MS = 3000.0
+"""A member that stays away for so long with its connection open did not end: libraries close connections within
+milliseconds of leaving."""
+MOST_NAMED = 20
+"""Requests that a filter names one by one."""
 LOOP_MS = 50.0
 """A heartbeat this soon after the one before it on its connection: Kafka's own intervals are seconds, and a member
 sends one at once only where its assignment or subscription changes."""
@@ -205,7 +210,49 @@ def departures(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         )
         found += ev.finding(
             tables, "member_left", ev.MEDIUM if late else ev.INFO, "groups", condition,
-            {"leaves": int(counts[code]), "when": when, "reason": reason}, client_id=client, group_id=name,
+            {"leaves": int(counts[code]), "when": when, "reason": reason}, case="reason", client_id=client,
+            group_id=name,
+        )  # fmt: skip
+    return found
+
+
+@finder(groups=_of_event("leave", "join"), connections=EVERY_ROW)
+def stayed_away(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
+    """Members that left without a reason though they went on living: as libraries do whose application does not poll.
+
+    A client that ends closes its connection to the coordinator at once, one that subscribes anew joins again.
+    """
+    groups, connections = ev.get(tables, "groups"), ev.get(tables, "connections")
+    event, at = groups["event"].cast(pa.string()).to_pylist(), times(groups, "at")
+    silent = ev.equal(groups, "event", "leave") & ~pc.is_valid(groups["reason"]).to_numpy() & (at != NULL_TIME)
+    if not silent.any():
+        return []
+    ended = times(connections, "ended_at")
+    closed = ev.equal(connections, "end_reason", "fin") | ev.equal(connections, "end_reason", "rst")
+    ended = np.where(closed, ended, ended.max(initial=NULL_TIME))
+    over = dict(zip(connections["connection_id"].to_pylist(), ended.tolist(), strict=True))
+    ids = [str(one).partition(":")[0] for one in groups["exchange_id"].to_pylist()]
+    members = {one for one, what in zip(ids, event, strict=True) if what == "join"}
+    silent &= np.array([one in members for one in ids], bool)  # others remove members, as tools do
+    until = np.array([over.get(one, NULL_TIME) for one in ids], np.int64)
+    by = group(groups, ["group_id", "client_id"])
+    joined = np.array([one == "join" for one in event], bool)
+    found = []
+    for code in np.flatnonzero(by.count(silent)).tolist():
+        mine = np.flatnonzero(silent & (by.code == code) & (until >= at + round(AWAY_MS * MILLI)))
+        joins = at[joined & (by.code == code)]
+        again = np.array([((joins >= at[row]) & (joins < at[row] + AWAY_MS * MILLI)).any() for row in mine], bool)
+        mine = mine[~again]
+        name, client = (by.keys[column][code].as_py() for column in ("group_id", "client_id"))
+        if not len(mine) or client is None:
+            continue
+        condition = ev.both(
+            ev.equals("group_id", name), ev.equals("client_id", client), "event = 'leave' and reason is null",
+            ev.among("exchange_id", groups["exchange_id"].take(pa.array(mine[:MOST_NAMED])).to_pylist()),
+        )  # fmt: skip
+        found += ev.finding(
+            tables, "member_left", ev.MEDIUM, "groups", condition,
+            {"leaves": len(mine), "when": sorted(at[mine].tolist())}, case="stayed", client_id=client, group_id=name,
         )  # fmt: skip
     return found
 
@@ -345,4 +392,4 @@ def locks(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     return found
 
 
-FINDERS = (rejoins, rebalances, thrown_out, locks, heartbeat_loops, departures, without_partitions)
+FINDERS = (rejoins, rebalances, thrown_out, locks, heartbeat_loops, departures, stayed_away, without_partitions)
