@@ -242,7 +242,8 @@ def faults(one: Input, folder: Path) -> Iterator[tuple[str, str]]:
     code, shown = run([*line, *([] if line[0] == "top" else keyed)])
     if code not in (0, 1, 2):
         yield "raised", f"exit code {code}: {line}"
-    if "--format" not in line and CONTROLS & set(shown):
+    data = "--format" in line or "--messages" in line  # exact where it goes to a pipe, as here
+    if not data and CONTROLS & set(shown):
         yield "control characters", f"{line}: {sorted(map(ascii, CONTROLS & set(shown)))}"
     if one.exchanges is not None:
         with contextlib.suppress(CaptureError):

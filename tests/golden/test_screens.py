@@ -48,7 +48,7 @@ SCREENS = {
     "tables": ["tables", "producer_ids"],
     "top": ["top", "captures/base_tiny.pcap", "--once", "--no-findings"],
 }
-ELSEWHERE = {"crosscheck", "cut", "redact", "spark", "annotate", "wireshark", "man", "completion"}
+ELSEWHERE = {"crosscheck", "cut", "redact", "spark", "annotate", "wireshark", "man", "completion", "otlp"}
 """Commands that write files, text that no width changes, or what another program says."""
 OFTEN = {"why", "slowest", "first_screen"}
 """What the default run looks at."""
