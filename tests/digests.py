@@ -16,6 +16,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -48,8 +49,13 @@ def digest(table: pa.Table) -> str:
     found = hashlib.blake2b(digest_size=12)
     for name in table.column_names:
         found.update(name.encode())
-        found.update(json.dumps(table[name].to_pylist(), default=repr).encode())
+        found.update(json.dumps(table[name].to_pylist(), default=plain).encode())
     return found.hexdigest()
+
+
+def plain(value: object) -> str:
+    """A value as text, whatever class of time zones Arrow gives times."""
+    return value.isoformat() if isinstance(value, datetime) else repr(value)
 
 
 def main(paths: list[str]) -> None:
