@@ -33,7 +33,9 @@ FORM = 1
 """Counts up when the bytes of a value mean something else than before."""
 PART = pa.schema([pa.field("part", pa.large_binary())])
 FORM_KEY, TYPE_KEY = b"kdissect form", b"kdissect type"
-OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd")
+OPTIONS = pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False)
+READ_OPTIONS = pa.ipc.IpcReadOptions(use_threads=False)
+"""Values are small, and Arrow's threads cost a worker of Spark 140 MB of addresses."""
 NUMBERS = re.compile(r"[<>|][biuf][1248]")
 """Types of arrays, as numpy writes them."""
 DAMAGE = (pa.ArrowException, OSError, ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError)
@@ -61,7 +63,7 @@ def dumped(value: Any, kind: Any) -> bytes:
 def loaded(data: bytes, kind: Any) -> Any:
     """The value that `dumped` wrote. Raises UnreadableValue for other bytes."""
     try:
-        with pa.ipc.open_stream(data) as reader:
+        with pa.ipc.open_stream(data, options=READ_OPTIONS) as reader:
             told = reader.schema.metadata or {}
             if told.get(FORM_KEY) != str(FORM).encode() or told.get(TYPE_KEY) != _name_of(kind):
                 raise UnreadableValue("these bytes are of another version of kdissect")

@@ -129,7 +129,8 @@ def test_the_first_page_of_a_story(path: Path) -> None:
 def test_why_fits_the_smallest_terminal(path: Path) -> None:
     capture = kdissect.open(path)
     for one in capture.analysis.numbered_findings():
-        lines = [line.plain for line in why_screen.render(capture.analysis.explain(one.row), one, [path.name], 80)]
+        command = why_screen.rows_command([path.name], one.number)
+        lines = [line.plain for line in why_screen.render(capture.analysis.explain(one.row), one, command, 80)]
         assert len(lines) <= screen.PAGE
         assert max(map(len, lines)) <= 80
         assert f"kdissect why {path.name} {one.number} --rows" in " ".join(lines[-3:]).replace(" \\ ", " ")

@@ -209,7 +209,7 @@ def test_the_producer_of_an_open_transaction(captures: Path) -> None:
         where="topic = 'tx-out' and partition = 1 and base_offset = 5 and leader_epoch >= 0 and not is_control",
     )
     (producer,) = set(written["producer_id"].to_pylist())
-    assert row["text"].endswith(f"producer {producer}).")
+    assert f", producer {producer}) " in row["text"]
     assert row["filter"].startswith("topic = 'tx-out' and partition = 1 and last_stable_offset = 5")
     assert capture.tables(["findings", "record_batches", "records"])["findings"].to_pylist().count(row) == 1
 
