@@ -127,6 +127,8 @@ def check_findings(tables: dict[str, pa.Table]) -> None:
             continue
         stated = float(found[1]) * MS_OF[found[2]]
         kind = "broker" if finding["id"] == "broker_stalled" else "client"
+        if kind == "broker" and finding["broker"] is None:
+            continue  # one of several brokers, and which is not known
         subjects = ledger.subjects(kind, [finding["broker" if kind == "broker" else "client_id"]])
         if finding["id"] != "throttled_client":  # a quota mutes for longer than the answers that say so
             low, high = (round(finding[at].timestamp() * 1e6) for at in ("first_at", "last_at"))

@@ -102,7 +102,7 @@ def test_the_first_lines_tell_the_story(name: str) -> None:
             for statement in JUDGED[name]["named"]
             if fits(finding, statement) and " ".join(finding["headline"].split()) in seen
         ]
-        assert told or name in UNTOLD, seen
+        assert told or name in UNTOLD or not JUDGED[name]["named"], seen
 
 
 @pytest.mark.parametrize("path", STORIES, ids=lambda path: path.name)
