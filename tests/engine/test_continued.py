@@ -45,7 +45,7 @@ def continued(paths: list[Path], table: str, each: int = 1) -> tuple[list[dict[s
     return rows, largest
 
 
-@pytest.mark.parametrize(("files", "each"), [(1, 1), (7, 1), pytest.param(50, 1, marks=pytest.mark.whole), (9, 4)])
+@pytest.mark.parametrize(("files", "each"), [(1, 1), (7, 1), pytest.param(50, 1, marks=pytest.mark.exhaustive), (9, 4)])
 @pytest.mark.parametrize("name", ["base.pcap", "k4_session_eviction.pcap", "raw_reuse.pcap", "field_burst20.pcap"])
 def test_exchanges_are_those_of_one_run(captures: Path, tmp_path: Path, name: str, files: int, each: int) -> None:
     paths = cut(captures / name, files, tmp_path)

@@ -107,7 +107,7 @@ def test_the_last_label_of_a_short_capture_is_whole(page: browser.Page, folder: 
     assert page.run(CUT) == []
 
 
-RUN = {("light", 420): (), ("dark", 1400): pytest.mark.whole}
+RUN = {("light", 420): pytest.mark.whole}
 """When they are run; the others where everything is."""
 
 

@@ -44,6 +44,7 @@ def job(spark: Any, tmp_path: Path, equal: Any) -> Callable[..., str]:
     return run
 
 
+@pytest.mark.exhaustive
 def test_files_come_one_after_the_other(captures: Path, rotate: Any, job: Callable[..., str], tmp_path: Path) -> None:
     """A file that is being written, one that has grown, new ones, and none; at last one is gone."""
     folder, files = tmp_path / "in", rotate(captures / "k4_fetch_sessions_raw.pcap", 6, 100)
