@@ -17,7 +17,7 @@ Where a step gives two ClusterIds, the address has none, and nothing goes on fro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -120,27 +120,17 @@ class Clusters:
             return
         of = np.full(len(texts), -1, np.int64)
         of[open_codes] = open_codes
-        self._name_topics(of[codes[rows]][topics.body], ids, texts)
+        for address, topic_id in _distinct_pairs(of[codes[rows]][topics.body], ids):
+            self.mention(texts[address], (topic_id,))
 
     def _feed_metadata(self, answers: Level, topics: Level, ids: pa.Array) -> None:
         """Topic ids of answers which carry the ClusterId themselves."""
         names, of = cluster_ids(answers)
-        of = of[topics.body]
-        known = ids.cast(TEXT).dictionary_encode()
-        found, words = numbers(known.indices, -1), known.dictionary.to_pylist()
-        pairs = np.stack([of, found], axis=1)[(of >= 0) & (found >= 0)].astype(np.int64)
-        for cluster, topic in distinct(pairs).tolist():
+        for cluster, topic_id in _distinct_pairs(of[topics.body], ids):
             told = self.told_topic_ids.setdefault(names[cluster], set())
-            if words[topic] not in UNJOINED and words[topic] not in told:
-                told.add(words[topic])
+            if topic_id not in UNJOINED and topic_id not in told:
+                told.add(topic_id)
                 self.changes += 1
-
-    def _name_topics(self, addresses: Int64s, ids: pa.Array, texts: list[str]) -> None:
-        known = ids.cast(TEXT).dictionary_encode()
-        found, words = numbers(known.indices, -1), known.dictionary.to_pylist()
-        pairs = np.stack([addresses, found], axis=1)[(addresses >= 0) & (found >= 0)].astype(np.int64)
-        for address, word in distinct(pairs).tolist():
-            self.mention(texts[address], (words[word],))
 
     def _feed_aside(self, block: Block, codes: np.ndarray) -> None:
         """Topics of the fetches that were read aside."""
@@ -227,6 +217,15 @@ class Clusters:
             for address in open_addresses
         }
         return _take({address: clusters for address, clusters in told.items() if clusters}, found, doubtful)
+
+
+def _distinct_pairs(places: Int64s, topic_ids: pa.Array) -> Iterator[tuple[int, str]]:
+    """The distinct (place, topic id) of rows that have both; -1 is no place."""
+    known = topic_ids.cast(TEXT).dictionary_encode()
+    found, words = numbers(known.indices, -1), known.dictionary.to_pylist()
+    pairs = np.stack([places, found], axis=1)[(places >= 0) & (found >= 0)].astype(np.int64)
+    for place, word in distinct(pairs).tolist():
+        yield place, words[word]
 
 
 def _take(told: Mapping[str, set[str]], found: dict[str, str], doubtful: set[str]) -> list[str]:

@@ -181,6 +181,11 @@ def names(texts: pa.ChunkedArray) -> list[str]:
     return sorted(str(name) for name in pc.unique(texts.cast(pa.string())).to_pylist() if name)
 
 
+def client_ids(rows: pa.Table) -> list[str | None]:
+    """The client ids of rows, each once, in order; None last, for rows without one."""
+    return sorted({name or None for name in pc.unique(rows["client_id"]).to_pylist()}, key=lambda one: (not one, one))
+
+
 def equal(table: pa.Table, column: str, value: str) -> Any:
     """Where a text column has this value, as flags."""
     found = one(table, column)

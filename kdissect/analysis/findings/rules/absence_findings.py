@@ -3,6 +3,7 @@ stopped asking."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,12 +20,12 @@ from kdissect.analysis.findings.rules.access_findings import refused_connections
 from kdissect.analysis.findings.rules.broker_findings import PRODUCE, WAITING_APIS, acks_of
 from kdissect.analysis.findings.rules.reset_findings import split_strokes
 from kdissect.analysis.findings.rules.silence_findings import (
-    LEAST_MESSAGE,
     OF_SILENCES,
     Silence,
     copies_in,
     first_and_last_of_clients,
     silences,
+    with_copies,
 )
 from kdissect.analysis.findings.time_shares import TimeShares
 from kdissect.analysis.grouping import group
@@ -33,7 +34,7 @@ from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, ints, reals, 
 STOPPED_MS = 2000.0
 """Silence of a consumer that is reported: several polls with the usual fetch.max.wait.ms of 500."""
 TOGETHER = 0.7
-"""Share of the longer of two silences in which both clients were silent, for one reason to explain both."""
+"""Share of the longer of two silences in which both clients (or brokers) were silent, for one reason to explain both."""
 FETCHES = 20
 """Fetches of a client before its rhythm is known."""
 RESUMED = 5
@@ -68,8 +69,6 @@ BEFORE_MS = 10_000.0
 REPLICATED_APIS = (8, 22, 24, 25, 26, 28, 42, 47)
 """APIs whose answers wait until followers have what they wrote: OffsetCommit, InitProducerId, AddPartitionsToTxn,
 AddOffsetsToTxn, EndTxn, TxnOffsetCommit, DeleteGroups, OffsetDelete."""
-SAME_TIME = 0.7
-"""Share of the longer of two silences in which both brokers were silent, for one reason to explain both."""
 
 
 class Stall(NamedTuple):
@@ -156,12 +155,12 @@ def stalled(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         (waiting if _may_wait_for_followers(tables, rows).all() else own).append(one)
     found = []
     for one in own:
-        found += _report_stall(tables, one, [one.broker])
+        found += _report_stall(tables, one)
     for one in waiting:
         beside = [other for other in own + waiting if other.broker != one.broker and _overlap(one, other)]
         if any(other in own or other.broker < one.broker for other in beside):
             continue  # it waits for that one, or is told with it
-        found += _report_stall(tables, one, [one.broker, *sorted({other.broker for other in beside})])
+        found += _report_stall(tables, one, sorted({other.broker for other in beside}), replicated=True)
     return found
 
 
@@ -172,14 +171,17 @@ def _may_wait_for_followers(tables: ev.Tables, rows: pa.Table) -> Flags:
     return flags
 
 
-def _overlap(one: Stall, other: Stall) -> bool:
+def _overlap(one: Stall | Silence, other: Stall | Silence) -> bool:
     """Whether two silences are mostly the same time."""
     shared = min(one.end, other.end) - max(one.begin, other.begin)
-    return shared >= SAME_TIME * max(one.end - one.begin, other.end - other.begin)
+    return shared >= TOGETHER * max(one.end - one.begin, other.end - other.begin)
 
 
-def _report_stall(tables: ev.Tables, one: Stall, brokers: list[str]) -> list[ev.Finding]:
-    """The finding about a silence. Several brokers: each may have waited for another as its follower."""
+def _report_stall(
+    tables: ev.Tables, one: Stall, beside: Sequence[str] = (), replicated: bool = False
+) -> list[ev.Finding]:
+    """The finding about a silence. `beside`: brokers that were silent too, each of which may have waited for another as
+    its follower. `replicated`: only requests for which it waits for followers were due."""
     exchanges = ev.get(tables, "exchanges")
     rows = exchanges.take(pa.array(one.rows))
     condition = ev.both(
@@ -189,15 +191,14 @@ def _report_stall(tables: ev.Tables, one: Stall, brokers: list[str]) -> list[ev.
         f"response_first_at <= {ev.instant(one.end + int(ANSWERED_MS * MILLI))}",
     )
     fetched = _own_fetches(tables, one)
-    alone, acknowledged = len(brokers) == 1, _acknowledged(rows, one)
-    replicated = bool(_may_wait_for_followers(tables, rows).all())
+    alone, acknowledged = not beside, _acknowledged(rows, one)
     unseen = alone and fetched is None
     values = {
         "connections": len(pc.unique(rows["connection_id"])), "clients": ev.names(rows["client_id"]),
-        "name": one.broker, "with": brokers[1:], "silent": alone and fetched == 0, "fetching": alone and bool(fetched),
+        "name": one.broker, "with": beside, "silent": alone and fetched == 0, "fetching": alone and bool(fetched),
         "acknowledged": unseen and acknowledged and not replicated,
         "waiting": unseen and acknowledged and replicated, "unseen": unseen and not acknowledged,
-        "others": [name for name in _others(exchanges, one) if name not in brokers],
+        "others": [name for name in _others(exchanges, one) if name not in beside],
     }  # fmt: skip
     known = not alone or values["silent"] or values["acknowledged"]
     return ev.finding(
@@ -264,12 +265,7 @@ def consumer_silent(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
 
 def _in_company(one: Silence, every: list[Silence]) -> bool:
     """Whether another client was silent for much the same time: then the reason may be a common one."""
-    for other in every:
-        shared = min(one.end, other.end) - max(one.begin, other.begin)
-        longest = max(one.end - one.begin, other.end - other.begin)
-        if other.client != one.client and shared >= TOGETHER * longest:
-            return True
-    return False
+    return any(other.client != one.client and _overlap(one, other) for other in every)
 
 
 def _reads_steadily(fetches: pa.Table, one: Silence) -> bool:
@@ -296,10 +292,8 @@ def _stayed(connections: pa.Table, one: Silence) -> bool:
 def _sent_again(connections: pa.Table, one: Silence) -> bool:
     """Whether a connection of the client has as many copies of segments as retransmission timers send in that time: a
     host whose process stands still acknowledges, one behind a dead network does not (RFC 6298)."""
-    copies = copies_in((one.end - one.begin) / MILLI)
     mine = ev.equal(connections, "client_id", one.client) & (times(connections, "ended_at") >= one.begin)
-    many = mine & (ints(connections, "lost_segments", 0) >= copies)
-    return bool((ints(connections, "retransmitted_bytes", 0)[many] >= copies * LEAST_MESSAGE).any())
+    return bool((mine & with_copies(connections, copies_in((one.end - one.begin) / MILLI))).any())
 
 
 @finder(exchanges=first_and_last_of_clients, connections=EVERY_ROW)

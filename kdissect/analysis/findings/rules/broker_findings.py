@@ -62,7 +62,7 @@ def slow(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         cause, share = _largest_part(rows, acks_of(tables, rows), closed)
         values = {
             "requests": len(mine), "api": api, "slow": limits.slow_ms, "total": total[code],
-            "longest": float(latency[mine].max()), "clients": _clients(rows), f"of_{cause}": share,
+            "longest": float(latency[mine].max()), "clients": ev.client_ids(rows), f"of_{cause}": share,
         }  # fmt: skip
         condition = ev.both(
             ev.equals("broker", broker), ev.equals("api", api), f"latency_ms >= {limits.slow_ms:g}",
@@ -128,18 +128,13 @@ def slow_fetches(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         total, count, rows = ev.union_ms(since[mine], answered[mine]), len(mine), fetches.take(pa.array(mine))
         values = {
             "fetches": count, "slow": limits.slow_ms, "total": total, "longest": float(worst[code]),
-            "clients": _clients(rows),
+            "clients": ev.client_ids(rows),
         }  # fmt: skip
         condition = ev.both(ev.equals("broker", broker), f"excess_ms >= {limits.slow_ms:g}")
         about = _one_client(rows)
         severity = _severity(tables, limits, total, broker, about.get("client_id"))
         found += ev.finding(tables, "slow_fetches", severity, "fetches", condition, values, broker=broker, **about)
     return found
-
-
-def _clients(rows: pa.Table) -> list[str | None]:
-    """Client ids, in order, None last."""
-    return sorted({name or None for name in pc.unique(rows["client_id"]).to_pylist()}, key=lambda one: (not one, one))
 
 
 def _one_client(rows: pa.Table) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from kdissect.analysis.findings.finders import EVERY_ROW, finder
 from kdissect.analysis.findings.limits import Limits
 from kdissect.analysis.findings.rules.window_findings import STALL_MS, slow_transfer, window_explains
 from kdissect.analysis.grouping import group
-from kdissect.arrays.arrow import MILLI, NULL_TIME, Coder, Flags, Int64s, earliest, ints, latest, reals, times
+from kdissect.arrays.arrow import MILLI, Coder, Flags, Int64s, earliest, ints, latest, reals, times
 from kdissect.tables.declaration.readers import FIRST_REQUESTS
 
 SHORT_CONNECTIONS = 20
@@ -177,7 +177,6 @@ def round_trips(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
     for code in np.flatnonzero(counts >= ROSE_CONNECTIONS).tolist():
         broker = groups.keys["broker"][code].as_py()
         rows = np.flatnonzero(rose & (groups.code == code))
-        clients = {name or None for name in connections["client_id"].take(pa.array(rows)).to_pylist()}
         before, after = float(np.median(least[rows])), float(np.median(most[rows]))
         network = reals(exchanges, "network_ms")
         ids = connections["connection_id"].take(pa.array(rows)).cast(pa.string())
@@ -190,7 +189,7 @@ def round_trips(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
             about = {"first_at": first_at, "last_at": last_at}
         values = {
             "before": before, "after": after, "connections": len(rows), "since": about.get("first_at"),
-            "clients": sorted(clients, key=lambda one: (not one, one)),
+            "clients": ev.client_ids(connections.take(pa.array(rows))),
         }  # fmt: skip
         condition = ev.both(
             ev.equals("broker", broker),
@@ -228,15 +227,12 @@ def slower_ways(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
         for code in np.flatnonzero(known.count(_rose(connections)) >= ROSE_CONNECTIONS)
     }
     network, asked = reals(exchanges, "network_ms"), times(exchanges, "request_first_at")
-    stamped, proven = (ev.equal(exchanges, "network_kind", kind) for kind in ("timestamps", "proven"))
-    acked = ev.equal(exchanges, "network_kind", "ack")
-    with np.errstate(invalid="ignore"):
-        short = (stamped | proven | acked) & (network <= FLAT_MS)
-        long = (stamped | proven) & (network >= ROSE_MS) | acked & (network >= PROVEN_MS)
+    short = network <= FLAT_MS
+    long = network >= np.where(ev.equal(exchanges, "network_kind", "ack"), PROVEN_MS, ROSE_MS)
     groups = group(exchanges, ["connection_id", "broker"])
     steps: dict[str, list[tuple[int, Int64s, Int64s]]] = {}
     for code in np.flatnonzero((groups.count(short) >= STEP_ROWS) & (groups.count(long) >= STEP_ROWS)).tolist():
-        rows = np.flatnonzero((groups.code == code) & (stamped | proven | acked) & (asked != NULL_TIME))
+        rows = np.flatnonzero(groups.code == code)
         rows = rows[np.argsort(asked[rows], kind="stable")]
         at = _step(short[rows], long[rows])
         before, after = rows[:at], rows[at:]

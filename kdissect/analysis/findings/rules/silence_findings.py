@@ -183,10 +183,15 @@ def silent_together(tables: ev.Tables, limits: Limits) -> list[ev.Finding]:
 
 def _sent_again(connections: pa.Table, host: str, begin: int, end: int, copies: int) -> int:
     """On how many connections of a host, open all the time, so many segments were sent again."""
-    mine = ev.equal(connections, "client_ip", host) & (ints(connections, "lost_segments", 0) >= copies)
-    mine &= ints(connections, "retransmitted_bytes", 0) >= copies * LEAST_MESSAGE
+    mine = ev.equal(connections, "client_ip", host) & with_copies(connections, copies)
     mine &= (times(connections, "started_at") <= begin) & (times(connections, "ended_at") >= end)
     return int(mine.sum())
+
+
+def with_copies(connections: pa.Table, copies: int) -> Flags:
+    """On which connections so many segments that were more than probes were sent again; bool [rows]."""
+    flags: Flags = ints(connections, "lost_segments", 0) >= copies
+    return flags & (ints(connections, "retransmitted_bytes", 0) >= copies * LEAST_MESSAGE)
 
 
 def copies_in(span_ms: float) -> int:
