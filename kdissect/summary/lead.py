@@ -48,7 +48,7 @@ def _choose_harm(worst: Incident, others: Sequence[Incident]) -> list[Mapping[st
     harm = _harm(worst, others)
     moved = [row for row in harm if row["id"] == MOVED]
     lost = [row for row in harm if row["id"] != MOVED]
-    return [*lost[:MOST_HARM], *moved[:1]] if moved else lost[:MOST_HARM]
+    return [*lost[:MOST_HARM], *moved[:1]]
 
 
 def _harm(worst: Incident, others: Sequence[Incident]) -> list[Mapping[str, Any]]:

@@ -1,9 +1,9 @@
 """Rows of `traced`: records with a trace context, joined with the exchanges that carried them and their deliveries.
 
 A Produce request counts its records from 0, an answer has their offsets in the log. Both lead to the row of
-`deliveries` of their batch: the request by the batch that was sent, the answer by topic, partition and offset. A record
-of which the capture has both sides is one row. An answer that gave a batch to its reader a second time adds none, and
-neither does a request that carries it again.
+`deliveries` of their batch: the request by the batch that was sent, the answer by topic, partition and offset. Where
+the capture has both sides of a record, it is one row. An answer that gave a batch to its reader a second time adds
+none, and neither does a request that carries it again.
 """
 
 from __future__ import annotations

@@ -34,7 +34,8 @@ from kdissect.arrays.arrow import MILLI, NULL_TIME, Flags, Int64s, ints, reals, 
 STOPPED_MS = 2000.0
 """Silence of a consumer that is reported: several polls with the usual fetch.max.wait.ms of 500."""
 TOGETHER = 0.7
-"""Share of the longer of two silences in which both clients (or brokers) were silent, for one reason to explain both."""
+"""Share of the longer of two silences, of clients or of brokers, in which both were silent, for one reason to explain
+both."""
 FETCHES = 20
 """Fetches of a client before its rhythm is known."""
 RESUMED = 5
