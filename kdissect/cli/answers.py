@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kdissect.cli.opening import STDIN, Capture
+from kdissect.cli.opening import STDIN
 from kdissect.cli.options import EXCHANGE_FORMATS, written_as
 from kdissect.cli.printing import table_rows, terminal
 from kdissect.cli.printing.words import number_of, size
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from kdissect.cli.following import Follower
+    from kdissect.engine.capture import Capture
 
 
 def first_screen(
@@ -189,7 +190,7 @@ def show_exchange(
 
 def print_sessions(capture: Capture, top: int | None, sort: Sequence[str] | None = None) -> None:
     """Print what happened to fetch and share sessions, the clients that create them in the order of `sort`."""
-    from kdissect.cli.subcommands import analyses
+    from kdissect.cli import analyses
     from kdissect.tables.sorting import arranged
 
     tables = dict(capture.analysis.sessions(every=None))
@@ -199,7 +200,7 @@ def print_sessions(capture: Capture, top: int | None, sort: Sequence[str] | None
 
 def print_slots(capture: Capture, slots: int, top: int | None) -> None:
     """Print what so many session slots would have meant."""
-    from kdissect.cli.subcommands import analyses
+    from kdissect.cli import analyses
 
     terminal.page(analyses.slots(capture.analysis.with_slots(slots), slots, terminal.width(), top))
 
@@ -217,7 +218,7 @@ def print_latency(
 ) -> None:  # fmt: skip
     """Print latencies by group as text, or write them with all their columns."""
     from kdissect.analysis.latency import checked
-    from kdissect.cli.subcommands import analyses
+    from kdissect.cli import analyses
     from kdissect.tables.sorting import arranged
 
     columns = checked(by, every)
@@ -236,7 +237,7 @@ def print_budget(
     output: str | None, local: bool, csv_safe: bool = False,
 ) -> None:  # fmt: skip
     """Print where the time went as text, or write it."""
-    from kdissect.cli.subcommands import analyses
+    from kdissect.cli import analyses
 
     table_rows.refuse_binary(written_as(form, output), output)
     capture.not_input(output)
@@ -250,7 +251,7 @@ def print_budget(
 def print_diff(a: Capture, b: Capture, by: Sequence[str], top: int | None, sort: Sequence[str] | None = None) -> None:
     """Print how two captures differ, latencies in the order of `sort`."""
     from kdissect.analysis.latency import checked
-    from kdissect.cli.subcommands import analyses
+    from kdissect.cli import analyses
     from kdissect.tables.sorting import arranged
 
     columns = checked(by)

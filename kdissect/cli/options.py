@@ -6,13 +6,14 @@ import contextlib
 import os
 import re
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import PurePath
 from typing import Any, TypeVar
 
 import click
 
 from kdissect.cli.printing import terminal
+from kdissect.problems import UsageError
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -21,6 +22,8 @@ EXCHANGE_FORMATS = ("zeek", "zeek-json", "perfetto")
 """Formats of other programs for exchanges, which the reading command writes besides."""
 ENDINGS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".arrow": "arrow", ".parquet": "parquet"}
 """What a file is written as whose name ends so, where no --format says."""
+URL_MARK = "://"
+"""What tells a receiver from a time among the values of --to."""
 OF_OTHERS = stat.S_IRGRP | stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
 """Bits of a mode by which others than the owner read or write a file."""
 
@@ -248,3 +251,11 @@ def offset_range(
 def comma_list(context: click.Context, parameter: click.Parameter, value: str | None) -> list[str] | None:
     """`a,b` as a list of names."""
     return None if value is None else [name.strip() for name in value.split(",") if name.strip()]
+
+
+def receiver_of(places: Sequence[str]) -> str | None:
+    """The URL among the values of --to; None if there is none. Raises UsageError for several."""
+    urls = [text for text in places if URL_MARK in text]
+    if len(urls) > 1:
+        raise UsageError("--to takes one receiver")
+    return urls[0] if urls else None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kdissect.tables.wireshark import exchange_filter
 
 if TYPE_CHECKING:
-    from kdissect.cli.opening import Capture
+    from kdissect.engine.capture import Capture
 
 
 def frames_of(row: Mapping[str, Any], file: str) -> list[int]:

@@ -7,9 +7,9 @@ import json
 import pytest
 
 import kdissect
+from kdissect.cli import analyses
 from kdissect.cli.main import main
 from kdissect.cli.printing.sparkline import sparkline
-from kdissect.cli.subcommands import analyses
 from tests.conftest import ROOT
 
 EVICTION = str(ROOT / "captures" / "k4_session_eviction.pcap")

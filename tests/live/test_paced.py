@@ -4,7 +4,7 @@ what the tables have up to that time."""
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -22,13 +22,10 @@ from tests.live.paced import HostClock, looks, prints, replayed
 
 STORIES = ROOT / "captures" / "stories"
 FEW = ("txn_timeout", "leader_move")
-"""Recordings that stand for all ten."""
+"""Recordings that stand for all ten at less than the fastest speed."""
 NAMES = ("healthy", "kip848", "leader_move", "quotas", "share_slow", "slow_broker", "slow_consumer", "slow_follower",
          "tiny", "txn_timeout")  # fmt: skip
-RECORDINGS = [
-    pytest.param(STORIES / f"{name}.pcap.zst", id=name, marks=() if name in FEW else pytest.mark.whole)
-    for name in NAMES
-]
+SPEEDS = (1.0, 4.0, 60.0)
 TABLES = ("clients", "topics", "apis")
 FINE_S = 0.25
 """How often the pipe is looked at: so that it was seen at about every instant."""
@@ -54,8 +51,17 @@ def counts(snapshot: Mapping[str, Any], view: str) -> dict[str, int]:
     return {line["name"]: line["exchanges"] for line in snapshot[view]}
 
 
-@pytest.mark.parametrize("speed", [pytest.param(1.0, marks=pytest.mark.exhaustive), 4.0, 60.0])
-@pytest.mark.parametrize("path", RECORDINGS)
+def replays() -> Iterator[Any]:
+    """Recordings and speeds. The long recordings are replayed slowly in the exhaustive run alone."""
+    for name in NAMES:
+        for speed in SPEEDS:
+            marks = [pytest.mark.whole] * (name not in FEW)
+            if speed == SPEEDS[0] or (name not in FEW and speed != SPEEDS[-1]):
+                marks.append(pytest.mark.exhaustive)
+            yield pytest.param(STORIES / f"{name}.pcap.zst", speed, id=f"{name}-{speed}", marks=marks)
+
+
+@pytest.mark.parametrize(("path", "speed"), list(replays()))
 def test_a_replay_counts_as_a_paced_pipe(path: Path, speed: float) -> None:
     pipe = piped(path)
     whens = [one["at"] or "" for one in pipe]

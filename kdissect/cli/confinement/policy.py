@@ -173,7 +173,7 @@ def command_policy(name: str, parameters: dict[str, Any], paths: Iterable[str]) 
     if name == "sql" or (name == "CAPTURE..." and whole):
         policy.allow_python()  # a second process writes tables
     if name == "otlp":
-        from kdissect.cli.telemetry.otlp_command import receiver_of
+        from kdissect.cli.options import receiver_of
 
         if (url := receiver_of(parameters["places"])) is not None:
             policy.allow_receiver(url)

@@ -14,7 +14,7 @@ from kdissect.escaping import visible
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from kdissect.cli.opening import Shown
+    from kdissect.engine.extracts.showing import Shown
 
 HEX_BYTES = 8
 """Bytes of a field shown in hexadecimal; the rest is in `value`."""

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kdissect.cli.opening import Capture, open_capture
+from kdissect.cli.opening import open_capture
 from kdissect.cli.options import capture_arguments, output_options, seconds, selection_options, written_as
 from kdissect.output import scratch
 from kdissect.problems import JobFailed, UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from kdissect.engine.capture import Capture
 
 TIME_LIMIT = "5m"
 """How long a query may take: enough to sort a hundred million rows, and soon enough for a query without an end."""

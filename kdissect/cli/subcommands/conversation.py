@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kdissect.cli.opening import Capture, open_capture
+from kdissect.cli.opening import open_capture
 from kdissect.cli.options import capture_arguments, time_options
 from kdissect.cli.printing import terminal, words
 from kdissect.cli.printing.grid import Header, fit, grid
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from rich.text import Text
+
+    from kdissect.engine.capture import Capture
 
 COLUMNS = (
     "exchange_id", "connection_id", "client_id", "broker", "api", "api_version", "status", "error", "hold",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
-from kdissect.cli.opening import Capture, open_capture
+from kdissect.cli.opening import open_capture
 from kdissect.cli.options import (
     engine_options,
     jobs_option,
@@ -25,6 +25,8 @@ from kdissect.problems import UsageError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from kdissect.engine.capture import Capture
 
 POSITION = re.compile(r"(?P<topic>[^:@]+):(?P<partition>[0-9]{1,10})@(?P<offset>[0-9]{1,19})")
 FRAMES = ("exchange_id", "request_frame", "response_frame")

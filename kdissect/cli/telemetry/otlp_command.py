@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from kdissect.cli.opening import open_capture
-from kdissect.cli.options import jobs_option, memory_option, reading_options, selection_options, timings_option
+from kdissect.cli.options import (
+    URL_MARK,
+    jobs_option,
+    memory_option,
+    reading_options,
+    receiver_of,
+    selection_options,
+    timings_option,
+)
 from kdissect.cli.printing import terminal
-from kdissect.problems import UsageError
 
-URL_MARK = "://"
 EXAMPLE = "--to http://localhost:4318"
 
 
@@ -69,14 +74,6 @@ def otlp(
         target: Any = sys.stdout.buffer if output == "-" else output
         sent = sender.write(capture, target, where=where, links=links)
         terminal.say(f"wrote {_counted(sent)}" + ("" if output == "-" else f" to {output}"))
-
-
-def receiver_of(places: Sequence[str]) -> str | None:
-    """The URL among the values of --to; None if there is none. Raises UsageError for several."""
-    urls = [text for text in places if URL_MARK in text]
-    if len(urls) > 1:
-        raise UsageError("--to takes one receiver")
-    return urls[0] if urls else None
 
 
 def _counted(sent: Any) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich.text import Text
 
-from kdissect.cli.opening import Capture, open_capture
+from kdissect.cli.opening import open_capture
 from kdissect.cli.options import (
     capture_arguments,
     order_options,
@@ -21,6 +21,8 @@ from kdissect.cli.printing import terminal, words
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from kdissect.engine.capture import Capture
 
 ROWS = 10
 """Rows on a terminal or in a pipe unless --limit says otherwise; data formats have all."""
@@ -103,7 +105,7 @@ def format_answer(
     table: pa.Table, columns: Sequence[str], nothing: str, more: int, width: int, *, local: bool = False
 ) -> list[Text]:
     """The rows as aligned text, the last columns left out first where the width is short; a sentence for no row."""
-    from kdissect.cli.subcommands.analyses import rows_of
+    from kdissect.cli.analyses import rows_of
 
     if not table.num_rows:
         return [Text(nothing)]

@@ -21,7 +21,7 @@ from kdissect.cli.printing import terminal
 from kdissect.problems import UsageError
 
 if TYPE_CHECKING:
-    from kdissect.cli.opening import Capture
+    from kdissect.engine.capture import Capture
     from kdissect.summary.account import Handle
 
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text
 
 from kdissect.analysis.questions.explanation import Explanation
+from kdissect.cli.analyses import rows_of
 from kdissect.cli.printing import words
 from kdissect.cli.printing.accounts import headline_lines
 from kdissect.cli.printing.next_steps import PIPE
 from kdissect.cli.printing.screen import PAGE
-from kdissect.cli.subcommands.analyses import rows_of
 from kdissect.cli.subcommands.evidence.stretch_drawing import LEAST_LINES, draw_stretch
 from kdissect.summary.account import Handle
 
