@@ -27,7 +27,8 @@ from kdissect.engine.books import Books
 from kdissect.engine.bounds.room import Room, size
 from kdissect.engine.inputs import Inputs
 from kdissect.engine.pipeline import Rows
-from kdissect.engine.run import Run, Settings
+from kdissect.engine.run import Run
+from kdissect.engine.settings import Settings
 from kdissect.engine.timings import Timings
 from kdissect.problems import Kind
 from kdissect.tables.builder import TRAFFIC, TableBuilder
@@ -38,7 +39,7 @@ from kdissect.tables.table_block import READ_ASIDE
 from kdissect.tables.where import Filter
 
 if TYPE_CHECKING:
-    from kdissect.engine.saving.spool import Place, Spool
+    from kdissect.engine.bounds.spool import Place, Spool
     from kdissect.tables.fetch_rows import NamedFetches
     from kdissect.tables.traffic_sums import Sums
 
@@ -461,7 +462,7 @@ class Pieces:
 
     def aside(self, spool: Spool, mark: int) -> _Aside:
         """Everything into the spool, unresolved. The rows are not kept."""
-        from kdissect.engine.saving.spool import together
+        from kdissect.engine.bounds.spool import together
 
         tables = {}
         for name in list(self.rows):

@@ -24,7 +24,7 @@ from kdissect.tables.topics import REPLICATED
 from kdissect.tcp.layout import NULL
 
 if TYPE_CHECKING:
-    from kdissect.engine.run import Settings
+    from kdissect.engine.settings import Settings
 
 
 class Books:
@@ -46,7 +46,7 @@ class Books:
         self.settings = settings
         self.ledger = Ledger([c.name for c in captures], [c.files for c in captures])
         self.builder = TableBuilder(self.ledger.connections, tables, settings.reading)
-        self.builder.sights = settings.common.known
+        self.builder.sights = settings.common.found
         self.builder.hosts = HostNames(settings.hosts, [capture.host_names for capture in captures])
         self._asked = dict(self.builder.columns)
         self.wishes = Wishes(self._decoder(self.builder.columns, messages, beside or {}), messages, beside or {})

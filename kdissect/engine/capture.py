@@ -20,7 +20,8 @@ from kdissect.capture.sources import Source
 from kdissect.engine.analysed_run import AnalysedRun
 from kdissect.engine.books import Books
 from kdissect.engine.bounds.room import checked
-from kdissect.engine.run import Progress, Run, Settings
+from kdissect.engine.run import Run
+from kdissect.engine.settings import Progress, Settings
 from kdissect.output import distinct, scratch, whole_seekable
 from kdissect.problems import UsageError
 from kdissect.tables.declaration import SCHEMAS, TABLES, columns_of, declared
@@ -149,7 +150,7 @@ class Capture:
         self, columns: Sequence[str], read: Mapping[str, Sequence[str]], every: float | None, where: str | None
     ) -> pa.Table:
         """Latencies by columns of `exchanges` in flat memory; `read`: table -> columns that they are made of."""
-        from kdissect.engine.bounds.flowing_answers import latencies
+        from kdissect.engine.flowing_answers import latencies
 
         condition = self._condition("exchanges", where)
         tables = {name: list(names) for name, names in read.items()}
@@ -160,7 +161,7 @@ class Capture:
     def session_rows(self, read: Mapping[str, Sequence[str]]) -> tuple[SessionRows, pa.Table]:
         """What figures of fetch sessions are made of, in flat memory, and the table `share_sessions`; `read`: table ->
         columns that they are made of."""
-        from kdissect.engine.bounds.flowing_answers import sessions
+        from kdissect.engine.flowing_answers import sessions
 
         return sessions(self._captures, self._reading(dict.fromkeys(read), {}, False), read)
 
@@ -231,7 +232,7 @@ class Capture:
 
         Raises ScratchFull (a KdissectError) where there is no room for them.
         """
-        from kdissect.engine.saving.spool import Spool
+        from kdissect.engine.bounds.spool import Spool
 
         run, shown, found = self._run(tables, where or {})
         with scratch() as folder, Spool(Path(folder)) as spool:
@@ -452,7 +453,7 @@ class Capture:
         reveal: bool = False,
     ) -> dict[str, pa.Table]:
         if self.frugal and list(asked) == ["findings"]:
-            from kdissect.engine.bounds.flowing_answers import found as found_in
+            from kdissect.engine.flowing_answers import found as found_in
 
             columns = columns_of("findings", None if asked["findings"] is None else list(asked["findings"]))
             condition = (conditions or {}).get("findings") or _condition("findings", where.get("findings"))

@@ -22,7 +22,7 @@ from kdissect.engine.timings import CAPTURE, NET, REST, TCP, WAITING, Timings
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from kdissect.engine.run import Settings
+    from kdissect.engine.settings import Settings
 
 Words = npt.NDArray[np.int64]
 T = TypeVar("T")

@@ -26,7 +26,8 @@ from kdissect.capture import CaptureSet
 from kdissect.capture.captureset import Member
 from kdissect.capture.window import Window
 from kdissect.engine.books import Books
-from kdissect.engine.run import Run, Settings
+from kdissect.engine.run import Run
+from kdissect.engine.settings import Settings
 from kdissect.kafka.exchanges.completed import Completed
 from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.streams.dissector import Dissector

@@ -29,8 +29,8 @@ from kdissect.capture.block import Block
 from kdissect.capture.pcap import TIME as PACKET_TIME
 from kdissect.capture.window import Window
 from kdissect.engine.analysed_run import AnalysedRun, Pieces
-from kdissect.engine.run import Settings
-from kdissect.engine.watermark import watermark
+from kdissect.engine.passes.watermark import watermark
+from kdissect.engine.settings import Settings
 from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.streams.dissector import Dissector, Harvest
 from kdissect.kafka.streams.ledger import Ledger

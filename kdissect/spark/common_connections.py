@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 
 from kdissect.analysis.both_ends import WAYS
-from kdissect.engine.run import Settings
-from kdissect.engine.sights.common import Common
+from kdissect.engine.common import Common
+from kdissect.engine.settings import Settings
 from kdissect.engine.sights.shared_flows import Hashes, Look, in_common, looked_at
 from kdissect.engine.sights.survey import clusters_of, nothing_seen, put_together, seen_in
 from kdissect.problems import CaptureError

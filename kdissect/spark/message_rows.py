@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from kdissect.capture.sources import Source as Named
 from kdissect.engine.capture import Capture
-from kdissect.engine.run import Settings
+from kdissect.engine.settings import Settings
 from kdissect.spark.job import prepare
 from kdissect.spark.schemas import spark_schema
 from kdissect.spark.stages.plan import Source

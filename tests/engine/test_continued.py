@@ -10,7 +10,7 @@ import pytest
 import kdissect
 from kdissect.capture.captureset import Member
 from kdissect.engine.resumption import STREAMED, Continued, columns
-from kdissect.engine.run import Settings
+from kdissect.engine.settings import Settings
 from kdissect.problems import UsageError
 
 AT_THE_END = ("pending", "unanswered", "no_response", "one_way", "partial", "orphan")

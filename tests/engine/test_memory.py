@@ -95,7 +95,8 @@ def test_flows_are_given_anew() -> None:
     from kdissect.capture import open_captures
     from kdissect.engine.books import Books
     from kdissect.engine.inputs import CaptureFiles
-    from kdissect.engine.run import Run, Settings
+    from kdissect.engine.run import Run
+    from kdissect.engine.settings import Settings
     from kdissect.net.scanner import Scanner
 
     capture = open_captures(ShortConnections(120_000))

@@ -116,7 +116,7 @@ def test_sessions_in_flat_memory(monkeypatch: pytest.MonkeyPatch) -> None:
         assert got[name].to_pylist() == table.to_pylist(), name
     assert capture.left_out == []
     monkeypatch.setattr("kdissect.report.session_rows.MOST_SESSIONS", 5)
-    monkeypatch.setattr("kdissect.engine.bounds.flowing_answers.MOST_SESSIONS", 5)
+    monkeypatch.setattr("kdissect.engine.flowing_answers.MOST_SESSIONS", 5)
     small = kdissect.open(path, memory=BUDGET)
     assert small.analysis.sessions()["creators"].num_rows > 0
     assert small.left_out == ["of 30 fetch sessions the first 5 were looked at"]

@@ -15,7 +15,8 @@ from kdissect.capture import open_captures
 from kdissect.capture.captureset import CaptureSet
 from kdissect.capture.window import Window
 from kdissect.engine.books import Books
-from kdissect.engine.run import Run, Settings
+from kdissect.engine.run import Run
+from kdissect.engine.settings import Settings
 from kdissect.kafka.exchanges import completion, outcome
 from kdissect.kafka.recordsets.batches import walk
 from kdissect.kafka.recordsets.verification import verify

@@ -13,7 +13,8 @@ from kdissect.capture import open_captures
 from kdissect.capture.captureset import CaptureSet
 from kdissect.capture.window import Window
 from kdissect.engine.books import Books
-from kdissect.engine.run import Run, Settings
+from kdissect.engine.run import Run
+from kdissect.engine.settings import Settings
 from kdissect.kafka.streams.dissector import Dissector
 from kdissect.kernels.structs import offsets
 from kdissect.tcp.assembly import GAP_PACKETS

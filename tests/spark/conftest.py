@@ -17,7 +17,7 @@ import pytest
 
 from kdissect.analysis.stage import Stage
 from kdissect.capture import open_captures
-from kdissect.engine.run import Settings
+from kdissect.engine.settings import Settings
 from kdissect.spark.cells.table_cells import Cell, opened
 from kdissect.spark.common_connections import with_common
 from kdissect.spark.stages import analysing, committed_offsets, decoding

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kdissect.capture import open_captures
-from kdissect.engine.run import Settings
+from kdissect.engine.settings import Settings
 from kdissect.problems import CaptureNotFound
 from kdissect.spark.cells.table_cells import cells_of
 from kdissect.spark.stages import decoding

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kdissect.engine.run import Settings
+from kdissect.engine.settings import Settings
 from kdissect.spark.keep.inventory import FORM, File, Kept, Manifest, Part, Work, fingerprint, told
 from kdissect.spark.stages.plan import Source
 

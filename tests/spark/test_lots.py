@@ -17,7 +17,7 @@ from kdissect.analysis.exchange_keys import keys_of
 from kdissect.arrays.arrow import NULL_TIME, times
 from kdissect.capture import open_captures
 from kdissect.capture.captureset import Member
-from kdissect.engine.run import Settings
+from kdissect.engine.settings import Settings
 from kdissect.net.scanner import Scanner
 from kdissect.spark.cells.table_cells import Cell, cell, opened, shrunk
 from kdissect.spark.stages import analysing, indexing, lots

@@ -11,7 +11,7 @@ import pytest
 
 from kdissect.capture import open_captures
 from kdissect.capture.captureset import Member
-from kdissect.engine.run import Settings
+from kdissect.engine.settings import Settings
 from kdissect.spark.stages import indexing
 from kdissect.spark.stages.plan import Plan, source_of
 from kdissect.spark.stages.skimming import SkimmedFile

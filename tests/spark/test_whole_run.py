@@ -16,7 +16,7 @@ import kdissect.spark
 from kdissect.capture import open_captures
 from kdissect.engine.analysed_run import LateNames
 from kdissect.engine.capture import MADE
-from kdissect.engine.run import Settings
+from kdissect.engine.settings import Settings
 from kdissect.problems import CaptureUnreadable
 from kdissect.spark import dataset, whole_dataset
 from kdissect.spark.cells.table_cells import Cell, Pieces, cells_of, opened

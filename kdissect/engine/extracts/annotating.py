@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from kdissect.capture import CaptureSet
 from kdissect.capture.magic import recognise
 from kdissect.capture.pcap import PACKET_COLUMNS
-from kdissect.engine.run import Settings
+from kdissect.engine.settings import Settings
 from kdissect.output import whole_seekable
 from kdissect.problems import UsageError
 from kdissect.rewriting.commentedcopy import CommentedCopy

@@ -25,7 +25,7 @@ from kdissect.capture import pcap as r
 from kdissect.engine.extracts.redacting import redact
 from kdissect.engine.extracts.remaining import remaining_texts
 from kdissect.engine.extracts.scratch_copies import folder_aside, spooled
-from kdissect.engine.run import Settings
+from kdissect.engine.settings import Settings
 from kdissect.escaping import visible
 from kdissect.output import scratch, temporary
 from kdissect.problems import UsageError

@@ -14,8 +14,8 @@ from kdissect.arrays.codes import Codes
 from kdissect.arrays.dictionaries import unified
 from kdissect.capture import CaptureSet
 from kdissect.engine.analysed_run import AnalysedRun, LateNames
-from kdissect.engine.run import Settings
 from kdissect.engine.saving.evidence_rows import Evidence
+from kdissect.engine.settings import Settings
 from kdissect.summary import Summarizer, Summary
 from kdissect.summary.spending import Spending
 from kdissect.summary.topic_traffic_lines import READS, TopicTraffic

@@ -29,7 +29,8 @@ from kdissect.capture import pcap as r
 from kdissect.engine.books import Books
 from kdissect.engine.extracts.scratch_copies import spooled
 from kdissect.engine.extracts.unsealed import unsealed
-from kdissect.engine.run import FEW_PACKETS, Run, Settings
+from kdissect.engine.run import Run
+from kdissect.engine.settings import FEW_PACKETS, Settings
 from kdissect.kafka.streams.dissector import Dissector
 from kdissect.net.scanner import Scanner
 from kdissect.net.segment import AT, PACKET

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from kdissect.capture import EXTRA, CaptureSet, Member, Window
 from kdissect.capture import pcap as r
-from kdissect.engine.run import FEW_PACKETS
+from kdissect.engine.settings import FEW_PACKETS
 from kdissect.kafka.streams.dissector import Dissector
 from kdissect.net.scanner import Scanner
 from kdissect.net.segment import A_HIGH, A_LOW, AT, B_HIGH, B_LOW, LEN, PACKET

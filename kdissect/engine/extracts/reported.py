@@ -14,8 +14,8 @@ from kdissect.engine.bounds.room import Limited
 from kdissect.engine.bounds.spare_memory import Spare
 from kdissect.engine.extracts.overview import EVIDENCE, Names
 from kdissect.engine.extracts.showing import show_several
-from kdissect.engine.run import FEW_PACKETS, Settings
 from kdissect.engine.saving.evidence_rows import Evidence
+from kdissect.engine.settings import FEW_PACKETS, Settings
 from kdissect.report import READ, Gathering
 from kdissect.report.exchange_bytes import bytes_of
 from kdissect.summary import WANTED, Summarizer, Summary

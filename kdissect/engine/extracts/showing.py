@@ -25,7 +25,8 @@ from kdissect.capture import CaptureSet
 from kdissect.engine.analysed_run import AnalysedRun
 from kdissect.engine.books import Books
 from kdissect.engine.inputs import CaptureFiles
-from kdissect.engine.run import Run, Settings
+from kdissect.engine.run import Run
+from kdissect.engine.settings import Settings
 from kdissect.kafka.exchanges.completed import FILE_SHIFT
 from kdissect.kafka.exchanges.completion import Completion
 from kdissect.kafka.exchanges.frame_bytes import collect

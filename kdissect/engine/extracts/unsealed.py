@@ -27,7 +27,7 @@ import numpy.typing as npt
 from kdissect.capture import EXTRA, CaptureSet, Member
 from kdissect.capture import pcap as r
 from kdissect.engine.extracts.scratch_copies import folder_aside
-from kdissect.engine.run import Settings
+from kdissect.engine.settings import Settings
 from kdissect.kafka.exchanges.messages import Decoder
 from kdissect.kafka.streams.dissector import Dissector
 from kdissect.kafka.streams.encryption.unsealing import Unsealer

@@ -18,12 +18,12 @@ from kdissect.analysis.stage import NO_WATERMARK
 from kdissect.arrays.dictionaries import unified
 from kdissect.engine import timings
 from kdissect.engine.analysed_run import Lot, Working
+from kdissect.engine.bounds.spool import Spool
+from kdissect.engine.passes.watermark import NOTHING_YET
 from kdissect.engine.saving.evidence_rows import Evidence
 from kdissect.engine.saving.ordered_rows import Ordered
-from kdissect.engine.saving.spool import Spool
 from kdissect.engine.saving.writing import Writing
 from kdissect.engine.timings import Timings
-from kdissect.engine.watermark import NOTHING_YET
 from kdissect.tables import formats
 from kdissect.tables.builder import filtered
 from kdissect.tables.declaration import TABLES, schema_of

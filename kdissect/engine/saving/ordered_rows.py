@@ -14,8 +14,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from kdissect.engine.analysed_run import LateNames
+from kdissect.engine.bounds.spool import Spool, together
 from kdissect.engine.saving.sorted_parts import Merge, compact
-from kdissect.engine.saving.spool import Spool, together
 from kdissect.tables.declaration.model import BY_REQUEST, TIME_KEY
 from kdissect.tables.order import order, sort_columns
 

@@ -19,11 +19,11 @@ import pyarrow as pa
 from kdissect.arrays.dictionaries import unified
 from kdissect.capture import CaptureSet
 from kdissect.engine.analysed_run import AnalysedRun, LateNames, Lot
+from kdissect.engine.bounds.spool import Spool
 from kdissect.engine.readahead import LARGE, jobs
 from kdissect.engine.saving.folder import ROW_GROUP, Folder, Searched, Wish, wanted
 from kdissect.engine.saving.second_process import FolderApart, possible
 from kdissect.engine.saving.sorted_parts import Merge
-from kdissect.engine.saving.spool import Spool
 from kdissect.kafka.exchanges.completed import Quality
 from kdissect.tables.builder import shown
 from kdissect.tables.declaration import TABLES, schema_of

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from kdissect.engine.saving.spool import Place, Spool, together
+from kdissect.engine.bounds.spool import Place, Spool, together
 from kdissect.tables.identity import dictionary
 from kdissect.tables.nest import numbers
 from kdissect.tables.order import order, sort_columns

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from kdissect.analysis.both_ends import LEAST, Ends
 from kdissect.capture import CaptureSet
 from kdissect.engine.readahead import read
-from kdissect.engine.run import Settings
+from kdissect.engine.settings import Settings
 from kdissect.engine.sights.interfaces import Views
 from kdissect.engine.sights.shared_flows import Hashes, hashes
 from kdissect.engine.sights.survey import put_together, seen_in

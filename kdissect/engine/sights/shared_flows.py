@@ -22,7 +22,7 @@ from kdissect.net.scanner import Scanner
 from kdissect.net.segment import ACK, ACK_FLAG, FLAGS, FLOW, SEQ, SYN, WIRE
 
 if TYPE_CHECKING:
-    from kdissect.engine.run import Settings
+    from kdissect.engine.settings import Settings
 
 Words = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]

@@ -18,9 +18,10 @@ from kdissect.analysis.both_ends import ENDPOINTS, Ends, Seen, sights
 from kdissect.arrays.arrow import encoded
 from kdissect.capture import CaptureSet
 from kdissect.engine.books import Books
+from kdissect.engine.common import Common
 from kdissect.engine.inputs import CaptureFiles
-from kdissect.engine.run import Run, Settings
-from kdissect.engine.sights.common import Common
+from kdissect.engine.passes.threads import SharedPass
+from kdissect.engine.settings import Settings
 from kdissect.engine.sights.shared_flows import Hashes, among, in_common, looked_at
 from kdissect.engine.timings import Timings
 from kdissect.kafka.exchanges.completed import NULL_TIME, Connections
@@ -56,7 +57,7 @@ def seen_in(capture: CaptureSet, shared: Hashes, settings: Settings, view: int |
     books = Books([capture], {}, alone)
     books.builder.selected = _Shared(Selection(), shared=shared, view=view)
     onlooker = _Onlooker([capture], settings.after, settings.before)
-    for _ in Run(books, onlooker).completed():
+    for _ in SharedPass(books, onlooker).completed():
         pass
     return onlooker.seen(books.ledger.connections)
 
@@ -65,7 +66,7 @@ def clusters_of(capture: CaptureSet, settings: Settings) -> dict[int, int]:
     """Connection id -> a hash of the ClusterId that a capture tells of it, 0 for none."""
     alone = replace(settings, selection=None, progress=None, timings=Timings(), common=Common(given=True))
     books = Books([capture], {"exchanges": ["cluster"]}, alone)
-    for _ in Run(books).rows():
+    for _ in SharedPass(books).rows():
         pass
     connections, brokers = books.ledger.connections, books.builder.brokers
     of = brokers.resolve_clusters(books.builder.directory.broker(np.arange(len(connections))))

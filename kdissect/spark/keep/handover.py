@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from kdissect.arrays.growing import runs
 from kdissect.arrays.typed_values import dumped, loaded
 from kdissect.engine.inputs import Segments
-from kdissect.engine.measures import connection_measures
+from kdissect.engine.passes.measures import connection_measures
 from kdissect.kafka.streams.dissector import Dissector
 from kdissect.net.segment import AT, FLOW, FLOW_COLUMNS, LEN
 from kdissect.spark.cells.segment_cells import pack, unpack

@@ -27,7 +27,7 @@ from typing import Any
 
 from kdissect import __version__
 from kdissect.analysis.findings.phrases import many
-from kdissect.engine.run import Settings
+from kdissect.engine.settings import Settings
 from kdissect.spark.stages.plan import Source
 
 FORM = 3

@@ -25,7 +25,7 @@ from kdissect.capture import open_captures
 from kdissect.capture.clock import nanoseconds
 from kdissect.capture.keys import read_key_log
 from kdissect.engine.capture import Capture
-from kdissect.engine.run import Settings
+from kdissect.engine.settings import Settings
 from kdissect.problems import UsageError
 from kdissect.spark.schemas import spark_schema
 from kdissect.spark.source import packet_rows

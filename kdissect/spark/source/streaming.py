@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from kdissect.engine.resumption import Continued, columns
-from kdissect.engine.run import Settings
+from kdissect.engine.settings import Settings
 from kdissect.installed_copy import install_command
 from kdissect.problems import UsageError
 from kdissect.spark.cells.table_cells import cell, opened

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from kdissect.capture import CaptureSet
 from kdissect.capture.captureset import Member
-from kdissect.engine.run import Settings
+from kdissect.engine.settings import Settings
 
 INDEX = pa.schema(
     [

@@ -24,7 +24,7 @@ from kdissect.arrays.codes import Codes
 from kdissect.arrays.dictionaries import unified
 from kdissect.capture import CaptureSet
 from kdissect.engine.analysed_run import AnalysedRun, LateNames
-from kdissect.engine.saving.spool import Spool
+from kdissect.engine.bounds.spool import Spool
 from kdissect.net.scanner import Tally
 from kdissect.output import scratch
 from kdissect.problems import CaptureError, Kind

@@ -13,8 +13,8 @@ from kdissect.capture import CaptureSet
 from kdissect.engine.analysed_run import AnalysedRun
 from kdissect.engine.bounds.spare_memory import Spare
 from kdissect.engine.extracts.overview import EVIDENCE, Names
-from kdissect.engine.run import Settings
 from kdissect.engine.saving.evidence_rows import Evidence
+from kdissect.engine.settings import Settings
 from kdissect.report.session_rows import MOST_SESSIONS, READS, SessionRows
 from kdissect.tables.declaration import SCHEMAS
 from kdissect.tables.where import Filter

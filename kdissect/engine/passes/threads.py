@@ -13,24 +13,21 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from kdissect.capture.window import View
 from kdissect.engine.inputs import Packets, Segments
+from kdissect.engine.passes.one_pass import Pass
+from kdissect.engine.passes.watermark import NOTHING_YET
 from kdissect.engine.pipeline import Rows, Strand
 from kdissect.engine.readahead import Ahead, Offer, Reading, jobs
 from kdissect.engine.timings import REST, WAITING, Timings
-from kdissect.engine.watermark import NOTHING_YET
 from kdissect.kafka.streams.dissector import by_flow
 from kdissect.kafka.streams.ledger import Ledger
 from kdissect.net.segment import FLOW
 from kdissect.tables.builder import Walked
-
-if TYPE_CHECKING:
-    from kdissect.engine.run import Run
 
 Words = npt.NDArray[np.int64]
 
@@ -40,18 +37,24 @@ next block for want of a turn, its turn comes meanwhile, and whoever asks soon w
 frames take 7 % longer by the clock. A third one takes no memory to speak of."""
 
 
-def rows(run: Run) -> Iterator[Rows]:
-    """As `Run.rows`."""
-    run.begin()
-    for number, capture, scanner in run.readings():
-        count = strands(run, capture)
-        if count:
-            yield from _Shared(run, number, capture, scanner, count).rows()
-        else:
-            yield from run.block_by_block(run.completed_of(number, capture, scanner))
+class SharedPass(Pass):
+    """A pass whose large captures several threads work on, where the settings have them."""
+
+    def rows(self) -> Iterator[Rows]:
+        """See Pass."""
+        if self._settings.jobs == 1:
+            yield from super().rows()
+            return
+        self.begin()
+        for number, capture, scanner in self.readings():
+            count = strands(self, capture)
+            if count:
+                yield from _Shared(self, number, capture, scanner, count).rows()
+            else:
+                yield from self.block_by_block(self.completed_of(number, capture, scanner))
 
 
-def strands(run: Run, capture: Packets) -> int:
+def strands(run: Pass, capture: Packets) -> int:
     """Strands that a capture is shared out among: one for each thread but the one that asks for rows.
 
     None where rows are handed on as they are made, where what some connections tell decides what is wanted of others,
@@ -79,7 +82,7 @@ class _Followed:
 class _Shared:
     """One capture, shared out."""
 
-    def __init__(self, run: Run, number: int, capture: Packets, scanner: Segments, count: int) -> None:
+    def __init__(self, run: Pass, number: int, capture: Packets, scanner: Segments, count: int) -> None:
         self.run = run
         self.number = number
         self.capture = capture

@@ -1,0 +1,26 @@
+"""What captures that were given together have in common, kept for all passes over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kdissect.engine.inputs import Segments
+from kdissect.tables.sights import Sights
+
+
+@dataclass(slots=True)
+class Common:
+    """Connections that several captures, or two interfaces of one, saw: what `sights.common.find_sights` found."""
+
+    found: Sights | None = None
+    given: bool = False
+    """Somebody knows it already: nothing is looked for."""
+    one_sight: Callable[[Segments], Segments] | None = None
+    """Leaves out of segments what another interface tells; None where no interface does."""
+    of: tuple[int | None, ...] = ()
+    """The captures, and the span of time, that it was found in."""
+
+    def told(self, segments: Segments) -> Segments:
+        """Segments without those that another interface tells."""
+        return segments if self.one_sight is None else self.one_sight(segments)

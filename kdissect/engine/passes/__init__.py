@@ -1,0 +1,1 @@
+"""One pass over captures: block by block, alone or by several threads."""
