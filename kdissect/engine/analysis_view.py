@@ -166,7 +166,7 @@ class Analysis:
         them, clocks aligned: rows of `kdissect.analysis.both_ends.WAYS`. How the clocks stand to each other is the
         table `clock_offsets`."""
         from kdissect.analysis.both_ends import WAYS
-        from kdissect.engine.sights.common import find_sights
+        from kdissect.engine.sights.searching import find_sights
 
         found = find_sights(self._capture._captures, self._capture._settings)
         return WAYS.empty_table() if found is None else found.ways

@@ -11,7 +11,7 @@ from kdissect.tables.sights import Sights
 
 @dataclass(slots=True)
 class Common:
-    """Connections that several captures, or two interfaces of one, saw: what `sights.common.find_sights` found."""
+    """Connections that several captures, or two interfaces of one, saw: what `sights.searching.find_sights` found."""
 
     found: Sights | None = None
     given: bool = False

@@ -10,7 +10,7 @@ from kdissect.engine.books import Books
 from kdissect.engine.inputs import Packets, Segments
 from kdissect.engine.passes.threads import SharedPass
 from kdissect.engine.settings import Settings
-from kdissect.engine.sights.common import find_sights
+from kdissect.engine.sights.searching import find_sights
 from kdissect.problems import UsageError
 from kdissect.tables import recording
 from kdissect.tables.identity import SEPARATOR
